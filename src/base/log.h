@@ -1,0 +1,50 @@
+/* Logging for client, server and tools.
+ *
+ * TOWLINE_LOG chooses what is written: a comma-separated list of LEVEL or AREA=LEVEL, for example
+ * "warn", "info,wire=trace" or "off". Without it warnings and errors are written. Lines go to
+ * stderr, or to the file that TOWLINE_LOG_FILE names; never to stdout, which belongs to the program.
+ */
+#ifndef TOW_BASE_LOG_H
+#define TOW_BASE_LOG_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+
+enum tow_log_level {
+    TOW_LOG_OFF,
+    TOW_LOG_ERROR, /* the user must act */
+    TOW_LOG_WARN,  /* something is not as asked, and we go on */
+    TOW_LOG_INFO,
+    TOW_LOG_DEBUG,
+    TOW_LOG_TRACE,
+};
+
+enum tow_log_area {
+    TOW_AREA_BASE,
+    TOW_AREA_WIRE,
+    TOW_AREA_TRANSPORT,
+    TOW_AREA_CLIENT,
+    TOW_AREA_SERVER,
+    TOW_AREA_BACKEND,
+    TOW_AREA_SOFT,
+    TOW_AREA_PTX,
+    TOW_AREA_NVML,
+    TOW_AREA_CLI,
+    TOW_AREA_COUNT,
+};
+
+/* True when a line of this area and level would be written: guard expensive arguments with it. */
+bool tow_log_on(enum tow_log_area area, enum tow_log_level level);
+
+/* Writes one line (a newline is added). Lines longer than about 4 KiB are cut. */
+void tow_log(enum tow_log_area area, enum tow_log_level level, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+void tow_logv(enum tow_log_area area, enum tow_log_level level, const char *format, va_list args);
+
+/* Replaces TOWLINE_LOG by `spec`; returns -EINVAL and changes nothing if it cannot be understood. */
+int tow_log_configure(const char *spec);
+
+/* The word written before each line ("towline", "towlined"); borrowed, must live on. */
+void tow_log_set_program(const char *name);
+
+#endif
