@@ -1,14 +1,15 @@
 /* The arithmetic of PTX, a warp at a time: floating point in every width, conversions, approximate
  * functions.
  *
- * A register is a row of 32 lanes. Types of up to 32 bits (16-bit ones and packed pairs included) are
- * rows of uint32_t; types of 64 bits (f64, u64, s64, f32x2) are rows of uint64_t. Of narrow types only
- * the low bits of a source count, whatever lies above; a result of a narrow unsigned or bit type
- * (f16, bf16, fp8 ...) is zero-extended to the row's width, of a signed type sign-extended.
+ * A register is a row of 32 lanes. Types of up to 32 bits (16-bit ones and packed pairs included)
+ * are rows of uint32_t; types of 64 bits (f64, u64, s64, f32x2) are rows of uint64_t. Of narrow
+ * types only the low bits of a source count, whatever lies above; a result of a narrow unsigned or
+ * bit type (f16, bf16, fp8 ...) is zero-extended to the row's width, of a signed type
+ * sign-extended.
  *
- * At decode time tow_num_find() turns a form into a function; at run time the function computes all 32
- * lanes (inactive lanes may hold anything: no input makes it fault). The executor writes back the
- * active ones. `d` may be exactly the same row as a source; rows never overlap partly.
+ * At decode time tow_num_find() turns a form into a function; at run time the function computes all
+ * 32 lanes (inactive lanes may hold anything: no input makes it fault). The executor writes back
+ * the active ones. `d` may be exactly the same row as a source; rows never overlap partly.
  *
  * Nothing here touches the floating-point environment; everything assumes round-to-nearest without
  * flush-to-zero, the state in which a C program starts.
@@ -74,14 +75,14 @@ enum tow_num_round {
 /* What `d = op(a, b, c)` is. Sources that an op lacks are not read (pass NULL or anything). */
 enum tow_num_op {
     TOW_NUM_OP_NONE,
-    TOW_NUM_ADD,      /* f16 bf16 f32 f64 f16x2 bf16x2 f32x2; mixed: type f32, src f16/bf16 (a only) */
-    TOW_NUM_SUB,      /* likewise */
-    TOW_NUM_MUL,      /* likewise, without the mixed form */
-    TOW_NUM_FMA,      /* likewise; also mad.f32/f64; mixed: src is the type of a and b, c is f32 */
-    TOW_NUM_DIV,      /* f32 (rn rz rm rp, approx, full), f64 */
-    TOW_NUM_NEG,      /* f16 bf16 f32 f64 f16x2 bf16x2 */
-    TOW_NUM_ABS,      /* likewise */
-    TOW_NUM_MIN,      /* likewise; nan and xorsign_abs as written; three sources when `three` */
+    TOW_NUM_ADD, /* f16 bf16 f32 f64 f16x2 bf16x2 f32x2; mixed: type f32, src f16/bf16 (a only) */
+    TOW_NUM_SUB, /* likewise */
+    TOW_NUM_MUL, /* likewise, without the mixed form */
+    TOW_NUM_FMA, /* likewise; also mad.f32/f64; mixed: src is the type of a and b, c is f32 */
+    TOW_NUM_DIV, /* f32 (rn rz rm rp, approx, full), f64 */
+    TOW_NUM_NEG, /* f16 bf16 f32 f64 f16x2 bf16x2 */
+    TOW_NUM_ABS, /* likewise */
+    TOW_NUM_MIN, /* likewise; nan and xorsign_abs as written; three sources when `three` */
     TOW_NUM_MAX,
     TOW_NUM_RCP,      /* f32 (rn rz rm rp approx), f64 (rn.. and approx.ftz) */
     TOW_NUM_SQRT,     /* likewise, without approx.f64 */
@@ -93,27 +94,30 @@ enum tow_num_op {
     TOW_NUM_TANH,     /* f32 approx; f16, f16x2, bf16, bf16x2 */
     TOW_NUM_COPYSIGN, /* f32 f64: sign of a, the rest of b */
     TOW_NUM_CVT,      /* `type` from `src`; see num_cvt.c for which go together */
-    TOW_NUM_CVT_PACK, /* cvt.pack.sat.`type`.s32 d, a, b[, c]; packed to 32 bits, c a b32 or absent */
+    TOW_NUM_CVT_PACK, /* cvt.pack.sat.`type`.s32 d, a, b[, c]; packed to 32 bits, c a b32 or absent
+                       */
 };
 
 struct tow_num_form {
     enum tow_num_op op;
-    enum tow_num_type type;   /* of the result */
-    enum tow_num_type src;    /* of the source(s) where it differs; NONE means as `type` */
+    enum tow_num_type type; /* of the result */
+    enum tow_num_type src;  /* of the source(s) where it differs; NONE means as `type` */
     enum tow_num_round round;
     bool ftz, sat;
-    bool approx, full;        /* div.full; sqrt.approx and so on */
-    bool nan, xorsign_abs;    /* min, max */
-    bool three;               /* min, max: c is a source too */
+    bool approx, full;         /* div.full; sqrt.approx and so on */
+    bool nan, xorsign_abs;     /* min, max */
+    bool three;                /* min, max: c is a source too */
     bool relu, satfinite, oob; /* oob: fma.rn.oob, add.rz.oob ... of f16/bf16 */
 };
 
-/* All 32 lanes. A packed cvt (f16x2.f32, e4m3x2.f32 ...) takes a into the upper half, b into the lower,
- * random bits of .rs as c. x4 results: `a` is four consecutive rows {a, b, e, f}, `b` the random bits. */
+/* All 32 lanes. A packed cvt (f16x2.f32, e4m3x2.f32 ...) takes a into the upper half, b into the
+ * lower, random bits of .rs as c. x4 results: `a` is four consecutive rows {a, b, e, f}, `b` the
+ * random bits. */
 typedef void tow_num_fn(const struct tow_num_form *form, void *d, const void *a, const void *b,
                         const void *c);
 
-/* The function for a form, or NULL if PTX has no such form (refuse the instruction at load time). */
+/* The function for a form, or NULL if PTX has no such form (refuse the instruction at load time).
+ */
 tow_num_fn *tow_num_find(const struct tow_num_form *form);
 
 /* Bytes of one lane of a row of this type: 4 or 8. */
@@ -125,7 +129,8 @@ static inline unsigned tow_num_row_bytes(enum tow_num_type type)
                : 4;
 }
 
-/* ---- single values, for set/setp, atomics, slct, constants and the like ------------------------ */
+/* ---- single values, for set/setp, atomics, slct, constants and the like ------------------------
+ */
 
 #define TOW_NUM_NAN_F16 0x7fffu
 #define TOW_NUM_NAN_F32 0x7fffffffu
