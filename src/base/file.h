@@ -1,0 +1,34 @@
+/* Whole files: read with a maximum, written so that a reader sees the old or the new, never half. */
+#ifndef TOW_BASE_FILE_H
+#define TOW_BASE_FILE_H
+
+#include "base/buf.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* Appends the file's content to `buf`, whose maximum holds: -E2BIG if there is more. Works for
+ * files in /proc and pipes too (the size is not trusted). */
+int tow_file_read(const char *path, struct tow_buf *buf);
+
+/* Writes a temporary file beside `path`, then renames it. The folder must exist. */
+int tow_file_write_atomic(const char *path, const void *bytes, size_t n, mode_t mode);
+
+/* Creates the folder and its missing parents (0755, or 0700 where `private` is set: for the last
+ * one only). An existing folder is fine. */
+int tow_file_mkdir_all(const char *path, bool private);
+
+/* Writes all bytes, whatever the kernel takes at a time. */
+int tow_file_write_all(int fd, const void *bytes, size_t n);
+
+/* Where this user's caches live: /var/cache/towline for a daemon that runs as root (`daemon`),
+ * otherwise $XDG_CACHE_HOME/towline or ~/.cache/towline. Not created. -ENOENT when there is no home,
+ * -ENAMETOOLONG. */
+int tow_file_cache_dir(bool daemon, char *ret_path, size_t size);
+
+/* The default unix socket: /run/towline.sock as root, $XDG_RUNTIME_DIR/towline.sock otherwise. */
+int tow_file_default_socket(char *ret_path, size_t size);
+
+#endif

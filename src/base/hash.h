@@ -1,0 +1,28 @@
+/* SHA-256 (FIPS 180-4), in pieces or at once. Uses the processor's own instructions where it has
+ * them: code images are hashed before every load, and eight cuBLAS calls load 99 MB of them. */
+#ifndef TOW_BASE_HASH_H
+#define TOW_BASE_HASH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define TOW_SHA256_SIZE 32
+
+struct tow_sha256 {
+    uint32_t state[8];
+    uint64_t length; /* bytes taken so far */
+    uint8_t block[64];
+};
+
+void tow_sha256_init(struct tow_sha256 *sha);
+void tow_sha256_update(struct tow_sha256 *sha, const void *bytes, size_t n);
+void tow_sha256_final(struct tow_sha256 *sha, uint8_t ret_digest[TOW_SHA256_SIZE]);
+void tow_sha256_of(const void *bytes, size_t n, uint8_t ret_digest[TOW_SHA256_SIZE]);
+
+/* 64 lower-case hexadecimal digits and a NUL. */
+void tow_sha256_hex(const uint8_t digest[TOW_SHA256_SIZE], char ret_text[2 * TOW_SHA256_SIZE + 1]);
+
+/* The portable code, whatever the processor has: for tests that compare. */
+void tow_sha256_force_portable(int on);
+
+#endif

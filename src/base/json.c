@@ -1,0 +1,145 @@
+#include "base/json.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static void put(struct tow_json *json, const void *bytes, size_t n)
+{
+    if (json->error == 0) {
+        json->error = tow_buf_append(json->out, bytes, n);
+    }
+}
+
+static void put_text(struct tow_json *json, const char *text)
+{
+    put(json, text, strlen(text));
+}
+
+static void put_string(struct tow_json *json, const char *text)
+{
+    put(json, "\"", 1);
+    for (const char *at = text; *at != '\0'; at++) {
+        unsigned char c = (unsigned char)*at;
+        char escape[8];
+        if (c == '"' || c == '\\') {
+            escape[0] = '\\';
+            escape[1] = (char)c;
+            put(json, escape, 2);
+        } else if (c == '\n') {
+            put(json, "\\n", 2);
+        } else if (c == '\t') {
+            put(json, "\\t", 2);
+        } else if (c < 0x20 || c == 0x7f) {
+            snprintf(escape, sizeof escape, "\\u%04x", c);
+            put(json, escape, 6);
+        } else {
+            put(json, at, 1);
+        }
+    }
+    put(json, "\"", 1);
+}
+
+static void start_element(struct tow_json *json, const char *key)
+{
+    if (json->filled[json->depth]) {
+        put(json, ",", 1);
+    }
+    json->filled[json->depth] = true;
+    if (key != NULL) {
+        put_string(json, key);
+        put(json, ":", 1);
+    }
+}
+
+static void open_level(struct tow_json *json, const char *key, char opener, char closer)
+{
+    start_element(json, key);
+    assert(json->depth < TOW_JSON_DEPTH_MAX);
+    put(json, &opener, 1);
+    json->depth++;
+    json->filled[json->depth] = false;
+    json->closer[json->depth] = closer;
+}
+
+void tow_json_init(struct tow_json *json, struct tow_buf *out)
+{
+    memset(json, 0, sizeof *json);
+    json->out = out;
+}
+
+void tow_json_object(struct tow_json *json, const char *key)
+{
+    open_level(json, key, '{', '}');
+}
+
+void tow_json_array(struct tow_json *json, const char *key)
+{
+    open_level(json, key, '[', ']');
+}
+
+void tow_json_end(struct tow_json *json)
+{
+    assert(json->depth > 0);
+    put(json, &json->closer[json->depth], 1);
+    json->depth--;
+}
+
+void tow_json_str(struct tow_json *json, const char *key, const char *text)
+{
+    start_element(json, key);
+    if (text == NULL) {
+        put_text(json, "null");
+    } else {
+        put_string(json, text);
+    }
+}
+
+void tow_json_u64(struct tow_json *json, const char *key, uint64_t value)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%" PRIu64, value);
+    start_element(json, key);
+    put_text(json, text);
+}
+
+void tow_json_i64(struct tow_json *json, const char *key, int64_t value)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%" PRId64, value);
+    start_element(json, key);
+    put_text(json, text);
+}
+
+void tow_json_f64(struct tow_json *json, const char *key, double value)
+{
+    char text[40];
+    start_element(json, key);
+    if (!isfinite(value)) {
+        put_text(json, "null");
+        return;
+    }
+    snprintf(text, sizeof text, "%.9g", value);
+    /* The program may have set a locale whose decimal point is a comma. */
+    for (char *at = text; *at != '\0'; at++) {
+        if (strchr("0123456789+-eE.", *at) == NULL) {
+            *at = '.';
+        }
+    }
+    put_text(json, text);
+}
+
+void tow_json_bool(struct tow_json *json, const char *key, bool value)
+{
+    start_element(json, key);
+    put_text(json, value ? "true" : "false");
+}
+
+int tow_json_finish(struct tow_json *json)
+{
+    assert(json->depth == 0);
+    return json->error;
+}

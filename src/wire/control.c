@@ -1,0 +1,371 @@
+#include "wire/control.h"
+
+const char *tow_control_name(uint16_t kind)
+{
+    static const char *const names[] = {
+        "HELLO", "WELCOME",       "REFUSE", "REPLY", "CALLBACK",
+        "CALLBACK_DONE", "PRINT", "DATA",   "CREDIT", "BYE", "NOTICE",
+    };
+    size_t index = (size_t)kind - TOW_CONTROL_FIRST;
+    return kind >= TOW_CONTROL_FIRST && index < sizeof names / sizeof *names ? names[index] : NULL;
+}
+
+static int finish(struct tow_enc *enc, void *at, uint16_t kind, uint32_t *ret_length)
+{
+    return tow_frame_end(enc, at, (struct tow_frame){.kind = kind}, ret_length);
+}
+
+static size_t bounded(size_t size)
+{
+    return size < TOW_FRAME_MAX ? size : TOW_FRAME_MAX;
+}
+
+/* ---- HELLO ---- */
+
+int tow_hello_encode(const struct tow_hello *hello, void *at, size_t size, uint32_t *ret_length)
+{
+    if (hello->env_count > TOW_HELLO_ENV_MAX) {
+        return -EMSGSIZE;
+    }
+    struct tow_enc enc = tow_frame_begin(at, bounded(size));
+    tow_enc_u32(&enc, TOW_MAGIC);
+    tow_enc_u32(&enc, hello->version_min);
+    tow_enc_u32(&enc, hello->version_max);
+    tow_enc_u32(&enc, hello->pid);
+    for (int i = 0; i < 4; i++) {
+        tow_enc_u64(&enc, hello->table_hash[i]);
+    }
+    tow_enc_u64(&enc, hello->capabilities);
+    tow_enc_u32(&enc, hello->slot);
+    tow_enc_u32(&enc, hello->env_count);
+    for (uint32_t i = 0; i < hello->env_count; i++) {
+        tow_enc_cstr(&enc, hello->env[i]);
+    }
+    tow_enc_cstr(&enc, hello->name);
+    tow_enc_cstr(&enc, hello->token);
+    return finish(&enc, at, TOW_CONTROL_HELLO, ret_length);
+}
+
+int tow_hello_decode(const void *at, const struct tow_frame *frame, struct tow_hello *ret_hello)
+{
+    struct tow_dec dec = tow_frame_body(at, frame);
+    struct tow_hello hello = {0};
+    uint32_t magic = tow_dec_u32(&dec);
+    hello.version_min = tow_dec_u32(&dec);
+    hello.version_max = tow_dec_u32(&dec);
+    hello.pid = tow_dec_u32(&dec);
+    for (int i = 0; i < 4; i++) {
+        hello.table_hash[i] = tow_dec_u64(&dec);
+    }
+    hello.capabilities = tow_dec_u64(&dec);
+    hello.slot = tow_dec_u32(&dec);
+    hello.env_count = tow_dec_count(&dec, TOW_HELLO_ENV_MAX, 4);
+    for (uint32_t i = 0; i < hello.env_count; i++) {
+        hello.env[i] = tow_dec_cstr(&dec, TOW_HELLO_ENV_SIZE_MAX);
+        /* A variable is "KEY=VALUE" with a key. */
+        if (hello.env[i] == NULL || strchr(hello.env[i], '=') == NULL || hello.env[i][0] == '=') {
+            tow_dec_fail(&dec);
+        }
+    }
+    hello.name = tow_dec_cstr(&dec, TOW_HELLO_NAME_MAX);
+    hello.token = tow_dec_cstr(&dec, TOW_HELLO_TOKEN_MAX);
+    if (hello.name == NULL) {
+        hello.name = "";
+    }
+    if (dec.bad || frame->kind != TOW_CONTROL_HELLO || magic != TOW_MAGIC ||
+        hello.version_min > hello.version_max || hello.version_min == 0) {
+        return -EPROTO;
+    }
+    *ret_hello = hello;
+    return 0;
+}
+
+/* ---- WELCOME ---- */
+
+#define RANGE_SIZE 24
+
+int tow_welcome_encode(const struct tow_welcome *welcome, void *at, size_t size,
+                       uint32_t *ret_length)
+{
+    if (welcome->range_count > TOW_WELCOME_RANGES_MAX ||
+        welcome->snapshot_size > TOW_WELCOME_SNAPSHOT_MAX) {
+        return -EMSGSIZE;
+    }
+    struct tow_enc enc = tow_frame_begin(at, bounded(size));
+    tow_enc_u32(&enc, TOW_MAGIC);
+    tow_enc_u32(&enc, welcome->version);
+    for (int i = 0; i < 4; i++) {
+        tow_enc_u64(&enc, welcome->table_hash[i]);
+    }
+    tow_enc_u64(&enc, welcome->capabilities);
+    tow_enc_u64(&enc, welcome->session);
+    tow_enc_u32(&enc, welcome->frame_max);
+    tow_enc_u32(&enc, welcome->data_max);
+    tow_enc_u64(&enc, welcome->command_window);
+    tow_enc_u64(&enc, welcome->data_window);
+    tow_enc_u32(&enc, welcome->range_count);
+    tow_enc_align(&enc, 8);
+    for (uint32_t i = 0; i < welcome->range_count; i++) {
+        tow_enc_u64(&enc, welcome->ranges[i].base);
+        tow_enc_u64(&enc, welcome->ranges[i].size);
+        tow_enc_u32(&enc, welcome->ranges[i].kind);
+        tow_enc_align(&enc, 8);
+    }
+    tow_enc_u32(&enc, welcome->snapshot_size);
+    tow_enc_align(&enc, 8);
+    tow_enc_bytes(&enc, welcome->snapshot, welcome->snapshot_size);
+    return finish(&enc, at, TOW_CONTROL_WELCOME, ret_length);
+}
+
+int tow_welcome_decode(const void *at, const struct tow_frame *frame,
+                       struct tow_welcome *ret_welcome)
+{
+    struct tow_dec dec = tow_frame_body(at, frame);
+    struct tow_welcome welcome = {0};
+    uint32_t magic = tow_dec_u32(&dec);
+    welcome.version = tow_dec_u32(&dec);
+    for (int i = 0; i < 4; i++) {
+        welcome.table_hash[i] = tow_dec_u64(&dec);
+    }
+    welcome.capabilities = tow_dec_u64(&dec);
+    welcome.session = tow_dec_u64(&dec);
+    welcome.frame_max = tow_dec_u32(&dec);
+    welcome.data_max = tow_dec_u32(&dec);
+    welcome.command_window = tow_dec_u64(&dec);
+    welcome.data_window = tow_dec_u64(&dec);
+    welcome.range_count = tow_dec_count(&dec, TOW_WELCOME_RANGES_MAX, RANGE_SIZE);
+    tow_dec_align(&dec, 8);
+    for (uint32_t i = 0; i < welcome.range_count; i++) {
+        struct tow_range *range = &welcome.ranges[i];
+        range->base = tow_dec_u64(&dec);
+        range->size = tow_dec_u64(&dec);
+        range->kind = tow_dec_u32(&dec);
+        tow_dec_align(&dec, 8);
+        if (range->size == 0 || range->size > UINT64_MAX - range->base) {
+            tow_dec_fail(&dec);
+        }
+    }
+    welcome.snapshot_size = tow_dec_u32(&dec);
+    tow_dec_align(&dec, 8);
+    if (welcome.snapshot_size > TOW_WELCOME_SNAPSHOT_MAX) {
+        tow_dec_fail(&dec);
+    }
+    welcome.snapshot = tow_dec_bytes(&dec, welcome.snapshot_size);
+    if (dec.bad || frame->kind != TOW_CONTROL_WELCOME || magic != TOW_MAGIC ||
+        welcome.version == 0 || welcome.frame_max < TOW_FRAME_HEADER) {
+        return -EPROTO;
+    }
+    *ret_welcome = welcome;
+    return 0;
+}
+
+/* ---- REFUSE ---- */
+
+int tow_refuse_encode(const struct tow_refuse *refuse, void *at, size_t size, uint32_t *ret_length)
+{
+    struct tow_enc enc = tow_frame_begin(at, bounded(size));
+    tow_enc_u32(&enc, TOW_MAGIC);
+    tow_enc_u32(&enc, refuse->code);
+    tow_enc_cstr(&enc, refuse->sentence == NULL ? "" : refuse->sentence);
+    return finish(&enc, at, TOW_CONTROL_REFUSE, ret_length);
+}
+
+int tow_refuse_decode(const void *at, const struct tow_frame *frame, struct tow_refuse *ret_refuse)
+{
+    struct tow_dec dec = tow_frame_body(at, frame);
+    uint32_t magic = tow_dec_u32(&dec);
+    struct tow_refuse refuse = {.code = tow_dec_u32(&dec)};
+    refuse.sentence = tow_dec_cstr(&dec, TOW_SENTENCE_MAX);
+    if (dec.bad || frame->kind != TOW_CONTROL_REFUSE || magic != TOW_MAGIC ||
+        refuse.sentence == NULL) {
+        return -EPROTO;
+    }
+    *ret_refuse = refuse;
+    return 0;
+}
+
+/* ---- CALLBACK, CALLBACK_DONE ---- */
+
+int tow_callback_encode(const struct tow_callback *callback, void *at, size_t size,
+                        uint32_t *ret_length)
+{
+    struct tow_enc enc = tow_frame_begin(at, bounded(size));
+    tow_enc_u64(&enc, callback->id);
+    tow_enc_u32(&enc, callback->status);
+    return finish(&enc, at, TOW_CONTROL_CALLBACK, ret_length);
+}
+
+int tow_callback_decode(const void *at, const struct tow_frame *frame,
+                        struct tow_callback *ret_callback)
+{
+    struct tow_dec dec = tow_frame_body(at, frame);
+    struct tow_callback callback = {.id = tow_dec_u64(&dec)};
+    callback.status = tow_dec_u32(&dec);
+    if (dec.bad || frame->kind != TOW_CONTROL_CALLBACK) {
+        return -EPROTO;
+    }
+    *ret_callback = callback;
+    return 0;
+}
+
+int tow_callback_done_encode(const struct tow_callback_done *done, void *at, size_t size,
+                             uint32_t *ret_length)
+{
+    struct tow_enc enc = tow_frame_begin(at, bounded(size));
+    tow_enc_u64(&enc, done->id);
+    return finish(&enc, at, TOW_CONTROL_CALLBACK_DONE, ret_length);
+}
+
+int tow_callback_done_decode(const void *at, const struct tow_frame *frame,
+                             struct tow_callback_done *ret_done)
+{
+    struct tow_dec dec = tow_frame_body(at, frame);
+    struct tow_callback_done done = {.id = tow_dec_u64(&dec)};
+    if (dec.bad || frame->kind != TOW_CONTROL_CALLBACK_DONE) {
+        return -EPROTO;
+    }
+    *ret_done = done;
+    return 0;
+}
+
+/* ---- PRINT ---- */
+
+int tow_print_encode(const struct tow_print *print, void *at, size_t size, uint32_t *ret_length)
+{
+    if (print->size > TOW_PRINT_MAX) {
+        return -EMSGSIZE;
+    }
+    struct tow_enc enc = tow_frame_begin(at, bounded(size));
+    tow_enc_u32(&enc, print->size);
+    tow_enc_bytes(&enc, print->text, print->size);
+    return finish(&enc, at, TOW_CONTROL_PRINT, ret_length);
+}
+
+int tow_print_decode(const void *at, const struct tow_frame *frame, struct tow_print *ret_print)
+{
+    struct tow_dec dec = tow_frame_body(at, frame);
+    struct tow_print print = {.size = tow_dec_count(&dec, TOW_PRINT_MAX, 1)};
+    print.text = (const char *)tow_dec_bytes(&dec, print.size);
+    if (dec.bad || frame->kind != TOW_CONTROL_PRINT) {
+        return -EPROTO;
+    }
+    *ret_print = print;
+    return 0;
+}
+
+/* ---- DATA ---- */
+
+int tow_data_head_encode(const struct tow_data *data, uint16_t thread, uint32_t context,
+                         uint8_t ret_head[TOW_DATA_HEAD], uint32_t *ret_pad)
+{
+    if (data->size > TOW_DATA_MAX) {
+        return -EMSGSIZE;
+    }
+    uint32_t pad = -data->size & TOW_DATA_PAD_MASK;
+    struct tow_frame frame = {.length = TOW_DATA_HEAD + data->size + pad,
+                              .kind = TOW_CONTROL_DATA,
+                              .thread = thread,
+                              .context = context};
+    tow_frame_write(ret_head, &frame);
+    struct tow_enc enc = tow_enc_init(ret_head + TOW_FRAME_HEADER, TOW_DATA_HEAD - TOW_FRAME_HEADER);
+    tow_enc_u32(&enc, data->transfer);
+    tow_enc_u32(&enc, (data->flags & ~TOW_DATA_PAD_MASK) | pad);
+    tow_enc_u64(&enc, data->offset);
+    *ret_pad = pad;
+    return 0;
+}
+
+int tow_data_head_decode(const void *at, const struct tow_frame *frame, struct tow_data *ret_data,
+                         uint32_t *ret_pad)
+{
+    if (frame->kind != TOW_CONTROL_DATA || frame->length < TOW_DATA_HEAD) {
+        return -EPROTO;
+    }
+    struct tow_dec dec = tow_dec_init((const uint8_t *)at + TOW_FRAME_HEADER,
+                                      TOW_DATA_HEAD - TOW_FRAME_HEADER);
+    struct tow_data data = {.transfer = tow_dec_u32(&dec)};
+    uint32_t flags = tow_dec_u32(&dec);
+    uint32_t pad = flags & TOW_DATA_PAD_MASK;
+    data.flags = flags & ~TOW_DATA_PAD_MASK;
+    data.offset = tow_dec_u64(&dec);
+    uint32_t room = frame->length - TOW_DATA_HEAD;
+    if (pad > room || room - pad > TOW_DATA_MAX || data.offset > UINT64_MAX - room) {
+        return -EPROTO;
+    }
+    data.size = room - pad;
+    *ret_data = data;
+    *ret_pad = pad;
+    return 0;
+}
+
+/* ---- CREDIT ---- */
+
+int tow_credit_encode(const struct tow_credit *credit, void *at, size_t size, uint32_t *ret_length)
+{
+    struct tow_enc enc = tow_frame_begin(at, bounded(size));
+    tow_enc_u64(&enc, credit->commands);
+    tow_enc_u64(&enc, credit->data);
+    return finish(&enc, at, TOW_CONTROL_CREDIT, ret_length);
+}
+
+int tow_credit_decode(const void *at, const struct tow_frame *frame, struct tow_credit *ret_credit)
+{
+    struct tow_dec dec = tow_frame_body(at, frame);
+    struct tow_credit credit = {.commands = tow_dec_u64(&dec)};
+    credit.data = tow_dec_u64(&dec);
+    if (dec.bad || frame->kind != TOW_CONTROL_CREDIT) {
+        return -EPROTO;
+    }
+    *ret_credit = credit;
+    return 0;
+}
+
+/* ---- BYE ---- */
+
+int tow_bye_encode(const struct tow_bye *bye, void *at, size_t size, uint32_t *ret_length)
+{
+    struct tow_enc enc = tow_frame_begin(at, bounded(size));
+    tow_enc_u32(&enc, bye->code);
+    tow_enc_cstr(&enc, bye->sentence);
+    return finish(&enc, at, TOW_CONTROL_BYE, ret_length);
+}
+
+int tow_bye_decode(const void *at, const struct tow_frame *frame, struct tow_bye *ret_bye)
+{
+    struct tow_dec dec = tow_frame_body(at, frame);
+    struct tow_bye bye = {.code = tow_dec_u32(&dec)};
+    bye.sentence = tow_dec_cstr(&dec, TOW_SENTENCE_MAX);
+    if (dec.bad || frame->kind != TOW_CONTROL_BYE) {
+        return -EPROTO;
+    }
+    *ret_bye = bye;
+    return 0;
+}
+
+/* ---- NOTICE ---- */
+
+int tow_notice_encode(const struct tow_notice *notice, void *at, size_t size, uint32_t *ret_length)
+{
+    struct tow_enc enc = tow_frame_begin(at, bounded(size));
+    tow_enc_u32(&enc, notice->topic);
+    tow_enc_align(&enc, 8);
+    tow_enc_u64(&enc, notice->values[0]);
+    tow_enc_u64(&enc, notice->values[1]);
+    tow_enc_cstr(&enc, notice->text);
+    return finish(&enc, at, TOW_CONTROL_NOTICE, ret_length);
+}
+
+int tow_notice_decode(const void *at, const struct tow_frame *frame, struct tow_notice *ret_notice)
+{
+    struct tow_dec dec = tow_frame_body(at, frame);
+    struct tow_notice notice = {.topic = tow_dec_u32(&dec)};
+    tow_dec_align(&dec, 8);
+    notice.values[0] = tow_dec_u64(&dec);
+    notice.values[1] = tow_dec_u64(&dec);
+    notice.text = tow_dec_cstr(&dec, TOW_SENTENCE_MAX);
+    if (dec.bad || frame->kind != TOW_CONTROL_NOTICE) {
+        return -EPROTO;
+    }
+    *ret_notice = notice;
+    return 0;
+}

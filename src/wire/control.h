@@ -1,0 +1,169 @@
+/* The bodies of control frames: one struct, one encoder and one decoder each.
+ *
+ * Encoders take the whole place of the frame and give its length to commit: -EMSGSIZE when it does
+ * not fit. Decoders take a whole frame (header included, already checked by tow_frame_read):
+ * -EPROTO when the body is not what it must be. Bytes behind the known fields are ignored: a newer
+ * peer may have added some. Strings and bytes that a decoder gives are borrowed from the frame.
+ */
+#ifndef TOW_WIRE_CONTROL_H
+#define TOW_WIRE_CONTROL_H
+
+#include "wire/frame.h"
+
+/* "TOWL": the first word of the body of HELLO, WELCOME and REFUSE. */
+#define TOW_MAGIC 0x4c574f54u
+
+#define TOW_SLOT_NONE 0xffffffffu
+
+struct tow_hello {
+    uint32_t version_min;
+    uint32_t version_max;
+    uint64_t table_hash[4];
+    uint64_t capabilities;
+    uint32_t pid;
+    uint32_t slot;     /* which address slot the client wants, or TOW_SLOT_NONE */
+    const char *name;  /* the program, for status displays; "" if unknown */
+    const char *token; /* NULL: none */
+    uint32_t env_count;
+    const char *env[TOW_HELLO_ENV_MAX]; /* "KEY=VALUE": what changes how the driver starts */
+};
+
+int tow_hello_encode(const struct tow_hello *hello, void *at, size_t size, uint32_t *ret_length);
+int tow_hello_decode(const void *at, const struct tow_frame *frame, struct tow_hello *ret_hello);
+
+enum tow_range_kind {
+    TOW_RANGE_DEVICE = 1,  /* device and managed memory */
+    TOW_RANGE_POOL = 2,    /* stream-ordered pools */
+    TOW_RANGE_PINNED = 3,  /* host memory both sides map at the same address */
+    TOW_RANGE_RESERVE = 4, /* address space reserved by the program (cuMemAddressReserve) */
+};
+
+struct tow_range {
+    uint64_t base;
+    uint64_t size;
+    uint32_t kind; /* enum tow_range_kind; an unknown one is to be avoided like the others */
+};
+
+struct tow_welcome {
+    uint32_t version;
+    uint64_t table_hash[4];
+    uint64_t capabilities;
+    uint64_t session;
+    uint32_t frame_max;      /* the server takes no larger frame */
+    uint32_t data_max;       /* nor a DATA frame with more payload */
+    uint64_t command_window; /* bytes of commands that may be unacknowledged */
+    uint64_t data_window;    /* the same for bulk data */
+    uint32_t range_count;
+    struct tow_range ranges[TOW_WELCOME_RANGES_MAX];
+    uint32_t snapshot_size;
+    const uint8_t *snapshot; /* opaque here: the devices */
+};
+
+int tow_welcome_encode(const struct tow_welcome *welcome, void *at, size_t size,
+                       uint32_t *ret_length);
+int tow_welcome_decode(const void *at, const struct tow_frame *frame,
+                       struct tow_welcome *ret_welcome);
+
+enum tow_refusal {
+    TOW_REFUSE_PROTOCOL = 1, /* not our protocol, or no common version */
+    TOW_REFUSE_BUSY = 2,     /* no worker or no GPU free now */
+    TOW_REFUSE_TOKEN = 3,    /* not allowed */
+    TOW_REFUSE_DEVICE = 4,   /* no usable device */
+    TOW_REFUSE_FAILED = 5,   /* the server could not start a session */
+};
+
+/* Its layout never changes: peers of any version must be able to read why. */
+struct tow_refuse {
+    uint32_t code; /* enum tow_refusal */
+    const char *sentence;
+};
+
+int tow_refuse_encode(const struct tow_refuse *refuse, void *at, size_t size,
+                      uint32_t *ret_length);
+int tow_refuse_decode(const void *at, const struct tow_frame *frame,
+                      struct tow_refuse *ret_refuse);
+
+struct tow_callback {
+    uint64_t id;
+    uint32_t status; /* CUresult that the callback is told (stream callbacks), else 0 */
+};
+
+int tow_callback_encode(const struct tow_callback *callback, void *at, size_t size,
+                        uint32_t *ret_length);
+int tow_callback_decode(const void *at, const struct tow_frame *frame,
+                        struct tow_callback *ret_callback);
+
+struct tow_callback_done {
+    uint64_t id;
+};
+
+int tow_callback_done_encode(const struct tow_callback_done *done, void *at, size_t size,
+                             uint32_t *ret_length);
+int tow_callback_done_decode(const void *at, const struct tow_frame *frame,
+                             struct tow_callback_done *ret_done);
+
+struct tow_print {
+    uint32_t size;
+    const char *text; /* size bytes, any value, no NUL needed */
+};
+
+int tow_print_encode(const struct tow_print *print, void *at, size_t size, uint32_t *ret_length);
+int tow_print_decode(const void *at, const struct tow_frame *frame, struct tow_print *ret_print);
+
+/* DATA: a chunk of transfer `transfer`, to be put at `offset` of it. The payload follows the 32
+ * bytes of head; it is `length - 32 - pad` bytes long. */
+#define TOW_DATA_HEAD 32u
+#define TOW_DATA_PAD_MASK 7u
+#define TOW_DATA_LAST 8u   /* the transfer's last chunk */
+#define TOW_DATA_FAILED 16u /* the transfer ends here, without success; no payload */
+
+struct tow_data {
+    uint32_t transfer;
+    uint32_t flags; /* TOW_DATA_LAST ...; the pad bits are set by the encoder */
+    uint64_t offset;
+    uint32_t size; /* payload bytes */
+};
+
+/* Writes the 32 bytes of head; the caller then sends `size` bytes and *ret_pad zeros. */
+int tow_data_head_encode(const struct tow_data *data, uint16_t thread, uint32_t context,
+                         uint8_t ret_head[TOW_DATA_HEAD], uint32_t *ret_pad);
+/* Reads a head of which only the first 32 bytes need to be there. */
+int tow_data_head_decode(const void *at, const struct tow_frame *frame, struct tow_data *ret_data,
+                         uint32_t *ret_pad);
+
+struct tow_credit {
+    uint64_t commands; /* total bytes of commands taken since the session began */
+    uint64_t data;     /* the same for bulk payload */
+};
+
+int tow_credit_encode(const struct tow_credit *credit, void *at, size_t size,
+                      uint32_t *ret_length);
+int tow_credit_decode(const void *at, const struct tow_frame *frame,
+                      struct tow_credit *ret_credit);
+
+struct tow_bye {
+    uint32_t code; /* 0: the program has ended or asked for it */
+    const char *sentence; /* NULL: nothing to say */
+};
+
+int tow_bye_encode(const struct tow_bye *bye, void *at, size_t size, uint32_t *ret_length);
+int tow_bye_decode(const void *at, const struct tow_frame *frame, struct tow_bye *ret_bye);
+
+enum tow_notice_topic {
+    TOW_NOTICE_TEXT = 1,      /* the text is for the user's stderr */
+    TOW_NOTICE_ERROR = 2,     /* values: CUresult, function number; an async call failed */
+    TOW_NOTICE_DEVICE_LOST = 3, /* value: device number */
+};
+
+struct tow_notice {
+    uint32_t topic; /* unknown topics are ignored */
+    uint64_t values[2];
+    const char *text; /* may be NULL */
+};
+
+int tow_notice_encode(const struct tow_notice *notice, void *at, size_t size,
+                      uint32_t *ret_length);
+int tow_notice_decode(const void *at, const struct tow_frame *frame,
+                      struct tow_notice *ret_notice);
+
+#endif

@@ -1,0 +1,25 @@
+/* What two peers that meet for the first time can tell each other, in one exact sentence. */
+#ifndef TOW_WIRE_HANDSHAKE_H
+#define TOW_WIRE_HANDSHAKE_H
+
+#include "wire/control.h"
+
+/* Which side is asking: decides who is told to upgrade. */
+enum tow_side { TOW_SIDE_CLIENT, TOW_SIDE_SERVER };
+
+/* Looks at the first bytes a peer sent (16 or more are best; fewer are judged as far as they go).
+ * Returns 0 when they are a Towline frame of a kind that may come first, -EAGAIN when too few to
+ * say, -EPROTO with a sentence in ret_why when the peer speaks something else. `peer` is its
+ * address, for the sentence. */
+int tow_handshake_sniff(enum tow_side side, const void *bytes, size_t n, const char *peer,
+                        char *ret_why, size_t size);
+
+/* The highest version both speak (positive), or -EPROTO with the sentence. Called by the server
+ * with the hello's range. */
+int tow_handshake_pick_version(uint32_t client_min, uint32_t client_max, uint32_t server_min,
+                               uint32_t server_max, char *ret_why, size_t size);
+
+/* The client's check of the version a server chose. */
+int tow_handshake_check_version(uint32_t chosen, char *ret_why, size_t size);
+
+#endif

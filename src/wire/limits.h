@@ -1,0 +1,45 @@
+/* Every maximum of the wire, with its reason. A peer that goes beyond one has broken the protocol. */
+#ifndef TOW_WIRE_LIMITS_H
+#define TOW_WIRE_LIMITS_H
+
+/* Protocol versions this build speaks. A version is raised only when an old peer would misread a
+ * frame; fields added at the end of a frame and new function numbers do not need it. */
+#define TOW_PROTOCOL_MIN 1u
+#define TOW_PROTOCOL_MAX 1u
+
+/* Header of every frame. */
+#define TOW_FRAME_HEADER 16u
+
+/* All frame lengths are multiples of this, so every frame starts aligned for a u64. */
+#define TOW_FRAME_ALIGN 8u
+
+/* Largest payload of one DATA frame: large enough that its 32 bytes of head cost nothing, small
+ * enough that a command waits less than 100 us behind one on a 100 Gbit/s line. */
+#define TOW_DATA_MAX (1u << 20)
+
+/* Largest frame: a full DATA frame, or a command whose arguments take as much. What is larger
+ * travels as bulk data. 4 KiB is the head room for the fixed part of such a command. */
+#define TOW_FRAME_MAX (TOW_DATA_MAX + 4096u)
+
+/* Client thread numbers are u16; 0 means "no thread". */
+#define TOW_THREADS_MAX 65535u
+
+/* The hello: programs have one name, a handful of variables that matter to the driver. */
+#define TOW_HELLO_NAME_MAX 256u
+#define TOW_HELLO_ENV_MAX 64u
+#define TOW_HELLO_ENV_SIZE_MAX 4096u
+#define TOW_HELLO_TOKEN_MAX 1024u
+
+/* The welcome: a driver uses a few ranges per GPU; 64 allows for every GPU of a large server. */
+#define TOW_WELCOME_RANGES_MAX 64u
+
+/* Device properties of a whole server, in one frame. */
+#define TOW_WELCOME_SNAPSHOT_MAX (512u << 10)
+
+/* A sentence for a person. */
+#define TOW_SENTENCE_MAX 1024u
+
+/* Text of one PRINT frame. */
+#define TOW_PRINT_MAX (64u << 10)
+
+#endif
