@@ -1,6 +1,6 @@
 #include "base/thread.h"
 
-#include "base/time.h"
+#include "base/clock.h"
 
 #include <errno.h>
 #include <linux/futex.h>

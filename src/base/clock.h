@@ -1,6 +1,7 @@
-/* Monotonic time in nanoseconds, and deadlines: a deadline is a moment on that clock. */
-#ifndef TOW_BASE_TIME_H
-#define TOW_BASE_TIME_H
+/* Monotonic time in nanoseconds; a deadline is a moment on that clock. (Not called time.h: a build
+ * with -Isrc/base would find it in place of the C library's.) */
+#ifndef TOW_BASE_CLOCK_H
+#define TOW_BASE_CLOCK_H
 
 #include <stdbool.h>
 #include <stdint.h>
