@@ -1,0 +1,96 @@
+"""The driver table: one pointer per function, filled by a backend; stubs for what it lacks."""
+
+import hashlib
+
+from cgen import Writer
+
+
+def table_hash(model):
+    """Names the part of the table that both sides must agree on: numbers and marshalled parameters."""
+    h = hashlib.sha256()
+    for f in model.functions:
+        h.update(f"{f.number} {f.name} {f.prototype} {sorted(f.flags - {'pending'})}\n".encode())
+        for p in f.params:
+            h.update(f"{sorted(p.words)} {p.count} {p.bytes}\n".encode())
+    return h.digest()
+
+
+def functions_header(model):
+    w = Writer("Function numbers, handle kinds and facts about each function.")
+    w("#ifndef TOW_GEN_FUNCTIONS_H\n#define TOW_GEN_FUNCTIONS_H\n\n#include <stdint.h>\n")
+    w("enum tow_fn {")
+    for f in model.functions:
+        w(f"    TOW_FN_{f.name} = {f.number},")
+    w(f"    TOW_FN_LIMIT = {model.functions[-1].number + 1},\n}};\n")
+    w("/* Kinds of handle that travel as ids. */\nenum tow_handle_kind {\n    TOW_H_NONE,")
+    for h in model.handle_types():
+        w(f"    {model.handle_kind(h)},")
+    w("    TOW_H_LIMIT,\n};\n")
+    w("enum {\n    TOW_FN_ASYNC = 1,       /* no reply */\n    TOW_FN_SYNCS = 2,       /* delivers errors of earlier no-reply calls */")
+    w("    TOW_FN_QUICK = 4,       /* never waits in the driver: served without handing over */\n    TOW_FN_NOCTX = 8,       /* needs no current context */\n    TOW_FN_LOCAL = 16,      /* the client answers alone */\n    TOW_FN_UNSUPPORTED = 32,\n};\n")
+    w("struct tow_fn_info {\n    const char *name;\n    uint16_t number;\n    uint16_t flags;\n};\n")
+    w("/* Facts about a function; NULL for a number that is not in the table. */")
+    w("const struct tow_fn_info *tow_fn_info(unsigned number);\n")
+    digest = table_hash(model)
+    words = ", ".join("0x" + digest[i : i + 8][::-1].hex() + "u" for i in range(0, 32, 8))
+    w(f"/* SHA-256 of what both sides must agree on. */\n#define TOW_TABLE_HASH {{{words}}}\n")
+    w("#endif")
+    return w.text()
+
+
+def functions_source(model):
+    w = Writer("Facts about each function.")
+    w('#include "gen/functions.h"\n\n#include <stddef.h>\n')
+    w("static const struct tow_fn_info infos[TOW_FN_LIMIT] = {")
+    for f in model.functions:
+        flags = []
+        for word, name in (("async", "ASYNC"), ("syncs", "SYNCS"), ("quick", "QUICK"), ("noctx", "NOCTX"), ("local", "LOCAL")):
+            if word in f.flags:
+                flags.append("TOW_FN_" + name)
+        if f.stub:
+            flags.append("TOW_FN_UNSUPPORTED")
+        w(f'    [{f.number}] = {{"{f.name}", {f.number}, {" | ".join(flags) or "0"}}},')
+    w("};\n")
+    w("const struct tow_fn_info *tow_fn_info(unsigned number)\n{")
+    w("    return number < TOW_FN_LIMIT && infos[number].name != NULL ? &infos[number] : NULL;\n}")
+    return w.text()
+
+
+def header(model):
+    w = Writer("The driver table that backends fill.")
+    w('#ifndef TOW_GEN_DRIVER_H\n#define TOW_GEN_DRIVER_H\n\n#include "gen/cuda_abi.h"\n')
+    w("struct tow_driver {")
+    for f in model.functions:
+        w(f"    CUresult(CUDAAPI *{f.name})({f.prototype});")
+    w("};\n")
+    w("/* Points every entry at a stub that answers CUDA_ERROR_NOT_SUPPORTED and names itself once in the log. */")
+    w("void tow_driver_fill_stubs(struct tow_driver *driver);\n")
+    w("/* Fills the entries that `find` knows (a dlsym-like function); the others stay as they are.\n * Returns how many were found. */")
+    w("int tow_driver_load(struct tow_driver *driver, void *(*find)(void *user, const char *name), void *user);\n")
+    w("#endif")
+    return w.text()
+
+
+def source(model):
+    w = Writer("Stubs and loader of the driver table.")
+    w('#include "gen/driver.h"\n\n#include <stdatomic.h>\n#include <string.h>\n\n#include "base/log.h"\n')
+    w("static CUresult refuse(const char *name, atomic_flag *said)\n{")
+    w("    if (!atomic_flag_test_and_set_explicit(said, memory_order_relaxed)) {")
+    w('        tow_log(TOW_AREA_BACKEND, TOW_LOG_WARN, "%s is not supported by this device", name);\n    }')
+    w("    return CUDA_ERROR_NOT_SUPPORTED;\n}\n")
+    for f in model.functions:
+        w(f"static CUresult stub_{f.name}({f.prototype})\n{{")
+        w("    static atomic_flag said = ATOMIC_FLAG_INIT;")
+        for p in f.params:
+            w(f"    (void){p.name};")
+        w(f'    return refuse("{f.name}", &said);\n}}\n')
+    w("void tow_driver_fill_stubs(struct tow_driver *driver)\n{")
+    for f in model.functions:
+        w(f"    driver->{f.name} = stub_{f.name};")
+    w("}\n")
+    w("static int load(void *entry, void *found)\n{\n    if (found != NULL) {\n        memcpy(entry, &found, sizeof found);\n    }\n    return found != NULL;\n}\n")
+    w("int tow_driver_load(struct tow_driver *driver, void *(*find)(void *user, const char *name), void *user)\n{\n    int count = 0;")
+    for f in model.functions:
+        w(f'    count += load(&driver->{f.name}, find(user, "{f.name}"));')
+    w("    return count;\n}")
+    return w.text()
