@@ -1,0 +1,74 @@
+/* The connection to one server, shared by all threads of the program.
+ *
+ * Commands go out in the order of tow_link_lock. Replies are read by whichever thread waits: the first
+ * waiter reads for all, hands replies to the others, and when its own came passes the reading on. Nothing
+ * runs in the background unless host functions are in use (tow_link_listen).
+ */
+#ifndef TOW_CLIENT_LINK_H
+#define TOW_CLIENT_LINK_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "client/call.h"
+#include "gen/cuda_abi.h"
+#include "transport/line.h"
+#include "wire/handshake.h"
+
+enum { TOW_LINK_BUCKETS = 64 };
+
+struct tow_link_counters {
+    uint64_t commands, replies_waited, bytes_out, bytes_in;
+};
+
+/* A piece of the program's memory that the server will fill: an asynchronous copy to the host. */
+struct tow_transfer {
+    uint32_t number;
+    uint8_t *into;  /* borrowed from the program until the data has come */
+    size_t size, got;
+    struct tow_transfer *next;
+};
+
+struct tow_link {
+    unsigned index;           /* which server of the session, from 0 */
+    struct tow_line *line;    /* owned */
+    char address[256];
+    atomic_int lost;          /* CUresult that every call gets once the server is gone; 0 while it is there */
+
+    pthread_mutex_t send_lock; /* guards the line's producer side and the three below */
+    uint32_t next_seq;
+    uint32_t next_transfer;
+    struct tow_link_counters counters;
+
+    pthread_mutex_t wait_lock; /* guards the three below */
+    struct tow_waiter *waiters[TOW_LINK_BUCKETS];
+    struct tow_transfer *transfers;
+    bool reading; /* some thread reads the line */
+
+    struct tow_welcome welcome; /* what the server said of itself; fixed after connect */
+};
+
+/* Connects, says hello, keeps the welcome. On failure one sentence in `why`. */
+int tow_link_open(const char *address, struct tow_link **ret_link, char *why, size_t why_size);
+void tow_link_close(struct tow_link *link);
+
+/* Registers memory to be filled by DATA frames of transfer `number`. Call with the send lock held, before the
+ * command that asks for the data is committed. The transfer is removed when all has come. */
+int tow_link_expect(struct tow_link *link, void *into, size_t size, uint32_t *ret_number);
+/* True while some of [address, address+size) waits to be filled. */
+bool tow_link_expecting(struct tow_link *link, const void *address, size_t size);
+
+/* Sends `size` bytes of the program's memory as DATA frames of a transfer, from the caller's own memory. The
+ * source may be reused when it returns. Takes the send lock for each chunk, so other calls go between. */
+CUresult tow_link_upload(struct tow_link *link, uint32_t transfer, const void *from, size_t size);
+
+/* The server is gone: says so once on stderr, fails all waiters; every later call gets the error. */
+void tow_link_lose(struct tow_link *link, const char *what);
+
+/* Starts the thread that reads when nobody waits (host functions need it). Idempotent. */
+int tow_link_listen(struct tow_link *link);
+
+#endif

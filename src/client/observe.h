@@ -1,0 +1,38 @@
+/* Watching calls: TOWLINE_TRACE=FILE writes each with arguments and result, TOWLINE_STATS=FILE counts them. */
+#ifndef TOW_CLIENT_OBSERVE_H
+#define TOW_CLIENT_OBSERVE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "gen/cuda_abi.h"
+
+/* Not 0 while anybody watches; set once at start, so that the ordinary path is one predictable branch. */
+extern int tow_observed;
+
+struct tow_observation {
+    unsigned fn;
+    uint64_t begin_ns;
+};
+void tow_observe_begin(struct tow_observation *o, unsigned fn);
+/* Counts; true if the call is to be traced. */
+bool tow_observe_end(struct tow_observation *o, CUresult result);
+
+/* One line of the trace. */
+struct tow_trace {
+    char line[1024];
+    size_t length;
+    unsigned args;
+};
+void tow_trace_begin(struct tow_trace *t, unsigned fn);
+void tow_trace_int(struct tow_trace *t, const char *name, long long value);
+void tow_trace_hex(struct tow_trace *t, const char *name, uint64_t value);
+void tow_trace_float(struct tow_trace *t, const char *name, double value);
+void tow_trace_text(struct tow_trace *t, const char *name, const char *text);
+void tow_trace_record(struct tow_trace *t, const char *name, const void *bytes, size_t size);
+/* An output: `pointer` as given, and its value if the call succeeded. */
+void tow_trace_out(struct tow_trace *t, const char *name, const void *pointer, uint64_t value, CUresult result);
+void tow_trace_end(struct tow_trace *t, CUresult result);
+
+#endif
