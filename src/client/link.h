@@ -16,7 +16,7 @@
 #include "client/call.h"
 #include "gen/cuda_abi.h"
 #include "transport/line.h"
-#include "wire/handshake.h"
+#include "wire/control.h"
 
 enum { TOW_LINK_BUCKETS = 64 };
 
@@ -43,12 +43,14 @@ struct tow_link {
     uint32_t next_transfer;
     struct tow_link_counters counters;
 
-    pthread_mutex_t wait_lock; /* guards the three below */
+    pthread_mutex_t wait_lock; /* guards the four below */
     struct tow_waiter *waiters[TOW_LINK_BUCKETS];
     struct tow_transfer *transfers;
-    bool reading; /* some thread reads the line */
+    bool reading;   /* some thread reads the line */
+    bool listening; /* the background reader was started */
 
     struct tow_welcome welcome; /* what the server said of itself; fixed after connect */
+    uint8_t *snapshot;          /* owned copy of the welcome's device snapshot */
 };
 
 /* Connects, says hello, keeps the welcome. On failure one sentence in `why`. */
@@ -58,6 +60,8 @@ void tow_link_close(struct tow_link *link);
 /* Registers memory to be filled by DATA frames of transfer `number`. Call with the send lock held, before the
  * command that asks for the data is committed. The transfer is removed when all has come. */
 int tow_link_expect(struct tow_link *link, void *into, size_t size, uint32_t *ret_number);
+/* Gives an expected transfer up (the command that was to fill it failed). */
+void tow_link_forget(struct tow_link *link, uint32_t number);
 /* True while some of [address, address+size) waits to be filled. */
 bool tow_link_expecting(struct tow_link *link, const void *address, size_t size);
 

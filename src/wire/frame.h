@@ -27,6 +27,7 @@ enum tow_control {
     TOW_CONTROL_CREDIT = 0xf008,        /* the receiver has room for more */
     TOW_CONTROL_BYE = 0xf009,           /* an orderly end; nothing follows */
     TOW_CONTROL_NOTICE = 0xf00a,        /* server: something the client should know unasked */
+    TOW_CONTROL_THREAD_EXIT = 0xf00b,   /* client: the header's thread has ended; no body */
 };
 
 struct tow_frame {

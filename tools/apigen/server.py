@@ -87,7 +87,8 @@ def handler(model, f, w):
     caps = [s.param for s in p.reply_var if s.role == "array" and s.param.count.startswith("*")]
     for a in caps:
         w(f"    uint64_t {a.name}_room = {a.name} != NULL ? (uint64_t)({a.count}) : 0;")
-    w("    if (!tow_serve_ready(call)) {\n        return;\n    }")
+    refused = f"        tow_serve_bind(call, {model.handle_kind(new.param.base)}, {new.param.name}_id, NULL);\n" if new else ""
+    w("    if (!tow_serve_ready(call)) {\n" + refused + "        return;\n    }")
     w(f"    call->status = call->driver->{f.name}({', '.join(args)});")
     if new:
         a = new.param

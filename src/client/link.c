@@ -1,0 +1,663 @@
+#include "client/link.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "client/hostfn.h"
+#include "client/thread.h"
+#include "transport/transport.h"
+#include "wire/control.h"
+#include "wire/handshake.h"
+
+/* Variables that change how the driver behaves on the server. */
+static const char *const forwarded[] = {
+    "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_MODULE_LOADING",     "CUDA_MODULE_DATA_LOADING",
+    "CUDA_FORCE_PTX_JIT",          "CUDA_DISABLE_PTX_JIT",    "CUDA_AUTO_BOOST",
+    "CUDA_SCALE_LAUNCH_QUEUES",    "CUDA_LAUNCH_BLOCKING",    "CUDA_DEVICE_ORDER",
+    "CUDA_BINARY_LOADER_THREAD_COUNT",
+};
+
+/* ---- losing the server ---- */
+
+void tow_link_lose(struct tow_link *link, const char *what)
+{
+    int expected = 0;
+    if (atomic_compare_exchange_strong(&link->lost, &expected, CUDA_ERROR_DEVICE_UNAVAILABLE)) {
+        tow_log(TOW_AREA_CLIENT, TOW_LOG_ERROR,
+                "the server %s is lost (%s); all GPU calls fail from now on. Start the program again.",
+                link->address, what);
+        tow_line_shutdown(link->line);
+    }
+    pthread_mutex_lock(&link->wait_lock);
+    for (int i = 0; i < TOW_LINK_BUCKETS; i++) {
+        for (struct tow_waiter *w = link->waiters[i]; w != NULL; w = w->next) {
+            w->status = (CUresult)atomic_load(&link->lost);
+            w->size = 0;
+            __atomic_store_n(&w->state, TOW_WAIT_DONE, __ATOMIC_RELEASE);
+            tow_futex_wake((_Atomic uint32_t *)&w->state, 1, false);
+        }
+        link->waiters[i] = NULL;
+    }
+    link->reading = false;
+    pthread_mutex_unlock(&link->wait_lock);
+}
+
+/* ---- reading ---- */
+
+static struct tow_waiter **bucket(struct tow_link *link, uint32_t seq)
+{
+    return &link->waiters[seq % TOW_LINK_BUCKETS];
+}
+
+/* With the wait lock held: takes the waiter of a number out of the table. */
+static struct tow_waiter *take_waiter(struct tow_link *link, uint32_t seq)
+{
+    struct tow_waiter **at = bucket(link, seq);
+    while (*at != NULL && (*at)->seq != seq) {
+        at = &(*at)->next;
+    }
+    struct tow_waiter *found = *at;
+    if (found != NULL) {
+        *at = found->next;
+    }
+    return found;
+}
+
+static int take_reply(struct tow_link *link, const struct tow_frame *frame)
+{
+    const uint8_t *at = NULL;
+    size_t available = 0;
+    int error = tow_line_peek(link->line, frame->length, TOW_TIME_FOREVER, &at, &available);
+    if (error < 0) {
+        return error;
+    }
+    pthread_mutex_lock(&link->wait_lock);
+    struct tow_waiter *waiter = take_waiter(link, frame->seq);
+    pthread_mutex_unlock(&link->wait_lock);
+    if (waiter == NULL) {
+        return -EPROTO;
+    }
+    waiter->status = (CUresult)frame->context;
+    waiter->size = frame->length - TOW_FRAME_HEADER;
+    waiter->body = (uint8_t *)waiter->small;
+    if (waiter->size > sizeof waiter->small) {
+        waiter->body = malloc(waiter->size);
+        if (waiter->body == NULL) {
+            waiter->status = CUDA_ERROR_OUT_OF_MEMORY;
+            waiter->size = 0;
+        }
+    }
+    if (waiter->size > 0) {
+        memcpy(waiter->body, at + TOW_FRAME_HEADER, waiter->size);
+    }
+    tow_line_consume(link->line, frame->length);
+    __atomic_store_n(&waiter->state, TOW_WAIT_DONE, __ATOMIC_RELEASE);
+    /* The waiter may be gone after this store; a wake to its old word only costs a system call. */
+    tow_futex_wake((_Atomic uint32_t *)&waiter->state, 1, false);
+    return 0;
+}
+
+static int take_data(struct tow_link *link, const struct tow_frame *frame)
+{
+    const uint8_t *at = NULL;
+    size_t available = 0;
+    struct tow_data data;
+    uint32_t pad = 0;
+    int error = tow_line_peek(link->line, TOW_DATA_HEAD, TOW_TIME_FOREVER, &at, &available);
+    if (error < 0) {
+        return error;
+    }
+    error = tow_data_head_decode(at, frame, &data, &pad);
+    if (error < 0) {
+        return error;
+    }
+    pthread_mutex_lock(&link->wait_lock);
+    struct tow_transfer **where = &link->transfers;
+    while (*where != NULL && (*where)->number != data.transfer) {
+        where = &(*where)->next;
+    }
+    struct tow_transfer *transfer = *where;
+    bool fits = transfer != NULL && data.offset <= transfer->size && data.size <= transfer->size - data.offset;
+    pthread_mutex_unlock(&link->wait_lock);
+    if (!fits) {
+        return -EPROTO;
+    }
+    tow_line_consume(link->line, TOW_DATA_HEAD);
+    /* Only the reading thread removes transfers, so this one stays while its bytes come. */
+    error = tow_line_recv_into(link->line, transfer->into + data.offset, data.size);
+    if (error < 0) {
+        return error;
+    }
+    if (pad > 0) {
+        error = tow_line_peek(link->line, pad, TOW_TIME_FOREVER, &at, &available);
+        if (error < 0) {
+            return error;
+        }
+        tow_line_consume(link->line, pad);
+    }
+    transfer->got += data.size;
+    if (transfer->got >= transfer->size || (data.flags & (TOW_DATA_LAST | TOW_DATA_FAILED))) {
+        pthread_mutex_lock(&link->wait_lock);
+        where = &link->transfers;
+        while (*where != transfer) {
+            where = &(*where)->next;
+        }
+        *where = transfer->next;
+        pthread_mutex_unlock(&link->wait_lock);
+        free(transfer);
+    }
+    return 0;
+}
+
+static int take_other(struct tow_link *link, const struct tow_frame *frame)
+{
+    const uint8_t *at = NULL;
+    size_t available = 0;
+    int error = tow_line_peek(link->line, frame->length, TOW_TIME_FOREVER, &at, &available);
+    if (error < 0) {
+        return error;
+    }
+    if (frame->kind == TOW_CONTROL_PRINT) {
+        struct tow_print print;
+        error = tow_print_decode(at, frame, &print);
+        if (error == 0) {
+            /* The program's own stdio, so that its output and the kernel's keep their order. */
+            fwrite(print.text, 1, print.size, stdout);
+        }
+    } else if (frame->kind == TOW_CONTROL_CALLBACK) {
+        struct tow_callback callback;
+        error = tow_callback_decode(at, frame, &callback);
+        if (error == 0) {
+            tow_hostfn_call(link, callback.id, (CUresult)callback.status);
+        }
+    } else if (frame->kind == TOW_CONTROL_NOTICE) {
+        struct tow_notice notice;
+        error = tow_notice_decode(at, frame, &notice);
+        if (error == 0 && notice.topic == TOW_NOTICE_TEXT && notice.text != NULL) {
+            tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN, "%s", notice.text);
+        }
+    } else if (frame->kind == TOW_CONTROL_BYE) {
+        error = -ESHUTDOWN;
+    } else {
+        error = -EPROTO;
+    }
+    if (error == 0) {
+        tow_line_consume(link->line, frame->length);
+    }
+    return error;
+}
+
+static int take_frame(struct tow_link *link)
+{
+    const uint8_t *at = NULL;
+    size_t available = 0;
+    struct tow_frame frame;
+    int error = tow_line_peek(link->line, TOW_FRAME_HEADER, TOW_TIME_FOREVER, &at, &available);
+    if (error < 0) {
+        return error;
+    }
+    error = tow_frame_read(at, &frame);
+    if (error < 0) {
+        return error;
+    }
+    link->counters.bytes_in += frame.length;
+    switch (frame.kind) {
+    case TOW_CONTROL_REPLY:
+        return take_reply(link, &frame);
+    case TOW_CONTROL_DATA:
+        return take_data(link, &frame);
+    default:
+        return take_other(link, &frame);
+    }
+}
+
+static const char *loss_reason(int error)
+{
+    switch (error) {
+    case -EPROTO:
+        return "it sent something that cannot be understood";
+    case -ESHUTDOWN:
+        return "it is shutting down";
+    case -EPIPE:
+    case -ECONNRESET:
+        return "the connection was closed";
+    default:
+        return strerror(-error);
+    }
+}
+
+/* With the wait lock held: the reader leaves; one of the others is to read. */
+static void pass_reading(struct tow_link *link)
+{
+    for (int i = 0; i < TOW_LINK_BUCKETS; i++) {
+        struct tow_waiter *w = link->waiters[i];
+        if (w != NULL) {
+            __atomic_store_n(&w->state, TOW_WAIT_LEAD, __ATOMIC_RELEASE);
+            tow_futex_wake((_Atomic uint32_t *)&w->state, 1, false);
+            return;
+        }
+    }
+    link->reading = false;
+}
+
+static void read_until_done(struct tow_link *link, struct tow_waiter *waiter)
+{
+    while (__atomic_load_n(&waiter->state, __ATOMIC_ACQUIRE) != TOW_WAIT_DONE) {
+        int error = take_frame(link);
+        if (error < 0) {
+            tow_link_lose(link, loss_reason(error));
+            return;
+        }
+    }
+    pthread_mutex_lock(&link->wait_lock);
+    pass_reading(link);
+    pthread_mutex_unlock(&link->wait_lock);
+}
+
+/* Called with the send lock held, before the command is committed: its reply finds the waiter. */
+static bool enlist(struct tow_link *link, struct tow_waiter *waiter)
+{
+    pthread_mutex_lock(&link->wait_lock);
+    bool leads = !link->reading;
+    link->reading = true;
+    __atomic_store_n(&waiter->state, leads ? TOW_WAIT_LEAD : TOW_WAIT_PENDING, __ATOMIC_RELAXED);
+    waiter->body = NULL;
+    waiter->size = 0;
+    waiter->next = *bucket(link, waiter->seq);
+    *bucket(link, waiter->seq) = waiter;
+    pthread_mutex_unlock(&link->wait_lock);
+    return leads;
+}
+
+static void await(struct tow_link *link, struct tow_waiter *waiter)
+{
+    uint32_t state = __atomic_load_n(&waiter->state, __ATOMIC_ACQUIRE);
+    while (state == TOW_WAIT_PENDING) {
+        tow_futex_wait((_Atomic uint32_t *)&waiter->state, TOW_WAIT_PENDING, TOW_TIME_FOREVER, false);
+        state = __atomic_load_n(&waiter->state, __ATOMIC_ACQUIRE);
+    }
+    if (state == TOW_WAIT_LEAD) {
+        read_until_done(link, waiter);
+    }
+}
+
+/* ---- the thread that reads when nobody waits ---- */
+
+static void *listen_thread(void *arg)
+{
+    struct tow_link *link = arg;
+    while (atomic_load(&link->lost) == 0) {
+        int error = tow_line_wait_readable(link->line, TOW_TIME_FOREVER);
+        if (error < 0) {
+            tow_link_lose(link, loss_reason(error));
+            break;
+        }
+        pthread_mutex_lock(&link->wait_lock);
+        bool leads = !link->reading;
+        link->reading = true;
+        pthread_mutex_unlock(&link->wait_lock);
+        if (!leads) {
+            /* A waiter reads; what came is for it or will be handed on. Look again a little later. */
+            struct timespec nap = {0, 200000};
+            nanosleep(&nap, NULL);
+            continue;
+        }
+        error = take_frame(link);
+        if (error < 0) {
+            tow_link_lose(link, loss_reason(error));
+            break;
+        }
+        pthread_mutex_lock(&link->wait_lock);
+        pass_reading(link);
+        pthread_mutex_unlock(&link->wait_lock);
+    }
+    return NULL;
+}
+
+int tow_link_listen(struct tow_link *link)
+{
+    pthread_mutex_lock(&link->wait_lock);
+    int error = 0;
+    if (!link->listening) {
+        pthread_t thread;
+        error = tow_thread_start("towline-listen", listen_thread, link, &thread);
+        if (error == 0) {
+            pthread_detach(thread);
+            link->listening = true;
+        }
+    }
+    pthread_mutex_unlock(&link->wait_lock);
+    return error;
+}
+
+/* ---- calls ---- */
+
+CUresult tow_call_begin_on(struct tow_call *call, struct tow_link *link, uint32_t context, unsigned fn,
+                           size_t bytes, unsigned flags)
+{
+    int lost = atomic_load_explicit(&link->lost, memory_order_relaxed);
+    if (lost != 0) {
+        return (CUresult)lost;
+    }
+    if (bytes > TOW_FRAME_MAX - TOW_FRAME_HEADER - TOW_FRAME_ALIGN) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    pthread_mutex_lock(&link->send_lock);
+    size_t room = tow_frame_length(bytes);
+    int error = tow_line_reserve(link->line, room, &call->frame);
+    if (error < 0) {
+        pthread_mutex_unlock(&link->send_lock);
+        tow_link_lose(link, loss_reason(error));
+        return (CUresult)atomic_load(&link->lost);
+    }
+    call->link = link;
+    call->fn = (uint16_t)fn;
+    call->context = context;
+    call->waits = (flags & TOW_CALL_REPLY) != 0;
+    call->enc = tow_frame_begin(call->frame, room);
+    return CUDA_SUCCESS;
+}
+
+/* Finishes the frame, hands it to the line and releases the send lock. */
+static CUresult dispatch(struct tow_call *call, bool *ret_leads)
+{
+    struct tow_link *link = call->link;
+    struct tow_frame frame = {.kind = call->fn, .thread = tow_thread_self()->number, .context = call->context};
+    uint32_t length = 0;
+    if (call->waits) {
+        frame.seq = link->next_seq;
+        link->next_seq = link->next_seq == UINT32_MAX ? 1 : link->next_seq + 1;
+    }
+    if (tow_frame_end(&call->enc, call->frame, frame, &length) < 0) {
+        pthread_mutex_unlock(&link->send_lock);
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (call->waits) {
+        call->waiter.seq = frame.seq;
+        *ret_leads = enlist(link, &call->waiter);
+        link->counters.replies_waited++;
+    }
+    link->counters.commands++;
+    link->counters.bytes_out += length;
+    if (call->waits) {
+        tow_line_commit_now(link->line, length);
+    } else {
+        tow_line_commit(link->line, length);
+    }
+    pthread_mutex_unlock(&link->send_lock);
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_call_send(struct tow_call *call)
+{
+    bool leads = false;
+    return dispatch(call, &leads);
+}
+
+CUresult tow_call_wait(struct tow_call *call)
+{
+    bool leads = false;
+    call->waiter.body = NULL;
+    CUresult status = dispatch(call, &leads);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    await(call->link, &call->waiter);
+    call->dec = tow_dec_init(call->waiter.body != NULL ? call->waiter.body : (uint8_t *)call->waiter.small,
+                             call->waiter.size);
+    return call->waiter.status;
+}
+
+CUresult tow_call_end(struct tow_call *call, CUresult status)
+{
+    if (call->waiter.body != NULL && call->waiter.body != (uint8_t *)call->waiter.small) {
+        free(call->waiter.body);
+    }
+    call->waiter.body = NULL;
+    if (status == CUDA_SUCCESS && call->dec.bad) {
+        const struct tow_fn_info *info = tow_fn_info(call->fn);
+        tow_log(TOW_AREA_CLIENT, TOW_LOG_ERROR, "the server's reply to %s is too short", info->name);
+        return CUDA_ERROR_UNKNOWN;
+    }
+    return status;
+}
+
+void tow_call_cancel(struct tow_call *call)
+{
+    pthread_mutex_unlock(&call->link->send_lock);
+}
+
+void tow_call_get_bytes(struct tow_call *call, void *into, size_t size)
+{
+    if (into != NULL) {
+        tow_dec_copy(&call->dec, into, size);
+    } else {
+        tow_dec_bytes(&call->dec, size);
+    }
+    tow_dec_align(&call->dec, 8);
+}
+
+void tow_call_get_array(struct tow_call *call, void *into, size_t element)
+{
+    uint64_t count = tow_dec_u64(&call->dec);
+    if (count > tow_dec_left(&call->dec) / element) {
+        tow_dec_fail(&call->dec);
+        return;
+    }
+    tow_call_get_bytes(call, into, (size_t)count * element);
+}
+
+/* ---- bulk ---- */
+
+int tow_link_expect(struct tow_link *link, void *into, size_t size, uint32_t *ret_number)
+{
+    struct tow_transfer *transfer = malloc(sizeof *transfer);
+    if (transfer == NULL) {
+        return -ENOMEM;
+    }
+    *transfer = (struct tow_transfer){.number = link->next_transfer++, .into = into, .size = size};
+    pthread_mutex_lock(&link->wait_lock);
+    transfer->next = link->transfers;
+    link->transfers = transfer;
+    pthread_mutex_unlock(&link->wait_lock);
+    *ret_number = transfer->number;
+    return 0;
+}
+
+bool tow_link_expecting(struct tow_link *link, const void *address, size_t size)
+{
+    const uint8_t *low = address;
+    bool found = false;
+    pthread_mutex_lock(&link->wait_lock);
+    for (struct tow_transfer *t = link->transfers; t != NULL && !found; t = t->next) {
+        found = low < t->into + t->size && t->into < low + size;
+    }
+    pthread_mutex_unlock(&link->wait_lock);
+    return found;
+}
+
+void tow_link_forget(struct tow_link *link, uint32_t number)
+{
+    pthread_mutex_lock(&link->wait_lock);
+    struct tow_transfer **where = &link->transfers;
+    while (*where != NULL && (*where)->number != number) {
+        where = &(*where)->next;
+    }
+    struct tow_transfer *found = *where;
+    if (found != NULL) {
+        *where = found->next;
+    }
+    pthread_mutex_unlock(&link->wait_lock);
+    free(found);
+}
+
+CUresult tow_link_upload(struct tow_link *link, uint32_t transfer, const void *from, size_t size)
+{
+    static const uint8_t zeros[8];
+    const uint8_t *at = from;
+    uint64_t offset = 0;
+    while (offset < size) {
+        size_t n = size - offset < TOW_DATA_MAX ? size - offset : TOW_DATA_MAX;
+        struct tow_data data = {.transfer = transfer,
+                                .flags = offset + n == size ? TOW_DATA_LAST : 0,
+                                .offset = offset,
+                                .size = (uint32_t)n};
+        uint8_t head[TOW_DATA_HEAD];
+        uint32_t pad = 0;
+        int error = tow_data_head_encode(&data, 0, 0, head, &pad);
+        if (error == 0) {
+            struct iovec parts[3] = {
+                {head, sizeof head}, {(void *)(uintptr_t)(at + offset), n}, {(void *)(uintptr_t)zeros, pad}};
+            pthread_mutex_lock(&link->send_lock);
+            error = tow_line_send_direct(link->line, parts, 3);
+            link->counters.bytes_out += sizeof head + n + pad;
+            pthread_mutex_unlock(&link->send_lock);
+        }
+        if (error < 0) {
+            tow_link_lose(link, loss_reason(error));
+            return (CUresult)atomic_load(&link->lost);
+        }
+        offset += n;
+    }
+    return CUDA_SUCCESS;
+}
+
+/* ---- connecting ---- */
+
+static int say_hello(struct tow_line *line)
+{
+    static const uint64_t table_hash[4] = TOW_TABLE_HASH;
+    struct tow_hello hello = {.version_min = TOW_PROTOCOL_MIN,
+                              .version_max = TOW_PROTOCOL_MAX,
+                              .pid = (uint32_t)getpid(),
+                              .slot = TOW_SLOT_NONE,
+                              .name = program_invocation_short_name,
+                              .token = getenv("TOWLINE_TOKEN")};
+    memcpy(hello.table_hash, table_hash, sizeof table_hash);
+    char text[sizeof forwarded / sizeof forwarded[0]][256];
+    for (size_t i = 0; i < sizeof forwarded / sizeof forwarded[0]; i++) {
+        const char *value = getenv(forwarded[i]);
+        if (value != NULL &&
+            snprintf(text[i], sizeof text[i], "%s=%s", forwarded[i], value) < (int)sizeof text[i]) {
+            hello.env[hello.env_count++] = text[i];
+        }
+    }
+    uint8_t *at = NULL;
+    uint32_t length = 0;
+    int error = tow_line_reserve(line, 64 << 10, &at);
+    if (error >= 0) {
+        error = tow_hello_encode(&hello, at, 64 << 10, &length);
+    }
+    if (error >= 0) {
+        tow_line_commit_now(line, length);
+    }
+    return error;
+}
+
+static int read_welcome(struct tow_link *link, char *why, size_t why_size)
+{
+    int64_t deadline = tow_time_deadline(TOW_CONNECT_TIMEOUT_NS);
+    const uint8_t *at = NULL;
+    size_t available = 0;
+    struct tow_frame frame;
+    int error = tow_line_peek(link->line, TOW_FRAME_HEADER, deadline, &at, &available);
+    if (error < 0) {
+        snprintf(why, why_size,
+                 error == -ETIMEDOUT
+                     ? "%s accepts connections but says nothing within 5 seconds; is it a towlined?"
+                     : "%s closed the connection at once; is it a towlined, and what does its log say?",
+                 link->address);
+        return error;
+    }
+    error = tow_handshake_sniff(TOW_SIDE_CLIENT, at, available, link->address, why, why_size);
+    if (error == -EPROTO) {
+        return error;
+    }
+    error = tow_frame_read(at, &frame);
+    if (error == 0) {
+        error = tow_line_peek(link->line, frame.length, deadline, &at, &available);
+    }
+    if (error == 0 && frame.kind == TOW_CONTROL_REFUSE) {
+        struct tow_refuse refuse;
+        error = tow_refuse_decode(at, &frame, &refuse);
+        if (error == 0) {
+            snprintf(why, why_size, "%s refuses: %s", link->address, refuse.sentence);
+            return -ECONNREFUSED;
+        }
+    } else if (error == 0) {
+        error = frame.kind == TOW_CONTROL_WELCOME ? tow_welcome_decode(at, &frame, &link->welcome) : -EPROTO;
+    }
+    if (error < 0) {
+        snprintf(why, why_size, "%s answers with something that is not a welcome; use the same version of Towline "
+                                "on both sides.", link->address);
+        return error;
+    }
+    error = tow_handshake_check_version(link->welcome.version, why, why_size);
+    if (error < 0) {
+        return error;
+    }
+    link->snapshot = malloc(link->welcome.snapshot_size + 1);
+    if (link->snapshot == NULL) {
+        snprintf(why, why_size, "memory is used up");
+        return -ENOMEM;
+    }
+    memcpy(link->snapshot, link->welcome.snapshot, link->welcome.snapshot_size);
+    link->welcome.snapshot = link->snapshot;
+    tow_line_consume(link->line, frame.length);
+    return 0;
+}
+
+int tow_link_open(const char *address, struct tow_link **ret_link, char *why, size_t why_size)
+{
+    struct tow_link *link = calloc(1, sizeof *link);
+    if (link == NULL) {
+        snprintf(why, why_size, "memory is used up");
+        return -ENOMEM;
+    }
+    snprintf(link->address, sizeof link->address, "%s", address);
+    link->next_seq = 1;
+    link->next_transfer = 1;
+    pthread_mutex_init(&link->send_lock, NULL);
+    pthread_mutex_init(&link->wait_lock, NULL);
+    int error = tow_transport_connect(address, tow_time_deadline(TOW_CONNECT_TIMEOUT_NS), why, why_size,
+                                      &link->line);
+    if (error == 0) {
+        error = say_hello(link->line);
+        if (error < 0) {
+            snprintf(why, why_size, "%s closed the connection at once; is it a towlined?", address);
+        }
+    }
+    if (error == 0) {
+        error = read_welcome(link, why, why_size);
+    }
+    if (error < 0) {
+        tow_link_close(link);
+        return error;
+    }
+    *ret_link = link;
+    return 0;
+}
+
+void tow_link_close(struct tow_link *link)
+{
+    if (link == NULL) {
+        return;
+    }
+    tow_line_close(link->line);
+    while (link->transfers != NULL) {
+        struct tow_transfer *next = link->transfers->next;
+        free(link->transfers);
+        link->transfers = next;
+    }
+    free(link->snapshot);
+    pthread_mutex_destroy(&link->send_lock);
+    pthread_mutex_destroy(&link->wait_lock);
+    free(link);
+}

@@ -1,0 +1,647 @@
+#include "server/session.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "gen/server_api.h"
+#include "server/device.h"
+#include "server/hostfn.h"
+#include "server/transfer.h"
+#include "wire/handshake.h"
+#include "wire/id.h"
+#include "wire/limits.h"
+
+/* What is kept for one client thread. Guarded by the session's thread lock. */
+struct tow_session_thread {
+    CUresult deferred; /* first error of its no-reply calls that it was not told yet */
+    uint16_t deferred_fn;
+    unsigned stream_count;
+    struct {
+        uint32_t context;
+        CUstream stream;
+    } streams[8]; /* a thread rarely uses more than one context */
+};
+
+/* The context that this server thread made current last, so that most commands need not. */
+static _Thread_local struct {
+    const struct tow_session *session;
+    uint32_t context;
+} current;
+
+void tow_session_end(struct tow_session *session, int result)
+{
+    pthread_mutex_lock(&session->lead_lock);
+    if (session->result == 1) {
+        session->result = result;
+    }
+    pthread_cond_broadcast(&session->lead_free);
+    pthread_mutex_unlock(&session->lead_lock);
+    tow_line_shutdown(session->line);
+}
+
+/* ---- sending ---- */
+
+int tow_session_send(struct tow_session *session, uint16_t kind, uint16_t thread, uint32_t context, uint32_t seq,
+                     const void *body, size_t size)
+{
+    uint32_t length = tow_frame_length(size);
+    if (length > TOW_FRAME_MAX) {
+        return -EMSGSIZE;
+    }
+    struct tow_frame frame = {
+        .length = length, .kind = kind, .thread = thread, .context = context, .seq = seq};
+    pthread_mutex_lock(&session->reply_lock);
+    uint8_t *at = NULL;
+    int error = tow_line_reserve(session->line, length, &at);
+    if (error >= 0) {
+        tow_frame_write(at, &frame);
+        if (size > 0) {
+            memcpy(at + TOW_FRAME_HEADER, body, size);
+        }
+        memset(at + TOW_FRAME_HEADER + size, 0, length - TOW_FRAME_HEADER - size);
+        tow_line_commit(session->line, length);
+    }
+    pthread_mutex_unlock(&session->reply_lock);
+    atomic_fetch_add_explicit(&session->stats->bytes_out, length, memory_order_relaxed);
+    return error;
+}
+
+int tow_session_send_data(struct tow_session *session, uint32_t transfer, uint64_t offset, const void *bytes,
+                          size_t size, uint32_t flags)
+{
+    const uint8_t *from = bytes;
+    do {
+        size_t n = size < TOW_DATA_MAX ? size : TOW_DATA_MAX;
+        struct tow_data data = {.transfer = transfer,
+                                .flags = n == size ? flags : flags & ~TOW_DATA_LAST,
+                                .offset = offset,
+                                .size = (uint32_t)n};
+        uint8_t head[TOW_DATA_HEAD];
+        uint32_t pad = 0;
+        static const uint8_t zeros[8];
+        int error = tow_data_head_encode(&data, 0, 0, head, &pad);
+        if (error < 0) {
+            return error;
+        }
+        struct iovec parts[3] = {{head, sizeof head}, {(void *)(uintptr_t)from, n}, {(void *)(uintptr_t)zeros, pad}};
+        pthread_mutex_lock(&session->reply_lock);
+        error = tow_line_send_direct(session->line, parts, 3);
+        pthread_mutex_unlock(&session->reply_lock);
+        if (error < 0) {
+            return error;
+        }
+        atomic_fetch_add_explicit(&session->stats->bytes_out, sizeof head + n + pad, memory_order_relaxed);
+        from += n;
+        offset += n;
+        size -= n;
+    } while (size > 0);
+    return 0;
+}
+
+/* ---- contexts, threads ---- */
+
+void tow_session_forget_current(void)
+{
+    current.session = NULL;
+}
+
+CUresult tow_session_enter(struct tow_session *session, uint32_t context)
+{
+    if (context == 0 || (current.session == session && current.context == context)) {
+        return CUDA_SUCCESS;
+    }
+    const struct tow_handle_entry *entry = tow_handles_at(&session->handles, TOW_H_CONTEXT, context);
+    if (entry == NULL) {
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    }
+    if (entry->error != CUDA_SUCCESS) {
+        return entry->error;
+    }
+    CUresult status = session->driver->cuCtxSetCurrent(entry->handle);
+    if (status == CUDA_SUCCESS) {
+        current.session = session;
+        current.context = context;
+    }
+    return status;
+}
+
+static struct tow_session_thread *thread_of(struct tow_session *session, uint16_t number)
+{
+    struct tow_session_thread *t = session->client_threads[number];
+    if (t == NULL) {
+        t = session->client_threads[number] = calloc(1, sizeof *t);
+    }
+    return t;
+}
+
+CUresult tow_session_thread_stream(struct tow_session *session, uint16_t thread, uint32_t context,
+                                   CUstream *ret_stream)
+{
+    CUresult status = CUDA_SUCCESS;
+    pthread_mutex_lock(&session->thread_lock);
+    struct tow_session_thread *t = thread_of(session, thread);
+    unsigned i = 0;
+    while (t != NULL && i < t->stream_count && t->streams[i].context != context) {
+        i++;
+    }
+    if (t == NULL || i == sizeof t->streams / sizeof t->streams[0]) {
+        status = CUDA_ERROR_OUT_OF_MEMORY;
+    } else if (i == t->stream_count) {
+        CUstream stream = NULL;
+        status = session->driver->cuStreamCreate(&stream, CU_STREAM_DEFAULT);
+        if (status == CUDA_SUCCESS) {
+            t->streams[i].context = context;
+            t->streams[i].stream = stream;
+            t->stream_count++;
+        }
+    }
+    if (status == CUDA_SUCCESS) {
+        *ret_stream = t->streams[i].stream;
+    }
+    pthread_mutex_unlock(&session->thread_lock);
+    return status;
+}
+
+void tow_session_drop_thread(struct tow_session *session, uint16_t thread)
+{
+    pthread_mutex_lock(&session->thread_lock);
+    struct tow_session_thread *t = session->client_threads[thread];
+    session->client_threads[thread] = NULL;
+    pthread_mutex_unlock(&session->thread_lock);
+    for (unsigned i = 0; t != NULL && i < t->stream_count; i++) {
+        if (tow_session_enter(session, t->streams[i].context) == CUDA_SUCCESS) {
+            session->driver->cuStreamDestroy_v2(t->streams[i].stream);
+        }
+    }
+    free(t);
+}
+
+void tow_session_drop_context(struct tow_session *session, uint32_t context)
+{
+    pthread_mutex_lock(&session->thread_lock);
+    for (uint32_t n = 0; n <= TOW_THREADS_MAX; n++) {
+        struct tow_session_thread *t = session->client_threads[n];
+        for (unsigned i = 0; t != NULL && i < t->stream_count; i++) {
+            if (t->streams[i].context == context) {
+                /* The stream goes with its context. */
+                t->streams[i] = t->streams[--t->stream_count];
+                i--;
+            }
+        }
+    }
+    pthread_mutex_unlock(&session->thread_lock);
+}
+
+void tow_session_defer(struct tow_session *session, uint16_t thread, uint16_t fn, CUresult status)
+{
+    const struct tow_fn_info *info = tow_fn_info(fn);
+    tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "%s of client thread %u failed with error %d",
+            info != NULL ? info->name : "a call", thread, (int)status);
+    pthread_mutex_lock(&session->thread_lock);
+    struct tow_session_thread *t = thread_of(session, thread);
+    if (t != NULL && t->deferred == CUDA_SUCCESS) {
+        t->deferred = status;
+        t->deferred_fn = fn;
+    }
+    pthread_mutex_unlock(&session->thread_lock);
+}
+
+static CUresult take_deferred(struct tow_session *session, uint16_t thread)
+{
+    pthread_mutex_lock(&session->thread_lock);
+    struct tow_session_thread *t = session->client_threads[thread];
+    CUresult status = CUDA_SUCCESS;
+    if (t != NULL) {
+        status = t->deferred;
+        t->deferred = CUDA_SUCCESS;
+    }
+    pthread_mutex_unlock(&session->thread_lock);
+    return status;
+}
+
+/* ---- carrying out ---- */
+
+static void call_init(struct tow_serve *call, struct tow_session *session, const uint8_t *at,
+                      const struct tow_frame *frame)
+{
+    call->session = session;
+    call->driver = session->driver;
+    call->frame = *frame;
+    call->in = tow_frame_body(at, frame);
+    call->out_start = (uint8_t *)call->small;
+    call->out = tow_enc_init(call->small, sizeof call->small);
+    call->status = CUDA_SUCCESS;
+    call->malformed = false;
+    call->blocks = NULL;
+}
+
+struct block_head {
+    struct block_head *next;
+};
+
+static void call_fini(struct tow_serve *call)
+{
+    struct block_head *block = (struct block_head *)call->blocks;
+    while (block != NULL) {
+        struct block_head *next = block->next;
+        free(block);
+        block = next;
+    }
+}
+
+static void carry_out(struct tow_serve *call)
+{
+    struct tow_session *session = call->session;
+    tow_serve_fn *serve = session->table[call->frame.kind];
+    if (serve == NULL) {
+        call->status = CUDA_ERROR_NOT_SUPPORTED;
+        return;
+    }
+    call->status = tow_session_enter(session, call->frame.context);
+    serve(call);
+}
+
+static void reply(struct tow_serve *call)
+{
+    struct tow_session *session = call->session;
+    if (call->out.overflow) {
+        call->status = CUDA_ERROR_UNKNOWN;
+    }
+    const struct tow_fn_info *info = tow_fn_info(call->frame.kind);
+    if (call->status == CUDA_SUCCESS && info != NULL && (info->flags & TOW_FN_SYNCS)) {
+        call->status = take_deferred(session, call->frame.thread);
+    }
+    size_t size = call->status == CUDA_SUCCESS ? (size_t)(call->out.at - call->out_start) : 0;
+    tow_session_send(session, TOW_CONTROL_REPLY, call->frame.thread, (uint32_t)call->status, call->frame.seq,
+                     call->out_start, size);
+    atomic_fetch_add_explicit(&session->stats->replies, 1, memory_order_relaxed);
+}
+
+static int control(struct tow_session *session, const uint8_t *at, const struct tow_frame *frame)
+{
+    switch (frame->kind) {
+    case TOW_CONTROL_DATA:
+        return tow_transfer_take(session, at, frame->length);
+    case TOW_CONTROL_BYE:
+        return -ESHUTDOWN;
+    case TOW_CONTROL_THREAD_EXIT:
+        tow_session_drop_thread(session, frame->thread);
+        return 0;
+    case TOW_CONTROL_CALLBACK_DONE: {
+        struct tow_callback_done done;
+        int error = tow_callback_done_decode(at, frame, &done);
+        if (error == 0) {
+            tow_hostfn_done(session, done.id);
+        }
+        return error;
+    }
+    default:
+        return -EPROTO;
+    }
+}
+
+/* Leads: serves no-reply commands until one comes whose caller waits. That one is copied to *copy and
+ * described by *ret_call. Negative when the session is over. */
+static int lead(struct tow_session *session, uint8_t *copy, struct tow_serve *ret_call)
+{
+    for (;;) {
+        const uint8_t *at = NULL;
+        size_t available = 0;
+        struct tow_frame frame;
+        int error = tow_line_peek(session->line, TOW_FRAME_HEADER, TOW_TIME_FOREVER, &at, &available);
+        if (error < 0) {
+            return error;
+        }
+        error = tow_frame_read(at, &frame);
+        if (error < 0) {
+            return error;
+        }
+        if (available < frame.length) {
+            error = tow_line_peek(session->line, frame.length, TOW_TIME_FOREVER, &at, &available);
+            if (error < 0) {
+                return error;
+            }
+        }
+        atomic_fetch_add_explicit(&session->stats->bytes_in, frame.length, memory_order_relaxed);
+        if (frame.kind >= TOW_FN_LIMIT) {
+            error = control(session, at, &frame);
+            if (error < 0) {
+                return error;
+            }
+            tow_line_consume(session->line, frame.length);
+            continue;
+        }
+        atomic_fetch_add_explicit(&session->stats->calls, 1, memory_order_relaxed);
+        const struct tow_fn_info *info = tow_fn_info(frame.kind);
+        bool inline_call = frame.seq == 0 || (info != NULL && (info->flags & TOW_FN_QUICK));
+        if (!inline_call) {
+            memcpy(copy, at, frame.length);
+            tow_line_consume(session->line, frame.length);
+            call_init(ret_call, session, copy, &frame);
+            return 0;
+        }
+        struct tow_serve call;
+        call_init(&call, session, at, &frame);
+        carry_out(&call);
+        if (frame.seq != 0) {
+            reply(&call);
+        } else if (call.status != CUDA_SUCCESS) {
+            tow_session_defer(session, frame.thread, frame.kind, call.status);
+        }
+        call_fini(&call);
+        if (call.malformed) {
+            return -EPROTO;
+        }
+        tow_line_consume(session->line, frame.length);
+    }
+}
+
+static void *serve_thread(void *arg);
+
+/* With the lead lock held: someone else is to lead. */
+static int pass_lead(struct tow_session *session)
+{
+    session->led = false;
+    if (session->idle > 0) {
+        pthread_cond_signal(&session->lead_free);
+        return 0;
+    }
+    if (session->threads == TOW_SESSION_THREADS_MAX) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_ERROR, "the session ends: more than %d threads of the client wait at once",
+                TOW_SESSION_THREADS_MAX);
+        return -EAGAIN;
+    }
+    pthread_t thread;
+    int error = tow_thread_start("towline-serve", serve_thread, session, &thread);
+    if (error < 0) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_ERROR, "the session ends: no thread can be started (%s)",
+                strerror(-error));
+        return error;
+    }
+    pthread_detach(thread);
+    session->threads++;
+    return 0;
+}
+
+static void *serve_thread(void *arg)
+{
+    struct tow_session *session = arg;
+    uint8_t *copy = malloc(TOW_FRAME_MAX);
+    pthread_mutex_lock(&session->lead_lock);
+    while (copy != NULL) {
+        while (session->led && session->result == 1) {
+            session->idle++;
+            pthread_cond_wait(&session->lead_free, &session->lead_lock);
+            session->idle--;
+        }
+        if (session->result != 1) {
+            break;
+        }
+        session->led = true;
+        pthread_mutex_unlock(&session->lead_lock);
+        struct tow_serve call;
+        int error = lead(session, copy, &call);
+        if (error < 0) {
+            tow_session_end(session, error);
+            pthread_mutex_lock(&session->lead_lock);
+            break;
+        }
+        pthread_mutex_lock(&session->lead_lock);
+        error = pass_lead(session);
+        pthread_mutex_unlock(&session->lead_lock);
+        if (error < 0) {
+            tow_session_end(session, error);
+        } else {
+            carry_out(&call);
+            if (call.malformed) {
+                tow_session_end(session, -EPROTO);
+            } else {
+                reply(&call);
+            }
+        }
+        call_fini(&call);
+        pthread_mutex_lock(&session->lead_lock);
+    }
+    if (copy == NULL && session->result == 1) {
+        session->result = -ENOMEM;
+    }
+    session->threads--;
+    pthread_cond_broadcast(&session->lead_free);
+    pthread_mutex_unlock(&session->lead_lock);
+    free(copy);
+    current.session = NULL;
+    return NULL;
+}
+
+/* ---- beginning and ending ---- */
+
+static int refuse(struct tow_session *session, uint32_t code, const char *sentence)
+{
+    tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "a client was refused: %s", sentence);
+    struct tow_refuse refuse = {.code = code, .sentence = sentence};
+    uint8_t *at = NULL;
+    uint32_t length = 0;
+    if (tow_line_reserve(session->line, 2048, &at) >= 0 && tow_refuse_encode(&refuse, at, 2048, &length) == 0) {
+        tow_line_commit(session->line, length);
+    }
+    return -EPROTO;
+}
+
+static int read_hello(struct tow_session *session, struct tow_hello *ret_hello, const uint8_t **ret_at,
+                      struct tow_frame *ret_frame)
+{
+    int64_t limit = session->options->handshake_ns > 0 ? session->options->handshake_ns : 10 * TOW_TIME_S;
+    int64_t deadline = tow_time_now_ns() + limit;
+    const uint8_t *at = NULL;
+    size_t available = 0;
+    char why[TOW_SENTENCE_MAX];
+    int error = tow_line_peek(session->line, TOW_FRAME_HEADER, deadline, &at, &available);
+    if (error < 0) {
+        return error;
+    }
+    if (tow_handshake_sniff(TOW_SIDE_SERVER, at, available, "the client", why, sizeof why) == -EPROTO ||
+        tow_frame_read(at, ret_frame) < 0) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "a peer that does not speak Towline's protocol was sent away");
+        return -EPROTO;
+    }
+    error = tow_line_peek(session->line, ret_frame->length, deadline, &at, &available);
+    if (error < 0) {
+        return error;
+    }
+    *ret_at = at;
+    error = tow_hello_decode(at, ret_frame, ret_hello);
+    return error < 0 ? refuse(session, TOW_REFUSE_PROTOCOL, "The client's hello cannot be understood; "
+                                                            "use the same version of Towline on both sides.")
+                     : 0;
+}
+
+static int welcome(struct tow_session *session, uint32_t version)
+{
+    static const uint64_t table_hash[4] = TOW_TABLE_HASH;
+    uint8_t *snapshot = NULL;
+    size_t snapshot_size = 0;
+    int error = tow_device_snapshot(session->backend, &snapshot, &snapshot_size);
+    if (error < 0) {
+        return refuse(session, TOW_REFUSE_DEVICE, "The server has no usable GPU; see its log.");
+    }
+    struct tow_welcome welcome = {
+        .version = version,
+        .session = session->options->id,
+        .frame_max = TOW_FRAME_MAX,
+        .data_max = TOW_DATA_MAX,
+        .snapshot = snapshot,
+        .snapshot_size = (uint32_t)snapshot_size,
+    };
+    memcpy(welcome.table_hash, table_hash, sizeof table_hash);
+    for (unsigned i = 0; i < session->backend->range_count; i++) {
+        welcome.ranges[welcome.range_count++] = (struct tow_range){
+            session->backend->ranges[i].base, session->backend->ranges[i].size, TOW_RANGE_DEVICE};
+    }
+    uint8_t *at = NULL;
+    uint32_t length = 0;
+    size_t room = snapshot_size + 8192;
+    error = tow_line_reserve(session->line, room, &at);
+    if (error >= 0) {
+        error = tow_welcome_encode(&welcome, at, room, &length);
+    }
+    if (error >= 0) {
+        tow_line_commit(session->line, length);
+    }
+    free(snapshot);
+    return error;
+}
+
+static int greet(struct tow_session *session)
+{
+    static const uint64_t table_hash[4] = TOW_TABLE_HASH;
+    struct tow_hello hello;
+    struct tow_frame frame;
+    const uint8_t *at = NULL;
+    int error = read_hello(session, &hello, &at, &frame);
+    if (error < 0) {
+        return error;
+    }
+    char why[TOW_SENTENCE_MAX];
+    int version = tow_handshake_pick_version(hello.version_min, hello.version_max, TOW_PROTOCOL_MIN,
+                                             TOW_PROTOCOL_MAX, why, sizeof why);
+    if (version < 0) {
+        return refuse(session, TOW_REFUSE_PROTOCOL, why);
+    }
+    if (memcmp(hello.table_hash, table_hash, sizeof table_hash) != 0) {
+        return refuse(session, TOW_REFUSE_PROTOCOL,
+                      "Client and server were built from different tables of the driver API; "
+                      "install the same version of Towline on both sides.");
+    }
+    struct tow_session_stats *stats = session->stats;
+    snprintf(stats->client, sizeof stats->client, "%s", hello.name);
+    atomic_store(&stats->client_pid, hello.pid);
+    atomic_store(&stats->device, -1);
+    atomic_store(&stats->started_ns, tow_time_now_ns());
+    tow_line_consume(session->line, frame.length);
+    return welcome(session, (uint32_t)version);
+}
+
+static void print_to_client(void *user, const char *text, size_t length)
+{
+    struct tow_session *session = user;
+    while (length > 0) {
+        uint32_t n = (uint32_t)(length < TOW_PRINT_MAX ? length : TOW_PRINT_MAX);
+        uint8_t *at = NULL;
+        uint32_t frame_length = 0;
+        struct tow_print print = {.size = n, .text = text};
+        pthread_mutex_lock(&session->reply_lock);
+        if (tow_line_reserve(session->line, n + 64, &at) >= 0 &&
+            tow_print_encode(&print, at, n + 64, &frame_length) == 0) {
+            tow_line_commit(session->line, frame_length);
+        }
+        pthread_mutex_unlock(&session->reply_lock);
+        text += n;
+        length -= n;
+    }
+}
+
+static void end_context(void *user, uint64_t id, const struct tow_handle_entry *entry)
+{
+    (void)id;
+    struct tow_session *session = user;
+    CUdevice device = 0;
+    if (entry->handle == NULL || session->driver->cuCtxDestroy_v2(entry->handle) == CUDA_SUCCESS) {
+        return;
+    }
+    /* A primary context is not destroyed but reset. */
+    if (session->driver->cuCtxSetCurrent(entry->handle) == CUDA_SUCCESS &&
+        session->driver->cuCtxGetDevice(&device) == CUDA_SUCCESS) {
+        session->driver->cuDevicePrimaryCtxReset_v2(device);
+    }
+}
+
+int tow_session_run(struct tow_line *line, struct tow_backend *backend, const struct tow_session_options *options)
+{
+    struct tow_session *session = calloc(1, sizeof *session);
+    if (session == NULL) {
+        return -ENOMEM;
+    }
+    session->line = line;
+    session->backend = backend;
+    session->driver = &backend->driver;
+    session->options = options;
+    session->stats = options->stats != NULL ? options->stats : &session->own_stats;
+    session->result = 1;
+    session->client_threads = calloc(TOW_THREADS_MAX + 1, sizeof(void *));
+    pthread_mutex_init(&session->lead_lock, NULL);
+    pthread_cond_init(&session->lead_free, NULL);
+    pthread_mutex_init(&session->reply_lock, NULL);
+    pthread_mutex_init(&session->thread_lock, NULL);
+    tow_serve_add_all(session->table);
+    int result = session->client_threads == NULL ? -ENOMEM : tow_handles_init(&session->handles);
+    if (result == 0) {
+        result = greet(session);
+    }
+    if (result == 0) {
+        if (backend->print != NULL) {
+            *backend->print_user = session;
+            *backend->print = print_to_client;
+        }
+        session->threads = 1;
+        serve_thread(session);
+        result = session->result == -ESHUTDOWN ? 0 : session->result;
+        tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "the session of %s ends: %s", session->stats->client,
+                result == 0 ? "the client left" : strerror(-result));
+    }
+    if (!options->in_process) {
+        /* The worker process ends now; other threads may be inside the driver, which frees all. */
+        return result;
+    }
+    tow_handles_each(&session->handles, TOW_H_CONTEXT, end_context, session);
+    pthread_mutex_lock(&session->lead_lock);
+    while (session->threads > 0) {
+        pthread_cond_wait(&session->lead_free, &session->lead_lock);
+    }
+    pthread_mutex_unlock(&session->lead_lock);
+    if (backend->print != NULL) {
+        *backend->print = NULL;
+    }
+    tow_transfer_end_all(session);
+    for (size_t i = 0; i < sizeof session->families / sizeof session->families[0]; i++) {
+        if (session->families[i].free != NULL) {
+            session->families[i].free(session, session->families[i].state);
+        }
+    }
+    for (uint32_t i = 0; session->client_threads != NULL && i <= TOW_THREADS_MAX; i++) {
+        free(session->client_threads[i]);
+    }
+    free(session->client_threads);
+    tow_handles_fini(&session->handles);
+    pthread_mutex_destroy(&session->lead_lock);
+    pthread_cond_destroy(&session->lead_free);
+    pthread_mutex_destroy(&session->reply_lock);
+    pthread_mutex_destroy(&session->thread_lock);
+    free(session);
+    return result;
+}

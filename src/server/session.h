@@ -1,0 +1,116 @@
+/* One client's session in its worker: the dispatcher, the handle tables, what is kept between commands.
+ *
+ * One thread at a time leads: it takes frames off the line in order. No-reply commands it carries out at once.
+ * A command whose caller waits it copies, passes the lead to another thread, and carries it out beside the
+ * stream of commands: nobody can know its result yet, so nothing can depend on it, and a thread that blocks in
+ * a synchronisation never delays another client thread's call.
+ */
+#ifndef TOW_SERVER_SESSION_H
+#define TOW_SERVER_SESSION_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "backend/backend.h"
+#include "server/handles.h"
+#include "server/serve.h"
+#include "transport/line.h"
+#include "wire/control.h"
+
+/* What `towline status` shows; lives in memory shared with the listener. */
+struct tow_session_stats {
+    _Atomic uint64_t calls, replies, bytes_in, bytes_out, memory;
+    _Atomic uint32_t client_pid;
+    _Atomic int32_t device; /* of the last context used, -1 if none */
+    _Atomic int64_t started_ns;
+    char client[128]; /* written once, before started_ns */
+};
+
+struct tow_session_options {
+    uint64_t id;
+    struct tow_session_stats *stats; /* borrowed, may be NULL */
+    int64_t handshake_ns;            /* how long the client's hello may take; 0: 10 s */
+    const char *code_cache;          /* folder; NULL: none is kept */
+    uint64_t code_cache_max;         /* bytes */
+    bool in_process; /* self: everything is freed; a worker process ends instead, and the driver frees */
+};
+
+/* Says hello and serves until the client leaves, then frees everything of the session. 0 for an orderly end, -EPIPE
+ * if the client vanished, -EPROTO if it broke the protocol, another error if the session could not begin. */
+int tow_session_run(struct tow_line *line, struct tow_backend *backend,
+                    const struct tow_session_options *options);
+
+/* ---- for the handlers -------------------------------------------------------------------------------- */
+
+struct tow_session_thread; /* a per-thread stream and the errors of no-reply calls of one client thread */
+struct tow_incoming;       /* a bulk transfer on its way in, see transfer.h */
+
+enum {
+    TOW_SESSION_THREADS_MAX = 1024, /* threads that serve; each waiting client thread needs one */
+};
+
+struct tow_session {
+    struct tow_line *line; /* borrowed */
+    struct tow_backend *backend; /* borrowed */
+    const struct tow_driver *driver; /* borrowed from backend */
+    const struct tow_session_options *options; /* borrowed */
+    struct tow_session_stats *stats; /* never NULL: own_stats if nobody wants them */
+    struct tow_session_stats own_stats;
+    tow_serve_fn *table[TOW_FN_LIMIT];
+    struct tow_handles handles;
+
+    pthread_mutex_t lead_lock; /* guards the five below */
+    pthread_cond_t lead_free;  /* the lead is to be had, or the session ends */
+    bool led;
+    unsigned threads, idle;
+    int result; /* first reason to end; 1 while the session goes on */
+
+    pthread_mutex_t reply_lock; /* guards the line's producer side */
+
+    pthread_mutex_t thread_lock; /* guards the table below */
+    struct tow_session_thread **client_threads; /* by thread number; owned */
+
+    struct tow_incoming *incoming; /* only the leader touches it */
+    uint64_t calls;                /* only the leader counts */
+    struct {
+        void *state; /* owned; made by the family on first use, under thread_lock or by the leader */
+        void (*free)(struct tow_session *session, void *state);
+    } families[8]; /* by enum tow_session_family */
+};
+
+enum tow_session_family {
+    TOW_SESSION_CODE,
+    TOW_SESSION_COPY,
+    TOW_SESSION_HOSTFN,
+    TOW_SESSION_GRAPH,
+    TOW_SESSION_MEMORY,
+};
+
+/* Sends a frame of the server's own (PRINT, CALLBACK, DATA ...): `body` gets no header. */
+int tow_session_send(struct tow_session *session, uint16_t kind, uint16_t thread, uint32_t context, uint32_t seq,
+                     const void *body, size_t size);
+/* Sends `size` bytes as DATA frames of a transfer; for replies that are too large for a frame. */
+int tow_session_send_data(struct tow_session *session, uint32_t transfer, uint64_t offset, const void *bytes,
+                          size_t size, uint32_t flags);
+
+/* Makes the context of a number current on this server thread; 0 means none is needed. */
+CUresult tow_session_enter(struct tow_session *session, uint32_t context);
+/* Forgets what this server thread believes to be current (after a handler changed it). */
+void tow_session_forget_current(void);
+/* The real stream that stands for a client thread's per-thread stream in a context. */
+CUresult tow_session_thread_stream(struct tow_session *session, uint16_t thread, uint32_t context,
+                                   CUstream *ret_stream);
+/* A client thread has ended, or a context is about to be destroyed (thread 0: of all threads). */
+void tow_session_drop_thread(struct tow_session *session, uint16_t thread);
+void tow_session_drop_context(struct tow_session *session, uint32_t context);
+
+/* Remembers an error of a no-reply call: the thread's next synchronising call returns it. */
+void tow_session_defer(struct tow_session *session, uint16_t thread, uint16_t fn, CUresult status);
+
+/* The client broke the protocol, or the line is gone: the session ends. */
+void tow_session_end(struct tow_session *session, int result);
+
+#endif
