@@ -138,6 +138,12 @@ void tow_json_bool(struct tow_json *json, const char *key, bool value)
     put_text(json, value ? "true" : "false");
 }
 
+void tow_json_raw(struct tow_json *json, const char *key, const char *text)
+{
+    start_element(json, key);
+    put_text(json, text);
+}
+
 int tow_json_finish(struct tow_json *json)
 {
     assert(json->depth == 0);

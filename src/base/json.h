@@ -36,6 +36,8 @@ void tow_json_u64(struct tow_json *json, const char *key, uint64_t value);
 void tow_json_i64(struct tow_json *json, const char *key, int64_t value);
 void tow_json_f64(struct tow_json *json, const char *key, double value); /* null if not finite */
 void tow_json_bool(struct tow_json *json, const char *key, bool value);
+/* `text` is one whole JSON value already. */
+void tow_json_raw(struct tow_json *json, const char *key, const char *text);
 
 /* The first failure, or 0. Everything opened must have been ended. */
 int tow_json_finish(struct tow_json *json);

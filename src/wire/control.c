@@ -3,8 +3,8 @@
 const char *tow_control_name(uint16_t kind)
 {
     static const char *const names[] = {
-        "HELLO", "WELCOME",       "REFUSE", "REPLY", "CALLBACK",
-        "CALLBACK_DONE", "PRINT", "DATA",   "CREDIT", "BYE", "NOTICE",
+        "HELLO", "WELCOME", "REFUSE", "REPLY",  "CALLBACK", "CALLBACK_DONE", "PRINT",
+        "DATA",  "CREDIT",  "BYE",    "NOTICE", "THREAD_EXIT", "STATUS", "REPORT",
     };
     size_t index = (size_t)kind - TOW_CONTROL_FIRST;
     return kind >= TOW_CONTROL_FIRST && index < sizeof names / sizeof *names ? names[index] : NULL;
@@ -267,7 +267,8 @@ int tow_data_head_encode(const struct tow_data *data, uint16_t thread, uint32_t 
                               .thread = thread,
                               .context = context};
     tow_frame_write(ret_head, &frame);
-    struct tow_enc enc = tow_enc_init(ret_head + TOW_FRAME_HEADER, TOW_DATA_HEAD - TOW_FRAME_HEADER);
+    struct tow_enc enc =
+        tow_enc_init(ret_head + TOW_FRAME_HEADER, TOW_DATA_HEAD - TOW_FRAME_HEADER);
     tow_enc_u32(&enc, data->transfer);
     tow_enc_u32(&enc, (data->flags & ~TOW_DATA_PAD_MASK) | pad);
     tow_enc_u64(&enc, data->offset);
@@ -281,8 +282,8 @@ int tow_data_head_decode(const void *at, const struct tow_frame *frame, struct t
     if (frame->kind != TOW_CONTROL_DATA || frame->length < TOW_DATA_HEAD) {
         return -EPROTO;
     }
-    struct tow_dec dec = tow_dec_init((const uint8_t *)at + TOW_FRAME_HEADER,
-                                      TOW_DATA_HEAD - TOW_FRAME_HEADER);
+    struct tow_dec dec =
+        tow_dec_init((const uint8_t *)at + TOW_FRAME_HEADER, TOW_DATA_HEAD - TOW_FRAME_HEADER);
     struct tow_data data = {.transfer = tow_dec_u32(&dec)};
     uint32_t flags = tow_dec_u32(&dec);
     uint32_t pad = flags & TOW_DATA_PAD_MASK;
@@ -367,5 +368,49 @@ int tow_notice_decode(const void *at, const struct tow_frame *frame, struct tow_
         return -EPROTO;
     }
     *ret_notice = notice;
+    return 0;
+}
+
+/* ---- STATUS, REPORT ---- */
+
+int tow_status_encode(const struct tow_status *status, void *at, size_t size, uint32_t *ret_length)
+{
+    struct tow_enc enc = tow_frame_begin(at, bounded(size));
+    tow_enc_u32(&enc, TOW_MAGIC);
+    tow_enc_u32(&enc, status->topics);
+    return finish(&enc, at, TOW_CONTROL_STATUS, ret_length);
+}
+
+int tow_status_decode(const void *at, const struct tow_frame *frame, struct tow_status *ret_status)
+{
+    struct tow_dec dec = tow_frame_body(at, frame);
+    uint32_t magic = tow_dec_u32(&dec);
+    struct tow_status status = {.topics = tow_dec_u32(&dec)};
+    if (dec.bad || frame->kind != TOW_CONTROL_STATUS || magic != TOW_MAGIC) {
+        return -EPROTO;
+    }
+    *ret_status = status;
+    return 0;
+}
+
+int tow_report_encode(const struct tow_report *report, void *at, size_t size, uint32_t *ret_length)
+{
+    struct tow_enc enc = tow_frame_begin(at, bounded(size));
+    tow_enc_u32(&enc, TOW_MAGIC);
+    tow_enc_u32(&enc, report->size);
+    tow_enc_bytes(&enc, report->text, report->size);
+    return finish(&enc, at, TOW_CONTROL_REPORT, ret_length);
+}
+
+int tow_report_decode(const void *at, const struct tow_frame *frame, struct tow_report *ret_report)
+{
+    struct tow_dec dec = tow_frame_body(at, frame);
+    uint32_t magic = tow_dec_u32(&dec);
+    struct tow_report report = {.size = tow_dec_count(&dec, TOW_FRAME_MAX, 1)};
+    report.text = (const char *)tow_dec_bytes(&dec, report.size);
+    if (dec.bad || frame->kind != TOW_CONTROL_REPORT || magic != TOW_MAGIC) {
+        return -EPROTO;
+    }
+    *ret_report = report;
     return 0;
 }

@@ -78,10 +78,8 @@ struct tow_refuse {
     const char *sentence;
 };
 
-int tow_refuse_encode(const struct tow_refuse *refuse, void *at, size_t size,
-                      uint32_t *ret_length);
-int tow_refuse_decode(const void *at, const struct tow_frame *frame,
-                      struct tow_refuse *ret_refuse);
+int tow_refuse_encode(const struct tow_refuse *refuse, void *at, size_t size, uint32_t *ret_length);
+int tow_refuse_decode(const void *at, const struct tow_frame *frame, struct tow_refuse *ret_refuse);
 
 struct tow_callback {
     uint64_t id;
@@ -114,7 +112,7 @@ int tow_print_decode(const void *at, const struct tow_frame *frame, struct tow_p
  * bytes of head; it is `length - 32 - pad` bytes long. */
 #define TOW_DATA_HEAD 32u
 #define TOW_DATA_PAD_MASK 7u
-#define TOW_DATA_LAST 8u   /* the transfer's last chunk */
+#define TOW_DATA_LAST 8u    /* the transfer's last chunk */
 #define TOW_DATA_FAILED 16u /* the transfer ends here, without success; no payload */
 
 struct tow_data {
@@ -136,13 +134,11 @@ struct tow_credit {
     uint64_t data;     /* the same for bulk payload */
 };
 
-int tow_credit_encode(const struct tow_credit *credit, void *at, size_t size,
-                      uint32_t *ret_length);
-int tow_credit_decode(const void *at, const struct tow_frame *frame,
-                      struct tow_credit *ret_credit);
+int tow_credit_encode(const struct tow_credit *credit, void *at, size_t size, uint32_t *ret_length);
+int tow_credit_decode(const void *at, const struct tow_frame *frame, struct tow_credit *ret_credit);
 
 struct tow_bye {
-    uint32_t code; /* 0: the program has ended or asked for it */
+    uint32_t code;        /* 0: the program has ended or asked for it */
     const char *sentence; /* NULL: nothing to say */
 };
 
@@ -150,8 +146,8 @@ int tow_bye_encode(const struct tow_bye *bye, void *at, size_t size, uint32_t *r
 int tow_bye_decode(const void *at, const struct tow_frame *frame, struct tow_bye *ret_bye);
 
 enum tow_notice_topic {
-    TOW_NOTICE_TEXT = 1,      /* the text is for the user's stderr */
-    TOW_NOTICE_ERROR = 2,     /* values: CUresult, function number; an async call failed */
+    TOW_NOTICE_TEXT = 1,        /* the text is for the user's stderr */
+    TOW_NOTICE_ERROR = 2,       /* values: CUresult, function number; an async call failed */
     TOW_NOTICE_DEVICE_LOST = 3, /* value: device number */
 };
 
@@ -161,9 +157,23 @@ struct tow_notice {
     const char *text; /* may be NULL */
 };
 
-int tow_notice_encode(const struct tow_notice *notice, void *at, size_t size,
-                      uint32_t *ret_length);
-int tow_notice_decode(const void *at, const struct tow_frame *frame,
-                      struct tow_notice *ret_notice);
+int tow_notice_encode(const struct tow_notice *notice, void *at, size_t size, uint32_t *ret_length);
+int tow_notice_decode(const void *at, const struct tow_frame *frame, struct tow_notice *ret_notice);
+
+/* STATUS and REPORT keep their layout in every version, as REFUSE does. */
+struct tow_status {
+    uint32_t topics; /* 0: everything; no other value has a meaning yet */
+};
+
+int tow_status_encode(const struct tow_status *status, void *at, size_t size, uint32_t *ret_length);
+int tow_status_decode(const void *at, const struct tow_frame *frame, struct tow_status *ret_status);
+
+struct tow_report {
+    uint32_t size;
+    const char *text; /* one JSON object in UTF-8, without a NUL */
+};
+
+int tow_report_encode(const struct tow_report *report, void *at, size_t size, uint32_t *ret_length);
+int tow_report_decode(const void *at, const struct tow_frame *frame, struct tow_report *ret_report);
 
 #endif

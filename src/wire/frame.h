@@ -28,6 +28,8 @@ enum tow_control {
     TOW_CONTROL_BYE = 0xf009,           /* an orderly end; nothing follows */
     TOW_CONTROL_NOTICE = 0xf00a,        /* server: something the client should know unasked */
     TOW_CONTROL_THREAD_EXIT = 0xf00b,   /* client: the header's thread has ended; no body */
+    TOW_CONTROL_STATUS = 0xf00c,        /* first frame of one who only asks how the server is */
+    TOW_CONTROL_REPORT = 0xf00d,        /* server's answer; the line is closed after it */
 };
 
 struct tow_frame {

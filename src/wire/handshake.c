@@ -15,20 +15,23 @@ struct foreign {
 
 /* What is likely to listen on, or to knock at, a port by mistake. */
 static const struct foreign foreigners[] = {
-    FOREIGN("HTTP/", "HTTP"),      FOREIGN("GET ", "HTTP"),         FOREIGN("POST ", "HTTP"),
-    FOREIGN("HEAD ", "HTTP"),      FOREIGN("PUT ", "HTTP"),         FOREIGN("OPTIONS ", "HTTP"),
-    FOREIGN("CONNECT ", "HTTP"),   FOREIGN("DELETE ", "HTTP"),      FOREIGN("PRI * HTTP/2", "HTTP/2"),
-    FOREIGN("SSH-", "SSH"),        FOREIGN("\x16\x03\x00", "TLS"),  FOREIGN("\x16\x03\x01", "TLS"),
-    FOREIGN("\x16\x03\x02", "TLS"), FOREIGN("\x16\x03\x03", "TLS"), FOREIGN("\x15\x03\x01", "TLS"),
-    FOREIGN("\x15\x03\x03", "TLS"), FOREIGN("220 ", "SMTP or FTP"), FOREIGN("RFB ", "VNC"),
+    FOREIGN("HTTP/", "HTTP"),          FOREIGN("GET ", "HTTP"),
+    FOREIGN("POST ", "HTTP"),          FOREIGN("HEAD ", "HTTP"),
+    FOREIGN("PUT ", "HTTP"),           FOREIGN("OPTIONS ", "HTTP"),
+    FOREIGN("CONNECT ", "HTTP"),       FOREIGN("DELETE ", "HTTP"),
+    FOREIGN("PRI * HTTP/2", "HTTP/2"), FOREIGN("SSH-", "SSH"),
+    FOREIGN("\x16\x03\x00", "TLS"),    FOREIGN("\x16\x03\x01", "TLS"),
+    FOREIGN("\x16\x03\x02", "TLS"),    FOREIGN("\x16\x03\x03", "TLS"),
+    FOREIGN("\x15\x03\x01", "TLS"),    FOREIGN("\x15\x03\x03", "TLS"),
+    FOREIGN("220 ", "SMTP or FTP"),    FOREIGN("RFB ", "VNC"),
 };
 
 static int allowed_first(enum tow_side side, uint16_t kind)
 {
     if (side == TOW_SIDE_SERVER) {
-        return kind == TOW_CONTROL_HELLO;
+        return kind == TOW_CONTROL_HELLO || kind == TOW_CONTROL_STATUS;
     }
-    return kind == TOW_CONTROL_WELCOME || kind == TOW_CONTROL_REFUSE;
+    return kind == TOW_CONTROL_WELCOME || kind == TOW_CONTROL_REFUSE || kind == TOW_CONTROL_REPORT;
 }
 
 int tow_handshake_sniff(enum tow_side side, const void *bytes, size_t n, const char *peer,
