@@ -1,0 +1,408 @@
+#include "transport/ring.h"
+
+#include "base/clock.h"
+#include "base/thread.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* A sleeper in shared memory cannot be woken by a peer that was killed: it looks this often. Two
+ * looks fit in the two seconds within which a death must be noticed. */
+#define WATCH_NS (500 * TOW_TIME_MS)
+
+/* Longest spin where there are processors to spare: a futex wake-up takes 5 to 50 us. */
+#define SPIN_MAX_NS (50 * TOW_TIME_US)
+#define SPIN_MIN_NS (2 * TOW_TIME_US)
+
+/* A copy into a ring is committed in pieces of this size: the consumer copies out meanwhile. */
+#define COPY_PIECE (256u << 10)
+
+static _Atomic int64_t spin_max = -1;
+
+void tow_line_set_spin(int64_t max_ns)
+{
+    atomic_store_explicit(&spin_max, max_ns, memory_order_relaxed);
+}
+
+static int64_t get_spin_max(void)
+{
+    int64_t max = atomic_load_explicit(&spin_max, memory_order_relaxed);
+    if (max >= 0) {
+        return max;
+    }
+    return tow_cpu_count() <= 2 ? 0 : SPIN_MAX_NS;
+}
+
+int64_t tow_spin_begin(const struct tow_spin *spin)
+{
+    return spin->budget_ns == 0 ? 0 : tow_time_now_ns() + spin->budget_ns;
+}
+
+void tow_spin_end(struct tow_spin *spin, bool helped)
+{
+    int64_t max = get_spin_max();
+    int64_t budget = helped ? spin->budget_ns * 2 : spin->budget_ns / 2;
+    int64_t min = max < SPIN_MIN_NS ? max : SPIN_MIN_NS;
+    spin->budget_ns = budget < min ? min : budget > max ? max : budget;
+}
+
+int tow_mirror_map(int fd, uint64_t offset, size_t size, uint8_t **ret_base)
+{
+    int own = -1;
+    if (fd < 0) {
+        own = memfd_create("towline-ring", MFD_CLOEXEC);
+        if (own < 0) {
+            return -errno;
+        }
+        if (ftruncate(own, (off_t)size) != 0) {
+            int error = -errno;
+            close(own);
+            return error;
+        }
+        fd = own;
+        offset = 0;
+    }
+    int result = 0;
+    uint8_t *base =
+        mmap(NULL, 2 * size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (base == MAP_FAILED) {
+        result = -errno;
+    } else {
+        for (int i = 0; i < 2 && result == 0; i++) {
+            if (mmap(base + (size_t)i * size, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+                     fd, (off_t)offset) == MAP_FAILED) {
+                result = -errno;
+            }
+        }
+        if (result < 0) {
+            munmap(base, 2 * size);
+        }
+    }
+    if (own >= 0) {
+        close(own);
+    }
+    if (result == 0) {
+        *ret_base = base;
+    }
+    return result;
+}
+
+void tow_mirror_unmap(uint8_t *base, size_t size)
+{
+    if (base != NULL) {
+        munmap(base, 2 * size);
+    }
+}
+
+void tow_line_init(struct tow_line *line, const struct tow_line_ops *ops)
+{
+    memset(line, 0, sizeof *line);
+    line->ops = ops;
+    line->watch_fd = -1;
+    int64_t max = get_spin_max();
+    line->out_spin.budget_ns = max;
+    line->in_spin.budget_ns = max;
+}
+
+void tow_line_set_out(struct tow_line *line, uint8_t *base, struct tow_ring_ctl *ctl, size_t size)
+{
+    assert((size & (size - 1)) == 0);
+    line->out_base = base;
+    line->out = ctl;
+    line->out_mask = size - 1;
+    line->out_head = 0;
+    line->out_limit = size;
+}
+
+void tow_ring_wake(_Atomic uint32_t *waits, bool shared)
+{
+    atomic_store(waits, 0);
+    tow_futex_wake(waits, INT_MAX, shared);
+}
+
+void tow_line_fail(struct tow_line *line, int error)
+{
+    int none = 0;
+    atomic_compare_exchange_strong(&line->error, &none, error);
+    if (line->out != NULL) {
+        tow_ring_wake(&line->out->producer_waits, line->shared);
+        tow_ring_wake(&line->out->consumer_waits, line->shared);
+    }
+}
+
+bool tow_socket_ended(int fd)
+{
+    struct pollfd poll_fd = {.fd = fd, .events = POLLRDHUP};
+    return poll(&poll_fd, 1, 0) > 0 && (poll_fd.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+}
+
+/* Why the wait cannot go on, or 0. */
+static int ended(struct tow_line *line, const struct tow_ring_wait *wait)
+{
+    if (atomic_load(&line->down)) {
+        return -ESHUTDOWN;
+    }
+    int error = atomic_load(&line->error);
+    if (error != 0 && (wait->producer || error == -EPROTO)) {
+        return error;
+    }
+    if (line->peer_gone != NULL && atomic_load(line->peer_gone) != 0) {
+        return wait->producer ? -EPIPE : -ECONNRESET;
+    }
+    return 0;
+}
+
+/* 1: enough, 0: not yet, negative: nonsense. */
+static int look(const struct tow_ring_wait *wait, memory_order order, uint64_t *ret_value)
+{
+    uint64_t value = atomic_load_explicit(wait->word, order) - wait->base;
+    if (value > wait->capacity) {
+        return -EPROTO;
+    }
+    *ret_value = value;
+    return value >= wait->need;
+}
+
+static bool spin_for(struct tow_line *line, const struct tow_ring_wait *wait)
+{
+    int64_t until = tow_spin_begin(wait->spin);
+    if (until == 0) {
+        return false;
+    }
+    for (unsigned round = 1;; round++) {
+        uint64_t value;
+        if (look(wait, memory_order_acquire, &value) != 0) {
+            tow_line_count(wait->spins, 1);
+            tow_spin_end(wait->spin, true);
+            return true;
+        }
+        tow_thread_pause();
+        if (round % 32 == 0 && tow_time_now_ns() >= until) {
+            tow_spin_end(wait->spin, false);
+            return false;
+        }
+    }
+}
+
+int tow_ring_wait(struct tow_line *line, const struct tow_ring_wait *wait, int64_t deadline_ns,
+                  uint64_t *ret_value)
+{
+    bool spun = false;
+    for (;;) {
+        /* Asked before the look: what was written before the end is still found. */
+        int end = ended(line, wait);
+        int state = look(wait, memory_order_acquire, ret_value);
+        if (state < 0) {
+            tow_line_fail(line, -EPROTO);
+            return state;
+        }
+        if (end == -ESHUTDOWN || end == -EPROTO) {
+            return end;
+        }
+        if (state > 0) {
+            return 0;
+        }
+        if (end < 0) {
+            return end;
+        }
+        if (!spun) {
+            spun = true;
+            if (spin_for(line, wait)) {
+                continue;
+            }
+        }
+        int64_t now = tow_time_now_ns();
+        if (now >= deadline_ns) {
+            return -ETIMEDOUT;
+        }
+        /* The order matters, see tow_line_commit: announce, look once more, sleep. */
+        atomic_store(wait->waits, 1);
+        if (look(wait, memory_order_seq_cst, ret_value) != 0 || ended(line, wait) != 0) {
+            continue;
+        }
+        int64_t until = deadline_ns;
+        if (line->watch_fd >= 0 && until - now > WATCH_NS) {
+            until = now + WATCH_NS;
+        }
+        tow_line_count(wait->sleeps, 1);
+        int result = tow_futex_wait(wait->waits, 1, until, line->shared);
+        if (result == -ETIMEDOUT && line->watch_fd >= 0 && tow_socket_ended(line->watch_fd)) {
+            atomic_store(line->peer_gone, 1);
+        }
+    }
+}
+
+int tow_line_reserve_slow(struct tow_line *line, size_t size, uint8_t **ret_at)
+{
+    uint64_t capacity = line->out_mask + 1;
+    if (size > TOW_LINE_FRAME_MAX) {
+        return -EMSGSIZE;
+    }
+    int error = atomic_load(&line->error);
+    if (error != 0) {
+        return error;
+    }
+    struct tow_ring_wait wait = {
+        .word = &line->out->tail,
+        .waits = &line->out->producer_waits,
+        /* tail - (head - capacity) is the room. */
+        .base = line->out_head - capacity,
+        .need = size,
+        .capacity = capacity,
+        .spin = &line->out_spin,
+        .sleeps = &line->out_sleeps,
+        .spins = &line->out_spins,
+        .producer = true,
+    };
+    uint64_t room = atomic_load_explicit(wait.word, memory_order_acquire) - wait.base;
+    if (room > capacity || room < size) {
+        tow_line_count(&line->full_waits, 1);
+        error = tow_ring_wait(line, &wait, INT64_MAX, &room);
+        if (error < 0) {
+            return error;
+        }
+    } else if (line->peer_gone != NULL && atomic_load(line->peer_gone) != 0) {
+        return -EPIPE;
+    }
+    line->out_limit = line->out_head + room;
+    *ret_at = line->out_base + (line->out_head & line->out_mask);
+    return 0;
+}
+
+void tow_ring_release(struct tow_ring_ctl *ctl, uint64_t tail, uint64_t head, uint64_t capacity,
+                      bool shared, _Atomic uint64_t *wakes)
+{
+    atomic_store(&ctl->tail, tail);
+    /* A producer that filled the ring is woken when a quarter is free, not for every frame; it
+     * cannot starve, because a consumer that finds three quarters full has work to do. */
+    if (__builtin_expect(atomic_load(&ctl->producer_waits) != 0, 0) &&
+        head - tail <= capacity - capacity / 4) {
+        if (wakes != NULL) {
+            tow_line_count(wakes, 1);
+        }
+        tow_ring_wake(&ctl->producer_waits, shared);
+    }
+}
+
+void tow_line_freed(struct tow_line *line)
+{
+    uint64_t tail = atomic_load_explicit(&line->in_tail, memory_order_relaxed);
+    uint64_t head = atomic_load_explicit(&line->in_place->head, memory_order_relaxed);
+    uint64_t capacity = line->in_mask + 1;
+    if (head - tail <= capacity - capacity / 4 || head - tail > capacity) {
+        tow_ring_wake(&line->in_place->producer_waits, line->shared);
+    }
+}
+
+int tow_ring_send_copy(struct tow_line *line, const struct iovec *iov, int count)
+{
+    for (int i = 0; i < count; i++) {
+        const uint8_t *from = iov[i].iov_base;
+        size_t left = iov[i].iov_len;
+        while (left > 0) {
+            size_t piece = left < COPY_PIECE ? left : COPY_PIECE;
+            uint8_t *at;
+            int error = tow_line_reserve(line, piece, &at);
+            if (error < 0) {
+                return error;
+            }
+            memcpy(at, from, piece);
+            tow_line_commit(line, piece);
+            from += piece;
+            left -= piece;
+        }
+    }
+    return 0;
+}
+
+int tow_line_send_direct(struct tow_line *line, const struct iovec *iov, int count)
+{
+    if (count < 0 || count > TOW_LINE_IOV_MAX) {
+        return -EINVAL;
+    }
+    size_t total = 0;
+    for (int i = 0; i < count; i++) {
+        if (iov[i].iov_len > SIZE_MAX / 2 - total) {
+            return -EINVAL;
+        }
+        total += iov[i].iov_len;
+    }
+    return line->ops->send_direct(line, iov, count, total);
+}
+
+int tow_line_drain(struct tow_line *line, int64_t deadline_ns)
+{
+    return line->ops->drain(line, deadline_ns);
+}
+
+int tow_line_recv_into(struct tow_line *line, void *dst, size_t n)
+{
+    /* What already is in the buffer first. */
+    uint64_t tail = atomic_load_explicit(&line->in_tail, memory_order_relaxed);
+    uint64_t head = atomic_load_explicit(&line->in_head, memory_order_relaxed);
+    size_t held = (size_t)(head - tail) < n ? (size_t)(head - tail) : n;
+    if (held > 0) {
+        memcpy(dst, line->in_base + (tail & line->in_mask), held);
+        tow_line_consume(line, held);
+    }
+    if (held == n) {
+        return 0;
+    }
+    return line->ops->recv_into(line, (uint8_t *)dst + held, n - held);
+}
+
+int tow_line_wait_readable(struct tow_line *line, int64_t deadline_ns)
+{
+    int error = line->ops->wait_readable(line, deadline_ns);
+    return error == -ETIMEDOUT ? error : 0;
+}
+
+void tow_line_shutdown(struct tow_line *line)
+{
+    atomic_store(&line->down, true);
+    line->ops->shutdown(line);
+}
+
+void tow_line_close(struct tow_line *line)
+{
+    if (line != NULL) {
+        tow_line_shutdown(line);
+        line->ops->destroy(line);
+    }
+}
+
+void tow_line_abandon(struct tow_line *line)
+{
+    line->ops->abandon(line);
+}
+
+void tow_line_get_stats(const struct tow_line *line, struct tow_line_stats *ret_stats)
+{
+    struct tow_line_stats stats = {
+        .bytes_out = atomic_load(&line->out->head) + atomic_load(&line->direct_out),
+        .frames_out = atomic_load(&line->frames_out),
+        .sends = atomic_load(&line->sends),
+        .wakes = atomic_load(&line->wakes),
+        .full_waits = atomic_load(&line->full_waits),
+        .bytes_in = atomic_load(&line->bytes_in),
+        .receives = atomic_load(&line->receives),
+        .sleeps = atomic_load(&line->in_sleeps) + atomic_load(&line->out_sleeps),
+        .spins = atomic_load(&line->in_spins) + atomic_load(&line->out_spins),
+    };
+    *ret_stats = stats;
+}
+
+const char *tow_line_kind(const struct tow_line *line)
+{
+    return line->ops->name;
+}
+
+const char *tow_line_peer(const struct tow_line *line)
+{
+    return line->peer;
+}

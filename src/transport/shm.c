@@ -1,0 +1,419 @@
+/* shm: rings in memory that both processes map, arranged over a unix socket.
+ *
+ * The server makes one memfd (control words, the client's ring, the server's ring), seals its size
+ * and sends it. Each side then writes its own ring and reads the other's. Nothing the peer writes
+ * is trusted: positions are read once and checked, and bytes are copied into private memory before
+ * they are looked at, so that a frame cannot change between its check and its use. The socket stays
+ * open only to tell when the peer has died; it carries nothing more.
+ */
+#include "transport/shm.h"
+
+#include "base/clock.h"
+#include "transport/ring.h"
+#include "transport/sock.h"
+#include "transport/transport.h"
+#include "transport/unix.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define SHM_VERSION 1u
+
+/* The control words come first and take this much: the largest page size we meet. */
+#define CONTROL_SIZE (64u << 10)
+
+/* Ring sizes a client accepts. */
+#define RING_MIN (64u << 10)
+#define RING_MAX (256u << 20)
+
+/* Copied ahead of need: stays in the first-level cache, and a bulk payload is not copied twice. */
+#define COPY_AHEAD 4096u
+
+#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+
+/* Index 0 is the client's, 1 the server's. Shared memory: read once, check, then use. */
+struct shm_control {
+    struct tow_ring_ctl ctl[2];
+    _Alignas(128) _Atomic uint32_t gone[2];
+};
+_Static_assert(sizeof(struct shm_control) <= CONTROL_SIZE, "the control words fit");
+
+struct shm_request {
+    char magic[TOW_SHM_MAGIC_SIZE];
+    uint32_t version;
+    uint32_t flags;
+};
+
+struct shm_answer {
+    char magic[TOW_SHM_MAGIC_SIZE];
+    uint32_t version;
+    uint32_t control_size;
+    uint64_t ring_size;
+    uint64_t reserved;
+};
+
+struct shm_line {
+    struct tow_line line;
+    struct shm_control *control; /* owned mapping */
+    uint8_t *out_ring;           /* owned mapping */
+    uint8_t *in_ring;            /* owned mapping: the peer writes it at any time */
+    uint8_t *buffer;             /* owned: private copy of what is being read */
+    struct tow_ring_ctl *in;     /* borrowed from control */
+    size_t ring_size;
+    _Atomic uint64_t taken; /* our own copy of in->tail; written by the consumer */
+    int fd;                 /* owned */
+    int side;               /* 0 client, 1 server */
+};
+
+static struct shm_line *shm_of(struct tow_line *line)
+{
+    return (struct shm_line *)line;
+}
+
+static void shm_wake(struct tow_line *line)
+{
+    tow_line_count(&line->wakes, 1);
+    tow_ring_wake(&line->out->consumer_waits, true);
+}
+
+static int shm_send_direct(struct tow_line *line, const struct iovec *iov, int count, size_t total)
+{
+    return tow_ring_send_copy(line, iov, count);
+}
+
+/* What is in the ring survives us: the peer reads it before it looks whether we live. */
+static int shm_drain(struct tow_line *line, int64_t deadline_ns)
+{
+    return 0;
+}
+
+static int wait_in(struct shm_line *shm, struct tow_spin *spin, int64_t deadline_ns,
+                   uint64_t *ret_available)
+{
+    struct tow_line *line = &shm->line;
+    struct tow_ring_wait wait = {
+        .word = &shm->in->head,
+        .waits = &shm->in->consumer_waits,
+        .base = atomic_load_explicit(&shm->taken, memory_order_relaxed),
+        .need = 1,
+        .capacity = shm->ring_size,
+        .spin = spin,
+        .sleeps = &line->in_sleeps,
+        .spins = &line->in_spins,
+    };
+    return tow_ring_wait(line, &wait, deadline_ns, ret_available);
+}
+
+/* Copies `n` of `available` bytes out of the shared ring and gives their room back. */
+static void take(struct shm_line *shm, void *to, size_t n, uint64_t available)
+{
+    uint64_t taken = atomic_load_explicit(&shm->taken, memory_order_relaxed);
+    memcpy(to, shm->in_ring + (taken & (shm->ring_size - 1)), n);
+    atomic_store_explicit(&shm->taken, taken + n, memory_order_relaxed);
+    tow_ring_release(shm->in, taken + n, taken + available, shm->ring_size, true, &shm->line.wakes);
+}
+
+static int shm_fill(struct tow_line *line, size_t min, int64_t deadline_ns)
+{
+    struct shm_line *shm = shm_of(line);
+    if (min > TOW_LINE_FRAME_MAX) {
+        return -EMSGSIZE;
+    }
+    uint64_t tail = atomic_load_explicit(&line->in_tail, memory_order_relaxed);
+    uint64_t head = atomic_load_explicit(&line->in_head, memory_order_relaxed);
+    if (head == tail) {
+        head = tail = tail % 8;
+        atomic_store_explicit(&line->in_tail, tail, memory_order_relaxed);
+        atomic_store_explicit(&line->in_head, head, memory_order_relaxed);
+    }
+    while (head - tail < min) {
+        uint64_t available;
+        int error = wait_in(shm, &line->in_spin, deadline_ns, &available);
+        if (error < 0) {
+            return error;
+        }
+        size_t need = min - (size_t)(head - tail);
+        size_t want = need > COPY_AHEAD ? need : COPY_AHEAD;
+        size_t room = line->in_mask + 1 - (size_t)(head - tail);
+        want = want < room ? want : room;
+        want = want < available ? want : (size_t)available;
+        take(shm, shm->buffer + (head & line->in_mask), want, available);
+        head += want;
+        atomic_store_explicit(&line->in_head, head, memory_order_relaxed);
+    }
+    return 0;
+}
+
+static int shm_recv_into(struct tow_line *line, void *dst, size_t n)
+{
+    struct shm_line *shm = shm_of(line);
+    uint8_t *to = dst;
+    size_t left = n;
+    while (left > 0) {
+        uint64_t available;
+        int error = wait_in(shm, &line->in_spin, TOW_TIME_FOREVER, &available);
+        if (error < 0) {
+            return error;
+        }
+        size_t piece = available < left ? (size_t)available : left;
+        piece = piece < (256u << 10) ? piece : 256u << 10;
+        take(shm, to, piece, available);
+        to += piece;
+        left -= piece;
+    }
+    uint64_t tail = atomic_load_explicit(&line->in_tail, memory_order_relaxed) + n;
+    atomic_store_explicit(&line->in_tail, tail, memory_order_relaxed);
+    atomic_store_explicit(&line->in_head, tail, memory_order_relaxed);
+    tow_line_count(&line->bytes_in, n);
+    return 0;
+}
+
+static int shm_wait_readable(struct tow_line *line, int64_t deadline_ns)
+{
+    struct tow_spin none = {0};
+    for (;;) {
+        if (atomic_load(&line->in_head) != atomic_load(&line->in_tail)) {
+            return 0;
+        }
+        /* In slices: another thread may have taken the bytes into the buffer meanwhile. */
+        int64_t slice = tow_time_deadline(20 * TOW_TIME_MS);
+        uint64_t available;
+        int error =
+            wait_in(shm_of(line), &none, slice < deadline_ns ? slice : deadline_ns, &available);
+        if (error != -ETIMEDOUT || tow_time_passed(deadline_ns)) {
+            return error;
+        }
+    }
+}
+
+static void shm_shutdown(struct tow_line *line)
+{
+    struct shm_line *shm = shm_of(line);
+    atomic_store(&shm->control->gone[shm->side], 1);
+    shutdown(shm->fd, SHUT_RDWR);
+    tow_line_fail(line, -ESHUTDOWN);
+    tow_ring_wake(&shm->in->producer_waits, true);
+    tow_ring_wake(&shm->in->consumer_waits, true);
+}
+
+static void shm_abandon(struct tow_line *line)
+{
+    close(shm_of(line)->fd);
+}
+
+static void shm_destroy(struct tow_line *line)
+{
+    struct shm_line *shm = shm_of(line);
+    if (shm->control != NULL) {
+        munmap(shm->control, CONTROL_SIZE);
+    }
+    tow_mirror_unmap(shm->out_ring, shm->ring_size);
+    tow_mirror_unmap(shm->in_ring, shm->ring_size);
+    tow_mirror_unmap(shm->buffer, TOW_LINE_RING_SIZE);
+    close(shm->fd);
+    free(shm);
+}
+
+static const struct tow_line_ops shm_ops = {
+    .name = "shm",
+    .wake = shm_wake,
+    .send_now = shm_wake,
+    .send_direct = shm_send_direct,
+    .drain = shm_drain,
+    .fill = shm_fill,
+    .recv_into = shm_recv_into,
+    .wait_readable = shm_wait_readable,
+    .shutdown = shm_shutdown,
+    .abandon = shm_abandon,
+    .destroy = shm_destroy,
+};
+
+static uint64_t total_size(size_t ring_size)
+{
+    return CONTROL_SIZE + 2 * (uint64_t)ring_size;
+}
+
+/* Maps the memory and makes the line; owns `fd` in any case, and leaves `memory` to the caller. */
+static int build(int fd, int memory, size_t ring_size, int side, struct tow_line **ret_line)
+{
+    struct shm_line *shm = aligned_alloc(128, sizeof *shm);
+    if (shm == NULL) {
+        close(fd);
+        return -ENOMEM;
+    }
+    memset(shm, 0, sizeof *shm);
+    tow_line_init(&shm->line, &shm_ops);
+    shm->fd = fd;
+    shm->side = side;
+    shm->ring_size = ring_size;
+    int error = 0;
+    void *control = mmap(NULL, CONTROL_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
+    if (control == MAP_FAILED) {
+        error = -errno;
+    } else {
+        shm->control = control;
+    }
+    uint64_t own = CONTROL_SIZE + (uint64_t)side * ring_size;
+    uint64_t other = CONTROL_SIZE + (uint64_t)(1 - side) * ring_size;
+    if (error == 0) {
+        error = tow_mirror_map(memory, own, ring_size, &shm->out_ring);
+    }
+    if (error == 0) {
+        error = tow_mirror_map(memory, other, ring_size, &shm->in_ring);
+    }
+    if (error == 0) {
+        error = tow_mirror_map(-1, 0, TOW_LINE_RING_SIZE, &shm->buffer);
+    }
+    if (error < 0) {
+        shm_destroy(&shm->line);
+        return error;
+    }
+    struct tow_line *line = &shm->line;
+    tow_line_set_out(line, shm->out_ring, &shm->control->ctl[side], ring_size);
+    shm->in = &shm->control->ctl[1 - side];
+    line->in_base = shm->buffer;
+    line->in_mask = TOW_LINE_RING_SIZE - 1;
+    line->peer_gone = &shm->control->gone[1 - side];
+    line->shared = true;
+    line->watch_fd = fd;
+    tow_sock_describe(fd, line->peer, sizeof line->peer);
+    *ret_line = line;
+    return 0;
+}
+
+static int make_memory(size_t ring_size, int *ret_memory)
+{
+    int memory = memfd_create("towline-line", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (memory < 0) {
+        return -errno;
+    }
+    if (ftruncate(memory, (off_t)total_size(ring_size)) != 0 ||
+        fcntl(memory, F_ADD_SEALS, SEALS) != 0) {
+        int error = -errno;
+        close(memory);
+        return error;
+    }
+    *ret_memory = memory;
+    return 0;
+}
+
+int tow_shm_serve(int fd, int64_t deadline_ns, char *ret_why, size_t size,
+                  struct tow_line **ret_line)
+{
+    struct shm_request request;
+    int error = tow_sock_set_blocking(fd, true);
+    if (error == 0) {
+        error = tow_sock_recv_all(fd, &request, sizeof request, deadline_ns);
+    }
+    if (error < 0) {
+        snprintf(ret_why, size, "the client's request for shared memory did not arrive: %s",
+                 strerror(-error));
+        close(fd);
+        return error;
+    }
+    if (request.version == 0) {
+        snprintf(ret_why, size, "the client's request for shared memory makes no sense");
+        close(fd);
+        return -EPROTO;
+    }
+    int memory;
+    error = make_memory(TOW_LINE_RING_SIZE, &memory);
+    if (error < 0) {
+        snprintf(ret_why, size, "cannot make shared memory: %s", strerror(-error));
+        close(fd);
+        return error;
+    }
+    struct shm_answer answer = {.magic = TOW_SHM_MAGIC,
+                                .version = SHM_VERSION,
+                                .control_size = CONTROL_SIZE,
+                                .ring_size = TOW_LINE_RING_SIZE};
+    error = tow_fds_send(fd, &answer, sizeof answer, &memory, 1);
+    if (error < 0) {
+        close(fd);
+    } else {
+        error = build(fd, memory, TOW_LINE_RING_SIZE, 1, ret_line);
+    }
+    close(memory);
+    if (error < 0) {
+        snprintf(ret_why, size, "cannot share memory with the client: %s", strerror(-error));
+    }
+    return error;
+}
+
+/* The size of a memory is what makes our accesses safe: it must be as said, and stay so. */
+static bool memory_is_safe(int memory, uint64_t ring_size)
+{
+    struct stat status;
+    int seals = fcntl(memory, F_GET_SEALS);
+    return ring_size >= RING_MIN && ring_size <= RING_MAX && (ring_size & (ring_size - 1)) == 0 &&
+           ring_size >= TOW_LINE_RING_SIZE && seals >= 0 && (seals & SEALS) == SEALS &&
+           fstat(memory, &status) == 0 && (uint64_t)status.st_size == total_size(ring_size);
+}
+
+static int shm_connect(const char *rest, int64_t deadline_ns, char *ret_why, size_t size,
+                       struct tow_line **ret_line)
+{
+    int fd;
+    int error = tow_unix_connect_fd("shm", rest, deadline_ns, ret_why, size, &fd);
+    if (error < 0) {
+        return error;
+    }
+    struct shm_request request = {.magic = TOW_SHM_MAGIC, .version = SHM_VERSION};
+    struct shm_answer answer;
+    int memory = -1, count = 0;
+    error = tow_sock_send_all(fd, &request, sizeof request, deadline_ns);
+    if (error == 0) {
+        error = tow_fds_recv(fd, &answer, sizeof answer, deadline_ns, &memory, 1, &count);
+    }
+    if (error < 0) {
+        close(fd);
+        if (error == -ETIMEDOUT) {
+            snprintf(ret_why, size, "the server at shm://%s did not answer in time", rest);
+        } else {
+            snprintf(ret_why, size,
+                     "the server at shm://%s does not offer shared memory (%s); use unix://%s",
+                     rest, strerror(-error), rest);
+        }
+        return error;
+    }
+    if (count != 1 || memcmp(answer.magic, TOW_SHM_MAGIC, sizeof answer.magic) != 0 ||
+        answer.version != SHM_VERSION || answer.control_size != CONTROL_SIZE ||
+        !memory_is_safe(memory, answer.ring_size)) {
+        snprintf(ret_why, size,
+                 "the server at shm://%s shares memory in a way this client does not know; use "
+                 "unix://%s",
+                 rest, rest);
+        if (count == 1) {
+            close(memory);
+        }
+        close(fd);
+        return -EPROTO;
+    }
+    error = build(fd, memory, (size_t)answer.ring_size, 0, ret_line);
+    close(memory);
+    if (error < 0) {
+        snprintf(ret_why, size, "cannot map the memory of shm://%s: %s", rest, strerror(-error));
+    }
+    return error;
+}
+
+static int shm_listen(const char *rest, mode_t mode, char *ret_why, size_t size, int *ret_fd,
+                      char *ret_address)
+{
+    return tow_unix_listen_fd("shm", rest, mode, ret_why, size, ret_fd, ret_address);
+}
+
+const struct tow_transport_ops tow_transport_shm = {
+    .name = "shm",
+    .prefix = "shm://",
+    .connect = shm_connect,
+    .listen = shm_listen,
+    .adopt = tow_unix_adopt,
+};

@@ -1,0 +1,628 @@
+/* Lines over stream sockets (unix, tcp).
+ *
+ * Out: the ring is emptied by a sender thread, which is started by the first commit and sleeps on
+ * the ring's consumer_waits word while there is nothing to do. Whoever writes to the socket holds
+ * the role: the sender thread, or a producer in send_direct and send_now. In: the consumer itself
+ * receives into a private ring, or straight into its destination.
+ */
+#include "transport/sock.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "transport/ring.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+/* Most that one send takes from the ring, so that room comes back while more is sent. */
+#define SEND_PIECE (256u << 10)
+
+/* Most that is received ahead of need: hundreds of commands in one call, yet little of a bulk
+ * payload gets copied twice. */
+#define RECEIVE_AHEAD (64u << 10)
+
+/* Below this a direct send is cheaper as a copy into the ring. */
+#define DIRECT_MIN (16u << 10)
+
+/* A peer that is silently gone is noticed after IDLE + COUNT * INTERVAL = 20 s. */
+#define KEEPALIVE_IDLE_S 8
+#define KEEPALIVE_INTERVAL_S 4
+#define KEEPALIVE_COUNT 3
+#define UNACKED_MAX_MS 20000
+
+#define UNIX_BUFFER (4 << 20)
+
+struct sock_line {
+    struct tow_line line;
+    struct tow_ring_ctl ctl; /* of the out ring: consumer_waits starts as 1, nobody is there */
+    int fd;                  /* owned */
+    bool tcp;
+    pthread_mutex_t role; /* guards the socket's sending half and advancing ctl.tail */
+    pthread_t sender;
+    bool sender_started; /* written by the producer only */
+    struct tow_spin sender_spin;
+    _Atomic uint64_t sender_sleeps, sender_spins, receiver_sleeps;
+};
+
+static struct sock_line *sock_of(struct tow_line *line)
+{
+    return (struct sock_line *)line;
+}
+
+/* ---- sending ---- */
+
+/* The peer's end, in our words. */
+static int send_error(int error)
+{
+    return error == ECONNRESET || error == ETIMEDOUT ? -ECONNRESET : -error;
+}
+
+/* With the role: sends what is in the ring. -EAGAIN: the socket is full and `flags` has
+ * MSG_DONTWAIT. */
+static int send_ring(struct sock_line *sock, int flags)
+{
+    struct tow_line *line = &sock->line;
+    uint64_t tail = atomic_load_explicit(&sock->ctl.tail, memory_order_relaxed);
+    for (;;) {
+        uint64_t head = atomic_load_explicit(&sock->ctl.head, memory_order_acquire);
+        if (head == tail) {
+            return 0;
+        }
+        size_t n = head - tail < SEND_PIECE ? (size_t)(head - tail) : SEND_PIECE;
+        tow_line_count(&line->sends, 1);
+        ssize_t sent =
+            send(sock->fd, line->out_base + (tail & line->out_mask), n, flags | MSG_NOSIGNAL);
+        if (sent < 0) {
+            if (errno == EINTR) {
+                continue;
+            }
+            if (errno == EAGAIN && (flags & MSG_DONTWAIT) != 0) {
+                return -EAGAIN;
+            }
+            return send_error(errno);
+        }
+        tail += (uint64_t)sent;
+        tow_ring_release(&sock->ctl, tail, head, line->out_mask + 1, false, NULL);
+    }
+}
+
+static void *sender_run(void *arg)
+{
+    struct sock_line *sock = arg;
+    struct tow_line *line = &sock->line;
+    int error = 0;
+    while (error == 0) {
+        struct tow_ring_wait wait = {
+            .word = &sock->ctl.head,
+            .waits = &sock->ctl.consumer_waits,
+            .base = atomic_load(&sock->ctl.tail),
+            .need = 1,
+            /* The producer's own direct send may have moved tail meanwhile. */
+            .capacity = UINT64_MAX,
+            .spin = &sock->sender_spin,
+            .sleeps = &sock->sender_sleeps,
+            .spins = &sock->sender_spins,
+            .producer = true,
+        };
+        uint64_t available;
+        error = tow_ring_wait(line, &wait, TOW_TIME_FOREVER, &available);
+        if (error == 0) {
+            pthread_mutex_lock(&sock->role);
+            error = send_ring(sock, 0);
+            pthread_mutex_unlock(&sock->role);
+        }
+    }
+    if (!atomic_load(&line->down)) {
+        tow_line_fail(line, error);
+    }
+    return NULL;
+}
+
+static void sock_wake(struct tow_line *line)
+{
+    struct sock_line *sock = sock_of(line);
+    if (sock->sender_started) {
+        tow_line_count(&line->wakes, 1);
+        tow_ring_wake(&sock->ctl.consumer_waits, false);
+        return;
+    }
+    atomic_store(&sock->ctl.consumer_waits, 0);
+    int error = tow_thread_start("towline-send", sender_run, sock, &sock->sender);
+    if (error == 0) {
+        sock->sender_started = true;
+        return;
+    }
+    /* No thread to be had: this one sends, and will the next time. */
+    atomic_store(&sock->ctl.consumer_waits, 1);
+    pthread_mutex_lock(&sock->role);
+    error = send_ring(sock, 0);
+    pthread_mutex_unlock(&sock->role);
+    if (error < 0) {
+        tow_line_fail(line, error);
+    }
+}
+
+static void sock_send_now(struct tow_line *line)
+{
+    struct sock_line *sock = sock_of(line);
+    if (pthread_mutex_trylock(&sock->role) == 0) {
+        int error = send_ring(sock, MSG_DONTWAIT);
+        pthread_mutex_unlock(&sock->role);
+        if (error == 0) {
+            return;
+        }
+        if (error != -EAGAIN) {
+            tow_line_fail(line, error);
+            return;
+        }
+    }
+    sock_wake(line);
+}
+
+static int send_parts(struct sock_line *sock, struct iovec *iov, int count)
+{
+    struct tow_line *line = &sock->line;
+    while (count > 0) {
+        if (iov->iov_len == 0) {
+            iov++;
+            count--;
+            continue;
+        }
+        struct msghdr message = {.msg_iov = iov, .msg_iovlen = (size_t)count};
+        tow_line_count(&line->sends, 1);
+        ssize_t sent = sendmsg(sock->fd, &message, MSG_NOSIGNAL);
+        if (sent < 0) {
+            if (errno == EINTR) {
+                continue;
+            }
+            return send_error(errno);
+        }
+        size_t left = (size_t)sent;
+        while (count > 0 && left >= iov->iov_len) {
+            left -= iov->iov_len;
+            iov++;
+            count--;
+        }
+        if (count > 0) {
+            iov->iov_base = (uint8_t *)iov->iov_base + left;
+            iov->iov_len -= left;
+        }
+    }
+    return 0;
+}
+
+static int sock_send_direct(struct tow_line *line, const struct iovec *iov, int count, size_t total)
+{
+    struct sock_line *sock = sock_of(line);
+    if (total < DIRECT_MIN) {
+        return tow_ring_send_copy(line, iov, count);
+    }
+    int error = atomic_load(&line->error);
+    if (error != 0) {
+        return error;
+    }
+    struct iovec parts[TOW_LINE_IOV_MAX];
+    memcpy(parts, iov, (size_t)count * sizeof *iov);
+    pthread_mutex_lock(&sock->role);
+    error = send_ring(sock, 0);
+    if (error == 0) {
+        error = send_parts(sock, parts, count);
+    }
+    pthread_mutex_unlock(&sock->role);
+    if (error < 0) {
+        /* Part of a frame may be out: nothing can follow it. */
+        tow_line_fail(line, error);
+        return atomic_load(&line->down) ? -ESHUTDOWN : error;
+    }
+    tow_line_count(&line->frames_out, 1);
+    tow_line_count(&line->direct_out, total);
+    return 0;
+}
+
+static int sock_drain(struct tow_line *line, int64_t deadline_ns)
+{
+    struct sock_line *sock = sock_of(line);
+    for (;;) {
+        int error = atomic_load(&line->error);
+        if (error != 0) {
+            return error;
+        }
+        if (atomic_load(&sock->ctl.tail) == atomic_load(&sock->ctl.head)) {
+            return 0;
+        }
+        if (pthread_mutex_trylock(&sock->role) == 0) {
+            error = send_ring(sock, MSG_DONTWAIT);
+            pthread_mutex_unlock(&sock->role);
+            if (error == -EAGAIN) {
+                error = tow_sock_poll(sock->fd, POLLOUT, deadline_ns);
+            }
+            if (error < 0) {
+                return error;
+            }
+        } else {
+            /* The sender is at it. */
+            if (tow_time_passed(deadline_ns)) {
+                return -ETIMEDOUT;
+            }
+            tow_time_sleep(50 * TOW_TIME_US);
+        }
+    }
+}
+
+/* ---- receiving ---- */
+
+/* One receive, waiting until the deadline: the count, or an error. */
+static ssize_t receive(struct sock_line *sock, void *to, size_t n, int64_t deadline_ns, int flags)
+{
+    struct tow_line *line = &sock->line;
+    bool patient = line->in_spin.budget_ns > 0 || deadline_ns != TOW_TIME_FOREVER;
+    int64_t until = 0;
+    for (;;) {
+        if (atomic_load(&line->down)) {
+            return -ESHUTDOWN;
+        }
+        tow_line_count(&line->receives, 1);
+        ssize_t got = recv(sock->fd, to, n, patient ? MSG_DONTWAIT : flags);
+        if (got > 0) {
+            if (until > 0) {
+                tow_line_count(&line->in_spins, 1);
+                tow_spin_end(&line->in_spin, true);
+            }
+            return got;
+        }
+        if (got == 0 || errno == ECONNRESET || errno == ETIMEDOUT || errno == EPIPE ||
+            errno == EHOSTUNREACH) {
+            if (atomic_load(&line->down)) {
+                return -ESHUTDOWN;
+            }
+            tow_line_fail(line, -EPIPE);
+            return -ECONNRESET;
+        }
+        if (errno == EINTR) {
+            continue;
+        }
+        if (errno != EAGAIN) {
+            return -errno;
+        }
+        /* Nothing there yet: spin for a while, then sleep. */
+        if (until == 0) {
+            until = tow_spin_begin(&line->in_spin);
+        }
+        if (until > 0) {
+            if (tow_time_now_ns() < until && tow_time_now_ns() < deadline_ns) {
+                tow_thread_pause();
+                continue;
+            }
+            tow_spin_end(&line->in_spin, false);
+            until = -1;
+        }
+        tow_line_count(&line->in_sleeps, 1);
+        if (deadline_ns == TOW_TIME_FOREVER) {
+            patient = false;
+            continue;
+        }
+        int error = tow_sock_poll(sock->fd, POLLIN | POLLRDHUP, deadline_ns);
+        if (error < 0) {
+            return error;
+        }
+    }
+}
+
+static int sock_fill(struct tow_line *line, size_t min, int64_t deadline_ns)
+{
+    struct sock_line *sock = sock_of(line);
+    if (min > TOW_LINE_FRAME_MAX) {
+        return -EMSGSIZE;
+    }
+    uint64_t tail = atomic_load_explicit(&line->in_tail, memory_order_relaxed);
+    uint64_t head = atomic_load_explicit(&line->in_head, memory_order_relaxed);
+    if (head == tail) {
+        /* Back to the start, which is in the cache; the alignment within the stream is kept. */
+        head = tail = tail % 8;
+        atomic_store_explicit(&line->in_tail, tail, memory_order_relaxed);
+        atomic_store_explicit(&line->in_head, head, memory_order_relaxed);
+    }
+    while (head - tail < min) {
+        size_t room = line->in_mask + 1 - (head - tail);
+        size_t need = min - (head - tail);
+        size_t want = need > RECEIVE_AHEAD ? need : RECEIVE_AHEAD;
+        want = want < room ? want : room;
+        ssize_t got =
+            receive(sock, (uint8_t *)line->in_base + (head & line->in_mask), want, deadline_ns, 0);
+        if (got < 0) {
+            return (int)got;
+        }
+        head += (uint64_t)got;
+        atomic_store_explicit(&line->in_head, head, memory_order_relaxed);
+    }
+    return 0;
+}
+
+static int sock_recv_into(struct tow_line *line, void *dst, size_t n)
+{
+    struct sock_line *sock = sock_of(line);
+    uint8_t *to = dst;
+    size_t left = n;
+    while (left > 0) {
+        ssize_t got = receive(sock, to, left, TOW_TIME_FOREVER, MSG_WAITALL);
+        if (got < 0) {
+            return (int)got;
+        }
+        to += got;
+        left -= (size_t)got;
+    }
+    /* The buffer is empty here; its positions keep counting, for the alignment. */
+    uint64_t tail = atomic_load_explicit(&line->in_tail, memory_order_relaxed) + n;
+    atomic_store_explicit(&line->in_tail, tail, memory_order_relaxed);
+    atomic_store_explicit(&line->in_head, tail, memory_order_relaxed);
+    tow_line_count(&line->bytes_in, n);
+    return 0;
+}
+
+static int sock_wait_readable(struct tow_line *line, int64_t deadline_ns)
+{
+    struct sock_line *sock = sock_of(line);
+    for (;;) {
+        if (atomic_load(&line->in_head) != atomic_load(&line->in_tail) ||
+            atomic_load(&line->down)) {
+            return 0;
+        }
+        /* In slices: another thread may have received into the buffer just after that look. */
+        int64_t slice = tow_time_deadline(20 * TOW_TIME_MS);
+        int error =
+            tow_sock_poll(sock->fd, POLLIN | POLLRDHUP, slice < deadline_ns ? slice : deadline_ns);
+        if (error != -ETIMEDOUT || tow_time_passed(deadline_ns)) {
+            return error;
+        }
+    }
+}
+
+/* ---- life ---- */
+
+static void sock_shutdown(struct tow_line *line)
+{
+    struct sock_line *sock = sock_of(line);
+    /* Ends every blocked send, recv and poll. */
+    shutdown(sock->fd, SHUT_RDWR);
+    tow_line_fail(line, -ESHUTDOWN);
+}
+
+static void sock_abandon(struct tow_line *line)
+{
+    close(sock_of(line)->fd);
+}
+
+static void sock_free(struct sock_line *sock)
+{
+    tow_mirror_unmap(sock->line.out_base, TOW_LINE_RING_SIZE);
+    tow_mirror_unmap((uint8_t *)sock->line.in_base, TOW_LINE_RING_SIZE);
+    pthread_mutex_destroy(&sock->role);
+    close(sock->fd);
+    free(sock);
+}
+
+static void sock_destroy(struct tow_line *line)
+{
+    struct sock_line *sock = sock_of(line);
+    if (sock->sender_started) {
+        pthread_join(sock->sender, NULL);
+    }
+    sock_free(sock);
+}
+
+#define SOCK_OPS(kind)                                                                             \
+    {                                                                                              \
+        .name = kind, .wake = sock_wake, .send_now = sock_send_now,                                \
+        .send_direct = sock_send_direct, .drain = sock_drain, .fill = sock_fill,                   \
+        .recv_into = sock_recv_into, .wait_readable = sock_wait_readable,                          \
+        .shutdown = sock_shutdown, .abandon = sock_abandon, .destroy = sock_destroy,               \
+    }
+
+static const struct tow_line_ops unix_ops = SOCK_OPS("unix");
+static const struct tow_line_ops tcp_ops = SOCK_OPS("tcp");
+
+static void set_option(int fd, int level, int option, int value)
+{
+    /* None of them is needed for the line to work. */
+    setsockopt(fd, level, option, &value, sizeof value);
+}
+
+static void tune(int fd, bool tcp)
+{
+    if (!tcp) {
+        set_option(fd, SOL_SOCKET, SO_SNDBUF, UNIX_BUFFER);
+        set_option(fd, SOL_SOCKET, SO_SNDBUFFORCE, UNIX_BUFFER);
+        return;
+    }
+    /* No buffer sizes for tcp: setting one ends the kernel's own tuning, which goes further. */
+    set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+    set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_IDLE_S);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S);
+    set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_COUNT);
+    set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, UNACKED_MAX_MS);
+}
+
+int tow_sock_line(int fd, bool tcp, struct tow_line **ret_line)
+{
+    struct sock_line *sock = aligned_alloc(128, sizeof *sock);
+    if (sock == NULL) {
+        close(fd);
+        return -ENOMEM;
+    }
+    memset(sock, 0, sizeof *sock);
+    tow_line_init(&sock->line, tcp ? &tcp_ops : &unix_ops);
+    sock->fd = fd;
+    sock->tcp = tcp;
+    sock->sender_spin = sock->line.out_spin;
+    pthread_mutex_init(&sock->role, NULL);
+    atomic_store(&sock->ctl.consumer_waits, 1);
+    uint8_t *out, *in;
+    int error = tow_mirror_map(-1, 0, TOW_LINE_RING_SIZE, &out);
+    if (error == 0) {
+        tow_line_set_out(&sock->line, out, &sock->ctl, TOW_LINE_RING_SIZE);
+        error = tow_mirror_map(-1, 0, TOW_LINE_RING_SIZE, &in);
+    }
+    if (error == 0) {
+        sock->line.in_base = in;
+        sock->line.in_mask = TOW_LINE_RING_SIZE - 1;
+        error = tow_sock_set_blocking(fd, true);
+    }
+    if (error < 0) {
+        sock_free(sock);
+        return error;
+    }
+    tune(fd, tcp);
+    tow_sock_describe(fd, sock->line.peer, sizeof sock->line.peer);
+    *ret_line = &sock->line;
+    return 0;
+}
+
+/* ---- helpers ---- */
+
+int tow_sock_set_blocking(int fd, bool blocking)
+{
+    int flags = fcntl(fd, F_GETFL);
+    if (flags < 0) {
+        return -errno;
+    }
+    int wanted = blocking ? flags & ~O_NONBLOCK : flags | O_NONBLOCK;
+    return wanted != flags && fcntl(fd, F_SETFL, wanted) != 0 ? -errno : 0;
+}
+
+int tow_sock_poll(int fd, short events, int64_t deadline_ns)
+{
+    for (;;) {
+        struct pollfd poll_fd = {.fd = fd, .events = events};
+        int64_t left = tow_time_left(deadline_ns);
+        struct timespec spec = tow_time_spec(left);
+        int ready = ppoll(&poll_fd, 1, deadline_ns == TOW_TIME_FOREVER ? NULL : &spec, NULL);
+        if (ready > 0) {
+            return 0;
+        }
+        if (ready == 0) {
+            return -ETIMEDOUT;
+        }
+        if (errno != EINTR) {
+            return -errno;
+        }
+    }
+}
+
+int tow_sock_send_all(int fd, const void *bytes, size_t n, int64_t deadline_ns)
+{
+    const uint8_t *at = bytes;
+    while (n > 0) {
+        ssize_t sent = send(fd, at, n, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent > 0) {
+            at += sent;
+            n -= (size_t)sent;
+            continue;
+        }
+        int error = errno == EAGAIN  ? tow_sock_poll(fd, POLLOUT, deadline_ns)
+                    : errno == EINTR ? 0
+                                     : -errno;
+        if (error < 0) {
+            return error;
+        }
+    }
+    return 0;
+}
+
+int tow_sock_recv_all(int fd, void *bytes, size_t n, int64_t deadline_ns)
+{
+    uint8_t *at = bytes;
+    while (n > 0) {
+        ssize_t got = recv(fd, at, n, MSG_DONTWAIT);
+        if (got == 0) {
+            return -ECONNRESET;
+        }
+        if (got > 0) {
+            at += got;
+            n -= (size_t)got;
+            continue;
+        }
+        int error = errno == EAGAIN  ? tow_sock_poll(fd, POLLIN, deadline_ns)
+                    : errno == EINTR ? 0
+                                     : -errno;
+        if (error < 0) {
+            return error;
+        }
+    }
+    return 0;
+}
+
+int tow_sock_connect(int fd, const struct sockaddr *address, unsigned length, int64_t deadline_ns)
+{
+    int error = tow_sock_set_blocking(fd, false);
+    if (error < 0) {
+        return error;
+    }
+    while (connect(fd, address, length) != 0) {
+        if (errno == EISCONN) {
+            break;
+        }
+        if (errno == EAGAIN) {
+            /* A unix socket whose queue is full: nothing to poll for. */
+            if (tow_time_passed(deadline_ns)) {
+                return -ETIMEDOUT;
+            }
+            tow_time_sleep(5 * TOW_TIME_MS);
+            continue;
+        }
+        if (errno != EINPROGRESS && errno != EINTR && errno != EALREADY) {
+            return -errno;
+        }
+        error = tow_sock_poll(fd, POLLOUT, deadline_ns);
+        if (error < 0) {
+            return error;
+        }
+        int result = 0;
+        socklen_t size = sizeof result;
+        if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &result, &size) != 0) {
+            return -errno;
+        }
+        if (result != 0) {
+            return -result;
+        }
+        break;
+    }
+    return tow_sock_set_blocking(fd, true);
+}
+
+void tow_sock_describe(int fd, char *ret_text, size_t size)
+{
+    struct sockaddr_storage address;
+    socklen_t length = sizeof address;
+    memset(&address, 0, sizeof address);
+    snprintf(ret_text, size, "unknown peer");
+    if (getpeername(fd, (struct sockaddr *)&address, &length) != 0) {
+        return;
+    }
+    char text[INET6_ADDRSTRLEN] = "?";
+    if (address.ss_family == AF_INET) {
+        const struct sockaddr_in *in = (const struct sockaddr_in *)&address;
+        inet_ntop(AF_INET, &in->sin_addr, text, sizeof text);
+        snprintf(ret_text, size, "%s:%u", text, ntohs(in->sin_port));
+    } else if (address.ss_family == AF_INET6) {
+        const struct sockaddr_in6 *in = (const struct sockaddr_in6 *)&address;
+        inet_ntop(AF_INET6, &in->sin6_addr, text, sizeof text);
+        snprintf(ret_text, size, "[%s]:%u", text, ntohs(in->sin6_port));
+    } else if (address.ss_family == AF_UNIX) {
+        struct ucred who;
+        socklen_t who_size = sizeof who;
+        if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &who_size) == 0) {
+            snprintf(ret_text, size, "pid %d of user %u", (int)who.pid, (unsigned)who.uid);
+        }
+    }
+}

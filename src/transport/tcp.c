@@ -1,0 +1,252 @@
+/* tcp: any machine that can be reached. */
+#include "base/clock.h"
+#include "transport/sock.h"
+#include "transport/transport.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+struct tcp_address {
+    char host[256]; /* without brackets; "" for any */
+    char port[8];
+};
+
+static int parse(const char *rest, struct tcp_address *ret_address, char *ret_why, size_t size)
+{
+    struct tcp_address address = {0};
+    const char *host = rest, *host_end, *port;
+    if (rest[0] == '[') {
+        host = rest + 1;
+        host_end = strchr(host, ']');
+        port = host_end == NULL ? NULL : host_end + 1;
+    } else {
+        host_end = rest + strcspn(rest, ":");
+        port = host_end;
+    }
+    long number = TOW_DEFAULT_PORT;
+    bool good = host_end != NULL && (size_t)(host_end - host) < sizeof address.host;
+    if (good && *port == ':') {
+        char *end;
+        errno = 0;
+        number = strtol(port + 1, &end, 10);
+        good = errno == 0 && *end == '\0' && end != port + 1 && number >= 0 && number <= 65535;
+    } else if (good) {
+        good = *port == '\0';
+    }
+    if (!good || host == host_end) {
+        snprintf(ret_why, size,
+                 "tcp://%s is not an address; write tcp://HOST:PORT, for example "
+                 "tcp://gpuhost:%d or tcp://[::1]:%d",
+                 rest, TOW_DEFAULT_PORT, TOW_DEFAULT_PORT);
+        return -EINVAL;
+    }
+    memcpy(address.host, host, (size_t)(host_end - host));
+    if (strcmp(address.host, "*") == 0) {
+        address.host[0] = '\0';
+    }
+    snprintf(address.port, sizeof address.port, "%ld", number);
+    *ret_address = address;
+    return 0;
+}
+
+static int resolve(const char *rest, const struct tcp_address *address, bool passive,
+                   struct addrinfo **ret_list, char *ret_why, size_t size)
+{
+    struct addrinfo hints = {
+        .ai_family = AF_UNSPEC,
+        .ai_socktype = SOCK_STREAM,
+        .ai_flags = AI_NUMERICSERV | (passive ? AI_PASSIVE : 0),
+    };
+    int error = getaddrinfo(address->host[0] == '\0' ? NULL : address->host, address->port, &hints,
+                            ret_list);
+    if (error == 0) {
+        return 0;
+    }
+    if (error == EAI_SYSTEM) {
+        error = -errno;
+        snprintf(ret_why, size, "cannot resolve the host name in tcp://%s: %s", rest,
+                 strerror(-error));
+        return error < 0 ? error : -EHOSTUNREACH;
+    }
+    snprintf(ret_why, size, "cannot resolve the host name in tcp://%s: %s; check its spelling",
+             rest, gai_strerror(error));
+    return -EHOSTUNREACH;
+}
+
+static void explain_connect(const char *rest, const struct tcp_address *address, int error,
+                            char *ret_why, size_t size)
+{
+    switch (-error) {
+    case ECONNREFUSED:
+        snprintf(
+            ret_why, size,
+            "tcp://%s refused the connection; start towlined there with -l tcp://0.0.0.0:%s, or "
+            "check the port",
+            rest, address->port);
+        break;
+    case ETIMEDOUT:
+        snprintf(ret_why, size,
+                 "tcp://%s did not answer in time; check the host, and that no firewall blocks "
+                 "port %s",
+                 rest, address->port);
+        break;
+    case ENETUNREACH:
+    case EHOSTUNREACH:
+        snprintf(ret_why, size, "tcp://%s cannot be reached from this machine: %s", rest,
+                 strerror(-error));
+        break;
+    default:
+        snprintf(ret_why, size, "cannot connect to tcp://%s: %s", rest, strerror(-error));
+        break;
+    }
+}
+
+static int tcp_connect(const char *rest, int64_t deadline_ns, char *ret_why, size_t size,
+                       struct tow_line **ret_line)
+{
+    struct tcp_address address;
+    int error = parse(rest, &address, ret_why, size);
+    if (error < 0) {
+        return error;
+    }
+    if (address.host[0] == '\0' || strcmp(address.port, "0") == 0) {
+        snprintf(ret_why, size, "tcp://%s is for listening; name a host and a port to connect to",
+                 rest);
+        return -EINVAL;
+    }
+    struct addrinfo *list;
+    error = resolve(rest, &address, false, &list, ret_why, size);
+    if (error < 0) {
+        return error;
+    }
+    int fd = -1;
+    error = -EHOSTUNREACH;
+    for (struct addrinfo *info = list; info != NULL && fd < 0; info = info->ai_next) {
+        fd = socket(info->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (fd < 0) {
+            error = -errno;
+            continue;
+        }
+        /* A share of the time for each address, so that a dead first one leaves some for the
+         * next. */
+        int64_t left = tow_time_left(deadline_ns);
+        int64_t until = info->ai_next == NULL || left == TOW_TIME_FOREVER
+                            ? deadline_ns
+                            : tow_time_deadline(left / 2);
+        error = tow_sock_connect(fd, info->ai_addr, info->ai_addrlen, until);
+        if (error < 0) {
+            close(fd);
+            fd = -1;
+        }
+    }
+    freeaddrinfo(list);
+    if (fd < 0) {
+        explain_connect(rest, &address, error, ret_why, size);
+        return error;
+    }
+    error = tow_sock_line(fd, true, ret_line);
+    if (error < 0) {
+        snprintf(ret_why, size, "cannot set up the connection to tcp://%s: %s", rest,
+                 strerror(-error));
+    }
+    return error;
+}
+
+/* The address with the port that the kernel chose. */
+static void write_address(int fd, const struct tcp_address *address, char *ret_address)
+{
+    struct sockaddr_storage bound;
+    socklen_t length = sizeof bound;
+    memset(&bound, 0, sizeof bound);
+    unsigned port = 0;
+    if (getsockname(fd, (struct sockaddr *)&bound, &length) == 0) {
+        port = bound.ss_family == AF_INET6 ? ntohs(((struct sockaddr_in6 *)&bound)->sin6_port)
+                                           : ntohs(((struct sockaddr_in *)&bound)->sin_port);
+    }
+    const char *host = address->host[0] == '\0' ? "localhost" : address->host;
+    bool brackets = strchr(host, ':') != NULL;
+    snprintf(ret_address, TOW_ADDRESS_MAX, "tcp://%s%s%s:%u", brackets ? "[" : "", host,
+             brackets ? "]" : "", port);
+}
+
+static int tcp_listen(const char *rest, mode_t mode, char *ret_why, size_t size, int *ret_fd,
+                      char *ret_address)
+{
+    struct tcp_address address;
+    int error = parse(rest, &address, ret_why, size);
+    if (error < 0) {
+        return error;
+    }
+    struct addrinfo *list;
+    error = resolve(rest, &address, true, &list, ret_why, size);
+    if (error < 0) {
+        return error;
+    }
+    int fd = -1;
+    error = -EADDRNOTAVAIL;
+    /* "*" means both families: an IPv6 socket takes IPv4 connections too. */
+    for (int pass = 0; pass < 2 && fd < 0; pass++) {
+        for (struct addrinfo *info = list; info != NULL && fd < 0; info = info->ai_next) {
+            if (address.host[0] == '\0' && (info->ai_family == AF_INET6) != (pass == 0)) {
+                continue;
+            }
+            fd = socket(info->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+            if (fd < 0) {
+                error = -errno;
+                continue;
+            }
+            int on = 1, off = 0;
+            setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+            if (info->ai_family == AF_INET6) {
+                const int *only = address.host[0] == '\0' ? &off : &on;
+                setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, only, sizeof *only);
+            }
+            if (bind(fd, info->ai_addr, info->ai_addrlen) != 0 || listen(fd, 128) != 0) {
+                error = -errno;
+                close(fd);
+                fd = -1;
+            }
+        }
+    }
+    freeaddrinfo(list);
+    if (fd < 0) {
+        if (error == -EADDRINUSE) {
+            snprintf(ret_why, size,
+                     "another program already listens on tcp://%s; choose another port", rest);
+        } else if (error == -EADDRNOTAVAIL) {
+            snprintf(ret_why, size,
+                     "cannot listen on tcp://%s: that is not an address of this machine", rest);
+        } else {
+            snprintf(ret_why, size, "cannot listen on tcp://%s: %s", rest, strerror(-error));
+        }
+        return error;
+    }
+    write_address(fd, &address, ret_address);
+    *ret_fd = fd;
+    return 0;
+}
+
+static int tcp_adopt(int fd, int64_t deadline_ns, char *ret_why, size_t size,
+                     struct tow_line **ret_line)
+{
+    int error = tow_sock_line(fd, true, ret_line);
+    if (error < 0) {
+        snprintf(ret_why, size, "cannot set up the connection: %s", strerror(-error));
+    }
+    return error;
+}
+
+const struct tow_transport_ops tow_transport_tcp = {
+    .name = "tcp",
+    .prefix = "tcp://",
+    .connect = tcp_connect,
+    .listen = tcp_listen,
+    .adopt = tcp_adopt,
+};

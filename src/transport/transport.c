@@ -1,0 +1,137 @@
+#include "transport/transport.h"
+
+#include "transport/sock.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static const struct tow_transport_ops *const transports[TOW_TRANSPORT_COUNT] = {
+    [TOW_TRANSPORT_SELF] = &tow_transport_self, [TOW_TRANSPORT_UNIX] = &tow_transport_unix,
+    [TOW_TRANSPORT_TCP] = &tow_transport_tcp,   [TOW_TRANSPORT_SHM] = &tow_transport_shm,
+    [TOW_TRANSPORT_HOOK] = &tow_transport_hook,
+};
+
+static int self_no_connect(const char *rest, int64_t deadline_ns, char *ret_why, size_t size,
+                           struct tow_line **ret_line)
+{
+    snprintf(ret_why, size, "self: has no server to connect to: it is made inside the program");
+    return -EOPNOTSUPP;
+}
+
+static int self_no_listen(const char *rest, mode_t mode, char *ret_why, size_t size, int *ret_fd,
+                          char *ret_address)
+{
+    snprintf(ret_why, size,
+             "self: cannot be listened on; use unix:///PATH, tcp://HOST:PORT or shm:///PATH");
+    return -EOPNOTSUPP;
+}
+
+static int self_no_adopt(int fd, int64_t deadline_ns, char *ret_why, size_t size,
+                         struct tow_line **ret_line)
+{
+    close(fd);
+    snprintf(ret_why, size, "self: is not made of a connection");
+    return -EOPNOTSUPP;
+}
+
+const struct tow_transport_ops tow_transport_self = {
+    .name = "self",
+    .prefix = "self:",
+    .connect = self_no_connect,
+    .listen = self_no_listen,
+    .adopt = self_no_adopt,
+};
+
+int tow_transport_find(const char *address, const char **ret_rest, char *ret_why, size_t size)
+{
+    for (int i = 0; i < TOW_TRANSPORT_COUNT; i++) {
+        size_t length = strlen(transports[i]->prefix);
+        if (strncmp(address, transports[i]->prefix, length) == 0) {
+            *ret_rest = address + length;
+            return i;
+        }
+    }
+    snprintf(
+        ret_why, size,
+        "%s is not an address; write unix:///PATH, shm:///PATH, tcp://HOST:PORT or self:", address);
+    return -EINVAL;
+}
+
+int tow_transport_connect(const char *address, int64_t deadline_ns, char *ret_why, size_t size,
+                          struct tow_line **ret_line)
+{
+    const char *rest;
+    int kind = tow_transport_find(address, &rest, ret_why, size);
+    if (kind < 0) {
+        return kind;
+    }
+    return transports[kind]->connect(rest, deadline_ns, ret_why, size, ret_line);
+}
+
+int tow_line_from_fd(int fd, enum tow_transport_kind kind, int64_t deadline_ns, char *ret_why,
+                     size_t size, struct tow_line **ret_line)
+{
+    if ((unsigned)kind >= TOW_TRANSPORT_COUNT) {
+        close(fd);
+        snprintf(ret_why, size, "%u is not a kind of transport", (unsigned)kind);
+        return -EINVAL;
+    }
+    return transports[kind]->adopt(fd, deadline_ns, ret_why, size, ret_line);
+}
+
+int tow_listener_open(const char *address, mode_t mode, char *ret_why, size_t size,
+                      struct tow_listener **ret_listener)
+{
+    const char *rest;
+    int kind = tow_transport_find(address, &rest, ret_why, size);
+    if (kind < 0) {
+        return kind;
+    }
+    struct tow_listener *listener = calloc(1, sizeof *listener);
+    if (listener == NULL) {
+        snprintf(ret_why, size, "out of memory");
+        return -ENOMEM;
+    }
+    listener->kind = (enum tow_transport_kind)kind;
+    int error =
+        transports[kind]->listen(rest, mode, ret_why, size, &listener->fd, listener->address);
+    if (error < 0) {
+        free(listener);
+        return error;
+    }
+    if ((kind == TOW_TRANSPORT_UNIX || kind == TOW_TRANSPORT_SHM) && rest[0] == '/') {
+        snprintf(listener->path, sizeof listener->path, "%s", rest);
+    }
+    *ret_listener = listener;
+    return 0;
+}
+
+int tow_listener_accept(struct tow_listener *listener, int *ret_fd, char *ret_peer)
+{
+    int fd;
+    do {
+        fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC);
+    } while (fd < 0 && (errno == EINTR || errno == ECONNABORTED));
+    if (fd < 0) {
+        return -errno;
+    }
+    tow_sock_describe(fd, ret_peer, TOW_ADDRESS_MAX);
+    *ret_fd = fd;
+    return 0;
+}
+
+void tow_listener_close(struct tow_listener *listener)
+{
+    if (listener == NULL) {
+        return;
+    }
+    if (listener->path[0] != '\0') {
+        unlink(listener->path);
+    }
+    close(listener->fd);
+    free(listener);
+}

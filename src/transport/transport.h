@@ -1,0 +1,100 @@
+/* Addresses, connecting, listening: one ops table per transport, nothing else knows their names.
+ *
+ *     unix:///run/towline.sock    unix://@name (abstract)
+ *     tcp://host:4837             tcp://[::1]:4837, tcp://0.0.0.0:4837 to listen everywhere
+ *     shm:///run/towline.sock     shared memory, arranged over that unix socket
+ *     self:                       both ends in this process: made with tow_line_pair
+ *     hook:delay=1ms,cut=N,trace=FILE:ADDRESS    any of them, with something in between
+ *
+ * A function that fails for a reason that a user must act on writes one sentence into ret_why (no
+ * newline, always terminated); pass TOW_WHY_MAX bytes.
+ */
+#ifndef TOW_TRANSPORT_TRANSPORT_H
+#define TOW_TRANSPORT_TRANSPORT_H
+
+#include "transport/line.h"
+
+#include <sys/types.h>
+
+#define TOW_WHY_MAX 512
+#define TOW_ADDRESS_MAX 512
+#define TOW_DEFAULT_PORT 4837
+#define TOW_CONNECT_TIMEOUT_NS INT64_C(5000000000)
+
+enum tow_transport_kind {
+    TOW_TRANSPORT_SELF,
+    TOW_TRANSPORT_UNIX,
+    TOW_TRANSPORT_TCP,
+    TOW_TRANSPORT_SHM,
+    TOW_TRANSPORT_HOOK,
+    TOW_TRANSPORT_COUNT,
+};
+
+/* One transport. `rest` is the address behind the prefix. Unset ops are named stubs. */
+struct tow_transport_ops {
+    const char *name;
+    const char *prefix;
+    int (*connect)(const char *rest, int64_t deadline_ns, char *ret_why, size_t size,
+                   struct tow_line **ret_line);
+    /* Gives a listening, non-blocking socket, and its address as one can connect to it. */
+    int (*listen)(const char *rest, mode_t mode, char *ret_why, size_t size, int *ret_fd,
+                  char *ret_address);
+    /* Makes the server's end of an accepted connection; owns the fd in any case. */
+    int (*adopt)(int fd, int64_t deadline_ns, char *ret_why, size_t size,
+                 struct tow_line **ret_line);
+};
+
+extern const struct tow_transport_ops tow_transport_self;
+extern const struct tow_transport_ops tow_transport_unix;
+extern const struct tow_transport_ops tow_transport_tcp;
+extern const struct tow_transport_ops tow_transport_shm;
+extern const struct tow_transport_ops tow_transport_hook;
+
+/* Finds the transport of an address: its kind, or -EINVAL with a sentence. */
+int tow_transport_find(const char *address, const char **ret_rest, char *ret_why, size_t size);
+
+/* Connects to a server. Fails within the deadline (use tow_time_deadline(TOW_CONNECT_TIMEOUT_NS)
+ * where nobody said otherwise); only name resolution may take longer. */
+int tow_transport_connect(const char *address, int64_t deadline_ns, char *ret_why, size_t size,
+                          struct tow_line **ret_line);
+
+struct tow_listener {
+    int fd; /* owned: poll it for reading */
+    enum tow_transport_kind kind;
+    char address[TOW_ADDRESS_MAX]; /* as a client writes it; the real port where 0 was asked for */
+    char path[TOW_ADDRESS_MAX];    /* of the socket file to remove; "" if there is none */
+};
+
+/* Listens. `mode`: permissions of a socket file, for example 0660. A stale socket file is
+ * replaced, one that somebody listens on is not. */
+int tow_listener_open(const char *address, mode_t mode, char *ret_why, size_t size,
+                      struct tow_listener **ret_listener);
+
+/* Accepts one connection, not blocking: -EAGAIN when there is none. Hand the fd to
+ * tow_line_from_fd, here or in another process, with the listener's kind. `ret_peer`
+ * (TOW_ADDRESS_MAX) describes it. */
+int tow_listener_accept(struct tow_listener *listener, int *ret_fd, char *ret_peer);
+
+/* Stops listening and removes the socket file. NULL is fine. */
+void tow_listener_close(struct tow_listener *listener);
+
+/* The server's end of an accepted connection, which it owns in any case. A client on a unix socket
+ * that asks for shared memory gets it, whether the listener was called unix or shm; finding out
+ * waits for the client's first bytes, until the deadline. */
+int tow_line_from_fd(int fd, enum tow_transport_kind kind, int64_t deadline_ns, char *ret_why,
+                     size_t size, struct tow_line **ret_line);
+
+/* Wraps a line as `hook:` does; `spec` is "delay=1ms,cut=N,trace=FILE". Owns `inner` in any case.
+ */
+int tow_line_hook(struct tow_line *inner, const char *spec, char *ret_why, size_t size,
+                  struct tow_line **ret_line);
+
+/* Descriptors over a unix socket, with `n` bytes (at least 1) beside them. */
+#define TOW_FDS_MAX 16
+int tow_fds_send(int sock, const void *bytes, size_t n, const int *fds, int count);
+/* Receives one such message of exactly `n` bytes. The descriptors (CLOEXEC) are the caller's;
+ * *ret_count of them, at most `max`. -EPROTO if more came or bytes are missing. */
+int tow_fds_recv(int sock, void *bytes, size_t n, int64_t deadline_ns, int *ret_fds, int max,
+                 int *ret_count);
+
+#endif

@@ -1,0 +1,151 @@
+#include "lines.h"
+
+#include "base/clock.h"
+#include "base/thread.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+const char *lines_kind = "self";
+
+static char folder[64];
+
+const char *lines_folder(void)
+{
+    if (folder[0] == '\0') {
+        snprintf(folder, sizeof folder, "/tmp/towline-test-XXXXXX");
+        if (mkdtemp(folder) == NULL) {
+            fail_msg("mkdtemp: %s", strerror(errno));
+        }
+    }
+    return folder;
+}
+
+void lines_cleanup(void)
+{
+    if (folder[0] == '\0') {
+        return;
+    }
+    DIR *dir = opendir(folder);
+    for (struct dirent *entry; dir != NULL && (entry = readdir(dir)) != NULL;) {
+        unlinkat(dirfd(dir), entry->d_name, 0);
+    }
+    if (dir != NULL) {
+        closedir(dir);
+    }
+    rmdir(folder);
+    folder[0] = '\0';
+}
+
+static const char *inner_kind(void)
+{
+    return strncmp(lines_kind, "hook-", 5) == 0 ? lines_kind + 5 : lines_kind;
+}
+
+struct tow_listener *lines_listen(char ret_connect[TOW_ADDRESS_MAX])
+{
+    static int number;
+    char address[TOW_ADDRESS_MAX], why[TOW_WHY_MAX] = "";
+    const char *kind = inner_kind();
+    if (strcmp(kind, "tcp") == 0) {
+        snprintf(address, sizeof address, "tcp://127.0.0.1:0");
+    } else {
+        snprintf(address, sizeof address, "%s://%s/s%d", kind, lines_folder(), number++);
+    }
+    struct tow_listener *listener;
+    if (tow_listener_open(address, 0600, why, sizeof why, &listener) < 0) {
+        fail_msg("%s", why);
+    }
+    snprintf(ret_connect, TOW_ADDRESS_MAX, "%s%s", kind == lines_kind ? "" : "hook:delay=100us:",
+             listener->address);
+    return listener;
+}
+
+struct tow_line *lines_connect(const char *address)
+{
+    struct tow_line *line;
+    char why[TOW_WHY_MAX] = "";
+    if (tow_transport_connect(address, tow_time_deadline(TOW_CONNECT_TIMEOUT_NS), why, sizeof why,
+                              &line) < 0) {
+        fprintf(stderr, "connect %s: %s\n", address, why);
+        abort();
+    }
+    uint8_t *at;
+    if (tow_line_reserve(line, 8, &at) < 0) {
+        abort();
+    }
+    memcpy(at, "greeting", 8);
+    tow_line_commit(line, 8);
+    return line;
+}
+
+struct tow_line *lines_adopt(struct tow_listener *listener)
+{
+    int fd;
+    char peer[TOW_ADDRESS_MAX], why[TOW_WHY_MAX] = "";
+    struct pollfd poll_fd = {.fd = listener->fd, .events = POLLIN};
+    assert_int_equal(poll(&poll_fd, 1, 5000), 1);
+    assert_int_equal(tow_listener_accept(listener, &fd, peer), 0);
+    struct tow_line *line;
+    if (tow_line_from_fd(fd, listener->kind, tow_time_deadline(5 * TOW_TIME_S), why, sizeof why,
+                         &line) < 0) {
+        fail_msg("%s", why);
+    }
+    const uint8_t *at;
+    size_t available;
+    assert_int_equal(tow_line_peek(line, 8, tow_time_deadline(5 * TOW_TIME_S), &at, &available), 0);
+    assert_memory_equal(at, "greeting", 8);
+    tow_line_consume(line, 8);
+    return line;
+}
+
+static void *connect_run(void *arg)
+{
+    return lines_connect(arg);
+}
+
+void lines_pair(struct tow_line **ret_client, struct tow_line **ret_server)
+{
+    if (strcmp(inner_kind(), "self") == 0) {
+        assert_int_equal(tow_line_pair(ret_client, ret_server), 0);
+        if (inner_kind() != lines_kind) {
+            char why[TOW_WHY_MAX];
+            assert_int_equal(
+                tow_line_hook(*ret_client, "delay=100us", why, sizeof why, ret_client), 0);
+        }
+        return;
+    }
+    char address[TOW_ADDRESS_MAX];
+    struct tow_listener *listener = lines_listen(address);
+    pthread_t thread;
+    assert_int_equal(tow_thread_start("connect", connect_run, address, &thread), 0);
+    *ret_server = lines_adopt(listener);
+    void *client;
+    pthread_join(thread, &client);
+    *ret_client = client;
+    tow_listener_close(listener);
+}
+
+void lines_bytes(uint64_t seed, uint64_t at, uint8_t *ret_bytes, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        ret_bytes[i] = lines_byte(seed, at + i);
+    }
+}
+
+int lines_open_fds(void)
+{
+    int count = 0;
+    DIR *dir = opendir("/proc/self/fd");
+    while (dir != NULL && readdir(dir) != NULL) {
+        count++;
+    }
+    closedir(dir);
+    return count;
+}

@@ -1,0 +1,40 @@
+/* Makes connected pairs of lines of any kind, for the conformance suite. */
+#ifndef TOW_TESTS_TRANSPORT_LINES_H
+#define TOW_TESTS_TRANSPORT_LINES_H
+
+#include "transport/transport.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+/* "self", "unix", "tcp", "shm", or "hook-" and one of them; set by main from its argument. */
+extern const char *lines_kind;
+
+/* A folder of this test's own, removed by lines_cleanup. */
+const char *lines_folder(void);
+void lines_cleanup(void);
+
+/* The address to listen on and the one to connect to, for kinds that have one. */
+struct tow_listener *lines_listen(char ret_connect[TOW_ADDRESS_MAX]);
+
+/* Connects to what lines_listen gave and sends the 8 bytes that lines_adopt takes. */
+struct tow_line *lines_connect(const char *address);
+struct tow_line *lines_adopt(struct tow_listener *listener);
+
+void lines_pair(struct tow_line **ret_client, struct tow_line **ret_server);
+
+/* Deterministic bytes: byte `at` of stream `seed`. */
+static inline uint8_t lines_byte(uint64_t seed, uint64_t at)
+{
+    uint64_t x = (at / 8 + seed * 0x9e3779b97f4a7c15u) * 0xff51afd7ed558ccdu;
+    x ^= x >> 29;
+    return (uint8_t)(x >> (at % 8 * 8));
+}
+void lines_bytes(uint64_t seed, uint64_t at, uint8_t *ret_bytes, size_t n);
+
+int lines_open_fds(void);
+
+#endif
