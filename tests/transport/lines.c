@@ -62,8 +62,8 @@ struct tow_listener *lines_listen(char ret_connect[TOW_ADDRESS_MAX])
     if (tow_listener_open(address, 0600, why, sizeof why, &listener) < 0) {
         fail_msg("%s", why);
     }
-    snprintf(ret_connect, TOW_ADDRESS_MAX, "%s%s", kind == lines_kind ? "" : "hook:delay=100us:",
-             listener->address);
+    snprintf(ret_connect, TOW_ADDRESS_MAX, "%s%.400s",
+             kind == lines_kind ? "" : "hook:delay=100us:", listener->address);
     return listener;
 }
 
@@ -116,8 +116,8 @@ void lines_pair(struct tow_line **ret_client, struct tow_line **ret_server)
         assert_int_equal(tow_line_pair(ret_client, ret_server), 0);
         if (inner_kind() != lines_kind) {
             char why[TOW_WHY_MAX];
-            assert_int_equal(
-                tow_line_hook(*ret_client, "delay=100us", why, sizeof why, ret_client), 0);
+            assert_int_equal(tow_line_hook(*ret_client, "delay=100us", why, sizeof why, ret_client),
+                             0);
         }
         return;
     }

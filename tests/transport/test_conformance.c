@@ -41,8 +41,7 @@ static void send_bytes(struct tow_line *line, const void *bytes, size_t n)
 static int peek_ms(struct tow_line *line, size_t min, int64_t ms, const uint8_t **ret_at)
 {
     size_t available;
-    int error =
-        tow_line_peek(line, min, tow_time_deadline(ms * TOW_TIME_MS), ret_at, &available);
+    int error = tow_line_peek(line, min, tow_time_deadline(ms * TOW_TIME_MS), ret_at, &available);
     if (error == 0) {
         assert_true(available >= min);
     }
