@@ -7,6 +7,8 @@
  * Memory is the executor's business: ldmatrix and stmatrix work on a block of 32 x 16 bytes that it
  * reads or writes, wmma.load and wmma.store tell which element of the matrix each register holds.
  *
+ * Refused by the finders: mma.sp, the 6- and 4-bit floats and block scaling of sm_100 and later.
+ *
  * Float accumulation: products are exact, the sum of one k-block is formed in double precision and
  * rounded once to the type of d. Hardware truncates partial sums, so its results differ from ours
  * by at most 2^-21 (f32; 2^-10 for f16) of the sum of the magnitudes of all terms. Integers are
@@ -33,9 +35,6 @@ enum tow_mma_type {
     TOW_MMA_B1,
     TOW_MMA_E4M3,
     TOW_MMA_E5M2,
-    TOW_MMA_E3M2, /* the six- and four-bit kinds lie in the low bits of a byte (kind::f8f6f4) */
-    TOW_MMA_E2M3,
-    TOW_MMA_E2M1,
 };
 
 enum tow_mma_bitop {
@@ -105,11 +104,6 @@ void tow_wmma_element(const struct tow_wmma_fragment *fragment, unsigned lane, u
 enum tow_matrix_shape {
     TOW_MATRIX_M8N8_B16,
     TOW_MATRIX_M16N16_B8, /* ldmatrix .trans only */
-    TOW_MATRIX_M16N8_B8,  /* stmatrix .trans only */
-    TOW_MATRIX_M8N16_B4,  /* ldmatrix .dst b8x16 .src b4x16_p64: 8 bytes a row, widened */
-    TOW_MATRIX_M8N16_B6,  /* ldmatrix .dst b8x16 .src b6x16_p32: 12 bytes a row, widened */
-    TOW_MATRIX_M16N16_B4, /* likewise, .trans */
-    TOW_MATRIX_M16N16_B6,
 };
 struct tow_matrix_form {
     enum tow_matrix_shape shape;
