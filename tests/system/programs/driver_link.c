@@ -1,0 +1,10 @@
+/* The driver-API program, linked to libcuda. */
+#include <cuda.h>
+
+#define CALL(function) function
+#include "driver_body.h"
+
+int main(void)
+{
+    return body();
+}

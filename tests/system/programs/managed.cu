@@ -1,0 +1,73 @@
+// Managed memory: __managed__ variables and cudaMallocManaged, touched by host and GPU in turn.
+#include "check.h"
+
+__managed__ int counter = 3;
+__managed__ float table[100];
+
+struct Node {
+    int value;
+    Node *next;
+};
+
+__global__ void fill(int n)
+{
+    int i = threadIdx.x;
+    if (i < n) {
+        table[i] = i * 1.5f;
+    }
+    if (i == 0) {
+        counter *= 10;
+    }
+}
+
+__global__ void walk(Node *node, int *sum)
+{
+    for (; node != nullptr; node = node->next) {
+        *sum += node->value;
+        node->value = -node->value;
+    }
+}
+
+int main()
+{
+    EXPECT(counter == 3);
+    counter = 4;
+    fill<<<1, 128>>>(100);
+    CHECK(cudaGetLastError());
+    CHECK(cudaDeviceSynchronize());
+    EXPECT(counter == 40);
+    for (int i = 0; i < 100; i++) {
+        EXPECT(table[i] == i * 1.5f);
+    }
+    // A list built by the host: addresses mean the same on both sides.
+    const int N = 50;
+    Node *nodes;
+    int *sum;
+    CHECK(cudaMallocManaged(&nodes, N * sizeof(Node)));
+    CHECK(cudaMallocManaged(&sum, sizeof(int)));
+    for (int i = 0; i < N; i++) {
+        nodes[i].value = i + 1;
+        nodes[i].next = i + 1 < N ? &nodes[i + 1] : nullptr;
+    }
+    for (int round = 0; round < 4; round++) {
+        *sum = 0;
+        walk<<<1, 1>>>(nodes, sum);
+        CHECK(cudaGetLastError());
+        CHECK(cudaDeviceSynchronize());
+        int sign = round % 2 ? -1 : 1;
+        EXPECT(*sum == sign * N * (N + 1) / 2);
+        EXPECT(nodes[7].value == -8 * sign);
+    }
+    cudaPointerAttributes about;
+    CHECK(cudaPointerGetAttributes(&about, nodes));
+    EXPECT(about.type == cudaMemoryTypeManaged && about.devicePointer == nodes);
+    CHECK(cudaMemset(nodes, 0, sizeof(Node)));
+    CHECK(cudaDeviceSynchronize());
+    EXPECT(nodes[0].value == 0 && nodes[0].next == nullptr);
+    int value = 77;
+    CHECK(cudaMemcpy(sum, &value, sizeof(int), cudaMemcpyDefault));
+    EXPECT(*sum == 77);
+    CHECK(cudaFree(nodes));
+    CHECK(cudaFree(sum));
+    return finish();
+}
