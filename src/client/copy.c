@@ -1,0 +1,526 @@
+/* Copies and fills.
+ *
+ * Uploads need no reply: the source has been read when the call returns, which is what CUDA promises for pageable
+ * memory. Page-locked memory in a synchronous call is waited for, as natively. Downloads are waited for, except small
+ * asynchronous ones into page-locked memory: their bytes come with the next synchronisation.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/context.h"
+#include "client/region.h"
+#include "gen/client_api.h"
+#include "wire/copy.h"
+
+static bool is_pinned(const void *address)
+{
+    struct tow_region region;
+    return tow_region_find((uint64_t)(uintptr_t)address, &region) && tow_region_is_host(&region);
+}
+
+/* An upload must not read memory that an earlier download is still to fill. */
+static CUresult settle_source(struct tow_link *link, const void *from, size_t size)
+{
+    return tow_link_expecting(link, from, size) ? tow_send_cuCtxSynchronize_v2(NULL) : CUDA_SUCCESS;
+}
+
+static CUresult link_here(struct tow_link **ret_link)
+{
+    CUresult state = tow_client_state();
+    if (state != CUDA_SUCCESS) {
+        return state;
+    }
+    struct tow_context *context = tow_context_current();
+    if (context == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    *ret_link = context->link;
+    return CUDA_SUCCESS;
+}
+
+/* ---- one dimension ---- */
+
+static CUresult upload(CUdeviceptr to, const void *from, size_t size, CUstream stream)
+{
+    struct tow_link *link = NULL;
+    CUresult status = link_here(&link);
+    if (status == CUDA_SUCCESS) {
+        status = settle_source(link, from, size);
+    }
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    bool inside = size <= TOW_COPY_INLINE_MAX;
+    struct tow_call call;
+    status = tow_call_begin(&call, TOW_FN_cuMemcpyHtoDAsync_v2, 40 + (inside ? size : 0), TOW_CALL_CONTEXT);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    uint32_t transfer = inside ? 0 : call.link->next_transfer++;
+    tow_enc_u64(&call.enc, to);
+    tow_enc_u64(&call.enc, size);
+    tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)stream);
+    tow_enc_u32(&call.enc, transfer);
+    tow_enc_u32(&call.enc, 0);
+    if (inside) {
+        tow_enc_bytes(&call.enc, from, size);
+    }
+    status = tow_call_send(&call);
+    return status == CUDA_SUCCESS && !inside ? tow_link_upload(link, transfer, from, size) : status;
+}
+
+/* Waits for the bytes, or (`later`) lets them come with the next synchronisation. */
+static CUresult download(void *to, CUdeviceptr from, size_t size, CUstream stream, bool later)
+{
+    bool inside = size <= TOW_COPY_INLINE_MAX && !later;
+    struct tow_call call;
+    CUresult status = tow_call_begin(&call, TOW_FN_cuMemcpyDtoHAsync_v2, 40,
+                                     TOW_CALL_CONTEXT | (later ? 0 : TOW_CALL_REPLY));
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    uint32_t transfer = 0;
+    if (!inside && tow_link_expect(call.link, to, size, &transfer) < 0) {
+        tow_call_cancel(&call);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    tow_enc_u64(&call.enc, from);
+    tow_enc_u64(&call.enc, size);
+    tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)stream);
+    tow_enc_u32(&call.enc, transfer);
+    tow_enc_u32(&call.enc, 0);
+    if (later) {
+        return tow_call_send(&call);
+    }
+    status = tow_call_wait(&call);
+    if (status == CUDA_SUCCESS && inside) {
+        tow_call_get_bytes(&call, to, size);
+    } else if (status != CUDA_SUCCESS && !inside) {
+        tow_link_forget(call.link, transfer);
+    }
+    return tow_call_end(&call, status);
+}
+
+static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CUstream stream, bool wait)
+{
+    if (size == 0) {
+        return CUDA_SUCCESS;
+    }
+    CUresult status = tow_region_check_device(to, size);
+    if (from == NULL || status != CUDA_SUCCESS) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    status = upload(to, from, size, stream);
+    if (status == CUDA_SUCCESS && wait && is_pinned(from)) {
+        status = tow_send_cuStreamSynchronize(stream);
+    }
+    return status;
+}
+
+static CUresult device_to_host(void *to, CUdeviceptr from, size_t size, CUstream stream, bool wait)
+{
+    if (size == 0) {
+        return CUDA_SUCCESS;
+    }
+    if (to == NULL || tow_region_check_device(from, size) != CUDA_SUCCESS) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return download(to, from, size, stream, !wait && size <= TOW_COPY_ASYNC_MAX && is_pinned(to));
+}
+
+static CUresult device_to_device(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream)
+{
+    if (size == 0) {
+        return CUDA_SUCCESS;
+    }
+    if (tow_region_check_device(to, size) != CUDA_SUCCESS || tow_region_check_device(from, size) != CUDA_SUCCESS) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return tow_send_cuMemcpyDtoDAsync_v2(to, from, size, stream);
+}
+
+static CUresult host_to_host(void *to, const void *from, size_t size, CUstream stream)
+{
+    CUresult status = tow_send_cuStreamSynchronize(stream);
+    if (status == CUDA_SUCCESS) {
+        memmove(to, from, size);
+    }
+    return status;
+}
+
+static CUresult copy_unified(CUdeviceptr dst, CUdeviceptr src, size_t size, CUstream stream, bool wait)
+{
+    struct tow_link *link = NULL;
+    CUresult status = link_here(&link);
+    if (status != CUDA_SUCCESS || size == 0) {
+        return status;
+    }
+    if (dst == 0 || src == 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    bool to_device = tow_region_is_device(dst), from_device = tow_region_is_device(src);
+    if (to_device && from_device) {
+        return device_to_device(dst, src, size, stream);
+    }
+    if (to_device) {
+        return host_to_device(dst, (const void *)(uintptr_t)src, size, stream, wait);
+    }
+    if (from_device) {
+        return device_to_host((void *)(uintptr_t)dst, src, size, stream, wait);
+    }
+    return host_to_host((void *)(uintptr_t)dst, (const void *)(uintptr_t)src, size, stream);
+}
+
+CUresult tow_cuMemcpyHtoD_v2(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount)
+{
+    return host_to_device(dstDevice, srcHost, ByteCount, tow_default_stream(), true);
+}
+
+CUresult tow_cuMemcpyHtoDAsync_v2(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount, CUstream hStream)
+{
+    return host_to_device(dstDevice, srcHost, ByteCount, hStream, false);
+}
+
+CUresult tow_cuMemcpyDtoH_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount)
+{
+    return device_to_host(dstHost, srcDevice, ByteCount, tow_default_stream(), true);
+}
+
+CUresult tow_cuMemcpyDtoHAsync_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream)
+{
+    return device_to_host(dstHost, srcDevice, ByteCount, hStream, false);
+}
+
+CUresult tow_cuMemcpyDtoD_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount)
+{
+    return device_to_device(dstDevice, srcDevice, ByteCount, tow_default_stream());
+}
+
+CUresult tow_cuMemcpyDtoDAsync_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream)
+{
+    return device_to_device(dstDevice, srcDevice, ByteCount, hStream);
+}
+
+CUresult tow_cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount)
+{
+    return copy_unified(dst, src, ByteCount, tow_default_stream(), true);
+}
+
+CUresult tow_cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount, CUstream hStream)
+{
+    return copy_unified(dst, src, ByteCount, hStream, false);
+}
+
+CUresult tow_cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,
+                               CUcontext srcContext, size_t ByteCount, CUstream hStream)
+{
+    if (tow_context_find(dstContext) == NULL || tow_context_find(srcContext) == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    if (ByteCount == 0) {
+        return CUDA_SUCCESS;
+    }
+    if (tow_region_check_device(dstDevice, ByteCount) != CUDA_SUCCESS ||
+        tow_region_check_device(srcDevice, ByteCount) != CUDA_SUCCESS) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return tow_send_cuMemcpyPeerAsync(dstDevice, dstContext, srcDevice, srcContext, ByteCount, hStream);
+}
+
+CUresult tow_cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext,
+                          size_t ByteCount)
+{
+    return tow_cuMemcpyPeerAsync(dstDevice, dstContext, srcDevice, srcContext, ByteCount, tow_default_stream());
+}
+
+/* ---- two and three dimensions, arrays ---- */
+
+/* A host side of a copy: where its first byte is and how far its rows and planes are apart. */
+struct host_side {
+    uint8_t *first;
+    size_t pitch, plane;
+};
+
+static CUresult resolve(struct tow_copy_side *side, CUmemorytype type, const void *host, CUdeviceptr device,
+                        CUarray array, size_t width, size_t rows, struct host_side *ret_host)
+{
+    if (type == CU_MEMORYTYPE_UNIFIED) {
+        type = tow_region_is_device(device) ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+        host = (const void *)(uintptr_t)device;
+    }
+    if (side->pitch == 0) {
+        side->pitch = side->x + width;
+    }
+    if (side->height == 0) {
+        side->height = side->y + rows;
+    }
+    if (type != CU_MEMORYTYPE_ARRAY && (side->pitch < side->x + width || side->height < side->y + rows)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    switch (type) {
+    case CU_MEMORYTYPE_HOST:
+        if (host == NULL) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        side->kind = TOW_AT_HOST;
+        ret_host->pitch = side->pitch;
+        ret_host->plane = side->pitch * side->height;
+        ret_host->first = (uint8_t *)(uintptr_t)host + side->z * ret_host->plane + side->y * side->pitch + side->x;
+        side->address = side->x = side->y = side->z = 0;
+        side->pitch = width;
+        side->height = rows;
+        return CUDA_SUCCESS;
+    case CU_MEMORYTYPE_DEVICE:
+        side->kind = TOW_AT_DEVICE;
+        side->address = device;
+        return tow_region_check_device(device, 1);
+    case CU_MEMORYTYPE_ARRAY:
+        side->kind = TOW_AT_ARRAY;
+        side->address = (uint64_t)(uintptr_t)array;
+        side->pitch = side->height = 0;
+        return tow_handle_valid(TOW_H_ARRAY, side->address) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+static void pack(uint8_t *packed, const struct host_side *host, const struct tow_copy_shape *shape, bool from_host)
+{
+    for (uint64_t z = 0; z < shape->planes; z++) {
+        for (uint64_t y = 0; y < shape->rows; y++) {
+            uint8_t *row = host->first + z * host->plane + y * host->pitch;
+            if (from_host) {
+                memcpy(packed, row, shape->width);
+            } else {
+                memcpy(row, packed, shape->width);
+            }
+            packed += shape->width;
+        }
+    }
+}
+
+static CUresult send_shape(const struct tow_copy_shape *shape, const struct host_side *from, const struct host_side *to,
+                           CUstream stream)
+{
+    bool up = shape->from.kind == TOW_AT_HOST, down = shape->to.kind == TOW_AT_HOST;
+    bool inside = up && shape->bytes <= TOW_COPY_INLINE_MAX;
+    uint8_t *packed = NULL;
+    if (up || down) {
+        packed = malloc(shape->bytes);
+        if (packed == NULL) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+    }
+    struct tow_link *link = NULL;
+    CUresult status = link_here(&link);
+    if (status == CUDA_SUCCESS && up) {
+        status = settle_source(link, from->first, (shape->planes - 1) * from->plane +
+                                                      (shape->rows - 1) * from->pitch + shape->width);
+        pack(packed, from, shape, true);
+    }
+    struct tow_call call;
+    if (status == CUDA_SUCCESS) {
+        status = tow_call_begin(&call, TOW_FN_cuMemcpy3DAsync_v2, sizeof *shape + (inside ? shape->bytes : 0),
+                                TOW_CALL_CONTEXT | (down ? TOW_CALL_REPLY : 0));
+    }
+    if (status != CUDA_SUCCESS) {
+        free(packed);
+        return status;
+    }
+    struct tow_copy_shape sent = *shape;
+    sent.stream = (uint64_t)(uintptr_t)stream;
+    if (up && !inside) {
+        sent.transfer = link->next_transfer++;
+    } else if (down && tow_link_expect(link, packed, shape->bytes, &sent.transfer) < 0) {
+        tow_call_cancel(&call);
+        free(packed);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    tow_enc_bytes(&call.enc, &sent, sizeof sent);
+    if (inside) {
+        tow_enc_bytes(&call.enc, packed, shape->bytes);
+    }
+    if (down) {
+        status = tow_call_wait(&call);
+        if (status == CUDA_SUCCESS) {
+            pack(packed, to, shape, false);
+        } else {
+            tow_link_forget(link, sent.transfer);
+        }
+        status = tow_call_end(&call, status);
+    } else {
+        status = tow_call_send(&call);
+        if (status == CUDA_SUCCESS && up && !inside) {
+            status = tow_link_upload(link, sent.transfer, packed, shape->bytes);
+        }
+    }
+    free(packed);
+    return status;
+}
+
+static CUresult copy_3d(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bool wait, bool peer)
+{
+    if (p->WidthInBytes == 0 || p->Height == 0 || p->Depth == 0) {
+        return CUDA_SUCCESS;
+    }
+    struct tow_copy_shape shape = {
+        .from = {.pitch = p->srcPitch, .height = p->srcHeight, .x = p->srcXInBytes, .y = p->srcY, .z = p->srcZ,
+                 .level = (uint32_t)p->srcLOD, .context = (uint64_t)(uintptr_t)p->srcContext},
+        .to = {.pitch = p->dstPitch, .height = p->dstHeight, .x = p->dstXInBytes, .y = p->dstY, .z = p->dstZ,
+               .level = (uint32_t)p->dstLOD, .context = (uint64_t)(uintptr_t)p->dstContext},
+        .width = p->WidthInBytes,
+        .rows = p->Height,
+        .planes = p->Depth,
+        .peer = peer,
+    };
+    struct host_side from, to;
+    CUresult status = resolve(&shape.from, p->srcMemoryType, p->srcHost, p->srcDevice, p->srcArray, shape.width,
+                              shape.rows, &from);
+    if (status == CUDA_SUCCESS) {
+        status = resolve(&shape.to, p->dstMemoryType, p->dstHost, p->dstDevice, p->dstArray, shape.width, shape.rows,
+                         &to);
+    }
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    bool up = shape.from.kind == TOW_AT_HOST, down = shape.to.kind == TOW_AT_HOST;
+    if (up && down) {
+        status = tow_send_cuStreamSynchronize(stream);
+        for (uint64_t z = 0; status == CUDA_SUCCESS && z < shape.planes; z++) {
+            for (uint64_t y = 0; y < shape.rows; y++) {
+                memmove(to.first + z * to.plane + y * to.pitch, from.first + z * from.plane + y * from.pitch,
+                        shape.width);
+            }
+        }
+        return status;
+    }
+    if (up || down) {
+        if (__builtin_mul_overflow(shape.width, shape.rows, &shape.bytes) ||
+            __builtin_mul_overflow(shape.bytes, shape.planes, &shape.bytes)) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+    }
+    status = send_shape(&shape, &from, &to, stream);
+    if (status == CUDA_SUCCESS && wait && up && is_pinned(from.first)) {
+        status = tow_send_cuStreamSynchronize(stream);
+    }
+    return status;
+}
+
+static CUDA_MEMCPY3D_PEER peer_of_3d(const CUDA_MEMCPY3D *c)
+{
+    return (CUDA_MEMCPY3D_PEER){
+        .srcXInBytes = c->srcXInBytes, .srcY = c->srcY, .srcZ = c->srcZ, .srcLOD = c->srcLOD,
+        .srcMemoryType = c->srcMemoryType, .srcHost = c->srcHost, .srcDevice = c->srcDevice,
+        .srcArray = c->srcArray, .srcPitch = c->srcPitch, .srcHeight = c->srcHeight,
+        .dstXInBytes = c->dstXInBytes, .dstY = c->dstY, .dstZ = c->dstZ, .dstLOD = c->dstLOD,
+        .dstMemoryType = c->dstMemoryType, .dstHost = c->dstHost, .dstDevice = c->dstDevice,
+        .dstArray = c->dstArray, .dstPitch = c->dstPitch, .dstHeight = c->dstHeight,
+        .WidthInBytes = c->WidthInBytes, .Height = c->Height, .Depth = c->Depth,
+    };
+}
+
+static CUDA_MEMCPY3D_PEER peer_of_2d(const CUDA_MEMCPY2D *c)
+{
+    return (CUDA_MEMCPY3D_PEER){
+        .srcXInBytes = c->srcXInBytes, .srcY = c->srcY, .srcMemoryType = c->srcMemoryType, .srcHost = c->srcHost,
+        .srcDevice = c->srcDevice, .srcArray = c->srcArray, .srcPitch = c->srcPitch,
+        .dstXInBytes = c->dstXInBytes, .dstY = c->dstY, .dstMemoryType = c->dstMemoryType, .dstHost = c->dstHost,
+        .dstDevice = c->dstDevice, .dstArray = c->dstArray, .dstPitch = c->dstPitch,
+        .WidthInBytes = c->WidthInBytes, .Height = c->Height, .Depth = 1,
+    };
+}
+
+static CUresult copy_2d(const CUDA_MEMCPY2D *copy, CUstream stream, bool wait)
+{
+    if (copy == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUDA_MEMCPY3D_PEER peer = peer_of_2d(copy);
+    return copy_3d(&peer, stream, wait, false);
+}
+
+CUresult tow_cuMemcpy2D_v2(const CUDA_MEMCPY2D *pCopy)
+{
+    return copy_2d(pCopy, tow_default_stream(), true);
+}
+
+CUresult tow_cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D *pCopy)
+{
+    return copy_2d(pCopy, tow_default_stream(), true);
+}
+
+CUresult tow_cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *pCopy, CUstream hStream)
+{
+    return copy_2d(pCopy, hStream, false);
+}
+
+CUresult tow_cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *pCopy, CUstream hStream)
+{
+    if (pCopy == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUDA_MEMCPY3D_PEER peer = peer_of_3d(pCopy);
+    return copy_3d(&peer, hStream, false, false);
+}
+
+CUresult tow_cuMemcpy3D_v2(const CUDA_MEMCPY3D *pCopy)
+{
+    if (pCopy == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUDA_MEMCPY3D_PEER peer = peer_of_3d(pCopy);
+    return copy_3d(&peer, tow_default_stream(), true, false);
+}
+
+CUresult tow_cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *pCopy, CUstream hStream)
+{
+    return pCopy == NULL ? CUDA_ERROR_INVALID_VALUE : copy_3d(pCopy, hStream, false, true);
+}
+
+CUresult tow_cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *pCopy)
+{
+    return pCopy == NULL ? CUDA_ERROR_INVALID_VALUE : copy_3d(pCopy, tow_default_stream(), true, true);
+}
+
+static CUresult host_array(CUarray array, size_t offset, const void *from, void *to, size_t size, CUstream stream,
+                           bool wait)
+{
+    CUDA_MEMCPY3D_PEER p = {.WidthInBytes = size, .Height = 1, .Depth = 1};
+    if (from != NULL) {
+        p.srcMemoryType = CU_MEMORYTYPE_HOST;
+        p.srcHost = from;
+        p.dstMemoryType = CU_MEMORYTYPE_ARRAY;
+        p.dstArray = array;
+        p.dstXInBytes = offset;
+    } else {
+        p.dstMemoryType = CU_MEMORYTYPE_HOST;
+        p.dstHost = to;
+        p.srcMemoryType = CU_MEMORYTYPE_ARRAY;
+        p.srcArray = array;
+        p.srcXInBytes = offset;
+    }
+    return from == NULL && to == NULL ? CUDA_ERROR_INVALID_VALUE : copy_3d(&p, stream, wait, false);
+}
+
+CUresult tow_cuMemcpyHtoA_v2(CUarray dstArray, size_t dstOffset, const void *srcHost, size_t ByteCount)
+{
+    return host_array(dstArray, dstOffset, srcHost, NULL, ByteCount, tow_default_stream(), true);
+}
+
+CUresult tow_cuMemcpyAtoH_v2(void *dstHost, CUarray srcArray, size_t srcOffset, size_t ByteCount)
+{
+    return host_array(srcArray, srcOffset, NULL, dstHost, ByteCount, tow_default_stream(), true);
+}
+
+CUresult tow_cuMemcpyHtoAAsync_v2(CUarray dstArray, size_t dstOffset, const void *srcHost, size_t ByteCount,
+                                  CUstream hStream)
+{
+    return host_array(dstArray, dstOffset, srcHost, NULL, ByteCount, hStream, false);
+}
+
+CUresult tow_cuMemcpyAtoHAsync_v2(void *dstHost, CUarray srcArray, size_t srcOffset, size_t ByteCount,
+                                  CUstream hStream)
+{
+    return host_array(srcArray, srcOffset, NULL, dstHost, ByteCount, hStream, false);
+}

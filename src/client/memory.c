@@ -1,0 +1,382 @@
+/* Device and host memory: allocating, freeing, asking what an address is. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "client/context.h"
+#include "client/region.h"
+#include "gen/client_api.h"
+
+static struct tow_region region_here(uint64_t base, uint64_t size, enum tow_region_kind kind, unsigned flags)
+{
+    struct tow_context *context = tow_context_current();
+    return (struct tow_region){.base = base,
+                               .size = size,
+                               .kind = kind,
+                               .flags = flags,
+                               .context = context->handle,
+                               .device = context->device,
+                               .link = context->link};
+}
+
+CUresult tow_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
+{
+    if (dptr == NULL || bytesize == 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult status = tow_send_cuMemAlloc_v2(dptr, bytesize);
+    if (status == CUDA_SUCCESS) {
+        struct tow_region region = region_here(*dptr, bytesize, TOW_REGION_DEVICE, 0);
+        if (tow_region_add(&region) < 0) {
+            tow_send_cuMemFree_v2(*dptr);
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+    }
+    return status;
+}
+
+CUresult tow_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_t Height,
+                                unsigned int ElementSizeBytes)
+{
+    if (dptr == NULL || pPitch == NULL || WidthInBytes == 0 || Height == 0 ||
+        (ElementSizeBytes != 4 && ElementSizeBytes != 8 && ElementSizeBytes != 16)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult status = tow_send_cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
+    if (status == CUDA_SUCCESS) {
+        struct tow_region region = region_here(*dptr, *pPitch * Height, TOW_REGION_DEVICE, 0);
+        if (tow_region_add(&region) < 0) {
+            tow_send_cuMemFree_v2(*dptr);
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+    }
+    return status;
+}
+
+CUresult tow_cuMemFree_v2(CUdeviceptr dptr)
+{
+    struct tow_region region;
+    CUresult state = tow_client_state();
+    if (state != CUDA_SUCCESS) {
+        return state;
+    }
+    if (dptr == 0) {
+        return CUDA_SUCCESS;
+    }
+    unsigned kinds = 1u << TOW_REGION_DEVICE | 1u << TOW_REGION_POOL | 1u << TOW_REGION_MANAGED;
+    if (!tow_region_remove(dptr, kinds, &region)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult status = tow_send_cuMemFree_v2(dptr);
+    if (status == CUDA_ERROR_INVALID_CONTEXT) {
+        tow_region_add(&region);
+    }
+    return status;
+}
+
+CUresult tow_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr)
+{
+    struct tow_region region;
+    CUresult state = tow_client_state();
+    if (state != CUDA_SUCCESS) {
+        return state;
+    }
+    if (!tow_region_find(dptr, &region) || region.kind == TOW_REGION_RESERVED) {
+        return CUDA_ERROR_NOT_FOUND;
+    }
+    if (pbase != NULL) {
+        *pbase = region.base;
+    }
+    if (psize != NULL) {
+        *psize = region.size;
+    }
+    return CUDA_SUCCESS;
+}
+
+/* ---- host memory ---- */
+
+CUresult tow_cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags)
+{
+    CUresult state = tow_client_state();
+    if (state != CUDA_SUCCESS) {
+        return state;
+    }
+    if (pp == NULL || bytesize == 0 ||
+        (Flags & ~(unsigned)(CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED))) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (tow_context_current() == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    void *at = mmap(NULL, bytesize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    struct tow_region region = region_here((uint64_t)(uintptr_t)at, bytesize, TOW_REGION_HOST, Flags);
+    if (tow_region_add(&region) < 0) {
+        munmap(at, bytesize);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *pp = at;
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_cuMemAllocHost_v2(void **pp, size_t bytesize)
+{
+    return tow_cuMemHostAlloc(pp, bytesize, 0);
+}
+
+/* Asynchronous copies into host memory end before it may go away. */
+static CUresult settle(const struct tow_region *region)
+{
+    if (tow_link_expecting(region->link, (const void *)(uintptr_t)region->base, region->size)) {
+        return tow_send_cuCtxSynchronize_v2(NULL);
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_cuMemFreeHost(void *p)
+{
+    CUresult state = tow_client_state();
+    if (state != CUDA_SUCCESS) {
+        return state;
+    }
+    struct tow_region region;
+    if (p == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!tow_region_remove((uint64_t)(uintptr_t)p, 1u << TOW_REGION_HOST, &region)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult status = settle(&region);
+    munmap(p, region.size);
+    return status;
+}
+
+CUresult tow_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags)
+{
+    CUresult state = tow_client_state();
+    if (state != CUDA_SUCCESS) {
+        return state;
+    }
+    const unsigned known = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_IOMEMORY |
+                           CU_MEMHOSTREGISTER_READ_ONLY;
+    struct tow_region found;
+    if (p == NULL || bytesize == 0 || (Flags & ~known)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (tow_context_current() == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    if (Flags & CU_MEMHOSTREGISTER_IOMEMORY) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    uint64_t base = (uint64_t)(uintptr_t)p;
+    if (tow_region_find(base, &found) || tow_region_find(base + bytesize - 1, &found)) {
+        return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+    }
+    struct tow_region region = region_here(base, bytesize, TOW_REGION_REGISTERED, Flags);
+    return tow_region_add(&region) < 0 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+}
+
+CUresult tow_cuMemHostRegister(void *p, size_t bytesize, unsigned int Flags)
+{
+    return tow_cuMemHostRegister_v2(p, bytesize, Flags);
+}
+
+CUresult tow_cuMemHostUnregister(void *p)
+{
+    CUresult state = tow_client_state();
+    if (state != CUDA_SUCCESS) {
+        return state;
+    }
+    struct tow_region region;
+    if (p == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!tow_region_remove((uint64_t)(uintptr_t)p, 1u << TOW_REGION_REGISTERED, &region)) {
+        return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+    }
+    return settle(&region);
+}
+
+CUresult tow_cuMemHostGetFlags(unsigned int *pFlags, void *p)
+{
+    struct tow_region region;
+    if (pFlags == NULL || !tow_region_find((uint64_t)(uintptr_t)p, &region) || !tow_region_is_host(&region)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    /* With unified addressing all of it is mapped. */
+    *pFlags = region.flags | CU_MEMHOSTALLOC_DEVICEMAP;
+    return CUDA_SUCCESS;
+}
+
+/* ---- what is at an address ---- */
+
+static CUresult attribute_of(const struct tow_region *region, CUpointer_attribute attribute, CUdeviceptr ptr, void *data)
+{
+    bool host = tow_region_is_host(region);
+    switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+        if (region->context == NULL) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        *(CUcontext *)data = region->context;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+        *(unsigned *)data = host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+        *(CUdeviceptr *)data = ptr;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+        if (!host && region->kind != TOW_REGION_MANAGED) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        *(void **)data = (void *)(uintptr_t)ptr;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+        *(int *)data = region->sync_memops;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+        *(uint64_t *)data = region->id;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+        *(unsigned *)data = region->kind == TOW_REGION_MANAGED;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+        *(int *)data = region->device;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+        *(int *)data = region->kind == TOW_REGION_DEVICE;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+        *(CUdeviceptr *)data = region->base;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+        *(size_t *)data = region->size;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_MAPPED:
+        *(int *)data = region->kind != TOW_REGION_RESERVED;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+        *(uint64_t *)data = 0;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+        *(int *)data = 0;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+        *(unsigned *)data = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+        *(CUmemoryPool *)data = region->pool;
+        return CUDA_SUCCESS;
+    case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
+        *(int *)data = 0;
+        return CUDA_SUCCESS;
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+/* How many bytes an attribute's value takes; 0 for one that is not known. */
+static size_t attribute_size(CUpointer_attribute attribute)
+{
+    switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+        return 8;
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_MAPPED:
+    case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+    case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
+        return 4;
+    default:
+        return 0;
+    }
+}
+
+/* A module's variable is device memory of which only the address is known here. */
+static bool find_any(CUdeviceptr ptr, struct tow_region *ret_region)
+{
+    if (tow_region_find(ptr, ret_region)) {
+        return true;
+    }
+    if (!tow_region_is_device(ptr) || tow_context_current() == NULL) {
+        return false;
+    }
+    *ret_region = region_here(ptr, 1, TOW_REGION_DEVICE, 0);
+    return true;
+}
+
+CUresult tow_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
+{
+    CUresult state = tow_client_state();
+    if (state != CUDA_SUCCESS) {
+        return state;
+    }
+    struct tow_region region;
+    if (data == NULL || ptr == 0 || attribute_size(attribute) == 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!find_any(ptr, &region)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return attribute_of(&region, attribute, ptr, data);
+}
+
+CUresult tow_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes, void **data,
+                                    CUdeviceptr ptr)
+{
+    CUresult state = tow_client_state();
+    if (state != CUDA_SUCCESS) {
+        return state;
+    }
+    if (attributes == NULL || data == NULL || numAttributes == 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct tow_region region;
+    bool found = find_any(ptr, &region);
+    for (unsigned i = 0; i < numAttributes; i++) {
+        size_t size = attribute_size(attributes[i]);
+        if (size == 0 || data[i] == NULL) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        memset(data[i], 0, size);
+        if (attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) {
+            *(int *)data[i] = -2; /* CU_DEVICE_INVALID */
+        }
+        if (found) {
+            attribute_of(&region, attributes[i], ptr, data[i]);
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+static void set_sync_memops(struct tow_region *region, void *user)
+{
+    region->sync_memops = *(const int *)user != 0;
+}
+
+CUresult tow_cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr ptr)
+{
+    int wanted = 0;
+    if (value == NULL || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    memcpy(&wanted, value, sizeof wanted);
+    return tow_region_edit(ptr, set_sync_memops, &wanted) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}

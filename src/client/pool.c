@@ -1,0 +1,172 @@
+/* Memory pools, stream-ordered allocation, and address space that the program maps itself. */
+#include "client/context.h"
+#include "client/region.h"
+#include "gen/client_api.h"
+
+#include <string.h>
+
+static CUresult keep_pool_memory(CUresult status, CUdeviceptr address, size_t size, CUmemoryPool pool)
+{
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    struct tow_context *context = tow_context_current();
+    struct tow_region region = {.base = address,
+                                .size = size,
+                                .kind = TOW_REGION_POOL,
+                                .device = context->device,
+                                .link = context->link,
+                                .pool = pool};
+    return tow_region_add(&region) < 0 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+}
+
+CUresult tow_cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
+{
+    if (dptr == NULL || bytesize == 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult status = tow_send_cuMemAllocAsync(dptr, bytesize, hStream);
+    return keep_pool_memory(status, *dptr, bytesize, NULL);
+}
+
+CUresult tow_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream)
+{
+    if (dptr == NULL || bytesize == 0 || pool == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult status = tow_send_cuMemAllocFromPoolAsync(dptr, bytesize, pool, hStream);
+    return keep_pool_memory(status, *dptr, bytesize, pool);
+}
+
+CUresult tow_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
+{
+    unsigned kinds = 1u << TOW_REGION_POOL | 1u << TOW_REGION_DEVICE;
+    if (dptr == 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!tow_region_remove(dptr, kinds, NULL)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return tow_send_cuMemFreeAsync(dptr, hStream);
+}
+
+/* ---- attributes: 4 or 8 bytes, as the attribute says ---- */
+
+static size_t pool_attribute_size(CUmemPool_attribute attr)
+{
+    switch (attr) {
+    case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
+    case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
+    case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
+        return 4;
+    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
+    case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
+        return 8;
+    default:
+        return 0;
+    }
+}
+
+CUresult tow_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
+{
+    size_t size = pool_attribute_size(attr);
+    uint64_t wide = 0;
+    if (value == NULL || size == 0 || pool == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    memcpy(&wide, value, size);
+    struct tow_call call;
+    CUresult status = tow_call_begin(&call, TOW_FN_cuMemPoolSetAttribute, 24, TOW_CALL_REPLY);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)pool);
+    tow_enc_u64(&call.enc, wide);
+    tow_enc_u32(&call.enc, (uint32_t)attr);
+    return tow_call_end(&call, tow_call_wait(&call));
+}
+
+CUresult tow_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
+{
+    size_t size = pool_attribute_size(attr);
+    if (value == NULL || size == 0 || pool == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct tow_call call;
+    CUresult status = tow_call_begin(&call, TOW_FN_cuMemPoolGetAttribute, 16, TOW_CALL_REPLY);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)pool);
+    tow_enc_u32(&call.enc, (uint32_t)attr);
+    status = tow_call_wait(&call);
+    if (status == CUDA_SUCCESS) {
+        uint64_t wide = tow_dec_u64(&call.dec);
+        memcpy(value, &wide, size);
+    }
+    return tow_call_end(&call, status);
+}
+
+/* ---- address space ---- */
+
+CUresult tow_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr,
+                                 unsigned long long flags)
+{
+    if (ptr == NULL || size == 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult status = tow_send_cuMemAddressReserve(ptr, size, alignment, addr, flags);
+    if (status == CUDA_SUCCESS) {
+        struct tow_region region = {.base = *ptr, .size = size, .kind = TOW_REGION_RESERVED, .device = -2};
+        if (tow_region_add(&region) < 0) {
+            tow_send_cuMemAddressFree(*ptr, size);
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+    }
+    return status;
+}
+
+CUresult tow_cuMemAddressFree(CUdeviceptr ptr, size_t size)
+{
+    CUresult status = tow_send_cuMemAddressFree(ptr, size);
+    if (status == CUDA_SUCCESS) {
+        tow_region_remove(ptr, 1u << TOW_REGION_RESERVED, NULL);
+    }
+    return status;
+}
+
+CUresult tow_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
+                      unsigned long long flags)
+{
+    CUresult status = tow_send_cuMemMap(ptr, size, offset, handle, flags);
+    if (status == CUDA_SUCCESS) {
+        struct tow_context *context = tow_context_current();
+        struct tow_region region = {.base = ptr, .size = size, .kind = TOW_REGION_VMM};
+        if (context != NULL) {
+            region.device = context->device;
+            region.link = context->link;
+        }
+        if (tow_region_add(&region) < 0) {
+            tow_send_cuMemUnmap(ptr, size);
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+    }
+    return status;
+}
+
+CUresult tow_cuMemUnmap(CUdeviceptr ptr, size_t size)
+{
+    CUresult status = tow_send_cuMemUnmap(ptr, size);
+    uint64_t at = ptr;
+    struct tow_region region;
+    while (status == CUDA_SUCCESS && at - ptr < size) {
+        if (!tow_region_remove(at, 1u << TOW_REGION_VMM, &region)) {
+            break;
+        }
+        at += region.size;
+    }
+    return status;
+}

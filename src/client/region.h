@@ -1,0 +1,59 @@
+/* What the client knows of addresses: live allocations, for pointer queries, checks and copies by address.
+ *
+ * An address that lies in a range of a server but in no region may still be device memory (a module's variable).
+ */
+#ifndef TOW_CLIENT_REGION_H
+#define TOW_CLIENT_REGION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "client/context.h"
+
+enum tow_region_kind {
+    TOW_REGION_DEVICE,     /* cuMemAlloc */
+    TOW_REGION_POOL,       /* stream-ordered */
+    TOW_REGION_VMM,        /* mapped by cuMemMap */
+    TOW_REGION_RESERVED,   /* address space only */
+    TOW_REGION_HOST,       /* cuMemHostAlloc */
+    TOW_REGION_REGISTERED, /* the program's own, cuMemHostRegister */
+    TOW_REGION_MANAGED,
+    TOW_REGION_IPC,        /* another process's, opened */
+};
+
+struct tow_region {
+    uint64_t base, size;
+    enum tow_region_kind kind;
+    unsigned flags;       /* as given by the program */
+    uint64_t id;          /* CU_POINTER_ATTRIBUTE_BUFFER_ID: never used again; set by add */
+    CUcontext context;    /* in which it was made; NULL for stream-ordered and VMM memory */
+    CUdevice device;
+    struct tow_link *link; /* borrowed: the server that has it */
+    CUmemoryPool pool;
+    bool sync_memops;
+};
+
+static inline bool tow_region_is_host(const struct tow_region *region)
+{
+    return region->kind == TOW_REGION_HOST || region->kind == TOW_REGION_REGISTERED;
+}
+
+/* Reserves the address ranges of a server in this process, as far as they are free. */
+void tow_region_attach(struct tow_link *link);
+
+int tow_region_add(const struct tow_region *region);
+/* The region that holds `address`. Regions of kind RESERVED are found only where nothing else is. */
+bool tow_region_find(uint64_t address, struct tow_region *ret_region);
+/* Removes the region that begins at `base` and is of a kind in `kinds` (a mask of 1 << kind). */
+bool tow_region_remove(uint64_t base, unsigned kinds, struct tow_region *ret_region);
+/* Changes the region at `base` by the caller's function, under the lock. */
+bool tow_region_edit(uint64_t base, void (*edit)(struct tow_region *region, void *user), void *user);
+/* A context is gone, and with it what was allocated in it. */
+void tow_region_drop_context(CUcontext context);
+
+/* True if the address is device memory or may be: a region that is not host memory, or a server's range. */
+bool tow_region_is_device(uint64_t address);
+/* CUDA_ERROR_INVALID_VALUE if [address, address + size) is known not to be device memory all through. */
+CUresult tow_region_check_device(uint64_t address, uint64_t size);
+
+#endif

@@ -1,0 +1,39 @@
+/* Copies as they travel: commands of one dimension have their own few fields, all others this shape. */
+#ifndef TOW_WIRE_COPY_H
+#define TOW_WIRE_COPY_H
+
+#include <stdint.h>
+
+
+enum {
+    TOW_COPY_INLINE_MAX = 64 << 10, /* what rides in the command or the reply itself */
+    TOW_COPY_ASYNC_MAX = 4 << 20,   /* larger asynchronous downloads are waited for */
+};
+
+/* Where one side of a copy is, after unified addresses have been looked up. */
+enum tow_side_kind {
+    TOW_AT_HOST = 0,
+    TOW_AT_DEVICE = 1,
+    TOW_AT_ARRAY = 2,
+};
+
+/* One side of a copy as it travels. A host side travels without an address: its bytes are packed, row after row. */
+struct tow_copy_side {
+    uint64_t address; /* device address or id of the array; 0 for the host */
+    uint64_t pitch, height;
+    uint64_t x, y, z;
+    uint64_t context; /* id, 0: the current one */
+    uint32_t kind, level;
+};
+
+/* The fixed part of a copy command of two or three dimensions. */
+struct tow_copy_shape {
+    struct tow_copy_side from, to;
+    uint64_t width, rows, planes; /* width in bytes */
+    uint64_t stream;              /* id */
+    uint64_t bytes;               /* of the host side, packed */
+    uint32_t transfer;            /* 0: the bytes are in the command */
+    uint32_t peer;                /* 1: the two sides name their contexts */
+};
+
+#endif
