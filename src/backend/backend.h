@@ -1,7 +1,8 @@
-/* A backend owns GPUs and fills the driver table: the real driver (cuda), or the software GPU (soft).
+/* A backend owns GPUs and fills the driver table: the real driver (cuda), or the software GPU
+ * (soft).
  *
- * The table's functions behave as the CUDA driver API says, including the per-thread current context.
- * The server calls them from several threads at once.
+ * The table's functions behave as the CUDA driver API says, including the per-thread current
+ * context. The server calls them from several threads at once.
  */
 #ifndef TOW_BACKEND_BACKEND_H
 #define TOW_BACKEND_BACKEND_H
@@ -24,29 +25,30 @@ struct tow_backend {
     char description[256];
     struct tow_backend_range ranges[8];
     unsigned range_count;
-    /* Where device printf goes; the server sets it before the first launch. Called from any thread. NULL
-     * for a backend whose printf goes to the process's stdout (the real driver's). */
+    /* Where device printf goes; the server sets it before the first launch. Called from any thread.
+     * NULL for a backend whose printf goes to the process's stdout (the real driver's). */
     void (**print)(void *user, const char *text, size_t length);
     void **print_user;
     void (*close)(struct tow_backend *backend); /* frees everything, also a half-open backend */
     void *state;                                /* owned by the backend */
 };
 
-/* Opens the real driver. `path` NULL looks in the loader's cache and the usual folders; a library that is
- * ours is refused. -ENOENT: none found, -ENODEV: found but cuInit says there is no GPU, -ELOOP: it is
- * Towline's own. `why` gets one sentence on failure. */
-int tow_backend_cuda_open(const char *path, struct tow_backend *ret_backend, char *why, size_t why_size);
+/* Opens the real driver. `path` NULL looks in the loader's cache and the usual folders; a library
+ * that is ours is refused. -ENOENT: none found, -ENODEV: found but cuInit says there is no GPU,
+ * -ELOOP: it is Towline's own. `why` gets one sentence on failure. */
+int tow_backend_cuda_open(const char *path, struct tow_backend *ret_backend, char *why,
+                          size_t why_size);
 
 struct tow_soft_options {
-    unsigned devices;       /* 0: 1 */
-    uint64_t memory;        /* bytes each; 0: half of the machine's, at most 16 GiB */
-    int capability;         /* 121 = 12.1; 0: 121 */
-    unsigned threads;       /* host threads that run kernels; 0: all cores */
-    /* Where device memory is to be reserved: base 0 lets the backend choose. Several software GPUs of
-     * one client (several servers) must not overlap. */
+    unsigned devices; /* 0: 1 */
+    uint64_t memory;  /* bytes each; 0: half of the machine's, at most 16 GiB */
+    int capability;   /* 121 = 12.1; 0: 121 */
+    unsigned threads; /* host threads that run kernels; 0: all cores */
+    /* Where device memory is to be reserved: base 0 lets the backend choose. Several software GPUs
+     * of one client (several servers) must not overlap. */
     uint64_t address_base;
 };
-int tow_backend_soft_open(const struct tow_soft_options *options, struct tow_backend *ret_backend, char *why,
-                          size_t why_size);
+int tow_backend_soft_open(const struct tow_soft_options *options, struct tow_backend *ret_backend,
+                          char *why, size_t why_size);
 
 #endif

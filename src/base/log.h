@@ -2,7 +2,8 @@
  *
  * TOWLINE_LOG chooses what is written: a comma-separated list of LEVEL or AREA=LEVEL, for example
  * "warn", "info,wire=trace" or "off". Without it warnings and errors are written. Lines go to
- * stderr, or to the file that TOWLINE_LOG_FILE names; never to stdout, which belongs to the program.
+ * stderr, or to the file that TOWLINE_LOG_FILE names; never to stdout, which belongs to the
+ * program.
  */
 #ifndef TOW_BASE_LOG_H
 #define TOW_BASE_LOG_H
@@ -41,7 +42,8 @@ void tow_log(enum tow_log_area area, enum tow_log_level level, const char *forma
     __attribute__((format(printf, 3, 4)));
 void tow_logv(enum tow_log_area area, enum tow_log_level level, const char *format, va_list args);
 
-/* Replaces TOWLINE_LOG by `spec`; returns -EINVAL and changes nothing if it cannot be understood. */
+/* Replaces TOWLINE_LOG by `spec`; returns -EINVAL and changes nothing if it cannot be understood.
+ */
 int tow_log_configure(const char *spec);
 
 /* The word written before each line ("towline", "towlined"); borrowed, must live on. */

@@ -17,7 +17,8 @@ CUresult tow_call_begin(struct tow_call *call, unsigned fn, size_t bytes, unsign
             return context == NULL ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_CONTEXT_IS_DESTROYED;
         }
         struct tow_link *link = context != NULL ? context->link : tow_client_link(-1);
-        return link == NULL ? CUDA_ERROR_NO_DEVICE : tow_call_begin_on(call, link, 0, fn, bytes, flags);
+        return link == NULL ? CUDA_ERROR_NO_DEVICE
+                            : tow_call_begin_on(call, link, 0, fn, bytes, flags);
     }
     int sticky = atomic_load_explicit(&context->sticky, memory_order_relaxed);
     if (sticky != CUDA_SUCCESS && (flags & TOW_CALL_CONTEXT)) {
@@ -31,7 +32,8 @@ CUresult tow_refuse(unsigned fn)
     static atomic_uchar said[TOW_FN_LIMIT];
     if (atomic_exchange_explicit(&said[fn], 1, memory_order_relaxed) == 0) {
         const struct tow_fn_info *info = tow_fn_info(fn);
-        tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN, "%s is not supported; docs/api-status.md says why", info->name);
+        tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN, "%s is not supported; docs/api-status.md says why",
+                info->name);
     }
     return CUDA_ERROR_NOT_SUPPORTED;
 }

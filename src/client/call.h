@@ -1,9 +1,9 @@
-/* What generated and by-hand client code is made of: one call is begun, filled, sent, waited for, ended.
+/* What generated and by-hand client code is made of: one call is begun, filled, sent, waited for,
+ * ended.
  *
  *     struct tow_call call;
- *     CUresult status = tow_call_begin(&call, TOW_FN_cuX, bytes, TOW_CALL_REPLY | TOW_CALL_CONTEXT);
- *     if (status != CUDA_SUCCESS) { return status; }
- *     tow_enc_u64(&call.enc, ...);
+ *     CUresult status = tow_call_begin(&call, TOW_FN_cuX, bytes, TOW_CALL_REPLY |
+ * TOW_CALL_CONTEXT); if (status != CUDA_SUCCESS) { return status; } tow_enc_u64(&call.enc, ...);
  *     status = tow_call_wait(&call);
  *     if (status == CUDA_SUCCESS) { *out = tow_dec_u64(&call.dec); }
  *     return tow_call_end(&call, status);
@@ -40,11 +40,11 @@ enum tow_wait_state {
 /* One thread that waits for a reply. Lives on its stack. */
 struct tow_waiter {
     uint32_t seq;
-    uint32_t state;            /* enum tow_wait_state; a futex word, atomic */
+    uint32_t state; /* enum tow_wait_state; a futex word, atomic */
     CUresult status;
-    uint8_t *body;             /* the reply's body: `small`, or owned heap memory */
+    uint8_t *body; /* the reply's body: `small`, or owned heap memory */
     size_t size;
-    struct tow_waiter *next;   /* guarded by the link's wait lock */
+    struct tow_waiter *next; /* guarded by the link's wait lock */
     uint64_t small[32];
 };
 
@@ -59,13 +59,14 @@ struct tow_call {
     bool waits;
 };
 
-/* Begins a call on the current context's server (without a context: the first server). Answers without
- * sending: NOT_INITIALIZED before cuInit and in a forked child, DEINITIALIZED after the end, INVALID_CONTEXT,
- * the context's sticky error, or that the server is lost. `bytes` is the most the body will take. */
+/* Begins a call on the current context's server (without a context: the first server). Answers
+ * without sending: NOT_INITIALIZED before cuInit and in a forked child, DEINITIALIZED after the
+ * end, INVALID_CONTEXT, the context's sticky error, or that the server is lost. `bytes` is the most
+ * the body will take. */
 CUresult tow_call_begin(struct tow_call *call, unsigned fn, size_t bytes, unsigned flags);
 /* The same on a given server and for a given context number (0: none), for by-hand code. */
-CUresult tow_call_begin_on(struct tow_call *call, struct tow_link *link, uint32_t context, unsigned fn,
-                           size_t bytes, unsigned flags);
+CUresult tow_call_begin_on(struct tow_call *call, struct tow_link *link, uint32_t context,
+                           unsigned fn, size_t bytes, unsigned flags);
 
 /* Sends a call that nobody waits for. */
 CUresult tow_call_send(struct tow_call *call);
@@ -88,7 +89,8 @@ CUdevice tow_device_from_server(int ordinal);
 /* Answers CUDA_ERROR_NOT_SUPPORTED, counts, and names the function once in the log. */
 CUresult tow_refuse(unsigned fn);
 
-/* Between these two, stream 0 of this thread's calls is its per-thread stream (the _ptds entries). */
+/* Between these two, stream 0 of this thread's calls is its per-thread stream (the _ptds entries).
+ */
 void tow_per_thread_enter(void);
 void tow_per_thread_leave(void);
 /* What stream 0 means in the call under way: CU_STREAM_PER_THREAD or NULL. */

@@ -17,8 +17,8 @@ struct tow_context {
     CUdevice device;       /* visible ordinal */
     struct tow_link *link; /* borrowed: the server that has the device */
     bool primary;
-    atomic_bool alive;     /* false after destroy or reset, until retained again */
-    atomic_int sticky;     /* CUresult that every call on it returns, or 0 */
+    atomic_bool alive; /* false after destroy or reset, until retained again */
+    atomic_int sticky; /* CUresult that every call on it returns, or 0 */
     atomic_uint flags;
     unsigned api_version;
 };
@@ -33,11 +33,12 @@ static inline struct tow_context *tow_context_current(void)
 /* The context of a handle; NULL if it is not a live one. */
 struct tow_context *tow_context_find(CUcontext handle);
 
-/* A call on `context` came back with `status`: remembers errors that a context does not recover from. */
+/* A call on `context` came back with `status`: remembers errors that a context does not recover
+ * from. */
 void tow_context_note(struct tow_context *context, CUresult status);
 
-/* State of the whole library: 0 before cuInit, then 1; after the program's end or in a forked child the error
- * that calls get. */
+/* State of the whole library: 0 before cuInit, then 1; after the program's end or in a forked child
+ * the error that calls get. */
 CUresult tow_client_state(void);
 /* The server that has a visible device; the first server for -1. NULL if there is none. */
 struct tow_link *tow_client_link(CUdevice device);

@@ -1,8 +1,9 @@
 /* Copies and fills.
  *
- * Uploads need no reply: the source has been read when the call returns, which is what CUDA promises for pageable
- * memory. Page-locked memory in a synchronous call is waited for, as natively. Downloads are waited for, except small
- * asynchronous ones into page-locked memory: their bytes come with the next synchronisation.
+ * Uploads need no reply: the source has been read when the call returns, which is what CUDA
+ * promises for pageable memory. Page-locked memory in a synchronous call is waited for, as
+ * natively. Downloads are waited for, except small asynchronous ones into page-locked memory: their
+ * bytes come with the next synchronisation.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +22,9 @@ static bool is_pinned(const void *address)
 /* An upload must not read memory that an earlier download is still to fill. */
 static CUresult settle_source(struct tow_link *link, const void *from, size_t size)
 {
-    return tow_link_expecting(link, from, size) ? tow_send_cuCtxSynchronize_v2(NULL) : CUDA_SUCCESS;
+    return tow_link_expecting(link, from, size)
+               ? tow_send_cuCtxSynchronize_v2(tow_context_current()->handle)
+               : CUDA_SUCCESS;
 }
 
 static CUresult link_here(struct tow_link **ret_link)
@@ -52,7 +55,8 @@ static CUresult upload(CUdeviceptr to, const void *from, size_t size, CUstream s
     }
     bool inside = size <= TOW_COPY_INLINE_MAX;
     struct tow_call call;
-    status = tow_call_begin(&call, TOW_FN_cuMemcpyHtoDAsync_v2, 40 + (inside ? size : 0), TOW_CALL_CONTEXT);
+    status = tow_call_begin(&call, TOW_FN_cuMemcpyHtoDAsync_v2, 40 + (inside ? size : 0),
+                            TOW_CALL_CONTEXT);
     if (status != CUDA_SUCCESS) {
         return status;
     }
@@ -101,7 +105,8 @@ static CUresult download(void *to, CUdeviceptr from, size_t size, CUstream strea
     return tow_call_end(&call, status);
 }
 
-static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CUstream stream, bool wait)
+static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CUstream stream,
+                               bool wait)
 {
     if (size == 0) {
         return CUDA_SUCCESS;
@@ -133,7 +138,8 @@ static CUresult device_to_device(CUdeviceptr to, CUdeviceptr from, size_t size, 
     if (size == 0) {
         return CUDA_SUCCESS;
     }
-    if (tow_region_check_device(to, size) != CUDA_SUCCESS || tow_region_check_device(from, size) != CUDA_SUCCESS) {
+    if (tow_region_check_device(to, size) != CUDA_SUCCESS ||
+        tow_region_check_device(from, size) != CUDA_SUCCESS) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     return tow_send_cuMemcpyDtoDAsync_v2(to, from, size, stream);
@@ -148,7 +154,8 @@ static CUresult host_to_host(void *to, const void *from, size_t size, CUstream s
     return status;
 }
 
-static CUresult copy_unified(CUdeviceptr dst, CUdeviceptr src, size_t size, CUstream stream, bool wait)
+static CUresult copy_unified(CUdeviceptr dst, CUdeviceptr src, size_t size, CUstream stream,
+                             bool wait)
 {
     struct tow_link *link = NULL;
     CUresult status = link_here(&link);
@@ -176,7 +183,8 @@ CUresult tow_cuMemcpyHtoD_v2(CUdeviceptr dstDevice, const void *srcHost, size_t 
     return host_to_device(dstDevice, srcHost, ByteCount, tow_default_stream(), true);
 }
 
-CUresult tow_cuMemcpyHtoDAsync_v2(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount, CUstream hStream)
+CUresult tow_cuMemcpyHtoDAsync_v2(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount,
+                                  CUstream hStream)
 {
     return host_to_device(dstDevice, srcHost, ByteCount, hStream, false);
 }
@@ -186,7 +194,8 @@ CUresult tow_cuMemcpyDtoH_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCo
     return device_to_host(dstHost, srcDevice, ByteCount, tow_default_stream(), true);
 }
 
-CUresult tow_cuMemcpyDtoHAsync_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream)
+CUresult tow_cuMemcpyDtoHAsync_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount,
+                                  CUstream hStream)
 {
     return device_to_host(dstHost, srcDevice, ByteCount, hStream, false);
 }
@@ -196,7 +205,8 @@ CUresult tow_cuMemcpyDtoD_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_
     return device_to_device(dstDevice, srcDevice, ByteCount, tow_default_stream());
 }
 
-CUresult tow_cuMemcpyDtoDAsync_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount, CUstream hStream)
+CUresult tow_cuMemcpyDtoDAsync_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount,
+                                  CUstream hStream)
 {
     return device_to_device(dstDevice, srcDevice, ByteCount, hStream);
 }
@@ -224,13 +234,15 @@ CUresult tow_cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUde
         tow_region_check_device(srcDevice, ByteCount) != CUDA_SUCCESS) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    return tow_send_cuMemcpyPeerAsync(dstDevice, dstContext, srcDevice, srcContext, ByteCount, hStream);
+    return tow_send_cuMemcpyPeerAsync(dstDevice, dstContext, srcDevice, srcContext, ByteCount,
+                                      hStream);
 }
 
-CUresult tow_cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext,
-                          size_t ByteCount)
+CUresult tow_cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,
+                          CUcontext srcContext, size_t ByteCount)
 {
-    return tow_cuMemcpyPeerAsync(dstDevice, dstContext, srcDevice, srcContext, ByteCount, tow_default_stream());
+    return tow_cuMemcpyPeerAsync(dstDevice, dstContext, srcDevice, srcContext, ByteCount,
+                                 tow_default_stream());
 }
 
 /* ---- two and three dimensions, arrays ---- */
@@ -241,8 +253,9 @@ struct host_side {
     size_t pitch, plane;
 };
 
-static CUresult resolve(struct tow_copy_side *side, CUmemorytype type, const void *host, CUdeviceptr device,
-                        CUarray array, size_t width, size_t rows, struct host_side *ret_host)
+static CUresult resolve(struct tow_copy_side *side, CUmemorytype type, const void *host,
+                        CUdeviceptr device, CUarray array, size_t width, size_t rows,
+                        struct host_side *ret_host)
 {
     if (type == CU_MEMORYTYPE_UNIFIED) {
         type = tow_region_is_device(device) ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
@@ -254,7 +267,8 @@ static CUresult resolve(struct tow_copy_side *side, CUmemorytype type, const voi
     if (side->height == 0) {
         side->height = side->y + rows;
     }
-    if (type != CU_MEMORYTYPE_ARRAY && (side->pitch < side->x + width || side->height < side->y + rows)) {
+    if (type != CU_MEMORYTYPE_ARRAY &&
+        (side->pitch < side->x + width || side->height < side->y + rows)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     switch (type) {
@@ -265,7 +279,8 @@ static CUresult resolve(struct tow_copy_side *side, CUmemorytype type, const voi
         side->kind = TOW_AT_HOST;
         ret_host->pitch = side->pitch;
         ret_host->plane = side->pitch * side->height;
-        ret_host->first = (uint8_t *)(uintptr_t)host + side->z * ret_host->plane + side->y * side->pitch + side->x;
+        ret_host->first = (uint8_t *)(uintptr_t)host + side->z * ret_host->plane +
+                          side->y * side->pitch + side->x;
         side->address = side->x = side->y = side->z = 0;
         side->pitch = width;
         side->height = rows;
@@ -278,13 +293,15 @@ static CUresult resolve(struct tow_copy_side *side, CUmemorytype type, const voi
         side->kind = TOW_AT_ARRAY;
         side->address = (uint64_t)(uintptr_t)array;
         side->pitch = side->height = 0;
-        return tow_handle_valid(TOW_H_ARRAY, side->address) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+        return tow_handle_valid(TOW_H_ARRAY, side->address) ? CUDA_SUCCESS
+                                                            : CUDA_ERROR_INVALID_HANDLE;
     default:
         return CUDA_ERROR_INVALID_VALUE;
     }
 }
 
-static void pack(uint8_t *packed, const struct host_side *host, const struct tow_copy_shape *shape, bool from_host)
+static void pack(uint8_t *packed, const struct host_side *host, const struct tow_copy_shape *shape,
+                 bool from_host)
 {
     for (uint64_t z = 0; z < shape->planes; z++) {
         for (uint64_t y = 0; y < shape->rows; y++) {
@@ -299,8 +316,8 @@ static void pack(uint8_t *packed, const struct host_side *host, const struct tow
     }
 }
 
-static CUresult send_shape(const struct tow_copy_shape *shape, const struct host_side *from, const struct host_side *to,
-                           CUstream stream)
+static CUresult send_shape(const struct tow_copy_shape *shape, const struct host_side *from,
+                           const struct host_side *to, CUstream stream)
 {
     bool up = shape->from.kind == TOW_AT_HOST, down = shape->to.kind == TOW_AT_HOST;
     bool inside = up && shape->bytes <= TOW_COPY_INLINE_MAX;
@@ -314,13 +331,15 @@ static CUresult send_shape(const struct tow_copy_shape *shape, const struct host
     struct tow_link *link = NULL;
     CUresult status = link_here(&link);
     if (status == CUDA_SUCCESS && up) {
-        status = settle_source(link, from->first, (shape->planes - 1) * from->plane +
-                                                      (shape->rows - 1) * from->pitch + shape->width);
+        status = settle_source(link, from->first,
+                               (shape->planes - 1) * from->plane + (shape->rows - 1) * from->pitch +
+                                   shape->width);
         pack(packed, from, shape, true);
     }
     struct tow_call call;
     if (status == CUDA_SUCCESS) {
-        status = tow_call_begin(&call, TOW_FN_cuMemcpy3DAsync_v2, sizeof *shape + (inside ? shape->bytes : 0),
+        status = tow_call_begin(&call, TOW_FN_cuMemcpy3DAsync_v2,
+                                sizeof *shape + (inside ? shape->bytes : 0),
                                 TOW_CALL_CONTEXT | (down ? TOW_CALL_REPLY : 0));
     }
     if (status != CUDA_SUCCESS) {
@@ -364,21 +383,31 @@ static CUresult copy_3d(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bool wait,
         return CUDA_SUCCESS;
     }
     struct tow_copy_shape shape = {
-        .from = {.pitch = p->srcPitch, .height = p->srcHeight, .x = p->srcXInBytes, .y = p->srcY, .z = p->srcZ,
-                 .level = (uint32_t)p->srcLOD, .context = (uint64_t)(uintptr_t)p->srcContext},
-        .to = {.pitch = p->dstPitch, .height = p->dstHeight, .x = p->dstXInBytes, .y = p->dstY, .z = p->dstZ,
-               .level = (uint32_t)p->dstLOD, .context = (uint64_t)(uintptr_t)p->dstContext},
+        .from = {.pitch = p->srcPitch,
+                 .height = p->srcHeight,
+                 .x = p->srcXInBytes,
+                 .y = p->srcY,
+                 .z = p->srcZ,
+                 .level = (uint32_t)p->srcLOD,
+                 .context = (uint64_t)(uintptr_t)p->srcContext},
+        .to = {.pitch = p->dstPitch,
+               .height = p->dstHeight,
+               .x = p->dstXInBytes,
+               .y = p->dstY,
+               .z = p->dstZ,
+               .level = (uint32_t)p->dstLOD,
+               .context = (uint64_t)(uintptr_t)p->dstContext},
         .width = p->WidthInBytes,
         .rows = p->Height,
         .planes = p->Depth,
         .peer = peer,
     };
     struct host_side from, to;
-    CUresult status = resolve(&shape.from, p->srcMemoryType, p->srcHost, p->srcDevice, p->srcArray, shape.width,
-                              shape.rows, &from);
+    CUresult status = resolve(&shape.from, p->srcMemoryType, p->srcHost, p->srcDevice, p->srcArray,
+                              shape.width, shape.rows, &from);
     if (status == CUDA_SUCCESS) {
-        status = resolve(&shape.to, p->dstMemoryType, p->dstHost, p->dstDevice, p->dstArray, shape.width, shape.rows,
-                         &to);
+        status = resolve(&shape.to, p->dstMemoryType, p->dstHost, p->dstDevice, p->dstArray,
+                         shape.width, shape.rows, &to);
     }
     if (status != CUDA_SUCCESS) {
         return status;
@@ -388,8 +417,8 @@ static CUresult copy_3d(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bool wait,
         status = tow_send_cuStreamSynchronize(stream);
         for (uint64_t z = 0; status == CUDA_SUCCESS && z < shape.planes; z++) {
             for (uint64_t y = 0; y < shape.rows; y++) {
-                memmove(to.first + z * to.plane + y * to.pitch, from.first + z * from.plane + y * from.pitch,
-                        shape.width);
+                memmove(to.first + z * to.plane + y * to.pitch,
+                        from.first + z * from.plane + y * from.pitch, shape.width);
             }
         }
         return status;
@@ -410,24 +439,52 @@ static CUresult copy_3d(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bool wait,
 static CUDA_MEMCPY3D_PEER peer_of_3d(const CUDA_MEMCPY3D *c)
 {
     return (CUDA_MEMCPY3D_PEER){
-        .srcXInBytes = c->srcXInBytes, .srcY = c->srcY, .srcZ = c->srcZ, .srcLOD = c->srcLOD,
-        .srcMemoryType = c->srcMemoryType, .srcHost = c->srcHost, .srcDevice = c->srcDevice,
-        .srcArray = c->srcArray, .srcPitch = c->srcPitch, .srcHeight = c->srcHeight,
-        .dstXInBytes = c->dstXInBytes, .dstY = c->dstY, .dstZ = c->dstZ, .dstLOD = c->dstLOD,
-        .dstMemoryType = c->dstMemoryType, .dstHost = c->dstHost, .dstDevice = c->dstDevice,
-        .dstArray = c->dstArray, .dstPitch = c->dstPitch, .dstHeight = c->dstHeight,
-        .WidthInBytes = c->WidthInBytes, .Height = c->Height, .Depth = c->Depth,
+        .srcXInBytes = c->srcXInBytes,
+        .srcY = c->srcY,
+        .srcZ = c->srcZ,
+        .srcLOD = c->srcLOD,
+        .srcMemoryType = c->srcMemoryType,
+        .srcHost = c->srcHost,
+        .srcDevice = c->srcDevice,
+        .srcArray = c->srcArray,
+        .srcPitch = c->srcPitch,
+        .srcHeight = c->srcHeight,
+        .dstXInBytes = c->dstXInBytes,
+        .dstY = c->dstY,
+        .dstZ = c->dstZ,
+        .dstLOD = c->dstLOD,
+        .dstMemoryType = c->dstMemoryType,
+        .dstHost = c->dstHost,
+        .dstDevice = c->dstDevice,
+        .dstArray = c->dstArray,
+        .dstPitch = c->dstPitch,
+        .dstHeight = c->dstHeight,
+        .WidthInBytes = c->WidthInBytes,
+        .Height = c->Height,
+        .Depth = c->Depth,
     };
 }
 
 static CUDA_MEMCPY3D_PEER peer_of_2d(const CUDA_MEMCPY2D *c)
 {
     return (CUDA_MEMCPY3D_PEER){
-        .srcXInBytes = c->srcXInBytes, .srcY = c->srcY, .srcMemoryType = c->srcMemoryType, .srcHost = c->srcHost,
-        .srcDevice = c->srcDevice, .srcArray = c->srcArray, .srcPitch = c->srcPitch,
-        .dstXInBytes = c->dstXInBytes, .dstY = c->dstY, .dstMemoryType = c->dstMemoryType, .dstHost = c->dstHost,
-        .dstDevice = c->dstDevice, .dstArray = c->dstArray, .dstPitch = c->dstPitch,
-        .WidthInBytes = c->WidthInBytes, .Height = c->Height, .Depth = 1,
+        .srcXInBytes = c->srcXInBytes,
+        .srcY = c->srcY,
+        .srcMemoryType = c->srcMemoryType,
+        .srcHost = c->srcHost,
+        .srcDevice = c->srcDevice,
+        .srcArray = c->srcArray,
+        .srcPitch = c->srcPitch,
+        .dstXInBytes = c->dstXInBytes,
+        .dstY = c->dstY,
+        .dstMemoryType = c->dstMemoryType,
+        .dstHost = c->dstHost,
+        .dstDevice = c->dstDevice,
+        .dstArray = c->dstArray,
+        .dstPitch = c->dstPitch,
+        .WidthInBytes = c->WidthInBytes,
+        .Height = c->Height,
+        .Depth = 1,
     };
 }
 
@@ -480,11 +537,12 @@ CUresult tow_cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *pCopy, CUstream hStre
 
 CUresult tow_cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *pCopy)
 {
-    return pCopy == NULL ? CUDA_ERROR_INVALID_VALUE : copy_3d(pCopy, tow_default_stream(), true, true);
+    return pCopy == NULL ? CUDA_ERROR_INVALID_VALUE
+                         : copy_3d(pCopy, tow_default_stream(), true, true);
 }
 
-static CUresult host_array(CUarray array, size_t offset, const void *from, void *to, size_t size, CUstream stream,
-                           bool wait)
+static CUresult host_array(CUarray array, size_t offset, const void *from, void *to, size_t size,
+                           CUstream stream, bool wait)
 {
     CUDA_MEMCPY3D_PEER p = {.WidthInBytes = size, .Height = 1, .Depth = 1};
     if (from != NULL) {
@@ -503,7 +561,8 @@ static CUresult host_array(CUarray array, size_t offset, const void *from, void 
     return from == NULL && to == NULL ? CUDA_ERROR_INVALID_VALUE : copy_3d(&p, stream, wait, false);
 }
 
-CUresult tow_cuMemcpyHtoA_v2(CUarray dstArray, size_t dstOffset, const void *srcHost, size_t ByteCount)
+CUresult tow_cuMemcpyHtoA_v2(CUarray dstArray, size_t dstOffset, const void *srcHost,
+                             size_t ByteCount)
 {
     return host_array(dstArray, dstOffset, srcHost, NULL, ByteCount, tow_default_stream(), true);
 }
@@ -513,14 +572,14 @@ CUresult tow_cuMemcpyAtoH_v2(void *dstHost, CUarray srcArray, size_t srcOffset, 
     return host_array(srcArray, srcOffset, NULL, dstHost, ByteCount, tow_default_stream(), true);
 }
 
-CUresult tow_cuMemcpyHtoAAsync_v2(CUarray dstArray, size_t dstOffset, const void *srcHost, size_t ByteCount,
-                                  CUstream hStream)
+CUresult tow_cuMemcpyHtoAAsync_v2(CUarray dstArray, size_t dstOffset, const void *srcHost,
+                                  size_t ByteCount, CUstream hStream)
 {
     return host_array(dstArray, dstOffset, srcHost, NULL, ByteCount, hStream, false);
 }
 
-CUresult tow_cuMemcpyAtoHAsync_v2(void *dstHost, CUarray srcArray, size_t srcOffset, size_t ByteCount,
-                                  CUstream hStream)
+CUresult tow_cuMemcpyAtoHAsync_v2(void *dstHost, CUarray srcArray, size_t srcOffset,
+                                  size_t ByteCount, CUstream hStream)
 {
     return host_array(srcArray, srcOffset, NULL, dstHost, ByteCount, hStream, false);
 }

@@ -13,7 +13,8 @@ static CUresult check(CUdeviceptr to, size_t pitch, size_t element, size_t width
         return CUDA_ERROR_INVALID_VALUE;
     }
     size_t bytes = 0;
-    if (__builtin_mul_overflow(pitch, rows - 1, &bytes) || __builtin_add_overflow(bytes, width * element, &bytes)) {
+    if (__builtin_mul_overflow(pitch, rows - 1, &bytes) ||
+        __builtin_add_overflow(bytes, width * element, &bytes)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     return tow_region_check_device(to, bytes);
@@ -22,23 +23,26 @@ static CUresult check(CUdeviceptr to, size_t pitch, size_t element, size_t width
 CUresult tow_cuMemsetD8Async(CUdeviceptr dstDevice, unsigned char uc, size_t N, CUstream hStream)
 {
     CUresult status = check(dstDevice, 0, 1, N, 1);
-    return status != CUDA_SUCCESS || N == 0 ? status : tow_send_cuMemsetD8Async(dstDevice, uc, N, hStream);
+    return status != CUDA_SUCCESS || N == 0 ? status
+                                            : tow_send_cuMemsetD8Async(dstDevice, uc, N, hStream);
 }
 
 CUresult tow_cuMemsetD16Async(CUdeviceptr dstDevice, unsigned short us, size_t N, CUstream hStream)
 {
     CUresult status = check(dstDevice, 0, 2, N, 1);
-    return status != CUDA_SUCCESS || N == 0 ? status : tow_send_cuMemsetD16Async(dstDevice, us, N, hStream);
+    return status != CUDA_SUCCESS || N == 0 ? status
+                                            : tow_send_cuMemsetD16Async(dstDevice, us, N, hStream);
 }
 
 CUresult tow_cuMemsetD32Async(CUdeviceptr dstDevice, unsigned int ui, size_t N, CUstream hStream)
 {
     CUresult status = check(dstDevice, 0, 4, N, 1);
-    return status != CUDA_SUCCESS || N == 0 ? status : tow_send_cuMemsetD32Async(dstDevice, ui, N, hStream);
+    return status != CUDA_SUCCESS || N == 0 ? status
+                                            : tow_send_cuMemsetD32Async(dstDevice, ui, N, hStream);
 }
 
-CUresult tow_cuMemsetD2D8Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width, size_t Height,
-                               CUstream hStream)
+CUresult tow_cuMemsetD2D8Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc,
+                               size_t Width, size_t Height, CUstream hStream)
 {
     CUresult status = check(dstDevice, dstPitch, 1, Width, Height);
     return status != CUDA_SUCCESS || Width == 0 || Height == 0
@@ -46,8 +50,8 @@ CUresult tow_cuMemsetD2D8Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned 
                : tow_send_cuMemsetD2D8Async(dstDevice, dstPitch, uc, Width, Height, hStream);
 }
 
-CUresult tow_cuMemsetD2D16Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width,
-                                size_t Height, CUstream hStream)
+CUresult tow_cuMemsetD2D16Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us,
+                                size_t Width, size_t Height, CUstream hStream)
 {
     CUresult status = check(dstDevice, dstPitch, 2, Width, Height);
     return status != CUDA_SUCCESS || Width == 0 || Height == 0
@@ -55,8 +59,8 @@ CUresult tow_cuMemsetD2D16Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned
                : tow_send_cuMemsetD2D16Async(dstDevice, dstPitch, us, Width, Height, hStream);
 }
 
-CUresult tow_cuMemsetD2D32Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width, size_t Height,
-                                CUstream hStream)
+CUresult tow_cuMemsetD2D32Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui,
+                                size_t Width, size_t Height, CUstream hStream)
 {
     CUresult status = check(dstDevice, dstPitch, 4, Width, Height);
     return status != CUDA_SUCCESS || Width == 0 || Height == 0
@@ -79,17 +83,20 @@ CUresult tow_cuMemsetD32_v2(CUdeviceptr dstDevice, unsigned int ui, size_t N)
     return tow_cuMemsetD32Async(dstDevice, ui, N, tow_default_stream());
 }
 
-CUresult tow_cuMemsetD2D8_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width, size_t Height)
+CUresult tow_cuMemsetD2D8_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width,
+                             size_t Height)
 {
     return tow_cuMemsetD2D8Async(dstDevice, dstPitch, uc, Width, Height, tow_default_stream());
 }
 
-CUresult tow_cuMemsetD2D16_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us, size_t Width, size_t Height)
+CUresult tow_cuMemsetD2D16_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us,
+                              size_t Width, size_t Height)
 {
     return tow_cuMemsetD2D16Async(dstDevice, dstPitch, us, Width, Height, tow_default_stream());
 }
 
-CUresult tow_cuMemsetD2D32_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width, size_t Height)
+CUresult tow_cuMemsetD2D32_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width,
+                              size_t Height)
 {
     return tow_cuMemsetD2D32Async(dstDevice, dstPitch, ui, Width, Height, tow_default_stream());
 }

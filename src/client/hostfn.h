@@ -8,7 +8,8 @@
 
 struct tow_link;
 
-/* The server says that it is the turn of function `id`: hands it to the thread that runs them. Never runs it here. */
+/* The server says that it is the turn of function `id`: hands it to the thread that runs them.
+ * Never runs it here. */
 void tow_hostfn_call(struct tow_link *link, uint64_t id, CUresult status);
 
 #endif

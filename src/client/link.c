@@ -18,10 +18,11 @@
 
 /* Variables that change how the driver behaves on the server. */
 static const char *const forwarded[] = {
-    "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_MODULE_LOADING",     "CUDA_MODULE_DATA_LOADING",
-    "CUDA_FORCE_PTX_JIT",          "CUDA_DISABLE_PTX_JIT",    "CUDA_AUTO_BOOST",
-    "CUDA_SCALE_LAUNCH_QUEUES",    "CUDA_LAUNCH_BLOCKING",    "CUDA_DEVICE_ORDER",
-    "CUDA_BINARY_LOADER_THREAD_COUNT",
+    "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_MODULE_LOADING",
+    "CUDA_MODULE_DATA_LOADING",    "CUDA_FORCE_PTX_JIT",
+    "CUDA_DISABLE_PTX_JIT",        "CUDA_AUTO_BOOST",
+    "CUDA_SCALE_LAUNCH_QUEUES",    "CUDA_LAUNCH_BLOCKING",
+    "CUDA_DEVICE_ORDER",           "CUDA_BINARY_LOADER_THREAD_COUNT",
 };
 
 /* ---- losing the server ---- */
@@ -30,9 +31,10 @@ void tow_link_lose(struct tow_link *link, const char *what)
 {
     int expected = 0;
     if (atomic_compare_exchange_strong(&link->lost, &expected, CUDA_ERROR_DEVICE_UNAVAILABLE)) {
-        tow_log(TOW_AREA_CLIENT, TOW_LOG_ERROR,
-                "the server %s is lost (%s); all GPU calls fail from now on. Start the program again.",
-                link->address, what);
+        tow_log(
+            TOW_AREA_CLIENT, TOW_LOG_ERROR,
+            "the server %s is lost (%s); all GPU calls fail from now on. Start the program again.",
+            link->address, what);
         tow_line_shutdown(link->line);
     }
     pthread_mutex_lock(&link->wait_lock);
@@ -124,7 +126,8 @@ static int take_data(struct tow_link *link, const struct tow_frame *frame)
         where = &(*where)->next;
     }
     struct tow_transfer *transfer = *where;
-    bool fits = transfer != NULL && data.offset <= transfer->size && data.size <= transfer->size - data.offset;
+    bool fits = transfer != NULL && data.offset <= transfer->size &&
+                data.size <= transfer->size - data.offset;
     pthread_mutex_unlock(&link->wait_lock);
     if (!fits) {
         return -EPROTO;
@@ -280,7 +283,8 @@ static void await(struct tow_link *link, struct tow_waiter *waiter)
 {
     uint32_t state = __atomic_load_n(&waiter->state, __ATOMIC_ACQUIRE);
     while (state == TOW_WAIT_PENDING) {
-        tow_futex_wait((_Atomic uint32_t *)&waiter->state, TOW_WAIT_PENDING, TOW_TIME_FOREVER, false);
+        tow_futex_wait((_Atomic uint32_t *)&waiter->state, TOW_WAIT_PENDING, TOW_TIME_FOREVER,
+                       false);
         state = __atomic_load_n(&waiter->state, __ATOMIC_ACQUIRE);
     }
     if (state == TOW_WAIT_LEAD) {
@@ -304,7 +308,8 @@ static void *listen_thread(void *arg)
         link->reading = true;
         pthread_mutex_unlock(&link->wait_lock);
         if (!leads) {
-            /* A waiter reads; what came is for it or will be handed on. Look again a little later. */
+            /* A waiter reads; what came is for it or will be handed on. Look again a little later.
+             */
             struct timespec nap = {0, 200000};
             nanosleep(&nap, NULL);
             continue;
@@ -339,8 +344,8 @@ int tow_link_listen(struct tow_link *link)
 
 /* ---- calls ---- */
 
-CUresult tow_call_begin_on(struct tow_call *call, struct tow_link *link, uint32_t context, unsigned fn,
-                           size_t bytes, unsigned flags)
+CUresult tow_call_begin_on(struct tow_call *call, struct tow_link *link, uint32_t context,
+                           unsigned fn, size_t bytes, unsigned flags)
 {
     int lost = atomic_load_explicit(&link->lost, memory_order_relaxed);
     if (lost != 0) {
@@ -369,7 +374,8 @@ CUresult tow_call_begin_on(struct tow_call *call, struct tow_link *link, uint32_
 static CUresult dispatch(struct tow_call *call, bool *ret_leads)
 {
     struct tow_link *link = call->link;
-    struct tow_frame frame = {.kind = call->fn, .thread = tow_thread_self()->number, .context = call->context};
+    struct tow_frame frame = {
+        .kind = call->fn, .thread = tow_thread_self()->number, .context = call->context};
     uint32_t length = 0;
     if (call->waits) {
         frame.seq = link->next_seq;
@@ -410,8 +416,9 @@ CUresult tow_call_wait(struct tow_call *call)
         return status;
     }
     await(call->link, &call->waiter);
-    call->dec = tow_dec_init(call->waiter.body != NULL ? call->waiter.body : (uint8_t *)call->waiter.small,
-                             call->waiter.size);
+    call->dec =
+        tow_dec_init(call->waiter.body != NULL ? call->waiter.body : (uint8_t *)call->waiter.small,
+                     call->waiter.size);
     return call->waiter.status;
 }
 
@@ -423,7 +430,8 @@ CUresult tow_call_end(struct tow_call *call, CUresult status)
     call->waiter.body = NULL;
     if (status == CUDA_SUCCESS && call->dec.bad) {
         const struct tow_fn_info *info = tow_fn_info(call->fn);
-        tow_log(TOW_AREA_CLIENT, TOW_LOG_ERROR, "the server's reply to %s is too short", info->name);
+        tow_log(TOW_AREA_CLIENT, TOW_LOG_ERROR, "the server's reply to %s is too short",
+                info->name);
         return CUDA_ERROR_UNKNOWN;
     }
     return status;
@@ -513,8 +521,9 @@ CUresult tow_link_upload(struct tow_link *link, uint32_t transfer, const void *f
         uint32_t pad = 0;
         int error = tow_data_head_encode(&data, 0, 0, head, &pad);
         if (error == 0) {
-            struct iovec parts[3] = {
-                {head, sizeof head}, {(void *)(uintptr_t)(at + offset), n}, {(void *)(uintptr_t)zeros, pad}};
+            struct iovec parts[3] = {{head, sizeof head},
+                                     {(void *)(uintptr_t)(at + offset), n},
+                                     {(void *)(uintptr_t)zeros, pad}};
             pthread_mutex_lock(&link->send_lock);
             error = tow_line_send_direct(link->line, parts, 3);
             link->counters.bytes_out += sizeof head + n + pad;
@@ -569,11 +578,12 @@ static int read_welcome(struct tow_link *link, char *why, size_t why_size)
     struct tow_frame frame;
     int error = tow_line_peek(link->line, TOW_FRAME_HEADER, deadline, &at, &available);
     if (error < 0) {
-        snprintf(why, why_size,
-                 error == -ETIMEDOUT
-                     ? "%s accepts connections but says nothing within 5 seconds; is it a towlined?"
-                     : "%s closed the connection at once; is it a towlined, and what does its log say?",
-                 link->address);
+        snprintf(
+            why, why_size,
+            error == -ETIMEDOUT
+                ? "%s accepts connections but says nothing within 5 seconds; is it a towlined?"
+                : "%s closed the connection at once; is it a towlined, and what does its log say?",
+            link->address);
         return error;
     }
     error = tow_handshake_sniff(TOW_SIDE_CLIENT, at, available, link->address, why, why_size);
@@ -592,11 +602,14 @@ static int read_welcome(struct tow_link *link, char *why, size_t why_size)
             return -ECONNREFUSED;
         }
     } else if (error == 0) {
-        error = frame.kind == TOW_CONTROL_WELCOME ? tow_welcome_decode(at, &frame, &link->welcome) : -EPROTO;
+        error = frame.kind == TOW_CONTROL_WELCOME ? tow_welcome_decode(at, &frame, &link->welcome)
+                                                  : -EPROTO;
     }
     if (error < 0) {
-        snprintf(why, why_size, "%s answers with something that is not a welcome; use the same version of Towline "
-                                "on both sides.", link->address);
+        snprintf(why, why_size,
+                 "%s answers with something that is not a welcome; use the same version of Towline "
+                 "on both sides.",
+                 link->address);
         return error;
     }
     error = tow_handshake_check_version(link->welcome.version, why, why_size);
@@ -626,8 +639,8 @@ int tow_link_open(const char *address, struct tow_link **ret_link, char *why, si
     link->next_transfer = 1;
     pthread_mutex_init(&link->send_lock, NULL);
     pthread_mutex_init(&link->wait_lock, NULL);
-    int error = tow_transport_connect(address, tow_time_deadline(TOW_CONNECT_TIMEOUT_NS), why, why_size,
-                                      &link->line);
+    int error = tow_transport_connect(address, tow_time_deadline(TOW_CONNECT_TIMEOUT_NS), why,
+                                      why_size, &link->line);
     if (error == 0) {
         error = say_hello(link->line);
         if (error < 0) {

@@ -1,8 +1,8 @@
 /* The connection to one server, shared by all threads of the program.
  *
- * Commands go out in the order of tow_link_lock. Replies are read by whichever thread waits: the first
- * waiter reads for all, hands replies to the others, and when its own came passes the reading on. Nothing
- * runs in the background unless host functions are in use (tow_link_listen).
+ * Commands go out in the order of tow_link_lock. Replies are read by whichever thread waits: the
+ * first waiter reads for all, hands replies to the others, and when its own came passes the reading
+ * on. Nothing runs in the background unless host functions are in use (tow_link_listen).
  */
 #ifndef TOW_CLIENT_LINK_H
 #define TOW_CLIENT_LINK_H
@@ -27,16 +27,17 @@ struct tow_link_counters {
 /* A piece of the program's memory that the server will fill: an asynchronous copy to the host. */
 struct tow_transfer {
     uint32_t number;
-    uint8_t *into;  /* borrowed from the program until the data has come */
+    uint8_t *into; /* borrowed from the program until the data has come */
     size_t size, got;
     struct tow_transfer *next;
 };
 
 struct tow_link {
-    unsigned index;           /* which server of the session, from 0 */
-    struct tow_line *line;    /* owned */
+    unsigned index;        /* which server of the session, from 0 */
+    struct tow_line *line; /* owned */
     char address[256];
-    atomic_int lost;          /* CUresult that every call gets once the server is gone; 0 while it is there */
+    atomic_int
+        lost; /* CUresult that every call gets once the server is gone; 0 while it is there */
 
     pthread_mutex_t send_lock; /* guards the line's producer side and the three below */
     uint32_t next_seq;
@@ -57,19 +58,22 @@ struct tow_link {
 int tow_link_open(const char *address, struct tow_link **ret_link, char *why, size_t why_size);
 void tow_link_close(struct tow_link *link);
 
-/* Registers memory to be filled by DATA frames of transfer `number`. Call with the send lock held, before the
- * command that asks for the data is committed. The transfer is removed when all has come. */
+/* Registers memory to be filled by DATA frames of transfer `number`. Call with the send lock held,
+ * before the command that asks for the data is committed. The transfer is removed when all has
+ * come. */
 int tow_link_expect(struct tow_link *link, void *into, size_t size, uint32_t *ret_number);
 /* Gives an expected transfer up (the command that was to fill it failed). */
 void tow_link_forget(struct tow_link *link, uint32_t number);
 /* True while some of [address, address+size) waits to be filled. */
 bool tow_link_expecting(struct tow_link *link, const void *address, size_t size);
 
-/* Sends `size` bytes of the program's memory as DATA frames of a transfer, from the caller's own memory. The
- * source may be reused when it returns. Takes the send lock for each chunk, so other calls go between. */
+/* Sends `size` bytes of the program's memory as DATA frames of a transfer, from the caller's own
+ * memory. The source may be reused when it returns. Takes the send lock for each chunk, so other
+ * calls go between. */
 CUresult tow_link_upload(struct tow_link *link, uint32_t transfer, const void *from, size_t size);
 
-/* The server is gone: says so once on stderr, fails all waiters; every later call gets the error. */
+/* The server is gone: says so once on stderr, fails all waiters; every later call gets the error.
+ */
 void tow_link_lose(struct tow_link *link, const char *what);
 
 /* Starts the thread that reads when nobody waits (host functions need it). Idempotent. */

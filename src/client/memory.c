@@ -9,7 +9,8 @@
 #include "client/region.h"
 #include "gen/client_api.h"
 
-static struct tow_region region_here(uint64_t base, uint64_t size, enum tow_region_kind kind, unsigned flags)
+static struct tow_region region_here(uint64_t base, uint64_t size, enum tow_region_kind kind,
+                                     unsigned flags)
 {
     struct tow_context *context = tow_context_current();
     return (struct tow_region){.base = base,
@@ -37,14 +38,15 @@ CUresult tow_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
     return status;
 }
 
-CUresult tow_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes, size_t Height,
-                                unsigned int ElementSizeBytes)
+CUresult tow_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes,
+                                size_t Height, unsigned int ElementSizeBytes)
 {
     if (dptr == NULL || pPitch == NULL || WidthInBytes == 0 || Height == 0 ||
         (ElementSizeBytes != 4 && ElementSizeBytes != 8 && ElementSizeBytes != 16)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult status = tow_send_cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
+    CUresult status =
+        tow_send_cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
     if (status == CUDA_SUCCESS) {
         struct tow_region region = region_here(*dptr, *pPitch * Height, TOW_REGION_DEVICE, 0);
         if (tow_region_add(&region) < 0) {
@@ -104,7 +106,8 @@ CUresult tow_cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags)
         return state;
     }
     if (pp == NULL || bytesize == 0 ||
-        (Flags & ~(unsigned)(CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED))) {
+        (Flags & ~(unsigned)(CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP |
+                             CU_MEMHOSTALLOC_WRITECOMBINED))) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (tow_context_current() == NULL) {
@@ -114,7 +117,8 @@ CUresult tow_cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags)
     if (at == MAP_FAILED) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    struct tow_region region = region_here((uint64_t)(uintptr_t)at, bytesize, TOW_REGION_HOST, Flags);
+    struct tow_region region =
+        region_here((uint64_t)(uintptr_t)at, bytesize, TOW_REGION_HOST, Flags);
     if (tow_region_add(&region) < 0) {
         munmap(at, bytesize);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -132,7 +136,7 @@ CUresult tow_cuMemAllocHost_v2(void **pp, size_t bytesize)
 static CUresult settle(const struct tow_region *region)
 {
     if (tow_link_expecting(region->link, (const void *)(uintptr_t)region->base, region->size)) {
-        return tow_send_cuCtxSynchronize_v2(NULL);
+        return tow_send_cuCtxSynchronize_v2(tow_context_current()->handle);
     }
     return CUDA_SUCCESS;
 }
@@ -161,8 +165,8 @@ CUresult tow_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags)
     if (state != CUDA_SUCCESS) {
         return state;
     }
-    const unsigned known = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_IOMEMORY |
-                           CU_MEMHOSTREGISTER_READ_ONLY;
+    const unsigned known = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP |
+                           CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY;
     struct tow_region found;
     if (p == NULL || bytesize == 0 || (Flags & ~known)) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -205,7 +209,8 @@ CUresult tow_cuMemHostUnregister(void *p)
 CUresult tow_cuMemHostGetFlags(unsigned int *pFlags, void *p)
 {
     struct tow_region region;
-    if (pFlags == NULL || !tow_region_find((uint64_t)(uintptr_t)p, &region) || !tow_region_is_host(&region)) {
+    if (pFlags == NULL || !tow_region_find((uint64_t)(uintptr_t)p, &region) ||
+        !tow_region_is_host(&region)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     /* With unified addressing all of it is mapped. */
@@ -215,7 +220,8 @@ CUresult tow_cuMemHostGetFlags(unsigned int *pFlags, void *p)
 
 /* ---- what is at an address ---- */
 
-static CUresult attribute_of(const struct tow_region *region, CUpointer_attribute attribute, CUdeviceptr ptr, void *data)
+static CUresult attribute_of(const struct tow_region *region, CUpointer_attribute attribute,
+                             CUdeviceptr ptr, void *data)
 {
     bool host = tow_region_is_host(region);
     switch (attribute) {
@@ -338,8 +344,8 @@ CUresult tow_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CU
     return attribute_of(&region, attribute, ptr, data);
 }
 
-CUresult tow_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes, void **data,
-                                    CUdeviceptr ptr)
+CUresult tow_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes,
+                                    void **data, CUdeviceptr ptr)
 {
     CUresult state = tow_client_state();
     if (state != CUDA_SUCCESS) {
@@ -371,7 +377,8 @@ static void set_sync_memops(struct tow_region *region, void *user)
     region->sync_memops = *(const int *)user != 0;
 }
 
-CUresult tow_cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr ptr)
+CUresult tow_cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
+                                   CUdeviceptr ptr)
 {
     int wanted = 0;
     if (value == NULL || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) {

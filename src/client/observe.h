@@ -1,4 +1,5 @@
-/* Watching calls: TOWLINE_TRACE=FILE writes each with arguments and result, TOWLINE_STATS=FILE counts them. */
+/* Watching calls: TOWLINE_TRACE=FILE writes each with arguments and result, TOWLINE_STATS=FILE
+ * counts them. */
 #ifndef TOW_CLIENT_OBSERVE_H
 #define TOW_CLIENT_OBSERVE_H
 
@@ -8,7 +9,8 @@
 
 #include "gen/cuda_abi.h"
 
-/* Not 0 while anybody watches; set once at start, so that the ordinary path is one predictable branch. */
+/* Not 0 while anybody watches; set once at start, so that the ordinary path is one predictable
+ * branch. */
 extern int tow_observed;
 
 struct tow_observation {
@@ -32,7 +34,8 @@ void tow_trace_float(struct tow_trace *t, const char *name, double value);
 void tow_trace_text(struct tow_trace *t, const char *name, const char *text);
 void tow_trace_record(struct tow_trace *t, const char *name, const void *bytes, size_t size);
 /* An output: `pointer` as given, and its value if the call succeeded. */
-void tow_trace_out(struct tow_trace *t, const char *name, const void *pointer, uint64_t value, CUresult result);
+void tow_trace_out(struct tow_trace *t, const char *name, const void *pointer, uint64_t value,
+                   CUresult result);
 void tow_trace_end(struct tow_trace *t, CUresult result);
 
 #endif

@@ -5,7 +5,8 @@
 
 #include <string.h>
 
-static CUresult keep_pool_memory(CUresult status, CUdeviceptr address, size_t size, CUmemoryPool pool)
+static CUresult keep_pool_memory(CUresult status, CUdeviceptr address, size_t size,
+                                 CUmemoryPool pool)
 {
     if (status != CUDA_SUCCESS) {
         return status;
@@ -29,7 +30,8 @@ CUresult tow_cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStrea
     return keep_pool_memory(status, *dptr, bytesize, NULL);
 }
 
-CUresult tow_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream)
+CUresult tow_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool,
+                                     CUstream hStream)
 {
     if (dptr == NULL || bytesize == 0 || pool == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -120,7 +122,8 @@ CUresult tow_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment
     }
     CUresult status = tow_send_cuMemAddressReserve(ptr, size, alignment, addr, flags);
     if (status == CUDA_SUCCESS) {
-        struct tow_region region = {.base = *ptr, .size = size, .kind = TOW_REGION_RESERVED, .device = -2};
+        struct tow_region region = {
+            .base = *ptr, .size = size, .kind = TOW_REGION_RESERVED, .device = -2};
         if (tow_region_add(&region) < 0) {
             tow_send_cuMemAddressFree(*ptr, size);
             return CUDA_ERROR_OUT_OF_MEMORY;
@@ -138,8 +141,8 @@ CUresult tow_cuMemAddressFree(CUdeviceptr ptr, size_t size)
     return status;
 }
 
-CUresult tow_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
-                      unsigned long long flags)
+CUresult tow_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
+                      CUmemGenericAllocationHandle handle, unsigned long long flags)
 {
     CUresult status = tow_send_cuMemMap(ptr, size, offset, handle, flags);
     if (status == CUDA_SUCCESS) {

@@ -43,8 +43,10 @@ void tow_region_attach(struct tow_link *link)
                 munmap(at, range->size);
             }
             tow_log(TOW_AREA_CLIENT, TOW_LOG_INFO,
-                    "addresses 0x%llx to 0x%llx are partly in use here; the program's own memory may get there",
-                    (unsigned long long)range->base, (unsigned long long)(range->base + range->size));
+                    "addresses 0x%llx to 0x%llx are partly in use here; the program's own memory "
+                    "may get there",
+                    (unsigned long long)range->base,
+                    (unsigned long long)(range->base + range->size));
         } else {
             madvise(at, range->size, MADV_DONTDUMP);
         }
@@ -167,7 +169,8 @@ bool tow_region_edit(uint64_t base, void (*edit)(struct tow_region *region, void
 
 void tow_region_drop_context(CUcontext context)
 {
-    const unsigned kinds = 1u << TOW_REGION_DEVICE | 1u << TOW_REGION_MANAGED | 1u << TOW_REGION_IPC;
+    const unsigned kinds =
+        1u << TOW_REGION_DEVICE | 1u << TOW_REGION_MANAGED | 1u << TOW_REGION_IPC;
     pthread_rwlock_wrlock(&lock);
     size_t kept = 0;
     for (size_t i = 0; i < region_count; i++) {

@@ -1,6 +1,8 @@
-/* What the client knows of addresses: live allocations, for pointer queries, checks and copies by address.
+/* What the client knows of addresses: live allocations, for pointer queries, checks and copies by
+ * address.
  *
- * An address that lies in a range of a server but in no region may still be device memory (a module's variable).
+ * An address that lies in a range of a server but in no region may still be device memory (a
+ * module's variable).
  */
 #ifndef TOW_CLIENT_REGION_H
 #define TOW_CLIENT_REGION_H
@@ -18,15 +20,15 @@ enum tow_region_kind {
     TOW_REGION_HOST,       /* cuMemHostAlloc */
     TOW_REGION_REGISTERED, /* the program's own, cuMemHostRegister */
     TOW_REGION_MANAGED,
-    TOW_REGION_IPC,        /* another process's, opened */
+    TOW_REGION_IPC, /* another process's, opened */
 };
 
 struct tow_region {
     uint64_t base, size;
     enum tow_region_kind kind;
-    unsigned flags;       /* as given by the program */
-    uint64_t id;          /* CU_POINTER_ATTRIBUTE_BUFFER_ID: never used again; set by add */
-    CUcontext context;    /* in which it was made; NULL for stream-ordered and VMM memory */
+    unsigned flags;    /* as given by the program */
+    uint64_t id;       /* CU_POINTER_ATTRIBUTE_BUFFER_ID: never used again; set by add */
+    CUcontext context; /* in which it was made; NULL for stream-ordered and VMM memory */
     CUdevice device;
     struct tow_link *link; /* borrowed: the server that has it */
     CUmemoryPool pool;
@@ -42,18 +44,22 @@ static inline bool tow_region_is_host(const struct tow_region *region)
 void tow_region_attach(struct tow_link *link);
 
 int tow_region_add(const struct tow_region *region);
-/* The region that holds `address`. Regions of kind RESERVED are found only where nothing else is. */
+/* The region that holds `address`. Regions of kind RESERVED are found only where nothing else is.
+ */
 bool tow_region_find(uint64_t address, struct tow_region *ret_region);
 /* Removes the region that begins at `base` and is of a kind in `kinds` (a mask of 1 << kind). */
 bool tow_region_remove(uint64_t base, unsigned kinds, struct tow_region *ret_region);
 /* Changes the region at `base` by the caller's function, under the lock. */
-bool tow_region_edit(uint64_t base, void (*edit)(struct tow_region *region, void *user), void *user);
+bool tow_region_edit(uint64_t base, void (*edit)(struct tow_region *region, void *user),
+                     void *user);
 /* A context is gone, and with it what was allocated in it. */
 void tow_region_drop_context(CUcontext context);
 
-/* True if the address is device memory or may be: a region that is not host memory, or a server's range. */
+/* True if the address is device memory or may be: a region that is not host memory, or a server's
+ * range. */
 bool tow_region_is_device(uint64_t address);
-/* CUDA_ERROR_INVALID_VALUE if [address, address + size) is known not to be device memory all through. */
+/* CUDA_ERROR_INVALID_VALUE if [address, address + size) is known not to be device memory all
+ * through. */
 CUresult tow_region_check_device(uint64_t address, uint64_t size);
 
 #endif

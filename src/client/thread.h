@@ -19,8 +19,9 @@ struct tow_thread {
     struct tow_context *stack[TOW_CONTEXT_STACK_MAX]; /* borrowed; the last is current */
 };
 
-/* The calling thread's state, made on first use; NULL only when memory is used up. A thread-exit hook
- * tells the servers that the thread is gone (its per-thread streams end) and frees the number. */
+/* The calling thread's state, made on first use; NULL only when memory is used up. A thread-exit
+ * hook tells the servers that the thread is gone (its per-thread streams end) and frees the number.
+ */
 struct tow_thread *tow_thread_self(void);
 
 #endif

@@ -16,8 +16,8 @@ struct tow_ptx_module; /* immutable after load; shared by all threads */
 struct tow_ptx_kernel; /* borrowed from its module */
 
 struct tow_ptx_diag {
-    unsigned line;      /* 1-based line in the PTX text; 0 when no line is to blame */
-    char message[480];  /* one sentence */
+    unsigned line;     /* 1-based line in the PTX text; 0 when no line is to blame */
+    char message[480]; /* one sentence */
 };
 
 /* Loads one PTX text (need not end in NUL). Several texts of one program (separate compilation) are
@@ -46,29 +46,33 @@ struct tow_ptx_kernel_info {
     uint32_t registers;     /* an estimate, 1 to 255, for attribute and occupancy queries */
     uint32_t max_threads;   /* from .maxntid/.reqntid, else 1024 */
     uint32_t reqntid[3], reqcluster[3]; /* 0 when not given */
-    uint32_t min_ctas;      /* .minnctapersm, else 0 */
+    uint32_t min_ctas;                  /* .minnctapersm, else 0 */
     bool explicit_cluster;
 };
 size_t tow_ptx_kernel_count(const struct tow_ptx_module *module);
 const struct tow_ptx_kernel *tow_ptx_kernel_at(const struct tow_ptx_module *module, size_t index);
-const struct tow_ptx_kernel *tow_ptx_kernel_find(const struct tow_ptx_module *module, const char *name);
-void tow_ptx_kernel_describe(const struct tow_ptx_kernel *kernel, struct tow_ptx_kernel_info *ret_info);
+const struct tow_ptx_kernel *tow_ptx_kernel_find(const struct tow_ptx_module *module,
+                                                 const char *name);
+void tow_ptx_kernel_describe(const struct tow_ptx_kernel *kernel,
+                             struct tow_ptx_kernel_info *ret_info);
 
 enum tow_ptx_space {
     TOW_PTX_GLOBAL,
     TOW_PTX_CONST,
 };
-/* A module variable in .global or .const. Its address is given by whoever instantiates the module. */
+/* A module variable in .global or .const. Its address is given by whoever instantiates the module.
+ */
 struct tow_ptx_variable {
     const char *name;
     enum tow_ptx_space space;
     uint64_t size, align;
-    bool visible; /* .visible/.weak/.common: may be asked for by name */
-    bool managed; /* .attribute(.managed) */
+    bool visible;    /* .visible/.weak/.common: may be asked for by name */
+    bool managed;    /* .attribute(.managed) */
     uint8_t texture; /* .texref = 1, .surfref = 2, .samplerref = 3, else 0 */
 };
 size_t tow_ptx_variable_count(const struct tow_ptx_module *module);
-const struct tow_ptx_variable *tow_ptx_variable_at(const struct tow_ptx_module *module, size_t index);
+const struct tow_ptx_variable *tow_ptx_variable_at(const struct tow_ptx_module *module,
+                                                   size_t index);
 
 /* An instance: a module with an address for each variable (one per context). */
 struct tow_ptx_instance;
@@ -78,7 +82,8 @@ int tow_ptx_instantiate(const struct tow_ptx_module *module, const uint64_t *add
                         struct tow_ptx_instance **ret_instance);
 void tow_ptx_instance_free(struct tow_ptx_instance *instance);
 
-/* ---- running ----------------------------------------------------------------------------------- */
+/* ---- running -----------------------------------------------------------------------------------
+ */
 
 /* One live piece of device memory, as the machine's inline cache keeps it. */
 struct tow_ptx_range {
@@ -88,24 +93,24 @@ struct tow_ptx_range {
 
 enum tow_ptx_fault_kind {
     TOW_PTX_FAULT_NONE,
-    TOW_PTX_FAULT_ADDRESS,      /* outside every live allocation, or written though read-only */
+    TOW_PTX_FAULT_ADDRESS, /* outside every live allocation, or written though read-only */
     TOW_PTX_FAULT_MISALIGNED,
     TOW_PTX_FAULT_ASSERT,
-    TOW_PTX_FAULT_TRAP,         /* trap, brkpt, unreachable */
-    TOW_PTX_FAULT_INSTRUCTION,  /* illegal at run time: bad indirect call target, ... */
-    TOW_PTX_FAULT_SPACE,        /* an address of the wrong state space */
-    TOW_PTX_FAULT_STACK,        /* call depth or local memory exhausted */
-    TOW_PTX_FAULT_DEADLOCK,     /* every thread of a block waits and none can go on */
-    TOW_PTX_FAULT_STOPPED,      /* `stop` was set */
-    TOW_PTX_FAULT_MEMORY,       /* the host ran out of memory for the launch itself */
+    TOW_PTX_FAULT_TRAP,        /* trap, brkpt, unreachable */
+    TOW_PTX_FAULT_INSTRUCTION, /* illegal at run time: bad indirect call target, ... */
+    TOW_PTX_FAULT_SPACE,       /* an address of the wrong state space */
+    TOW_PTX_FAULT_STACK,       /* call depth or local memory exhausted */
+    TOW_PTX_FAULT_DEADLOCK,    /* every thread of a block waits and none can go on */
+    TOW_PTX_FAULT_STOPPED,     /* `stop` was set */
+    TOW_PTX_FAULT_MEMORY,      /* the host ran out of memory for the launch itself */
 };
 struct tow_ptx_fault {
     enum tow_ptx_fault_kind kind;
     const char *kernel; /* borrowed from the module */
     uint32_t block[3], thread[3];
-    unsigned line;      /* line in the PTX text */
+    unsigned line; /* line in the PTX text */
     uint64_t address;
-    char message[256];  /* one sentence, for the log */
+    char message[256]; /* one sentence, for the log */
 };
 
 /* A texture or surface as kernels read it: filled by the driver face, see src/ptx/texture.h. */
@@ -134,17 +139,19 @@ struct tow_ptx_launch {
     const struct tow_ptx_kernel *kernel;
     uint32_t grid[3], block[3], cluster[3]; /* cluster 1,1,1 when there is none */
     uint32_t dynamic_shared;
-    bool cooperative; /* all blocks are resident at once, grid barriers work */
+    bool cooperative;   /* all blocks are resident at once, grid barriers work */
     const void *params; /* param_bytes, laid out as tow_ptx_param says; copied before run returns */
     const struct tow_ptx_env_ops *env;
     void *env_user;
     const atomic_bool *stop; /* may be NULL; polled, so a kernel that never ends can be ended */
     uint32_t grid_id;
-    uint32_t sm_count;       /* for %nsmid and for spreading blocks over %smid */
+    uint32_t sm_count; /* for %nsmid and for spreading blocks over %smid */
 };
 
-/* Runs a grid to its end on up to `threads` host threads, the caller one of them. 0, or -EIO with the
- * first fault in *ret_fault. May be called from several threads at once for different launches. */
-int tow_ptx_run(const struct tow_ptx_launch *launch, unsigned threads, struct tow_ptx_fault *ret_fault);
+/* Runs a grid to its end on up to `threads` host threads, the caller one of them. 0, or -EIO with
+ * the first fault in *ret_fault. May be called from several threads at once for different launches.
+ */
+int tow_ptx_run(const struct tow_ptx_launch *launch, unsigned threads,
+                struct tow_ptx_fault *ret_fault);
 
 #endif

@@ -32,7 +32,8 @@ void tow_handles_fini(struct tow_handles *handles)
     pthread_mutex_destroy(&handles->lock);
 }
 
-static struct tow_handle_entry *entry_at(const struct tow_handles *handles, unsigned owner, uint32_t index)
+static struct tow_handle_entry *entry_at(const struct tow_handles *handles, unsigned owner,
+                                         uint32_t index)
 {
     uint32_t chunk = index / TOW_HANDLES_CHUNK;
     if (chunk >= TOW_HANDLES_CHUNKS_MAX) {
@@ -52,8 +53,8 @@ const struct tow_handle_entry *tow_handles_find(const struct tow_handles *handle
     return entry;
 }
 
-const struct tow_handle_entry *tow_handles_at(const struct tow_handles *handles, enum tow_handle_kind kind,
-                                              uint32_t index)
+const struct tow_handle_entry *tow_handles_at(const struct tow_handles *handles,
+                                              enum tow_handle_kind kind, uint32_t index)
 {
     struct tow_handle_entry *entry = entry_at(handles, 0, index);
     if (entry == NULL) {
@@ -126,11 +127,13 @@ static struct tow_handle_reverse *reverse_find(struct tow_handles *h, unsigned k
     return NULL;
 }
 
-static int bind_locked(struct tow_handles *h, uint64_t id, void *handle, CUresult error, uint32_t context)
+static int bind_locked(struct tow_handles *h, uint64_t id, void *handle, CUresult error,
+                       uint32_t context)
 {
     unsigned owner = TOW_ID_OF_SERVER(id);
     uint32_t chunk = TOW_ID_INDEX(id) / TOW_HANDLES_CHUNK;
-    if (chunk >= TOW_HANDLES_CHUNKS_MAX || TOW_ID_KIND(id) == 0 || TOW_ID_KIND(id) >= TOW_H_LIMIT || id >> 63) {
+    if (chunk >= TOW_HANDLES_CHUNKS_MAX || TOW_ID_KIND(id) == 0 || TOW_ID_KIND(id) >= TOW_H_LIMIT ||
+        id >> 63) {
         return -EINVAL;
     }
     if (atomic_load_explicit(&h->sides[owner].chunks[chunk], memory_order_relaxed) == NULL) {
@@ -160,7 +163,8 @@ static int bind_locked(struct tow_handles *h, uint64_t id, void *handle, CUresul
     return 0;
 }
 
-int tow_handles_bind(struct tow_handles *handles, uint64_t id, void *handle, CUresult error, uint32_t context)
+int tow_handles_bind(struct tow_handles *handles, uint64_t id, void *handle, CUresult error,
+                     uint32_t context)
 {
     pthread_mutex_lock(&handles->lock);
     int result = bind_locked(handles, id, handle, error, context);
@@ -174,7 +178,8 @@ static void unbind_locked(struct tow_handles *h, uint64_t id)
     if (entry == NULL || atomic_load_explicit(&entry->id, memory_order_relaxed) != id || id == 0) {
         return;
     }
-    struct tow_handle_reverse *r = entry->handle != NULL ? reverse_find(h, TOW_ID_KIND(id), entry->handle) : NULL;
+    struct tow_handle_reverse *r =
+        entry->handle != NULL ? reverse_find(h, TOW_ID_KIND(id), entry->handle) : NULL;
     if (r != NULL && r->id == id) {
         r->id = GONE;
     }
@@ -188,7 +193,8 @@ void tow_handles_unbind(struct tow_handles *handles, uint64_t id)
     pthread_mutex_unlock(&handles->lock);
 }
 
-uint64_t tow_handles_export(struct tow_handles *handles, enum tow_handle_kind kind, void *handle, uint32_t context)
+uint64_t tow_handles_export(struct tow_handles *handles, enum tow_handle_kind kind, void *handle,
+                            uint32_t context)
 {
     pthread_mutex_lock(&handles->lock);
     struct tow_handle_reverse *r = reverse_find(handles, kind, handle);
@@ -206,7 +212,8 @@ uint64_t tow_handles_export(struct tow_handles *handles, enum tow_handle_kind ki
 }
 
 void tow_handles_each(struct tow_handles *handles, enum tow_handle_kind kind,
-                      void (*visit)(void *user, uint64_t id, const struct tow_handle_entry *entry), void *user)
+                      void (*visit)(void *user, uint64_t id, const struct tow_handle_entry *entry),
+                      void *user)
 {
     for (unsigned side = 0; side < 2; side++) {
         for (uint32_t chunk = 0; chunk < TOW_HANDLES_CHUNKS_MAX; chunk++) {

@@ -1,7 +1,8 @@
 /* Ids of the wire and the driver's handles for them.
  *
- * Looking up takes no lock (launches do it); binding and exporting take one. Entries are found by the id's
- * index and hold the whole id, so that a stale generation or a wrong kind is known as such.
+ * Looking up takes no lock (launches do it); binding and exporting take one. Entries are found by
+ * the id's index and hold the whole id, so that a stale generation or a wrong kind is known as
+ * such.
  */
 #ifndef TOW_SERVER_HANDLES_H
 #define TOW_SERVER_HANDLES_H
@@ -16,7 +17,8 @@
 
 enum {
     TOW_HANDLES_CHUNK = 1024,
-    TOW_HANDLES_CHUNKS_MAX = 16384, /* 16 million live handles a side: more than any program has had */
+    TOW_HANDLES_CHUNKS_MAX =
+        16384, /* 16 million live handles a side: more than any program has had */
 };
 
 struct tow_handle_entry {
@@ -44,15 +46,18 @@ void tow_handles_fini(struct tow_handles *handles);
 /* The entry of a live id; NULL if stale, never bound or of another kind than the id says. */
 const struct tow_handle_entry *tow_handles_find(const struct tow_handles *handles, uint64_t id);
 /* The entry of the client's with this index, if it is of that kind (contexts travel as numbers). */
-const struct tow_handle_entry *tow_handles_at(const struct tow_handles *handles, enum tow_handle_kind kind,
-                                              uint32_t index);
+const struct tow_handle_entry *tow_handles_at(const struct tow_handles *handles,
+                                              enum tow_handle_kind kind, uint32_t index);
 /* -EINVAL for an id that cannot be or is in use, -ENOMEM. */
-int tow_handles_bind(struct tow_handles *handles, uint64_t id, void *handle, CUresult error, uint32_t context);
+int tow_handles_bind(struct tow_handles *handles, uint64_t id, void *handle, CUresult error,
+                     uint32_t context);
 void tow_handles_unbind(struct tow_handles *handles, uint64_t id);
 /* The id of a handle, minted by the server if it has none; 0 if memory is used up. */
-uint64_t tow_handles_export(struct tow_handles *handles, enum tow_handle_kind kind, void *handle, uint32_t context);
+uint64_t tow_handles_export(struct tow_handles *handles, enum tow_handle_kind kind, void *handle,
+                            uint32_t context);
 /* Visits every live entry of a kind (0: of all kinds). `visit` may unbind the entry it is given. */
 void tow_handles_each(struct tow_handles *handles, enum tow_handle_kind kind,
-                      void (*visit)(void *user, uint64_t id, const struct tow_handle_entry *entry), void *user);
+                      void (*visit)(void *user, uint64_t id, const struct tow_handle_entry *entry),
+                      void *user);
 
 #endif

@@ -1,4 +1,5 @@
-/* Host functions: the GPU's stream calls the client, which runs the program's function and says when it is done. */
+/* Host functions: the GPU's stream calls the client, which runs the program's function and says
+ * when it is done. */
 #ifndef TOW_SERVER_HOSTFN_H
 #define TOW_SERVER_HOSTFN_H
 
@@ -6,7 +7,8 @@
 
 struct tow_session;
 
-/* The client has run host function `id`: the stream that waits for it goes on. Unknown ids are ignored. */
+/* The client has run host function `id`: the stream that waits for it goes on. Unknown ids are
+ * ignored. */
 void tow_hostfn_done(struct tow_session *session, uint64_t id);
 
 #endif

@@ -74,8 +74,9 @@ void *tow_serve_handle(struct tow_serve *call, enum tow_handle_kind kind, uint64
     if (kind == TOW_H_STREAM && id <= (uint64_t)(uintptr_t)CU_STREAM_PER_THREAD) {
         status = stream_of(call, id, &handle);
     } else {
-        const struct tow_handle_entry *entry =
-            kinds_agree(kind, TOW_ID_KIND(id)) ? tow_handles_find(&call->session->handles, id) : NULL;
+        const struct tow_handle_entry *entry = kinds_agree(kind, TOW_ID_KIND(id))
+                                                   ? tow_handles_find(&call->session->handles, id)
+                                                   : NULL;
         if (entry == NULL) {
             status = kind == TOW_H_CONTEXT ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_HANDLE;
         } else {
@@ -149,8 +150,8 @@ void tow_serve_reserve(struct tow_serve *call, size_t bytes)
 void tow_serve_bind(struct tow_serve *call, enum tow_handle_kind kind, uint64_t id, void *handle)
 {
     if (TOW_ID_KIND(id) != (unsigned)kind || TOW_ID_OF_SERVER(id) ||
-        tow_handles_bind(&call->session->handles, id, call->status == CUDA_SUCCESS ? handle : NULL, call->status,
-                         call->frame.context) < 0) {
+        tow_handles_bind(&call->session->handles, id, call->status == CUDA_SUCCESS ? handle : NULL,
+                         call->status, call->frame.context) < 0) {
         call->malformed = true;
     }
 }
@@ -169,7 +170,8 @@ uint64_t tow_serve_export(struct tow_serve *call, enum tow_handle_kind kind, voi
     return tow_handles_export(&call->session->handles, kind, handle, call->frame.context);
 }
 
-void tow_serve_export_all(struct tow_serve *call, enum tow_handle_kind kind, void *array, size_t count)
+void tow_serve_export_all(struct tow_serve *call, enum tow_handle_kind kind, void *array,
+                          size_t count)
 {
     uint64_t *handles = array;
     for (size_t i = 0; i < count; i++) {

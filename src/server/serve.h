@@ -1,8 +1,9 @@
 /* What generated and by-hand server code is made of: one command being carried out.
  *
- * A handler decodes call->in, checks tow_serve_ready, calls the driver, puts outputs into call->out. Reply
- * and error bookkeeping are the dispatcher's. Handlers of no-reply commands run on the dispatcher in order and
- * must not wait for the GPU; all others run on a thread of their own and may.
+ * A handler decodes call->in, checks tow_serve_ready, calls the driver, puts outputs into
+ * call->out. Reply and error bookkeeping are the dispatcher's. Handlers of no-reply commands run on
+ * the dispatcher in order and must not wait for the GPU; all others run on a thread of their own
+ * and may.
  */
 #ifndef TOW_SERVER_SERVE_H
 #define TOW_SERVER_SERVE_H
@@ -22,11 +23,11 @@ struct tow_serve_block;
 struct tow_serve {
     struct tow_session *session;
     const struct tow_driver *driver;
-    struct tow_frame frame;  /* header of the command: kind, thread, context, seq */
+    struct tow_frame frame; /* header of the command: kind, thread, context, seq */
     struct tow_dec in;
-    struct tow_enc out;      /* body of the reply */
+    struct tow_enc out; /* body of the reply */
     CUresult status;
-    bool malformed;          /* the peer broke the protocol: the session ends */
+    bool malformed;                 /* the peer broke the protocol: the session ends */
     struct tow_serve_block *blocks; /* memory that lives as long as the call */
     uint8_t *out_start;
     uint64_t small[64];
@@ -34,20 +35,24 @@ struct tow_serve {
 
 typedef void tow_serve_fn(struct tow_serve *call);
 
-/* False if the command was malformed or a handle in it was wrong; then do nothing (status is set). */
+/* False if the command was malformed or a handle in it was wrong; then do nothing (status is set).
+ */
 bool tow_serve_ready(struct tow_serve *call);
 
-/* The driver's handle for an id. Streams: 0, 1 and 2 mean what they mean in CUDA, 2 being the real stream that
- * stands for the client thread's per-thread stream. A function may be a kernel and the other way round. On
- * failure NULL, with call->status set: CUDA_ERROR_INVALID_HANDLE (contexts: INVALID_CONTEXT), or the error with
- * which the object's own creation failed. Id 0 is NULL and no error. */
+/* The driver's handle for an id. Streams: 0, 1 and 2 mean what they mean in CUDA, 2 being the real
+ * stream that stands for the client thread's per-thread stream. A function may be a kernel and the
+ * other way round. On failure NULL, with call->status set: CUDA_ERROR_INVALID_HANDLE (contexts:
+ * INVALID_CONTEXT), or the error with which the object's own creation failed. Id 0 is NULL and no
+ * error. */
 void *tow_serve_handle(struct tow_serve *call, enum tow_handle_kind kind, uint64_t id);
 /* An array of u64 ids becomes, in place, an array of driver handles. */
-void tow_serve_handles(struct tow_serve *call, enum tow_handle_kind kind, void *array, size_t count);
+void tow_serve_handles(struct tow_serve *call, enum tow_handle_kind kind, void *array,
+                       size_t count);
 
 /* A NUL-terminated text (u32 size with NUL, bytes), borrowed from the frame. */
 const char *tow_serve_text(struct tow_serve *call);
-/* `count` elements copied out of the frame into memory of the call, aligned; NULL for 0 or if malformed. */
+/* `count` elements copied out of the frame into memory of the call, aligned; NULL for 0 or if
+ * malformed. */
 void *tow_serve_array(struct tow_serve *call, uint64_t count, size_t element);
 /* Room for outputs, zeroed; NULL for 0. */
 void *tow_serve_room(struct tow_serve *call, uint64_t count, size_t element);
@@ -55,12 +60,14 @@ void tow_serve_record(struct tow_serve *call, void *into, size_t size);
 /* Makes sure that the reply has room for `bytes` more. */
 void tow_serve_reserve(struct tow_serve *call, size_t bytes);
 
-/* After a creating call: ties the client's id to the driver's handle, or to the error (call->status). */
+/* After a creating call: ties the client's id to the driver's handle, or to the error
+ * (call->status). */
 void tow_serve_bind(struct tow_serve *call, enum tow_handle_kind kind, uint64_t id, void *handle);
 void tow_serve_unbind(struct tow_serve *call, enum tow_handle_kind kind, uint64_t id);
 /* The id of a driver handle that the server hands out; minted if it has none yet. NULL is 0. */
 uint64_t tow_serve_export(struct tow_serve *call, enum tow_handle_kind kind, void *handle);
-void tow_serve_export_all(struct tow_serve *call, enum tow_handle_kind kind, void *array, size_t count);
+void tow_serve_export_all(struct tow_serve *call, enum tow_handle_kind kind, void *array,
+                          size_t count);
 
 static inline uint64_t tow_min_u64(uint64_t a, uint64_t b)
 {

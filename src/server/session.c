@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "gen/server_api.h"
+#include "server/copy.h"
 #include "server/device.h"
 #include "server/hostfn.h"
 #include "server/transfer.h"
@@ -47,8 +48,8 @@ void tow_session_end(struct tow_session *session, int result)
 
 /* ---- sending ---- */
 
-int tow_session_send(struct tow_session *session, uint16_t kind, uint16_t thread, uint32_t context, uint32_t seq,
-                     const void *body, size_t size)
+int tow_session_send(struct tow_session *session, uint16_t kind, uint16_t thread, uint32_t context,
+                     uint32_t seq, const void *body, size_t size)
 {
     uint32_t length = tow_frame_length(size);
     if (length > TOW_FRAME_MAX) {
@@ -72,8 +73,8 @@ int tow_session_send(struct tow_session *session, uint16_t kind, uint16_t thread
     return error;
 }
 
-int tow_session_send_data(struct tow_session *session, uint32_t transfer, uint64_t offset, const void *bytes,
-                          size_t size, uint32_t flags)
+int tow_session_send_data(struct tow_session *session, uint32_t transfer, uint64_t offset,
+                          const void *bytes, size_t size, uint32_t flags)
 {
     const uint8_t *from = bytes;
     do {
@@ -89,14 +90,16 @@ int tow_session_send_data(struct tow_session *session, uint32_t transfer, uint64
         if (error < 0) {
             return error;
         }
-        struct iovec parts[3] = {{head, sizeof head}, {(void *)(uintptr_t)from, n}, {(void *)(uintptr_t)zeros, pad}};
+        struct iovec parts[3] = {
+            {head, sizeof head}, {(void *)(uintptr_t)from, n}, {(void *)(uintptr_t)zeros, pad}};
         pthread_mutex_lock(&session->reply_lock);
         error = tow_line_send_direct(session->line, parts, 3);
         pthread_mutex_unlock(&session->reply_lock);
         if (error < 0) {
             return error;
         }
-        atomic_fetch_add_explicit(&session->stats->bytes_out, sizeof head + n + pad, memory_order_relaxed);
+        atomic_fetch_add_explicit(&session->stats->bytes_out, sizeof head + n + pad,
+                                  memory_order_relaxed);
         from += n;
         offset += n;
         size -= n;
@@ -116,7 +119,8 @@ CUresult tow_session_enter(struct tow_session *session, uint32_t context)
     if (context == 0 || (current.session == session && current.context == context)) {
         return CUDA_SUCCESS;
     }
-    const struct tow_handle_entry *entry = tow_handles_at(&session->handles, TOW_H_CONTEXT, context);
+    const struct tow_handle_entry *entry =
+        tow_handles_at(&session->handles, TOW_H_CONTEXT, context);
     if (entry == NULL) {
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     }
@@ -274,12 +278,15 @@ static void reply(struct tow_serve *call)
         call->status = CUDA_ERROR_UNKNOWN;
     }
     const struct tow_fn_info *info = tow_fn_info(call->frame.kind);
-    if (call->status == CUDA_SUCCESS && info != NULL && (info->flags & TOW_FN_SYNCS)) {
-        call->status = take_deferred(session, call->frame.thread);
+    if (info != NULL && (info->flags & TOW_FN_SYNCS)) {
+        if (call->status == CUDA_SUCCESS) {
+            call->status = take_deferred(session, call->frame.thread);
+        }
+        tow_copy_flush(session);
     }
     size_t size = call->status == CUDA_SUCCESS ? (size_t)(call->out.at - call->out_start) : 0;
-    tow_session_send(session, TOW_CONTROL_REPLY, call->frame.thread, (uint32_t)call->status, call->frame.seq,
-                     call->out_start, size);
+    tow_session_send(session, TOW_CONTROL_REPLY, call->frame.thread, (uint32_t)call->status,
+                     call->frame.seq, call->out_start, size);
     atomic_fetch_add_explicit(&session->stats->replies, 1, memory_order_relaxed);
 }
 
@@ -306,15 +313,16 @@ static int control(struct tow_session *session, const uint8_t *at, const struct 
     }
 }
 
-/* Leads: serves no-reply commands until one comes whose caller waits. That one is copied to *copy and
- * described by *ret_call. Negative when the session is over. */
+/* Leads: serves no-reply commands until one comes whose caller waits. That one is copied to *copy
+ * and described by *ret_call. Negative when the session is over. */
 static int lead(struct tow_session *session, uint8_t *copy, struct tow_serve *ret_call)
 {
     for (;;) {
         const uint8_t *at = NULL;
         size_t available = 0;
         struct tow_frame frame;
-        int error = tow_line_peek(session->line, TOW_FRAME_HEADER, TOW_TIME_FOREVER, &at, &available);
+        int error =
+            tow_line_peek(session->line, TOW_FRAME_HEADER, TOW_TIME_FOREVER, &at, &available);
         if (error < 0) {
             return error;
         }
@@ -373,7 +381,8 @@ static int pass_lead(struct tow_session *session)
         return 0;
     }
     if (session->threads == TOW_SESSION_THREADS_MAX) {
-        tow_log(TOW_AREA_SERVER, TOW_LOG_ERROR, "the session ends: more than %d threads of the client wait at once",
+        tow_log(TOW_AREA_SERVER, TOW_LOG_ERROR,
+                "the session ends: more than %d threads of the client wait at once",
                 TOW_SESSION_THREADS_MAX);
         return -EAGAIN;
     }
@@ -447,16 +456,18 @@ static int refuse(struct tow_session *session, uint32_t code, const char *senten
     struct tow_refuse refuse = {.code = code, .sentence = sentence};
     uint8_t *at = NULL;
     uint32_t length = 0;
-    if (tow_line_reserve(session->line, 2048, &at) >= 0 && tow_refuse_encode(&refuse, at, 2048, &length) == 0) {
+    if (tow_line_reserve(session->line, 2048, &at) >= 0 &&
+        tow_refuse_encode(&refuse, at, 2048, &length) == 0) {
         tow_line_commit(session->line, length);
     }
     return -EPROTO;
 }
 
-static int read_hello(struct tow_session *session, struct tow_hello *ret_hello, const uint8_t **ret_at,
-                      struct tow_frame *ret_frame)
+static int read_hello(struct tow_session *session, struct tow_hello *ret_hello,
+                      const uint8_t **ret_at, struct tow_frame *ret_frame)
 {
-    int64_t limit = session->options->handshake_ns > 0 ? session->options->handshake_ns : 10 * TOW_TIME_S;
+    int64_t limit =
+        session->options->handshake_ns > 0 ? session->options->handshake_ns : 10 * TOW_TIME_S;
     int64_t deadline = tow_time_now_ns() + limit;
     const uint8_t *at = NULL;
     size_t available = 0;
@@ -465,9 +476,11 @@ static int read_hello(struct tow_session *session, struct tow_hello *ret_hello, 
     if (error < 0) {
         return error;
     }
-    if (tow_handshake_sniff(TOW_SIDE_SERVER, at, available, "the client", why, sizeof why) == -EPROTO ||
+    if (tow_handshake_sniff(TOW_SIDE_SERVER, at, available, "the client", why, sizeof why) ==
+            -EPROTO ||
         tow_frame_read(at, ret_frame) < 0) {
-        tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "a peer that does not speak Towline's protocol was sent away");
+        tow_log(TOW_AREA_SERVER, TOW_LOG_INFO,
+                "a peer that does not speak Towline's protocol was sent away");
         return -EPROTO;
     }
     error = tow_line_peek(session->line, ret_frame->length, deadline, &at, &available);
@@ -476,8 +489,9 @@ static int read_hello(struct tow_session *session, struct tow_hello *ret_hello, 
     }
     *ret_at = at;
     error = tow_hello_decode(at, ret_frame, ret_hello);
-    return error < 0 ? refuse(session, TOW_REFUSE_PROTOCOL, "The client's hello cannot be understood; "
-                                                            "use the same version of Towline on both sides.")
+    return error < 0 ? refuse(session, TOW_REFUSE_PROTOCOL,
+                              "The client's hello cannot be understood; "
+                              "use the same version of Towline on both sides.")
                      : 0;
 }
 
@@ -581,7 +595,8 @@ static void end_context(void *user, uint64_t id, const struct tow_handle_entry *
     }
 }
 
-int tow_session_run(struct tow_line *line, struct tow_backend *backend, const struct tow_session_options *options)
+int tow_session_run(struct tow_line *line, struct tow_backend *backend,
+                    const struct tow_session_options *options)
 {
     struct tow_session *session = calloc(1, sizeof *session);
     if (session == NULL) {

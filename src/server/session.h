@@ -1,9 +1,11 @@
-/* One client's session in its worker: the dispatcher, the handle tables, what is kept between commands.
+/* One client's session in its worker: the dispatcher, the handle tables, what is kept between
+ * commands.
  *
- * One thread at a time leads: it takes frames off the line in order. No-reply commands it carries out at once.
- * A command whose caller waits it copies, passes the lead to another thread, and carries it out beside the
- * stream of commands: nobody can know its result yet, so nothing can depend on it, and a thread that blocks in
- * a synchronisation never delays another client thread's call.
+ * One thread at a time leads: it takes frames off the line in order. No-reply commands it carries
+ * out at once. A command whose caller waits it copies, passes the lead to another thread, and
+ * carries it out beside the stream of commands: nobody can know its result yet, so nothing can
+ * depend on it, and a thread that blocks in a synchronisation never delays another client thread's
+ * call.
  */
 #ifndef TOW_SERVER_SESSION_H
 #define TOW_SERVER_SESSION_H
@@ -35,17 +37,21 @@ struct tow_session_options {
     int64_t handshake_ns;            /* how long the client's hello may take; 0: 10 s */
     const char *code_cache;          /* folder; NULL: none is kept */
     uint64_t code_cache_max;         /* bytes */
-    bool in_process; /* self: everything is freed; a worker process ends instead, and the driver frees */
+    bool in_process; /* self: everything is freed; a worker process ends instead, and the driver
+                        frees */
 };
 
-/* Says hello and serves until the client leaves, then frees everything of the session. 0 for an orderly end, -EPIPE
- * if the client vanished, -EPROTO if it broke the protocol, another error if the session could not begin. */
+/* Says hello and serves until the client leaves, then frees everything of the session. 0 for an
+ * orderly end, -EPIPE if the client vanished, -EPROTO if it broke the protocol, another error if
+ * the session could not begin. */
 int tow_session_run(struct tow_line *line, struct tow_backend *backend,
                     const struct tow_session_options *options);
 
-/* ---- for the handlers -------------------------------------------------------------------------------- */
+/* ---- for the handlers
+ * -------------------------------------------------------------------------------- */
 
-struct tow_session_thread; /* a per-thread stream and the errors of no-reply calls of one client thread */
+struct tow_session_thread; /* a per-thread stream and the errors of no-reply calls of one client
+                              thread */
 struct tow_incoming;       /* a bulk transfer on its way in, see transfer.h */
 
 enum {
@@ -53,11 +59,11 @@ enum {
 };
 
 struct tow_session {
-    struct tow_line *line; /* borrowed */
-    struct tow_backend *backend; /* borrowed */
-    const struct tow_driver *driver; /* borrowed from backend */
+    struct tow_line *line;                     /* borrowed */
+    struct tow_backend *backend;               /* borrowed */
+    const struct tow_driver *driver;           /* borrowed from backend */
     const struct tow_session_options *options; /* borrowed */
-    struct tow_session_stats *stats; /* never NULL: own_stats if nobody wants them */
+    struct tow_session_stats *stats;           /* never NULL: own_stats if nobody wants them */
     struct tow_session_stats own_stats;
     tow_serve_fn *table[TOW_FN_LIMIT];
     struct tow_handles handles;
@@ -70,13 +76,14 @@ struct tow_session {
 
     pthread_mutex_t reply_lock; /* guards the line's producer side */
 
-    pthread_mutex_t thread_lock; /* guards the table below */
+    pthread_mutex_t thread_lock;                /* guards the table below */
     struct tow_session_thread **client_threads; /* by thread number; owned */
 
     struct tow_incoming *incoming; /* only the leader touches it */
     uint64_t calls;                /* only the leader counts */
     struct {
-        void *state; /* owned; made by the family on first use, under thread_lock or by the leader */
+        void
+            *state; /* owned; made by the family on first use, under thread_lock or by the leader */
         void (*free)(struct tow_session *session, void *state);
     } families[8]; /* by enum tow_session_family */
 };
@@ -90,11 +97,11 @@ enum tow_session_family {
 };
 
 /* Sends a frame of the server's own (PRINT, CALLBACK, DATA ...): `body` gets no header. */
-int tow_session_send(struct tow_session *session, uint16_t kind, uint16_t thread, uint32_t context, uint32_t seq,
-                     const void *body, size_t size);
+int tow_session_send(struct tow_session *session, uint16_t kind, uint16_t thread, uint32_t context,
+                     uint32_t seq, const void *body, size_t size);
 /* Sends `size` bytes as DATA frames of a transfer; for replies that are too large for a frame. */
-int tow_session_send_data(struct tow_session *session, uint32_t transfer, uint64_t offset, const void *bytes,
-                          size_t size, uint32_t flags);
+int tow_session_send_data(struct tow_session *session, uint32_t transfer, uint64_t offset,
+                          const void *bytes, size_t size, uint32_t flags);
 
 /* Makes the context of a number current on this server thread; 0 means none is needed. */
 CUresult tow_session_enter(struct tow_session *session, uint32_t context);

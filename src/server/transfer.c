@@ -61,7 +61,8 @@ int tow_transfer_take(struct tow_session *session, const uint8_t *at, uint32_t l
     struct tow_incoming **where = find(session, data.transfer);
     struct tow_incoming *incoming = *where;
     bool failed = (data.flags & TOW_DATA_FAILED) != 0;
-    bool fits = incoming != NULL && data.offset == incoming->got && data.size <= incoming->size - incoming->got;
+    bool fits = incoming != NULL && data.offset == incoming->got &&
+                data.size <= incoming->size - incoming->got;
     bool last = fits && (failed || data.offset + data.size == incoming->size);
     if (last) {
         *where = incoming->next;

@@ -8,16 +8,17 @@
 
 struct tow_session;
 
-/* `chunk` gets the bytes in order, on the leading thread, borrowed for the call. `done` is called once: after the last
- * byte, or with ok false when the client gave up or the session ends. A transfer of 0 bytes is done at once. */
+/* `chunk` gets the bytes in order, on the leading thread, borrowed for the call. `done` is called
+ * once: after the last byte, or with ok false when the client gave up or the session ends. A
+ * transfer of 0 bytes is done at once. */
 struct tow_transfer_sink {
     void (*chunk)(void *user, uint64_t offset, const void *bytes, size_t size);
     void (*done)(void *user, bool ok);
     void *user;
 };
 
-/* Announces a transfer. Must be called before its first byte can come: by a no-reply handler, or before the reply
- * that lets the client send. -EEXIST for a number that is under way, -ENOMEM. */
+/* Announces a transfer. Must be called before its first byte can come: by a no-reply handler, or
+ * before the reply that lets the client send. -EEXIST for a number that is under way, -ENOMEM. */
 int tow_transfer_expect(struct tow_session *session, uint32_t number, uint64_t size,
                         const struct tow_transfer_sink *sink);
 

@@ -1,9 +1,9 @@
-/* Copies as they travel: commands of one dimension have their own few fields, all others this shape. */
+/* Copies as they travel: commands of one dimension have their own few fields, all others this
+ * shape. */
 #ifndef TOW_WIRE_COPY_H
 #define TOW_WIRE_COPY_H
 
 #include <stdint.h>
-
 
 enum {
     TOW_COPY_INLINE_MAX = 64 << 10, /* what rides in the command or the reply itself */
@@ -17,7 +17,8 @@ enum tow_side_kind {
     TOW_AT_ARRAY = 2,
 };
 
-/* One side of a copy as it travels. A host side travels without an address: its bytes are packed, row after row. */
+/* One side of a copy as it travels. A host side travels without an address: its bytes are packed,
+ * row after row. */
 struct tow_copy_side {
     uint64_t address; /* device address or id of the array; 0 for the host */
     uint64_t pitch, height;

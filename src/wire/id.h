@@ -16,7 +16,7 @@
 #define TOW_ID_GENERATION(id) ((uint32_t)((id) >> 32) & 0x7fffff)
 #define TOW_ID_INDEX(id) ((uint32_t)(id))
 #define TOW_ID_MAKE(kind, owner, generation, index)                                                \
-    ((uint64_t)(kind) << 56 | (uint64_t)(owner) << 55 |                                            \
-     (uint64_t)((generation) & 0x7fffff) << 32 | (uint32_t)(index))
+    ((uint64_t)(kind) << 56 | (uint64_t)(owner) << 55 | (uint64_t)((generation)&0x7fffff) << 32 |  \
+     (uint32_t)(index))
 
 #endif

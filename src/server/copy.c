@@ -1,0 +1,566 @@
+#include "server/copy.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "gen/server_api.h"
+#include "server/session.h"
+#include "server/transfer.h"
+#include "wire/copy.h"
+
+enum {
+    STAGE = 1 << 20,     /* one piece of a large download: a DATA frame */
+    STAGES_KEPT = 4,     /* pairs of pieces kept for the next downloads */
+    LATER_MAX = 64 << 20 /* bytes of asynchronous downloads whose data waits to be sent */
+};
+
+/* Two page-locked pieces: one is filled by the device while the other is sent. */
+struct stage {
+    uint8_t *piece[2];
+    CUevent filled[2];
+    uint32_t context; /* the events' */
+    struct stage *next;
+};
+
+/* An asynchronous download: on its way into `bytes`, then to the client. */
+struct later {
+    uint32_t transfer, context;
+    uint64_t size;
+    uint8_t *bytes; /* owned page-locked memory */
+    CUevent done;
+    struct later *next;
+};
+
+struct copy_state {
+    pthread_mutex_t lock; /* guards the lists */
+    struct stage *stages;
+    struct later *laters, **laters_end;
+    uint64_t later_bytes;
+};
+
+static void free_state(struct tow_session *session, void *state)
+{
+    struct copy_state *copies = state;
+    (void)session;
+    while (copies->stages != NULL) {
+        struct stage *next = copies->stages->next;
+        free(copies->stages);
+        copies->stages = next;
+    }
+    while (copies->laters != NULL) {
+        struct later *next = copies->laters->next;
+        free(copies->laters);
+        copies->laters = next;
+    }
+    pthread_mutex_destroy(&copies->lock);
+    free(copies);
+}
+
+static struct copy_state *state_of(struct tow_session *session)
+{
+    pthread_mutex_lock(&session->thread_lock);
+    struct copy_state *copies = session->families[TOW_SESSION_COPY].state;
+    if (copies == NULL) {
+        copies = calloc(1, sizeof *copies);
+        if (copies != NULL) {
+            pthread_mutex_init(&copies->lock, NULL);
+            copies->laters_end = &copies->laters;
+            session->families[TOW_SESSION_COPY].state = copies;
+            session->families[TOW_SESSION_COPY].free = free_state;
+        }
+    }
+    pthread_mutex_unlock(&session->thread_lock);
+    return copies;
+}
+
+/* ---- uploads ---- */
+
+struct upload {
+    struct tow_session *session;
+    CUdeviceptr to;
+    CUstream stream;
+    uint32_t context;
+    uint16_t thread;
+    CUresult status;
+};
+
+static void upload_chunk(void *user, uint64_t offset, const void *bytes, size_t size)
+{
+    struct upload *u = user;
+    if (u->status == CUDA_SUCCESS) {
+        u->status = tow_session_enter(u->session, u->context);
+    }
+    if (u->status == CUDA_SUCCESS) {
+        /* The source is pageable for the driver: it has been read when this returns. */
+        u->status =
+            u->session->driver->cuMemcpyHtoDAsync_v2(u->to + offset, bytes, size, u->stream);
+    }
+}
+
+static void upload_done(void *user, bool ok)
+{
+    struct upload *u = user;
+    if (ok && u->status != CUDA_SUCCESS) {
+        tow_session_defer(u->session, u->thread, TOW_FN_cuMemcpyHtoDAsync_v2, u->status);
+    }
+    free(u);
+}
+
+void tow_serve_cuMemcpyHtoDAsync_v2(struct tow_serve *call)
+{
+    CUdeviceptr to = tow_dec_u64(&call->in);
+    uint64_t size = tow_dec_u64(&call->in);
+    CUstream stream = tow_serve_handle(call, TOW_H_STREAM, tow_dec_u64(&call->in));
+    uint32_t transfer = tow_dec_u32(&call->in);
+    tow_dec_u32(&call->in);
+    if (call->in.bad) {
+        call->malformed = true;
+        return;
+    }
+    if (transfer == 0) {
+        const void *bytes = tow_dec_bytes(&call->in, (size_t)size);
+        if (tow_serve_ready(call)) {
+            call->status = call->driver->cuMemcpyHtoDAsync_v2(to, bytes, (size_t)size, stream);
+        }
+        return;
+    }
+    struct upload *u = malloc(sizeof *u);
+    if (u == NULL) {
+        call->malformed = true; /* the bytes that follow could not be told from commands */
+        return;
+    }
+    /* Also with a wrong stream or context: the bytes come in any case. */
+    *u = (struct upload){call->session,      to,          stream, call->frame.context,
+                         call->frame.thread, call->status};
+    struct tow_transfer_sink sink = {upload_chunk, upload_done, u};
+    call->status = CUDA_SUCCESS;
+    if (tow_transfer_expect(call->session, transfer, size, &sink) < 0) {
+        free(u);
+        call->malformed = true;
+    }
+}
+
+/* ---- downloads ---- */
+
+static struct stage *take_stage(struct tow_session *session, struct copy_state *copies,
+                                uint32_t context)
+{
+    pthread_mutex_lock(&copies->lock);
+    struct stage **at = &copies->stages;
+    while (*at != NULL && (*at)->context != context) {
+        at = &(*at)->next;
+    }
+    struct stage *stage = *at;
+    if (stage != NULL) {
+        *at = stage->next;
+    }
+    pthread_mutex_unlock(&copies->lock);
+    if (stage != NULL) {
+        return stage;
+    }
+    stage = calloc(1, sizeof *stage);
+    for (int i = 0; stage != NULL && i < 2; i++) {
+        void *piece = NULL;
+        if (session->driver->cuMemHostAlloc(&piece, STAGE, CU_MEMHOSTALLOC_PORTABLE) !=
+                CUDA_SUCCESS ||
+            session->driver->cuEventCreate(&stage->filled[i], CU_EVENT_DISABLE_TIMING) !=
+                CUDA_SUCCESS) {
+            free(stage);
+            return NULL;
+        }
+        stage->piece[i] = piece;
+    }
+    if (stage != NULL) {
+        stage->context = context;
+    }
+    return stage;
+}
+
+static void give_stage(struct tow_session *session, struct copy_state *copies, struct stage *stage)
+{
+    unsigned kept = 0;
+    pthread_mutex_lock(&copies->lock);
+    for (struct stage *s = copies->stages; s != NULL; s = s->next) {
+        kept++;
+    }
+    if (kept < STAGES_KEPT) {
+        stage->next = copies->stages;
+        copies->stages = stage;
+        stage = NULL;
+    }
+    pthread_mutex_unlock(&copies->lock);
+    for (int i = 0; stage != NULL && i < 2; i++) {
+        session->driver->cuMemFreeHost(stage->piece[i]);
+        session->driver->cuEventDestroy_v2(stage->filled[i]);
+    }
+    free(stage);
+}
+
+/* Piece by piece: while one is sent, the device fills the other. */
+static CUresult download_large(struct tow_serve *call, CUdeviceptr from, uint64_t size,
+                               CUstream stream, uint32_t transfer)
+{
+    const struct tow_driver *driver = call->driver;
+    struct copy_state *copies = state_of(call->session);
+    struct stage *stage =
+        copies != NULL ? take_stage(call->session, copies, call->frame.context) : NULL;
+    if (stage == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    uint64_t asked = 0, sent = 0;
+    CUresult status = CUDA_SUCCESS;
+    unsigned fill = 0, send = 0;
+    while (status == CUDA_SUCCESS && sent < size) {
+        while (status == CUDA_SUCCESS && asked < size && fill - send < 2) {
+            size_t n = (size_t)tow_min_u64(STAGE, size - asked);
+            status = driver->cuMemcpyDtoHAsync_v2(stage->piece[fill % 2], from + asked, n, stream);
+            if (status == CUDA_SUCCESS) {
+                status = driver->cuEventRecord(stage->filled[fill % 2], stream);
+            }
+            asked += n;
+            fill++;
+        }
+        if (status == CUDA_SUCCESS) {
+            status = driver->cuEventSynchronize(stage->filled[send % 2]);
+        }
+        size_t n = (size_t)tow_min_u64(STAGE, size - sent);
+        if (status == CUDA_SUCCESS &&
+            tow_session_send_data(call->session, transfer, sent, stage->piece[send % 2], n,
+                                  sent + n == size ? TOW_DATA_LAST : 0) < 0) {
+            status = CUDA_ERROR_UNKNOWN; /* the client is gone */
+        }
+        sent += n;
+        send++;
+    }
+    if (status == CUDA_SUCCESS) {
+        give_stage(call->session, copies, stage);
+    } else {
+        free(stage); /* the context is broken, its memory goes with it */
+    }
+    return status;
+}
+
+static void download_later(struct tow_serve *call, CUdeviceptr from, uint64_t size, CUstream stream,
+                           uint32_t transfer)
+{
+    const struct tow_driver *driver = call->driver;
+    struct copy_state *copies = state_of(call->session);
+    struct later *later = calloc(1, sizeof *later);
+    void *bytes = NULL;
+    if (copies == NULL || later == NULL) {
+        call->status = CUDA_ERROR_OUT_OF_MEMORY;
+    } else {
+        call->status = driver->cuMemHostAlloc(&bytes, (size_t)size, CU_MEMHOSTALLOC_PORTABLE);
+    }
+    if (call->status == CUDA_SUCCESS) {
+        *later = (struct later){
+            .transfer = transfer, .context = call->frame.context, .size = size, .bytes = bytes};
+        call->status = driver->cuEventCreate(&later->done, CU_EVENT_DISABLE_TIMING);
+        if (call->status == CUDA_SUCCESS) {
+            call->status = driver->cuMemcpyDtoHAsync_v2(bytes, from, (size_t)size, stream);
+            if (call->status == CUDA_SUCCESS) {
+                call->status = driver->cuEventRecord(later->done, stream);
+            }
+            if (call->status != CUDA_SUCCESS) {
+                driver->cuEventDestroy_v2(later->done);
+            }
+        }
+        if (call->status != CUDA_SUCCESS) {
+            driver->cuMemFreeHost(bytes);
+        }
+    }
+    if (call->status != CUDA_SUCCESS) {
+        free(later);
+        /* The client expects the transfer: tell it that nothing comes. */
+        tow_session_send_data(call->session, transfer, 0, NULL, 0, TOW_DATA_LAST | TOW_DATA_FAILED);
+        return;
+    }
+    pthread_mutex_lock(&copies->lock);
+    *copies->laters_end = later;
+    copies->laters_end = &later->next;
+    copies->later_bytes += size;
+    pthread_mutex_unlock(&copies->lock);
+}
+
+void tow_copy_flush(struct tow_session *session)
+{
+    struct copy_state *copies = session->families[TOW_SESSION_COPY].state;
+    if (copies == NULL || __atomic_load_n(&copies->laters, __ATOMIC_ACQUIRE) == NULL) {
+        return;
+    }
+    pthread_mutex_lock(&copies->lock);
+    struct later **at = &copies->laters;
+    while (*at != NULL) {
+        struct later *later = *at;
+        CUresult status = session->driver->cuEventQuery(later->done);
+        if (status == CUDA_ERROR_NOT_READY) {
+            at = &later->next;
+            continue;
+        }
+        /* A failed copy's bytes are as undefined as on the spot; the error itself is the context's.
+         */
+        tow_session_send_data(session, later->transfer, 0, later->bytes, (size_t)later->size,
+                              TOW_DATA_LAST);
+        session->driver->cuEventDestroy_v2(later->done);
+        session->driver->cuMemFreeHost(later->bytes);
+        copies->later_bytes -= later->size;
+        *at = later->next;
+        free(later);
+    }
+    copies->laters_end = at;
+    pthread_mutex_unlock(&copies->lock);
+}
+
+void tow_serve_cuMemcpyDtoHAsync_v2(struct tow_serve *call)
+{
+    CUdeviceptr from = tow_dec_u64(&call->in);
+    uint64_t size = tow_dec_u64(&call->in);
+    CUstream stream = tow_serve_handle(call, TOW_H_STREAM, tow_dec_u64(&call->in));
+    uint32_t transfer = tow_dec_u32(&call->in);
+    tow_dec_u32(&call->in);
+    bool waits = call->frame.seq != 0;
+    if (!tow_serve_ready(call)) {
+        if (!call->malformed && !waits) {
+            tow_session_send_data(call->session, transfer, 0, NULL, 0,
+                                  TOW_DATA_LAST | TOW_DATA_FAILED);
+        }
+        return;
+    }
+    if (!waits) {
+        if (transfer == 0 || size == 0 || size > TOW_COPY_ASYNC_MAX) {
+            call->malformed = true;
+            return;
+        }
+        download_later(call, from, size, stream, transfer);
+        return;
+    }
+    if (transfer != 0) {
+        call->status = download_large(call, from, size, stream, transfer);
+        return;
+    }
+    if (size > TOW_COPY_INLINE_MAX) {
+        call->malformed = true;
+        return;
+    }
+    tow_serve_reserve(call, (size_t)size + 8);
+    if (call->status == CUDA_SUCCESS) {
+        call->status = call->driver->cuMemcpyDtoHAsync_v2(call->out.at, from, (size_t)size, stream);
+    }
+    if (call->status == CUDA_SUCCESS) {
+        call->status = call->driver->cuStreamSynchronize(stream);
+    }
+    if (call->status == CUDA_SUCCESS) {
+        tow_enc_block(&call->out, (size_t)size);
+        tow_enc_align(&call->out, 8);
+    }
+}
+
+/* ---- two and three dimensions ---- */
+
+static CUmemorytype memory_type(uint32_t kind)
+{
+    return kind == TOW_AT_HOST     ? CU_MEMORYTYPE_HOST
+           : kind == TOW_AT_DEVICE ? CU_MEMORYTYPE_DEVICE
+                                   : CU_MEMORYTYPE_ARRAY;
+}
+
+/* The driver's description of a copy whose host side is packed at `packed`. */
+static CUDA_MEMCPY3D_PEER describe(struct tow_serve *call, const struct tow_copy_shape *s,
+                                   void *packed)
+{
+    CUDA_MEMCPY3D_PEER p = {
+        .srcXInBytes = s->from.x,
+        .srcY = s->from.y,
+        .srcZ = s->from.z,
+        .srcLOD = s->from.level,
+        .srcMemoryType = memory_type(s->from.kind),
+        .srcPitch = s->from.pitch,
+        .srcHeight = s->from.height,
+        .dstXInBytes = s->to.x,
+        .dstY = s->to.y,
+        .dstZ = s->to.z,
+        .dstLOD = s->to.level,
+        .dstMemoryType = memory_type(s->to.kind),
+        .dstPitch = s->to.pitch,
+        .dstHeight = s->to.height,
+        .WidthInBytes = s->width,
+        .Height = s->rows,
+        .Depth = s->planes,
+    };
+    switch (s->from.kind) {
+    case TOW_AT_HOST:
+        p.srcHost = packed;
+        break;
+    case TOW_AT_DEVICE:
+        p.srcDevice = s->from.address;
+        break;
+    default:
+        p.srcArray = tow_serve_handle(call, TOW_H_ARRAY, s->from.address);
+        break;
+    }
+    switch (s->to.kind) {
+    case TOW_AT_HOST:
+        p.dstHost = packed;
+        break;
+    case TOW_AT_DEVICE:
+        p.dstDevice = s->to.address;
+        break;
+    default:
+        p.dstArray = tow_serve_handle(call, TOW_H_ARRAY, s->to.address);
+        break;
+    }
+    if (s->peer) {
+        p.srcContext = tow_serve_handle(call, TOW_H_CONTEXT, s->from.context);
+        p.dstContext = tow_serve_handle(call, TOW_H_CONTEXT, s->to.context);
+    }
+    return p;
+}
+
+static CUresult run_copy(const struct tow_driver *driver, const CUDA_MEMCPY3D_PEER *p, bool peer,
+                         CUstream stream)
+{
+    if (peer) {
+        return driver->cuMemcpy3DPeerAsync(p, stream);
+    }
+    CUDA_MEMCPY3D c = {
+        .srcXInBytes = p->srcXInBytes,
+        .srcY = p->srcY,
+        .srcZ = p->srcZ,
+        .srcLOD = p->srcLOD,
+        .srcMemoryType = p->srcMemoryType,
+        .srcHost = p->srcHost,
+        .srcDevice = p->srcDevice,
+        .srcArray = p->srcArray,
+        .srcPitch = p->srcPitch,
+        .srcHeight = p->srcHeight,
+        .dstXInBytes = p->dstXInBytes,
+        .dstY = p->dstY,
+        .dstZ = p->dstZ,
+        .dstLOD = p->dstLOD,
+        .dstMemoryType = p->dstMemoryType,
+        .dstHost = p->dstHost,
+        .dstDevice = p->dstDevice,
+        .dstArray = p->dstArray,
+        .dstPitch = p->dstPitch,
+        .dstHeight = p->dstHeight,
+        .WidthInBytes = p->WidthInBytes,
+        .Height = p->Height,
+        .Depth = p->Depth,
+    };
+    return driver->cuMemcpy3DAsync_v2(&c, stream);
+}
+
+struct shaped_upload {
+    struct tow_session *session;
+    CUDA_MEMCPY3D_PEER copy;
+    bool peer;
+    CUstream stream;
+    uint32_t context;
+    uint16_t thread;
+    CUresult status;
+    uint8_t bytes[];
+};
+
+static void shaped_chunk(void *user, uint64_t offset, const void *bytes, size_t size)
+{
+    struct shaped_upload *u = user;
+    memcpy(u->bytes + offset, bytes, size);
+}
+
+static void shaped_done(void *user, bool ok)
+{
+    struct shaped_upload *u = user;
+    if (ok) {
+        if (u->status == CUDA_SUCCESS) {
+            u->status = tow_session_enter(u->session, u->context);
+        }
+        if (u->status == CUDA_SUCCESS) {
+            u->status = run_copy(u->session->driver, &u->copy, u->peer, u->stream);
+        }
+        if (u->status != CUDA_SUCCESS) {
+            tow_session_defer(u->session, u->thread, TOW_FN_cuMemcpy3DAsync_v2, u->status);
+        }
+    }
+    free(u);
+}
+
+static void upload_shape(struct tow_serve *call, const struct tow_copy_shape *shape,
+                         CUstream stream)
+{
+    struct shaped_upload *u = malloc(sizeof *u + (size_t)shape->bytes);
+    if (u == NULL) {
+        call->malformed = true;
+        return;
+    }
+    *u = (struct shaped_upload){.session = call->session,
+                                .copy = describe(call, shape, u->bytes),
+                                .peer = shape->peer != 0,
+                                .stream = stream,
+                                .context = call->frame.context,
+                                .thread = call->frame.thread};
+    u->status = call->status;
+    call->status = CUDA_SUCCESS;
+    struct tow_transfer_sink sink = {shaped_chunk, shaped_done, u};
+    if (tow_transfer_expect(call->session, shape->transfer, shape->bytes, &sink) < 0) {
+        free(u);
+        call->malformed = true;
+    }
+}
+
+static bool shape_makes_sense(const struct tow_copy_shape *s)
+{
+    uint64_t bytes = 0;
+    bool up = s->from.kind == TOW_AT_HOST, down = s->to.kind == TOW_AT_HOST;
+    if ((up && down) || s->from.kind > TOW_AT_ARRAY || s->to.kind > TOW_AT_ARRAY) {
+        return false;
+    }
+    if (!up && !down) {
+        return s->bytes == 0;
+    }
+    return !__builtin_mul_overflow(s->width, s->rows, &bytes) &&
+           !__builtin_mul_overflow(bytes, s->planes, &bytes) && bytes == s->bytes && bytes > 0 &&
+           bytes <= UINT64_C(1) << 40;
+}
+
+void tow_serve_cuMemcpy3DAsync_v2(struct tow_serve *call)
+{
+    struct tow_copy_shape shape;
+    tow_dec_copy(&call->in, &shape, sizeof shape);
+    CUstream stream = tow_serve_handle(call, TOW_H_STREAM, shape.stream);
+    bool up = shape.from.kind == TOW_AT_HOST, down = shape.to.kind == TOW_AT_HOST;
+    if (call->in.bad || !shape_makes_sense(&shape) ||
+        (down && (shape.transfer == 0 || call->frame.seq == 0))) {
+        call->malformed = true;
+        return;
+    }
+    if (up && shape.transfer != 0) {
+        upload_shape(call, &shape, stream);
+        return;
+    }
+    uint8_t *packed = NULL;
+    if (up) {
+        packed = (uint8_t *)(uintptr_t)tow_dec_bytes(&call->in, (size_t)shape.bytes);
+    } else if (down) {
+        packed = malloc((size_t)shape.bytes);
+        if (packed == NULL) {
+            call->status = CUDA_ERROR_OUT_OF_MEMORY;
+        }
+    }
+    CUDA_MEMCPY3D_PEER copy = describe(call, &shape, packed);
+    if (tow_serve_ready(call)) {
+        call->status = run_copy(call->driver, &copy, shape.peer != 0, stream);
+        if (call->status == CUDA_SUCCESS && down) {
+            call->status = call->driver->cuStreamSynchronize(stream);
+        }
+        if (call->status == CUDA_SUCCESS && down &&
+            tow_session_send_data(call->session, shape.transfer, 0, packed, (size_t)shape.bytes,
+                                  TOW_DATA_LAST) < 0) {
+            call->status = CUDA_ERROR_UNKNOWN;
+        }
+    }
+    if (down) {
+        free(packed);
+    }
+}
