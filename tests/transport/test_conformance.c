@@ -610,7 +610,9 @@ int main(int argc, char **argv)
     if (argc > 1) {
         lines_kind = argv[1];
     }
-    if (argc > 2) {
+    if (argc > 2 && strcmp(argv[2], "spin") == 0) {
+        tow_line_set_spin(30 * TOW_TIME_US);
+    } else if (argc > 2) {
         cmocka_set_test_filter(argv[2]);
     }
     const struct CMUnitTest tests[] = {

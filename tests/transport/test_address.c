@@ -1,0 +1,257 @@
+/* Addresses, and the exact sentences a user gets when connecting or listening fails. */
+#include "lines.h"
+
+#include "base/clock.h"
+#include "transport/sock.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char why[TOW_WHY_MAX];
+
+static int connect_to(const char *address)
+{
+    struct tow_line *line = NULL;
+    why[0] = '\0';
+    int error = tow_transport_connect(address, tow_time_deadline(300 * TOW_TIME_MS), why,
+                                      sizeof why, &line);
+    if (error == 0) {
+        tow_line_close(line);
+    }
+    return error;
+}
+
+static int listen_on(const char *address, struct tow_listener **ret_listener)
+{
+    why[0] = '\0';
+    return tow_listener_open(address, 0600, why, sizeof why, ret_listener);
+}
+
+static void wrong_addresses_are_explained(void **state)
+{
+    assert_int_equal(connect_to("gpuhost:4837"), -EINVAL);
+    assert_string_equal(why, "gpuhost:4837 is not an address; write unix:///PATH, shm:///PATH, "
+                             "tcp://HOST:PORT or self:");
+    assert_int_equal(connect_to("unix://relative"), -EINVAL);
+    assert_string_equal(why, "unix://relative is not an address; write unix:///PATH or "
+                             "unix://@NAME");
+    static const char *const wrong[] = {"tcp://",         "tcp://host:",      "tcp://host:x",
+                                        "tcp://host:1:2", "tcp://host:70000", "tcp://[::1",
+                                        "tcp://[::1]5",   "tcp://:5"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_int_equal(connect_to(wrong[i]), -EINVAL);
+        assert_non_null(strstr(why, "is not an address; write tcp://HOST:PORT"));
+    }
+    assert_int_equal(connect_to("self:"), -EOPNOTSUPP);
+    assert_int_equal(connect_to("hook:delay=1ms"), -EINVAL);
+    assert_int_equal(connect_to("tcp://*:5"), -EINVAL);
+    char longest[300];
+    memset(longest, 'x', sizeof longest);
+    memcpy(longest, "unix:///", 8);
+    longest[sizeof longest - 1] = '\0';
+    assert_int_equal(connect_to(longest), -ENAMETOOLONG);
+    assert_non_null(strstr(why, "a socket's path has at most 107 characters"));
+}
+
+static void nobody_there_is_explained(void **state)
+{
+    char address[TOW_ADDRESS_MAX], expected[TOW_WHY_MAX];
+    snprintf(address, sizeof address, "unix://%s/none", lines_folder());
+    assert_int_equal(connect_to(address), -ENOENT);
+    snprintf(expected, sizeof expected,
+             "%.200s does not exist; start towlined with -l %.200s, or name another server",
+             address, address);
+    assert_string_equal(why, expected);
+    struct tow_listener *listener;
+    assert_int_equal(listen_on("tcp://127.0.0.1:0", &listener), 0);
+    snprintf(address, sizeof address, "%s", listener->address);
+    tow_listener_close(listener);
+    assert_int_equal(connect_to(address), -ECONNREFUSED);
+    assert_non_null(strstr(why, "refused the connection; start towlined there with -l tcp://"));
+    assert_int_equal(connect_to("tcp://no-such-host.invalid:1"), -EHOSTUNREACH);
+    assert_non_null(strstr(why, "cannot resolve the host name in tcp://no-such-host.invalid:1"));
+}
+
+static void a_silent_host_is_given_up_in_time(void **state)
+{
+    /* A listener that never accepts, with its queue filled. */
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct tow_listener *listener;
+    char address[TOW_ADDRESS_MAX];
+    snprintf(address, sizeof address, "unix://%s/full", lines_folder());
+    assert_int_equal(listen_on(address, &listener), 0);
+    listen(listener->fd, 0);
+    close(fd);
+    struct tow_line *held[4] = {NULL};
+    int error = 0;
+    int64_t began = 0;
+    for (int i = 0; i < 4 && error == 0; i++) {
+        began = tow_time_now_ns();
+        error = tow_transport_connect(address, tow_time_deadline(300 * TOW_TIME_MS), why,
+                                      sizeof why, &held[i]);
+    }
+    assert_int_equal(error, -ETIMEDOUT);
+    assert_non_null(strstr(why, "did not accept the connection in time"));
+    assert_true(tow_time_now_ns() - began < 3 * TOW_TIME_S);
+    for (int i = 0; i < 4; i++) {
+        tow_line_close(held[i]);
+    }
+    /* Over shm the server's answer is waited for, too. */
+    tow_listener_close(listener);
+    assert_int_equal(listen_on(address, &listener), 0);
+    memcpy(address, "shm:", 4);
+    memmove(address + 4, address + 5, strlen(address + 5) + 1);
+    assert_int_equal(connect_to(address), -ETIMEDOUT);
+    assert_non_null(strstr(why, "did not answer in time"));
+    tow_listener_close(listener);
+}
+
+static void every_way_to_write_an_address_connects(void **state)
+{
+    static const char *const listening[] = {"tcp://127.0.0.1:0", "tcp://localhost:0", "tcp://*:0",
+                                            "tcp://[::1]:0", "unix://@towline-test-abstract"};
+    for (size_t i = 0; i < sizeof listening / sizeof *listening; i++) {
+        struct tow_listener *listener;
+        int error = listen_on(listening[i], &listener);
+        if (error == -EADDRNOTAVAIL || error == -EAFNOSUPPORT) {
+            print_message("no IPv6 here: %s is left out\n", listening[i]);
+            continue;
+        }
+        assert_int_equal(error, 0);
+        struct tow_line *client = lines_connect(listener->address);
+        struct tow_line *server = lines_adopt(listener);
+        assert_true(strlen(tow_line_peer(server)) > 0);
+        tow_line_close(client);
+        tow_line_close(server);
+        tow_listener_close(listener);
+    }
+}
+
+static void taken_addresses_are_explained_and_stale_files_replaced(void **state)
+{
+    char address[TOW_ADDRESS_MAX], path[TOW_ADDRESS_MAX];
+    struct tow_listener *first, *second;
+    snprintf(path, sizeof path, "%.200s/taken", lines_folder());
+    snprintf(address, sizeof address, "unix://%.300s", path);
+    assert_int_equal(listen_on(address, &first), 0);
+    struct stat status;
+    assert_int_equal(stat(path, &status), 0);
+    assert_int_equal(status.st_mode & 0777, 0600);
+    assert_int_equal(listen_on(address, &second), -EADDRINUSE);
+    assert_non_null(strstr(why, "another server already listens on unix://"));
+    /* Killed: the file stays. */
+    first->path[0] = '\0';
+    tow_listener_close(first);
+    assert_int_equal(stat(path, &status), 0);
+    assert_int_equal(connect_to(address), -ECONNREFUSED);
+    assert_int_equal(listen_on(address, &second), 0);
+    tow_listener_close(second);
+    assert_int_equal(stat(path, &status), -1);
+    /* A file that is no socket is left alone. */
+    FILE *file = fopen(path, "w");
+    fclose(file);
+    assert_int_equal(listen_on(address, &second), -EADDRINUSE);
+    assert_int_equal(stat(path, &status), 0);
+    assert_int_equal(listen_on("tcp://127.0.0.1:0", &first), 0);
+    assert_int_equal(listen_on(first->address, &second), -EADDRINUSE);
+    assert_non_null(strstr(why, "another program already listens on tcp://"));
+    tow_listener_close(first);
+    assert_int_equal(listen_on("tcp://192.0.2.1:0", &first), -EADDRNOTAVAIL);
+    assert_non_null(strstr(why, "that is not an address of this machine"));
+    assert_int_equal(listen_on("unix:///no/such/folder/s", &first), -ENOENT);
+    assert_non_null(strstr(why, "its folder does not exist"));
+}
+
+static void nothing_waiting_is_said_at_once(void **state)
+{
+    struct tow_listener *listener;
+    char peer[TOW_ADDRESS_MAX];
+    int fd;
+    assert_int_equal(listen_on("tcp://127.0.0.1:0", &listener), 0);
+    assert_int_equal(tow_listener_accept(listener, &fd, peer), -EAGAIN);
+    tow_listener_close(listener);
+}
+
+static void descriptors_travel_with_bytes(void **state)
+{
+    int pair[2], pipe_fds[2], got[4], count;
+    char bytes[5];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    assert_int_equal(pipe(pipe_fds), 0);
+    int before = lines_open_fds();
+    assert_int_equal(tow_fds_send(pair[0], "hello", 5, pipe_fds, 2), 0);
+    int64_t soon = tow_time_deadline(TOW_TIME_S);
+    assert_int_equal(tow_fds_recv(pair[1], bytes, 5, soon, got, 4, &count), 0);
+    assert_memory_equal(bytes, "hello", 5);
+    assert_int_equal(count, 2);
+    assert_int_equal(write(got[1], "x", 1), 1);
+    assert_int_equal(read(pipe_fds[0], bytes, 1), 1);
+    close(got[0]);
+    close(got[1]);
+    /* More than wanted: refused, and none is kept. */
+    assert_int_equal(tow_fds_send(pair[0], "hello", 5, pipe_fds, 2), 0);
+    assert_int_equal(tow_fds_recv(pair[1], bytes, 5, soon, got, 1, &count), -EPROTO);
+    assert_int_equal(lines_open_fds(), before);
+    assert_int_equal(
+        tow_fds_recv(pair[1], bytes, 5, tow_time_deadline(TOW_TIME_MS), got, 1, &count),
+        -ETIMEDOUT);
+    close(pair[0]);
+    assert_int_equal(tow_fds_recv(pair[1], bytes, 5, soon, got, 1, &count), -ECONNRESET);
+    close(pair[1]);
+    close(pipe_fds[0]);
+    close(pipe_fds[1]);
+}
+
+static void a_connection_is_handed_to_another_process_end(void **state)
+{
+    /* As a listener hands it to a worker: accept, pass over a socket, make the line there. */
+    struct tow_listener *listener;
+    int pair[2], fd, got, count;
+    char peer[TOW_ADDRESS_MAX], byte;
+    assert_int_equal(listen_on("tcp://127.0.0.1:0", &listener), 0);
+    struct tow_line *client = lines_connect(listener->address);
+    struct pollfd poll_fd = {.fd = listener->fd, .events = POLLIN};
+    assert_int_equal(poll(&poll_fd, 1, 5000), 1);
+    assert_int_equal(tow_listener_accept(listener, &fd, peer), 0);
+    assert_int_equal(strncmp(peer, "127.0.0.1:", 10), 0);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    assert_int_equal(tow_fds_send(pair[0], "c", 1, &fd, 1), 0);
+    close(fd);
+    assert_int_equal(
+        tow_fds_recv(pair[1], &byte, 1, tow_time_deadline(TOW_TIME_S), &got, 1, &count), 0);
+    struct tow_line *server;
+    assert_int_equal(
+        tow_line_from_fd(got, TOW_TRANSPORT_TCP, TOW_TIME_FOREVER, why, sizeof why, &server), 0);
+    const uint8_t *at;
+    size_t available;
+    assert_int_equal(tow_line_peek(server, 8, tow_time_deadline(5 * TOW_TIME_S), &at, &available),
+                     0);
+    assert_memory_equal(at, "greeting", 8);
+    tow_line_close(client);
+    tow_line_close(server);
+    tow_listener_close(listener);
+    close(pair[0]);
+    close(pair[1]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(wrong_addresses_are_explained),
+        cmocka_unit_test(nobody_there_is_explained),
+        cmocka_unit_test(a_silent_host_is_given_up_in_time),
+        cmocka_unit_test(every_way_to_write_an_address_connects),
+        cmocka_unit_test(taken_addresses_are_explained_and_stale_files_replaced),
+        cmocka_unit_test(nothing_waiting_is_said_at_once),
+        cmocka_unit_test(descriptors_travel_with_bytes),
+        cmocka_unit_test(a_connection_is_handed_to_another_process_end),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    lines_cleanup();
+    return failed;
+}

@@ -1,0 +1,336 @@
+/* What only shared memory has: no system calls while both are awake, and a peer who writes
+ * nonsense. */
+#include "lines.h"
+
+#include "base/clock.h"
+#include "base/thread.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define ROUNDS 300
+
+static void *answer_run(void *arg)
+{
+    struct tow_line *line = arg;
+    for (int i = 0; i < ROUNDS; i++) {
+        const uint8_t *at = NULL;
+        uint8_t *to;
+        size_t available;
+        if (tow_line_peek(line, 104, TOW_TIME_FOREVER, &at, &available) < 0) {
+            return line;
+        }
+        tow_line_consume(line, 104);
+        if (tow_line_reserve(line, 24, &to) < 0) {
+            return line;
+        }
+        memset(to, i, 24);
+        tow_line_commit(line, 24);
+    }
+    return NULL;
+}
+
+static void awake_peers_make_no_system_call(void **state)
+{
+    struct tow_line *client, *server;
+    /* Longer than any pause that a busy machine puts in. */
+    tow_line_set_spin(20 * TOW_TIME_S);
+    lines_pair(&client, &server);
+    pthread_t thread;
+    assert_int_equal(tow_thread_start("answer", answer_run, server, &thread), 0);
+    struct tow_line_stats before[2], after[2];
+    tow_line_get_stats(client, &before[0]);
+    tow_line_get_stats(server, &before[1]);
+    for (int i = 0; i < ROUNDS; i++) {
+        uint8_t *to;
+        const uint8_t *at = NULL;
+        size_t available;
+        assert_int_equal(tow_line_reserve(client, 104, &to), 0);
+        memset(to, i, 104);
+        tow_line_commit(client, 104);
+        assert_int_equal(tow_line_peek(client, 24, TOW_TIME_FOREVER, &at, &available), 0);
+        assert_int_equal(at[0], i & 255);
+        tow_line_consume(client, 24);
+    }
+    void *failed;
+    pthread_join(thread, &failed);
+    assert_null(failed);
+    tow_line_get_stats(client, &after[0]);
+    tow_line_get_stats(server, &after[1]);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(after[i].wakes - before[i].wakes, 0);
+        assert_int_equal(after[i].sleeps - before[i].sleeps, 0);
+        assert_int_equal(after[i].sends, 0);
+        assert_int_equal(after[i].receives, 0);
+    }
+    assert_int_equal(after[0].frames_out - before[0].frames_out, ROUNDS);
+    tow_line_close(client);
+    tow_line_close(server);
+    tow_line_set_spin(-1);
+}
+
+static void a_unix_listener_serves_shm_and_plain_clients(void **state)
+{
+    char address[TOW_ADDRESS_MAX], why[TOW_WHY_MAX];
+    struct tow_listener *listener;
+    snprintf(address, sizeof address, "unix://%s/both", lines_folder());
+    assert_int_equal(tow_listener_open(address, 0600, why, sizeof why, &listener), 0);
+    struct tow_line *plain = lines_connect(address);
+    struct tow_line *server = lines_adopt(listener);
+    assert_string_equal(tow_line_kind(plain), "unix");
+    assert_string_equal(tow_line_kind(server), "unix");
+    tow_line_close(plain);
+    tow_line_close(server);
+    tow_listener_close(listener);
+}
+
+/* ---- a raw client that follows the arrangement and then misbehaves ---- */
+
+struct answer {
+    char magic[8];
+    uint32_t version, control_size;
+    uint64_t ring_size, reserved;
+};
+
+struct raw {
+    int fd;
+    struct tow_ring_ctl *ctl; /* [0] the client's, [1] the server's */
+    uint8_t *rings;
+    struct tow_line *server;
+};
+
+static void *raw_adopt(void *arg)
+{
+    struct tow_listener *listener = arg;
+    struct pollfd poll_fd = {.fd = listener->fd, .events = POLLIN};
+    int fd;
+    char peer[TOW_ADDRESS_MAX], why[TOW_WHY_MAX];
+    struct tow_line *line = NULL;
+    if (poll(&poll_fd, 1, 5000) != 1 || tow_listener_accept(listener, &fd, peer) < 0 ||
+        tow_line_from_fd(fd, listener->kind, tow_time_deadline(5 * TOW_TIME_S), why, sizeof why,
+                         &line) < 0) {
+        return NULL;
+    }
+    return line;
+}
+
+static int raw_connect(const char *path)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    snprintf(address.sun_path, sizeof address.sun_path, "%.100s", path);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
+    return fd;
+}
+
+static void raw_open(struct raw *raw)
+{
+    char address[TOW_ADDRESS_MAX];
+    struct tow_listener *listener = lines_listen(address);
+    pthread_t thread;
+    assert_int_equal(tow_thread_start("adopt", raw_adopt, listener, &thread), 0);
+    raw->fd = raw_connect(listener->path);
+    assert_int_equal(send(raw->fd, "TOWLSHM\0\1\0\0\0\0\0\0\0", 16, MSG_NOSIGNAL), 16);
+    struct answer answer;
+    int memory, count;
+    assert_int_equal(tow_fds_recv(raw->fd, &answer, sizeof answer,
+                                  tow_time_deadline(5 * TOW_TIME_S), &memory, 1, &count),
+                     0);
+    assert_int_equal(count, 1);
+    assert_memory_equal(answer.magic, "TOWLSHM\0", 8);
+    assert_int_equal(answer.ring_size, TOW_LINE_RING_SIZE);
+    /* The size is sealed. */
+    assert_int_equal(ftruncate(memory, 4096), -1);
+    assert_int_equal(ftruncate(memory, 1 << 30), -1);
+    raw->ctl = mmap(NULL, answer.control_size + 2 * answer.ring_size, PROT_READ | PROT_WRITE,
+                    MAP_SHARED, memory, 0);
+    assert_true(raw->ctl != MAP_FAILED);
+    raw->rings = (uint8_t *)raw->ctl + answer.control_size;
+    close(memory);
+    void *server;
+    pthread_join(thread, &server);
+    assert_non_null(server);
+    raw->server = server;
+    tow_listener_close(listener);
+}
+
+static void raw_close(struct raw *raw)
+{
+    tow_line_close(raw->server);
+    munmap(raw->ctl, (64u << 10) + 2 * TOW_LINE_RING_SIZE);
+    close(raw->fd);
+}
+
+static int64_t soon(void)
+{
+    return tow_time_deadline(2 * TOW_TIME_S);
+}
+
+static void a_head_that_cannot_be_is_a_protocol_error(void **state)
+{
+    static const uint64_t wrong[] = {TOW_LINE_RING_SIZE + 1, UINT64_MAX, UINT64_MAX / 2,
+                                     1ull << 32};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct raw raw;
+        const uint8_t *at = NULL;
+        size_t available;
+        raw_open(&raw);
+        memset(raw.rings, 0x5a, 16);
+        atomic_store(&raw.ctl[0].head, 16);
+        assert_int_equal(tow_line_peek(raw.server, 16, soon(), &at, &available), 0);
+        assert_int_equal(at[15], 0x5a);
+        /* Bytes once peeked are ours: they do not change under the reader. */
+        memset(raw.rings, 0xa5, 16);
+        assert_int_equal(at[15], 0x5a);
+        tow_line_consume(raw.server, 16);
+        /* Behind what was read, too. */
+        atomic_store(&raw.ctl[0].head, i == 3 ? 8 : 16 + wrong[i]);
+        assert_int_equal(tow_line_peek(raw.server, 1, soon(), &at, &available), -EPROTO);
+        uint8_t *to;
+        assert_int_equal(tow_line_reserve(raw.server, 8, &to), -EPROTO);
+        uint8_t byte;
+        assert_int_equal(tow_line_recv_into(raw.server, &byte, 1), -EPROTO);
+        raw_close(&raw);
+    }
+}
+
+static void a_tail_that_cannot_be_is_a_protocol_error(void **state)
+{
+    static const uint64_t wrong[] = {TOW_LINE_RING_SIZE + 4096, UINT64_MAX, 1ull << 40};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct raw raw;
+        raw_open(&raw);
+        uint8_t *to;
+        atomic_store(&raw.ctl[1].tail, wrong[i]);
+        int error = 0;
+        for (size_t sent = 0; error == 0 && sent < 2 * TOW_LINE_RING_SIZE; sent += 4096) {
+            error = tow_line_reserve(raw.server, 4096, &to);
+            if (error == 0) {
+                memset(to, 1, 4096);
+                tow_line_commit(raw.server, 4096);
+            }
+        }
+        assert_int_equal(error, -EPROTO);
+        raw_close(&raw);
+    }
+}
+
+static void words_about_sleeping_only_cost_time(void **state)
+{
+    struct raw raw;
+    const uint8_t *at = NULL;
+    uint8_t *to;
+    size_t available;
+    raw_open(&raw);
+    for (uint32_t i = 0; i < 200; i++) {
+        atomic_store(&raw.ctl[0].producer_waits, i * 77777);
+        atomic_store(&raw.ctl[1].consumer_waits, i * 99999);
+        atomic_store(&raw.ctl[0].tail, i * 12345); /* not ours to write: nobody reads it */
+        atomic_store(&raw.ctl[0].head, (i + 1) * 8);
+        assert_int_equal(tow_line_peek(raw.server, 8, soon(), &at, &available), 0);
+        tow_line_consume(raw.server, 8);
+        assert_int_equal(tow_line_reserve(raw.server, 8, &to), 0);
+        tow_line_commit(raw.server, 8);
+    }
+    raw_close(&raw);
+}
+
+static void a_peer_that_vanishes_ends_a_sleep(void **state)
+{
+    struct raw raw;
+    const uint8_t *at = NULL;
+    size_t available;
+    raw_open(&raw);
+    /* Without a word in shared memory: only the socket tells. */
+    shutdown(raw.fd, SHUT_RDWR);
+    int64_t began = tow_time_now_ns();
+    assert_int_equal(tow_line_peek(raw.server, 1, TOW_TIME_FOREVER, &at, &available), -ECONNRESET);
+    assert_true(tow_time_now_ns() - began < 2 * TOW_TIME_S);
+    raw_close(&raw);
+}
+
+/* ---- a server that offers memory that is not safe ---- */
+
+static int fake_seals;
+static uint64_t fake_size;
+
+static void *fake_server(void *arg)
+{
+    struct tow_listener *listener = arg;
+    struct pollfd poll_fd = {.fd = listener->fd, .events = POLLIN};
+    char peer[TOW_ADDRESS_MAX], request[16];
+    int fd;
+    if (poll(&poll_fd, 1, 5000) != 1 || tow_listener_accept(listener, &fd, peer) < 0) {
+        return NULL;
+    }
+    recv(fd, request, sizeof request, MSG_WAITALL);
+    int memory = memfd_create("fake", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (ftruncate(memory, (off_t)fake_size) != 0 || fcntl(memory, F_ADD_SEALS, fake_seals) != 0) {
+        return NULL;
+    }
+    struct answer answer = {.magic = "TOWLSHM",
+                            .version = 1,
+                            .control_size = 64u << 10,
+                            .ring_size = TOW_LINE_RING_SIZE};
+    tow_fds_send(fd, &answer, sizeof answer, &memory, 1);
+    close(memory);
+    close(fd);
+    return NULL;
+}
+
+static void memory_that_could_shrink_is_not_mapped(void **state)
+{
+    uint64_t right = (64u << 10) + 2 * TOW_LINE_RING_SIZE;
+    int all = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+    const struct {
+        int seals;
+        uint64_t size;
+        int error;
+    } cases[] = {{F_SEAL_GROW, right, -EPROTO},
+                 {F_SEAL_SHRINK | F_SEAL_GROW, right, -EPROTO},
+                 {all, right - 4096, -EPROTO},
+                 {all, 0, -EPROTO},
+                 {all, right, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char address[TOW_ADDRESS_MAX], why[TOW_WHY_MAX] = "";
+        struct tow_listener *listener = lines_listen(address);
+        pthread_t thread;
+        fake_seals = cases[i].seals;
+        fake_size = cases[i].size;
+        assert_int_equal(tow_thread_start("fake", fake_server, listener, &thread), 0);
+        struct tow_line *line = NULL;
+        assert_int_equal(tow_transport_connect(address, soon(), why, sizeof why, &line),
+                         cases[i].error);
+        if (cases[i].error < 0) {
+            assert_non_null(strstr(why, "shares memory in a way this client does not know; use "
+                                        "unix://"));
+        }
+        tow_line_close(line);
+        pthread_join(thread, NULL);
+        tow_listener_close(listener);
+    }
+}
+
+int main(void)
+{
+    lines_kind = "shm";
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(awake_peers_make_no_system_call),
+        cmocka_unit_test(a_unix_listener_serves_shm_and_plain_clients),
+        cmocka_unit_test(a_head_that_cannot_be_is_a_protocol_error),
+        cmocka_unit_test(a_tail_that_cannot_be_is_a_protocol_error),
+        cmocka_unit_test(words_about_sleeping_only_cost_time),
+        cmocka_unit_test(a_peer_that_vanishes_ends_a_sleep),
+        cmocka_unit_test(memory_that_could_shrink_is_not_mapped),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    lines_cleanup();
+    return failed;
+}
