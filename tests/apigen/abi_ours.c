@@ -1,0 +1,3 @@
+#include "gen/cuda_abi.h"
+#define TABLE abi_ours
+#include "abi_table.h"

@@ -1,0 +1,5 @@
+#define __CUDA_API_VERSION_INTERNAL
+#include <cuda.h>
+#include <cudaProfiler.h>
+#define TABLE abi_theirs
+#include "abi_table.h"

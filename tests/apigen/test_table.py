@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+"""The table against the toolkit: exported symbols, versions; and the generator against its own rules.
+
+Usage: test_table.py ROOT [CUDA-FOLDER]. Without a toolkit the comparisons are skipped (exit 77 if nothing
+else is left to check is not needed: the other checks always run).
+"""
+
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+from collections import defaultdict
+from pathlib import Path
+
+ROOT = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parents[2]
+CUDA = Path(sys.argv[2]) if len(sys.argv) > 2 and sys.argv[2] else None
+sys.path.insert(0, str(ROOT / "tools" / "apigen"))
+
+import apigen  # noqa: E402
+import cgen  # noqa: E402
+import client  # noqa: E402
+import status  # noqa: E402
+import table  # noqa: E402
+
+MODEL = cgen.Model(table.read_families(ROOT / "api"), table.read_types(ROOT / "api"))
+
+
+class Toolkit(unittest.TestCase):
+    def setUp(self):
+        if CUDA is None:
+            self.skipTest("no CUDA toolkit here")
+
+    def test_every_exported_symbol_is_in_the_table_and_no_other(self):
+        stub = CUDA / "lib64" / "stubs" / "libcuda.so"
+        if not stub.exists():
+            self.skipTest(f"no {stub}")
+        out = subprocess.run(["nm", "-D", "--defined-only", stub], capture_output=True, text=True, check=True).stdout
+        theirs = {line.split()[-1] for line in out.splitlines()}
+        ours = set(re.findall(r"^    (cu\w+);$", client.export_map(MODEL), re.M))
+        self.assertEqual(theirs - ours, set())
+        self.assertEqual(ours - theirs, set())
+
+    def test_versions_are_those_of_the_typedefs(self):
+        versions = defaultdict(set)
+        for name in ("cudaTypedefs.h", "cudaProfilerTypedefs.h"):
+            text = (CUDA / "include" / name).read_text()
+            for base, version, suffix in re.findall(r"\bPFN_(cu\w+?)_v(\d+)(?:_(ptsz|ptds))?\)", text):
+                versions[base, suffix].add(int(version))
+        ours = defaultdict(set)
+        for f in MODEL.functions:
+            ours[client.base_name(f.name), ""].add(f.since)
+            if f.variant:
+                ours[client.base_name(f.name), f.variant].add(int(f.calls[f.variant]))
+        for key, known in ours.items():
+            self.assertEqual(known, versions[key], key)
+
+
+class Rules(unittest.TestCase):
+    def test_numbers_are_unique_and_in_their_range(self):
+        numbers = [f.number for f in MODEL.functions]
+        self.assertEqual(len(numbers), len(set(numbers)))
+
+    def test_every_function_has_a_reason_or_a_body(self):
+        for f in MODEL.functions:
+            if f.stub:
+                self.assertIn(f.reason, status.REASONS, f.name)
+
+    def test_status_page_is_current(self):
+        page = ROOT / "docs" / "api-status.md"
+        if not page.exists():
+            self.skipTest("docs/api-status.md was not made yet")
+        self.assertEqual(page.read_text(), status.page(MODEL), "run: make api-status")
+
+    def _read(self, text):
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "x.api").write_text(text)
+            return table.read_families(folder)
+
+    def test_a_line_is_read_as_written(self):
+        family = self._read("family x 10;\n## Says hello.\nfn 11 cuHello(out opt int *a, in count(n) const CUstream *b, size_t n)\n"
+                            "    async ptsz(7000) since(12030);\n")[0]
+        f = family.functions[0]
+        self.assertEqual((f.name, f.number, f.doc, f.since, f.variant), ("cuHello", 11, "Says hello.", 12030, "ptsz"))
+        self.assertEqual([p.words for p in f.params], [{"out", "opt"}, {"in"}, set()])
+        self.assertEqual(f.params[1].count, "n")
+        self.assertEqual(f.where, "api/x.api:3")
+
+    def test_mistakes_are_named_with_their_line(self):
+        for text, message in (
+            ("family x 10;\nfn 11 cuA(int a) sinse(1);\n", "api/x.api:2: cuA: unknown word 'sinse(1)'"),
+            ("family x 10;\nfn 11 cuA(int a);\n", "does not say since"),
+            ("family x 10;\nfn 11 cuA(int a) since(1);\nfn 11 cuB(int a) since(1);\n", "11 is already at api/x.api:2"),
+            ("family x 10;\nfn eleven cuA(int a) since(1);\n", "a function reads"),
+        ):
+            with self.assertRaises(table.TableError) as caught:
+                self._read(text)
+            self.assertIn(message, str(caught.exception))
+
+    def test_generating_twice_gives_the_same(self):
+        self.assertEqual(apigen.outputs(MODEL), apigen.outputs(MODEL))
+
+    def test_golden_marshalling(self):
+        family = self._read(
+            "family x 10;\nfn 11 cuGolden(new CUstream *s, in count(n) opt const CUevent *e, size_t n, CUdevice d, cstr const char *name,\n"
+            "    out int *r, out opt CUuuid *u) since(1000);\n")[0]
+        model = cgen.Model([family], MODEL.types)
+        golden = Path(__file__).with_name("golden")
+        import server
+        for name, text in (("client.c", client.source(model, family)), ("server.c", server.source(model, family))):
+            path = golden / name
+            if "--bless" in sys.argv:
+                golden.mkdir(exist_ok=True)
+                path.write_text(text)
+            self.assertEqual(path.read_text(), text, f"{path} differs; if that is meant: test_table.py ROOT CUDA --bless")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], "-v"])
