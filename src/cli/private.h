@@ -1,0 +1,15 @@
+/* A server for one program's life, where none was named and none is found. */
+#ifndef TOW_CLI_PRIVATE_H
+#define TOW_CLI_PRIVATE_H
+
+#include <stddef.h>
+
+/* Starts towlined (found beside `bin_dir`) in a folder of its own. It is nobody's child, watches
+ * this process (which may become another program) and ends, with its folder, when that ends.
+ * `device` may be NULL. Writes its address and what it serves ("soft ..."). -EIO with a sentence in
+ * `why`. */
+int tow_private_start(const char *bin_dir, const char *device, char *ret_address,
+                      size_t address_size, char *ret_serves, size_t serves_size, char *why,
+                      size_t why_size);
+
+#endif

@@ -1,0 +1,66 @@
+#include "cli/cli.h"
+
+#include <stdio.h>
+
+#include "cli/doc.h"
+
+static void show(const char *address, const struct tow_json_doc *doc)
+{
+    const struct tow_json_value *root = doc->values;
+    const struct tow_json_value *workers = tow_json_member(doc, root, "workers");
+    const struct tow_json_value *sessions = tow_json_member(doc, root, "sessions");
+    const char *failure = tow_json_text(doc, root, "failure");
+    char age[16];
+    printf("%s: towlined %s, up %s, %s (%s)\n", address, tow_json_text(doc, root, "version"),
+           tow_cli_age(tow_json_number(doc, root, "uptime_s"), age),
+           tow_json_text(doc, root, "description"), tow_json_text(doc, root, "backend"));
+    if (failure[0] != '\0') {
+        printf("its workers do not start: %s\n", failure);
+    }
+    printf("%.0f of at most %.0f sessions, %.0f waiting; %.0f idle workers\n",
+           tow_json_number(doc, workers, "busy"), tow_json_number(doc, root, "max_sessions"),
+           tow_json_number(doc, root, "waiting"), tow_json_number(doc, workers, "idle"));
+    const struct tow_json_value *session = NULL;
+    bool head = false;
+    while ((session = tow_json_next(doc, sessions, session)) != NULL) {
+        if (!head) {
+            printf("\n%8s  %-20s %-24s %4s %10s %10s %10s %10s %8s\n", "SESSION", "CLIENT", "FROM",
+                   "GPU", "MEMORY", "CALLS", "IN", "OUT", "AGE");
+            head = true;
+        }
+        char memory[16], in[16], out[16], gpu[16] = "-";
+        int device = (int)tow_json_number(doc, session, "gpu");
+        if (device >= 0) {
+            snprintf(gpu, sizeof gpu, "%d", device);
+        }
+        printf("%8.0f  %-20.40s %-24.40s %4s %10s %10.0f %10s %10s %8s\n",
+               tow_json_number(doc, session, "id"), tow_json_text(doc, session, "client"),
+               tow_json_text(doc, session, "peer"), gpu,
+               tow_cli_bytes(tow_json_number(doc, session, "memory"), memory),
+               tow_json_number(doc, session, "calls"),
+               tow_cli_bytes(tow_json_number(doc, session, "bytes_in"), in),
+               tow_cli_bytes(tow_json_number(doc, session, "bytes_out"), out),
+               tow_cli_age(tow_json_number(doc, session, "age_s"), age));
+    }
+}
+
+static int status(int argc, char **argv)
+{
+    return tow_ask_main(argc, argv, show);
+}
+
+const struct tow_command tow_command_status = {
+    .name = "status",
+    .summary = "show what a server is doing, and for whom",
+    .help = "towline status [-s ADDRESS] [--json]: shows what a server is doing, and for whom.\n"
+            "\n"
+            "  towline status -s tcp://gpuhost:4837\n"
+            "\n"
+            "One line per session: the client's program and where it runs, the GPU it uses, the "
+            "GPU memory it\n"
+            "holds, its calls, the bytes that came in and went out, its age. --json prints "
+            "everything, as one\n"
+            "array with an element per server.\n"
+            "Without -s: TOWLINE_SERVER, then the config file, then this machine's own socket.\n",
+    .run = status,
+};

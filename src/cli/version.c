@@ -1,0 +1,19 @@
+#include "cli/cli.h"
+
+#include <stdio.h>
+
+#include "wire/limits.h"
+
+static int version(int argc, char **argv)
+{
+    printf("towline %s, protocol %u\n", TOWLINE_VERSION, TOW_PROTOCOL_MAX);
+    return 0;
+}
+
+const struct tow_command tow_command_version = {
+    .name = "version",
+    .summary = "print the version of Towline and of its protocol",
+    .help = "towline version: prints the version of Towline and of its protocol.\n"
+            "A server tells its own in `towline status --json`.\n",
+    .run = version,
+};

@@ -1,0 +1,69 @@
+/* The settings of towlined: one table of names serves the flags, the config file, --help and the
+ * command line of a worker. */
+#ifndef TOW_SERVER_CONFIG_H
+#define TOW_SERVER_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define TOW_CONFIG_FILE "/etc/towline/towlined.conf"
+
+enum {
+    TOW_CONFIG_LISTEN_MAX = 16,
+    TOW_CONFIG_TEXT_MAX = 512,
+    TOW_CONFIG_FILE_MAX = 64 << 10,
+    TOW_CONFIG_LINE_MAX = 1024,
+    TOW_CONFIG_ARGS_MAX = 48,
+};
+
+struct tow_config {
+    char listen[TOW_CONFIG_LISTEN_MAX][TOW_CONFIG_TEXT_MAX];
+    unsigned listen_count;
+    char device[TOW_CONFIG_TEXT_MAX]; /* "": the real driver if it works, else the software GPU */
+    uint64_t soft_devices;
+    uint64_t soft_memory;     /* bytes; 0: the backend chooses */
+    uint64_t soft_capability; /* 121 = 12.1; 0: the backend chooses */
+    uint64_t soft_threads;    /* 0: all cores */
+    uint64_t idle_workers;
+    uint64_t max_sessions;
+    uint64_t code_cache; /* bytes; 0: none is kept */
+    char cache_dir[TOW_CONFIG_TEXT_MAX];
+    uint64_t socket_mode;
+    char log[TOW_CONFIG_TEXT_MAX];
+
+    /* Flags only. */
+    char file[TOW_CONFIG_TEXT_MAX]; /* the config file that was read; "": none */
+    bool worker;
+    uint64_t slot;      /* which address slot a worker takes */
+    uint64_t watch_pid; /* end when this process ends (a private server); 0: do not watch */
+    uint64_t ready_fd;  /* where a private server says that it listens; 0: nowhere */
+    char private_dir[TOW_CONFIG_TEXT_MAX]; /* of a private server: removed at its end */
+};
+
+/* What tow_config_load wants its caller to do. */
+enum tow_config_outcome { TOW_CONFIG_GO, TOW_CONFIG_HELP, TOW_CONFIG_VERSION };
+
+void tow_config_defaults(struct tow_config *config);
+
+/* Defaults, then the config file, then the flags. Positive: enum tow_config_outcome. -EINVAL (or
+ * another error) with one sentence in `why`. */
+int tow_config_load(int argc, char **argv, struct tow_config *ret_config, char *why,
+                    size_t why_size);
+
+/* One file of `key = value` lines into `config`. -ENOENT if it is not there. */
+int tow_config_read_file(struct tow_config *config, const char *path, char *why, size_t why_size);
+
+/* The settings a worker needs, as flags in `ret_text`; `ret_args` point into it. Returns their
+ * number. */
+int tow_config_worker_args(const struct tow_config *config, char *ret_text, size_t size,
+                           char *ret_args[TOW_CONFIG_ARGS_MAX]);
+
+/* "16G", "512M", "4096": bytes. "12.1": 121. */
+int tow_config_parse_size(const char *text, uint64_t *ret_size);
+int tow_config_parse_capability(const char *text, uint64_t *ret_capability);
+
+void tow_config_print_help(void);
+
+#endif

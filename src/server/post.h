@@ -1,0 +1,32 @@
+/* What the listener and a worker tell each other, over a SOCK_SEQPACKET pair: one message, one
+ * packet. */
+#ifndef TOW_SERVER_POST_H
+#define TOW_SERVER_POST_H
+
+#include <stdint.h>
+
+/* Descriptors a worker finds open. */
+enum {
+    TOW_POST_FD = 3,  /* its end of the pair */
+    TOW_STATS_FD = 4, /* memory shared with the listener: one struct tow_session_stats */
+};
+
+enum tow_post_what {
+    TOW_POST_READY = 1,  /* worker: the backend is open; text: the JSON of `devices` */
+    TOW_POST_FAILED = 2, /* worker: it cannot be opened; text: the sentence. It exits. */
+    TOW_POST_SERVE = 3,  /* listener: serve this connection; one descriptor comes with it */
+};
+
+enum { TOW_POST_TEXT_MAX = 64 << 10 };
+
+struct tow_post {
+    uint32_t what;
+    uint32_t transport; /* SERVE: enum tow_transport_kind */
+    uint64_t session;   /* SERVE: its number */
+    char backend[16];   /* READY */
+    char description[256];
+    char peer[128]; /* SERVE */
+    uint32_t text_size;
+};
+
+#endif

@@ -1,0 +1,210 @@
+#include "server/worker.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "server/describe.h"
+#include "server/post.h"
+#include "server/session.h"
+#include "transport/transport.h"
+
+/* How long a session may take to end itself once its client has gone. */
+#define GRACE_NS (1 * TOW_TIME_S)
+/* How long a connection may take to say what it is. */
+#define HANDSHAKE_NS (10 * TOW_TIME_S)
+/* Address space of one slot: a session's further servers put their memory above. */
+#define SLOT_SIZE (UINT64_C(1) << 40)
+#define SLOT_SOFT_BASE UINT64_C(0x2b0000000000)
+
+static int post(int fd, uint32_t what, const struct tow_backend *backend, const void *text,
+                size_t size)
+{
+    struct tow_post head = {.what = what, .text_size = (uint32_t)size};
+    if (backend != NULL) {
+        snprintf(head.backend, sizeof head.backend, "%s", backend->name);
+        snprintf(head.description, sizeof head.description, "%s", backend->description);
+    }
+    struct iovec parts[2] = {{&head, sizeof head}, {(void *)text, size}};
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+    return sendmsg(fd, &message, MSG_NOSIGNAL) < 0 ? -errno : 0;
+}
+
+static int open_soft(const struct tow_config *config, struct tow_backend *ret_backend, char *why,
+                     size_t why_size)
+{
+    struct tow_soft_options options = {
+        .devices = (unsigned)config->soft_devices,
+        .memory = config->soft_memory,
+        .capability = (int)config->soft_capability,
+        .threads = (unsigned)config->soft_threads,
+        .address_base = config->slot == 0 ? 0 : SLOT_SOFT_BASE + config->slot * SLOT_SIZE,
+    };
+    return tow_backend_soft_open(&options, ret_backend, why, why_size);
+}
+
+/* The driver takes addresses bottom-up from where the first free space is: what is filled here,
+ * before it starts, no other slot's memory can overlap with. */
+static void fill_slots(uint64_t slot)
+{
+    for (uint64_t i = 0; i < slot; i++) {
+        void *at =
+            mmap(NULL, SLOT_SIZE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (at == MAP_FAILED) {
+            tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "address slot %llu cannot be had: %s",
+                    (unsigned long long)slot, strerror(errno));
+            return;
+        }
+    }
+}
+
+int tow_worker_open(const struct tow_config *config, struct tow_backend *ret_backend, char *why,
+                    size_t why_size)
+{
+    const char *device = config->device;
+    if (strcmp(device, "soft") == 0) {
+        return open_soft(config, ret_backend, why, why_size);
+    }
+    fill_slots(config->slot);
+    if (strcmp(device, "cuda") == 0) {
+        return tow_backend_cuda_open(NULL, ret_backend, why, why_size);
+    }
+    if (device[0] != '\0') {
+        return tow_backend_cuda_open(device, ret_backend, why, why_size);
+    }
+    if (tow_backend_cuda_open(NULL, ret_backend, why, why_size) == 0) {
+        return 0;
+    }
+    tow_log(TOW_AREA_SERVER, TOW_LOG_DEBUG, "no real GPU (%s): the software GPU is used", why);
+    return open_soft(config, ret_backend, why, why_size);
+}
+
+void tow_worker_code_cache(const struct tow_config *config, char *ret_path, size_t size)
+{
+    ret_path[0] = '\0';
+    if (config->code_cache == 0) {
+        return;
+    }
+    char base[TOW_CONFIG_TEXT_MAX];
+    snprintf(base, sizeof base, "%s", config->cache_dir);
+    if (base[0] == '\0' && tow_file_cache_dir(true, base, sizeof base) < 0) {
+        return;
+    }
+    int length = snprintf(ret_path, size, "%s/code", base);
+    if (length < 0 || (size_t)length >= size || tow_file_mkdir_all(ret_path, true) < 0) {
+        ret_path[0] = '\0';
+    }
+}
+
+/* Sees to it that a worker never outlives its client by more than the grace time, whatever its
+ * session is stuck in (a kernel that never ends, for example): the driver frees all that a dead
+ * process had. */
+static void *watch_client(void *arg)
+{
+    int fd = *(int *)arg;
+    struct pollfd poll_fd = {.fd = fd, .events = POLLRDHUP};
+    while (poll(&poll_fd, 1, -1) < 0 && errno == EINTR) {
+    }
+    tow_time_sleep(GRACE_NS);
+    tow_log(TOW_AREA_SERVER, TOW_LOG_INFO,
+            "the client has gone and its session has not ended: giving up on it");
+    _exit(0);
+    return NULL;
+}
+
+static int serve(const struct tow_config *config, struct tow_backend *backend,
+                 struct tow_session_stats *stats, const struct tow_post *request, int fd)
+{
+    static int watched;
+    watched = dup(fd);
+    char why[TOW_WHY_MAX];
+    struct tow_line *line;
+    int error = tow_line_from_fd(fd, (enum tow_transport_kind)request->transport,
+                                 tow_time_deadline(HANDSHAKE_NS), why, sizeof why, &line);
+    if (error < 0) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "%s: %s", request->peer, why);
+        return error;
+    }
+    pthread_t watcher;
+    if (watched < 0 || tow_thread_start("tow-watch", watch_client, &watched, &watcher) < 0) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "no thread for watching the client can be had");
+    } else {
+        pthread_detach(watcher);
+    }
+    char code_cache[TOW_CONFIG_TEXT_MAX + 16];
+    tow_worker_code_cache(config, code_cache, sizeof code_cache);
+    struct tow_session_options options = {
+        .id = request->session,
+        .stats = stats,
+        .handshake_ns = HANDSHAKE_NS,
+        .code_cache = code_cache[0] == '\0' ? NULL : code_cache,
+        .code_cache_max = config->code_cache,
+    };
+    error = tow_session_run(line, backend, &options);
+    if (error == -EPROTO) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_WARN,
+                "session %llu: %s broke the protocol: its session was ended",
+                (unsigned long long)request->session, request->peer);
+    } else if (error < 0) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "session %llu: %s: %s",
+                (unsigned long long)request->session, request->peer, strerror(-error));
+    }
+    /* A last sentence may still be on its way out. */
+    tow_line_drain(line, tow_time_deadline(GRACE_NS));
+    return error;
+}
+
+int tow_worker_main(const struct tow_config *config)
+{
+    struct tow_session_stats *stats =
+        mmap(NULL, sizeof *stats, PROT_READ | PROT_WRITE, MAP_SHARED, TOW_STATS_FD, 0);
+    if (stats == MAP_FAILED) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_ERROR,
+                "--worker is for towlined itself; start towlined without it");
+        return 2;
+    }
+    close(TOW_STATS_FD);
+    stats->device = -1;
+
+    struct tow_backend backend;
+    char why[TOW_WHY_MAX];
+    int error = tow_worker_open(config, &backend, why, sizeof why);
+    if (error < 0) {
+        post(TOW_POST_FD, TOW_POST_FAILED, NULL, why, strlen(why));
+        return 1;
+    }
+    struct tow_buf devices;
+    tow_buf_init(&devices, TOW_POST_TEXT_MAX);
+    error = tow_describe_devices(&backend, &devices);
+    if (error == 0) {
+        error = post(TOW_POST_FD, TOW_POST_READY, &backend, devices.data, devices.size);
+    }
+    tow_buf_fini(&devices);
+
+    struct tow_post request;
+    int fd = -1;
+    int count = 0;
+    if (error == 0) {
+        error =
+            tow_fds_recv(TOW_POST_FD, &request, sizeof request, TOW_TIME_FOREVER, &fd, 1, &count);
+    }
+    if (error == 0 && count == 1 && request.what == TOW_POST_SERVE) {
+        request.peer[sizeof request.peer - 1] = '\0';
+        serve(config, &backend, stats, &request, fd);
+        /* Threads may still be inside the driver: nothing is freed by hand, the kernel does it all.
+         */
+        _exit(0);
+    }
+    backend.close(&backend);
+    munmap(stats, sizeof *stats);
+    return 0;
+}
