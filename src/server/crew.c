@@ -271,10 +271,10 @@ int tow_crew_hear(struct tow_crew *crew, struct tow_worker *worker)
     const char *text = packet + sizeof post;
     if (post.what == TOW_POST_READY && worker->state == TOW_WORKER_STARTING) {
         note_ready(crew, &post, text);
-        set_state(worker, TOW_WORKER_IDLE);
         tow_log(TOW_AREA_SERVER, TOW_LOG_DEBUG, "worker %d is ready after %lld ms",
                 (int)worker->pid,
                 (long long)((tow_time_now_ns() - worker->since_ns) / TOW_TIME_MS));
+        set_state(worker, TOW_WORKER_IDLE);
         return 0;
     }
     if (post.what == TOW_POST_FAILED && worker->state == TOW_WORKER_STARTING) {

@@ -356,7 +356,9 @@ static void worker_failed(struct server *server, const char *key)
         return;
     }
     /* It has never worked: whoever started this server should know now. */
-    tow_log(TOW_AREA_SERVER, TOW_LOG_ERROR, "%s", server->crew.failure);
+    if (server->config.ready_fd == 0) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_ERROR, "%s", server->crew.failure);
+    }
     tell_ready_fd(server, "failed", server->crew.failure);
     server->failed = true;
     server->stop = true;
