@@ -1,0 +1,408 @@
+#include "server/code.h"
+
+#include "base/log.h"
+#include "server/codecache.h"
+#include "server/session.h"
+#include "server/transfer.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    UPLOADS_MAX = 64, /* images on their way at once: threads that load at the same time */
+};
+
+/* An image on its way in. The transfer fills it on the leading thread; the command that follows
+ * takes it. */
+struct upload {
+    uint32_t transfer;
+    size_t size, got;
+    bool complete;
+    bool abandoned; /* nobody will take it: the transfer's end frees it */
+    bool finished;  /* the transfer is over */
+    uint8_t *bytes; /* owned */
+    struct code *code;
+    struct upload *next;
+};
+
+struct keeper {
+    uint64_t library;
+    struct tow_code_image *image; /* shared */
+    struct keeper *next;
+};
+
+struct code {
+    pthread_mutex_t lock; /* guards the lists and all in them */
+    struct tow_code_image *images;
+    struct upload *uploads;
+    unsigned upload_count;
+    struct keeper *keepers;
+    struct tow_codecache *cache; /* owned; NULL if none is kept. Fixed */
+};
+
+static void code_free(struct tow_session *session, void *state);
+
+static struct code *code_of(struct tow_session *session)
+{
+    pthread_mutex_lock(&session->thread_lock);
+    struct code *code = session->families[TOW_SESSION_CODE].state;
+    if (code == NULL && (code = calloc(1, sizeof *code)) != NULL) {
+        pthread_mutex_init(&code->lock, NULL);
+        const struct tow_session_options *options = session->options;
+        if (options != NULL && options->code_cache != NULL) {
+            int error =
+                tow_codecache_open(options->code_cache, options->code_cache_max, &code->cache);
+            if (error < 0) {
+                tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "no code is cached in %s: %s",
+                        options->code_cache, strerror(-error));
+            }
+        }
+        session->families[TOW_SESSION_CODE].state = code;
+        session->families[TOW_SESSION_CODE].free = code_free;
+    }
+    pthread_mutex_unlock(&session->thread_lock);
+    return code;
+}
+
+static void image_free(struct tow_code_image *image)
+{
+    if (image != NULL) {
+        free(image->parts);
+        free(image->bytes);
+        free(image);
+    }
+}
+
+/* ---- uploads ---- */
+
+static void upload_free(struct upload *upload)
+{
+    if (upload != NULL) {
+        free(upload->bytes);
+        free(upload);
+    }
+}
+
+static void upload_chunk(void *user, uint64_t offset, const void *bytes, size_t size)
+{
+    struct upload *upload = user;
+    pthread_mutex_lock(&upload->code->lock);
+    if (!upload->abandoned && offset <= upload->size && size <= upload->size - offset) {
+        memcpy(upload->bytes + offset, bytes, size);
+        upload->got += size;
+    }
+    pthread_mutex_unlock(&upload->code->lock);
+}
+
+static void upload_done(void *user, bool ok)
+{
+    struct upload *upload = user;
+    pthread_mutex_lock(&upload->code->lock);
+    upload->finished = true;
+    upload->complete = ok && upload->got == upload->size;
+    bool drop = upload->abandoned;
+    pthread_mutex_unlock(&upload->code->lock);
+    if (drop) {
+        upload_free(upload);
+    }
+}
+
+/* Announces the transfer, so that the client may send. */
+static CUresult upload_begin(struct tow_session *session, struct code *code,
+                             const struct tow_code_ref *ref)
+{
+    struct upload *upload = calloc(1, sizeof *upload);
+    if (upload == NULL || (upload->bytes = malloc(ref->size)) == NULL) {
+        upload_free(upload);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    upload->transfer = ref->transfer;
+    upload->size = ref->size;
+    upload->code = code;
+    pthread_mutex_lock(&code->lock);
+    bool full = code->upload_count == UPLOADS_MAX;
+    if (!full) {
+        code->upload_count++;
+        upload->next = code->uploads;
+        code->uploads = upload;
+    }
+    pthread_mutex_unlock(&code->lock);
+    if (full) {
+        upload_free(upload);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    struct tow_transfer_sink sink = {.chunk = upload_chunk, .done = upload_done, .user = upload};
+    int error = tow_transfer_expect(session, ref->transfer, ref->size, &sink);
+    if (error == 0) {
+        return CUDA_SUCCESS;
+    }
+    pthread_mutex_lock(&code->lock);
+    for (struct upload **at = &code->uploads; *at != NULL; at = &(*at)->next) {
+        if (*at == upload) {
+            *at = upload->next;
+            code->upload_count--;
+            break;
+        }
+    }
+    pthread_mutex_unlock(&code->lock);
+    upload_free(upload);
+    return error == -ENOMEM ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* The bytes that were sent, if they are all there and are what the command says. */
+static uint8_t *upload_take(struct code *code, const struct tow_code_ref *ref)
+{
+    pthread_mutex_lock(&code->lock);
+    struct upload **at = &code->uploads;
+    while (*at != NULL && (*at)->transfer != ref->transfer) {
+        at = &(*at)->next;
+    }
+    struct upload *upload = *at;
+    uint8_t *bytes = NULL;
+    if (upload != NULL) {
+        *at = upload->next;
+        code->upload_count--;
+        if (upload->complete && upload->size == ref->size) {
+            bytes = upload->bytes;
+            upload->bytes = NULL;
+        }
+        if (!upload->finished) {
+            upload->abandoned = true;
+            upload = NULL;
+        }
+    }
+    pthread_mutex_unlock(&code->lock);
+    upload_free(upload);
+    if (bytes == NULL) {
+        return NULL;
+    }
+    uint8_t digest[TOW_SHA256_SIZE];
+    tow_sha256_of(bytes, ref->size, digest);
+    if (memcmp(digest, ref->hash, sizeof digest) != 0) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_ERROR, "an image of %llu bytes arrived damaged",
+                (unsigned long long)ref->size);
+        free(bytes);
+        return NULL;
+    }
+    return bytes;
+}
+
+/* ---- images ---- */
+
+/* Checks that a driver which knows no length stays within what was sent, and builds a wrapper for a
+ * bundle. */
+static CUresult image_prepare(struct tow_code_image *image)
+{
+    image->handed = image->bytes;
+    if (image->form == TOW_IMAGE_RAW) {
+        return CUDA_SUCCESS;
+    }
+    if (image->form == TOW_IMAGE_BUNDLE) {
+        int count = tow_image_bundle_read(image->bytes, image->size, NULL, 0);
+        if (count < 0) {
+            return CUDA_ERROR_INVALID_IMAGE;
+        }
+        image->parts = calloc((size_t)count + 1, sizeof *image->parts);
+        if (image->parts == NULL) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        tow_image_bundle_read(image->bytes, image->size, image->parts, (uint32_t)count);
+        image->wrapper = (struct tow_image_wrapper){
+            .magic = TOW_IMAGE_WRAPPER_MAGIC,
+            .version = 2,
+            .data = image->parts[0],
+            .extra = image->parts + 1,
+        };
+        image->handed = &image->wrapper;
+        return CUDA_SUCCESS;
+    }
+    struct tow_image_memory memory = {
+        .base = image->bytes,
+        .size = image->size,
+        .readable = tow_image_within,
+    };
+    enum tow_image_form form;
+    size_t size;
+    if (tow_image_measure(&memory, &form, &size) < 0 || form != image->form) {
+        return CUDA_ERROR_INVALID_IMAGE;
+    }
+    return CUDA_SUCCESS;
+}
+
+static struct tow_code_image *find_locked(struct code *code, const struct tow_code_ref *ref)
+{
+    struct tow_code_image *image = code->images;
+    while (image != NULL && (image->size != ref->size || image->form != ref->form ||
+                             memcmp(image->hash, ref->hash, sizeof image->hash) != 0)) {
+        image = image->next;
+    }
+    if (image != NULL) {
+        image->refs++;
+    }
+    return image;
+}
+
+/* Takes the bytes over. */
+static struct tow_code_image *image_add(struct tow_serve *call, struct code *code,
+                                        const struct tow_code_ref *ref, uint8_t *bytes)
+{
+    struct tow_code_image *image = calloc(1, sizeof *image);
+    if (image == NULL) {
+        free(bytes);
+        call->status = CUDA_ERROR_OUT_OF_MEMORY;
+        return NULL;
+    }
+    memcpy(image->hash, ref->hash, sizeof image->hash);
+    image->form = (enum tow_image_form)ref->form;
+    image->size = ref->size;
+    image->bytes = bytes;
+    image->refs = 1;
+    call->status = image_prepare(image);
+    if (call->status != CUDA_SUCCESS) {
+        image_free(image);
+        return NULL;
+    }
+    pthread_mutex_lock(&code->lock);
+    struct tow_code_image *other = find_locked(code, ref);
+    if (other == NULL) {
+        image->next = code->images;
+        code->images = image;
+    }
+    pthread_mutex_unlock(&code->lock);
+    if (other != NULL) {
+        image_free(image);
+        return other;
+    }
+    return image;
+}
+
+struct tow_code_image *tow_code_take(struct tow_serve *call, bool *ret_send)
+{
+    struct tow_code_ref ref;
+    tow_dec_copy(&call->in, &ref, sizeof ref);
+    *ret_send = false;
+    if (!tow_serve_ready(call)) {
+        return NULL;
+    }
+    if (ref.size == 0 || ref.size > TOW_IMAGE_MAX || ref.form == TOW_IMAGE_WRAPPER) {
+        call->status = CUDA_ERROR_INVALID_IMAGE;
+        return NULL;
+    }
+    struct code *code = code_of(call->session);
+    if (code == NULL) {
+        call->status = CUDA_ERROR_OUT_OF_MEMORY;
+        return NULL;
+    }
+    if (ref.stage == TOW_CODE_SENT) {
+        uint8_t *bytes = upload_take(code, &ref);
+        if (bytes == NULL) {
+            call->status = CUDA_ERROR_INVALID_IMAGE;
+            return NULL;
+        }
+        if (code->cache != NULL) {
+            int error = tow_codecache_put(code->cache, ref.hash, bytes, ref.size);
+            if (error < 0) {
+                tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "an image of %llu bytes is not cached: %s",
+                        (unsigned long long)ref.size, strerror(-error));
+            }
+        }
+        return image_add(call, code, &ref, bytes);
+    }
+    pthread_mutex_lock(&code->lock);
+    struct tow_code_image *image = find_locked(code, &ref);
+    pthread_mutex_unlock(&code->lock);
+    if (image != NULL) {
+        return image;
+    }
+    uint8_t *bytes = NULL;
+    if (code->cache != NULL && tow_codecache_get(code->cache, ref.hash, ref.size, &bytes) == 0) {
+        return image_add(call, code, &ref, bytes);
+    }
+    call->status = upload_begin(call->session, code, &ref);
+    *ret_send = call->status == CUDA_SUCCESS;
+    return NULL;
+}
+
+void tow_code_unref(struct tow_session *session, struct tow_code_image *image)
+{
+    if (image == NULL) {
+        return;
+    }
+    struct code *code = session->families[TOW_SESSION_CODE].state;
+    pthread_mutex_lock(&code->lock);
+    bool last = --image->refs == 0;
+    if (last) {
+        for (struct tow_code_image **at = &code->images; *at != NULL; at = &(*at)->next) {
+            if (*at == image) {
+                *at = image->next;
+                break;
+            }
+        }
+    }
+    pthread_mutex_unlock(&code->lock);
+    if (last) {
+        image_free(image);
+    }
+}
+
+void tow_code_keep(struct tow_session *session, uint64_t library, struct tow_code_image *image)
+{
+    struct code *code = session->families[TOW_SESSION_CODE].state;
+    struct keeper *keeper = calloc(1, sizeof *keeper);
+    if (keeper == NULL) {
+        return; /* the image stays until the session ends */
+    }
+    keeper->library = library;
+    keeper->image = image;
+    pthread_mutex_lock(&code->lock);
+    keeper->next = code->keepers;
+    code->keepers = keeper;
+    pthread_mutex_unlock(&code->lock);
+}
+
+void tow_code_release(struct tow_session *session, uint64_t library)
+{
+    struct code *code = session->families[TOW_SESSION_CODE].state;
+    if (code == NULL) {
+        return;
+    }
+    pthread_mutex_lock(&code->lock);
+    struct keeper **at = &code->keepers;
+    while (*at != NULL && (*at)->library != library) {
+        at = &(*at)->next;
+    }
+    struct keeper *keeper = *at;
+    if (keeper != NULL) {
+        *at = keeper->next;
+    }
+    pthread_mutex_unlock(&code->lock);
+    if (keeper != NULL) {
+        tow_code_unref(session, keeper->image);
+        free(keeper);
+    }
+}
+
+static void code_free(struct tow_session *session, void *state)
+{
+    struct code *code = state;
+    tow_link_state_end(session);
+    while (code->keepers != NULL) {
+        struct keeper *next = code->keepers->next;
+        free(code->keepers);
+        code->keepers = next;
+    }
+    while (code->images != NULL) {
+        struct tow_code_image *next = code->images->next;
+        image_free(code->images);
+        code->images = next;
+    }
+    while (code->uploads != NULL) {
+        struct upload *next = code->uploads->next;
+        upload_free(code->uploads);
+        code->uploads = next;
+    }
+    tow_codecache_close(code->cache);
+    pthread_mutex_destroy(&code->lock);
+    free(code);
+}

@@ -1,0 +1,38 @@
+/* Code images of one session: received, checked, kept while a library uses them. */
+#ifndef TOW_SERVER_CODE_H
+#define TOW_SERVER_CODE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "server/serve.h"
+#include "wire/code.h"
+
+struct tow_code_image {
+    uint8_t hash[TOW_SHA256_SIZE];
+    enum tow_image_form form;
+    size_t size;
+    uint8_t *bytes; /* owned */
+    /* What the driver is given: `bytes`, or the wrapper built for a bundle. */
+    const void *handed;
+    struct tow_image_wrapper wrapper;
+    const void **parts; /* owned: of a bundle, ends with NULL */
+    unsigned refs;      /* guarded by the code lock */
+    struct tow_code_image *next;
+};
+
+/* Reads a tow_code_ref from the command and finds its image. NULL: the command is malformed or ends
+ * with call->status, or *ret_send is set and the image has been asked for (the answer is then
+ * TOW_CODE_SEND). The caller has a reference. */
+struct tow_code_image *tow_code_take(struct tow_serve *call, bool *ret_send);
+void tow_code_unref(struct tow_session *session, struct tow_code_image *image);
+
+/* A library keeps its image as long as it lives. */
+void tow_code_keep(struct tow_session *session, uint64_t library, struct tow_code_image *image);
+void tow_code_release(struct tow_session *session, uint64_t library);
+
+/* link_state.c: ends the links of a session, whose inputs are images. */
+void tow_link_state_end(struct tow_session *session);
+
+#endif

@@ -1,0 +1,236 @@
+#include "server/codecache.h"
+
+#include "base/buf.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "wire/image.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    NAME_SIZE = 2 * TOW_SHA256_SIZE + 1,
+    FILES_MAX = 1 << 20, /* more than this in the folder are not looked at */
+    STALE_S = 3600,      /* a temporary file of a writer that died is removed after this */
+};
+
+struct tow_codecache {
+    char *folder; /* owned */
+    uint64_t max;
+    pthread_mutex_t lock; /* guards the two below, and keeps two evictions of ours apart */
+    uint64_t used;        /* as of the last look, plus what was written since */
+    bool looked;
+};
+
+struct file {
+    char name[NAME_SIZE];
+    uint64_t size;
+    struct timespec used;
+};
+
+int tow_codecache_open(const char *folder, uint64_t max, struct tow_codecache **ret_cache)
+{
+    struct tow_codecache *cache = calloc(1, sizeof *cache);
+    if (cache == NULL) {
+        return -ENOMEM;
+    }
+    pthread_mutex_init(&cache->lock, NULL);
+    cache->max = max != 0 ? max : TOW_CODECACHE_DEFAULT_MAX;
+    cache->folder = strdup(folder);
+    int error = cache->folder == NULL ? -ENOMEM : tow_file_mkdir_all(folder, true);
+    if (error < 0) {
+        tow_codecache_close(cache);
+        return error;
+    }
+    *ret_cache = cache;
+    return 0;
+}
+
+void tow_codecache_close(struct tow_codecache *cache)
+{
+    if (cache != NULL) {
+        pthread_mutex_destroy(&cache->lock);
+        free(cache->folder);
+        free(cache);
+    }
+}
+
+static char *path_of(const struct tow_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE])
+{
+    char name[NAME_SIZE];
+    char *path = NULL;
+    tow_sha256_hex(hash, name);
+    return asprintf(&path, "%s/%s", cache->folder, name) < 0 ? NULL : path;
+}
+
+int tow_codecache_get(struct tow_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE], size_t size,
+                      uint8_t **ret_bytes)
+{
+    char *path = path_of(cache, hash);
+    if (path == NULL) {
+        return -ENOMEM;
+    }
+    struct stat st;
+    int error = stat(path, &st) < 0 ? -errno : 0;
+    struct tow_buf content;
+    tow_buf_init(&content, size);
+    if (error == 0 && (uint64_t)st.st_size == size) {
+        error = tow_buf_reserve(&content, size);
+        if (error == 0) {
+            error = tow_file_read(path, &content);
+        }
+    } else if (error == 0) {
+        error = -EBADMSG;
+    }
+    if (error == 0) {
+        uint8_t digest[TOW_SHA256_SIZE];
+        tow_sha256_of(content.data, content.size, digest);
+        if (content.size != size || memcmp(digest, hash, sizeof digest) != 0) {
+            error = -EBADMSG;
+        }
+    }
+    if (error == -EBADMSG || error == -E2BIG) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "%s is not what its name says; removed", path);
+        unlink(path);
+        error = -ENOENT;
+    }
+    if (error == 0) {
+        /* Now is when it was last used. */
+        utimensat(AT_FDCWD, path, NULL, 0);
+        *ret_bytes = tow_buf_steal(&content);
+    }
+    tow_buf_fini(&content);
+    free(path);
+    return error;
+}
+
+static int by_age(const void *a, const void *b)
+{
+    const struct file *x = a, *y = b;
+    if (x->used.tv_sec != y->used.tv_sec) {
+        return x->used.tv_sec < y->used.tv_sec ? -1 : 1;
+    }
+    return x->used.tv_nsec < y->used.tv_nsec ? -1 : x->used.tv_nsec > y->used.tv_nsec;
+}
+
+static bool is_image_name(const char *name)
+{
+    return strlen(name) == NAME_SIZE - 1 && strspn(name, "0123456789abcdef") == NAME_SIZE - 1;
+}
+
+/* Lists the images; what dead writers left behind is removed on the way. */
+static int look(struct tow_codecache *cache, struct file **ret_files, size_t *ret_count)
+{
+    DIR *dir = opendir(cache->folder);
+    if (dir == NULL) {
+        return -errno;
+    }
+    struct file *files = NULL;
+    size_t count = 0, room = 0;
+    int error = 0;
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    cache->used = 0;
+    for (struct dirent *entry = readdir(dir); entry != NULL && count < FILES_MAX;
+         entry = readdir(dir)) {
+        struct stat st;
+        if (fstatat(dirfd(dir), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+            !S_ISREG(st.st_mode)) {
+            continue;
+        }
+        if (!is_image_name(entry->d_name)) {
+            if (now.tv_sec - st.st_mtim.tv_sec > STALE_S) {
+                unlinkat(dirfd(dir), entry->d_name, 0);
+            }
+            continue;
+        }
+        if (count == room) {
+            room = room == 0 ? 256 : room * 2;
+            struct file *more = realloc(files, room * sizeof *files);
+            if (more == NULL) {
+                error = -ENOMEM;
+                break;
+            }
+            files = more;
+        }
+        memcpy(files[count].name, entry->d_name, NAME_SIZE);
+        files[count].size = (uint64_t)st.st_size;
+        files[count].used = st.st_mtim;
+        cache->used += files[count].size;
+        count++;
+    }
+    closedir(dir);
+    if (error < 0) {
+        free(files);
+        return error;
+    }
+    cache->looked = true;
+    *ret_files = files;
+    *ret_count = count;
+    return 0;
+}
+
+/* With the lock held: makes room for `extra` bytes. */
+static int evict(struct tow_codecache *cache, uint64_t extra)
+{
+    struct file *files = NULL;
+    size_t count = 0;
+    int error = look(cache, &files, &count);
+    if (error < 0) {
+        return error;
+    }
+    if (count > 0) {
+        qsort(files, count, sizeof *files, by_age);
+    }
+    if (cache->used + extra > cache->max) {
+        /* A little more than needed, so that not every new image has to look at the whole folder.
+         */
+        uint64_t goal = cache->max - cache->max / 8;
+        goal = goal > extra ? goal - extra : 0;
+        for (size_t i = 0; i < count && cache->used > goal; i++) {
+            char *path = NULL;
+            if (asprintf(&path, "%s/%s", cache->folder, files[i].name) < 0) {
+                break;
+            }
+            if (unlink(path) == 0 || errno == ENOENT) {
+                cache->used -= files[i].size;
+            }
+            free(path);
+        }
+    }
+    free(files);
+    return 0;
+}
+
+int tow_codecache_put(struct tow_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE],
+                      const void *bytes, size_t size)
+{
+    if (size > cache->max) {
+        return -E2BIG;
+    }
+    char *path = path_of(cache, hash);
+    if (path == NULL) {
+        return -ENOMEM;
+    }
+    int error = 0;
+    pthread_mutex_lock(&cache->lock);
+    if (!cache->looked || cache->used + size > cache->max) {
+        error = evict(cache, size);
+    }
+    if (error == 0) {
+        cache->used += size;
+    }
+    pthread_mutex_unlock(&cache->lock);
+    if (error == 0) {
+        error = tow_file_write_atomic(path, bytes, size, 0600);
+    }
+    free(path);
+    return error;
+}

@@ -1,0 +1,32 @@
+/* Code images on disk, named by their hash, so that they travel once.
+ *
+ * One folder is shared by all workers of a server, and by several servers: files appear by rename
+ * and are checked against their name whenever they are read. Beyond the limit the files that were
+ * not used for longest go.
+ */
+#ifndef TOW_SERVER_CODECACHE_H
+#define TOW_SERVER_CODECACHE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/hash.h"
+
+#define TOW_CODECACHE_DEFAULT_MAX (UINT64_C(4) << 30)
+
+struct tow_codecache;
+
+/* Makes the folder if it is not there. `max`: bytes of all files together; 0 means the default. */
+int tow_codecache_open(const char *folder, uint64_t max, struct tow_codecache **ret_cache);
+void tow_codecache_close(struct tow_codecache *cache);
+
+/* The image of that hash and size: malloc'ed, the caller frees it. -ENOENT if there is none, or
+ * none that is what its name says (then it is removed). Any thread. */
+int tow_codecache_get(struct tow_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE], size_t size,
+                      uint8_t **ret_bytes);
+/* Keeps an image; the caller has checked the hash. A larger one than the whole limit is not kept:
+ * -E2BIG. */
+int tow_codecache_put(struct tow_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE],
+                      const void *bytes, size_t size);
+
+#endif

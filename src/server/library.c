@@ -1,0 +1,324 @@
+/* Loading, looking up, unloading: libraries and modules alike. */
+#include "server/code.h"
+#include "server/jit_options.h"
+#include "server/session.h"
+#include "gen/server_api.h"
+
+#include "base/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- loading ---- */
+
+static CUresult load_library(struct tow_serve *call, uint64_t id, struct tow_code_image *image,
+                             struct tow_serve_jit *jit)
+{
+    CUlibraryOption options[1] = {CU_LIBRARY_BINARY_IS_PRESERVED};
+    void *values[1] = {(void *)(uintptr_t)1};
+    CUlibrary library = NULL;
+    CUresult result = call->driver->cuLibraryLoadData(&library, image->handed, jit->options,
+                                                      jit->values, jit->count, options, values, 1);
+    if (result != CUDA_SUCCESS) {
+        tow_code_unref(call->session, image);
+        return result;
+    }
+    /* The driver may read the image for as long as the library lives. */
+    tow_code_keep(call->session, id, image);
+    tow_serve_bind(call, TOW_H_LIBRARY, id, library);
+    return result;
+}
+
+static CUresult load_module(struct tow_serve *call, uint64_t id, struct tow_code_image *image,
+                            struct tow_serve_jit *jit)
+{
+    CUmodule module = NULL;
+    CUresult result = call->driver->cuModuleLoadDataEx(&module, image->handed, jit->count,
+                                                       jit->options, jit->values);
+    if (result == CUDA_SUCCESS) {
+        tow_serve_bind(call, TOW_H_MODULE, id, module);
+    }
+    tow_code_unref(call->session, image);
+    return result;
+}
+
+/* The reply to a load is always a success of the call itself: logs come back with failures too. */
+static void load(struct tow_serve *call,
+                 CUresult (*one)(struct tow_serve *call, uint64_t id, struct tow_code_image *image,
+                                 struct tow_serve_jit *jit))
+{
+    uint64_t id = tow_dec_u64(&call->in);
+    struct tow_dec ref = call->in;
+    tow_dec_bytes(&call->in, sizeof(struct tow_code_ref));
+    struct tow_serve_jit jit;
+    tow_serve_jit_init(&jit, call);
+    if (tow_serve_ready(call)) {
+        bool send = false;
+        call->in = ref;
+        struct tow_code_image *image = tow_code_take(call, &send);
+        if (image != NULL) {
+            CUresult result = one(call, id, image, &jit);
+            tow_enc_u32(&call->out, (uint32_t)result);
+            tow_enc_u32(&call->out, TOW_CODE_DONE);
+            tow_serve_jit_reply(&jit, call);
+        } else if (send) {
+            tow_enc_u32(&call->out, CUDA_SUCCESS);
+            tow_enc_u32(&call->out, TOW_CODE_SEND);
+        }
+    }
+    tow_serve_jit_fini(&jit);
+}
+
+void tow_serve_cuModuleLoadDataEx(struct tow_serve *call)
+{
+    load(call, load_module);
+}
+
+void tow_serve_cuLibraryLoadData(struct tow_serve *call)
+{
+    load(call, load_library);
+}
+
+/* ---- kernels ---- */
+
+/* Appends what the client keeps of a kernel. `get` and `param` ask for one attribute, one
+ * parameter. */
+struct subject {
+    struct tow_serve *call;
+    CUkernel kernel; /* or NULL */
+    CUfunction function;
+    int device;
+};
+
+static CUresult ask_attribute(const struct subject *s, CUfunction_attribute attribute,
+                              int *ret_value)
+{
+    if (s->kernel == NULL) {
+        return s->call->driver->cuFuncGetAttribute(ret_value, attribute, s->function);
+    }
+    return s->device < 0
+               ? CUDA_ERROR_INVALID_DEVICE
+               : s->call->driver->cuKernelGetAttribute(ret_value, attribute, s->kernel, s->device);
+}
+
+static CUresult ask_param(const struct subject *s, size_t index, size_t *ret_offset,
+                          size_t *ret_size)
+{
+    return s->kernel == NULL
+               ? s->call->driver->cuFuncGetParamInfo(s->function, index, ret_offset, ret_size)
+               : s->call->driver->cuKernelGetParamInfo(s->kernel, index, ret_offset, ret_size);
+}
+
+static void describe(const struct subject *s)
+{
+    struct tow_serve *call = s->call;
+    struct tow_kernel_info info = {0};
+    for (unsigned i = 0; i < TOW_KERNEL_ATTRIBUTES; i++) {
+        int value = 0;
+        CUresult result = ask_attribute(s, (CUfunction_attribute)i, &value);
+        if (result == CUDA_SUCCESS) {
+            info.attributes[i] = value;
+            info.known |= 1u << i;
+        } else if (result != CUDA_ERROR_INVALID_VALUE) {
+            break; /* not of this attribute: asking for more would only repeat it */
+        }
+    }
+    struct {
+        uint32_t offset, size;
+    } param;
+    size_t at = (size_t)(call->out.at - call->out_start);
+    tow_serve_reserve(call, sizeof info);
+    tow_enc_bytes(&call->out, &info, sizeof info);
+    size_t offset = 0, size = 0;
+    while (info.params < TOW_KERNEL_PARAMS_MAX &&
+           ask_param(s, info.params, &offset, &size) == CUDA_SUCCESS) {
+        param.offset = (uint32_t)offset;
+        param.size = (uint32_t)size;
+        tow_serve_reserve(call, sizeof param + 512 * sizeof param);
+        tow_enc_bytes(&call->out, &param, sizeof param);
+        info.params++;
+    }
+    if (!call->out.overflow) {
+        memcpy(call->out_start + at, &info, sizeof info);
+    }
+}
+
+void tow_serve_cuModuleGetFunction(struct tow_serve *call)
+{
+    CUmodule module = tow_serve_handle(call, TOW_H_MODULE, tow_dec_u64(&call->in));
+    uint64_t id = tow_dec_u64(&call->in);
+    tow_dec_u64(&call->in);
+    const char *name = tow_serve_text(call);
+    if (!tow_serve_ready(call)) {
+        return;
+    }
+    struct subject s = {.call = call};
+    call->status = call->driver->cuModuleGetFunction(&s.function, module, name);
+    if (call->status == CUDA_SUCCESS) {
+        tow_serve_bind(call, TOW_H_FUNCTION, id, s.function);
+        describe(&s);
+    }
+}
+
+void tow_serve_cuLibraryGetKernel(struct tow_serve *call)
+{
+    CUlibrary library = tow_serve_handle(call, TOW_H_LIBRARY, tow_dec_u64(&call->in));
+    uint64_t id = tow_dec_u64(&call->in);
+    int device = tow_dec_i32(&call->in);
+    tow_dec_u32(&call->in);
+    const char *name = tow_serve_text(call);
+    if (!tow_serve_ready(call)) {
+        return;
+    }
+    struct subject s = {.call = call, .device = device};
+    call->status = call->driver->cuLibraryGetKernel(&s.kernel, library, name);
+    if (call->status == CUDA_SUCCESS) {
+        tow_serve_bind(call, TOW_H_KERNEL, id, s.kernel);
+        describe(&s);
+    }
+}
+
+void tow_serve_cuKernelGetFunction(struct tow_serve *call)
+{
+    CUkernel kernel = tow_serve_handle(call, TOW_H_KERNEL, tow_dec_u64(&call->in));
+    uint64_t id = tow_dec_u64(&call->in);
+    if (call->in.bad) {
+        call->malformed = true;
+        return;
+    }
+    CUfunction function = NULL;
+    if (call->status == CUDA_SUCCESS) {
+        call->status = call->driver->cuKernelGetFunction(&function, kernel);
+    }
+    /* Nobody waits: the error, if there is one, belongs to the id. */
+    tow_serve_bind(call, TOW_H_FUNCTION, id, function);
+}
+
+void tow_serve_cuLibraryGetModule(struct tow_serve *call)
+{
+    CUlibrary library = tow_serve_handle(call, TOW_H_LIBRARY, tow_dec_u64(&call->in));
+    uint64_t id = tow_dec_u64(&call->in);
+    if (!tow_serve_ready(call)) {
+        return;
+    }
+    CUmodule module = NULL;
+    call->status = call->driver->cuLibraryGetModule(&module, library);
+    if (call->status == CUDA_SUCCESS) {
+        tow_serve_bind(call, TOW_H_MODULE, id, module);
+    }
+}
+
+/* ---- names ---- */
+
+enum { NAMES_BYTES_MAX = 512 * 1024 }; /* of one reply */
+
+static void reply_names(struct tow_serve *call, uint32_t start, uint32_t total, void **handles,
+                        CUresult (*name_of)(struct tow_serve *call, void *handle,
+                                            const char **ret_name))
+{
+    size_t at = (size_t)(call->out.at - call->out_start);
+    uint32_t here = 0;
+    tow_serve_reserve(call, 8);
+    tow_enc_u32(&call->out, total);
+    tow_enc_u32(&call->out, 0);
+    for (uint32_t i = start; i < total && call->out.at - call->out_start < NAMES_BYTES_MAX; i++) {
+        const char *name = NULL;
+        call->status = name_of(call, handles[i], &name);
+        if (call->status != CUDA_SUCCESS) {
+            return;
+        }
+        size_t size = strlen(name) + 1;
+        tow_serve_reserve(call, tow_enc_left(&call->out) > size + 16 ? 0 : size + 16 + 65536);
+        tow_enc_cstr(&call->out, name);
+        here++;
+    }
+    if (!call->out.overflow) {
+        memcpy(call->out_start + at + 4, &here, sizeof here);
+    }
+}
+
+static CUresult function_name(struct tow_serve *call, void *handle, const char **ret_name)
+{
+    return call->driver->cuFuncGetName(ret_name, handle);
+}
+
+static CUresult kernel_name(struct tow_serve *call, void *handle, const char **ret_name)
+{
+    return call->driver->cuKernelGetName(ret_name, handle);
+}
+
+void tow_serve_cuModuleEnumerateFunctions(struct tow_serve *call)
+{
+    CUmodule module = tow_serve_handle(call, TOW_H_MODULE, tow_dec_u64(&call->in));
+    uint32_t start = tow_dec_u32(&call->in);
+    if (!tow_serve_ready(call)) {
+        return;
+    }
+    unsigned total = 0;
+    call->status = call->driver->cuModuleGetFunctionCount(&total, module);
+    CUfunction *functions = tow_serve_room(call, total, sizeof *functions);
+    if (call->status == CUDA_SUCCESS && total > 0) {
+        call->status = call->driver->cuModuleEnumerateFunctions(functions, total, module);
+    }
+    if (call->status == CUDA_SUCCESS) {
+        reply_names(call, start, total, (void **)functions, function_name);
+    }
+}
+
+void tow_serve_cuLibraryEnumerateKernels(struct tow_serve *call)
+{
+    CUlibrary library = tow_serve_handle(call, TOW_H_LIBRARY, tow_dec_u64(&call->in));
+    uint32_t start = tow_dec_u32(&call->in);
+    if (!tow_serve_ready(call)) {
+        return;
+    }
+    unsigned total = 0;
+    call->status = call->driver->cuLibraryGetKernelCount(&total, library);
+    CUkernel *kernels = tow_serve_room(call, total, sizeof *kernels);
+    if (call->status == CUDA_SUCCESS && total > 0) {
+        call->status = call->driver->cuLibraryEnumerateKernels(kernels, total, library);
+    }
+    if (call->status == CUDA_SUCCESS) {
+        reply_names(call, start, total, (void **)kernels, kernel_name);
+    }
+}
+
+/* ---- the end ---- */
+
+/* {u64 id, u32 last, u32 count, ids of what was made of it} */
+static uint64_t drop_children(struct tow_serve *call, bool *ret_last)
+{
+    uint64_t id = tow_dec_u64(&call->in);
+    *ret_last = tow_dec_u32(&call->in) != 0;
+    uint32_t count = tow_dec_count(&call->in, UINT32_MAX, 8);
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t child = tow_dec_u64(&call->in);
+        tow_serve_unbind(call, TOW_H_NONE, child);
+    }
+    return id;
+}
+
+void tow_serve_cuModuleUnload(struct tow_serve *call)
+{
+    bool last = false;
+    uint64_t id = drop_children(call, &last);
+    CUmodule module = tow_serve_handle(call, TOW_H_MODULE, id);
+    if (!tow_serve_ready(call) || !last) {
+        return;
+    }
+    tow_serve_unbind(call, TOW_H_MODULE, id);
+    call->status = call->driver->cuModuleUnload(module);
+}
+
+void tow_serve_cuLibraryUnload(struct tow_serve *call)
+{
+    bool last = false;
+    uint64_t id = drop_children(call, &last);
+    CUlibrary library = tow_serve_handle(call, TOW_H_LIBRARY, id);
+    if (!tow_serve_ready(call) || !last) {
+        return;
+    }
+    tow_serve_unbind(call, TOW_H_LIBRARY, id);
+    call->status = call->driver->cuLibraryUnload(library);
+    tow_code_release(call->session, id);
+}
