@@ -1,0 +1,723 @@
+/* What modules and libraries share: loading, kernels by name, symbols, the end. */
+#include "client/code.h"
+
+#include "base/log.h"
+#include "client/link.h"
+#include "gen/client_api.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct {
+    pthread_mutex_t lock; /* guards the list */
+    struct tow_library *first;
+} all = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* ---- life ---- */
+
+struct tow_library *tow_library_create(enum tow_handle_kind kind)
+{
+    struct tow_library *library = calloc(1, sizeof *library);
+    if (library != NULL) {
+        library->kind = kind;
+        pthread_mutex_init(&library->lock, NULL);
+    }
+    return library;
+}
+
+void tow_kernel_destroy(struct tow_kernel *kernel)
+{
+    while (kernel != NULL) {
+        struct tow_kernel *next = kernel->next;
+        tow_kernel_destroy(kernel->functions);
+        if (kernel->origin == NULL) {
+            struct tow_attributes *a = atomic_load(&kernel->attributes);
+            while (a != NULL) {
+                struct tow_attributes *after = a->next;
+                free(a);
+                a = after;
+            }
+            free((void *)kernel->params);
+            free(kernel->name);
+        }
+        tow_occupancy_free(kernel->occupancy);
+        free(kernel->legacy);
+        if (kernel->id != 0) {
+            tow_handle_retire(kernel->id);
+        }
+        free(kernel);
+        kernel = next;
+    }
+}
+
+void tow_library_destroy(struct tow_library *library)
+{
+    if (library == NULL) {
+        return;
+    }
+    while (library->modules != NULL) {
+        struct tow_library *module = library->modules;
+        library->modules = module->next;
+        tow_library_destroy(module);
+    }
+    for (unsigned i = 0; i < TOW_LIBRARY_BUCKETS; i++) {
+        tow_kernel_destroy(library->kernels[i]);
+    }
+    while (library->symbols != NULL) {
+        struct tow_symbol *symbol = library->symbols;
+        library->symbols = symbol->next;
+        free(symbol);
+    }
+    for (uint32_t i = 0; i < library->name_count; i++) {
+        free(library->names[i]);
+    }
+    free(library->names);
+    if (library->id != 0) {
+        tow_handle_retire(library->id);
+    }
+    pthread_mutex_destroy(&library->lock);
+    free(library);
+}
+
+static void library_publish(struct tow_library *library)
+{
+    pthread_mutex_lock(&all.lock);
+    library->next = all.first;
+    all.first = library;
+    pthread_mutex_unlock(&all.lock);
+}
+
+/* False if somebody else has already taken it out. */
+static bool library_withdraw(struct tow_library *library)
+{
+    bool found = false;
+    pthread_mutex_lock(&all.lock);
+    for (struct tow_library **at = &all.first; *at != NULL; at = &(*at)->next) {
+        if (*at == library) {
+            *at = library->next;
+            found = true;
+            break;
+        }
+    }
+    pthread_mutex_unlock(&all.lock);
+    return found;
+}
+
+struct tow_library *tow_library_find(enum tow_handle_kind kind, const void *handle)
+{
+    return tow_handle_object(kind, (uint64_t)(uintptr_t)handle);
+}
+
+CUresult tow_library_begin(const struct tow_library *library, struct tow_call *call, unsigned fn,
+                           size_t bytes, unsigned flags)
+{
+    struct tow_context *context = tow_context_current();
+    if (context == NULL && (flags & TOW_CALL_CONTEXT) != 0) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    uint32_t number = context != NULL && context->link == library->link ? context->number : 0;
+    return tow_call_begin_on(call, library->link, number, fn, bytes, flags);
+}
+
+/* ---- loading ---- */
+
+CUresult tow_image_result(int error)
+{
+    switch (error) {
+    case -ENOMEM:
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    case -ENOENT:
+    case -ENOTDIR:
+    case -EACCES:
+    case -EISDIR:
+        return CUDA_ERROR_FILE_NOT_FOUND;
+    default:
+        return CUDA_ERROR_INVALID_IMAGE;
+    }
+}
+
+void tow_code_put(struct tow_call *call, const struct tow_image *image, enum tow_code_stage stage,
+                  uint32_t *transfer)
+{
+    if (stage == TOW_CODE_OFFER) {
+        *transfer = call->link->next_transfer++; /* the call holds the send lock */
+    }
+    struct tow_code_ref ref = {
+        .size = image->size,
+        .form = image->form,
+        .stage = stage,
+        .transfer = *transfer,
+    };
+    memcpy(ref.hash, image->hash, sizeof ref.hash);
+    tow_enc_bytes(&call->enc, &ref, sizeof ref);
+}
+
+/* One offer, and if the server wants it the image and a second one. */
+static CUresult load_on(struct tow_library *library, const struct tow_image *image,
+                        const struct tow_jit *jit)
+{
+    unsigned fn =
+        library->kind == TOW_H_MODULE ? TOW_FN_cuModuleLoadDataEx : TOW_FN_cuLibraryLoadData;
+    unsigned flags = TOW_CALL_REPLY | (library->kind == TOW_H_MODULE ? TOW_CALL_CONTEXT : 0);
+    size_t rooms[2];
+    tow_jit_log_rooms(jit, rooms);
+    uint32_t transfer = 0;
+    enum tow_code_stage stage = TOW_CODE_OFFER;
+    for (;;) {
+        struct tow_call call;
+        CUresult status =
+            tow_call_begin(&call, fn, 8 + sizeof(struct tow_code_ref) + tow_jit_size(jit), flags);
+        if (status != CUDA_SUCCESS) {
+            return status;
+        }
+        library->link = call.link;
+        tow_enc_u64(&call.enc, library->id);
+        tow_code_put(&call, image, stage, &transfer);
+        tow_jit_encode(&call.enc, jit);
+        status = tow_call_wait(&call);
+        CUresult result = CUDA_ERROR_UNKNOWN;
+        uint32_t answer = TOW_CODE_DONE;
+        if (status == CUDA_SUCCESS) {
+            result = (CUresult)tow_dec_u32(&call.dec);
+            answer = tow_dec_u32(&call.dec);
+            if (answer == TOW_CODE_DONE) {
+                tow_jit_decode(&call.dec, jit, rooms);
+            }
+        }
+        status = tow_call_end(&call, status);
+        if (status != CUDA_SUCCESS) {
+            return status;
+        }
+        if (answer == TOW_CODE_DONE) {
+            return result;
+        }
+        if (stage == TOW_CODE_SENT) {
+            tow_log(TOW_AREA_CLIENT, TOW_LOG_ERROR,
+                    "%s refuses a %s of %zu bytes after it was sent", library->link->address,
+                    tow_image_form_name(image->form), image->size);
+            return CUDA_ERROR_UNKNOWN;
+        }
+        status = tow_link_upload(library->link, transfer, image->data, image->size);
+        if (status != CUDA_SUCCESS) {
+            return status;
+        }
+        stage = TOW_CODE_SENT;
+    }
+}
+
+CUresult tow_library_load(enum tow_handle_kind kind, struct tow_image *image,
+                          const struct tow_jit *jit, uint64_t *ret_id)
+{
+    struct tow_library *library = tow_library_create(kind);
+    CUresult status = CUDA_ERROR_OUT_OF_MEMORY;
+    if (library == NULL) {
+        goto close_image;
+    }
+    status = tow_handle_mint_object(kind, library, &library->id);
+    if (status != CUDA_SUCCESS) {
+        goto free_library;
+    }
+    if (kind == TOW_H_MODULE) {
+        struct tow_context *context = tow_context_current();
+        library->context = context != NULL ? context->number : 0;
+    }
+    status = load_on(library, image, jit);
+    if (status != CUDA_SUCCESS) {
+        tow_log(TOW_AREA_CLIENT, TOW_LOG_DEBUG, "a %s of %zu bytes was not loaded: result %d",
+                tow_image_form_name(image->form), image->size, (int)status);
+        goto free_library;
+    }
+    library_publish(library);
+    *ret_id = library->id;
+    tow_image_close(image);
+    return CUDA_SUCCESS;
+free_library:
+    tow_library_destroy(library);
+close_image:
+    tow_image_close(image);
+    return status;
+}
+
+/* ---- the end ---- */
+
+enum { DROP_MAX = 4096 }; /* ids in one command */
+
+struct dropping {
+    uint64_t ids[DROP_MAX];
+    uint32_t count;
+    const struct tow_library *library;
+    CUresult status;
+};
+
+/* Tells the server which handles end; the last one ends the library itself. */
+static void drop_send(struct dropping *d, bool last)
+{
+    unsigned fn = d->library->kind == TOW_H_MODULE ? TOW_FN_cuModuleUnload : TOW_FN_cuLibraryUnload;
+    struct tow_call call;
+    CUresult status = tow_library_begin(d->library, &call, fn, 16 + 8 * (size_t)d->count, 0);
+    if (status == CUDA_SUCCESS) {
+        tow_enc_u64(&call.enc, d->library->id);
+        tow_enc_u32(&call.enc, last);
+        tow_enc_u32(&call.enc, d->count);
+        tow_enc_bytes(&call.enc, d->ids, 8 * (size_t)d->count);
+        status = tow_call_send(&call);
+    }
+    if (d->status == CUDA_SUCCESS) {
+        d->status = status;
+    }
+    d->count = 0;
+}
+
+static void drop_id(struct dropping *d, uint64_t id)
+{
+    d->ids[d->count++] = id;
+    if (d->count == DROP_MAX) {
+        drop_send(d, false);
+    }
+}
+
+static void drop_kernels(struct dropping *d, const struct tow_library *library)
+{
+    for (unsigned i = 0; i < TOW_LIBRARY_BUCKETS; i++) {
+        for (struct tow_kernel *k = library->kernels[i]; k != NULL; k = k->next) {
+            for (struct tow_kernel *f = k->functions; f != NULL; f = f->next) {
+                drop_id(d, f->id);
+            }
+            drop_id(d, k->id);
+        }
+    }
+}
+
+CUresult tow_library_unload(struct tow_library *library)
+{
+    if (library->parent != NULL || !library_withdraw(library)) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    struct dropping *d = malloc(sizeof *d);
+    if (d == NULL) {
+        library_publish(library);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    d->count = 0;
+    d->library = library;
+    d->status = CUDA_SUCCESS;
+    for (struct tow_library *m = library->modules; m != NULL; m = m->next) {
+        drop_kernels(d, m);
+        drop_id(d, m->id);
+    }
+    drop_kernels(d, library);
+    drop_send(d, true);
+    CUresult status = d->status;
+    free(d);
+    tow_library_destroy(library);
+    return status;
+}
+
+/* Takes the functions of a context out of a library's kernels. */
+static struct tow_kernel *take_functions(struct tow_library *library, uint32_t context)
+{
+    struct tow_kernel *taken = NULL;
+    for (unsigned i = 0; i < TOW_LIBRARY_BUCKETS; i++) {
+        for (struct tow_kernel *k = library->kernels[i]; k != NULL; k = k->next) {
+            for (struct tow_kernel **at = &k->functions; *at != NULL;) {
+                struct tow_kernel *f = *at;
+                if (f->context != context) {
+                    at = &f->next;
+                    continue;
+                }
+                *at = f->next;
+                f->next = taken;
+                taken = f;
+            }
+        }
+    }
+    return taken;
+}
+
+void tow_code_drop_context(uint32_t context)
+{
+    struct tow_library *dead = NULL;
+    pthread_mutex_lock(&all.lock);
+    for (struct tow_library **at = &all.first; *at != NULL;) {
+        struct tow_library *library = *at;
+        if (library->kind == TOW_H_MODULE && library->context == context) {
+            *at = library->next;
+            library->next = dead;
+            dead = library;
+            continue;
+        }
+        at = &library->next;
+        if (library->kind != TOW_H_LIBRARY) {
+            continue;
+        }
+        pthread_mutex_lock(&library->lock);
+        struct tow_kernel *functions = take_functions(library, context);
+        struct tow_library *modules = NULL;
+        for (struct tow_library **m = &library->modules; *m != NULL;) {
+            struct tow_library *module = *m;
+            if (module->context != context) {
+                m = &module->next;
+                continue;
+            }
+            *m = module->next;
+            module->next = modules;
+            modules = module;
+        }
+        for (struct tow_symbol **s = &library->symbols; *s != NULL;) {
+            struct tow_symbol *symbol = *s;
+            if (symbol->context != context) {
+                s = &symbol->next;
+                continue;
+            }
+            *s = symbol->next;
+            free(symbol);
+        }
+        pthread_mutex_unlock(&library->lock);
+        tow_kernel_destroy(functions);
+        while (modules != NULL) {
+            struct tow_library *module = modules;
+            modules = module->next;
+            tow_library_destroy(module);
+        }
+    }
+    pthread_mutex_unlock(&all.lock);
+    while (dead != NULL) {
+        struct tow_library *library = dead;
+        dead = library->next;
+        tow_library_destroy(library);
+    }
+}
+
+/* ---- kernels ---- */
+
+static unsigned bucket_of(const char *name)
+{
+    uint32_t hash = 2166136261u;
+    for (; *name != '\0'; name++) {
+        hash = (hash ^ (uint8_t)*name) * 16777619u;
+    }
+    return (hash ^ hash >> 16) % TOW_LIBRARY_BUCKETS;
+}
+
+static struct tow_kernel *kernel_by_name(struct tow_library *library, const char *name)
+{
+    struct tow_kernel *kernel = library->kernels[bucket_of(name)];
+    while (kernel != NULL && (kernel->name == NULL || strcmp(kernel->name, name) != 0)) {
+        kernel = kernel->next;
+    }
+    return kernel;
+}
+
+/* Reads what a lookup's reply says of a kernel. */
+static CUresult kernel_read(struct tow_kernel *kernel, struct tow_dec *dec, CUdevice device)
+{
+    struct tow_kernel_info info;
+    tow_dec_copy(dec, &info, sizeof info);
+    if (dec->bad || info.params > TOW_KERNEL_PARAMS_MAX ||
+        info.params > tow_dec_left(dec) / sizeof(struct tow_param)) {
+        return CUDA_ERROR_UNKNOWN;
+    }
+    if (info.params > 0) {
+        struct tow_param *params = malloc(info.params * sizeof *params);
+        if (params == NULL) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        tow_dec_copy(dec, params, info.params * sizeof *params);
+        kernel->params = params;
+        kernel->param_count = info.params;
+        for (uint32_t i = 0; i < info.params; i++) {
+            if (params[i].offset > TOW_LAUNCH_ARGS_MAX || params[i].size > TOW_LAUNCH_ARGS_MAX) {
+                return CUDA_ERROR_UNKNOWN;
+            }
+            uint32_t end = params[i].offset + params[i].size;
+            if (params[i].offset < kernel->param_bytes || end > TOW_LAUNCH_ARGS_MAX) {
+                /* Parameters stand in order and do not overlap: the launch path relies on it. */
+                return CUDA_ERROR_UNKNOWN;
+            }
+            kernel->param_bytes = end;
+        }
+    }
+    for (unsigned i = 0; i < TOW_KERNEL_ATTRIBUTES; i++) {
+        if ((info.known >> i & 1) != 0) {
+            tow_kernel_learn(kernel, device, (CUfunction_attribute)i, info.attributes[i]);
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+/* The device that attributes are first asked for. */
+static CUdevice device_of(const struct tow_library *library)
+{
+    struct tow_context *context = tow_context_current();
+    return context != NULL && context->link == library->link ? context->device : TOW_DEVICE_NONE;
+}
+
+static CUresult kernel_ask(struct tow_library *library, struct tow_kernel *kernel, const char *name)
+{
+    bool module = library->kind == TOW_H_MODULE;
+    CUdevice device = device_of(library);
+    size_t name_size = strlen(name) + 1;
+    struct tow_call call;
+    CUresult status = tow_library_begin(
+        library, &call, module ? TOW_FN_cuModuleGetFunction : TOW_FN_cuLibraryGetKernel,
+        32 + name_size + 8, TOW_CALL_REPLY | (module ? TOW_CALL_CONTEXT : 0));
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    tow_enc_u64(&call.enc, library->id);
+    tow_enc_u64(&call.enc, kernel->id);
+    tow_enc_i32(&call.enc,
+                device == TOW_DEVICE_NONE ? TOW_DEVICE_NONE : tow_device_to_server(device));
+    tow_enc_u32(&call.enc, 0);
+    tow_enc_u32(&call.enc, (uint32_t)name_size);
+    tow_enc_bytes(&call.enc, name, name_size);
+    status = tow_call_wait(&call);
+    if (status == CUDA_SUCCESS) {
+        status = kernel_read(kernel, &call.dec, device);
+    }
+    return tow_call_end(&call, status);
+}
+
+CUresult tow_library_kernel(struct tow_library *library, const char *name,
+                            struct tow_kernel **ret_kernel)
+{
+    pthread_mutex_lock(&library->lock);
+    struct tow_kernel *kernel = kernel_by_name(library, name);
+    pthread_mutex_unlock(&library->lock);
+    if (kernel != NULL) {
+        *ret_kernel = kernel;
+        return CUDA_SUCCESS;
+    }
+    if (strlen(name) > TOW_KERNEL_NAME_MAX) {
+        return CUDA_ERROR_NOT_FOUND;
+    }
+    kernel = calloc(1, sizeof *kernel);
+    if (kernel == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    kernel->library = library;
+    kernel->context = library->context;
+    kernel->name = strdup(name);
+    CUresult status = kernel->name == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+    if (status == CUDA_SUCCESS) {
+        status = tow_handle_mint_object(
+            library->kind == TOW_H_MODULE ? TOW_H_FUNCTION : TOW_H_KERNEL, kernel, &kernel->id);
+    }
+    if (status == CUDA_SUCCESS) {
+        status = kernel_ask(library, kernel, name);
+    }
+    if (status != CUDA_SUCCESS) {
+        tow_kernel_destroy(kernel);
+        return status;
+    }
+    pthread_mutex_lock(&library->lock);
+    struct tow_kernel *other = kernel_by_name(library, name);
+    if (other != NULL) {
+        /* Two threads asked at once: one handle is for the program, both end with the library. */
+        free(kernel->name);
+        kernel->name = NULL;
+    }
+    unsigned bucket = bucket_of(name);
+    kernel->next = library->kernels[bucket];
+    library->kernels[bucket] = kernel;
+    pthread_mutex_unlock(&library->lock);
+    *ret_kernel = other != NULL ? other : kernel;
+    return CUDA_SUCCESS;
+}
+
+void tow_kernel_learn(struct tow_kernel *kernel, CUdevice device, CUfunction_attribute attribute,
+                      int value)
+{
+    if ((unsigned)attribute >= TOW_KERNEL_ATTRIBUTES) {
+        return;
+    }
+    struct tow_attributes *a = tow_kernel_attributes(kernel, device);
+    if (a == NULL) {
+        struct tow_kernel *owner = kernel->origin != NULL ? kernel->origin : kernel;
+        pthread_mutex_lock(&owner->library->lock);
+        a = tow_kernel_attributes(kernel, device);
+        if (a == NULL) {
+            a = calloc(1, sizeof *a);
+            if (a != NULL) {
+                a->device = device;
+                a->next = atomic_load_explicit(&owner->attributes, memory_order_relaxed);
+                atomic_store_explicit(&owner->attributes, a, memory_order_release);
+            }
+        }
+        pthread_mutex_unlock(&owner->library->lock);
+        if (a == NULL) {
+            return; /* it is only a cache */
+        }
+    }
+    atomic_store_explicit(&a->value[attribute], value, memory_order_relaxed);
+    atomic_fetch_or_explicit(&a->known, 1u << attribute, memory_order_release);
+}
+
+CUresult tow_kernel_attribute(struct tow_kernel *kernel, CUdevice device,
+                              CUfunction_attribute attribute, int *ret_value)
+{
+    if ((unsigned)attribute >= TOW_KERNEL_ATTRIBUTES) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct tow_attributes *a = tow_kernel_attributes(kernel, device);
+    if (a != NULL &&
+        (atomic_load_explicit(&a->known, memory_order_acquire) >> (unsigned)attribute & 1) != 0) {
+        *ret_value = atomic_load_explicit(&a->value[attribute], memory_order_relaxed);
+        return CUDA_SUCCESS;
+    }
+    int value;
+    CUresult status;
+    if (TOW_ID_KIND(kernel->id) == TOW_H_KERNEL) {
+        status = tow_send_cuKernelGetAttribute(&value, attribute, (CUkernel)(uintptr_t)kernel->id,
+                                               device);
+    } else {
+        status = tow_send_cuFuncGetAttribute(&value, attribute, (CUfunction)(uintptr_t)kernel->id);
+    }
+    if (status == CUDA_SUCCESS) {
+        tow_kernel_learn(kernel, device, attribute, value);
+        *ret_value = value;
+    }
+    return status;
+}
+
+/* ---- names ---- */
+
+static void names_free(char **names, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        free(names[i]);
+    }
+    free(names);
+}
+
+/* Names come in as many replies as they need: each says how many there are, and has those from
+ * `start`. */
+static CUresult names_ask(struct tow_library *library, char ***ret_names, uint32_t *ret_count)
+{
+    bool module = library->kind == TOW_H_MODULE;
+    char **names = NULL;
+    uint32_t got = 0, total = 0;
+    CUresult status = CUDA_SUCCESS;
+    do {
+        struct tow_call call;
+        status = tow_library_begin(library, &call,
+                                   module ? TOW_FN_cuModuleEnumerateFunctions
+                                          : TOW_FN_cuLibraryEnumerateKernels,
+                                   16, TOW_CALL_REPLY | (module ? TOW_CALL_CONTEXT : 0));
+        if (status != CUDA_SUCCESS) {
+            break;
+        }
+        tow_enc_u64(&call.enc, library->id);
+        tow_enc_u32(&call.enc, got);
+        tow_enc_u32(&call.enc, 0);
+        status = tow_call_wait(&call);
+        if (status == CUDA_SUCCESS) {
+            uint32_t all_of_them = tow_dec_u32(&call.dec);
+            uint32_t here = tow_dec_count(&call.dec, UINT32_MAX, 4);
+            if (names == NULL && all_of_them > 0) {
+                total = all_of_them;
+                names = total <= (1u << 24) ? calloc(total, sizeof *names) : NULL;
+                status = names == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+            }
+            for (uint32_t i = 0; i < here && got < total && status == CUDA_SUCCESS; i++) {
+                const char *name = tow_dec_cstr(&call.dec, TOW_KERNEL_NAME_MAX);
+                names[got] = name != NULL ? strdup(name) : NULL;
+                if (names[got] == NULL) {
+                    status = CUDA_ERROR_OUT_OF_MEMORY;
+                    break;
+                }
+                got++;
+            }
+            if (here == 0 && got < total && status == CUDA_SUCCESS) {
+                status = CUDA_ERROR_UNKNOWN;
+            }
+        }
+        status = tow_call_end(&call, status);
+    } while (status == CUDA_SUCCESS && got < total);
+    if (status != CUDA_SUCCESS) {
+        names_free(names, got);
+        return status;
+    }
+    *ret_names = names;
+    *ret_count = total;
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_library_names(struct tow_library *library)
+{
+    pthread_mutex_lock(&library->lock);
+    bool known = library->enumerated;
+    pthread_mutex_unlock(&library->lock);
+    if (known) {
+        return CUDA_SUCCESS;
+    }
+    char **names = NULL;
+    uint32_t count = 0;
+    CUresult status = names_ask(library, &names, &count);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    pthread_mutex_lock(&library->lock);
+    if (!library->enumerated) {
+        library->names = names;
+        library->name_count = count;
+        library->enumerated = true;
+        names = NULL;
+    }
+    pthread_mutex_unlock(&library->lock);
+    if (names != NULL) {
+        names_free(names, count);
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_library_enumerate(struct tow_library *library, unsigned room, void **ret_handles)
+{
+    CUresult status = tow_library_names(library);
+    for (unsigned i = 0; i < room && i < library->name_count && status == CUDA_SUCCESS; i++) {
+        struct tow_kernel *kernel;
+        status = tow_library_kernel(library, library->names[i], &kernel);
+        if (status == CUDA_SUCCESS) {
+            ret_handles[i] = (void *)(uintptr_t)kernel->id;
+        }
+    }
+    return status;
+}
+
+/* ---- symbols ---- */
+
+bool tow_library_symbol(struct tow_library *library, uint32_t context, bool managed,
+                        const char *name, CUdeviceptr *ret_address, size_t *ret_size)
+{
+    pthread_mutex_lock(&library->lock);
+    struct tow_symbol *s = library->symbols;
+    while (s != NULL &&
+           (s->context != context || s->managed != managed || strcmp(s->name, name) != 0)) {
+        s = s->next;
+    }
+    if (s != NULL) {
+        *ret_address = s->address;
+        *ret_size = s->size;
+    }
+    pthread_mutex_unlock(&library->lock);
+    return s != NULL;
+}
+
+void tow_library_keep_symbol(struct tow_library *library, uint32_t context, bool managed,
+                             const char *name, CUdeviceptr address, size_t size)
+{
+    struct tow_symbol *symbol = malloc(sizeof *symbol + strlen(name) + 1);
+    if (symbol == NULL) {
+        return; /* it is only a cache */
+    }
+    symbol->context = context;
+    symbol->managed = managed;
+    symbol->address = address;
+    symbol->size = size;
+    strcpy(symbol->name, name);
+    pthread_mutex_lock(&library->lock);
+    symbol->next = library->symbols;
+    library->symbols = symbol;
+    pthread_mutex_unlock(&library->lock);
+}

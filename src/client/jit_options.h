@@ -1,0 +1,25 @@
+/* Options of the JIT compiler and linker: they travel by value, logs come back. */
+#ifndef TOW_CLIENT_JIT_OPTIONS_H
+#define TOW_CLIENT_JIT_OPTIONS_H
+
+#include "gen/cuda_abi.h"
+#include "wire/cursor.h"
+
+struct tow_jit {
+    unsigned count;
+    const CUjit_option *options; /* borrowed from the program */
+    void **values;               /* borrowed from the program; outputs are written here */
+};
+
+/* CUDA_ERROR_INVALID_VALUE for options that cannot be. */
+CUresult tow_jit_check(const struct tow_jit *jit);
+/* The most bytes that tow_jit_encode writes. */
+size_t tow_jit_size(const struct tow_jit *jit);
+void tow_jit_encode(struct tow_enc *enc, const struct tow_jit *jit);
+/* Takes logs, their sizes and times from a reply into the program's memory. `log_rooms`: the sizes
+ * that the program gave for its info and error log, from tow_jit_log_rooms before the first reply.
+ */
+void tow_jit_log_rooms(const struct tow_jit *jit, size_t ret_rooms[2]);
+void tow_jit_decode(struct tow_dec *dec, const struct tow_jit *jit, const size_t log_rooms[2]);
+
+#endif

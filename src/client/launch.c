@@ -1,0 +1,450 @@
+/* cuLaunchKernel, cuLaunchKernelEx, cuLaunchCooperativeKernel.
+ *
+ * The path of an ordinary launch allocates nothing and takes one lock, the link's: its cost is what
+ * a training loop sees.
+ */
+#include "client/launch.h"
+
+#include "client/link.h"
+#include "gen/client_api.h"
+
+#include <string.h>
+
+enum { LIMITS_DEVICES = 64 };
+
+static struct {
+    struct tow_launch_limits limits;
+    atomic_bool ready;
+} devices[LIMITS_DEVICES];
+
+static pthread_mutex_t devices_lock = PTHREAD_MUTEX_INITIALIZER; /* guards filling `devices` */
+
+static CUresult fill_limits(CUdevice device, struct tow_launch_limits *limits)
+{
+    static const CUdevice_attribute wanted[] = {
+        CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X,
+        CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y,
+        CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z,
+        CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X,
+        CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y,
+        CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z,
+        CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
+        CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
+        CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+        CU_DEVICE_ATTRIBUTE_WARP_SIZE,
+    };
+    uint32_t *into[] = {
+        &limits->grid[0],    &limits->grid[1],  &limits->grid[2], &limits->block[0],
+        &limits->block[1],   &limits->block[2], &limits->threads, &limits->shared_optin,
+        &limits->processors, &limits->warp,
+    };
+    for (unsigned i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
+        int value = 0;
+        CUresult status = tow_cuDeviceGetAttribute(&value, wanted[i], device);
+        if (status != CUDA_SUCCESS) {
+            return status;
+        }
+        *into[i] = (uint32_t)value;
+    }
+    return CUDA_SUCCESS;
+}
+
+static const struct tow_launch_limits *limits_slow(CUdevice device)
+{
+    struct tow_launch_limits limits;
+    if (fill_limits(device, &limits) != CUDA_SUCCESS) {
+        return NULL;
+    }
+    pthread_mutex_lock(&devices_lock);
+    if (!atomic_load_explicit(&devices[device].ready, memory_order_relaxed)) {
+        devices[device].limits = limits;
+        atomic_store_explicit(&devices[device].ready, true, memory_order_release);
+    }
+    pthread_mutex_unlock(&devices_lock);
+    return &devices[device].limits;
+}
+
+const struct tow_launch_limits *tow_launch_limits(CUdevice device)
+{
+    if ((unsigned)device >= LIMITS_DEVICES) {
+        return NULL;
+    }
+    if (TOW_UNLIKELY(!atomic_load_explicit(&devices[device].ready, memory_order_acquire))) {
+        return limits_slow(device);
+    }
+    return &devices[device].limits;
+}
+
+CUresult tow_launch_check(struct tow_kernel *kernel, CUdevice device, const uint32_t grid[3],
+                          const uint32_t block[3], uint32_t shared)
+{
+    const struct tow_launch_limits *limits = tow_launch_limits(device);
+    if (TOW_UNLIKELY(limits == NULL)) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    /* 0 - 1 is larger than every limit. */
+    if (TOW_UNLIKELY(grid[0] - 1 >= limits->grid[0] || grid[1] - 1 >= limits->grid[1] ||
+                     grid[2] - 1 >= limits->grid[2] || block[0] - 1 >= limits->block[0] ||
+                     block[1] - 1 >= limits->block[1] || block[2] - 1 >= limits->block[2])) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    uint64_t threads = (uint64_t)block[0] * block[1] * block[2];
+    if (TOW_UNLIKELY(threads > limits->threads)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct tow_attributes *a = tow_kernel_attributes(kernel, device);
+    if (a == NULL) {
+        return CUDA_SUCCESS; /* nothing is known of it here: the server's driver checks */
+    }
+    unsigned known = atomic_load_explicit(&a->known, memory_order_acquire);
+    if ((known >> CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK & 1) != 0 &&
+        TOW_UNLIKELY(threads > (uint64_t)atomic_load_explicit(
+                                   &a->value[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK],
+                                   memory_order_relaxed))) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if ((known >> CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES & 1) != 0 &&
+        TOW_UNLIKELY(shared > (uint32_t)atomic_load_explicit(
+                                  &a->value[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES],
+                                  memory_order_relaxed))) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return CUDA_SUCCESS;
+}
+
+/* {key, value, key, value, ..., END} */
+static CUresult read_extra(void **extra, struct tow_launch_args *args)
+{
+    enum { KEYS_MAX = 16 };
+    const size_t *size = NULL;
+    for (unsigned i = 0; i < KEYS_MAX && extra[2 * i] != CU_LAUNCH_PARAM_END; i++) {
+        if (extra[2 * i] == CU_LAUNCH_PARAM_BUFFER_POINTER) {
+            args->buffer = extra[2 * i + 1];
+        } else if (extra[2 * i] == CU_LAUNCH_PARAM_BUFFER_SIZE) {
+            size = extra[2 * i + 1];
+        } else {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+    }
+    if (args->buffer == NULL || size == NULL || *size > TOW_LAUNCH_ARGS_MAX) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    args->bytes = (uint32_t)*size;
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_launch_args_init(const struct tow_kernel *kernel, void **params, void **extra,
+                              struct tow_launch_args *ret_args)
+{
+    ret_args->params = params;
+    ret_args->buffer = NULL;
+    ret_args->bytes = kernel->param_bytes;
+    if (TOW_UNLIKELY(extra != NULL)) {
+        return params != NULL ? CUDA_ERROR_INVALID_VALUE : read_extra(extra, ret_args);
+    }
+    if (TOW_UNLIKELY(params == NULL && kernel->param_count > 0)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return CUDA_SUCCESS;
+}
+
+void tow_launch_args_pack(const struct tow_kernel *kernel, const struct tow_launch_args *args,
+                          uint8_t *into)
+{
+    if (args->buffer != NULL) {
+        memcpy(into, args->buffer, args->bytes);
+        return;
+    }
+    uint32_t end = 0;
+    for (uint32_t i = 0; i < kernel->param_count; i++) {
+        uint32_t offset = kernel->params[i].offset, size = kernel->params[i].size;
+        for (; end < offset; end++) {
+            into[end] = 0;
+        }
+        /* Pointers and ints without a call. */
+        if (size == 8) {
+            memcpy(into + offset, args->params[i], 8);
+        } else if (size == 4) {
+            memcpy(into + offset, args->params[i], 4);
+        } else {
+            memcpy(into + offset, args->params[i], size);
+        }
+        end = offset + size;
+    }
+}
+
+static inline bool stream_valid(CUstream stream)
+{
+    return (uintptr_t)stream <= 2 || tow_handle_valid(TOW_H_STREAM, (uint64_t)(uintptr_t)stream);
+}
+
+CUresult tow_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
+                            unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY,
+                            unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream,
+                            void **kernelParams, void **extra)
+{
+    struct tow_context *context = tow_context_current();
+    if (TOW_UNLIKELY(context == NULL)) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    struct tow_kernel *kernel = tow_kernel_find(f);
+    if (TOW_UNLIKELY(kernel == NULL || !stream_valid(hStream))) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    struct tow_launch_head head = {
+        .function = kernel->id,
+        .grid = {gridDimX, gridDimY, gridDimZ},
+        .block = {blockDimX, blockDimY, blockDimZ},
+        .shared = sharedMemBytes,
+        .stream = (uint64_t)(uintptr_t)hStream,
+    };
+    CUresult status = tow_launch_check(kernel, context->device, head.grid, head.block, head.shared);
+    if (TOW_UNLIKELY(status != CUDA_SUCCESS)) {
+        return status;
+    }
+    struct tow_launch_args args;
+    status = tow_launch_args_init(kernel, kernelParams, extra, &args);
+    if (TOW_UNLIKELY(status != CUDA_SUCCESS)) {
+        return status;
+    }
+    head.bytes = args.bytes;
+    size_t size = sizeof head + ((args.bytes + 7) & ~(size_t)7);
+    struct tow_call call;
+    status = tow_call_begin(&call, TOW_FN_cuLaunchKernel, size, TOW_CALL_CONTEXT);
+    if (TOW_UNLIKELY(status != CUDA_SUCCESS)) {
+        return status;
+    }
+    uint8_t *at = tow_enc_block(&call.enc, size);
+    if (TOW_UNLIKELY(at == NULL)) {
+        tow_call_cancel(&call);
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    memcpy(at, &head, sizeof head);
+    if (size > sizeof head) {
+        memset(at + size - 8, 0, 8); /* the padding */
+        tow_launch_args_pack(kernel, &args, at + sizeof head);
+    }
+    atomic_store_explicit(&kernel->loaded, true, memory_order_relaxed);
+    return tow_call_send(&call);
+}
+
+/* ---- attributes ---- */
+
+static unsigned value_words(const CUlaunchAttributeValue *value)
+{
+    uint64_t words[TOW_LAUNCH_VALUE_WORDS];
+    _Static_assert(sizeof words == sizeof *value, "a launch attribute's value has 64 bytes");
+    memcpy(words, value, sizeof words);
+    unsigned n = TOW_LAUNCH_VALUE_WORDS;
+    while (n > 0 && words[n - 1] == 0) {
+        n--;
+    }
+    return n;
+}
+
+CUresult tow_launch_attributes_check(const CUlaunchAttribute *attributes, unsigned count,
+                                     size_t *ret_size)
+{
+    if (count > TOW_LAUNCH_ATTRIBUTES_MAX || (count > 0 && attributes == NULL)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    size_t size = 8;
+    for (unsigned i = 0; i < count; i++) {
+        CUevent event = NULL;
+        if (attributes[i].id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT) {
+            event = attributes[i].value.programmaticEvent.event;
+        } else if (attributes[i].id == CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT) {
+            event = attributes[i].value.launchCompletionEvent.event;
+        }
+        if (event != NULL && !tow_handle_valid(TOW_H_EVENT, (uint64_t)(uintptr_t)event)) {
+            return CUDA_ERROR_INVALID_HANDLE;
+        }
+        size += sizeof(struct tow_launch_attribute) + sizeof(CUlaunchAttributeValue);
+    }
+    *ret_size = size;
+    return CUDA_SUCCESS;
+}
+
+void tow_launch_attributes_encode(struct tow_enc *enc, const CUlaunchAttribute *attributes,
+                                  unsigned count)
+{
+    tow_enc_u32(enc, count);
+    tow_enc_u32(enc, 0);
+    for (unsigned i = 0; i < count; i++) {
+        unsigned words = value_words(&attributes[i].value);
+        tow_enc_u32(enc, (uint32_t)attributes[i].id);
+        tow_enc_u32(enc, words);
+        tow_enc_bytes(enc, &attributes[i].value, (size_t)words * 8);
+    }
+}
+
+static const CUlaunchAttribute *attribute_of(const CUlaunchConfig *config, CUlaunchAttributeID id)
+{
+    for (unsigned i = 0; i < config->numAttrs; i++) {
+        if (config->attrs[i].id == id) {
+            return &config->attrs[i];
+        }
+    }
+    return NULL;
+}
+
+/* A cooperative grid must be resident at once, which the driver checks when it is launched. */
+static CUresult check_cooperative(struct tow_kernel *kernel, CUdevice device,
+                                  const CUlaunchConfig *config)
+{
+    const struct tow_launch_limits *limits = tow_launch_limits(device);
+    int blocks = 0;
+    CUresult status = tow_cuOccupancyMaxActiveBlocksPerMultiprocessor(
+        &blocks, (CUfunction)(uintptr_t)kernel->id,
+        (int)(config->blockDimX * config->blockDimY * config->blockDimZ), config->sharedMemBytes);
+    if (status != CUDA_SUCCESS || limits == NULL) {
+        return CUDA_SUCCESS; /* then the server's driver is to say what is wrong */
+    }
+    uint64_t grid = (uint64_t)config->gridDimX * config->gridDimY * config->gridDimZ;
+    return grid > (uint64_t)blocks * limits->processors ? CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE
+                                                        : CUDA_SUCCESS;
+}
+
+/* The grid must consist of whole clusters. */
+static CUresult check_cluster(const CUlaunchConfig *config, const CUlaunchAttribute *cluster)
+{
+    uint32_t x = cluster->value.clusterDim.x, y = cluster->value.clusterDim.y,
+             z = cluster->value.clusterDim.z;
+    if (x == 0 || y == 0 || z == 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return config->gridDimX % x != 0 || config->gridDimY % y != 0 || config->gridDimZ % z != 0
+               ? CUDA_ERROR_INVALID_VALUE
+               : CUDA_SUCCESS;
+}
+
+/* Everything that the driver checks before it queues the launch. */
+static CUresult check_config(struct tow_kernel *kernel, CUdevice device,
+                             const CUlaunchConfig *config, size_t *ret_attributes_size)
+{
+    CUresult status =
+        tow_launch_attributes_check(config->attrs, config->numAttrs, ret_attributes_size);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    const uint32_t grid[3] = {config->gridDimX, config->gridDimY, config->gridDimZ};
+    const uint32_t block[3] = {config->blockDimX, config->blockDimY, config->blockDimZ};
+    status = tow_launch_check(kernel, device, grid, block, config->sharedMemBytes);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    const CUlaunchAttribute *cluster = attribute_of(config, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION);
+    if (cluster != NULL) {
+        status = check_cluster(config, cluster);
+    }
+    const CUlaunchAttribute *cooperative = attribute_of(config, CU_LAUNCH_ATTRIBUTE_COOPERATIVE);
+    if (status == CUDA_SUCCESS && cooperative != NULL && cooperative->value.cooperative != 0 &&
+        cluster == NULL) {
+        status = check_cooperative(kernel, device, config);
+    }
+    return status;
+}
+
+/* A node that the GPU will update gets its handle from the driver: the only output of a launch. */
+static bool has_output(const CUlaunchConfig *config)
+{
+    const CUlaunchAttribute *node =
+        attribute_of(config, CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE);
+    return node != NULL && node->value.deviceUpdatableKernelNode.deviceUpdatable != 0;
+}
+
+CUresult tow_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **kernelParams,
+                              void **extra)
+{
+    if (config == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (config->numAttrs == 0) {
+        return tow_cuLaunchKernel(f, config->gridDimX, config->gridDimY, config->gridDimZ,
+                                  config->blockDimX, config->blockDimY, config->blockDimZ,
+                                  config->sharedMemBytes, config->hStream, kernelParams, extra);
+    }
+    struct tow_context *context = tow_context_current();
+    if (context == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    struct tow_kernel *kernel = tow_kernel_find(f);
+    if (kernel == NULL || !stream_valid(config->hStream)) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    size_t attributes_size = 0;
+    CUresult status = check_config(kernel, context->device, config, &attributes_size);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    struct tow_launch_args args;
+    status = tow_launch_args_init(kernel, kernelParams, extra, &args);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    struct tow_launch_head head = {
+        .function = kernel->id,
+        .grid = {config->gridDimX, config->gridDimY, config->gridDimZ},
+        .block = {config->blockDimX, config->blockDimY, config->blockDimZ},
+        .shared = config->sharedMemBytes,
+        .bytes = args.bytes,
+        .stream = (uint64_t)(uintptr_t)config->hStream,
+    };
+    size_t padded = (args.bytes + 7) & ~(size_t)7;
+    bool waits = has_output(config);
+    struct tow_call call;
+    status = tow_call_begin(&call, TOW_FN_cuLaunchKernelEx, sizeof head + attributes_size + padded,
+                            TOW_CALL_CONTEXT | (waits ? TOW_CALL_REPLY : 0));
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    tow_enc_bytes(&call.enc, &head, sizeof head);
+    tow_launch_attributes_encode(&call.enc, config->attrs, config->numAttrs);
+    uint8_t *at = tow_enc_block(&call.enc, padded);
+    if (at == NULL) {
+        tow_call_cancel(&call);
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (padded > 0) {
+        memset(at + padded - 8, 0, 8);
+        tow_launch_args_pack(kernel, &args, at);
+    }
+    atomic_store_explicit(&kernel->loaded, true, memory_order_relaxed);
+    if (!waits) {
+        return tow_call_send(&call);
+    }
+    status = tow_call_wait(&call);
+    if (status == CUDA_SUCCESS) {
+        CUlaunchAttribute *node = (CUlaunchAttribute *)attribute_of(
+            config, CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE);
+        node->value.deviceUpdatableKernelNode.devNode =
+            (CUgraphDeviceNode)(uintptr_t)tow_dec_u64(&call.dec);
+    }
+    return tow_call_end(&call, status);
+}
+
+/* The server's driver has no packed form of this call, so it travels as what it means. */
+CUresult tow_cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
+                                       unsigned int gridDimZ, unsigned int blockDimX,
+                                       unsigned int blockDimY, unsigned int blockDimZ,
+                                       unsigned int sharedMemBytes, CUstream hStream,
+                                       void **kernelParams)
+{
+    CUlaunchAttribute cooperative;
+    memset(&cooperative, 0, sizeof cooperative);
+    cooperative.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+    cooperative.value.cooperative = 1;
+    CUlaunchConfig config = {
+        .gridDimX = gridDimX,
+        .gridDimY = gridDimY,
+        .gridDimZ = gridDimZ,
+        .blockDimX = blockDimX,
+        .blockDimY = blockDimY,
+        .blockDimZ = blockDimZ,
+        .sharedMemBytes = sharedMemBytes,
+        .hStream = hStream,
+        .attrs = &cooperative,
+        .numAttrs = 1,
+    };
+    return tow_cuLaunchKernelEx(&config, f, kernelParams, NULL);
+}

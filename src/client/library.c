@@ -1,0 +1,219 @@
+/* cuLibrary*. */
+#include "client/code.h"
+#include "gen/client_api.h"
+
+#include <string.h>
+
+static CUresult load_library(struct tow_image *image, const struct tow_jit *jit, CUlibrary *library)
+{
+    uint64_t id;
+    CUresult status = tow_library_load(TOW_H_LIBRARY, image, jit, &id);
+    if (status == CUDA_SUCCESS) {
+        *library = (CUlibrary)(uintptr_t)id;
+    }
+    return status;
+}
+
+/* BINARY_IS_PRESERVED only says that the program keeps its image, which we need no longer than the
+ * call. */
+static CUresult check_library_options(const CUlibraryOption *options, void **values, unsigned count)
+{
+    if (count > 0 && options == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    for (unsigned i = 0; i < count; i++) {
+        if ((unsigned)options[i] >= CU_LIBRARY_NUM_OPTIONS) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *jitOptions,
+                               void **jitOptionsValues, unsigned int numJitOptions,
+                               CUlibraryOption *libraryOptions, void **libraryOptionValues,
+                               unsigned int numLibraryOptions)
+{
+    struct tow_jit jit = {numJitOptions, jitOptions, jitOptionsValues};
+    CUresult status =
+        library == NULL || code == NULL ? CUDA_ERROR_INVALID_VALUE : tow_jit_check(&jit);
+    if (status == CUDA_SUCCESS) {
+        status = check_library_options(libraryOptions, libraryOptionValues, numLibraryOptions);
+    }
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    struct tow_image image;
+    int error = tow_image_open(code, &image);
+    return error < 0 ? tow_image_result(error) : load_library(&image, &jit, library);
+}
+
+CUresult tow_cuLibraryLoadFromFile(CUlibrary *library, const char *fileName,
+                                   CUjit_option *jitOptions, void **jitOptionsValues,
+                                   unsigned int numJitOptions, CUlibraryOption *libraryOptions,
+                                   void **libraryOptionValues, unsigned int numLibraryOptions)
+{
+    struct tow_jit jit = {numJitOptions, jitOptions, jitOptionsValues};
+    CUresult status =
+        library == NULL || fileName == NULL ? CUDA_ERROR_INVALID_VALUE : tow_jit_check(&jit);
+    if (status == CUDA_SUCCESS) {
+        status = check_library_options(libraryOptions, libraryOptionValues, numLibraryOptions);
+    }
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    struct tow_image image;
+    int error = tow_image_open_file(fileName, &image);
+    return error < 0 ? tow_image_result(error) : load_library(&image, &jit, library);
+}
+
+CUresult tow_cuLibraryUnload(CUlibrary library)
+{
+    struct tow_library *object = tow_library_find(TOW_H_LIBRARY, library);
+    return object == NULL ? CUDA_ERROR_INVALID_HANDLE : tow_library_unload(object);
+}
+
+CUresult tow_cuLibraryGetKernel(CUkernel *pKernel, CUlibrary library, const char *name)
+{
+    if (pKernel == NULL || name == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct tow_library *object = tow_library_find(TOW_H_LIBRARY, library);
+    if (object == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    struct tow_kernel *kernel;
+    CUresult status = tow_library_kernel(object, name, &kernel);
+    if (status == CUDA_SUCCESS) {
+        *pKernel = (CUkernel)(uintptr_t)kernel->id;
+    }
+    return status;
+}
+
+CUresult tow_cuLibraryGetKernelCount(unsigned int *count, CUlibrary lib)
+{
+    struct tow_library *object = tow_library_find(TOW_H_LIBRARY, lib);
+    if (count == NULL || object == NULL) {
+        return count == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;
+    }
+    CUresult status = tow_library_names(object);
+    if (status == CUDA_SUCCESS) {
+        *count = object->name_count;
+    }
+    return status;
+}
+
+CUresult tow_cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int numKernels, CUlibrary lib)
+{
+    struct tow_library *object = tow_library_find(TOW_H_LIBRARY, lib);
+    if (kernels == NULL || object == NULL) {
+        return kernels == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;
+    }
+    return tow_library_enumerate(object, numKernels, (void **)kernels);
+}
+
+static struct tow_library *module_of(struct tow_library *library, uint32_t context)
+{
+    struct tow_library *module = library->modules;
+    while (module != NULL && module->context != context) {
+        module = module->next;
+    }
+    return module;
+}
+
+CUresult tow_cuLibraryGetModule(CUmodule *pMod, CUlibrary library)
+{
+    struct tow_library *object = tow_library_find(TOW_H_LIBRARY, library);
+    if (pMod == NULL || object == NULL) {
+        return pMod == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;
+    }
+    struct tow_context *context = tow_context_current();
+    if (context == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    pthread_mutex_lock(&object->lock);
+    struct tow_library *module = module_of(object, context->number);
+    pthread_mutex_unlock(&object->lock);
+    if (module != NULL) {
+        *pMod = (CUmodule)(uintptr_t)module->id;
+        return CUDA_SUCCESS;
+    }
+    module = tow_library_create(TOW_H_MODULE);
+    if (module == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    module->parent = object;
+    module->link = object->link;
+    module->context = context->number;
+    struct tow_call call;
+    CUresult status = tow_handle_mint_object(TOW_H_MODULE, module, &module->id);
+    if (status == CUDA_SUCCESS) {
+        status = tow_library_begin(object, &call, TOW_FN_cuLibraryGetModule, 16,
+                                   TOW_CALL_REPLY | TOW_CALL_CONTEXT);
+    }
+    if (status == CUDA_SUCCESS) {
+        tow_enc_u64(&call.enc, object->id);
+        tow_enc_u64(&call.enc, module->id);
+        status = tow_call_end(&call, tow_call_wait(&call));
+    }
+    if (status != CUDA_SUCCESS) {
+        tow_library_destroy(module);
+        return status;
+    }
+    pthread_mutex_lock(&object->lock);
+    struct tow_library *first = module_of(object, context->number);
+    struct tow_library **at = &object->modules;
+    while (*at != NULL) {
+        at = &(*at)->next;
+    }
+    *at = module; /* at the end: who came first is found first */
+    pthread_mutex_unlock(&object->lock);
+    *pMod = (CUmodule)(uintptr_t)(first != NULL ? first->id : module->id);
+    return CUDA_SUCCESS;
+}
+
+/* The address and size of a symbol in the current context. */
+static CUresult get_symbol(CUdeviceptr *dptr, size_t *bytes, CUlibrary library, const char *name,
+                           bool managed)
+{
+    struct tow_library *object = tow_library_find(TOW_H_LIBRARY, library);
+    if (name == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (object == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    struct tow_context *context = tow_context_current();
+    if (context == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    CUdeviceptr address;
+    size_t size;
+    if (!tow_library_symbol(object, context->number, managed, name, &address, &size)) {
+        CUresult status = managed ? tow_send_cuLibraryGetManaged(&address, &size, library, name)
+                                  : tow_send_cuLibraryGetGlobal(&address, &size, library, name);
+        if (status != CUDA_SUCCESS) {
+            return status;
+        }
+        tow_library_keep_symbol(object, context->number, managed, name, address, size);
+    }
+    if (dptr != NULL) {
+        *dptr = address;
+    }
+    if (bytes != NULL) {
+        *bytes = size;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_cuLibraryGetGlobal(CUdeviceptr *dptr, size_t *bytes, CUlibrary library,
+                                const char *name)
+{
+    return get_symbol(dptr, bytes, library, name, false);
+}
+
+CUresult tow_cuLibraryGetManaged(CUdeviceptr *dptr, size_t *bytes, CUlibrary library,
+                                 const char *name)
+{
+    return get_symbol(dptr, bytes, library, name, true);
+}

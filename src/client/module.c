@@ -1,0 +1,141 @@
+/* cuModule*. Linking is in link_state.c, functions in kernel.c. */
+#include "client/code.h"
+#include "gen/client_api.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static CUresult load_module(struct tow_image *image, const struct tow_jit *jit, CUmodule *module)
+{
+    uint64_t id;
+    CUresult status = tow_library_load(TOW_H_MODULE, image, jit, &id);
+    if (status == CUDA_SUCCESS) {
+        *module = (CUmodule)(uintptr_t)id;
+    }
+    return status;
+}
+
+CUresult tow_cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int numOptions,
+                                CUjit_option *options, void **optionValues)
+{
+    struct tow_jit jit = {numOptions, options, optionValues};
+    CUresult status =
+        module == NULL || image == NULL ? CUDA_ERROR_INVALID_VALUE : tow_jit_check(&jit);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    if (tow_context_current() == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    struct tow_image code;
+    int error = tow_image_open(image, &code);
+    return error < 0 ? tow_image_result(error) : load_module(&code, &jit, module);
+}
+
+CUresult tow_cuModuleLoadData(CUmodule *module, const void *image)
+{
+    return tow_cuModuleLoadDataEx(module, image, 0, NULL, NULL);
+}
+
+CUresult tow_cuModuleLoadFatBinary(CUmodule *module, const void *fatCubin)
+{
+    return tow_cuModuleLoadDataEx(module, fatCubin, 0, NULL, NULL);
+}
+
+CUresult tow_cuModuleLoad(CUmodule *module, const char *fname)
+{
+    if (module == NULL || fname == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (tow_context_current() == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    struct tow_jit none = {0};
+    struct tow_image code;
+    int error = tow_image_open_file(fname, &code);
+    return error < 0 ? tow_image_result(error) : load_module(&code, &none, module);
+}
+
+CUresult tow_cuModuleUnload(CUmodule hmod)
+{
+    struct tow_library *module = tow_library_find(TOW_H_MODULE, hmod);
+    return module == NULL ? CUDA_ERROR_INVALID_HANDLE : tow_library_unload(module);
+}
+
+CUresult tow_cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)
+{
+    if (mode == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    const char *asked = getenv("CUDA_MODULE_LOADING");
+    *mode = asked != NULL && strcmp(asked, "EAGER") == 0 ? CU_MODULE_EAGER_LOADING
+                                                         : CU_MODULE_LAZY_LOADING;
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_cuModuleGetFunction(CUfunction *hfunc, CUmodule hmod, const char *name)
+{
+    if (hfunc == NULL || name == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct tow_library *module = tow_library_find(TOW_H_MODULE, hmod);
+    if (module == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    struct tow_kernel *function;
+    CUresult status = tow_library_kernel(module, name, &function);
+    if (status == CUDA_SUCCESS) {
+        *hfunc = (CUfunction)(uintptr_t)function->id;
+    }
+    return status;
+}
+
+CUresult tow_cuModuleGetFunctionCount(unsigned int *count, CUmodule mod)
+{
+    struct tow_library *module = tow_library_find(TOW_H_MODULE, mod);
+    if (count == NULL || module == NULL) {
+        return count == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;
+    }
+    CUresult status = tow_library_names(module);
+    if (status == CUDA_SUCCESS) {
+        *count = module->name_count;
+    }
+    return status;
+}
+
+CUresult tow_cuModuleEnumerateFunctions(CUfunction *functions, unsigned int numFunctions,
+                                        CUmodule mod)
+{
+    struct tow_library *module = tow_library_find(TOW_H_MODULE, mod);
+    if (functions == NULL || module == NULL) {
+        return functions == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;
+    }
+    return tow_library_enumerate(module, numFunctions, (void **)functions);
+}
+
+CUresult tow_cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmodule hmod, const char *name)
+{
+    struct tow_library *module = tow_library_find(TOW_H_MODULE, hmod);
+    if (name == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (module == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    CUdeviceptr address;
+    size_t size;
+    if (!tow_library_symbol(module, module->context, false, name, &address, &size)) {
+        CUresult status = tow_send_cuModuleGetGlobal_v2(&address, &size, hmod, name);
+        if (status != CUDA_SUCCESS) {
+            return status;
+        }
+        tow_library_keep_symbol(module, module->context, false, name, address, size);
+    }
+    if (dptr != NULL) {
+        *dptr = address;
+    }
+    if (bytes != NULL) {
+        *bytes = size;
+    }
+    return CUDA_SUCCESS;
+}
