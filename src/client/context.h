@@ -2,14 +2,19 @@
 #ifndef TOW_CLIENT_CONTEXT_H
 #define TOW_CLIENT_CONTEXT_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "client/core.h"
 #include "client/link.h"
 #include "client/thread.h"
 #include "gen/cuda_abi.h"
 
+struct tow_local_value;
+
+/* Never freed: a thread may have a destroyed context on its stack. */
 struct tow_context {
     CUcontext handle;
     uint32_t number;       /* on the wire: index of the handle, never 0 */
@@ -18,9 +23,20 @@ struct tow_context {
     struct tow_link *link; /* borrowed: the server that has the device */
     bool primary;
     atomic_bool alive; /* false after destroy or reset, until retained again */
+    atomic_uint epoch; /* raised by destroy and reset: what was made before is gone */
     atomic_int sticky; /* CUresult that every call on it returns, or 0 */
     atomic_uint flags;
     unsigned api_version;
+    int least_priority, greatest_priority;
+
+    atomic_uint limits_known; /* bit i: limits[i] is what the server would answer */
+    _Atomic uint64_t limits[CU_LIMIT_MAX];
+    atomic_int cache_config, shared_config; /* -1: not known */
+
+    pthread_mutex_t lock;                     /* guards the two counts and the writing of values */
+    unsigned retained;                        /* primary: retains not yet released */
+    unsigned attached;                        /* others: cuCtxAttach beyond the first */
+    _Atomic(struct tow_local_value *) values; /* context-local storage; readers need no lock */
 };
 
 /* The calling thread's current context, NULL if it has none. */
@@ -30,17 +46,31 @@ static inline struct tow_context *tow_context_current(void)
     return self != NULL && self->depth > 0 ? self->stack[self->depth - 1] : NULL;
 }
 
-/* The context of a handle; NULL if it is not a live one. */
+/* The context of a handle; NULL if it is not one, or was destroyed. A primary context counts as
+ * there even while nobody retains it. */
 struct tow_context *tow_context_find(CUcontext handle);
+/* The same, NULL meaning the calling thread's current one. */
+struct tow_context *tow_context_or_current(CUcontext handle);
+
+/* The primary context of a visible device, made (without the server) on first use; NULL for a wrong
+ * device. */
+struct tow_context *tow_context_primary(CUdevice device);
 
 /* A call on `context` came back with `status`: remembers errors that a context does not recover
  * from. */
 void tow_context_note(struct tow_context *context, CUresult status);
+/* The same for a context that is known by its number on the wire. */
+void tow_context_note_number(uint32_t number, CUresult status);
+/* True for an error after which a context is of no use. */
+bool tow_context_is_sticky(CUresult status);
 
-/* State of the whole library: 0 before cuInit, then 1; after the program's end or in a forked child
- * the error that calls get. */
-CUresult tow_client_state(void);
-/* The server that has a visible device; the first server for -1. NULL if there is none. */
-struct tow_link *tow_client_link(CUdevice device);
+/* Values that libraries tie to a context (export table c693). `destroy` runs when the context ends.
+ */
+typedef void tow_local_destroy(CUcontext context, void *key, void *value);
+CUresult tow_context_put_local(CUcontext handle, void *key, void *value,
+                               tow_local_destroy *destroy);
+CUresult tow_context_delete_local(CUcontext handle, void *key);
+/* No lock: nearly every call of the CUDA runtime asks. */
+CUresult tow_context_get_local(void **ret_value, CUcontext handle, void *key);
 
 #endif

@@ -23,7 +23,7 @@ static bool is_pinned(const void *address)
 static CUresult settle_source(struct tow_link *link, const void *from, size_t size)
 {
     return tow_link_expecting(link, from, size)
-               ? tow_send_cuCtxSynchronize_v2(tow_context_current()->handle)
+               ? tow_cuCtxSynchronize_v2(tow_context_current()->handle)
                : CUDA_SUCCESS;
 }
 

@@ -1,12 +1,29 @@
-/* Host functions that the program put into streams. */
+/* Host functions that the program put into streams: the server says when, one thread here runs
+ * them. */
 #ifndef TOW_CLIENT_HOSTFN_H
 #define TOW_CLIENT_HOSTFN_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "gen/cuda_abi.h"
 
 struct tow_link;
+
+/* A function of the program, under the id by which the wire knows it. */
+struct tow_hostfn {
+    CUhostFn run;              /* or: */
+    CUstreamCallback callback; /* of cuStreamAddCallback */
+    CUstream stream;           /* what callback is told */
+    void *user;                /* the program's */
+    bool kept; /* runs each time the server says so (graph nodes); else once, then its id ends */
+};
+
+/* Gives a function its id, never 0, and makes sure that somebody listens on the link and runs
+ * functions. */
+CUresult tow_hostfn_add(struct tow_link *link, const struct tow_hostfn *function, uint64_t *ret_id);
+/* Ends an id that was kept, or one that never reached the server. */
+void tow_hostfn_remove(uint64_t id);
 
 /* The server says that it is the turn of function `id`: hands it to the thread that runs them.
  * Never runs it here. */

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "client/context.h"
 #include "client/hostfn.h"
 #include "client/thread.h"
 #include "transport/transport.h"
@@ -354,6 +355,9 @@ CUresult tow_call_begin_on(struct tow_call *call, struct tow_link *link, uint32_
     if (bytes > TOW_FRAME_MAX - TOW_FRAME_HEADER - TOW_FRAME_ALIGN) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    if (tow_thread_self() == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     pthread_mutex_lock(&link->send_lock);
     size_t room = tow_frame_length(bytes);
     int error = tow_line_reserve(link->line, room, &call->frame);
@@ -374,8 +378,8 @@ CUresult tow_call_begin_on(struct tow_call *call, struct tow_link *link, uint32_
 static CUresult dispatch(struct tow_call *call, bool *ret_leads)
 {
     struct tow_link *link = call->link;
-    struct tow_frame frame = {
-        .kind = call->fn, .thread = tow_thread_self()->number, .context = call->context};
+    struct tow_thread *self = tow_thread_self();
+    struct tow_frame frame = {.kind = call->fn, .thread = self->number, .context = call->context};
     uint32_t length = 0;
     if (call->waits) {
         frame.seq = link->next_seq;
@@ -391,6 +395,8 @@ static CUresult dispatch(struct tow_call *call, bool *ret_leads)
         link->counters.replies_waited++;
     }
     link->counters.commands++;
+    self->sent++;
+    self->waited += call->waits;
     link->counters.bytes_out += length;
     if (call->waits) {
         tow_line_commit_now(link->line, length);
@@ -416,6 +422,9 @@ CUresult tow_call_wait(struct tow_call *call)
         return status;
     }
     await(call->link, &call->waiter);
+    if (TOW_UNLIKELY(tow_context_is_sticky(call->waiter.status))) {
+        tow_context_note_number(call->context, call->waiter.status);
+    }
     call->dec =
         tow_dec_init(call->waiter.body != NULL ? call->waiter.body : (uint8_t *)call->waiter.small,
                      call->waiter.size);

@@ -136,7 +136,7 @@ CUresult tow_cuMemAllocHost_v2(void **pp, size_t bytesize)
 static CUresult settle(const struct tow_region *region)
 {
     if (tow_link_expecting(region->link, (const void *)(uintptr_t)region->base, region->size)) {
-        return tow_send_cuCtxSynchronize_v2(tow_context_current()->handle);
+        return tow_cuCtxSynchronize_v2(tow_context_current()->handle);
     }
     return CUDA_SUCCESS;
 }

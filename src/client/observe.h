@@ -16,10 +16,14 @@ extern int tow_observed;
 struct tow_observation {
     unsigned fn;
     uint64_t begin_ns;
+    uint64_t sent, waited; /* the thread's counts when the call began */
 };
 void tow_observe_begin(struct tow_observation *o, unsigned fn);
 /* Counts; true if the call is to be traced. */
 bool tow_observe_end(struct tow_observation *o, CUresult result);
+
+/* The program ends: writes the statistics, closes the trace. */
+void tow_observe_finish(void);
 
 /* One line of the trace. */
 struct tow_trace {

@@ -12,16 +12,28 @@ struct tow_context;
 enum { TOW_CONTEXT_STACK_MAX = 64 };
 
 struct tow_thread {
-    uint16_t number;     /* on the wire; never 0, reused after the thread's end */
-    uint16_t depth;      /* of the context stack */
-    uint16_t per_thread; /* inside a _ptds entry */
+    uint16_t number;      /* on the wire; never 0, reused after the thread's end */
+    uint16_t depth;       /* of the context stack */
+    uint16_t per_thread;  /* inside a _ptds entry */
+    uint64_t unique;      /* never used again: part of its per-thread streams' ids */
     CUstreamCaptureMode capture_mode;
+    uint64_t sent, waited; /* commands this thread sent, replies it waited for: for observe.c */
     struct tow_context *stack[TOW_CONTEXT_STACK_MAX]; /* borrowed; the last is current */
 };
 
-/* The calling thread's state, made on first use; NULL only when memory is used up. A thread-exit
- * hook tells the servers that the thread is gone (its per-thread streams end) and frees the number.
- */
-struct tow_thread *tow_thread_self(void);
+/* The calling thread's state once it has one. Small and initial-exec: reading it is one
+ * instruction, and it fits the spare room for libraries that are loaded late. */
+extern __thread struct tow_thread *tow_thread_here __attribute__((tls_model("initial-exec")));
+
+struct tow_thread *tow_thread_make(void);
+
+/* The calling thread's state, made on first use; NULL only when memory or numbers are used up. A
+ * thread-exit hook tells the servers that the thread is gone (its per-thread streams end) and frees
+ * the number. */
+static inline struct tow_thread *tow_thread_self(void)
+{
+    struct tow_thread *self = tow_thread_here;
+    return __builtin_expect(self != NULL, 1) ? self : tow_thread_make();
+}
 
 #endif

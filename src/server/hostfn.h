@@ -5,10 +5,23 @@
 
 #include <stdint.h>
 
+#include "gen/cuda_abi.h"
+
 struct tow_session;
+struct tow_hostfn_turn;
 
 /* The client has run host function `id`: the stream that waits for it goes on. Unknown ids are
  * ignored. */
 void tow_hostfn_done(struct tow_session *session, uint64_t id);
+
+/* The session ends: whoever waits for a host function goes on. */
+void tow_hostfn_end(struct tow_session *session);
+
+/* What to hand to the driver as a host function and its argument, so that the client runs its
+ * function `id`: once, or each time the driver calls (`kept`, for graph nodes; ended with
+ * tow_hostfn_drop). NULL if memory is used up. */
+struct tow_hostfn_turn *tow_hostfn_make(struct tow_session *session, uint64_t id, int kept);
+void tow_hostfn_run(void *turn); /* a CUhostFn */
+void tow_hostfn_drop(struct tow_hostfn_turn *turn);
 
 #endif

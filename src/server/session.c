@@ -44,6 +44,7 @@ void tow_session_end(struct tow_session *session, int result)
     pthread_cond_broadcast(&session->lead_free);
     pthread_mutex_unlock(&session->lead_lock);
     tow_line_shutdown(session->line);
+    tow_hostfn_end(session);
 }
 
 /* ---- sending ---- */

@@ -1,0 +1,897 @@
+#include "client/context.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/call.h"
+#include "client/device.h"
+#include "client/handle.h"
+#include "gen/client_api.h"
+
+/* One value of context-local storage. Entries are never freed; a deleted one has no key and is used
+ * again. */
+struct tow_local_value {
+    _Atomic(void *) key;
+    _Atomic(void *) value;
+    tow_local_destroy *destroy; /* guarded by the context's lock */
+    struct tow_local_value *next;
+};
+
+static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER; /* guards writing of the next */
+static _Atomic(struct tow_context *) primaries[TOW_SNAPSHOT_DEVICES_MAX];
+static _Atomic uint64_t uniques;
+
+/* ---- finding ---- */
+
+struct tow_context *tow_context_find(CUcontext handle)
+{
+    return tow_handle_object(TOW_H_CONTEXT, (uint64_t)(uintptr_t)handle);
+}
+
+struct tow_context *tow_context_or_current(CUcontext handle)
+{
+    return handle != NULL ? tow_context_find(handle) : tow_context_current();
+}
+
+static struct tow_context *make(CUdevice device, bool primary)
+{
+    struct tow_context *context = calloc(1, sizeof *context);
+    if (context == NULL) {
+        return NULL;
+    }
+    uint64_t id = 0;
+    if (tow_handle_mint_object(TOW_H_CONTEXT, context, &id) != CUDA_SUCCESS) {
+        free(context);
+        return NULL;
+    }
+    context->handle = (CUcontext)(uintptr_t)id;
+    context->number = TOW_ID_INDEX(id);
+    context->unique = atomic_fetch_add_explicit(&uniques, 1, memory_order_relaxed) + 1;
+    context->device = device;
+    context->link = tow_device_at(device)->link;
+    context->primary = primary;
+    context->api_version = 3020;
+    atomic_init(&context->cache_config, -1);
+    atomic_init(&context->shared_config, -1);
+    pthread_mutex_init(&context->lock, NULL);
+    return context;
+}
+
+struct tow_context *tow_context_primary(CUdevice device)
+{
+    if (tow_device_at(device) == NULL) {
+        return NULL;
+    }
+    struct tow_context *context = atomic_load_explicit(&primaries[device], memory_order_acquire);
+    if (context == NULL) {
+        pthread_mutex_lock(&list_lock);
+        context = atomic_load_explicit(&primaries[device], memory_order_relaxed);
+        if (context == NULL) {
+            context = make(device, true);
+            atomic_store_explicit(&primaries[device], context, memory_order_release);
+        }
+        pthread_mutex_unlock(&list_lock);
+    }
+    return context;
+}
+
+/* ---- errors that stay ---- */
+
+bool tow_context_is_sticky(CUresult status)
+{
+    switch (status) {
+    case CUDA_ERROR_ECC_UNCORRECTABLE:
+    case CUDA_ERROR_NVLINK_UNCORRECTABLE:
+    case CUDA_ERROR_CONTAINED:
+    case CUDA_ERROR_ILLEGAL_ADDRESS:
+    case CUDA_ERROR_LAUNCH_TIMEOUT:
+    case CUDA_ERROR_ASSERT:
+    case CUDA_ERROR_HARDWARE_STACK_ERROR:
+    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+    case CUDA_ERROR_MISALIGNED_ADDRESS:
+    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+    case CUDA_ERROR_INVALID_PC:
+    case CUDA_ERROR_LAUNCH_FAILED:
+    case CUDA_ERROR_TENSOR_MEMORY_LEAK:
+    case CUDA_ERROR_EXTERNAL_DEVICE:
+        return true;
+    default:
+        return false;
+    }
+}
+
+void tow_context_note(struct tow_context *context, CUresult status)
+{
+    if (context != NULL && tow_context_is_sticky(status)) {
+        int none = CUDA_SUCCESS;
+        atomic_compare_exchange_strong(&context->sticky, &none, (int)status);
+    }
+}
+
+struct noted {
+    uint32_t number;
+    CUresult status;
+};
+
+static void note_if(void *user, uint64_t id, void *object)
+{
+    const struct noted *noted = user;
+    if (TOW_ID_INDEX(id) == noted->number) {
+        tow_context_note(object, noted->status);
+    }
+}
+
+void tow_context_note_number(uint32_t number, CUresult status)
+{
+    struct noted noted = {number, status};
+    tow_handle_each(TOW_H_CONTEXT, note_if, &noted);
+}
+
+/* ---- context-local storage ---- */
+
+CUresult tow_context_put_local(CUcontext handle, void *key, void *value, tow_local_destroy *destroy)
+{
+    struct tow_context *context = tow_context_or_current(handle);
+    if (context == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    if (key == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult status = CUDA_SUCCESS;
+    struct tow_local_value *spare = NULL, *entry;
+    pthread_mutex_lock(&context->lock);
+    for (entry = atomic_load(&context->values); entry != NULL; entry = entry->next) {
+        void *has = atomic_load_explicit(&entry->key, memory_order_relaxed);
+        if (has == key) {
+            break;
+        }
+        if (has == NULL) {
+            spare = entry;
+        }
+    }
+    if (entry == NULL && spare == NULL) {
+        entry = calloc(1, sizeof *entry);
+        if (entry == NULL) {
+            status = CUDA_ERROR_OUT_OF_MEMORY;
+        } else {
+            atomic_init(&entry->value, value);
+            entry->destroy = destroy;
+            atomic_init(&entry->key, key);
+            entry->next = atomic_load_explicit(&context->values, memory_order_relaxed);
+            atomic_store_explicit(&context->values, entry, memory_order_release);
+        }
+    } else {
+        entry = entry != NULL ? entry : spare;
+        entry->destroy = destroy;
+        atomic_store_explicit(&entry->value, value, memory_order_relaxed);
+        atomic_store_explicit(&entry->key, key, memory_order_release);
+    }
+    pthread_mutex_unlock(&context->lock);
+    return status;
+}
+
+CUresult tow_context_get_local(void **ret_value, CUcontext handle, void *key)
+{
+    struct tow_context *context = tow_context_or_current(handle);
+    if (context == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    struct tow_local_value *entry = atomic_load_explicit(&context->values, memory_order_acquire);
+    for (; entry != NULL; entry = entry->next) {
+        if (atomic_load_explicit(&entry->key, memory_order_acquire) == key && key != NULL) {
+            *ret_value = atomic_load_explicit(&entry->value, memory_order_relaxed);
+            return CUDA_SUCCESS;
+        }
+    }
+    return CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult tow_context_delete_local(CUcontext handle, void *key)
+{
+    struct tow_context *context = tow_context_or_current(handle);
+    if (context == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    CUresult status = CUDA_ERROR_INVALID_HANDLE;
+    pthread_mutex_lock(&context->lock);
+    struct tow_local_value *entry = atomic_load(&context->values);
+    for (; entry != NULL; entry = entry->next) {
+        if (atomic_load_explicit(&entry->key, memory_order_relaxed) == key && key != NULL) {
+            atomic_store_explicit(&entry->key, NULL, memory_order_release);
+            status = CUDA_SUCCESS;
+        }
+    }
+    pthread_mutex_unlock(&context->lock);
+    return status;
+}
+
+/* Libraries' destructors may call us again, so no lock is held while they run. */
+static void end_locals(struct tow_context *context)
+{
+    struct tow_local_value *entry = atomic_load(&context->values);
+    for (; entry != NULL; entry = entry->next) {
+        pthread_mutex_lock(&context->lock);
+        void *key = atomic_load_explicit(&entry->key, memory_order_relaxed);
+        void *value = atomic_load_explicit(&entry->value, memory_order_relaxed);
+        tow_local_destroy *destroy = entry->destroy;
+        atomic_store_explicit(&entry->key, NULL, memory_order_release);
+        pthread_mutex_unlock(&context->lock);
+        if (key != NULL && destroy != NULL) {
+            destroy(context->handle, key, value);
+        }
+    }
+}
+
+/* ---- beginning and ending, with the server ---- */
+
+/* What a server says of a context it has just made; see put_facts in src/server/context.c. */
+static void take_facts(struct tow_context *context, struct tow_dec *dec)
+{
+    context->api_version = tow_dec_u32(dec);
+    atomic_store(&context->flags, tow_dec_u32(dec));
+    context->least_priority = tow_dec_i32(dec);
+    context->greatest_priority = tow_dec_i32(dec);
+    atomic_store(&context->cache_config, tow_dec_i32(dec));
+    atomic_store(&context->shared_config, tow_dec_i32(dec));
+    uint32_t known = tow_dec_u32(dec);
+    uint32_t count = tow_dec_count(dec, CU_LIMIT_MAX, sizeof(uint64_t));
+    for (uint32_t i = 0; i < count; i++) {
+        atomic_store(&context->limits[i], tow_dec_u64(dec));
+    }
+    atomic_store(&context->limits_known, known & ((1u << count) - 1));
+}
+
+/* The context ends for the program: whatever was made in it is gone, libraries are told. */
+static void end_context(struct tow_context *context)
+{
+    end_locals(context);
+    atomic_fetch_add(&context->epoch, 1);
+    atomic_store(&context->alive, false);
+    atomic_store(&context->limits_known, 0);
+    atomic_store(&context->cache_config, -1);
+    atomic_store(&context->shared_config, -1);
+}
+
+static CUresult check_device(CUdevice device, struct tow_context **ret_context)
+{
+    CUresult state = tow_client_state();
+    if (state != CUDA_SUCCESS) {
+        return state;
+    }
+    if (tow_device_at(device) == NULL) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    *ret_context = tow_context_primary(device);
+    return *ret_context != NULL ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* With the context's lock held. */
+static CUresult begin_primary(struct tow_context *context)
+{
+    struct tow_call call;
+    CUresult status = tow_call_begin_on(&call, context->link, 0, TOW_FN_cuDevicePrimaryCtxRetain,
+                                        24, TOW_CALL_REPLY);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)context->handle);
+    tow_enc_u32(&call.enc, (uint32_t)tow_device_to_server(context->device));
+    tow_enc_u32(&call.enc, 0);
+    status = tow_call_wait(&call);
+    if (status == CUDA_SUCCESS) {
+        take_facts(context, &call.dec);
+    }
+    return tow_call_end(&call, status);
+}
+
+CUresult tow_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
+{
+    struct tow_context *context;
+    CUresult status = check_device(dev, &context);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    if (pctx == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    pthread_mutex_lock(&context->lock);
+    if (!atomic_load(&context->alive)) {
+        status = begin_primary(context);
+        if (status == CUDA_SUCCESS) {
+            atomic_store(&context->sticky, CUDA_SUCCESS);
+            context->retained = 0;
+            atomic_store(&context->alive, true);
+        }
+    }
+    if (status == CUDA_SUCCESS) {
+        context->retained++;
+        *pctx = context->handle;
+    }
+    pthread_mutex_unlock(&context->lock);
+    return status;
+}
+
+static CUresult end_primary(struct tow_context *context, unsigned fn)
+{
+    end_context(context);
+    struct tow_call call;
+    CUresult status = tow_call_begin_on(&call, context->link, 0, fn, 16, TOW_CALL_REPLY);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)context->handle);
+    tow_enc_u32(&call.enc, (uint32_t)tow_device_to_server(context->device));
+    status = tow_call_end(&call, tow_call_wait(&call));
+    atomic_store(&context->sticky, CUDA_SUCCESS);
+    return status;
+}
+
+CUresult tow_cuDevicePrimaryCtxRelease_v2(CUdevice dev)
+{
+    struct tow_context *context;
+    CUresult status = check_device(dev, &context);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    pthread_mutex_lock(&context->lock);
+    bool last = context->retained == 1;
+    if (context->retained == 0) {
+        status = CUDA_ERROR_INVALID_CONTEXT;
+    } else {
+        context->retained--;
+    }
+    pthread_mutex_unlock(&context->lock);
+    return last ? end_primary(context, TOW_FN_cuDevicePrimaryCtxRelease_v2) : status;
+}
+
+CUresult tow_cuDevicePrimaryCtxReset_v2(CUdevice dev)
+{
+    struct tow_context *context;
+    CUresult status = check_device(dev, &context);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    pthread_mutex_lock(&context->lock);
+    bool active = atomic_load(&context->alive);
+    context->retained = 0;
+    pthread_mutex_unlock(&context->lock);
+    return active ? end_primary(context, TOW_FN_cuDevicePrimaryCtxReset_v2) : CUDA_SUCCESS;
+}
+
+CUresult tow_cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags)
+{
+    struct tow_context *context;
+    CUresult status = check_device(dev, &context);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    status = tow_send_cuDevicePrimaryCtxSetFlags_v2(dev, flags);
+    if (status == CUDA_SUCCESS) {
+        atomic_store(&context->flags, flags);
+    }
+    return status;
+}
+
+CUresult tow_cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *active)
+{
+    struct tow_context *context;
+    CUresult status = check_device(dev, &context);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    if (flags != NULL) {
+        *flags = atomic_load_explicit(&context->flags, memory_order_relaxed);
+    }
+    if (active != NULL) {
+        *active = atomic_load_explicit(&context->alive, memory_order_relaxed);
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_cuDevicePrimaryCtxRelease(CUdevice dev)
+{
+    return tow_cuDevicePrimaryCtxRelease_v2(dev);
+}
+
+CUresult tow_cuDevicePrimaryCtxReset(CUdevice dev)
+{
+    return tow_cuDevicePrimaryCtxReset_v2(dev);
+}
+
+CUresult tow_cuDevicePrimaryCtxSetFlags(CUdevice dev, unsigned int flags)
+{
+    return tow_cuDevicePrimaryCtxSetFlags_v2(dev, flags);
+}
+
+/* ---- the stack ---- */
+
+static CUresult push(struct tow_context *context)
+{
+    struct tow_thread *self = tow_thread_self();
+    if (self == NULL || self->depth == TOW_CONTEXT_STACK_MAX) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    self->stack[self->depth++] = context;
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_cuCtxPushCurrent_v2(CUcontext ctx)
+{
+    CUresult state = tow_client_state();
+    if (state != CUDA_SUCCESS) {
+        return state;
+    }
+    struct tow_context *context = tow_context_find(ctx);
+    return context != NULL ? push(context) : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+CUresult tow_cuCtxPopCurrent_v2(CUcontext *pctx)
+{
+    CUresult state = tow_client_state();
+    if (state != CUDA_SUCCESS) {
+        return state;
+    }
+    struct tow_context *context = tow_context_current();
+    if (context == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    tow_thread_here->depth--;
+    if (pctx != NULL) {
+        *pctx = context->handle;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_cuCtxPushCurrent(CUcontext ctx)
+{
+    return tow_cuCtxPushCurrent_v2(ctx);
+}
+
+CUresult tow_cuCtxPopCurrent(CUcontext *pctx)
+{
+    return tow_cuCtxPopCurrent_v2(pctx);
+}
+
+CUresult tow_cuCtxSetCurrent(CUcontext ctx)
+{
+    CUresult state = tow_client_state();
+    if (state != CUDA_SUCCESS) {
+        return state;
+    }
+    struct tow_thread *self = tow_thread_self();
+    if (self == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (ctx == NULL) {
+        if (self->depth > 0) {
+            self->depth--;
+        }
+        return CUDA_SUCCESS;
+    }
+    struct tow_context *context = tow_context_find(ctx);
+    if (context == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    if (self->depth == 0) {
+        return push(context);
+    }
+    self->stack[self->depth - 1] = context;
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_cuCtxGetCurrent(CUcontext *pctx)
+{
+    CUresult state = tow_client_state();
+    if (state != CUDA_SUCCESS) {
+        return state;
+    }
+    if (pctx == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct tow_context *context = tow_context_current();
+    *pctx = context != NULL ? context->handle : NULL;
+    return CUDA_SUCCESS;
+}
+
+/* The context that a query is about; NULL means the current one. */
+static CUresult asked(CUcontext handle, const void *out, struct tow_context **ret_context)
+{
+    CUresult state = tow_client_state();
+    if (state != CUDA_SUCCESS) {
+        return state;
+    }
+    if (out == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *ret_context = tow_context_or_current(handle);
+    return *ret_context != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+CUresult tow_cuCtxGetDevice_v2(CUdevice *device, CUcontext ctx)
+{
+    struct tow_context *context;
+    CUresult status = asked(ctx, device, &context);
+    if (status == CUDA_SUCCESS) {
+        *device = context->device;
+    }
+    return status;
+}
+
+CUresult tow_cuCtxGetDevice(CUdevice *device)
+{
+    return tow_cuCtxGetDevice_v2(device, NULL);
+}
+
+CUresult tow_cuCtxGetId(CUcontext ctx, unsigned long long *ctxId)
+{
+    struct tow_context *context;
+    CUresult status = asked(ctx, ctxId, &context);
+    if (status == CUDA_SUCCESS) {
+        *ctxId = context->unique;
+    }
+    return status;
+}
+
+CUresult tow_cuCtxGetApiVersion(CUcontext ctx, unsigned int *version)
+{
+    struct tow_context *context;
+    CUresult status = asked(ctx, version, &context);
+    if (status == CUDA_SUCCESS) {
+        *version = context->api_version;
+    }
+    return status;
+}
+
+CUresult tow_cuCtxGetFlags(unsigned int *flags)
+{
+    struct tow_context *context;
+    CUresult status = asked(NULL, flags, &context);
+    if (status == CUDA_SUCCESS) {
+        *flags = atomic_load(&context->flags);
+    }
+    return status;
+}
+
+CUresult tow_cuCtxSetFlags(unsigned int flags)
+{
+    CUresult status = tow_send_cuCtxSetFlags(flags);
+    if (status == CUDA_SUCCESS) {
+        atomic_store(&tow_context_current()->flags, flags);
+    }
+    return status;
+}
+
+/* The current context, alive and well, for what only the server's context knows. */
+static CUresult working(const void *out, struct tow_context **ret_context)
+{
+    CUresult status = asked(NULL, out, ret_context);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    if (!atomic_load_explicit(&(*ret_context)->alive, memory_order_relaxed)) {
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    }
+    return (CUresult)atomic_load_explicit(&(*ret_context)->sticky, memory_order_relaxed);
+}
+
+CUresult tow_cuCtxGetStreamPriorityRange(int *leastPriority, int *greatestPriority)
+{
+    struct tow_context *context;
+    static const int unused;
+    CUresult status = working(&unused, &context);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    if (leastPriority != NULL) {
+        *leastPriority = context->least_priority;
+    }
+    if (greatestPriority != NULL) {
+        *greatestPriority = context->greatest_priority;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_cuCtxGetLimit(size_t *pvalue, CUlimit limit)
+{
+    struct tow_context *context;
+    CUresult status = working(pvalue, &context);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    bool kept = (unsigned)limit < CU_LIMIT_MAX;
+    if (kept && (atomic_load_explicit(&context->limits_known, memory_order_acquire) >> limit & 1)) {
+        *pvalue = atomic_load_explicit(&context->limits[limit], memory_order_relaxed);
+        return CUDA_SUCCESS;
+    }
+    size_t value = 0;
+    status = tow_send_cuCtxGetLimit(&value, limit);
+    if (status == CUDA_SUCCESS) {
+        *pvalue = value;
+        if (kept) {
+            atomic_store_explicit(&context->limits[limit], value, memory_order_relaxed);
+            atomic_fetch_or_explicit(&context->limits_known, 1u << limit, memory_order_release);
+        }
+    }
+    return status;
+}
+
+CUresult tow_cuCtxSetLimit(CUlimit limit, size_t value)
+{
+    struct tow_context *context = tow_context_current();
+    if (context != NULL) {
+        /* The driver may round, and one limit may move another: ask again next time. */
+        atomic_store(&context->limits_known, 0);
+    }
+    return tow_send_cuCtxSetLimit(limit, value);
+}
+
+CUresult tow_cuCtxGetCacheConfig(CUfunc_cache *pconfig)
+{
+    struct tow_context *context;
+    CUresult status = working(pconfig, &context);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    int known = atomic_load(&context->cache_config);
+    if (known >= 0) {
+        *pconfig = (CUfunc_cache)known;
+        return CUDA_SUCCESS;
+    }
+    status = tow_send_cuCtxGetCacheConfig(pconfig);
+    if (status == CUDA_SUCCESS) {
+        atomic_store(&context->cache_config, (int)*pconfig);
+    }
+    return status;
+}
+
+CUresult tow_cuCtxSetCacheConfig(CUfunc_cache config)
+{
+    struct tow_context *context = tow_context_current();
+    if (context != NULL) {
+        atomic_store(&context->cache_config, -1);
+    }
+    return tow_send_cuCtxSetCacheConfig(config);
+}
+
+CUresult tow_cuCtxGetSharedMemConfig(CUsharedconfig *pConfig)
+{
+    struct tow_context *context;
+    CUresult status = working(pConfig, &context);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    int known = atomic_load(&context->shared_config);
+    if (known >= 0) {
+        *pConfig = (CUsharedconfig)known;
+        return CUDA_SUCCESS;
+    }
+    status = tow_send_cuCtxGetSharedMemConfig(pConfig);
+    if (status == CUDA_SUCCESS) {
+        atomic_store(&context->shared_config, (int)*pConfig);
+    }
+    return status;
+}
+
+CUresult tow_cuCtxSetSharedMemConfig(CUsharedconfig config)
+{
+    struct tow_context *context = tow_context_current();
+    if (context != NULL) {
+        atomic_store(&context->shared_config, -1);
+    }
+    return tow_send_cuCtxSetSharedMemConfig(config);
+}
+
+CUresult tow_cuCtxSynchronize_v2(CUcontext ctx)
+{
+    struct tow_context *context;
+    static const int unused;
+    CUresult status = asked(ctx, &unused, &context);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    if (!atomic_load_explicit(&context->alive, memory_order_relaxed)) {
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    }
+    int sticky = atomic_load_explicit(&context->sticky, memory_order_relaxed);
+    if (sticky != CUDA_SUCCESS) {
+        return (CUresult)sticky;
+    }
+    /* The server knows the context by the command's header: no need of the newer function there. */
+    struct tow_call call;
+    status = tow_call_begin_on(&call, context->link, context->number, TOW_FN_cuCtxSynchronize, 0,
+                               TOW_CALL_REPLY | TOW_CALL_CONTEXT);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    status = tow_call_end(&call, tow_call_wait(&call));
+    tow_context_note(context, status);
+    return status;
+}
+
+CUresult tow_cuCtxSynchronize(void)
+{
+    return tow_cuCtxSynchronize_v2(NULL);
+}
+
+/* Both contexts of a peer call must be on one server: no other can connect them. */
+static CUresult check_peer(CUcontext handle, const struct tow_context **ret_peer)
+{
+    CUresult state = tow_client_state();
+    if (state != CUDA_SUCCESS) {
+        return state;
+    }
+    struct tow_context *self = tow_context_current();
+    struct tow_context *peer = tow_context_find(handle);
+    if (self == NULL || peer == NULL || self == peer) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    *ret_peer = peer;
+    return self->link == peer->link ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+}
+
+CUresult tow_cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags)
+{
+    const struct tow_context *peer;
+    if (Flags != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult status = check_peer(peerContext, &peer);
+    return status == CUDA_SUCCESS ? tow_send_cuCtxEnablePeerAccess(peerContext, Flags) : status;
+}
+
+CUresult tow_cuCtxDisablePeerAccess(CUcontext peerContext)
+{
+    const struct tow_context *peer;
+    CUresult status = check_peer(peerContext, &peer);
+    if (status == CUDA_ERROR_PEER_ACCESS_UNSUPPORTED) {
+        return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
+    }
+    return status == CUDA_SUCCESS ? tow_send_cuCtxDisablePeerAccess(peerContext) : status;
+}
+
+/* ---- contexts that the program creates itself ---- */
+
+static CUresult create(CUcontext *pctx, const CUexecAffinityParam *params, int count,
+                       unsigned flags, CUdevice dev)
+{
+    CUresult state = tow_client_state();
+    if (state != CUDA_SUCCESS) {
+        return state;
+    }
+    if (pctx == NULL || (flags & ~(unsigned)CU_CTX_FLAGS_MASK) != 0 || count < 0 ||
+        count > CU_EXEC_AFFINITY_TYPE_MAX || (count > 0 && params == NULL)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (tow_device_at(dev) == NULL) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    struct tow_context *context = make(dev, false);
+    if (context == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    struct tow_call call;
+    CUresult status = tow_call_begin_on(&call, context->link, 0, TOW_FN_cuCtxCreate_v4,
+                                        32 + (size_t)count * sizeof *params, TOW_CALL_REPLY);
+    if (status == CUDA_SUCCESS) {
+        tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)context->handle);
+        tow_enc_u32(&call.enc, (uint32_t)tow_device_to_server(dev));
+        tow_enc_u32(&call.enc, flags);
+        tow_enc_u32(&call.enc, (uint32_t)count);
+        tow_enc_u32(&call.enc, 0);
+        tow_enc_bytes(&call.enc, params, (size_t)count * sizeof *params);
+        status = tow_call_wait(&call);
+        if (status == CUDA_SUCCESS) {
+            take_facts(context, &call.dec);
+        }
+        status = tow_call_end(&call, status);
+    }
+    if (status == CUDA_SUCCESS) {
+        atomic_store(&context->alive, true);
+        status = push(context);
+    }
+    if (status != CUDA_SUCCESS) {
+        tow_handle_retire((uint64_t)(uintptr_t)context->handle);
+        pthread_mutex_destroy(&context->lock);
+        free(context);
+        return status;
+    }
+    *pctx = context->handle;
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams, unsigned int flags,
+                            CUdevice dev)
+{
+    if (ctxCreateParams == NULL) {
+        return create(pctx, NULL, 0, flags, dev);
+    }
+    if (ctxCreateParams->cigParams != NULL) {
+        return CUDA_ERROR_NOT_SUPPORTED; /* shares a graphics context of this machine */
+    }
+    return create(pctx, ctxCreateParams->execAffinityParams, ctxCreateParams->numExecAffinityParams,
+                  flags, dev);
+}
+
+CUresult tow_cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *paramsArray, int numParams,
+                            unsigned int flags, CUdevice dev)
+{
+    return create(pctx, paramsArray, numParams, flags, dev);
+}
+
+CUresult tow_cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev)
+{
+    return create(pctx, NULL, 0, flags, dev);
+}
+
+CUresult tow_cuCtxCreate(CUcontext *pctx, unsigned int flags, CUdevice dev)
+{
+    return create(pctx, NULL, 0, flags, dev);
+}
+
+CUresult tow_cuCtxDestroy_v2(CUcontext ctx)
+{
+    CUresult state = tow_client_state();
+    if (state != CUDA_SUCCESS) {
+        return state;
+    }
+    struct tow_context *context = tow_context_find(ctx);
+    if (context == NULL || context->primary) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    end_context(context);
+    struct tow_thread *self = tow_thread_self();
+    if (tow_context_current() == context) {
+        self->depth--;
+    }
+    tow_handle_retire((uint64_t)(uintptr_t)ctx);
+    struct tow_call call;
+    CUresult status =
+        tow_call_begin_on(&call, context->link, 0, TOW_FN_cuCtxDestroy_v2, 8, TOW_CALL_REPLY);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)ctx);
+    return tow_call_end(&call, tow_call_wait(&call));
+}
+
+CUresult tow_cuCtxDestroy(CUcontext ctx)
+{
+    return tow_cuCtxDestroy_v2(ctx);
+}
+
+CUresult tow_cuCtxAttach(CUcontext *pctx, unsigned int flags)
+{
+    struct tow_context *context;
+    CUresult status = asked(NULL, pctx, &context);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    if (flags != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    pthread_mutex_lock(&context->lock);
+    context->attached++;
+    pthread_mutex_unlock(&context->lock);
+    *pctx = context->handle;
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_cuCtxDetach(CUcontext ctx)
+{
+    CUresult state = tow_client_state();
+    if (state != CUDA_SUCCESS) {
+        return state;
+    }
+    struct tow_context *context = tow_context_find(ctx);
+    if (context == NULL || context != tow_context_current()) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    pthread_mutex_lock(&context->lock);
+    bool last = context->attached == 0;
+    if (!last) {
+        context->attached--;
+    }
+    pthread_mutex_unlock(&context->lock);
+    return last ? tow_cuCtxDestroy_v2(ctx) : CUDA_SUCCESS;
+}

@@ -1,0 +1,409 @@
+/* cuInit and what belongs to no other family: connecting, forking, the end of the program. */
+#include "client/core.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "client/call.h"
+#include "client/device.h"
+#include "client/link.h"
+#include "client/observe.h"
+#include "client/thread.h"
+#include "gen/client_api.h"
+#include "transport/transport.h"
+#include "wire/frame.h"
+
+static atomic_int phase_before; /* always 0: what tow_client_phase points at until cuInit */
+atomic_int *tow_client_phase = &phase_before;
+
+static pthread_mutex_t connect_lock = PTHREAD_MUTEX_INITIALIZER; /* guards all below */
+static struct tow_link *links[TOW_SERVERS_MAX];                  /* owned, never closed */
+static unsigned link_count;
+static pid_t owner;           /* who connected */
+static bool initialised;      /* cuInit succeeded, in this process or the one it was forked from */
+static CUresult last_failure; /* of the last attempt to connect */
+static int64_t failed_ns;     /* when it was */
+static bool said;             /* the user was told why there is no server */
+static char why[TOW_WHY_MAX + 256];
+
+/* How long a failed attempt counts: a program that asks for the version and then initialises should
+ * not wait for the same timeout twice. */
+static const int64_t failure_lasts_ns = 2 * TOW_TIME_S;
+
+struct tow_link *tow_client_link(CUdevice device)
+{
+    if (device >= 0) {
+        const struct tow_device *d = tow_device_at(device);
+        return d != NULL ? d->link : NULL;
+    }
+    return link_count > 0 ? links[0] : NULL;
+}
+
+unsigned tow_client_link_count(void)
+{
+    return link_count;
+}
+
+struct tow_link *tow_client_link_at(unsigned index)
+{
+    return index < link_count ? links[index] : NULL;
+}
+
+/* ---- which server ---- */
+
+/* The value of `server` in a file of KEY = VALUE lines; false if it has none. */
+static bool server_in_file(const char *path, char *ret_servers, size_t size)
+{
+    struct tow_buf text;
+    bool found = false;
+    tow_buf_init(&text, 64 << 10);
+    if (tow_file_read(path, &text) == 0 && tow_buf_append(&text, "", 1) == 0) {
+        char *rest = (char *)text.data, *line;
+        while ((line = strsep(&rest, "\n")) != NULL) {
+            line += strspn(line, " \t");
+            size_t key = strcspn(line, " \t=#");
+            if (key != 6 || strncmp(line, "server", 6) != 0) {
+                continue;
+            }
+            char *value = line + key + strspn(line + key, " \t=");
+            value[strcspn(value, "#\r")] = '\0';
+            size_t length = strlen(value);
+            while (length > 0 && (value[length - 1] == ' ' || value[length - 1] == '\t')) {
+                value[--length] = '\0';
+            }
+            found = length > 0 && snprintf(ret_servers, size, "%s", value) < (int)size;
+        }
+    }
+    tow_buf_fini(&text);
+    return found;
+}
+
+static bool server_in_config(char *ret_servers, size_t size)
+{
+    char path[512];
+    const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
+    int length = -1;
+    if (config != NULL && config[0] == '/') {
+        length = snprintf(path, sizeof path, "%s/towline/towline.conf", config);
+    } else if (home != NULL && home[0] == '/') {
+        length = snprintf(path, sizeof path, "%s/.config/towline/towline.conf", home);
+    }
+    if (length > 0 && length < (int)sizeof path && server_in_file(path, ret_servers, size)) {
+        return true;
+    }
+    return server_in_file("/etc/towline/towline.conf", ret_servers, size);
+}
+
+/* Fills `servers` with what the user named; -ENOENT if nothing was named and nobody answers by
+ * default. */
+static int which_server(char *servers, size_t size)
+{
+    const char *named = getenv("TOWLINE_SERVER");
+    if (named != NULL && named[0] != '\0') {
+        if (snprintf(servers, size, "%s", named) >= (int)size) {
+            snprintf(why, sizeof why, "TOWLINE_SERVER is longer than %zu characters.", size - 1);
+            return -EINVAL;
+        }
+        return 0;
+    }
+    if (server_in_config(servers, size)) {
+        return 0;
+    }
+    char path[256];
+    if (tow_file_default_socket(path, sizeof path) == 0 && access(path, F_OK) == 0) {
+        snprintf(servers, size, "unix://%s", path);
+        return 0;
+    }
+    snprintf(
+        why, sizeof why,
+        "no GPU server was named and none listens on this machine; set TOWLINE_SERVER (for example "
+        "tcp://HOST:%d), or start the program with: towline run -- PROGRAM",
+        TOW_DEFAULT_PORT);
+    return -ENOENT;
+}
+
+/* ---- connecting ---- */
+
+static CUresult open_links(char *servers)
+{
+    char *rest = servers, *address;
+    while ((address = strsep(&rest, ",")) != NULL) {
+        address += strspn(address, " \t");
+        if (address[0] == '\0') {
+            continue;
+        }
+        if (link_count == TOW_SERVERS_MAX) {
+            snprintf(why, sizeof why, "TOWLINE_SERVER names more than %d servers.",
+                     TOW_SERVERS_MAX);
+            return CUDA_ERROR_NO_DEVICE;
+        }
+        int error = tow_link_open(address, &links[link_count], why, sizeof why);
+        if (error < 0) {
+            return CUDA_ERROR_NO_DEVICE;
+        }
+        links[link_count]->index = link_count;
+        link_count++;
+    }
+    if (link_count == 0) {
+        snprintf(why, sizeof why, "TOWLINE_SERVER names no server.");
+        return CUDA_ERROR_NO_DEVICE;
+    }
+    return CUDA_SUCCESS;
+}
+
+/* With the lock held. Connects unless that is done; a forked child connects anew, if its parent
+ * only asked. */
+static CUresult ensure_connected(void)
+{
+    pid_t self = getpid();
+    if (link_count > 0 && owner == self) {
+        return CUDA_SUCCESS;
+    }
+    if (initialised) {
+        return CUDA_ERROR_NOT_INITIALIZED;
+    }
+    if (link_count > 0) {
+        for (unsigned i = 0; i < link_count; i++) {
+            tow_line_abandon(links[i]->line);
+        }
+        link_count = 0;
+        tow_devices_forget();
+    }
+    if (last_failure != CUDA_SUCCESS && tow_time_now_ns() - failed_ns < failure_lasts_ns) {
+        return last_failure;
+    }
+    char servers[4096];
+    CUresult status = CUDA_ERROR_NO_DEVICE;
+    why[0] = '\0';
+    if (which_server(servers, sizeof servers) == 0) {
+        status = open_links(servers);
+    }
+    if (status == CUDA_SUCCESS) {
+        status = tow_devices_take(links, link_count, getenv("CUDA_VISIBLE_DEVICES"),
+                                  getenv("CUDA_DEVICE_ORDER"));
+    }
+    if (status != CUDA_SUCCESS) {
+        for (unsigned i = 0; i < link_count; i++) {
+            tow_link_close(links[i]);
+        }
+        link_count = 0;
+        failed_ns = tow_time_now_ns();
+    }
+    last_failure = status;
+    owner = self;
+    return status;
+}
+
+static void forked_child(void)
+{
+    /* Another thread of the parent may have held it. */
+    pthread_mutex_init(&connect_lock, NULL);
+    if (tow_client_phase != &phase_before) {
+        atomic_store(tow_client_phase, TOW_PHASE_NONE);
+    }
+}
+
+/* The phase goes into memory that a forked child finds cleared, however it was forked. */
+static CUresult begin_phase(void)
+{
+    static atomic_int plain; /* for kernels without MADV_WIPEONFORK; pthread_atfork is left then */
+    void *page = mmap(NULL, (size_t)sysconf(_SC_PAGESIZE), PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    atomic_int *word = &plain;
+    if (page != MAP_FAILED) {
+        if (madvise(page, (size_t)sysconf(_SC_PAGESIZE), MADV_WIPEONFORK) == 0) {
+            word = page;
+        } else {
+            munmap(page, (size_t)sysconf(_SC_PAGESIZE));
+        }
+    }
+    pthread_atfork(NULL, NULL, forked_child);
+    atomic_store(word, TOW_PHASE_READY);
+    __atomic_store_n(&tow_client_phase, word, __ATOMIC_RELEASE);
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_cuInit(unsigned int Flags)
+{
+    if (Flags != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult state = tow_client_state();
+    if (state == CUDA_SUCCESS || state == CUDA_ERROR_DEINITIALIZED) {
+        return state;
+    }
+    pthread_mutex_lock(&connect_lock);
+    CUresult status = ensure_connected();
+    if (status == CUDA_SUCCESS && !initialised) {
+        status = begin_phase();
+        initialised = true;
+    }
+    bool say = status != CUDA_SUCCESS && why[0] != '\0' && !said;
+    if (say) {
+        said = true;
+        tow_log(TOW_AREA_CLIENT, TOW_LOG_ERROR, "%s", why);
+    }
+    pthread_mutex_unlock(&connect_lock);
+    return status;
+}
+
+CUresult tow_cuDriverGetVersion(int *driverVersion)
+{
+    if (driverVersion == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    int version = CUDA_VERSION;
+    if (tow_client_state() == CUDA_SUCCESS) {
+        version = tow_device_driver_version();
+    } else {
+        /* Runtimes ask before cuInit. The answer is the server's; without one this library's own,
+         * and cuInit will say what is wrong. */
+        pthread_mutex_lock(&connect_lock);
+        if (ensure_connected() == CUDA_SUCCESS) {
+            version = tow_device_driver_version();
+        }
+        pthread_mutex_unlock(&connect_lock);
+    }
+    *driverVersion = version;
+    return CUDA_SUCCESS;
+}
+
+/* ---- threads that end, the end of the program ---- */
+
+void tow_client_thread_ends(unsigned number)
+{
+    (void)number;
+    if (tow_client_state() != CUDA_SUCCESS) {
+        return;
+    }
+    for (unsigned i = 0; i < link_count; i++) {
+        struct tow_call call;
+        if (tow_call_begin_on(&call, links[i], 0, TOW_CONTROL_THREAD_EXIT, 0, 0) == CUDA_SUCCESS) {
+            tow_call_send(&call);
+        }
+    }
+}
+
+/* Another thread may be inside a call and never come back: wait a little, not for ever. */
+static bool lock_briefly(pthread_mutex_t *mutex)
+{
+    for (int i = 0; i < 200; i++) {
+        if (pthread_mutex_trylock(mutex) == 0) {
+            return true;
+        }
+        tow_time_sleep(TOW_TIME_MS);
+    }
+    return false;
+}
+
+__attribute__((destructor)) static void program_ends(void)
+{
+    if (tow_client_state() != CUDA_SUCCESS) {
+        return;
+    }
+    atomic_store(tow_client_phase, TOW_PHASE_ENDED);
+    tow_observe_finish();
+    for (unsigned i = 0; i < link_count; i++) {
+        struct tow_link *link = links[i];
+        if (atomic_load(&link->lost) != 0 || !lock_briefly(&link->send_lock)) {
+            continue;
+        }
+        uint8_t *at = NULL;
+        uint32_t length = 0;
+        struct tow_bye bye = {0};
+        if (tow_line_reserve(link->line, 64, &at) == 0 &&
+            tow_bye_encode(&bye, at, 64, &length) == 0) {
+            tow_line_commit_now(link->line, length);
+        }
+        tow_line_drain(link->line, tow_time_deadline(2 * TOW_TIME_S));
+        pthread_mutex_unlock(&link->send_lock);
+    }
+}
+
+/* ---- profiler, logs ---- */
+
+CUresult tow_cuProfilerInitialize(const char *configFile, const char *outputFile,
+                                  CUoutput_mode outputMode)
+{
+    (void)configFile;
+    (void)outputFile;
+    (void)outputMode;
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+CUresult tow_cuProfilerStart(void)
+{
+    return tow_client_state(); /* no profiler is attached: nothing to start */
+}
+
+CUresult tow_cuProfilerStop(void)
+{
+    return tow_client_state();
+}
+
+/* The driver's log of errors. Ours goes to TOWLINE_LOG, so the driver's stays empty: callbacks are
+ * accepted and never called. */
+CUresult tow_cuLogsRegisterCallback(CUlogsCallback callbackFunc, void *userData,
+                                    CUlogsCallbackHandle *callback_out)
+{
+    static char token;
+    (void)userData;
+    if (callbackFunc == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (callback_out != NULL) {
+        *callback_out = (CUlogsCallbackHandle)(void *)&token;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_cuLogsUnregisterCallback(CUlogsCallbackHandle callback)
+{
+    return callback != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult tow_cuLogsCurrent(CUlogIterator *iterator_out, unsigned int flags)
+{
+    if (iterator_out == NULL || flags != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *iterator_out = 0;
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_cuLogsDumpToFile(CUlogIterator *iterator, const char *pathToFile, unsigned int flags)
+{
+    (void)iterator;
+    if (pathToFile == NULL || flags != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    FILE *file = fopen(pathToFile, "we");
+    if (file == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    fclose(file);
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_cuLogsDumpToMemory(CUlogIterator *iterator, char *buffer, size_t *size,
+                                unsigned int flags)
+{
+    (void)iterator;
+    if (buffer == NULL || size == NULL || flags != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (*size > 0) {
+        buffer[0] = '\0';
+    }
+    *size = 0;
+    return CUDA_SUCCESS;
+}

@@ -1,0 +1,43 @@
+/* The library's own life: connecting, being a guest in a process that forks and exits. */
+#ifndef TOW_CLIENT_CORE_H
+#define TOW_CLIENT_CORE_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "gen/cuda_abi.h"
+
+struct tow_link;
+
+enum { TOW_SERVERS_MAX = 16 };
+
+/* One word says whether calls may go on. It lies in memory that the kernel
+ * clears in a forked child, so a child sees 0 (not initialised) without asking for its pid. */
+enum tow_client_phase {
+    TOW_PHASE_NONE = 0, /* before cuInit, or in a forked child */
+    TOW_PHASE_READY = 1,
+    TOW_PHASE_ENDED = 2, /* the program is past its end */
+};
+extern atomic_int *tow_client_phase;
+
+/* CUDA_SUCCESS after cuInit; else what calls answer: NOT_INITIALIZED before cuInit and in a forked
+ * child, DEINITIALIZED after the program's end. */
+static inline CUresult tow_client_state(void)
+{
+    int phase = atomic_load_explicit(tow_client_phase, memory_order_acquire);
+    if (__builtin_expect(phase == TOW_PHASE_READY, 1)) {
+        return CUDA_SUCCESS;
+    }
+    return phase == TOW_PHASE_NONE ? CUDA_ERROR_NOT_INITIALIZED : CUDA_ERROR_DEINITIALIZED;
+}
+
+/* The server that has a visible device; the first server for -1. NULL if there is none. */
+struct tow_link *tow_client_link(CUdevice device);
+/* All servers, in the order named. */
+unsigned tow_client_link_count(void);
+struct tow_link *tow_client_link_at(unsigned index);
+
+/* A thread that has sent something ends: its number may be used again by another. */
+void tow_client_thread_ends(unsigned number);
+
+#endif

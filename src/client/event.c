@@ -1,0 +1,189 @@
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "client/call.h"
+#include "client/handle.h"
+#include "client/stream.h"
+#include "gen/client_api.h"
+
+static pthread_mutex_t free_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the next */
+static struct tow_event *free_events;
+
+struct tow_event *tow_event_find(CUevent event)
+{
+    struct tow_event *e = tow_handle_object(TOW_H_EVENT, (uint64_t)(uintptr_t)event);
+    if (e != NULL && e->epoch != atomic_load_explicit(&e->context->epoch, memory_order_relaxed)) {
+        return NULL; /* went with its context */
+    }
+    return e;
+}
+
+/* For every call on an event. Events that a server made (opened from another process) have no
+ * object. */
+static CUresult check(CUevent event)
+{
+    CUresult state = tow_client_state();
+    if (state != CUDA_SUCCESS) {
+        return state;
+    }
+    uint64_t id = (uint64_t)(uintptr_t)event;
+    if (TOW_ID_OF_SERVER(id) ? tow_handle_valid(TOW_H_EVENT, id) : tow_event_find(event) != NULL) {
+        return CUDA_SUCCESS;
+    }
+    return CUDA_ERROR_INVALID_HANDLE;
+}
+
+static void retire(CUevent event)
+{
+    struct tow_event *e = tow_handle_retire((uint64_t)(uintptr_t)event);
+    if (e != NULL) {
+        pthread_mutex_lock(&free_lock);
+        e->next_free = free_events;
+        free_events = e;
+        pthread_mutex_unlock(&free_lock);
+    }
+}
+
+CUresult tow_cuEventCreate(CUevent *phEvent, unsigned int Flags)
+{
+    CUresult state = tow_client_state();
+    if (state != CUDA_SUCCESS) {
+        return state;
+    }
+    const unsigned known = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
+    if (phEvent == NULL || (Flags & ~known) != 0 ||
+        ((Flags & CU_EVENT_INTERPROCESS) != 0 && (Flags & CU_EVENT_DISABLE_TIMING) == 0)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct tow_context *context = tow_context_current();
+    if (context == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    pthread_mutex_lock(&free_lock);
+    struct tow_event *e = free_events;
+    if (e != NULL) {
+        free_events = e->next_free;
+    }
+    pthread_mutex_unlock(&free_lock);
+    if (e == NULL) {
+        e = calloc(1, sizeof *e);
+        if (e == NULL) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+    }
+    e->context = context;
+    e->epoch = atomic_load(&context->epoch);
+    e->flags = Flags;
+    uint64_t id = 0;
+    CUresult status = tow_handle_mint_object(TOW_H_EVENT, e, &id);
+    if (status != CUDA_SUCCESS) {
+        free(e);
+        return status;
+    }
+    CUevent event = (CUevent)(uintptr_t)id;
+    status = tow_send_cuEventCreate(event, Flags);
+    if (status != CUDA_SUCCESS) {
+        retire(event);
+        return status;
+    }
+    *phEvent = event;
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_cuEventDestroy_v2(CUevent hEvent)
+{
+    CUresult status = check(hEvent);
+    if (status != CUDA_SUCCESS) {
+        retire(hEvent); /* one whose context is gone */
+        return status;
+    }
+    status = tow_send_cuEventDestroy_v2(hEvent);
+    if (status == CUDA_SUCCESS) {
+        retire(hEvent);
+    }
+    return status;
+}
+
+CUresult tow_cuEventDestroy(CUevent hEvent)
+{
+    return tow_cuEventDestroy_v2(hEvent);
+}
+
+CUresult tow_cuEventQuery(CUevent hEvent)
+{
+    CUresult status = check(hEvent);
+    return status == CUDA_SUCCESS ? tow_send_cuEventQuery(hEvent) : status;
+}
+
+CUresult tow_cuEventSynchronize(CUevent hEvent)
+{
+    CUresult status = check(hEvent);
+    return status == CUDA_SUCCESS ? tow_send_cuEventSynchronize(hEvent) : status;
+}
+
+/* A stream and an event that meet in a record must be of one context. */
+static CUresult check_record(CUevent event, CUstream stream)
+{
+    CUresult status = check(event);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    struct tow_context *context;
+    status = tow_stream_context(stream, &context);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    struct tow_event *e = tow_event_find(event);
+    return e != NULL && e->context != context ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
+}
+
+CUresult tow_cuEventRecord(CUevent hEvent, CUstream hStream)
+{
+    CUresult status = check_record(hEvent, hStream);
+    return status == CUDA_SUCCESS ? tow_send_cuEventRecord(hEvent, hStream) : status;
+}
+
+CUresult tow_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags)
+{
+    if ((flags & ~(unsigned)CU_EVENT_RECORD_EXTERNAL) != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult status = check_record(hEvent, hStream);
+    return status == CUDA_SUCCESS ? tow_send_cuEventRecordWithFlags(hEvent, hStream, flags)
+                                  : status;
+}
+
+static CUresult check_elapsed(const float *ret_milliseconds, CUevent start, CUevent end)
+{
+    CUresult status = check(start);
+    if (status == CUDA_SUCCESS) {
+        status = check(end);
+    }
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    if (ret_milliseconds == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct tow_event *a = tow_event_find(start), *b = tow_event_find(end);
+    if ((a != NULL && (a->flags & CU_EVENT_DISABLE_TIMING)) ||
+        (b != NULL && (b->flags & CU_EVENT_DISABLE_TIMING)) ||
+        (a != NULL && b != NULL && a->context != b->context)) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_cuEventElapsedTime_v2(float *pMilliseconds, CUevent hStart, CUevent hEnd)
+{
+    CUresult status = check_elapsed(pMilliseconds, hStart, hEnd);
+    return status == CUDA_SUCCESS ? tow_send_cuEventElapsedTime_v2(pMilliseconds, hStart, hEnd)
+                                  : status;
+}
+
+CUresult tow_cuEventElapsedTime(float *pMilliseconds, CUevent hStart, CUevent hEnd)
+{
+    CUresult status = check_elapsed(pMilliseconds, hStart, hEnd);
+    return status == CUDA_SUCCESS ? tow_send_cuEventElapsedTime(pMilliseconds, hStart, hEnd)
+                                  : status;
+}

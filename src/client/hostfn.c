@@ -1,0 +1,192 @@
+#include "client/hostfn.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "base/thread.h"
+#include "client/call.h"
+#include "client/link.h"
+#include "client/stream.h"
+#include "gen/client_api.h"
+#include "wire/frame.h"
+
+/* One function that waits for its turn, or runs. */
+struct turn {
+    struct turn *next;
+    struct tow_link *link; /* borrowed */
+    uint64_t id;
+    CUresult status;
+};
+
+struct entry {
+    struct entry *next;
+    uint64_t id;
+    struct tow_hostfn function;
+};
+
+enum { BUCKETS = 256 };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  /* guards all below */
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER; /* a turn was added */
+static struct entry *entries[BUCKETS];
+static uint64_t last_id;
+static struct turn *first_turn, *last_turn;
+static bool running; /* the thread was started; it lives as long as the process */
+
+/* With the lock held: where the entry of an id hangs; *result is NULL if there is none. */
+static struct entry **find(uint64_t id)
+{
+    struct entry **at = &entries[id % BUCKETS];
+    while (*at != NULL && (*at)->id != id) {
+        at = &(*at)->next;
+    }
+    return at;
+}
+
+static void say_done(struct tow_link *link, uint64_t id)
+{
+    struct tow_call call;
+    if (tow_call_begin_on(&call, link, 0, TOW_CONTROL_CALLBACK_DONE, 8, 0) == CUDA_SUCCESS) {
+        tow_enc_u64(&call.enc, id);
+        tow_call_send(&call);
+    }
+}
+
+/* Runs turns one after the other, in the order in which the server gave them. */
+static void *run_thread(void *arg)
+{
+    (void)arg;
+    for (;;) {
+        pthread_mutex_lock(&lock);
+        while (first_turn == NULL) {
+            pthread_cond_wait(&changed, &lock);
+        }
+        struct turn *turn = first_turn;
+        first_turn = turn->next;
+        if (first_turn == NULL) {
+            last_turn = NULL;
+        }
+        struct entry **at = find(turn->id);
+        struct entry *entry = *at;
+        struct tow_hostfn function = {0};
+        if (entry != NULL) {
+            function = entry->function;
+            if (!function.kept) {
+                *at = entry->next;
+                free(entry);
+            }
+        }
+        pthread_mutex_unlock(&lock);
+        if (function.run != NULL && turn->status == CUDA_SUCCESS) {
+            function.run(function.user);
+        } else if (function.callback != NULL) {
+            function.callback(function.stream, turn->status, function.user);
+        }
+        say_done(turn->link, turn->id);
+        free(turn);
+    }
+    return NULL;
+}
+
+CUresult tow_hostfn_add(struct tow_link *link, const struct tow_hostfn *function, uint64_t *ret_id)
+{
+    struct entry *entry = malloc(sizeof *entry);
+    if (entry == NULL || tow_link_listen(link) < 0) {
+        free(entry);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    entry->function = *function;
+    pthread_mutex_lock(&lock);
+    if (!running) {
+        pthread_t thread;
+        if (tow_thread_start("towline-hostfn", run_thread, NULL, &thread) < 0) {
+            pthread_mutex_unlock(&lock);
+            free(entry);
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        pthread_detach(thread);
+        running = true;
+    }
+    entry->id = ++last_id;
+    entry->next = entries[entry->id % BUCKETS];
+    entries[entry->id % BUCKETS] = entry;
+    *ret_id = entry->id;
+    pthread_mutex_unlock(&lock);
+    return CUDA_SUCCESS;
+}
+
+void tow_hostfn_remove(uint64_t id)
+{
+    pthread_mutex_lock(&lock);
+    struct entry **at = find(id);
+    struct entry *entry = *at;
+    if (entry != NULL) {
+        *at = entry->next;
+    }
+    pthread_mutex_unlock(&lock);
+    free(entry);
+}
+
+void tow_hostfn_call(struct tow_link *link, uint64_t id, CUresult status)
+{
+    struct turn *turn = malloc(sizeof *turn);
+    if (turn == NULL) {
+        tow_link_lose(link, "memory for a host function is used up");
+        return;
+    }
+    *turn = (struct turn){.link = link, .id = id, .status = status};
+    pthread_mutex_lock(&lock);
+    if (last_turn != NULL) {
+        last_turn->next = turn;
+    } else {
+        first_turn = turn;
+    }
+    last_turn = turn;
+    pthread_cond_signal(&changed);
+    pthread_mutex_unlock(&lock);
+}
+
+/* Puts a function into a stream: the body is the same for both calls, the server tells them apart
+ * by number. */
+static CUresult put(unsigned fn, CUstream stream, const struct tow_hostfn *function)
+{
+    struct tow_context *context;
+    CUresult status = tow_stream_context(stream, &context);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    uint64_t id = 0;
+    status = tow_hostfn_add(context->link, function, &id);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    struct tow_call call;
+    status = tow_call_begin(&call, fn, 16, TOW_CALL_CONTEXT);
+    if (status != CUDA_SUCCESS) {
+        tow_hostfn_remove(id);
+        return status;
+    }
+    tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)stream);
+    tow_enc_u64(&call.enc, id);
+    return tow_call_send(&call);
+}
+
+CUresult tow_cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void *userData)
+{
+    if (fn == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct tow_hostfn function = {.run = fn, .user = userData};
+    return put(TOW_FN_cuLaunchHostFunc, hStream, &function);
+}
+
+CUresult tow_cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, void *userData,
+                                 unsigned int flags)
+{
+    if (callback == NULL || flags != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct tow_hostfn function = {.callback = callback, .stream = hStream, .user = userData};
+    return put(TOW_FN_cuStreamAddCallback, hStream, &function);
+}

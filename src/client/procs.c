@@ -1,0 +1,80 @@
+/* Finding functions by name and version. */
+#include <stdbool.h>
+#include <string.h>
+
+#include "gen/client_api.h"
+
+/* The rows of a name: the first of them, and how many. */
+static unsigned rows_of(const char *name, unsigned *ret_first)
+{
+    unsigned low = 0, high = tow_proc_count;
+    while (low < high) {
+        unsigned middle = low + (high - low) / 2;
+        if (strcmp(tow_procs[middle].name, name) < 0) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    unsigned count = 0;
+    while (low + count < tow_proc_count && strcmp(tow_procs[low + count].name, name) == 0) {
+        count++;
+    }
+    *ret_first = low;
+    return count;
+}
+
+/* The newest entry that is not newer than `version`. *ret_known: the name exists at all. */
+static void *find(const char *name, int version, bool per_thread, bool *ret_known)
+{
+    unsigned first = 0, count = rows_of(name, &first);
+    bool has_per_thread = false;
+    void *found = NULL;
+    *ret_known = count > 0;
+    for (unsigned i = first; i < first + count; i++) {
+        has_per_thread = has_per_thread || tow_procs[i].per_thread_since != 0;
+    }
+    for (unsigned i = first; i < first + count; i++) {
+        const struct tow_proc *proc = &tow_procs[i];
+        if (per_thread && has_per_thread) {
+            if (proc->per_thread_since != 0 && proc->per_thread_since <= version) {
+                found = proc->per_thread_entry;
+            }
+        } else if (proc->since <= version) {
+            found = proc->entry;
+        }
+    }
+    return found;
+}
+
+CUresult tow_cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags,
+                                 CUdriverProcAddressQueryResult *symbolStatus)
+{
+    if (symbol == NULL || pfn == NULL || flags > 3) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    bool known = false;
+    *pfn = find(symbol, cudaVersion, (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0,
+                &known);
+    if (symbolStatus != NULL) {
+        *symbolStatus = *pfn != NULL ? CU_GET_PROC_ADDRESS_SUCCESS
+                        : known      ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
+                                     : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags)
+{
+    if (symbol == NULL || pfn == NULL || flags > 3) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    bool known = false;
+    void *found = find(symbol, cudaVersion,
+                       (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0, &known);
+    if (found == NULL) {
+        return CUDA_ERROR_NOT_FOUND;
+    }
+    *pfn = found;
+    return CUDA_SUCCESS;
+}

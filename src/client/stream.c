@@ -1,0 +1,348 @@
+#include "client/stream.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "client/call.h"
+#include "client/handle.h"
+#include "gen/client_api.h"
+
+static pthread_mutex_t free_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the next */
+static struct tow_stream *free_streams;
+static _Atomic uint64_t uniques;
+
+static bool is_default(CUstream stream)
+{
+    return (uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD;
+}
+
+struct tow_stream *tow_stream_find(CUstream stream)
+{
+    struct tow_stream *s = tow_handle_object(TOW_H_STREAM, (uint64_t)(uintptr_t)stream);
+    if (s != NULL && s->epoch != atomic_load_explicit(&s->context->epoch, memory_order_relaxed)) {
+        return NULL; /* went with its context */
+    }
+    return s;
+}
+
+CUresult tow_stream_context(CUstream stream, struct tow_context **ret_context)
+{
+    CUresult state = tow_client_state();
+    if (state != CUDA_SUCCESS) {
+        return state;
+    }
+    if (is_default(stream)) {
+        *ret_context = tow_context_current();
+        return *ret_context != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+    }
+    struct tow_stream *s = tow_stream_find(stream);
+    if (s == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    *ret_context = s->context;
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_stream_check(CUstream stream)
+{
+    struct tow_context *context;
+    return tow_stream_context(stream, &context);
+}
+
+CUresult tow_stream_id(struct tow_context *context, CUstream stream, uint64_t *ret_id)
+{
+    if (!is_default(stream)) {
+        struct tow_stream *s = tow_stream_find(stream);
+        if (s == NULL) {
+            return CUDA_ERROR_INVALID_HANDLE;
+        }
+        *ret_id = s->unique;
+        return CUDA_SUCCESS;
+    }
+    struct tow_thread *self = tow_thread_self();
+    if (context == NULL || self == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    /* Default streams: one per context, or one per context and thread. */
+    *ret_id = stream == CU_STREAM_PER_THREAD
+                  ? UINT64_C(1) << 62 | self->unique << 24 | (context->unique & 0xffffff)
+                  : UINT64_C(1) << 61 | context->unique;
+    return CUDA_SUCCESS;
+}
+
+/* ---- making and ending ---- */
+
+CUresult tow_stream_mint(struct tow_context *context, unsigned flags, int priority,
+                         CUstream *ret_stream)
+{
+    pthread_mutex_lock(&free_lock);
+    struct tow_stream *s = free_streams;
+    if (s != NULL) {
+        free_streams = s->next_free;
+    }
+    pthread_mutex_unlock(&free_lock);
+    if (s == NULL) {
+        s = calloc(1, sizeof *s);
+        if (s == NULL) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+    }
+    s->context = context;
+    s->epoch = atomic_load(&context->epoch);
+    s->flags = flags;
+    s->priority = priority;
+    s->unique = atomic_fetch_add_explicit(&uniques, 1, memory_order_relaxed) + 1;
+    uint64_t id = 0;
+    CUresult status = tow_handle_mint_object(TOW_H_STREAM, s, &id);
+    if (status != CUDA_SUCCESS) {
+        free(s);
+        return status;
+    }
+    *ret_stream = (CUstream)(uintptr_t)id;
+    return CUDA_SUCCESS;
+}
+
+void tow_stream_retire(CUstream stream)
+{
+    struct tow_stream *s = tow_handle_retire((uint64_t)(uintptr_t)stream);
+    if (s != NULL) {
+        pthread_mutex_lock(&free_lock);
+        s->next_free = free_streams;
+        free_streams = s;
+        pthread_mutex_unlock(&free_lock);
+    }
+}
+
+static CUresult create(CUstream *phStream, unsigned flags, int priority, bool with_priority)
+{
+    CUresult state = tow_client_state();
+    if (state != CUDA_SUCCESS) {
+        return state;
+    }
+    if (phStream == NULL || (flags & ~(unsigned)CU_STREAM_NON_BLOCKING) != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct tow_context *context = tow_context_current();
+    if (context == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    /* Lower numbers are higher priorities; what is out of range is brought into it, as the driver
+     * does. */
+    if (priority > context->least_priority) {
+        priority = context->least_priority;
+    }
+    if (priority < context->greatest_priority) {
+        priority = context->greatest_priority;
+    }
+    CUstream stream = NULL;
+    CUresult status = tow_stream_mint(context, flags, with_priority ? priority : 0, &stream);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    status = with_priority ? tow_send_cuStreamCreateWithPriority(stream, flags, priority)
+                           : tow_send_cuStreamCreate(stream, flags);
+    if (status != CUDA_SUCCESS) {
+        tow_stream_retire(stream);
+        return status;
+    }
+    *phStream = stream;
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_cuStreamCreate(CUstream *phStream, unsigned int Flags)
+{
+    return create(phStream, Flags, 0, false);
+}
+
+CUresult tow_cuStreamCreateWithPriority(CUstream *phStream, unsigned int flags, int priority)
+{
+    return create(phStream, flags, priority, true);
+}
+
+CUresult tow_cuStreamDestroy_v2(CUstream hStream)
+{
+    CUresult state = tow_client_state();
+    if (state != CUDA_SUCCESS) {
+        return state;
+    }
+    if (is_default(hStream)) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    struct tow_stream *s = tow_handle_object(TOW_H_STREAM, (uint64_t)(uintptr_t)hStream);
+    if (s == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (tow_stream_find(hStream) == NULL) {
+        tow_stream_retire(hStream);
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    }
+    CUresult status = tow_send_cuStreamDestroy_v2(hStream);
+    if (status == CUDA_SUCCESS) {
+        tow_stream_retire(hStream);
+    }
+    return status;
+}
+
+CUresult tow_cuStreamDestroy(CUstream hStream)
+{
+    return tow_cuStreamDestroy_v2(hStream);
+}
+
+/* ---- questions that the client answers ---- */
+
+CUresult tow_cuStreamGetPriority(CUstream hStream, int *priority)
+{
+    CUresult status = tow_stream_check(hStream);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    if (priority == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct tow_stream *s = tow_stream_find(hStream);
+    *priority = s != NULL ? s->priority : 0;
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_cuStreamGetFlags(CUstream hStream, unsigned int *flags)
+{
+    CUresult status = tow_stream_check(hStream);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    if (flags == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct tow_stream *s = tow_stream_find(hStream);
+    *flags = s != NULL ? s->flags : CU_STREAM_DEFAULT;
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_cuStreamGetId(CUstream hStream, unsigned long long *streamId)
+{
+    struct tow_context *context;
+    CUresult status = tow_stream_context(hStream, &context);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    if (streamId == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    uint64_t id = 0;
+    status = tow_stream_id(context, hStream, &id);
+    if (status == CUDA_SUCCESS) {
+        *streamId = id;
+    }
+    return status;
+}
+
+CUresult tow_cuStreamGetDevice(CUstream hStream, CUdevice *device)
+{
+    struct tow_context *context;
+    CUresult status = tow_stream_context(hStream, &context);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    if (device == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *device = context->device;
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_cuStreamGetCtx(CUstream hStream, CUcontext *pctx)
+{
+    struct tow_context *context;
+    CUresult status = tow_stream_context(hStream, &context);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    if (pctx == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *pctx = context->handle;
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_cuStreamGetCtx_v2(CUstream hStream, CUcontext *pCtx, CUgreenCtx *pGreenCtx)
+{
+    CUresult status = tow_cuStreamGetCtx(hStream, pCtx);
+    if (status == CUDA_SUCCESS && pGreenCtx != NULL) {
+        *pGreenCtx = NULL; /* streams of green contexts come with green contexts */
+    }
+    return status;
+}
+
+/* ---- waiting ---- */
+
+CUresult tow_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
+{
+    CUresult status = tow_stream_check(hStream);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    if (tow_event_find(hEvent) == NULL &&
+        !tow_handle_valid(TOW_H_EVENT, (uint64_t)(uintptr_t)hEvent)) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if ((Flags & ~(unsigned)CU_EVENT_WAIT_EXTERNAL) != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return tow_send_cuStreamWaitEvent(hStream, hEvent, Flags);
+}
+
+CUresult tow_cuStreamQuery(CUstream hStream)
+{
+    CUresult status = tow_stream_check(hStream);
+    return status == CUDA_SUCCESS ? tow_send_cuStreamQuery(hStream) : status;
+}
+
+CUresult tow_cuStreamSynchronize(CUstream hStream)
+{
+    CUresult status = tow_stream_check(hStream);
+    return status == CUDA_SUCCESS ? tow_send_cuStreamSynchronize(hStream) : status;
+}
+
+/* ---- values in memory ---- */
+
+/* The first versions of these are the second ones with 32-bit addresses on no system we run on. */
+CUresult tow_cuStreamWriteValue32(CUstream stream, CUdeviceptr addr, cuuint32_t value,
+                                  unsigned int flags)
+{
+    return tow_cuStreamWriteValue32_v2(stream, addr, value, flags);
+}
+
+CUresult tow_cuStreamWaitValue32(CUstream stream, CUdeviceptr addr, cuuint32_t value,
+                                 unsigned int flags)
+{
+    return tow_cuStreamWaitValue32_v2(stream, addr, value, flags);
+}
+
+CUresult tow_cuStreamWriteValue64(CUstream stream, CUdeviceptr addr, cuuint64_t value,
+                                  unsigned int flags)
+{
+    return tow_cuStreamWriteValue64_v2(stream, addr, value, flags);
+}
+
+CUresult tow_cuStreamWaitValue64(CUstream stream, CUdeviceptr addr, cuuint64_t value,
+                                 unsigned int flags)
+{
+    return tow_cuStreamWaitValue64_v2(stream, addr, value, flags);
+}
+
+CUresult tow_cuStreamBatchMemOp(CUstream stream, unsigned int count,
+                                CUstreamBatchMemOpParams *paramArray, unsigned int flags)
+{
+    return tow_cuStreamBatchMemOp_v2(stream, count, paramArray, flags);
+}
+
+/* ---- attributes ---- */
+
+CUresult tow_cuStreamCopyAttributes(CUstream dstStream, CUstream srcStream)
+{
+    CUresult status = tow_stream_check(dstStream);
+    if (status == CUDA_SUCCESS) {
+        status = tow_stream_check(srcStream);
+    }
+    return status == CUDA_SUCCESS ? tow_send_cuStreamCopyAttributes(dstStream, srcStream) : status;
+}

@@ -1,0 +1,52 @@
+/* Streams and events as the client knows them. */
+#ifndef TOW_CLIENT_STREAM_H
+#define TOW_CLIENT_STREAM_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "client/context.h"
+#include "gen/cuda_abi.h"
+
+/* A stream that the program created. Used again after the stream's end, never freed: a late reader
+ * sees another stream's numbers, not freed memory. */
+struct tow_stream {
+    struct tow_context *context; /* shared: contexts are never freed */
+    unsigned epoch;              /* the context's, when it was made */
+    unsigned flags;
+    int priority;
+    uint64_t unique; /* cuStreamGetId: never used again */
+    struct tow_stream *next_free;
+};
+
+struct tow_event {
+    struct tow_context *context; /* shared */
+    unsigned epoch;
+    unsigned flags;
+    struct tow_event *next_free;
+};
+
+/* How many streams of the program capture into graphs. 0 nearly always; then every question about
+ * capturing is answered here. Whoever begins and ends captures counts. */
+extern atomic_int tow_captures;
+
+/* The program's stream of a handle; NULL for the default streams (0, 1, 2) and for what is not one.
+ */
+struct tow_stream *tow_stream_find(CUstream stream);
+/* CUDA_SUCCESS for a default stream in a live context and for a live stream, else what a call on it
+ * answers. */
+CUresult tow_stream_check(CUstream stream);
+/* The context a stream belongs to: its own, or the calling thread's current one. */
+CUresult tow_stream_context(CUstream stream, struct tow_context **ret_context);
+/* Registers a stream made on the server under `id` semantics of its own (green contexts): mints its
+ * handle. */
+CUresult tow_stream_mint(struct tow_context *context, unsigned flags, int priority,
+                         CUstream *ret_stream);
+void tow_stream_retire(CUstream stream);
+/* The number that no two streams of the process ever share. */
+CUresult tow_stream_id(struct tow_context *context, CUstream stream, uint64_t *ret_id);
+
+struct tow_event *tow_event_find(CUevent event);
+
+#endif
