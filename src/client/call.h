@@ -14,6 +14,8 @@
 #ifndef TOW_CLIENT_CALL_H
 #define TOW_CLIENT_CALL_H
 
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -58,6 +60,10 @@ struct tow_call {
     struct tow_waiter waiter;
     bool waits;
 };
+
+/* While not 0 every call waits for its reply: TOWLINE_SYNC=1, CUDA_LAUNCH_BLOCKING=1, or a stream
+ * captures. Each reason adds 1. */
+extern atomic_uint tow_wait_always;
 
 /* Begins a call on the current context's server (without a context: the first server). Answers
  * without sending: NOT_INITIALIZED before cuInit and in a forked child, DEINITIALIZED after the

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "client/context.h"
+#include "client/mirror.h"
 #include "client/region.h"
 #include "gen/client_api.h"
 #include "wire/copy.h"
@@ -25,6 +26,15 @@ static CUresult settle_source(struct tow_link *link, const void *from, size_t si
     return tow_link_expecting(link, from, size)
                ? tow_cuCtxSynchronize_v2(tow_context_current()->handle)
                : CUDA_SUCCESS;
+}
+
+/* Managed memory: what the host changed must be there first, and a synchronous copy is visible when
+ * it returns. */
+static bool is_managed(CUdeviceptr address)
+{
+    struct tow_region region;
+    return atomic_load_explicit(&tow_mirror_count, memory_order_relaxed) != 0 &&
+           tow_region_find(address, &region) && region.kind == TOW_REGION_MANAGED;
 }
 
 static CUresult link_here(struct tow_link **ret_link)
@@ -115,8 +125,14 @@ static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CU
     if (from == NULL || status != CUDA_SUCCESS) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    status = upload(to, from, size, stream);
-    if (status == CUDA_SUCCESS && wait && is_pinned(from)) {
+    bool managed = is_managed(to);
+    if (managed) {
+        status = tow_mirror_push(tow_context_current()->link);
+    }
+    if (status == CUDA_SUCCESS) {
+        status = upload(to, from, size, stream);
+    }
+    if (status == CUDA_SUCCESS && wait && (managed || is_pinned(from))) {
         status = tow_send_cuStreamSynchronize(stream);
     }
     return status;
@@ -130,10 +146,17 @@ static CUresult device_to_host(void *to, CUdeviceptr from, size_t size, CUstream
     if (to == NULL || tow_region_check_device(from, size) != CUDA_SUCCESS) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    if (is_managed(from)) {
+        CUresult status = tow_mirror_push(tow_context_current()->link);
+        if (status != CUDA_SUCCESS) {
+            return status;
+        }
+    }
     return download(to, from, size, stream, !wait && size <= TOW_COPY_ASYNC_MAX && is_pinned(to));
 }
 
-static CUresult device_to_device(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream)
+static CUresult device_to_device(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream,
+                                 bool wait)
 {
     if (size == 0) {
         return CUDA_SUCCESS;
@@ -142,7 +165,13 @@ static CUresult device_to_device(CUdeviceptr to, CUdeviceptr from, size_t size, 
         tow_region_check_device(from, size) != CUDA_SUCCESS) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    return tow_send_cuMemcpyDtoDAsync_v2(to, from, size, stream);
+    bool managed = is_managed(to) || is_managed(from);
+    CUresult status = managed ? tow_mirror_push(tow_context_current()->link) : CUDA_SUCCESS;
+    if (status == CUDA_SUCCESS) {
+        status = tow_send_cuMemcpyDtoDAsync_v2(to, from, size, stream);
+    }
+    return status == CUDA_SUCCESS && managed && wait ? tow_send_cuStreamSynchronize(stream)
+                                                     : status;
 }
 
 static CUresult host_to_host(void *to, const void *from, size_t size, CUstream stream)
@@ -167,7 +196,7 @@ static CUresult copy_unified(CUdeviceptr dst, CUdeviceptr src, size_t size, CUst
     }
     bool to_device = tow_region_is_device(dst), from_device = tow_region_is_device(src);
     if (to_device && from_device) {
-        return device_to_device(dst, src, size, stream);
+        return device_to_device(dst, src, size, stream, wait);
     }
     if (to_device) {
         return host_to_device(dst, (const void *)(uintptr_t)src, size, stream, wait);
@@ -202,13 +231,13 @@ CUresult tow_cuMemcpyDtoHAsync_v2(void *dstHost, CUdeviceptr srcDevice, size_t B
 
 CUresult tow_cuMemcpyDtoD_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount)
 {
-    return device_to_device(dstDevice, srcDevice, ByteCount, tow_default_stream());
+    return device_to_device(dstDevice, srcDevice, ByteCount, tow_default_stream(), true);
 }
 
 CUresult tow_cuMemcpyDtoDAsync_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice, size_t ByteCount,
                                   CUstream hStream)
 {
-    return device_to_device(dstDevice, srcDevice, ByteCount, hStream);
+    return device_to_device(dstDevice, srcDevice, ByteCount, hStream, false);
 }
 
 CUresult tow_cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount)
@@ -402,9 +431,14 @@ static CUresult copy_3d(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bool wait,
         .planes = p->Depth,
         .peer = peer,
     };
-    struct host_side from, to;
-    CUresult status = resolve(&shape.from, p->srcMemoryType, p->srcHost, p->srcDevice, p->srcArray,
-                              shape.width, shape.rows, &from);
+    struct host_side from = {0}, to = {0};
+    CUresult status = tow_context_current() != NULL ? tow_mirror_push(tow_context_current()->link)
+                                                    : CUDA_ERROR_INVALID_CONTEXT;
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    status = resolve(&shape.from, p->srcMemoryType, p->srcHost, p->srcDevice, p->srcArray,
+                     shape.width, shape.rows, &from);
     if (status == CUDA_SUCCESS) {
         status = resolve(&shape.to, p->dstMemoryType, p->dstHost, p->dstDevice, p->dstArray,
                          shape.width, shape.rows, &to);
@@ -430,7 +464,8 @@ static CUresult copy_3d(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bool wait,
         }
     }
     status = send_shape(&shape, &from, &to, stream);
-    if (status == CUDA_SUCCESS && wait && up && is_pinned(from.first)) {
+    if (status == CUDA_SUCCESS && wait &&
+        ((up && is_pinned(from.first)) || is_managed(shape.to.address))) {
         status = tow_send_cuStreamSynchronize(stream);
     }
     return status;

@@ -1,5 +1,6 @@
 /* Fills (memset). All of them are asynchronous for device memory, the ones without a stream too. */
 #include "client/call.h"
+#include "client/mirror.h"
 #include "client/region.h"
 #include "gen/client_api.h"
 
@@ -17,7 +18,22 @@ static CUresult check(CUdeviceptr to, size_t pitch, size_t element, size_t width
         __builtin_add_overflow(bytes, width * element, &bytes)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    return tow_region_check_device(to, bytes);
+    CUresult status = tow_region_check_device(to, bytes);
+    struct tow_context *context = tow_context_current();
+    /* What the host changed around it goes first, lest it overwrite the fill later. */
+    return status == CUDA_SUCCESS && context != NULL ? tow_mirror_push(context->link) : status;
+}
+
+/* A fill without a stream is synchronous for managed memory. */
+static CUresult settle(CUresult status, CUdeviceptr to)
+{
+    struct tow_region region;
+    if (status == CUDA_SUCCESS &&
+        atomic_load_explicit(&tow_mirror_count, memory_order_relaxed) != 0 &&
+        tow_region_find(to, &region) && region.kind == TOW_REGION_MANAGED) {
+        return tow_send_cuStreamSynchronize(tow_default_stream());
+    }
+    return status;
 }
 
 CUresult tow_cuMemsetD8Async(CUdeviceptr dstDevice, unsigned char uc, size_t N, CUstream hStream)
@@ -70,33 +86,39 @@ CUresult tow_cuMemsetD2D32Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned
 
 CUresult tow_cuMemsetD8_v2(CUdeviceptr dstDevice, unsigned char uc, size_t N)
 {
-    return tow_cuMemsetD8Async(dstDevice, uc, N, tow_default_stream());
+    return settle(tow_cuMemsetD8Async(dstDevice, uc, N, tow_default_stream()), dstDevice);
 }
 
 CUresult tow_cuMemsetD16_v2(CUdeviceptr dstDevice, unsigned short us, size_t N)
 {
-    return tow_cuMemsetD16Async(dstDevice, us, N, tow_default_stream());
+    return settle(tow_cuMemsetD16Async(dstDevice, us, N, tow_default_stream()), dstDevice);
 }
 
 CUresult tow_cuMemsetD32_v2(CUdeviceptr dstDevice, unsigned int ui, size_t N)
 {
-    return tow_cuMemsetD32Async(dstDevice, ui, N, tow_default_stream());
+    return settle(tow_cuMemsetD32Async(dstDevice, ui, N, tow_default_stream()), dstDevice);
 }
 
 CUresult tow_cuMemsetD2D8_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width,
                              size_t Height)
 {
-    return tow_cuMemsetD2D8Async(dstDevice, dstPitch, uc, Width, Height, tow_default_stream());
+    return settle(
+        tow_cuMemsetD2D8Async(dstDevice, dstPitch, uc, Width, Height, tow_default_stream()),
+        dstDevice);
 }
 
 CUresult tow_cuMemsetD2D16_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us,
                               size_t Width, size_t Height)
 {
-    return tow_cuMemsetD2D16Async(dstDevice, dstPitch, us, Width, Height, tow_default_stream());
+    return settle(
+        tow_cuMemsetD2D16Async(dstDevice, dstPitch, us, Width, Height, tow_default_stream()),
+        dstDevice);
 }
 
 CUresult tow_cuMemsetD2D32_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width,
                               size_t Height)
 {
-    return tow_cuMemsetD2D32Async(dstDevice, dstPitch, ui, Width, Height, tow_default_stream());
+    return settle(
+        tow_cuMemsetD2D32Async(dstDevice, dstPitch, ui, Width, Height, tow_default_stream()),
+        dstDevice);
 }

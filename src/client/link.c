@@ -12,6 +12,7 @@
 #include "base/thread.h"
 #include "client/context.h"
 #include "client/hostfn.h"
+#include "client/mirror.h"
 #include "client/thread.h"
 #include "transport/transport.h"
 #include "wire/control.h"
@@ -187,6 +188,8 @@ static int take_other(struct tow_link *link, const struct tow_frame *frame)
         if (error == 0 && notice.topic == TOW_NOTICE_TEXT && notice.text != NULL) {
             tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN, "%s", notice.text);
         }
+    } else if (frame->kind == TOW_CONTROL_MIRROR) {
+        error = tow_mirror_apply(link, at + TOW_FRAME_HEADER, frame->length - TOW_FRAME_HEADER);
     } else if (frame->kind == TOW_CONTROL_BYE) {
         error = -ESHUTDOWN;
     } else {
@@ -345,6 +348,8 @@ int tow_link_listen(struct tow_link *link)
 
 /* ---- calls ---- */
 
+atomic_uint tow_wait_always;
+
 CUresult tow_call_begin_on(struct tow_call *call, struct tow_link *link, uint32_t context,
                            unsigned fn, size_t bytes, unsigned flags)
 {
@@ -369,7 +374,8 @@ CUresult tow_call_begin_on(struct tow_call *call, struct tow_link *link, uint32_
     call->link = link;
     call->fn = (uint16_t)fn;
     call->context = context;
-    call->waits = (flags & TOW_CALL_REPLY) != 0;
+    call->waits = (flags & TOW_CALL_REPLY) != 0 ||
+                  atomic_load_explicit(&tow_wait_always, memory_order_relaxed) != 0;
     call->enc = tow_frame_begin(call->frame, room);
     return CUDA_SUCCESS;
 }
@@ -410,6 +416,9 @@ static CUresult dispatch(struct tow_call *call, bool *ret_leads)
 CUresult tow_call_send(struct tow_call *call)
 {
     bool leads = false;
+    if (call->waits) {
+        return tow_call_end(call, tow_call_wait(call));
+    }
     return dispatch(call, &leads);
 }
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "client/context.h"
+#include "client/mirror.h"
 #include "client/region.h"
 #include "gen/client_api.h"
 
@@ -71,6 +72,9 @@ CUresult tow_cuMemFree_v2(CUdeviceptr dptr)
     if (!tow_region_remove(dptr, kinds, &region)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    if (region.kind == TOW_REGION_MANAGED) {
+        tow_mirror_remove(region.base, region.size);
+    }
     CUresult status = tow_send_cuMemFree_v2(dptr);
     if (status == CUDA_ERROR_INVALID_CONTEXT) {
         tow_region_add(&region);
@@ -123,6 +127,7 @@ CUresult tow_cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags)
         munmap(at, bytesize);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    atomic_fetch_add(&tow_mirror_candidates, 1);
     *pp = at;
     return CUDA_SUCCESS;
 }
@@ -132,9 +137,11 @@ CUresult tow_cuMemAllocHost_v2(void **pp, size_t bytesize)
     return tow_cuMemHostAlloc(pp, bytesize, 0);
 }
 
-/* Asynchronous copies into host memory end before it may go away. */
+/* Asynchronous copies into host memory end before it may go away, and the GPU loses sight of it. */
 static CUresult settle(const struct tow_region *region)
 {
+    atomic_fetch_sub(&tow_mirror_candidates, 1);
+    tow_mirror_remove(region->base, region->size);
     if (tow_link_expecting(region->link, (const void *)(uintptr_t)region->base, region->size)) {
         return tow_cuCtxSynchronize_v2(tow_context_current()->handle);
     }
@@ -182,7 +189,11 @@ CUresult tow_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags)
         return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
     }
     struct tow_region region = region_here(base, bytesize, TOW_REGION_REGISTERED, Flags);
-    return tow_region_add(&region) < 0 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+    if (tow_region_add(&region) < 0) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    atomic_fetch_add(&tow_mirror_candidates, 1);
+    return CUDA_SUCCESS;
 }
 
 CUresult tow_cuMemHostRegister(void *p, size_t bytesize, unsigned int Flags)
@@ -204,6 +215,63 @@ CUresult tow_cuMemHostUnregister(void *p)
         return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
     }
     return settle(&region);
+}
+
+CUresult tow_cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned int Flags)
+{
+    CUresult state = tow_client_state();
+    if (state != CUDA_SUCCESS) {
+        return state;
+    }
+    struct tow_region region;
+    uint64_t address = (uint64_t)(uintptr_t)p;
+    if (pdptr == NULL || Flags != 0 || !tow_region_find(address, &region) ||
+        !tow_region_is_host(&region)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult status = CUDA_SUCCESS;
+    if (!tow_mirror_covers(region.base, region.size)) {
+        status = tow_mirror_host(region.link, region.base, region.size);
+    }
+    if (status == CUDA_SUCCESS) {
+        *pdptr = address; /* unified addressing: the same on both sides */
+    }
+    return status;
+}
+
+CUresult tow_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags)
+{
+    if (dptr == NULL || bytesize == 0 ||
+        (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct tow_call call;
+    CUresult status =
+        tow_call_begin(&call, TOW_FN_cuMemAllocManaged, 16, TOW_CALL_REPLY | TOW_CALL_CONTEXT);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    tow_enc_u64(&call.enc, bytesize);
+    tow_enc_u32(&call.enc, flags);
+    status = tow_call_wait(&call);
+    uint64_t address = status == CUDA_SUCCESS ? tow_dec_u64(&call.dec) : 0;
+    status = tow_call_end(&call, status);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    struct tow_region region = region_here(address, bytesize, TOW_REGION_MANAGED, flags);
+    uint64_t whole = (bytesize + 63) & ~(uint64_t)63;
+    status = tow_mirror_managed(region.link, address, whole);
+    if (status == CUDA_SUCCESS && tow_region_add(&region) < 0) {
+        tow_mirror_remove(address, whole);
+        status = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (status != CUDA_SUCCESS) {
+        tow_send_cuMemFree_v2(address);
+        return status;
+    }
+    *dptr = address;
+    return CUDA_SUCCESS;
 }
 
 CUresult tow_cuMemHostGetFlags(unsigned int *pFlags, void *p)

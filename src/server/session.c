@@ -13,6 +13,7 @@
 #include "server/copy.h"
 #include "server/device.h"
 #include "server/hostfn.h"
+#include "server/mirror.h"
 #include "server/transfer.h"
 #include "wire/handshake.h"
 #include "wire/id.h"
@@ -283,7 +284,10 @@ static void reply(struct tow_serve *call)
         if (call->status == CUDA_SUCCESS) {
             call->status = take_deferred(session, call->frame.thread);
         }
-        tow_copy_flush(session);
+        if (call->status == CUDA_SUCCESS || call->status == CUDA_ERROR_NOT_READY) {
+            tow_copy_flush(session);
+            tow_mirror_pull(session);
+        }
     }
     size_t size = call->status == CUDA_SUCCESS ? (size_t)(call->out.at - call->out_start) : 0;
     tow_session_send(session, TOW_CONTROL_REPLY, call->frame.thread, (uint32_t)call->status,
@@ -296,6 +300,8 @@ static int control(struct tow_session *session, const uint8_t *at, const struct 
     switch (frame->kind) {
     case TOW_CONTROL_DATA:
         return tow_transfer_take(session, at, frame->length);
+    case TOW_CONTROL_MIRROR:
+        return tow_mirror_take(session, at + TOW_FRAME_HEADER, frame->length - TOW_FRAME_HEADER);
     case TOW_CONTROL_BYE:
         return -ESHUTDOWN;
     case TOW_CONTROL_THREAD_EXIT:

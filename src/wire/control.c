@@ -4,7 +4,7 @@ const char *tow_control_name(uint16_t kind)
 {
     static const char *const names[] = {
         "HELLO", "WELCOME", "REFUSE", "REPLY",  "CALLBACK", "CALLBACK_DONE", "PRINT",
-        "DATA",  "CREDIT",  "BYE",    "NOTICE", "THREAD_EXIT", "STATUS", "REPORT",
+        "DATA",  "CREDIT",  "BYE",    "NOTICE", "THREAD_EXIT", "STATUS", "REPORT", "MIRROR",
     };
     size_t index = (size_t)kind - TOW_CONTROL_FIRST;
     return kind >= TOW_CONTROL_FIRST && index < sizeof names / sizeof *names ? names[index] : NULL;

@@ -30,6 +30,7 @@ enum tow_control {
     TOW_CONTROL_THREAD_EXIT = 0xf00b,   /* client: the header's thread has ended; no body */
     TOW_CONTROL_STATUS = 0xf00c,        /* first frame of one who only asks how the server is */
     TOW_CONTROL_REPORT = 0xf00d,        /* server's answer; the line is closed after it */
+    TOW_CONTROL_MIRROR = 0xf00e,        /* changes of memory that both sides hold, see wire/diff.h */
 };
 
 struct tow_frame {

@@ -1,0 +1,309 @@
+#include "client/mirror.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "client/context.h"
+#include "client/region.h"
+#include "gen/client_api.h"
+#include "wire/diff.h"
+
+enum { PIECE = 256 << 10 }; /* changes sent in one frame */
+
+struct mirror {
+    struct tow_link *link; /* borrowed */
+    uint64_t base, size;   /* kept equal on both sides; multiples of 64 */
+    uint64_t mapped,
+        mapped_size; /* pages of this process that we put there; 0 for the program's own */
+    uint8_t *known;  /* owned: what both sides had at the last exchange; NULL: really shared */
+    unsigned uses;
+    struct mirror *next;
+};
+
+atomic_uint tow_mirror_count;
+atomic_uint tow_mirror_candidates;
+
+static struct mirror *mirrors;                           /* guarded by lock */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* never held while sending */
+static pthread_mutex_t push_lock =
+    PTHREAD_MUTEX_INITIALIZER; /* one sender at a time: newer follows older */
+
+static bool is_self(const struct tow_link *link)
+{
+    return strncmp(link->address, "self:", 5) == 0;
+}
+
+static uint64_t page(void)
+{
+    return (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* With the lock held: the mirror that holds `address`. */
+static struct mirror *find(uint64_t address)
+{
+    struct mirror *m = mirrors;
+    while (m != NULL && address - m->base >= m->size) {
+        m = m->next;
+    }
+    return m;
+}
+
+static CUresult ask(struct tow_link *link, unsigned fn, uint64_t base, uint64_t size)
+{
+    struct tow_context *context = tow_context_current();
+    struct tow_call call;
+    CUresult status = tow_call_begin_on(&call, link, context != NULL ? context->number : 0, fn, 16,
+                                        TOW_CALL_REPLY);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    tow_enc_u64(&call.enc, base);
+    tow_enc_u64(&call.enc, size);
+    return tow_call_end(&call, tow_call_wait(&call));
+}
+
+static CUresult enlist(struct tow_link *link, uint64_t base, uint64_t size, uint64_t mapped,
+                       uint64_t mapped_size)
+{
+    struct mirror *made = calloc(1, sizeof *made);
+    uint8_t *known = is_self(link) ? NULL : calloc(1, size);
+    if (made == NULL || (known == NULL && !is_self(link))) {
+        free(made);
+        free(known);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *made = (struct mirror){link, base, size, mapped, mapped_size, known, 1, NULL};
+    pthread_mutex_lock(&lock);
+    made->next = mirrors;
+    mirrors = made;
+    pthread_mutex_unlock(&lock);
+    if (known != NULL) {
+        atomic_fetch_add(&tow_mirror_count, 1);
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_mirror_host(struct tow_link *link, uint64_t base, uint64_t size)
+{
+    uint64_t at = base & ~(page() - 1);
+    uint64_t end = (base + size + page() - 1) & ~(page() - 1);
+    while (at < end) {
+        /* Pages that another piece covers are shared with it; the next run of free ones is new. */
+        pthread_mutex_lock(&lock);
+        struct mirror *m = find(at);
+        uint64_t stop = end;
+        if (m != NULL) {
+            m->uses++;
+            stop = m->base + m->size;
+        } else {
+            for (struct mirror *o = mirrors; o != NULL; o = o->next) {
+                if (o->base > at && o->base < stop) {
+                    stop = o->base;
+                }
+            }
+        }
+        pthread_mutex_unlock(&lock);
+        if (m == NULL) {
+            CUresult status = ask(link, TOW_FN_cuMemHostGetDevicePointer_v2, at, stop - at);
+            if (status == CUDA_SUCCESS) {
+                status = enlist(link, at, stop - at, 0, 0);
+            }
+            if (status != CUDA_SUCCESS) {
+                tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN,
+                        "host memory at 0x%llx cannot be reached by the GPU of %s (error %d)",
+                        (unsigned long long)at, link->address, (int)status);
+                return status;
+            }
+        }
+        at = stop;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_mirror_managed(struct tow_link *link, uint64_t base, uint64_t size)
+{
+    uint64_t low = base & ~(page() - 1), high = (base + size + page() - 1) & ~(page() - 1);
+    if (is_self(link)) {
+        return enlist(link, base, size, 0, 0);
+    }
+    /* The first and last page may belong to a neighbour already. */
+    pthread_mutex_lock(&lock);
+    for (struct mirror *m = mirrors; m != NULL; m = m->next) {
+        if (m->mapped_size != 0 && m->mapped < high && low < m->mapped + m->mapped_size) {
+            if (m->mapped <= low) {
+                low = m->mapped + m->mapped_size;
+            } else {
+                high = m->mapped;
+            }
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    if (low < high) {
+        /* The range was reserved for this server; nothing of the program's can be there. */
+        void *at = mmap((void *)(uintptr_t)low, high - low, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        if (at == MAP_FAILED) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        madvise(at, high - low, MADV_DONTFORK);
+    }
+    return enlist(link, base, size, low, low < high ? high - low : 0);
+}
+
+CUresult tow_mirror_remove(uint64_t base, uint64_t size)
+{
+    CUresult status = CUDA_SUCCESS;
+    for (;;) {
+        pthread_mutex_lock(&lock);
+        struct mirror **at = &mirrors;
+        while (*at != NULL && !((*at)->base < base + size && base < (*at)->base + (*at)->size)) {
+            at = &(*at)->next;
+        }
+        struct mirror *m = *at;
+        if (m == NULL) {
+            pthread_mutex_unlock(&lock);
+            return status;
+        }
+        if (--m->uses > 0) {
+            /* Another piece of the program's memory lies on the same pages: go on behind it. */
+            uint64_t end = m->base + m->size;
+            pthread_mutex_unlock(&lock);
+            if (end >= base + size) {
+                return status;
+            }
+            size -= end - base;
+            base = end;
+            continue;
+        }
+        *at = m->next;
+        pthread_mutex_unlock(&lock);
+        if (m->known != NULL) {
+            atomic_fetch_sub(&tow_mirror_count, 1);
+        }
+        CUresult told = ask(m->link, TOW_FN_cuMemHostUnregister, m->base, m->size);
+        status = status == CUDA_SUCCESS ? told : status;
+        if (m->mapped_size != 0) {
+            mmap((void *)(uintptr_t)m->mapped, m->mapped_size, PROT_NONE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+        }
+        free(m->known);
+        free(m);
+    }
+}
+
+bool tow_mirror_covers(uint64_t base, uint64_t size)
+{
+    pthread_mutex_lock(&lock);
+    uint64_t at = base;
+    struct mirror *m;
+    while (at < base + size && (m = find(at)) != NULL) {
+        at = m->base + m->size;
+    }
+    pthread_mutex_unlock(&lock);
+    return at >= base + size;
+}
+
+static CUresult send_piece(struct tow_link *link, const uint8_t *bytes, size_t size)
+{
+    struct tow_call call;
+    CUresult status = tow_call_begin_on(&call, link, 0, TOW_CONTROL_MIRROR, size, 0);
+    if (status == CUDA_SUCCESS) {
+        call.waits = false;
+        tow_enc_bytes(&call.enc, bytes, size);
+        status = tow_call_send(&call);
+    }
+    return status;
+}
+
+CUresult tow_mirror_push_all(struct tow_link *link)
+{
+    CUresult status = CUDA_SUCCESS;
+    uint8_t *piece = malloc(PIECE);
+    if (piece == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    pthread_mutex_lock(&push_lock);
+    /* The list may change between pieces: go by address, not by pointer. */
+    uint64_t after = 0;
+    for (;;) {
+        pthread_mutex_lock(&lock);
+        struct mirror *next = NULL;
+        for (struct mirror *m = mirrors; m != NULL; m = m->next) {
+            if (m->link == link && m->known != NULL && m->base >= after &&
+                (next == NULL || m->base < next->base)) {
+                next = m;
+            }
+        }
+        if (next == NULL) {
+            pthread_mutex_unlock(&lock);
+            break;
+        }
+        size_t skip = after > next->base ? (size_t)(after - next->base) : 0;
+        struct tow_diff diff = {.known = next->known,
+                                .now = (const uint8_t *)(uintptr_t)next->base,
+                                .address = next->base,
+                                .size = next->size,
+                                .at = skip};
+        size_t n = tow_diff_next(&diff, piece, PIECE);
+        while (n > 0 && status == CUDA_SUCCESS) {
+            pthread_mutex_unlock(&lock);
+            status = send_piece(link, piece, n);
+            pthread_mutex_lock(&lock);
+            if (find(diff.address) != next) {
+                break; /* removed meanwhile */
+            }
+            n = tow_diff_next(&diff, piece, PIECE);
+        }
+        after = diff.address + 1;
+        pthread_mutex_unlock(&lock);
+        if (status != CUDA_SUCCESS) {
+            break;
+        }
+    }
+    pthread_mutex_unlock(&push_lock);
+    free(piece);
+    return status;
+}
+
+CUresult tow_mirror_scan_all(struct tow_link *link, const void *params, size_t size)
+{
+    const uint8_t *bytes = params;
+    for (size_t at = 0; at + 8 <= size; at += 8) {
+        uint64_t word;
+        struct tow_region region;
+        memcpy(&word, bytes + at, 8);
+        if (word >= 4096 && tow_region_find(word, &region) && tow_region_is_host(&region) &&
+            !tow_mirror_covers(region.base, region.size)) {
+            CUresult status = tow_mirror_host(link, region.base, region.size);
+            if (status != CUDA_SUCCESS) {
+                return status;
+            }
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+static bool find_bytes(void *user, uint64_t address, size_t size, uint8_t **ret_now,
+                       uint8_t **ret_known)
+{
+    struct mirror *m = find(address);
+    if (m == NULL || m->link != user || m->known == NULL || size > m->size - (address - m->base)) {
+        return false;
+    }
+    *ret_now = (uint8_t *)(uintptr_t)address;
+    *ret_known = m->known + (address - m->base);
+    return true;
+}
+
+int tow_mirror_apply(struct tow_link *link, const uint8_t *records, size_t size)
+{
+    pthread_mutex_lock(&lock);
+    int error = tow_diff_apply(records, size, find_bytes, link);
+    pthread_mutex_unlock(&lock);
+    return error;
+}

@@ -1,0 +1,50 @@
+/* Host memory that the GPU reaches, over a network: the worker has the same addresses, and both
+ * copies are brought together at CUDA's synchronisation points. What the host changed goes to the
+ * worker before work that may read it; what the GPU changed comes back before a synchronising call
+ * returns. Managed memory is the same thing with the worker's address.
+ */
+#ifndef TOW_CLIENT_MIRROR_H
+#define TOW_CLIENT_MIRROR_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "client/link.h"
+
+/* How many pieces are mirrored, and whether page-locked memory exists at all: 0 keeps launches
+ * short. */
+extern atomic_uint tow_mirror_count;
+extern atomic_uint tow_mirror_candidates;
+
+/* Makes host memory [base, base + size) reachable at the same address. Idempotent; counted. */
+CUresult tow_mirror_host(struct tow_link *link, uint64_t base, uint64_t size);
+/* Puts memory of this process behind managed memory that the worker allocated, and mirrors it. */
+CUresult tow_mirror_managed(struct tow_link *link, uint64_t base, uint64_t size);
+/* Ends the mirroring of what begins at `base`; the worker's mapping goes too. */
+CUresult tow_mirror_remove(uint64_t base, uint64_t size);
+/* True if [base, base + size) is mirrored all through. */
+bool tow_mirror_covers(uint64_t base, uint64_t size);
+
+/* Sends what the program changed. Call before the command whose work may read it. */
+CUresult tow_mirror_push_all(struct tow_link *link);
+static inline CUresult tow_mirror_push(struct tow_link *link)
+{
+    return atomic_load_explicit(&tow_mirror_count, memory_order_relaxed) == 0
+               ? CUDA_SUCCESS
+               : tow_mirror_push_all(link);
+}
+
+/* Looks for addresses of page-locked memory in kernel arguments and mirrors what it finds. */
+CUresult tow_mirror_scan_all(struct tow_link *link, const void *params, size_t size);
+static inline CUresult tow_mirror_scan(struct tow_link *link, const void *params, size_t size)
+{
+    return atomic_load_explicit(&tow_mirror_candidates, memory_order_relaxed) == 0
+               ? CUDA_SUCCESS
+               : tow_mirror_scan_all(link, params, size);
+}
+
+/* A MIRROR frame's body came. */
+int tow_mirror_apply(struct tow_link *link, const uint8_t *records, size_t size);
+
+#endif

@@ -1,0 +1,243 @@
+#include "server/mirror.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/log.h"
+#include "gen/server_api.h"
+#include "server/session.h"
+#include "wire/diff.h"
+
+enum {
+    PIECE = 256 << 10,   /* changes sent in one frame */
+    MIRRORS_MAX = 65536, /* pieces of one session */
+};
+
+struct mirror {
+    uint64_t base, size;
+    uint8_t *known; /* owned; NULL in the program's own process */
+    bool mapped;    /* we made the mapping */
+    bool managed;   /* the driver's; else registered with it */
+    struct mirror *next;
+};
+
+struct mirror_state {
+    pthread_mutex_t lock; /* guards the list, and orders pulls */
+    struct mirror *mirrors;
+    unsigned count;
+};
+
+static void drop(struct tow_session *session, struct mirror *m)
+{
+    if (!m->managed) {
+        session->driver->cuMemHostUnregister((void *)(uintptr_t)m->base);
+    }
+    if (m->mapped) {
+        munmap((void *)(uintptr_t)m->base, m->size);
+    }
+    free(m->known);
+    free(m);
+}
+
+static void free_state(struct tow_session *session, void *state)
+{
+    struct mirror_state *mirrors = state;
+    while (mirrors->mirrors != NULL) {
+        struct mirror *next = mirrors->mirrors->next;
+        drop(session, mirrors->mirrors);
+        mirrors->mirrors = next;
+    }
+    pthread_mutex_destroy(&mirrors->lock);
+    free(mirrors);
+}
+
+static struct mirror_state *state_of(struct tow_session *session)
+{
+    pthread_mutex_lock(&session->thread_lock);
+    struct mirror_state *state = session->families[TOW_SESSION_MEMORY].state;
+    if (state == NULL) {
+        state = calloc(1, sizeof *state);
+        if (state != NULL) {
+            pthread_mutex_init(&state->lock, NULL);
+            session->families[TOW_SESSION_MEMORY].free = free_state;
+            __atomic_store_n(&session->families[TOW_SESSION_MEMORY].state, state, __ATOMIC_RELEASE);
+        }
+    }
+    pthread_mutex_unlock(&session->thread_lock);
+    return state;
+}
+
+static int enlist(struct tow_session *session, struct mirror made)
+{
+    struct mirror_state *state = state_of(session);
+    struct mirror *m = malloc(sizeof *m);
+    if (state == NULL || m == NULL || state->count >= MIRRORS_MAX) {
+        free(m);
+        return -ENOMEM;
+    }
+    if (!session->options->in_process) {
+        made.known = calloc(1, made.size);
+        if (made.known == NULL) {
+            free(m);
+            return -ENOMEM;
+        }
+    }
+    *m = made;
+    pthread_mutex_lock(&state->lock);
+    m->next = state->mirrors;
+    state->mirrors = m;
+    state->count++;
+    pthread_mutex_unlock(&state->lock);
+    return 0;
+}
+
+/* Host memory of the client at [base, base + size) becomes reachable at the same address. */
+void tow_serve_cuMemHostGetDevicePointer_v2(struct tow_serve *call)
+{
+    uint64_t base = tow_dec_u64(&call->in);
+    uint64_t size = tow_dec_u64(&call->in);
+    if (!tow_serve_ready(call)) {
+        return;
+    }
+    if (base % 4096 != 0 || size % 4096 != 0 || size == 0 || size > UINT64_C(1) << 46) {
+        call->status = CUDA_ERROR_INVALID_VALUE;
+        return;
+    }
+    void *at = (void *)(uintptr_t)base;
+    bool map = !call->session->options->in_process;
+    if (map) {
+        at = mmap(at, size, PROT_READ | PROT_WRITE,
+                  MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+        if (at == MAP_FAILED || (uint64_t)(uintptr_t)at != base) {
+            if (at != MAP_FAILED) {
+                munmap(at, size);
+            }
+            tow_log(TOW_AREA_SERVER, TOW_LOG_WARN,
+                    "the client's address 0x%llx is in use in the worker",
+                    (unsigned long long)base);
+            call->status = CUDA_ERROR_NOT_SUPPORTED;
+            return;
+        }
+    }
+    call->status = call->driver->cuMemHostRegister_v2(
+        at, size, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+    if (call->status == CUDA_SUCCESS &&
+        enlist(call->session, (struct mirror){base, size, NULL, map, false, NULL}) < 0) {
+        call->driver->cuMemHostUnregister(at);
+        call->status = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (call->status != CUDA_SUCCESS && map) {
+        munmap(at, size);
+    }
+}
+
+/* The end of a piece, host memory or managed. */
+void tow_serve_cuMemHostUnregister(struct tow_serve *call)
+{
+    uint64_t base = tow_dec_u64(&call->in);
+    tow_dec_u64(&call->in);
+    if (!tow_serve_ready(call)) {
+        return;
+    }
+    struct mirror_state *state = state_of(call->session);
+    struct mirror *found = NULL;
+    if (state != NULL) {
+        /* The GPU may still use it. */
+        call->driver->cuCtxSynchronize();
+        pthread_mutex_lock(&state->lock);
+        struct mirror **at = &state->mirrors;
+        while (*at != NULL && (*at)->base != base) {
+            at = &(*at)->next;
+        }
+        found = *at;
+        if (found != NULL) {
+            *at = found->next;
+            state->count--;
+        }
+        pthread_mutex_unlock(&state->lock);
+    }
+    if (found == NULL) {
+        call->status = CUDA_ERROR_INVALID_VALUE;
+        return;
+    }
+    drop(call->session, found);
+}
+
+void tow_serve_cuMemAllocManaged(struct tow_serve *call)
+{
+    uint64_t size = tow_dec_u64(&call->in);
+    uint32_t flags = tow_dec_u32(&call->in);
+    CUdeviceptr address = 0;
+    if (!tow_serve_ready(call)) {
+        return;
+    }
+    /* Whole lines are exchanged; the driver's granularity is larger. */
+    uint64_t whole = (size + TOW_DIFF_LINE - 1) & ~(uint64_t)(TOW_DIFF_LINE - 1);
+    call->status = call->driver->cuMemAllocManaged(&address, whole, flags);
+    if (call->status == CUDA_SUCCESS && !call->session->options->in_process) {
+        /* Both sides begin with zeros. */
+        call->status = call->driver->cuMemsetD8_v2(address, 0, whole);
+        call->driver->cuCtxSynchronize();
+    }
+    if (call->status == CUDA_SUCCESS &&
+        enlist(call->session, (struct mirror){address, whole, NULL, false, true, NULL}) < 0) {
+        call->driver->cuMemFree_v2(address);
+        call->status = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    tow_enc_u64(&call->out, address);
+}
+
+void tow_mirror_pull(struct tow_session *session)
+{
+    struct mirror_state *state =
+        __atomic_load_n(&session->families[TOW_SESSION_MEMORY].state, __ATOMIC_ACQUIRE);
+    if (state == NULL || session->options->in_process) {
+        return;
+    }
+    pthread_mutex_lock(&state->lock);
+    uint8_t *piece = state->mirrors != NULL ? malloc(PIECE) : NULL;
+    for (struct mirror *m = state->mirrors; m != NULL && piece != NULL; m = m->next) {
+        struct tow_diff diff = {.known = m->known,
+                                .now = (const uint8_t *)(uintptr_t)m->base,
+                                .address = m->base,
+                                .size = m->size};
+        size_t n;
+        while ((n = tow_diff_next(&diff, piece, PIECE)) > 0) {
+            if (tow_session_send(session, TOW_CONTROL_MIRROR, 0, 0, 0, piece, n) < 0) {
+                break;
+            }
+        }
+    }
+    free(piece);
+    pthread_mutex_unlock(&state->lock);
+}
+
+static bool find_bytes(void *user, uint64_t address, size_t size, uint8_t **ret_now,
+                       uint8_t **ret_known)
+{
+    struct mirror_state *state = user;
+    for (struct mirror *m = state->mirrors; m != NULL; m = m->next) {
+        if (address - m->base < m->size && size <= m->size - (address - m->base) &&
+            m->known != NULL) {
+            *ret_now = (uint8_t *)(uintptr_t)address;
+            *ret_known = m->known + (address - m->base);
+            return true;
+        }
+    }
+    return false;
+}
+
+int tow_mirror_take(struct tow_session *session, const uint8_t *records, size_t size)
+{
+    struct mirror_state *state =
+        __atomic_load_n(&session->families[TOW_SESSION_MEMORY].state, __ATOMIC_ACQUIRE);
+    if (state == NULL) {
+        return -EPROTO;
+    }
+    pthread_mutex_lock(&state->lock);
+    int error = tow_diff_apply(records, size, find_bytes, state);
+    pthread_mutex_unlock(&state->lock);
+    return error;
+}

@@ -1,0 +1,108 @@
+#include "wire/diff.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "wire/cursor.h"
+
+enum {
+    FULL = 1,
+    MASKED = 2,
+    STEP = 4096, /* compared at once before single lines are looked at */
+};
+
+static uint64_t line_mask(const uint8_t *known, const uint8_t *line)
+{
+    uint64_t mask = 0;
+    for (int i = 0; i < TOW_DIFF_LINE; i++) {
+        mask |= (uint64_t)(known[i] != line[i]) << i;
+    }
+    return mask;
+}
+
+size_t tow_diff_next(struct tow_diff *diff, uint8_t *out, size_t room)
+{
+    size_t used = 0;
+    uint8_t *head = NULL; /* of the record being written */
+    uint32_t lines = 0, kind = 0;
+    size_t next = 0; /* where a record would go on */
+    while (diff->at < diff->size) {
+        size_t left = diff->size - diff->at;
+        if (diff->at % STEP == 0 && left >= STEP &&
+            memcmp(diff->known + diff->at, diff->now + diff->at, STEP) == 0) {
+            diff->at += STEP;
+            continue;
+        }
+        /* One look at the line: others may be writing it. */
+        uint8_t line[TOW_DIFF_LINE];
+        memcpy(line, diff->now + diff->at, sizeof line);
+        uint64_t mask = line_mask(diff->known + diff->at, line);
+        if (mask == 0) {
+            diff->at += TOW_DIFF_LINE;
+            continue;
+        }
+        uint32_t this_kind = mask == UINT64_MAX ? FULL : MASKED;
+        bool joins = head != NULL && this_kind == kind && next == diff->at;
+        size_t need = TOW_DIFF_LINE + (this_kind == MASKED ? 8 : 0) + (joins ? 0 : 16);
+        if (need > room - used) {
+            break;
+        }
+        if (!joins) {
+            uint64_t address = diff->address + diff->at;
+            head = out + used;
+            memcpy(head, &address, 8);
+            kind = this_kind;
+            lines = 0;
+            used += 16;
+        }
+        lines++;
+        memcpy(head + 8, &lines, 4);
+        memcpy(head + 12, &kind, 4);
+        if (kind == MASKED) {
+            memcpy(out + used, &mask, 8);
+            used += 8;
+        }
+        memcpy(out + used, line, sizeof line);
+        used += sizeof line;
+        memcpy(diff->known + diff->at, line, sizeof line);
+        diff->at += TOW_DIFF_LINE;
+        next = diff->at;
+    }
+    return used;
+}
+
+int tow_diff_apply(const uint8_t *records, size_t size, tow_diff_find *find, void *user)
+{
+    struct tow_dec dec = tow_dec_init(records, size);
+    while (tow_dec_left(&dec) >= 16) {
+        uint64_t address = tow_dec_u64(&dec);
+        uint32_t lines = tow_dec_u32(&dec);
+        uint32_t kind = tow_dec_u32(&dec);
+        size_t each = TOW_DIFF_LINE + (kind == MASKED ? 8 : 0);
+        uint8_t *now = NULL, *known = NULL;
+        if ((kind != FULL && kind != MASKED) || lines == 0 || lines > tow_dec_left(&dec) / each ||
+            tow_dec_left(&dec) < each) {
+            return -EPROTO;
+        }
+        if (!find(user, address, (size_t)lines * TOW_DIFF_LINE, &now, &known)) {
+            /* Given up on this side while the record was under way. */
+            tow_dec_bytes(&dec, lines * each);
+            continue;
+        }
+        for (uint32_t i = 0; i < lines; i++) {
+            uint64_t mask = kind == MASKED ? tow_dec_u64(&dec) : UINT64_MAX;
+            const uint8_t *line = tow_dec_bytes(&dec, TOW_DIFF_LINE);
+            size_t at = (size_t)i * TOW_DIFF_LINE;
+            if (mask == UINT64_MAX) {
+                memcpy(now + at, line, TOW_DIFF_LINE);
+                memcpy(known + at, line, TOW_DIFF_LINE);
+                continue;
+            }
+            for (; mask != 0; mask &= mask - 1) {
+                int byte = __builtin_ctzll(mask);
+                now[at + (size_t)byte] = known[at + (size_t)byte] = line[byte];
+            }
+        }
+    }
+    return dec.bad ? -EPROTO : 0;
+}

@@ -1,0 +1,121 @@
+/* Changes of memory that both sides hold. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include <errno.h>
+
+#include "wire/diff.h"
+
+enum { SIZE = 3 * 4096 };
+
+struct copy {
+    uint8_t now[SIZE], known[SIZE];
+};
+
+static bool find(void *user, uint64_t address, size_t size, uint8_t **ret_now, uint8_t **ret_known)
+{
+    struct copy *c = user;
+    if (address < 0x10000 || address - 0x10000 > SIZE || size > SIZE - (address - 0x10000)) {
+        return false;
+    }
+    *ret_now = c->now + (address - 0x10000);
+    *ret_known = c->known + (address - 0x10000);
+    return true;
+}
+
+/* Brings what changed in `from` over to `to`, through outputs of `room` bytes. Returns the bytes
+ * sent. */
+static size_t exchange(struct copy *from, struct copy *to, size_t room)
+{
+    struct tow_diff diff = {
+        .known = from->known, .now = from->now, .address = 0x10000, .size = SIZE};
+    uint8_t *out = malloc(room);
+    size_t total = 0, n;
+    while ((n = tow_diff_next(&diff, out, room)) > 0) {
+        assert_int_equal(tow_diff_apply(out, n, find, to), 0);
+        total += n;
+    }
+    free(out);
+    return total;
+}
+
+static void both_sides_keep_their_own_bytes(void **state)
+{
+    (void)state;
+    struct copy *host = calloc(1, sizeof *host), *device = calloc(1, sizeof *device);
+    for (unsigned seed = 1; seed < 200; seed++) {
+        srand(seed);
+        for (int i = 0; i < 50; i++) {
+            size_t at = (size_t)rand() % SIZE;
+            ((at & 1) ? host : device)->now[at] =
+                (uint8_t)rand(); /* neighbours belong to different sides */
+        }
+        if (seed % 3 == 0) {
+            memset(host->now + 128, (int)seed, 1024);
+            memset(device->now + 128, (int)seed, 1024);
+        }
+        exchange(host, device, TOW_DIFF_ROOM_MIN + seed * 7);
+        exchange(device, host, 100000);
+        assert_memory_equal(host->now, device->now, SIZE);
+        assert_memory_equal(host->known, host->now, SIZE);
+        assert_memory_equal(device->known, device->now, SIZE);
+        assert_int_equal(exchange(host, device, 100000), 0);
+    }
+    free(host);
+    free(device);
+}
+
+static void whole_lines_cost_their_bytes_only(void **state)
+{
+    (void)state;
+    struct copy *host = calloc(1, sizeof *host), *device = calloc(1, sizeof *device);
+    memset(host->now, 7, SIZE);
+    assert_int_equal(exchange(host, device, 1 << 20), SIZE + 16);
+    host->now[5000] = 9;
+    assert_int_equal(exchange(host, device, 1 << 20), 16 + 8 + 64);
+    free(host);
+    free(device);
+}
+
+static void nonsense_is_refused(void **state)
+{
+    (void)state;
+    struct copy *to = calloc(1, sizeof *to);
+    struct {
+        uint64_t address;
+        uint32_t lines, kind;
+        uint8_t bytes[64];
+    } r = {0x10000, 1, 1, {1}};
+    assert_int_equal(tow_diff_apply((uint8_t *)&r, sizeof r, find, to), 0);
+    for (size_t cut = 16; cut < sizeof r; cut++) {
+        assert_int_equal(tow_diff_apply((uint8_t *)&r, cut, find, to), -EPROTO);
+    }
+    r.kind = 3;
+    assert_int_equal(tow_diff_apply((uint8_t *)&r, sizeof r, find, to), -EPROTO);
+    r.kind = 1;
+    struct copy *before = malloc(sizeof *before);
+    memcpy(before, to, sizeof *before);
+    r.address = 0x10000 + SIZE; /* not held (any more): passed over */
+    assert_int_equal(tow_diff_apply((uint8_t *)&r, sizeof r, find, to), 0);
+    assert_memory_equal(before, to, sizeof *to);
+    free(before);
+    r.address = 0x10000;
+    r.lines = UINT32_MAX;
+    assert_int_equal(tow_diff_apply((uint8_t *)&r, sizeof r, find, to), -EPROTO);
+    free(to);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(both_sides_keep_their_own_bytes),
+        cmocka_unit_test(whole_lines_cost_their_bytes_only),
+        cmocka_unit_test(nonsense_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
