@@ -1,0 +1,171 @@
+/* The code cache: what is put in comes out, what is damaged does not, and the limit holds. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "server/codecache.h"
+
+static char folder[64];
+
+static int setup(void **state)
+{
+    strcpy(folder, "/tmp/test_codecache_XXXXXX");
+    return mkdtemp(folder) == NULL;
+}
+
+static int teardown(void **state)
+{
+    DIR *dir = opendir(folder);
+    for (struct dirent *e = readdir(dir); e != NULL; e = readdir(dir)) {
+        unlinkat(dirfd(dir), e->d_name, 0);
+    }
+    closedir(dir);
+    return rmdir(folder);
+}
+
+static void path_of(const uint8_t *hash, char ret_path[256])
+{
+    char name[2 * TOW_SHA256_SIZE + 1];
+    tow_sha256_hex(hash, name);
+    snprintf(ret_path, 256, "%s/%s", folder, name);
+}
+
+/* An image of `size` bytes that differs by `seed`. */
+static uint8_t *make(size_t size, uint8_t seed, uint8_t hash[TOW_SHA256_SIZE])
+{
+    uint8_t *bytes = malloc(size);
+    memset(bytes, seed, size);
+    tow_sha256_of(bytes, size, hash);
+    return bytes;
+}
+
+static struct tow_codecache *open_cache(uint64_t max)
+{
+    struct tow_codecache *cache = NULL;
+    assert_int_equal(tow_codecache_open(folder, max, &cache), 0);
+    return cache;
+}
+
+static void image_comes_back(void **state)
+{
+    struct tow_codecache *cache = open_cache(0);
+    uint8_t hash[TOW_SHA256_SIZE];
+    uint8_t *bytes = make(100000, 3, hash), *back = NULL;
+    assert_int_equal(tow_codecache_get(cache, hash, 100000, &back), -ENOENT);
+    assert_int_equal(tow_codecache_put(cache, hash, bytes, 100000), 0);
+    tow_codecache_close(cache);
+    cache = open_cache(0);
+    assert_int_equal(tow_codecache_get(cache, hash, 100000, &back), 0);
+    assert_memory_equal(bytes, back, 100000);
+    free(back);
+    free(bytes);
+    tow_codecache_close(cache);
+}
+
+static void damaged_file_is_removed(void **state)
+{
+    struct tow_codecache *cache = open_cache(0);
+    uint8_t hash[TOW_SHA256_SIZE];
+    char path[256];
+    uint8_t *bytes = make(5000, 4, hash), *back = NULL;
+    assert_int_equal(tow_codecache_put(cache, hash, bytes, 5000), 0);
+    path_of(hash, path);
+    int fd = open(path, O_WRONLY);
+    assert_int_equal(pwrite(fd, "!", 1, 2500), 1);
+    close(fd);
+    assert_int_equal(tow_codecache_get(cache, hash, 5000, &back), -ENOENT);
+    assert_int_equal(access(path, F_OK), -1);
+    /* So is one that is shorter than it should be. */
+    assert_int_equal(tow_codecache_put(cache, hash, bytes, 5000), 0);
+    assert_int_equal(truncate(path, 4999), 0);
+    assert_int_equal(tow_codecache_get(cache, hash, 5000, &back), -ENOENT);
+    assert_int_equal(access(path, F_OK), -1);
+    free(bytes);
+    tow_codecache_close(cache);
+}
+
+static void set_age(const uint8_t *hash, time_t seconds)
+{
+    char path[256];
+    path_of(hash, path);
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    struct timespec times[2] = {{now.tv_sec - seconds, 0}, {now.tv_sec - seconds, 0}};
+    assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+}
+
+static void least_recently_used_goes_first(void **state)
+{
+    enum { SIZE = 1000 };
+    struct tow_codecache *cache = open_cache(4 * SIZE);
+    uint8_t hashes[5][TOW_SHA256_SIZE], *bytes[5], *back = NULL;
+    for (unsigned i = 0; i < 4; i++) {
+        bytes[i] = make(SIZE, (uint8_t)(10 + i), hashes[i]);
+        assert_int_equal(tow_codecache_put(cache, hashes[i], bytes[i], SIZE), 0);
+        set_age(hashes[i], 100 - (time_t)i);
+    }
+    /* The oldest is used again, so the second oldest has to go. */
+    assert_int_equal(tow_codecache_get(cache, hashes[0], SIZE, &back), 0);
+    free(back);
+    bytes[4] = make(SIZE, 20, hashes[4]);
+    assert_int_equal(tow_codecache_put(cache, hashes[4], bytes[4], SIZE), 0);
+    assert_int_equal(tow_codecache_get(cache, hashes[1], SIZE, &back), -ENOENT);
+    assert_int_equal(tow_codecache_get(cache, hashes[0], SIZE, &back), 0);
+    free(back);
+    assert_int_equal(tow_codecache_get(cache, hashes[4], SIZE, &back), 0);
+    free(back);
+    for (unsigned i = 0; i < 5; i++) {
+        free(bytes[i]);
+    }
+    tow_codecache_close(cache);
+}
+
+static void limit_holds(void **state)
+{
+    enum { SIZE = 1000, COUNT = 40, MAX = 10 * SIZE };
+    struct tow_codecache *cache = open_cache(MAX);
+    for (unsigned i = 0; i < COUNT; i++) {
+        uint8_t hash[TOW_SHA256_SIZE];
+        uint8_t *bytes = make(SIZE, (uint8_t)i, hash);
+        assert_int_equal(tow_codecache_put(cache, hash, bytes, SIZE), 0);
+        free(bytes);
+    }
+    uint64_t used = 0;
+    DIR *dir = opendir(folder);
+    for (struct dirent *e = readdir(dir); e != NULL; e = readdir(dir)) {
+        struct stat st;
+        assert_int_equal(fstatat(dirfd(dir), e->d_name, &st, 0), 0);
+        used += S_ISREG(st.st_mode) ? (uint64_t)st.st_size : 0;
+    }
+    closedir(dir);
+    assert_true(used <= MAX);
+    assert_true(used >= MAX / 2);
+    uint8_t hash[TOW_SHA256_SIZE];
+    uint8_t *bytes = make(MAX + 1, 1, hash);
+    assert_int_equal(tow_codecache_put(cache, hash, bytes, MAX + 1), -E2BIG);
+    free(bytes);
+    tow_codecache_close(cache);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(image_comes_back, setup, teardown),
+        cmocka_unit_test_setup_teardown(damaged_file_is_removed, setup, teardown),
+        cmocka_unit_test_setup_teardown(least_recently_used_goes_first, setup, teardown),
+        cmocka_unit_test_setup_teardown(limit_holds, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
