@@ -82,7 +82,8 @@ struct tow_line_ops {
 
 /* How long to spin before sleeping; follows what happened lately. Owned by one waiting thread. */
 struct tow_spin {
-    int64_t budget_ns;
+    int64_t budget_ns; /* 0: never */
+    int64_t min_ns, max_ns;
 };
 
 /* Only the inline functions below and this folder look inside. */
@@ -243,8 +244,9 @@ const char *tow_line_peer(const struct tow_line *line);
 /* Two ends of a line within this process. */
 int tow_line_pair(struct tow_line **ret_first, struct tow_line **ret_second);
 
-/* The longest spin before a sleep, for lines made from now on; negative: choose by the number of
- * processors (none on one or two, where spinning takes the peer's processor away). */
-void tow_line_set_spin(int64_t max_ns);
+/* The shortest and the longest spin before a sleep, for lines made from now on; it adapts in
+ * between. Negative: choose by the number of processors (none on one or two, where spinning takes
+ * the peer's processor away). */
+void tow_line_set_spin(int64_t min_ns, int64_t max_ns);
 
 #endif

@@ -22,33 +22,50 @@
 /* A copy into a ring is committed in pieces of this size: the consumer copies out meanwhile. */
 #define COPY_PIECE (256u << 10)
 
-static _Atomic int64_t spin_max = -1;
+static _Atomic int64_t spin_min = -1, spin_max = -1;
 
-void tow_line_set_spin(int64_t max_ns)
+void tow_line_set_spin(int64_t min_ns, int64_t max_ns)
 {
+    atomic_store_explicit(&spin_min, min_ns, memory_order_relaxed);
     atomic_store_explicit(&spin_max, max_ns, memory_order_relaxed);
 }
 
-static int64_t get_spin_max(void)
+static struct tow_spin spin_start(void)
 {
+    int64_t min = atomic_load_explicit(&spin_min, memory_order_relaxed);
     int64_t max = atomic_load_explicit(&spin_max, memory_order_relaxed);
-    if (max >= 0) {
-        return max;
+    if (max < 0) {
+        max = tow_cpu_count() <= 2 ? 0 : SPIN_MAX_NS;
     }
-    return tow_cpu_count() <= 2 ? 0 : SPIN_MAX_NS;
+    if (min < 0) {
+        min = SPIN_MIN_NS;
+    }
+    return (struct tow_spin){.budget_ns = max, .min_ns = min < max ? min : max, .max_ns = max};
 }
 
-int64_t tow_spin_begin(const struct tow_spin *spin)
+int64_t tow_spin_until(const struct tow_spin *spin, int64_t now_ns)
 {
-    return spin->budget_ns == 0 ? 0 : tow_time_now_ns() + spin->budget_ns;
+    return now_ns + spin->budget_ns;
 }
 
-void tow_spin_end(struct tow_spin *spin, bool helped)
+void tow_spin_learn(struct tow_spin *spin, int64_t waited_ns)
 {
-    int64_t max = get_spin_max();
-    int64_t budget = helped ? spin->budget_ns * 2 : spin->budget_ns / 2;
-    int64_t min = max < SPIN_MIN_NS ? max : SPIN_MIN_NS;
-    spin->budget_ns = budget < min ? min : budget > max ? max : budget;
+    if (spin->max_ns == 0) {
+        return;
+    }
+    /* A wait that spinning could have covered raises the budget at once to twice its length; a long
+     * one takes half of it away, since spinning was in vain. */
+    int64_t budget = spin->budget_ns;
+    if (waited_ns > spin->max_ns) {
+        budget /= 2;
+    } else if (2 * waited_ns > budget) {
+        budget = 2 * waited_ns;
+    } else {
+        budget -= (budget - 2 * waited_ns) / 8;
+    }
+    spin->budget_ns = budget < spin->min_ns   ? spin->min_ns
+                      : budget > spin->max_ns ? spin->max_ns
+                                              : budget;
 }
 
 int tow_mirror_map(int fd, uint64_t offset, size_t size, uint8_t **ret_base)
@@ -104,9 +121,7 @@ void tow_line_init(struct tow_line *line, const struct tow_line_ops *ops)
     memset(line, 0, sizeof *line);
     line->ops = ops;
     line->watch_fd = -1;
-    int64_t max = get_spin_max();
-    line->out_spin.budget_ns = max;
-    line->in_spin.budget_ns = max;
+    line->out_spin = line->in_spin = spin_start();
 }
 
 void tow_line_set_out(struct tow_line *line, uint8_t *base, struct tow_ring_ctl *ctl, size_t size)
@@ -168,31 +183,26 @@ static int look(const struct tow_ring_wait *wait, memory_order order, uint64_t *
     return value >= wait->need;
 }
 
-static bool spin_for(struct tow_line *line, const struct tow_ring_wait *wait)
+/* True once there is something to see. */
+static bool spin_for(const struct tow_ring_wait *wait, int64_t began_ns)
 {
-    int64_t until = tow_spin_begin(wait->spin);
-    if (until == 0) {
-        return false;
-    }
+    int64_t until = tow_spin_until(wait->spin, began_ns);
     for (unsigned round = 1;; round++) {
         uint64_t value;
         if (look(wait, memory_order_acquire, &value) != 0) {
             tow_line_count(wait->spins, 1);
-            tow_spin_end(wait->spin, true);
             return true;
         }
         tow_thread_pause();
         if (round % 32 == 0 && tow_time_now_ns() >= until) {
-            tow_spin_end(wait->spin, false);
             return false;
         }
     }
 }
 
-int tow_ring_wait(struct tow_line *line, const struct tow_ring_wait *wait, int64_t deadline_ns,
-                  uint64_t *ret_value)
+static int wait_slowly(struct tow_line *line, const struct tow_ring_wait *wait, int64_t deadline_ns,
+                       uint64_t *ret_value)
 {
-    bool spun = false;
     for (;;) {
         /* Asked before the look: what was written before the end is still found. */
         int end = ended(line, wait);
@@ -210,24 +220,20 @@ int tow_ring_wait(struct tow_line *line, const struct tow_ring_wait *wait, int64
         if (end < 0) {
             return end;
         }
-        if (!spun) {
-            spun = true;
-            if (spin_for(line, wait)) {
-                continue;
+        int64_t until = deadline_ns;
+        if (deadline_ns != TOW_TIME_FOREVER || line->watch_fd >= 0) {
+            int64_t now = tow_time_now_ns();
+            if (now >= deadline_ns) {
+                return -ETIMEDOUT;
             }
-        }
-        int64_t now = tow_time_now_ns();
-        if (now >= deadline_ns) {
-            return -ETIMEDOUT;
+            if (line->watch_fd >= 0 && until - now > WATCH_NS) {
+                until = now + WATCH_NS;
+            }
         }
         /* The order matters, see tow_line_commit: announce, look once more, sleep. */
         atomic_store(wait->waits, 1);
         if (look(wait, memory_order_seq_cst, ret_value) != 0 || ended(line, wait) != 0) {
             continue;
-        }
-        int64_t until = deadline_ns;
-        if (line->watch_fd >= 0 && until - now > WATCH_NS) {
-            until = now + WATCH_NS;
         }
         tow_line_count(wait->sleeps, 1);
         int result = tow_futex_wait(wait->waits, 1, until, line->shared);
@@ -235,6 +241,25 @@ int tow_ring_wait(struct tow_line *line, const struct tow_ring_wait *wait, int64
             atomic_store(line->peer_gone, 1);
         }
     }
+}
+
+int tow_ring_wait(struct tow_line *line, const struct tow_ring_wait *wait, int64_t deadline_ns,
+                  uint64_t *ret_value)
+{
+    if (look(wait, memory_order_acquire, ret_value) > 0 && !atomic_load(&line->down)) {
+        return 0;
+    }
+    /* Without spinning there is nothing to learn, and the clock need not be asked. */
+    bool spins = wait->spin->budget_ns > 0 && deadline_ns > 0;
+    int64_t began = spins ? tow_time_now_ns() : 0;
+    if (spins) {
+        spin_for(wait, began);
+    }
+    int error = wait_slowly(line, wait, deadline_ns, ret_value);
+    if (spins) {
+        tow_spin_learn(wait->spin, tow_time_now_ns() - began);
+    }
+    return error;
 }
 
 int tow_line_reserve_slow(struct tow_line *line, size_t size, uint8_t **ret_at)

@@ -46,9 +46,10 @@ void tow_ring_wake(_Atomic uint32_t *waits, bool shared);
 /* Copies into the out ring in pieces that the consumer can start on early. */
 int tow_ring_send_copy(struct tow_line *line, const struct iovec *iov, int count);
 
-/* Spinning: begin, then ask for each round; `tow_spin_end` says whether it helped. */
-int64_t tow_spin_begin(const struct tow_spin *spin);
-void tow_spin_end(struct tow_spin *spin, bool helped);
+/* Spinning: until when to spin from `now_ns` on (not at all where that is now), and what to learn
+ * from a wait that took `waited_ns`, sleep included: spinning pays where waits are short. */
+int64_t tow_spin_until(const struct tow_spin *spin, int64_t now_ns);
+void tow_spin_learn(struct tow_spin *spin, int64_t waited_ns);
 
 /* True when the socket says that its peer is gone. */
 bool tow_socket_ended(int fd);

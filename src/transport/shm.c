@@ -183,7 +183,7 @@ static int shm_wait_readable(struct tow_line *line, int64_t deadline_ns)
             return 0;
         }
         /* In slices: another thread may have taken the bytes into the buffer meanwhile. */
-        int64_t slice = tow_time_deadline(20 * TOW_TIME_MS);
+        int64_t slice = tow_time_deadline(100 * TOW_TIME_MS);
         uint64_t available;
         int error =
             wait_in(shm_of(line), &none, slice < deadline_ns ? slice : deadline_ns, &available);

@@ -261,61 +261,77 @@ static int sock_drain(struct tow_line *line, int64_t deadline_ns)
 
 /* ---- receiving ---- */
 
-/* One receive, waiting until the deadline: the count, or an error. */
-static ssize_t receive(struct sock_line *sock, void *to, size_t n, int64_t deadline_ns, int flags)
+/* What the failure of a receive means: -EAGAIN, -EINTR, or the end. */
+static int receive_error(struct tow_line *line, ssize_t got)
 {
-    struct tow_line *line = &sock->line;
-    bool patient = line->in_spin.budget_ns > 0 || deadline_ns != TOW_TIME_FOREVER;
-    int64_t until = 0;
-    for (;;) {
+    int error = got == 0 ? ECONNRESET : errno;
+    switch (error) {
+    case ECONNRESET:
+    case ETIMEDOUT:
+    case EPIPE:
+    case EHOSTUNREACH:
         if (atomic_load(&line->down)) {
             return -ESHUTDOWN;
         }
-        tow_line_count(&line->receives, 1);
-        ssize_t got = recv(sock->fd, to, n, patient ? MSG_DONTWAIT : flags);
+        tow_line_fail(line, -EPIPE);
+        return -ECONNRESET;
+    default:
+        return -error;
+    }
+}
+
+/* One receive call. */
+static ssize_t receive_once(struct sock_line *sock, void *to, size_t n, int flags)
+{
+    tow_line_count(&sock->line.receives, 1);
+    ssize_t got = recv(sock->fd, to, n, flags);
+    return got > 0 ? got : receive_error(&sock->line, got);
+}
+
+/* Receives at least one byte, waiting until the deadline: the count, or an error. `flags` are for
+ * the call that sleeps. */
+static ssize_t receive(struct sock_line *sock, void *to, size_t n, int64_t deadline_ns, int flags)
+{
+    struct tow_line *line = &sock->line;
+    ssize_t got = -EAGAIN;
+    bool spins = line->in_spin.budget_ns > 0;
+    int64_t began = spins ? tow_time_now_ns() : 0;
+    if (spins) {
+        int64_t until = tow_spin_until(&line->in_spin, began);
+        for (;;) {
+            got = receive_once(sock, to, n, MSG_DONTWAIT);
+            int64_t now = got == -EAGAIN ? tow_time_now_ns() : 0;
+            if (got != -EAGAIN || now >= until || now >= deadline_ns) {
+                break;
+            }
+            tow_thread_pause();
+        }
         if (got > 0) {
-            if (until > 0) {
-                tow_line_count(&line->in_spins, 1);
-                tow_spin_end(&line->in_spin, true);
-            }
-            return got;
-        }
-        if (got == 0 || errno == ECONNRESET || errno == ETIMEDOUT || errno == EPIPE ||
-            errno == EHOSTUNREACH) {
-            if (atomic_load(&line->down)) {
-                return -ESHUTDOWN;
-            }
-            tow_line_fail(line, -EPIPE);
-            return -ECONNRESET;
-        }
-        if (errno == EINTR) {
-            continue;
-        }
-        if (errno != EAGAIN) {
-            return -errno;
-        }
-        /* Nothing there yet: spin for a while, then sleep. */
-        if (until == 0) {
-            until = tow_spin_begin(&line->in_spin);
-        }
-        if (until > 0) {
-            if (tow_time_now_ns() < until && tow_time_now_ns() < deadline_ns) {
-                tow_thread_pause();
-                continue;
-            }
-            tow_spin_end(&line->in_spin, false);
-            until = -1;
-        }
-        tow_line_count(&line->in_sleeps, 1);
-        if (deadline_ns == TOW_TIME_FOREVER) {
-            patient = false;
-            continue;
-        }
-        int error = tow_sock_poll(sock->fd, POLLIN | POLLRDHUP, deadline_ns);
-        if (error < 0) {
-            return error;
+            tow_line_count(&line->in_spins, 1);
         }
     }
+    while (got == -EAGAIN || got == -EINTR) {
+        if (atomic_load(&line->down)) {
+            return -ESHUTDOWN;
+        }
+        if (deadline_ns == TOW_TIME_FOREVER) {
+            /* The call itself sleeps. */
+            got = receive_once(sock, to, n, flags);
+            continue;
+        }
+        got = receive_once(sock, to, n, MSG_DONTWAIT);
+        if (got == -EAGAIN) {
+            tow_line_count(&line->in_sleeps, 1);
+            int error = tow_sock_poll(sock->fd, POLLIN | POLLRDHUP, deadline_ns);
+            if (error < 0) {
+                return error;
+            }
+        }
+    }
+    if (spins) {
+        tow_spin_learn(&line->in_spin, tow_time_now_ns() - began);
+    }
+    return got;
 }
 
 static int sock_fill(struct tow_line *line, size_t min, int64_t deadline_ns)
@@ -378,7 +394,7 @@ static int sock_wait_readable(struct tow_line *line, int64_t deadline_ns)
             return 0;
         }
         /* In slices: another thread may have received into the buffer just after that look. */
-        int64_t slice = tow_time_deadline(20 * TOW_TIME_MS);
+        int64_t slice = tow_time_deadline(100 * TOW_TIME_MS);
         int error =
             tow_sock_poll(sock->fd, POLLIN | POLLRDHUP, slice < deadline_ns ? slice : deadline_ns);
         if (error != -ETIMEDOUT || tow_time_passed(deadline_ns)) {

@@ -611,7 +611,7 @@ int main(int argc, char **argv)
         lines_kind = argv[1];
     }
     if (argc > 2 && strcmp(argv[2], "spin") == 0) {
-        tow_line_set_spin(30 * TOW_TIME_US);
+        tow_line_set_spin(-1, 30 * TOW_TIME_US);
     } else if (argc > 2) {
         cmocka_set_test_filter(argv[2]);
     }

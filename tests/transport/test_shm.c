@@ -41,7 +41,7 @@ static void awake_peers_make_no_system_call(void **state)
 {
     struct tow_line *client, *server;
     /* Longer than any pause that a busy machine puts in. */
-    tow_line_set_spin(20 * TOW_TIME_S);
+    tow_line_set_spin(20 * TOW_TIME_S, 20 * TOW_TIME_S);
     lines_pair(&client, &server);
     pthread_t thread;
     assert_int_equal(tow_thread_start("answer", answer_run, server, &thread), 0);
@@ -73,7 +73,7 @@ static void awake_peers_make_no_system_call(void **state)
     assert_int_equal(after[0].frames_out - before[0].frames_out, ROUNDS);
     tow_line_close(client);
     tow_line_close(server);
-    tow_line_set_spin(-1);
+    tow_line_set_spin(-1, -1);
 }
 
 static void a_unix_listener_serves_shm_and_plain_clients(void **state)
