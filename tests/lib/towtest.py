@@ -1,0 +1,283 @@
+"""The harness of the system tests: servers, programs, and how a test says what happened.
+
+A module defines tests with @test and ends with main(); tests/run starts each in a process of its own.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+BUILD = pathlib.Path(os.environ.get("TOWLINE_BUILD", ROOT / "build")).resolve()
+TREE = os.environ.get("TOWLINE_TREE", "plain")
+TOWLINE = BUILD / "bin" / "towline"
+TOWLINED = BUILD / "bin" / "towlined"
+LIBCUDA = BUILD / "lib" / "libcuda.so.1"
+PROGRAMS = ROOT / "tests" / "system" / "programs"
+SLOW = 1 if TREE == "plain" else 5  # how much longer sanitized code may take
+
+_tests = {}
+
+
+class Skip(Exception):
+    """This test cannot run here; the text says why."""
+
+
+def test(limit=60, alone=False, trees=("plain",), name=None):
+    """Makes a function a test: `limit` in seconds (times SLOW), `alone` if nothing may run beside it."""
+    def add(function):
+        if TREE in trees:
+            _tests[name or function.__name__] = (function, limit * SLOW, alone)
+        return function
+    return add
+
+
+def main():
+    if sys.argv[1:] == ["--list"]:
+        for name, (_, limit, alone) in _tests.items():
+            print(f"{name}\t{limit}\t{int(alone)}")
+        return
+    for name in sys.argv[1:] or list(_tests):
+        try:
+            _tests[name][0]()
+        except Skip as reason:
+            print(reason)
+            sys.exit(77)
+
+
+def check(condition, text):
+    """An assertion that stays whatever flags Python gets."""
+    if not condition:
+        raise AssertionError(text)
+
+
+def equal(got, wanted, what):
+    check(got == wanted, f"{what} is {got!r}, not {wanted!r}")
+
+
+def wait_until(condition, seconds, what):
+    """Waits, at most that long times SLOW, and says how long it took."""
+    start = time.monotonic()
+    while not condition():
+        check(time.monotonic() - start < seconds * SLOW, f"not within {seconds * SLOW:g} s: {what}")
+        time.sleep(0.02)
+    return time.monotonic() - start
+
+
+# ---- sanitizers ----
+
+REPORTS = re.compile(r"ERROR: (Address|Leak)Sanitizer|WARNING: ThreadSanitizer|runtime error:")
+
+
+def check_no_report(text, what):
+    check(not REPORTS.search(text), f"a sanitizer complains in {what}:\n{text}")
+
+
+def sanitizer_library():
+    """The run-time that an unsanitized program must preload to use a sanitized library; None: none."""
+    if TREE != "asan":
+        return None
+    found = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True).stdout.strip()
+    return found if os.path.isabs(found) else None
+
+
+# ---- servers ----
+
+class Server:
+    """A towlined of this build on the software GPU, with its own folder. Use with `with`."""
+
+    def __init__(self, *flags, device="soft", listen=None, env=None, memory="2G"):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="towline-test-"))
+        self.socket = self.folder / "sock"
+        self.log_path = self.folder / "log"
+        self.listen = listen if listen is not None else [f"unix://{self.socket}", "tcp://127.0.0.1:0"]
+        self.flags = [f"--listen={address}" for address in self.listen] + list(flags)
+        if device:
+            self.flags.append(f"--device={device}")
+        if device == "soft" and not any("soft-memory" in flag for flag in flags):
+            self.flags.append(f"--soft-memory={memory}")
+        if not any("cache-dir" in flag for flag in flags):
+            self.flags.append(f"--cache-dir={self.folder / 'cache'}")
+        self.env = dict(os.environ, **(env or {}))
+        self.process = None
+
+    def __enter__(self):
+        with open(self.log_path, "wb") as log:
+            self.process = subprocess.Popen([str(TOWLINED), *self.flags], stdin=subprocess.DEVNULL, stdout=log,
+                                            stderr=log, env=self.env, start_new_session=True)
+        try:
+            wait_until(lambda: " serves " in self.log() or self.process.poll() is not None, 20, "the server serves")
+            check(self.process.poll() is None, f"towlined has ended:\n{self.log()}")
+        except BaseException:
+            self.__exit__(AssertionError, None, None)
+            raise
+        return self
+
+    def log(self):
+        return self.log_path.read_text(errors="replace")
+
+    def address(self, kind="unix"):
+        if kind in ("unix", "shm"):
+            return f"{kind}://{self.socket}"
+        return re.search(r"listens on (tcp://\S+)", self.log()).group(1)
+
+    def port(self):
+        return int(self.address("tcp").rsplit(":", 1)[1])
+
+    def status(self):
+        done = subprocess.run([str(TOWLINE), "status", "-s", self.address(), "--json"], capture_output=True, text=True,
+                              timeout=10 * SLOW)
+        check(done.returncode == 0, f"towline status: {done.stderr}")
+        return json.loads(done.stdout)[0]["report"]
+
+    def workers(self):
+        """Process numbers of all workers, idle ones too."""
+        children = pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
+        return [int(word) for word in children.split()]
+
+    def stop(self):
+        """SIGTERM; the exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=10 * SLOW)
+
+    def __exit__(self, kind, *_):
+        code = None
+        if self.process.poll() is None:
+            try:
+                code = self.stop()
+            except subprocess.TimeoutExpired:
+                os.killpg(self.process.pid, signal.SIGKILL)
+                self.process.wait()
+                code = "no end"
+        log = self.log()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        if kind is not None:
+            print(f"--- log of towlined\n{log}")
+            return
+        check_no_report(log, "towlined's log")
+        if code is not None:
+            equal(code, 0, f"towlined's exit code after SIGTERM (log:\n{log})")
+
+
+# ---- programs ----
+
+@contextlib.contextmanager
+def locked(path):
+    """Several test processes build the same programs."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def find_nvcc():
+    for path in (os.environ.get("NVCC"), shutil.which("nvcc"), "/usr/local/cuda/bin/nvcc"):
+        if path and os.access(path, os.X_OK):
+            return path
+    return None
+
+
+def include_flags():
+    """Where cuda.h is: the toolkit's, else ours."""
+    nvcc = find_nvcc()
+    if nvcc:
+        folder = pathlib.Path(nvcc).resolve().parent.parent / "include"
+        if (folder / "cuda.h").exists():
+            return [f"-I{folder}"]
+    return our_include_flags()
+
+
+def our_include_flags():
+    header = BUILD / "include" / "cuda.h"
+    source = BUILD / "src" / "gen" / "cuda_abi.h"
+    if not header.exists() or header.stat().st_mtime < source.stat().st_mtime:
+        subprocess.run([sys.executable, str(ROOT / "tools" / "cuda_header.py"), str(source), str(header)], check=True)
+    return [f"-I{BUILD / 'include'}"]
+
+
+def build(command, target, sources):
+    """Runs a compiler if the target is older than a source; raises with what it said."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    newest = max(source.stat().st_mtime for source in sources)
+    if target.exists() and target.stat().st_mtime > newest:
+        return target
+    partial = target.with_name(target.name + ".partial")
+    done = subprocess.run([*command, "-o", str(partial)], capture_output=True, text=True)
+    check(done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
+    partial.rename(target)
+    return target
+
+
+def sanitize_flags():
+    return {"plain": [], "asan": ["-fsanitize=address,undefined"], "tsan": ["-fsanitize=thread"]}[TREE]
+
+
+def build_c(source, flags=(), name=None, include=None):
+    """A C program of this tree (sanitized as it is), linked to this build's libcuda with -lcuda among flags."""
+    target = BUILD / "test-programs" / (name or source.stem)
+    with locked(target.with_name(target.name + ".lock")):
+        command = ["gcc", "-std=gnu17", "-g", "-O1", "-pthread", *sanitize_flags(), *(include or include_flags()),
+                   str(source), f"-L{BUILD / 'lib'}", *flags]
+        return build(command, target, [source, *source.parent.glob("*.h"), LIBCUDA])
+
+
+def build_cuda(sources, flags, variant, name):
+    """An nvcc program. It knows nothing of Towline, so all trees share it."""
+    nvcc = find_nvcc()
+    if not nvcc:
+        raise Skip("nvcc is not installed")
+    plain = BUILD if TREE == "plain" else BUILD.with_name(BUILD.name.removesuffix(f"-{TREE}"))
+    folder = plain / "test-programs"
+    # static and shared differ in linking only, and compiling takes longest.
+    link = [word for i, word in enumerate(variant) if word == "-cudart" or (i and variant[i - 1] == "-cudart")]
+    compile_flags = [word for word in variant if word not in link]
+    stem = name.split(".")[0] + "".join(compile_flags).replace("-", "_").replace("/", "_")
+    depends = [*sources, *sources[0].parent.glob("*.h")]
+    objects = []
+    with locked(folder / f"{stem}.lock"):
+        for source in sources:
+            command = [nvcc, *flags, *compile_flags, "-c", str(source)]
+            objects.append(build(command, folder / f"{stem}.{source.stem}.o", depends))
+        return build([nvcc, *flags, *link, *map(str, objects)], folder / name, [*depends, *objects])
+
+
+def run(command, timeout=60, **more):
+    """A command that must end in time; its whole group is killed if it does not."""
+    process = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True, **more)
+    try:
+        out, err = process.communicate(timeout=timeout * SLOW)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        out, err = process.communicate()
+        raise AssertionError(f"no end after {timeout * SLOW} s: {' '.join(map(str, command))}\n{out}{err}")
+    check_no_report(err, " ".join(map(str, command)))
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def towline_run(address, command, timeout=60, env=None, preload=False):
+    """`towline run -s ADDRESS -- COMMAND`; `preload` for programs that are not sanitized themselves."""
+    library = sanitizer_library() if preload else None
+    before = []
+    if library:
+        # Leaks of NVIDIA's and the program's own are not ours to judge.
+        before = ["env", f"LD_PRELOAD={library}", "ASAN_OPTIONS=detect_leaks=0:exitcode=99:abort_on_error=0"]
+    return run([TOWLINE, "run", "-s", address, "--", *before, *command], timeout, env=dict(os.environ, **(env or {})))
+
+
+def clean_environment(**more):
+    """This environment without what chooses a server."""
+    env = {key: value for key, value in os.environ.items()
+           if not key.startswith("TOWLINE_") or key in ("TOWLINE_BUILD", "TOWLINE_TREE")}
+    env.update(more)
+    return env

@@ -1,0 +1,115 @@
+/* A client that holds a session in a chosen state until something is done to it:
+ *   hold copy    copies 64 MiB to the device and back for ever
+ *   hold poll    holds 256 MiB and makes a call that waits every 20 ms; exits 3 with "error NAME" when it fails
+ *   hold spin    runs a kernel that never ends, and waits for it
+ *   hold free    prints the free memory and ends
+ * It says "ready" on stdout once it is there. */
+#include <cuda.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char spin_text[] = ".version 7.0\n"
+                                ".target sm_75\n"
+                                ".address_size 64\n"
+                                ".visible .entry spin()\n"
+                                "{\n"
+                                "again:\n"
+                                "    bra again;\n"
+                                "}\n";
+
+static int say(CUresult result, const char *what)
+{
+    const char *name = "unknown";
+    cuGetErrorName(result, &name);
+    printf("error %s in %s\n", name, what);
+    fflush(stdout);
+    return 3;
+}
+
+#define TRY(call)                                                                                  \
+    do {                                                                                           \
+        CUresult result_ = (call);                                                                 \
+        if (result_ != CUDA_SUCCESS) {                                                             \
+            return say(result_, #call);                                                            \
+        }                                                                                          \
+    } while (0)
+
+static void ready(void)
+{
+    printf("ready\n");
+    fflush(stdout);
+}
+
+static int hold_copy(void)
+{
+    size_t size = 64 << 20;
+    CUdeviceptr at;
+    char *host = malloc(size);
+    if (host == NULL) {
+        return 1;
+    }
+    memset(host, 7, size);
+    TRY(cuMemAlloc(&at, size));
+    ready();
+    for (;;) {
+        TRY(cuMemcpyHtoD(at, host, size));
+        TRY(cuMemcpyDtoH(host, at, size));
+    }
+}
+
+static int hold_poll(void)
+{
+    CUdeviceptr at;
+    TRY(cuMemAlloc(&at, 256 << 20));
+    TRY(cuMemsetD8(at, 1, 256 << 20));
+    TRY(cuCtxSynchronize());
+    ready();
+    for (;;) {
+        unsigned char byte;
+        TRY(cuMemcpyDtoH(&byte, at, 1));
+        usleep(20000);
+    }
+}
+
+static int hold_spin(void)
+{
+    CUmodule module;
+    CUfunction function;
+    TRY(cuModuleLoadData(&module, spin_text));
+    TRY(cuModuleGetFunction(&function, module, "spin"));
+    TRY(cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, NULL, NULL, NULL));
+    ready();
+    TRY(cuCtxSynchronize());
+    return 0;
+}
+
+static int print_free(void)
+{
+    size_t free_bytes, total;
+    TRY(cuMemGetInfo(&free_bytes, &total));
+    printf("free %zu of %zu\n", free_bytes, total);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    const char *mode = argc > 1 ? argv[1] : "";
+    CUdevice device;
+    CUcontext context;
+    TRY(cuInit(0));
+    TRY(cuDeviceGet(&device, 0));
+    TRY(cuDevicePrimaryCtxRetain(&context, device));
+    TRY(cuCtxSetCurrent(context));
+    if (strcmp(mode, "copy") == 0) {
+        return hold_copy();
+    }
+    if (strcmp(mode, "poll") == 0) {
+        return hold_poll();
+    }
+    if (strcmp(mode, "spin") == 0) {
+        return hold_spin();
+    }
+    return print_free();
+}

@@ -1,0 +1,236 @@
+#!/usr/bin/env python3
+"""The towline command: what it runs, what it says when something is wrong, and how fast."""
+
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import towtest as t  # noqa: E402
+
+HELPERS = t.ROOT / "tests" / "system" / "helpers"
+ALL = ("plain", "asan", "tsan")
+MAGIC = 0x4C574F54
+
+
+def hold_program():
+    return t.build_c(HELPERS / "hold.c", ["-lcuda"], "hold")
+
+
+def frame(kind, body):
+    body += b"\0" * (-len(body) % 8)
+    return struct.pack("<IHHII", 16 + len(body), kind, 0, 0, 0) + body
+
+
+@contextlib.contextmanager
+def fake_server(answer):
+    """Listens on a free port and answers each first bytes with `answer` (None: says nothing)."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    kept = []
+
+    def serve():
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            kept.append(connection)
+            if answer is not None:
+                connection.recv(65536)
+                connection.sendall(answer)
+                connection.shutdown(socket.SHUT_WR)
+    threading.Thread(target=serve, daemon=True).start()
+    yield f"tcp://127.0.0.1:{listener.getsockname()[1]}"
+    listener.close()
+    for connection in kept:
+        connection.close()
+
+
+def expect_failure(address, words):
+    """A program and `towline status` both fail within 5 s with one sentence that has these words."""
+    for command in ([t.TOWLINE, "run", "-s", address, "--", hold_program(), "free"], [t.TOWLINE, "status", "-s", address]):
+        start = time.monotonic()
+        done = t.run(command, 20)
+        seconds = time.monotonic() - start
+        text = f"{' '.join(map(str, command))}: exit code {done.returncode}, {seconds:.1f} s\n{done.stdout}{done.stderr}"
+        t.check(done.returncode not in (0, None) and done.returncode > 0, f"no error code, or a crash: {text}")
+        t.check(seconds < 5.8 * t.SLOW, f"too slow: {text}")
+        lines = [line for line in done.stderr.splitlines() if line.strip()]
+        t.equal(len(lines), 1, f"lines on stderr: {text}; their number")
+        for word in words:
+            t.check(word in lines[0], f"{word!r} is not in: {lines[0]}")
+
+
+@t.test(trees=ALL)
+def run_unreachable_unix_server():
+    expect_failure("unix:///nonexistent/towline.sock", ["/nonexistent/towline.sock", "towlined"])
+
+
+@t.test(trees=ALL)
+def run_wrong_port():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    expect_failure(f"tcp://127.0.0.1:{port}", [str(port), "towlined"])
+
+
+@t.test(30)
+def run_host_that_does_not_answer():
+    # TEST-NET-1: packets go nowhere, or are refused at once where there is no route.
+    expect_failure("tcp://192.0.2.1:4837", ["192.0.2.1"])
+
+
+@t.test(30)
+def run_unknown_host():
+    expect_failure("tcp://no-such-host.invalid:4837", ["no-such-host.invalid"])
+
+
+@t.test(trees=ALL)
+def run_not_an_address():
+    expect_failure("gpuhost:4837", ["gpuhost:4837"])
+
+
+@t.test(trees=ALL)
+def run_peer_that_speaks_http():
+    with fake_server(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n") as address:
+        expect_failure(address, ["HTTP"])
+
+
+@t.test(trees=ALL)
+def run_peer_that_speaks_nonsense():
+    with fake_server(bytes(range(1, 65))) as address:
+        expect_failure(address, ["does not speak Towline's protocol"])
+
+
+@t.test(60)
+def run_peer_that_is_silent():
+    with fake_server(None) as address:
+        expect_failure(address, ["127.0.0.1"])
+
+
+@t.test(trees=ALL)
+def run_peer_with_newer_protocol():
+    sentence = b"the client speaks Towline protocol 1 and the server 7; install a newer Towline on the client\0"
+    refuse = frame(0xF002, struct.pack("<III", MAGIC, 1, len(sentence)) + sentence)
+    with fake_server(refuse) as address:
+        expect_failure(address, ["install a newer Towline on the client"])
+
+
+@t.test(trees=ALL)
+def server_refuses_a_newer_client():
+    with t.Server() as server, socket.create_connection(("127.0.0.1", server.port())) as connection:
+        connection.settimeout(10 * t.SLOW)
+        body = struct.pack("<IIII", MAGIC, 7, 9, 1) + b"\0" * 40 + struct.pack("<II", 0xFFFFFFFF, 0)
+        body += struct.pack("<I4s", 3, b"me\0\0") + struct.pack("<I", 0)
+        connection.sendall(frame(0xF000, body))
+        answer = b""
+        while chunk := connection.recv(4096):
+            answer += chunk
+        t.equal(struct.unpack_from("<H", answer, 4)[0], 0xF002, "the kind of the answer")
+        t.check(b"install a newer Towline on the server" in answer, f"the sentence: {answer!r}")
+
+
+@t.test(trees=ALL)
+def run_gives_the_exit_code():
+    with t.Server() as server:
+        for code in (0, 1, 7, 255):
+            done = t.run([t.TOWLINE, "run", "-s", server.address(), "--", "sh", "-c", f"exit {code}"])
+            t.equal(done.returncode, code, "the exit code")
+        done = t.run([t.TOWLINE, "run", "-s", server.address(), "--", "sh", "-c", "kill -TERM $$"])
+        t.equal(done.returncode, -signal.SIGTERM, "the end by a signal")
+
+
+@t.test()
+def run_says_what_cannot_be_run():
+    done = t.run([t.TOWLINE, "run", "--", "no-such-program"])
+    t.equal(done.returncode, 127, "the exit code for a missing program")
+    t.check("no-such-program" in done.stderr, done.stderr)
+    done = t.run([t.TOWLINE, "run", "--", t.ROOT / "LICENSE"])
+    t.equal(done.returncode, 126, "the exit code for a file that is no program")
+    done = t.run([t.TOWLINE, "run"])
+    t.equal(done.returncode, 2, "the exit code without a program")
+
+
+@t.test()
+def run_sets_the_environment():
+    done = t.run([t.TOWLINE, "run", "-s", "unix:///x", "--", "env"], env=t.clean_environment(LD_LIBRARY_PATH="/before"))
+    variables = dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
+    t.equal(variables["LD_LIBRARY_PATH"], f"{t.LIBCUDA.parent}:/before", "LD_LIBRARY_PATH")
+    t.equal(variables["TRITON_LIBCUDA_PATH"], str(t.LIBCUDA.parent), "TRITON_LIBCUDA_PATH")
+    t.equal(variables["TOWLINE_SERVER"], "unix:///x", "TOWLINE_SERVER")
+
+
+def private_folders(base):
+    return list(pathlib.Path(base).glob("towline-*"))
+
+
+@t.test(trees=ALL)
+def run_starts_and_ends_a_private_server():
+    with tempfile.TemporaryDirectory(prefix="tow") as base:
+        # No default socket is found there, and HOME has no config file.
+        env = t.clean_environment(XDG_RUNTIME_DIR=base, XDG_CONFIG_HOME=base, XDG_CACHE_HOME=base)
+        done = t.run([t.TOWLINE, "run", "--device", "soft", "--", hold_program(), "free"], env=env)
+        t.check(done.returncode == 0 and done.stdout.startswith("free "), done.stdout + done.stderr)
+        t.wait_until(lambda: not private_folders(base), 5, "the private server has removed its folder")
+        # Whatever ends the program.
+        done = t.run([t.TOWLINE, "run", "--device", "soft", "--", "sh", "-c", "kill -9 $$"], env=env)
+        t.equal(done.returncode, -signal.SIGKILL, "the end by SIGKILL")
+        t.wait_until(lambda: not private_folders(base), 5, "the private server has removed its folder")
+
+
+@t.test()
+def run_says_that_it_starts_a_private_server():
+    if os.path.exists("/run/towline.sock") and os.geteuid() == 0:
+        raise t.Skip("a server listens on this machine's default socket")
+    with tempfile.TemporaryDirectory(prefix="tow") as base:
+        env = t.clean_environment(XDG_RUNTIME_DIR=base, XDG_CONFIG_HOME=base, XDG_CACHE_HOME=base)
+        done = t.run([t.TOWLINE, "run", "--", "true"], env=env)
+        t.equal(done.returncode, 0, "the exit code")
+        t.equal(len(done.stderr.splitlines()), 1, f"lines on stderr ({done.stderr}); their number")
+        t.check("private" in done.stderr, done.stderr)
+
+
+@t.test()
+def run_takes_the_server_in_order():
+    with tempfile.TemporaryDirectory(prefix="tow") as base:
+        (pathlib.Path(base) / "towline").mkdir()
+        (pathlib.Path(base) / "towline" / "towline.conf").write_text("# mine\nserver = unix:///from-file # here\n")
+        env = t.clean_environment(XDG_CONFIG_HOME=base)
+        show = ["--", "sh", "-c", "echo $TOWLINE_SERVER"]
+        t.equal(t.run([t.TOWLINE, "run", *show], env=env).stdout, "unix:///from-file\n", "the file's server")
+        env["TOWLINE_SERVER"] = "unix:///from-variable"
+        t.equal(t.run([t.TOWLINE, "run", *show], env=env).stdout, "unix:///from-variable\n", "the variable's server")
+        t.equal(t.run([t.TOWLINE, "run", "-s", "unix:///flag", *show], env=env).stdout, "unix:///flag\n", "the flag's")
+
+
+@t.test()
+def help_teaches():
+    for command in ([], ["run"], ["devices"], ["status"], ["version"]):
+        done = t.run([t.TOWLINE, *command, "--help"])
+        t.check(done.returncode == 0 and "towline" in done.stdout and not done.stderr, f"{command}: {done}")
+    done = t.run([t.TOWLINED, "--help"])
+    t.check(done.returncode == 0 and "--listen" in done.stdout, str(done))
+    done = t.run([t.TOWLINE, "--version"])
+    t.check(done.returncode == 0 and done.stdout.startswith("towline "), str(done))
+
+
+@t.test(trees=ALL)
+def devices_lists_what_is_served():
+    with t.Server("--soft-devices=2") as server:
+        done = t.run([t.TOWLINE, "devices", "-s", server.address("tcp")])
+        t.check(done.returncode == 0, done.stderr)
+        t.check("capability 12.1" in done.stdout, done.stdout)
+        report = json.loads(t.run([t.TOWLINE, "devices", "-s", server.address(), "--json"]).stdout)[0]["report"]
+        t.equal(len(report["devices"]), 2, "the number of devices")
+
+
+if __name__ == "__main__":
+    t.main()

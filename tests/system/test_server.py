@@ -1,0 +1,270 @@
+#!/usr/bin/env python3
+"""towlined: sessions that end in every way, limits, signals, settings, systemd."""
+
+import contextlib
+import os
+import pathlib
+import re
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import towtest as t  # noqa: E402
+
+HELPERS = t.ROOT / "tests" / "system" / "helpers"
+ALL = ("plain", "asan", "tsan")
+
+
+@contextlib.contextmanager
+def held(server, mode, kind="unix"):
+    """A client that holds a session; the process is the program itself."""
+    program = t.build_c(HELPERS / "hold.c", ["-lcuda"], "hold")
+    process = subprocess.Popen([str(t.TOWLINE), "run", "-s", server.address(kind), "--", str(program), mode],
+                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        line = process.stdout.readline()
+        t.check(line == "ready\n", f"hold {mode} said {line!r} {process.stderr.read() if not line else ''}")
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def sessions(server):
+    return server.status()["sessions"]
+
+
+def gone(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+@t.test(trees=ALL)
+def status_shows_a_session():
+    with t.Server() as server, held(server, "poll") as client:
+        session = sessions(server)[0]
+        t.equal(session["client_pid"], client.pid, "the client's process")
+        t.check("hold" in session["client"], f"the client's name: {session}")
+        t.equal(session["gpu"], 0, "the GPU")
+        t.check(session["memory"] >= 256 << 20, f"the memory: {session}")
+        t.check(session["calls"] > 3 and session["bytes_in"] > 100 and session["bytes_out"] > 100, str(session))
+        table = t.run([t.TOWLINE, "status", "-s", server.address()]).stdout
+        t.check("hold" in table and "MiB" in table, table)
+
+
+def kill_client(mode, kind):
+    with t.Server() as server:
+        with held(server, mode, kind) as client:
+            worker = sessions(server)[0]["worker_pid"]
+            client.kill()
+            seconds = t.wait_until(lambda: gone(worker), 2, "the killed client's worker is gone")
+            print(f"the worker was gone after {seconds:.2f} s")
+        t.equal(sessions(server), [], "the sessions left")
+
+
+for _mode in ("copy", "poll", "spin"):
+    for _kind in ("unix", "tcp", "shm"):
+        if _mode == "copy" or _kind == "unix":
+            t.test(alone=True, trees=ALL, name=f"kill_client_{_mode}_{_kind}")(
+                lambda mode=_mode, kind=_kind: kill_client(mode, kind))
+
+
+@t.test(alone=True, trees=ALL)
+def kill_worker():
+    with t.Server() as server, held(server, "poll") as other, held(server, "poll") as client:
+        worker = next(s["worker_pid"] for s in sessions(server) if s["client_pid"] == client.pid)
+        start = time.monotonic()
+        os.kill(worker, signal.SIGKILL)
+        out, err = client.communicate(timeout=10 * t.SLOW)
+        seconds = time.monotonic() - start
+        t.check(seconds < 2 * t.SLOW, f"the client noticed only after {seconds:.1f} s")
+        t.equal(client.returncode, 3, f"the client's exit code ({out}{err})")
+        t.check("error CUDA_ERROR" in out, f"no error code: {out}")
+        t.equal(len(err.splitlines()), 1, f"lines on stderr ({err}); their number")
+        time.sleep(0.3)
+        t.check(other.poll() is None, "the other client has ended too")
+        t.equal([s["client_pid"] for s in sessions(server)], [other.pid], "the session that is left")
+
+
+@t.test(trees=ALL)
+def two_programs_do_not_see_each_other():
+    with t.Server("--soft-memory=1G") as server, held(server, "poll") as one, held(server, "poll") as two:
+        t.equal(len({s["worker_pid"] for s in sessions(server)}), 2, "the number of workers")
+        time.sleep(0.3)
+        t.check(one.poll() is None and two.poll() is None, "one of them has ended")
+
+
+@t.test(trees=ALL)
+def memory_is_free_again():
+    program = t.build_c(HELPERS / "hold.c", ["-lcuda"], "hold")
+    with t.Server() as server:
+        before = t.towline_run(server.address(), [program, "free"]).stdout
+        with held(server, "poll"):
+            pass
+        t.wait_until(lambda: not sessions(server), 3, "the session has ended")
+        t.equal(t.towline_run(server.address(), [program, "free"]).stdout, before, "the free memory afterwards")
+
+
+@t.test(trees=ALL)
+def full_server_refuses_with_a_sentence():
+    program = t.build_c(HELPERS / "hold.c", ["-lcuda"], "hold")
+    with t.Server("--max-sessions=1") as server, held(server, "poll"):
+        done = t.towline_run(server.address("tcp"), [program, "free"])
+        t.check(done.returncode != 0, "a second session was begun")
+        t.check("full" in done.stderr, done.stderr)
+
+
+@t.test(trees=ALL)
+def workers_wait_ahead():
+    with t.Server("--idle-workers=2") as server:
+        t.wait_until(lambda: server.status()["workers"]["idle"] == 2, 10, "two workers are idle")
+        with held(server, "poll"):
+            t.wait_until(lambda: server.status()["workers"]["idle"] == 2, 10, "two workers are idle again")
+
+
+@t.test(60, trees=ALL)
+def strangers_are_closed():
+    with t.Server() as server:
+        with socket.create_connection(("127.0.0.1", server.port())) as http:
+            http.settimeout(5 * t.SLOW)
+            http.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            with contextlib.suppress(ConnectionResetError):
+                t.equal(http.recv(100), b"", "what HTTP is answered")
+        with socket.create_connection(("127.0.0.1", server.port())) as slow:
+            slow.settimeout(15 * t.SLOW)
+            slow.sendall(b"\x30\0\0")
+            start = time.monotonic()
+            with contextlib.suppress(ConnectionResetError):
+                t.equal(slow.recv(100), b"", "what a silent peer is answered")
+            t.check(8 < time.monotonic() - start < 14 * t.SLOW, "a silent peer is closed after 10 s")
+        t.wait_until(lambda: "HTTP" in server.log(), 2, "a line in the log")
+        t.equal(len(server.status()["sessions"]), 0, "sessions")
+
+
+@t.test(60)
+def many_strangers_do_not_block_a_client():
+    program = t.build_c(HELPERS / "hold.c", ["-lcuda"], "hold")
+    with t.Server() as server:
+        strangers = [socket.create_connection(("127.0.0.1", server.port())) for _ in range(300)]
+        done = t.towline_run(server.address("tcp"), [program, "free"])
+        t.check(done.returncode == 0, done.stderr)
+        for stranger in strangers:
+            stranger.close()
+
+
+@t.test(trees=ALL)
+def broken_hello_is_refused_or_closed():
+    with t.Server() as server:
+        # A hello that promises more than it holds.
+        body = struct.pack("<IIII", 0x4C574F54, 1, 1, 1) + b"\xff" * 200
+        with socket.create_connection(("127.0.0.1", server.port())) as connection:
+            connection.settimeout(15 * t.SLOW)
+            connection.sendall(struct.pack("<IHHII", 16 + len(body), 0xF000, 0, 0, 0) + body)
+            with contextlib.suppress(ConnectionResetError):
+                while connection.recv(4096):
+                    pass
+        t.wait_until(lambda: not sessions(server), 5, "no session is left")
+
+
+@t.test(trees=ALL)
+def sigterm_ends_everything():
+    with t.Server() as server, held(server, "poll") as client:
+        workers = server.workers()
+        t.check(workers, "there are no workers")
+        t.equal(server.stop(), 0, "the exit code")
+        t.check(not server.socket.exists(), "the socket is still there")
+        t.check(all(gone(worker) for worker in workers), "workers are left")
+        client.communicate(timeout=10 * t.SLOW)
+        t.equal(client.returncode, 3, "the client's exit code")
+
+
+@t.test()
+def listener_killed_takes_its_workers():
+    with t.Server() as server:
+        workers = server.workers()
+        server.process.kill()
+        server.process.wait()
+        t.wait_until(lambda: all(gone(worker) for worker in workers), 2, "the workers are gone")
+
+
+@t.test()
+def sighup_reads_the_file_again():
+    with tempfile.TemporaryDirectory() as folder:
+        config = pathlib.Path(folder) / "towlined.conf"
+        config.write_text("# test\nidle-workers = 1\nsoft-devices = 1\n")
+        with t.Server(f"--config={config}") as server:
+            t.equal(len(server.status()["devices"]), 1, "devices")
+            config.write_text("idle-workers = 2\nsoft-devices = 3\n")
+            server.process.send_signal(signal.SIGHUP)
+            t.wait_until(lambda: len(server.status()["devices"]) == 3 and server.status()["workers"]["idle"] == 2, 10,
+                         "the new settings are used")
+            config.write_text("nonsense\n")
+            server.process.send_signal(signal.SIGHUP)
+            t.wait_until(lambda: "nonsense" in server.log(), 5, "the complaint")
+            t.equal(len(server.status()["devices"]), 3, "devices after a bad file")
+
+
+@t.test()
+def wrong_settings_are_told():
+    for flags, words in ((["--listne=x"], "listne"), (["--soft-memory=many"], "soft-memory"), (["--idle-workers=9999"], "idle-workers"),
+                         (["--config=/nonexistent"], "/nonexistent"), (["--listen"], "listen"),
+                         (["--listen=nowhere", "--device=soft"], "nowhere"),
+                         (["--device=/nonexistent.so", "--listen=unix:///tmp/towline-test-never"], "/nonexistent.so")):
+        done = t.run([t.TOWLINED, *flags], 20)
+        t.check(done.returncode in (1, 2), f"{flags}: {done}")
+        t.check(words in done.stderr and len(done.stderr.splitlines()) == 1, f"{flags}: {done.stderr}")
+
+
+@t.test()
+def second_server_does_not_steal_the_socket():
+    with t.Server() as server:
+        done = t.run([t.TOWLINED, f"--listen=unix://{server.socket}", "--device=soft"], 20)
+        t.equal(done.returncode, 1, "the second server's exit code")
+        t.equal(len(done.stderr.splitlines()), 1, f"lines ({done.stderr}); their number")
+        server.status()
+
+
+@t.test(trees=ALL)
+def socket_mode_is_set():
+    with t.Server("--socket-mode=0600") as server:
+        t.equal(oct(server.socket.stat().st_mode & 0o777), "0o600", "the socket's mode")
+
+
+@t.test(trees=ALL)
+def systemd_sockets_and_notification():
+    with tempfile.TemporaryDirectory() as folder:
+        notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        notify.bind(f"{folder}/notify")
+        notify.settimeout(20 * t.SLOW)
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(f"{folder}/sock")
+        listener.listen()
+        # As systemd does: the socket is descriptor 3, and LISTEN_PID is the server itself.
+        process = subprocess.Popen(
+            ["sh", "-c", f"LISTEN_PID=$$ LISTEN_FDS=1 NOTIFY_SOCKET={folder}/notify exec {t.TOWLINED} --device=soft "
+                         f"--soft-memory=256M --cache-dir={folder} 3<&{listener.fileno()}"], pass_fds=[listener.fileno()],
+            stderr=subprocess.PIPE, text=True)
+        try:
+            t.check(notify.recv(4096).startswith(b"READY=1"), "READY=1 was not said")
+            done = t.run([t.TOWLINE, "devices", "-s", f"unix://{folder}/sock"])
+            t.check(done.returncode == 0, done.stderr)
+            process.terminate()
+            t.check(notify.recv(4096).startswith(b"STOPPING=1"), "STOPPING=1 was not said")
+        finally:
+            process.terminate()
+            _, err = process.communicate(timeout=10 * t.SLOW)
+        t.equal(process.returncode, 0, f"the exit code ({err})")
+        t.check(pathlib.Path(f"{folder}/sock").exists(), "systemd's socket was removed")
+        t.check_no_report(err, "towlined's log")
+
+
+if __name__ == "__main__":
+    t.main()
