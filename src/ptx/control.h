@@ -1,0 +1,15 @@
+/* Operations that move threads about; the decoder picks among them. */
+#ifndef TOW_PTX_CONTROL_H
+#define TOW_PTX_CONTROL_H
+
+#include "ptx/lanes.h"
+
+tow_ptx_fn tow_ptx_guarded, tow_ptx_guarded_control, tow_ptx_bra, tow_ptx_bra_if, tow_ptx_brx,
+    tow_ptx_exit_op, tow_ptx_trap, tow_ptx_fell_off;
+tow_ptx_fn tow_ptx_call_op, tow_ptx_ret_op, tow_ptx_syscall_op;
+
+/* syscall.c: what the machine itself provides to device code; NULL if it has no such function. */
+int (*tow_ptx_syscall_find(const char *name))(struct tow_ptx_warp *, const struct tow_ptx_op *,
+                                              const struct tow_ptx_call *);
+
+#endif
