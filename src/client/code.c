@@ -2,6 +2,8 @@
 #include "client/code.h"
 
 #include "base/log.h"
+#include "client/device.h"
+#include "client/jit_cache.h"
 #include "client/link.h"
 #include "gen/client_api.h"
 
@@ -114,9 +116,12 @@ CUresult tow_library_begin(const struct tow_library *library, struct tow_call *c
 {
     struct tow_context *context = tow_context_current();
     if (context == NULL && (flags & TOW_CALL_CONTEXT) != 0) {
-        return CUDA_ERROR_INVALID_CONTEXT;
+        return tow_no_context();
     }
-    uint32_t number = context != NULL && context->link == library->link ? context->number : 0;
+    uint32_t number = library->context; /* a module lives in its own context, whatever is current */
+    if (number == 0 && context != NULL && context->link == library->link) {
+        number = context->number;
+    }
     return tow_call_begin_on(call, library->link, number, fn, bytes, flags);
 }
 
@@ -206,6 +211,30 @@ static CUresult load_on(struct tow_library *library, const struct tow_image *ima
     }
 }
 
+/* A software GPU cannot run a cubin; where the PTX is known that it was compiled from, that goes
+ * instead. */
+static void prefer_ptx(struct tow_image *image)
+{
+    struct tow_context *context = tow_context_current();
+    const struct tow_device *device = tow_device_at(context != NULL ? context->device : 0);
+    if (image->form != TOW_IMAGE_CUBIN || device == NULL ||
+        (device->snapshot->flags & TOW_SNAPSHOT_SOFT) == 0) {
+        return;
+    }
+    struct tow_buf ptx;
+    tow_buf_init(&ptx, TOW_IMAGE_MAX);
+    if (tow_jit_cache_ptx_of(image->data, image->size, &ptx) == 0 &&
+        tow_buf_append(&ptx, "", 1) == 0) {
+        tow_image_close(image);
+        image->form = TOW_IMAGE_PTX;
+        image->size = ptx.size;
+        image->owned = tow_buf_steal(&ptx);
+        image->data = image->owned;
+        tow_sha256_of(image->data, image->size, image->hash);
+    }
+    tow_buf_fini(&ptx);
+}
+
 CUresult tow_library_load(enum tow_handle_kind kind, struct tow_image *image,
                           const struct tow_jit *jit, uint64_t *ret_id)
 {
@@ -214,6 +243,7 @@ CUresult tow_library_load(enum tow_handle_kind kind, struct tow_image *image,
     if (library == NULL) {
         goto close_image;
     }
+    prefer_ptx(image);
     status = tow_handle_mint_object(kind, library, &library->id);
     if (status != CUDA_SUCCESS) {
         goto free_library;
@@ -292,7 +322,7 @@ static void drop_kernels(struct dropping *d, const struct tow_library *library)
 CUresult tow_library_unload(struct tow_library *library)
 {
     if (library->parent != NULL || !library_withdraw(library)) {
-        return CUDA_ERROR_INVALID_HANDLE;
+        return tow_no_handle();
     }
     struct dropping *d = malloc(sizeof *d);
     if (d == NULL) {

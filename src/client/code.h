@@ -82,6 +82,20 @@ struct tow_library {
         *next; /* of all; guarded by a lock in code.c. Of a parent's: by the parent's lock */
 };
 
+/* What a call without a current context answers, and one with a handle that is none: before cuInit,
+ * and when the server is lost, something else is the matter. */
+static inline CUresult tow_no_context(void)
+{
+    CUresult state = tow_client_state();
+    return state != CUDA_SUCCESS ? state : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+static inline CUresult tow_no_handle(void)
+{
+    CUresult state = tow_client_state();
+    return state != CUDA_SUCCESS ? state : CUDA_ERROR_INVALID_HANDLE;
+}
+
 /* The object of a handle: NULL if it is stale or foreign. A CUfunction may be a CUkernel and the
  * other way round. */
 static inline struct tow_kernel *tow_kernel_find(const void *handle)

@@ -1,5 +1,8 @@
 #include "client/context.h"
 
+#include "client/code.h"
+#include "client/region.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -246,6 +249,8 @@ static void take_facts(struct tow_context *context, struct tow_dec *dec)
 static void end_context(struct tow_context *context)
 {
     end_locals(context);
+    tow_code_drop_context(context->number);
+    tow_region_drop_context(context->handle);
     atomic_fetch_add(&context->epoch, 1);
     atomic_store(&context->alive, false);
     atomic_store(&context->limits_known, 0);

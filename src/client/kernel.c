@@ -12,11 +12,11 @@ CUresult tow_cuKernelGetFunction(CUfunction *pFunc, CUkernel kernel)
 {
     struct tow_kernel *object = tow_handle_object(TOW_H_KERNEL, (uint64_t)(uintptr_t)kernel);
     if (pFunc == NULL || object == NULL) {
-        return pFunc == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;
+        return pFunc == NULL ? CUDA_ERROR_INVALID_VALUE : tow_no_handle();
     }
     struct tow_context *context = tow_context_current();
     if (context == NULL) {
-        return CUDA_ERROR_INVALID_CONTEXT;
+        return tow_no_context();
     }
     struct tow_library *library = object->library;
     pthread_mutex_lock(&library->lock);
@@ -69,7 +69,7 @@ CUresult tow_cuKernelGetLibrary(CUlibrary *pLib, CUkernel kernel)
 {
     struct tow_kernel *object = tow_handle_object(TOW_H_KERNEL, (uint64_t)(uintptr_t)kernel);
     if (pLib == NULL || object == NULL) {
-        return pLib == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;
+        return pLib == NULL ? CUDA_ERROR_INVALID_VALUE : tow_no_handle();
     }
     *pLib = (CUlibrary)(uintptr_t)object->library->id;
     return CUDA_SUCCESS;
@@ -79,7 +79,7 @@ CUresult tow_cuFuncGetModule(CUmodule *hmod, CUfunction hfunc)
 {
     struct tow_kernel *function = tow_kernel_find(hfunc);
     if (hmod == NULL || function == NULL) {
-        return hmod == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;
+        return hmod == NULL ? CUDA_ERROR_INVALID_VALUE : tow_no_handle();
     }
     if (function->library->kind == TOW_H_LIBRARY) {
         return tow_cuLibraryGetModule(hmod, (CUlibrary)(uintptr_t)function->library->id);
@@ -97,7 +97,7 @@ static CUresult get_name(const char **name, const void *handle)
     }
     struct tow_kernel *kernel = tow_kernel_find(handle);
     if (kernel == NULL) {
-        return handle == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;
+        return handle == NULL ? CUDA_ERROR_INVALID_VALUE : tow_no_handle();
     }
     *name = kernel->name;
     return CUDA_SUCCESS;
@@ -117,7 +117,7 @@ static CUresult get_param(const void *handle, size_t index, size_t *offset, size
 {
     struct tow_kernel *kernel = tow_kernel_find(handle);
     if (kernel == NULL) {
-        return CUDA_ERROR_INVALID_HANDLE;
+        return tow_no_handle();
     }
     if (offset == NULL || index >= kernel->param_count) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -151,7 +151,7 @@ CUresult tow_cuKernelGetAttribute(int *pi, CUfunction_attribute attrib, CUkernel
     }
     struct tow_kernel *object = tow_handle_object(TOW_H_KERNEL, (uint64_t)(uintptr_t)kernel);
     if (object == NULL) {
-        return CUDA_ERROR_INVALID_HANDLE;
+        return tow_no_handle();
     }
     if (tow_device_to_server(dev) < 0) {
         return CUDA_ERROR_INVALID_DEVICE;
@@ -164,7 +164,7 @@ static CUresult function_device(struct tow_kernel *function, CUdevice *ret_devic
 {
     struct tow_context *context = tow_context_current();
     if (context == NULL) {
-        return CUDA_ERROR_INVALID_CONTEXT;
+        return tow_no_context();
     }
     *ret_device = context->device;
     if (function->origin == NULL && TOW_ID_KIND(function->id) == TOW_H_FUNCTION) {
@@ -186,7 +186,7 @@ CUresult tow_cuFuncGetAttribute(int *pi, CUfunction_attribute attrib, CUfunction
     }
     struct tow_kernel *function = tow_kernel_find(hfunc);
     if (function == NULL) {
-        return CUDA_ERROR_INVALID_HANDLE;
+        return tow_no_handle();
     }
     CUdevice device;
     CUresult status = function_device(function, &device);
@@ -289,7 +289,7 @@ CUresult tow_cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel
 {
     struct tow_kernel *object = tow_handle_object(TOW_H_KERNEL, (uint64_t)(uintptr_t)kernel);
     if (object == NULL) {
-        return CUDA_ERROR_INVALID_HANDLE;
+        return tow_no_handle();
     }
     if (tow_device_to_server(dev) < 0) {
         return CUDA_ERROR_INVALID_DEVICE;
@@ -301,7 +301,7 @@ CUresult tow_cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, i
 {
     struct tow_kernel *function = tow_kernel_find(hfunc);
     if (function == NULL) {
-        return CUDA_ERROR_INVALID_HANDLE;
+        return tow_no_handle();
     }
     CUdevice device;
     CUresult status = function_device(function, &device);
@@ -317,7 +317,7 @@ CUresult tow_cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, i
 CUresult tow_cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevice dev)
 {
     if (!tow_handle_valid(TOW_H_KERNEL, (uint64_t)(uintptr_t)kernel)) {
-        return CUDA_ERROR_INVALID_HANDLE;
+        return tow_no_handle();
     }
     if ((unsigned)config > CU_FUNC_CACHE_PREFER_EQUAL) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -328,7 +328,7 @@ CUresult tow_cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevi
 CUresult tow_cuFuncSetCacheConfig(CUfunction hfunc, CUfunc_cache config)
 {
     if (tow_kernel_find(hfunc) == NULL) {
-        return CUDA_ERROR_INVALID_HANDLE;
+        return tow_no_handle();
     }
     if ((unsigned)config > CU_FUNC_CACHE_PREFER_EQUAL) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -339,7 +339,7 @@ CUresult tow_cuFuncSetCacheConfig(CUfunction hfunc, CUfunc_cache config)
 CUresult tow_cuFuncSetSharedMemConfig(CUfunction hfunc, CUsharedconfig config)
 {
     if (tow_kernel_find(hfunc) == NULL) {
-        return CUDA_ERROR_INVALID_HANDLE;
+        return tow_no_handle();
     }
     if ((unsigned)config > CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -353,7 +353,7 @@ CUresult tow_cuFuncIsLoaded(CUfunctionLoadingState *state, CUfunction function)
 {
     struct tow_kernel *object = tow_kernel_find(function);
     if (state == NULL || object == NULL) {
-        return state == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;
+        return state == NULL ? CUDA_ERROR_INVALID_VALUE : tow_no_handle();
     }
     CUmoduleLoadingMode mode;
     tow_cuModuleGetLoadingMode(&mode);
@@ -367,7 +367,7 @@ CUresult tow_cuFuncLoad(CUfunction function)
 {
     struct tow_kernel *object = tow_kernel_find(function);
     if (object == NULL) {
-        return CUDA_ERROR_INVALID_HANDLE;
+        return tow_no_handle();
     }
     /* Its lookup asked for its attributes, and that has loaded it on the server. */
     atomic_store_explicit(&object->loaded, true, memory_order_relaxed);

@@ -6,8 +6,10 @@
 #include "client/launch.h"
 
 #include "client/link.h"
+#include "client/mirror.h"
 #include "gen/client_api.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum { LIMITS_DEVICES = 64 };
@@ -80,7 +82,7 @@ CUresult tow_launch_check(struct tow_kernel *kernel, CUdevice device, const uint
 {
     const struct tow_launch_limits *limits = tow_launch_limits(device);
     if (TOW_UNLIKELY(limits == NULL)) {
-        return CUDA_ERROR_INVALID_CONTEXT;
+        return tow_no_context();
     }
     /* 0 - 1 is larger than every limit. */
     if (TOW_UNLIKELY(grid[0] - 1 >= limits->grid[0] || grid[1] - 1 >= limits->grid[1] ||
@@ -178,6 +180,30 @@ static inline bool stream_valid(CUstream stream)
     return (uintptr_t)stream <= 2 || tow_handle_valid(TOW_H_STREAM, (uint64_t)(uintptr_t)stream);
 }
 
+/* Host memory that the GPU may reach through the arguments has to be there, and up to date, before
+ * the launch. */
+static CUresult meet_host_memory(struct tow_link *link, const struct tow_kernel *kernel,
+                                 const struct tow_launch_args *args)
+{
+    uint8_t small[1024];
+    uint8_t *packed = args->bytes <= sizeof small ? small : malloc(args->bytes);
+    if (packed == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    tow_launch_args_pack(kernel, args, packed);
+    CUresult status = tow_mirror_scan(link, packed, args->bytes);
+    if (packed != small) {
+        free(packed);
+    }
+    return status != CUDA_SUCCESS ? status : tow_mirror_push(link);
+}
+
+static inline bool reaches_host(void)
+{
+    return atomic_load_explicit(&tow_mirror_candidates, memory_order_relaxed) != 0 ||
+           atomic_load_explicit(&tow_mirror_count, memory_order_relaxed) != 0;
+}
+
 CUresult tow_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
                             unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY,
                             unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream,
@@ -185,11 +211,11 @@ CUresult tow_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gr
 {
     struct tow_context *context = tow_context_current();
     if (TOW_UNLIKELY(context == NULL)) {
-        return CUDA_ERROR_INVALID_CONTEXT;
+        return tow_no_context();
     }
     struct tow_kernel *kernel = tow_kernel_find(f);
     if (TOW_UNLIKELY(kernel == NULL || !stream_valid(hStream))) {
-        return CUDA_ERROR_INVALID_HANDLE;
+        return tow_no_handle();
     }
     struct tow_launch_head head = {
         .function = kernel->id,
@@ -206,6 +232,12 @@ CUresult tow_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gr
     status = tow_launch_args_init(kernel, kernelParams, extra, &args);
     if (TOW_UNLIKELY(status != CUDA_SUCCESS)) {
         return status;
+    }
+    if (TOW_UNLIKELY(reaches_host())) {
+        status = meet_host_memory(context->link, kernel, &args);
+        if (status != CUDA_SUCCESS) {
+            return status;
+        }
     }
     head.bytes = args.bytes;
     size_t size = sizeof head + ((args.bytes + 7) & ~(size_t)7);
@@ -257,7 +289,7 @@ CUresult tow_launch_attributes_check(const CUlaunchAttribute *attributes, unsign
             event = attributes[i].value.launchCompletionEvent.event;
         }
         if (event != NULL && !tow_handle_valid(TOW_H_EVENT, (uint64_t)(uintptr_t)event)) {
-            return CUDA_ERROR_INVALID_HANDLE;
+            return tow_no_handle();
         }
         size += sizeof(struct tow_launch_attribute) + sizeof(CUlaunchAttributeValue);
     }
@@ -366,11 +398,11 @@ CUresult tow_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void *
     }
     struct tow_context *context = tow_context_current();
     if (context == NULL) {
-        return CUDA_ERROR_INVALID_CONTEXT;
+        return tow_no_context();
     }
     struct tow_kernel *kernel = tow_kernel_find(f);
     if (kernel == NULL || !stream_valid(config->hStream)) {
-        return CUDA_ERROR_INVALID_HANDLE;
+        return tow_no_handle();
     }
     size_t attributes_size = 0;
     CUresult status = check_config(kernel, context->device, config, &attributes_size);
@@ -381,6 +413,12 @@ CUresult tow_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void *
     status = tow_launch_args_init(kernel, kernelParams, extra, &args);
     if (status != CUDA_SUCCESS) {
         return status;
+    }
+    if (reaches_host()) {
+        status = meet_host_memory(context->link, kernel, &args);
+        if (status != CUDA_SUCCESS) {
+            return status;
+        }
     }
     struct tow_launch_head head = {
         .function = kernel->id,

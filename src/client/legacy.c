@@ -42,7 +42,7 @@ CUresult tow_cuFuncSetBlockShape(CUfunction hfunc, int x, int y, int z)
 {
     struct tow_legacy_launch *legacy = legacy_of(hfunc);
     if (legacy == NULL) {
-        return CUDA_ERROR_INVALID_HANDLE;
+        return tow_no_handle();
     }
     if (x <= 0 || y <= 0 || z <= 0) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -57,7 +57,7 @@ CUresult tow_cuFuncSetSharedSize(CUfunction hfunc, unsigned int bytes)
 {
     struct tow_legacy_launch *legacy = legacy_of(hfunc);
     if (legacy == NULL) {
-        return CUDA_ERROR_INVALID_HANDLE;
+        return tow_no_handle();
     }
     legacy->shared = bytes;
     return CUDA_SUCCESS;
@@ -67,7 +67,7 @@ CUresult tow_cuParamSetSize(CUfunction hfunc, unsigned int numbytes)
 {
     struct tow_legacy_launch *legacy = legacy_of(hfunc);
     if (legacy == NULL) {
-        return CUDA_ERROR_INVALID_HANDLE;
+        return tow_no_handle();
     }
     if (numbytes > LEGACY_ARGS_MAX) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -80,7 +80,7 @@ CUresult tow_cuParamSetv(CUfunction hfunc, int offset, void *ptr, unsigned int n
 {
     struct tow_legacy_launch *legacy = legacy_of(hfunc);
     if (legacy == NULL) {
-        return CUDA_ERROR_INVALID_HANDLE;
+        return tow_no_handle();
     }
     if (ptr == NULL || offset < 0 || offset > LEGACY_ARGS_MAX ||
         numbytes > LEGACY_ARGS_MAX - (unsigned)offset) {
@@ -104,7 +104,7 @@ CUresult tow_cuLaunchGridAsync(CUfunction f, int grid_width, int grid_height, CU
 {
     struct tow_legacy_launch *legacy = legacy_of(f);
     if (legacy == NULL) {
-        return CUDA_ERROR_INVALID_HANDLE;
+        return tow_no_handle();
     }
     if (grid_width <= 0 || grid_height <= 0) {
         return CUDA_ERROR_INVALID_VALUE;

@@ -1,5 +1,7 @@
 /* cuLibrary*. */
 #include "client/code.h"
+#include "client/mirror.h"
+#include "client/region.h"
 #include "gen/client_api.h"
 
 #include <string.h>
@@ -70,7 +72,7 @@ CUresult tow_cuLibraryLoadFromFile(CUlibrary *library, const char *fileName,
 CUresult tow_cuLibraryUnload(CUlibrary library)
 {
     struct tow_library *object = tow_library_find(TOW_H_LIBRARY, library);
-    return object == NULL ? CUDA_ERROR_INVALID_HANDLE : tow_library_unload(object);
+    return object == NULL ? tow_no_handle() : tow_library_unload(object);
 }
 
 CUresult tow_cuLibraryGetKernel(CUkernel *pKernel, CUlibrary library, const char *name)
@@ -80,7 +82,7 @@ CUresult tow_cuLibraryGetKernel(CUkernel *pKernel, CUlibrary library, const char
     }
     struct tow_library *object = tow_library_find(TOW_H_LIBRARY, library);
     if (object == NULL) {
-        return CUDA_ERROR_INVALID_HANDLE;
+        return tow_no_handle();
     }
     struct tow_kernel *kernel;
     CUresult status = tow_library_kernel(object, name, &kernel);
@@ -94,7 +96,7 @@ CUresult tow_cuLibraryGetKernelCount(unsigned int *count, CUlibrary lib)
 {
     struct tow_library *object = tow_library_find(TOW_H_LIBRARY, lib);
     if (count == NULL || object == NULL) {
-        return count == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;
+        return count == NULL ? CUDA_ERROR_INVALID_VALUE : tow_no_handle();
     }
     CUresult status = tow_library_names(object);
     if (status == CUDA_SUCCESS) {
@@ -107,7 +109,7 @@ CUresult tow_cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int numKernel
 {
     struct tow_library *object = tow_library_find(TOW_H_LIBRARY, lib);
     if (kernels == NULL || object == NULL) {
-        return kernels == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;
+        return kernels == NULL ? CUDA_ERROR_INVALID_VALUE : tow_no_handle();
     }
     return tow_library_enumerate(object, numKernels, (void **)kernels);
 }
@@ -125,11 +127,11 @@ CUresult tow_cuLibraryGetModule(CUmodule *pMod, CUlibrary library)
 {
     struct tow_library *object = tow_library_find(TOW_H_LIBRARY, library);
     if (pMod == NULL || object == NULL) {
-        return pMod == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;
+        return pMod == NULL ? CUDA_ERROR_INVALID_VALUE : tow_no_handle();
     }
     struct tow_context *context = tow_context_current();
     if (context == NULL) {
-        return CUDA_ERROR_INVALID_CONTEXT;
+        return tow_no_context();
     }
     pthread_mutex_lock(&object->lock);
     struct tow_library *module = module_of(object, context->number);
@@ -172,6 +174,30 @@ CUresult tow_cuLibraryGetModule(CUmodule *pMod, CUlibrary library)
     return CUDA_SUCCESS;
 }
 
+/* A managed variable is the program's as much as the GPU's. Asking again finds it there. */
+static CUresult adopt_managed(struct tow_context *context, CUdeviceptr address, size_t size)
+{
+    uint64_t whole = (size + 63) & ~(uint64_t)63;
+    if (tow_mirror_covers(address, whole)) {
+        return CUDA_SUCCESS;
+    }
+    CUresult status = tow_mirror_managed(context->link, address, whole);
+    struct tow_region region = {
+        .base = address,
+        .size = size,
+        .kind = TOW_REGION_MANAGED,
+        .flags = CU_MEM_ATTACH_GLOBAL,
+        .context = context->handle,
+        .device = context->device,
+        .link = context->link,
+    };
+    if (status == CUDA_SUCCESS && tow_region_add(&region) < 0) {
+        tow_mirror_remove(address, whole);
+        status = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return status;
+}
+
 /* The address and size of a symbol in the current context. */
 static CUresult get_symbol(CUdeviceptr *dptr, size_t *bytes, CUlibrary library, const char *name,
                            bool managed)
@@ -181,11 +207,11 @@ static CUresult get_symbol(CUdeviceptr *dptr, size_t *bytes, CUlibrary library, 
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (object == NULL) {
-        return CUDA_ERROR_INVALID_HANDLE;
+        return tow_no_handle();
     }
     struct tow_context *context = tow_context_current();
     if (context == NULL) {
-        return CUDA_ERROR_INVALID_CONTEXT;
+        return tow_no_context();
     }
     CUdeviceptr address;
     size_t size;
@@ -194,6 +220,12 @@ static CUresult get_symbol(CUdeviceptr *dptr, size_t *bytes, CUlibrary library, 
                                   : tow_send_cuLibraryGetGlobal(&address, &size, library, name);
         if (status != CUDA_SUCCESS) {
             return status;
+        }
+        if (managed) {
+            status = adopt_managed(context, address, size);
+            if (status != CUDA_SUCCESS) {
+                return status;
+            }
         }
         tow_library_keep_symbol(object, context->number, managed, name, address, size);
     }

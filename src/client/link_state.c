@@ -133,7 +133,7 @@ CUresult tow_cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void *data
 {
     struct linking *linking = linking_of(state);
     if (linking == NULL) {
-        return CUDA_ERROR_INVALID_HANDLE;
+        return tow_no_handle();
     }
     struct tow_jit jit = {numOptions, options, optionValues};
     CUresult status = data == NULL || size == 0 || size > TOW_IMAGE_MAX ||
@@ -153,7 +153,7 @@ CUresult tow_cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const char
 {
     struct linking *linking = linking_of(state);
     if (linking == NULL) {
-        return CUDA_ERROR_INVALID_HANDLE;
+        return tow_no_handle();
     }
     struct tow_jit jit = {numOptions, options, optionValues};
     CUresult status = path == NULL || (unsigned)type >= CU_JIT_NUM_INPUT_TYPES
@@ -221,7 +221,7 @@ CUresult tow_cuLinkComplete(CUlinkState state, void **cubinOut, size_t *sizeOut)
 {
     struct linking *linking = linking_of(state);
     if (linking == NULL) {
-        return CUDA_ERROR_INVALID_HANDLE;
+        return tow_no_handle();
     }
     if (cubinOut == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -258,7 +258,7 @@ CUresult tow_cuLinkDestroy(CUlinkState state)
 {
     struct linking *linking = linking_of(state);
     if (linking == NULL) {
-        return CUDA_ERROR_INVALID_HANDLE;
+        return tow_no_handle();
     }
     struct tow_call call;
     CUresult status = tow_call_begin(&call, TOW_FN_cuLinkDestroy, 8, 0);

@@ -25,7 +25,7 @@ CUresult tow_cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned in
         return status;
     }
     if (tow_context_current() == NULL) {
-        return CUDA_ERROR_INVALID_CONTEXT;
+        return tow_no_context();
     }
     struct tow_image code;
     int error = tow_image_open(image, &code);
@@ -48,7 +48,7 @@ CUresult tow_cuModuleLoad(CUmodule *module, const char *fname)
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (tow_context_current() == NULL) {
-        return CUDA_ERROR_INVALID_CONTEXT;
+        return tow_no_context();
     }
     struct tow_jit none = {0};
     struct tow_image code;
@@ -59,7 +59,7 @@ CUresult tow_cuModuleLoad(CUmodule *module, const char *fname)
 CUresult tow_cuModuleUnload(CUmodule hmod)
 {
     struct tow_library *module = tow_library_find(TOW_H_MODULE, hmod);
-    return module == NULL ? CUDA_ERROR_INVALID_HANDLE : tow_library_unload(module);
+    return module == NULL ? tow_no_handle() : tow_library_unload(module);
 }
 
 CUresult tow_cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)
@@ -80,7 +80,7 @@ CUresult tow_cuModuleGetFunction(CUfunction *hfunc, CUmodule hmod, const char *n
     }
     struct tow_library *module = tow_library_find(TOW_H_MODULE, hmod);
     if (module == NULL) {
-        return CUDA_ERROR_INVALID_HANDLE;
+        return tow_no_handle();
     }
     struct tow_kernel *function;
     CUresult status = tow_library_kernel(module, name, &function);
@@ -94,7 +94,7 @@ CUresult tow_cuModuleGetFunctionCount(unsigned int *count, CUmodule mod)
 {
     struct tow_library *module = tow_library_find(TOW_H_MODULE, mod);
     if (count == NULL || module == NULL) {
-        return count == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;
+        return count == NULL ? CUDA_ERROR_INVALID_VALUE : tow_no_handle();
     }
     CUresult status = tow_library_names(module);
     if (status == CUDA_SUCCESS) {
@@ -108,7 +108,7 @@ CUresult tow_cuModuleEnumerateFunctions(CUfunction *functions, unsigned int numF
 {
     struct tow_library *module = tow_library_find(TOW_H_MODULE, mod);
     if (functions == NULL || module == NULL) {
-        return functions == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_HANDLE;
+        return functions == NULL ? CUDA_ERROR_INVALID_VALUE : tow_no_handle();
     }
     return tow_library_enumerate(module, numFunctions, (void **)functions);
 }
@@ -120,7 +120,7 @@ CUresult tow_cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmodule hmo
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (module == NULL) {
-        return CUDA_ERROR_INVALID_HANDLE;
+        return tow_no_handle();
     }
     CUdeviceptr address;
     size_t size;

@@ -91,10 +91,10 @@ static CUresult subject(CUfunction func, struct tow_kernel **ret_kernel,
 {
     *ret_context = tow_context_current();
     if (*ret_context == NULL) {
-        return CUDA_ERROR_INVALID_CONTEXT;
+        return tow_no_context();
     }
     *ret_kernel = tow_kernel_find(func);
-    return *ret_kernel == NULL ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
+    return *ret_kernel == NULL ? tow_no_handle() : CUDA_SUCCESS;
 }
 
 CUresult tow_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *numBlocks, CUfunction func,
@@ -188,7 +188,7 @@ tow_cuOccupancyMaxPotentialBlockSizeWithFlags(int *minGridSize, int *blockSize, 
     const struct tow_launch_limits *limits = tow_launch_limits(context->device);
     int threads = 0, per_processor = 0;
     if (limits == NULL || limits->warp == 0) {
-        return CUDA_ERROR_INVALID_CONTEXT;
+        return tow_no_context();
     }
     status = tow_kernel_attribute(kernel, context->device, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
                                   &threads);

@@ -79,7 +79,8 @@ static void drop_entry(void *user, uint64_t id, const struct tow_handle_entry *e
     const struct drop *drop = user;
     unsigned kind = TOW_ID_KIND(id);
     /* Libraries, kernels and graphs belong to no context. */
-    if (entry->context == drop->context && (kind == TOW_H_STREAM || kind == TOW_H_EVENT)) {
+    if (entry->context == drop->context && (kind == TOW_H_STREAM || kind == TOW_H_EVENT ||
+                                            kind == TOW_H_MODULE || kind == TOW_H_FUNCTION)) {
         tow_handles_unbind(&drop->session->handles, id);
     }
 }
