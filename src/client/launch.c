@@ -175,6 +175,35 @@ void tow_launch_args_pack(const struct tow_kernel *kernel, const struct tow_laun
     }
 }
 
+CUresult tow_launch_reach_all(struct tow_link *link, const struct tow_kernel *kernel,
+                              const struct tow_launch_args *args)
+{
+    CUresult status = CUDA_SUCCESS;
+    if (args->bytes > 0 &&
+        atomic_load_explicit(&tow_mirror_candidates, memory_order_relaxed) != 0) {
+        uint8_t *packed = calloc(1, args->bytes);
+        if (packed == NULL) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        tow_launch_args_pack(kernel, args, packed);
+        status = tow_mirror_scan(link, packed, args->bytes);
+        free(packed);
+    }
+    return status == CUDA_SUCCESS ? tow_mirror_push(link) : status;
+}
+
+/* Host memory that the kernel may reach is made equal on both sides first. */
+static inline CUresult reach(struct tow_link *link, const struct tow_kernel *kernel,
+                             const struct tow_launch_args *args)
+{
+    if (__builtin_expect(atomic_load_explicit(&tow_mirror_candidates, memory_order_relaxed) == 0 &&
+                             atomic_load_explicit(&tow_mirror_count, memory_order_relaxed) == 0,
+                         1)) {
+        return CUDA_SUCCESS;
+    }
+    return tow_launch_reach_all(link, kernel, args);
+}
+
 static inline bool stream_valid(CUstream stream)
 {
     return (uintptr_t)stream <= 2 || tow_handle_valid(TOW_H_STREAM, (uint64_t)(uintptr_t)stream);
@@ -230,6 +259,9 @@ CUresult tow_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gr
     }
     struct tow_launch_args args;
     status = tow_launch_args_init(kernel, kernelParams, extra, &args);
+    if (status == CUDA_SUCCESS) {
+        status = reach(context->link, kernel, &args);
+    }
     if (TOW_UNLIKELY(status != CUDA_SUCCESS)) {
         return status;
     }
@@ -411,6 +443,9 @@ CUresult tow_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void *
     }
     struct tow_launch_args args;
     status = tow_launch_args_init(kernel, kernelParams, extra, &args);
+    if (status == CUDA_SUCCESS) {
+        status = reach(context->link, kernel, &args);
+    }
     if (status != CUDA_SUCCESS) {
         return status;
     }

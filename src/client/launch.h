@@ -35,6 +35,11 @@ CUresult tow_launch_args_init(const struct tow_kernel *kernel, void **params, vo
 void tow_launch_args_pack(const struct tow_kernel *kernel, const struct tow_launch_args *args,
                           uint8_t *into);
 
+/* Makes host memory that the arguments point at reachable, and brings the worker's copies up to
+ * date. */
+CUresult tow_launch_reach_all(struct tow_link *link, const struct tow_kernel *kernel,
+                              const struct tow_launch_args *args);
+
 /* Grid, block and shared memory against what kernel and device allow. */
 CUresult tow_launch_check(struct tow_kernel *kernel, CUdevice device, const uint32_t grid[3],
                           const uint32_t block[3], uint32_t shared);
