@@ -7,6 +7,7 @@
 
 #include "client/link.h"
 #include "client/mirror.h"
+#include "client/stream.h"
 #include "gen/client_api.h"
 
 #include <stdlib.h>
@@ -115,7 +116,8 @@ CUresult tow_launch_check(struct tow_kernel *kernel, CUdevice device, const uint
 }
 
 /* {key, value, key, value, ..., END} */
-static CUresult read_extra(void **extra, struct tow_launch_args *args)
+static CUresult read_extra(const struct tow_kernel *kernel, void **extra,
+                           struct tow_launch_args *args)
 {
     enum { KEYS_MAX = 16 };
     const size_t *size = NULL;
@@ -128,7 +130,8 @@ static CUresult read_extra(void **extra, struct tow_launch_args *args)
             return CUDA_ERROR_INVALID_VALUE;
         }
     }
-    if (args->buffer == NULL || size == NULL || *size > TOW_LAUNCH_ARGS_MAX) {
+    if (args->buffer == NULL || size == NULL || *size > TOW_LAUNCH_ARGS_MAX ||
+        *size < kernel->param_bytes) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     args->bytes = (uint32_t)*size;
@@ -142,7 +145,7 @@ CUresult tow_launch_args_init(const struct tow_kernel *kernel, void **params, vo
     ret_args->buffer = NULL;
     ret_args->bytes = kernel->param_bytes;
     if (TOW_UNLIKELY(extra != NULL)) {
-        return params != NULL ? CUDA_ERROR_INVALID_VALUE : read_extra(extra, ret_args);
+        return params != NULL ? CUDA_ERROR_INVALID_VALUE : read_extra(kernel, extra, ret_args);
     }
     if (TOW_UNLIKELY(params == NULL && kernel->param_count > 0)) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -204,9 +207,19 @@ static inline CUresult reach(struct tow_link *link, const struct tow_kernel *ker
     return tow_launch_reach_all(link, kernel, args);
 }
 
-static inline bool stream_valid(CUstream stream)
+/* Function and stream must be of the current context; a CUkernel and a default stream are of any.
+ */
+static inline bool belongs(const struct tow_kernel *kernel, const struct tow_context *context,
+                           CUstream stream)
 {
-    return (uintptr_t)stream <= 2 || tow_handle_valid(TOW_H_STREAM, (uint64_t)(uintptr_t)stream);
+    if (kernel->context != 0 && kernel->context != context->number) {
+        return false;
+    }
+    if ((uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD) {
+        return true;
+    }
+    const struct tow_stream *s = tow_stream_find(stream);
+    return s != NULL && s->context == context;
 }
 
 /* Host memory that the GPU may reach through the arguments has to be there, and up to date, before
@@ -243,7 +256,7 @@ CUresult tow_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gr
         return tow_no_context();
     }
     struct tow_kernel *kernel = tow_kernel_find(f);
-    if (TOW_UNLIKELY(kernel == NULL || !stream_valid(hStream))) {
+    if (TOW_UNLIKELY(kernel == NULL || !belongs(kernel, context, hStream))) {
         return tow_no_handle();
     }
     struct tow_launch_head head = {
@@ -433,7 +446,7 @@ CUresult tow_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void *
         return tow_no_context();
     }
     struct tow_kernel *kernel = tow_kernel_find(f);
-    if (kernel == NULL || !stream_valid(config->hStream)) {
+    if (kernel == NULL || !belongs(kernel, context, config->hStream)) {
         return tow_no_handle();
     }
     size_t attributes_size = 0;
