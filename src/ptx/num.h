@@ -172,7 +172,8 @@ static inline uint64_t tow_f64_bits(double value)
 /* Subnormal to zero of the same sign. */
 static inline uint32_t tow_f32_ftz(uint32_t a)
 {
-    return (a & 0x7f800000u) ? a : a & 0x80000000u;
+    uint32_t keep = (a & 0x7f800000u) ? 0xffffffffu : 0x80000000u;
+    return a & keep;
 }
 /* Any NaN becomes the one that f32 arithmetic returns. */
 static inline uint32_t tow_f32_canon(uint32_t a)

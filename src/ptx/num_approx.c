@@ -6,25 +6,39 @@
  * Loops have no calls and no branches. */
 #include "ptx/num_bits.h"
 
-TOW_INLINE float flush(float f)
-{
-    return __builtin_fabsf(f) < 0x1p-126f ? tow_f32(tow_f32_bits(f) & 0x80000000u) : f;
-}
-
 TOW_INLINE float in(uint32_t a, bool ftz)
 {
-    return ftz ? flush(tow_f32(a)) : tow_f32(a);
+    return tow_f32(ftz ? tow_f32_ftz(a) : a);
 }
 
 TOW_INLINE uint32_t out(float f, bool ftz)
 {
     uint32_t r = f == f ? tow_f32_bits(f) : TOW_NUM_NAN_F32;
-    return ftz ? tow_f32_bits(flush(tow_f32(r))) : r;
+    return ftz ? tow_f32_ftz(r) : r;
 }
 
 TOW_INLINE float pick(bool which, float yes, float no)
 {
     return which ? yes : no;
+}
+
+/* One instruction each on NEON; what becomes of a NaN is left open. */
+TOW_INLINE float smaller(float a, float b)
+{
+#ifdef __aarch64__
+    return __builtin_fminf(a, b);
+#else
+    return a < b ? a : b;
+#endif
+}
+
+TOW_INLINE float larger(float a, float b)
+{
+#ifdef __aarch64__
+    return __builtin_fmaxf(a, b);
+#else
+    return a > b ? a : b;
+#endif
 }
 
 /* 2^n for n in [-126, 127] */
@@ -42,12 +56,14 @@ TOW_INLINE float nearest(float x)
 
 TOW_INLINE float ex2(float x)
 {
-    /* beyond these the result is 0 or infinite; NaN survives the comparisons */
-    float t = pick(x > 130.0f, 130.0f, x);
-    t = pick(t < -160.0f, -160.0f, t);
-    float whole = nearest(t);
-    float f = t - whole; /* exact, in [-0.5, 0.5] */
-    int n = (int)pick(whole == whole, whole, 0.0f);
+    /* beyond these the result is 0 or infinite; NaN counts as one of them until the end */
+    float t = smaller(x, 130.0f);
+    t = larger(t, -160.0f);
+    /* the low bits of t + magic are the nearest integer */
+    const float magic = 0x1.8p23f;
+    float shifted = t + magic;
+    float f = t - (shifted - magic); /* exact, in [-0.5, 0.5] */
+    int n = (int)(tow_f32_bits(shifted) - 0x4b400000u);
     float p = 0x1.00a582p-16f;
     p = __builtin_fmaf(p, f, 0x1.444p-13f);
     p = __builtin_fmaf(p, f, 0x1.5d879ep-10f);
@@ -57,7 +73,8 @@ TOW_INLINE float ex2(float x)
     p = __builtin_fmaf(p, f, 0x1.62e43p-1f);
     p = __builtin_fmaf(p, f, 1.0f);
     int half = n >> 1;
-    return p * power2(half) * power2(n - half);
+    float r = p * power2(half) * power2(n - half);
+    return pick(x == x, r, x);
 }
 
 TOW_INLINE float lg2(float x)

@@ -74,20 +74,30 @@ TOW_INLINE double tow_sum_odd(double p, double c)
     double e = (p - (s - v)) + (c - v);
     uint64_t bits = tow_f64_bits(s);
     /* e is NaN when s is not finite */
-    bool inexact = e < 0 || e > 0;
-    bool outward = (e > 0) == (s > 0);
-    uint64_t step = (inexact && !(bits & 1)) ? (outward ? 1 : UINT64_MAX) : 0;
-    return tow_f64(bits + step);
+    uint64_t inexact = (e < 0) | (e > 0);
+    uint64_t outward = (e > 0) == (s > 0);
+    return tow_f64(bits + (inexact & ~bits & 1) * (2 * outward - 1));
+}
+
+/* The same in float, for a later rounding to at most 22 bits; p and c within reach of f16. */
+TOW_INLINE float tow_sum_odd_f32(float p, float c)
+{
+    float s = p + c;
+    float v = s - p;
+    float e = (p - (s - v)) + (c - v);
+    uint32_t bits = tow_f32_bits(s);
+    uint32_t inexact = (e < 0) | (e > 0);
+    uint32_t outward = (e > 0) == (s > 0);
+    return tow_f32(bits + (inexact & ~bits & 1) * (2 * outward - 1));
 }
 
 /* q is near a/b or sqrt(a); `rest` has the sign of (exact - q) as seen along the number line. */
 TOW_INLINE double tow_odd_by_rest(double q, double rest)
 {
     uint64_t bits = tow_f64_bits(q);
-    bool inexact = rest < 0 || rest > 0;
-    bool outward = (rest > 0) == (q > 0);
-    uint64_t step = (inexact && !(bits & 1)) ? (outward ? 1 : UINT64_MAX) : 0;
-    return tow_f64(bits + step);
+    uint64_t inexact = (rest < 0) | (rest > 0);
+    uint64_t outward = (rest > 0) == (q > 0);
+    return tow_f64(bits + (inexact & ~bits & 1) * (2 * outward - 1));
 }
 
 /* Round to odd: keeps what a following rounding to fewer bits needs. */
@@ -96,7 +106,7 @@ TOW_INLINE float tow_d2f_odd(double d)
     float f = (float)d;
     double back = f;
     uint32_t bits = tow_f32_bits(f);
-    bool inexact = back < d || back > d;
+    bool inexact = (back < d) | (back > d);
     bool outside = (back > d) == (d > 0);
     uint32_t r = (bits - (outside ? 1 : 0)) | 1;
     return tow_f32(inexact ? r : bits);
@@ -110,8 +120,8 @@ TOW_INLINE uint32_t tow_d2f_directed(double d, bool rz, bool down, bool up)
     double back = f;
     uint32_t bits = tow_f32_bits(f);
     bool negative = bits >> 31;
-    bool go_down = (down || (rz && !negative)) && back > d;
-    bool go_up = (up || (rz && negative)) && back < d;
+    bool go_down = (down | (rz & !negative)) & (back > d);
+    bool go_up = (up | (rz & negative)) & (back < d);
     uint32_t inward = bits - 1, outward = bits + 1;
     uint32_t r = bits;
     r = tow_pick32(go_down, negative ? outward : inward, r);

@@ -8,15 +8,9 @@
 /* ---- f32, round to nearest: one function per op and per {ftz, sat} ------------------------------
  */
 
-/* Comparisons of floats rather than of bits: one vector instruction each. */
-TOW_INLINE uint32_t flush(uint32_t a)
-{
-    return __builtin_fabsf(tow_f32(a)) < 0x1p-126f ? a & 0x80000000u : a;
-}
-
 TOW_INLINE uint32_t in32(uint32_t a, bool ftz)
 {
-    return ftz ? flush(a) : a;
+    return ftz ? tow_f32_ftz(a) : a;
 }
 
 TOW_INLINE uint32_t out32(float f, bool ftz, bool sat)
@@ -27,7 +21,7 @@ TOW_INLINE uint32_t out32(float f, bool ftz, bool sat)
     } else {
         r = f == f ? r : TOW_NUM_NAN_F32;
     }
-    return ftz ? flush(r) : r;
+    return ftz ? tow_f32_ftz(r) : r;
 }
 
 #define F32_FN(name, ftz, sat, sources, expr)                                                      \

@@ -21,6 +21,11 @@ TOW_INLINE struct half half_of(const struct tow_num_form *form, bool bf)
     return h;
 }
 
+static bool modified(struct half h)
+{
+    return h.ftz || h.sat || h.relu || h.oob || h.nan || h.xorsign_abs || h.three;
+}
+
 TOW_INLINE uint32_t exp_mask(bool bf)
 {
     return bf ? 0x7f80u : 0x7c00u;
@@ -48,7 +53,7 @@ TOW_INLINE uint32_t finish(uint32_t r, struct half h)
 {
     uint32_t one = h.bf ? 0x3f80u : 0x3c00u;
     bool nan = (r & 0x7fffu) > exp_mask(h.bf);
-    bool negative = (r & 0x8000u) && !nan;
+    bool negative = (r & 0x8000u) != 0 && !nan;
     r = flush(r, h);
     uint32_t relu = tow_pick32(negative, 0, r);
     r = tow_pick32(h.relu, relu, r);
@@ -58,8 +63,8 @@ TOW_INLINE uint32_t finish(uint32_t r, struct half h)
 
 TOW_INLINE uint32_t outside(uint32_t r, uint32_t a, uint32_t b, struct half h)
 {
-    bool oob = (a & 0xffffu) == 0xffffu || (b & 0xffffu) == 0xffffu;
-    return tow_pick32(h.oob && oob, 0, r);
+    bool oob = ((a & 0xffffu) == 0xffffu) | ((b & 0xffffu) == 0xffffu);
+    return tow_pick32(h.oob & oob, 0, r);
 }
 
 TOW_INLINE uint32_t half_add(uint32_t a, uint32_t b, uint32_t c, struct half h)
@@ -81,8 +86,12 @@ TOW_INLINE uint32_t half_mul(uint32_t a, uint32_t b, uint32_t c, struct half h)
 
 TOW_INLINE uint32_t half_fma(uint32_t a, uint32_t b, uint32_t c, struct half h)
 {
-    double p = (double)widen(a, h) * widen(b, h);
-    float s = tow_d2f_odd(tow_sum_odd(p, widen(c, h)));
+    float s;
+    if (h.bf) {
+        s = tow_d2f_odd(tow_sum_odd((double)widen(a, h) * widen(b, h), widen(c, h)));
+    } else { /* the product of two f16 is exact in f32 */
+        s = tow_sum_odd_f32(widen(a, h) * widen(b, h), widen(c, h));
+    }
     return outside(finish(narrow(s, h), h), a, b, h);
 }
 
@@ -107,8 +116,8 @@ TOW_INLINE uint32_t pick(uint32_t a, uint32_t b, bool max, struct half h)
 {
     bool a_nan = (a & 0x7fffu) > exp_mask(h.bf), b_nan = (b & 0x7fffu) > exp_mask(h.bf);
     bool take_a = max ? order(a) > order(b) : order(a) < order(b);
-    take_a = (take_a && !a_nan) || b_nan;
-    bool none = h.nan ? a_nan || b_nan : a_nan && b_nan;
+    take_a = (take_a & !a_nan) | b_nan;
+    bool none = h.nan ? a_nan | b_nan : a_nan & b_nan;
     return tow_pick32(none, TOW_NUM_NAN_F16, tow_pick32(take_a, a, b));
 }
 
@@ -146,21 +155,27 @@ TOW_INLINE uint32_t half_tanh(uint32_t a, uint32_t b, uint32_t c, struct half h)
 
 /* Four functions per op: f16, f16x2, bf16, bf16x2. Rows that an op does not have stand in as `a`.
  */
+#define HALF_LOOP(core, pair, h)                                                                   \
+    TOW_EACH_LANE                                                                                  \
+    {                                                                                              \
+        uint32_t r = core(ra[l], rb[l], rc[l], h);                                                 \
+        if (pair) {                                                                                \
+            r |= core(ra[l] >> 16, rb[l] >> 16, rc[l] >> 16, h) << 16;                             \
+        }                                                                                          \
+        rd[l] = r;                                                                                 \
+    }
 #define HALF_FN(name, core, sources, bf, pair)                                                     \
     TOW_HOT static void name(const struct tow_num_form *form, void *d, const void *a,              \
                              const void *b, const void *c)                                         \
     {                                                                                              \
         uint32_t *rd = d;                                                                          \
-        const struct half h = half_of(form, bf);                                                   \
+        const struct half h = half_of(form, bf), plain = {bf};                                     \
         const uint32_t *ra = a, *rb = sources > 1 ? b : a;                                         \
         const uint32_t *rc = sources > 2 || (sources == 2 && h.three) ? c : a;                     \
-        TOW_EACH_LANE                                                                              \
-        {                                                                                          \
-            uint32_t r = core(ra[l], rb[l], rc[l], h);                                             \
-            if (pair) {                                                                            \
-                r |= core(ra[l] >> 16, rb[l] >> 16, rc[l] >> 16, h) << 16;                         \
-            }                                                                                      \
-            rd[l] = r;                                                                             \
+        if (modified(h)) {                                                                         \
+            HALF_LOOP(core, pair, h)                                                               \
+        } else {                                                                                   \
+            HALF_LOOP(core, pair, plain)                                                           \
         }                                                                                          \
     }
 #define HALF_FNS(op, sources)                                                                      \
