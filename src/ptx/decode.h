@@ -82,7 +82,7 @@ struct tow_ptx_special {
 };
 extern const struct tow_ptx_special tow_ptx_specials_core[], tow_ptx_specials_memory[],
     tow_ptx_specials_num[], tow_ptx_specials_warp[], tow_ptx_specials_async[],
-    tow_ptx_specials_matrix[];
+    tow_ptx_specials_mma[], tow_ptx_specials_texture[];
 
 int tow_ptx_decode(struct tow_ptx_program *program, struct tow_ptx_module *module,
                    struct tow_ptx_diag *diag);
