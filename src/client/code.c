@@ -195,7 +195,9 @@ static CUresult load_on(struct tow_library *library, const struct tow_image *ima
             return status;
         }
         if (answer == TOW_CODE_DONE) {
-            tow_context_note_number(call.context, result);
+            if (tow_context_is_sticky(result)) {
+                tow_context_note_number(call.context, result);
+            }
             return result;
         }
         if (stage == TOW_CODE_SENT) {

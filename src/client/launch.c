@@ -222,30 +222,6 @@ static inline bool belongs(const struct tow_kernel *kernel, const struct tow_con
     return s != NULL && s->context == context;
 }
 
-/* Host memory that the GPU may reach through the arguments has to be there, and up to date, before
- * the launch. */
-static CUresult meet_host_memory(struct tow_link *link, const struct tow_kernel *kernel,
-                                 const struct tow_launch_args *args)
-{
-    uint8_t small[1024];
-    uint8_t *packed = args->bytes <= sizeof small ? small : malloc(args->bytes);
-    if (packed == NULL) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    tow_launch_args_pack(kernel, args, packed);
-    CUresult status = tow_mirror_scan(link, packed, args->bytes);
-    if (packed != small) {
-        free(packed);
-    }
-    return status != CUDA_SUCCESS ? status : tow_mirror_push(link);
-}
-
-static inline bool reaches_host(void)
-{
-    return atomic_load_explicit(&tow_mirror_candidates, memory_order_relaxed) != 0 ||
-           atomic_load_explicit(&tow_mirror_count, memory_order_relaxed) != 0;
-}
-
 CUresult tow_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
                             unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY,
                             unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream,
@@ -277,12 +253,6 @@ CUresult tow_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gr
     }
     if (TOW_UNLIKELY(status != CUDA_SUCCESS)) {
         return status;
-    }
-    if (TOW_UNLIKELY(reaches_host())) {
-        status = meet_host_memory(context->link, kernel, &args);
-        if (status != CUDA_SUCCESS) {
-            return status;
-        }
     }
     head.bytes = args.bytes;
     size_t size = sizeof head + ((args.bytes + 7) & ~(size_t)7);
@@ -461,12 +431,6 @@ CUresult tow_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void *
     }
     if (status != CUDA_SUCCESS) {
         return status;
-    }
-    if (reaches_host()) {
-        status = meet_host_memory(context->link, kernel, &args);
-        if (status != CUDA_SUCCESS) {
-            return status;
-        }
     }
     struct tow_launch_head head = {
         .function = kernel->id,
