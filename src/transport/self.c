@@ -94,6 +94,8 @@ static int self_wait_readable(struct tow_line *line, int64_t deadline_ns)
     struct tow_spin spin = {0};
     struct tow_ring_wait wait = in_wait(line, 1);
     wait.spin = &spin;
+    /* Which may get far ahead of this one: no distance is nonsense here. */
+    wait.capacity = UINT64_MAX;
     uint64_t available;
     return tow_ring_wait(line, &wait, deadline_ns, &available);
 }

@@ -36,6 +36,9 @@
 /* Copied ahead of need: stays in the first-level cache, and a bulk payload is not copied twice. */
 #define COPY_AHEAD 4096u
 
+/* A large copy gives room back in pieces of this size, so that the producer goes on meanwhile. */
+#define COPY_PIECE (256u << 10)
+
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 
 /* Index 0 is the client's, 1 the server's. Shared memory: read once, check, then use. */
@@ -94,16 +97,17 @@ static int shm_drain(struct tow_line *line, int64_t deadline_ns)
     return 0;
 }
 
-static int wait_in(struct shm_line *shm, struct tow_spin *spin, int64_t deadline_ns,
-                   uint64_t *ret_available)
+/* Waits until the peer has written beyond `taken`. */
+static int wait_in(struct shm_line *shm, uint64_t taken, uint64_t capacity, struct tow_spin *spin,
+                   int64_t deadline_ns, uint64_t *ret_available)
 {
     struct tow_line *line = &shm->line;
     struct tow_ring_wait wait = {
         .word = &shm->in->head,
         .waits = &shm->in->consumer_waits,
-        .base = atomic_load_explicit(&shm->taken, memory_order_relaxed),
+        .base = taken,
         .need = 1,
-        .capacity = shm->ring_size,
+        .capacity = capacity,
         .spin = spin,
         .sleeps = &line->in_sleeps,
         .spins = &line->in_spins,
@@ -111,12 +115,11 @@ static int wait_in(struct shm_line *shm, struct tow_spin *spin, int64_t deadline
     return tow_ring_wait(line, &wait, deadline_ns, ret_available);
 }
 
-/* Copies `n` of `available` bytes out of the shared ring and gives their room back. */
-static void take(struct shm_line *shm, void *to, size_t n, uint64_t available)
+/* Gives back the room of `n` of the `available` bytes behind `taken`, which were copied. */
+static void give_back(struct shm_line *shm, uint64_t taken, size_t n, uint64_t available)
 {
-    uint64_t taken = atomic_load_explicit(&shm->taken, memory_order_relaxed);
-    memcpy(to, shm->in_ring + (taken & (shm->ring_size - 1)), n);
-    atomic_store_explicit(&shm->taken, taken + n, memory_order_relaxed);
+    /* Released after in_head, for shm_wait_readable. */
+    atomic_store_explicit(&shm->taken, taken + n, memory_order_release);
     tow_ring_release(shm->in, taken + n, taken + available, shm->ring_size, true, &shm->line.wakes);
 }
 
@@ -135,7 +138,8 @@ static int shm_fill(struct tow_line *line, size_t min, int64_t deadline_ns)
     }
     while (head - tail < min) {
         uint64_t available;
-        int error = wait_in(shm, &line->in_spin, deadline_ns, &available);
+        uint64_t taken = atomic_load_explicit(&shm->taken, memory_order_relaxed);
+        int error = wait_in(shm, taken, shm->ring_size, &line->in_spin, deadline_ns, &available);
         if (error < 0) {
             return error;
         }
@@ -144,9 +148,11 @@ static int shm_fill(struct tow_line *line, size_t min, int64_t deadline_ns)
         size_t room = line->in_mask + 1 - (size_t)(head - tail);
         want = want < room ? want : room;
         want = want < available ? want : (size_t)available;
-        take(shm, shm->buffer + (head & line->in_mask), want, available);
+        memcpy(shm->buffer + (head & line->in_mask), shm->in_ring + (taken & (shm->ring_size - 1)),
+               want);
         head += want;
         atomic_store_explicit(&line->in_head, head, memory_order_relaxed);
+        give_back(shm, taken, want, available);
     }
     return 0;
 }
@@ -158,13 +164,16 @@ static int shm_recv_into(struct tow_line *line, void *dst, size_t n)
     size_t left = n;
     while (left > 0) {
         uint64_t available;
-        int error = wait_in(shm, &line->in_spin, TOW_TIME_FOREVER, &available);
+        uint64_t taken = atomic_load_explicit(&shm->taken, memory_order_relaxed);
+        int error =
+            wait_in(shm, taken, shm->ring_size, &line->in_spin, TOW_TIME_FOREVER, &available);
         if (error < 0) {
             return error;
         }
         size_t piece = available < left ? (size_t)available : left;
-        piece = piece < (256u << 10) ? piece : 256u << 10;
-        take(shm, to, piece, available);
+        piece = piece < COPY_PIECE ? piece : COPY_PIECE;
+        memcpy(to, shm->in_ring + (taken & (shm->ring_size - 1)), piece);
+        give_back(shm, taken, piece, available);
         to += piece;
         left -= piece;
     }
@@ -177,20 +186,17 @@ static int shm_recv_into(struct tow_line *line, void *dst, size_t n)
 
 static int shm_wait_readable(struct tow_line *line, int64_t deadline_ns)
 {
+    struct shm_line *shm = shm_of(line);
     struct tow_spin none = {0};
-    for (;;) {
-        if (atomic_load(&line->in_head) != atomic_load(&line->in_tail)) {
-            return 0;
-        }
-        /* In slices: another thread may have taken the bytes into the buffer meanwhile. */
-        int64_t slice = tow_time_deadline(100 * TOW_TIME_MS);
-        uint64_t available;
-        int error =
-            wait_in(shm_of(line), &none, slice < deadline_ns ? slice : deadline_ns, &available);
-        if (error != -ETIMEDOUT || tow_time_passed(deadline_ns)) {
-            return error;
-        }
+    /* In this order: what a consumer takes after the first load ends the wait early, what it took
+     * before is seen by the second. */
+    uint64_t taken = atomic_load_explicit(&shm->taken, memory_order_acquire);
+    if (atomic_load(&line->in_head) != atomic_load(&line->in_tail)) {
+        return 0;
     }
+    /* A consumer may get far ahead of this thread: no distance is nonsense here. */
+    uint64_t available;
+    return wait_in(shm, taken, UINT64_MAX, &none, deadline_ns, &available);
 }
 
 static void shm_shutdown(struct tow_line *line)

@@ -394,7 +394,7 @@ static int sock_wait_readable(struct tow_line *line, int64_t deadline_ns)
             return 0;
         }
         /* In slices: another thread may have received into the buffer just after that look. */
-        int64_t slice = tow_time_deadline(100 * TOW_TIME_MS);
+        int64_t slice = tow_time_deadline(50 * TOW_TIME_MS);
         int error =
             tow_sock_poll(sock->fd, POLLIN | POLLRDHUP, slice < deadline_ns ? slice : deadline_ns);
         if (error != -ETIMEDOUT || tow_time_passed(deadline_ns)) {
