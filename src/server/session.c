@@ -68,7 +68,8 @@ int tow_session_send(struct tow_session *session, uint16_t kind, uint16_t thread
             memcpy(at + TOW_FRAME_HEADER, body, size);
         }
         memset(at + TOW_FRAME_HEADER + size, 0, length - TOW_FRAME_HEADER - size);
-        tow_line_commit(session->line, length);
+        /* Someone waits for it: sent from here if the line's sender sleeps. */
+        tow_line_commit_now(session->line, length);
     }
     pthread_mutex_unlock(&session->reply_lock);
     atomic_fetch_add_explicit(&session->stats->bytes_out, length, memory_order_relaxed);
