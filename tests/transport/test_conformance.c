@@ -473,6 +473,32 @@ static void others_may_wait_until_it_is_readable(void **state)
     assert_int_equal(finish(thread), 0);
 }
 
+static _Atomic bool watching;
+
+static void *watch_run(void *arg)
+{
+    intptr_t errors = 0;
+    while (atomic_load(&watching)) {
+        int error = tow_line_wait_readable(arg, tow_time_deadline(20 * TOW_TIME_MS));
+        errors += error != 0 && error != -ETIMEDOUT;
+    }
+    return (void *)errors;
+}
+
+static void watching_does_not_disturb_a_busy_consumer(void **state)
+{
+    atomic_store(&watching, true);
+    pthread_t watcher = start(watch_run, server);
+    for (int round = 0; round < 2; round++) {
+        pthread_t producer = start(small_producer, client);
+        pthread_t consumer = start(small_consumer, server);
+        assert_int_equal(finish(producer), 0);
+        assert_int_equal(finish(consumer), 0);
+    }
+    atomic_store(&watching, false);
+    assert_int_equal(finish(watcher), 0);
+}
+
 static void *echo_run(void *arg)
 {
     for (;;) {
@@ -631,6 +657,7 @@ int main(int argc, char **argv)
         CASE(recv_into_ends_with_the_line),
         CASE(a_deadline_ends_a_peek),
         CASE(others_may_wait_until_it_is_readable),
+        CASE(watching_does_not_disturb_a_busy_consumer),
         CASE(questions_are_answered_one_by_one),
         CASE(nothing_stays_behind_for_company),
         CASE(descriptors_are_closed_on_exec_and_none_is_left),
