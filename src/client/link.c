@@ -13,6 +13,7 @@
 #include "client/context.h"
 #include "client/hostfn.h"
 #include "client/mirror.h"
+#include "client/self.h"
 #include "client/thread.h"
 #include "transport/transport.h"
 #include "wire/control.h"
@@ -657,8 +658,10 @@ int tow_link_open(const char *address, struct tow_link **ret_link, char *why, si
     link->next_transfer = 1;
     pthread_mutex_init(&link->send_lock, NULL);
     pthread_mutex_init(&link->wait_lock, NULL);
-    int error = tow_transport_connect(address, tow_time_deadline(TOW_CONNECT_TIMEOUT_NS), why,
-                                      why_size, &link->line);
+    int error = strncmp(address, "self:", 5) == 0
+                    ? tow_self_connect(address + 5, &link->line, why, why_size)
+                    : tow_transport_connect(address, tow_time_deadline(TOW_CONNECT_TIMEOUT_NS), why,
+                                            why_size, &link->line);
     if (error == 0) {
         error = say_hello(link->line);
         if (error < 0) {

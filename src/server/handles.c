@@ -72,6 +72,7 @@ static size_t hash(enum tow_handle_kind kind, void *handle)
 }
 
 static int reverse_put(struct tow_handles *h, void *handle, uint64_t id);
+static void unbind_locked(struct tow_handles *h, uint64_t id);
 
 static int reverse_grow(struct tow_handles *h)
 {
@@ -144,8 +145,14 @@ static int bind_locked(struct tow_handles *h, uint64_t id, void *handle, CUresul
         atomic_store_explicit(&h->sides[owner].chunks[chunk], made, memory_order_release);
     }
     struct tow_handle_entry *entry = entry_at(h, owner, TOW_ID_INDEX(id));
-    if (atomic_load_explicit(&entry->id, memory_order_relaxed) != 0) {
+    uint64_t before = atomic_load_explicit(&entry->id, memory_order_relaxed);
+    if (before == id) {
         return -EINVAL;
+    }
+    if (before != 0) {
+        /* The client gave the index to a new object, so its old one is gone, even if destroying it
+         * failed here or it never was. */
+        unbind_locked(h, before);
     }
     if (handle != NULL) {
         /* A driver may give a freed handle's address to a new object: the newer id counts. */

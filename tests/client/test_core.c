@@ -1,0 +1,118 @@
+#include "cmocka_all.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "client/core.h"
+#include "client/device.h"
+#include "client/link.h"
+#include "gen/client_api.h"
+
+static const uint8_t cudart_id[16] = {0x6b, 0xd5, 0xfb, 0x6c, 0x5b, 0xf4, 0xe7, 0x4a,
+                                      0x89, 0x87, 0xd9, 0x39, 0x12, 0xfd, 0x9d, 0xf9};
+
+static void nothing_works_before_initialising_but_what_must(void **state)
+{
+    int count = 0;
+    CUcontext context = NULL;
+    void *entry = NULL;
+    const void *table = NULL;
+    const char *name = NULL;
+    CUuuid id;
+    memcpy(id.bytes, cudart_id, 16);
+    assert_int_equal(tow_cuDeviceGetCount(&count), CUDA_ERROR_NOT_INITIALIZED);
+    assert_int_equal(tow_cuCtxGetCurrent(&context), CUDA_ERROR_NOT_INITIALIZED);
+    assert_int_equal(tow_cuGetProcAddress_v2("cuInit", &entry, 13000, 0, NULL), CUDA_SUCCESS);
+    assert_non_null(entry);
+    assert_int_equal(tow_cuGetExportTable(&table, &id), CUDA_SUCCESS);
+    assert_int_equal(((const size_t *)table)[0], 13 * 8);
+    memset(id.bytes, 0x5a, 16);
+    assert_int_equal(tow_cuGetExportTable(&table, &id), CUDA_ERROR_INVALID_VALUE);
+    assert_null(table);
+    assert_int_equal(tow_cuGetErrorName(CUDA_ERROR_INVALID_VALUE, &name), CUDA_SUCCESS);
+    assert_string_equal(name, "CUDA_ERROR_INVALID_VALUE");
+    assert_int_equal(tow_client_link_count(), 0);
+}
+
+/* A child of a process that only asked for the version may use CUDA. */
+static void a_child_of_one_that_only_asked_connects_anew(void **state)
+{
+    int version = 0;
+    assert_int_equal(tow_cuDriverGetVersion(&version), CUDA_SUCCESS);
+    assert_int_equal(version, 12040);
+    assert_int_equal(tow_client_link_count(), 1);
+    pid_t child = fork();
+    if (child == 0) {
+        int count = 0;
+        _exit(tow_cuInit(0) == CUDA_SUCCESS && tow_cuDeviceGetCount(&count) == CUDA_SUCCESS && count == 2
+                  ? 0
+                  : 1);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
+static void devices_are_those_that_are_visible_in_their_order(void **state)
+{
+    int count = 0;
+    char name[64];
+    size_t bytes = 0;
+    int value = 0;
+    CUdevice device = -1;
+    assert_int_equal(tow_cuInit(1), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(tow_cuInit(0), CUDA_SUCCESS);
+    assert_int_equal(tow_cuInit(0), CUDA_SUCCESS);
+    assert_int_equal(tow_cuDeviceGetCount(&count), CUDA_SUCCESS);
+    assert_int_equal(count, 2);
+    assert_int_equal(tow_cuDeviceGetName(name, sizeof name, 0), CUDA_SUCCESS);
+    assert_string_equal(name, "Fake 2");
+    assert_int_equal(tow_cuDeviceTotalMem_v2(&bytes, 1), CUDA_SUCCESS);
+    assert_int_equal(bytes, (size_t)1 << 30);
+    assert_int_equal(tow_cuDeviceGet(&device, 2), CUDA_ERROR_INVALID_DEVICE);
+    assert_int_equal(tow_cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_WARP_SIZE, 0), CUDA_SUCCESS);
+    assert_int_equal(value, CU_DEVICE_ATTRIBUTE_WARP_SIZE);
+    assert_int_equal(tow_cuDeviceGetAttribute(&value, 9999, 0), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(tow_cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS, 0),
+                     CUDA_SUCCESS);
+    assert_int_equal(value, 0);
+    char bus[32];
+    assert_int_equal(tow_cuDeviceGetPCIBusId(bus, sizeof bus, 0), CUDA_SUCCESS);
+    assert_int_equal(tow_cuDeviceGetByPCIBusId(&device, bus), CUDA_SUCCESS);
+    assert_int_equal(device, 0);
+    assert_int_equal(tow_cuDeviceGetPCIBusId(bus, 12, 0), CUDA_ERROR_INVALID_VALUE);
+}
+
+static void a_forked_child_is_not_initialised(void **state)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        int count = 0;
+        CUcontext context = NULL;
+        bool right = tow_cuDeviceGetCount(&count) == CUDA_ERROR_NOT_INITIALIZED &&
+                     tow_cuInit(0) == CUDA_ERROR_NOT_INITIALIZED &&
+                     tow_cuDevicePrimaryCtxRetain(&context, 0) == CUDA_ERROR_NOT_INITIALIZED;
+        exit(right ? 0 : 1); /* exit handlers must not disturb the parent's session */
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    CUcontext context = NULL;
+    assert_int_equal(tow_cuDevicePrimaryCtxRetain(&context, 0), CUDA_SUCCESS);
+    assert_int_equal(tow_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
+}
+
+int main(void)
+{
+    setenv("TOWLINE_SERVER", "self:", 1);
+    setenv("CUDA_VISIBLE_DEVICES", "2,0", 1);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_works_before_initialising_but_what_must),
+        cmocka_unit_test(a_child_of_one_that_only_asked_connects_anew),
+        cmocka_unit_test(devices_are_those_that_are_visible_in_their_order),
+        cmocka_unit_test(a_forked_child_is_not_initialised),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

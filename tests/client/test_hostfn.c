@@ -1,0 +1,72 @@
+#include "cmocka_all.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "gen/client_api.h"
+
+enum { COUNT = 200 };
+
+static atomic_int ran;
+static int order[COUNT];
+static pthread_t runner;
+
+static void note(void *user)
+{
+    if (ran == 0) {
+        runner = pthread_self();
+    }
+    assert_true(pthread_equal(runner, pthread_self()));
+    order[ran] = (int)(intptr_t)user;
+    atomic_fetch_add(&ran, 1);
+}
+
+static void note_stream(CUstream stream, CUresult status, void *user)
+{
+    assert_ptr_equal(stream, CU_STREAM_LEGACY);
+    assert_int_equal(status, CUDA_SUCCESS);
+    note(user);
+}
+
+static void await(int count)
+{
+    for (int i = 0; i < 10000 && atomic_load(&ran) < count; i++) {
+        struct timespec ms = {0, 1000000};
+        nanosleep(&ms, NULL);
+    }
+    assert_int_equal(atomic_load(&ran), count);
+}
+
+static void host_functions_run_in_order_on_one_thread(void **state)
+{
+    for (int i = 0; i < COUNT / 2; i++) {
+        assert_int_equal(tow_cuLaunchHostFunc(NULL, note, (void *)(intptr_t)(2 * i)), CUDA_SUCCESS);
+        assert_int_equal(
+            tow_cuStreamAddCallback(CU_STREAM_LEGACY, note_stream, (void *)(intptr_t)(2 * i + 1), 0),
+            CUDA_SUCCESS);
+    }
+    /* Nobody waits in the library meanwhile: somebody must listen all the same. */
+    await(COUNT);
+    for (int i = 0; i < COUNT; i++) {
+        assert_int_equal(order[i], i);
+    }
+    assert_false(pthread_equal(runner, pthread_self()));
+    assert_int_equal(tow_cuLaunchHostFunc(NULL, NULL, NULL), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(tow_cuLaunchHostFunc((CUstream)0x77, note, NULL), CUDA_ERROR_INVALID_HANDLE);
+}
+
+int main(void)
+{
+    CUcontext context = NULL;
+    setenv("TOWLINE_SERVER", "self:", 1);
+    if (tow_cuInit(0) != CUDA_SUCCESS || tow_cuDevicePrimaryCtxRetain(&context, 0) != CUDA_SUCCESS ||
+        tow_cuCtxSetCurrent(context) != CUDA_SUCCESS) {
+        return 1;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(host_functions_run_in_order_on_one_thread),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,38 @@
+#include "cmocka_all.h"
+
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "fake_backend.h"
+#include "gen/client_api.h"
+
+static void a_lost_server_is_an_error_from_every_later_call(void **state)
+{
+    CUcontext context = NULL;
+    CUstream stream = NULL;
+    int count = 0;
+    assert_int_equal(tow_cuDevicePrimaryCtxRetain(&context, 0), CUDA_SUCCESS);
+    assert_int_equal(tow_cuCtxSetCurrent(context), CUDA_SUCCESS);
+    tow_fake_cut();
+    assert_int_equal(tow_cuCtxSynchronize(), CUDA_ERROR_DEVICE_UNAVAILABLE);
+    assert_int_equal(tow_cuStreamCreate(&stream, 0), CUDA_ERROR_DEVICE_UNAVAILABLE);
+    assert_int_equal(tow_cuCtxSynchronize(), CUDA_ERROR_DEVICE_UNAVAILABLE);
+    assert_int_equal(tow_cuDevicePrimaryCtxRelease_v2(0), CUDA_ERROR_DEVICE_UNAVAILABLE);
+    assert_int_equal(tow_cuDevicePrimaryCtxRetain(&context, 1), CUDA_ERROR_DEVICE_UNAVAILABLE);
+    /* What the client knows by itself it still answers. */
+    assert_int_equal(tow_cuDeviceGetCount(&count), CUDA_SUCCESS);
+    assert_int_equal(count, 3);
+}
+
+int main(void)
+{
+    setenv("TOWLINE_SERVER", "self:", 1);
+    unsetenv("CUDA_VISIBLE_DEVICES");
+    if (tow_cuInit(0) != CUDA_SUCCESS) {
+        return 1;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_lost_server_is_an_error_from_every_later_call),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

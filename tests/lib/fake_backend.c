@@ -1,0 +1,376 @@
+#include "fake_backend.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/self.h"
+#include "server/session.h"
+#include "transport/line.h"
+
+struct tow_fake tow_fake;
+
+enum { DEVICES = 3, STACK = 16 };
+
+struct CUctx_st {
+    CUdevice device;
+    bool alive;
+};
+struct CUstream_st {
+    bool alive;
+};
+struct CUevent_st {
+    bool alive;
+    unsigned flags;
+};
+
+static struct CUctx_st primaries[DEVICES];
+static int retained[DEVICES];
+static _Thread_local CUcontext stack[STACK];
+static _Thread_local int depth;
+
+static CUresult get_count(int *count)
+{
+    *count = DEVICES;
+    return CUDA_SUCCESS;
+}
+
+static CUresult get_version(int *version)
+{
+    *version = 12040;
+    return CUDA_SUCCESS;
+}
+
+static CUresult get_name(char *name, int size, CUdevice device)
+{
+    snprintf(name, (size_t)size, "Fake %d", device);
+    return CUDA_SUCCESS;
+}
+
+static CUresult get_uuid(CUuuid *uuid, CUdevice device)
+{
+    memset(uuid->bytes, 0x11 * (device + 1), sizeof uuid->bytes);
+    return CUDA_SUCCESS;
+}
+
+static CUresult total_mem(size_t *bytes, CUdevice device)
+{
+    *bytes = (size_t)(device + 1) << 30;
+    return CUDA_SUCCESS;
+}
+
+static CUresult get_attribute(int *value, CUdevice_attribute attribute, CUdevice device)
+{
+    if (attribute >= CU_DEVICE_ATTRIBUTE_MAX) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *value = attribute == CU_DEVICE_ATTRIBUTE_PCI_BUS_ID ? 9 - device : (int)attribute;
+    return CUDA_SUCCESS;
+}
+
+static CUresult retain(CUcontext *context, CUdevice device)
+{
+    if (retained[device]++ == 0) {
+        primaries[device] = (struct CUctx_st){device, true};
+        atomic_fetch_add(&tow_fake.contexts, 1);
+    }
+    *context = &primaries[device];
+    return CUDA_SUCCESS;
+}
+
+static CUresult reset(CUdevice device)
+{
+    if (primaries[device].alive) {
+        primaries[device].alive = false;
+        atomic_fetch_sub(&tow_fake.contexts, 1);
+    }
+    retained[device] = 0;
+    return CUDA_SUCCESS;
+}
+
+static CUresult release(CUdevice device)
+{
+    if (retained[device] == 0) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    return --retained[device] == 0 ? reset(device) : CUDA_SUCCESS;
+}
+
+static CUresult get_state(CUdevice device, unsigned *flags, int *active)
+{
+    *flags = 0;
+    *active = primaries[device].alive;
+    return CUDA_SUCCESS;
+}
+
+static CUresult set_flags(CUdevice device, unsigned flags)
+{
+    return CUDA_SUCCESS;
+}
+
+static CUresult push(CUcontext context)
+{
+    stack[depth++] = context;
+    return CUDA_SUCCESS;
+}
+
+static CUresult pop(CUcontext *context)
+{
+    *context = stack[--depth];
+    return CUDA_SUCCESS;
+}
+
+static CUresult set_current(CUcontext context)
+{
+    depth = 1;
+    stack[0] = context;
+    return CUDA_SUCCESS;
+}
+
+static CUresult get_device(CUdevice *device)
+{
+    *device = stack[depth - 1]->device;
+    return CUDA_SUCCESS;
+}
+
+static CUresult create_context(CUcontext *context, unsigned flags, CUdevice device)
+{
+    *context = calloc(1, sizeof **context);
+    (*context)->device = device;
+    (*context)->alive = true;
+    atomic_fetch_add(&tow_fake.contexts, 1);
+    return push(*context);
+}
+
+static CUresult destroy_context(CUcontext context)
+{
+    if (context >= primaries && context < primaries + DEVICES) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    atomic_fetch_sub(&tow_fake.contexts, 1);
+    free(context);
+    return CUDA_SUCCESS;
+}
+
+static CUresult get_limit(size_t *value, CUlimit limit)
+{
+    *value = 1000 + (size_t)limit;
+    return CUDA_SUCCESS;
+}
+
+static CUresult priorities(int *least, int *greatest)
+{
+    *least = 0;
+    *greatest = -5;
+    return CUDA_SUCCESS;
+}
+
+static CUresult synchronize(void)
+{
+    atomic_fetch_add(&tow_fake.syncs, 1);
+    return (CUresult)atomic_load(&tow_fake.fail_sync);
+}
+
+static CUresult create_stream(CUstream *stream, unsigned flags)
+{
+    CUresult fail = (CUresult)atomic_load(&tow_fake.fail_stream_create);
+    if (fail != CUDA_SUCCESS) {
+        return fail;
+    }
+    *stream = calloc(1, sizeof **stream);
+    (*stream)->alive = true;
+    atomic_fetch_add(&tow_fake.streams, 1);
+    return CUDA_SUCCESS;
+}
+
+static CUresult create_stream_with_priority(CUstream *stream, unsigned flags, int priority)
+{
+    return create_stream(stream, flags);
+}
+
+static CUresult destroy_stream(CUstream stream)
+{
+    free(stream);
+    atomic_fetch_sub(&tow_fake.streams, 1);
+    return CUDA_SUCCESS;
+}
+
+static CUresult synchronize_stream(CUstream stream)
+{
+    return synchronize();
+}
+
+static CUresult create_event(CUevent *event, unsigned flags)
+{
+    *event = calloc(1, sizeof **event);
+    atomic_fetch_add(&tow_fake.events, 1);
+    return CUDA_SUCCESS;
+}
+
+static CUresult destroy_event(CUevent event)
+{
+    free(event);
+    atomic_fetch_sub(&tow_fake.events, 1);
+    return CUDA_SUCCESS;
+}
+
+static CUresult record(CUevent event, CUstream stream)
+{
+    return CUDA_SUCCESS;
+}
+
+static CUresult wait_event(CUstream stream, CUevent event, unsigned flags)
+{
+    return CUDA_SUCCESS;
+}
+
+static CUresult event_done(CUevent event)
+{
+    return CUDA_SUCCESS;
+}
+
+static CUresult elapsed(float *ms, CUevent a, CUevent b)
+{
+    *ms = 1.5f;
+    return CUDA_SUCCESS;
+}
+
+/* One thread runs host functions in order, as the real driver does. */
+struct job {
+    struct job *next;
+    CUhostFn run;
+    CUstreamCallback callback;
+    void *user;
+};
+static pthread_mutex_t job_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t job_added = PTHREAD_COND_INITIALIZER;
+static struct job *first_job, **last_job = &first_job;
+static bool job_thread;
+
+static void *run_jobs(void *arg)
+{
+    for (;;) {
+        pthread_mutex_lock(&job_lock);
+        while (first_job == NULL) {
+            pthread_cond_wait(&job_added, &job_lock);
+        }
+        struct job *job = first_job;
+        first_job = job->next;
+        if (first_job == NULL) {
+            last_job = &first_job;
+        }
+        pthread_mutex_unlock(&job_lock);
+        if (job->run != NULL) {
+            job->run(job->user);
+        } else {
+            job->callback(NULL, CUDA_SUCCESS, job->user);
+        }
+        free(job);
+    }
+    return NULL;
+}
+
+static CUresult add_job(CUhostFn run, CUstreamCallback callback, void *user)
+{
+    struct job *job = calloc(1, sizeof *job);
+    *job = (struct job){NULL, run, callback, user};
+    pthread_mutex_lock(&job_lock);
+    if (!job_thread) {
+        pthread_t thread;
+        pthread_create(&thread, NULL, run_jobs, NULL);
+        pthread_detach(thread);
+        job_thread = true;
+    }
+    *last_job = job;
+    last_job = &job->next;
+    pthread_cond_signal(&job_added);
+    pthread_mutex_unlock(&job_lock);
+    return CUDA_SUCCESS;
+}
+
+static CUresult launch_host(CUstream stream, CUhostFn fn, void *user)
+{
+    return add_job(fn, NULL, user);
+}
+
+static CUresult add_callback(CUstream stream, CUstreamCallback callback, void *user, unsigned flags)
+{
+    return add_job(NULL, callback, user);
+}
+
+void tow_fake_open(struct tow_backend *backend)
+{
+    memset(backend, 0, sizeof *backend);
+    backend->name = "fake";
+    struct tow_driver *d = &backend->driver;
+    tow_driver_fill_stubs(d);
+    d->cuDeviceGetCount = get_count;
+    d->cuDriverGetVersion = get_version;
+    d->cuDeviceGetName = get_name;
+    d->cuDeviceGetUuid = get_uuid;
+    d->cuDeviceTotalMem_v2 = total_mem;
+    d->cuDeviceGetAttribute = get_attribute;
+    d->cuDevicePrimaryCtxRetain = retain;
+    d->cuDevicePrimaryCtxRelease_v2 = release;
+    d->cuDevicePrimaryCtxReset_v2 = reset;
+    d->cuDevicePrimaryCtxGetState = get_state;
+    d->cuDevicePrimaryCtxSetFlags_v2 = set_flags;
+    d->cuCtxPushCurrent_v2 = push;
+    d->cuCtxPopCurrent_v2 = pop;
+    d->cuCtxSetCurrent = set_current;
+    d->cuCtxGetDevice = get_device;
+    d->cuCtxCreate_v2 = create_context;
+    d->cuCtxDestroy_v2 = destroy_context;
+    d->cuCtxGetLimit = get_limit;
+    d->cuCtxGetStreamPriorityRange = priorities;
+    d->cuCtxSynchronize = synchronize;
+    d->cuStreamCreate = create_stream;
+    d->cuStreamCreateWithPriority = create_stream_with_priority;
+    d->cuStreamDestroy_v2 = destroy_stream;
+    d->cuStreamSynchronize = synchronize_stream;
+    d->cuStreamQuery = synchronize_stream;
+    d->cuStreamWaitEvent = wait_event;
+    d->cuEventCreate = create_event;
+    d->cuEventDestroy_v2 = destroy_event;
+    d->cuEventRecord = record;
+    d->cuEventQuery = event_done;
+    d->cuEventSynchronize = event_done;
+    d->cuEventElapsedTime = elapsed;
+    d->cuLaunchHostFunc = launch_host;
+    d->cuStreamAddCallback = add_callback;
+}
+
+/* ---- the server that self: finds when a test is linked with this file ---- */
+
+static struct tow_line *lines[16];
+static unsigned line_count;
+
+static void *serve(void *arg)
+{
+    static const struct tow_session_options options = {.id = 1, .in_process = false};
+    static struct tow_backend backend; /* server threads may outlive the session's end */
+    tow_fake_open(&backend);
+    tow_session_run(arg, &backend, &options);
+    return NULL;
+}
+
+int tow_self_start(const char *device, struct tow_line *line, char *why, size_t why_size)
+{
+    pthread_t thread;
+    if (line_count < 16) {
+        lines[line_count++] = line;
+    }
+    int error = -pthread_create(&thread, NULL, serve, line);
+    if (error == 0) {
+        pthread_detach(thread);
+    }
+    return error;
+}
+
+void tow_fake_cut(void)
+{
+    for (unsigned i = 0; i < line_count; i++) {
+        tow_line_shutdown(lines[i]);
+    }
+}
