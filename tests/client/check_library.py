@@ -28,7 +28,7 @@ def main(library, export_map):
     symbols = output("objdump", "-T", library)
     for version, name in re.findall(r"\*UND\*.*?\(?GLIBC_([0-9.]+)\)?\s+(\S+)", symbols):
         if tuple(int(n) for n in version.split(".")) > NEWEST_GLIBC:
-            problems.append(f"{name} is only in glibc {version} and later; see src/client/glibc_compat.h")
+            problems.append(f"{name} is only in glibc {version} and later; see src/base/oldlibc.h")
     exported = set(re.findall(r"\sg\s+DF? \S+\s+\S+\s+(?:Base\s+)?(\S+)$", symbols, re.M))
     wanted = set(re.findall(r"^\s+(cu\w+);$", open(export_map).read(), re.M))
     for name in sorted(wanted - exported):
