@@ -1,4 +1,5 @@
-/* Floating point and conversions: forms are looked up in num.h, the common ones are inlined here. */
+/* Floating point and conversions: forms are looked up in num.h, the common ones are inlined here.
+ */
 #include "ptx/decode.h"
 
 #include <errno.h>
@@ -7,7 +8,8 @@
 
 #include "ptx/num.h"
 
-/* ---- the fast ones ----------------------------------------------------------------------------------------- */
+/* ---- the fast ones
+ * ----------------------------------------------------------------------------------------- */
 
 static inline uint32_t canon(float r)
 {
@@ -40,7 +42,9 @@ const struct tow_ptx_entry tow_ptx_ops_float[] = {
     {NULL, NULL, NULL},
 };
 
-/* ---- any form --------------------------------------------------------------------------------------------------- */
+/* ---- any form
+ * ---------------------------------------------------------------------------------------------------
+ */
 
 struct num_ext {
     struct tow_num_form form;
@@ -81,16 +85,16 @@ static const struct {
     const char *name;
     enum tow_num_type type;
 } num_types[] = {
-    {"u8", TOW_NUM_U8},         {"s8", TOW_NUM_S8},         {"u16", TOW_NUM_U16},
-    {"s16", TOW_NUM_S16},       {"u32", TOW_NUM_U32},       {"s32", TOW_NUM_S32},
-    {"u64", TOW_NUM_U64},       {"s64", TOW_NUM_S64},       {"f16", TOW_NUM_F16},
-    {"bf16", TOW_NUM_BF16},     {"f32", TOW_NUM_F32},       {"f64", TOW_NUM_F64},
-    {"f16x2", TOW_NUM_F16X2},   {"bf16x2", TOW_NUM_BF16X2}, {"f32x2", TOW_NUM_F32X2},
-    {"tf32", TOW_NUM_TF32},     {"e4m3x2", TOW_NUM_E4M3X2}, {"e5m2x2", TOW_NUM_E5M2X2},
-    {"e2m1x2", TOW_NUM_E2M1X2}, {"e2m3x2", TOW_NUM_E2M3X2}, {"e3m2x2", TOW_NUM_E3M2X2},
+    {"u8", TOW_NUM_U8},           {"s8", TOW_NUM_S8},         {"u16", TOW_NUM_U16},
+    {"s16", TOW_NUM_S16},         {"u32", TOW_NUM_U32},       {"s32", TOW_NUM_S32},
+    {"u64", TOW_NUM_U64},         {"s64", TOW_NUM_S64},       {"f16", TOW_NUM_F16},
+    {"bf16", TOW_NUM_BF16},       {"f32", TOW_NUM_F32},       {"f64", TOW_NUM_F64},
+    {"f16x2", TOW_NUM_F16X2},     {"bf16x2", TOW_NUM_BF16X2}, {"f32x2", TOW_NUM_F32X2},
+    {"tf32", TOW_NUM_TF32},       {"e4m3x2", TOW_NUM_E4M3X2}, {"e5m2x2", TOW_NUM_E5M2X2},
+    {"e2m1x2", TOW_NUM_E2M1X2},   {"e2m3x2", TOW_NUM_E2M3X2}, {"e3m2x2", TOW_NUM_E3M2X2},
     {"ue8m0x2", TOW_NUM_UE8M0X2}, {"e4m3x4", TOW_NUM_E4M3X4}, {"e5m2x4", TOW_NUM_E5M2X4},
-    {"e2m1x4", TOW_NUM_E2M1X4}, {"e2m3x4", TOW_NUM_E2M3X4}, {"e3m2x4", TOW_NUM_E3M2X4},
-    {"u4", TOW_NUM_U4},         {"s4", TOW_NUM_S4},         {"u2", TOW_NUM_U2},
+    {"e2m1x4", TOW_NUM_E2M1X4},   {"e2m3x4", TOW_NUM_E2M3X4}, {"e3m2x4", TOW_NUM_E3M2X4},
+    {"u4", TOW_NUM_U4},           {"s4", TOW_NUM_S4},         {"u2", TOW_NUM_U2},
     {"s2", TOW_NUM_S2},
 };
 
@@ -109,12 +113,12 @@ static const struct {
     enum tow_num_op op;
     uint8_t sources;
 } num_ops[] = {
-    {"add", TOW_NUM_ADD, 2},   {"sub", TOW_NUM_SUB, 2},     {"mul", TOW_NUM_MUL, 2},
-    {"fma", TOW_NUM_FMA, 3},   {"mad", TOW_NUM_FMA, 3},     {"div", TOW_NUM_DIV, 2},
-    {"neg", TOW_NUM_NEG, 1},   {"abs", TOW_NUM_ABS, 1},     {"min", TOW_NUM_MIN, 2},
-    {"max", TOW_NUM_MAX, 2},   {"rcp", TOW_NUM_RCP, 1},     {"sqrt", TOW_NUM_SQRT, 1},
-    {"rsqrt", TOW_NUM_RSQRT, 1}, {"sin", TOW_NUM_SIN, 1},   {"cos", TOW_NUM_COS, 1},
-    {"lg2", TOW_NUM_LG2, 1},   {"ex2", TOW_NUM_EX2, 1},     {"tanh", TOW_NUM_TANH, 1},
+    {"add", TOW_NUM_ADD, 2},           {"sub", TOW_NUM_SUB, 2}, {"mul", TOW_NUM_MUL, 2},
+    {"fma", TOW_NUM_FMA, 3},           {"mad", TOW_NUM_FMA, 3}, {"div", TOW_NUM_DIV, 2},
+    {"neg", TOW_NUM_NEG, 1},           {"abs", TOW_NUM_ABS, 1}, {"min", TOW_NUM_MIN, 2},
+    {"max", TOW_NUM_MAX, 2},           {"rcp", TOW_NUM_RCP, 1}, {"sqrt", TOW_NUM_SQRT, 1},
+    {"rsqrt", TOW_NUM_RSQRT, 1},       {"sin", TOW_NUM_SIN, 1}, {"cos", TOW_NUM_COS, 1},
+    {"lg2", TOW_NUM_LG2, 1},           {"ex2", TOW_NUM_EX2, 1}, {"tanh", TOW_NUM_TANH, 1},
     {"copysign", TOW_NUM_COPYSIGN, 2}, {"cvt", TOW_NUM_CVT, 1},
 };
 
@@ -235,13 +239,15 @@ static int decode_num(struct tow_ptx_decoder *dec)
     for (unsigned i = 0; i < sources && error == 0; i++) {
         /* Mixed precision: add takes a of the narrow type, fma a and b. */
         bool narrow = form.src && (form.op == TOW_NUM_FMA ? i < 2 : i == 0);
-        error = tow_ptx_source(dec, &insn->operands[1 + i],
-                               num_kind(narrow ? form.src : form.type), places[i]);
+        error = tow_ptx_source(dec, &insn->operands[1 + i], num_kind(narrow ? form.src : form.type),
+                               places[i]);
     }
     return error ? error : emit_num(dec, &op, &form);
 }
 
-/* ---- cvt ---------------------------------------------------------------------------------------------------------- */
+/* ---- cvt
+ * ----------------------------------------------------------------------------------------------------------
+ */
 
 OP1(widen_u32, uint64_t, uint32_t, a)
 OP1(widen_s32, uint64_t, int32_t, (int64_t)a)
@@ -276,15 +282,21 @@ static tow_ptx_fn *extension(unsigned bits, bool is_signed, bool from_wide, bool
 {
     switch (bits) {
     case 8:
-        return to_wide ? (from_wide ? NULL : is_signed ? wide_s8 : wide_u8)
+        return to_wide     ? (from_wide   ? NULL
+                              : is_signed ? wide_s8
+                                          : wide_u8)
                : from_wide ? (is_signed ? narrow_s8 : narrow_u8)
                            : (is_signed ? low_s8 : low_u8);
     case 16:
-        return to_wide ? (from_wide ? NULL : is_signed ? wide_s16 : wide_u16)
+        return to_wide     ? (from_wide   ? NULL
+                              : is_signed ? wide_s16
+                                          : wide_u16)
                : from_wide ? (is_signed ? narrow_s16 : narrow_u16)
                            : (is_signed ? low_s16 : low_u16);
     case 32:
-        return to_wide ? (from_wide ? NULL : is_signed ? widen_s32 : widen_u32)
+        return to_wide     ? (from_wide   ? NULL
+                              : is_signed ? widen_s32
+                                          : widen_u32)
                : from_wide ? narrow_64
                            : copy_32;
     default:
@@ -302,14 +314,15 @@ static int decode_cvt_integer(struct tow_ptx_decoder *dec, enum tow_num_type to,
     bool from_signed = from % 2 == 0, to_signed = to % 2 == 0;
     struct tow_ptx_op op = {0};
     char from_kind, to_kind;
-    int error = tow_ptx_any_source(dec, &insn->operands[1], from_bits == 64 ? 'l' : 'w', &op.a,
-                                   &from_kind);
+    int error =
+        tow_ptx_any_source(dec, &insn->operands[1], from_bits == 64 ? 'l' : 'w', &op.a, &from_kind);
     if (error) {
         return error;
     }
     to_kind = insn->operands[0].kind == OPD_REG
                   ? tow_ptx_register_kind(dec, insn->operands[0].index)
-                  : to_bits == 64 ? 'l' : 'w';
+              : to_bits == 64 ? 'l'
+                              : 'w';
     if ((from_kind != 'w' && from_kind != 'l') || (from_bits == 64 && from_kind != 'l') ||
         (to_bits == 64 && to_kind != 'l')) {
         return tow_ptx_bad(dec, "a register does not fit the type");
@@ -438,7 +451,7 @@ static int decode_cvt(struct tow_ptx_decoder *dec)
     }
     if (widen) { /* result of a narrow integer type in a 64-bit register */
         struct tow_ptx_op last = {.run = is_integer(form.type) && form.type % 2 == 0 ? widen_s32
-                                                                                    : widen_u32,
+                                                                                     : widen_u32,
                                   .d = op.d,
                                   .a = tow_ptx_temp(dec, 'w')};
         op.d = last.a;
@@ -448,7 +461,9 @@ static int decode_cvt(struct tow_ptx_decoder *dec)
     return emit_num(dec, &op, &form);
 }
 
-/* ---- testp -------------------------------------------------------------------------------------------------------- */
+/* ---- testp
+ * --------------------------------------------------------------------------------------------------------
+ */
 
 OP(testp32)
 {
@@ -494,10 +509,10 @@ static int decode_testp(struct tow_ptx_decoder *dec)
 }
 
 const struct tow_ptx_special tow_ptx_specials_num[] = {
-    {"add", decode_num},  {"sub", decode_num},   {"mul", decode_num},  {"fma", decode_num},
-    {"mad", decode_num},  {"div", decode_num},   {"neg", decode_num},  {"abs", decode_num},
-    {"min", decode_num},  {"max", decode_num},   {"rcp", decode_num},  {"sqrt", decode_num},
-    {"rsqrt", decode_num}, {"sin", decode_num},  {"cos", decode_num},  {"lg2", decode_num},
-    {"ex2", decode_num},  {"tanh", decode_num},  {"copysign", decode_num}, {"cvt", decode_cvt},
+    {"add", decode_num},     {"sub", decode_num},  {"mul", decode_num},      {"fma", decode_num},
+    {"mad", decode_num},     {"div", decode_num},  {"neg", decode_num},      {"abs", decode_num},
+    {"min", decode_num},     {"max", decode_num},  {"rcp", decode_num},      {"sqrt", decode_num},
+    {"rsqrt", decode_num},   {"sin", decode_num},  {"cos", decode_num},      {"lg2", decode_num},
+    {"ex2", decode_num},     {"tanh", decode_num}, {"copysign", decode_num}, {"cvt", decode_cvt},
     {"testp", decode_testp}, {NULL, NULL},
 };

@@ -286,7 +286,8 @@ static inline void tow_ptx_set_exec(struct tow_ptx_warp *w, uint32_t exec)
 
 /* Iterates over the set bits of a mask. */
 #define FOR_LANES(l, m)                                                                            \
-    for (uint32_t m_ = (m), l; m_ && (l = (uint32_t)__builtin_ctz(m_), 1); m_ &= m_ - 1)
+    for (uint32_t left_##l = (m), l; left_##l && (l = (uint32_t)__builtin_ctz(left_##l), 1);       \
+         left_##l &= left_##l - 1)
 
 /* Blends a computed row into d. */
 static inline void tow_ptx_blend32(const struct tow_ptx_warp *w, uint32_t *d, const uint32_t *r)
