@@ -28,6 +28,8 @@ struct tow_backend {
     /* Where device printf goes; the server sets it before the first launch. Called from any thread.
      * NULL for a backend whose printf goes to the process's stdout (the real driver's). */
     void (**print)(void *user, const char *text, size_t length);
+    /* The same for what the driver would write to stderr (a failed device assert). */
+    void (**print_error)(void *user, const char *text, size_t length);
     void **print_user;
     void (*close)(struct tow_backend *backend); /* frees everything, also a half-open backend */
     void *state;                                /* owned by the backend */

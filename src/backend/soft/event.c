@@ -1,0 +1,204 @@
+/* Events: moments in streams, and the time between them. */
+#include "backend/soft/soft.h"
+
+#include <stdlib.h>
+
+void tow_soft_event_free(struct tow_soft_event *event)
+{
+    tow_soft_object_remove(&event->object);
+    tow_soft_mark_unref(event->mark);
+    free(event->capture_deps);
+    free(event);
+}
+
+static CUresult enter_event(CUevent handle, struct tow_soft_ctx **ret_ctx,
+                            struct tow_soft_event **ret_event)
+{
+    CUresult result = tow_soft_enter(ret_ctx);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    *ret_event = tow_soft_lookup(TOW_SOFT_EVENT, TOW_SOFT_HANDLE(handle));
+    return *ret_event != NULL ? CUDA_SUCCESS : tow_soft_leave(CUDA_ERROR_INVALID_HANDLE);
+}
+
+static CUresult soft_cuEventCreate(CUevent *phEvent, unsigned int Flags)
+{
+    struct tow_soft_ctx *ctx;
+    CUresult result = tow_soft_enter(&ctx);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    unsigned known = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
+    if (phEvent == NULL || (Flags & ~known) != 0 ||
+        ((Flags & CU_EVENT_INTERPROCESS) && !(Flags & CU_EVENT_DISABLE_TIMING))) {
+        return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    struct tow_soft_event *event = calloc(1, sizeof *event);
+    if (event == NULL || tow_soft_object_add(&event->object, TOW_SOFT_EVENT, ctx) != 0) {
+        free(event);
+        return tow_soft_leave(CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    event->flags = Flags;
+    *phEvent = TOW_SOFT_POINTER(event->object.handle);
+    return tow_soft_leave(CUDA_SUCCESS);
+}
+
+static CUresult soft_cuEventDestroy(CUevent hEvent)
+{
+    struct tow_soft_ctx *ctx;
+    struct tow_soft_event *event;
+    CUresult result = enter_event(hEvent, &ctx, &event);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    tow_soft_event_free(event);
+    return tow_soft_leave(CUDA_SUCCESS);
+}
+
+static CUresult soft_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags)
+{
+    struct tow_soft_ctx *ctx;
+    struct tow_soft_event *event;
+    CUresult result = enter_event(hEvent, &ctx, &event);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    struct tow_soft_stream *stream;
+    result = tow_soft_stream_of(ctx, hStream, &stream);
+    if (result == CUDA_SUCCESS && (flags & ~(unsigned)CU_EVENT_RECORD_EXTERNAL) != 0) {
+        result = CUDA_ERROR_INVALID_VALUE;
+    }
+    if (result == CUDA_SUCCESS && stream->object.ctx != event->object.ctx) {
+        result = CUDA_ERROR_INVALID_HANDLE;
+    }
+    bool captured = false;
+    if (result == CUDA_SUCCESS) {
+        result = tow_soft_capture_record(stream, event, (flags & CU_EVENT_RECORD_EXTERNAL) != 0,
+                                         &captured);
+    }
+    if (result != CUDA_SUCCESS || captured) {
+        return tow_soft_leave(result);
+    }
+    bool timing = (event->flags & CU_EVENT_DISABLE_TIMING) == 0;
+    struct tow_soft_mark *mark = tow_soft_mark_create(stream->object.ctx, timing);
+    if (mark == NULL) {
+        return tow_soft_leave(CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    struct tow_soft_work work = {.kind = TOW_SOFT_WORK_RECORD,
+                                 .event = {.mark = mark, .event = event->object.handle}};
+    tow_soft_mark_unref(event->mark);
+    event->mark = tow_soft_mark_ref(mark);
+    event->capture_id = 0;
+    return tow_soft_leave(tow_soft_submit(stream, &work));
+}
+
+static CUresult soft_cuEventRecord(CUevent hEvent, CUstream hStream)
+{
+    return soft_cuEventRecordWithFlags(hEvent, hStream, 0);
+}
+
+static CUresult soft_cuEventQuery(CUevent hEvent)
+{
+    struct tow_soft_ctx *ctx;
+    struct tow_soft_event *event;
+    CUresult result = enter_event(hEvent, &ctx, &event);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (event->capture_id != 0) {
+        return tow_soft_leave(CUDA_ERROR_CAPTURED_EVENT);
+    }
+    if (event->mark != NULL && !event->mark->done) {
+        tow_soft_engine_kick();
+        result = event->mark->done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+    }
+    return tow_soft_leave(result);
+}
+
+static CUresult soft_cuEventSynchronize(CUevent hEvent)
+{
+    struct tow_soft_ctx *ctx;
+    struct tow_soft_event *event;
+    CUresult result = enter_event(hEvent, &ctx, &event);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (event->capture_id != 0) {
+        return tow_soft_leave(CUDA_ERROR_CAPTURED_EVENT);
+    }
+    uint64_t handle = event->object.ctx->object.handle;
+    if (event->mark != NULL) {
+        result = tow_soft_mark_wait(event->mark);
+    }
+    ctx = tow_soft_lookup(TOW_SOFT_CTX, handle);
+    tow_soft_leave(result);
+    if (ctx != NULL) {
+        tow_soft_print_flush(ctx);
+    }
+    return result;
+}
+
+static CUresult soft_cuEventElapsedTime(float *pMilliseconds, CUevent hStart, CUevent hEnd)
+{
+    struct tow_soft_ctx *ctx;
+    struct tow_soft_event *start, *end;
+    CUresult result = enter_event(hStart, &ctx, &start);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    end = tow_soft_lookup(TOW_SOFT_EVENT, TOW_SOFT_HANDLE(hEnd));
+    if (end == NULL || (start->flags | end->flags) & CU_EVENT_DISABLE_TIMING ||
+        start->mark == NULL || end->mark == NULL || start->object.ctx != end->object.ctx) {
+        return tow_soft_leave(CUDA_ERROR_INVALID_HANDLE);
+    }
+    if (pMilliseconds == NULL) {
+        return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    if (!start->mark->done || !end->mark->done) {
+        return tow_soft_leave(CUDA_ERROR_NOT_READY);
+    }
+    *pMilliseconds = (float)((double)(end->mark->time_ns - start->mark->time_ns) / 1e6);
+    return tow_soft_leave(CUDA_SUCCESS);
+}
+
+static CUresult soft_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
+{
+    struct tow_soft_ctx *ctx;
+    struct tow_soft_event *event;
+    CUresult result = enter_event(hEvent, &ctx, &event);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    struct tow_soft_stream *stream;
+    result = tow_soft_stream_of(ctx, hStream, &stream);
+    if (result == CUDA_SUCCESS && (Flags & ~(unsigned)CU_EVENT_WAIT_EXTERNAL) != 0) {
+        result = CUDA_ERROR_INVALID_VALUE;
+    }
+    bool captured = false;
+    if (result == CUDA_SUCCESS) {
+        result =
+            tow_soft_capture_wait(stream, event, (Flags & CU_EVENT_WAIT_EXTERNAL) != 0, &captured);
+    }
+    if (result != CUDA_SUCCESS || captured || event->mark == NULL || event->mark->done) {
+        return tow_soft_leave(result);
+    }
+    struct tow_soft_work work = {
+        .kind = TOW_SOFT_WORK_WAIT,
+        .event = {.mark = tow_soft_mark_ref(event->mark), .event = event->object.handle}};
+    return tow_soft_leave(tow_soft_submit(stream, &work));
+}
+
+void tow_soft_fill_event(struct tow_driver *driver)
+{
+    driver->cuEventCreate = soft_cuEventCreate;
+    driver->cuEventDestroy = soft_cuEventDestroy;
+    driver->cuEventDestroy_v2 = soft_cuEventDestroy;
+    driver->cuEventRecord = soft_cuEventRecord;
+    driver->cuEventRecordWithFlags = soft_cuEventRecordWithFlags;
+    driver->cuEventQuery = soft_cuEventQuery;
+    driver->cuEventSynchronize = soft_cuEventSynchronize;
+    driver->cuEventElapsedTime = soft_cuEventElapsedTime;
+    driver->cuEventElapsedTime_v2 = soft_cuEventElapsedTime;
+    driver->cuStreamWaitEvent = soft_cuStreamWaitEvent;
+}

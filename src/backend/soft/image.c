@@ -1,0 +1,430 @@
+/* Code images: recognises what is handed over and brings the PTX out of it.
+ *
+ * Forms: PTX text; a fat binary (the newest PTX entry is taken, compressed or not); a wrapper
+ * around one or several of those; what cuLinkComplete of this backend returned (texts behind one
+ * comment line, so that everyone who measures images takes it for PTX text). A cubin has no PTX and
+ * is refused.
+ *
+ * The API gives no length for an image: a fat binary says its own, text ends with NUL. Everything
+ * inside is checked against that length.
+ */
+#include "backend/soft/soft.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifdef TOW_HAVE_ZSTD
+#include <zstd.h>
+#endif
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#define MAGIC_WRAPPER 0x466243b1u
+#define MAGIC_FATBIN 0xba55ed50u
+#define MAGIC_ELF 0x464c457fu
+#define ENTRY_PTX 1
+#define ENTRY_ELF 2
+#define FLAG_LZ4 0x2000u
+#define FLAG_ZSTD 0x8000u
+#define ENTRY_HEADER_MIN 64
+#define TEXT_MAX (UINT64_C(256) << 20) /* one PTX text, unpacked */
+#define TEXTS_MAX 4096
+#define LINKED_PREFIX "// towline linked"
+
+static uint16_t get16(const uint8_t *at)
+{
+    return (uint16_t)(at[0] | at[1] << 8);
+}
+
+static uint32_t get32(const uint8_t *at)
+{
+    return (uint32_t)get16(at) | (uint32_t)get16(at + 2) << 16;
+}
+
+static uint64_t get64(const uint8_t *at)
+{
+    return (uint64_t)get32(at) | (uint64_t)get32(at + 4) << 32;
+}
+
+void tow_soft_texts_fini(struct tow_soft_texts *texts)
+{
+    for (size_t i = 0; i < texts->count; i++) {
+        free((char *)texts->texts[i].text);
+        free((char *)texts->texts[i].name);
+    }
+    free(texts->texts);
+    memset(texts, 0, sizeof *texts);
+}
+
+int tow_soft_texts_add(struct tow_soft_texts *texts, const void *bytes, size_t size,
+                       const char *name)
+{
+    if (texts->count == TEXTS_MAX || size > TEXT_MAX) {
+        return -E2BIG;
+    }
+    if (texts->count == texts->capacity) {
+        size_t capacity = texts->capacity == 0 ? 4 : texts->capacity * 2;
+        struct tow_ptx_text *grown = realloc(texts->texts, capacity * sizeof *grown);
+        if (grown == NULL) {
+            return -ENOMEM;
+        }
+        texts->texts = grown;
+        texts->capacity = capacity;
+    }
+    size = strnlen(bytes, size);
+    char *copy = malloc(size + 1);
+    char *label = name != NULL ? strdup(name) : NULL;
+    if (copy == NULL || (name != NULL && label == NULL)) {
+        free(copy);
+        free(label);
+        return -ENOMEM;
+    }
+    memcpy(copy, bytes, size);
+    copy[size] = '\0';
+    texts->texts[texts->count++] = (struct tow_ptx_text){copy, size, label};
+    return 0;
+}
+
+/* Unpacks one entry's payload into new memory. */
+static CUresult unpack(const uint8_t *payload, size_t packed, size_t unpacked, uint64_t flags,
+                       uint8_t **ret_bytes, char *why, size_t why_size)
+{
+    if (unpacked == 0 || unpacked > TEXT_MAX) {
+        snprintf(why, why_size,
+                 "The fat binary says that its PTX is %llu bytes long, which is not believable.",
+                 (unsigned long long)unpacked);
+        return CUDA_ERROR_INVALID_IMAGE;
+    }
+    uint8_t *bytes = malloc(unpacked);
+    if (bytes == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    int64_t got = -1;
+    if (flags & FLAG_LZ4) {
+        got = tow_soft_lz4_decode(payload, packed, bytes, unpacked);
+    } else if (flags & FLAG_ZSTD) {
+#ifdef TOW_HAVE_ZSTD
+        size_t n = ZSTD_decompress(bytes, unpacked, payload, packed);
+        got = ZSTD_isError(n) ? -1 : (int64_t)n;
+#else
+        free(bytes);
+        snprintf(
+            why, why_size,
+            "The fat binary is compressed with Zstandard, and this server was built without it; "
+            "install libzstd-dev and build again, or compile with -no-compress.");
+        return CUDA_ERROR_NOT_SUPPORTED;
+#endif
+    }
+    if (got <= 0 || (uint64_t)got > unpacked) {
+        free(bytes);
+        snprintf(why, why_size, "The compressed PTX in the fat binary is damaged.");
+        return CUDA_ERROR_INVALID_IMAGE;
+    }
+    if ((size_t)got < unpacked) {
+        memset(bytes + got, 0, unpacked - (size_t)got);
+    }
+    *ret_bytes = bytes;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fatbin_texts(const uint8_t *image, size_t known_size, struct tow_soft_texts *texts,
+                             char *why, size_t why_size)
+{
+    if (known_size < 16) {
+        snprintf(why, why_size, "The fat binary is cut off.");
+        return CUDA_ERROR_INVALID_IMAGE;
+    }
+    uint64_t header = get16(image + 6), body = get64(image + 8);
+    if (header < 16 || body > TOW_SOFT_IMAGE_MAX || header + body > known_size) {
+        snprintf(why, why_size, "The fat binary's header is damaged.");
+        return CUDA_ERROR_INVALID_IMAGE;
+    }
+    const uint8_t *at = image + header, *end = at + body, *best = NULL;
+    uint32_t best_sm = 0;
+    bool has_elf = false;
+    while ((size_t)(end - at) >= ENTRY_HEADER_MIN) {
+        uint32_t entry_header = get32(at + 4);
+        uint64_t padded = get64(at + 8);
+        if (entry_header < ENTRY_HEADER_MIN || entry_header > (size_t)(end - at) ||
+            padded > (size_t)(end - at) - entry_header) {
+            snprintf(why, why_size, "An entry of the fat binary is damaged.");
+            return CUDA_ERROR_INVALID_IMAGE;
+        }
+        uint16_t kind = get16(at);
+        uint32_t sm = get32(at + 28);
+        has_elf |= kind == ENTRY_ELF;
+        if (kind == ENTRY_PTX && (best == NULL || sm >= best_sm)) {
+            best = at;
+            best_sm = sm;
+        }
+        at += entry_header + padded;
+    }
+    if (best == NULL) {
+        snprintf(why, why_size,
+                 "This program has %s but no PTX: SASS cannot run on the software GPU. Build it "
+                 "with PTX, for "
+                 "example with nvcc -gencode arch=compute_90,code=compute_90.",
+                 has_elf ? "machine code (SASS)" : "no code");
+        return CUDA_ERROR_NO_BINARY_FOR_GPU;
+    }
+    uint32_t entry_header = get32(best + 4);
+    uint64_t padded = get64(best + 8), flags = get64(best + 40);
+    uint32_t packed = get32(best + 16);
+    const uint8_t *payload = best + entry_header;
+    char name[32];
+    snprintf(name, sizeof name, "compute_%u", best_sm);
+    int rc;
+    if (packed != 0 && (flags & (FLAG_LZ4 | FLAG_ZSTD)) != 0) {
+        if (packed > padded) {
+            snprintf(why, why_size, "The PTX entry of the fat binary is damaged.");
+            return CUDA_ERROR_INVALID_IMAGE;
+        }
+        uint8_t *bytes;
+        uint64_t unpacked = get64(best + 56);
+        CUresult result = unpack(payload, packed, unpacked, flags, &bytes, why, why_size);
+        if (result != CUDA_SUCCESS) {
+            return result;
+        }
+        rc = tow_soft_texts_add(texts, bytes, unpacked, name);
+        free(bytes);
+    } else {
+        rc = tow_soft_texts_add(texts, payload, padded, name);
+    }
+    return rc == 0        ? CUDA_SUCCESS
+           : rc == -E2BIG ? CUDA_ERROR_INVALID_IMAGE
+                          : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult wrapper_texts(const uint8_t *image, struct tow_soft_texts *texts, char *why,
+                              size_t why_size)
+{
+    uint32_t version = get32(image + 4);
+    const void *data, *extra;
+    memcpy(&data, image + 8, sizeof data);
+    memcpy(&extra, image + 16, sizeof extra);
+    if (version == 1 && data != NULL) {
+        return tow_soft_image_texts(data, SIZE_MAX, texts, why, why_size);
+    }
+    if (version != 2 || extra == NULL) {
+        snprintf(why, why_size, "The fat binary wrapper has version %u, which is unknown.",
+                 version);
+        return CUDA_ERROR_INVALID_IMAGE;
+    }
+    /* Separate compilation: the device-linked image has SASS only, the parts have their PTX. */
+    const void *const *parts = extra;
+    for (size_t i = 0; parts[i] != NULL; i++) {
+        CUresult result = i < TEXTS_MAX
+                              ? tow_soft_image_texts(parts[i], SIZE_MAX, texts, why, why_size)
+                              : CUDA_ERROR_INVALID_IMAGE;
+        if (result != CUDA_SUCCESS) {
+            return result;
+        }
+    }
+    return texts->count != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_IMAGE;
+}
+
+/* "// towline linked N L1 L2 ...\n" and then the texts, one after another. */
+static CUresult linked_texts(const char *image, size_t length, struct tow_soft_texts *texts,
+                             char *why, size_t why_size)
+{
+    const char *line_end = memchr(image, '\n', length);
+    const char *at = image + strlen(LINKED_PREFIX);
+    snprintf(why, why_size, "The linked image is damaged.");
+    if (line_end == NULL) {
+        return CUDA_ERROR_INVALID_IMAGE;
+    }
+    const char *body = line_end + 1, *end = image + length;
+    while (at < line_end) {
+        char *after;
+        unsigned long long size = strtoull(at, &after, 10);
+        if (after == at || after > line_end || size > (size_t)(end - body)) {
+            return CUDA_ERROR_INVALID_IMAGE;
+        }
+        if (tow_soft_texts_add(texts, body, size, NULL) != 0) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        body += size;
+        at = after;
+    }
+    why[0] = '\0';
+    return texts->count != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_IMAGE;
+}
+
+CUresult tow_soft_image_texts(const void *image, size_t known_size, struct tow_soft_texts *texts,
+                              char *why, size_t why_size)
+{
+    const uint8_t *bytes = image;
+    size_t length = strnlen(image, known_size < 4 ? known_size : 4);
+    uint32_t magic = 0;
+    if (known_size >= 4 && (length == 4 || known_size != SIZE_MAX || bytes[0] != 0)) {
+        /* Text of one to three bytes is not read beyond its end. */
+        magic = length == 4 ? get32(bytes) : 0;
+    }
+    if (magic == MAGIC_WRAPPER) {
+        return wrapper_texts(bytes, texts, why, why_size);
+    }
+    if (magic == MAGIC_FATBIN) {
+        return fatbin_texts(bytes, known_size, texts, why, why_size);
+    }
+    if (magic == MAGIC_ELF) {
+        snprintf(why, why_size,
+                 "This image is a cubin: machine code (SASS) cannot run on the software GPU. Build "
+                 "with PTX, for "
+                 "example with nvcc -gencode arch=compute_90,code=compute_90.");
+        return CUDA_ERROR_NO_BINARY_FOR_GPU;
+    }
+    length = strnlen(image, known_size < TEXT_MAX ? known_size : TEXT_MAX);
+    if (length >= TEXT_MAX) {
+        snprintf(why, why_size, "The image is neither PTX nor a fat binary.");
+        return CUDA_ERROR_INVALID_IMAGE;
+    }
+    if (strncmp(image, LINKED_PREFIX, strlen(LINKED_PREFIX)) == 0) {
+        return linked_texts(image, length, texts, why, why_size);
+    }
+    if (memmem(image, length, ".version", 8) == NULL) {
+        snprintf(why, why_size, "The image is neither PTX nor a fat binary.");
+        return CUDA_ERROR_INVALID_IMAGE;
+    }
+    return tow_soft_texts_add(texts, image, length, NULL) == 0 ? CUDA_SUCCESS
+                                                               : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* ---- JIT options
+ * ------------------------------------------------------------------------------------------ */
+
+void tow_soft_jit_parse(unsigned count, const CUjit_option *options, void **values,
+                        struct tow_soft_jit *ret_jit)
+{
+    memset(ret_jit, 0, sizeof *ret_jit);
+    if (options == NULL || values == NULL) {
+        return;
+    }
+    ret_jit->values = values;
+    for (unsigned i = 0; i < count; i++) {
+        switch (options[i]) {
+        case CU_JIT_INFO_LOG_BUFFER:
+            ret_jit->info = values[i];
+            break;
+        case CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES:
+            ret_jit->info_size = (unsigned)(uintptr_t)values[i];
+            ret_jit->index_info = i + 1;
+            break;
+        case CU_JIT_ERROR_LOG_BUFFER:
+            ret_jit->error = values[i];
+            break;
+        case CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES:
+            ret_jit->error_size = (unsigned)(uintptr_t)values[i];
+            ret_jit->index_error = i + 1;
+            break;
+        case CU_JIT_WALL_TIME:
+            ret_jit->index_wall = i + 1;
+            break;
+        default:
+            break;
+        }
+    }
+}
+
+static void log_out(char *buffer, size_t size, unsigned index, void **values, const char *text)
+{
+    size_t written = 0;
+    if (buffer != NULL && size != 0) {
+        snprintf(buffer, size, "%s", text);
+        written = strnlen(buffer, size);
+    }
+    if (index != 0) {
+        values[index - 1] = (void *)(uintptr_t)written;
+    }
+}
+
+void tow_soft_jit_done(struct tow_soft_jit *jit, const char *info, const char *error)
+{
+    log_out(jit->info, jit->info_size, jit->index_info, jit->values, info);
+    log_out(jit->error, jit->error_size, jit->index_error, jit->values, error);
+}
+
+/* ---- code
+ * -----------------------------------------------------------------------------------------------
+ */
+
+struct tow_soft_code *tow_soft_code_ref(struct tow_soft_code *code)
+{
+    code->refs++;
+    return code;
+}
+
+void tow_soft_code_unref(struct tow_soft_code *code)
+{
+    if (code != NULL && --code->refs == 0) {
+        tow_ptx_unload(code->ptx);
+        free(code);
+    }
+}
+
+/* The number in ".target sm_90a", for attribute queries. */
+static int target_of(const char *text)
+{
+    const char *at = strstr(text, ".target");
+    at = at != NULL ? strstr(at, "sm_") : NULL;
+    return at != NULL && isdigit((unsigned char)at[3]) ? atoi(at + 3) : 0;
+}
+
+static CUresult result_of(int rc)
+{
+    switch (rc) {
+    case -ENOMEM:
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    case -ENOTSUP:
+        return CUDA_ERROR_NOT_SUPPORTED;
+    default:
+        return CUDA_ERROR_INVALID_PTX;
+    }
+}
+
+CUresult tow_soft_code_load(const void *image, struct tow_soft_jit *jit,
+                            struct tow_soft_code **ret_code)
+{
+    struct tow_soft_texts texts = {0};
+    char why[640] = "";
+    int64_t begin = tow_time_now_ns();
+    CUresult result = tow_soft_image_texts(image, SIZE_MAX, &texts, why, sizeof why);
+    struct tow_soft_code *code = NULL;
+    if (result == CUDA_SUCCESS) {
+        code = calloc(1, sizeof *code);
+        struct tow_ptx_diag diag = {0};
+        int rc = code == NULL ? -ENOMEM : tow_ptx_load(texts.texts, texts.count, &diag, &code->ptx);
+        if (rc != 0) {
+            result = result_of(rc);
+            free(code);
+            if (diag.line != 0) {
+                snprintf(why, sizeof why, "PTX line %u: %s", diag.line, diag.message);
+            } else {
+                snprintf(why, sizeof why, "PTX: %s",
+                         rc == -ENOMEM ? "out of memory" : diag.message);
+            }
+        }
+    }
+    if (result == CUDA_SUCCESS) {
+        code->refs = 1;
+        code->kernel_count = tow_ptx_kernel_count(code->ptx);
+        code->variable_count = tow_ptx_variable_count(code->ptx);
+        code->ptx_target = target_of(texts.texts[0].text);
+        if (jit->index_wall != 0) {
+            float ms = (float)((double)(tow_time_now_ns() - begin) / 1e6);
+            uint32_t bits;
+            memcpy(&bits, &ms, sizeof bits);
+            jit->values[jit->index_wall - 1] = (void *)(uintptr_t)bits;
+        }
+        tow_soft_jit_done(jit, "", "");
+        *ret_code = code;
+    } else {
+        tow_log(TOW_AREA_SOFT, TOW_LOG_ERROR, "code refused: %s", why);
+        tow_soft_jit_done(jit, "", why);
+    }
+    tow_soft_texts_fini(&texts);
+    return result;
+}

@@ -1,0 +1,196 @@
+/* The linker: collects PTX and hands it out as one text that a load takes apart again (image.c). */
+#include "backend/soft/soft.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/file.h"
+#include "base/log.h"
+
+struct link {
+    struct tow_soft_object object;
+    struct tow_soft_texts texts;
+    struct tow_soft_jit jit; /* its buffers are the caller's until the link is destroyed */
+    struct tow_buf image;    /* what cuLinkComplete returned */
+};
+
+void tow_soft_link_free(struct tow_soft_object *object)
+{
+    struct link *link = (struct link *)object;
+    tow_soft_object_remove(object);
+    tow_soft_texts_fini(&link->texts);
+    tow_buf_fini(&link->image);
+    free(link);
+}
+
+static CUresult enter_link(CUlinkState state, struct link **ret_link)
+{
+    struct tow_soft_ctx *ctx;
+    CUresult result = tow_soft_enter(&ctx);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    *ret_link = tow_soft_lookup(TOW_SOFT_LINK, TOW_SOFT_HANDLE(state));
+    return *ret_link != NULL ? CUDA_SUCCESS : tow_soft_leave(CUDA_ERROR_INVALID_HANDLE);
+}
+
+static CUresult soft_cuLinkCreate(unsigned int numOptions, CUjit_option *options,
+                                  void **optionValues, CUlinkState *stateOut)
+{
+    struct tow_soft_ctx *ctx;
+    CUresult result = tow_soft_enter(&ctx);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (stateOut == NULL || (numOptions != 0 && (options == NULL || optionValues == NULL))) {
+        return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    struct link *link = calloc(1, sizeof *link);
+    if (link == NULL || tow_soft_object_add(&link->object, TOW_SOFT_LINK, ctx) != 0) {
+        free(link);
+        return tow_soft_leave(CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    tow_soft_jit_parse(numOptions, options, optionValues, &link->jit);
+    tow_buf_init(&link->image, TOW_SOFT_IMAGE_MAX);
+    *stateOut = TOW_SOFT_POINTER(link->object.handle);
+    return tow_soft_leave(CUDA_SUCCESS);
+}
+
+static CUresult add(struct link *link, CUjitInputType type, const void *data, size_t size)
+{
+    char why[640] = "";
+    CUresult result;
+    switch (type) {
+    case CU_JIT_INPUT_PTX:
+    case CU_JIT_INPUT_FATBINARY:
+        result = tow_soft_image_texts(data, size, &link->texts, why, sizeof why);
+        break;
+    case CU_JIT_INPUT_CUBIN:
+    case CU_JIT_INPUT_OBJECT:
+    case CU_JIT_INPUT_LIBRARY:
+        strcpy(why, "The software GPU links PTX and fat binaries that hold PTX, not machine code; "
+                    "give the linker "
+                    "the PTX.");
+        result = CUDA_ERROR_NO_BINARY_FOR_GPU;
+        break;
+    case CU_JIT_INPUT_NVVM:
+        strcpy(why, "The software GPU has no compiler for NVVM bitcode; give the linker PTX.");
+        result = CUDA_ERROR_NOT_SUPPORTED;
+        break;
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (result != CUDA_SUCCESS) {
+        tow_log(TOW_AREA_SOFT, TOW_LOG_ERROR, "link: %s", why);
+        tow_soft_jit_done(&link->jit, "", why);
+    }
+    return result;
+}
+
+static CUresult soft_cuLinkAddData(CUlinkState state, CUjitInputType type, void *data, size_t size,
+                                   const char *name, unsigned int numOptions, CUjit_option *options,
+                                   void **optionValues)
+{
+    (void)name;
+    (void)numOptions;
+    (void)options;
+    (void)optionValues;
+    struct link *link;
+    CUresult result = enter_link(state, &link);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    return tow_soft_leave(data == NULL || size == 0 ? CUDA_ERROR_INVALID_VALUE
+                                                    : add(link, type, data, size));
+}
+
+static CUresult soft_cuLinkAddFile(CUlinkState state, CUjitInputType type, const char *path,
+                                   unsigned int numOptions, CUjit_option *options,
+                                   void **optionValues)
+{
+    if (path == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct tow_buf buf;
+    tow_buf_init(&buf, TOW_SOFT_IMAGE_MAX);
+    int rc = tow_file_read(path, &buf);
+    if (rc != 0) {
+        tow_buf_fini(&buf);
+        return CUDA_ERROR_FILE_NOT_FOUND;
+    }
+    CUresult result = soft_cuLinkAddData(state, type, buf.data, buf.size, path, numOptions, options,
+                                         optionValues);
+    tow_buf_fini(&buf);
+    return result;
+}
+
+static CUresult soft_cuLinkComplete(CUlinkState state, void **cubinOut, size_t *sizeOut)
+{
+    struct link *link;
+    CUresult result = enter_link(state, &link);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (cubinOut == NULL) {
+        return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    if (link->texts.count == 0) {
+        return tow_soft_leave(CUDA_ERROR_INVALID_IMAGE);
+    }
+    /* Loaded once here, so that the linker reports what does not link. */
+    struct tow_ptx_diag diag = {0};
+    struct tow_ptx_module *ptx = NULL;
+    int rc = tow_ptx_load(link->texts.texts, link->texts.count, &diag, &ptx);
+    tow_ptx_unload(ptx);
+    if (rc != 0) {
+        char why[640];
+        snprintf(why, sizeof why, "PTX line %u: %s", diag.line, diag.message);
+        tow_log(TOW_AREA_SOFT, TOW_LOG_ERROR, "link: %s", why);
+        tow_soft_jit_done(&link->jit, "", why);
+        return tow_soft_leave(CUDA_ERROR_INVALID_PTX);
+    }
+    tow_buf_clear(&link->image);
+    rc = tow_buf_printf(&link->image, "// towline linked");
+    for (size_t i = 0; i < link->texts.count && rc >= 0; i++) {
+        rc = tow_buf_printf(&link->image, " %zu", link->texts.texts[i].length);
+    }
+    rc = rc >= 0 ? tow_buf_append(&link->image, "\n", 1) : rc;
+    for (size_t i = 0; i < link->texts.count && rc >= 0; i++) {
+        rc = tow_buf_append(&link->image, link->texts.texts[i].text, link->texts.texts[i].length);
+    }
+    rc = rc >= 0 ? tow_buf_append(&link->image, "", 1) : rc;
+    if (rc < 0) {
+        return tow_soft_leave(CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    tow_soft_jit_done(&link->jit, "", "");
+    *cubinOut = link->image.data;
+    if (sizeOut != NULL) {
+        *sizeOut = link->image.size;
+    }
+    return tow_soft_leave(CUDA_SUCCESS);
+}
+
+static CUresult soft_cuLinkDestroy(CUlinkState state)
+{
+    struct link *link;
+    CUresult result = enter_link(state, &link);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    tow_soft_link_free(&link->object);
+    return tow_soft_leave(CUDA_SUCCESS);
+}
+
+void tow_soft_fill_link(struct tow_driver *driver)
+{
+    driver->cuLinkCreate = soft_cuLinkCreate;
+    driver->cuLinkCreate_v2 = soft_cuLinkCreate;
+    driver->cuLinkAddData = soft_cuLinkAddData;
+    driver->cuLinkAddData_v2 = soft_cuLinkAddData;
+    driver->cuLinkAddFile = soft_cuLinkAddFile;
+    driver->cuLinkAddFile_v2 = soft_cuLinkAddFile;
+    driver->cuLinkComplete = soft_cuLinkComplete;
+    driver->cuLinkDestroy = soft_cuLinkDestroy;
+}
