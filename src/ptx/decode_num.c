@@ -142,7 +142,7 @@ static bool read_form(struct tow_ptx_decoder *dec, struct tow_num_form *form,
                  {"full", offsetof(struct tow_num_form, full)},
                  {"NaN", offsetof(struct tow_num_form, nan)},
                  {"xorsign", offsetof(struct tow_num_form, xorsign_abs)},
-                 {"abs", offsetof(struct tow_num_form, xorsign_abs)},
+                 {"abs", offsetof(struct tow_num_form, abs)},
                  {"relu", offsetof(struct tow_num_form, relu)},
                  {"satfinite", offsetof(struct tow_num_form, satfinite)},
                  {"oob", offsetof(struct tow_num_form, oob)}};
@@ -223,6 +223,12 @@ static int decode_num(struct tow_ptx_decoder *dec)
     }
     form.type = types[0];
     form.src = type_count > 1 ? types[1] : TOW_NUM_NONE;
+    if (form.xorsign_abs) { /* .xorsign.abs is one word */
+        if (!form.abs) {
+            return tow_ptx_unsupported(dec);
+        }
+        form.abs = false;
+    }
     if ((form.op == TOW_NUM_MIN || form.op == TOW_NUM_MAX) && insn->operand_count == 4) {
         form.three = true;
         sources = 3;

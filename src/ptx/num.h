@@ -104,10 +104,10 @@ struct tow_num_form {
     enum tow_num_type src;  /* of the source(s) where it differs; NONE means as `type` */
     enum tow_num_round round;
     bool ftz, sat;
-    bool approx, full;         /* div.full; sqrt.approx and so on */
-    bool nan, xorsign_abs;     /* min, max */
-    bool three;                /* min, max: c is a source too */
-    bool relu, satfinite, oob; /* oob: fma.rn.oob, add.rz.oob ... of f16/bf16 */
+    bool approx, full;          /* div.full; sqrt.approx and so on */
+    bool nan, xorsign_abs, abs; /* min, max; abs alone: of three sources, their magnitudes */
+    bool three;                 /* min, max: c is a source too */
+    bool relu, satfinite, oob;  /* oob: fma.rn.oob, add.rz.oob ... of f16/bf16 */
 };
 
 /* All 32 lanes. A packed cvt (f16x2.f32, e4m3x2.f32 ...) takes a into the upper half, b into the

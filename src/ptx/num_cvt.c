@@ -549,11 +549,16 @@ static tow_num_fn *find_float_to_float(const struct tow_num_form *form)
         return float_to_float;
     }
     bool f16_and_bf16 = half && (from == TOW_NUM_F16 || from == TOW_NUM_BF16);
-    if (precision(to) < precision(from) || f16_and_bf16) {
+    if (f16_and_bf16) { /* the assembler takes these without a rounding, too: nearest */
+        if (form->round != TOW_NUM_ROUND_NONE && !frnd(form->round)) {
+            return NULL;
+        }
+    } else if (precision(to) < precision(from)) {
         if (!frnd(form->round)) {
             return NULL;
         }
-    } else if (form->round != TOW_NUM_ROUND_NONE) {
+    } else if (form->round != TOW_NUM_ROUND_NONE &&
+               !(from == TOW_NUM_BF16 && frnd(form->round))) { /* there without effect */
         return NULL;
     }
     if (bare && (form->round == TOW_NUM_ROUND_NONE || form->round == TOW_NUM_RN)) {

@@ -168,6 +168,10 @@ TOW_INLINE uint32_t minmax32_form(uint32_t a, uint32_t b, bool max, const struct
         a = tow_f32_ftz(a);
         b = tow_f32_ftz(b);
     }
+    if (form->abs) {
+        a &= 0x7fffffffu;
+        b &= 0x7fffffffu;
+    }
     if (form->xorsign_abs) {
         uint32_t sign = (a ^ b) & 0x80000000u;
         uint32_t r = minmax32(a & 0x7fffffffu, b & 0x7fffffffu, max, form->nan);
@@ -299,7 +303,9 @@ tow_num_fn *tow_num_find_f32(const struct tow_num_form *form)
     enum tow_num_op op = form->op;
     bool arithmetic =
         op == TOW_NUM_ADD || op == TOW_NUM_SUB || op == TOW_NUM_MUL || op == TOW_NUM_FMA;
-    if (form->approx || form->full || form->relu || form->satfinite || form->oob) {
+    if (form->approx || form->full || form->relu || form->satfinite || form->oob ||
+        ((form->nan || form->xorsign_abs || form->abs || form->three) && op != TOW_NUM_MIN &&
+         op != TOW_NUM_MAX)) {
         return NULL;
     }
     if (form->type == TOW_NUM_F32X2) {
@@ -312,7 +318,8 @@ tow_num_fn *tow_num_find_f32(const struct tow_num_form *form)
     }
     if (op == TOW_NUM_MIN || op == TOW_NUM_MAX) {
         bool plain = !form->ftz && !form->nan && !form->xorsign_abs && !form->three;
-        if (form->sat || form->round != TOW_NUM_ROUND_NONE) {
+        if (form->sat || form->round != TOW_NUM_ROUND_NONE || (form->abs && !form->three) ||
+            (form->xorsign_abs && form->three)) {
             return NULL;
         }
         if (op == TOW_NUM_MIN) {
@@ -420,7 +427,7 @@ tow_num_fn *tow_num_find_f64(const struct tow_num_form *form)
         [TOW_NUM_SQRT] = f64_sqrt,
     };
     if (form->approx || form->full || form->relu || form->satfinite || form->oob || form->ftz ||
-        form->sat || form->nan || form->xorsign_abs || form->three ||
+        form->sat || form->nan || form->xorsign_abs || form->abs || form->three ||
         (form->src != TOW_NUM_NONE && form->src != TOW_NUM_F64) || form->round > TOW_NUM_RP) {
         return NULL;
     }

@@ -5,7 +5,7 @@
 
 struct half {
     bool bf;
-    bool ftz, sat, relu, oob, nan, xorsign_abs, three;
+    bool ftz, sat, relu, oob, nan, xorsign_abs;
 };
 
 TOW_INLINE struct half half_of(const struct tow_num_form *form, bool bf)
@@ -16,14 +16,13 @@ TOW_INLINE struct half half_of(const struct tow_num_form *form, bool bf)
                      .relu = form->relu,
                      .oob = form->oob,
                      .nan = form->nan,
-                     .xorsign_abs = form->xorsign_abs,
-                     .three = form->three};
+                     .xorsign_abs = form->xorsign_abs};
     return h;
 }
 
 static bool modified(struct half h)
 {
-    return h.ftz || h.sat || h.relu || h.oob || h.nan || h.xorsign_abs || h.three;
+    return h.ftz || h.sat || h.relu || h.oob || h.nan || h.xorsign_abs;
 }
 
 TOW_INLINE uint32_t exp_mask(bool bf)
@@ -133,14 +132,12 @@ TOW_INLINE uint32_t minmax(uint32_t a, uint32_t b, bool max, struct half h)
 
 TOW_INLINE uint32_t half_min(uint32_t a, uint32_t b, uint32_t c, struct half h)
 {
-    uint32_t r = minmax(a, b, false, h);
-    return h.three ? minmax(r, c, false, h) : r;
+    return minmax(a, b, false, h);
 }
 
 TOW_INLINE uint32_t half_max(uint32_t a, uint32_t b, uint32_t c, struct half h)
 {
-    uint32_t r = minmax(a, b, true, h);
-    return h.three ? minmax(r, c, true, h) : r;
+    return minmax(a, b, true, h);
 }
 
 TOW_INLINE uint32_t half_ex2(uint32_t a, uint32_t b, uint32_t c, struct half h)
@@ -171,7 +168,7 @@ TOW_INLINE uint32_t half_tanh(uint32_t a, uint32_t b, uint32_t c, struct half h)
         uint32_t *rd = d;                                                                          \
         const struct half h = half_of(form, bf), plain = {bf};                                     \
         const uint32_t *ra = a, *rb = sources > 1 ? b : a;                                         \
-        const uint32_t *rc = sources > 2 || (sources == 2 && h.three) ? c : a;                     \
+        const uint32_t *rc = sources > 2 ? c : a;                                                  \
         if (modified(h)) {                                                                         \
             HALF_LOOP(core, pair, h)                                                               \
         } else {                                                                                   \
@@ -232,7 +229,8 @@ tow_num_fn *tow_num_find_half(const struct tow_num_form *form)
         return NULL;
     }
     bool pick = op == TOW_NUM_MIN || op == TOW_NUM_MAX;
-    if ((form->nan || form->xorsign_abs || form->three) && !pick) {
+    /* three sources are for f32 alone */
+    if (((form->nan || form->xorsign_abs) && !pick) || form->three || form->abs) {
         return NULL;
     }
     if (form->ftz && (op == TOW_NUM_TANH || (bf && op != TOW_NUM_EX2))) {

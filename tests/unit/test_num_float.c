@@ -210,6 +210,8 @@ static void minmax_follows_nan_and_zero_rules(void **state)
     min.ftz = false;
     min.three = true;
     assert_int_equal(one32(min, 0x40000000, 0x3f800000, 0xbf800000), 0xbf800000);
+    min.abs = true;
+    assert_int_equal(one32(min, 0xc0000000, 0x40400000, 0xbf800000), 0x3f800000);
 }
 
 static void negation_and_absolute_value(void **state)
