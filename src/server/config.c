@@ -265,6 +265,24 @@ static int read_line(struct tow_config *config, char *line, const char *where, c
     return set(config, entry, value, where, why, why_size);
 }
 
+int tow_config_apply(struct tow_config *config, const char *list, const char *where, char *why,
+                     size_t why_size)
+{
+    int error = 0;
+    while (error == 0 && *list != '\0') {
+        size_t length = strcspn(list, ",");
+        char line[TOW_CONFIG_LINE_MAX];
+        if (length >= sizeof line) {
+            return complain(why, why_size, -EINVAL, "%s: a setting is too long", where);
+        }
+        memcpy(line, list, length);
+        line[length] = '\0';
+        error = read_line(config, line, where, why, why_size);
+        list += length + (list[length] == ',');
+    }
+    return error;
+}
+
 int tow_config_read_file(struct tow_config *config, const char *path, char *why, size_t why_size)
 {
     struct tow_buf text;

@@ -55,6 +55,10 @@ int tow_config_load(int argc, char **argv, struct tow_config *ret_config, char *
 /* One file of `key = value` lines into `config`. -ENOENT if it is not there. */
 int tow_config_read_file(struct tow_config *config, const char *path, char *why, size_t why_size);
 
+/* "name=value,name=value" into `config`; `where` is for the sentence. */
+int tow_config_apply(struct tow_config *config, const char *list, const char *where, char *why,
+                     size_t why_size);
+
 /* The settings a worker needs, as flags in `ret_text`; `ret_args` point into it. Returns their
  * number. */
 int tow_config_worker_args(const struct tow_config *config, char *ret_text, size_t size,

@@ -1,0 +1,81 @@
+#include "server/self.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/thread.h"
+#include "server/config.h"
+#include "server/session.h"
+#include "server/worker.h"
+
+struct self {
+    struct tow_line *line; /* owned */
+    struct tow_backend backend;
+    struct tow_config config;
+};
+
+static void *serve(void *arg)
+{
+    struct self *self = arg;
+    char code_cache[TOW_CONFIG_TEXT_MAX + 16];
+    tow_worker_code_cache(&self->config, code_cache, sizeof code_cache);
+    struct tow_session_options options = {
+        .id = 1,
+        .code_cache = code_cache[0] == '\0' ? NULL : code_cache,
+        .code_cache_max = self->config.code_cache,
+        .in_process = true,
+    };
+    int error = tow_session_run(self->line, &self->backend, &options);
+    if (error < 0) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "the session inside this program ended: %s",
+                strerror(-error));
+    }
+    tow_line_close(self->line);
+    self->backend.close(&self->backend);
+    free(self);
+    return NULL;
+}
+
+__attribute__((visibility("default"))) int tow_self_start(const char *what, struct tow_line *line,
+                                                          char *why, size_t why_size)
+{
+    struct self *self = calloc(1, sizeof *self);
+    if (self == NULL) {
+        tow_line_close(line);
+        snprintf(why, why_size, "out of memory");
+        return -ENOMEM;
+    }
+    self->line = line;
+    tow_config_defaults(&self->config);
+    const char *device = getenv("TOWLINE_DEVICE");
+    bool settings = strchr(what, '=') != NULL;
+    if (!settings && what[0] != '\0') {
+        device = what;
+    }
+    if (device != NULL && strlen(device) < sizeof self->config.device) {
+        strcpy(self->config.device, device);
+    }
+    int error = tow_config_apply(&self->config, settings ? what : "", "self:", why, why_size);
+    if (error == 0) {
+        error = tow_worker_open(&self->config, &self->backend, why, why_size);
+    }
+    if (error < 0) {
+        tow_line_close(line);
+        free(self);
+        return error;
+    }
+    pthread_t thread;
+    error = tow_thread_start("tow-self", serve, self, &thread);
+    if (error < 0) {
+        snprintf(why, why_size, "no thread can be had: %s", strerror(-error));
+        self->backend.close(&self->backend);
+        tow_line_close(line);
+        free(self);
+        return error;
+    }
+    pthread_detach(thread);
+    return 0;
+}
