@@ -34,7 +34,8 @@ int main(int argc, char **argv)
             config.log);
         return 2;
     }
-    if (config.log[0] == '\0' && getenv("TOWLINE_LOG") == NULL && config.watch_pid == 0) {
+    if (config.log[0] == '\0' && getenv("TOWLINE_LOG") == NULL && config.watch_pid == 0 &&
+        !config.worker) {
         /* A service says what it does; a private server is heard only when something is wrong. */
         strcpy(config.log, "info");
         tow_log_configure(config.log);
