@@ -125,6 +125,107 @@ CUresult tow_library_begin(const struct tow_library *library, struct tow_call *c
     return tow_call_begin_on(call, library->link, number, fn, bytes, flags);
 }
 
+/* ---- what is known of a kernel ---- */
+
+static unsigned bucket_of(const char *name)
+{
+    uint32_t hash = 2166136261u;
+    for (; *name != '\0'; name++) {
+        hash = (hash ^ (uint8_t)*name) * 16777619u;
+    }
+    return (hash ^ hash >> 16) % TOW_LIBRARY_BUCKETS;
+}
+
+static struct tow_kernel *kernel_by_name(struct tow_library *library, const char *name)
+{
+    struct tow_kernel *kernel = library->kernels[bucket_of(name)];
+    while (kernel != NULL && (kernel->name == NULL || strcmp(kernel->name, name) != 0)) {
+        kernel = kernel->next;
+    }
+    return kernel;
+}
+
+static CUresult kernel_fill(struct tow_kernel *kernel, const struct tow_kernel_info *info,
+                            const uint8_t *bytes, CUdevice device)
+{
+    if (info->params > 0) {
+        struct tow_param *params = malloc(info->params * sizeof *params);
+        if (params == NULL) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        memcpy(params, bytes, info->params * sizeof *params);
+        kernel->params = params;
+        kernel->param_count = info->params;
+        for (uint32_t i = 0; i < info->params; i++) {
+            if (params[i].offset > TOW_LAUNCH_ARGS_MAX || params[i].size > TOW_LAUNCH_ARGS_MAX) {
+                return CUDA_ERROR_UNKNOWN;
+            }
+            uint32_t end = params[i].offset + params[i].size;
+            if (params[i].offset < kernel->param_bytes || end > TOW_LAUNCH_ARGS_MAX) {
+                /* Parameters stand in order and do not overlap: the launch path relies on it. */
+                return CUDA_ERROR_UNKNOWN;
+            }
+            kernel->param_bytes = end;
+        }
+    }
+    for (unsigned i = 0; i < TOW_KERNEL_ATTRIBUTES; i++) {
+        if ((info->known >> i & 1) != 0) {
+            tow_kernel_learn(kernel, device, (CUfunction_attribute)i, info->attributes[i]);
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+/* Reads what a lookup's reply says of a kernel. */
+static CUresult kernel_read(struct tow_kernel *kernel, struct tow_dec *dec, CUdevice device)
+{
+    struct tow_kernel_info info;
+    tow_dec_copy(dec, &info, sizeof info);
+    if (dec->bad || info.params > TOW_KERNEL_PARAMS_MAX ||
+        info.params > tow_dec_left(dec) / sizeof(struct tow_param)) {
+        return CUDA_ERROR_UNKNOWN;
+    }
+    return kernel_fill(kernel, &info, tow_dec_bytes(dec, info.params * sizeof(struct tow_param)),
+                       device);
+}
+
+/* Facts from earlier sessions: the kernel is there, asleep (without an id), until somebody looks it
+ * up. */
+static void take_facts(struct tow_library *library, struct tow_dec *dec)
+{
+    int32_t ordinal = tow_dec_i32(dec);
+    uint32_t bytes = tow_dec_u32(dec);
+    CUdevice device = tow_device_from_server(ordinal);
+    if (bytes > tow_dec_left(dec)) {
+        tow_dec_fail(dec);
+        return;
+    }
+    struct tow_dec facts = tow_dec_init(dec->at, bytes);
+    tow_dec_bytes(dec, bytes);
+    struct tow_kernel_info info;
+    const uint8_t *params;
+    const char *name;
+    while (tow_kernel_fact_read(&facts, &info, &params, &name)) {
+        if (kernel_by_name(library, name) != NULL) {
+            continue; /* nobody else knows the library yet: no lock is needed */
+        }
+        struct tow_kernel *kernel = calloc(1, sizeof *kernel);
+        if (kernel == NULL) {
+            return;
+        }
+        kernel->library = library;
+        kernel->context = library->context;
+        kernel->name = strdup(name);
+        if (kernel->name == NULL || kernel_fill(kernel, &info, params, device) != CUDA_SUCCESS) {
+            tow_kernel_destroy(kernel);
+            return;
+        }
+        unsigned bucket = bucket_of(name);
+        kernel->next = library->kernels[bucket];
+        library->kernels[bucket] = kernel;
+    }
+}
+
 /* ---- loading ---- */
 
 CUresult tow_image_result(int error)
@@ -188,6 +289,9 @@ static CUresult load_on(struct tow_library *library, const struct tow_image *ima
             answer = tow_dec_u32(&call.dec);
             if (answer == TOW_CODE_DONE) {
                 tow_jit_decode(&call.dec, jit, rooms);
+                if (result == CUDA_SUCCESS) {
+                    take_facts(library, &call.dec);
+                }
             }
         }
         status = tow_call_end(&call, status);
@@ -317,7 +421,9 @@ static void drop_kernels(struct dropping *d, const struct tow_library *library)
             for (struct tow_kernel *f = k->functions; f != NULL; f = f->next) {
                 drop_id(d, f->id);
             }
-            drop_id(d, k->id);
+            if (k->id != 0) {
+                drop_id(d, k->id);
+            }
         }
     }
 }
@@ -424,61 +530,6 @@ void tow_code_drop_context(uint32_t context)
 
 /* ---- kernels ---- */
 
-static unsigned bucket_of(const char *name)
-{
-    uint32_t hash = 2166136261u;
-    for (; *name != '\0'; name++) {
-        hash = (hash ^ (uint8_t)*name) * 16777619u;
-    }
-    return (hash ^ hash >> 16) % TOW_LIBRARY_BUCKETS;
-}
-
-static struct tow_kernel *kernel_by_name(struct tow_library *library, const char *name)
-{
-    struct tow_kernel *kernel = library->kernels[bucket_of(name)];
-    while (kernel != NULL && (kernel->name == NULL || strcmp(kernel->name, name) != 0)) {
-        kernel = kernel->next;
-    }
-    return kernel;
-}
-
-/* Reads what a lookup's reply says of a kernel. */
-static CUresult kernel_read(struct tow_kernel *kernel, struct tow_dec *dec, CUdevice device)
-{
-    struct tow_kernel_info info;
-    tow_dec_copy(dec, &info, sizeof info);
-    if (dec->bad || info.params > TOW_KERNEL_PARAMS_MAX ||
-        info.params > tow_dec_left(dec) / sizeof(struct tow_param)) {
-        return CUDA_ERROR_UNKNOWN;
-    }
-    if (info.params > 0) {
-        struct tow_param *params = malloc(info.params * sizeof *params);
-        if (params == NULL) {
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        }
-        tow_dec_copy(dec, params, info.params * sizeof *params);
-        kernel->params = params;
-        kernel->param_count = info.params;
-        for (uint32_t i = 0; i < info.params; i++) {
-            if (params[i].offset > TOW_LAUNCH_ARGS_MAX || params[i].size > TOW_LAUNCH_ARGS_MAX) {
-                return CUDA_ERROR_UNKNOWN;
-            }
-            uint32_t end = params[i].offset + params[i].size;
-            if (params[i].offset < kernel->param_bytes || end > TOW_LAUNCH_ARGS_MAX) {
-                /* Parameters stand in order and do not overlap: the launch path relies on it. */
-                return CUDA_ERROR_UNKNOWN;
-            }
-            kernel->param_bytes = end;
-        }
-    }
-    for (unsigned i = 0; i < TOW_KERNEL_ATTRIBUTES; i++) {
-        if ((info.known >> i & 1) != 0) {
-            tow_kernel_learn(kernel, device, (CUfunction_attribute)i, info.attributes[i]);
-        }
-    }
-    return CUDA_SUCCESS;
-}
-
 /* The device that attributes are first asked for. */
 static CUdevice device_of(const struct tow_library *library)
 {
@@ -486,7 +537,9 @@ static CUdevice device_of(const struct tow_library *library)
     return context != NULL && context->link == library->link ? context->device : TOW_DEVICE_NONE;
 }
 
-static CUresult kernel_ask(struct tow_library *library, struct tow_kernel *kernel, const char *name)
+/* Looks a kernel up on the server. One that is known is only to be bound, and nobody waits. */
+static CUresult kernel_ask(struct tow_library *library, struct tow_kernel *kernel, const char *name,
+                           bool known)
 {
     bool module = library->kind == TOW_H_MODULE;
     CUdevice device = device_of(library);
@@ -494,7 +547,7 @@ static CUresult kernel_ask(struct tow_library *library, struct tow_kernel *kerne
     struct tow_call call;
     CUresult status = tow_library_begin(
         library, &call, module ? TOW_FN_cuModuleGetFunction : TOW_FN_cuLibraryGetKernel,
-        32 + name_size + 8, TOW_CALL_REPLY | (module ? TOW_CALL_CONTEXT : 0));
+        32 + name_size + 8, (known ? 0 : TOW_CALL_REPLY) | (module ? TOW_CALL_CONTEXT : 0));
     if (status != CUDA_SUCCESS) {
         return status;
     }
@@ -505,6 +558,9 @@ static CUresult kernel_ask(struct tow_library *library, struct tow_kernel *kerne
     tow_enc_u32(&call.enc, 0);
     tow_enc_u32(&call.enc, (uint32_t)name_size);
     tow_enc_bytes(&call.enc, name, name_size);
+    if (known) {
+        return tow_call_send(&call);
+    }
     status = tow_call_wait(&call);
     if (status == CUDA_SUCCESS) {
         status = kernel_read(kernel, &call.dec, device);
@@ -512,33 +568,57 @@ static CUresult kernel_ask(struct tow_library *library, struct tow_kernel *kerne
     return tow_call_end(&call, status);
 }
 
+/* A kernel that nobody has looked up yet: with what is known of it, taken out of its bucket, or
+ * new. */
+static struct tow_kernel *kernel_begin(struct tow_library *library, const char *name)
+{
+    pthread_mutex_lock(&library->lock);
+    struct tow_kernel **at = &library->kernels[bucket_of(name)];
+    while (*at != NULL && ((*at)->id != 0 || strcmp((*at)->name, name) != 0)) {
+        at = &(*at)->next;
+    }
+    struct tow_kernel *kernel = *at;
+    if (kernel != NULL) {
+        *at = kernel->next;
+        kernel->next = NULL;
+    }
+    pthread_mutex_unlock(&library->lock);
+    if (kernel != NULL || (kernel = calloc(1, sizeof *kernel)) == NULL) {
+        return kernel;
+    }
+    kernel->library = library;
+    kernel->context = library->context;
+    kernel->name = strdup(name);
+    if (kernel->name == NULL) {
+        free(kernel);
+        return NULL;
+    }
+    return kernel;
+}
+
 CUresult tow_library_kernel(struct tow_library *library, const char *name,
                             struct tow_kernel **ret_kernel)
 {
     pthread_mutex_lock(&library->lock);
     struct tow_kernel *kernel = kernel_by_name(library, name);
+    bool ready = kernel != NULL && kernel->id != 0;
     pthread_mutex_unlock(&library->lock);
-    if (kernel != NULL) {
+    if (ready) {
         *ret_kernel = kernel;
         return CUDA_SUCCESS;
     }
     if (strlen(name) > TOW_KERNEL_NAME_MAX) {
         return CUDA_ERROR_NOT_FOUND;
     }
-    kernel = calloc(1, sizeof *kernel);
+    kernel = kernel_begin(library, name);
     if (kernel == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    kernel->library = library;
-    kernel->context = library->context;
-    kernel->name = strdup(name);
-    CUresult status = kernel->name == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+    bool known = atomic_load(&kernel->attributes) != NULL;
+    CUresult status = tow_handle_mint_object(
+        library->kind == TOW_H_MODULE ? TOW_H_FUNCTION : TOW_H_KERNEL, kernel, &kernel->id);
     if (status == CUDA_SUCCESS) {
-        status = tow_handle_mint_object(
-            library->kind == TOW_H_MODULE ? TOW_H_FUNCTION : TOW_H_KERNEL, kernel, &kernel->id);
-    }
-    if (status == CUDA_SUCCESS) {
-        status = kernel_ask(library, kernel, name);
+        status = kernel_ask(library, kernel, name, known);
     }
     if (status != CUDA_SUCCESS) {
         tow_kernel_destroy(kernel);

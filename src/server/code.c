@@ -4,6 +4,7 @@
 #include "server/codecache.h"
 #include "server/session.h"
 #include "server/transfer.h"
+#include "wire/snapshot.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -27,8 +28,9 @@ struct upload {
 };
 
 struct keeper {
-    uint64_t library;
-    struct tow_code_image *image; /* shared */
+    uint64_t library; /* or module */
+    uint8_t hash[TOW_SHA256_SIZE];
+    struct tow_code_image *image; /* shared; NULL for a module */
     struct keeper *next;
 };
 
@@ -38,7 +40,8 @@ struct code {
     struct upload *uploads;
     unsigned upload_count;
     struct keeper *keepers;
-    struct tow_codecache *cache; /* owned; NULL if none is kept. Fixed */
+    uint64_t keys[TOW_SNAPSHOT_DEVICES_MAX]; /* of devices, see device_key; 0: not asked yet */
+    struct tow_codecache *cache;             /* owned; NULL if none is kept. Fixed */
 };
 
 static void code_free(struct tow_session *session, void *state);
@@ -346,7 +349,8 @@ void tow_code_unref(struct tow_session *session, struct tow_code_image *image)
     }
 }
 
-void tow_code_keep(struct tow_session *session, uint64_t library, struct tow_code_image *image)
+void tow_code_keep(struct tow_session *session, uint64_t library, struct tow_code_image *image,
+                   bool whole)
 {
     struct code *code = session->families[TOW_SESSION_CODE].state;
     struct keeper *keeper = calloc(1, sizeof *keeper);
@@ -354,7 +358,8 @@ void tow_code_keep(struct tow_session *session, uint64_t library, struct tow_cod
         return; /* the image stays until the session ends */
     }
     keeper->library = library;
-    keeper->image = image;
+    memcpy(keeper->hash, image->hash, sizeof keeper->hash);
+    keeper->image = whole ? image : NULL;
     pthread_mutex_lock(&code->lock);
     keeper->next = code->keepers;
     code->keepers = keeper;
@@ -380,6 +385,112 @@ void tow_code_release(struct tow_session *session, uint64_t library)
     if (keeper != NULL) {
         tow_code_unref(session, keeper->image);
         free(keeper);
+    }
+}
+
+/* ---- what is known of kernels ---- */
+
+/* Facts hold for one kind of GPU and one driver. */
+static uint64_t device_key(struct tow_serve *call, struct code *code, int device)
+{
+    if (device < 0 || device >= TOW_SNAPSHOT_DEVICES_MAX) {
+        return 0;
+    }
+    pthread_mutex_lock(&code->lock);
+    uint64_t key = code->keys[device];
+    pthread_mutex_unlock(&code->lock);
+    if (key != 0) {
+        return key;
+    }
+    struct {
+        int format, version;
+        CUuuid uuid;
+        char name[256];
+    } kind;
+    memset(&kind, 0, sizeof kind);
+    kind.format = 1;
+    if (call->driver->cuDriverGetVersion(&kind.version) != CUDA_SUCCESS ||
+        call->driver->cuDeviceGetUuid_v2(&kind.uuid, device) != CUDA_SUCCESS ||
+        call->driver->cuDeviceGetName(kind.name, sizeof kind.name, device) != CUDA_SUCCESS) {
+        return 0;
+    }
+    uint8_t digest[TOW_SHA256_SIZE];
+    tow_sha256_of(&kind, sizeof kind, digest);
+    memcpy(&key, digest, sizeof key);
+    pthread_mutex_lock(&code->lock);
+    code->keys[device] = key;
+    pthread_mutex_unlock(&code->lock);
+    return key;
+}
+
+/* The device of the context that the command is in; the first one where there is none. */
+static int device_here(struct tow_serve *call)
+{
+    CUdevice device = 0;
+    return call->frame.context != 0 && call->driver->cuCtxGetDevice(&device) == CUDA_SUCCESS
+               ? device
+               : 0;
+}
+
+void tow_code_reply_facts(struct tow_serve *call, const struct tow_code_image *image)
+{
+    struct code *code = call->session->families[TOW_SESSION_CODE].state;
+    int device = device_here(call);
+    struct tow_buf facts;
+    tow_buf_init(&facts, 8 << 20);
+    size_t size = 0;
+    uint64_t key = code->cache != NULL ? device_key(call, code, device) : 0;
+    if (key != 0 && tow_codecache_get_facts(code->cache, image->hash, key, &facts) == 0) {
+        /* As many as are whole and fit. */
+        struct tow_dec dec = tow_dec_init(facts.data, facts.size);
+        struct tow_kernel_info info;
+        const uint8_t *params;
+        const char *name;
+        while (tow_kernel_fact_read(&dec, &info, &params, &name) &&
+               dec.at - facts.data <= TOW_KERNEL_FACTS_MAX) {
+            size = (size_t)(dec.at - facts.data);
+        }
+    }
+    tow_serve_reserve(call, 8 + size);
+    tow_enc_i32(&call->out, device);
+    tow_enc_u32(&call->out, (uint32_t)size);
+    tow_enc_bytes(&call->out, facts.data, size);
+    tow_buf_fini(&facts);
+}
+
+void tow_code_learn(struct tow_serve *call, uint64_t library, int device,
+                    const struct tow_kernel_info *info, const void *params, const char *name)
+{
+    struct code *code = call->session->families[TOW_SESSION_CODE].state;
+    /* Settings of the program are no facts: a kernel that was changed already is left out. */
+    const uint32_t needed = 1u << CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+    if (code == NULL || code->cache == NULL || (info->known & needed) == 0 ||
+        info->attributes[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES] > 48 * 1024) {
+        return;
+    }
+    if (device == TOW_DEVICE_NONE) {
+        device = device_here(call);
+    }
+    uint64_t key = device_key(call, code, device);
+    uint8_t hash[TOW_SHA256_SIZE];
+    pthread_mutex_lock(&code->lock);
+    struct keeper *keeper = code->keepers;
+    while (keeper != NULL && keeper->library != library) {
+        keeper = keeper->next;
+    }
+    if (keeper != NULL) {
+        memcpy(hash, keeper->hash, sizeof hash);
+    }
+    pthread_mutex_unlock(&code->lock);
+    size_t room = sizeof(struct tow_kernel_fact) + sizeof *info + (size_t)info->params * 8 +
+                  strlen(name) + 32;
+    uint8_t *fact = keeper != NULL && key != 0 ? tow_serve_room(call, room, 1) : NULL;
+    if (fact == NULL) {
+        return;
+    }
+    struct tow_enc enc = tow_enc_init(fact, room);
+    if (tow_kernel_fact_write(&enc, info, params, name)) {
+        tow_codecache_add_facts(code->cache, hash, key, fact, (size_t)(enc.at - fact));
     }
 }
 

@@ -28,9 +28,17 @@ struct tow_code_image {
 struct tow_code_image *tow_code_take(struct tow_serve *call, bool *ret_send);
 void tow_code_unref(struct tow_session *session, struct tow_code_image *image);
 
-/* A library keeps its image as long as it lives. */
-void tow_code_keep(struct tow_session *session, uint64_t library, struct tow_code_image *image);
+/* A library keeps its image as long as it lives (`whole`); a module only needs what it is called.
+ * Takes the reference over if it keeps it. */
+void tow_code_keep(struct tow_session *session, uint64_t library, struct tow_code_image *image,
+                   bool whole);
 void tow_code_release(struct tow_session *session, uint64_t library);
+
+/* Adds to a load's reply what is known of the image's kernels: i32 device, u32 bytes, facts. */
+void tow_code_reply_facts(struct tow_serve *call, const struct tow_code_image *image);
+/* A kernel of a library or module was described: for later sessions. */
+void tow_code_learn(struct tow_serve *call, uint64_t library, int device,
+                    const struct tow_kernel_info *info, const void *params, const char *name);
 
 /* link_state.c: ends the links of a session, whose inputs are images. */
 void tow_link_state_end(struct tow_session *session);

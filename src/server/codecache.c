@@ -16,7 +16,10 @@
 #include <unistd.h>
 
 enum {
-    NAME_SIZE = 2 * TOW_SHA256_SIZE + 1,
+    HASH_DIGITS = 2 * TOW_SHA256_SIZE,
+    KEY_DIGITS = 16,
+    NAME_SIZE = HASH_DIGITS + 1 + KEY_DIGITS + 1, /* facts: HASH.KEY */
+    FACTS_MAX = 4 << 20,                          /* of one image on one GPU */
     FILES_MAX = 1 << 20, /* more than this in the folder are not looked at */
     STALE_S = 3600,      /* a temporary file of a writer that died is removed after this */
 };
@@ -64,7 +67,7 @@ void tow_codecache_close(struct tow_codecache *cache)
 
 static char *path_of(const struct tow_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE])
 {
-    char name[NAME_SIZE];
+    char name[HASH_DIGITS + 1];
     char *path = NULL;
     tow_sha256_hex(hash, name);
     return asprintf(&path, "%s/%s", cache->folder, name) < 0 ? NULL : path;
@@ -120,9 +123,16 @@ static int by_age(const void *a, const void *b)
     return x->used.tv_nsec < y->used.tv_nsec ? -1 : x->used.tv_nsec > y->used.tv_nsec;
 }
 
-static bool is_image_name(const char *name)
+/* Of an image, or of facts about one. */
+static bool is_our_name(const char *name)
 {
-    return strlen(name) == NAME_SIZE - 1 && strspn(name, "0123456789abcdef") == NAME_SIZE - 1;
+    static const char digits[] = "0123456789abcdef";
+    if (strspn(name, digits) != HASH_DIGITS) {
+        return false;
+    }
+    name += HASH_DIGITS;
+    return *name == '\0' ||
+           (*name == '.' && strspn(name + 1, digits) == KEY_DIGITS && name[1 + KEY_DIGITS] == '\0');
 }
 
 /* Lists the images; what dead writers left behind is removed on the way. */
@@ -145,7 +155,7 @@ static int look(struct tow_codecache *cache, struct file **ret_files, size_t *re
             !S_ISREG(st.st_mode)) {
             continue;
         }
-        if (!is_image_name(entry->d_name)) {
+        if (!is_our_name(entry->d_name)) {
             if (now.tv_sec - st.st_mtim.tv_sec > STALE_S) {
                 unlinkat(dirfd(dir), entry->d_name, 0);
             }
@@ -160,7 +170,7 @@ static int look(struct tow_codecache *cache, struct file **ret_files, size_t *re
             }
             files = more;
         }
-        memcpy(files[count].name, entry->d_name, NAME_SIZE);
+        strcpy(files[count].name, entry->d_name);
         files[count].size = (uint64_t)st.st_size;
         files[count].used = st.st_mtim;
         cache->used += files[count].size;
@@ -232,5 +242,56 @@ int tow_codecache_put(struct tow_codecache *cache, const uint8_t hash[TOW_SHA256
         error = tow_file_write_atomic(path, bytes, size, 0600);
     }
     free(path);
+    return error;
+}
+
+static char *facts_path(const struct tow_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE],
+                        uint64_t key)
+{
+    char name[HASH_DIGITS + 1];
+    char *path = NULL;
+    tow_sha256_hex(hash, name);
+    return asprintf(&path, "%s/%s.%016llx", cache->folder, name, (unsigned long long)key) < 0
+               ? NULL
+               : path;
+}
+
+int tow_codecache_get_facts(struct tow_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE],
+                            uint64_t key, struct tow_buf *facts)
+{
+    char *path = facts_path(cache, hash, key);
+    int error = path == NULL ? -ENOMEM : tow_file_read(path, facts);
+    if (error == 0) {
+        utimensat(AT_FDCWD, path, NULL, 0);
+    }
+    free(path);
+    return error;
+}
+
+int tow_codecache_add_facts(struct tow_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE],
+                            uint64_t key, const void *bytes, size_t size)
+{
+    char *path = facts_path(cache, hash, key);
+    if (path == NULL) {
+        return -ENOMEM;
+    }
+    int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    int error = fd < 0 ? -errno : 0;
+    free(path);
+    if (error < 0) {
+        return error;
+    }
+    struct stat st;
+    if (fstat(fd, &st) == 0 && st.st_size + (off_t)size <= FACTS_MAX) {
+        /* One write: what two workers add at once stands one behind the other. */
+        ssize_t written = write(fd, bytes, size);
+        error = written < 0 ? -errno : 0;
+        pthread_mutex_lock(&cache->lock);
+        cache->used += written > 0 ? (uint64_t)written : 0;
+        pthread_mutex_unlock(&cache->lock);
+    } else {
+        error = -E2BIG;
+    }
+    close(fd);
     return error;
 }

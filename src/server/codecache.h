@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "base/hash.h"
 
 #define TOW_CODECACHE_DEFAULT_MAX (UINT64_C(4) << 30)
@@ -28,5 +29,13 @@ int tow_codecache_get(struct tow_codecache *cache, const uint8_t hash[TOW_SHA256
  * -E2BIG. */
 int tow_codecache_put(struct tow_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE],
                       const void *bytes, size_t size);
+
+/* What earlier sessions learned of an image's kernels on a kind of GPU (`key`): appended to
+ * `facts`, unchecked. -ENOENT if nothing is known. */
+int tow_codecache_get_facts(struct tow_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE],
+                            uint64_t key, struct tow_buf *facts);
+/* Adds to it. Facts count against the limit as images do. */
+int tow_codecache_add_facts(struct tow_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE],
+                            uint64_t key, const void *bytes, size_t size);
 
 #endif

@@ -12,7 +12,7 @@
 /* ---- loading ---- */
 
 static CUresult load_library(struct tow_serve *call, uint64_t id, struct tow_code_image *image,
-                             struct tow_serve_jit *jit)
+                             struct tow_serve_jit *jit, bool *ret_kept)
 {
     CUlibraryOption options[1] = {CU_LIBRARY_BINARY_IS_PRESERVED};
     void *values[1] = {(void *)(uintptr_t)1};
@@ -20,32 +20,32 @@ static CUresult load_library(struct tow_serve *call, uint64_t id, struct tow_cod
     CUresult result = call->driver->cuLibraryLoadData(&library, image->handed, jit->options,
                                                       jit->values, jit->count, options, values, 1);
     if (result != CUDA_SUCCESS) {
-        tow_code_unref(call->session, image);
         return result;
     }
+    *ret_kept = true;
     /* The driver may read the image for as long as the library lives. */
-    tow_code_keep(call->session, id, image);
+    tow_code_keep(call->session, id, image, true);
     tow_serve_bind(call, TOW_H_LIBRARY, id, library);
     return result;
 }
 
 static CUresult load_module(struct tow_serve *call, uint64_t id, struct tow_code_image *image,
-                            struct tow_serve_jit *jit)
+                            struct tow_serve_jit *jit, bool *ret_kept)
 {
     CUmodule module = NULL;
     CUresult result = call->driver->cuModuleLoadDataEx(&module, image->handed, jit->count,
                                                        jit->options, jit->values);
     if (result == CUDA_SUCCESS) {
+        tow_code_keep(call->session, id, image, false);
         tow_serve_bind(call, TOW_H_MODULE, id, module);
     }
-    tow_code_unref(call->session, image);
     return result;
 }
 
 /* The reply to a load is always a success of the call itself: logs come back with failures too. */
 static void load(struct tow_serve *call,
                  CUresult (*one)(struct tow_serve *call, uint64_t id, struct tow_code_image *image,
-                                 struct tow_serve_jit *jit))
+                                 struct tow_serve_jit *jit, bool *ret_kept))
 {
     uint64_t id = tow_dec_u64(&call->in);
     struct tow_dec ref = call->in;
@@ -57,10 +57,17 @@ static void load(struct tow_serve *call,
         call->in = ref;
         struct tow_code_image *image = tow_code_take(call, &send);
         if (image != NULL) {
-            CUresult result = one(call, id, image, &jit);
+            bool kept = false;
+            CUresult result = one(call, id, image, &jit, &kept);
             tow_enc_u32(&call->out, (uint32_t)result);
             tow_enc_u32(&call->out, TOW_CODE_DONE);
             tow_serve_jit_reply(&jit, call);
+            if (result == CUDA_SUCCESS) {
+                tow_code_reply_facts(call, image);
+            }
+            if (!kept) {
+                tow_code_unref(call->session, image);
+            }
         } else if (send) {
             tow_enc_u32(&call->out, CUDA_SUCCESS);
             tow_enc_u32(&call->out, TOW_CODE_SEND);
@@ -88,6 +95,8 @@ struct subject {
     CUkernel kernel; /* or NULL */
     CUfunction function;
     int device;
+    uint64_t library; /* or module */
+    const char *name;
 };
 
 static CUresult ask_attribute(const struct subject *s, CUfunction_attribute attribute,
@@ -134,48 +143,55 @@ static void describe(const struct subject *s)
            ask_param(s, info.params, &offset, &size) == CUDA_SUCCESS) {
         param.offset = (uint32_t)offset;
         param.size = (uint32_t)size;
-        tow_serve_reserve(call, sizeof param + 512 * sizeof param);
+        if (tow_enc_left(&call->out) < sizeof param) {
+            tow_serve_reserve(call, 512 * sizeof param);
+        }
         tow_enc_bytes(&call->out, &param, sizeof param);
         info.params++;
     }
     if (!call->out.overflow) {
         memcpy(call->out_start + at, &info, sizeof info);
+        tow_code_learn(call, s->library, s->kernel == NULL ? TOW_DEVICE_NONE : s->device, &info,
+                       call->out_start + at + sizeof info, s->name);
+    }
+}
+
+/* {u64 module or library, u64 new id, i32 device, u32 0, string}. Without a reply the client knows
+ * the kernel already, and an error belongs to the id. */
+static void look_up(struct tow_serve *call, enum tow_handle_kind from, enum tow_handle_kind to)
+{
+    struct subject s = {.call = call};
+    s.library = tow_dec_u64(&call->in);
+    void *library = tow_serve_handle(call, from, s.library);
+    uint64_t id = tow_dec_u64(&call->in);
+    s.device = tow_dec_i32(&call->in);
+    tow_dec_u32(&call->in);
+    s.name = tow_serve_text(call);
+    bool waits = call->frame.seq != 0;
+    if (!tow_serve_ready(call) && (waits || call->malformed)) {
+        return;
+    }
+    if (call->status == CUDA_SUCCESS) {
+        call->status = to == TOW_H_FUNCTION
+                           ? call->driver->cuModuleGetFunction(&s.function, library, s.name)
+                           : call->driver->cuLibraryGetKernel(&s.kernel, library, s.name);
+    }
+    if (call->status == CUDA_SUCCESS || !waits) {
+        tow_serve_bind(call, to, id, to == TOW_H_FUNCTION ? (void *)s.function : (void *)s.kernel);
+    }
+    if (call->status == CUDA_SUCCESS && waits) {
+        describe(&s);
     }
 }
 
 void tow_serve_cuModuleGetFunction(struct tow_serve *call)
 {
-    CUmodule module = tow_serve_handle(call, TOW_H_MODULE, tow_dec_u64(&call->in));
-    uint64_t id = tow_dec_u64(&call->in);
-    tow_dec_u64(&call->in);
-    const char *name = tow_serve_text(call);
-    if (!tow_serve_ready(call)) {
-        return;
-    }
-    struct subject s = {.call = call};
-    call->status = call->driver->cuModuleGetFunction(&s.function, module, name);
-    if (call->status == CUDA_SUCCESS) {
-        tow_serve_bind(call, TOW_H_FUNCTION, id, s.function);
-        describe(&s);
-    }
+    look_up(call, TOW_H_MODULE, TOW_H_FUNCTION);
 }
 
 void tow_serve_cuLibraryGetKernel(struct tow_serve *call)
 {
-    CUlibrary library = tow_serve_handle(call, TOW_H_LIBRARY, tow_dec_u64(&call->in));
-    uint64_t id = tow_dec_u64(&call->in);
-    int device = tow_dec_i32(&call->in);
-    tow_dec_u32(&call->in);
-    const char *name = tow_serve_text(call);
-    if (!tow_serve_ready(call)) {
-        return;
-    }
-    struct subject s = {.call = call, .device = device};
-    call->status = call->driver->cuLibraryGetKernel(&s.kernel, library, name);
-    if (call->status == CUDA_SUCCESS) {
-        tow_serve_bind(call, TOW_H_KERNEL, id, s.kernel);
-        describe(&s);
-    }
+    look_up(call, TOW_H_LIBRARY, TOW_H_KERNEL);
 }
 
 void tow_serve_cuKernelGetFunction(struct tow_serve *call)
@@ -308,6 +324,7 @@ void tow_serve_cuModuleUnload(struct tow_serve *call)
     }
     tow_serve_unbind(call, TOW_H_MODULE, id);
     call->status = call->driver->cuModuleUnload(module);
+    tow_code_release(call->session, id);
 }
 
 void tow_serve_cuLibraryUnload(struct tow_serve *call)

@@ -49,6 +49,28 @@ struct tow_kernel_info {
 };
 _Static_assert(sizeof(struct tow_kernel_info) == 72, "as the wire says");
 
+/* What is known of kernels before anybody looks them up, from earlier sessions: in the reply to a
+ * load, and in the same bytes on the server's disk. `bytes` is all of it with this head, a multiple
+ * of 8; `check` the first 4 bytes of the SHA-256 of what follows the head: tow_kernel_info,
+ * parameters, string. */
+struct tow_kernel_fact {
+    uint32_t bytes;
+    uint32_t check;
+};
+
+enum {
+    TOW_KERNEL_FACTS_MAX = 256 * 1024, /* bytes of them in a reply */
+    TOW_KERNEL_FACT_MAX = 256 * 1024,  /* bytes of one */
+};
+
+/* Takes the next fact off `dec`: its content, name included, is checked. False at the end, and when
+ * it is damaged. */
+bool tow_kernel_fact_read(struct tow_dec *dec, struct tow_kernel_info *ret_info,
+                          const uint8_t **ret_params, const char **ret_name);
+/* Writes one; false if it does not fit. */
+bool tow_kernel_fact_write(struct tow_enc *enc, const struct tow_kernel_info *info,
+                           const void *params, const char *name);
+
 /* ---- launches ---- */
 
 enum {
