@@ -28,7 +28,8 @@ static start_fn *find_server(char *why, size_t why_size)
     snprintf(path, sizeof path, "%.*slibtowline-server.so", folder, here.dli_fname);
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL) {
-        snprintf(why, why_size, "self: needs the server's library beside libcuda.so.1: %s", dlerror());
+        snprintf(why, why_size, "self: needs the server's library beside libcuda.so.1: %s",
+                 dlerror());
         return NULL;
     }
     start_fn *start = NULL;

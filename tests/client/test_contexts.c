@@ -22,7 +22,8 @@ static void the_primary_context_has_one_handle_for_ever(void **state)
     assert_int_equal(tow_cuDevicePrimaryCtxGetState(0, NULL, &active), CUDA_SUCCESS);
     assert_int_equal(active, 0);
     assert_int_equal(tow_cuCtxSetCurrent(handle), CUDA_SUCCESS);
-    assert_int_equal(tow_cuCtxGetLimit(&limit, CU_LIMIT_STACK_SIZE), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    assert_int_equal(tow_cuCtxGetLimit(&limit, CU_LIMIT_STACK_SIZE),
+                     CUDA_ERROR_CONTEXT_IS_DESTROYED);
     assert_int_equal(atomic_load(&tow_fake.contexts), 0);
     assert_int_equal(tow_cuDevicePrimaryCtxRetain(&again, 0), CUDA_SUCCESS);
     assert_ptr_equal(again, handle);
@@ -96,7 +97,8 @@ static void created_contexts_stack_and_end(void **state)
     assert_int_equal(tow_cuCtxSetCurrent(second), CUDA_ERROR_INVALID_CONTEXT);
     assert_int_equal(tow_cuCtxDestroy_v2(second), CUDA_ERROR_INVALID_CONTEXT);
     assert_int_equal(tow_cuCtxDestroy_v2(first), CUDA_SUCCESS);
-    assert_int_equal(tow_cuCtxDestroy_v2(tow_context_primary(0)->handle), CUDA_ERROR_INVALID_CONTEXT);
+    assert_int_equal(tow_cuCtxDestroy_v2(tow_context_primary(0)->handle),
+                     CUDA_ERROR_INVALID_CONTEXT);
     assert_int_equal(atomic_load(&tow_fake.contexts), 0);
     assert_int_equal(tow_cuCtxCreate_v2(&first, 0, 9), CUDA_ERROR_INVALID_DEVICE);
     assert_int_equal(tow_cuCtxCreate_v2(&first, 0x10000, 0), CUDA_ERROR_INVALID_VALUE);

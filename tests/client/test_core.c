@@ -41,12 +41,13 @@ static void a_child_of_one_that_only_asked_connects_anew(void **state)
 {
     int version = 0;
     assert_int_equal(tow_cuDriverGetVersion(&version), CUDA_SUCCESS);
-    assert_int_equal(version, 12040);
+    assert_int_equal(version, 13000);
     assert_int_equal(tow_client_link_count(), 1);
     pid_t child = fork();
     if (child == 0) {
         int count = 0;
-        _exit(tow_cuInit(0) == CUDA_SUCCESS && tow_cuDeviceGetCount(&count) == CUDA_SUCCESS && count == 2
+        _exit(tow_cuInit(0) == CUDA_SUCCESS && tow_cuDeviceGetCount(&count) == CUDA_SUCCESS &&
+                      count == 2
                   ? 0
                   : 1);
     }
@@ -72,11 +73,13 @@ static void devices_are_those_that_are_visible_in_their_order(void **state)
     assert_int_equal(tow_cuDeviceTotalMem_v2(&bytes, 1), CUDA_SUCCESS);
     assert_int_equal(bytes, (size_t)1 << 30);
     assert_int_equal(tow_cuDeviceGet(&device, 2), CUDA_ERROR_INVALID_DEVICE);
-    assert_int_equal(tow_cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_WARP_SIZE, 0), CUDA_SUCCESS);
+    assert_int_equal(tow_cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_WARP_SIZE, 0),
+                     CUDA_SUCCESS);
     assert_int_equal(value, CU_DEVICE_ATTRIBUTE_WARP_SIZE);
     assert_int_equal(tow_cuDeviceGetAttribute(&value, 9999, 0), CUDA_ERROR_INVALID_VALUE);
-    assert_int_equal(tow_cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS, 0),
-                     CUDA_SUCCESS);
+    assert_int_equal(
+        tow_cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS, 0),
+        CUDA_SUCCESS);
     assert_int_equal(value, 0);
     char bus[32];
     assert_int_equal(tow_cuDeviceGetPCIBusId(bus, sizeof bus, 0), CUDA_SUCCESS);

@@ -43,9 +43,9 @@ static void host_functions_run_in_order_on_one_thread(void **state)
 {
     for (int i = 0; i < COUNT / 2; i++) {
         assert_int_equal(tow_cuLaunchHostFunc(NULL, note, (void *)(intptr_t)(2 * i)), CUDA_SUCCESS);
-        assert_int_equal(
-            tow_cuStreamAddCallback(CU_STREAM_LEGACY, note_stream, (void *)(intptr_t)(2 * i + 1), 0),
-            CUDA_SUCCESS);
+        assert_int_equal(tow_cuStreamAddCallback(CU_STREAM_LEGACY, note_stream,
+                                                 (void *)(intptr_t)(2 * i + 1), 0),
+                         CUDA_SUCCESS);
     }
     /* Nobody waits in the library meanwhile: somebody must listen all the same. */
     await(COUNT);
@@ -61,7 +61,8 @@ int main(void)
 {
     CUcontext context = NULL;
     setenv("TOWLINE_SERVER", "self:", 1);
-    if (tow_cuInit(0) != CUDA_SUCCESS || tow_cuDevicePrimaryCtxRetain(&context, 0) != CUDA_SUCCESS ||
+    if (tow_cuInit(0) != CUDA_SUCCESS ||
+        tow_cuDevicePrimaryCtxRetain(&context, 0) != CUDA_SUCCESS ||
         tow_cuCtxSetCurrent(context) != CUDA_SUCCESS) {
         return 1;
     }

@@ -20,7 +20,8 @@ static void streams_are_made_and_ended_without_waiting(void **state)
     int priority = 0;
     unsigned flags = 0;
     uint64_t before = waited();
-    assert_int_equal(tow_cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, -9), CUDA_SUCCESS);
+    assert_int_equal(tow_cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, -9),
+                     CUDA_SUCCESS);
     assert_int_equal(tow_cuStreamCreate(&other, 0), CUDA_SUCCESS);
     assert_int_equal(tow_cuStreamGetPriority(stream, &priority), CUDA_SUCCESS);
     assert_int_equal(priority, -5);
@@ -129,7 +130,8 @@ int main(void)
     CUcontext context = NULL;
     setenv("TOWLINE_SERVER", "self:", 1);
     unsetenv("CUDA_VISIBLE_DEVICES");
-    if (tow_cuInit(0) != CUDA_SUCCESS || tow_cuDevicePrimaryCtxRetain(&context, 0) != CUDA_SUCCESS ||
+    if (tow_cuInit(0) != CUDA_SUCCESS ||
+        tow_cuDevicePrimaryCtxRetain(&context, 0) != CUDA_SUCCESS ||
         tow_cuCtxSetCurrent(context) != CUDA_SUCCESS) {
         return 1;
     }

@@ -38,7 +38,7 @@ static CUresult get_count(int *count)
 
 static CUresult get_version(int *version)
 {
-    *version = 12040;
+    *version = 13000;
     return CUDA_SUCCESS;
 }
 
