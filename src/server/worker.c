@@ -67,8 +67,8 @@ static void fill_slots(uint64_t slot)
     }
 }
 
-int tow_worker_open(const struct tow_config *config, struct tow_backend *ret_backend, char *why,
-                    size_t why_size)
+static int open_backend(const struct tow_config *config, struct tow_backend *ret_backend, char *why,
+                        size_t why_size)
 {
     const char *device = config->device;
     if (strcmp(device, "soft") == 0) {
@@ -86,6 +86,25 @@ int tow_worker_open(const struct tow_config *config, struct tow_backend *ret_bac
     }
     tow_log(TOW_AREA_SERVER, TOW_LOG_DEBUG, "no real GPU (%s): the software GPU is used", why);
     return open_soft(config, ret_backend, why, why_size);
+}
+
+int tow_worker_open(const struct tow_config *config, struct tow_backend *ret_backend, char *why,
+                    size_t why_size)
+{
+    struct tow_backend backend;
+    int error = open_backend(config, &backend, why, why_size);
+    if (error < 0) {
+        return error;
+    }
+    CUresult result = backend.driver.cuInit(0);
+    if (result != CUDA_SUCCESS) {
+        snprintf(why, why_size, "%s does not start: CUDA error %d", backend.description,
+                 (int)result);
+        backend.close(&backend);
+        return -ENODEV;
+    }
+    *ret_backend = backend;
+    return 0;
 }
 
 void tow_worker_code_cache(const struct tow_config *config, char *ret_path, size_t size)
