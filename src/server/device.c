@@ -59,7 +59,8 @@ int tow_device_snapshot(struct tow_backend *backend, uint8_t **ret_bytes, size_t
 {
     const struct tow_driver *driver = &backend->driver;
     int count = 0, version = 0;
-    if (driver->cuDeviceGetCount(&count) != CUDA_SUCCESS || count <= 0) {
+    if (driver->cuInit(0) != CUDA_SUCCESS || driver->cuDeviceGetCount(&count) != CUDA_SUCCESS ||
+        count <= 0) {
         return -ENODEV;
     }
     if (count > TOW_SNAPSHOT_DEVICES_MAX) {
