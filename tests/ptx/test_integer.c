@@ -102,7 +102,7 @@ static u32 nth(u32 mask, u32 base, s32 n)
     if (n == 0) {
         return mask >> base & 1 ? base : ~0u;
     }
-    for (int i = (int)base; i >= 0 && i < 32; i += n > 0 ? 1 : -1) {
+    for (int i = (int)base; i >= 0 && i<32; i += n> 0 ? 1 : -1) {
         if (mask >> i & 1) {
             n += n > 0 ? -1 : 1;
             if (n == 0) {
@@ -121,8 +121,8 @@ static s32 s24(u64 x)
     return (s32)((u32)x << 8) >> 8;
 }
 
-/* X(name, result kind, instruction, what C says of a, b, c). Registers: %h %r %d 0 to 3 of 16, 32 and
- * 64 bits; 1 to 3 are a, b, c; %p0, %p1 are predicates. */
+/* X(name, result kind, instruction, what C says of a, b, c). Registers: %h %r %d 0 to 3 of 16, 32
+ * and 64 bits; 1 to 3 are a, b, c; %p0, %p1 are predicates. */
 #define LIST(X)                                                                                    \
     X(add16, 'h', "add.s16 %h0, %h1, %h2;", (u16)(a + b))                                          \
     X(add32, 'w', "add.s32 %r0, %r1, %r2;", (u32)(a + b))                                          \
@@ -257,8 +257,7 @@ static s32 s24(u64 x)
     X(bfi64_v, 'l', "bfi.b64 %d0, %d1, %d2, %r3, 17;", insert(a, b, (u32)c, 17, 64))               \
     X(bmsk_clamp, 'w', "bmsk.clamp.b32 %r0, %r1, %r2;",                                            \
       (u32)a > 31 ? 0 : (u32)(((u32)b > 31 ? ~0ull : (1ull << (u32)b) - 1) << (u32)a))             \
-    X(bmsk_wrap, 'w', "bmsk.wrap.b32 %r0, %r1, %r2;",                                              \
-      (u32)(((1ull << (b & 31)) - 1) << (a & 31)))                                                 \
+    X(bmsk_wrap, 'w', "bmsk.wrap.b32 %r0, %r1, %r2;", (u32)(((1ull << (b & 31)) - 1) << (a & 31))) \
     X(fns, 'w', "and.b32 %r2, %r2, 31; fns.b32 %r0, %r1, %r2, 2;", nth((u32)a, (u32)b, 2))         \
     X(fns_down, 'w', "and.b32 %r2, %r2, 31; fns.b32 %r0, %r1, %r2, -3;", nth((u32)a, (u32)b, -3))  \
     X(prmt, 'w', "prmt.b32 %r0, %r1, %r2, %r3;", pick_bytes((u32)a, (u32)b, (u32)c))               \
@@ -267,10 +266,8 @@ static s32 s24(u64 x)
       (u32)(((u64)(u32)b << 32 | (u32)a) >> (8 * (c & 3))))                                        \
     X(prmt_rc8, 'w', "prmt.b32.rc8 %r0, %r1, %r2, %r3;",                                           \
       ((u32)a >> (8 * (c & 3)) & 255) * 0x01010101u)                                               \
-    X(dp4a_ss, 'w', "dp4a.s32.s32 %r0, %r1, %r2, %r3;",                                            \
-      dot4((u32)a, (u32)b, (u32)c, true, true))                                                    \
-    X(dp4a_us, 'w', "dp4a.u32.s32 %r0, %r1, %r2, %r3;",                                            \
-      dot4((u32)a, (u32)b, (u32)c, false, true))                                                   \
+    X(dp4a_ss, 'w', "dp4a.s32.s32 %r0, %r1, %r2, %r3;", dot4((u32)a, (u32)b, (u32)c, true, true))  \
+    X(dp4a_us, 'w', "dp4a.u32.s32 %r0, %r1, %r2, %r3;", dot4((u32)a, (u32)b, (u32)c, false, true)) \
     X(dp2a_lo, 'w', "dp2a.lo.s32.u32 %r0, %r1, %r2, %r3;",                                         \
       (u32)(c + (u64)((s64)(s16)a * (s64)(b & 255)) +                                              \
             (u64)((s64)(s16)(a >> 16) * (s64)(b >> 8 & 255))))                                     \
@@ -305,9 +302,11 @@ static s32 s24(u64 x)
     X(cvt_u8_u32, 'w', "cvt.u8.u32 %r0, %r1;", a & 255)                                            \
     X(cvt_u8_u64, 'w', "cvt.u8.u64 %r0, %d1;", a & 255)                                            \
     X(cvt_s16_s8, 'h', "cvt.s16.s8 %h0, %r1;", (u16)(signed char)a)                                \
-    X(cvt_sat_u8, 'w', "cvt.sat.u8.s32 %r0, %r1;", (s32)a < 0 ? 0 : (s32)a > 255 ? 255 : (u32)a)   \
+    X(cvt_sat_u8, 'w', "cvt.sat.u8.s32 %r0, %r1;", (s32)a<0 ? 0 : (s32)a> 255 ? 255 : (u32)a)      \
     X(cvt_sat_s16, 'w', "cvt.sat.s16.s32 %r0, %r1;",                                               \
-      (u32)((s32)a < -32768 ? -32768 : (s32)a > 32767 ? 32767 : (s32)a))                           \
+      (u32)((s32)a < -32768  ? -32768                                                              \
+            : (s32)a > 32767 ? 32767                                                               \
+                             : (s32)a))                                                            \
     X(pack32, 'l', "mov.b64 %d0, {%r1, %r2};", (u64)(u32)b << 32 | (u32)a)                         \
     X(unpack64, 'w', "mov.b64 {_, %r0}, %d1;", (u32)(a >> 32))                                     \
     X(pack16, 'w', "mov.b32 %r0, {%h1, %h2};", (u32)(u16)b << 16 | (u16)a)                         \
