@@ -30,6 +30,11 @@ static int retained[DEVICES];
 static _Thread_local CUcontext stack[STACK];
 static _Thread_local int depth;
 
+static CUresult init(unsigned flags)
+{
+    return CUDA_SUCCESS;
+}
+
 static CUresult get_count(int *count)
 {
     *count = DEVICES;
@@ -305,6 +310,7 @@ void tow_fake_open(struct tow_backend *backend)
     backend->name = "fake";
     struct tow_driver *d = &backend->driver;
     tow_driver_fill_stubs(d);
+    d->cuInit = init;
     d->cuDeviceGetCount = get_count;
     d->cuDriverGetVersion = get_version;
     d->cuDeviceGetName = get_name;
