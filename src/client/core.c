@@ -16,6 +16,7 @@
 #include "client/call.h"
 #include "client/device.h"
 #include "client/link.h"
+#include "client/region.h"
 #include "client/observe.h"
 #include "client/thread.h"
 #include "gen/client_api.h"
@@ -151,6 +152,7 @@ static CUresult open_links(char *servers)
             return CUDA_ERROR_NO_DEVICE;
         }
         links[link_count]->index = link_count;
+        tow_region_attach(links[link_count]);
         link_count++;
     }
     if (link_count == 0) {
