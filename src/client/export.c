@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/ours.h"
 #include "client/context.h"
 #include "client/device.h"
 #include "client/jit_cache.h"
@@ -394,6 +395,12 @@ CUresult tow_cuGetExportTable(const void **ppExportTable, const CUuuid *pExportT
             *ppExportTable = tables[i].table;
             return CUDA_SUCCESS;
         }
+    }
+    if (memcmp(TOW_OURS_UUID, pExportTableId->bytes, TOW_OURS_UUID_SIZE) == 0) {
+        /* A server that was about to open this library as its driver now knows better. */
+        static const uint64_t ours[] = {sizeof ours};
+        *ppExportTable = ours;
+        return CUDA_SUCCESS;
     }
     const uint8_t *id = (const uint8_t *)pExportTableId->bytes;
     tow_log(TOW_AREA_CLIENT, TOW_LOG_DEBUG, "the driver's table %02x%02x%02x%02x... is not known",
