@@ -398,7 +398,7 @@ CUresult tow_cuGetExportTable(const void **ppExportTable, const CUuuid *pExportT
     }
     if (memcmp(TOW_OURS_UUID, pExportTableId->bytes, TOW_OURS_UUID_SIZE) == 0) {
         /* A server that was about to open this library as its driver now knows better. */
-        static const uint64_t ours[] = {sizeof ours};
+        static const uint64_t ours[1] = {sizeof ours};
         *ppExportTable = ours;
         return CUDA_SUCCESS;
     }
