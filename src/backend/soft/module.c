@@ -160,14 +160,17 @@ static int kernel_index(const struct tow_soft_code *code, const char *name, size
 
 static int variable_index(const struct tow_soft_code *code, const char *name, size_t *ret_index)
 {
+    /* nvcc makes nothing visible that it need not, and a driver finds it all the same. */
+    int error = -ENOENT;
     for (size_t i = 0; i < code->variable_count; i++) {
         const struct tow_ptx_variable *variable = tow_ptx_variable_at(code->ptx, i);
-        if (variable->visible && variable->texture == 0 && strcmp(variable->name, name) == 0) {
+        if (variable->texture == 0 && strcmp(variable->name, name) == 0 &&
+            (error != 0 || variable->visible)) {
             *ret_index = i;
-            return 0;
+            error = 0;
         }
     }
-    return -ENOENT;
+    return error;
 }
 
 CUresult tow_soft_library_module(struct tow_soft_library *library, struct tow_soft_ctx *ctx,
