@@ -1,10 +1,31 @@
-/* Whether streams capture into graphs. Libraries ask before nearly every launch, and nearly always
- * nothing does. */
+/* Streams that capture into graphs.
+ *
+ * The server captures in relaxed mode: one of its threads stands for many of the program's. The
+ * modes are enforced here. While anything captures every call waits for its reply, so that errors
+ * come at the call that made them. Libraries ask whether a stream captures before nearly every
+ * launch, and nearly always nothing does.
+ */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "client/call.h"
+#include "client/graph.h"
 #include "client/stream.h"
 #include "gen/client_api.h"
 
 atomic_int tow_captures;
+
+/* A capture that the program began and has not ended. */
+struct capture {
+    uint64_t stream; /* id, or 2 with the thread for a per-thread stream */
+    uint16_t thread; /* that began it */
+    CUstreamCaptureMode mode;
+    struct capture *next;
+};
+
+static struct capture *captures;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the list */
 
 CUresult tow_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
 {
@@ -22,6 +43,160 @@ CUresult tow_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
     return CUDA_SUCCESS;
 }
 
+static bool is_of(const struct capture *c, CUstream stream)
+{
+    return c->stream == (uint64_t)(uintptr_t)stream &&
+           (stream != CU_STREAM_PER_THREAD || c->thread == tow_thread_self()->number);
+}
+
+/* ---- beginning and ending ---- */
+
+static CUresult note_begin(CUstream stream, CUstreamCaptureMode mode)
+{
+    struct capture *made = malloc(sizeof *made);
+    if (made == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *made = (struct capture){(uint64_t)(uintptr_t)stream, tow_thread_self()->number, mode, NULL};
+    pthread_mutex_lock(&lock);
+    made->next = captures;
+    captures = made;
+    pthread_mutex_unlock(&lock);
+    atomic_fetch_add(&tow_captures, 1);
+    atomic_fetch_add(&tow_wait_always, 1);
+    return CUDA_SUCCESS;
+}
+
+static void note_end(CUstream stream)
+{
+    pthread_mutex_lock(&lock);
+    struct capture **at = &captures;
+    while (*at != NULL && !is_of(*at, stream)) {
+        at = &(*at)->next;
+    }
+    struct capture *ended = *at;
+    if (ended != NULL) {
+        *at = ended->next;
+    }
+    pthread_mutex_unlock(&lock);
+    if (ended != NULL) {
+        atomic_fetch_sub(&tow_captures, 1);
+        atomic_fetch_sub(&tow_wait_always, 1);
+        tow_graph_forget((uint64_t)(uintptr_t)stream);
+        free(ended);
+    }
+}
+
+static CUresult check_begin(CUstream stream, CUstreamCaptureMode mode)
+{
+    CUresult status = tow_stream_check(stream);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    if ((unsigned)mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    /* The legacy default stream cannot be captured. */
+    return stream == NULL || stream == CU_STREAM_LEGACY ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
+                                                        : CUDA_SUCCESS;
+}
+
+CUresult tow_cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode)
+{
+    CUresult status = check_begin(hStream, mode);
+    if (status == CUDA_SUCCESS) {
+        status = tow_send_cuStreamBeginCapture_v2(hStream, CU_STREAM_CAPTURE_MODE_RELAXED);
+    }
+    return status == CUDA_SUCCESS ? note_begin(hStream, mode) : status;
+}
+
+CUresult tow_cuStreamBeginCapture(CUstream hStream)
+{
+    return tow_cuStreamBeginCapture_v2(hStream, CU_STREAM_CAPTURE_MODE_GLOBAL);
+}
+
+CUresult tow_cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph,
+                                         const CUgraphNode *dependencies,
+                                         const CUgraphEdgeData *dependencyData,
+                                         size_t numDependencies, CUstreamCaptureMode mode)
+{
+    CUresult status = check_begin(hStream, mode);
+    if (status == CUDA_SUCCESS &&
+        (hGraph == NULL || (numDependencies > 0 && dependencies == NULL))) {
+        status = CUDA_ERROR_INVALID_VALUE;
+    }
+    if (status == CUDA_SUCCESS) {
+        status =
+            tow_send_cuStreamBeginCaptureToGraph(hStream, hGraph, dependencies, dependencyData,
+                                                 numDependencies, CU_STREAM_CAPTURE_MODE_RELAXED);
+    }
+    return status == CUDA_SUCCESS ? note_begin(hStream, mode) : status;
+}
+
+CUresult tow_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
+{
+    CUresult status = tow_stream_check(hStream);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    if (phGraph == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    pthread_mutex_lock(&lock);
+    struct capture *c = captures;
+    while (c != NULL && !is_of(c, hStream)) {
+        c = c->next;
+    }
+    bool wrong_thread = c != NULL && c->mode != CU_STREAM_CAPTURE_MODE_RELAXED &&
+                        c->thread != tow_thread_self()->number;
+    pthread_mutex_unlock(&lock);
+    if (wrong_thread) {
+        return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+    }
+    CUgraph graph = NULL;
+    status = tow_send_cuStreamEndCapture(hStream, &graph);
+    *phGraph = status == CUDA_SUCCESS ? graph : NULL;
+    if (status != CUDA_ERROR_STREAM_CAPTURE_UNMATCHED) {
+        note_end(hStream);
+    }
+    return status;
+}
+
+/* ---- unsafe calls ---- */
+
+CUresult tow_capture_unsafe(void)
+{
+    if (atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0) {
+        return CUDA_SUCCESS;
+    }
+    struct tow_thread *self = tow_thread_self();
+    uint64_t stream = 0;
+    pthread_mutex_lock(&lock);
+    for (struct capture *c = captures; c != NULL && stream == 0; c = c->next) {
+        bool own = c->thread == self->number;
+        bool forbids = self->capture_mode == CU_STREAM_CAPTURE_MODE_RELAXED        ? false
+                       : c->mode == CU_STREAM_CAPTURE_MODE_RELAXED                 ? false
+                       : self->capture_mode == CU_STREAM_CAPTURE_MODE_THREAD_LOCAL ? own
+                       : c->mode == CU_STREAM_CAPTURE_MODE_THREAD_LOCAL            ? own
+                                                                                   : true;
+        if (forbids && c->stream != (uint64_t)(uintptr_t)CU_STREAM_PER_THREAD) {
+            stream = c->stream;
+        } else if (forbids && own) {
+            stream = c->stream;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    if (stream == 0) {
+        return CUDA_SUCCESS;
+    }
+    /* Synchronising with a capturing stream is refused and invalidates its capture, which is what
+     * is wanted. */
+    tow_send_cuStreamSynchronize((CUstream)(uintptr_t)stream);
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
+/* ---- asking ---- */
+
 CUresult tow_cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus *captureStatus)
 {
     CUresult status = tow_stream_check(hStream);
@@ -38,40 +213,12 @@ CUresult tow_cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus *captur
     return tow_send_cuStreamIsCapturing(hStream, captureStatus);
 }
 
-/* All versions of the question, while nothing captures. */
-static CUresult not_capturing(CUstream stream, CUstreamCaptureStatus *ret_status)
+bool tow_capture_on(CUstream stream)
 {
-    CUresult status = tow_stream_check(stream);
-    if (status != CUDA_SUCCESS) {
-        return status;
-    }
-    if (ret_status == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (atomic_load_explicit(&tow_captures, memory_order_relaxed) != 0) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
-    *ret_status = CU_STREAM_CAPTURE_STATUS_NONE;
-    return CUDA_SUCCESS;
-}
-
-CUresult tow_cuStreamGetCaptureInfo(CUstream hStream, CUstreamCaptureStatus *captureStatus_out,
-                                    cuuint64_t *id_out)
-{
-    (void)id_out;
-    return not_capturing(hStream, captureStatus_out);
-}
-
-CUresult tow_cuStreamGetCaptureInfo_v2(CUstream hStream, CUstreamCaptureStatus *captureStatus_out,
-                                       cuuint64_t *id_out, CUgraph *graph_out,
-                                       const CUgraphNode **dependencies_out,
-                                       size_t *numDependencies_out)
-{
-    (void)id_out;
-    (void)graph_out;
-    (void)dependencies_out;
-    (void)numDependencies_out;
-    return not_capturing(hStream, captureStatus_out);
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    return atomic_load_explicit(&tow_captures, memory_order_relaxed) != 0 &&
+           tow_send_cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
+           status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
 CUresult tow_cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus *captureStatus_out,
@@ -80,10 +227,68 @@ CUresult tow_cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus *
                                        const CUgraphEdgeData **edgeData_out,
                                        size_t *numDependencies_out)
 {
-    (void)id_out;
-    (void)graph_out;
-    (void)dependencies_out;
-    (void)edgeData_out;
-    (void)numDependencies_out;
-    return not_capturing(hStream, captureStatus_out);
+    CUresult status = tow_stream_check(hStream);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    if (captureStatus_out == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0) {
+        *captureStatus_out = CU_STREAM_CAPTURE_STATUS_NONE;
+        return CUDA_SUCCESS;
+    }
+    struct tow_call call;
+    status = tow_call_begin(&call, TOW_FN_cuStreamGetCaptureInfo_v3, 8,
+                            TOW_CALL_REPLY | TOW_CALL_CONTEXT);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)hStream);
+    status = tow_call_wait(&call);
+    if (status != CUDA_SUCCESS) {
+        return tow_call_end(&call, status);
+    }
+    uint64_t id = tow_dec_u64(&call.dec), graph = tow_dec_u64(&call.dec);
+    CUstreamCaptureStatus capturing = (CUstreamCaptureStatus)tow_dec_u32(&call.dec);
+    uint32_t count = tow_dec_count(&call.dec, 1 << 16, 16);
+    size_t each = sizeof(CUgraphNode) + sizeof(CUgraphEdgeData);
+    uint8_t *kept = tow_graph_keep((uint64_t)(uintptr_t)hStream, count * each + 1);
+    if (kept == NULL) {
+        return tow_call_end(&call, CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    tow_dec_copy(&call.dec, kept, count * each);
+    *captureStatus_out = capturing;
+    if (id_out != NULL) {
+        *id_out = id;
+    }
+    if (graph_out != NULL) {
+        *graph_out = (CUgraph)(uintptr_t)graph;
+    }
+    if (dependencies_out != NULL) {
+        *dependencies_out = (const CUgraphNode *)kept;
+    }
+    if (edgeData_out != NULL) {
+        *edgeData_out = (const CUgraphEdgeData *)(kept + count * sizeof(CUgraphNode));
+    }
+    if (numDependencies_out != NULL) {
+        *numDependencies_out = count;
+    }
+    return tow_call_end(&call, CUDA_SUCCESS);
+}
+
+CUresult tow_cuStreamGetCaptureInfo_v2(CUstream hStream, CUstreamCaptureStatus *captureStatus_out,
+                                       cuuint64_t *id_out, CUgraph *graph_out,
+                                       const CUgraphNode **dependencies_out,
+                                       size_t *numDependencies_out)
+{
+    return tow_cuStreamGetCaptureInfo_v3(hStream, captureStatus_out, id_out, graph_out,
+                                         dependencies_out, NULL, numDependencies_out);
+}
+
+CUresult tow_cuStreamGetCaptureInfo(CUstream hStream, CUstreamCaptureStatus *captureStatus_out,
+                                    cuuint64_t *id_out)
+{
+    return tow_cuStreamGetCaptureInfo_v3(hStream, captureStatus_out, id_out, NULL, NULL, NULL,
+                                         NULL);
 }

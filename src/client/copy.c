@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "client/context.h"
+#include "client/graph.h"
 #include "client/mirror.h"
 #include "client/region.h"
 #include "gen/client_api.h"
@@ -35,6 +36,15 @@ static bool is_managed(CUdeviceptr address)
     struct tow_region region;
     return atomic_load_explicit(&tow_mirror_count, memory_order_relaxed) != 0 &&
            tow_region_find(address, &region) && region.kind == TOW_REGION_MANAGED;
+}
+
+/* Synchronous copies are unsafe while a stream captures. */
+static CUresult before_synchronous(CUstream stream)
+{
+    return atomic_load_explicit(&tow_wait_always, memory_order_relaxed) == 0 ||
+                   stream == CU_STREAM_PER_THREAD
+               ? CUDA_SUCCESS
+               : tow_capture_unsafe();
 }
 
 static CUresult link_here(struct tow_link **ret_link)
@@ -115,6 +125,14 @@ static CUresult download(void *to, CUdeviceptr from, size_t size, CUstream strea
     return tow_call_end(&call, status);
 }
 
+/* A copy that a graph will repeat: it reads or writes the program's memory at every launch. */
+static CUresult copy_captured(CUdeviceptr to, CUdeviceptr from, const void *host, size_t size,
+                              CUstream stream)
+{
+    CUresult status = tow_graph_reach(host, size);
+    return status == CUDA_SUCCESS ? tow_send_cuMemcpyAsync(to, from, size, stream) : status;
+}
+
 static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CUstream stream,
                                bool wait)
 {
@@ -124,6 +142,13 @@ static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CU
     CUresult status = tow_region_check_device(to, size);
     if (from == NULL || status != CUDA_SUCCESS) {
         return CUDA_ERROR_INVALID_VALUE;
+    }
+    status = wait ? before_synchronous(stream) : CUDA_SUCCESS;
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    if (!wait && tow_capture_on(stream)) {
+        return copy_captured(to, (CUdeviceptr)(uintptr_t)from, from, size, stream);
     }
     bool managed = is_managed(to);
     if (managed) {
@@ -145,6 +170,13 @@ static CUresult device_to_host(void *to, CUdeviceptr from, size_t size, CUstream
     }
     if (to == NULL || tow_region_check_device(from, size) != CUDA_SUCCESS) {
         return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult unsafe = wait ? before_synchronous(stream) : CUDA_SUCCESS;
+    if (unsafe != CUDA_SUCCESS) {
+        return unsafe;
+    }
+    if (!wait && tow_capture_on(stream)) {
+        return copy_captured((CUdeviceptr)(uintptr_t)to, from, to, size, stream);
     }
     if (is_managed(from)) {
         CUresult status = tow_mirror_push(tow_context_current()->link);
@@ -406,6 +438,27 @@ static CUresult send_shape(const struct tow_copy_shape *shape, const struct host
     return status;
 }
 
+/* How many bytes from the first address on a side of host memory takes. */
+static size_t span(const struct tow_copy_side *side, const struct tow_copy_shape *shape)
+{
+    uint64_t pitch = side->pitch != 0 ? side->pitch : side->x + shape->width;
+    uint64_t height = side->height != 0 ? side->height : side->y + shape->rows;
+    return pitch * height * (side->z + shape->planes - 1) + pitch * (side->y + shape->rows - 1) +
+           side->x + shape->width;
+}
+
+/* A host side that a graph will use at every launch travels as its address. */
+static CUresult keep_address(struct tow_copy_side *side, const struct tow_copy_shape *shape,
+                             CUmemorytype type, const void *host, CUdeviceptr device)
+{
+    if (type == CU_MEMORYTYPE_UNIFIED) {
+        host = (const void *)(uintptr_t)device;
+    }
+    side->kind = TOW_AT_ADDRESS;
+    side->address = (uint64_t)(uintptr_t)host;
+    return tow_graph_reach(host, span(side, shape));
+}
+
 static CUresult copy_3d(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bool wait, bool peer)
 {
     if (p->WidthInBytes == 0 || p->Height == 0 || p->Depth == 0) {
@@ -447,6 +500,34 @@ static CUresult copy_3d(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bool wait,
         return status;
     }
     bool up = shape.from.kind == TOW_AT_HOST, down = shape.to.kind == TOW_AT_HOST;
+    if ((up || down) && !wait && tow_capture_on(stream)) {
+        shape.from = (struct tow_copy_side){.pitch = p->srcPitch,
+                                            .height = p->srcHeight,
+                                            .x = p->srcXInBytes,
+                                            .y = p->srcY,
+                                            .z = p->srcZ,
+                                            .level = (uint32_t)p->srcLOD,
+                                            .kind = shape.from.kind,
+                                            .address = shape.from.address};
+        shape.to = (struct tow_copy_side){.pitch = p->dstPitch,
+                                          .height = p->dstHeight,
+                                          .x = p->dstXInBytes,
+                                          .y = p->dstY,
+                                          .z = p->dstZ,
+                                          .level = (uint32_t)p->dstLOD,
+                                          .kind = shape.to.kind,
+                                          .address = shape.to.address};
+        status = up ? keep_address(&shape.from, &shape, p->srcMemoryType, p->srcHost, p->srcDevice)
+                    : CUDA_SUCCESS;
+        if (status == CUDA_SUCCESS && down) {
+            status = keep_address(&shape.to, &shape, p->dstMemoryType, p->dstHost, p->dstDevice);
+        }
+        return status == CUDA_SUCCESS ? send_shape(&shape, NULL, NULL, stream) : status;
+    }
+    status = wait && (up || down) ? before_synchronous(stream) : CUDA_SUCCESS;
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
     if (up && down) {
         status = tow_send_cuStreamSynchronize(stream);
         for (uint64_t z = 0; status == CUDA_SUCCESS && z < shape.planes; z++) {

@@ -7,6 +7,7 @@
 #include "base/thread.h"
 #include "client/call.h"
 #include "client/link.h"
+#include "client/mirror.h"
 #include "client/stream.h"
 #include "gen/client_api.h"
 #include "wire/frame.h"
@@ -44,9 +45,21 @@ static struct entry **find(uint64_t id)
     return at;
 }
 
+bool tow_hostfn_find(uint64_t id, struct tow_hostfn *ret_function)
+{
+    pthread_mutex_lock(&lock);
+    struct entry *entry = *find(id);
+    if (entry != NULL) {
+        *ret_function = entry->function;
+    }
+    pthread_mutex_unlock(&lock);
+    return entry != NULL;
+}
+
 static void say_done(struct tow_link *link, uint64_t id)
 {
     struct tow_call call;
+    tow_mirror_push(link); /* what the function wrote is there when the stream goes on */
     if (tow_call_begin_on(&call, link, 0, TOW_CONTROL_CALLBACK_DONE, 8, 0) == CUDA_SUCCESS) {
         tow_enc_u64(&call.enc, id);
         tow_call_send(&call);

@@ -25,6 +25,9 @@ CUresult tow_hostfn_add(struct tow_link *link, const struct tow_hostfn *function
 /* Ends an id that was kept, or one that never reached the server. */
 void tow_hostfn_remove(uint64_t id);
 
+/* The function of a live id. */
+bool tow_hostfn_find(uint64_t id, struct tow_hostfn *ret_function);
+
 /* The server says that it is the turn of function `id`: hands it to the thread that runs them.
  * Never runs it here. */
 void tow_hostfn_call(struct tow_link *link, uint64_t id, CUresult status);

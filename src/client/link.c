@@ -376,7 +376,8 @@ CUresult tow_call_begin_on(struct tow_call *call, struct tow_link *link, uint32_
     call->fn = (uint16_t)fn;
     call->context = context;
     call->waits = (flags & TOW_CALL_REPLY) != 0 ||
-                  atomic_load_explicit(&tow_wait_always, memory_order_relaxed) != 0;
+                  (fn < TOW_CONTROL_FIRST &&
+                   atomic_load_explicit(&tow_wait_always, memory_order_relaxed) != 0);
     call->enc = tow_frame_begin(call->frame, room);
     return CUDA_SUCCESS;
 }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "client/context.h"
+#include "client/graph.h"
 #include "client/mirror.h"
 #include "client/region.h"
 #include "gen/client_api.h"
@@ -28,7 +29,10 @@ CUresult tow_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
     if (dptr == NULL || bytesize == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult status = tow_send_cuMemAlloc_v2(dptr, bytesize);
+    CUresult status = tow_capture_unsafe();
+    if (status == CUDA_SUCCESS) {
+        status = tow_send_cuMemAlloc_v2(dptr, bytesize);
+    }
     if (status == CUDA_SUCCESS) {
         struct tow_region region = region_here(*dptr, bytesize, TOW_REGION_DEVICE, 0);
         if (tow_region_add(&region) < 0) {
@@ -46,8 +50,10 @@ CUresult tow_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthI
         (ElementSizeBytes != 4 && ElementSizeBytes != 8 && ElementSizeBytes != 16)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult status =
-        tow_send_cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
+    CUresult status = tow_capture_unsafe();
+    if (status == CUDA_SUCCESS) {
+        status = tow_send_cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
+    }
     if (status == CUDA_SUCCESS) {
         struct tow_region region = region_here(*dptr, *pPitch * Height, TOW_REGION_DEVICE, 0);
         if (tow_region_add(&region) < 0) {

@@ -213,7 +213,6 @@ static CUresult send_piece(struct tow_link *link, const uint8_t *bytes, size_t s
     struct tow_call call;
     CUresult status = tow_call_begin_on(&call, link, 0, TOW_CONTROL_MIRROR, size, 0);
     if (status == CUDA_SUCCESS) {
-        call.waits = false;
         tow_enc_bytes(&call.enc, bytes, size);
         status = tow_call_send(&call);
     }

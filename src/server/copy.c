@@ -361,9 +361,9 @@ void tow_serve_cuMemcpyDtoHAsync_v2(struct tow_serve *call)
 
 static CUmemorytype memory_type(uint32_t kind)
 {
-    return kind == TOW_AT_HOST     ? CU_MEMORYTYPE_HOST
-           : kind == TOW_AT_DEVICE ? CU_MEMORYTYPE_DEVICE
-                                   : CU_MEMORYTYPE_ARRAY;
+    return kind == TOW_AT_HOST || kind == TOW_AT_ADDRESS ? CU_MEMORYTYPE_HOST
+           : kind == TOW_AT_DEVICE                       ? CU_MEMORYTYPE_DEVICE
+                                                         : CU_MEMORYTYPE_ARRAY;
 }
 
 /* The driver's description of a copy whose host side is packed at `packed`. */
@@ -393,6 +393,9 @@ static CUDA_MEMCPY3D_PEER describe(struct tow_serve *call, const struct tow_copy
     case TOW_AT_HOST:
         p.srcHost = packed;
         break;
+    case TOW_AT_ADDRESS:
+        p.srcHost = (const void *)(uintptr_t)s->from.address;
+        break;
     case TOW_AT_DEVICE:
         p.srcDevice = s->from.address;
         break;
@@ -403,6 +406,9 @@ static CUDA_MEMCPY3D_PEER describe(struct tow_serve *call, const struct tow_copy
     switch (s->to.kind) {
     case TOW_AT_HOST:
         p.dstHost = packed;
+        break;
+    case TOW_AT_ADDRESS:
+        p.dstHost = (void *)(uintptr_t)s->to.address;
         break;
     case TOW_AT_DEVICE:
         p.dstDevice = s->to.address;
@@ -513,7 +519,7 @@ static bool shape_makes_sense(const struct tow_copy_shape *s)
 {
     uint64_t bytes = 0;
     bool up = s->from.kind == TOW_AT_HOST, down = s->to.kind == TOW_AT_HOST;
-    if ((up && down) || s->from.kind > TOW_AT_ARRAY || s->to.kind > TOW_AT_ARRAY) {
+    if ((up && down) || s->from.kind > TOW_AT_ADDRESS || s->to.kind > TOW_AT_ADDRESS) {
         return false;
     }
     if (!up && !down) {

@@ -218,6 +218,15 @@ uint64_t tow_handles_export(struct tow_handles *handles, enum tow_handle_kind ki
     return id;
 }
 
+uint64_t tow_handles_known(struct tow_handles *handles, enum tow_handle_kind kind, void *handle)
+{
+    pthread_mutex_lock(&handles->lock);
+    struct tow_handle_reverse *r = reverse_find(handles, kind, handle);
+    uint64_t id = r != NULL ? r->id : 0;
+    pthread_mutex_unlock(&handles->lock);
+    return id;
+}
+
 void tow_handles_each(struct tow_handles *handles, enum tow_handle_kind kind,
                       void (*visit)(void *user, uint64_t id, const struct tow_handle_entry *entry),
                       void *user)

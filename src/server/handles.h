@@ -55,6 +55,8 @@ void tow_handles_unbind(struct tow_handles *handles, uint64_t id);
 /* The id of a handle, minted by the server if it has none; 0 if memory is used up. */
 uint64_t tow_handles_export(struct tow_handles *handles, enum tow_handle_kind kind, void *handle,
                             uint32_t context);
+/* The id of a handle that has one, else 0. */
+uint64_t tow_handles_known(struct tow_handles *handles, enum tow_handle_kind kind, void *handle);
 /* Visits every live entry of a kind (0: of all kinds). `visit` may unbind the entry it is given. */
 void tow_handles_each(struct tow_handles *handles, enum tow_handle_kind kind,
                       void (*visit)(void *user, uint64_t id, const struct tow_handle_entry *entry),

@@ -4,7 +4,10 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+#include "base/thread.h"
 #include "gen/server_api.h"
+#include "server/copy.h"
+#include "server/mirror.h"
 #include "server/session.h"
 #include "wire/frame.h"
 
@@ -19,14 +22,16 @@ struct tow_hostfn_turn {
 struct waiter {
     struct waiter *next;
     uint64_t id;
-    bool done;
+    CUresult status;
+    bool sent, done;
 };
 
 struct state {
-    pthread_mutex_t lock;   /* guards the two below */
-    pthread_cond_t changed; /* some waiter is done, or the session ends */
-    struct waiter *waiters;
+    pthread_mutex_t lock;   /* guards the rest */
+    pthread_cond_t changed; /* a waiter came or is done, or the session ends */
+    struct waiter *waiters; /* newest first */
     bool ended;
+    bool courier; /* the thread that tells the client runs */
 };
 
 static void free_state(struct tow_session *session, void *opaque)
@@ -55,32 +60,82 @@ static struct state *state_of(struct tow_session *session, bool make)
     return state;
 }
 
+/* The oldest that the client was not told of. */
+static struct waiter *next_unsent(struct state *state)
+{
+    struct waiter *found = NULL;
+    for (struct waiter *w = state->waiters; w != NULL; w = w->next) {
+        if (!w->sent) {
+            found = w;
+        }
+    }
+    return found;
+}
+
+/* Tells the client whose turn it is. A thread of its own: the function may look at everything that
+ * the stream did before, which takes driver calls to bring over, and those are forbidden on the
+ * driver's thread. */
+static void *courier_thread(void *arg)
+{
+    struct tow_session *session = arg;
+    struct state *state = state_of(session, false);
+    pthread_mutex_lock(&state->lock);
+    while (!state->ended) {
+        struct waiter *w = next_unsent(state);
+        if (w == NULL) {
+            pthread_cond_wait(&state->changed, &state->lock);
+            continue;
+        }
+        w->sent = true;
+        struct {
+            uint64_t id;
+            uint32_t status, zero;
+        } body = {w->id, (uint32_t)w->status, 0};
+        pthread_mutex_unlock(&state->lock);
+        tow_copy_flush(session);
+        tow_mirror_pull(session);
+        int error = tow_session_send(session, TOW_CONTROL_CALLBACK, 0, 0, 0, &body, sizeof body);
+        pthread_mutex_lock(&state->lock);
+        if (error < 0) {
+            state->ended = true;
+        }
+    }
+    state->courier = false;
+    pthread_cond_broadcast(&state->changed);
+    pthread_mutex_unlock(&state->lock);
+    return NULL;
+}
+
+/* With the lock held. */
+static bool start_courier(struct tow_session *session, struct state *state)
+{
+    pthread_t thread;
+    if (!state->courier &&
+        tow_thread_start("towline-courier", courier_thread, session, &thread) == 0) {
+        pthread_detach(thread);
+        state->courier = true;
+    }
+    return state->courier;
+}
+
 /* On the driver's thread: has the client run the function and waits until it has. */
 static void call_client(struct tow_hostfn_turn *turn, CUresult status)
 {
     struct tow_session *session = turn->session;
     struct state *state = state_of(session, false);
-    struct waiter waiter = {.id = turn->id};
-    pthread_mutex_lock(&state->lock);
-    bool ended = state->ended;
-    if (!ended) {
-        waiter.next = state->waiters;
-        state->waiters = &waiter;
-    }
-    pthread_mutex_unlock(&state->lock);
+    struct waiter waiter = {.id = turn->id, .status = status};
     if (!turn->kept) {
         free(turn);
     }
-    if (ended) {
+    pthread_mutex_lock(&state->lock);
+    if (state->ended || !start_courier(session, state)) {
+        pthread_mutex_unlock(&state->lock);
         return;
     }
-    struct {
-        uint64_t id;
-        uint32_t status, zero;
-    } body = {waiter.id, (uint32_t)status, 0};
-    int error = tow_session_send(session, TOW_CONTROL_CALLBACK, 0, 0, 0, &body, sizeof body);
-    pthread_mutex_lock(&state->lock);
-    while (error >= 0 && !waiter.done && !state->ended) {
+    waiter.next = state->waiters;
+    state->waiters = &waiter;
+    pthread_cond_broadcast(&state->changed);
+    while (!waiter.done && !state->ended) {
         pthread_cond_wait(&state->changed, &state->lock);
     }
     for (struct waiter **at = &state->waiters; *at != NULL; at = &(*at)->next) {
@@ -127,6 +182,9 @@ void tow_hostfn_end(struct tow_session *session)
         pthread_mutex_lock(&state->lock);
         state->ended = true;
         pthread_cond_broadcast(&state->changed);
+        while (state->courier) {
+            pthread_cond_wait(&state->changed, &state->lock);
+        }
         pthread_mutex_unlock(&state->lock);
     }
 }
@@ -143,6 +201,11 @@ struct tow_hostfn_turn *tow_hostfn_make(struct tow_session *session, uint64_t id
 void tow_hostfn_drop(struct tow_hostfn_turn *turn)
 {
     free(turn);
+}
+
+uint64_t tow_hostfn_id(const struct tow_hostfn_turn *turn)
+{
+    return turn->id;
 }
 
 static struct tow_hostfn_turn *take(struct tow_serve *call, CUstream *ret_stream)

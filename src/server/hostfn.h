@@ -23,5 +23,6 @@ void tow_hostfn_end(struct tow_session *session);
 struct tow_hostfn_turn *tow_hostfn_make(struct tow_session *session, uint64_t id, int kept);
 void tow_hostfn_run(void *turn); /* a CUhostFn */
 void tow_hostfn_drop(struct tow_hostfn_turn *turn);
+uint64_t tow_hostfn_id(const struct tow_hostfn_turn *turn);
 
 #endif

@@ -15,6 +15,7 @@ enum tow_side_kind {
     TOW_AT_HOST = 0,
     TOW_AT_DEVICE = 1,
     TOW_AT_ARRAY = 2,
+    TOW_AT_ADDRESS = 3, /* host memory that both sides have at this address (graphs) */
 };
 
 /* One side of a copy as it travels. A host side travels without an address: its bytes are packed,

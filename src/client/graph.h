@@ -1,0 +1,29 @@
+/* Graphs: what graph.c, graph_node.c and capture.c share. */
+#ifndef TOW_CLIENT_GRAPH_H
+#define TOW_CLIENT_GRAPH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "client/link.h"
+#include "gen/cuda_abi.h"
+
+/* Memory handed to the program that lives as long as a graph, a node or a capture: keyed by its id.
+ * Replaces what the key had. NULL if memory is used up. */
+void *tow_graph_keep(uint64_t key, size_t size);
+void tow_graph_forget(uint64_t key);
+
+/* User objects that go with a graph or an executable graph. */
+void tow_graph_share_objects(uint64_t from, uint64_t to);
+void tow_graph_drop_objects(uint64_t key);
+
+/* True if work on this stream is being captured (asks the server only while something captures). */
+bool tow_capture_on(CUstream stream);
+/* For calls that CUDA calls unsafe during a capture: CUDA_SUCCESS, or the error, after which the
+ * capture is invalid. */
+CUresult tow_capture_unsafe(void);
+
+/* Host memory that a node reads or writes at every launch. */
+CUresult tow_graph_reach(const void *host, size_t size);
+
+#endif

@@ -1,0 +1,728 @@
+/* Nodes whose parameters hold pointers or handles: kernels, copies, host functions, memory,
+ * conditions. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "client/code.h"
+#include "client/graph.h"
+#include "client/hostfn.h"
+#include "client/launch.h"
+#include "client/mirror.h"
+#include "client/region.h"
+#include "gen/client_api.h"
+#include "wire/copy.h"
+#include "wire/graph.h"
+
+/* ---- parameters to the wire ---- */
+
+static CUresult kernel_of(const CUDA_KERNEL_NODE_PARAMS_v3 *p, struct tow_kernel **ret_kernel)
+{
+    struct tow_kernel *kernel =
+        tow_kernel_find(p->func != NULL ? (const void *)p->func : (const void *)p->kern);
+    if (kernel == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *ret_kernel = kernel;
+    return CUDA_SUCCESS;
+}
+
+static void encode_kernel(struct tow_buf *out, const struct tow_kernel *kernel,
+                          const CUDA_KERNEL_NODE_PARAMS_v3 *p, const struct tow_launch_args *args)
+{
+    struct tow_launch_head head = {
+        .function = kernel->id,
+        .grid = {p->gridDimX, p->gridDimY, p->gridDimZ},
+        .block = {p->blockDimX, p->blockDimY, p->blockDimZ},
+        .shared = p->sharedMemBytes,
+        .bytes = args->bytes,
+    };
+    tow_buf_append(out, &head, sizeof head);
+    uint8_t *packed = calloc(1, args->bytes + 8u);
+    if (packed != NULL) {
+        tow_launch_args_pack(kernel, args, packed);
+        tow_buf_append(out, packed, (args->bytes + 7) & ~(size_t)7);
+        free(packed);
+    }
+}
+
+static CUresult put_kernel(struct tow_buf *out, const CUDA_KERNEL_NODE_PARAMS_v3 *p)
+{
+    struct tow_kernel *kernel = NULL;
+    struct tow_context *context = tow_context_current();
+    struct tow_launch_args args;
+    CUresult status = kernel_of(p, &kernel);
+    if (status == CUDA_SUCCESS && context != NULL) {
+        const uint32_t grid[3] = {p->gridDimX, p->gridDimY, p->gridDimZ};
+        const uint32_t block[3] = {p->blockDimX, p->blockDimY, p->blockDimZ};
+        status = tow_launch_check(kernel, context->device, grid, block, p->sharedMemBytes);
+    }
+    if (status == CUDA_SUCCESS) {
+        status = tow_launch_args_init(kernel, p->kernelParams, p->extra, &args);
+    }
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    size_t before = out->size;
+    encode_kernel(out, kernel, p, &args);
+    if (context != NULL && out->size > before + sizeof(struct tow_launch_head)) {
+        status = tow_mirror_scan(context->link,
+                                 out->data + before + sizeof(struct tow_launch_head), args.bytes);
+    }
+    return status;
+}
+
+static CUresult put_side(struct tow_copy_side *side, CUmemorytype type, const void *host,
+                         CUdeviceptr device, CUarray array, const struct tow_copy_shape *shape)
+{
+    if (type == CU_MEMORYTYPE_UNIFIED) {
+        type = tow_region_is_device(device) ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+        host = (const void *)(uintptr_t)device;
+    }
+    switch (type) {
+    case CU_MEMORYTYPE_DEVICE:
+        side->kind = TOW_AT_DEVICE;
+        side->address = device;
+        return CUDA_SUCCESS;
+    case CU_MEMORYTYPE_ARRAY:
+        side->kind = TOW_AT_ARRAY;
+        side->address = (uint64_t)(uintptr_t)array;
+        return tow_handle_valid(TOW_H_ARRAY, side->address) ? CUDA_SUCCESS
+                                                            : CUDA_ERROR_INVALID_VALUE;
+    case CU_MEMORYTYPE_HOST: {
+        uint64_t pitch = side->pitch != 0 ? side->pitch : side->x + shape->width;
+        uint64_t height = side->height != 0 ? side->height : side->y + shape->rows;
+        uint64_t bytes = 0;
+        side->kind = TOW_AT_ADDRESS;
+        side->address = (uint64_t)(uintptr_t)host;
+        if (host == NULL || __builtin_mul_overflow(pitch, height, &bytes) ||
+            __builtin_mul_overflow(bytes, side->z + shape->planes - 1, &bytes) ||
+            __builtin_add_overflow(
+                bytes, pitch * (side->y + shape->rows - 1) + side->x + shape->width, &bytes)) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        return tow_graph_reach(host, bytes);
+    }
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+static CUresult put_copy(struct tow_buf *out, const CUDA_MEMCPY3D *p)
+{
+    struct tow_copy_shape shape = {
+        .from = {.pitch = p->srcPitch,
+                 .height = p->srcHeight,
+                 .x = p->srcXInBytes,
+                 .y = p->srcY,
+                 .z = p->srcZ,
+                 .level = (uint32_t)p->srcLOD},
+        .to = {.pitch = p->dstPitch,
+               .height = p->dstHeight,
+               .x = p->dstXInBytes,
+               .y = p->dstY,
+               .z = p->dstZ,
+               .level = (uint32_t)p->dstLOD},
+        .width = p->WidthInBytes,
+        .rows = p->Height,
+        .planes = p->Depth,
+    };
+    if (p->WidthInBytes == 0 || p->Height == 0 || p->Depth == 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult status =
+        put_side(&shape.from, p->srcMemoryType, p->srcHost, p->srcDevice, p->srcArray, &shape);
+    if (status == CUDA_SUCCESS) {
+        status =
+            put_side(&shape.to, p->dstMemoryType, p->dstHost, p->dstDevice, p->dstArray, &shape);
+    }
+    if (status == CUDA_SUCCESS) {
+        tow_buf_append(out, &shape, sizeof shape);
+    }
+    return status;
+}
+
+static CUresult put_host(struct tow_buf *out, CUhostFn fn, void *user)
+{
+    struct tow_context *context = tow_context_current();
+    uint64_t id = 0;
+    if (fn == NULL || context == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult status = tow_hostfn_add(
+        context->link, &(struct tow_hostfn){.run = fn, .user = user, .kept = true}, &id);
+    if (status == CUDA_SUCCESS) {
+        tow_buf_append(out, &id, sizeof id);
+    }
+    return status;
+}
+
+static CUresult put_params(struct tow_buf *out, const CUgraphNodeParams *p)
+{
+    switch (p->type) {
+    case CU_GRAPH_NODE_TYPE_KERNEL:
+        return put_kernel(out, &p->kernel);
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+        return put_copy(out, &p->memcpy.copyParams);
+    case CU_GRAPH_NODE_TYPE_MEMSET:
+        tow_buf_append(out, &p->memset, sizeof p->memset);
+        return CUDA_SUCCESS;
+    case CU_GRAPH_NODE_TYPE_HOST:
+        return put_host(out, p->host.fn, p->host.userData);
+    case CU_GRAPH_NODE_TYPE_GRAPH:
+        tow_buf_append(out, &p->graph, sizeof p->graph);
+        return CUDA_SUCCESS;
+    case CU_GRAPH_NODE_TYPE_EMPTY:
+        return CUDA_SUCCESS;
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+        tow_buf_append(out, &p->eventWait, sizeof p->eventWait);
+        return CUDA_SUCCESS;
+    case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
+        if (p->alloc.accessDescCount > TOW_NODE_ACCESS_MAX ||
+            (p->alloc.accessDescCount > 0 && p->alloc.accessDescs == NULL)) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        tow_buf_append(out, &p->alloc, sizeof p->alloc);
+        tow_buf_append(out, p->alloc.accessDescs,
+                       p->alloc.accessDescCount * sizeof *p->alloc.accessDescs);
+        return CUDA_SUCCESS;
+    case CU_GRAPH_NODE_TYPE_MEM_FREE:
+        tow_buf_append(out, &p->free, sizeof p->free);
+        return CUDA_SUCCESS;
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+        if (p->memOp.count > TOW_NODE_MEMOPS_MAX ||
+            (p->memOp.count > 0 && p->memOp.paramArray == NULL)) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        tow_buf_append(out, &p->memOp, sizeof p->memOp);
+        tow_buf_append(out, p->memOp.paramArray, p->memOp.count * sizeof *p->memOp.paramArray);
+        return CUDA_SUCCESS;
+    case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+        if (p->conditional.size == 0 || p->conditional.size > TOW_NODE_GRAPHS_MAX) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        tow_buf_append(out, &p->conditional, sizeof p->conditional);
+        return CUDA_SUCCESS;
+    default:
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+}
+
+/* The context that a node's parameters name. */
+static uint64_t context_of(const CUgraphNodeParams *p)
+{
+    switch (p->type) {
+    case CU_GRAPH_NODE_TYPE_KERNEL:
+        return (uint64_t)(uintptr_t)p->kernel.ctx;
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+        return (uint64_t)(uintptr_t)p->memcpy.copyCtx;
+    case CU_GRAPH_NODE_TYPE_MEMSET:
+        return (uint64_t)(uintptr_t)p->memset.ctx;
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+        return (uint64_t)(uintptr_t)p->memOp.ctx;
+    case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+        return (uint64_t)(uintptr_t)p->conditional.ctx;
+    default:
+        return 0;
+    }
+}
+
+/* Sends a composed body and waits; outputs are in call->dec. */
+static CUresult ask(struct tow_call *call, unsigned fn, const struct tow_buf *body)
+{
+    CUresult status = tow_call_begin(call, fn, body->size, TOW_CALL_REPLY | TOW_CALL_CONTEXT);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    tow_enc_bytes(&call->enc, body->data, body->size);
+    status = tow_call_wait(call);
+    if (status != CUDA_SUCCESS) {
+        tow_call_end(call, status);
+    }
+    return status;
+}
+
+static CUresult add_outputs(struct tow_call *call, uint64_t id, CUgraphNodeParams *p)
+{
+    CUresult status = CUDA_SUCCESS;
+    if (p->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) {
+        struct tow_context *context = tow_context_current();
+        p->alloc.dptr = tow_dec_u64(&call->dec);
+        struct tow_region region = {
+            .base = p->alloc.dptr, .size = p->alloc.bytesize, .kind = TOW_REGION_POOL};
+        struct tow_region known;
+        if (context != NULL) {
+            region.device = context->device;
+            region.link = context->link;
+        }
+        if (!tow_region_find(region.base, &known)) {
+            tow_region_add(&region);
+        }
+    } else if (p->type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
+        CUgraph *graphs = tow_graph_keep(id, p->conditional.size * sizeof *graphs);
+        for (unsigned i = 0; graphs != NULL && i < p->conditional.size; i++) {
+            graphs[i] = (CUgraph)(uintptr_t)tow_dec_u64(&call->dec);
+        }
+        p->conditional.phGraph_out = graphs;
+        status = graphs == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+    }
+    return status;
+}
+
+static CUresult add_node(CUgraphNode *ret_node, CUgraph graph, const CUgraphNode *dependencies,
+                         const CUgraphEdgeData *edges, size_t count, CUgraphNodeParams *p)
+{
+    if (ret_node == NULL || p == NULL || graph == NULL || count > TOW_NODE_DEPENDENCIES_MAX ||
+        (count > 0 && dependencies == NULL)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    uint64_t id = 0;
+    CUresult status = tow_handle_mint(TOW_H_GRAPHNODE, &id);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    struct tow_buf body;
+    tow_buf_init(&body, TOW_FRAME_MAX);
+    struct tow_node_head head = {.id = id,
+                                 .graph = (uint64_t)(uintptr_t)graph,
+                                 .context = context_of(p),
+                                 .dependencies = (uint32_t)count,
+                                 .flags = edges != NULL ? TOW_NODE_EDGES : 0,
+                                 .type = (uint32_t)p->type};
+    tow_buf_append(&body, &head, sizeof head);
+    tow_buf_append(&body, dependencies, count * sizeof *dependencies);
+    if (edges != NULL) {
+        tow_buf_append(&body, edges, count * sizeof *edges);
+    }
+    status = put_params(&body, p);
+    struct tow_call call;
+    if (status == CUDA_SUCCESS) {
+        status = ask(&call, TOW_FN_cuGraphAddNode_v2, &body);
+    }
+    if (status == CUDA_SUCCESS) {
+        status = tow_call_end(&call, add_outputs(&call, id, p));
+    }
+    tow_buf_fini(&body);
+    if (status != CUDA_SUCCESS) {
+        tow_handle_retire(id);
+        return status;
+    }
+    *ret_node = (CUgraphNode)(uintptr_t)id;
+    return CUDA_SUCCESS;
+}
+
+static CUresult set_node(CUgraphExec exec, CUgraphNode node, const CUgraphNodeParams *p)
+{
+    if (node == NULL || p == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct tow_buf body;
+    tow_buf_init(&body, TOW_FRAME_MAX);
+    struct tow_node_set_head head = {.exec = (uint64_t)(uintptr_t)exec,
+                                     .node = (uint64_t)(uintptr_t)node,
+                                     .context = context_of(p),
+                                     .type = (uint32_t)p->type};
+    tow_buf_append(&body, &head, sizeof head);
+    CUresult status = put_params(&body, p);
+    struct tow_call call;
+    if (status == CUDA_SUCCESS) {
+        status =
+            ask(&call, exec != NULL ? TOW_FN_cuGraphExecNodeSetParams : TOW_FN_cuGraphNodeSetParams,
+                &body);
+    }
+    if (status == CUDA_SUCCESS) {
+        status = tow_call_end(&call, status);
+    }
+    tow_buf_fini(&body);
+    return status;
+}
+
+/* ---- the driver's forms of the same thing ---- */
+
+static CUgraphNodeParams of_kernel(const CUDA_KERNEL_NODE_PARAMS *p)
+{
+    CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_KERNEL};
+    memcpy(&params.kernel, p, sizeof params.kernel);
+    return params;
+}
+
+static CUDA_KERNEL_NODE_PARAMS of_kernel_v1(const CUDA_KERNEL_NODE_PARAMS_v1 *p)
+{
+    CUDA_KERNEL_NODE_PARAMS params = {0};
+    memcpy(&params, p, sizeof *p);
+    return params;
+}
+
+static CUgraphNodeParams of_copy(const CUDA_MEMCPY3D *p, CUcontext context)
+{
+    CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_MEMCPY};
+    params.memcpy.copyCtx = context;
+    params.memcpy.copyParams = *p;
+    return params;
+}
+
+static CUgraphNodeParams of_host(const CUDA_HOST_NODE_PARAMS *p)
+{
+    CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_HOST};
+    params.host.fn = p->fn;
+    params.host.userData = p->userData;
+    return params;
+}
+
+static CUgraphNodeParams of_memops(const CUDA_BATCH_MEM_OP_NODE_PARAMS *p)
+{
+    CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP};
+    memcpy(&params.memOp, p, sizeof *p);
+    return params;
+}
+
+CUresult tow_cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
+                               const CUgraphNode *dependencies,
+                               const CUgraphEdgeData *dependencyData, size_t numDependencies,
+                               CUgraphNodeParams *nodeParams)
+{
+    return add_node(phGraphNode, hGraph, dependencies, dependencyData, numDependencies, nodeParams);
+}
+
+CUresult tow_cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+                            const CUgraphNode *dependencies, size_t numDependencies,
+                            CUgraphNodeParams *nodeParams)
+{
+    return add_node(phGraphNode, hGraph, dependencies, NULL, numDependencies, nodeParams);
+}
+
+CUresult tow_cuGraphNodeSetParams(CUgraphNode hNode, CUgraphNodeParams *nodeParams)
+{
+    return set_node(NULL, hNode, nodeParams);
+}
+
+CUresult tow_cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                      CUgraphNodeParams *nodeParams)
+{
+    return hGraphExec == NULL ? CUDA_ERROR_INVALID_VALUE : set_node(hGraphExec, hNode, nodeParams);
+}
+
+CUresult tow_cuGraphAddKernelNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
+                                     const CUgraphNode *dependencies, size_t numDependencies,
+                                     const CUDA_KERNEL_NODE_PARAMS *nodeParams)
+{
+    if (nodeParams == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUgraphNodeParams params = of_kernel(nodeParams);
+    return add_node(phGraphNode, hGraph, dependencies, NULL, numDependencies, &params);
+}
+
+CUresult tow_cuGraphAddKernelNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+                                  const CUgraphNode *dependencies, size_t numDependencies,
+                                  const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
+{
+    if (nodeParams == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUDA_KERNEL_NODE_PARAMS v2 = of_kernel_v1(nodeParams);
+    return tow_cuGraphAddKernelNode_v2(phGraphNode, hGraph, dependencies, numDependencies, &v2);
+}
+
+CUresult tow_cuGraphKernelNodeSetParams_v2(CUgraphNode hNode,
+                                           const CUDA_KERNEL_NODE_PARAMS *nodeParams)
+{
+    if (nodeParams == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUgraphNodeParams params = of_kernel(nodeParams);
+    return set_node(NULL, hNode, &params);
+}
+
+CUresult tow_cuGraphKernelNodeSetParams(CUgraphNode hNode,
+                                        const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
+{
+    if (nodeParams == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUDA_KERNEL_NODE_PARAMS v2 = of_kernel_v1(nodeParams);
+    return tow_cuGraphKernelNodeSetParams_v2(hNode, &v2);
+}
+
+CUresult tow_cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                               const CUDA_KERNEL_NODE_PARAMS *nodeParams)
+{
+    if (nodeParams == NULL || hGraphExec == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUgraphNodeParams params = of_kernel(nodeParams);
+    return set_node(hGraphExec, hNode, &params);
+}
+
+CUresult tow_cuGraphExecKernelNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                            const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
+{
+    if (nodeParams == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUDA_KERNEL_NODE_PARAMS v2 = of_kernel_v1(nodeParams);
+    return tow_cuGraphExecKernelNodeSetParams_v2(hGraphExec, hNode, &v2);
+}
+
+CUresult tow_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+                                  const CUgraphNode *dependencies, size_t numDependencies,
+                                  const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
+{
+    if (copyParams == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUgraphNodeParams params = of_copy(copyParams, ctx);
+    return add_node(phGraphNode, hGraph, dependencies, NULL, numDependencies, &params);
+}
+
+CUresult tow_cuGraphMemcpyNodeSetParams(CUgraphNode hNode, const CUDA_MEMCPY3D *nodeParams)
+{
+    if (nodeParams == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUgraphNodeParams params = of_copy(nodeParams, NULL);
+    return set_node(NULL, hNode, &params);
+}
+
+CUresult tow_cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                            const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
+{
+    if (copyParams == NULL || hGraphExec == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUgraphNodeParams params = of_copy(copyParams, ctx);
+    return set_node(hGraphExec, hNode, &params);
+}
+
+CUresult tow_cuGraphAddHostNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+                                const CUgraphNode *dependencies, size_t numDependencies,
+                                const CUDA_HOST_NODE_PARAMS *nodeParams)
+{
+    if (nodeParams == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUgraphNodeParams params = of_host(nodeParams);
+    return add_node(phGraphNode, hGraph, dependencies, NULL, numDependencies, &params);
+}
+
+CUresult tow_cuGraphHostNodeSetParams(CUgraphNode hNode, const CUDA_HOST_NODE_PARAMS *nodeParams)
+{
+    if (nodeParams == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUgraphNodeParams params = of_host(nodeParams);
+    return set_node(NULL, hNode, &params);
+}
+
+CUresult tow_cuGraphExecHostNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                          const CUDA_HOST_NODE_PARAMS *nodeParams)
+{
+    if (nodeParams == NULL || hGraphExec == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUgraphNodeParams params = of_host(nodeParams);
+    return set_node(hGraphExec, hNode, &params);
+}
+
+CUresult tow_cuGraphAddBatchMemOpNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+                                      const CUgraphNode *dependencies, size_t numDependencies,
+                                      const CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams)
+{
+    if (nodeParams == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUgraphNodeParams params = of_memops(nodeParams);
+    return add_node(phGraphNode, hGraph, dependencies, NULL, numDependencies, &params);
+}
+
+CUresult tow_cuGraphBatchMemOpNodeSetParams(CUgraphNode hNode,
+                                            const CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams)
+{
+    if (nodeParams == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUgraphNodeParams params = of_memops(nodeParams);
+    return set_node(NULL, hNode, &params);
+}
+
+CUresult tow_cuGraphExecBatchMemOpNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                                const CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams)
+{
+    if (nodeParams == NULL || hGraphExec == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUgraphNodeParams params = of_memops(nodeParams);
+    return set_node(hGraphExec, hNode, &params);
+}
+
+CUresult tow_cuGraphAddMemAllocNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+                                    const CUgraphNode *dependencies, size_t numDependencies,
+                                    CUDA_MEM_ALLOC_NODE_PARAMS *nodeParams)
+{
+    if (nodeParams == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_MEM_ALLOC};
+    memcpy(&params.alloc, nodeParams, sizeof params.alloc);
+    CUresult status = add_node(phGraphNode, hGraph, dependencies, NULL, numDependencies, &params);
+    nodeParams->dptr = status == CUDA_SUCCESS ? params.alloc.dptr : 0;
+    return status;
+}
+
+/* ---- asking nodes ---- */
+
+static CUresult ask_node(struct tow_call *call, unsigned fn, CUgraphNode node)
+{
+    CUresult status = tow_call_begin(call, fn, 8, TOW_CALL_REPLY | TOW_CALL_CONTEXT);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    tow_enc_u64(&call->enc, (uint64_t)(uintptr_t)node);
+    return tow_call_wait(call);
+}
+
+CUresult tow_cuGraphKernelNodeGetParams_v2(CUgraphNode hNode, CUDA_KERNEL_NODE_PARAMS *nodeParams)
+{
+    if (nodeParams == NULL || hNode == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct tow_call call;
+    CUresult status = ask_node(&call, TOW_FN_cuGraphKernelNodeGetParams_v2, hNode);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    struct tow_launch_head head;
+    tow_dec_copy(&call.dec, &head, sizeof head);
+    uint32_t count = tow_dec_count(&call.dec, TOW_KERNEL_PARAMS_MAX, 4);
+    tow_dec_u32(&call.dec);
+    const uint32_t *offsets = (const uint32_t *)(uintptr_t)tow_dec_bytes(&call.dec, count * 4u);
+    tow_dec_align(&call.dec, 8);
+    const uint8_t *bytes = tow_dec_bytes(&call.dec, head.bytes);
+    /* The program gets pointers into memory that lives as long as the node. */
+    uint8_t *kept =
+        tow_graph_keep((uint64_t)(uintptr_t)hNode, (count + 1) * sizeof(void *) + head.bytes + 16);
+    if (call.dec.bad || kept == NULL) {
+        return tow_call_end(&call, kept == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS);
+    }
+    void **params = (void **)kept;
+    uint8_t *values = kept + (((count + 1) * sizeof(void *) + 15) & ~(size_t)15);
+    if (head.bytes > 0) {
+        memcpy(values, bytes, head.bytes);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        params[i] = values + (offsets[i] < head.bytes ? offsets[i] : 0);
+    }
+    *nodeParams = (CUDA_KERNEL_NODE_PARAMS){
+        .func = TOW_ID_KIND(head.function) == TOW_H_FUNCTION ? (CUfunction)(uintptr_t)head.function
+                                                             : NULL,
+        .kern =
+            TOW_ID_KIND(head.function) == TOW_H_KERNEL ? (CUkernel)(uintptr_t)head.function : NULL,
+        .gridDimX = head.grid[0],
+        .gridDimY = head.grid[1],
+        .gridDimZ = head.grid[2],
+        .blockDimX = head.block[0],
+        .blockDimY = head.block[1],
+        .blockDimZ = head.block[2],
+        .sharedMemBytes = head.shared,
+        .kernelParams = count > 0 ? params : NULL,
+    };
+    return tow_call_end(&call, CUDA_SUCCESS);
+}
+
+CUresult tow_cuGraphKernelNodeGetParams(CUgraphNode hNode, CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
+{
+    CUDA_KERNEL_NODE_PARAMS v2;
+    CUresult status = nodeParams == NULL ? CUDA_ERROR_INVALID_VALUE
+                                         : tow_cuGraphKernelNodeGetParams_v2(hNode, &v2);
+    if (status == CUDA_SUCCESS) {
+        if (v2.func == NULL) {
+            v2.func = (CUfunction)v2.kern;
+        }
+        memcpy(nodeParams, &v2, sizeof *nodeParams);
+    }
+    return status;
+}
+
+CUresult tow_cuGraphMemcpyNodeGetParams(CUgraphNode hNode, CUDA_MEMCPY3D *nodeParams)
+{
+    if (nodeParams == NULL || hNode == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct tow_call call;
+    CUresult status = ask_node(&call, TOW_FN_cuGraphMemcpyNodeGetParams, hNode);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    /* Arrays are ids in it already. */
+    tow_dec_copy(&call.dec, nodeParams, sizeof *nodeParams);
+    return tow_call_end(&call, CUDA_SUCCESS);
+}
+
+CUresult tow_cuGraphHostNodeGetParams(CUgraphNode hNode, CUDA_HOST_NODE_PARAMS *nodeParams)
+{
+    if (nodeParams == NULL || hNode == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct tow_call call;
+    CUresult status = ask_node(&call, TOW_FN_cuGraphHostNodeGetParams, hNode);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    struct tow_hostfn function;
+    if (!tow_hostfn_find(tow_dec_u64(&call.dec), &function)) {
+        return tow_call_end(&call, CUDA_ERROR_INVALID_VALUE);
+    }
+    nodeParams->fn = function.run;
+    nodeParams->userData = function.user;
+    return tow_call_end(&call, CUDA_SUCCESS);
+}
+
+CUresult tow_cuGraphMemAllocNodeGetParams(CUgraphNode hNode, CUDA_MEM_ALLOC_NODE_PARAMS *params_out)
+{
+    if (params_out == NULL || hNode == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct tow_call call;
+    CUresult status = ask_node(&call, TOW_FN_cuGraphMemAllocNodeGetParams, hNode);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    tow_dec_copy(&call.dec, params_out, sizeof *params_out);
+    params_out->accessDescs = NULL;
+    size_t count = params_out->accessDescCount;
+    if (count > 0 && count <= TOW_NODE_ACCESS_MAX) {
+        CUmemAccessDesc *descs = tow_graph_keep((uint64_t)(uintptr_t)hNode, count * sizeof *descs);
+        if (descs == NULL) {
+            return tow_call_end(&call, CUDA_ERROR_OUT_OF_MEMORY);
+        }
+        tow_dec_copy(&call.dec, descs, count * sizeof *descs);
+        params_out->accessDescs = descs;
+    }
+    return tow_call_end(&call, CUDA_SUCCESS);
+}
+
+CUresult tow_cuGraphBatchMemOpNodeGetParams(CUgraphNode hNode,
+                                            CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams_out)
+{
+    if (nodeParams_out == NULL || hNode == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct tow_call call;
+    CUresult status = ask_node(&call, TOW_FN_cuGraphBatchMemOpNodeGetParams, hNode);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    memset(nodeParams_out, 0, sizeof *nodeParams_out);
+    uint32_t count =
+        tow_dec_count(&call.dec, TOW_NODE_MEMOPS_MAX, sizeof(CUstreamBatchMemOpParams));
+    nodeParams_out->flags = tow_dec_u32(&call.dec);
+    CUstreamBatchMemOpParams *ops = tow_graph_keep((uint64_t)(uintptr_t)hNode, count * sizeof *ops);
+    if (ops == NULL) {
+        return tow_call_end(&call, CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    tow_dec_copy(&call.dec, ops, count * sizeof *ops);
+    nodeParams_out->count = count;
+    nodeParams_out->paramArray = ops;
+    return tow_call_end(&call, CUDA_SUCCESS);
+}
