@@ -111,12 +111,24 @@ struct tow_library *tow_library_find(enum tow_handle_kind kind, const void *hand
     return tow_handle_object(kind, (uint64_t)(uintptr_t)handle);
 }
 
+CUresult tow_code_context_error(const struct tow_context *context)
+{
+    if (context == NULL) {
+        return tow_no_context();
+    }
+    return atomic_load(&context->alive) ? (CUresult)atomic_load(&context->sticky)
+                                        : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
+
 CUresult tow_library_begin(const struct tow_library *library, struct tow_call *call, unsigned fn,
                            size_t bytes, unsigned flags)
 {
     struct tow_context *context = tow_context_current();
-    if (context == NULL && (flags & TOW_CALL_CONTEXT) != 0) {
-        return tow_no_context();
+    if ((flags & TOW_CALL_CONTEXT) != 0) {
+        CUresult status = tow_code_context(&context);
+        if (status != CUDA_SUCCESS) {
+            return status;
+        }
     }
     uint32_t number = library->context; /* a module lives in its own context, whatever is current */
     if (number == 0 && context != NULL && context->link == library->link) {

@@ -96,6 +96,21 @@ static inline CUresult tow_no_handle(void)
     return state != CUDA_SUCCESS ? state : CUDA_ERROR_INVALID_HANDLE;
 }
 
+/* The current context if it can be worked with: CONTEXT_IS_DESTROYED, or its sticky error, if not.
+ */
+CUresult tow_code_context_error(const struct tow_context *context);
+static inline CUresult tow_code_context(struct tow_context **ret_context)
+{
+    struct tow_context *context = tow_context_current();
+    if (TOW_UNLIKELY(context == NULL ||
+                     !atomic_load_explicit(&context->alive, memory_order_relaxed) ||
+                     atomic_load_explicit(&context->sticky, memory_order_relaxed) != 0)) {
+        return tow_code_context_error(context);
+    }
+    *ret_context = context;
+    return CUDA_SUCCESS;
+}
+
 /* The object of a handle: NULL if it is stale or foreign. A CUfunction may be a CUkernel and the
  * other way round. */
 static inline struct tow_kernel *tow_kernel_find(const void *handle)

@@ -14,9 +14,10 @@ CUresult tow_cuKernelGetFunction(CUfunction *pFunc, CUkernel kernel)
     if (pFunc == NULL || object == NULL) {
         return pFunc == NULL ? CUDA_ERROR_INVALID_VALUE : tow_no_handle();
     }
-    struct tow_context *context = tow_context_current();
-    if (context == NULL) {
-        return tow_no_context();
+    struct tow_context *context = NULL;
+    CUresult status = tow_code_context(&context);
+    if (TOW_UNLIKELY(status != CUDA_SUCCESS)) {
+        return status;
     }
     struct tow_library *library = object->library;
     pthread_mutex_lock(&library->lock);
@@ -41,7 +42,7 @@ CUresult tow_cuKernelGetFunction(CUfunction *pFunc, CUkernel kernel)
     function->params = object->params;
     function->name = object->name;
     struct tow_call call;
-    CUresult status = tow_handle_mint_object(TOW_H_FUNCTION, function, &function->id);
+    status = tow_handle_mint_object(TOW_H_FUNCTION, function, &function->id);
     if (status == CUDA_SUCCESS) {
         /* The id is ours, so nobody needs to wait: should the server fail, the function's uses do.
          */
@@ -162,9 +163,10 @@ CUresult tow_cuKernelGetAttribute(int *pi, CUfunction_attribute attrib, CUkernel
 /* The device that a function is on: its context's. */
 static CUresult function_device(struct tow_kernel *function, CUdevice *ret_device)
 {
-    struct tow_context *context = tow_context_current();
-    if (context == NULL) {
-        return tow_no_context();
+    struct tow_context *context = NULL;
+    CUresult status = tow_code_context(&context);
+    if (TOW_UNLIKELY(status != CUDA_SUCCESS)) {
+        return status;
     }
     *ret_device = context->device;
     if (function->origin == NULL && TOW_ID_KIND(function->id) == TOW_H_FUNCTION) {

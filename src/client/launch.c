@@ -227,9 +227,10 @@ CUresult tow_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gr
                             unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream,
                             void **kernelParams, void **extra)
 {
-    struct tow_context *context = tow_context_current();
-    if (TOW_UNLIKELY(context == NULL)) {
-        return tow_no_context();
+    struct tow_context *context = NULL;
+    CUresult status = tow_code_context(&context);
+    if (TOW_UNLIKELY(status != CUDA_SUCCESS)) {
+        return status;
     }
     struct tow_kernel *kernel = tow_kernel_find(f);
     if (TOW_UNLIKELY(kernel == NULL || !belongs(kernel, context, hStream))) {
@@ -242,7 +243,7 @@ CUresult tow_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gr
         .shared = sharedMemBytes,
         .stream = (uint64_t)(uintptr_t)hStream,
     };
-    CUresult status = tow_launch_check(kernel, context->device, head.grid, head.block, head.shared);
+    status = tow_launch_check(kernel, context->device, head.grid, head.block, head.shared);
     if (TOW_UNLIKELY(status != CUDA_SUCCESS)) {
         return status;
     }
@@ -411,16 +412,17 @@ CUresult tow_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void *
                                   config->blockDimX, config->blockDimY, config->blockDimZ,
                                   config->sharedMemBytes, config->hStream, kernelParams, extra);
     }
-    struct tow_context *context = tow_context_current();
-    if (context == NULL) {
-        return tow_no_context();
+    struct tow_context *context = NULL;
+    CUresult status = tow_code_context(&context);
+    if (TOW_UNLIKELY(status != CUDA_SUCCESS)) {
+        return status;
     }
     struct tow_kernel *kernel = tow_kernel_find(f);
     if (kernel == NULL || !belongs(kernel, context, config->hStream)) {
         return tow_no_handle();
     }
     size_t attributes_size = 0;
-    CUresult status = check_config(kernel, context->device, config, &attributes_size);
+    status = check_config(kernel, context->device, config, &attributes_size);
     if (status != CUDA_SUCCESS) {
         return status;
     }

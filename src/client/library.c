@@ -129,9 +129,10 @@ CUresult tow_cuLibraryGetModule(CUmodule *pMod, CUlibrary library)
     if (pMod == NULL || object == NULL) {
         return pMod == NULL ? CUDA_ERROR_INVALID_VALUE : tow_no_handle();
     }
-    struct tow_context *context = tow_context_current();
-    if (context == NULL) {
-        return tow_no_context();
+    struct tow_context *context = NULL;
+    CUresult status = tow_code_context(&context);
+    if (TOW_UNLIKELY(status != CUDA_SUCCESS)) {
+        return status;
     }
     pthread_mutex_lock(&object->lock);
     struct tow_library *module = module_of(object, context->number);
@@ -148,7 +149,7 @@ CUresult tow_cuLibraryGetModule(CUmodule *pMod, CUlibrary library)
     module->link = object->link;
     module->context = context->number;
     struct tow_call call;
-    CUresult status = tow_handle_mint_object(TOW_H_MODULE, module, &module->id);
+    status = tow_handle_mint_object(TOW_H_MODULE, module, &module->id);
     if (status == CUDA_SUCCESS) {
         status = tow_library_begin(object, &call, TOW_FN_cuLibraryGetModule, 16,
                                    TOW_CALL_REPLY | TOW_CALL_CONTEXT);
@@ -209,15 +210,16 @@ static CUresult get_symbol(CUdeviceptr *dptr, size_t *bytes, CUlibrary library, 
     if (object == NULL) {
         return tow_no_handle();
     }
-    struct tow_context *context = tow_context_current();
-    if (context == NULL) {
-        return tow_no_context();
+    struct tow_context *context = NULL;
+    CUresult status = tow_code_context(&context);
+    if (TOW_UNLIKELY(status != CUDA_SUCCESS)) {
+        return status;
     }
     CUdeviceptr address;
     size_t size;
     if (!tow_library_symbol(object, context->number, managed, name, &address, &size)) {
-        CUresult status = managed ? tow_send_cuLibraryGetManaged(&address, &size, library, name)
-                                  : tow_send_cuLibraryGetGlobal(&address, &size, library, name);
+        status = managed ? tow_send_cuLibraryGetManaged(&address, &size, library, name)
+                         : tow_send_cuLibraryGetGlobal(&address, &size, library, name);
         if (status != CUDA_SUCCESS) {
             return status;
         }

@@ -24,8 +24,10 @@ CUresult tow_cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned in
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    if (tow_context_current() == NULL) {
-        return tow_no_context();
+    struct tow_context *context = NULL;
+    status = tow_code_context(&context);
+    if (status != CUDA_SUCCESS) {
+        return status;
     }
     struct tow_image code;
     int error = tow_image_open(image, &code);
@@ -47,8 +49,10 @@ CUresult tow_cuModuleLoad(CUmodule *module, const char *fname)
     if (module == NULL || fname == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (tow_context_current() == NULL) {
-        return tow_no_context();
+    struct tow_context *context = NULL;
+    CUresult status = tow_code_context(&context);
+    if (status != CUDA_SUCCESS) {
+        return status;
     }
     struct tow_jit none = {0};
     struct tow_image code;
@@ -58,6 +62,11 @@ CUresult tow_cuModuleLoad(CUmodule *module, const char *fname)
 
 CUresult tow_cuModuleUnload(CUmodule hmod)
 {
+    struct tow_context *context = NULL;
+    CUresult status = tow_code_context(&context);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
     struct tow_library *module = tow_library_find(TOW_H_MODULE, hmod);
     return module == NULL ? tow_no_handle() : tow_library_unload(module);
 }
@@ -78,12 +87,17 @@ CUresult tow_cuModuleGetFunction(CUfunction *hfunc, CUmodule hmod, const char *n
     if (hfunc == NULL || name == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    struct tow_context *context = NULL;
+    CUresult status = tow_code_context(&context);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
     struct tow_library *module = tow_library_find(TOW_H_MODULE, hmod);
     if (module == NULL) {
         return tow_no_handle();
     }
     struct tow_kernel *function;
-    CUresult status = tow_library_kernel(module, name, &function);
+    status = tow_library_kernel(module, name, &function);
     if (status == CUDA_SUCCESS) {
         *hfunc = (CUfunction)(uintptr_t)function->id;
     }
@@ -119,13 +133,18 @@ CUresult tow_cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmodule hmo
     if (name == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    struct tow_context *context = NULL;
+    CUresult status = tow_code_context(&context);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
     if (module == NULL) {
         return tow_no_handle();
     }
     CUdeviceptr address;
     size_t size;
     if (!tow_library_symbol(module, module->context, false, name, &address, &size)) {
-        CUresult status = tow_send_cuModuleGetGlobal_v2(&address, &size, hmod, name);
+        status = tow_send_cuModuleGetGlobal_v2(&address, &size, hmod, name);
         if (status != CUDA_SUCCESS) {
             return status;
         }

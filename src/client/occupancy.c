@@ -89,9 +89,9 @@ static void remember(struct tow_kernel *kernel, const void *key, uint32_t size, 
 static CUresult subject(CUfunction func, struct tow_kernel **ret_kernel,
                         struct tow_context **ret_context)
 {
-    *ret_context = tow_context_current();
-    if (*ret_context == NULL) {
-        return tow_no_context();
+    CUresult status = tow_code_context(ret_context);
+    if (status != CUDA_SUCCESS) {
+        return status;
     }
     *ret_kernel = tow_kernel_find(func);
     return *ret_kernel == NULL ? tow_no_handle() : CUDA_SUCCESS;

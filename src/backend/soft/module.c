@@ -341,7 +341,7 @@ static CUresult soft_cuModuleGetFunction(CUfunction *hfunc, CUmodule hmod, const
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    size_t index;
+    size_t index = 0;
     if (hfunc == NULL || name == NULL || name[0] == '\0') {
         return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
     }
@@ -396,7 +396,7 @@ static CUresult soft_cuModuleEnumerateFunctions(CUfunction *functions, unsigned 
 static CUresult variable_get(struct tow_soft_module *module, const char *name, bool managed_only,
                              CUdeviceptr *dptr, size_t *bytes)
 {
-    size_t index;
+    size_t index = 0;
     if (name == NULL || (dptr == NULL && bytes == NULL)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -567,7 +567,7 @@ static CUresult soft_cuLibraryGetKernel(CUkernel *pKernel, CUlibrary handle, con
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    size_t index;
+    size_t index = 0;
     if (pKernel == NULL || name == NULL || name[0] == '\0') {
         return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
     }
