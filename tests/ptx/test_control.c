@@ -1,0 +1,533 @@
+/* Divergence, loops, calls, barriers and what threads of a warp do together. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "machine.h"
+
+static struct machine m;
+
+/* A kernel that stores %r0 of each thread to p0[thread]. */
+#define STORE_R0                                                                                   \
+    "{ .reg .b32 %t<4>; .reg .b64 %td<3>; mov.u32 %t0, %tid.x; mov.u32 %t1, %ctaid.x;\n"           \
+    "mov.u32 %t2, %ntid.x; mad.lo.u32 %t0, %t1, %t2, %t0; ld.param.u64 %td0, [p0];\n"              \
+    "mad.wide.u32 %td1, %t0, 4, %td0; st.global.u32 [%td1], %r0; }\n"
+#define REGS ".reg .pred %p<8>; .reg .b16 %h<8>; .reg .b32 %r<16>; .reg .b64 %d<16>;\n"
+
+static uint32_t *run(const char *declarations, const char *body, uint32_t grid, uint32_t block)
+{
+    char text[16384];
+    snprintf(text, sizeof text, "%s%s\n%s", REGS, body, STORE_R0);
+    machine_load(&m, machine_wrap(declarations, text), true);
+    uint32_t *out = machine_alloc(&m, grid * block * 4);
+    uint32_t *more = machine_alloc(&m, 65536);
+    uint64_t args[2] = {ARG(out), ARG(more)};
+    int error = machine_run1(&m, "k", grid, block, args, 2);
+    if (error) {
+        fail_msg("line %u: %s", m.fault.line, m.fault.message);
+    }
+    return out;
+}
+
+static void branches_diverge_and_join(void **state)
+{
+    (void)state;
+    uint32_t *out =
+        run("",
+            "mov.u32 %r1, %tid.x; mov.u32 %r0, 100; and.b32 %r2, %r1, 3;\n"
+            "setp.eq.u32 %p0, %r2, 0; @%p0 bra ZERO; setp.eq.u32 %p1, %r2, 1;\n"
+            "@%p1 bra ONE; add.u32 %r0, %r0, 7; bra JOIN;\n"
+            "ZERO: add.u32 %r0, %r0, 1; bra.uni JOIN;\n"
+            "ONE: add.u32 %r0, %r0, 2;\n"
+            "JOIN: activemask.b32 %r3; popc.b32 %r3, %r3; mad.lo.u32 %r0, %r3, 1000, %r0;",
+            1, 64);
+    for (unsigned i = 0; i < 64; i++) {
+        /* All 32 have met again at JOIN. */
+        unsigned add = i % 4 == 0 ? 1 : i % 4 == 1 ? 2 : 7;
+        assert_int_equal(out[i], 32000 + 100 + add);
+    }
+    machine_unload(&m);
+}
+
+static void loops_end_each_thread_in_its_turn(void **state)
+{
+    (void)state;
+    uint32_t *out = run("",
+                        "mov.u32 %r1, %tid.x; mov.u32 %r0, 0; mov.u32 %r2, 0;\n"
+                        "LOOP: setp.ge.u32 %p0, %r2, %r1; @%p0 bra DONE;\n"
+                        "and.b32 %r3, %r2, 1; setp.eq.u32 %p1, %r3, 0;\n"
+                        "@%p1 add.u32 %r0, %r0, %r2; @!%p1 sub.u32 %r0, %r0, 1;\n"
+                        "add.u32 %r2, %r2, 1; bra LOOP; DONE:",
+                        1, 96);
+    for (unsigned i = 0; i < 96; i++) {
+        uint32_t want = 0;
+        for (unsigned k = 0; k < i; k++) {
+            want += k & 1 ? -1u : k;
+        }
+        assert_int_equal(out[i], want);
+    }
+    machine_unload(&m);
+}
+
+static void brx_picks_by_table(void **state)
+{
+    (void)state;
+    uint32_t *out = run("",
+                        "mov.u32 %r1, %tid.x; rem.u32 %r2, %r1, 3; T: .branchtargets A, B, C;\n"
+                        "brx.idx %r2, T; A: mov.u32 %r0, 10; bra E; B: mov.u32 %r0, 20; bra E;\n"
+                        "C: mov.u32 %r0, 30; E:",
+                        1, 32);
+    for (unsigned i = 0; i < 32; i++) {
+        assert_int_equal(out[i], 10 + 10 * (i % 3));
+    }
+    machine_unload(&m);
+}
+
+static const char functions[] =
+    ".func (.param .b32 r) twice(.param .b32 x)\n"
+    "{ .reg .b32 %a<2>; ld.param.b32 %a0, [x]; shl.b32 %a1, %a0, 1; st.param.b32 [r], %a1; ret; }\n"
+    ".func (.param .b32 r) square(.param .b32 x)\n"
+    "{ .reg .b32 %a<2>; ld.param.b32 %a0, [x]; mul.lo.u32 %a1, %a0, %a0; st.param.b32 [r], %a1;"
+    " ret; }\n"
+    ".func (.reg .b32 %o) regs(.reg .b32 %i, .reg .b64 %j)\n"
+    "{ .reg .b32 %a; cvt.u32.u64 %a, %j; sub.u32 %o, %i, %a; ret; }\n"
+    ".func (.param .b32 r) fact(.param .b32 x)\n"
+    "{ .reg .b32 %a<4>; .reg .pred %p; ld.param.b32 %a0, [x]; mov.u32 %a1, 1;\n"
+    "setp.le.u32 %p, %a0, 1; @%p bra END; sub.u32 %a2, %a0, 1;\n"
+    "{ .param .b32 i; .param .b32 o; st.param.b32 [i], %a2; call.uni (o), fact, (i);\n"
+    "ld.param.b32 %a3, [o]; } mul.lo.u32 %a1, %a0, %a3; END: st.param.b32 [r], %a1; ret; }\n"
+    ".func (.param .align 8 .b8 r[16]) swap(.param .align 8 .b8 x[16])\n"
+    "{ .reg .b64 %a<2>; ld.param.b64 %a0, [x]; ld.param.b64 %a1, [x+8];\n"
+    "st.param.v2.b64 [r], {%a1, %a0}; ret; }\n"
+    ".global .u64 table[2] = {twice, square};\n";
+
+static void direct_calls_pass_parameters(void **state)
+{
+    (void)state;
+    uint32_t *out = run(functions,
+                        "mov.u32 %r1, %tid.x;\n"
+                        "{ .param .b32 i; .param .b32 o; st.param.b32 [i], %r1;\n"
+                        "call.uni (o), square, (i); ld.param.b32 %r2, [o]; }\n"
+                        "mov.u64 %d1, 3; call (%r0), regs, (%r2, %d1);",
+                        1, 64);
+    for (unsigned i = 0; i < 64; i++) {
+        assert_int_equal(out[i], i * i - 3);
+    }
+    machine_unload(&m);
+}
+
+static void structs_pass_by_value(void **state)
+{
+    (void)state;
+    uint32_t *out = run(functions,
+                        "cvt.u64.u32 %d0, %tid.x; mov.u64 %d1, 1000;\n"
+                        "{ .param .align 8 .b8 i[16]; .param .align 8 .b8 o[16];\n"
+                        "st.param.b64 [i], %d0; st.param.b64 [i+8], %d1; call (o), swap, (i);\n"
+                        "ld.param.v2.b64 {%d2, %d3}, [o]; } sub.u64 %d2, %d2, %d3;\n"
+                        "cvt.u32.u64 %r0, %d2;",
+                        1, 32);
+    for (unsigned i = 0; i < 32; i++) {
+        assert_int_equal(out[i], 1000 - i);
+    }
+    machine_unload(&m);
+}
+
+static void recursion_of_different_depth_works(void **state)
+{
+    (void)state;
+    uint32_t *out = run(functions,
+                        "rem.u32 %r1, %tid.x, 12; { .param .b32 i; .param .b32 o;\n"
+                        "st.param.b32 [i], %r1; call (o), fact, (i); ld.param.b32 %r0, [o]; }",
+                        2, 64);
+    for (unsigned i = 0; i < 128; i++) {
+        uint32_t want = 1;
+        for (unsigned k = 2; k <= i % 64 % 12; k++) {
+            want *= k;
+        }
+        assert_int_equal(out[i], want);
+    }
+    machine_unload(&m);
+}
+
+static void indirect_calls_go_where_each_thread_says(void **state)
+{
+    (void)state;
+    uint32_t *out = run(functions,
+                        "mov.u32 %r1, %tid.x; and.b32 %r2, %r1, 1; mov.u64 %d0, table;\n"
+                        "mad.wide.u32 %d1, %r2, 8, %d0; ld.global.u64 %d2, [%d1];\n"
+                        "{ .param .b32 i; .param .b32 o; st.param.b32 [i], %r1;\n"
+                        "P: .callprototype (.param .b32 _) _ (.param .b32 _);\n"
+                        "call (o), %d2, (i), P; ld.param.b32 %r0, [o]; }",
+                        1, 32);
+    for (unsigned i = 0; i < 32; i++) {
+        assert_int_equal(out[i], i & 1 ? i * i : 2 * i);
+    }
+    machine_unload(&m);
+}
+
+static void a_bad_call_target_is_a_fault(void **state)
+{
+    (void)state;
+    machine_load(&m,
+                 machine_wrap("", ".reg .b64 %d0; mov.u64 %d0, 77; P: .callprototype _ ();\n"
+                                  "call %d0, (), P;"),
+                 true);
+    assert_int_equal(machine_run1(&m, "k", 1, 1, NULL, 0), -5);
+    assert_int_equal(m.fault.kind, TOW_PTX_FAULT_INSTRUCTION);
+    machine_unload(&m);
+}
+
+static void shuffles_move_values(void **state)
+{
+    (void)state;
+    uint32_t *out =
+        run("",
+            "mov.u32 %r1, %laneid; shfl.sync.up.b32 %r2|%p0, %r1, 1, 0, -1;\n"
+            "selp.u32 %r3, 1000, 0, %p0; add.u32 %r2, %r2, %r3;\n"
+            "shfl.sync.down.b32 %r4, %r1, 2, 0x1f, -1; mad.lo.u32 %r2, %r4, 10000, %r2;\n"
+            "shfl.sync.bfly.b32 %r5, %r1, 5, 0x1f, -1; mad.lo.u32 %r0, %r5, 1000000, %r2;",
+            1, 32);
+    for (unsigned i = 0; i < 32; i++) {
+        unsigned up = i ? 1000 + i - 1 : 0, down = i < 30 ? i + 2 : i;
+        assert_int_equal(out[i], up + down * 10000 + (i ^ 5) * 1000000);
+    }
+    machine_unload(&m);
+}
+
+static void shuffles_stay_in_their_segment(void **state)
+{
+    (void)state;
+    uint32_t *out = run("",
+                        "mov.u32 %r1, %laneid; add.u32 %r1, %r1, 100;\n"
+                        "shfl.sync.idx.b32 %r2, %r1, 3, 0x181f, 0xffffffff;\n"
+                        "shfl.sync.down.b32 %r3, %r1, 4, 0x181f, 0xffffffff;\n"
+                        "mad.lo.u32 %r0, %r3, 1000, %r2;",
+                        1, 32);
+    for (unsigned i = 0; i < 32; i++) {
+        unsigned down = i % 8 < 4 ? i + 4 : i;
+        assert_int_equal(out[i], 100 + i / 8 * 8 + 3 + (100 + down) * 1000);
+    }
+    machine_unload(&m);
+}
+
+static void votes_count_threads(void **state)
+{
+    (void)state;
+    uint32_t *out =
+        run("",
+            "mov.u32 %r1, %laneid; setp.lt.u32 %p0, %r1, 5;\n"
+            "vote.sync.ballot.b32 %r2, %p0, -1; vote.sync.any.pred %p1, %p0, -1;\n"
+            "vote.sync.all.pred %p2, %p0, -1; vote.sync.uni.pred %p3, %p0, -1;\n"
+            "selp.u32 %r3, 100, 0, %p1; selp.u32 %r4, 1000, 0, %p2;\n"
+            "selp.u32 %r5, 10000, 0, %p3; add.u32 %r0, %r2, %r3; add.u32 %r0, %r0, %r4;\n"
+            "add.u32 %r0, %r0, %r5; vote.sync.all.pred %p4, !%p1, -1;\n"
+            "@%p4 add.u32 %r0, %r0, 100000;",
+            1, 32);
+    for (unsigned i = 0; i < 32; i++) {
+        assert_int_equal(out[i], 31 + 100);
+    }
+    machine_unload(&m);
+}
+
+static void sync_instructions_wait_for_their_members(void **state)
+{
+    (void)state;
+    /* Half of the warp is late: the shuffle must still see all lanes. */
+    uint32_t *out =
+        run("",
+            "mov.u32 %r1, %laneid; mov.u32 %r2, 0; setp.lt.u32 %p0, %r1, 16;\n"
+            "@%p0 bra SYNC; LATE: add.u32 %r2, %r2, 1; setp.lt.u32 %p1, %r2, %r1;\n"
+            "@%p1 bra LATE;\n"
+            "SYNC: shfl.sync.idx.b32 %r3, %r2, 31, 31, -1; redux.sync.add.u32 %r4, %r1, -1;\n"
+            "mad.lo.u32 %r0, %r3, 1000, %r4;",
+            1, 32);
+    for (unsigned i = 0; i < 32; i++) {
+        assert_int_equal(out[i], 31000 + 31 * 16);
+    }
+    machine_unload(&m);
+}
+
+static void match_and_elect_find_partners(void **state)
+{
+    (void)state;
+    uint32_t *out =
+        run("",
+            "mov.u32 %r1, %laneid; and.b32 %r2, %r1, 3; match.any.sync.b32 %r3, %r2, -1;\n"
+            "elect.sync _|%p0, -1; selp.u32 %r4, 1, 0, %p0; xor.b32 %r0, %r3, %r4;\n"
+            "mov.u64 %d0, 5; match.all.sync.b64 %r5|%p1, %d0, -1; @!%p1 mov.u32 %r0, 0;",
+            1, 32);
+    for (unsigned i = 0; i < 32; i++) {
+        assert_int_equal(out[i], (0x11111111u << (i & 3)) ^ (i == 0));
+    }
+    machine_unload(&m);
+}
+
+static void redux_reduces(void **state)
+{
+    (void)state;
+    uint32_t *out =
+        run("",
+            "mov.u32 %r1, %laneid; sub.s32 %r1, %r1, 10; redux.sync.min.s32 %r2, %r1, -1;\n"
+            "redux.sync.max.u32 %r3, %r1, -1; redux.sync.xor.b32 %r4, %r1, 0xffff;\n"
+            "add.u32 %r0, %r2, %r3;",
+            1, 32);
+    assert_int_equal(out[3], (uint32_t)-11);
+    machine_unload(&m);
+}
+
+static void barriers_order_shared_memory(void **state)
+{
+    (void)state;
+    uint32_t *out =
+        run(".shared .align 4 .b8 buffer[4096];",
+            "mov.u32 %r1, %tid.x; shl.b32 %r2, %r1, 2; mov.u32 %r3, buffer;\n"
+            "add.u32 %r4, %r3, %r2; mul.lo.u32 %r5, %r1, 3; st.shared.u32 [%r4], %r5;\n"
+            "bar.sync 0; sub.u32 %r6, 255, %r1; shl.b32 %r6, %r6, 2; add.u32 %r6, %r6, %r3;\n"
+            "ld.shared.u32 %r0, [%r6];",
+            2, 256);
+    for (unsigned i = 0; i < 512; i++) {
+        assert_int_equal(out[i], (255 - i % 256) * 3);
+    }
+    machine_unload(&m);
+}
+
+static void barrier_reductions_count(void **state)
+{
+    (void)state;
+    uint32_t *out =
+        run("",
+            "mov.u32 %r1, %tid.x; setp.lt.u32 %p0, %r1, 70; bar.red.popc.u32 %r2, 1, %p0;\n"
+            "barrier.cta.red.and.aligned.pred %p1, 2, %p0; bar.red.or.pred %p2, 3, 128, %p0;\n"
+            "selp.u32 %r3, 1000, 0, %p1; selp.u32 %r4, 10000, 0, %p2; add.u32 %r0, %r2, %r3;\n"
+            "add.u32 %r0, %r0, %r4;",
+            1, 128);
+    for (unsigned i = 0; i < 128; i++) {
+        assert_int_equal(out[i], 70 + 10000);
+    }
+    machine_unload(&m);
+}
+
+static void named_barriers_pair_producers_with_consumers(void **state)
+{
+    (void)state;
+    /* Warp 0 writes and only arrives, warp 1 waits and reads. */
+    uint32_t *out =
+        run(".shared .b32 cell;",
+            "mov.u32 %r1, %tid.x; mov.u32 %r0, 0; setp.ge.u32 %p0, %r1, 32; @%p0 bra TAKE;\n"
+            "setp.eq.u32 %p1, %r1, 0; @%p1 st.shared.u32 [cell], 42; bar.arrive 1, 64;\n"
+            "bra END; TAKE: bar.sync 1, 64; ld.shared.u32 %r0, [cell]; END:",
+            1, 64);
+    assert_int_equal(out[0], 0);
+    assert_int_equal(out[40], 42);
+    machine_unload(&m);
+}
+
+static void exited_threads_do_not_hold_a_barrier(void **state)
+{
+    (void)state;
+    machine_load(&m,
+                 machine_wrap("", REGS "mov.u32 %r1, %tid.x; setp.gt.u32 %p0, %r1, 40; @%p0 exit;\n"
+                                       "bar.sync 0; ld.param.u64 %d0, [p0];\n"
+                                       "atom.global.add.u32 %r2, [%d0], 1;"),
+                 true);
+    uint32_t *out = machine_alloc(&m, 4);
+    uint64_t args[1] = {ARG(out)};
+    assert_int_equal(machine_run1(&m, "k", 1, 100, args, 1), 0);
+    assert_int_equal(*out, 41);
+    machine_unload(&m);
+}
+
+static void a_barrier_that_cannot_complete_is_a_deadlock(void **state)
+{
+    (void)state;
+    machine_load(&m, machine_wrap("", "bar.sync 1, 128;"), true);
+    assert_int_equal(machine_run1(&m, "k", 1, 64, NULL, 0), -5);
+    assert_int_equal(m.fault.kind, TOW_PTX_FAULT_DEADLOCK);
+    assert_int_equal(m.fault.line, 7);
+    machine_unload(&m);
+}
+
+static void threads_of_a_warp_can_wait_for_each_other(void **state)
+{
+    (void)state;
+    /* A lock that each thread spins on: needs threads of one warp to make progress alone. */
+    machine_load(
+        &m,
+        machine_wrap("",
+                     REGS "ld.param.u64 %d0, [p0]; SPIN: atom.global.cas.b32 %r1, [%d0], 0, 1;\n"
+                          "setp.ne.u32 %p0, %r1, 0; @%p0 bra SPIN;\n"
+                          "ld.volatile.global.u32 %r2, [%d0+4]; add.u32 %r2, %r2, 1;\n"
+                          "st.volatile.global.u32 [%d0+4], %r2; membar.gl;\n"
+                          "atom.global.exch.b32 %r3, [%d0], 0;"),
+        true);
+    uint32_t *out = machine_alloc(&m, 8);
+    uint64_t args[1] = {ARG(out)};
+    m.threads = 2;
+    assert_int_equal(machine_run1(&m, "k", 4, 96, args, 1), 0);
+    assert_int_equal(out[1], 4 * 96);
+    machine_unload(&m);
+}
+
+static void blocks_can_wait_for_later_blocks(void **state)
+{
+    (void)state;
+    /* Every block waits until all eight have come; only one host thread runs them. */
+    machine_load(
+        &m,
+        machine_wrap("",
+                     REGS "ld.param.u64 %d0, [p0]; red.global.add.u32 [%d0], 1;\n"
+                          "WAIT: ld.acquire.gpu.global.u32 %r1, [%d0]; setp.lt.u32 %p0, %r1, 8;\n"
+                          "@%p0 bra WAIT;"),
+        true);
+    uint32_t *out = machine_alloc(&m, 4);
+    uint64_t args[1] = {ARG(out)};
+    assert_int_equal(machine_run1(&m, "k", 8, 1, args, 1), 0);
+    m.cooperative = true;
+    *out = 0;
+    assert_int_equal(machine_run1(&m, "k", 8, 1, args, 1), 0);
+    machine_unload(&m);
+}
+
+static void a_launch_can_be_stopped(void **state)
+{
+    (void)state;
+    machine_load(&m, machine_wrap("", "L: bra L;"), true);
+    atomic_store(&m.stop, true);
+    assert_int_equal(machine_run1(&m, "k", 1, 32, NULL, 0), -5);
+    assert_int_equal(m.fault.kind, TOW_PTX_FAULT_STOPPED);
+    machine_unload(&m);
+}
+
+static void special_registers_tell_who_we_are(void **state)
+{
+    (void)state;
+    machine_load(
+        &m,
+        machine_wrap(
+            "", REGS
+            "mov.u32 %r1, %tid.x; mov.u32 %r2, %tid.y; mov.u32 %r3, %tid.z;\n"
+            "mov.u32 %r4, %ntid.x; mov.u32 %r5, %ntid.y; mad.lo.u32 %r6, %r3, %r5, %r2;\n"
+            "mad.lo.u32 %r6, %r6, %r4, %r1; mov.u32 %r7, %ctaid.x; mov.u32 %r8, %ctaid.y;\n"
+            "mov.u32 %r9, %nctaid.x; mad.lo.u32 %r7, %r8, %r9, %r7;\n"
+            "mov.u32 %r10, %ntid.z; mul.lo.u32 %r11, %r4, %r5; mul.lo.u32 %r11, %r11, %r10;\n"
+            "mad.lo.u32 %r12, %r7, %r11, %r6; ld.param.u64 %d0, [p0];\n"
+            "mad.wide.u32 %d1, %r12, 4, %d0; mov.u32 %r13, %warpid; shl.b32 %r13, %r13, 5;\n"
+            "mov.u32 %r14, %laneid; add.u32 %r13, %r13, %r14; sub.u32 %r13, %r13, %r6;\n"
+            "add.u32 %r12, %r12, %r13; st.global.u32 [%d1], %r12;\n"
+            "mov.u32 %r0, %lanemask_lt; popc.b32 %r0, %r0; setp.ne.u32 %p0, %r0, %r14; @%p0 trap;\n"
+            "mov.u64 %d2, %clock64; mov.u32 %r0, %clock; mov.u64 %d3, %globaltimer;\n"
+            "setp.eq.u64 %p1, %d3, 0; @%p1 trap;"),
+        true);
+    uint32_t grid[3] = {3, 2, 1}, block[3] = {5, 4, 3};
+    uint32_t *out = machine_alloc(&m, 6 * 60 * 4);
+    uint64_t args[1] = {ARG(out)};
+    if (machine_run(&m, "k", grid, block, args, 1)) {
+        fail_msg("%s", m.fault.message);
+    }
+    for (unsigned i = 0; i < 360; i++) {
+        assert_int_equal(out[i], i);
+    }
+    machine_unload(&m);
+}
+
+static void clusters_share_memory(void **state)
+{
+    (void)state;
+    machine_load(
+        &m,
+        machine_wrap(".shared .b32 cell;", REGS
+                     "mov.u32 %r1, %cluster_ctarank; mov.u32 %r2, %cluster_nctarank;\n"
+                     "add.u32 %r3, %r1, 100; st.shared.u32 [cell], %r3;\n"
+                     "barrier.cluster.arrive; barrier.cluster.wait;\n"
+                     "add.u32 %r4, %r1, 1; rem.u32 %r4, %r4, %r2; mov.u32 %r5, cell;\n"
+                     "mapa.shared::cluster.u32 %r6, %r5, %r4; ld.shared::cluster.u32 %r7, [%r6];\n"
+                     "getctarank.shared::cluster.u32 %r8, %r6; mad.lo.u32 %r0, %r8, 1000, %r7;\n"
+                     "barrier.cluster.arrive; barrier.cluster.wait;" STORE_R0),
+        true);
+    uint32_t *out = machine_alloc(&m, 8 * 4);
+    uint64_t args[1] = {ARG(out)};
+    m.cluster[0] = 4;
+    if (machine_run1(&m, "k", 8, 1, args, 1)) {
+        fail_msg("%s", m.fault.message);
+    }
+    for (unsigned i = 0; i < 8; i++) {
+        unsigned next = (i % 4 + 1) % 4;
+        assert_int_equal(out[i], next * 1000 + 100 + next);
+    }
+    machine_unload(&m);
+}
+
+static void mbarriers_count_arrivals_and_bytes(void **state)
+{
+    (void)state;
+    uint32_t *out = run(".shared .align 8 .b64 bar; .shared .align 16 .b8 data[64];",
+                        "mov.u32 %r1, %tid.x; setp.eq.u32 %p0, %r1, 0; ld.param.u64 %d0, [p1];\n"
+                        "@%p0 mbarrier.init.shared.b64 [bar], 64; bar.sync 0; @!%p0 bra ARRIVE;\n"
+                        "st.global.u32 [%d0+12], 77;\n"
+                        "mbarrier.arrive.expect_tx.shared.b64 _, [bar], 64;\n"
+                        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [data], "
+                        "[%d0], 64, [bar];\n"
+                        "bra WAIT; ARRIVE: mbarrier.arrive.shared.b64 %d1, [bar];\n"
+                        "WAIT: mbarrier.try_wait.parity.shared.b64 %p1, [bar], 0; @!%p1 bra WAIT;\n"
+                        "ld.shared.u32 %r0, [data+12];",
+                        1, 64);
+    for (unsigned i = 0; i < 64; i++) {
+        assert_int_equal(out[i], 77);
+    }
+    machine_unload(&m);
+}
+
+static void async_copies_arrive(void **state)
+{
+    (void)state;
+    uint32_t *out = run(
+        ".shared .align 16 .b8 data[1024];",
+        "mov.u32 %r1, %tid.x; ld.param.u64 %d0, [p1]; mad.wide.u32 %d1, %r1, 16, %d0;\n"
+        "st.global.v4.u32 [%d1], {%r1, 1, 2, 3}; mov.u32 %r2, data; mad.lo.u32 %r3, %r1, 16, %r2;\n"
+        "cp.async.cg.shared.global [%r3], [%d1], 16; cp.async.commit_group;\n"
+        "cp.async.wait_group 0; ld.shared.v4.u32 {%r4, %r5, %r6, %r7}, [%r3];\n"
+        "cp.async.ca.shared.global [%r3], [%d1], 8, 4; ld.shared.v2.u32 {%r8, %r9}, [%r3];\n"
+        "mad.lo.u32 %r0, %r4, 100, %r7; mad.lo.u32 %r0, %r9, 7, %r0;",
+        1, 64);
+    for (unsigned i = 0; i < 64; i++) {
+        assert_int_equal(out[i], i * 100 + 3);
+    }
+    machine_unload(&m);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(branches_diverge_and_join),
+        cmocka_unit_test(loops_end_each_thread_in_its_turn),
+        cmocka_unit_test(brx_picks_by_table),
+        cmocka_unit_test(direct_calls_pass_parameters),
+        cmocka_unit_test(structs_pass_by_value),
+        cmocka_unit_test(recursion_of_different_depth_works),
+        cmocka_unit_test(indirect_calls_go_where_each_thread_says),
+        cmocka_unit_test(a_bad_call_target_is_a_fault),
+        cmocka_unit_test(shuffles_move_values),
+        cmocka_unit_test(shuffles_stay_in_their_segment),
+        cmocka_unit_test(votes_count_threads),
+        cmocka_unit_test(sync_instructions_wait_for_their_members),
+        cmocka_unit_test(match_and_elect_find_partners),
+        cmocka_unit_test(redux_reduces),
+        cmocka_unit_test(barriers_order_shared_memory),
+        cmocka_unit_test(barrier_reductions_count),
+        cmocka_unit_test(named_barriers_pair_producers_with_consumers),
+        cmocka_unit_test(exited_threads_do_not_hold_a_barrier),
+        cmocka_unit_test(a_barrier_that_cannot_complete_is_a_deadlock),
+        cmocka_unit_test(threads_of_a_warp_can_wait_for_each_other),
+        cmocka_unit_test(blocks_can_wait_for_later_blocks),
+        cmocka_unit_test(a_launch_can_be_stopped),
+        cmocka_unit_test(special_registers_tell_who_we_are),
+        cmocka_unit_test(clusters_share_memory),
+        cmocka_unit_test(mbarriers_count_arrivals_and_bytes),
+        cmocka_unit_test(async_copies_arrive),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
