@@ -193,7 +193,13 @@ static int put_scalar(struct tow_ptx_parser *parser, struct tow_ptx_var *var, ui
         if (error == 0) {
             error = put_reloc(parser, var, offset, bytes, 0);
         }
-        return error ? error : tow_ptx_expect(parser, ')');
+        if (error == 0) {
+            error = tow_ptx_expect(parser, ')');
+        }
+        if (error == 0 && (tow_ptx_is_punct(parser, '+') || tow_ptx_is_punct(parser, '-'))) {
+            error = tow_ptx_parse_constant(parser, &var->relocs->addend);
+        }
+        return error;
     }
     if (token->kind == TOK_WORD) {
         return put_reloc(parser, var, offset, bytes, 0);
