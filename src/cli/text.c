@@ -11,7 +11,8 @@ void tow_cli_say(const char *format, ...)
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
-    fprintf(stderr, "towline: %s.\n", line);
+    size_t length = strlen(line);
+    fprintf(stderr, "towline: %s%s\n", line, length > 0 && line[length - 1] == '.' ? "" : ".");
 }
 
 bool tow_flags_take(struct tow_flags *flags, const char *letter, const char *name,

@@ -1,6 +1,7 @@
 #include "server/listener.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -82,6 +83,7 @@ static int add_inherited(struct server *server, int fd)
                 "descriptor %d, which LISTEN_FDS names, is not a socket", fd);
         return -EINVAL;
     }
+    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
     listener->fd = fd;
     listener->kind = domain == AF_UNIX ? TOW_TRANSPORT_UNIX : TOW_TRANSPORT_TCP;
     snprintf(listener->address, sizeof listener->address, "%s (inherited descriptor %d)",

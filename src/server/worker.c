@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "server/account.h"
 #include "server/describe.h"
 #include "server/post.h"
 #include "server/session.h"
@@ -201,6 +202,7 @@ int tow_worker_main(const struct tow_config *config)
         post(TOW_POST_FD, TOW_POST_FAILED, NULL, why, strlen(why));
         return 1;
     }
+    tow_account_install(&backend.driver, &stats->memory);
     struct tow_buf devices;
     tow_buf_init(&devices, TOW_POST_TEXT_MAX);
     error = tow_describe_devices(&backend, &devices);
