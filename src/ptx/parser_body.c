@@ -148,6 +148,23 @@ static int parse_name(struct tow_ptx_parser *parser, struct tow_ptx_operand *ope
     return tow_ptx_want_label(parser, &entry);
 }
 
+/* d|p: the predicate beside a destination, if there is one. */
+static int parse_second(struct tow_ptx_parser *parser, struct tow_ptx_operand *operand)
+{
+    if (!tow_ptx_accept(parser, '|')) {
+        return 0;
+    }
+    operand->second = tow_ptx_arena_alloc(&parser->program->arena, sizeof *operand->second);
+    if (!operand->second) {
+        return tow_ptx_no_memory(parser);
+    }
+    if (parser->token.kind != TOK_WORD) {
+        return tow_ptx_unexpected(parser, "a register");
+    }
+    operand->has_second = true;
+    return parse_name(parser, operand->second);
+}
+
 static int parse_operand(struct tow_ptx_parser *parser, struct tow_ptx_operand *operand,
                          unsigned depth)
 {
@@ -155,7 +172,8 @@ static int parse_operand(struct tow_ptx_parser *parser, struct tow_ptx_operand *
     struct tow_ptx_token *token = &parser->token;
     if (tow_ptx_accept(parser, '{')) {
         operand->kind = OPD_VECTOR;
-        return parse_children(parser, operand, '}', depth);
+        error = parse_children(parser, operand, '}', depth);
+        return error ? error : parse_second(parser, operand);
     }
     if (tow_ptx_accept(parser, '[')) {
         operand->kind = OPD_ADDRESS;
@@ -201,18 +219,7 @@ static int parse_operand(struct tow_ptx_parser *parser, struct tow_ptx_operand *
         error = tow_ptx_parse_constant(parser, &offset);
         operand->bits = (uint64_t)offset;
     }
-    if (error == 0 && tow_ptx_accept(parser, '|')) {
-        operand->second = tow_ptx_arena_alloc(&parser->program->arena, sizeof *operand->second);
-        if (!operand->second) {
-            return tow_ptx_no_memory(parser);
-        }
-        if (token->kind != TOK_WORD) {
-            return tow_ptx_unexpected(parser, "a register");
-        }
-        operand->has_second = true;
-        error = parse_name(parser, operand->second);
-    }
-    return error;
+    return error ? error : parse_second(parser, operand);
 }
 
 /* "add", ".s32" -> the key "add.s32" and each suffix by itself. */
