@@ -78,8 +78,7 @@ static char register_kind(enum tow_mma_type type)
     return type == TOW_MMA_F64 ? 'd' : type == TOW_MMA_F32 ? 'f' : 'w';
 }
 
-/* ---- mma ----------------------------------------------------------------------------------------
- */
+/* ---- mma ------------------------------------------------------------------------------ */
 
 struct mma_form {
     struct tow_mma_op op;
@@ -239,8 +238,7 @@ static int decode_wmma_mma(struct tow_ptx_decoder *dec)
     return emit_mma(dec, &desc);
 }
 
-/* ---- wmma.load, wmma.store
- * ------------------------------------------------------------------------ */
+/* ---- wmma.load, wmma.store ------------------------------------------------------------ */
 
 struct wmma_form {
     struct tow_wmma_fragment fragment;
@@ -427,8 +425,7 @@ static int decode_wmma(struct tow_ptx_decoder *dec)
     return tow_ptx_unsupported(dec);
 }
 
-/* ---- ldmatrix, stmatrix, movmatrix
- * --------------------------------------------------------------- */
+/* ---- ldmatrix, stmatrix, movmatrix ---------------------------------------------------- */
 
 struct matrix_form {
     struct tow_matrix_form form;

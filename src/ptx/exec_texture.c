@@ -151,8 +151,7 @@ OP(run_texture)
     return o + 1;
 }
 
-/* ---- operands
- * ---------------------------------------------------------------------------------------- */
+/* ---- operands ------------------------------------------------------------------------- */
 
 static int handle_row(struct tow_ptx_decoder *dec, const struct tow_ptx_operand *operand,
                       uint32_t *ret_ref)
@@ -211,8 +210,7 @@ static const struct tow_ptx_operand *address_parts(const struct tow_ptx_operand 
     return &operand->children[operand->count - 1];
 }
 
-/* ---- tex, tld4
- * ----------------------------------------------------------------------------------------- */
+/* ---- tex, tld4 ------------------------------------------------------------------------ */
 
 static int texture_words(struct tow_ptx_decoder *dec, struct texture_form *form)
 {
@@ -324,8 +322,7 @@ static int decode_tld4(struct tow_ptx_decoder *dec)
     return decode_fetch(dec, true);
 }
 
-/* ---- txq, suq
- * --------------------------------------------------------------------------------------------- */
+/* ---- txq, suq ------------------------------------------------------------------------- */
 
 OP(run_query)
 {
@@ -396,8 +393,7 @@ static int decode_query(struct tow_ptx_decoder *dec)
     return tow_ptx_emit(dec, &op);
 }
 
-/* ---- surfaces
- * --------------------------------------------------------------------------------------------- */
+/* ---- surfaces ------------------------------------------------------------------------- */
 
 enum surface_red {
     RED_ADD,

@@ -10,9 +10,9 @@
 
 #include <errno.h>
 
-#define M_MAX 32
+#define MATRIX_MAX 1024 /* elements: 16 x 64 */
+#define ELEMENTS_MAX 64 /* of one lane */
 #define N_MAX 32
-#define K_MAX 256
 
 static unsigned type_bits(enum tow_mma_type type)
 {
@@ -51,18 +51,373 @@ static bool is_int4(enum tow_mma_type t)
     return t == TOW_MMA_S4 || t == TOW_MMA_U4;
 }
 
-/* ---- where elements are
- * --------------------------------------------------------------------------------- */
+/* ---- where elements are --------------------------------------------------------------- */
 
 static bool is_volta(const struct tow_mma_desc *d)
 {
     return !d->wmma && d->m == 8 && d->n == 8 && d->k == 4 && d->a == TOW_MMA_F16;
 }
 
-/* m8n8k4 of f16: row and column within the 8x8 product of the lane's quad pair. */
-static void volta_element(const struct tow_mma_desc *d, enum tow_mma_matrix matrix,
-                          enum tow_mma_type type, unsigned lane, unsigned i, unsigned *row,
+static unsigned per_register(enum tow_mma_type type)
+{
+    unsigned bits = type_bits(type);
+    return bits < 32 ? 32 / bits : 1;
+}
+
+/* Element i of lane l is at lane[l] + element[i] of the matrix, row by row. */
+struct place {
+    unsigned elements; /* of a lane */
+    uint16_t lane[32], element[ELEMENTS_MAX];
+};
+
+/* wmma: element e of lane l is number (l * elements + e) of the matrix, A and C counted row by row,
+ * B column by column; where there are more than the matrix has, they begin again. */
+static void wmma_position(enum tow_mma_matrix matrix, unsigned rows, unsigned cols,
+                          unsigned elements, unsigned lane, unsigned e, unsigned *row,
                           unsigned *col)
+{
+    unsigned index = (lane * elements + e) % (rows * cols);
+    if (matrix == TOW_MMA_B) {
+        *col = index / rows;
+        *row = index % rows;
+    } else {
+        *row = index / cols;
+        *col = index % cols;
+    }
+}
+
+/* A lane's elements never run over the end of a row (of B: a column) unless they begin at one, so a
+ * sum of two parts says where each is in wmma fragments, too. */
+static void find_place(const struct tow_mma_op *op, enum tow_mma_matrix matrix,
+                       enum tow_mma_type type, unsigned regs, struct place *p)
+{
+    const struct tow_mma_desc *d = &op->desc;
+    unsigned per = per_register(type);
+    unsigned rows = matrix == TOW_MMA_B ? d->k : d->m, cols = matrix == TOW_MMA_A ? d->k : d->n;
+    p->elements = regs * per;
+    for (unsigned l = 0; l < 32; l++) {
+        unsigned g = l / 4, t = l % 4, row, col;
+        if (d->wmma) {
+            wmma_position(matrix, rows, cols, p->elements, l, 0, &row, &col);
+        } else {
+            row = matrix == TOW_MMA_B ? t * per : g;
+            col = matrix == TOW_MMA_A ? t * per : matrix == TOW_MMA_B ? g : 2 * t;
+        }
+        p->lane[l] = (uint16_t)(row * cols + col);
+    }
+    for (unsigned i = 0; i < p->elements; i++) {
+        unsigned r = i / per, e = i % per, row, col;
+        if (d->wmma) {
+            wmma_position(matrix, rows, cols, p->elements, 0, i, &row, &col);
+        } else if (matrix == TOW_MMA_A) {
+            row = d->m == 8 ? 0 : 8 * (r % 2);
+            col = e + 4 * per * (d->m == 8 ? r : r / 2);
+        } else if (matrix == TOW_MMA_B) {
+            row = e + 4 * per * r;
+            col = 0;
+        } else {
+            row = 8 * (i / 2);
+            col = i % 2;
+        }
+        p->element[i] = (uint16_t)(row * cols + col);
+    }
+}
+
+/* ---- values --------------------------------------------------------------------------- */
+
+static float small_float(enum tow_mma_type type, uint32_t code)
+{
+    unsigned eb = type == TOW_MMA_E4M3 ? 4 : 5, mb = type == TOW_MMA_E4M3 ? 3 : 2;
+    int bias = type == TOW_MMA_E4M3 ? 7 : 15;
+    uint32_t man = code & ((1u << mb) - 1), exp = (code >> mb) & ((1u << eb) - 1);
+    float v;
+    if (type == TOW_MMA_E4M3 && (code & 0x7f) == 0x7f) {
+        return NAN;
+    }
+    if (type == TOW_MMA_E5M2 && exp == 31) {
+        v = man ? NAN : INFINITY;
+    } else if (exp == 0) {
+        v = __builtin_ldexpf((float)man, 1 - bias - (int)mb);
+    } else {
+        v = __builtin_ldexpf((float)(man + (1u << mb)), (int)exp - bias - (int)mb);
+    }
+    return (code >> 7) & 1 ? -v : v;
+}
+
+/* Element e of a register, in all lanes. */
+static void float_row(enum tow_mma_type type, const void *row, unsigned e, double *v)
+{
+    const uint32_t *r = row;
+    unsigned shift = 16 * e;
+    switch (type) {
+    case TOW_MMA_F16:
+        TOW_EACH_LANE
+        {
+            v[l] = tow_h2f((r[l] >> shift) & 0xffffu);
+        }
+        break;
+    case TOW_MMA_BF16:
+        TOW_EACH_LANE
+        {
+            v[l] = tow_bf2f((r[l] >> shift) & 0xffffu);
+        }
+        break;
+    case TOW_MMA_TF32: /* hardware reads the upper 19 bits */
+        TOW_EACH_LANE
+        {
+            v[l] = tow_f32(r[l] & ~0x1fffu);
+        }
+        break;
+    case TOW_MMA_F32:
+        TOW_EACH_LANE
+        {
+            v[l] = tow_f32(r[l]);
+        }
+        break;
+    case TOW_MMA_F64:
+        memcpy(v, row, 32 * sizeof *v);
+        break;
+    default:
+        for (unsigned l = 0; l < 32; l++) {
+            v[l] = small_float(type, (r[l] >> (8 * e)) & 0xffu);
+        }
+        break;
+    }
+}
+
+static void int_row(enum tow_mma_type type, const void *row, unsigned e, int32_t *v)
+{
+    const uint32_t *r = row;
+    bool is_unsigned = type == TOW_MMA_U8 || type == TOW_MMA_U4;
+    unsigned bits = type_bits(type), up = 32 - bits * (e + 1), down = 32 - bits;
+    TOW_EACH_LANE
+    {
+        uint32_t x = r[l] << up;
+        v[l] = is_unsigned ? (int32_t)(x >> down) : (int32_t)x >> down;
+    }
+}
+
+static void load_floats(const struct tow_mma_op *op, enum tow_mma_matrix matrix,
+                        enum tow_mma_type type, unsigned regs, const void *const *rows, double *to)
+{
+    struct place p;
+    unsigned per = per_register(type);
+    find_place(op, matrix, type, regs, &p);
+    for (unsigned i = 0; i < p.elements; i++) {
+        double v[32], *at = to + p.element[i];
+        float_row(type, rows[i / per], i % per, v);
+        for (unsigned l = 0; l < 32; l++) {
+            at[p.lane[l]] = v[l];
+        }
+    }
+}
+
+static void load_ints(const struct tow_mma_op *op, enum tow_mma_matrix matrix,
+                      enum tow_mma_type type, unsigned regs, const void *const *rows, int32_t *to)
+{
+    struct place p;
+    unsigned per = per_register(type);
+    find_place(op, matrix, type, regs, &p);
+    for (unsigned i = 0; i < p.elements; i++) {
+        int32_t v[32], *at = to + p.element[i];
+        int_row(type, rows[i / per], i % per, v);
+        for (unsigned l = 0; l < 32; l++) {
+            at[p.lane[l]] = v[l];
+        }
+    }
+}
+
+static uint32_t narrow(double v, enum tow_mma_type type)
+{
+    if (type == TOW_MMA_F16) {
+        return tow_f2h(tow_d2f_odd(v));
+    }
+    return tow_f32_canon(tow_f32_bits((float)v));
+}
+
+static void store_floats(const struct tow_mma_op *op, const double *from, void *const *d)
+{
+    struct place p;
+    enum tow_mma_type type = op->desc.d;
+    unsigned per = per_register(type);
+    find_place(op, TOW_MMA_C, type, op->d_regs, &p);
+    for (unsigned r = 0; r < op->d_regs; r++) {
+        uint32_t *row = d[r];
+        for (unsigned l = 0; l < 32; l++) {
+            const double *at = from + p.lane[l];
+            uint32_t v = narrow(at[p.element[r * per]], type);
+            row[l] = per == 1 ? v : v | narrow(at[p.element[r * per + 1]], type) << 16;
+        }
+    }
+}
+
+/* ---- products ------------------------------------------------------------------------- */
+
+/* c + a * b. The products are exact in double, so whether they are fused makes no difference. */
+TOW_INLINE void multiply_by(unsigned m, const unsigned n, unsigned k, const double *a,
+                            const double *b, double *c)
+{
+    for (unsigned i = 0; i < m; i++) {
+        double sum[N_MAX];
+        for (unsigned l = 0; l < n; l++) {
+            sum[l] = c[i * n + l];
+        }
+        for (unsigned j = 0; j < k; j++) {
+            double x = a[i * k + j];
+            for (unsigned l = 0; l < n; l++) {
+#ifdef __FP_FAST_FMA
+                sum[l] = __builtin_fma(x, b[j * n + l], sum[l]);
+#else
+                sum[l] += x * b[j * n + l];
+#endif
+            }
+        }
+        for (unsigned l = 0; l < n; l++) {
+            c[i * n + l] = sum[l];
+        }
+    }
+}
+
+static void multiply(unsigned m, unsigned n, unsigned k, const double *restrict a,
+                     const double *restrict b, double *restrict c)
+{
+    if (n == 8) {
+        multiply_by(m, 8, k, a, b, c);
+    } else if (n == 16) {
+        multiply_by(m, 16, k, a, b, c);
+    } else {
+        multiply_by(m, n, k, a, b, c);
+    }
+}
+
+static void run_float(const struct tow_mma_op *op, void *const *d, const void *const *a,
+                      const void *const *b, const void *const *c, const uint32_t *metadata)
+{
+    const struct tow_mma_desc *s = &op->desc;
+    double ma[MATRIX_MAX], mb[MATRIX_MAX], mc[MATRIX_MAX];
+    load_floats(op, TOW_MMA_A, s->a, op->a_regs, a, ma);
+    load_floats(op, TOW_MMA_B, s->b, op->b_regs, b, mb);
+    load_floats(op, TOW_MMA_C, s->c, op->c_regs, c, mc);
+    multiply(s->m, s->n, s->k, ma, mb, mc);
+    store_floats(op, mc, d);
+}
+
+/* f64: a chain of fused multiply-adds in the order of k. */
+static void run_f64(const struct tow_mma_op *op, void *const *d, const void *const *a,
+                    const void *const *b, const void *const *c, const uint32_t *metadata)
+{
+    const struct tow_mma_desc *s = &op->desc;
+    double ma[16 * 16], mb[16 * 8], mc[16 * 8];
+    struct place p;
+    load_floats(op, TOW_MMA_A, TOW_MMA_F64, op->a_regs, a, ma);
+    load_floats(op, TOW_MMA_B, TOW_MMA_F64, op->b_regs, b, mb);
+    load_floats(op, TOW_MMA_C, TOW_MMA_F64, op->c_regs, c, mc);
+    for (unsigned i = 0; i < s->m; i++) {
+        for (unsigned j = 0; j < s->n; j++) {
+            double v = mc[i * s->n + j];
+            for (unsigned l = 0; l < s->k; l++) {
+                v = __builtin_fma(ma[i * s->k + l], mb[l * s->n + j], v);
+            }
+            mc[i * s->n + j] = v;
+        }
+    }
+    find_place(op, TOW_MMA_C, TOW_MMA_F64, op->d_regs, &p);
+    for (unsigned lane = 0; lane < 32; lane++) {
+        for (unsigned i = 0; i < op->d_regs; i++) {
+            uint64_t v = tow_f64_bits(mc[p.lane[lane] + p.element[i]]);
+            ((uint64_t *)d[i])[lane] = tow_f64_isnan(v) ? TOW_NUM_NAN_F64 : v;
+        }
+    }
+}
+
+/* d = c + sums, wrapping or saturating. */
+static void finish_ints(const struct tow_mma_op *op, const int32_t *sums, const int32_t *c,
+                        void *const *d)
+{
+    struct place p;
+    find_place(op, TOW_MMA_C, TOW_MMA_S32, op->d_regs, &p);
+    for (unsigned i = 0; i < op->d_regs; i++) {
+        uint32_t *row = d[i];
+        for (unsigned l = 0; l < 32; l++) {
+            unsigned at = p.lane[l] + p.element[i];
+            int64_t v = (int64_t)c[at] + sums[at];
+            if (op->desc.satfinite) {
+                v = v > INT32_MAX ? INT32_MAX : v < INT32_MIN ? INT32_MIN : v;
+            }
+            row[l] = (uint32_t)v;
+        }
+    }
+}
+
+TOW_INLINE void multiply_ints_by(unsigned m, const unsigned n, unsigned k, const int32_t *a,
+                                 const int32_t *b, int32_t *c)
+{
+    for (unsigned i = 0; i < m; i++) {
+        int32_t sum[N_MAX] = {0};
+        for (unsigned j = 0; j < k; j++) {
+            int32_t x = a[i * k + j];
+            for (unsigned l = 0; l < n; l++) {
+                sum[l] += x * b[j * n + l];
+            }
+        }
+        memcpy(&c[i * n], sum, n * sizeof sum[0]);
+    }
+}
+
+static void run_int(const struct tow_mma_op *op, void *const *d, const void *const *a,
+                    const void *const *b, const void *const *c, const uint32_t *metadata)
+{
+    const struct tow_mma_desc *s = &op->desc;
+    int32_t ma[MATRIX_MAX], mb[MATRIX_MAX], mc[MATRIX_MAX];
+    int32_t sums[MATRIX_MAX]; /* at most 64 products of 16 bits each */
+    load_ints(op, TOW_MMA_A, s->a, op->a_regs, a, ma);
+    load_ints(op, TOW_MMA_B, s->b, op->b_regs, b, mb);
+    load_ints(op, TOW_MMA_C, TOW_MMA_S32, op->c_regs, c, mc);
+    if (s->n == 8) {
+        multiply_ints_by(s->m, 8, s->k, ma, mb, sums);
+    } else {
+        multiply_ints_by(s->m, s->n, s->k, ma, mb, sums);
+    }
+    finish_ints(op, sums, mc, d);
+}
+
+/* Bits, a word of 32 at a time: lane 4 g + t has words t and t + 4 of row (column) g. */
+static void run_bits(const struct tow_mma_op *op, void *const *d, const void *const *a,
+                     const void *const *b, const void *const *c, const uint32_t *metadata)
+{
+    const struct tow_mma_desc *s = &op->desc;
+    unsigned words = s->k / 32;
+    uint32_t ma[16 * 8], mb[8 * 8];
+    int32_t mc[MATRIX_MAX], sums[MATRIX_MAX];
+    for (unsigned lane = 0; lane < 32; lane++) {
+        unsigned g = lane / 4, t = lane % 4;
+        for (unsigned r = 0; r < op->a_regs; r++) {
+            unsigned row = s->m == 8 ? g : g + 8 * (r % 2), word = s->m == 8 ? r : r / 2;
+            ma[row * words + t + 4 * word] = ((const uint32_t *)a[r])[lane];
+        }
+        for (unsigned r = 0; r < op->b_regs; r++) {
+            mb[g * words + t + 4 * r] = ((const uint32_t *)b[r])[lane];
+        }
+    }
+    load_ints(op, TOW_MMA_C, TOW_MMA_S32, op->c_regs, c, mc);
+    for (unsigned i = 0; i < s->m; i++) {
+        for (unsigned j = 0; j < s->n; j++) {
+            int sum = 0;
+            for (unsigned w = 0; w < words; w++) {
+                uint32_t x = ma[i * words + w], y = mb[j * words + w];
+                sum += __builtin_popcount(s->bitop == TOW_MMA_XOR_POPC ? x ^ y : x & y);
+            }
+            sums[i * s->n + j] = sum;
+        }
+    }
+    finish_ints(op, sums, mc, d);
+}
+
+/* ---- m8n8k4 of f16: lanes 4q to 4q+3 and those 16 above make product q ---------------- */
+
+static void volta_position(const struct tow_mma_desc *d, enum tow_mma_matrix matrix,
+                           enum tow_mma_type type, unsigned lane, unsigned i, unsigned *row,
+                           unsigned *col)
 {
     unsigned half = lane < 16 ? 0 : 4;
     switch (matrix) {
@@ -86,332 +441,46 @@ static void volta_element(const struct tow_mma_desc *d, enum tow_mma_matrix matr
     }
 }
 
-static void wmma_position(enum tow_mma_matrix matrix, unsigned rows, unsigned cols,
-                          unsigned elements, unsigned lane, unsigned e, unsigned *row,
-                          unsigned *col)
+static void volta_load(const struct tow_mma_desc *s, enum tow_mma_matrix matrix,
+                       enum tow_mma_type type, unsigned elements, const void *const *rows,
+                       double to[4][64])
 {
-    unsigned index = (lane * elements + e) % (rows * cols);
-    if (matrix == TOW_MMA_B) {
-        *col = index / rows;
-        *row = index % rows;
-    } else {
-        *row = index / cols;
-        *col = index % cols;
-    }
-}
-
-/* Element i (counted over all registers) of a lane. */
-static void element(const struct tow_mma_op *op, enum tow_mma_matrix matrix, enum tow_mma_type type,
-                    unsigned lane, unsigned i, unsigned *row, unsigned *col)
-{
-    const struct tow_mma_desc *d = &op->desc;
-    unsigned per = 32 / type_bits(type);
-    per = per ? per : 1; /* f64 */
-    if (d->wmma) {
-        unsigned regs = matrix == TOW_MMA_A   ? op->a_regs
-                        : matrix == TOW_MMA_B ? op->b_regs
-                                              : (type == d->c ? op->c_regs : op->d_regs);
-        unsigned rows = matrix == TOW_MMA_B ? d->k : d->m;
-        unsigned cols = matrix == TOW_MMA_A ? d->k : d->n;
-        wmma_position(matrix, rows, cols, regs * per, lane, i, row, col);
-        return;
-    }
-    if (is_volta(d)) {
-        volta_element(d, matrix, type, lane, i, row, col);
-        return;
-    }
-    unsigned g = lane / 4, t = lane % 4, r = i / per, e = i % per;
-    switch (matrix) {
-    case TOW_MMA_A:
-        if (d->m == 8) {
-            *row = g;
-            *col = t * per + e + 4 * per * r;
-        } else {
-            *row = g + 8 * (r % 2);
-            *col = t * per + e + 4 * per * (r / 2);
-        }
-        break;
-    case TOW_MMA_B:
-        *row = t * per + e + 4 * per * r;
-        *col = g;
-        break;
-    default:
-        *row = g + 8 * (i / 2);
-        *col = 2 * t + i % 2;
-        break;
-    }
-}
-
-/* ---- values
- * ---------------------------------------------------------------------------------------------------
- */
-
-static double small_float(enum tow_mma_type type, uint32_t code)
-{
-    static const struct {
-        uint8_t exp, man;
-        int8_t bias;
-    } formats[] = {
-        [TOW_MMA_E4M3] = {4, 3, 7},
-        [TOW_MMA_E5M2] = {5, 2, 15},
-    };
-    unsigned eb = formats[type].exp, mb = formats[type].man;
-    int bias = formats[type].bias;
-    uint32_t man = code & ((1u << mb) - 1), exp = (code >> mb) & ((1u << eb) - 1);
-    double v;
-    if (type == TOW_MMA_E4M3 && (code & 0x7f) == 0x7f) {
-        return NAN;
-    }
-    if (type == TOW_MMA_E5M2 && exp == 31) {
-        v = man ? NAN : INFINITY;
-    } else if (exp == 0) {
-        v = __builtin_ldexp(man, 1 - bias - (int)mb);
-    } else {
-        v = __builtin_ldexp(man + (1u << mb), (int)exp - bias - (int)mb);
-    }
-    return (code >> (eb + mb)) & 1 ? -v : v;
-}
-
-static double float_of(enum tow_mma_type type, const void *row, unsigned lane, unsigned e)
-{
-    const uint32_t *r = row;
-    switch (type) {
-    case TOW_MMA_F16:
-        return tow_h2f((r[lane] >> (16 * e)) & 0xffffu);
-    case TOW_MMA_BF16:
-        return tow_bf2f((r[lane] >> (16 * e)) & 0xffffu);
-    case TOW_MMA_TF32:
-        return tow_f32(r[lane] & ~0x1fffu); /* hardware reads the upper 19 bits */
-    case TOW_MMA_F32:
-        return tow_f32(r[lane]);
-    case TOW_MMA_F64:
-        return tow_f64(((const uint64_t *)row)[lane]);
-    default:
-        return small_float(type, (r[lane] >> (8 * e)) & 0xffu);
-    }
-}
-
-static int32_t int_of(enum tow_mma_type type, const void *row, unsigned lane, unsigned e)
-{
-    uint32_t r = ((const uint32_t *)row)[lane];
-    switch (type) {
-    case TOW_MMA_S8:
-        return (int8_t)(r >> (8 * e));
-    case TOW_MMA_U8:
-        return (uint8_t)(r >> (8 * e));
-    case TOW_MMA_S4:
-        return (int32_t)((r >> (4 * e)) << 28) >> 28;
-    case TOW_MMA_U4:
-        return (int32_t)((r >> (4 * e)) & 15);
-    default:
-        return (int32_t)r;
-    }
-}
-
-static void load_floats(const struct tow_mma_op *op, enum tow_mma_matrix matrix,
-                        enum tow_mma_type type, unsigned regs, const void *const *rows,
-                        unsigned width, unsigned first, unsigned last, double *to)
-{
-    unsigned per = 32 / type_bits(type);
-    per = per ? per : 1;
-    for (unsigned lane = first; lane < last; lane++) {
-        for (unsigned i = 0; i < regs * per; i++) {
+    unsigned per = per_register(type), cols = matrix == TOW_MMA_A ? 4 : 8;
+    for (unsigned i = 0; i < elements; i++) {
+        double v[32];
+        float_row(type, rows[i / per], i % per, v);
+        for (unsigned lane = 0; lane < 32; lane++) {
             unsigned row, col;
-            element(op, matrix, type, lane, i, &row, &col);
-            to[row * width + col] = float_of(type, rows[i / per], lane, i % per);
+            volta_position(s, matrix, type, lane, i, &row, &col);
+            to[lane / 4 % 4][row * cols + col] = v[lane];
         }
     }
 }
 
-static uint32_t narrow(double v, enum tow_mma_type type)
+static void run_volta(const struct tow_mma_op *op, void *const *d, const void *const *a,
+                      const void *const *b, const void *const *c, const uint32_t *metadata)
 {
-    if (type == TOW_MMA_F16) {
-        return tow_f2h(tow_d2f_odd(v));
+    const struct tow_mma_desc *s = &op->desc;
+    double ma[4][64], mb[4][64], mc[4][64];
+    volta_load(s, TOW_MMA_A, s->a, 4, a, ma);
+    volta_load(s, TOW_MMA_B, s->b, 4, b, mb);
+    volta_load(s, TOW_MMA_C, s->c, 8, c, mc);
+    for (unsigned q = 0; q < 4; q++) {
+        multiply(8, 8, 4, ma[q], mb[q], mc[q]);
     }
-    return tow_f32_canon(tow_f32_bits((float)v));
-}
-
-/* d and c of one product, of the lanes that `take` names (m8n8k4: a quad pair). */
-static void store_floats(const struct tow_mma_op *op, const double *from, unsigned first,
-                         unsigned last, uint32_t out[8][32])
-{
-    unsigned per = op->desc.d == TOW_MMA_F16 ? 2 : 1;
-    for (unsigned lane = first; lane < last; lane++) {
-        for (unsigned i = 0; i < op->d_regs * per; i++) {
+    unsigned per = per_register(s->d);
+    for (unsigned i = 0; i < 8; i++) {
+        for (unsigned lane = 0; lane < 32; lane++) {
             unsigned row, col;
-            element(op, TOW_MMA_C, op->desc.d, lane, i, &row, &col);
-            uint32_t v = narrow(from[row * op->desc.n + col], op->desc.d);
-            uint32_t *at = &out[i / per][lane];
+            volta_position(s, TOW_MMA_C, s->d, lane, i, &row, &col);
+            uint32_t v = narrow(mc[lane / 4 % 4][row * 8 + col], s->d);
+            uint32_t *at = (uint32_t *)d[i / per] + lane;
             *at = i % per ? *at | v << 16 : v;
         }
     }
 }
 
-static void multiply(unsigned m, unsigned n, unsigned k, const double *a, const double *b,
-                     double *c)
-{
-    for (unsigned i = 0; i < m; i++) {
-        for (unsigned j = 0; j < k; j++) {
-            double x = a[i * k + j];
-            for (unsigned l = 0; l < n; l++) {
-                c[i * n + l] += x * b[j * n + l];
-            }
-        }
-    }
-}
-
-static void run_float(const struct tow_mma_op *op, void *const *d, const void *const *a,
-                      const void *const *b, const void *const *c, const uint32_t *metadata)
-{
-    const struct tow_mma_desc *s = &op->desc;
-    double ma[M_MAX * 32], mb[32 * N_MAX], mc[M_MAX * N_MAX];
-    uint32_t out[8][32];
-    /* m8n8k4: lanes 4q to 4q+3 and 16 more make product q; else all lanes make one */
-    unsigned groups = is_volta(s) ? 4 : 1;
-    for (unsigned q = 0; q < groups; q++) {
-        for (unsigned half = 0; half < (groups > 1 ? 2u : 1u); half++) {
-            unsigned first = groups > 1 ? 4 * q + 16 * half : 0;
-            unsigned last = groups > 1 ? first + 4 : 32;
-            load_floats(op, TOW_MMA_A, s->a, op->a_regs, a, s->k, first, last, ma);
-            load_floats(op, TOW_MMA_B, s->b, op->b_regs, b, s->n, first, last, mb);
-            load_floats(op, TOW_MMA_C, s->c, op->c_regs, c, s->n, first, last, mc);
-        }
-        multiply(s->m, s->n, s->k, ma, mb, mc);
-        for (unsigned half = 0; half < (groups > 1 ? 2u : 1u); half++) {
-            unsigned first = groups > 1 ? 4 * q + 16 * half : 0;
-            unsigned last = groups > 1 ? first + 4 : 32;
-            store_floats(op, mc, first, last, out);
-        }
-    }
-    for (unsigned r = 0; r < op->d_regs; r++) {
-        memcpy(d[r], out[r], sizeof out[r]);
-    }
-}
-
-/* f64: a chain of fused multiply-adds in the order of k. */
-static void run_f64(const struct tow_mma_op *op, void *const *d, const void *const *a,
-                    const void *const *b, const void *const *c, const uint32_t *metadata)
-{
-    const struct tow_mma_desc *s = &op->desc;
-    double ma[16 * 16], mb[16 * 8], mc[16 * 8];
-    load_floats(op, TOW_MMA_A, TOW_MMA_F64, op->a_regs, a, s->k, 0, 32, ma);
-    load_floats(op, TOW_MMA_B, TOW_MMA_F64, op->b_regs, b, s->n, 0, 32, mb);
-    load_floats(op, TOW_MMA_C, TOW_MMA_F64, op->c_regs, c, s->n, 0, 32, mc);
-    for (unsigned i = 0; i < s->m; i++) {
-        for (unsigned j = 0; j < s->n; j++) {
-            double v = mc[i * s->n + j];
-            for (unsigned l = 0; l < s->k; l++) {
-                v = __builtin_fma(ma[i * s->k + l], mb[l * s->n + j], v);
-            }
-            mc[i * s->n + j] = v;
-        }
-    }
-    for (unsigned lane = 0; lane < 32; lane++) {
-        for (unsigned i = 0; i < op->d_regs; i++) {
-            unsigned row, col;
-            element(op, TOW_MMA_C, TOW_MMA_F64, lane, i, &row, &col);
-            uint64_t v = tow_f64_bits(mc[row * s->n + col]);
-            ((uint64_t *)d[i])[lane] = tow_f64_isnan(v) ? TOW_NUM_NAN_F64 : v;
-        }
-    }
-}
-
-static void store_ints(const struct tow_mma_op *op, const int64_t *from, void *const *d)
-{
-    for (unsigned lane = 0; lane < 32; lane++) {
-        for (unsigned i = 0; i < op->d_regs; i++) {
-            unsigned row, col;
-            element(op, TOW_MMA_C, TOW_MMA_S32, lane, i, &row, &col);
-            int64_t v = from[row * op->desc.n + col];
-            if (op->desc.satfinite) {
-                v = v > INT32_MAX ? INT32_MAX : v < INT32_MIN ? INT32_MIN : v;
-            }
-            ((uint32_t *)d[i])[lane] = (uint32_t)v;
-        }
-    }
-}
-
-static void load_c(const struct tow_mma_op *op, const void *const *c, int64_t *to)
-{
-    for (unsigned lane = 0; lane < 32; lane++) {
-        for (unsigned i = 0; i < op->c_regs; i++) {
-            unsigned row, col;
-            element(op, TOW_MMA_C, TOW_MMA_S32, lane, i, &row, &col);
-            to[row * op->desc.n + col] = int_of(TOW_MMA_S32, c[i], lane, 0);
-        }
-    }
-}
-
-static void run_int(const struct tow_mma_op *op, void *const *d, const void *const *a,
-                    const void *const *b, const void *const *c, const uint32_t *metadata)
-{
-    const struct tow_mma_desc *s = &op->desc;
-    int32_t ma[32 * 64], mb[64 * 32];
-    int64_t mc[M_MAX * N_MAX];
-    unsigned per = 32 / type_bits(s->a);
-    for (unsigned lane = 0; lane < 32; lane++) {
-        unsigned row, col;
-        for (unsigned i = 0; i < op->a_regs * per; i++) {
-            element(op, TOW_MMA_A, s->a, lane, i, &row, &col);
-            ma[row * s->k + col] = int_of(s->a, a[i / per], lane, i % per);
-        }
-        for (unsigned i = 0; i < op->b_regs * per; i++) {
-            element(op, TOW_MMA_B, s->b, lane, i, &row, &col);
-            mb[row * s->n + col] = int_of(s->b, b[i / per], lane, i % per);
-        }
-    }
-    load_c(op, c, mc);
-    for (unsigned i = 0; i < s->m; i++) {
-        int32_t sum[N_MAX] = {0}; /* at most 64 products of 16 bits */
-        for (unsigned j = 0; j < s->k; j++) {
-            int32_t x = ma[i * s->k + j];
-            for (unsigned l = 0; l < s->n; l++) {
-                sum[l] += x * mb[j * s->n + l];
-            }
-        }
-        for (unsigned l = 0; l < s->n; l++) {
-            mc[i * s->n + l] += sum[l];
-        }
-    }
-    store_ints(op, mc, d);
-}
-
-/* Bits: a word of 32 at a time; words take the place of elements in the fragment rule. */
-static void run_bits(const struct tow_mma_op *op, void *const *d, const void *const *a,
-                     const void *const *b, const void *const *c, const uint32_t *metadata)
-{
-    const struct tow_mma_desc *s = &op->desc;
-    unsigned words = s->k / 32;
-    uint32_t ma[16 * 8], mb[8 * 8];
-    int64_t mc[M_MAX * N_MAX];
-    for (unsigned lane = 0; lane < 32; lane++) {
-        unsigned row, col;
-        for (unsigned r = 0; r < op->a_regs; r++) {
-            element(op, TOW_MMA_A, TOW_MMA_B1, lane, r * 32, &row, &col);
-            ma[row * words + col / 32] = ((const uint32_t *)a[r])[lane];
-        }
-        for (unsigned r = 0; r < op->b_regs; r++) {
-            element(op, TOW_MMA_B, TOW_MMA_B1, lane, r * 32, &row, &col);
-            mb[col * words + row / 32] = ((const uint32_t *)b[r])[lane];
-        }
-    }
-    load_c(op, c, mc);
-    for (unsigned i = 0; i < s->m; i++) {
-        for (unsigned j = 0; j < s->n; j++) {
-            int sum = 0;
-            for (unsigned w = 0; w < words; w++) {
-                uint32_t x = ma[i * words + w], y = mb[j * words + w];
-                sum += __builtin_popcount(s->bitop == TOW_MMA_XOR_POPC ? x ^ y : x & y);
-            }
-            mc[i * s->n + j] += sum;
-        }
-    }
-    store_ints(op, mc, d);
-}
-
-/* ---- what exists
- * ------------------------------------------------------------------------------------------------
- */
+/* ---- what exists ---------------------------------------------------------------------- */
 
 static bool shape_is(const struct tow_mma_desc *d, unsigned m, unsigned n, unsigned k)
 {
@@ -598,15 +667,14 @@ int tow_mma_find(const struct tow_mma_desc *desc, struct tow_mma_op *ret_op)
         op.run = run_f64;
         break;
     default:
-        op.run = run_float;
+        op.run = is_volta(desc) ? run_volta : run_float;
         break;
     }
     *ret_op = op;
     return 0;
 }
 
-/* ---- ldmatrix, stmatrix, movmatrix
- * -------------------------------------------------------------------------- */
+/* ---- ldmatrix, stmatrix, movmatrix ---------------------------------------------------- */
 
 int tow_matrix_find(const struct tow_matrix_form *form, bool store,
                     struct tow_matrix_layout *ret_layout)

@@ -74,8 +74,7 @@ struct tow_mma_op {
 /* 0, or -EINVAL if PTX has no such shape and types. */
 int tow_mma_find(const struct tow_mma_desc *desc, struct tow_mma_op *ret_op);
 
-/* ---- wmma.load, wmma.store ----------------------------------------------------------------------
- */
+/* ---- wmma.load, wmma.store ------------------------------------------------------------ */
 
 /* How one wmma fragment lies in registers. Element e of a lane is bits [e * bits, (e + 1) * bits)
  * of register e * bits / 32 (for f64: register e). Which element of the matrix that is:
@@ -98,8 +97,7 @@ int tow_wmma_fragment_find(uint16_t m, uint16_t n, uint16_t k, enum tow_mma_matr
 void tow_wmma_element(const struct tow_wmma_fragment *fragment, unsigned lane, unsigned e,
                       uint16_t *ret_row, uint16_t *ret_col);
 
-/* ---- ldmatrix, stmatrix, movmatrix
- * ---------------------------------------------------------------- */
+/* ---- ldmatrix, stmatrix, movmatrix ---------------------------------------------------- */
 
 enum tow_matrix_shape {
     TOW_MATRIX_M8N8_B16,

@@ -129,8 +129,7 @@ static inline unsigned tow_num_row_bytes(enum tow_num_type type)
                : 4;
 }
 
-/* ---- single values, for set/setp, atomics, slct, constants and the like ------------------------
- */
+/* ---- single values, for set/setp, atomics, slct, constants and the like --------------- */
 
 #define TOW_NUM_NAN_F16 0x7fffu
 #define TOW_NUM_NAN_F32 0x7fffffffu

@@ -221,8 +221,7 @@ DIVIDE_FN(divide_approx_ftz, true, false)
 DIVIDE_FN(divide_full, false, true)
 DIVIDE_FN(divide_full_ftz, true, true)
 
-/* ---- f64: only the upper 32 bits are read and, in the ftz forms, written
- * ----------------------------- */
+/* ---- f64: only the upper 32 bits are read and, in the ftz forms, written -------------- */
 
 #define NAN_HIGH 0x7fffffff00000000ull
 

@@ -5,8 +5,7 @@
  * arrive there rounded to odd, so that the second rounding is the only one that counts. */
 #include "ptx/num_bits.h"
 
-/* ---- integer to integer
- * ------------------------------------------------------------------------------ */
+/* ---- integer to integer --------------------------------------------------------------- */
 
 #define ROW_uint8_t uint32_t
 #define ROW_int8_t uint32_t
@@ -122,8 +121,7 @@ static void int_sat(const struct tow_num_form *form, void *d, const void *a, con
     }
 }
 
-/* ---- float to integer
- * -------------------------------------------------------------------------------- */
+/* ---- float to integer ----------------------------------------------------------------- */
 
 /* Sources as doubles. Of f16 and bf16 every NaN is alike; of f32 and f64 the payload stays. */
 static void load_doubles(enum tow_num_type t, bool ftz, const void *row, double *v)
@@ -259,8 +257,7 @@ TOW_HOT static void f32_to_s32_rzi(const struct tow_num_form *form, void *d, con
     }
 }
 
-/* ---- to float
- * -------------------------------------------------------------------------------------------- */
+/* ---- to float ------------------------------------------------------------------------- */
 
 /* A 64-bit magnitude as a double that is exact or, beyond 53 bits, rounded to odd. */
 static double odd_double(uint64_t m)
@@ -476,8 +473,7 @@ static void f32_to_pair(const struct tow_num_form *form, void *d, const void *a,
     }
 }
 
-/* ---- which form is which
- * ------------------------------------------------------------------------------- */
+/* ---- which form is which -------------------------------------------------------------- */
 
 static bool frnd(enum tow_num_round r)
 {

@@ -5,8 +5,7 @@
  * payloads. */
 #include "ptx/num_bits.h"
 
-/* ---- f32, round to nearest: one function per op and per {ftz, sat} ------------------------------
- */
+/* ---- f32, round to nearest: one function per op and per {ftz, sat} -------------------- */
 
 TOW_INLINE uint32_t in32(uint32_t a, bool ftz)
 {
@@ -61,8 +60,7 @@ F32_FNS(f32_abs, 1, __builtin_fabsf(x))
         name, name##_ftz, name##_sat, name##_ftz_sat                                               \
     }
 
-/* ---- f32, directed
- * ----------------------------------------------------------------------------------- */
+/* ---- f32, directed -------------------------------------------------------------------- */
 
 struct direction {
     bool rz, down, up, ftz, sat;
@@ -142,8 +140,7 @@ F32_DIRECTED(f32_div_dir, 2, quotient(x, y))
 F32_DIRECTED(f32_rcp_dir, 1, quotient(1.0, x))
 F32_DIRECTED(f32_sqrt_dir, 1, root(x))
 
-/* ---- min and max
- * ---------------------------------------------------------------------------------------- */
+/* ---- min and max ---------------------------------------------------------------------- */
 
 /* As a total order in which -0 < +0. */
 TOW_INLINE int32_t order32(uint32_t a)
@@ -233,8 +230,7 @@ static void f32_copysign(const struct tow_num_form *form, void *d, const void *a
     }
 }
 
-/* ---- f32x2: two f32 in one 64-bit register
- * ------------------------------------------------------------ */
+/* ---- f32x2: two f32 in one 64-bit register -------------------------------------------- */
 
 static void f32x2_run(const struct tow_num_form *form, void *d, const void *a, const void *b,
                       const void *c)
@@ -260,8 +256,7 @@ static void f32x2_run(const struct tow_num_form *form, void *d, const void *a, c
     }
 }
 
-/* ---- f32 with narrow sources (add.f32.f16 and so on)
- * ------------------------------------------------- */
+/* ---- f32 with narrow sources (add.f32.f16 and so on) ---------------------------------- */
 
 static void widen_row(uint32_t *to, const uint32_t *from, enum tow_num_type type)
 {
@@ -342,9 +337,7 @@ tow_num_fn *tow_num_find_f32(const struct tow_num_form *form)
     return directed[op];
 }
 
-/* ---- f64
- * ----------------------------------------------------------------------------------------------------
- */
+/* ---- f64 ------------------------------------------------------------------------------ */
 
 #define F64_FN(name, sources, expr)                                                                \
     TOW_HOT static void name(const struct tow_num_form *form, void *d, const void *a,              \
@@ -451,8 +444,7 @@ tow_num_fn *tow_num_find_f64(const struct tow_num_form *form)
     }
 }
 
-/* ---- single values
- * ------------------------------------------------------------------------------------------- */
+/* ---- single values -------------------------------------------------------------------- */
 
 uint32_t tow_f32_add(uint32_t a, uint32_t b, bool ftz)
 {

@@ -101,8 +101,7 @@ int tow_ptx_texture_check(const struct tow_ptx_texture *t)
     return 0;
 }
 
-/* ---- texels
- * ---------------------------------------------------------------------------------------------- */
+/* ---- texels --------------------------------------------------------------------------- */
 
 static int32_t clamp_int(int32_t v, int32_t low, int32_t high)
 {
@@ -190,8 +189,7 @@ static void read_border(const struct tow_ptx_texture *t, uint32_t out[4])
     }
 }
 
-/* ---- addressing
- * -------------------------------------------------------------------------------------------- */
+/* ---- addressing ----------------------------------------------------------------------- */
 
 /* wrap and mirror need normalised coordinates; without them they are clamp. */
 static enum tow_ptx_tex_address mode_of(const struct tow_ptx_texture *t, unsigned axis,
@@ -463,9 +461,7 @@ void tow_ptx_texture_gather(const struct tow_ptx_texture *texture,
     }
 }
 
-/* ---- queries
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- queries -------------------------------------------------------------------------- */
 
 /* Numbers of the channel types and orders: those of OpenCL, which PTX shares. */
 static uint32_t channel_type(const struct tow_ptx_texture *t)
@@ -540,9 +536,7 @@ uint32_t tow_ptx_texture_query(const struct tow_ptx_texture *texture, enum tow_p
     return 0;
 }
 
-/* ---- surfaces
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- surfaces ------------------------------------------------------------------------- */
 
 static bool bring_inside(int64_t *v, int64_t count, enum tow_ptx_surf_mode mode)
 {

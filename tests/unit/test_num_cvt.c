@@ -286,8 +286,7 @@ static void pairs_have_the_first_source_on_top(void **state)
     assert_int_equal(test_run(&form, 4, 0x7fc00000, 0xff7fffff, 0), 0x7fffff7f);
 }
 
-/* ---- small floats: every code, and every f16 into them
- * ------------------------------------------------ */
+/* ---- small floats: every code, and every f16 into them -------------------------------- */
 
 struct small {
     enum tow_num_type type;
