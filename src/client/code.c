@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "client/device.h"
 #include "client/jit_cache.h"
+#include "client/launch.h"
 #include "client/link.h"
 #include "gen/client_api.h"
 
@@ -666,6 +667,7 @@ void tow_kernel_learn(struct tow_kernel *kernel, CUdevice device, CUfunction_att
             a = calloc(1, sizeof *a);
             if (a != NULL) {
                 a->device = device;
+                tow_launch_bounds_init(&a->bounds, device);
                 a->next = atomic_load_explicit(&owner->attributes, memory_order_relaxed);
                 atomic_store_explicit(&owner->attributes, a, memory_order_release);
             }
@@ -676,6 +678,13 @@ void tow_kernel_learn(struct tow_kernel *kernel, CUdevice device, CUfunction_att
         }
     }
     atomic_store_explicit(&a->value[attribute], value, memory_order_relaxed);
+    if (attribute == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK) {
+        if ((unsigned)value < atomic_load(&a->bounds.threads)) {
+            atomic_store(&a->bounds.threads, (unsigned)value);
+        }
+    } else if (attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) {
+        atomic_store(&a->bounds.shared, (unsigned)value);
+    }
     atomic_fetch_or_explicit(&a->known, 1u << attribute, memory_order_release);
 }
 

@@ -18,9 +18,17 @@ struct tow_library;
 struct tow_occupancy;
 struct tow_legacy_launch;
 
+/* What a launch may not go beyond: of the device, and of the kernel on it. */
+struct tow_bounds {
+    uint32_t grid[3], block[3];
+    atomic_uint threads; /* per block */
+    atomic_uint shared;  /* bytes that a launch may ask for */
+};
+
 /* A kernel's attributes on one device. */
 struct tow_attributes {
     CUdevice device;
+    struct tow_bounds bounds;
     atomic_uint known; /* bit i: value[i] is there */
     atomic_int value[TOW_KERNEL_ATTRIBUTES];
     struct tow_attributes *next;

@@ -78,41 +78,48 @@ const struct tow_launch_limits *tow_launch_limits(CUdevice device)
     return &devices[device].limits;
 }
 
+void tow_launch_bounds_init(struct tow_bounds *bounds, CUdevice device)
+{
+    const struct tow_launch_limits *limits = tow_launch_limits(device);
+    /* For a device that is not ours to know: nothing is refused here. */
+    memset(bounds, 0xff, sizeof *bounds);
+    if (limits != NULL) {
+        memcpy(bounds->grid, limits->grid, sizeof bounds->grid);
+        memcpy(bounds->block, limits->block, sizeof bounds->block);
+        atomic_store(&bounds->threads, limits->threads);
+    }
+}
+
+static inline CUresult check_bounds(struct tow_bounds *bounds, const uint32_t grid[3],
+                                    const uint32_t block[3], uint32_t shared)
+{
+    /* 0 - 1 is larger than every bound. No branches: all are looked at anyway. */
+    unsigned beyond = (grid[0] - 1 >= bounds->grid[0]) | (grid[1] - 1 >= bounds->grid[1]) |
+                      (grid[2] - 1 >= bounds->grid[2]) | (block[0] - 1 >= bounds->block[0]) |
+                      (block[1] - 1 >= bounds->block[1]) | (block[2] - 1 >= bounds->block[2]);
+    uint64_t threads = (uint64_t)block[0] * block[1] * block[2];
+    beyond |= threads > atomic_load_explicit(&bounds->threads, memory_order_relaxed);
+    beyond |= shared > atomic_load_explicit(&bounds->shared, memory_order_relaxed);
+    return TOW_UNLIKELY(beyond) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+static inline CUresult check(struct tow_kernel *kernel, CUdevice device, const uint32_t grid[3],
+                             const uint32_t block[3], uint32_t shared)
+{
+    struct tow_attributes *a = tow_kernel_attributes(kernel, device);
+    if (TOW_UNLIKELY(a == NULL)) {
+        /* Nothing is known of it here: the server's driver checks the rest. */
+        struct tow_bounds bounds;
+        tow_launch_bounds_init(&bounds, device);
+        return check_bounds(&bounds, grid, block, shared);
+    }
+    return check_bounds(&a->bounds, grid, block, shared);
+}
+
 CUresult tow_launch_check(struct tow_kernel *kernel, CUdevice device, const uint32_t grid[3],
                           const uint32_t block[3], uint32_t shared)
 {
-    const struct tow_launch_limits *limits = tow_launch_limits(device);
-    if (TOW_UNLIKELY(limits == NULL)) {
-        return tow_no_context();
-    }
-    /* 0 - 1 is larger than every limit. */
-    if (TOW_UNLIKELY(grid[0] - 1 >= limits->grid[0] || grid[1] - 1 >= limits->grid[1] ||
-                     grid[2] - 1 >= limits->grid[2] || block[0] - 1 >= limits->block[0] ||
-                     block[1] - 1 >= limits->block[1] || block[2] - 1 >= limits->block[2])) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    uint64_t threads = (uint64_t)block[0] * block[1] * block[2];
-    if (TOW_UNLIKELY(threads > limits->threads)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    struct tow_attributes *a = tow_kernel_attributes(kernel, device);
-    if (a == NULL) {
-        return CUDA_SUCCESS; /* nothing is known of it here: the server's driver checks */
-    }
-    unsigned known = atomic_load_explicit(&a->known, memory_order_acquire);
-    if ((known >> CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK & 1) != 0 &&
-        TOW_UNLIKELY(threads > (uint64_t)atomic_load_explicit(
-                                   &a->value[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK],
-                                   memory_order_relaxed))) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if ((known >> CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES & 1) != 0 &&
-        TOW_UNLIKELY(shared > (uint32_t)atomic_load_explicit(
-                                  &a->value[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES],
-                                  memory_order_relaxed))) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    return CUDA_SUCCESS;
+    return check(kernel, device, grid, block, shared);
 }
 
 /* {key, value, key, value, ..., END} */
@@ -138,8 +145,8 @@ static CUresult read_extra(const struct tow_kernel *kernel, void **extra,
     return CUDA_SUCCESS;
 }
 
-CUresult tow_launch_args_init(const struct tow_kernel *kernel, void **params, void **extra,
-                              struct tow_launch_args *ret_args)
+static inline CUresult args_init(const struct tow_kernel *kernel, void **params, void **extra,
+                                 struct tow_launch_args *ret_args)
 {
     ret_args->params = params;
     ret_args->buffer = NULL;
@@ -153,29 +160,43 @@ CUresult tow_launch_args_init(const struct tow_kernel *kernel, void **params, vo
     return CUDA_SUCCESS;
 }
 
-void tow_launch_args_pack(const struct tow_kernel *kernel, const struct tow_launch_args *args,
-                          uint8_t *into)
+CUresult tow_launch_args_init(const struct tow_kernel *kernel, void **params, void **extra,
+                              struct tow_launch_args *ret_args)
 {
-    if (args->buffer != NULL) {
+    return args_init(kernel, params, extra, ret_args);
+}
+
+static inline void pack(const struct tow_kernel *kernel, const struct tow_launch_args *args,
+                        uint8_t *into)
+{
+    if (TOW_UNLIKELY(args->buffer != NULL)) {
         memcpy(into, args->buffer, args->bytes);
         return;
     }
+    const struct tow_param *param = kernel->params, *last = param + kernel->param_count;
+    void **from = args->params;
     uint32_t end = 0;
-    for (uint32_t i = 0; i < kernel->param_count; i++) {
-        uint32_t offset = kernel->params[i].offset, size = kernel->params[i].size;
-        for (; end < offset; end++) {
-            into[end] = 0;
+    for (; param < last; param++, from++) {
+        uint32_t offset = param->offset, size = param->size;
+        while (TOW_UNLIKELY(end < offset)) {
+            into[end++] = 0;
         }
         /* Pointers and ints without a call. */
         if (size == 8) {
-            memcpy(into + offset, args->params[i], 8);
+            memcpy(into + offset, *from, 8);
         } else if (size == 4) {
-            memcpy(into + offset, args->params[i], 4);
+            memcpy(into + offset, *from, 4);
         } else {
-            memcpy(into + offset, args->params[i], size);
+            memcpy(into + offset, *from, size);
         }
         end = offset + size;
     }
+}
+
+void tow_launch_args_pack(const struct tow_kernel *kernel, const struct tow_launch_args *args,
+                          uint8_t *into)
+{
+    pack(kernel, args, into);
 }
 
 CUresult tow_launch_reach_all(struct tow_link *link, const struct tow_kernel *kernel,
@@ -228,7 +249,11 @@ CUresult tow_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gr
                             void **kernelParams, void **extra)
 {
     struct tow_context *context = NULL;
-    CUresult status = tow_code_context(&context);
+    CUresult status = tow_client_state(); /* a forked child has the parent's contexts */
+    if (TOW_UNLIKELY(status != CUDA_SUCCESS)) {
+        return status;
+    }
+    status = tow_code_context(&context);
     if (TOW_UNLIKELY(status != CUDA_SUCCESS)) {
         return status;
     }
@@ -243,12 +268,12 @@ CUresult tow_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gr
         .shared = sharedMemBytes,
         .stream = (uint64_t)(uintptr_t)hStream,
     };
-    status = tow_launch_check(kernel, context->device, head.grid, head.block, head.shared);
+    status = check(kernel, context->device, head.grid, head.block, head.shared);
     if (TOW_UNLIKELY(status != CUDA_SUCCESS)) {
         return status;
     }
     struct tow_launch_args args;
-    status = tow_launch_args_init(kernel, kernelParams, extra, &args);
+    status = args_init(kernel, kernelParams, extra, &args);
     if (status == CUDA_SUCCESS) {
         status = reach(context->link, kernel, &args);
     }
@@ -258,7 +283,8 @@ CUresult tow_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gr
     head.bytes = args.bytes;
     size_t size = sizeof head + ((args.bytes + 7) & ~(size_t)7);
     struct tow_call call;
-    status = tow_call_begin(&call, TOW_FN_cuLaunchKernel, size, TOW_CALL_CONTEXT);
+    status =
+        tow_call_begin_on(&call, context->link, context->number, TOW_FN_cuLaunchKernel, size, 0);
     if (TOW_UNLIKELY(status != CUDA_SUCCESS)) {
         return status;
     }
@@ -269,8 +295,9 @@ CUresult tow_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gr
     }
     memcpy(at, &head, sizeof head);
     if (size > sizeof head) {
-        memset(at + size - 8, 0, 8); /* the padding */
-        tow_launch_args_pack(kernel, &args, at + sizeof head);
+        const uint64_t padding = 0;
+        memcpy(at + size - 8, &padding, 8);
+        pack(kernel, &args, at + sizeof head);
     }
     atomic_store_explicit(&kernel->loaded, true, memory_order_relaxed);
     return tow_call_send(&call);
@@ -427,7 +454,7 @@ CUresult tow_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void *
         return status;
     }
     struct tow_launch_args args;
-    status = tow_launch_args_init(kernel, kernelParams, extra, &args);
+    status = args_init(kernel, kernelParams, extra, &args);
     if (status == CUDA_SUCCESS) {
         status = reach(context->link, kernel, &args);
     }

@@ -21,6 +21,9 @@ struct tow_launch_limits {
 /* Borrowed for ever; NULL if there is no such device. */
 const struct tow_launch_limits *tow_launch_limits(CUdevice device);
 
+/* Bounds of a kernel of which nothing else is known. */
+void tow_launch_bounds_init(struct tow_bounds *bounds, CUdevice device);
+
 /* The arguments of a launch, from either form. */
 struct tow_launch_args {
     void **params;      /* borrowed: one pointer per parameter; or NULL */
