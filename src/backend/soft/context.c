@@ -654,6 +654,12 @@ static CUresult soft_cuCtxGetLimit(size_t *pvalue, CUlimit limit)
     if (pvalue == NULL) {
         return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
     }
+    if (limit == CU_LIMIT_CIG_ENABLED || limit == CU_LIMIT_CIG_SHMEM_FALLBACK_ENABLED) {
+        /* No context of ours shares a device with graphics. cuBLAS refuses to work without an
+         * answer. */
+        *pvalue = 0;
+        return tow_soft_leave(CUDA_SUCCESS);
+    }
     if ((int)limit < 0 || limit > CU_LIMIT_PERSISTING_L2_CACHE_SIZE) {
         return tow_soft_leave(CUDA_ERROR_UNSUPPORTED_LIMIT);
     }
