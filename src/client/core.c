@@ -134,10 +134,31 @@ static int which_server(char *servers, size_t size)
 
 /* ---- connecting ---- */
 
+/* Takes the next address off a comma-separated list. A comma inside an address (options of hook:
+ * and self:) is one that no "name:" follows. */
+static char *next_address(char **rest)
+{
+    char *address = *rest;
+    if (address == NULL) {
+        return NULL;
+    }
+    for (char *comma = strchr(address, ','); comma != NULL; comma = strchr(comma + 1, ',')) {
+        const char *next = comma + 1 + strspn(comma + 1, " \t");
+        size_t word = strspn(next, "abcdefghijklmnopqrstuvwxyz0123456789.-");
+        if (next[word] == ':' || *next == '\0') {
+            *comma = '\0';
+            *rest = comma + 1;
+            return address;
+        }
+    }
+    *rest = NULL;
+    return address;
+}
+
 static CUresult open_links(char *servers)
 {
     char *rest = servers, *address;
-    while ((address = strsep(&rest, ",")) != NULL) {
+    while ((address = next_address(&rest)) != NULL) {
         address += strspn(address, " \t");
         if (address[0] == '\0') {
             continue;
