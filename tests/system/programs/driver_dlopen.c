@@ -15,6 +15,13 @@ FUNCTIONS(DECLARE)
 
 #include "driver_body.h"
 
+/* CUDA 13 gave these a version with one more parameter, and cuGetProcAddress finds that one, while
+ * cuda.h still declares the old one under the plain name. */
+static int is_old_name(const char *name)
+{
+    return strcmp(name, "cuCtxGetDevice") == 0 || strcmp(name, "cuCtxSynchronize") == 0;
+}
+
 int main(void)
 {
     void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
@@ -31,7 +38,7 @@ int main(void)
         CUdriverProcAddressQueryResult status;                                                     \
         const char *plain =                                                                        \
             #function; /* the name without version, as cuGetProcAddress wants it */                \
-        if (turn++ % 2 == 0) {                                                                     \
+        if (turn++ % 2 == 0 || is_old_name(plain)) {                                               \
             address = dlsym(library, TEXT(function));                                              \
         } else {                                                                                   \
             CHECK(find(plain, &address, CUDA_VERSION, CU_GET_PROC_ADDRESS_DEFAULT, &status));      \
