@@ -11,6 +11,9 @@ CUresult tow_call_begin(struct tow_call *call, unsigned fn, size_t bytes, unsign
     if (state != CUDA_SUCCESS) {
         return state;
     }
+    if (tow_thread_here != NULL && tow_thread_here->in_hostfn) {
+        return CUDA_ERROR_NOT_PERMITTED;
+    }
     struct tow_context *context = tow_context_current();
     if (context == NULL || !atomic_load_explicit(&context->alive, memory_order_relaxed)) {
         if (flags & TOW_CALL_CONTEXT) {
@@ -25,6 +28,30 @@ CUresult tow_call_begin(struct tow_call *call, unsigned fn, size_t bytes, unsign
         return (CUresult)sticky;
     }
     return tow_call_begin_on(call, context->link, context->number, fn, bytes, flags);
+}
+
+CUresult tow_call_begin_for(struct tow_call *call, CUdevice device, unsigned fn, size_t bytes,
+                            unsigned flags)
+{
+    CUresult state = tow_client_state();
+    if (state != CUDA_SUCCESS) {
+        return state;
+    }
+    struct tow_link *link = tow_client_link(device);
+    struct tow_context *context = tow_context_current();
+    if (link == NULL) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    if (context != NULL && context->link == link) {
+        return tow_call_begin(call, fn, bytes, flags);
+    }
+    if (flags & TOW_CALL_CONTEXT) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    if (tow_thread_here != NULL && tow_thread_here->in_hostfn) {
+        return CUDA_ERROR_NOT_PERMITTED;
+    }
+    return tow_call_begin_on(call, link, 0, fn, bytes, flags);
 }
 
 CUresult tow_refuse(unsigned fn)

@@ -70,6 +70,9 @@ extern atomic_uint tow_wait_always;
  * end, INVALID_CONTEXT, the context's sticky error, or that the server is lost. `bytes` is the most
  * the body will take. */
 CUresult tow_call_begin(struct tow_call *call, unsigned fn, size_t bytes, unsigned flags);
+/* The same for a call about a device, which may be another server's than the current context's. */
+CUresult tow_call_begin_for(struct tow_call *call, CUdevice device, unsigned fn, size_t bytes,
+                            unsigned flags);
 /* The same on a given server and for a given context number (0: none), for by-hand code. */
 CUresult tow_call_begin_on(struct tow_call *call, struct tow_link *link, uint32_t context,
                            unsigned fn, size_t bytes, unsigned flags);

@@ -91,10 +91,17 @@ static void *run_thread(void *arg)
             }
         }
         pthread_mutex_unlock(&lock);
+        struct tow_thread *self = tow_thread_self();
+        if (self != NULL) {
+            self->in_hostfn = true;
+        }
         if (function.run != NULL && turn->status == CUDA_SUCCESS) {
             function.run(function.user);
         } else if (function.callback != NULL) {
             function.callback(function.stream, turn->status, function.user);
+        }
+        if (self != NULL) {
+            self->in_hostfn = false;
         }
         say_done(turn->link, turn->id);
         free(turn);

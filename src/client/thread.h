@@ -12,10 +12,11 @@ struct tow_context;
 enum { TOW_CONTEXT_STACK_MAX = 64 };
 
 struct tow_thread {
-    uint16_t number;      /* on the wire; never 0, reused after the thread's end */
-    uint16_t depth;       /* of the context stack */
-    uint16_t per_thread;  /* inside a _ptds entry */
-    uint64_t unique;      /* never used again: part of its per-thread streams' ids */
+    uint16_t number;     /* on the wire; never 0, reused after the thread's end */
+    uint16_t depth;      /* of the context stack */
+    uint16_t per_thread; /* inside a _ptds entry */
+    bool in_hostfn;      /* runs a host function: no call that reaches a server is permitted */
+    uint64_t unique;     /* never used again: part of its per-thread streams' ids */
     CUstreamCaptureMode capture_mode;
     uint64_t sent, waited; /* commands this thread sent, replies it waited for: for observe.c */
     struct tow_context *stack[TOW_CONTEXT_STACK_MAX]; /* borrowed; the last is current */

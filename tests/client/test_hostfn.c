@@ -57,6 +57,26 @@ static void host_functions_run_in_order_on_one_thread(void **state)
     assert_int_equal(tow_cuLaunchHostFunc((CUstream)0x77, note, NULL), CUDA_ERROR_INVALID_HANDLE);
 }
 
+static CUresult inside;
+
+static void synchronise(void *user)
+{
+    inside = tow_cuCtxSetCurrent(user);
+    if (inside == CUDA_SUCCESS) {
+        inside = tow_cuStreamSynchronize(NULL);
+    }
+    atomic_fetch_add(&ran, 1);
+}
+
+static void a_host_function_may_not_wait_for_the_gpu(void **state)
+{
+    CUcontext context = NULL;
+    assert_int_equal(tow_cuCtxGetCurrent(&context), CUDA_SUCCESS);
+    assert_int_equal(tow_cuLaunchHostFunc(NULL, synchronise, context), CUDA_SUCCESS);
+    await(COUNT + 1);
+    assert_int_equal(inside, CUDA_ERROR_NOT_PERMITTED);
+}
+
 int main(void)
 {
     CUcontext context = NULL;
@@ -68,6 +88,7 @@ int main(void)
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(host_functions_run_in_order_on_one_thread),
+        cmocka_unit_test(a_host_function_may_not_wait_for_the_gpu),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -70,7 +70,9 @@ def send(model, f, w):
         flags.append("TOW_CALL_REPLY")
     if "noctx" not in f.flags:
         flags.append("TOW_CALL_CONTEXT")
-    w(f"    CUresult status = tow_call_begin(&call, TOW_FN_{f.name}, {' + '.join(terms)}, {' | '.join(flags) or '0'});")
+    device = next((a.param.name for a in p.send4 if a.klass == "device" and a.role == "in"), "")
+    begin = f"tow_call_begin_for(&call, {device}" if device else "tow_call_begin(&call"
+    w(f"    CUresult status = {begin}, TOW_FN_{f.name}, {' + '.join(terms)}, {' | '.join(flags) or '0'});")
     w("    if (status != CUDA_SUCCESS) {\n        return status;\n    }")
     for s in p.send8:
         a = s.param

@@ -14,7 +14,7 @@ CUresult tow_send_cuGolden(CUstream s, const CUevent *e, size_t n, CUdevice d, c
         return CUDA_ERROR_INVALID_DEVICE;
     }
     struct tow_call call;
-    CUresult status = tow_call_begin(&call, TOW_FN_cuGolden, 32 + (e != NULL ? (size_t)((n) * sizeof *e) : 0) + 8 + name_size + 16, TOW_CALL_REPLY | TOW_CALL_CONTEXT);
+    CUresult status = tow_call_begin_for(&call, d, TOW_FN_cuGolden, 32 + (e != NULL ? (size_t)((n) * sizeof *e) : 0) + 8 + name_size + 16, TOW_CALL_REPLY | TOW_CALL_CONTEXT);
     if (status != CUDA_SUCCESS) {
         return status;
     }
