@@ -34,7 +34,7 @@ static CUresult settle_source(struct tow_link *link, const void *from, size_t si
 static bool is_managed(CUdeviceptr address)
 {
     struct tow_region region;
-    return atomic_load_explicit(&tow_mirror_count, memory_order_relaxed) != 0 &&
+    return atomic_load_explicit(&tow_region_managed, memory_order_relaxed) != 0 &&
            tow_region_find(address, &region) && region.kind == TOW_REGION_MANAGED;
 }
 

@@ -29,7 +29,7 @@ static CUresult settle(CUresult status, CUdeviceptr to)
 {
     struct tow_region region;
     if (status == CUDA_SUCCESS &&
-        atomic_load_explicit(&tow_mirror_count, memory_order_relaxed) != 0 &&
+        atomic_load_explicit(&tow_region_managed, memory_order_relaxed) != 0 &&
         tow_region_find(to, &region) && region.kind == TOW_REGION_MANAGED) {
         return tow_send_cuStreamSynchronize(tow_default_stream());
     }

@@ -1,0 +1,251 @@
+/* Graphs: built by hand and captured, updated, launched again; user objects; capture modes. */
+#include "api.h"
+
+enum { N = 1000 };
+
+static CUDA_KERNEL_NODE_PARAMS kernel_params(struct api *api, void **params)
+{
+    CUDA_KERNEL_NODE_PARAMS p = {.func = api->add,
+                                 .gridDimX = (N + 63) / 64,
+                                 .gridDimY = 1,
+                                 .gridDimZ = 1,
+                                 .blockDimX = 64,
+                                 .blockDimY = 1,
+                                 .blockDimZ = 1,
+                                 .kernelParams = params};
+    return p;
+}
+
+static CUDA_MEMCPY3D copy_params(CUdeviceptr device, void *host, bool up)
+{
+    CUDA_MEMCPY3D p = {.WidthInBytes = N * sizeof(int), .Height = 1, .Depth = 1};
+    if (up) {
+        p.srcMemoryType = CU_MEMORYTYPE_HOST;
+        p.srcHost = host;
+        p.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+        p.dstDevice = device;
+    } else {
+        p.srcMemoryType = CU_MEMORYTYPE_DEVICE;
+        p.srcDevice = device;
+        p.dstMemoryType = CU_MEMORYTYPE_HOST;
+        p.dstHost = host;
+    }
+    return p;
+}
+
+static int host_calls;
+static void host_function(void *user)
+{
+    host_calls += *(int *)user;
+}
+
+static void explicit_graph_reads_host_memory_at_each_launch(struct api *api)
+{
+    static int in[N], out[N];
+    CUdeviceptr data;
+    CUgraph graph, clone;
+    CUgraphExec exec;
+    CUgraphNode up, kernel, down, host, nodes[8], found;
+    CUgraphNodeType type;
+    int by = 5, count = N, weight = 3;
+    size_t size = 8;
+    OK(cuMemAlloc(&data, N * sizeof(int)));
+    OK(cuGraphCreate(&graph, 0));
+    CUDA_MEMCPY3D copy = copy_params(data, in, true);
+    OK(cuGraphAddMemcpyNode(&up, graph, NULL, 0, &copy, api->context));
+    void *params[] = {&data, &count, &by};
+    CUDA_KERNEL_NODE_PARAMS kp = kernel_params(api, params);
+    OK(cuGraphAddKernelNode(&kernel, graph, &up, 1, &kp));
+    copy = copy_params(data, out, false);
+    OK(cuGraphAddMemcpyNode(&down, graph, &kernel, 1, &copy, api->context));
+    CUDA_HOST_NODE_PARAMS hp = {host_function, &weight};
+    OK(cuGraphAddHostNode(&host, graph, &down, 1, &hp));
+    OK(cuGraphGetNodes(graph, nodes, &size));
+    EQUAL(size, 4);
+    OK(cuGraphNodeGetType(kernel, &type));
+    EQUAL(type, CU_GRAPH_NODE_TYPE_KERNEL);
+    OK(cuGraphClone(&clone, graph));
+    OK(cuGraphNodeFindInClone(&found, kernel, clone));
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    for (int round = 1; round <= 3; round++) {
+        for (int i = 0; i < N; i++) {
+            in[i] = round * 1000 + i;
+        }
+        OK(cuGraphLaunch(exec, NULL));
+        OK(cuStreamSynchronize(NULL));
+        int wrong = 0;
+        for (int i = 0; i < N; i++) {
+            wrong += out[i] != round * 1000 + i + 5;
+        }
+        EQUAL(wrong, 0);
+        EQUAL(host_calls, 3 * round);
+    }
+    /* The executable graph's kernel gets another argument; the graph itself keeps its own. */
+    by = 100;
+    OK(cuGraphExecKernelNodeSetParams(exec, kernel, &kp));
+    OK(cuGraphLaunch(exec, NULL));
+    OK(cuCtxSynchronize());
+    EQUAL(out[1], 3001 + 100);
+    CUDA_KERNEL_NODE_PARAMS got;
+    OK(cuGraphKernelNodeGetParams(kernel, &got));
+    EQUAL(got.gridDimX, kp.gridDimX);
+    EQUAL(*(int *)got.kernelParams[2], 5);
+    EQUAL(*(CUdeviceptr *)got.kernelParams[0], data);
+    CUDA_HOST_NODE_PARAMS got_host;
+    OK(cuGraphHostNodeGetParams(host, &got_host));
+    TRUE(got_host.fn == host_function && got_host.userData == &weight);
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(clone));
+    OK(cuGraphDestroy(graph));
+    TRUE(cuGraphDestroy(graph) != CUDA_SUCCESS);
+    OK(cuMemFree(data));
+}
+
+static void captured_work_runs_at_launch_only(struct api *api)
+{
+    CUstream stream, other;
+    CUevent fork, join;
+    CUdeviceptr data;
+    CUgraph graph = NULL;
+    CUgraphExec exec;
+    CUstreamCaptureStatus status;
+    int *pinned;
+    OK(cuMemAlloc(&data, N * sizeof(int)));
+    OK(cuMemAllocHost((void **)&pinned, N * sizeof(int)));
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+    OK(cuEventCreate(&fork, CU_EVENT_DISABLE_TIMING));
+    OK(cuEventCreate(&join, CU_EVENT_DISABLE_TIMING));
+    OK(cuMemsetD32(data, 1, N));
+    OK(cuCtxSynchronize());
+    OK(cuStreamIsCapturing(stream, &status));
+    EQUAL(status, CU_STREAM_CAPTURE_STATUS_NONE);
+    OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    OK(cuStreamIsCapturing(stream, &status));
+    EQUAL(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
+    OK(api_add(api, data, N, 10, stream));
+    OK(cuEventRecord(fork, stream));
+    OK(cuStreamWaitEvent(other, fork, 0));
+    OK(api_add(api, data, N / 2, 100, other));
+    OK(cuEventRecord(join, other));
+    OK(cuStreamWaitEvent(stream, join, 0));
+    OK(cuMemcpyDtoHAsync(pinned, data, N * sizeof(int), stream));
+    OK(cuStreamEndCapture(stream, &graph));
+    TRUE(graph != NULL);
+    memset(pinned, 0, N * sizeof(int));
+    OK(cuCtxSynchronize());
+    EQUAL(pinned[0], 0);
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    OK(cuGraphLaunch(exec, stream));
+    OK(cuStreamSynchronize(stream));
+    EQUAL(pinned[0], 111);
+    EQUAL(pinned[N - 1], 11);
+    OK(cuGraphLaunch(exec, stream));
+    OK(cuGraphLaunch(exec, stream));
+    OK(cuStreamSynchronize(stream));
+    EQUAL(pinned[0], 331);
+    EQUAL(pinned[N - 1], 31);
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+    OK(cuEventDestroy(fork));
+    OK(cuEventDestroy(join));
+    OK(cuStreamDestroy(stream));
+    OK(cuStreamDestroy(other));
+    OK(cuMemFreeHost(pinned));
+    OK(cuMemFree(data));
+}
+
+static void unsafe_calls_end_a_capture(struct api *api)
+{
+    CUstream stream;
+    CUgraph graph = NULL;
+    CUdeviceptr data;
+    (void)api;
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    EQUAL(cuMemAlloc(&data, 64), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    EQUAL(cuStreamEndCapture(stream, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    TRUE(graph == NULL);
+    /* In relaxed mode the same call is allowed. */
+    OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    OK(cuMemAlloc(&data, 64));
+    OK(cuStreamEndCapture(stream, &graph));
+    OK(cuGraphDestroy(graph));
+    OK(cuMemFree(data));
+    EQUAL(cuStreamBeginCapture(NULL, CU_STREAM_CAPTURE_MODE_GLOBAL),
+          CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    OK(cuStreamDestroy(stream));
+}
+
+static int destroyed;
+static void destroy(void *user)
+{
+    destroyed += *(int *)user;
+}
+
+static void user_objects_live_as_long_as_their_graphs(struct api *api)
+{
+    CUuserObject object;
+    CUgraph graph;
+    CUgraphNode node;
+    CUgraphExec exec;
+    int one = 1;
+    (void)api;
+    OK(cuUserObjectCreate(&object, &one, destroy, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphAddEmptyNode(&node, graph, NULL, 0));
+    OK(cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE));
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    OK(cuGraphDestroy(graph));
+    EQUAL(destroyed, 0);
+    OK(cuGraphLaunch(exec, NULL));
+    OK(cuCtxSynchronize());
+    OK(cuGraphExecDestroy(exec));
+    EQUAL(destroyed, 1);
+}
+
+static void updating_tells_what_does_not_fit(struct api *api)
+{
+    CUgraph a, b, c;
+    CUgraphNode node;
+    CUgraphExec exec;
+    CUdeviceptr data;
+    int by = 1, count = N, result[1] = {0};
+    OK(cuMemAlloc(&data, N * sizeof(int)));
+    OK(cuMemsetD32(data, 0, N));
+    void *params[] = {&data, &count, &by};
+    CUDA_KERNEL_NODE_PARAMS kp = kernel_params(api, params);
+    OK(cuGraphCreate(&a, 0));
+    OK(cuGraphAddKernelNode(&node, a, NULL, 0, &kp));
+    OK(cuGraphInstantiate(&exec, a, 0));
+    by = 7;
+    OK(cuGraphCreate(&b, 0));
+    OK(cuGraphAddKernelNode(&node, b, NULL, 0, &kp));
+    CUgraphExecUpdateResultInfo info;
+    OK(cuGraphExecUpdate(exec, b, &info));
+    EQUAL(info.result, CU_GRAPH_EXEC_UPDATE_SUCCESS);
+    OK(cuGraphLaunch(exec, NULL));
+    OK(cuMemcpyDtoH(result, data, sizeof result));
+    EQUAL(result[0], 7);
+    OK(cuGraphCreate(&c, 0));
+    OK(cuGraphAddEmptyNode(&node, c, NULL, 0));
+    EQUAL(cuGraphExecUpdate(exec, c, &info), CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
+    TRUE(info.result != CU_GRAPH_EXEC_UPDATE_SUCCESS);
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(a));
+    OK(cuGraphDestroy(b));
+    OK(cuGraphDestroy(c));
+    OK(cuMemFree(data));
+}
+
+int main(void)
+{
+    struct api api;
+    api_begin(&api);
+    explicit_graph_reads_host_memory_at_each_launch(&api);
+    captured_work_runs_at_launch_only(&api);
+    unsafe_calls_end_a_capture(&api);
+    user_objects_live_as_long_as_their_graphs(&api);
+    updating_tells_what_does_not_fit(&api);
+    return api_end(&api);
+}

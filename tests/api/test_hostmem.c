@@ -1,0 +1,157 @@
+/* Host memory that kernels reach: page-locked, registered, mapped, managed. */
+#include "api.h"
+
+enum { N = 3000 };
+
+static void mapped_memory_is_equal_at_synchronisation(struct api *api)
+{
+    int *host;
+    CUdeviceptr device;
+    OK(cuMemHostAlloc((void **)&host, N * sizeof(int), CU_MEMHOSTALLOC_DEVICEMAP));
+    for (int i = 0; i < N; i++) {
+        host[i] = i;
+    }
+    OK(cuMemHostGetDevicePointer(&device, host, 0));
+    for (int round = 1; round <= 3; round++) {
+        OK(api_add(api, device, N, 10, NULL));
+        OK(cuCtxSynchronize());
+        int wrong = 0;
+        for (int i = 0; i < N; i++) {
+            wrong += host[i] != i + 10 * round + (round > 1) + (round > 2);
+            host[i] += 1; /* the host writes between launches */
+        }
+        EQUAL(wrong, 0);
+    }
+    OK(cuMemFreeHost(host));
+}
+
+static void page_locked_memory_in_arguments_is_found(struct api *api)
+{
+    int *host, *own = malloc(N * sizeof(int));
+    OK(cuMemAllocHost((void **)&host, N * sizeof(int)));
+    OK(cuMemHostRegister(own, N * sizeof(int), 0));
+    for (int i = 0; i < N; i++) {
+        host[i] = 2 * i;
+        own[i] = -1;
+    }
+    CUdeviceptr to = (CUdeviceptr)(uintptr_t)own, from = (CUdeviceptr)(uintptr_t)host;
+    int count = N;
+    void *params[] = {&to, &from, &count};
+    OK(cuLaunchKernel(api->copy, (N + 63) / 64, 1, 1, 64, 1, 1, 0, NULL, params, NULL));
+    OK(cuStreamSynchronize(NULL));
+    int wrong = 0;
+    for (int i = 0; i < N; i++) {
+        wrong += own[i] != 2 * i;
+    }
+    EQUAL(wrong, 0);
+    OK(cuMemHostUnregister(own));
+    EQUAL(cuMemHostUnregister(own), CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+    OK(cuMemFreeHost(host));
+    free(own);
+}
+
+static void managed_memory_is_one_memory(struct api *api)
+{
+    CUdeviceptr managed, plain;
+    int *host;
+    OK(cuMemAllocManaged(&managed, N * sizeof(int), CU_MEM_ATTACH_GLOBAL));
+    OK(cuMemAlloc(&plain, N * sizeof(int)));
+    host = (int *)(uintptr_t)managed;
+    for (int i = 0; i < N; i++) {
+        host[i] = i;
+    }
+    OK(api_add(api, managed, N, 1, NULL));
+    OK(api_add(api, managed, N, 1, NULL));
+    OK(cuCtxSynchronize());
+    EQUAL(host[0], 2);
+    EQUAL(host[N - 1], N + 1);
+    host[5] = 500;
+    OK(cuMemcpyDtoD(plain, managed, N * sizeof(int)));
+    OK(api_add(api, plain, N, 1000, NULL));
+    OK(cuMemcpyDtoD(managed, plain, N * sizeof(int)));
+    EQUAL(host[5], 1500);
+    EQUAL(host[6], 1008);
+    OK(cuMemsetD32(managed, 77, N));
+    EQUAL(host[N / 2], 77);
+    int given[4] = {1, 2, 3, 4}, got[4] = {0};
+    OK(cuMemcpyHtoD(managed, given, sizeof given));
+    EQUAL(host[3], 4);
+    host[2] = 33;
+    OK(cuMemcpyDtoH(got, managed, sizeof got));
+    EQUAL(got[2], 33);
+    unsigned is_managed = 0;
+    OK(cuPointerGetAttribute(&is_managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, managed));
+    EQUAL(is_managed, 1);
+    OK(cuMemFree(managed));
+    OK(cuMemFree(plain));
+}
+
+static void copies_by_address_find_their_way(struct api *api)
+{
+    enum { BYTES = 300000 };
+    unsigned char *a = malloc(BYTES), *b = calloc(1, BYTES), *pinned;
+    CUdeviceptr device;
+    (void)api;
+    OK(cuMemAlloc(&device, BYTES));
+    OK(cuMemAllocHost((void **)&pinned, BYTES));
+    for (int i = 0; i < BYTES; i++) {
+        a[i] = (unsigned char)(i * 7 + i / 255);
+    }
+    OK(cuMemcpy(device, (CUdeviceptr)(uintptr_t)a, BYTES));
+    OK(cuMemcpyAsync((CUdeviceptr)(uintptr_t)pinned, device, BYTES, NULL));
+    OK(cuStreamSynchronize(NULL));
+    EQUAL(memcmp(a, pinned, BYTES), 0);
+    OK(cuMemcpy((CUdeviceptr)(uintptr_t)b, (CUdeviceptr)(uintptr_t)pinned, BYTES));
+    EQUAL(memcmp(a, b, BYTES), 0);
+    /* A download into page-locked memory and an upload from it, with nothing in between. */
+    memset(pinned, 0, BYTES);
+    CUdeviceptr second;
+    OK(cuMemAlloc(&second, BYTES));
+    OK(cuMemcpyDtoHAsync(pinned, device, BYTES, NULL));
+    OK(cuMemcpyHtoDAsync(second, pinned, BYTES, NULL));
+    memset(b, 0, BYTES);
+    OK(cuMemcpyDtoH(b, second, BYTES));
+    EQUAL(memcmp(a, b, BYTES), 0);
+    OK(cuMemFree(second));
+    OK(cuMemFree(device));
+    OK(cuMemFreeHost(pinned));
+    free(a);
+    free(b);
+}
+
+static void host_functions_see_what_came_before(void *user)
+{
+    int *p = user;
+    p[1] = p[0] + 1;
+}
+
+static void host_functions_run_in_order(struct api *api)
+{
+    int *pinned;
+    CUdeviceptr data;
+    CUstream stream;
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuMemAlloc(&data, 64));
+    OK(cuMemAllocHost((void **)&pinned, 64));
+    OK(cuMemsetD32Async(data, 41, 16, stream));
+    OK(cuMemcpyDtoHAsync(pinned, data, 4, stream));
+    OK(cuLaunchHostFunc(stream, host_functions_see_what_came_before, pinned));
+    OK(api_add(api, data, 1, 1, stream));
+    OK(cuStreamSynchronize(stream));
+    EQUAL(pinned[1], 42);
+    OK(cuMemFreeHost(pinned));
+    OK(cuMemFree(data));
+    OK(cuStreamDestroy(stream));
+}
+
+int main(void)
+{
+    struct api api;
+    api_begin(&api);
+    mapped_memory_is_equal_at_synchronisation(&api);
+    page_locked_memory_in_arguments_is_found(&api);
+    managed_memory_is_one_memory(&api);
+    copies_by_address_find_their_way(&api);
+    host_functions_run_in_order(&api);
+    return api_end(&api);
+}
