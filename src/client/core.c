@@ -155,6 +155,29 @@ static char *next_address(char **rest)
     return address;
 }
 
+/* An address must mean one thing: true if no earlier server uses the ranges of `link`. */
+static bool addresses_differ(const struct tow_link *link)
+{
+    for (unsigned other = 0; other < link->index; other++) {
+        const struct tow_welcome *a = &links[other]->welcome, *b = &link->welcome;
+        for (uint32_t i = 0; i < a->range_count; i++) {
+            for (uint32_t j = 0; j < b->range_count; j++) {
+                const struct tow_range *x = &a->ranges[i], *y = &b->ranges[j];
+                if (x->size > 0 && y->size > 0 && x->base < y->base + y->size &&
+                    y->base < x->base + x->size) {
+                    snprintf(why, sizeof why,
+                             "the GPUs of %s and %s use the same addresses, so they cannot be used "
+                             "together; "
+                             "name one of the two servers",
+                             links[other]->address, link->address);
+                    return false;
+                }
+            }
+        }
+    }
+    return true;
+}
+
 static CUresult open_links(char *servers)
 {
     char *rest = servers, *address;
@@ -168,13 +191,15 @@ static CUresult open_links(char *servers)
                      TOW_SERVERS_MAX);
             return CUDA_ERROR_NO_DEVICE;
         }
-        int error = tow_link_open(address, &links[link_count], why, sizeof why);
+        int error = tow_link_open(address, link_count, &links[link_count], why, sizeof why);
         if (error < 0) {
             return CUDA_ERROR_NO_DEVICE;
         }
-        links[link_count]->index = link_count;
         tow_region_attach(links[link_count]);
         link_count++;
+        if (!addresses_differ(links[link_count - 1])) {
+            return CUDA_ERROR_NO_DEVICE;
+        }
     }
     if (link_count == 0) {
         snprintf(why, sizeof why, "TOWLINE_SERVER names no server.");

@@ -560,13 +560,13 @@ CUresult tow_link_upload(struct tow_link *link, uint32_t transfer, const void *f
 
 /* ---- connecting ---- */
 
-static int say_hello(struct tow_line *line)
+static int say_hello(struct tow_line *line, unsigned slot)
 {
     static const uint64_t table_hash[4] = TOW_TABLE_HASH;
     struct tow_hello hello = {.version_min = TOW_PROTOCOL_MIN,
                               .version_max = TOW_PROTOCOL_MAX,
                               .pid = (uint32_t)getpid(),
-                              .slot = TOW_SLOT_NONE,
+                              .slot = slot,
                               .name = program_invocation_short_name,
                               .token = getenv("TOWLINE_TOKEN")};
     memcpy(hello.table_hash, table_hash, sizeof table_hash);
@@ -647,7 +647,8 @@ static int read_welcome(struct tow_link *link, char *why, size_t why_size)
     return 0;
 }
 
-int tow_link_open(const char *address, struct tow_link **ret_link, char *why, size_t why_size)
+int tow_link_open(const char *address, unsigned index, struct tow_link **ret_link, char *why,
+                  size_t why_size)
 {
     struct tow_link *link = calloc(1, sizeof *link);
     if (link == NULL) {
@@ -655,6 +656,7 @@ int tow_link_open(const char *address, struct tow_link **ret_link, char *why, si
         return -ENOMEM;
     }
     snprintf(link->address, sizeof link->address, "%s", address);
+    link->index = index;
     link->next_seq = 1;
     link->next_transfer = 1;
     pthread_mutex_init(&link->send_lock, NULL);
@@ -664,7 +666,7 @@ int tow_link_open(const char *address, struct tow_link **ret_link, char *why, si
                     : tow_transport_connect(address, tow_time_deadline(TOW_CONNECT_TIMEOUT_NS), why,
                                             why_size, &link->line);
     if (error == 0) {
-        error = say_hello(link->line);
+        error = say_hello(link->line, index);
         if (error < 0) {
             snprintf(why, why_size, "%s closed the connection at once; is it a towlined?", address);
         }

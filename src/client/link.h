@@ -54,8 +54,10 @@ struct tow_link {
     uint8_t *snapshot;          /* owned copy of the welcome's device snapshot */
 };
 
-/* Connects, says hello, keeps the welcome. On failure one sentence in `why`. */
-int tow_link_open(const char *address, struct tow_link **ret_link, char *why, size_t why_size);
+/* Connects as the session's server number `index` (which is the slot of addresses it is to use),
+ * says hello, keeps the welcome. On failure one sentence in `why`. */
+int tow_link_open(const char *address, unsigned index, struct tow_link **ret_link, char *why,
+                  size_t why_size);
 void tow_link_close(struct tow_link *link);
 
 /* Registers memory to be filled by DATA frames of transfer `number`. Call with the send lock held,
