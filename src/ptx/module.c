@@ -69,7 +69,9 @@ static int build(struct tow_ptx_program *program, struct tow_ptx_module *module,
     if (!module->funcs || !module->vars || !module->variables || !module->kernels) {
         return tow_ptx_fail(diag, -ENOMEM, 0, "out of memory while building the module");
     }
-    memcpy(module->funcs, program->funcs, program->func_count * sizeof(void *));
+    if (program->func_count) {
+        memcpy(module->funcs, program->funcs, program->func_count * sizeof(void *));
+    }
     for (uint32_t i = 0; i < program->func_count; i++) {
         struct tow_ptx_func *func = program->funcs[i];
         if (!func->entry || !func->defined) {

@@ -29,7 +29,11 @@ static const struct tow_ptx_texture *texture(void *user, uint64_t handle)
 
 static uint64_t heap_alloc(void *user, uint64_t bytes)
 {
-    return bytes > 1u << 20 ? 0 : ARG(machine_alloc(user, bytes));
+    struct machine *m = user;
+    pthread_mutex_lock(&m->lock);
+    bool full = m->count + 64 >= MACHINE_ALLOCS; /* leave some to the test itself */
+    pthread_mutex_unlock(&m->lock);
+    return bytes > 1u << 20 || full ? 0 : ARG(machine_alloc(user, bytes));
 }
 
 static int heap_free(void *user, uint64_t address)

@@ -10,7 +10,7 @@
 
 #include "ptx/ptx.h"
 
-#define MACHINE_ALLOCS 64
+#define MACHINE_ALLOCS 512
 
 struct machine {
     struct tow_ptx_module *module;     /* owned */

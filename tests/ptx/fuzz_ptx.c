@@ -1,0 +1,259 @@
+/* Mutates PTX texts, loads them and runs what still loads:  fuzz_ptx SECONDS SEED FILE...
+ * Any crash, hang or sanitizer report is a bug. Prints the seed of each case on request
+ * (FUZZ_VERBOSE=1) so that one can be run alone (SECONDS = 0 runs just the case SEED). */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "machine.h"
+
+#define CASE_MS 50 /* a case that runs longer is stopped */
+#define TEXT_CAP (1u << 20)
+
+static uint64_t state;
+
+static uint32_t next(uint32_t below)
+{
+    state = state * 6364136223846793005ull + 1442695040888963407ull;
+    return below ? (uint32_t)(state >> 33) % below : 0;
+}
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static const char *const words[] = {
+    "%r1",
+    "%rd1",
+    "%p1",
+    "0",
+    "-1",
+    "4294967295",
+    "18446744073709551615",
+    "[%rd1]",
+    "{%r1,%r2}",
+    ".u64",
+    ".b128",
+    ".pred",
+    ".v4",
+    ".shared",
+    ".local",
+    ".param",
+    "call",
+    "bra",
+    "ret",
+    "bar.sync",
+    "atom.add",
+    "{",
+    "}",
+    "[",
+    "]",
+    ";",
+    "@%p1",
+    "_",
+    "\"",
+    "<99999>",
+    ".f16x2",
+    "0f7F800000",
+    "::",
+    "/*",
+    ".align 65536",
+    "shfl.sync.idx.b32",
+    "ld.volatile.global.u32",
+    ".branchtargets",
+};
+
+/* One change; returns the new length. */
+static size_t mutate(char *text, size_t length)
+{
+    if (length < 2) {
+        return length;
+    }
+    size_t at = next((uint32_t)length), n = 1 + next(24);
+    n = n > length - at ? length - at : n;
+    switch (next(8)) {
+    case 0: /* flip a bit */
+        text[at] = (char)(text[at] ^ 1 << next(7));
+        return length;
+    case 1: /* drop a piece */
+        memmove(text + at, text + at + n, length - at - n);
+        return length - n;
+    case 2: /* copy a piece over another */
+        memmove(text + next((uint32_t)(length - n + 1)), text + at, n);
+        return length;
+    case 3: { /* put a word in */
+        const char *word = words[next(sizeof words / sizeof words[0])];
+        size_t size = strlen(word);
+        if (length + size >= TEXT_CAP) {
+            return length;
+        }
+        memmove(text + at + size, text + at, length - at);
+        memcpy(text + at, word, size);
+        return length + size;
+    }
+    case 4: /* another digit */
+        for (size_t i = at; i < length; i++) {
+            if (text[i] >= '0' && text[i] <= '9') {
+                text[i] = (char)('0' + next(10));
+                break;
+            }
+        }
+        return length;
+    case 5: { /* repeat a line somewhere else */
+        size_t start = at, end = at;
+        while (start > 0 && text[start - 1] != '\n') {
+            start--;
+        }
+        while (end < length && text[end] != '\n') {
+            end++;
+        }
+        char line[512];
+        size_t size = end - start < sizeof line ? end - start : sizeof line;
+        memcpy(line, text + start, size);
+        size_t to = next((uint32_t)length);
+        while (to < length && text[to] != '\n') {
+            to++;
+        }
+        if (length + size + 1 >= TEXT_CAP || to >= length) {
+            return length;
+        }
+        memmove(text + to + size + 1, text + to, length - to);
+        text[to] = '\n';
+        memcpy(text + to + 1, line, size);
+        return length + size + 1;
+    }
+    case 6: { /* swap two suffixes' or registers' characters */
+        size_t other = next((uint32_t)length);
+        char c = text[at];
+        text[at] = text[other];
+        text[other] = c;
+        return length;
+    }
+    default: /* cut */
+        return next(20) ? length : at;
+    }
+}
+
+struct watch {
+    struct machine *machine;
+    pthread_mutex_t lock; /* guards machine and deadline */
+    double deadline;
+    bool end;
+};
+
+static void *watchdog(void *user)
+{
+    struct watch *watch = user;
+    for (;;) {
+        struct timespec nap = {0, 5000000};
+        nanosleep(&nap, NULL);
+        pthread_mutex_lock(&watch->lock);
+        if (watch->end) {
+            pthread_mutex_unlock(&watch->lock);
+            return NULL;
+        }
+        if (watch->machine && now() > watch->deadline) {
+            atomic_store(&watch->machine->stop, true);
+        }
+        pthread_mutex_unlock(&watch->lock);
+    }
+}
+
+static unsigned loaded, ran, faulted;
+
+static void one_case(struct watch *watch, const char *seed_text, size_t seed_length, uint64_t seed)
+{
+    static struct machine m;
+    char *text = malloc(TEXT_CAP);
+    size_t length = seed_length < TEXT_CAP - 1 ? seed_length : TEXT_CAP - 1;
+    memcpy(text, seed_text, length);
+    state = seed * 0x9e3779b97f4a7c15ull + 1;
+    for (uint32_t i = 1 + next(6); i > 0; i--) {
+        length = mutate(text, length);
+    }
+    /* Exactly as long as it is, so that reading past the end is seen. */
+    char *exact = malloc(length + 1);
+    memcpy(exact, text, length);
+    exact[length] = 0;
+    free(text);
+    if (machine_load(&m, exact, false) == 0) {
+        loaded++;
+        uint64_t args[16];
+        void *memory = machine_alloc(&m, 1 << 16);
+        for (unsigned i = 0; i < 16; i++) {
+            args[i] = i % 4 == 3 ? next(100) : ARG(memory) + next(4) * 4096;
+        }
+        m.threads = 1 + next(2);
+        m.dynamic_shared = 1024;
+        for (size_t i = 0; i < tow_ptx_kernel_count(m.module) && i < 4; i++) {
+            struct tow_ptx_kernel_info info;
+            tow_ptx_kernel_describe(tow_ptx_kernel_at(m.module, i), &info);
+            if (info.param_bytes > 4096) {
+                continue;
+            }
+            pthread_mutex_lock(&watch->lock);
+            atomic_store(&m.stop, false);
+            watch->machine = &m;
+            watch->deadline = now() + CASE_MS * 1e-3;
+            pthread_mutex_unlock(&watch->lock);
+            faulted += machine_run1(&m, info.name, 3, 70, args, 16) != 0;
+            ran++;
+            pthread_mutex_lock(&watch->lock);
+            watch->machine = NULL;
+            pthread_mutex_unlock(&watch->lock);
+        }
+    }
+    machine_unload(&m);
+    free(exact);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 4) {
+        fprintf(stderr, "usage: fuzz_ptx SECONDS SEED FILE...\n");
+        return 2;
+    }
+    double seconds = atof(argv[1]), end = now() + seconds;
+    uint64_t seed = strtoull(argv[2], NULL, 0);
+    bool verbose = getenv("FUZZ_VERBOSE") != NULL;
+    unsigned files = (unsigned)argc - 3, cases = 0;
+    char **texts = calloc(files, sizeof *texts);
+    size_t *lengths = calloc(files, sizeof *lengths);
+    for (unsigned i = 0; i < files; i++) {
+        FILE *file = fopen(argv[3 + i], "rb");
+        if (!file) {
+            perror(argv[3 + i]);
+            return 1;
+        }
+        texts[i] = malloc(TEXT_CAP);
+        lengths[i] = fread(texts[i], 1, TEXT_CAP - 1, file);
+        fclose(file);
+    }
+    struct watch watch = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    pthread_t thread;
+    pthread_create(&thread, NULL, watchdog, &watch);
+    do {
+        if (verbose) {
+            fprintf(stderr, "case %llu\n", (unsigned long long)seed);
+        }
+        one_case(&watch, texts[seed % files], lengths[seed % files], seed);
+        seed++;
+        cases++;
+    } while (now() < end);
+    pthread_mutex_lock(&watch.lock);
+    watch.end = true;
+    pthread_mutex_unlock(&watch.lock);
+    pthread_join(thread, NULL);
+    printf("%u cases, %u loaded, %u launches, %u faults\n", cases, loaded, ran, faulted);
+    for (unsigned i = 0; i < files; i++) {
+        free(texts[i]);
+    }
+    free(texts);
+    free(lengths);
+    return 0;
+}
