@@ -2,6 +2,12 @@
 // sticks. "errors_runtime illegal" and so on run one of the mistakes that end a context.
 #include "check.h"
 
+// The runtime hands on what the driver says; drivers differ in which of the two that is.
+static bool is_bad_configuration(cudaError_t error)
+{
+    return error == cudaErrorInvalidConfiguration || error == cudaErrorInvalidValue;
+}
+
 __global__ void store(int *where)
 {
     *where = 1;
@@ -59,17 +65,17 @@ int main(int argc, char **argv)
     narrow<<<1, 129>>>(); // more than its launch bounds
     EXPECT(cudaGetLastError() != cudaSuccess);
     narrow<<<1, 1025>>>();
-    EXPECT(cudaPeekAtLastError() == cudaErrorInvalidConfiguration);
-    EXPECT(cudaGetLastError() == cudaErrorInvalidConfiguration);
+    EXPECT(is_bad_configuration(cudaPeekAtLastError()));
+    EXPECT(is_bad_configuration(cudaGetLastError()));
     EXPECT(cudaGetLastError() == cudaSuccess);
     narrow<<<0, 32>>>();
-    EXPECT(cudaGetLastError() == cudaErrorInvalidConfiguration);
+    EXPECT(is_bad_configuration(cudaGetLastError()));
     narrow<<<1, 32, 1 << 20>>>();
     EXPECT(cudaGetLastError() == cudaErrorInvalidValue);
     narrow<<<1, dim3(1, 1, 65)>>>();
-    EXPECT(cudaGetLastError() == cudaErrorInvalidConfiguration);
+    EXPECT(is_bad_configuration(cudaGetLastError()));
     narrow<<<dim3(1, 65536), 1>>>();
-    EXPECT(cudaGetLastError() == cudaErrorInvalidConfiguration);
+    EXPECT(is_bad_configuration(cudaGetLastError()));
 
     int value = 0;
     char *more;
