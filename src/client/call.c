@@ -30,23 +30,19 @@ CUresult tow_call_begin(struct tow_call *call, unsigned fn, size_t bytes, unsign
     return tow_call_begin_on(call, context->link, context->number, fn, bytes, flags);
 }
 
-CUresult tow_call_begin_for(struct tow_call *call, CUdevice device, unsigned fn, size_t bytes,
+CUresult tow_call_begin_for(struct tow_call *call, struct tow_link *link, unsigned fn, size_t bytes,
                             unsigned flags)
 {
     CUresult state = tow_client_state();
     if (state != CUDA_SUCCESS) {
         return state;
     }
-    struct tow_link *link = tow_client_link(device);
     struct tow_context *context = tow_context_current();
-    if (link == NULL) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
-    if (context != NULL && context->link == link) {
+    if (link == NULL || (context != NULL && context->link == link)) {
         return tow_call_begin(call, fn, bytes, flags);
     }
     if (flags & TOW_CALL_CONTEXT) {
-        return CUDA_ERROR_INVALID_CONTEXT;
+        return context == NULL ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_DEVICE;
     }
     if (tow_thread_here != NULL && tow_thread_here->in_hostfn) {
         return CUDA_ERROR_NOT_PERMITTED;

@@ -70,12 +70,15 @@ extern atomic_uint tow_wait_always;
  * end, INVALID_CONTEXT, the context's sticky error, or that the server is lost. `bytes` is the most
  * the body will take. */
 CUresult tow_call_begin(struct tow_call *call, unsigned fn, size_t bytes, unsigned flags);
-/* The same for a call about a device, which may be another server's than the current context's. */
-CUresult tow_call_begin_for(struct tow_call *call, CUdevice device, unsigned fn, size_t bytes,
-                            unsigned flags);
 /* The same on a given server and for a given context number (0: none), for by-hand code. */
 CUresult tow_call_begin_on(struct tow_call *call, struct tow_link *link, uint32_t context,
                            unsigned fn, size_t bytes, unsigned flags);
+
+/* Begins a call on the server of a device that the call names: `link` (NULL: as tow_call_begin). On
+ * another server than the current context's it goes without a context, if it needs none; else
+ * CUDA_ERROR_INVALID_DEVICE. */
+CUresult tow_call_begin_for(struct tow_call *call, struct tow_link *link, unsigned fn, size_t bytes,
+                            unsigned flags);
 
 /* Sends a call that nobody waits for. */
 CUresult tow_call_send(struct tow_call *call);
@@ -94,6 +97,11 @@ void tow_call_get_array(struct tow_call *call, void *into, size_t element);
 /* The server's ordinal of a visible device, -1 if there is no such device; and back. */
 int tow_device_to_server(CUdevice device);
 CUdevice tow_device_from_server(int ordinal);
+/* The visible device of a server's ordinal; CU_DEVICE_INVALID if the program may not see it. */
+CUdevice tow_device_on(const struct tow_link *link, int ordinal);
+/* The server of a visible device: for a call that names the device. Two devices of one call must be
+ * on one server. */
+CUresult tow_device_route(CUdevice device, struct tow_link **link);
 
 /* Answers CUDA_ERROR_NOT_SUPPORTED, counts, and names the function once in the log. */
 CUresult tow_refuse(unsigned fn);

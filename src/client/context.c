@@ -36,7 +36,7 @@ struct tow_context *tow_context_or_current(CUcontext handle)
     return handle != NULL ? tow_context_find(handle) : tow_context_current();
 }
 
-static struct tow_context *make(CUdevice device, bool primary)
+struct tow_context *tow_context_make(CUdevice device, bool primary)
 {
     struct tow_context *context = calloc(1, sizeof *context);
     if (context == NULL) {
@@ -60,6 +60,13 @@ static struct tow_context *make(CUdevice device, bool primary)
     return context;
 }
 
+void tow_context_discard(struct tow_context *context)
+{
+    tow_handle_retire((uint64_t)(uintptr_t)context->handle);
+    pthread_mutex_destroy(&context->lock);
+    free(context);
+}
+
 struct tow_context *tow_context_primary(CUdevice device)
 {
     if (tow_device_at(device) == NULL) {
@@ -70,7 +77,7 @@ struct tow_context *tow_context_primary(CUdevice device)
         pthread_mutex_lock(&list_lock);
         context = atomic_load_explicit(&primaries[device], memory_order_relaxed);
         if (context == NULL) {
-            context = make(device, true);
+            context = tow_context_make(device, true);
             atomic_store_explicit(&primaries[device], context, memory_order_release);
         }
         pthread_mutex_unlock(&list_lock);
@@ -229,7 +236,7 @@ static void end_locals(struct tow_context *context)
 /* ---- beginning and ending, with the server ---- */
 
 /* What a server says of a context it has just made; see put_facts in src/server/context.c. */
-static void take_facts(struct tow_context *context, struct tow_dec *dec)
+void tow_context_take_facts(struct tow_context *context, struct tow_dec *dec)
 {
     context->api_version = tow_dec_u32(dec);
     atomic_store(&context->flags, tow_dec_u32(dec));
@@ -246,7 +253,7 @@ static void take_facts(struct tow_context *context, struct tow_dec *dec)
 }
 
 /* The context ends for the program: whatever was made in it is gone, libraries are told. */
-static void end_context(struct tow_context *context)
+void tow_context_end(struct tow_context *context)
 {
     end_locals(context);
     tow_code_drop_context(context->number);
@@ -285,7 +292,7 @@ static CUresult begin_primary(struct tow_context *context)
     tow_enc_u32(&call.enc, 0);
     status = tow_call_wait(&call);
     if (status == CUDA_SUCCESS) {
-        take_facts(context, &call.dec);
+        tow_context_take_facts(context, &call.dec);
     }
     return tow_call_end(&call, status);
 }
@@ -319,7 +326,7 @@ CUresult tow_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 
 static CUresult end_primary(struct tow_context *context, unsigned fn)
 {
-    end_context(context);
+    tow_context_end(context);
     struct tow_call call;
     CUresult status = tow_call_begin_on(&call, context->link, 0, fn, 16, TOW_CALL_REPLY);
     if (status != CUDA_SUCCESS) {
@@ -771,7 +778,7 @@ static CUresult create(CUcontext *pctx, const CUexecAffinityParam *params, int c
     if (tow_device_at(dev) == NULL) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
-    struct tow_context *context = make(dev, false);
+    struct tow_context *context = tow_context_make(dev, false);
     if (context == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -787,7 +794,7 @@ static CUresult create(CUcontext *pctx, const CUexecAffinityParam *params, int c
         tow_enc_bytes(&call.enc, params, (size_t)count * sizeof *params);
         status = tow_call_wait(&call);
         if (status == CUDA_SUCCESS) {
-            take_facts(context, &call.dec);
+            tow_context_take_facts(context, &call.dec);
         }
         status = tow_call_end(&call, status);
     }
@@ -796,9 +803,7 @@ static CUresult create(CUcontext *pctx, const CUexecAffinityParam *params, int c
         status = push(context);
     }
     if (status != CUDA_SUCCESS) {
-        tow_handle_retire((uint64_t)(uintptr_t)context->handle);
-        pthread_mutex_destroy(&context->lock);
-        free(context);
+        tow_context_discard(context);
         return status;
     }
     *pctx = context->handle;
@@ -841,10 +846,10 @@ CUresult tow_cuCtxDestroy_v2(CUcontext ctx)
         return state;
     }
     struct tow_context *context = tow_context_find(ctx);
-    if (context == NULL || context->primary) {
+    if (context == NULL || context->primary || context->green) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
-    end_context(context);
+    tow_context_end(context);
     struct tow_thread *self = tow_thread_self();
     if (tow_context_current() == context) {
         self->depth--;

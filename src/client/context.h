@@ -22,6 +22,7 @@ struct tow_context {
     CUdevice device;       /* visible ordinal */
     struct tow_link *link; /* borrowed: the server that has the device */
     bool primary;
+    bool green;        /* ends with its green context */
     atomic_bool alive; /* false after destroy or reset, until retained again */
     atomic_uint epoch; /* raised by destroy and reset: what was made before is gone */
     atomic_int sticky; /* CUresult that every call on it returns, or 0 */
@@ -55,6 +56,13 @@ struct tow_context *tow_context_or_current(CUcontext handle);
 /* The primary context of a visible device, made (without the server) on first use; NULL for a wrong
  * device. */
 struct tow_context *tow_context_primary(CUdevice device);
+
+/* For contexts that other families make (green contexts): a new object that is not alive yet; what
+ * the server said of it; its end for the program. An object that never came alive may be freed. */
+struct tow_context *tow_context_make(CUdevice device, bool primary);
+void tow_context_take_facts(struct tow_context *context, struct tow_dec *dec);
+void tow_context_end(struct tow_context *context);
+void tow_context_discard(struct tow_context *context);
 
 /* A call on `context` came back with `status`: remembers errors that a context does not recover
  * from. */

@@ -30,6 +30,9 @@ static const uint16_t masked[] = {
     CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED,
     CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED,
     CU_DEVICE_ATTRIBUTE_HOST_ALLOC_DMA_BUF_SUPPORTED,
+    CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
+    CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED,
+    CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES,
 };
 
 static void mask(struct tow_snapshot_device *device)
@@ -211,6 +214,33 @@ int tow_device_to_server(CUdevice device)
 {
     const struct tow_device *d = tow_device_at(device);
     return d != NULL ? d->ordinal : -1;
+}
+
+CUdevice tow_device_on(const struct tow_link *link, int ordinal)
+{
+    for (CUdevice i = 0; i < device_count; i++) {
+        if (devices[i].ordinal == ordinal && devices[i].link == link) {
+            return i;
+        }
+    }
+    return CU_DEVICE_INVALID;
+}
+
+CUresult tow_device_route(CUdevice device, struct tow_link **link)
+{
+    CUresult state = tow_client_state();
+    if (state != CUDA_SUCCESS) {
+        return state;
+    }
+    const struct tow_device *d = tow_device_at(device);
+    if (d == NULL) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    if (*link != NULL && *link != d->link) {
+        return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+    }
+    *link = d->link;
+    return CUDA_SUCCESS;
 }
 
 CUdevice tow_device_from_server(int ordinal)
@@ -487,5 +517,22 @@ CUresult tow_cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attrib, C
     }
     const struct tow_snapshot_peer *p = pair(a, b);
     *value = p != NULL && (p->known >> attrib & 1) != 0 ? p->attribute[attrib] : 0;
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_cuDeviceGetHostAtomicCapabilities(unsigned int *capabilities,
+                                               const CUatomicOperation *operations,
+                                               unsigned int count, CUdevice dev)
+{
+    const struct tow_device *d;
+    CUresult status = find(dev, capabilities, &d);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    if (operations == NULL || count == 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    /* Host and GPU are two machines: none is native, as the masked attributes say. */
+    memset(capabilities, 0, count * sizeof *capabilities);
     return CUDA_SUCCESS;
 }

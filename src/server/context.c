@@ -1,11 +1,14 @@
 /* Contexts. The client counts retains itself: a command comes only when a context begins or ends.
  */
+#include "server/context.h"
+
 #include "gen/server_api.h"
 #include "server/session.h"
 #include "wire/id.h"
 
-/* What the client keeps of a context it has got; take_facts in src/client/context.c reads it. */
-static void put_facts(struct tow_serve *call, CUcontext context)
+/* What the client keeps of a context it has got; tow_context_take_facts in src/client/context.c
+ * reads it. */
+void tow_context_put_facts(struct tow_serve *call, CUcontext context)
 {
     const struct tow_driver *driver = call->driver;
     unsigned version = 0, flags = 0;
@@ -62,7 +65,7 @@ void tow_serve_cuDevicePrimaryCtxRetain(struct tow_serve *call)
             call->driver->cuDevicePrimaryCtxRelease_v2(device);
             return;
         }
-        put_facts(call, context);
+        tow_context_put_facts(call, context);
         atomic_store_explicit(&call->session->stats->device, device, memory_order_relaxed);
     }
 }
@@ -79,13 +82,14 @@ static void drop_entry(void *user, uint64_t id, const struct tow_handle_entry *e
     const struct drop *drop = user;
     unsigned kind = TOW_ID_KIND(id);
     /* Libraries, kernels and graphs belong to no context. */
-    if (entry->context == drop->context && (kind == TOW_H_STREAM || kind == TOW_H_EVENT ||
-                                            kind == TOW_H_MODULE || kind == TOW_H_FUNCTION)) {
+    if (entry->context == drop->context &&
+        (kind == TOW_H_STREAM || kind == TOW_H_EVENT || kind == TOW_H_MODULE ||
+         kind == TOW_H_FUNCTION || kind == TOW_H_ARRAY || kind == TOW_H_MIPMAPPEDARRAY)) {
         tow_handles_unbind(&drop->session->handles, id);
     }
 }
 
-static void drop_context(struct tow_session *session, uint64_t id)
+void tow_context_drop(struct tow_session *session, uint64_t id)
 {
     struct drop drop = {session, TOW_ID_INDEX(id)};
     tow_session_drop_context(session, drop.context);
@@ -101,7 +105,7 @@ void tow_serve_cuDevicePrimaryCtxRelease_v2(struct tow_serve *call)
     if (!tow_serve_ready(call)) {
         return;
     }
-    drop_context(call->session, id);
+    tow_context_drop(call->session, id);
     call->status = call->driver->cuDevicePrimaryCtxRelease_v2(device);
     /* The worker itself may keep the context warm; for the program it is to be empty. */
     unsigned flags = 0;
@@ -119,7 +123,7 @@ void tow_serve_cuDevicePrimaryCtxReset_v2(struct tow_serve *call)
     if (!tow_serve_ready(call)) {
         return;
     }
-    drop_context(call->session, id);
+    tow_context_drop(call->session, id);
     call->status = call->driver->cuDevicePrimaryCtxReset_v2(device);
 }
 
@@ -151,7 +155,7 @@ void tow_serve_cuCtxCreate_v4(struct tow_serve *call)
         call->driver->cuCtxDestroy_v2(context);
         return;
     }
-    put_facts(call, context);
+    tow_context_put_facts(call, context);
     atomic_store_explicit(&call->session->stats->device, device, memory_order_relaxed);
 }
 
@@ -162,6 +166,6 @@ void tow_serve_cuCtxDestroy_v2(struct tow_serve *call)
     if (!tow_serve_ready(call)) {
         return;
     }
-    drop_context(call->session, id);
+    tow_context_drop(call->session, id);
     call->status = call->driver->cuCtxDestroy_v2(context);
 }

@@ -51,6 +51,14 @@ class Model:
             return "f32"
         return "other"
 
+    def translated(self, base, side):
+        """The record's name if hooks of that side (client, server) change it on its way; else ''."""
+        real = self.resolve(base)
+        for name, at in self.types.translate.items():
+            if at == side and self.resolve(name) == real:
+                return name
+        return ""
+
     @staticmethod
     def handle_kind(base):
         return "TOW_H_" + base[2:].upper()

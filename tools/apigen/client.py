@@ -20,6 +20,11 @@ def api_header(model):
             w(f"CUresult tow_{f.name}({f.prototype});")
         if f.plain_send:
             w(f"CUresult tow_send_{f.name}({send_params(f)});")
+    hooks = sorted(n for n, side in model.types.translate.items() if side == "client")
+    if hooks:
+        w("\n/* Records as the server understands them, and back. Packing changes a copy; a device named in it\n * decides the server (*link, left alone if there is none). */\nstruct tow_link;")
+    for name in hooks:
+        w(f"CUresult tow_pack_{name}({name} *record, struct tow_link **link);\nvoid tow_unpack_{name}(struct tow_link *link, {name} *record);")
     w("\nstruct tow_proc {\n    const char *name;      /* without version suffix */\n    int since;             /* first CUDA version, 12030 = 12.3 */\n    int per_thread_since;  /* 0: no per-thread-stream variant */\n    void *entry, *per_thread_entry;\n};")
     w("/* Sorted by name, then by version. */\nextern const struct tow_proc tow_procs[];\nextern const unsigned tow_proc_count;\n\n#endif")
     return w.text()
@@ -42,6 +47,21 @@ def _put(w, k, expr, indent="    "):
         w(f"{indent}tow_enc_f32(&call.enc, {expr});")
 
 
+def pack(model, v, w):
+    """A record that the client's hook changes: packed before the call begins, since that may fail."""
+    a, hook = v.param, model.translated(v.param.base, "client")
+    if v.role == "array":
+        w(f"    for (size_t i = 0; {a.name} != NULL && i < (size_t)({a.count}); i++) {{\n        {a.base} one = {a.name}[i];")
+        w(f"        CUresult packed = tow_pack_{hook}(&one, &link);\n        if (packed != CUDA_SUCCESS) {{\n            return packed;\n        }}\n    }}")
+        return
+    value = a.name if a.stars == 0 else f"*{a.name}"
+    w(f"    {a.base} {a.name}_wire;\n    memset(&{a.name}_wire, 0, sizeof {a.name}_wire);")
+    body = f"{a.name}_wire = {value};\n    CUresult {a.name}_packed = tow_pack_{hook}(&{a.name}_wire, &link);"
+    if "opt" in a.words:
+        body = f"CUresult {a.name}_packed = CUDA_SUCCESS;\n    if ({a.name} != NULL) {{\n        {a.name}_wire = {value};\n        {a.name}_packed = tow_pack_{hook}(&{a.name}_wire, &link);\n    }}"
+    w(f"    {body}\n    if ({a.name}_packed != CUDA_SUCCESS) {{\n        return {a.name}_packed;\n    }}")
+
+
 def send(model, f, w):
     p = plan(model, f)
     w(f"/* {f.where} */")
@@ -61,18 +81,24 @@ def send(model, f, w):
             terms.append(f"sizeof {a.name} + 8")
         else:
             terms.append(f"sizeof *{a.name} + 8")
-    for a in p.send4:
-        if a.klass == "device":
-            w(f"    if (tow_device_to_server({a.param.name}) < 0) {{\n        return CUDA_ERROR_INVALID_DEVICE;\n    }}")
+    devices = [a for a in p.send4 if a.klass == "device" and a.role != "in*"]
+    packed = [v for v in p.send_var if v.klass == "record" and model.translated(v.param.base, "client")]
+    routed = devices or packed
+    if routed:
+        w("    struct tow_link *link = NULL;")
+    for a in devices:
+        w(f"    CUresult {a.param.name}_status = tow_device_route({a.param.name}, &link);")
+        w(f"    if ({a.param.name}_status != CUDA_SUCCESS) {{\n        return {a.param.name}_status;\n    }}")
+    for v in packed:
+        pack(model, v, w)
     w("    struct tow_call call;")
     flags = []
     if "async" not in f.flags:
         flags.append("TOW_CALL_REPLY")
     if "noctx" not in f.flags:
         flags.append("TOW_CALL_CONTEXT")
-    device = next((a.param.name for a in p.send4 if a.klass == "device" and a.role == "in"), "")
-    begin = f"tow_call_begin_for(&call, {device}" if device else "tow_call_begin(&call"
-    w(f"    CUresult status = {begin}, TOW_FN_{f.name}, {' + '.join(terms)}, {' | '.join(flags) or '0'});")
+    begin = "tow_call_begin_for(&call, link, " if routed else "tow_call_begin(&call, "
+    w(f"    CUresult status = {begin}TOW_FN_{f.name}, {' + '.join(terms)}, {' | '.join(flags) or '0'});")
     w("    if (status != CUDA_SUCCESS) {\n        return status;\n    }")
     for s in p.send8:
         a = s.param
@@ -94,6 +120,12 @@ def send(model, f, w):
         if v.role == "cstr":
             w(f"    tow_enc_u32(&call.enc, (uint32_t){a.name}_size);")
             w(f"    tow_enc_bytes(&call.enc, {a.name}, {a.name}_size);")
+        elif v in packed and v.role == "array":
+            w(f"    for (size_t i = 0; {a.name} != NULL && i < (size_t)({a.count}); i++) {{")
+            w(f"        {a.base} one = {a.name}[i];\n        tow_pack_{model.translated(a.base, 'client')}(&one, &link);\n        tow_enc_bytes(&call.enc, &one, sizeof one);\n    }}")
+        elif v in packed:
+            value = f"    tow_enc_bytes(&call.enc, &{a.name}_wire, sizeof {a.name}_wire);"
+            w(f"    if ({a.name} != NULL) {{\n    {value}\n    }}" if "opt" in a.words else value)
         elif v.role == "array":
             n = a.bytes or f"({a.count}) * sizeof *{a.name}"
             if "opt" in a.words:
@@ -120,7 +152,7 @@ def send(model, f, w):
         if s.klass == "handle":
             value = f"({a.base})(uintptr_t)tow_dec_u64(&call.dec)"
         elif s.klass == "device":
-            value = "tow_device_from_server((int)tow_dec_u32(&call.dec))"
+            value = "tow_device_on(call.link, (int)tow_dec_u32(&call.dec))"
         else:
             value = f"({a.base}){GET[s.klass]}(&call.dec)"
         if "opt" in a.words:
@@ -138,6 +170,9 @@ def send(model, f, w):
             w(f"        tow_call_get_bytes(&call, {a.name}, (size_t)({n}));")
         else:
             w(f"        tow_call_get_bytes(&call, {a.name}, sizeof *{a.name});")
+            hook = model.translated(a.base, "client")
+            if hook:
+                w(f"        if ({a.name} != NULL) {{\n            tow_unpack_{hook}(call.link, {a.name});\n        }}")
     w("    }\n    return tow_call_end(&call, status);\n}\n")
 
 

@@ -47,16 +47,22 @@ def handler(model, f, w):
                 cond = f"{bit[a.name]} ? " if a.name in bit else ""
                 tail = " : NULL" if cond else ""
                 w(f"    {elem} *{a.name} = {cond}tow_serve_array(call, (uint64_t)({a.count}), sizeof({elem})){tail};")
+                if hook := model.translated(elem, "server"):
+                    w(f"    for (size_t i = 0; {a.name} != NULL && i < (size_t)({a.count}); i++) {{\n        tow_serve_unpack_{hook}(call, &{a.name}[i]);\n    }}")
                 if s.klass == "handle":
                     w(f"    tow_serve_handles(call, {model.handle_kind(elem)}, {a.name}, {a.name} != NULL ? (size_t)({a.count}) : 0);")
         elif a.stars == 0:
             w(f"    {a.base} {a.name};\n    tow_serve_record(call, &{a.name}, sizeof {a.name});")
+            if hook := model.translated(a.base, "server"):
+                w(f"    tow_serve_unpack_{hook}(call, &{a.name});")
         else:
             w(f"    {a.base} {a.name}_record, *{a.name} = &{a.name}_record;")
             if a.name in bit:
                 w(f"    if ({bit[a.name]}) {{\n        tow_serve_record(call, &{a.name}_record, sizeof {a.name}_record);\n    }} else {{\n        {a.name} = NULL;\n    }}")
             else:
                 w(f"    tow_serve_record(call, &{a.name}_record, sizeof {a.name}_record);")
+            if hook := model.translated(a.base, "server"):
+                w(f"    if ({a.name} != NULL) {{\n        tow_serve_unpack_{hook}(call, {a.name});\n    }}")
         if s.role != "cstr":
             w("    tow_dec_align(&call->in, 8);")
         else:
@@ -104,7 +110,7 @@ def handler(model, f, w):
             for s in p.reply_var:
                 a = s.param
                 if s.role != "array":
-                    terms.append(f"sizeof {a.name}_out + 8")
+                    terms.append(f"sizeof({a.base}) + 8")
                 else:
                     elem = a.base if a.base != "void" else "unsigned char"
                     n = f"{a.name}_room" if a in caps else a.count or a.bytes
@@ -127,7 +133,11 @@ def handler(model, f, w):
         for s in p.reply_var:
             a = s.param
             if s.role != "array":
-                w(f"    tow_enc_bytes(&call->out, &{a.name}_out, sizeof {a.name}_out);")
+                is_inout = any(x.param is a for x in p.send_var)
+                v = f"{a.name}_record" if is_inout else f"{a.name}_out"
+                if hook := model.translated(a.base, "server"):
+                    w(f"    tow_serve_pack_{hook}(call, &{v});")
+                w(f"    tow_enc_bytes(&call->out, &{v}, sizeof {v});")
             else:
                 elem = a.base if a.base != "void" else "unsigned char"
                 if a in caps:
@@ -167,6 +177,8 @@ def header(model):
     for f in model.functions:
         if not f.stub and not f.local and ("by-hand" in f.flags or "server-by-hand" in f.flags):
             w(f"void tow_serve_{f.name}(struct tow_serve *call);")
+    for name in sorted(n for n, side in model.types.translate.items() if side == "server"):
+        w(f"/* Ids in a record become the driver's handles, and back. */\nvoid tow_serve_unpack_{name}(struct tow_serve *call, {name} *record);\nvoid tow_serve_pack_{name}(struct tow_serve *call, {name} *record);")
     for family in model.families:
         w(f"void tow_serve_add_{family.name}(tow_serve_fn **table);")
     w("\nstatic inline void tow_serve_add_all(tow_serve_fn **table)\n{")

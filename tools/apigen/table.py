@@ -205,6 +205,7 @@ class Types:
     handles: dict  # type name -> struct tag
     typedefs: dict  # name -> C text of what it stands for
     constants: list  # (name, value)
+    translate: dict = field(default_factory=dict)  # record -> client or server: whose hooks change it
 
 
 def read_types(folder):
@@ -244,6 +245,8 @@ def read_types(folder):
                 t.order.append(("text", line))
             elif line.startswith("typedef "):
                 t.order.append(("text", line))
+            elif m := re.match(r"translate (\w+) (client|server);$", line):
+                t.translate[m.group(1)] = m.group(2)
             elif m := re.match(r"const (\w+) (.*)$", line):
                 t.constants.append((m.group(1), m.group(2)))
             else:

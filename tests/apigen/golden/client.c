@@ -10,11 +10,13 @@
 CUresult tow_send_cuGolden(CUstream s, const CUevent *e, size_t n, CUdevice d, const char *name, int *r, CUuuid *u)
 {
     size_t name_size = strlen(name) + 1;
-    if (tow_device_to_server(d) < 0) {
-        return CUDA_ERROR_INVALID_DEVICE;
+    struct tow_link *link = NULL;
+    CUresult d_status = tow_device_route(d, &link);
+    if (d_status != CUDA_SUCCESS) {
+        return d_status;
     }
     struct tow_call call;
-    CUresult status = tow_call_begin_for(&call, d, TOW_FN_cuGolden, 32 + (e != NULL ? (size_t)((n) * sizeof *e) : 0) + 8 + name_size + 16, TOW_CALL_REPLY | TOW_CALL_CONTEXT);
+    CUresult status = tow_call_begin_for(&call, link, TOW_FN_cuGolden, 32 + (e != NULL ? (size_t)((n) * sizeof *e) : 0) + 8 + name_size + 16, TOW_CALL_REPLY | TOW_CALL_CONTEXT);
     if (status != CUDA_SUCCESS) {
         return status;
     }

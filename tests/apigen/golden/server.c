@@ -32,7 +32,7 @@ static void serve_cuGolden(struct tow_serve *call)
     if (call->status != CUDA_SUCCESS) {
         return;
     }
-    tow_serve_reserve(call, 24 + sizeof u_out + 8);
+    tow_serve_reserve(call, 24 + sizeof(CUuuid) + 8);
     tow_enc_u32(&call->out, (uint32_t)r_out);
     tow_enc_align(&call->out, 8);
     tow_enc_bytes(&call->out, &u_out, sizeof u_out);

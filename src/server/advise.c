@@ -1,0 +1,30 @@
+/* What was said of managed memory: a value whose size the question gives. */
+#include "gen/server_api.h"
+
+enum { VALUE_MAX = 4096 }; /* as much as the client asks for */
+
+void tow_serve_cuMemRangeGetAttribute(struct tow_serve *call)
+{
+    uint64_t address = tow_dec_u64(&call->in);
+    uint64_t count = tow_dec_u64(&call->in);
+    uint32_t size = tow_dec_u32(&call->in);
+    CUmem_range_attribute attribute = (CUmem_range_attribute)tow_dec_u32(&call->in);
+    if (size == 0 || size > VALUE_MAX) {
+        call->malformed = true;
+    }
+    if (!tow_serve_ready(call)) {
+        return;
+    }
+    void *value = tow_serve_room(call, size, 1);
+    if (value == NULL) {
+        call->status = CUDA_ERROR_OUT_OF_MEMORY;
+        return;
+    }
+    call->status =
+        call->driver->cuMemRangeGetAttribute(value, size, attribute, (CUdeviceptr)address, count);
+    if (call->status == CUDA_SUCCESS) {
+        tow_serve_reserve(call, size + 8);
+        tow_enc_bytes(&call->out, value, size);
+        tow_enc_align(&call->out, 8);
+    }
+}
