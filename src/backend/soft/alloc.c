@@ -262,13 +262,6 @@ CUresult tow_soft_alloc_make(struct tow_soft_ctx *ctx, int device, enum tow_soft
     return CUDA_SUCCESS;
 }
 
-static void unmap_pages(void *object, uint64_t base, uint64_t size)
-{
-    /* The address range stays reserved: the pages behind it belong to the memory object. */
-    tow_soft_arena_decommit(base, size);
-    tow_soft_memory_unref(object);
-}
-
 void tow_soft_alloc_drop(struct tow_soft_alloc *alloc)
 {
     tow_soft_index_remove(alloc->base, NULL);
@@ -285,9 +278,11 @@ void tow_soft_alloc_drop(struct tow_soft_alloc *alloc)
     struct tow_soft_device *owner = &tow_soft.devices[alloc->device];
     switch (alloc->kind) {
     case TOW_SOFT_MEM_REGISTERED:
+    case TOW_SOFT_MEM_VMM: /* the pages belong to whoever entered it */
         break;
-    case TOW_SOFT_MEM_VMM:
-        tow_soft_retire(unmap_pages, alloc->memory, alloc->base, alloc->reserved);
+    case TOW_SOFT_MEM_GRAPH:
+        owner->graph_used -= alloc->reserved;
+        tow_soft_graph_va_unref(alloc->va);
         break;
     default:
         if (alloc->pool != NULL) {
@@ -338,6 +333,85 @@ bool tow_soft_range_known(uint64_t address)
 {
     struct tow_soft_entry entry;
     return tow_soft_index_find(address, &entry);
+}
+
+/* ---- memory of graphs
+ * ------------------------------------------------------------------------------ */
+
+static struct tow_soft_graph_va *vas; /* guarded by tow_soft.lock */
+
+bool tow_soft_graph_va_holds(uint64_t address, uint64_t size)
+{
+    for (struct tow_soft_graph_va *va = vas; va != NULL; va = va->next) {
+        if (address >= va->base && address - va->base < va->size &&
+            size <= va->size - (address - va->base)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+struct tow_soft_graph_va *tow_soft_graph_va_create(int device, uint64_t size)
+{
+    struct tow_soft_graph_va *va = calloc(1, sizeof *va);
+    if (va == NULL) {
+        return NULL;
+    }
+    va->refs = 1;
+    va->device = device;
+    va->size = tow_soft_round_up(size, TOW_SOFT_BLOCK);
+    if (va->size < size || tow_soft_arena_take(va->size, TOW_SOFT_BLOCK, 0, &va->base) != 0) {
+        free(va);
+        return NULL;
+    }
+    va->next = vas;
+    if (vas != NULL) {
+        vas->prev = va;
+    }
+    vas = va;
+    return va;
+}
+
+struct tow_soft_graph_va *tow_soft_graph_va_ref(struct tow_soft_graph_va *va)
+{
+    va->refs++;
+    return va;
+}
+
+void tow_soft_graph_va_unref(struct tow_soft_graph_va *va)
+{
+    if (va == NULL || --va->refs != 0) {
+        return;
+    }
+    if (va->committed) {
+        pages_drop(&tow_soft.devices[va->device], va->base, va->size, true);
+    } else {
+        tow_soft_arena_give(va->base, va->size);
+    }
+    if (va->prev != NULL) {
+        va->prev->next = va->next;
+    } else {
+        vas = va->next;
+    }
+    if (va->next != NULL) {
+        va->next->prev = va->prev;
+    }
+    free(va);
+}
+
+CUresult tow_soft_graph_va_commit(struct tow_soft_graph_va *va)
+{
+    struct tow_soft_device *device = &tow_soft.devices[va->device];
+    if (va->committed) {
+        return CUDA_SUCCESS;
+    }
+    if (va->size > device->total || device->used > device->total - va->size ||
+        tow_soft_arena_commit(va->base, va->size, -1, 0) != 0) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    device->used += va->size;
+    va->committed = true;
+    return CUDA_SUCCESS;
 }
 
 /* ---- device malloc

@@ -143,19 +143,19 @@ static void object_destroy(struct tow_soft_object *object)
         break;
     case TOW_SOFT_ARRAY:
         tow_soft_object_remove(object);
-        tow_soft_array_unref((struct tow_soft_array *)object);
+        if (!((struct tow_soft_array *)object)->is_level) { /* a level is its mipmap's */
+            tow_soft_array_unref((struct tow_soft_array *)object);
+        }
         break;
     case TOW_SOFT_MIPMAP:
-        tow_soft_object_remove(object);
-        tow_soft_mipmap_unref((struct tow_soft_mipmap *)object);
+        tow_soft_mipmap_destroy((struct tow_soft_mipmap *)object);
         break;
     case TOW_SOFT_TEXTURE:
     case TOW_SOFT_SURFACE:
         tow_soft_texture_destroy(object);
         break;
     case TOW_SOFT_EXEC:
-        tow_soft_object_remove(object);
-        tow_soft_exec_unref((struct tow_soft_exec *)object);
+        tow_soft_exec_free((struct tow_soft_exec *)object);
         break;
     case TOW_SOFT_LINK:
         tow_soft_link_free((struct tow_soft_object *)object);

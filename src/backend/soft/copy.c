@@ -86,7 +86,8 @@ static CUresult resolve(const struct side *side, size_t width, size_t height, si
     /* A host pointer may be anything; a device pointer must be live memory throughout. Memory
      * inside our reservation is never the host's own. */
     bool device = side->kind == SIDE_DEVICE || known || tow_soft_arena_holds(at, 1);
-    if (device && !tow_soft_range_ok(NULL, at, extent, write)) {
+    if (device && !tow_soft_range_ok(NULL, at, extent, write) &&
+        !tow_soft_graph_va_holds(at, extent)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (!device && at == 0) {
@@ -750,7 +751,8 @@ CUresult tow_soft_set_build(const CUDA_MEMSET_NODE_PARAMS *p, struct tow_soft_wo
     if (p->width != 0 && p->height != 0) {
         if (__builtin_mul_overflow(p->pitch, p->height - 1, &extent) ||
             __builtin_add_overflow(extent, row, &extent) ||
-            !tow_soft_range_ok(NULL, p->dst, p->height > 1 ? extent : row, true)) {
+            (!tow_soft_range_ok(NULL, p->dst, p->height > 1 ? extent : row, true) &&
+             !tow_soft_graph_va_holds(p->dst, p->height > 1 ? extent : row))) {
             return CUDA_ERROR_INVALID_VALUE;
         }
     }

@@ -556,6 +556,21 @@ void tow_soft_engine_drain(struct tow_soft_ctx *ctx)
     tow_soft_engine_kick();
 }
 
+void tow_soft_quiesce(void)
+{
+    uint64_t target = ++tow_soft.seq;
+    for (;;) {
+        bool busy = false;
+        for (struct tow_soft_op *op = tow_soft.running; op != NULL; op = op->run_next) {
+            busy |= op->start < target;
+        }
+        if (!busy) {
+            return;
+        }
+        pthread_cond_wait(&tow_soft.changed, &tow_soft.lock);
+    }
+}
+
 void tow_soft_engine_stop(void)
 {
     tow_soft.stopping = true;

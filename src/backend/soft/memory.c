@@ -80,7 +80,7 @@ static CUresult soft_cuMemFree_v2(CUdeviceptr dptr)
     struct tow_soft_alloc *alloc = tow_soft_alloc_at(dptr);
     if (alloc == NULL || alloc->base != dptr ||
         (alloc->kind != TOW_SOFT_MEM_DEVICE && alloc->kind != TOW_SOFT_MEM_MANAGED &&
-         alloc->kind != TOW_SOFT_MEM_POOL)) {
+         alloc->kind != TOW_SOFT_MEM_POOL && alloc->kind != TOW_SOFT_MEM_GRAPH)) {
         return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
     }
     result = tow_soft_capture_unsafe(ctx);

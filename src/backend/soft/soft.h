@@ -28,10 +28,11 @@
 #define TOW_SOFT_DEVICES_MAX 16
 #define TOW_SOFT_NAME "Towline Software GPU"
 #define TOW_SOFT_DRIVER_VERSION 13000
-#define TOW_SOFT_BLOCK (UINT64_C(2) << 20) /* small allocations are cut from blocks of this size   \
-                                            */
-#define TOW_SOFT_UNIT 512                  /* alignment of every allocation */
-#define TOW_SOFT_RUNNERS_MAX 64            /* threads that execute streams */
+#define TOW_SOFT_BLOCK                                                                             \
+    (UINT64_C(2) << 20)         /* small allocations are cut from blocks of this size              \
+                                 */
+#define TOW_SOFT_UNIT 512       /* alignment of every allocation */
+#define TOW_SOFT_RUNNERS_MAX 64 /* threads that execute streams */
 #define TOW_SOFT_IMAGE_MAX (UINT64_C(1) << 30)
 #define TOW_SOFT_PARAMS_MAX 32764 /* bytes of kernel parameters, as CUDA 12.1 and later allow */
 
@@ -58,8 +59,6 @@ enum tow_soft_kind {
     TOW_SOFT_NODE,
     TOW_SOFT_EXEC,
     TOW_SOFT_USER_OBJECT,
-    TOW_SOFT_CONDITION,
-    TOW_SOFT_TEXREF,
 };
 
 struct tow_soft_ctx;
@@ -129,10 +128,12 @@ struct tow_soft_alloc {
     bool sync_memops, read_mostly;
     bool freeing; /* a stream-ordered free of it is queued */
     CUmemLocation preferred, prefetched;
-    uint32_t accessed_by;               /* devices, by cuMemAdvise; bit 31: the host */
-    struct tow_soft_block *block;       /* borrowed; NULL for memory with pages of its own */
-    struct tow_soft_pool *pool;         /* borrowed; for POOL */
-    struct tow_soft_memory *memory;     /* counted; for VMM */
+    uint32_t accessed_by;           /* devices, by cuMemAdvise; bit 31: the host */
+    struct tow_soft_block *block;   /* borrowed; NULL for memory with pages of its own */
+    struct tow_soft_pool *pool;     /* borrowed; for POOL */
+    struct tow_soft_memory *memory; /* counted; for VMM */
+    struct tow_soft_graph_va
+        *va; /* counted; for GRAPH: its pages outlive it, the graph may come again */
     struct tow_soft_alloc *prev, *next; /* in ctx->allocs */
 };
 
@@ -190,6 +191,8 @@ bool tow_soft_range_known(uint64_t address);
 /* Calls `run(object, a, b)` once no op that is running now runs any more. */
 void tow_soft_retire(void (*run)(void *object, uint64_t a, uint64_t b), void *object, uint64_t a,
                      uint64_t b);
+/* Waits until no op runs that began before this call; the lock is given up meanwhile. */
+void tow_soft_quiesce(void);
 /* Runs what has become due. */
 void tow_soft_retire_poll(void);
 
@@ -201,7 +204,7 @@ struct tow_soft_array;
 struct tow_soft_mark;
 struct tow_soft_graph;
 struct tow_soft_exec;
-struct tow_soft_condition;
+struct tow_soft_plan;
 
 enum tow_soft_work_kind {
     TOW_SOFT_WORK_EMPTY,
@@ -214,9 +217,8 @@ enum tow_soft_work_kind {
     TOW_SOFT_WORK_MEMOPS,
     TOW_SOFT_WORK_ALLOC, /* graph nodes only */
     TOW_SOFT_WORK_FREE,
-    TOW_SOFT_WORK_GRAPH,     /* a launched graph */
-    TOW_SOFT_WORK_CHILD,     /* graph nodes only */
-    TOW_SOFT_WORK_CONDITION, /* graph nodes only */
+    TOW_SOFT_WORK_GRAPH, /* a launched graph */
+    TOW_SOFT_WORK_CHILD, /* graph nodes only */
 };
 
 struct tow_soft_kernel_work {
@@ -269,25 +271,21 @@ struct tow_soft_work {
             unsigned count, flags;
         } memops;
         struct {
-            uint64_t address, size, reserved;
-            int device;
-            CUDA_MEM_ALLOC_NODE_PARAMS params;
+            struct tow_soft_graph_va *va; /* counted */
+            uint64_t size;
+            CUDA_MEM_ALLOC_NODE_PARAMS params; /* without its pointers */
         } alloc;
         struct {
             uint64_t address;
         } release;
         struct {
-            struct tow_soft_exec *exec; /* counted */
+            struct tow_soft_plan *plan;   /* counted */
+            struct tow_soft_mark **marks; /* owned: one for each event that the graph records */
+            size_t mark_count;
         } graph;
         struct {
             struct tow_soft_graph *graph; /* owned */
         } child;
-        struct {
-            struct tow_soft_condition *condition; /* counted */
-            CUgraphConditionalNodeType type;
-            unsigned size;
-            struct tow_soft_graph **bodies; /* owned, `size` of them */
-        } condition;
     };
 };
 
@@ -357,6 +355,7 @@ struct tow_soft_stream {
     struct tow_soft_capture *capture;    /* borrowed; NULL when not capturing */
     uint64_t *capture_deps; /* owned: node handles that the next captured node follows */
     size_t capture_dep_count;
+    CUgraphEdgeData *capture_edges; /* owned: what the last capture query handed out */
     CUstreamAttrValue access_policy, sync_policy, mem_sync_map, mem_sync;
 };
 
@@ -566,14 +565,14 @@ struct tow_soft_array {
     uint32_t texel;        /* bytes */
     uint32_t rows, slices; /* height and depth or layers, at least 1 */
     size_t row_pitch, slice_pitch;
-    struct tow_soft_alloc *memory;  /* owned; NULL for a level of a mipmapped array */
-    struct tow_soft_mipmap *mipmap; /* counted; for a level */
-    uint8_t *data;                  /* borrowed from memory */
+    bool is_level;
+    struct tow_soft_storage *storage; /* counted: a mipmapped array shares it with its levels */
+    uint8_t *data;                    /* borrowed from storage */
 };
 struct tow_soft_array *tow_soft_array_ref(struct tow_soft_array *array);
 void tow_soft_array_unref(struct tow_soft_array *array);
 struct tow_soft_mipmap;
-void tow_soft_mipmap_unref(struct tow_soft_mipmap *mipmap);
+void tow_soft_mipmap_destroy(struct tow_soft_mipmap *mipmap);
 const struct tow_ptx_texture *tow_soft_texture_get(uint64_t handle); /* unlocked, for kernels */
 void tow_soft_texture_destroy(struct tow_soft_object *object);
 void tow_soft_textures_fini(void);
@@ -590,11 +589,23 @@ void tow_soft_vmm_fini(void);
 
 struct tow_soft_graph *tow_soft_graph_clone(const struct tow_soft_graph *graph);
 void tow_soft_graph_free(struct tow_soft_graph *graph);
-struct tow_soft_exec *tow_soft_exec_ref(struct tow_soft_exec *exec);
-void tow_soft_exec_unref(struct tow_soft_exec *exec);
-CUresult tow_soft_exec_run(struct tow_soft_exec *exec, struct tow_soft_ctx *ctx);
-void tow_soft_condition_ref(struct tow_soft_condition *condition);
-void tow_soft_condition_unref(struct tow_soft_condition *condition);
+void tow_soft_exec_free(struct tow_soft_exec *exec);
+void tow_soft_plan_unref(struct tow_soft_plan *plan);
+/* Whether a graph's allocation will live there, though it may not do so yet. */
+bool tow_soft_graph_va_holds(uint64_t address, uint64_t size);
+CUresult tow_soft_plan_run(struct tow_soft_work *work, struct tow_soft_ctx *ctx);
+/* The address of a graph's allocation. Pages are put behind it when it is first used. */
+struct tow_soft_graph_va {
+    unsigned refs;
+    uint64_t base, size;
+    int device;
+    bool committed;
+    struct tow_soft_graph_va *prev, *next; /* all of them */
+};
+struct tow_soft_graph_va *tow_soft_graph_va_create(int device, uint64_t size);
+struct tow_soft_graph_va *tow_soft_graph_va_ref(struct tow_soft_graph_va *va);
+void tow_soft_graph_va_unref(struct tow_soft_graph_va *va);
+CUresult tow_soft_graph_va_commit(struct tow_soft_graph_va *va);
 /* Adds captured work as a node. */
 CUresult tow_soft_capture_add(struct tow_soft_stream *stream, struct tow_soft_work *work);
 CUresult tow_soft_capture_alloc(struct tow_soft_stream *stream, uint64_t size, int device,
@@ -614,6 +625,7 @@ CUresult tow_soft_capture_forbid_legacy(struct tow_soft_ctx *ctx);
 CUresult tow_soft_capture_forbid_implicit(struct tow_soft_ctx *ctx);
 /* For calls that no capture in global mode allows (cuMemAlloc and the like). */
 CUresult tow_soft_capture_unsafe(struct tow_soft_ctx *ctx);
+void tow_soft_capture_graph_gone(struct tow_soft_graph *graph);
 void tow_soft_capture_stream_gone(struct tow_soft_stream *stream);
 void tow_soft_captures_drop(struct tow_soft_ctx *ctx);
 /* Graphs outlive contexts, but their nodes let go of what dies with this one. */
@@ -665,9 +677,11 @@ void tow_soft_fill_link(struct tow_driver *driver);
 void tow_soft_fill_launch(struct tow_driver *driver);
 void tow_soft_fill_pool(struct tow_driver *driver);
 void tow_soft_fill_vmm(struct tow_driver *driver);
+void tow_soft_fill_array(struct tow_driver *driver);
 void tow_soft_fill_texture(struct tow_driver *driver);
 void tow_soft_fill_graph(struct tow_driver *driver);
 void tow_soft_fill_graph_exec(struct tow_driver *driver);
+void tow_soft_fill_graph_nodes(struct tow_driver *driver);
 void tow_soft_fill_capture(struct tow_driver *driver);
 
 static inline uint64_t tow_soft_round_up(uint64_t value, uint64_t align)

@@ -44,6 +44,7 @@ void tow_soft_stream_free(struct tow_soft_stream *stream)
         stream->next->prev = stream->prev;
     }
     free(stream->capture_deps);
+    free(stream->capture_edges);
     free(stream);
 }
 

@@ -30,17 +30,18 @@ void tow_soft_work_fini(struct tow_soft_work *work)
         free(work->memops.ops);
         break;
     case TOW_SOFT_WORK_GRAPH:
-        tow_soft_exec_unref(work->graph.exec);
+        for (size_t i = 0; i < work->graph.mark_count; i++) {
+            work->graph.marks[i]->done = true; /* also when the graph failed or was thrown away */
+            tow_soft_mark_unref(work->graph.marks[i]);
+        }
+        free(work->graph.marks);
+        tow_soft_plan_unref(work->graph.plan);
         break;
     case TOW_SOFT_WORK_CHILD:
         tow_soft_graph_free(work->child.graph);
         break;
-    case TOW_SOFT_WORK_CONDITION:
-        for (unsigned i = 0; i < work->condition.size && work->condition.bodies != NULL; i++) {
-            tow_soft_graph_free(work->condition.bodies[i]);
-        }
-        free(work->condition.bodies);
-        tow_soft_condition_unref(work->condition.condition);
+    case TOW_SOFT_WORK_ALLOC:
+        tow_soft_graph_va_unref(work->alloc.va);
         break;
     default:
         break;
@@ -87,27 +88,15 @@ int tow_soft_work_clone(const struct tow_soft_work *work, struct tow_soft_work *
         }
         break;
     case TOW_SOFT_WORK_GRAPH:
-        tow_soft_exec_ref(copy.graph.exec);
-        break;
+        return -EINVAL; /* only queued */
     case TOW_SOFT_WORK_CHILD:
         copy.child.graph = tow_soft_graph_clone(work->child.graph);
         if (copy.child.graph == NULL) {
             return -ENOMEM;
         }
         break;
-    case TOW_SOFT_WORK_CONDITION:
-        copy.condition.bodies = calloc(work->condition.size, sizeof *copy.condition.bodies);
-        if (copy.condition.bodies == NULL) {
-            return -ENOMEM;
-        }
-        tow_soft_condition_ref(copy.condition.condition);
-        for (unsigned i = 0; i < work->condition.size; i++) {
-            copy.condition.bodies[i] = tow_soft_graph_clone(work->condition.bodies[i]);
-            if (copy.condition.bodies[i] == NULL) {
-                tow_soft_work_fini(&copy);
-                return -ENOMEM;
-            }
-        }
+    case TOW_SOFT_WORK_ALLOC:
+        tow_soft_graph_va_ref(copy.alloc.va);
         break;
     default:
         break;
@@ -261,7 +250,7 @@ CUresult tow_soft_work_run(struct tow_soft_work *work, struct tow_soft_ctx *ctx)
         }
         return CUDA_SUCCESS;
     case TOW_SOFT_WORK_GRAPH:
-        return tow_soft_exec_run(work->graph.exec, ctx);
+        return tow_soft_plan_run(work, ctx);
     default:
         return CUDA_SUCCESS;
     }
