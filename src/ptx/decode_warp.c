@@ -7,11 +7,47 @@
 
 const struct tow_ptx_entry tow_ptx_ops_warp[] = {{NULL, NULL, NULL}};
 
-/* The member mask of a .sync instruction is the same in all of its lanes. */
+/* Whom the lanes of a .sync instruction wait for. Parts of a warp (the tiles of cooperative groups)
+ * may come together, each with a member mask of its own. */
 static inline uint32_t members_of(const struct tow_ptx_warp *w, uint32_t ref)
 {
-    return ((const uint32_t *)tow_ptx_row(w, ref))[__builtin_ctz(w->exec)];
+    const uint32_t *masks = tow_ptx_row(w, ref);
+    uint32_t all = masks[__builtin_ctz(w->exec)];
+    FOR_LANES(l, w->exec)
+    {
+        all |= masks[l];
+    }
+    return all;
 }
+
+/* Runs `body` once for each different member mask among the lanes, for those lanes alone. */
+static const struct tow_ptx_op *
+by_mask(struct tow_ptx_warp *w, const struct tow_ptx_op *o, uint32_t ref,
+        const struct tow_ptx_op *(*body)(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
+                                         uint32_t members))
+{
+    const uint32_t *masks = tow_ptx_row(w, ref);
+    const uint32_t exec = w->exec;
+    const bool whole = w->whole;
+    for (uint32_t left = exec; left != 0;) {
+        uint32_t members = masks[__builtin_ctz(left)], same = 0;
+        FOR_LANES(l, left)
+        {
+            same |= (uint32_t)(masks[l] == members) << l;
+        }
+        w->exec = same;
+        w->whole = whole && same == exec;
+        body(w, o, members);
+        left &= ~same;
+    }
+    w->exec = exec;
+    w->whole = whole;
+    return o + 1;
+}
+
+#define MASKED_OP(fn)                                                                              \
+    static const struct tow_ptx_op *fn(struct tow_ptx_warp *w, const struct tow_ptx_op *o,         \
+                                       uint32_t members)
 
 /* ---- shfl: rows a value, b lane or delta, c clamp and segment mask; e members or PTX_NO_SLOT; f
  * predicate */
@@ -99,16 +135,9 @@ enum {
     VOTE_BALLOT,
 };
 
-OP(vote)
+MASKED_OP(vote_among)
 {
-    uint32_t among = w->exec;
-    if (o->e != PTX_NO_SLOT) {
-        uint32_t members = members_of(w, o->e);
-        if (!tow_ptx_gather(w, o, members)) {
-            return HALT;
-        }
-        among &= members;
-    }
+    uint32_t among = w->exec & members;
     uint32_t p = tow_ptx_pred(w, o->a) & among;
     switch (o->imm) {
     case VOTE_ALL:
@@ -124,6 +153,14 @@ OP(vote)
         LANE_BODY(uint32_t, , p)
     }
     }
+}
+
+OP(vote)
+{
+    if (o->e == PTX_NO_SLOT) {
+        return vote_among(w, o, FULL);
+    }
+    return tow_ptx_gather(w, o, members_of(w, o->e)) ? by_mask(w, o, o->e, vote_among) : HALT;
 }
 
 static int decode_vote(struct tow_ptx_decoder *dec)
@@ -159,17 +196,18 @@ static int decode_activemask(struct tow_ptx_decoder *dec)
 }
 
 /* elect.sync d|p, membermask: the lowest member */
-OP(elect)
+MASKED_OP(elect_among)
 {
-    uint32_t members = members_of(w, o->a);
-    if (!tow_ptx_gather(w, o, members)) {
-        return HALT;
-    }
     uint32_t among = w->exec & members;
     uint32_t leader = among ? (uint32_t)__builtin_ctz(among) : 0;
     tow_ptx_set_pred(w, o->f, 1u << leader);
     LANE_BODY(uint32_t, , leader)
 }
+OP(elect)
+{
+    return tow_ptx_gather(w, o, members_of(w, o->a)) ? by_mask(w, o, o->a, elect_among) : HALT;
+}
+
 static int decode_elect(struct tow_ptx_decoder *dec)
 {
     const struct tow_ptx_insn *insn = dec->insn;
@@ -193,12 +231,8 @@ static int decode_elect(struct tow_ptx_decoder *dec)
  * -----------------------------------------------------------------------------------------------------
  */
 
-OP(match)
+MASKED_OP(match_among)
 {
-    uint32_t members = members_of(w, o->e);
-    if (!tow_ptx_gather(w, o, members)) {
-        return HALT;
-    }
     uint32_t among = w->exec & members, result[LANES] = {0}, same = 0;
     const void *row = tow_ptx_row(w, o->a);
     for (uint32_t l = 0; l < LANES; l++) {
@@ -223,6 +257,11 @@ OP(match)
     }
     tow_ptx_blend32(w, tow_ptx_row(w, o->d), result);
     return o + 1;
+}
+
+OP(match)
+{
+    return tow_ptx_gather(w, o, members_of(w, o->e)) ? by_mask(w, o, o->e, match_among) : HALT;
 }
 
 /* match.any.sync.b32 d, a, m   match.all.sync.b64 d|p, a, m */
@@ -267,12 +306,8 @@ static uint32_t redux_float(uint32_t x, uint32_t y, int64_t how)
     return (how & 7) == RED_MIN ? tow_f32_min(x, y) : tow_f32_max(x, y);
 }
 
-OP(redux)
+MASKED_OP(redux_among)
 {
-    uint32_t members = members_of(w, o->e);
-    if (!tow_ptx_gather(w, o, members)) {
-        return HALT;
-    }
     const uint32_t *a = tow_ptx_row(w, o->a);
     uint32_t among = w->exec & members, value = 0;
     bool first = true;
@@ -315,6 +350,11 @@ OP(redux)
         }
     }
     LANE_BODY(uint32_t, , value)
+}
+
+OP(redux)
+{
+    return tow_ptx_gather(w, o, members_of(w, o->e)) ? by_mask(w, o, o->e, redux_among) : HALT;
 }
 
 static int decode_redux(struct tow_ptx_decoder *dec)
