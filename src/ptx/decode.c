@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define CONST_BYTES_MAX (1u << 30)
-#define FRAME_BYTES_MAX (1u << 28)
+#define FRAME_BYTES_MAX (1u << 25)
 #define RESOLVE_MAX 64u
 
 struct tow_ptx_const {
@@ -737,6 +737,11 @@ static int decode_function(struct tow_ptx_decoder *dec, struct tow_ptx_func *fun
     func->frame_bytes = 0;
     for (unsigned i = 0; i < 4; i++) {
         dec->temps[i] = dec->wide_temps[i] = dec->sinks[i] = PTX_NO_SLOT;
+    }
+    if (func->local_bytes > LOCAL_MAX) {
+        return tow_ptx_fail(dec->diag, -EINVAL, func->line,
+                            "'%s' uses %u bytes of local memory; a thread has %u", func->name,
+                            func->local_bytes, LOCAL_MAX);
     }
     free(dec->starts);
     dec->starts = malloc((func->insn_count + 1) * sizeof *dec->starts);

@@ -11,18 +11,19 @@
 /* ---- limits: PTX text is hostile ----------------------------------------------------------- */
 
 #define PTX_TEXT_MAX (512u << 20)
-#define PTX_REGS_MAX (1u << 20)  /* registers a function */
-#define PTX_INSNS_MAX (1u << 24) /* instructions a program */
-#define PTX_OPERANDS_MAX 64u     /* of one instruction, vector elements included */
-#define PTX_MODS_MAX 16u         /* .suffixes of one instruction */
-#define PTX_PARAMS_MAX 4096u     /* of one function */
+#define PTX_REGS_MAX (1u << 20)       /* registers a function */
+#define PTX_REGS_TOTAL_MAX (1u << 25) /* registers a program */
+#define PTX_INSNS_MAX (1u << 24)      /* instructions a program */
+#define PTX_OPERANDS_MAX 64u          /* of one instruction, vector elements included */
+#define PTX_MODS_MAX 16u              /* .suffixes of one instruction */
+#define PTX_PARAMS_MAX 4096u          /* of one function */
 #define PTX_PARAM_BYTES_MAX 32764u
 #define PTX_SHARED_MAX (1u << 24) /* stride of a block in the cluster's shared window */
 #define PTX_VAR_BYTES_MAX (1ull << 36)
 #define PTX_INIT_BYTES_MAX (1ull << 28)
 #define PTX_SCOPE_MAX 256u
 #define PTX_NAME_MAX 16384u
-#define PTX_ARENA_MAX (6ull << 30)
+#define PTX_ARENA_MAX (4ull << 30)
 
 /* ---- arena ------------------------------------------------------------------------------------
  */
@@ -187,10 +188,10 @@ struct tow_ptx_insn {
     unsigned line;
     uint16_t mod_count, operand_count;
     bool guard_negated;
-    uint32_t guard;  /* register, PTX_NO_SLOT without */
-    const char *key; /* "add.s32": mnemonic and all suffixes, NUL-terminated, in the arena */
-    const char *mods[PTX_MODS_MAX]; /* each NUL-terminated without its dot */
-    const char *name;               /* mnemonic alone */
+    uint32_t guard;    /* register, PTX_NO_SLOT without */
+    const char *key;   /* "add.s32": mnemonic and all suffixes, NUL-terminated, in the arena */
+    const char **mods; /* each NUL-terminated without its dot */
+    const char *name;  /* mnemonic alone */
     struct tow_ptx_operand *operands;
 };
 
@@ -229,6 +230,7 @@ struct tow_ptx_program {
     struct tow_ptx_func **funcs; /* malloc'ed */
     uint32_t func_count, func_capacity;
     uint32_t insn_total;
+    uint64_t reg_total;
     struct tow_ptx_symbol **globals;  /* hash table of linkable names, PTX_BUCKETS */
     struct tow_ptx_symbol *undefined; /* scope_next list of extern declarations */
     uint64_t shared_bytes;            /* module-level and function-level .shared, laid out once */

@@ -607,7 +607,9 @@ int tow_ptx_run(const struct tow_ptx_launch *launch, unsigned threads,
     job.block_threads = (uint32_t)block_threads;
     job.warps = (job.block_threads + LANES - 1) / LANES;
     job.shared_bytes = (uint32_t)(launch->dynamic_shared ? shared : kernel->info.static_shared);
-    job.local_stride = kernel->local_stride;
+    uint64_t stack = launch->stack_bytes ? launch->stack_bytes : STACK_DEFAULT;
+    stack = !kernel->uses_stack ? 0 : stack > LOCAL_MAX ? LOCAL_MAX : (stack + 15) & ~15ull;
+    job.local_stride = kernel->own_local + (uint32_t)stack;
     uint32_t param_bytes = kernel->info.param_bytes;
     uint8_t *params = calloc(1, (size_t)param_bytes + 64);
     job.workspace = launch->cooperative ? calloc(1, WORKSPACE_BYTES) : NULL;

@@ -100,7 +100,8 @@ enum tow_ptx_sreg {
 #define SHARED_RANK_SHIFT 24u
 
 #define WORKSPACE_BYTES 4096u
-#define LOCAL_MAX (512u << 10) /* local memory of a thread */
+#define LOCAL_MAX (512u << 10)    /* local memory of a thread */
+#define STACK_DEFAULT (64u << 10) /* for calls, when the launch does not say */
 #define CALL_DEPTH_MAX 4096u
 #define BARRIERS 16u
 #define CLUSTER_MAX 64u
@@ -143,7 +144,8 @@ struct tow_ptx_kernel {
     const struct tow_ptx_module *module;
     const struct tow_ptx_func *func;
     struct tow_ptx_kernel_info info;
-    uint32_t local_stride; /* bytes of local memory that a thread gets */
+    uint32_t own_local; /* bytes of local memory of the kernel's own frame */
+    bool uses_stack;    /* and it makes calls or uses alloca */
 };
 
 struct tow_ptx_instance {

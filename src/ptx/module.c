@@ -5,12 +5,10 @@
 
 #include "ptx/decode.h"
 
-#define STACK_DEFAULT 65536u /* for calls, when a kernel makes any */
-
 static bool makes_calls(const struct tow_ptx_func *func)
 {
     for (uint32_t i = 0; i < func->op_count; i++) {
-        if (func->code[i].body == tow_ptx_call_op || func->code[i].body == tow_ptx_syscall_op) {
+        if (func->code[i].body == tow_ptx_call_op) {
             return true;
         }
     }
@@ -45,11 +43,8 @@ static void describe(struct tow_ptx_kernel *kernel, const struct tow_ptx_func *f
     /* Registers here are virtual; hardware reuses them. A guess between the two. */
     uint32_t rows = func->frame_bytes / 128;
     info->registers = rows < 16 ? 16 : rows > 64 ? 64 : rows;
-    if (makes_calls(func) || uses_stack_instructions(func)) {
-        local += STACK_DEFAULT;
-    }
-    kernel->local_stride =
-        local > LOCAL_MAX && local > func->local_bytes + STACK_DEFAULT + 16u ? LOCAL_MAX : local;
+    kernel->own_local = local;
+    kernel->uses_stack = makes_calls(func) || uses_stack_instructions(func);
 }
 
 static int build(struct tow_ptx_program *program, struct tow_ptx_module *module,

@@ -242,6 +242,10 @@ static int parse_mnemonic(struct tow_ptx_parser *parser, struct tow_ptx_insn *in
         return tow_ptx_no_memory(parser);
     }
     insn->key = key;
+    insn->mods = tow_ptx_arena_alloc(&parser->program->arena, count * sizeof *insn->mods);
+    if (!insn->mods) {
+        return tow_ptx_no_memory(parser);
+    }
     for (uint32_t i = 0; i < count; i++) {
         memcpy(key, texts[i], lengths[i]);
         key += lengths[i];

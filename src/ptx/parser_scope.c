@@ -92,13 +92,13 @@ int tow_ptx_add_registers(struct tow_ptx_parser *parser, enum tow_ptx_type type,
 {
     struct tow_ptx_func *func = parser->func;
     uint64_t want = (uint64_t)func->reg_count + (uint64_t)count * lanes;
-    if (want > PTX_REGS_MAX) {
+    parser->program->reg_total += (uint64_t)count * lanes;
+    if (want > PTX_REGS_MAX || parser->program->reg_total > PTX_REGS_TOTAL_MAX) {
         return tow_ptx_fail(parser->diag, -EINVAL, parser->token.line,
-                            "function '%s' declares more than %u registers", func->name,
-                            PTX_REGS_MAX);
+                            "too many registers are declared in function '%s'", func->name);
     }
     if (want > func->reg_capacity) {
-        uint32_t capacity = (uint32_t)want * 2 + 64;
+        uint32_t capacity = (uint32_t)want + (uint32_t)want / 4 + 16;
         struct tow_ptx_reg *regs = realloc(func->regs, capacity * sizeof *regs);
         if (!regs) {
             return tow_ptx_no_memory(parser);

@@ -259,22 +259,22 @@ static int put_scalar(struct tow_ptx_parser *parser, struct tow_ptx_var *var, ui
 /* Braces only group: the scalars fill the variable in order. */
 static int parse_initial(struct tow_ptx_parser *parser, struct tow_ptx_var *var, unsigned bytes)
 {
-    /* The size of an unsized array is counted by its values, so the buffer grows. */
-    uint64_t at = 0, capacity = var->unsized ? 0 : var->size;
+    /* The buffer grows with the values given: a large array with few of them costs little. */
+    uint64_t at = 0, capacity = 0, limit = var->unsized ? PTX_INIT_BYTES_MAX : var->size;
     unsigned open = 0;
-    if (capacity > PTX_INIT_BYTES_MAX) {
-        return tow_ptx_fail(parser->diag, -EINVAL, parser->token.line,
-                            "an initial value is larger than 256 MiB");
-    }
-    if (!var->unsized && !(var->init = tow_ptx_arena_alloc(parser->program->keep, capacity + 16))) {
-        return tow_ptx_no_memory(parser);
+    if (limit > PTX_INIT_BYTES_MAX) {
+        limit = PTX_INIT_BYTES_MAX;
     }
     do {
         while (tow_ptx_accept(parser, '{')) {
             open++;
         }
         if (!tow_ptx_is_punct(parser, '}')) {
-            if (at + bytes > capacity && var->unsized && capacity < PTX_INIT_BYTES_MAX / 2) {
+            if (at + bytes > limit) {
+                return tow_ptx_fail(parser->diag, -EINVAL, parser->token.line,
+                                    "'%s' has more initial values than elements", var->name);
+            }
+            if (at + bytes > capacity) {
                 uint64_t more = capacity * 2 + 256;
                 uint8_t *grown = tow_ptx_arena_alloc(parser->program->keep, more + 16);
                 if (!grown) {
@@ -285,10 +285,6 @@ static int parse_initial(struct tow_ptx_parser *parser, struct tow_ptx_var *var,
                 }
                 var->init = grown;
                 capacity = more;
-            }
-            if (at + bytes > capacity) {
-                return tow_ptx_fail(parser->diag, -EINVAL, parser->token.line,
-                                    "'%s' has more initial values than elements", var->name);
             }
             int error = put_scalar(parser, var, at, bytes);
             if (error) {

@@ -122,7 +122,8 @@ struct tow_ptx_env_ops {
     bool (*find)(void *user, uint64_t address, struct tow_ptx_range *ret_range);
     /* Texture or surface object by handle; NULL if there is none. Borrowed for the launch. */
     const struct tow_ptx_texture *(*texture)(void *user, uint64_t handle);
-    /* Device malloc/free; 0 when the heap is used up. */
+    /* Device malloc/free; 0 when the heap is used up. Freed memory is no longer found, but must stay
+     * mapped until the launch ends: other threads may have looked it up before. */
     uint64_t (*heap_alloc)(void *user, uint64_t bytes);
     int (*heap_free)(void *user, uint64_t address);
     /* Device printf: one formatted piece of output. */
@@ -145,6 +146,7 @@ struct tow_ptx_launch {
     void *env_user;
     const atomic_bool *stop; /* may be NULL; polled, so a kernel that never ends can be ended */
     uint32_t grid_id;
+    uint32_t stack_bytes; /* of a thread, for calls and alloca; 0: the default of the machine */
     uint32_t sm_count; /* for %nsmid and for spreading blocks over %smid */
 };
 
