@@ -312,7 +312,6 @@ CUresult tow_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
         status = begin_primary(context);
         if (status == CUDA_SUCCESS) {
             atomic_store(&context->sticky, CUDA_SUCCESS);
-            context->retained = 0;
             atomic_store(&context->alive, true);
         }
     }
@@ -347,7 +346,8 @@ CUresult tow_cuDevicePrimaryCtxRelease_v2(CUdevice dev)
         return status;
     }
     pthread_mutex_lock(&context->lock);
-    bool last = context->retained == 1;
+    /* A reset leaves the count alone: there may be nothing left to end. */
+    bool last = context->retained == 1 && atomic_load(&context->alive);
     if (context->retained == 0) {
         status = CUDA_ERROR_INVALID_CONTEXT;
     } else {
@@ -366,7 +366,6 @@ CUresult tow_cuDevicePrimaryCtxReset_v2(CUdevice dev)
     }
     pthread_mutex_lock(&context->lock);
     bool active = atomic_load(&context->alive);
-    context->retained = 0;
     pthread_mutex_unlock(&context->lock);
     return active ? end_primary(context, TOW_FN_cuDevicePrimaryCtxReset_v2) : CUDA_SUCCESS;
 }
@@ -611,8 +610,10 @@ CUresult tow_cuCtxGetLimit(size_t *pvalue, CUlimit limit)
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    bool kept = (unsigned)limit < CU_LIMIT_MAX;
-    if (kept && (atomic_load_explicit(&context->limits_known, memory_order_acquire) >> limit & 1)) {
+    if ((unsigned)limit >= CU_LIMIT_MAX) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if ((atomic_load_explicit(&context->limits_known, memory_order_acquire) >> limit & 1)) {
         *pvalue = atomic_load_explicit(&context->limits[limit], memory_order_relaxed);
         return CUDA_SUCCESS;
     }
@@ -620,16 +621,18 @@ CUresult tow_cuCtxGetLimit(size_t *pvalue, CUlimit limit)
     status = tow_send_cuCtxGetLimit(&value, limit);
     if (status == CUDA_SUCCESS) {
         *pvalue = value;
-        if (kept) {
-            atomic_store_explicit(&context->limits[limit], value, memory_order_relaxed);
-            atomic_fetch_or_explicit(&context->limits_known, 1u << limit, memory_order_release);
-        }
+        atomic_store_explicit(&context->limits[limit], value, memory_order_relaxed);
+        atomic_fetch_or_explicit(&context->limits_known, 1u << limit, memory_order_release);
     }
     return status;
 }
 
 CUresult tow_cuCtxSetLimit(CUlimit limit, size_t value)
 {
+    if ((unsigned)limit >= CU_LIMIT_MAX) {
+        CUresult state = tow_client_state();
+        return state != CUDA_SUCCESS ? state : CUDA_ERROR_INVALID_VALUE;
+    }
     struct tow_context *context = tow_context_current();
     if (context != NULL) {
         /* The driver may round, and one limit may move another: ask again next time. */
@@ -844,6 +847,9 @@ CUresult tow_cuCtxDestroy_v2(CUcontext ctx)
     CUresult state = tow_client_state();
     if (state != CUDA_SUCCESS) {
         return state;
+    }
+    if (ctx == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
     }
     struct tow_context *context = tow_context_find(ctx);
     if (context == NULL || context->primary || context->green) {

@@ -30,7 +30,7 @@ static CUresult check(CUevent event)
     if (TOW_ID_OF_SERVER(id) ? tow_handle_valid(TOW_H_EVENT, id) : tow_event_find(event) != NULL) {
         return CUDA_SUCCESS;
     }
-    return CUDA_ERROR_INVALID_HANDLE;
+    return tow_handle_missing(TOW_H_EVENT, id);
 }
 
 static void retire(CUevent event)

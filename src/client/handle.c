@@ -110,6 +110,19 @@ void *tow_handle_object(enum tow_handle_kind kind, uint64_t id)
     return slot != NULL ? atomic_load_explicit(&slot->object, memory_order_relaxed) : NULL;
 }
 
+CUresult tow_handle_missing(enum tow_handle_kind kind, uint64_t id)
+{
+    bool was = false;
+    if (TOW_ID_KIND(id) == (unsigned)kind && !TOW_ID_OF_SERVER(id) && id >> 63 == 0) {
+        pthread_mutex_lock(&lock);
+        struct slot *slot = TOW_ID_INDEX(id) < used ? slot_at(TOW_ID_INDEX(id)) : NULL;
+        was =
+            slot != NULL && TOW_ID_GENERATION(id) != 0 && TOW_ID_GENERATION(id) <= slot->generation;
+        pthread_mutex_unlock(&lock);
+    }
+    return was ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_ERROR_INVALID_HANDLE;
+}
+
 void *tow_handle_retire(uint64_t id)
 {
     void *object = NULL;

@@ -20,6 +20,10 @@ bool tow_handle_valid(enum tow_handle_kind kind, uint64_t id);
 /* The object of a live id; NULL if it is stale, foreign or has none. No lock. */
 void *tow_handle_object(enum tow_handle_kind kind, uint64_t id);
 
+/* What a call on an id that is not live answers: CONTEXT_IS_DESTROYED for one that was (as the
+ * driver does for streams and events that are gone), INVALID_HANDLE for one that never was. */
+CUresult tow_handle_missing(enum tow_handle_kind kind, uint64_t id);
+
 /* Ends an id; returns its object (the caller frees it). Later uses are known to be stale. */
 void *tow_handle_retire(uint64_t id);
 

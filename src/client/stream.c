@@ -37,7 +37,7 @@ CUresult tow_stream_context(CUstream stream, struct tow_context **ret_context)
     }
     struct tow_stream *s = tow_stream_find(stream);
     if (s == NULL) {
-        return CUDA_ERROR_INVALID_HANDLE;
+        return tow_handle_missing(TOW_H_STREAM, (uint64_t)(uintptr_t)stream);
     }
     *ret_context = s->context;
     return CUDA_SUCCESS;
@@ -54,7 +54,7 @@ CUresult tow_stream_id(struct tow_context *context, CUstream stream, uint64_t *r
     if (!is_default(stream)) {
         struct tow_stream *s = tow_stream_find(stream);
         if (s == NULL) {
-            return CUDA_ERROR_INVALID_HANDLE;
+            return tow_handle_missing(TOW_H_STREAM, (uint64_t)(uintptr_t)stream);
         }
         *ret_id = s->unique;
         return CUDA_SUCCESS;
@@ -170,7 +170,7 @@ CUresult tow_cuStreamDestroy_v2(CUstream hStream)
     }
     struct tow_stream *s = tow_handle_object(TOW_H_STREAM, (uint64_t)(uintptr_t)hStream);
     if (s == NULL) {
-        return CUDA_ERROR_INVALID_HANDLE;
+        return tow_handle_missing(TOW_H_STREAM, (uint64_t)(uintptr_t)hStream);
     }
     if (tow_stream_find(hStream) == NULL) {
         tow_stream_retire(hStream);
@@ -283,7 +283,7 @@ CUresult tow_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Fl
     }
     if (tow_event_find(hEvent) == NULL &&
         !tow_handle_valid(TOW_H_EVENT, (uint64_t)(uintptr_t)hEvent)) {
-        return CUDA_ERROR_INVALID_HANDLE;
+        return tow_handle_missing(TOW_H_EVENT, (uint64_t)(uintptr_t)hEvent);
     }
     if ((Flags & ~(unsigned)CU_EVENT_WAIT_EXTERNAL) != 0) {
         return CUDA_ERROR_INVALID_VALUE;

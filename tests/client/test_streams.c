@@ -38,8 +38,8 @@ static void streams_are_made_and_ended_without_waiting(void **state)
     assert_int_equal(tow_cuStreamSynchronize(stream), CUDA_SUCCESS);
     assert_int_equal(atomic_load(&tow_fake.streams), 2);
     assert_int_equal(tow_cuStreamDestroy_v2(stream), CUDA_SUCCESS);
-    assert_int_equal(tow_cuStreamSynchronize(stream), CUDA_ERROR_INVALID_HANDLE);
-    assert_int_equal(tow_cuStreamDestroy_v2(stream), CUDA_ERROR_INVALID_HANDLE);
+    assert_int_equal(tow_cuStreamSynchronize(stream), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    assert_int_equal(tow_cuStreamDestroy_v2(stream), CUDA_ERROR_CONTEXT_IS_DESTROYED);
     assert_int_equal(tow_cuStreamDestroy_v2(other), CUDA_SUCCESS);
     assert_int_equal(tow_cuStreamCreate(&other, 77), CUDA_ERROR_INVALID_VALUE);
     assert_int_equal(tow_cuCtxSynchronize(), CUDA_SUCCESS);
@@ -103,7 +103,7 @@ static void events_follow_the_rules(void **state)
     assert_int_equal(tow_cuEventElapsedTime_v2(&ms, start, untimed), CUDA_ERROR_INVALID_HANDLE);
     assert_int_equal(tow_cuEventCreate(&end, CU_EVENT_INTERPROCESS), CUDA_ERROR_INVALID_VALUE);
     assert_int_equal(tow_cuEventDestroy_v2(start), CUDA_SUCCESS);
-    assert_int_equal(tow_cuEventRecord(start, NULL), CUDA_ERROR_INVALID_HANDLE);
+    assert_int_equal(tow_cuEventRecord(start, NULL), CUDA_ERROR_CONTEXT_IS_DESTROYED);
     assert_int_equal(tow_cuEventQuery((CUevent)0x1234), CUDA_ERROR_INVALID_HANDLE);
     assert_int_equal(tow_cuEventDestroy_v2(end), CUDA_SUCCESS);
     assert_int_equal(tow_cuEventDestroy_v2(untimed), CUDA_SUCCESS);
@@ -120,8 +120,8 @@ static void what_was_in_a_context_goes_with_it(void **state)
     assert_int_equal(tow_cuEventCreate(&event, 0), CUDA_SUCCESS);
     assert_int_equal(tow_cuDevicePrimaryCtxReset_v2(0), CUDA_SUCCESS);
     assert_int_equal(tow_cuDevicePrimaryCtxRetain(&context, 0), CUDA_SUCCESS);
-    assert_int_equal(tow_cuStreamQuery(stream), CUDA_ERROR_INVALID_HANDLE);
-    assert_int_equal(tow_cuEventQuery(event), CUDA_ERROR_INVALID_HANDLE);
+    assert_int_equal(tow_cuStreamQuery(stream), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    assert_int_equal(tow_cuEventQuery(event), CUDA_ERROR_CONTEXT_IS_DESTROYED);
     assert_int_equal(tow_cuStreamDestroy_v2(stream), CUDA_ERROR_CONTEXT_IS_DESTROYED);
 }
 

@@ -21,6 +21,11 @@ static void a_live_id_gives_its_object_and_a_stale_one_nothing(void **state)
     assert_ptr_equal(tow_handle_retire(id), &object);
     assert_false(tow_handle_valid(TOW_H_EVENT, id));
     assert_null(tow_handle_retire(id));
+    assert_int_equal(tow_handle_missing(TOW_H_EVENT, id), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    assert_int_equal(tow_handle_missing(TOW_H_STREAM, id), CUDA_ERROR_INVALID_HANDLE);
+    assert_int_equal(tow_handle_missing(TOW_H_EVENT, id + (UINT64_C(1) << 32)),
+                     CUDA_ERROR_INVALID_HANDLE);
+    assert_int_equal(tow_handle_missing(TOW_H_EVENT, id + 1000), CUDA_ERROR_INVALID_HANDLE);
     assert_int_equal(tow_handle_mint(TOW_H_EVENT, &other), CUDA_SUCCESS);
     assert_int_equal(TOW_ID_INDEX(other), TOW_ID_INDEX(id));
     assert_true(other != id);
