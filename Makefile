@@ -7,7 +7,7 @@ BUILD ?= build
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 NINJA = ninja -j $(JOBS)
-SETUP = --prefix=$(PREFIX) --libdir=lib
+SETUP = --prefix=$(PREFIX)
 
 TOOLS = gcc meson ninja pkg-config python3
 PACKAGES = gcc libc6-dev meson ninja-build pkg-config python3 libzstd-dev
@@ -74,6 +74,7 @@ bench: all
 	@bench/run --build $(BUILD)
 
 install: all
+	@meson configure $(BUILD) -Dprefix=$(abspath $(PREFIX)) && $(NINJA) -C $(BUILD)
 	@meson install -C $(BUILD) --no-rebuild $(if $(DESTDIR),--destdir $(abspath $(DESTDIR)))
 
 clean:

@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""The tree itself: include arrows, READMEs, leftovers, documents that must follow the code."""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import towtest as t  # noqa: E402
+
+SRC = t.ROOT / "src"
+# What each folder may include beside itself and generated headers (gen/).
+MAY_INCLUDE = {
+    "base": set(),
+    "gen": set(),
+    "wire": {"base"},
+    "transport": {"base", "wire"},
+    "ptx": {"base"},
+    "backend": {"base", "ptx"},
+    "client": {"base", "wire", "transport"},
+    "server": {"base", "wire", "transport", "backend"},
+    "cli": {"base", "wire", "transport"},
+    "nvml": {"base", "wire", "transport"},
+}
+
+
+def sources(*suffixes):
+    return [path for path in sorted(SRC.rglob("*")) if path.suffix in suffixes]
+
+
+@t.test()
+def include_arrows_point_one_way():
+    wrong = []
+    for path in sources(".c", ".h"):
+        folder = path.relative_to(SRC).parts[0]
+        for included in re.findall(r'^#include "([^"]+)"', path.read_text(), re.M):
+            other = included.split("/")[0]
+            if "/" in included and other not in MAY_INCLUDE[folder] | {folder, "gen"}:
+                wrong.append(f"{path.relative_to(t.ROOT)} includes {included}")
+    t.check(not wrong, "\n".join(wrong))
+
+
+@t.test()
+def every_folder_has_a_readme():
+    for folder in sorted(path for path in SRC.iterdir() if path.is_dir() and path.name != "gen"):
+        readme = folder / "README.md"
+        t.check(readme.exists(), f"{readme.relative_to(t.ROOT)} is missing")
+        lines = len(readme.read_text().splitlines())
+        t.check(lines <= 60, f"{readme.relative_to(t.ROOT)} has {lines} lines, more than 60")
+
+
+@t.test()
+def nothing_is_left_to_do_later():
+    found = []
+    for path in sources(".c", ".h") + sorted((t.ROOT / "tools").rglob("*.py")):
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if re.search(r"\b(TO" r"DO|FIX" r"ME|X" r"XX)\b", line):
+                found.append(f"{path.relative_to(t.ROOT)}:{number}: {line.strip()}")
+    t.check(not found, "\n".join(found))
+
+
+@t.test()
+def no_file_is_too_long():
+    long = [f"{path.relative_to(t.ROOT)}: {lines}" for path in sources(".c", ".h")
+            if (lines := len(path.read_text().splitlines())) > 1000]
+    t.check(not long, "past 1,000 lines: " + ", ".join(long))
+
+
+@t.test()
+def manual_knows_every_flag():
+    done = t.run([t.TOWLINED, "--help"])
+    flags = re.findall(r"^  (?:-\w, )?--([\w-]+)", done.stdout, re.M)
+    t.check(len(flags) > 10, done.stdout)
+    manual = (t.ROOT / "docs" / "man" / "towlined.8").read_text().replace("\\-", "-")
+    example = (t.ROOT / "packaging" / "towlined.conf").read_text()
+    for flag in flags:
+        t.check(f"--{flag}" in manual, f"--{flag} is not in docs/man/towlined.8")
+        if flag not in ("help", "version", "config"):
+            t.check(re.search(rf"^#?{flag} = ", example, re.M), f"{flag} is not in packaging/towlined.conf")
+
+
+@t.test()
+def example_config_is_understood():
+    text = (t.ROOT / "packaging" / "towlined.conf").read_text()
+    config = t.BUILD / "test-programs" / "towlined.conf"
+    config.parent.mkdir(exist_ok=True)
+    # Every example setting on, but for those that need this or that machine.
+    active = [line[1:] for line in text.splitlines() if re.match(r"#[\w-]+ = ", line)]
+    t.check(len(active) > 8, text)
+    config.write_text("\n".join(line for line in active if not re.match("listen|device|cache-dir|soft-memory", line)) + "\n")
+    with t.Server(f"--config={config}") as server:
+        t.equal(len(server.status()["devices"]), 1, "the number of devices")
+
+
+@t.test()
+def api_status_is_current():
+    page = t.ROOT / "docs" / "api-status.md"
+    made = t.BUILD / "test-programs" / "api-status.md"
+    made.parent.mkdir(exist_ok=True)
+    subprocess.run([sys.executable, str(t.ROOT / "tools" / "apigen" / "apigen.py"), "--api", str(t.ROOT / "api"),
+                    "--status", str(made)], check=True)
+    t.check(page.exists() and made.read_text() == page.read_text(),
+            "docs/api-status.md is old; run: tools/apigen/apigen.py --api api --status docs/api-status.md")
+
+
+if __name__ == "__main__":
+    t.main()
