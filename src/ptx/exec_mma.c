@@ -256,7 +256,8 @@ static uint64_t lane_address(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
         return WINDOW_SHARED + (((const uint32_t *)row)[lane] + (uint32_t)o->imm);
     }
     uint64_t address = ((const uint64_t *)row)[lane] + (uint64_t)o->imm;
-    return form->shared ? WINDOW_SHARED + (uint32_t)address : address;
+    /* a shared address beyond 32 bits stays as it is: it lies in no memory */
+    return form->shared && address < WINDOW_SHARED_BYTES ? WINDOW_SHARED + address : address;
 }
 
 /* Bit offsets of element e and of the last element of the matrix. */

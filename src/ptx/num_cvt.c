@@ -336,8 +336,13 @@ static uint32_t to_f32(double v, struct ending e)
 static uint32_t to_tf32(uint32_t a, struct ending e)
 {
     uint32_t x = a & 0x7fffffffu, sign = a & 0x80000000u;
-    if (x > 0x7f800000u) {
+    if (x > 0x7f800000u && e.round != TOW_NUM_RNA) {
         return TOW_NUM_NAN_F32;
+    }
+    if (x > 0x7f800000u) { /* rna is done by integer instructions, which leave a NaN what it is */
+        x &= ~0x1fffu;
+        x -= e.satfinite ? 0x2000u : 0;
+        return sign | x;
     }
     if (x < 0x7f800000u) {
         if (e.round == TOW_NUM_RNA) {
@@ -539,8 +544,8 @@ static tow_num_fn *find_float_to_float(const struct tow_num_form *form)
         if (form->round != TOW_NUM_ROUND_NONE && !irnd(form->round)) {
             return NULL;
         }
-        if (bare && form->round == TOW_NUM_ROUND_NONE) {
-            return to == TOW_NUM_F64 ? f64_to_f64 : f32_to_f32;
+        if (bare && form->round == TOW_NUM_ROUND_NONE && !half) {
+            return to == TOW_NUM_F64 ? f64_to_f64 : f32_to_f32; /* a plain move */
         }
         return float_to_float;
     }

@@ -384,10 +384,10 @@ static uint64_t f64_one(const struct tow_num_form *form, uint64_t a, uint64_t b,
         return tow_soft_f64_div(0x3ff0000000000000ull, a, form->round);
     case TOW_NUM_SQRT:
         return tow_soft_f64_sqrt(a, form->round);
-    case TOW_NUM_NEG:
-        return a ^ sign;
+    case TOW_NUM_NEG: /* an addition of -0: a NaN comes out quiet */
+        return tow_f64_pick_nan(a ^ sign, a ^ sign, a, a);
     case TOW_NUM_ABS:
-        return a & ~sign;
+        return tow_f64_pick_nan(a & ~sign, a & ~sign, a, a);
     case TOW_NUM_MIN:
         return minmax64(a, b, false);
     case TOW_NUM_MAX:
@@ -480,10 +480,10 @@ bool tow_f64_testp(enum tow_num_testp test, uint64_t a)
         return m <= inf;
     case TOW_NUM_TEST_NOTANUMBER:
         return m > inf;
-    case TOW_NUM_TEST_NORMAL:
-        return m >= least && m < inf;
+    case TOW_NUM_TEST_NORMAL: /* zero counts as one */
+        return m == 0 || (m >= least && m < inf);
     case TOW_NUM_TEST_SUBNORMAL:
-        return m < least;
+        return m != 0 && m < least;
     }
     return false;
 }
@@ -501,10 +501,10 @@ bool tow_f32_testp(enum tow_num_testp test, uint32_t a)
         return m <= inf;
     case TOW_NUM_TEST_NOTANUMBER:
         return m > inf;
-    case TOW_NUM_TEST_NORMAL:
-        return m >= least && m < inf;
+    case TOW_NUM_TEST_NORMAL: /* zero counts as one */
+        return m == 0 || (m >= least && m < inf);
     case TOW_NUM_TEST_SUBNORMAL:
-        return m < least;
+        return m != 0 && m < least;
     }
     return false;
 }

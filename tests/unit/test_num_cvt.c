@@ -258,7 +258,11 @@ static void floats_become_floats(void **state)
         {TOW_NUM_TF32, TOW_NUM_F32, TOW_NUM_RN, 0x3f803000, 0x3f804000},
         {TOW_NUM_TF32, TOW_NUM_F32, TOW_NUM_RZ, 0x3f801fff, 0x3f800000},
         {TOW_NUM_TF32, TOW_NUM_F32, TOW_NUM_RNA, 0x7f7fffff, 0x7f800000},
-        {TOW_NUM_TF32, TOW_NUM_F32, TOW_NUM_RNA, 0xff800001, 0x7fffffff},
+        {TOW_NUM_TF32, TOW_NUM_F32, TOW_NUM_RNA, 0xffc01234, 0xffc00000},
+        {TOW_NUM_TF32, TOW_NUM_F32, TOW_NUM_RN, 0xff800001, 0x7fffffff},
+        {TOW_NUM_F16, TOW_NUM_F16, TOW_NUM_ROUND_NONE, 0xdead7c01, 0x7fff},
+        {TOW_NUM_BF16, TOW_NUM_BF16, TOW_NUM_ROUND_NONE, 0xdead0001, 0x0001},
+        {TOW_NUM_F32, TOW_NUM_F32, TOW_NUM_ROUND_NONE, 0x7f800001, 0x7f800001},
     };
     for (size_t i = 0; i < TEST_COUNT(table); i++) {
         uint64_t r = cvt(table[i].to, table[i].from, table[i].round, table[i].a);

@@ -225,6 +225,7 @@ static void negation_and_absolute_value(void **state)
     assert_int_equal(one32(abs, 0x80000001, 0, 0), 0x00000000);
     struct tow_num_form neg64 = {.op = TOW_NUM_NEG, .type = TOW_NUM_F64};
     assert_int_equal(test_run(&neg64, 8, 0x3ff0000000000000, 0, 0), 0xbff0000000000000);
+    assert_int_equal(test_run(&neg64, 8, 0x7ff0000000000001, 0, 0), 0xfff8000000000001);
     struct tow_num_form sign = {.op = TOW_NUM_COPYSIGN, .type = TOW_NUM_F32};
     assert_int_equal(one32(sign, 0x80000000, 0x3f800000, 0), 0xbf800000);
 }
@@ -277,6 +278,9 @@ static void testp_sorts_numbers(void **state)
     assert_true(tow_f32_testp(TOW_NUM_TEST_NOTANUMBER, 0x7f800001));
     assert_true(tow_f32_testp(TOW_NUM_TEST_NORMAL, 0x00800000));
     assert_false(tow_f32_testp(TOW_NUM_TEST_NORMAL, 0x007fffff));
+    assert_true(tow_f32_testp(TOW_NUM_TEST_NORMAL, 0x80000000));
+    assert_false(tow_f32_testp(TOW_NUM_TEST_SUBNORMAL, 0));
+    assert_true(tow_f64_testp(TOW_NUM_TEST_NORMAL, 0));
     assert_true(tow_f32_testp(TOW_NUM_TEST_SUBNORMAL, 0x007fffff));
     assert_true(tow_f64_testp(TOW_NUM_TEST_SUBNORMAL, 0x800fffffffffffffull));
     assert_true(tow_f64_testp(TOW_NUM_TEST_NOTANUMBER, 0xfff8000000000000ull));
