@@ -25,6 +25,7 @@ struct tow_library *tow_library_create(enum tow_handle_kind kind)
     if (library != NULL) {
         library->kind = kind;
         pthread_mutex_init(&library->lock, NULL);
+        pthread_cond_init(&library->calm, NULL);
     }
     return library;
 }
@@ -79,6 +80,8 @@ void tow_library_destroy(struct tow_library *library)
     if (library->id != 0) {
         tow_handle_retire(library->id);
     }
+    tow_image_close(&library->image);
+    pthread_cond_destroy(&library->calm);
     pthread_mutex_destroy(&library->lock);
     free(library);
 }
@@ -117,25 +120,34 @@ CUresult tow_code_context_error(const struct tow_context *context)
     if (context == NULL) {
         return tow_no_context();
     }
+    if (tow_thread_here->in_hostfn) {
+        return CUDA_ERROR_NOT_PERMITTED;
+    }
     return atomic_load(&context->alive) ? (CUresult)atomic_load(&context->sticky)
                                         : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
-CUresult tow_library_begin(const struct tow_library *library, struct tow_call *call, unsigned fn,
+CUresult tow_library_begin(struct tow_library *library, struct tow_call *call, unsigned fn,
                            size_t bytes, unsigned flags)
 {
     struct tow_context *context = tow_context_current();
+    CUresult status = CUDA_SUCCESS;
     if ((flags & TOW_CALL_CONTEXT) != 0) {
-        CUresult status = tow_code_context(&context);
+        status = tow_code_context(&context);
         if (status != CUDA_SUCCESS) {
             return status;
         }
     }
-    uint32_t number = library->context; /* a module lives in its own context, whatever is current */
-    if (number == 0 && context != NULL && context->link == library->link) {
-        number = context->number;
+    /* A module lives in its own context, whatever is current; a library is where it is needed. */
+    if (library->context != 0 || context == NULL) {
+        return tow_call_begin_on(call, library->link, library->context, fn, bytes, flags);
     }
-    return tow_call_begin_on(call, library->link, number, fn, bytes, flags);
+    status = tow_library_reach(library, context->link);
+    bool alive = atomic_load_explicit(&context->alive, memory_order_relaxed);
+    return status != CUDA_SUCCESS
+               ? status
+               : tow_call_begin_on(call, context->link, alive ? context->number : 0, fn, bytes,
+                                   flags);
 }
 
 /* ---- what is known of a kernel ---- */
@@ -202,13 +214,24 @@ static CUresult kernel_read(struct tow_kernel *kernel, struct tow_dec *dec, CUde
                        device);
 }
 
+static CUdevice visible_device(const struct tow_link *link, int ordinal)
+{
+    for (CUdevice i = 0; i < tow_device_count(); i++) {
+        const struct tow_device *device = tow_device_at(i);
+        if (device->link == link && device->ordinal == ordinal) {
+            return i;
+        }
+    }
+    return TOW_DEVICE_NONE;
+}
+
 /* Facts from earlier sessions: the kernel is there, asleep (without an id), until somebody looks it
  * up. */
-static void take_facts(struct tow_library *library, struct tow_dec *dec)
+static void take_facts(struct tow_library *library, struct tow_link *link, struct tow_dec *dec)
 {
     int32_t ordinal = tow_dec_i32(dec);
     uint32_t bytes = tow_dec_u32(dec);
-    CUdevice device = tow_device_from_server(ordinal);
+    CUdevice device = visible_device(link, ordinal);
     if (bytes > tow_dec_left(dec)) {
         tow_dec_fail(dec);
         return;
@@ -218,7 +241,7 @@ static void take_facts(struct tow_library *library, struct tow_dec *dec)
     struct tow_kernel_info info;
     const uint8_t *params;
     const char *name;
-    while (tow_kernel_fact_read(&facts, &info, &params, &name)) {
+    while (device != TOW_DEVICE_NONE && tow_kernel_fact_read(&facts, &info, &params, &name)) {
         if (kernel_by_name(library, name) != NULL) {
             continue; /* nobody else knows the library yet: no lock is needed */
         }
@@ -273,12 +296,11 @@ void tow_code_put(struct tow_call *call, const struct tow_image *image, enum tow
 }
 
 /* One offer, and if the server wants it the image and a second one. */
-static CUresult load_on(struct tow_library *library, const struct tow_image *image,
-                        const struct tow_jit *jit)
+static CUresult load_on(struct tow_library *library, struct tow_link *link, uint32_t context,
+                        const struct tow_image *image, const struct tow_jit *jit)
 {
     unsigned fn =
         library->kind == TOW_H_MODULE ? TOW_FN_cuModuleLoadDataEx : TOW_FN_cuLibraryLoadData;
-    unsigned flags = TOW_CALL_REPLY | (library->kind == TOW_H_MODULE ? TOW_CALL_CONTEXT : 0);
     size_t rooms[2];
     tow_jit_log_rooms(jit, rooms);
     uint32_t transfer = 0;
@@ -286,11 +308,11 @@ static CUresult load_on(struct tow_library *library, const struct tow_image *ima
     for (;;) {
         struct tow_call call;
         CUresult status =
-            tow_call_begin(&call, fn, 8 + sizeof(struct tow_code_ref) + tow_jit_size(jit), flags);
+            tow_call_begin_on(&call, link, context, fn,
+                              8 + sizeof(struct tow_code_ref) + tow_jit_size(jit), TOW_CALL_REPLY);
         if (status != CUDA_SUCCESS) {
             return status;
         }
-        library->link = call.link;
         tow_enc_u64(&call.enc, library->id);
         tow_code_put(&call, image, stage, &transfer);
         tow_jit_encode(&call.enc, jit);
@@ -302,8 +324,8 @@ static CUresult load_on(struct tow_library *library, const struct tow_image *ima
             answer = tow_dec_u32(&call.dec);
             if (answer == TOW_CODE_DONE) {
                 tow_jit_decode(&call.dec, jit, rooms);
-                if (result == CUDA_SUCCESS) {
-                    take_facts(library, &call.dec);
+                if (result == CUDA_SUCCESS && atomic_load(&library->links) == 0) {
+                    take_facts(library, link, &call.dec);
                 }
             }
         }
@@ -313,17 +335,17 @@ static CUresult load_on(struct tow_library *library, const struct tow_image *ima
         }
         if (answer == TOW_CODE_DONE) {
             if (tow_context_is_sticky(result)) {
-                tow_context_note_number(call.context, result);
+                tow_context_note_number(context, result);
             }
             return result;
         }
         if (stage == TOW_CODE_SENT) {
             tow_log(TOW_AREA_CLIENT, TOW_LOG_ERROR,
-                    "%s refuses a %s of %zu bytes after it was sent", library->link->address,
+                    "%s refuses a %s of %zu bytes after it was sent", link->address,
                     tow_image_form_name(image->form), image->size);
             return CUDA_ERROR_UNKNOWN;
         }
-        status = tow_link_upload(library->link, transfer, image->data, image->size);
+        status = tow_link_upload(link, transfer, image->data, image->size);
         if (status != CUDA_SUCCESS) {
             return status;
         }
@@ -332,50 +354,99 @@ static CUresult load_on(struct tow_library *library, const struct tow_image *ima
 }
 
 /* A software GPU cannot run a cubin; where the PTX is known that it was compiled from, that goes
- * instead. */
-static void prefer_ptx(struct tow_image *image)
+ * instead. The result is owned by the caller; false if there is none. */
+static bool ptx_instead(const struct tow_image *image, struct tow_link *link,
+                        struct tow_image *ret_image)
 {
-    struct tow_context *context = tow_context_current();
-    const struct tow_device *device = tow_device_at(context != NULL ? context->device : 0);
-    if (image->form != TOW_IMAGE_CUBIN || device == NULL ||
-        (device->snapshot->flags & TOW_SNAPSHOT_SOFT) == 0) {
-        return;
+    bool soft = false;
+    for (int i = 0; i < tow_device_count(); i++) {
+        const struct tow_device *device = tow_device_at(i);
+        soft = soft || (device->link == link && (device->snapshot->flags & TOW_SNAPSHOT_SOFT) != 0);
+    }
+    if (image->form != TOW_IMAGE_CUBIN || !soft) {
+        return false;
     }
     struct tow_buf ptx;
     tow_buf_init(&ptx, TOW_IMAGE_MAX);
-    if (tow_jit_cache_ptx_of(image->data, image->size, &ptx) == 0 &&
-        tow_buf_append(&ptx, "", 1) == 0) {
-        tow_image_close(image);
-        image->form = TOW_IMAGE_PTX;
-        image->size = ptx.size;
-        image->owned = tow_buf_steal(&ptx);
-        image->data = image->owned;
-        tow_sha256_of(image->data, image->size, image->hash);
+    bool found = tow_jit_cache_ptx_of(image->data, image->size, &ptx) == 0 &&
+                 tow_buf_append(&ptx, "", 1) == 0;
+    if (found) {
+        *ret_image = (struct tow_image){.form = TOW_IMAGE_PTX, .size = ptx.size};
+        ret_image->owned = tow_buf_steal(&ptx);
+        ret_image->data = ret_image->owned;
+        tow_sha256_of(ret_image->data, ret_image->size, ret_image->hash);
     }
     tow_buf_fini(&ptx);
+    return found;
+}
+
+static CUresult load_best(struct tow_library *library, struct tow_link *link, uint32_t context,
+                          const struct tow_image *image, const struct tow_jit *jit)
+{
+    struct tow_image ptx;
+    bool other = ptx_instead(image, link, &ptx);
+    CUresult status = load_on(library, link, context, other ? &ptx : image, jit);
+    if (other) {
+        tow_image_close(&ptx);
+    }
+    if (status == CUDA_SUCCESS) {
+        atomic_fetch_or(&library->links, 1u << link->index);
+    }
+    return status;
+}
+
+/* Further servers may need the image later. */
+static CUresult keep_image(struct tow_library *library, struct tow_image *image, bool stays)
+{
+    if (library->kind != TOW_H_LIBRARY || tow_client_link_count() < 2) {
+        return CUDA_SUCCESS;
+    }
+    library->image = *image;
+    if (!stays && image->owned == NULL) {
+        library->image.owned = malloc(image->size);
+        if (library->image.owned == NULL) {
+            library->image.size = 0;
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        memcpy(library->image.owned, image->data, image->size);
+        library->image.data = library->image.owned;
+    }
+    image->owned = NULL; /* it is the library's now */
+    return CUDA_SUCCESS;
 }
 
 CUresult tow_library_load(enum tow_handle_kind kind, struct tow_image *image,
-                          const struct tow_jit *jit, uint64_t *ret_id)
+                          const struct tow_jit *jit, bool stays, uint64_t *ret_id)
 {
     struct tow_library *library = tow_library_create(kind);
+    struct tow_context *context = tow_context_current();
     CUresult status = CUDA_ERROR_OUT_OF_MEMORY;
     if (library == NULL) {
         goto close_image;
     }
-    prefer_ptx(image);
-    status = tow_handle_mint_object(kind, library, &library->id);
+    status = tow_client_state();
+    if (status == CUDA_SUCCESS) {
+        status = tow_handle_mint_object(kind, library, &library->id);
+    }
+    library->link = context != NULL ? context->link : tow_client_link(-1);
+    if (status == CUDA_SUCCESS && library->link == NULL) {
+        status = CUDA_ERROR_NO_DEVICE;
+    }
     if (status != CUDA_SUCCESS) {
         goto free_library;
     }
+    bool alive = context != NULL && atomic_load(&context->alive);
     if (kind == TOW_H_MODULE) {
-        struct tow_context *context = tow_context_current();
-        library->context = context != NULL ? context->number : 0;
+        library->context = context->number;
     }
-    status = load_on(library, image, jit);
+    status = load_best(library, library->link, alive ? context->number : 0, image, jit);
     if (status != CUDA_SUCCESS) {
         tow_log(TOW_AREA_CLIENT, TOW_LOG_DEBUG, "a %s of %zu bytes was not loaded: result %d",
                 tow_image_form_name(image->form), image->size, (int)status);
+        goto free_library;
+    }
+    status = keep_image(library, image, stays);
+    if (status != CUDA_SUCCESS) {
         goto free_library;
     }
     library_publish(library);
@@ -389,6 +460,83 @@ close_image:
     return status;
 }
 
+/* ---- several servers ---- */
+
+/* One thread at a time takes a library or its kernels elsewhere; no lock is held meanwhile. */
+static void spread_begin(struct tow_library *library)
+{
+    pthread_mutex_lock(&library->lock);
+    while (library->spreading) {
+        pthread_cond_wait(&library->calm, &library->lock);
+    }
+    library->spreading = true;
+    pthread_mutex_unlock(&library->lock);
+}
+
+static void spread_end(struct tow_library *library)
+{
+    pthread_mutex_lock(&library->lock);
+    library->spreading = false;
+    pthread_cond_broadcast(&library->calm);
+    pthread_mutex_unlock(&library->lock);
+}
+
+static CUresult spread_library(struct tow_library *library, struct tow_link *link)
+{
+    if ((atomic_load(&library->links) >> link->index & 1) != 0) {
+        return CUDA_SUCCESS;
+    }
+    if (library->image.size == 0) {
+        return CUDA_ERROR_INVALID_HANDLE; /* a module of another server */
+    }
+    struct tow_jit none = {0};
+    return load_best(library, link, 0, &library->image, &none);
+}
+
+CUresult tow_library_spread(struct tow_library *library, struct tow_link *link)
+{
+    spread_begin(library);
+    CUresult status = spread_library(library, link);
+    spread_end(library);
+    return status;
+}
+
+static CUresult bind_on(struct tow_kernel *kernel, struct tow_link *link)
+{
+    struct tow_call call;
+    size_t name_size = strlen(kernel->name) + 1;
+    CUresult status =
+        tow_call_begin_on(&call, link, 0, TOW_FN_cuLibraryGetKernel, 40 + name_size, 0);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    tow_enc_u64(&call.enc, kernel->library->id);
+    tow_enc_u64(&call.enc, kernel->id);
+    tow_enc_i32(&call.enc, TOW_DEVICE_NONE);
+    tow_enc_u32(&call.enc, 0);
+    tow_enc_u32(&call.enc, (uint32_t)name_size);
+    tow_enc_bytes(&call.enc, kernel->name, name_size);
+    return tow_call_send(&call);
+}
+
+CUresult tow_kernel_spread(struct tow_kernel *kernel, struct tow_link *link)
+{
+    struct tow_library *library = kernel->library;
+    if (TOW_ID_KIND(kernel->id) != TOW_H_KERNEL) {
+        return CUDA_ERROR_INVALID_HANDLE; /* a function is of one context */
+    }
+    spread_begin(library);
+    CUresult status = spread_library(library, link);
+    if (status == CUDA_SUCCESS && (atomic_load(&kernel->links) >> link->index & 1) == 0) {
+        status = bind_on(kernel, link);
+        if (status == CUDA_SUCCESS) {
+            atomic_fetch_or(&kernel->links, 1u << link->index);
+        }
+    }
+    spread_end(library);
+    return status;
+}
+
 /* ---- the end ---- */
 
 enum { DROP_MAX = 4096 }; /* ids in one command */
@@ -397,6 +545,7 @@ struct dropping {
     uint64_t ids[DROP_MAX];
     uint32_t count;
     const struct tow_library *library;
+    struct tow_link *link;
     CUresult status;
 };
 
@@ -405,7 +554,8 @@ static void drop_send(struct dropping *d, bool last)
 {
     unsigned fn = d->library->kind == TOW_H_MODULE ? TOW_FN_cuModuleUnload : TOW_FN_cuLibraryUnload;
     struct tow_call call;
-    CUresult status = tow_library_begin(d->library, &call, fn, 16 + 8 * (size_t)d->count, 0);
+    CUresult status =
+        tow_call_begin_on(&call, d->link, d->library->context, fn, 16 + 8 * (size_t)d->count, 0);
     if (status == CUDA_SUCCESS) {
         tow_enc_u64(&call.enc, d->library->id);
         tow_enc_u32(&call.enc, last);
@@ -427,14 +577,21 @@ static void drop_id(struct dropping *d, uint64_t id)
     }
 }
 
+static bool is_on(const atomic_uint *links, const struct tow_link *link)
+{
+    return (atomic_load(links) >> link->index & 1) != 0;
+}
+
 static void drop_kernels(struct dropping *d, const struct tow_library *library)
 {
     for (unsigned i = 0; i < TOW_LIBRARY_BUCKETS; i++) {
         for (struct tow_kernel *k = library->kernels[i]; k != NULL; k = k->next) {
             for (struct tow_kernel *f = k->functions; f != NULL; f = f->next) {
-                drop_id(d, f->id);
+                if (is_on(&f->links, d->link)) {
+                    drop_id(d, f->id);
+                }
             }
-            if (k->id != 0) {
+            if (is_on(&k->links, d->link)) {
                 drop_id(d, k->id);
             }
         }
@@ -454,12 +611,20 @@ CUresult tow_library_unload(struct tow_library *library)
     d->count = 0;
     d->library = library;
     d->status = CUDA_SUCCESS;
-    for (struct tow_library *m = library->modules; m != NULL; m = m->next) {
-        drop_kernels(d, m);
-        drop_id(d, m->id);
+    for (unsigned i = 0; i < tow_client_link_count(); i++) {
+        d->link = tow_client_link_at(i);
+        if (!is_on(&library->links, d->link)) {
+            continue;
+        }
+        for (struct tow_library *m = library->modules; m != NULL; m = m->next) {
+            drop_kernels(d, m);
+            if (is_on(&m->links, d->link)) {
+                drop_id(d, m->id);
+            }
+        }
+        drop_kernels(d, library);
+        drop_send(d, true);
     }
-    drop_kernels(d, library);
-    drop_send(d, true);
     CUresult status = d->status;
     free(d);
     tow_library_destroy(library);
@@ -547,7 +712,8 @@ void tow_code_drop_context(uint32_t context)
 static CUdevice device_of(const struct tow_library *library)
 {
     struct tow_context *context = tow_context_current();
-    return context != NULL && context->link == library->link ? context->device : TOW_DEVICE_NONE;
+    bool here = context != NULL && (library->context == 0 || context->number == library->context);
+    return here ? context->device : TOW_DEVICE_NONE;
 }
 
 /* Looks a kernel up on the server. One that is known is only to be bound, and nobody waits. */
@@ -571,6 +737,7 @@ static CUresult kernel_ask(struct tow_library *library, struct tow_kernel *kerne
     tow_enc_u32(&call.enc, 0);
     tow_enc_u32(&call.enc, (uint32_t)name_size);
     tow_enc_bytes(&call.enc, name, name_size);
+    atomic_fetch_or(&kernel->links, 1u << call.link->index);
     if (known) {
         return tow_call_send(&call);
     }
@@ -703,6 +870,10 @@ CUresult tow_kernel_attribute(struct tow_kernel *kernel, CUdevice device,
     int value;
     CUresult status;
     if (TOW_ID_KIND(kernel->id) == TOW_H_KERNEL) {
+        status = tow_kernel_reach(kernel, tow_client_link(device));
+        if (status != CUDA_SUCCESS) {
+            return status;
+        }
         status = tow_send_cuKernelGetAttribute(&value, attribute, (CUkernel)(uintptr_t)kernel->id,
                                                device);
     } else {

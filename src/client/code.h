@@ -43,8 +43,9 @@ struct tow_kernel {
     uint64_t id;
     struct tow_library *library; /* borrowed: it owns this */
     struct tow_kernel
-        *origin;      /* borrowed: the CUkernel that this CUfunction was made from; or NULL */
-    uint32_t context; /* of a CUfunction: the context's number */
+        *origin;       /* borrowed: the CUkernel that this CUfunction was made from; or NULL */
+    uint32_t context;  /* of a CUfunction: the context's number */
+    atomic_uint links; /* bit i: server i has it under this id */
     uint32_t param_count;
     uint32_t param_bytes;           /* up to the end of the last one */
     const struct tow_param *params; /* owned, or the origin's */
@@ -73,12 +74,16 @@ enum { TOW_LIBRARY_BUCKETS = 64 };
 /* A CUmodule or a CUlibrary. */
 struct tow_library {
     uint64_t id;
-    enum tow_handle_kind kind;  /* TOW_H_MODULE or TOW_H_LIBRARY */
-    struct tow_link *link;      /* borrowed */
-    uint32_t context;           /* a module's context; 0 for a library */
+    enum tow_handle_kind kind; /* TOW_H_MODULE or TOW_H_LIBRARY */
+    struct tow_link *link;     /* borrowed: where it was loaded first, or the module's context is */
+    atomic_uint links;         /* bit i: server i has it under this id */
+    uint32_t context;          /* a module's context; 0 for a library */
     struct tow_library *parent; /* borrowed: the library that this module is of, or NULL */
 
-    pthread_mutex_t lock; /* guards what follows, and what its kernels say it guards */
+    pthread_mutex_t lock;   /* guards what follows, and what its kernels say it guards */
+    pthread_cond_t calm;    /* `spreading` is over */
+    bool spreading;         /* some thread takes it, or a kernel of it, to another server */
+    struct tow_image image; /* a library's, where there are several servers; size 0: not kept */
     struct tow_kernel *kernels[TOW_LIBRARY_BUCKETS]; /* owned, by name */
     struct tow_symbol *symbols;                      /* owned */
     struct tow_library *modules;                     /* owned: of a library, one per context */
@@ -110,7 +115,7 @@ CUresult tow_code_context_error(const struct tow_context *context);
 static inline CUresult tow_code_context(struct tow_context **ret_context)
 {
     struct tow_context *context = tow_context_current();
-    if (TOW_UNLIKELY(context == NULL ||
+    if (TOW_UNLIKELY(context == NULL || tow_thread_here->in_hostfn ||
                      !atomic_load_explicit(&context->alive, memory_order_relaxed) ||
                      atomic_load_explicit(&context->sticky, memory_order_relaxed) != 0)) {
         return tow_code_context_error(context);
@@ -161,9 +166,24 @@ void tow_library_destroy(struct tow_library *library);
 void tow_kernel_destroy(struct tow_kernel *first);
 
 struct tow_library *tow_library_find(enum tow_handle_kind kind, const void *handle);
-/* Loads an image as a module of the current context or as a library; closes the image. */
+/* Loads an image as a module of the current context or as a library; closes the image. `stays`: the
+ * program's memory that it borrows stays as long as the library. */
 CUresult tow_library_load(enum tow_handle_kind kind, struct tow_image *image,
-                          const struct tow_jit *jit, uint64_t *ret_id);
+                          const struct tow_jit *jit, bool stays, uint64_t *ret_id);
+/* Libraries and kernels belong to no server: these take them where they are needed. */
+CUresult tow_library_spread(struct tow_library *library, struct tow_link *link);
+CUresult tow_kernel_spread(struct tow_kernel *kernel, struct tow_link *link);
+static inline CUresult tow_library_reach(struct tow_library *library, struct tow_link *link)
+{
+    return (atomic_load_explicit(&library->links, memory_order_acquire) >> link->index & 1) != 0
+               ? CUDA_SUCCESS
+               : tow_library_spread(library, link);
+}
+static inline CUresult tow_kernel_reach(struct tow_kernel *kernel, struct tow_link *link)
+{
+    unsigned here = atomic_load_explicit(&kernel->links, memory_order_acquire) >> link->index & 1;
+    return __builtin_expect(here != 0, 1) ? CUDA_SUCCESS : tow_kernel_spread(kernel, link);
+}
 /* What a load of an image that could not be opened returns (error of tow_image_open). */
 CUresult tow_image_result(int error);
 /* Ends a module or library on both sides. */
@@ -180,7 +200,7 @@ bool tow_library_symbol(struct tow_library *library, uint32_t context, bool mana
 void tow_library_keep_symbol(struct tow_library *library, uint32_t context, bool managed,
                              const char *name, CUdeviceptr address, size_t size);
 /* Begins a call about a library on its server. */
-CUresult tow_library_begin(const struct tow_library *library, struct tow_call *call, unsigned fn,
+CUresult tow_library_begin(struct tow_library *library, struct tow_call *call, unsigned fn,
                            size_t bytes, unsigned flags);
 /* A context is gone: its modules and functions are, too. Called by whoever destroys or resets
  * contexts. */

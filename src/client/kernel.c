@@ -42,7 +42,10 @@ CUresult tow_cuKernelGetFunction(CUfunction *pFunc, CUkernel kernel)
     function->params = object->params;
     function->name = object->name;
     struct tow_call call;
-    status = tow_handle_mint_object(TOW_H_FUNCTION, function, &function->id);
+    status = tow_kernel_reach(object, context->link);
+    if (status == CUDA_SUCCESS) {
+        status = tow_handle_mint_object(TOW_H_FUNCTION, function, &function->id);
+    }
     if (status == CUDA_SUCCESS) {
         /* The id is ours, so nobody needs to wait: should the server fail, the function's uses do.
          */
@@ -50,6 +53,7 @@ CUresult tow_cuKernelGetFunction(CUfunction *pFunc, CUkernel kernel)
             tow_library_begin(library, &call, TOW_FN_cuKernelGetFunction, 16, TOW_CALL_CONTEXT);
     }
     if (status == CUDA_SUCCESS) {
+        atomic_fetch_or(&function->links, 1u << call.link->index);
         tow_enc_u64(&call.enc, object->id);
         tow_enc_u64(&call.enc, function->id);
         status = tow_call_send(&call);
@@ -248,7 +252,12 @@ static CUresult send_setting(struct tow_kernel *kernel, bool of_kernel, CUdevice
 {
     struct tow_call call;
     unsigned fn = of_kernel ? TOW_FN_cuKernelSetAttribute : TOW_FN_cuFuncSetAttribute;
-    CUresult status = tow_call_begin(&call, fn, 24, of_kernel ? 0 : TOW_CALL_CONTEXT);
+    CUresult status = of_kernel ? tow_kernel_reach(kernel, tow_client_link(device)) : CUDA_SUCCESS;
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    status = of_kernel ? tow_call_begin_for(&call, device, fn, 24, 0)
+                       : tow_call_begin(&call, fn, 24, TOW_CALL_CONTEXT);
     if (status != CUDA_SUCCESS) {
         return status;
     }
@@ -324,7 +333,12 @@ CUresult tow_cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevi
     if ((unsigned)config > CU_FUNC_CACHE_PREFER_EQUAL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    return tow_send_cuKernelSetCacheConfig(kernel, config, dev);
+    struct tow_kernel *object = tow_kernel_find(kernel);
+    if (object == NULL || tow_client_link(dev) == NULL) {
+        return object == NULL ? tow_no_handle() : CUDA_ERROR_INVALID_DEVICE;
+    }
+    CUresult status = tow_kernel_reach(object, tow_client_link(dev));
+    return status != CUDA_SUCCESS ? status : tow_send_cuKernelSetCacheConfig(kernel, config, dev);
 }
 
 CUresult tow_cuFuncSetCacheConfig(CUfunction hfunc, CUfunc_cache config)

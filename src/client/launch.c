@@ -277,6 +277,9 @@ CUresult tow_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gr
     if (status == CUDA_SUCCESS) {
         status = reach(context->link, kernel, &args);
     }
+    if (status == CUDA_SUCCESS) {
+        status = tow_kernel_reach(kernel, context->link);
+    }
     if (TOW_UNLIKELY(status != CUDA_SUCCESS)) {
         return status;
     }
@@ -457,6 +460,9 @@ CUresult tow_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void *
     status = args_init(kernel, kernelParams, extra, &args);
     if (status == CUDA_SUCCESS) {
         status = reach(context->link, kernel, &args);
+    }
+    if (status == CUDA_SUCCESS) {
+        status = tow_kernel_reach(kernel, context->link);
     }
     if (status != CUDA_SUCCESS) {
         return status;

@@ -6,10 +6,11 @@
 
 #include <string.h>
 
-static CUresult load_library(struct tow_image *image, const struct tow_jit *jit, CUlibrary *library)
+static CUresult load_library(struct tow_image *image, const struct tow_jit *jit, bool stays,
+                             CUlibrary *library)
 {
     uint64_t id;
-    CUresult status = tow_library_load(TOW_H_LIBRARY, image, jit, &id);
+    CUresult status = tow_library_load(TOW_H_LIBRARY, image, jit, stays, &id);
     if (status == CUDA_SUCCESS) {
         *library = (CUlibrary)(uintptr_t)id;
     }
@@ -45,9 +46,14 @@ CUresult tow_cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_optio
     if (status != CUDA_SUCCESS) {
         return status;
     }
+    bool stays = false;
+    for (unsigned i = 0; i < numLibraryOptions && libraryOptionValues != NULL; i++) {
+        stays = stays || (libraryOptions[i] == CU_LIBRARY_BINARY_IS_PRESERVED &&
+                          libraryOptionValues[i] != NULL);
+    }
     struct tow_image image;
     int error = tow_image_open(code, &image);
-    return error < 0 ? tow_image_result(error) : load_library(&image, &jit, library);
+    return error < 0 ? tow_image_result(error) : load_library(&image, &jit, stays, library);
 }
 
 CUresult tow_cuLibraryLoadFromFile(CUlibrary *library, const char *fileName,
@@ -66,7 +72,7 @@ CUresult tow_cuLibraryLoadFromFile(CUlibrary *library, const char *fileName,
     }
     struct tow_image image;
     int error = tow_image_open_file(fileName, &image);
-    return error < 0 ? tow_image_result(error) : load_library(&image, &jit, library);
+    return error < 0 ? tow_image_result(error) : load_library(&image, &jit, true, library);
 }
 
 CUresult tow_cuLibraryUnload(CUlibrary library)
@@ -155,6 +161,8 @@ CUresult tow_cuLibraryGetModule(CUmodule *pMod, CUlibrary library)
                                    TOW_CALL_REPLY | TOW_CALL_CONTEXT);
     }
     if (status == CUDA_SUCCESS) {
+        module->link = call.link;
+        atomic_store(&module->links, 1u << call.link->index);
         tow_enc_u64(&call.enc, object->id);
         tow_enc_u64(&call.enc, module->id);
         status = tow_call_end(&call, tow_call_wait(&call));
@@ -218,6 +226,10 @@ static CUresult get_symbol(CUdeviceptr *dptr, size_t *bytes, CUlibrary library, 
     CUdeviceptr address;
     size_t size;
     if (!tow_library_symbol(object, context->number, managed, name, &address, &size)) {
+        status = tow_library_reach(object, context->link);
+        if (status != CUDA_SUCCESS) {
+            return status;
+        }
         status = managed ? tow_send_cuLibraryGetManaged(&address, &size, library, name)
                          : tow_send_cuLibraryGetGlobal(&address, &size, library, name);
         if (status != CUDA_SUCCESS) {

@@ -8,7 +8,7 @@
 static CUresult load_module(struct tow_image *image, const struct tow_jit *jit, CUmodule *module)
 {
     uint64_t id;
-    CUresult status = tow_library_load(TOW_H_MODULE, image, jit, &id);
+    CUresult status = tow_library_load(TOW_H_MODULE, image, jit, false, &id);
     if (status == CUDA_SUCCESS) {
         *module = (CUmodule)(uintptr_t)id;
     }

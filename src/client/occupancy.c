@@ -94,7 +94,8 @@ static CUresult subject(CUfunction func, struct tow_kernel **ret_kernel,
         return status;
     }
     *ret_kernel = tow_kernel_find(func);
-    return *ret_kernel == NULL ? tow_no_handle() : CUDA_SUCCESS;
+    return *ret_kernel == NULL ? tow_no_handle()
+                               : tow_kernel_reach(*ret_kernel, (*ret_context)->link);
 }
 
 CUresult tow_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *numBlocks, CUfunction func,
