@@ -256,7 +256,7 @@ static CUresult send_setting(struct tow_kernel *kernel, bool of_kernel, CUdevice
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    status = of_kernel ? tow_call_begin_for(&call, device, fn, 24, 0)
+    status = of_kernel ? tow_call_begin_for(&call, tow_client_link(device), fn, 24, 0)
                        : tow_call_begin(&call, fn, 24, TOW_CALL_CONTEXT);
     if (status != CUDA_SUCCESS) {
         return status;
