@@ -49,6 +49,7 @@ struct texture_form {
     uint8_t geometry;
     bool integer; /* coordinates */
     bool halves;  /* results are two f16x2 */
+    bool narrow;  /* results are four f16 */
     bool gather;
     uint8_t component;
     uint8_t lod_kind;
@@ -142,6 +143,7 @@ OP(run_texture)
             texel[1] = tow_f32_to_f16(texel[2]) | tow_f32_to_f16(texel[3]) << 16;
         }
         for (unsigned i = 0; i < form->results; i++) {
+            texel[i] = form->narrow ? tow_f32_to_f16(texel[i]) : texel[i];
             ((uint32_t *)tow_ptx_row(w, form->d[i]))[l] = texel[i];
         }
     }
@@ -239,7 +241,8 @@ static int texture_words(struct tow_ptx_decoder *dec, struct texture_form *form)
         }
     }
     form->halves = types[0] == PT_F16X2;
-    bool value = types[0] == PT_U32 || types[0] == PT_S32 || types[0] == PT_F32;
+    form->narrow = types[0] == PT_F16;
+    bool value = types[0] == PT_U32 || types[0] == PT_S32 || types[0] == PT_F32 || form->narrow;
     if (geometry < 0 || type_count != 2 || (types[1] != PT_S32 && types[1] != PT_F32) ||
         !(form->halves ? vector == 2 : value && vector == 4)) {
         return tow_ptx_unsupported(dec);
@@ -304,9 +307,14 @@ static int decode_fetch(struct tow_ptx_decoder *dec, bool gather)
                        (error = rows_of(dec, &insn->operands[3], spatial, 'f', form->dy)))) {
         return error;
     }
-    if (insn->operand_count == 3 + extra &&
-        (error = rows_of(dec, &insn->operands[2 + extra], spatial, 'w', form->offset))) {
-        return error;
+    if (insn->operand_count == 3 + extra) {
+        const struct tow_ptx_operand *offset = &insn->operands[2 + extra];
+        if (offset->kind != OPD_VECTOR) { /* one value is what a depth texture is compared with */
+            return tow_ptx_unsupported(dec);
+        }
+        if ((error = rows_of(dec, offset, spatial, 'w', form->offset))) {
+            return error;
+        }
     }
     struct tow_ptx_op op = {.run = run_texture, .ext = form};
     return tow_ptx_emit(dec, &op);
@@ -509,7 +517,8 @@ OP(run_surface_store)
     return o + 1;
 }
 
-static uint64_t reduce(const struct surface_form *form, uint64_t old, uint64_t value)
+static uint64_t reduce(const struct surface_form *form, bool is_signed, uint64_t old,
+                       uint64_t value)
 {
     bool less;
     switch (form->red) {
@@ -520,7 +529,7 @@ static uint64_t reduce(const struct surface_form *form, uint64_t old, uint64_t v
     case RED_OR:
         return old | value;
     default:
-        if (form->is_signed) {
+        if (is_signed) {
             unsigned shift = 64 - form->element * 8;
             less = (int64_t)(value << shift) < (int64_t)(old << shift);
         } else {
@@ -531,17 +540,17 @@ static uint64_t reduce(const struct surface_form *form, uint64_t old, uint64_t v
 }
 
 /* Atomic among all threads, though not ordered with anything else. */
-static void reduce_at(const struct surface_form *form, void *at, uint64_t value)
+static void reduce_at(const struct surface_form *form, bool is_signed, void *at, uint64_t value)
 {
     if (form->element == 8) {
         uint64_t *p = at, old = __atomic_load_n(p, __ATOMIC_RELAXED);
-        while (!__atomic_compare_exchange_n(p, &old, reduce(form, old, value), true,
+        while (!__atomic_compare_exchange_n(p, &old, reduce(form, is_signed, old, value), true,
                                             __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
         }
     } else {
         uint32_t *p = at, old = __atomic_load_n(p, __ATOMIC_RELAXED);
-        while (!__atomic_compare_exchange_n(p, &old, (uint32_t)reduce(form, old, value), true,
-                                            __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+        while (!__atomic_compare_exchange_n(p, &old, (uint32_t)reduce(form, is_signed, old, value),
+                                            true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
         }
     }
 }
@@ -556,11 +565,14 @@ OP(run_surface_reduce)
     {
         const struct tow_ptx_texture *surface = look_up(w, o, l, handles[l], &last);
         int32_t x = (int32_t)lane32(w, form->coord[0], l);
+        bool is_signed = form->is_signed;
         void *at;
         if (!surface) {
             return HALT;
         }
-        if (form->formatted) { /* in texels */
+        if (form->formatted) { /* x in texels, and the surface knows the sign */
+            is_signed = surface->format == TOW_PTX_TEX_S8 || surface->format == TOW_PTX_TEX_S16 ||
+                        surface->format == TOW_PTX_TEX_S32;
             int64_t bytes = (int64_t)x * tow_ptx_texture_texel_bytes(surface);
             x = bytes > INT32_MAX || bytes < INT32_MIN ? INT32_MIN : (int32_t)bytes;
         }
@@ -573,7 +585,7 @@ OP(run_surface_reduce)
                                  "surface reduction on a misaligned row");
         }
         if (found) {
-            reduce_at(form, at,
+            reduce_at(form, is_signed, at,
                       form->element == 8 ? ((const uint64_t *)s)[l] : ((const uint32_t *)s)[l]);
         }
     }

@@ -580,6 +580,25 @@ int tow_ptx_surface_at(const struct tow_ptx_texture *surface, enum tow_ptx_surf_
     return 0;
 }
 
+/* What does not fit an integer format is clamped. */
+static uint32_t to_format(enum tow_ptx_tex_format format, uint32_t v)
+{
+    switch (format) {
+    case TOW_PTX_TEX_U8:
+        return v < UINT8_MAX ? v : UINT8_MAX;
+    case TOW_PTX_TEX_U16:
+        return v < UINT16_MAX ? v : UINT16_MAX;
+    case TOW_PTX_TEX_S8:
+        return (uint32_t)clamp_int((int32_t)v, INT8_MIN, INT8_MAX);
+    case TOW_PTX_TEX_S16:
+        return (uint32_t)clamp_int((int32_t)v, INT16_MIN, INT16_MAX);
+    case TOW_PTX_TEX_F16:
+        return tow_f2h(tow_f32(v));
+    default:
+        return v;
+    }
+}
+
 int tow_ptx_surface_store(const struct tow_ptx_texture *surface, enum tow_ptx_surf_mode mode,
                           int32_t x, int32_t y, int32_t z, uint32_t layer, const uint32_t texel[4])
 {
@@ -594,10 +613,7 @@ int tow_ptx_surface_store(const struct tow_ptx_texture *surface, enum tow_ptx_su
         return r;
     }
     for (unsigned c = 0; c < surface->channels; c++) {
-        uint32_t v = texel[c];
-        if (surface->format == TOW_PTX_TEX_F16) {
-            v = tow_f2h(tow_f32(v));
-        }
+        uint32_t v = to_format(surface->format, texel[c]);
         memcpy((uint8_t *)at + c * part, &v, part);
     }
     return 0;

@@ -112,6 +112,23 @@ static void tex_reads_every_geometry(void **state)
     assert_true(tow_f32(out[0][0]) == 0 && tow_f32(out[1][0]) == 24);
 }
 
+static void tex_gives_halves_and_takes_offsets(void **state)
+{
+    (void)state;
+    float data[4] = {1, 2, 3, 4};
+    struct tow_ptx_texture t = plain(TOW_PTX_TEX_1D, TOW_PTX_TEX_F32, 1, data, 4, 1, 1, 4);
+    run(&m, &t,
+        "tex.1d.v4.f16.f32 {%rs0, %rs1, %rs2, %rs3}, [%rd0, {0f3f800000}], {1};\n"
+        "cvt.u32.u16 %r0, %rs0; cvt.u32.u16 %r1, %rs3;\n"
+        "tex.1d.v2.f16x2.f32 {%r2, %r3}|%p0, [%rd0, 0f3f800000];\n"
+        "selp.u32 %r3, %r3, 0, %p0;",
+        out);
+    assert_int_equal(out[0][0], 0x4200);
+    assert_int_equal(out[0][1], 0x3c00);
+    assert_int_equal(out[0][2], 0x4000);
+    assert_int_equal(out[0][3], 0x3c000000);
+}
+
 static void tex_level_grad_and_gather(void **state)
 {
     (void)state;
@@ -223,6 +240,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tex_reads_every_geometry),
+        cmocka_unit_test(tex_gives_halves_and_takes_offsets),
         cmocka_unit_test(tex_level_grad_and_gather),
         cmocka_unit_test(surfaces_load_store_and_reduce),
         cmocka_unit_test(trap_and_bad_handles_are_faults),

@@ -283,6 +283,11 @@ static void surfaces_find_clamp_trap_and_drop(void **state)
     const uint32_t texel[4] = {0x3f800000};
     assert_int_equal(tow_ptx_surface_store(&h, TOW_PTX_SURF_TRAP, 1, 0, 0, 0, texel), 0);
     assert_int_equal(halves[1], 0x3c00);
+    int8_t bytes[4] = {0};
+    struct tow_ptx_texture b = texture_of(TOW_PTX_TEX_1D, TOW_PTX_TEX_S8, 4, bytes, 1, 1, 1, 4);
+    const uint32_t wide[4] = {500, (uint32_t)-500, 5, (uint32_t)-5};
+    assert_int_equal(tow_ptx_surface_store(&b, TOW_PTX_SURF_TRAP, 0, 0, 0, 0, wide), 0);
+    assert_true(bytes[0] == 127 && bytes[1] == -128 && bytes[2] == 5 && bytes[3] == -5);
     assert_int_equal(tow_ptx_surface_store(&h, TOW_PTX_SURF_TRAP, INT32_MAX, 0, 0, 0, texel),
                      -EFAULT);
     assert_int_equal(tow_ptx_surface_store(&h, TOW_PTX_SURF_ZERO, INT32_MIN, 0, 0, 0, texel), 0);
