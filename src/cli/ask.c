@@ -1,4 +1,4 @@
-/* Asking a server how it is: STATUS, and its REPORT. */
+/* Asking servers how they are, and showing what they say. */
 #include "cli/cli.h"
 
 #include <errno.h>
@@ -6,94 +6,7 @@
 #include <string.h>
 
 #include "base/buf.h"
-#include "base/clock.h"
-#include "cli/doc.h"
-#include "wire/handshake.h"
-
-/* Reads the answer into `report`; `why` gets a sentence if it is none. */
-static int read_answer(struct tow_line *line, const char *address, int64_t deadline_ns,
-                       struct tow_buf *report, char *why, size_t why_size)
-{
-    const uint8_t *at;
-    size_t available;
-    int error = tow_line_peek(line, 1, deadline_ns, &at, &available);
-    while (error == 0) {
-        error = tow_handshake_sniff(TOW_SIDE_CLIENT, at, available, address, why, why_size);
-        if (error != -EAGAIN) {
-            break;
-        }
-        error = tow_line_peek(line, available + 1, deadline_ns, &at, &available);
-    }
-    if (error == -EPROTO) {
-        return error;
-    }
-    struct tow_frame frame;
-    if (error == 0) {
-        error = tow_frame_read(at, &frame);
-    }
-    if (error == 0) {
-        error = tow_line_peek(line, frame.length, deadline_ns, &at, &available);
-    }
-    if (error == -ETIMEDOUT) {
-        snprintf(why, why_size,
-                 "%s took the connection and then said nothing for 5 s; is it towlined that "
-                 "listens there?",
-                 address);
-        return error;
-    }
-    if (error < 0) {
-        snprintf(
-            why, why_size,
-            "%s closed the connection without an answer (%s); is it towlined that listens there?",
-            address, strerror(-error));
-        return error;
-    }
-    struct tow_report answer;
-    struct tow_refuse refuse;
-    if (tow_report_decode(at, &frame, &answer) == 0) {
-        return tow_buf_append(report, answer.text, answer.size);
-    }
-    if (tow_refuse_decode(at, &frame, &refuse) == 0) {
-        snprintf(why, why_size, "%s refuses: %s", address, refuse.sentence);
-        return -ECONNREFUSED;
-    }
-    snprintf(
-        why, why_size,
-        "%s answered with a %s frame that this towline cannot read; install the same version on "
-        "both sides",
-        address, tow_control_name(frame.kind) == NULL ? "foreign" : tow_control_name(frame.kind));
-    return -EPROTO;
-}
-
-static int ask_report(const char *address, struct tow_buf *report, char *why, size_t why_size)
-{
-    int64_t deadline = tow_time_deadline(TOW_CONNECT_TIMEOUT_NS);
-    struct tow_line *line;
-    char unix_address[TOW_ADDRESS_MAX];
-    if (strncmp(address, "shm:", 4) == 0) {
-        /* The same socket; memory is not needed for one question. */
-        snprintf(unix_address, sizeof unix_address, "unix:%s", address + 4);
-        address = unix_address;
-    }
-    int error = tow_transport_connect(address, deadline, why, why_size, &line);
-    if (error < 0) {
-        return error;
-    }
-    uint8_t *at;
-    uint32_t length;
-    error = tow_line_reserve(line, 64, &at);
-    if (error == 0) {
-        error = tow_status_encode(&(struct tow_status){0}, at, 64, &length);
-    }
-    if (error == 0) {
-        tow_line_commit_now(line, length);
-        error = read_answer(line, address, deadline, report, why, why_size);
-    } else {
-        snprintf(why, why_size, "%s: %s", address, strerror(-error));
-    }
-    tow_line_close(line);
-    return error;
-}
+#include "base/doc.h"
 
 static int ask_each(const char *addresses, bool json, tow_ask_show *show)
 {
@@ -111,7 +24,7 @@ static int ask_each(const char *addresses, bool json, tow_ask_show *show)
         tow_buf_init(&report, TOW_FRAME_MAX);
         char why[TOW_WHY_MAX] = "";
         struct tow_json_doc doc = {0};
-        int error = ask_report(address, &report, why, sizeof why);
+        int error = tow_ask_report(address, &report, why, sizeof why);
         if (error == 0) {
             error = tow_json_doc_parse((const char *)report.data, report.size, &doc);
             if (error < 0) {

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "transport/transport.h"
+#include "transport/choose.h"
 
 /* Exit codes of towline itself; `towline run` becomes the program and ends as it does. */
 enum {
@@ -41,17 +41,9 @@ struct tow_flags {
 bool tow_flags_take(struct tow_flags *flags, const char *letter, const char *name,
                     const char **ret_value);
 
-/* Where the server that should be used was found. */
-enum tow_choice {
-    TOW_CHOICE_FLAG,
-    TOW_CHOICE_ENVIRONMENT,
-    TOW_CHOICE_FILE,
-    TOW_CHOICE_SOCKET, /* the default socket, and somebody listens there */
-    TOW_CHOICE_NONE,
-};
 /* Chooses in the order of the manual: `flag` (may be NULL), TOWLINE_SERVER, the config files, the
  * default socket if it answers. `ret_address` has TOW_CLI_ADDRESS_MAX bytes. */
-enum { TOW_CLI_ADDRESS_MAX = 4096 };
+enum { TOW_CLI_ADDRESS_MAX = TOW_SERVERS_TEXT_MAX };
 int tow_choose_server(const char *flag, char *ret_address, char *why, size_t why_size);
 
 /* The whole of a subcommand that asks servers: takes -s and --json, gets each server's report

@@ -2,7 +2,7 @@
 
 #include <stdio.h>
 
-#include "cli/doc.h"
+#include "base/doc.h"
 
 static void show(const char *address, const struct tow_json_doc *doc)
 {

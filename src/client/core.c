@@ -9,9 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "base/buf.h"
 #include "base/clock.h"
-#include "base/file.h"
 #include "base/log.h"
 #include "client/call.h"
 #include "client/device.h"
@@ -20,7 +18,7 @@
 #include "client/observe.h"
 #include "client/thread.h"
 #include "gen/client_api.h"
-#include "transport/transport.h"
+#include "transport/choose.h"
 #include "wire/frame.h"
 
 static atomic_int phase_before; /* always 0: what tow_client_phase points at until cuInit */
@@ -61,68 +59,13 @@ struct tow_link *tow_client_link_at(unsigned index)
 
 /* ---- which server ---- */
 
-/* The value of `server` in a file of KEY = VALUE lines; false if it has none. */
-static bool server_in_file(const char *path, char *ret_servers, size_t size)
-{
-    struct tow_buf text;
-    bool found = false;
-    tow_buf_init(&text, 64 << 10);
-    if (tow_file_read(path, &text) == 0 && tow_buf_append(&text, "", 1) == 0) {
-        char *rest = (char *)text.data, *line;
-        while ((line = strsep(&rest, "\n")) != NULL) {
-            line += strspn(line, " \t");
-            size_t key = strcspn(line, " \t=#");
-            if (key != 6 || strncmp(line, "server", 6) != 0) {
-                continue;
-            }
-            char *value = line + key + strspn(line + key, " \t=");
-            value[strcspn(value, "#\r")] = '\0';
-            size_t length = strlen(value);
-            while (length > 0 && (value[length - 1] == ' ' || value[length - 1] == '\t')) {
-                value[--length] = '\0';
-            }
-            found = length > 0 && snprintf(ret_servers, size, "%s", value) < (int)size;
-        }
-    }
-    tow_buf_fini(&text);
-    return found;
-}
-
-static bool server_in_config(char *ret_servers, size_t size)
-{
-    char path[512];
-    const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
-    int length = -1;
-    if (config != NULL && config[0] == '/') {
-        length = snprintf(path, sizeof path, "%s/towline/towline.conf", config);
-    } else if (home != NULL && home[0] == '/') {
-        length = snprintf(path, sizeof path, "%s/.config/towline/towline.conf", home);
-    }
-    if (length > 0 && length < (int)sizeof path && server_in_file(path, ret_servers, size)) {
-        return true;
-    }
-    return server_in_file("/etc/towline/towline.conf", ret_servers, size);
-}
-
 /* Fills `servers` with what the user named; -ENOENT if nothing was named and nobody answers by
  * default. */
-static int which_server(char *servers, size_t size)
+static int which_server(char *servers)
 {
-    const char *named = getenv("TOWLINE_SERVER");
-    if (named != NULL && named[0] != '\0') {
-        if (snprintf(servers, size, "%s", named) >= (int)size) {
-            snprintf(why, sizeof why, "TOWLINE_SERVER is longer than %zu characters.", size - 1);
-            return -EINVAL;
-        }
-        return 0;
-    }
-    if (server_in_config(servers, size)) {
-        return 0;
-    }
-    char path[256];
-    if (tow_file_default_socket(path, sizeof path) == 0 && access(path, F_OK) == 0) {
-        snprintf(servers, size, "unix://%s", path);
-        return 0;
+    int choice = tow_choose_servers(servers, why, sizeof why);
+    if (choice != TOW_CHOICE_NONE) {
+        return choice < 0 ? choice : 0;
     }
     snprintf(
         why, sizeof why,
@@ -229,10 +172,10 @@ static CUresult ensure_connected(void)
     if (last_failure != CUDA_SUCCESS && tow_time_now_ns() - failed_ns < failure_lasts_ns) {
         return last_failure;
     }
-    char servers[4096];
+    char servers[TOW_SERVERS_TEXT_MAX];
     CUresult status = CUDA_ERROR_NO_DEVICE;
     why[0] = '\0';
-    if (which_server(servers, sizeof servers) == 0) {
+    if (which_server(servers) == 0) {
         status = open_links(servers);
     }
     if (status == CUDA_SUCCESS) {

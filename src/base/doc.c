@@ -1,4 +1,4 @@
-#include "cli/doc.h"
+#include "base/doc.h"
 
 #include <errno.h>
 #include <stdlib.h>

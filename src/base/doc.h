@@ -1,6 +1,6 @@
 /* Reads one JSON text into a flat list of values; what comes from a server is not trusted. */
-#ifndef TOW_CLI_DOC_H
-#define TOW_CLI_DOC_H
+#ifndef TOW_BASE_DOC_H
+#define TOW_BASE_DOC_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,0 +1,167 @@
+#include "transport/choose.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "transport/line.h"
+#include "wire/handshake.h"
+
+enum { CONFIG_FILE_MAX = 64 << 10 };
+
+static int keep(const char *servers, int choice, char *ret_servers, char *why, size_t why_size)
+{
+    if (strlen(servers) >= TOW_SERVERS_TEXT_MAX) {
+        snprintf(why, why_size, "the server's address is longer than %d characters",
+                 TOW_SERVERS_TEXT_MAX - 1);
+        return -ENAMETOOLONG;
+    }
+    strcpy(ret_servers, servers);
+    return choice;
+}
+
+/* `server = ADDRESS` of a config file: the choice, or TOW_CHOICE_NONE if it has none. */
+static int read_config(const char *path, char *ret_servers, char *why, size_t why_size)
+{
+    struct tow_buf text;
+    tow_buf_init(&text, CONFIG_FILE_MAX);
+    int found = TOW_CHOICE_NONE;
+    if (tow_file_read(path, &text) == 0 && tow_buf_append(&text, "", 1) == 0) {
+        char *rest = (char *)text.data, *line;
+        while (found == TOW_CHOICE_NONE && (line = strsep(&rest, "\n")) != NULL) {
+            line += strspn(line, " \t");
+            size_t key = strcspn(line, " \t=#");
+            char *value = line + key + strspn(line + key, " \t");
+            if (key != 6 || strncmp(line, "server", 6) != 0 || *value != '=') {
+                continue;
+            }
+            value += 1 + strspn(value + 1, " \t");
+            value[strcspn(value, "#\r")] = '\0';
+            size_t length = strlen(value);
+            while (length > 0 && (value[length - 1] == ' ' || value[length - 1] == '\t')) {
+                value[--length] = '\0';
+            }
+            if (length > 0) {
+                found = keep(value, TOW_CHOICE_FILE, ret_servers, why, why_size);
+            }
+        }
+    }
+    tow_buf_fini(&text);
+    return found;
+}
+
+int tow_choose_servers(char *ret_servers, char *why, size_t why_size)
+{
+    const char *named = getenv("TOWLINE_SERVER");
+    if (named != NULL && named[0] != '\0') {
+        return keep(named, TOW_CHOICE_ENVIRONMENT, ret_servers, why, why_size);
+    }
+    char path[512] = "";
+    const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
+    if (config != NULL && config[0] == '/') {
+        snprintf(path, sizeof path, "%s/towline/towline.conf", config);
+    } else if (home != NULL && home[0] == '/') {
+        snprintf(path, sizeof path, "%s/.config/towline/towline.conf", home);
+    }
+    int found = path[0] == '\0' ? TOW_CHOICE_NONE : read_config(path, ret_servers, why, why_size);
+    if (found == TOW_CHOICE_NONE) {
+        found = read_config("/etc/towline/towline.conf", ret_servers, why, why_size);
+    }
+    if (found == TOW_CHOICE_NONE && tow_file_default_socket(path, sizeof path) == 0 &&
+        access(path, F_OK) == 0) {
+        snprintf(ret_servers, TOW_SERVERS_TEXT_MAX, "unix://%s", path);
+        found = TOW_CHOICE_SOCKET;
+    }
+    return found;
+}
+
+/* ---- STATUS and REPORT ---- */
+
+/* Reads the answer into `report`; `why` gets a sentence if it is none. */
+static int read_answer(struct tow_line *line, const char *address, int64_t deadline_ns,
+                       struct tow_buf *report, char *why, size_t why_size)
+{
+    const uint8_t *at;
+    size_t available;
+    int error = tow_line_peek(line, 1, deadline_ns, &at, &available);
+    while (error == 0) {
+        error = tow_handshake_sniff(TOW_SIDE_CLIENT, at, available, address, why, why_size);
+        if (error != -EAGAIN) {
+            break;
+        }
+        error = tow_line_peek(line, available + 1, deadline_ns, &at, &available);
+    }
+    if (error == -EPROTO) {
+        return error;
+    }
+    struct tow_frame frame;
+    if (error == 0) {
+        error = tow_frame_read(at, &frame);
+    }
+    if (error == 0) {
+        error = tow_line_peek(line, frame.length, deadline_ns, &at, &available);
+    }
+    if (error == -ETIMEDOUT) {
+        snprintf(why, why_size,
+                 "%s took the connection and then said nothing for 5 s; is it towlined that "
+                 "listens there?",
+                 address);
+        return error;
+    }
+    if (error < 0) {
+        snprintf(
+            why, why_size,
+            "%s closed the connection without an answer (%s); is it towlined that listens there?",
+            address, strerror(-error));
+        return error;
+    }
+    struct tow_report answer;
+    struct tow_refuse refuse;
+    if (tow_report_decode(at, &frame, &answer) == 0) {
+        return tow_buf_append(report, answer.text, answer.size);
+    }
+    if (tow_refuse_decode(at, &frame, &refuse) == 0) {
+        snprintf(why, why_size, "%s refuses: %s", address, refuse.sentence);
+        return -ECONNREFUSED;
+    }
+    snprintf(
+        why, why_size,
+        "%s answered with a %s frame that this towline cannot read; install the same version on "
+        "both sides",
+        address, tow_control_name(frame.kind) == NULL ? "foreign" : tow_control_name(frame.kind));
+    return -EPROTO;
+}
+
+int tow_ask_report(const char *address, struct tow_buf *report, char *why, size_t why_size)
+{
+    int64_t deadline = tow_time_deadline(TOW_CONNECT_TIMEOUT_NS);
+    struct tow_line *line;
+    char unix_address[TOW_ADDRESS_MAX];
+    if (strncmp(address, "shm:", 4) == 0) {
+        /* The same socket; memory is not needed for one question. */
+        snprintf(unix_address, sizeof unix_address, "unix:%s", address + 4);
+        address = unix_address;
+    }
+    int error = tow_transport_connect(address, deadline, why, why_size, &line);
+    if (error < 0) {
+        return error;
+    }
+    uint8_t *at;
+    uint32_t length;
+    error = tow_line_reserve(line, 64, &at);
+    if (error == 0) {
+        error = tow_status_encode(&(struct tow_status){0}, at, 64, &length);
+    }
+    if (error == 0) {
+        tow_line_commit_now(line, length);
+        error = read_answer(line, address, deadline, report, why, why_size);
+    } else {
+        snprintf(why, why_size, "%s: %s", address, strerror(-error));
+    }
+    tow_line_close(line);
+    return error;
+}

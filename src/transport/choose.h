@@ -1,0 +1,31 @@
+/* Which server a program uses, and what a server says of itself: shared by libcuda, libnvidia-ml
+ * and the command line, so that they always mean the same server. */
+#ifndef TOW_TRANSPORT_CHOOSE_H
+#define TOW_TRANSPORT_CHOOSE_H
+
+#include <stddef.h>
+
+#include "base/buf.h"
+#include "transport/transport.h"
+
+/* Where the server that should be used was found. */
+enum tow_choice {
+    TOW_CHOICE_FLAG,
+    TOW_CHOICE_ENVIRONMENT,
+    TOW_CHOICE_FILE,
+    TOW_CHOICE_SOCKET, /* the default socket */
+    TOW_CHOICE_NONE,
+};
+
+enum { TOW_SERVERS_TEXT_MAX = 4096 };
+
+/* Chooses in the order of the manual: TOWLINE_SERVER, the config files, the default socket if its
+ * file is there (whether somebody listens is not tried). `ret_servers` (addresses, separated by
+ * commas) has TOW_SERVERS_TEXT_MAX bytes. A choice, or -ENAMETOOLONG with a sentence in `why`. */
+int tow_choose_servers(char *ret_servers, char *why, size_t why_size);
+
+/* Asks a server for its report (one JSON object) and appends it. Within 5 s; else one sentence in
+ * `why`. */
+int tow_ask_report(const char *address, struct tow_buf *report, char *why, size_t why_size);
+
+#endif
