@@ -760,6 +760,7 @@ static int decode_function(struct tow_ptx_decoder *dec, struct tow_ptx_func *fun
             var->reg = tow_ptx_register_ref(dec, var->reg); /* from now on the row */
         }
     }
+    tow_ptx_share_registers(dec);
     int error;
     for (uint32_t i = 0; i < func->insn_count; i++) {
         dec->insn = func->insns[i];

@@ -84,6 +84,9 @@ extern const struct tow_ptx_special tow_ptx_specials_core[], tow_ptx_specials_me
     tow_ptx_specials_num[], tow_ptx_specials_warp[], tow_ptx_specials_async[],
     tow_ptx_specials_mma[], tow_ptx_specials_texture[];
 
+/* regalloc.c: gives the current function's registers their places. */
+void tow_ptx_share_registers(struct tow_ptx_decoder *dec);
+
 int tow_ptx_decode(struct tow_ptx_program *program, struct tow_ptx_module *module,
                    struct tow_ptx_diag *diag);
 
