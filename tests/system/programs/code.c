@@ -297,6 +297,33 @@ static void test_many_launches(void)
     CHECK(cuModuleUnload(module));
 }
 
+/* An image of several megabytes, different in each run, so that it has to travel. */
+static void test_large_image(void)
+{
+    enum { LINE = 64, LINES = 60000 };
+    size_t start = strlen(kernels_ptx), size = start + (size_t)LINE * LINES + 1;
+    char *text = malloc(size);
+    EXPECT(text != NULL);
+    memcpy(text, kernels_ptx, start);
+    for (size_t i = 0; i < LINES; i++) {
+        char line[LINE + 1];
+        snprintf(line, sizeof line, "// %08zx %08x %0*d", i, (unsigned)getpid(), LINE - 22, 0);
+        line[LINE - 1] = '\n';
+        memcpy(text + start + i * LINE, line, LINE);
+    }
+    text[size - 1] = '\0';
+    CUmodule module;
+    CUfunction count;
+    CUdeviceptr counter;
+    CHECK(cuModuleLoadData(&module, text));
+    memset(text, 'x', size - 1); /* the image is the driver's own by now */
+    free(text);
+    CHECK(cuModuleGetFunction(&count, module, "count"));
+    CHECK(cuModuleGetGlobal(&counter, NULL, module, "counter"));
+    EXPECT(counter_after(counter, count, 4, 5) == 25);
+    CHECK(cuModuleUnload(module));
+}
+
 static void test_compiler_log(void)
 {
     char info[512] = "untouched", error[512] = "untouched";
@@ -381,8 +408,8 @@ int main(int argc, char **argv)
         {"modules", test_modules},     {"file", test_file},
         {"libraries", test_libraries}, {"shared", test_shared_memory},
         {"occupancy", test_occupancy}, {"forms", test_launch_forms},
-        {"many", test_many_launches},  {"log", test_compiler_log},
-        {"linking", test_linking},
+        {"many", test_many_launches},  {"large", test_large_image},
+        {"log", test_compiler_log},    {"linking", test_linking},
     };
     CUcontext context;
     CHECK(cuInit(0));
