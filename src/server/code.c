@@ -68,6 +68,15 @@ static struct code *code_of(struct tow_session *session)
     return code;
 }
 
+/* The session's, which some load has made; NULL before the first. */
+static struct code *code_peek(struct tow_session *session)
+{
+    pthread_mutex_lock(&session->thread_lock);
+    struct code *code = session->families[TOW_SESSION_CODE].state;
+    pthread_mutex_unlock(&session->thread_lock);
+    return code;
+}
+
 static void image_free(struct tow_code_image *image)
 {
     if (image != NULL) {
@@ -332,7 +341,7 @@ void tow_code_unref(struct tow_session *session, struct tow_code_image *image)
     if (image == NULL) {
         return;
     }
-    struct code *code = session->families[TOW_SESSION_CODE].state;
+    struct code *code = code_peek(session);
     pthread_mutex_lock(&code->lock);
     bool last = --image->refs == 0;
     if (last) {
@@ -352,7 +361,7 @@ void tow_code_unref(struct tow_session *session, struct tow_code_image *image)
 void tow_code_keep(struct tow_session *session, uint64_t library, struct tow_code_image *image,
                    bool whole)
 {
-    struct code *code = session->families[TOW_SESSION_CODE].state;
+    struct code *code = code_peek(session);
     struct keeper *keeper = calloc(1, sizeof *keeper);
     if (keeper == NULL) {
         return; /* the image stays until the session ends */
@@ -368,7 +377,7 @@ void tow_code_keep(struct tow_session *session, uint64_t library, struct tow_cod
 
 void tow_code_release(struct tow_session *session, uint64_t library)
 {
-    struct code *code = session->families[TOW_SESSION_CODE].state;
+    struct code *code = code_peek(session);
     if (code == NULL) {
         return;
     }
@@ -434,7 +443,7 @@ static int device_here(struct tow_serve *call)
 
 void tow_code_reply_facts(struct tow_serve *call, const struct tow_code_image *image)
 {
-    struct code *code = call->session->families[TOW_SESSION_CODE].state;
+    struct code *code = code_peek(call->session);
     int device = device_here(call);
     struct tow_buf facts;
     tow_buf_init(&facts, 8 << 20);
@@ -461,7 +470,7 @@ void tow_code_reply_facts(struct tow_serve *call, const struct tow_code_image *i
 void tow_code_learn(struct tow_serve *call, uint64_t library, int device,
                     const struct tow_kernel_info *info, const void *params, const char *name)
 {
-    struct code *code = call->session->families[TOW_SESSION_CODE].state;
+    struct code *code = code_peek(call->session);
     /* Settings of the program are no facts: a kernel that was changed already is left out. */
     const uint32_t needed = 1u << CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
     if (code == NULL || code->cache == NULL || (info->known & needed) == 0 ||

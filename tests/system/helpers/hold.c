@@ -1,9 +1,8 @@
 /* A client that holds a session in a chosen state until something is done to it:
  *   hold copy    copies 64 MiB to the device and back for ever
- *   hold poll    holds 256 MiB and makes a call that waits every 20 ms; exits 3 with "error NAME" when it fails
- *   hold spin    runs a kernel that never ends, and waits for it
- *   hold free    prints the free memory and ends
- * It says "ready" on stdout once it is there. */
+ *   hold poll    holds 256 MiB and makes a call that waits every 20 ms; exits 3 with "error NAME"
+ * when it fails hold spin    runs a kernel that never ends, and waits for it hold free    prints
+ * the free memory and ends It says "ready" on stdout once it is there. */
 #include <cuda.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -33,7 +33,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "%s\n", dlerror());
         return 2;
     }
-    int more_files = count("/proc/self/fd") - files, more_threads = count("/proc/self/task") - threads;
+    int more_files = count("/proc/self/fd") - files,
+        more_threads = count("/proc/self/task") - threads;
     printf("%d descriptors, %d threads, %d calls\n", more_files, more_threads, *seen);
     return more_files != 0 || more_threads != 0 || *seen != 0;
 }

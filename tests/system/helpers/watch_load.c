@@ -1,5 +1,6 @@
-/* Preloaded: counts what a library does while it is loaded. `watch_load_begin()` and `_end()` are called
- * around a dlopen; in between every open, socket and new thread that comes from outside libc is told. */
+/* Preloaded: counts what a library does while it is loaded. `watch_load_begin()` and `_end()` are
+ * called around a dlopen; in between every open, socket and new thread that comes from outside libc
+ * is told. */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
