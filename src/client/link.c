@@ -647,6 +647,59 @@ static int read_welcome(struct tow_link *link, char *why, size_t why_size)
     return 0;
 }
 
+/* A server on this machine is best reached through shared memory, which its unix socket arranges.
+ * TOWLINE_TRANSPORT=unix stays with the socket, TOWLINE_TRANSPORT=shm takes nothing else. */
+static int connect_local(const char *address, struct tow_line **ret_line, char *why,
+                         size_t why_size)
+{
+    const char *wish = getenv("TOWLINE_TRANSPORT");
+    bool must = wish != NULL && strcmp(wish, "shm") == 0;
+    if (wish != NULL && wish[0] != '\0' && !must && strcmp(wish, "unix") != 0 &&
+        strcmp(wish, "auto") != 0) {
+        snprintf(why, why_size, "TOWLINE_TRANSPORT=%s is not understood; write auto, unix or shm",
+                 wish);
+        return -EINVAL;
+    }
+    if (wish == NULL || strcmp(wish, "unix") != 0) {
+        char shared[TOW_ADDRESS_MAX];
+        snprintf(shared, sizeof shared, "shm://%s", address + strlen("unix://"));
+        int error = tow_transport_connect(shared, tow_time_deadline(TOW_CONNECT_TIMEOUT_NS), why,
+                                          why_size, ret_line);
+        if (error == 0 || must) {
+            return error;
+        }
+        switch (-error) {
+        case ETIMEDOUT:
+            snprintf(why, why_size,
+                     "%s accepts connections but says nothing within 5 seconds; is it a towlined?",
+                     address);
+            return error;
+        case ENOENT:
+        case ECONNREFUSED:
+        case EACCES:
+        case EPERM:
+            break; /* nor will the socket do: let it say so */
+        default:
+            tow_log(TOW_AREA_CLIENT, TOW_LOG_INFO,
+                    "%s: no shared memory, the socket is used instead: %s", address, why);
+        }
+    }
+    return tow_transport_connect(address, tow_time_deadline(TOW_CONNECT_TIMEOUT_NS), why, why_size,
+                                 ret_line);
+}
+
+static int connect_line(const char *address, struct tow_line **ret_line, char *why, size_t why_size)
+{
+    if (strncmp(address, "self:", 5) == 0) {
+        return tow_self_connect(address + 5, ret_line, why, why_size);
+    }
+    if (strncmp(address, "unix://", 7) == 0) {
+        return connect_local(address, ret_line, why, why_size);
+    }
+    return tow_transport_connect(address, tow_time_deadline(TOW_CONNECT_TIMEOUT_NS), why, why_size,
+                                 ret_line);
+}
+
 int tow_link_open(const char *address, unsigned index, struct tow_link **ret_link, char *why,
                   size_t why_size)
 {
@@ -661,10 +714,7 @@ int tow_link_open(const char *address, unsigned index, struct tow_link **ret_lin
     link->next_transfer = 1;
     pthread_mutex_init(&link->send_lock, NULL);
     pthread_mutex_init(&link->wait_lock, NULL);
-    int error = strncmp(address, "self:", 5) == 0
-                    ? tow_self_connect(address + 5, &link->line, why, why_size)
-                    : tow_transport_connect(address, tow_time_deadline(TOW_CONNECT_TIMEOUT_NS), why,
-                                            why_size, &link->line);
+    int error = connect_line(address, &link->line, why, why_size);
     if (error == 0) {
         error = say_hello(link->line, index);
         if (error < 0) {
@@ -678,6 +728,8 @@ int tow_link_open(const char *address, unsigned index, struct tow_link **ret_lin
         tow_link_close(link);
         return error;
     }
+    tow_log(TOW_AREA_CLIENT, TOW_LOG_INFO, "connected to %s over %s", address,
+            tow_line_kind(link->line));
     *ret_link = link;
     return 0;
 }

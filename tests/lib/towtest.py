@@ -25,6 +25,9 @@ LIBCUDA = BUILD / "lib" / "libcuda.so.1"
 PROGRAMS = ROOT / "tests" / "system" / "programs"
 SLOW = 1 if TREE == "plain" else 5  # how much longer sanitized code may take
 
+# In these tests unix:// is the plain socket and shm:// shared memory; the client's own choice is tested by name.
+os.environ.setdefault("TOWLINE_TRANSPORT", "unix")
+
 _tests = {}
 
 
