@@ -7,6 +7,7 @@ enum {
     ELF_HEADER = 64,
     ELF_SECTION = 64,
     ELF_CLASS_64 = 2,
+    ELF_MACHINE = 190, /* NVIDIA's GPUs */
     SECTION_NOBITS = 8,
     /* Readability is asked for in steps of this when the length of a text is looked for. */
     TEXT_STEP = 4096,
@@ -49,7 +50,7 @@ static int measure_elf(const struct tow_image_memory *memory, size_t *ret_size)
         return -ENOEXEC;
     }
     const uint8_t *header = memory->base;
-    if (header[4] != ELF_CLASS_64 || header[5] != 1) {
+    if (header[4] != ELF_CLASS_64 || header[5] != 1 || read_at(header + 0x12, 2) != ELF_MACHINE) {
         return -ENOEXEC;
     }
     uint64_t program_at = read_at(header + 0x20, 8);

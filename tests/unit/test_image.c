@@ -115,6 +115,15 @@ static void cubin_ends_with_its_program_headers(void **state)
     edge_free(&edge);
 }
 
+static void elf_of_another_machine_is_no_image(void **state)
+{
+    uint8_t cubin[CUBIN_SIZE];
+    struct tow_image image;
+    make_cubin(cubin);
+    put(cubin + 0x12, 183, 2);
+    assert_int_equal(tow_image_open(cubin, &image), -ENOEXEC);
+}
+
 static void cubin_cut_anywhere_is_no_image(void **state)
 {
     uint8_t cubin[CUBIN_SIZE];
@@ -235,6 +244,7 @@ int main(void)
         cmocka_unit_test(text_ends_with_its_nul),
         cmocka_unit_test(text_without_end_is_no_image),
         cmocka_unit_test(cubin_ends_with_its_program_headers),
+        cmocka_unit_test(elf_of_another_machine_is_no_image),
         cmocka_unit_test(cubin_cut_anywhere_is_no_image),
         cmocka_unit_test(corrupt_cubins_are_never_overrun),
         cmocka_unit_test(fatbin_says_its_length),
