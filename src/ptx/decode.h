@@ -82,7 +82,7 @@ struct tow_ptx_special {
 };
 extern const struct tow_ptx_special tow_ptx_specials_core[], tow_ptx_specials_memory[],
     tow_ptx_specials_num[], tow_ptx_specials_warp[], tow_ptx_specials_async[],
-    tow_ptx_specials_mma[], tow_ptx_specials_texture[];
+    tow_ptx_specials_mma[], tow_ptx_specials_texture[], tow_ptx_specials_video[];
 
 /* regalloc.c: gives the current function's registers their places. */
 void tow_ptx_share_registers(struct tow_ptx_decoder *dec);

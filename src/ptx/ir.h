@@ -172,9 +172,11 @@ enum tow_ptx_operand_kind {
 
 struct tow_ptx_operand {
     uint8_t kind;
-    bool negated;    /* !p */
-    bool has_second; /* d|p: the second is the next child-less operand `second` */
-    uint32_t index;  /* register or special register */
+    bool negated;     /* !p */
+    bool minus;       /* -%r, of vmad */
+    uint8_t selector; /* %r.b0 to .b3 are 1 to 4, .h0 and .h1 are 5 and 6: video instructions */
+    bool has_second;  /* d|p: the second is the next child-less operand `second` */
+    uint32_t index;   /* register or special register */
     uint64_t bits;
     struct tow_ptx_symbol *symbol;
     struct tow_ptx_operand *second; /* d|p */

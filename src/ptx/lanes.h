@@ -62,7 +62,6 @@ struct tow_ptx_entry {
     const char *keys, *sig;
     tow_ptx_fn *fn;
 };
-extern const struct tow_ptx_entry tow_ptx_ops_int[], tow_ptx_ops_float[], tow_ptx_ops_warp[],
-    tow_ptx_ops_control[], tow_ptx_ops_video[];
+extern const struct tow_ptx_entry tow_ptx_ops_int[], tow_ptx_ops_float[], tow_ptx_ops_warp[];
 
 #endif

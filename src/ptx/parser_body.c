@@ -95,6 +95,15 @@ static int parse_name(struct tow_ptx_parser *parser, struct tow_ptx_operand *ope
             }
             operand->index += (uint32_t)element;
             tow_ptx_advance(parser);
+        } else if (parser->token.kind == TOK_DOT && parser->token.length == 3 && reg->lanes == 1 &&
+                   (parser->token.text[1] == 'b' || parser->token.text[1] == 'h')) {
+            unsigned part = (unsigned)(parser->token.text[2] - '0');
+            bool byte = parser->token.text[1] == 'b';
+            if (part > (byte ? 3u : 1u)) {
+                return tow_ptx_unexpected(parser, "a part of a register");
+            }
+            operand->selector = (uint8_t)(byte ? 1 + part : 5 + part);
+            tow_ptx_advance(parser);
         } else if (reg->lanes > 1) { /* a whole vector: the same as {v.x, v.y} */
             uint32_t lanes = reg->lanes;
             operand->kind = OPD_VECTOR;
@@ -201,6 +210,9 @@ static int parse_operand(struct tow_ptx_parser *parser, struct tow_ptx_operand *
         } else if (token->kind == TOK_INT) {
             operand->kind = OPD_INT;
             operand->bits = 0 - token->bits;
+        } else if (token->kind == TOK_WORD) {
+            operand->minus = true;
+            return parse_name(parser, operand);
         } else {
             return tow_ptx_unexpected(parser, "a number");
         }

@@ -112,6 +112,22 @@ static u32 nth(u32 mask, u32 base, s32 n)
     }
     return ~0u;
 }
+static u32 sad4(u32 a, u32 b, u32 c)
+{
+    for (unsigned i = 0; i < 32; i += 8) {
+        u32 x = a >> i & 255, y = b >> i & 255;
+        c += x > y ? x - y : y - x;
+    }
+    return c;
+}
+static u32 average4(u32 a, u32 b)
+{
+    u32 r = 0;
+    for (unsigned i = 0; i < 32; i += 8) {
+        r |= ((a >> i & 255) + (b >> i & 255) + 1) / 2 << i;
+    }
+    return r;
+}
 static s64 clamp32(s64 x)
 {
     return x > INT32_MAX ? INT32_MAX : x < INT32_MIN ? INT32_MIN : x;
@@ -314,6 +330,17 @@ static s32 s24(u64 x)
     X(pack16x4, 'l', "mov.b64 %d0, {%h1, %h2, %h3, %h1};",                                         \
       (u16)a | (u64)(u16)b << 16 | (u64)(u16)c << 32 | (u64)(u16)a << 48)                          \
     X(via128, 'l', "mov.b128 %q0, {%d1, %d2}; mov.b128 {_, %d0}, %q0;", b)                         \
+    X(vadd_sat, 'w', "vadd.s32.u32.s32.sat %r0, %r1.b1, %r2.h0;",                                  \
+      (u32)((s64)(a >> 8 & 255) + (s16)b))                                                         \
+    X(vsub_merge, 'w', "vsub.u32.u32.u32.sat %r0.b2, %r1.b0, %r2.b0, %r3;",                        \
+      ((u32)c & 0xff00ffffu) | (u32)((a & 255) > (b & 255) ? (a & 255) - (b & 255) : 0) << 16)     \
+    X(vmax_add, 'w', "vmax.s32.s32.s32.add %r0, %r1, %r2, %r3;",                                   \
+      (u32)(((s32)a > (s32)b ? a : b) + c))                                                        \
+    X(vmad, 'w', "vmad.s32.s32.s32.shr7 %r0, %r1.h0, %r2.h1, %r3;",                                \
+      (u32)(((s64)(s16)a * (s16)((u32)b >> 16) + (s32)c) >> 7))                                    \
+    X(vabsdiff4, 'w', "vabsdiff4.u32.u32.u32.add %r0, %r1, %r2, %r3;",                             \
+      sad4((u32)a, (u32)b, (u32)c))                                                                \
+    X(vavrg4, 'w', "vavrg4.u32.u32.u32 %r0, %r1, %r2, %r3;", average4((u32)a, (u32)b))             \
     X(guard, 'w', "setp.lt.s32 %p0, %r1, %r2; mov.u32 %r0, %r3; @%p0 add.s32 %r0, %r1, %r2;",      \
       (u32)((s32)a < (s32)b ? a + b : c))                                                          \
     X(guard_not, 'l', "setp.lt.s32 %p0,%r1,%r2; mov.u64 %d0, %d3; @!%p0 mul.lo.u64 %d0,%d1,%d2;",  \
