@@ -162,7 +162,12 @@ void tow_kernel_learn(struct tow_kernel *kernel, CUdevice device, CUfunction_att
 struct tow_library *tow_library_create(enum tow_handle_kind kind);
 /* Ends the handles of a library and frees it; the server is told by others (tow_library_unload). */
 void tow_library_destroy(struct tow_library *library);
-/* The same for a list of kernels. */
+/* Makes a loaded library one of all, which end with their contexts. */
+void tow_library_publish(struct tow_library *library);
+/* What a load's reply says of kernels. */
+void tow_library_take_facts(struct tow_library *library, struct tow_link *link,
+                            struct tow_dec *dec);
+/* Ends a list of kernels in the same way. */
 void tow_kernel_destroy(struct tow_kernel *first);
 
 struct tow_library *tow_library_find(enum tow_handle_kind kind, const void *handle);
