@@ -11,8 +11,8 @@
  * 32 lanes (inactive lanes may hold anything: no input makes it fault). The executor writes back
  * the active ones. `d` may be exactly the same row as a source; rows never overlap partly.
  *
- * Nothing here touches the floating-point environment; everything assumes round-to-nearest without
- * flush-to-zero, the state in which a C program starts.
+ * Everything assumes round-to-nearest without flush-to-zero, the state in which a C program
+ * starts, and leaves it so (rz, rm and rp switch the rounding mode for one call).
  */
 #ifndef TOW_PTX_NUM_H
 #define TOW_PTX_NUM_H

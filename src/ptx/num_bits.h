@@ -91,15 +91,6 @@ TOW_INLINE float tow_sum_odd_f32(float p, float c)
     return tow_f32(bits + (inexact & ~bits & 1) * (2 * outward - 1));
 }
 
-/* q is near a/b or sqrt(a); `rest` has the sign of (exact - q) as seen along the number line. */
-TOW_INLINE double tow_odd_by_rest(double q, double rest)
-{
-    uint64_t bits = tow_f64_bits(q);
-    uint64_t inexact = (rest < 0) | (rest > 0);
-    uint64_t outward = (rest > 0) == (q > 0);
-    return tow_f64(bits + (inexact & ~bits & 1) * (2 * outward - 1));
-}
-
 /* Round to odd: keeps what a following rounding to fewer bits needs. */
 TOW_INLINE float tow_d2f_odd(double d)
 {
@@ -153,13 +144,6 @@ TOW_INLINE uint64_t tow_f64_pick_nan(uint64_t r, uint64_t a, uint64_t b, uint64_
     nan = tow_f64_isnan(a) ? a | quiet : nan;
     return tow_f64_isnan(r) ? nan : r;
 }
-
-/* f64 arithmetic with any rounding, by integers (num_soft.c). Finite or not, NaNs included. */
-uint64_t tow_soft_f64_fma(uint64_t a, uint64_t b, uint64_t c, enum tow_num_round round);
-uint64_t tow_soft_f64_add(uint64_t a, uint64_t b, enum tow_num_round round);
-uint64_t tow_soft_f64_mul(uint64_t a, uint64_t b, enum tow_num_round round);
-uint64_t tow_soft_f64_div(uint64_t a, uint64_t b, enum tow_num_round round);
-uint64_t tow_soft_f64_sqrt(uint64_t a, enum tow_num_round round);
 
 /* Finders of each file; tow_num_find asks them in turn. */
 tow_num_fn *tow_num_find_f32(const struct tow_num_form *form);

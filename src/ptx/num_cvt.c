@@ -414,14 +414,18 @@ static void int_to_float(const struct tow_num_form *form, void *d, const void *a
 static void int_to_f64(const struct tow_num_form *form, void *d, const void *a, const void *b,
                        const void *c)
 {
+    const struct tow_num_form add = {.op = TOW_NUM_ADD, .type = TOW_NUM_F64, .round = form->round};
+    double high[TOW_NUM_LANES], low[TOW_NUM_LANES];
     uint64_t *rd = d;
     for (int l = 0; l < TOW_NUM_LANES; l++) {
         uint64_t x = int_load(form->src, a, l);
-        double high = is_signed(form->src) ? (double)(int32_t)(x >> 32) : (double)(x >> 32);
-        double low = (double)(uint32_t)x;
-        uint64_t r = tow_soft_f64_add(tow_f64_bits(high * 0x1p32), tow_f64_bits(low), form->round);
-        r = x == 0 ? 0 : r;
-        rd[l] = form->sat ? tow_f64_sat(r) : r;
+        double upper = is_signed(form->src) ? (double)(int32_t)(x >> 32) : (double)(x >> 32);
+        high[l] = upper * 0x1p32;
+        low[l] = (double)(uint32_t)x;
+    }
+    tow_num_find_f64 (&add)(&add, d, high, low, NULL);
+    for (int l = 0; form->sat && l < TOW_NUM_LANES; l++) {
+        rd[l] = tow_f64_sat(rd[l]);
     }
 }
 
@@ -453,6 +457,11 @@ SIMPLE_FN(bf16_to_f32, uint32_t, uint32_t, x << 16)
 SIMPLE_FN(f32_to_f16, uint32_t, uint32_t, tow_f2h(tow_f32(x)))
 SIMPLE_FN(f32_to_bf16, uint32_t, uint32_t, tow_f2bf(tow_f32(x)))
 SIMPLE_FN(f32_to_f32, uint32_t, uint32_t, x)
+SIMPLE_FN(f32_saturate, uint32_t, uint32_t, tow_f32_sat(x))
+SIMPLE_FN(f32_rni, uint32_t, uint32_t, tow_f32_canon(tow_f32_bits(__builtin_rintf(tow_f32(x)))))
+SIMPLE_FN(f32_rzi, uint32_t, uint32_t, tow_f32_canon(tow_f32_bits(__builtin_truncf(tow_f32(x)))))
+SIMPLE_FN(f32_rmi, uint32_t, uint32_t, tow_f32_canon(tow_f32_bits(__builtin_floorf(tow_f32(x)))))
+SIMPLE_FN(f32_rpi, uint32_t, uint32_t, tow_f32_canon(tow_f32_bits(__builtin_ceilf(tow_f32(x)))))
 SIMPLE_FN(f64_to_f64, uint64_t, uint64_t, x)
 
 static void f32_to_tf32(const struct tow_num_form *form, void *d, const void *a, const void *b,
@@ -546,6 +555,15 @@ static tow_num_fn *find_float_to_float(const struct tow_num_form *form)
         }
         if (bare && form->round == TOW_NUM_ROUND_NONE && !half) {
             return to == TOW_NUM_F64 ? f64_to_f64 : f32_to_f32; /* a plain move */
+        }
+        if (to == TOW_NUM_F32 && form->sat && !form->ftz && form->round == TOW_NUM_ROUND_NONE) {
+            return f32_saturate;
+        }
+        if (to == TOW_NUM_F32 && bare) {
+            return form->round == TOW_NUM_RNI   ? f32_rni
+                   : form->round == TOW_NUM_RZI ? f32_rzi
+                   : form->round == TOW_NUM_RMI ? f32_rmi
+                                                : f32_rpi;
         }
         return float_to_float;
     }

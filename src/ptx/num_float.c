@@ -1,9 +1,12 @@
 /* f32 and f64 arithmetic.
  *
- * f32 results: a NaN is always 0x7fffffff. rn is the host's own arithmetic; the directed modes
- * compute in double, exactly or rounded to odd, and round that once to float. f64 keeps NaN
+ * It is the host's own, one row at a time. For rz, rm and rp the host's rounding mode is switched
+ * around the call of the function for a whole row; that call goes through a pointer, so the
+ * compiler cannot move arithmetic out of it. f32 results: a NaN is always 0x7fffffff. f64 keeps
  * payloads. */
 #include "ptx/num_bits.h"
+
+#include <fenv.h>
 
 /* ---- f32, round to nearest: one function per op and per {ftz, sat} -------------------- */
 
@@ -60,85 +63,36 @@ F32_FNS(f32_abs, 1, __builtin_fabsf(x))
         name, name##_ftz, name##_sat, name##_ftz_sat                                               \
     }
 
-/* ---- f32, directed -------------------------------------------------------------------- */
-
-struct direction {
-    bool rz, down, up, ftz, sat;
+static tow_num_fn *const f32_table[][4] = {
+    [TOW_NUM_ADD] = F32_ROW(f32_add),   [TOW_NUM_SUB] = F32_ROW(f32_sub),
+    [TOW_NUM_MUL] = F32_ROW(f32_mul),   [TOW_NUM_FMA] = F32_ROW(f32_fma),
+    [TOW_NUM_DIV] = F32_ROW(f32_div),   [TOW_NUM_RCP] = F32_ROW(f32_rcp),
+    [TOW_NUM_SQRT] = F32_ROW(f32_sqrt), [TOW_NUM_NEG] = F32_ROW(f32_neg),
+    [TOW_NUM_ABS] = F32_ROW(f32_abs),
 };
 
-static struct direction direction_of(const struct tow_num_form *form)
+static tow_num_fn *f32_nearest(const struct tow_num_form *form)
 {
-    struct direction w = {
-        .rz = form->round == TOW_NUM_RZ,
-        .down = form->round == TOW_NUM_RM,
-        .up = form->round == TOW_NUM_RP,
-        .ftz = form->ftz,
-        .sat = form->sat,
-    };
-    return w;
+    return f32_table[form->op][(form->ftz ? 1 : 0) + (form->sat ? 2 : 0)];
 }
 
-TOW_INLINE double in64(uint32_t a, bool ftz)
+/* ---- other roundings ------------------------------------------------------------------ */
+
+static void round_as(tow_num_fn *fn, const struct tow_num_form *form, void *d, const void *a,
+                     const void *b, const void *c)
 {
-    uint32_t flushed = tow_f32_ftz(a);
-    return tow_f32(tow_pick32(ftz, flushed, a));
+    fesetround(form->round == TOW_NUM_RZ   ? FE_TOWARDZERO
+               : form->round == TOW_NUM_RM ? FE_DOWNWARD
+                                           : FE_UPWARD);
+    fn(form, d, a, b, c);
+    fesetround(FE_TONEAREST);
 }
 
-TOW_INLINE uint32_t out64(double v, struct direction w)
+static void f32_directed(const struct tow_num_form *form, void *d, const void *a, const void *b,
+                         const void *c)
 {
-    uint32_t r = tow_f32_canon(tow_d2f_directed(v, w.rz, w.down, w.up));
-    uint32_t saturated = tow_f32_sat(r);
-    r = tow_pick32(w.sat, saturated, r);
-    uint32_t flushed = tow_f32_ftz(r);
-    return tow_pick32(w.ftz, flushed, r);
+    round_as(f32_nearest(form), form, d, a, b, c);
 }
-
-/* p + c, p exact; an exact zero from terms of different sign is -0 when rounding down. */
-TOW_INLINE double sum_directed(double p, double c, bool down)
-{
-    double s = tow_sum_odd(p, c);
-    bool differ = (tow_f64_bits(p) ^ tow_f64_bits(c)) >> 63;
-    return s == 0 && down && differ ? -0.0 : s;
-}
-
-TOW_INLINE double quotient(double x, double y)
-{
-    double q = x / y;
-    double rest = __builtin_fma(-q, y, x); /* has the sign of (x/y - q) times that of y */
-    return tow_odd_by_rest(q, y < 0 ? -rest : rest);
-}
-
-TOW_INLINE double root(double x)
-{
-    double q = __builtin_sqrt(x);
-    return tow_odd_by_rest(q, __builtin_fma(-q, q, x));
-}
-
-#define F32_DIRECTED(name, sources, expr)                                                          \
-    TOW_HOT static void name(const struct tow_num_form *form, void *d, const void *a,              \
-                             const void *b, const void *c)                                         \
-    {                                                                                              \
-        uint32_t *rd = d;                                                                          \
-        const uint32_t *ra = a, *rb = sources > 1 ? b : a, *rc = sources > 2 ? c : a;              \
-        const struct direction w = direction_of(form);                                             \
-        TOW_EACH_LANE                                                                              \
-        {                                                                                          \
-            double x = in64(ra[l], w.ftz);                                                         \
-            double y = in64(rb[l], w.ftz);                                                         \
-            double z = in64(rc[l], w.ftz);                                                         \
-            (void)y;                                                                               \
-            (void)z;                                                                               \
-            rd[l] = out64(expr, w);                                                                \
-        }                                                                                          \
-    }
-
-F32_DIRECTED(f32_add_dir, 2, sum_directed(x, y, w.down))
-F32_DIRECTED(f32_sub_dir, 2, sum_directed(x, -y, w.down))
-F32_DIRECTED(f32_mul_dir, 2, x *y)
-F32_DIRECTED(f32_fma_dir, 3, sum_directed(x *y, z, w.down))
-F32_DIRECTED(f32_div_dir, 2, quotient(x, y))
-F32_DIRECTED(f32_rcp_dir, 1, quotient(1.0, x))
-F32_DIRECTED(f32_sqrt_dir, 1, root(x))
 
 /* ---- min and max ---------------------------------------------------------------------- */
 
@@ -283,18 +237,6 @@ static void f32_mixed(const struct tow_num_form *form, void *d, const void *a, c
 
 tow_num_fn *tow_num_find_f32(const struct tow_num_form *form)
 {
-    static tow_num_fn *const nearest[][4] = {
-        [TOW_NUM_ADD] = F32_ROW(f32_add),   [TOW_NUM_SUB] = F32_ROW(f32_sub),
-        [TOW_NUM_MUL] = F32_ROW(f32_mul),   [TOW_NUM_FMA] = F32_ROW(f32_fma),
-        [TOW_NUM_DIV] = F32_ROW(f32_div),   [TOW_NUM_RCP] = F32_ROW(f32_rcp),
-        [TOW_NUM_SQRT] = F32_ROW(f32_sqrt), [TOW_NUM_NEG] = F32_ROW(f32_neg),
-        [TOW_NUM_ABS] = F32_ROW(f32_abs),
-    };
-    static tow_num_fn *const directed[] = {
-        [TOW_NUM_ADD] = f32_add_dir,   [TOW_NUM_SUB] = f32_sub_dir, [TOW_NUM_MUL] = f32_mul_dir,
-        [TOW_NUM_FMA] = f32_fma_dir,   [TOW_NUM_DIV] = f32_div_dir, [TOW_NUM_RCP] = f32_rcp_dir,
-        [TOW_NUM_SQRT] = f32_sqrt_dir,
-    };
     enum tow_num_op op = form->op;
     bool arithmetic =
         op == TOW_NUM_ADD || op == TOW_NUM_SUB || op == TOW_NUM_MUL || op == TOW_NUM_FMA;
@@ -325,16 +267,15 @@ tow_num_fn *tow_num_find_f32(const struct tow_num_form *form)
     if (op == TOW_NUM_COPYSIGN) {
         return f32_copysign;
     }
-    if (op >= sizeof nearest / sizeof nearest[0] || !nearest[op][0] || (form->sat && !arithmetic)) {
+    if (op >= sizeof f32_table / sizeof f32_table[0] || !f32_table[op][0] ||
+        (form->sat && !arithmetic)) {
         return NULL;
     }
     if (form->round == TOW_NUM_ROUND_NONE || form->round == TOW_NUM_RN) {
-        return nearest[op][(form->ftz ? 1 : 0) + (form->sat ? 2 : 0)];
+        return f32_nearest(form);
     }
-    if (form->round > TOW_NUM_RP || op >= sizeof directed / sizeof directed[0]) {
-        return NULL;
-    }
-    return directed[op];
+    bool sign = op == TOW_NUM_NEG || op == TOW_NUM_ABS;
+    return form->round > TOW_NUM_RP || sign ? NULL : f32_directed;
 }
 
 /* ---- f64 ------------------------------------------------------------------------------ */
@@ -362,63 +303,44 @@ F64_FN(f64_div, 2, x / y)
 F64_FN(f64_rcp, 1, 1.0 / x)
 F64_FN(f64_sqrt, 1, __builtin_sqrt(x))
 
-/* The other roundings of f64, and single values for everything rare. */
-static uint64_t f64_one(const struct tow_num_form *form, uint64_t a, uint64_t b, uint64_t c)
+static tow_num_fn *const f64_table[] = {
+    [TOW_NUM_ADD] = f64_add,   [TOW_NUM_SUB] = f64_sub, [TOW_NUM_MUL] = f64_mul,
+    [TOW_NUM_FMA] = f64_fma,   [TOW_NUM_DIV] = f64_div, [TOW_NUM_RCP] = f64_rcp,
+    [TOW_NUM_SQRT] = f64_sqrt,
+};
+
+static void f64_directed(const struct tow_num_form *form, void *d, const void *a, const void *b,
+                         const void *c)
 {
-    const uint64_t sign = 0x8000000000000000ull;
-    switch (form->op) {
-    case TOW_NUM_ADD:
-        return tow_soft_f64_add(a, b, form->round);
-    case TOW_NUM_SUB:
-        if (tow_f64_isnan(b)) {
-            return tow_f64_pick_nan(b, a, b, b);
-        }
-        return tow_soft_f64_add(a, b ^ sign, form->round);
-    case TOW_NUM_MUL:
-        return tow_soft_f64_mul(a, b, form->round);
-    case TOW_NUM_FMA:
-        return tow_soft_f64_fma(a, b, c, form->round);
-    case TOW_NUM_DIV:
-        return tow_soft_f64_div(a, b, form->round);
-    case TOW_NUM_RCP:
-        return tow_soft_f64_div(0x3ff0000000000000ull, a, form->round);
-    case TOW_NUM_SQRT:
-        return tow_soft_f64_sqrt(a, form->round);
-    case TOW_NUM_NEG: /* an addition of -0: a NaN comes out quiet */
-        return tow_f64_pick_nan(a ^ sign, a ^ sign, a, a);
-    case TOW_NUM_ABS:
-        return tow_f64_pick_nan(a & ~sign, a & ~sign, a, a);
-    case TOW_NUM_MIN:
-        return minmax64(a, b, false);
-    case TOW_NUM_MAX:
-        return minmax64(a, b, true);
-    case TOW_NUM_COPYSIGN:
-        return (a & sign) | (b & ~sign);
-    default:
-        return 0;
-    }
+    round_as(f64_table[form->op], form, d, a, b, c);
 }
 
-static void f64_each(const struct tow_num_form *form, void *d, const void *a, const void *b,
-                     const void *c)
-{
-    uint64_t *rd = d;
-    const uint64_t *ra = a, *rb = b, *rc = c;
-    bool two = form->op != TOW_NUM_RCP && form->op != TOW_NUM_SQRT && form->op != TOW_NUM_NEG &&
-               form->op != TOW_NUM_ABS;
-    bool three = form->op == TOW_NUM_FMA;
-    for (int l = 0; l < TOW_NUM_LANES; l++) {
-        rd[l] = f64_one(form, ra[l], two ? rb[l] : 0, three ? rc[l] : 0);
+#define F64_SIGN 0x8000000000000000ull
+
+#define F64_BITS(name, sources, expr)                                                              \
+    static void name(const struct tow_num_form *form, void *d, const void *a, const void *b,       \
+                     const void *c)                                                                \
+    {                                                                                              \
+        uint64_t *rd = d;                                                                          \
+        const uint64_t *ra = a, *rb = sources > 1 ? b : a;                                         \
+        TOW_EACH_LANE                                                                              \
+        {                                                                                          \
+            uint64_t x = ra[l], y = rb[l];                                                         \
+            (void)y;                                                                               \
+            rd[l] = expr;                                                                          \
+        }                                                                                          \
     }
-}
+
+/* neg and abs are additions of -0 to the hardware: a NaN comes out quiet. */
+F64_BITS(f64_neg, 1, tow_f64_pick_nan(x ^ F64_SIGN, x ^ F64_SIGN, x, x))
+F64_BITS(f64_abs, 1, tow_f64_pick_nan(x & ~F64_SIGN, x & ~F64_SIGN, x, x))
+F64_BITS(f64_min, 2, minmax64(x, y, false))
+F64_BITS(f64_max, 2, minmax64(x, y, true))
+F64_BITS(f64_copysign, 2, (x & F64_SIGN) | (y & ~F64_SIGN))
 
 tow_num_fn *tow_num_find_f64(const struct tow_num_form *form)
 {
-    static tow_num_fn *const nearest[] = {
-        [TOW_NUM_ADD] = f64_add,   [TOW_NUM_SUB] = f64_sub, [TOW_NUM_MUL] = f64_mul,
-        [TOW_NUM_FMA] = f64_fma,   [TOW_NUM_DIV] = f64_div, [TOW_NUM_RCP] = f64_rcp,
-        [TOW_NUM_SQRT] = f64_sqrt,
-    };
+    bool bare = form->round == TOW_NUM_ROUND_NONE;
     if (form->approx || form->full || form->relu || form->satfinite || form->oob || form->ftz ||
         form->sat || form->nan || form->xorsign_abs || form->abs || form->three ||
         (form->src != TOW_NUM_NONE && form->src != TOW_NUM_F64) || form->round > TOW_NUM_RP) {
@@ -426,11 +348,15 @@ tow_num_fn *tow_num_find_f64(const struct tow_num_form *form)
     }
     switch (form->op) {
     case TOW_NUM_NEG:
+        return bare ? f64_neg : NULL;
     case TOW_NUM_ABS:
+        return bare ? f64_abs : NULL;
     case TOW_NUM_MIN:
+        return bare ? f64_min : NULL;
     case TOW_NUM_MAX:
+        return bare ? f64_max : NULL;
     case TOW_NUM_COPYSIGN:
-        return form->round == TOW_NUM_ROUND_NONE ? f64_each : NULL;
+        return bare ? f64_copysign : NULL;
     case TOW_NUM_ADD:
     case TOW_NUM_SUB:
     case TOW_NUM_MUL:
@@ -438,7 +364,7 @@ tow_num_fn *tow_num_find_f64(const struct tow_num_form *form)
     case TOW_NUM_DIV:
     case TOW_NUM_RCP:
     case TOW_NUM_SQRT:
-        return form->round <= TOW_NUM_RN ? nearest[form->op] : f64_each;
+        return form->round <= TOW_NUM_RN ? f64_table[form->op] : f64_directed;
     default:
         return NULL;
     }

@@ -1,5 +1,6 @@
 /* f32 and f64 arithmetic against the host's own floating point in each rounding mode. */
 #include "num_lib.h"
+#include "soft_f64.h"
 
 #include <fenv.h>
 #include <math.h>
@@ -133,7 +134,7 @@ static bool nan64(uint64_t a)
     return (a & 0x7fffffffffffffffull) > 0x7ff0000000000000ull;
 }
 
-static void f64_arithmetic_equals_host(void **state)
+static void f64_arithmetic_equals_host_and_integers(void **state)
 {
     for (size_t o = 0; o < TEST_COUNT(ops); o++) {
         for (int round = TOW_NUM_RN; round <= TOW_NUM_RP; round++) {
@@ -168,6 +169,9 @@ static void f64_arithmetic_equals_host(void **state)
                             want = nan64(v[s][l]) ? v[s][l] | 0x0008000000000000ull : want;
                         }
                     }
+                    uint64_t exact =
+                        soft_f64(ops[o], (enum tow_num_round)round, v[0][l], v[1][l], v[2][l]);
+                    assert_int_equal(want, exact); /* two references agree */
                     if (d[l] != want) {
                         fail_msg(
                             "op %d round %d: %016llx %016llx %016llx gives %016llx, want %016llx",
@@ -290,7 +294,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(f32_arithmetic_equals_host),
-        cmocka_unit_test(f64_arithmetic_equals_host),
+        cmocka_unit_test(f64_arithmetic_equals_host_and_integers),
         cmocka_unit_test(minmax_follows_nan_and_zero_rules),
         cmocka_unit_test(negation_and_absolute_value),
         cmocka_unit_test(packed_f32_works_on_both_halves),

@@ -1,6 +1,9 @@
-/* f64 with a rounding direction, in integers: exact, and independent of the host's rounding mode.
- * Slow, but only rz, rm and rp come here; rn is the host's own arithmetic. */
-#include "ptx/num_bits.h"
+/* f64 arithmetic with any rounding, in integers: an exact reference for the tests of num_float.c.
+ */
+#ifndef TOW_TEST_SOFT_F64_H
+#define TOW_TEST_SOFT_F64_H
+
+#include "ptx/num.h"
 
 typedef unsigned __int128 u128;
 
@@ -129,10 +132,11 @@ static uint64_t add_aligned(bool xneg, u128 xm, int xexp, bool yneg, u128 ym, in
 
 static uint64_t nan_of(uint64_t a, uint64_t b, uint64_t c)
 {
-    return tow_f64_pick_nan(TOW_NUM_NAN_F64, a, b, c);
+    uint64_t nan = tow_f64_isnan(a) ? a : tow_f64_isnan(b) ? b : c;
+    return nan | QUIET;
 }
 
-uint64_t tow_soft_f64_fma(uint64_t a, uint64_t b, uint64_t c, enum tow_num_round round)
+static uint64_t soft_fma(uint64_t a, uint64_t b, uint64_t c, enum tow_num_round round)
 {
     if (tow_f64_isnan(a) || tow_f64_isnan(b) || tow_f64_isnan(c)) {
         return nan_of(a, b, c);
@@ -168,16 +172,16 @@ uint64_t tow_soft_f64_fma(uint64_t a, uint64_t b, uint64_t c, enum tow_num_round
                        round);
 }
 
-uint64_t tow_soft_f64_add(uint64_t a, uint64_t b, enum tow_num_round round)
+static uint64_t soft_add(uint64_t a, uint64_t b, enum tow_num_round round)
 {
     const uint64_t one = 0x3ff0000000000000ull;
     if (tow_f64_isnan(a) || tow_f64_isnan(b)) {
         return nan_of(a, b, b);
     }
-    return tow_soft_f64_fma(a, one, b, round);
+    return soft_fma(a, one, b, round);
 }
 
-uint64_t tow_soft_f64_mul(uint64_t a, uint64_t b, enum tow_num_round round)
+static uint64_t soft_mul(uint64_t a, uint64_t b, enum tow_num_round round)
 {
     uint64_t sign = (a ^ b) & SIGN;
     if (tow_f64_isnan(a) || tow_f64_isnan(b)) {
@@ -193,7 +197,7 @@ uint64_t tow_soft_f64_mul(uint64_t a, uint64_t b, enum tow_num_round round)
     return round_to_f64(sign != 0, (u128)x.mant * y.mant, x.exp + y.exp, false, round);
 }
 
-uint64_t tow_soft_f64_div(uint64_t a, uint64_t b, enum tow_num_round round)
+static uint64_t soft_div(uint64_t a, uint64_t b, enum tow_num_round round)
 {
     uint64_t sign = (a ^ b) & SIGN;
     if (tow_f64_isnan(a) || tow_f64_isnan(b)) {
@@ -214,7 +218,7 @@ uint64_t tow_soft_f64_div(uint64_t a, uint64_t b, enum tow_num_round round)
     return round_to_f64(sign != 0, q, x.exp - y.exp - 74, q * y.mant != n, round);
 }
 
-uint64_t tow_soft_f64_sqrt(uint64_t a, enum tow_num_round round)
+static uint64_t soft_sqrt(uint64_t a, enum tow_num_round round)
 {
     if (tow_f64_isnan(a)) {
         return nan_of(a, a, a);
@@ -240,3 +244,27 @@ uint64_t tow_soft_f64_sqrt(uint64_t a, enum tow_num_round round)
     }
     return round_to_f64(false, root, (x.exp - up) / 2, root * root != n, round);
 }
+
+/* One operation of num.h. */
+static uint64_t soft_f64(enum tow_num_op op, enum tow_num_round round, uint64_t a, uint64_t b,
+                         uint64_t c)
+{
+    switch (op) {
+    case TOW_NUM_ADD:
+        return soft_add(a, b, round);
+    case TOW_NUM_SUB:
+        return soft_add(a, tow_f64_isnan(b) ? b : b ^ SIGN, round);
+    case TOW_NUM_MUL:
+        return soft_mul(a, b, round);
+    case TOW_NUM_FMA:
+        return soft_fma(a, b, c, round);
+    case TOW_NUM_DIV:
+        return soft_div(a, b, round);
+    case TOW_NUM_RCP:
+        return soft_div(0x3ff0000000000000ull, a, round);
+    default:
+        return soft_sqrt(a, round);
+    }
+}
+
+#endif
