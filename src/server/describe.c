@@ -47,6 +47,24 @@ static void describe(struct tow_json *json, const struct tow_driver *driver, int
     tow_json_u64(json, "memory", memory);
     tow_json_i64(json, "multiprocessors",
                  attribute(driver, device, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT));
+    tow_json_i64(json, "bus_width",
+                 attribute(driver, device, CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH));
+    tow_json_i64(json, "clock_khz", attribute(driver, device, CU_DEVICE_ATTRIBUTE_CLOCK_RATE));
+    tow_json_i64(json, "memory_clock_khz",
+                 attribute(driver, device, CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE));
+    int version = 0, count = 0;
+    driver->cuDriverGetVersion(&version);
+    tow_json_i64(json, "cuda", version);
+    tow_json_array(json, "peers");
+    driver->cuDeviceGetCount(&count);
+    for (int i = 0; i < count && i < DEVICES_MAX; i++) {
+        int can = 0;
+        if (i != index) {
+            driver->cuDeviceCanAccessPeer(&can, device, i);
+        }
+        tow_json_i64(json, NULL, can);
+    }
+    tow_json_end(json);
     tow_json_end(json);
 }
 

@@ -45,6 +45,7 @@ struct server {
     struct tow_crew crew;
     struct tow_guest *guests; /* owned; oldest first */
     unsigned guest_count;
+    struct tow_gauge gauge;
     int signals;    /* owned: a signalfd */
     int watched;    /* owned: a pidfd; -1: none */
     bool announced; /* READY was said */
@@ -197,8 +198,10 @@ static unsigned count_waiting(const struct server *server, const char *key)
 
 static void answer_status(struct server *server, struct tow_guest *guest)
 {
+    tow_gauge_refresh(&server->gauge);
     struct tow_status_source source = {
         .crew = &server->crew,
+        .gauge = &server->gauge,
         .config = &server->config,
         .listeners = server->listeners,
         .listener_count = server->listener_count,
@@ -337,6 +340,9 @@ static void announce(struct server *server)
         return;
     }
     server->announced = true;
+    if (strcmp(crew->backend, "cuda") == 0 && tow_gauge_start(&server->gauge) < 0) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "the GPUs' state cannot be watched");
+    }
     for (unsigned i = 0; i < server->listener_count; i++) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "listens on %s", server->listeners[i]->address);
     }
@@ -569,6 +575,7 @@ int tow_listener_main(const struct tow_config *config, int argc, char **argv)
         tow_guest_destroy(guest);
     }
     tow_crew_fini(&server.crew);
+    tow_gauge_stop(&server.gauge);
     if (config->private_dir[0] != '\0') {
         rmdir(config->private_dir);
     }

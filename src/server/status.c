@@ -54,6 +54,7 @@ int tow_status_write(const struct tow_status_source *source, struct tow_buf *out
     tow_json_str(&json, "description", crew->description);
     tow_json_str(&json, "failure", crew->failure);
     tow_json_raw(&json, "devices", crew->devices == NULL ? "[]" : crew->devices);
+    tow_gauge_write(source->gauge, &json);
     tow_json_object(&json, "workers");
     tow_json_u64(&json, "starting", tow_crew_count(crew, TOW_WORKER_STARTING, NULL));
     tow_json_u64(&json, "idle", tow_crew_count(crew, TOW_WORKER_IDLE, NULL));

@@ -4,10 +4,12 @@
 
 #include "base/buf.h"
 #include "server/crew.h"
+#include "server/gauge.h"
 
 struct tow_status_source {
     const struct tow_crew *crew;           /* borrowed */
     const struct tow_config *config;       /* borrowed */
+    const struct tow_gauge *gauge;         /* borrowed */
     struct tow_listener *const *listeners; /* borrowed */
     unsigned listener_count;
     unsigned waiting; /* programs that wait for a worker */

@@ -1,0 +1,362 @@
+/* Beginning and ending, the servers' reports, the list of devices. */
+#include "nvml/nvml.h"
+#include "nvml/nvml_api.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/doc.h"
+#include "transport/choose.h"
+#include "wire/limits.h"
+
+enum { SERVERS_MAX = 16 };
+
+static const int64_t fresh_ns = 50 * TOW_TIME_MS;     /* how long a report is good */
+static const int64_t start_ns = 10 * TOW_TIME_S;      /* how long a server may take to start */
+static const int64_t pause_ns = 20 * TOW_TIME_MS;     /* between two questions */
+static const int64_t numbers_ns = 1500 * TOW_TIME_MS; /* how long we wait for new numbers */
+static const double old_s = 1.0; /* numbers older than this are asked for again */
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all below */
+static unsigned users;
+static char servers[SERVERS_MAX][TOW_ADDRESS_MAX];
+static unsigned server_count;
+static struct tow_nvml_device *devices; /* owned, never freed: handles point into it */
+static unsigned count;
+static struct tow_nvml_system everywhere;
+static int64_t taken_ns;
+static bool stale;
+
+/* ---- reading a report ---- */
+
+static void copy_text(char *into, const char *text)
+{
+    snprintf(into, TOW_NVML_TEXT_MAX, "%s", text);
+}
+
+static void take_gauges(struct tow_nvml_device *device, const struct tow_json_doc *doc,
+                        const struct tow_json_value *object)
+{
+    static const char *const names[] = {
+#define TOW_GAUGE_NAME(name) #name,
+        TOW_GAUGES(TOW_GAUGE_NAME)
+#undef TOW_GAUGE_NAME
+    };
+    device->known = 0;
+    copy_text(device->serial, tow_json_text(doc, object, "serial"));
+    copy_text(device->vbios, tow_json_text(doc, object, "vbios"));
+    for (unsigned i = 0; i < TOW_GAUGE_COUNT; i++) {
+        const struct tow_json_value *value = tow_json_member(doc, object, names[i]);
+        if (value != NULL && value->type == TOW_JSON_NUMBER) {
+            device->known |= UINT64_C(1) << i;
+            device->gauge[i] = (int64_t)value->number;
+        }
+    }
+}
+
+static void take_sessions(struct tow_nvml_device *device, const struct tow_json_doc *doc,
+                          const struct tow_json_value *sessions)
+{
+    const struct tow_json_value *session = NULL;
+    device->held = 0;
+    device->process_count = 0;
+    while ((session = tow_json_next(doc, sessions, session)) != NULL) {
+        if ((int)tow_json_number(doc, session, "gpu") != device->ordinal) {
+            continue;
+        }
+        uint64_t memory = (uint64_t)tow_json_number(doc, session, "memory");
+        device->held += memory;
+        if (device->process_count < TOW_NVML_PROCESSES_MAX) {
+            struct tow_nvml_process *process = &device->process[device->process_count++];
+            process->pid = (uint32_t)tow_json_number(doc, session, "client_pid");
+            process->memory = memory;
+            snprintf(process->name, sizeof process->name, "%s",
+                     tow_json_text(doc, session, "client"));
+        }
+    }
+}
+
+static void take_facts(struct tow_nvml_device *device, const struct tow_json_doc *doc,
+                       const struct tow_json_value *object)
+{
+    copy_text(device->name, tow_json_text(doc, object, "name"));
+    copy_text(device->uuid, tow_json_text(doc, object, "uuid"));
+    sscanf(tow_json_text(doc, object, "pci"), "%x:%x:%x", &device->domain, &device->bus,
+           &device->slot);
+    sscanf(tow_json_text(doc, object, "capability"), "%d.%d", &device->major, &device->minor);
+    device->memory = (uint64_t)tow_json_number(doc, object, "memory");
+    device->bus_width = (int64_t)tow_json_number(doc, object, "bus_width");
+    device->clock_khz = (int64_t)tow_json_number(doc, object, "clock_khz");
+    device->memory_clock_khz = (int64_t)tow_json_number(doc, object, "memory_clock_khz");
+    device->cuda = (int)tow_json_number(doc, object, "cuda");
+    const struct tow_json_value *peers = tow_json_member(doc, object, "peers"), *peer = NULL;
+    device->peers = 0;
+    for (unsigned i = 0; i < 64 && (peer = tow_json_next(doc, peers, peer)) != NULL; i++) {
+        device->peers |= (uint64_t)(peer->number != 0) << i;
+    }
+}
+
+static uint64_t pci_key(const struct tow_nvml_device *device)
+{
+    return (uint64_t)device->server << 56 | (uint64_t)device->domain << 24 |
+           (uint64_t)device->bus << 8 | device->slot;
+}
+
+/* The first report of a server: its devices join the list, by PCI address within a server. */
+static void add_device(const struct tow_nvml_device *device)
+{
+    if (count == TOW_NVML_DEVICES_MAX) {
+        return;
+    }
+    unsigned place = count++;
+    while (place > 0 && pci_key(&devices[place - 1]) > pci_key(device)) {
+        devices[place] = devices[place - 1];
+        place--;
+    }
+    devices[place] = *device;
+    for (unsigned i = 0; i < count; i++) {
+        devices[i].index = i;
+    }
+}
+
+static struct tow_nvml_device *find_device(unsigned server, int ordinal)
+{
+    for (unsigned i = 0; i < count; i++) {
+        if (devices[i].server == server && devices[i].ordinal == ordinal) {
+            return &devices[i];
+        }
+    }
+    return NULL;
+}
+
+/* False if the server is still starting, or its numbers are to come. */
+static bool is_whole(const struct tow_json_doc *doc, bool *ret_usable)
+{
+    const struct tow_json_value *root = doc->values;
+    const struct tow_json_value *list = tow_json_member(doc, root, "devices");
+    const struct tow_json_value *gauges = tow_json_member(doc, root, "gauges");
+    *ret_usable = tow_json_next(doc, list, NULL) != NULL;
+    if (!*ret_usable) {
+        return tow_json_text(doc, root, "failure")[0] != '\0';
+    }
+    if (tow_json_number(doc, gauges, "running") == 0) {
+        return true;
+    }
+    const struct tow_json_value *age = tow_json_member(doc, gauges, "age_s");
+    return age != NULL && age->number < old_s;
+}
+
+static void take_report(unsigned server, const struct tow_json_doc *doc, bool first)
+{
+    const struct tow_json_value *root = doc->values;
+    const struct tow_json_value *list = tow_json_member(doc, root, "devices");
+    const struct tow_json_value *gauges = tow_json_member(doc, root, "gauges");
+    const struct tow_json_value *states = tow_json_member(doc, gauges, "devices");
+    const struct tow_json_value *object = NULL;
+    while ((object = tow_json_next(doc, list, object)) != NULL) {
+        struct tow_nvml_device fresh = {.server = server,
+                                        .ordinal = (int)tow_json_number(doc, object, "index")};
+        if (first) {
+            take_facts(&fresh, doc, object);
+            add_device(&fresh);
+        }
+        struct tow_nvml_device *device = find_device(server, fresh.ordinal);
+        if (device == NULL) {
+            continue;
+        }
+        take_sessions(device, doc, tow_json_member(doc, root, "sessions"));
+        const struct tow_json_value *state = NULL;
+        while ((state = tow_json_next(doc, states, state)) != NULL) {
+            if (strcmp(tow_json_text(doc, state, "uuid"), device->uuid) == 0) {
+                take_gauges(device, doc, state);
+            }
+        }
+        if (everywhere.cuda == 0 || (device->cuda != 0 && device->cuda < everywhere.cuda)) {
+            everywhere.cuda = device->cuda;
+        }
+    }
+    if (first && everywhere.driver[0] == '\0') {
+        const char *driver = tow_json_text(doc, gauges, "driver");
+        const char *library = tow_json_text(doc, gauges, "library");
+        /* Without NVIDIA's driver the driver is Towline's own. */
+        copy_text(everywhere.driver,
+                  driver[0] != '\0' ? driver : tow_json_text(doc, root, "version"));
+        copy_text(everywhere.library, library[0] != '\0' ? library : TOWLINE_VERSION);
+    }
+}
+
+static int ask(unsigned server, bool first)
+{
+    int64_t deadline = tow_time_deadline(first ? start_ns : numbers_ns);
+    for (;;) {
+        struct tow_buf report;
+        struct tow_json_doc doc = {0};
+        char why[TOW_WHY_MAX];
+        bool usable = false, whole = false;
+        tow_buf_init(&report, TOW_FRAME_MAX);
+        int error = tow_ask_report(servers[server], &report, why, sizeof why);
+        if (error == 0) {
+            error = tow_json_doc_parse((const char *)report.data, report.size, &doc);
+        }
+        if (error == 0) {
+            whole = is_whole(&doc, &usable);
+        }
+        bool last = whole || error < 0 || tow_time_passed(deadline);
+        if (error == 0 && last && usable) {
+            take_report(server, &doc, first);
+        }
+        tow_json_doc_fini(&doc);
+        tow_buf_fini(&report);
+        if (last) {
+            return error < 0 || !usable ? -1 : 0;
+        }
+        tow_time_sleep(pause_ns);
+    }
+}
+
+/* ---- beginning and ending ---- */
+
+/* With the lock held. */
+static int begin(void)
+{
+    char text[TOW_SERVERS_TEXT_MAX], why[TOW_WHY_MAX];
+    int choice = tow_choose_servers(text, why, sizeof why);
+    if (choice < 0 || choice == TOW_CHOICE_NONE) {
+        return NVML_ERROR_DRIVER_NOT_LOADED;
+    }
+    if (devices == NULL) {
+        devices = calloc(TOW_NVML_DEVICES_MAX, sizeof *devices);
+        if (devices == NULL) {
+            return NVML_ERROR_DRIVER_NOT_LOADED;
+        }
+    }
+    count = 0;
+    server_count = 0;
+    memset(&everywhere, 0, sizeof everywhere);
+    char *rest = text, *address;
+    while ((address = strsep(&rest, ",")) != NULL && server_count < SERVERS_MAX) {
+        address += strspn(address, " \t");
+        if (address[0] == '\0') {
+            continue;
+        }
+        snprintf(servers[server_count], sizeof servers[0], "%s", address);
+        if (ask(server_count, true) < 0) {
+            return NVML_ERROR_DRIVER_NOT_LOADED;
+        }
+        server_count++;
+    }
+    taken_ns = tow_time_now_ns();
+    stale = false;
+    return count > 0 ? NVML_SUCCESS : NVML_ERROR_DRIVER_NOT_LOADED;
+}
+
+TOW_NVML_PUBLIC int nvmlInit_v2(void)
+{
+    pthread_mutex_lock(&lock);
+    int result = users == 0 ? begin() : NVML_SUCCESS;
+    if (result == NVML_SUCCESS) {
+        users++;
+    }
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+TOW_NVML_PUBLIC int nvmlInit(void)
+{
+    return nvmlInit_v2();
+}
+
+TOW_NVML_PUBLIC int nvmlInitWithFlags(unsigned flags)
+{
+    (void)flags; /* they allow to go on without a GPU, or without touching it: so do we */
+    return nvmlInit_v2();
+}
+
+TOW_NVML_PUBLIC int nvmlShutdown(void)
+{
+    pthread_mutex_lock(&lock);
+    int result = users > 0 ? NVML_SUCCESS : NVML_ERROR_UNINITIALIZED;
+    if (users > 0) {
+        users--;
+    }
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+int tow_nvml_begin(void)
+{
+    pthread_mutex_lock(&lock);
+    if (users == 0) {
+        pthread_mutex_unlock(&lock);
+        return NVML_ERROR_UNINITIALIZED;
+    }
+    return NVML_SUCCESS;
+}
+
+int tow_nvml_end(int result)
+{
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+/* ---- for the functions, between begin and end ---- */
+
+struct tow_nvml_device *tow_nvml_device(void *handle)
+{
+    for (unsigned i = 0; i < count; i++) {
+        if (handle == &devices[i]) {
+            return &devices[i];
+        }
+    }
+    return NULL;
+}
+
+unsigned tow_nvml_count(void)
+{
+    return count;
+}
+
+struct tow_nvml_device *tow_nvml_at(unsigned index)
+{
+    return index < count ? &devices[index] : NULL;
+}
+
+const struct tow_nvml_system *tow_nvml_system(void)
+{
+    return &everywhere;
+}
+
+int tow_nvml_refresh(void)
+{
+    if (!stale && tow_time_now_ns() - taken_ns < fresh_ns) {
+        return NVML_SUCCESS;
+    }
+    for (unsigned i = 0; i < server_count; i++) {
+        if (ask(i, false) < 0) {
+            stale = true;
+            return NVML_ERROR_GPU_IS_LOST;
+        }
+    }
+    taken_ns = tow_time_now_ns();
+    stale = false;
+    return NVML_SUCCESS;
+}
+
+int tow_nvml_give_text(const char *text, char *into, unsigned size)
+{
+    if (into == NULL) {
+        return NVML_ERROR_INVALID_ARGUMENT;
+    }
+    if (text[0] == '\0') {
+        return NVML_ERROR_NOT_SUPPORTED;
+    }
+    if (strlen(text) >= size) {
+        return NVML_ERROR_INSUFFICIENT_SIZE;
+    }
+    strcpy(into, text);
+    return NVML_SUCCESS;
+}

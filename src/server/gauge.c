@@ -1,0 +1,399 @@
+#include "server/gauge.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "wire/gauges.h"
+
+enum { DEVICES_MAX = 64, TEXT_MAX = 96, CLOSE_MAX = 4096 };
+
+struct gauge_device {
+    char uuid[TEXT_MAX], serial[TEXT_MAX], vbios[TEXT_MAX];
+    uint64_t known; /* bit i: value[i] is there */
+    int64_t value[TOW_GAUGE_COUNT];
+};
+
+struct gauge_numbers {
+    int64_t taken_ns;
+    char driver[TEXT_MAX], library[TEXT_MAX];
+    uint32_t count;
+    struct gauge_device devices[DEVICES_MAX];
+};
+
+/* Two places: the process fills the one that is not shown, then shows it. Whoever reads for longer
+ * than a whole round may mix two moments, which no number here minds. */
+struct tow_gauge_page {
+    atomic_uint shown; /* 0: nothing yet; else the number of rounds */
+    struct gauge_numbers numbers[2];
+};
+
+_Static_assert(TOW_GAUGE_COUNT <= 64, "a word of bits says which gauges are known");
+
+/* ---- in the process: NVIDIA's library ---- */
+
+typedef void *nvml_device;
+
+static void *library;
+
+static void *symbol(const char *name)
+{
+    return dlsym(library, name);
+}
+
+/* Its functions by what they take; all return 0 for success. */
+typedef int nvml_plain(void);
+typedef int nvml_text(char *, unsigned);
+typedef int nvml_count(unsigned *);
+typedef int nvml_by_index(unsigned, nvml_device *);
+typedef int nvml_device_text(nvml_device, char *, unsigned);
+typedef int nvml_one(nvml_device, unsigned *);
+typedef int nvml_two(nvml_device, unsigned *, unsigned *);
+typedef int nvml_of(nvml_device, unsigned, unsigned *);
+typedef int nvml_wide(nvml_device, unsigned long long *);
+typedef int nvml_record(nvml_device, void *);
+
+static void set(struct gauge_device *device, enum tow_gauge_id id, int64_t value)
+{
+    device->known |= UINT64_C(1) << id;
+    device->value[id] = value;
+}
+
+static void take_one(struct gauge_device *out, nvml_device device, const char *name,
+                     enum tow_gauge_id id)
+{
+    nvml_one *ask = (nvml_one *)symbol(name);
+    unsigned value = 0;
+    if (ask != NULL && ask(device, &value) == 0) {
+        set(out, id, value);
+    }
+}
+
+static void take_two(struct gauge_device *out, nvml_device device, const char *name,
+                     enum tow_gauge_id first, enum tow_gauge_id second)
+{
+    nvml_two *ask = (nvml_two *)symbol(name);
+    unsigned a = 0, b = 0;
+    if (ask != NULL && ask(device, &a, &b) == 0) {
+        set(out, first, a);
+        set(out, second, b);
+    }
+}
+
+static void take_of(struct gauge_device *out, nvml_device device, const char *name, unsigned which,
+                    enum tow_gauge_id id)
+{
+    nvml_of *ask = (nvml_of *)symbol(name);
+    unsigned value = 0;
+    if (ask != NULL && ask(device, which, &value) == 0) {
+        set(out, id, value);
+    }
+}
+
+static void take_device_text(nvml_device device, const char *name, char text[TEXT_MAX])
+{
+    nvml_device_text *ask = (nvml_device_text *)symbol(name);
+    if (ask == NULL || ask(device, text, TEXT_MAX) != 0) {
+        text[0] = '\0';
+    }
+    text[TEXT_MAX - 1] = '\0';
+}
+
+static void take_records(struct gauge_device *out, nvml_device device)
+{
+    struct {
+        unsigned version;
+        unsigned long long total, reserved, free, used;
+    } memory = {.version = sizeof memory | 2u << 24};
+    struct {
+        unsigned long long total, free, used;
+    } plain = {0};
+    struct {
+        unsigned gpu, memory;
+    } load = {0};
+    struct {
+        char legacy[16];
+        unsigned domain, bus, device, device_id, subsystem_id;
+        char id[32];
+    } pci = {.legacy = ""};
+    nvml_record *ask = (nvml_record *)symbol("nvmlDeviceGetMemoryInfo");
+    if (ask != NULL && ask(device, &plain) == 0) {
+        set(out, TOW_GAUGE_memory_total, (int64_t)plain.total);
+        set(out, TOW_GAUGE_memory_free, (int64_t)plain.free);
+        set(out, TOW_GAUGE_memory_used, (int64_t)plain.used);
+    }
+    ask = (nvml_record *)symbol("nvmlDeviceGetMemoryInfo_v2");
+    if (ask != NULL && ask(device, &memory) == 0) {
+        set(out, TOW_GAUGE_memory_reserved, (int64_t)memory.reserved);
+    }
+    ask = (nvml_record *)symbol("nvmlDeviceGetBAR1MemoryInfo");
+    if (ask != NULL && ask(device, &plain) == 0) {
+        set(out, TOW_GAUGE_bar1_total, (int64_t)plain.total);
+        set(out, TOW_GAUGE_bar1_free, (int64_t)plain.free);
+        set(out, TOW_GAUGE_bar1_used, (int64_t)plain.used);
+    }
+    ask = (nvml_record *)symbol("nvmlDeviceGetUtilizationRates");
+    if (ask != NULL && ask(device, &load) == 0) {
+        set(out, TOW_GAUGE_util_gpu, load.gpu);
+        set(out, TOW_GAUGE_util_memory, load.memory);
+    }
+    ask = (nvml_record *)symbol("nvmlDeviceGetPciInfo_v3");
+    if (ask != NULL && ask(device, &pci) == 0) {
+        set(out, TOW_GAUGE_pci_device_id, pci.device_id);
+        set(out, TOW_GAUGE_pci_subsystem_id, pci.subsystem_id);
+    }
+    nvml_wide *wide = (nvml_wide *)symbol("nvmlDeviceGetTotalEnergyConsumption");
+    unsigned long long energy = 0;
+    if (wide != NULL && wide(device, &energy) == 0) {
+        set(out, TOW_GAUGE_energy, (int64_t)energy);
+    }
+}
+
+static void take_device(struct gauge_device *out, nvml_device device)
+{
+    memset(out, 0, sizeof *out);
+    take_device_text(device, "nvmlDeviceGetUUID", out->uuid);
+    take_device_text(device, "nvmlDeviceGetSerial", out->serial);
+    take_device_text(device, "nvmlDeviceGetVbiosVersion", out->vbios);
+    take_records(out, device);
+    static const struct {
+        const char *name;
+        enum tow_gauge_id id;
+    } ones[] = {
+        {"nvmlDeviceGetPowerUsage", TOW_GAUGE_power},
+        {"nvmlDeviceGetEnforcedPowerLimit", TOW_GAUGE_power_limit},
+        {"nvmlDeviceGetPowerManagementLimit", TOW_GAUGE_power_management_limit},
+        {"nvmlDeviceGetPowerManagementDefaultLimit", TOW_GAUGE_power_default_limit},
+        {"nvmlDeviceGetPerformanceState", TOW_GAUGE_performance_state},
+        {"nvmlDeviceGetFanSpeed", TOW_GAUGE_fan_speed},
+        {"nvmlDeviceGetMinorNumber", TOW_GAUGE_minor},
+        {"nvmlDeviceGetBrand", TOW_GAUGE_brand},
+        {"nvmlDeviceGetCurrPcieLinkGeneration", TOW_GAUGE_pcie_generation},
+        {"nvmlDeviceGetCurrPcieLinkWidth", TOW_GAUGE_pcie_width},
+        {"nvmlDeviceGetMaxPcieLinkGeneration", TOW_GAUGE_pcie_generation_max},
+        {"nvmlDeviceGetMaxPcieLinkWidth", TOW_GAUGE_pcie_width_max},
+        {"nvmlDeviceGetPersistenceMode", TOW_GAUGE_persistence},
+        {"nvmlDeviceGetComputeMode", TOW_GAUGE_compute_mode},
+        {"nvmlDeviceGetDisplayActive", TOW_GAUGE_display_active},
+        {"nvmlDeviceGetDisplayMode", TOW_GAUGE_display_mode},
+        {"nvmlDeviceGetNumGpuCores", TOW_GAUGE_cores},
+        {"nvmlDeviceGetMemoryBusWidth", TOW_GAUGE_bus_width},
+    };
+    for (size_t i = 0; i < sizeof ones / sizeof *ones; i++) {
+        take_one(out, device, ones[i].name, ones[i].id);
+    }
+    /* The second number is a sampling period that nobody asks us for. */
+    nvml_two *ask = (nvml_two *)symbol("nvmlDeviceGetEncoderUtilization");
+    unsigned load = 0, period = 0;
+    if (ask != NULL && ask(device, &load, &period) == 0) {
+        set(out, TOW_GAUGE_util_encoder, load);
+    }
+    ask = (nvml_two *)symbol("nvmlDeviceGetDecoderUtilization");
+    if (ask != NULL && ask(device, &load, &period) == 0) {
+        set(out, TOW_GAUGE_util_decoder, load);
+    }
+    take_two(out, device, "nvmlDeviceGetPowerManagementLimitConstraints", TOW_GAUGE_power_min_limit,
+             TOW_GAUGE_power_max_limit);
+    take_two(out, device, "nvmlDeviceGetEccMode", TOW_GAUGE_ecc_current, TOW_GAUGE_ecc_pending);
+    take_two(out, device, "nvmlDeviceGetMigMode", TOW_GAUGE_mig_current, TOW_GAUGE_mig_pending);
+    take_of(out, device, "nvmlDeviceGetTemperature", 0, TOW_GAUGE_temperature);
+    take_of(out, device, "nvmlDeviceGetTemperatureThreshold", 0, TOW_GAUGE_temperature_shutdown);
+    take_of(out, device, "nvmlDeviceGetTemperatureThreshold", 1, TOW_GAUGE_temperature_slowdown);
+    static const enum tow_gauge_id clocks[] = {TOW_GAUGE_clock_graphics, TOW_GAUGE_clock_sm,
+                                               TOW_GAUGE_clock_memory, TOW_GAUGE_clock_video};
+    static const enum tow_gauge_id max_clocks[] = {
+        TOW_GAUGE_max_clock_graphics, TOW_GAUGE_max_clock_sm, TOW_GAUGE_max_clock_memory,
+        TOW_GAUGE_max_clock_video};
+    for (unsigned i = 0; i < 4; i++) {
+        take_of(out, device, "nvmlDeviceGetClockInfo", i, clocks[i]);
+        take_of(out, device, "nvmlDeviceGetMaxClockInfo", i, max_clocks[i]);
+    }
+}
+
+static void take_all(struct tow_gauge_page *page)
+{
+    unsigned round = atomic_load(&page->shown) + 1;
+    struct gauge_numbers *out = &page->numbers[round & 1];
+    unsigned count = 0;
+    nvml_text *text = (nvml_text *)symbol("nvmlSystemGetDriverVersion");
+    if (text == NULL || text(out->driver, TEXT_MAX) != 0) {
+        out->driver[0] = '\0';
+    }
+    text = (nvml_text *)symbol("nvmlSystemGetNVMLVersion");
+    if (text == NULL || text(out->library, TEXT_MAX) != 0) {
+        out->library[0] = '\0';
+    }
+    nvml_count *ask = (nvml_count *)symbol("nvmlDeviceGetCount_v2");
+    nvml_by_index *find = (nvml_by_index *)symbol("nvmlDeviceGetHandleByIndex_v2");
+    if (ask == NULL || find == NULL || ask(&count) != 0) {
+        count = 0;
+    }
+    out->count = 0;
+    for (unsigned i = 0; i < count && out->count < DEVICES_MAX; i++) {
+        nvml_device device;
+        if (find(i, &device) == 0) {
+            take_device(&out->devices[out->count++], device);
+        }
+    }
+    out->taken_ns = tow_time_now_ns();
+    atomic_store(&page->shown, round);
+}
+
+static bool open_library(void)
+{
+    static const char *const folders[] = {
+        "/usr/lib/x86_64-linux-gnu",
+        "/usr/lib/aarch64-linux-gnu",
+        "/usr/lib64",
+        "/usr/lib/wsl/lib",
+        "/run/opengl-driver/lib",
+        "/usr/lib/nvidia",
+        "/usr/local/nvidia/lib64",
+        "/usr/lib",
+    };
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+        char path[PATH_MAX];
+        snprintf(path, sizeof path, "%s/libnvidia-ml.so.1", folders[i]);
+        library = access(path, R_OK) == 0 ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+        if (library == NULL) {
+            continue;
+        }
+        const char *(*name)(int) = (const char *(*)(int))symbol("nvmlErrorString");
+        nvml_plain *init = (nvml_plain *)symbol("nvmlInit_v2");
+        if (name != NULL && init != NULL &&
+            strcmp(name(TOW_NVML_OURS_CODE), TOW_NVML_OURS_TEXT) != 0 && init() == 0) {
+            return true;
+        }
+        dlclose(library);
+        library = NULL;
+    }
+    return false;
+}
+
+static void serve(struct tow_gauge_page *page, int asked)
+{
+    char bytes[256];
+    if (!open_library()) {
+        return;
+    }
+    do {
+        take_all(page);
+    } while (read(asked, bytes, sizeof bytes) > 0);
+}
+
+/* ---- in the listener ---- */
+
+int tow_gauge_start(struct tow_gauge *gauge)
+{
+    int ends[2];
+    pid_t parent = getpid();
+    *gauge = (struct tow_gauge){.ask = -1};
+    void *page =
+        mmap(NULL, sizeof *gauge->page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) {
+        return -errno;
+    }
+    if (pipe2(ends, O_CLOEXEC) != 0) {
+        int error = -errno;
+        munmap(page, sizeof *gauge->page);
+        return error;
+    }
+    pid_t pid = fork();
+    if (pid < 0) {
+        int error = -errno;
+        close(ends[0]);
+        close(ends[1]);
+        munmap(page, sizeof *gauge->page);
+        return error;
+    }
+    if (pid == 0) {
+        sigset_t none;
+        sigemptyset(&none);
+        sigprocmask(SIG_SETMASK, &none, NULL);
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        prctl(PR_SET_NAME, "towline-gauge");
+        if (getppid() != parent) {
+            _exit(0);
+        }
+        for (int fd = 3; fd < CLOSE_MAX; fd++) {
+            if (fd != ends[0]) {
+                close(fd);
+            }
+        }
+        serve(page, ends[0]);
+        _exit(0);
+    }
+    close(ends[0]);
+    fcntl(ends[1], F_SETFL, O_NONBLOCK);
+    *gauge = (struct tow_gauge){.page = page, .ask = ends[1], .pid = pid};
+    return 0;
+}
+
+void tow_gauge_stop(struct tow_gauge *gauge)
+{
+    if (gauge->page != NULL) {
+        close(gauge->ask);
+        kill(gauge->pid, SIGKILL);
+        waitpid(gauge->pid, NULL, 0);
+        munmap(gauge->page, sizeof *gauge->page);
+        gauge->page = NULL;
+    }
+}
+
+void tow_gauge_refresh(struct tow_gauge *gauge)
+{
+    /* SIGPIPE is ignored in the listener: a process that is gone is asked in vain. */
+    if (gauge->page != NULL && write(gauge->ask, "", 1) < 0) {
+        return;
+    }
+}
+
+static void write_device(struct tow_json *json, const struct gauge_device *device)
+{
+    static const char *const names[] = {
+#define TOW_GAUGE_NAME(name) #name,
+        TOW_GAUGES(TOW_GAUGE_NAME)
+#undef TOW_GAUGE_NAME
+    };
+    tow_json_object(json, NULL);
+    tow_json_str(json, "uuid", device->uuid);
+    tow_json_str(json, "serial", device->serial);
+    tow_json_str(json, "vbios", device->vbios);
+    for (unsigned i = 0; i < TOW_GAUGE_COUNT; i++) {
+        if (device->known >> i & 1) {
+            tow_json_i64(json, names[i], device->value[i]);
+        }
+    }
+    tow_json_end(json);
+}
+
+void tow_gauge_write(const struct tow_gauge *gauge, struct tow_json *json)
+{
+    unsigned shown = gauge->page != NULL ? atomic_load(&gauge->page->shown) : 0;
+    tow_json_object(json, "gauges");
+    tow_json_bool(json, "running", gauge->page != NULL && kill(gauge->pid, 0) == 0);
+    if (shown != 0) {
+        const struct gauge_numbers *numbers = &gauge->page->numbers[shown & 1];
+        tow_json_str(json, "driver", numbers->driver);
+        tow_json_str(json, "library", numbers->library);
+        tow_json_f64(json, "age_s",
+                     (double)(tow_time_now_ns() - numbers->taken_ns) / (double)TOW_TIME_S);
+        tow_json_array(json, "devices");
+        for (uint32_t i = 0; i < numbers->count && i < DEVICES_MAX; i++) {
+            write_device(json, &numbers->devices[i]);
+        }
+        tow_json_end(json);
+    }
+    tow_json_end(json);
+}
