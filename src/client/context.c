@@ -57,6 +57,7 @@ struct tow_context *tow_context_make(CUdevice device, bool primary)
     atomic_init(&context->cache_config, -1);
     atomic_init(&context->shared_config, -1);
     pthread_mutex_init(&context->lock, NULL);
+    pthread_cond_init(&context->changed, NULL);
     return context;
 }
 
@@ -278,7 +279,7 @@ static CUresult check_device(CUdevice device, struct tow_context **ret_context)
     return *ret_context != NULL ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* With the context's lock held. */
+/* With the right to change it. */
 static CUresult begin_primary(struct tow_context *context)
 {
     struct tow_call call;
@@ -297,6 +298,28 @@ static CUresult begin_primary(struct tow_context *context)
     return tow_call_end(&call, status);
 }
 
+/* Takes the right to begin or end a primary context, which is not done under its lock: the server
+ * is asked, and libraries' destructors run. With the lock held; false for the thread that has the
+ * right already. */
+static bool take_change(struct tow_context *context)
+{
+    while (context->changing) {
+        if (pthread_equal(context->changer, pthread_self())) {
+            return false;
+        }
+        pthread_cond_wait(&context->changed, &context->lock);
+    }
+    context->changing = true;
+    context->changer = pthread_self();
+    return true;
+}
+
+static void give_change(struct tow_context *context)
+{
+    context->changing = false;
+    pthread_cond_broadcast(&context->changed);
+}
+
 CUresult tow_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 {
     struct tow_context *context;
@@ -308,8 +331,14 @@ CUresult tow_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
         return CUDA_ERROR_INVALID_VALUE;
     }
     pthread_mutex_lock(&context->lock);
+    if (!take_change(context)) {
+        pthread_mutex_unlock(&context->lock);
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED; /* a destructor asks, while the context ends */
+    }
     if (!atomic_load(&context->alive)) {
+        pthread_mutex_unlock(&context->lock);
         status = begin_primary(context);
+        pthread_mutex_lock(&context->lock);
         if (status == CUDA_SUCCESS) {
             atomic_store(&context->sticky, CUDA_SUCCESS);
             atomic_store(&context->alive, true);
@@ -319,10 +348,12 @@ CUresult tow_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
         context->retained++;
         *pctx = context->handle;
     }
+    give_change(context);
     pthread_mutex_unlock(&context->lock);
     return status;
 }
 
+/* With the right to change it. */
 static CUresult end_primary(struct tow_context *context, unsigned fn)
 {
     tow_context_end(context);
@@ -338,36 +369,46 @@ static CUresult end_primary(struct tow_context *context, unsigned fn)
     return status;
 }
 
-CUresult tow_cuDevicePrimaryCtxRelease_v2(CUdevice dev)
+/* One user less, or all gone (`reset`): ends the context if that is what it means. */
+static CUresult give_up(CUdevice device, bool reset)
 {
     struct tow_context *context;
-    CUresult status = check_device(dev, &context);
+    CUresult status = check_device(device, &context);
     if (status != CUDA_SUCCESS) {
         return status;
     }
     pthread_mutex_lock(&context->lock);
-    /* A reset leaves the count alone: there may be nothing left to end. */
-    bool last = context->retained == 1 && atomic_load(&context->alive);
-    if (context->retained == 0) {
+    if (!take_change(context)) {
+        pthread_mutex_unlock(&context->lock);
+        return CUDA_SUCCESS; /* a destructor asks for what is under way */
+    }
+    if (!reset && context->retained == 0) {
         status = CUDA_ERROR_INVALID_CONTEXT;
-    } else {
+    } else if (!reset) {
         context->retained--;
     }
+    /* A reset leaves the count alone. */
+    bool ends =
+        status == CUDA_SUCCESS && (reset || context->retained == 0) && atomic_load(&context->alive);
+    if (ends) {
+        pthread_mutex_unlock(&context->lock);
+        status = end_primary(context, reset ? TOW_FN_cuDevicePrimaryCtxReset_v2
+                                            : TOW_FN_cuDevicePrimaryCtxRelease_v2);
+        pthread_mutex_lock(&context->lock);
+    }
+    give_change(context);
     pthread_mutex_unlock(&context->lock);
-    return last ? end_primary(context, TOW_FN_cuDevicePrimaryCtxRelease_v2) : status;
+    return status;
+}
+
+CUresult tow_cuDevicePrimaryCtxRelease_v2(CUdevice dev)
+{
+    return give_up(dev, false);
 }
 
 CUresult tow_cuDevicePrimaryCtxReset_v2(CUdevice dev)
 {
-    struct tow_context *context;
-    CUresult status = check_device(dev, &context);
-    if (status != CUDA_SUCCESS) {
-        return status;
-    }
-    pthread_mutex_lock(&context->lock);
-    bool active = atomic_load(&context->alive);
-    pthread_mutex_unlock(&context->lock);
-    return active ? end_primary(context, TOW_FN_cuDevicePrimaryCtxReset_v2) : CUDA_SUCCESS;
+    return give_up(dev, true);
 }
 
 CUresult tow_cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags)

@@ -34,9 +34,12 @@ struct tow_context {
     _Atomic uint64_t limits[CU_LIMIT_MAX];
     atomic_int cache_config, shared_config; /* -1: not known */
 
-    pthread_mutex_t lock;                     /* guards the two counts and the writing of values */
-    unsigned retained;                        /* primary: retains not yet released */
-    unsigned attached;                        /* others: cuCtxAttach beyond the first */
+    pthread_mutex_t lock;   /* guards what follows; of the values only the writing */
+    pthread_cond_t changed; /* nobody is changing it any more */
+    bool changing;          /* primary: a thread begins or ends it, without holding the lock */
+    pthread_t changer;      /* that thread */
+    unsigned retained;      /* primary: retains not yet released */
+    unsigned attached;      /* others: cuCtxAttach beyond the first */
     _Atomic(struct tow_local_value *) values; /* context-local storage; readers need no lock */
 };
 

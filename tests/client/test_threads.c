@@ -1,0 +1,122 @@
+#include "cmocka_all.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "client/context.h"
+#include "client/stream.h"
+#include "fake_backend.h"
+#include "gen/client_api.h"
+
+enum { THREADS = 8, ROUNDS = 100 };
+
+static atomic_int wrong;
+static atomic_int values_destroyed, values_put;
+
+#define RIGHT(call)                                                                                \
+    do {                                                                                           \
+        if ((call) != CUDA_SUCCESS) {                                                              \
+            atomic_fetch_add(&wrong, 1);                                                           \
+        }                                                                                          \
+    } while (0)
+
+static void *streams_and_events(void *arg)
+{
+    CUcontext context = arg;
+    RIGHT(tow_cuCtxSetCurrent(context));
+    for (int i = 0; i < ROUNDS; i++) {
+        CUstream stream = NULL;
+        CUevent event = NULL;
+        CUstreamCaptureStatus capture;
+        RIGHT(tow_cuStreamCreate(&stream, 0));
+        RIGHT(tow_cuEventCreate(&event, 0));
+        RIGHT(tow_cuEventRecord(event, stream));
+        RIGHT(tow_cuStreamIsCapturing(stream, &capture));
+        RIGHT(tow_cuStreamWaitEvent(CU_STREAM_PER_THREAD, event, 0));
+        RIGHT(tow_cuEventSynchronize(event));
+        if (i % 10 == 0) {
+            RIGHT(tow_cuStreamSynchronize(stream));
+        }
+        RIGHT(tow_cuEventDestroy_v2(event));
+        RIGHT(tow_cuStreamDestroy_v2(stream));
+    }
+    return NULL;
+}
+
+static void many_threads_use_one_session(void **state)
+{
+    CUcontext context = NULL;
+    pthread_t threads[THREADS];
+    assert_int_equal(tow_cuDevicePrimaryCtxRetain(&context, 0), CUDA_SUCCESS);
+    for (int i = 0; i < THREADS; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, streams_and_events, context), 0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+    }
+    assert_int_equal(atomic_load(&wrong), 0);
+    assert_int_equal(tow_cuCtxSetCurrent(context), CUDA_SUCCESS);
+    assert_int_equal(tow_cuCtxSynchronize(), CUDA_SUCCESS);
+    assert_int_equal(atomic_load(&tow_fake.streams), 0); /* the per-thread ones too */
+    assert_int_equal(atomic_load(&tow_fake.events), 0);
+    assert_int_equal(tow_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
+}
+
+static void destroy_value(CUcontext context, void *key, void *value)
+{
+    CUcontext again = NULL;
+    atomic_fetch_add(&values_destroyed, 1);
+    /* Must neither hang nor bring the context back. */
+    if (tow_cuDevicePrimaryCtxRetain(&again, 1) == CUDA_SUCCESS) {
+        atomic_fetch_add(&wrong, 1);
+    }
+}
+
+static void *retain_and_release(void *arg)
+{
+    for (int i = 0; i < ROUNDS; i++) {
+        CUcontext context = NULL;
+        void *value = NULL;
+        RIGHT(tow_cuDevicePrimaryCtxRetain(&context, 1));
+        RIGHT(tow_cuCtxPushCurrent_v2(context));
+        RIGHT(tow_context_put_local(NULL, arg, &value, destroy_value));
+        atomic_fetch_add(&values_put, 1);
+        RIGHT(tow_context_get_local(&value, NULL, arg));
+        RIGHT(tow_cuCtxSynchronize());
+        RIGHT(tow_cuCtxPopCurrent_v2(&context));
+        RIGHT(tow_cuDevicePrimaryCtxRelease_v2(1));
+    }
+    return NULL;
+}
+
+static void a_primary_context_comes_and_goes_with_its_users(void **state)
+{
+    static char keys[THREADS];
+    pthread_t threads[THREADS];
+    atomic_store(&wrong, 0);
+    for (int i = 0; i < THREADS; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, retain_and_release, &keys[i]), 0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+    }
+    assert_int_equal(atomic_load(&wrong), 0);
+    assert_int_equal(atomic_load(&tow_fake.contexts), 0);
+    assert_true(atomic_load(&values_destroyed) > 0);
+    assert_true(atomic_load(&values_destroyed) <= atomic_load(&values_put));
+}
+
+int main(void)
+{
+    setenv("TOWLINE_SERVER", "self:", 1);
+    unsetenv("CUDA_VISIBLE_DEVICES");
+    if (tow_cuInit(0) != CUDA_SUCCESS) {
+        return 1;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(many_threads_use_one_session),
+        cmocka_unit_test(a_primary_context_comes_and_goes_with_its_users),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
