@@ -174,6 +174,7 @@ static bool mma_words(struct tow_ptx_decoder *dec, struct tow_mma_desc *desc,
 {
     const struct tow_ptx_insn *insn = dec->insn;
     unsigned layouts = 0, count = 0;
+    bool nearest = false;
     for (unsigned i = 0; i < insn->mod_count; i++) {
         const char *mod = insn->mods[i];
         enum tow_mma_type type = type_of(mod);
@@ -191,6 +192,8 @@ static bool mma_words(struct tow_ptx_decoder *dec, struct tow_mma_desc *desc,
             layouts++;
         } else if (strcmp(mod, "satfinite") == 0) {
             desc->satfinite = true;
+        } else if (strcmp(mod, "rn") == 0) { /* of f64; its only rounding here */
+            nearest = true;
         } else if (strcmp(mod, "xor") == 0) {
             desc->bitop = TOW_MMA_XOR_POPC;
         } else if (strcmp(mod, "and") == 0) {
@@ -202,7 +205,7 @@ static bool mma_words(struct tow_ptx_decoder *dec, struct tow_mma_desc *desc,
         }
     }
     *ret_types = count;
-    return layouts == 2;
+    return layouts == 2 && !(nearest && (!count || types[0] != TOW_MMA_F64));
 }
 
 /* mma.sync.aligned.shape.alayout.blayout{.satfinite}.dtype.atype.btype.ctype d, a, b, c */
