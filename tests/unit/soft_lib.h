@@ -126,7 +126,7 @@ static const char *const soft_kernels =
     "  .reg .b32 %r<6>; .reg .b64 %d<4>;\n"
     "  .shared .align 4 .b8 fixed[256];\n"
     "  ld.param.u64 %d0, [p];\n"
-    "  mov.u32 %r0, %tid.x; shl.b32 %r1, %r0, 2;\n"
+    "  mov.u32 %r0, %tid.x; shl.b32 %r1, %r0, 2; st.shared.u32 [fixed], %r0;\n"
     "  mov.u32 %r2, dynamic; add.u32 %r2, %r2, %r1; st.shared.u32 [%r2], %r0;\n"
     "  bar.sync 0;\n"
     "  mov.u32 %r3, %ntid.x; sub.u32 %r3, %r3, 1; sub.u32 %r3, %r3, %r0; shl.b32 %r3, %r3, 2;\n"

@@ -38,10 +38,11 @@ static enum side_kind kind_of(CUmemorytype type)
     }
 }
 
-/* Where a side begins, its strides, and whether it is device memory. */
+/* Where a side begins, its strides, and whether it is device memory. Work for a graph may name
+ * memory that an allocation node will provide. */
 static CUresult resolve(const struct side *side, size_t width, size_t height, size_t depth,
-                        bool write, uint8_t **ret_at, size_t *ret_pitch, size_t *ret_slice,
-                        bool *ret_device)
+                        bool write, bool for_graph, uint8_t **ret_at, size_t *ret_pitch,
+                        size_t *ret_slice, bool *ret_device)
 {
     if (side->kind == SIDE_ARRAY) {
         const struct tow_soft_array *array = side->array;
@@ -87,7 +88,7 @@ static CUresult resolve(const struct side *side, size_t width, size_t height, si
      * inside our reservation is never the host's own. */
     bool device = side->kind == SIDE_DEVICE || known || tow_soft_arena_holds(at, 1);
     if (device && !tow_soft_range_ok(NULL, at, extent, write) &&
-        !tow_soft_graph_va_holds(at, extent)) {
+        !(for_graph && tow_soft_graph_va_holds(at, extent))) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (!device && at == 0) {
@@ -117,7 +118,7 @@ static bool is_host_side(const struct side *side, uint64_t at)
 }
 
 static CUresult build(const struct side *dst, const struct side *src, size_t width, size_t height,
-                      size_t depth, struct tow_soft_work *ret_work)
+                      size_t depth, bool for_graph, struct tow_soft_work *ret_work)
 {
     struct tow_soft_work work = {.kind = TOW_SOFT_WORK_COPY};
     struct tow_soft_copy_work *copy = &work.copy;
@@ -125,10 +126,10 @@ static CUresult build(const struct side *dst, const struct side *src, size_t wid
     copy->height = height;
     copy->depth = depth;
     uint8_t *from;
-    CUresult result = resolve(dst, width, height, depth, true, &copy->dst, &copy->dst_pitch,
-                              &copy->dst_slice, &copy->dst_device);
+    CUresult result = resolve(dst, width, height, depth, true, for_graph, &copy->dst,
+                              &copy->dst_pitch, &copy->dst_slice, &copy->dst_device);
     if (result == CUDA_SUCCESS) {
-        result = resolve(src, width, height, depth, false, &from, &copy->src_pitch,
+        result = resolve(src, width, height, depth, false, for_graph, &from, &copy->src_pitch,
                          &copy->src_slice, &copy->src_device);
     }
     if (result != CUDA_SUCCESS) {
@@ -224,7 +225,7 @@ static CUresult copy(struct tow_soft_ctx *ctx, struct tow_soft_stream *stream,
         return CUDA_SUCCESS;
     }
     struct tow_soft_work work;
-    CUresult result = build(dst, src, width, height, depth, &work);
+    CUresult result = build(dst, src, width, height, depth, stream->capture != NULL, &work);
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -517,7 +518,7 @@ CUresult tow_soft_copy_build(const CUDA_MEMCPY3D *desc, struct tow_soft_work *re
     if (desc->WidthInBytes == 0 || desc->Height == 0 || desc->Depth == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    result = build(&dst, &src, desc->WidthInBytes, desc->Height, desc->Depth, ret_work);
+    result = build(&dst, &src, desc->WidthInBytes, desc->Height, desc->Depth, true, ret_work);
     if (result == CUDA_SUCCESS) {
         ret_work->copy.desc = *desc;
     }
@@ -740,7 +741,8 @@ static CUresult soft_cuMemcpy3DBatchAsync_v2(size_t numOps, CUDA_MEMCPY3D_BATCH_
  * ------------------------------------------------------------------------------------------------
  */
 
-CUresult tow_soft_set_build(const CUDA_MEMSET_NODE_PARAMS *p, struct tow_soft_work *ret_work)
+CUresult tow_soft_set_build(const CUDA_MEMSET_NODE_PARAMS *p, bool for_graph,
+                            struct tow_soft_work *ret_work)
 {
     size_t row, extent;
     if ((p->elementSize != 1 && p->elementSize != 2 && p->elementSize != 4) ||
@@ -752,7 +754,7 @@ CUresult tow_soft_set_build(const CUDA_MEMSET_NODE_PARAMS *p, struct tow_soft_wo
         if (__builtin_mul_overflow(p->pitch, p->height - 1, &extent) ||
             __builtin_add_overflow(extent, row, &extent) ||
             (!tow_soft_range_ok(NULL, p->dst, p->height > 1 ? extent : row, true) &&
-             !tow_soft_graph_va_holds(p->dst, p->height > 1 ? extent : row))) {
+             !(for_graph && tow_soft_graph_va_holds(p->dst, p->height > 1 ? extent : row)))) {
             return CUDA_ERROR_INVALID_VALUE;
         }
     }
@@ -782,7 +784,7 @@ static CUresult set(CUdeviceptr dst, size_t pitch, unsigned value, unsigned elem
                                       .width = width,
                                       .height = height};
     struct tow_soft_work work;
-    result = tow_soft_set_build(&params, &work);
+    result = tow_soft_set_build(&params, stream->capture != NULL, &work);
     if (result == CUDA_SUCCESS && width != 0 && height != 0) {
         result = tow_soft_submit(stream, &work);
     }

@@ -291,7 +291,8 @@ struct tow_soft_work {
 
 /* Checks and makes the work of a copy or a fill. */
 CUresult tow_soft_copy_build(const CUDA_MEMCPY3D *desc, struct tow_soft_work *ret_work);
-CUresult tow_soft_set_build(const CUDA_MEMSET_NODE_PARAMS *params, struct tow_soft_work *ret_work);
+CUresult tow_soft_set_build(const CUDA_MEMSET_NODE_PARAMS *params, bool for_graph,
+                            struct tow_soft_work *ret_work);
 /* Frees what the work holds. */
 void tow_soft_work_fini(struct tow_soft_work *work);
 /* Copies it with references of its own. */

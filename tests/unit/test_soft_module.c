@@ -1,0 +1,399 @@
+/* Code images, modules, libraries, variables, the linker, printf and device malloc. */
+#include "soft_lib.h"
+
+#include <unistd.h>
+
+static void globals_have_values_and_addresses(void **state)
+{
+    (void)state;
+    CUmodule module = soft_module();
+    CUdeviceptr p;
+    size_t size;
+    OK(cu->cuModuleGetGlobal_v2(&p, &size, module, "counter"));
+    assert_int_equal(size, 4);
+    unsigned value = 0;
+    OK(cu->cuMemcpyDtoH_v2(&value, p, 4));
+    assert_int_equal(value, 7);
+    OK(soft_launch(soft_function(module, "bump"), 1, 1, NULL, NULL));
+    OK(cu->cuMemcpyDtoH_v2(&value, p, 4));
+    assert_int_equal(value, 8);
+    unsigned char table[16];
+    OK(cu->cuModuleGetGlobal_v2(&p, &size, module, "table"));
+    assert_int_equal(size, 16);
+    OK(cu->cuMemcpyDtoH_v2(table, p, 16));
+    assert_int_equal(table[2], 3);
+    assert_int_equal(table[4], 0);
+    FAILS(CUDA_ERROR_NOT_FOUND, cu->cuModuleGetGlobal_v2(&p, &size, module, "nothing"));
+    CUmodule second = soft_module();
+    CUdeviceptr q;
+    OK(cu->cuModuleGetGlobal_v2(&q, NULL, second, "counter"));
+    OK(cu->cuMemcpyDtoH_v2(&value, q, 4));
+    assert_int_equal(value, 7);
+    OK(cu->cuModuleUnload(second));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuMemcpyDtoH_v2(&value, q, 4));
+    FAILS(CUDA_ERROR_INVALID_HANDLE, cu->cuModuleUnload(second));
+}
+
+static void functions_are_found_by_name_only(void **state)
+{
+    (void)state;
+    CUmodule module = soft_module();
+    CUfunction f;
+    FAILS(CUDA_ERROR_NOT_FOUND, cu->cuModuleGetFunction(&f, module, "missing"));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuModuleGetFunction(&f, module, NULL));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuModuleGetFunction(NULL, module, "add"));
+    FAILS(CUDA_ERROR_INVALID_HANDLE, cu->cuModuleGetFunction(&f, (CUmodule)0x30, "add"));
+    unsigned count;
+    OK(cu->cuModuleGetFunctionCount(&count, module));
+    assert_int_equal(count, 9);
+    f = soft_function(module, "add");
+    size_t offset, size;
+    OK(cu->cuFuncGetParamInfo(f, 3, &offset, &size));
+    assert_int_equal(offset, 24);
+    assert_int_equal(size, 4);
+    FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuFuncGetParamInfo(f, 4, &offset, &size));
+    const char *name;
+    OK(cu->cuFuncGetName(&name, f));
+    assert_string_equal(name, "add");
+    int value;
+    OK(cu->cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
+                              soft_function(module, "bounded")));
+    assert_int_equal(value, 64);
+    OK(cu->cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES,
+                              soft_function(module, "shared")));
+    assert_int_equal(value, 256);
+    OK(cu->cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_PTX_VERSION, f));
+    assert_int_equal(value, 80);
+    OK(cu->cuModuleUnload(module));
+    FAILS(CUDA_ERROR_INVALID_HANDLE, cu->cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_NUM_REGS, f));
+}
+
+static void bad_images_are_refused_with_a_log(void **state)
+{
+    (void)state;
+    CUmodule module;
+    FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuModuleLoadData(&module, NULL));
+    FAILS(CUDA_ERROR_INVALID_IMAGE, cu->cuModuleLoadData(&module, "no code at all"));
+    FAILS(CUDA_ERROR_INVALID_IMAGE, cu->cuModuleLoadData(&module, ""));
+    static const unsigned char elf[64] = {0x7f, 'E', 'L', 'F', 2, 1, 1};
+    FAILS(CUDA_ERROR_NO_BINARY_FOR_GPU, cu->cuModuleLoadData(&module, elf));
+    char log[512] = "";
+    CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+    void *values[] = {log, (void *)sizeof log};
+    const char *broken = ".version 8.0\n.target sm_80\n.address_size 64\n"
+                         ".visible .entry f()\n{\n  frobnicate.u32 %r1, 2;\n}\n";
+    CUresult result = cu->cuModuleLoadDataEx(&module, broken, 2, options, values);
+    assert_true(result == CUDA_ERROR_INVALID_PTX || result == CUDA_ERROR_NOT_SUPPORTED);
+    assert_non_null(strstr(log, "line 6"));
+    assert_int_equal((size_t)values[1], strlen(log));
+    FAILS(CUDA_ERROR_FILE_NOT_FOUND, cu->cuModuleLoad(&module, "/nonexistent/file.cubin"));
+}
+
+static void put16(unsigned char *at, unsigned value)
+{
+    at[0] = (unsigned char)value;
+    at[1] = (unsigned char)(value >> 8);
+}
+
+static void put64(unsigned char *at, unsigned long long value)
+{
+    for (int i = 0; i < 8; i++) {
+        at[i] = (unsigned char)(value >> 8 * i);
+    }
+}
+
+/* One entry; returns its size. */
+static size_t entry(unsigned char *at, unsigned kind, unsigned sm, const void *payload, size_t size,
+                    size_t unpacked, unsigned flags)
+{
+    size_t padded = (size + 7) / 8 * 8;
+    memset(at, 0, 64 + padded);
+    put16(at, kind);
+    put16(at + 2, 0x0101);
+    put16(at + 4, 64);
+    put64(at + 8, padded);
+    if (flags != 0) {
+        put64(at + 16, size);
+        put64(at + 56, unpacked);
+    }
+    put16(at + 28, sm);
+    put64(at + 40, flags);
+    memcpy(at + 64, payload, size);
+    return 64 + padded;
+}
+
+static size_t fatbin(unsigned char *image, size_t body)
+{
+    put16(image, 0xed50);
+    put16(image + 2, 0xba55);
+    put16(image + 4, 1);
+    put16(image + 6, 16);
+    put64(image + 8, body);
+    return 16 + body;
+}
+
+/* LZ4 that only ever uses literals is still LZ4. */
+static size_t lz4_literals(const char *text, unsigned char *out)
+{
+    size_t length = strlen(text), n = 0;
+    out[n++] = 0xf0;
+    size_t rest = length - 15;
+    while (rest >= 255) {
+        out[n++] = 255;
+        rest -= 255;
+    }
+    out[n++] = (unsigned char)rest;
+    memcpy(out + n, text, length);
+    return n + length;
+}
+
+static const char *ptx_of(int number)
+{
+    static char text[2][256];
+    snprintf(text[number & 1], sizeof text[0],
+             ".version 8.0\n.target sm_80\n.address_size 64\n.visible .global .u32 which = %d;\n"
+             ".visible .entry k() { ret; }\n",
+             number);
+    return text[number & 1];
+}
+
+static unsigned which(const void *image)
+{
+    CUmodule module;
+    OK(cu->cuModuleLoadData(&module, image));
+    CUdeviceptr p;
+    unsigned value = 0;
+    OK(cu->cuModuleGetGlobal_v2(&p, NULL, module, "which"));
+    OK(cu->cuMemcpyDtoH_v2(&value, p, 4));
+    OK(cu->cuModuleUnload(module));
+    return value;
+}
+
+static void the_newest_ptx_of_a_fat_binary_is_taken(void **state)
+{
+    (void)state;
+    static unsigned char image[4096], packed[1024];
+    size_t at = 16;
+    at += entry(image + at, 2, 90, "sass", 4, 0, 0);
+    at += entry(image + at, 1, 121, ptx_of(121), strlen(ptx_of(121)) + 1, 0, 0);
+    at += entry(image + at, 1, 80, ptx_of(80), strlen(ptx_of(80)) + 1, 0, 0);
+    fatbin(image, at - 16);
+    assert_int_equal(which(image), 121);
+
+    at = 16;
+    const char *text = ptx_of(75);
+    at += entry(image + at, 1, 75, packed, lz4_literals(text, packed), strlen(text), 0x2000);
+    fatbin(image, at - 16);
+    assert_int_equal(which(image), 75);
+
+    /* A wrapper around it, as runtimes register them. */
+    struct {
+        unsigned magic, version;
+        const void *data;
+        void *extra;
+    } wrapper = {0x466243b1, 1, image, NULL};
+    assert_int_equal(which(&wrapper), 75);
+}
+
+static void damaged_fat_binaries_are_refused(void **state)
+{
+    (void)state;
+    static unsigned char image[4096], packed[1024], copy[4096];
+    CUmodule module;
+    size_t at = 16;
+    at += entry(image + at, 2, 90, "sass", 4, 0, 0);
+    fatbin(image, at - 16);
+    FAILS(CUDA_ERROR_NO_BINARY_FOR_GPU, cu->cuModuleLoadData(&module, image));
+    const char *text = ptx_of(75);
+    at = 16;
+    at += entry(image + at, 1, 75, packed, lz4_literals(text, packed), strlen(text), 0x2000);
+    size_t size = fatbin(image, at - 16);
+    /* Whatever byte is damaged: an error or a load, never a crash. */
+    for (size_t i = 4; i < size; i++) {
+        memcpy(copy, image, sizeof copy);
+        copy[i] ^= 0x81;
+        if (cu->cuModuleLoadData(&module, copy) == CUDA_SUCCESS) {
+            OK(cu->cuModuleUnload(module));
+        }
+    }
+}
+
+static void libraries_serve_every_context(void **state)
+{
+    (void)state;
+    OK(cu->cuCtxSetCurrent(NULL));
+    CUlibrary library;
+    OK(cu->cuLibraryLoadData(&library, soft_kernels, NULL, NULL, 0, NULL, NULL,
+                             0)); /* needs no context */
+    CUkernel kernel;
+    OK(cu->cuLibraryGetKernel(&kernel, library, "bump"));
+    FAILS(CUDA_ERROR_NOT_FOUND, cu->cuLibraryGetKernel(&kernel, library, "nope"));
+    unsigned count;
+    OK(cu->cuLibraryGetKernelCount(&count, library));
+    assert_int_equal(count, 9);
+    CUdeviceptr p, q;
+    FAILS(CUDA_ERROR_INVALID_CONTEXT, cu->cuLibraryGetGlobal(&p, NULL, library, "counter"));
+    OK(cu->cuCtxSetCurrent(context));
+    size_t size;
+    OK(cu->cuLibraryGetGlobal(&p, &size, library, "counter"));
+    OK(soft_launch((CUfunction)kernel, 1, 1, NULL, NULL)); /* as the runtime launches */
+    unsigned value;
+    OK(cu->cuMemcpyDtoH_v2(&value, p, 4));
+    assert_int_equal(value, 8);
+    CUcontext own;
+    OK(cu->cuCtxCreate_v2(&own, 0, 0));
+    OK(cu->cuLibraryGetGlobal(&q, &size, library, "counter"));
+    assert_int_not_equal(p, q);
+    OK(cu->cuMemcpyDtoH_v2(&value, q, 4));
+    assert_int_equal(value, 7);
+    OK(cu->cuCtxDestroy_v2(own));
+    CUfunction function;
+    OK(cu->cuKernelGetFunction(&function, kernel));
+    CUmodule module;
+    OK(cu->cuLibraryGetModule(&module, library));
+    FAILS(CUDA_ERROR_NOT_PERMITTED, cu->cuModuleUnload(module));
+    int attribute;
+    OK(cu->cuKernelSetAttribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 65536, kernel, 0));
+    OK(cu->cuFuncGetAttribute(&attribute, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                              function));
+    assert_int_equal(attribute, 65536);
+    FAILS(CUDA_ERROR_INVALID_DEVICE,
+          cu->cuKernelGetAttribute(&attribute, CU_FUNC_ATTRIBUTE_NUM_REGS, kernel, 5));
+    OK(cu->cuLibraryUnload(library));
+    FAILS(CUDA_ERROR_INVALID_HANDLE, cu->cuLibraryUnload(library));
+    FAILS(CUDA_ERROR_INVALID_HANDLE, soft_launch((CUfunction)kernel, 1, 1, NULL, NULL));
+}
+
+static void the_linker_joins_ptx(void **state)
+{
+    (void)state;
+    const char *caller =
+        ".version 8.0\n.target sm_80\n.address_size 64\n"
+        ".extern .func (.param .b32 r) twice(.param .b32 x);\n"
+        ".visible .entry main_kernel(.param .u64 p)\n{\n"
+        "  .reg .b32 %r<4>; .reg .b64 %d;\n"
+        "  .param .b32 in; .param .b32 out;\n"
+        "  mov.u32 %r0, 21; st.param.b32 [in], %r0;\n"
+        "  call.uni (out), twice, (in);\n"
+        "  ld.param.b32 %r1, [out]; ld.param.u64 %d, [p]; st.global.u32 [%d], %r1; ret;\n}\n";
+    const char *callee =
+        ".version 8.0\n.target sm_80\n.address_size 64\n"
+        ".visible .func (.param .b32 r) twice(.param .b32 x)\n{\n"
+        "  .reg .b32 %r<2>;\n"
+        "  ld.param.b32 %r0, [x]; add.u32 %r0, %r0, %r0; st.param.b32 [r], %r0; ret;\n}\n";
+    CUlinkState link;
+    OK(cu->cuLinkCreate_v2(0, NULL, NULL, &link));
+    OK(cu->cuLinkAddData_v2(link, CU_JIT_INPUT_PTX, (void *)caller, strlen(caller) + 1, "a", 0,
+                            NULL, NULL));
+    OK(cu->cuLinkAddData_v2(link, CU_JIT_INPUT_PTX, (void *)callee, strlen(callee), "b", 0, NULL,
+                            NULL));
+    FAILS(CUDA_ERROR_NO_BINARY_FOR_GPU,
+          cu->cuLinkAddData_v2(link, CU_JIT_INPUT_CUBIN, (void *)"x", 1, "c", 0, NULL, NULL));
+    void *image;
+    size_t size;
+    OK(cu->cuLinkComplete(link, &image, &size));
+    assert_int_equal(strlen(image) + 1, size);
+    CUmodule module;
+    OK(cu->cuModuleLoadData(&module, image));
+    OK(cu->cuLinkDestroy(link));
+    FAILS(CUDA_ERROR_INVALID_HANDLE, cu->cuLinkDestroy(link));
+    CUdeviceptr p;
+    OK(cu->cuMemAlloc_v2(&p, 4));
+    void *params[] = {&p};
+    OK(soft_launch(soft_function(module, "main_kernel"), 1, 1, NULL, params));
+    unsigned value = 0;
+    OK(cu->cuMemcpyDtoH_v2(&value, p, 4));
+    assert_int_equal(value, 42);
+}
+
+static char printed[256];
+
+static void hook(void *user, const char *text, size_t length)
+{
+    assert_ptr_equal(user, printed);
+    strncat(printed, text, length);
+}
+
+static void printf_comes_out_at_synchronisation(void **state)
+{
+    (void)state;
+    *backend.print = hook;
+    *backend.print_user = printed;
+    const char *text =
+        ".version 8.0\n.target sm_80\n.address_size 64\n"
+        ".extern .func (.param .b32 r) vprintf(.param .b64 f, .param .b64 a);\n"
+        ".global .align 1 .b8 format[9] = {118, 97, 108, 117, 101, 61, 37, 100, 0};\n"
+        ".visible .entry say()\n{\n"
+        "  .local .align 8 .b8 args[8]; .reg .b32 %r<3>; .reg .b64 %d<4>;\n"
+        "  .param .b64 p0; .param .b64 p1; .param .b32 q;\n"
+        "  mov.u32 %r0, 42; st.local.u32 [args], %r0;\n"
+        "  mov.u64 %d0, format; cvta.global.u64 %d0, %d0;\n"
+        "  mov.u64 %d1, args; cvta.local.u64 %d1, %d1;\n"
+        "  st.param.b64 [p0], %d0; st.param.b64 [p1], %d1;\n"
+        "  call.uni (q), vprintf, (p0, p1);\n  ret;\n}\n";
+    CUmodule module;
+    OK(cu->cuModuleLoadData(&module, text));
+    OK(soft_launch(soft_function(module, "say"), 1, 1, NULL, NULL));
+    OK(cu->cuCtxSynchronize());
+    assert_string_equal(printed, "value=42");
+}
+
+static void device_malloc_gives_checked_memory(void **state)
+{
+    (void)state;
+    const char *text =
+        ".version 8.0\n.target sm_80\n.address_size 64\n"
+        ".extern .func (.param .b64 r) malloc(.param .b64 n);\n"
+        ".extern .func free(.param .b64 p);\n"
+        ".visible .entry get(.param .u64 out, .param .u64 n)\n{\n"
+        "  .reg .b64 %d<4>; .param .b64 a; .param .b64 r;\n"
+        "  ld.param.u64 %d0, [n]; st.param.b64 [a], %d0;\n"
+        "  call.uni (r), malloc, (a);\n"
+        "  ld.param.b64 %d1, [r]; ld.param.u64 %d2, [out]; st.global.u64 [%d2], %d1; ret;\n}\n"
+        ".visible .entry put(.param .u64 p)\n{\n"
+        "  .reg .b64 %d; .param .b64 a;\n"
+        "  ld.param.u64 %d, [p]; st.param.b64 [a], %d; call.uni free, (a); ret;\n}\n";
+    CUmodule module;
+    OK(cu->cuModuleLoadData(&module, text));
+    CUdeviceptr out, p = 1;
+    OK(cu->cuMemAlloc_v2(&out, 8));
+    unsigned long long bytes = 128;
+    void *params[] = {&out, &bytes};
+    OK(soft_launch(soft_function(module, "get"), 1, 1, NULL, params));
+    OK(cu->cuMemcpyDtoH_v2(&p, out, 8));
+    assert_int_not_equal(p, 0);
+    unsigned value = 3;
+    void *fill_params[] = {&p, &value};
+    CUfunction fill = soft_function(soft_module(), "fill");
+    OK(soft_launch(fill, 1, 32, NULL, fill_params));
+    OK(cu->cuCtxSynchronize());
+    FAILS(CUDA_ERROR_INVALID_VALUE,
+          cu->cuMemcpyDtoH_v2(&value, p, 4)); /* the host cannot reach it */
+    bytes = 1ull << 40;
+    CUdeviceptr none = 1;
+    OK(soft_launch(soft_function(module, "get"), 1, 1, NULL, params));
+    OK(cu->cuMemcpyDtoH_v2(&none, out, 8));
+    assert_int_equal(none, 0);
+    void *put_params[] = {&p};
+    OK(soft_launch(soft_function(module, "put"), 1, 1, NULL, put_params));
+    OK(soft_launch(fill, 1, 32, NULL, fill_params));
+    FAILS(CUDA_ERROR_ILLEGAL_ADDRESS, cu->cuCtxSynchronize());
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, soft_setup, soft_teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(globals_have_values_and_addresses),
+        TEST(functions_are_found_by_name_only),
+        TEST(bad_images_are_refused_with_a_log),
+        TEST(the_newest_ptx_of_a_fat_binary_is_taken),
+        TEST(damaged_fat_binaries_are_refused),
+        TEST(libraries_serve_every_context),
+        TEST(the_linker_joins_ptx),
+        TEST(printf_comes_out_at_synchronisation),
+        TEST(device_malloc_gives_checked_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
