@@ -21,11 +21,9 @@
 
 /* Variables that change how the driver behaves on the server. */
 static const char *const forwarded[] = {
-    "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_MODULE_LOADING",
-    "CUDA_MODULE_DATA_LOADING",    "CUDA_FORCE_PTX_JIT",
-    "CUDA_DISABLE_PTX_JIT",        "CUDA_AUTO_BOOST",
-    "CUDA_SCALE_LAUNCH_QUEUES",    "CUDA_LAUNCH_BLOCKING",
-    "CUDA_DEVICE_ORDER",           "CUDA_BINARY_LOADER_THREAD_COUNT",
+    "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_MODULE_LOADING",  "CUDA_MODULE_DATA_LOADING",
+    "CUDA_FORCE_PTX_JIT",          "CUDA_DISABLE_PTX_JIT", "CUDA_AUTO_BOOST",
+    "CUDA_SCALE_LAUNCH_QUEUES",    "CUDA_LAUNCH_BLOCKING", "CUDA_BINARY_LOADER_THREAD_COUNT",
 };
 
 /* ---- losing the server ---- */
@@ -560,6 +558,17 @@ CUresult tow_link_upload(struct tow_link *link, uint32_t transfer, const void *f
 
 /* ---- connecting ---- */
 
+/* A forwarded variable that is not what the driver does anyway; NULL if there is none. */
+static const char *forwarded_value(size_t i)
+{
+    const char *value = getenv(forwarded[i]);
+    if (value != NULL && strcmp(forwarded[i], "CUDA_MODULE_LOADING") == 0 &&
+        strcmp(value, "LAZY") == 0) {
+        return NULL;
+    }
+    return value;
+}
+
 static int say_hello(struct tow_line *line, unsigned slot)
 {
     static const uint64_t table_hash[4] = TOW_TABLE_HASH;
@@ -572,7 +581,7 @@ static int say_hello(struct tow_line *line, unsigned slot)
     memcpy(hello.table_hash, table_hash, sizeof table_hash);
     char text[sizeof forwarded / sizeof forwarded[0]][256];
     for (size_t i = 0; i < sizeof forwarded / sizeof forwarded[0]; i++) {
-        const char *value = getenv(forwarded[i]);
+        const char *value = forwarded_value(i);
         if (value != NULL &&
             snprintf(text[i], sizeof text[i], "%s=%s", forwarded[i], value) < (int)sizeof text[i]) {
             hello.env[hello.env_count++] = text[i];
@@ -649,8 +658,8 @@ static int read_welcome(struct tow_link *link, char *why, size_t why_size)
 
 /* A server on this machine is best reached through shared memory, which its unix socket arranges.
  * TOWLINE_TRANSPORT=unix stays with the socket, TOWLINE_TRANSPORT=shm takes nothing else. */
-static int connect_local(const char *address, struct tow_line **ret_line, char *why,
-                         size_t why_size)
+static int connect_local(const char *address, bool own_worker, struct tow_line **ret_line,
+                         char *why, size_t why_size)
 {
     const char *wish = getenv("TOWLINE_TRANSPORT");
     bool must = wish != NULL && strcmp(wish, "shm") == 0;
@@ -660,7 +669,7 @@ static int connect_local(const char *address, struct tow_line **ret_line, char *
                  wish);
         return -EINVAL;
     }
-    if (wish == NULL || strcmp(wish, "unix") != 0) {
+    if (must || (!own_worker && (wish == NULL || strcmp(wish, "unix") != 0))) {
         char shared[TOW_ADDRESS_MAX];
         snprintf(shared, sizeof shared, "shm://%s", address + strlen("unix://"));
         int error = tow_transport_connect(shared, tow_time_deadline(TOW_CONNECT_TIMEOUT_NS), why,
@@ -688,13 +697,21 @@ static int connect_local(const char *address, struct tow_line **ret_line, char *
                                  ret_line);
 }
 
-static int connect_line(const char *address, struct tow_line **ret_line, char *why, size_t why_size)
+static int connect_line(const char *address, unsigned index, struct tow_line **ret_line, char *why,
+                        size_t why_size)
 {
+    /* Shared memory is arranged before the server has read our hello. Where that decides which
+     * worker will do (the session's further servers, settings of the driver), the socket is used.
+     */
+    bool own_worker = index > 0;
+    for (size_t i = 0; i < sizeof forwarded / sizeof forwarded[0]; i++) {
+        own_worker = own_worker || forwarded_value(i) != NULL;
+    }
     if (strncmp(address, "self:", 5) == 0) {
         return tow_self_connect(address + 5, ret_line, why, why_size);
     }
     if (strncmp(address, "unix://", 7) == 0) {
-        return connect_local(address, ret_line, why, why_size);
+        return connect_local(address, own_worker, ret_line, why, why_size);
     }
     return tow_transport_connect(address, tow_time_deadline(TOW_CONNECT_TIMEOUT_NS), why, why_size,
                                  ret_line);
@@ -714,7 +731,7 @@ int tow_link_open(const char *address, unsigned index, struct tow_link **ret_lin
     link->next_transfer = 1;
     pthread_mutex_init(&link->send_lock, NULL);
     pthread_mutex_init(&link->wait_lock, NULL);
-    int error = connect_line(address, &link->line, why, why_size);
+    int error = connect_line(address, index, &link->line, why, why_size);
     if (error == 0) {
         error = say_hello(link->line, index);
         if (error < 0) {
