@@ -25,10 +25,15 @@ struct tow_command {
 extern const struct tow_command tow_command_run;
 extern const struct tow_command tow_command_devices;
 extern const struct tow_command tow_command_status;
+extern const struct tow_command tow_command_bench;
 extern const struct tow_command tow_command_version;
 
 /* "towline: " and a sentence on stderr. */
 void tow_cli_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* The folder of this program, and the folder of the libraries that belong to it; both have PATH_MAX
+ * bytes. -ENOENT. */
+int tow_cli_find_folders(char *ret_bin_dir, char *ret_lib_dir);
 
 /* Walks flags: the next of `argv`, "-s"/"--server" style. */
 struct tow_flags {

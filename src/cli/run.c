@@ -11,8 +11,7 @@
 #include "cli/cli.h"
 #include "cli/private.h"
 
-/* The folder of this program, and the folder of the libraries that belong to it. */
-static int find_folders(char bin_dir[PATH_MAX], char lib_dir[PATH_MAX])
+int tow_cli_find_folders(char *bin_dir, char *lib_dir)
 {
     ssize_t length = readlink("/proc/self/exe", bin_dir, PATH_MAX - 1);
     if (length <= 0) {
@@ -147,7 +146,7 @@ static int run(int argc, char **argv)
         return code;
     }
     char bin_dir[PATH_MAX], lib_dir[PATH_MAX];
-    if (find_folders(bin_dir, lib_dir) < 0) {
+    if (tow_cli_find_folders(bin_dir, lib_dir) < 0) {
         tow_cli_say("Towline's libcuda.so.1 is not beside this program; build it with make, or "
                     "install it again");
         return TOW_EXIT_FAILED;

@@ -213,7 +213,7 @@ def run_takes_the_server_in_order():
 
 @t.test()
 def help_teaches():
-    for command in ([], ["run"], ["devices"], ["status"], ["version"]):
+    for command in ([], ["run"], ["devices"], ["status"], ["bench"], ["version"]):
         done = t.run([t.TOWLINE, *command, "--help"])
         t.check(done.returncode == 0 and "towline" in done.stdout and not done.stderr, f"{command}: {done}")
     done = t.run([t.TOWLINED, "--help"])

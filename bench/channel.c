@@ -1,0 +1,282 @@
+/* What this machine's own channels do between two processes: the floor of every transport.
+ *
+ *     channel [SOCKETS]     64-byte round trips (unix, tcp, a shared word), one-way streams over 1
+ * and SOCKETS sockets (default 4), memcpy by 1 and 4 threads; JSON lines */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { ROUNDS = 5000, MESSAGE = 64, PIECE = 256 << 10, SOCKETS_MAX = 16 };
+#define STREAM_BYTES (512u << 20)
+
+static int64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static void fail(const char *what)
+{
+    perror(what);
+    exit(1);
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void tcp_pair(int pair[2])
+{
+    struct sockaddr_in address = {.sin_family = AF_INET};
+    socklen_t size = sizeof address;
+    int one = 1;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int listener = socket(AF_INET, SOCK_STREAM, 0);
+    if (listener < 0 || bind(listener, (struct sockaddr *)&address, sizeof address) != 0 ||
+        listen(listener, 1) != 0 ||
+        getsockname(listener, (struct sockaddr *)&address, &size) != 0) {
+        fail("tcp");
+    }
+    pair[0] = socket(AF_INET, SOCK_STREAM, 0);
+    if (pair[0] < 0 || connect(pair[0], (struct sockaddr *)&address, sizeof address) != 0) {
+        fail("connect");
+    }
+    pair[1] = accept(listener, NULL, NULL);
+    close(listener);
+    setsockopt(pair[0], IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    setsockopt(pair[1], IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+}
+
+static void make_pair(bool tcp, int pair[2])
+{
+    if (tcp) {
+        tcp_pair(pair);
+    } else if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0) {
+        fail("socketpair");
+    }
+}
+
+/* False at the end of the stream. */
+static bool read_all(int fd, uint8_t *into, size_t size)
+{
+    while (size > 0) {
+        ssize_t n = read(fd, into, size);
+        if (n <= 0) {
+            return false;
+        }
+        into += n;
+        size -= (size_t)n;
+    }
+    return true;
+}
+
+static void round_trips(bool tcp)
+{
+    static double us[ROUNDS];
+    uint8_t message[MESSAGE] = {0};
+    int pair[2];
+    make_pair(tcp, pair);
+    pid_t child = fork();
+    if (child == 0) {
+        close(pair[0]);
+        while (read_all(pair[1], message, sizeof message)) {
+            if (write(pair[1], message, sizeof message) < 0) {
+                break;
+            }
+        }
+        _exit(0);
+    }
+    close(pair[1]);
+    for (int i = 0; i < ROUNDS; i++) {
+        int64_t begin = now_ns();
+        if (write(pair[0], message, sizeof message) < 0 ||
+            !read_all(pair[0], message, sizeof message)) {
+            fail("round trip");
+        }
+        us[i] = (double)(now_ns() - begin) / 1e3;
+    }
+    close(pair[0]);
+    waitpid(child, NULL, 0);
+    qsort(us, ROUNDS, sizeof *us, compare);
+    printf("{\"channel\":\"%s\",\"round_trip_us\":%.4g,\"p99_us\":%.4g}\n", tcp ? "tcp" : "unix",
+           us[ROUNDS / 2], us[ROUNDS * 99 / 100]);
+}
+
+static void *read_stream(void *arg)
+{
+    int fd = *(int *)arg;
+    uint8_t *buffer = malloc(PIECE);
+    while (buffer != NULL && read(fd, buffer, PIECE) > 0) {
+    }
+    free(buffer);
+    return NULL;
+}
+
+static void *write_stream(void *arg)
+{
+    const int *task = arg; /* {fd, mebibytes} */
+    uint8_t *buffer = calloc(1, PIECE);
+    for (size_t left = (size_t)task[1] << 20; buffer != NULL && left > 0;) {
+        ssize_t n = write(task[0], buffer, left < PIECE ? left : PIECE);
+        if (n <= 0) {
+            fail("stream");
+        }
+        left -= (size_t)n;
+    }
+    free(buffer);
+    return NULL;
+}
+
+static void stream(bool tcp, int sockets)
+{
+    int pairs[SOCKETS_MAX][2], done[2];
+    if (pipe(done) != 0) {
+        fail("pipe");
+    }
+    for (int i = 0; i < sockets; i++) {
+        make_pair(tcp, pairs[i]);
+    }
+    pid_t child = fork();
+    pthread_t threads[SOCKETS_MAX];
+    if (child == 0) {
+        for (int i = 0; i < sockets; i++) {
+            close(pairs[i][0]);
+            pthread_create(&threads[i], NULL, read_stream, &pairs[i][1]);
+        }
+        for (int i = 0; i < sockets; i++) {
+            pthread_join(threads[i], NULL);
+        }
+        _exit(write(done[1], "", 1) == 1 ? 0 : 1);
+    }
+    int tasks[SOCKETS_MAX][2];
+    char byte;
+    int64_t begin = now_ns();
+    for (int i = 0; i < sockets; i++) {
+        close(pairs[i][1]);
+        tasks[i][0] = pairs[i][0];
+        tasks[i][1] = (int)((STREAM_BYTES >> 20) / (unsigned)sockets);
+        pthread_create(&threads[i], NULL, write_stream, tasks[i]);
+    }
+    for (int i = 0; i < sockets; i++) {
+        pthread_join(threads[i], NULL);
+        close(pairs[i][0]);
+    }
+    if (read(done[0], &byte, 1) != 1) {
+        fail("stream");
+    }
+    double seconds = (double)(now_ns() - begin) / 1e9;
+    close(done[0]);
+    close(done[1]);
+    waitpid(child, NULL, 0);
+    printf("{\"channel\":\"%s\",\"sockets\":%d,\"stream_gbps\":%.4g}\n", tcp ? "tcp" : "unix",
+           sockets, STREAM_BYTES / seconds / 1e9);
+}
+
+/* Both sides spin: only where there are processors for both. */
+static void shared_word(void)
+{
+    if (sysconf(_SC_NPROCESSORS_ONLN) < 3) {
+        return;
+    }
+    _Atomic uint32_t *words =
+        mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (words == MAP_FAILED) {
+        fail("mmap");
+    }
+    const uint32_t rounds = 200000;
+    pid_t child = fork();
+    if (child == 0) {
+        for (uint32_t i = 1; i <= rounds; i++) {
+            while (atomic_load_explicit(&words[0], memory_order_acquire) != i) {
+            }
+            atomic_store_explicit(&words[64], i, memory_order_release);
+        }
+        _exit(0);
+    }
+    int64_t begin = now_ns();
+    for (uint32_t i = 1; i <= rounds; i++) {
+        atomic_store_explicit(&words[0], i, memory_order_release);
+        while (atomic_load_explicit(&words[64], memory_order_acquire) != i) {
+        }
+    }
+    printf("{\"channel\":\"shm\",\"round_trip_us\":%.4g}\n",
+           (double)(now_ns() - begin) / 1e3 / rounds);
+    waitpid(child, NULL, 0);
+}
+
+static uint8_t *copy_from, *copy_to;
+static size_t copy_each;
+
+static void *copy_part(void *arg)
+{
+    size_t part = *(int *)arg;
+    memcpy(copy_to + part * copy_each, copy_from + part * copy_each, copy_each);
+    return NULL;
+}
+
+static void copies(int count)
+{
+    size_t size = 256u << 20;
+    copy_from = malloc(size);
+    copy_to = malloc(size);
+    if (copy_from == NULL || copy_to == NULL) {
+        fail("malloc");
+    }
+    memset(copy_from, 1, size);
+    memset(copy_to, 2, size);
+    copy_each = size / (size_t)count;
+    double best = 0;
+    for (int round = 0; round < 3; round++) {
+        pthread_t threads[SOCKETS_MAX];
+        int numbers[SOCKETS_MAX];
+        int64_t begin = now_ns();
+        for (int i = 0; i < count; i++) {
+            numbers[i] = i;
+            pthread_create(&threads[i], NULL, copy_part, &numbers[i]);
+        }
+        for (int i = 0; i < count; i++) {
+            pthread_join(threads[i], NULL);
+        }
+        double rate = (double)size / (double)(now_ns() - begin);
+        best = rate > best ? rate : best;
+    }
+    printf("{\"channel\":\"memcpy\",\"threads\":%d,\"stream_gbps\":%.4g}\n", count, best);
+    free(copy_from);
+    free(copy_to);
+}
+
+int main(int argc, char **argv)
+{
+    int sockets = argc > 1 ? atoi(argv[1]) : 4;
+    if (sockets < 1 || sockets > SOCKETS_MAX) {
+        fprintf(stderr, "channel: 1 to %d sockets\n", SOCKETS_MAX);
+        return 2;
+    }
+    setvbuf(stdout, NULL, _IONBF, 0);
+    for (int tcp = 0; tcp < 2; tcp++) {
+        round_trips(tcp);
+        stream(tcp, 1);
+        if (sockets > 1) {
+            stream(tcp, sockets);
+        }
+    }
+    shared_word();
+    copies(1);
+    copies(4);
+    return 0;
+}

@@ -1,0 +1,331 @@
+/* `towline bench`: how fast a server is, seen from here; with --native beside this machine's own
+ * driver. The measuring is done by a program of its own (bench/measure.c), which knows nothing of
+ * Towline, in a fresh process each time. */
+#include "cli/bench.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "cli/cli.h"
+#include "base/doc.h"
+
+enum { LINE_MAX_BYTES = 4096, ARGS_MAX = 32 };
+
+struct plan {
+    const char *server, *plot, *max_bytes;
+    const char *parts[8];
+    unsigned part_count;
+    bool native, json, quick;
+    long rounds;
+    char self[PATH_MAX + 16], measure[PATH_MAX + 32], lib_dir[PATH_MAX];
+};
+
+static struct tow_bench_figure *figure_of(struct tow_bench *bench, const char *name,
+                                          const char *memory, const char *direction, uint64_t bytes)
+{
+    for (unsigned i = 0; i < bench->figure_count; i++) {
+        struct tow_bench_figure *f = &bench->figures[i];
+        if (strcmp(f->name, name) == 0 && strcmp(f->memory, memory) == 0 &&
+            strcmp(f->direction, direction) == 0 && f->bytes == bytes) {
+            return f;
+        }
+    }
+    if (bench->figure_count == TOW_BENCH_FIGURES_MAX) {
+        return NULL;
+    }
+    struct tow_bench_figure *f = &bench->figures[bench->figure_count++];
+    snprintf(f->name, sizeof f->name, "%s", name);
+    snprintf(f->memory, sizeof f->memory, "%s", memory);
+    snprintf(f->direction, sizeof f->direction, "%s", direction);
+    f->bytes = bytes;
+    return f;
+}
+
+static void take_line(struct tow_bench *bench, enum tow_bench_side side, const char *line)
+{
+    struct tow_json_doc doc;
+    if (tow_json_doc_parse(line, strlen(line), &doc) < 0) {
+        return;
+    }
+    const struct tow_json_value *all = &doc.values[0];
+    if (tow_json_member(&doc, all, "device") != NULL) {
+        snprintf(bench->device[side], sizeof bench->device[side], "%s",
+                 tow_json_text(&doc, all, "device"));
+    } else if (tow_json_member(&doc, all, "value") != NULL) {
+        struct tow_bench_figure *f = figure_of(
+            bench, tow_json_text(&doc, all, "name"), tow_json_text(&doc, all, "memory"),
+            tow_json_text(&doc, all, "direction"), (uint64_t)tow_json_number(&doc, all, "bytes"));
+        if (f != NULL && f->count[side] < TOW_BENCH_ROUNDS_MAX) {
+            snprintf(f->unit, sizeof f->unit, "%s", tow_json_text(&doc, all, "unit"));
+            f->value[side][f->count[side]] = tow_json_number(&doc, all, "value");
+            f->p99[side][f->count[side]] = tow_json_number(&doc, all, "p99");
+            f->count[side]++;
+        }
+    }
+    tow_json_doc_fini(&doc);
+}
+
+/* The loader must find the machine's own driver: our folder leaves LD_LIBRARY_PATH. */
+static void forget_towline(const char *lib_dir)
+{
+    const char *path = getenv("LD_LIBRARY_PATH");
+    char kept[8192] = "";
+    size_t used = 0;
+    while (path != NULL && *path != '\0') {
+        size_t length = strcspn(path, ":");
+        bool ours = length == strlen(lib_dir) && strncmp(path, lib_dir, length) == 0;
+        if (!ours && length > 0 && used + length + 2 < sizeof kept) {
+            used += (size_t)snprintf(kept + used, sizeof kept - used, "%s%.*s", used > 0 ? ":" : "",
+                                     (int)length, path);
+        }
+        path += length + (path[length] == ':');
+    }
+    if (used > 0) {
+        setenv("LD_LIBRARY_PATH", kept, 1);
+    } else {
+        unsetenv("LD_LIBRARY_PATH");
+    }
+}
+
+static void become_measure(const struct plan *plan, enum tow_bench_side side, int out)
+{
+    char *args[ARGS_MAX];
+    char began[32];
+    unsigned n = 0;
+    if (side == TOW_BENCH_REMOTE) {
+        args[n++] = (char *)plan->self;
+        args[n++] = (char *)"run";
+        args[n++] = (char *)"-q";
+        if (plan->server != NULL) {
+            args[n++] = (char *)"-s";
+            args[n++] = (char *)plan->server;
+        }
+        args[n++] = (char *)"--";
+    } else {
+        forget_towline(plan->lib_dir);
+    }
+    snprintf(began, sizeof began, "%lld", (long long)tow_time_now_ns());
+    args[n++] = (char *)plan->measure;
+    args[n++] = (char *)"--began";
+    args[n++] = began;
+    args[n++] = (char *)"--max-bytes";
+    args[n++] = (char *)plan->max_bytes;
+    if (plan->quick) {
+        args[n++] = (char *)"--quick";
+    }
+    for (unsigned i = 0; i < plan->part_count; i++) {
+        args[n++] = (char *)plan->parts[i];
+    }
+    args[n] = NULL;
+    dup2(out, STDOUT_FILENO);
+    execv(args[0], args);
+    tow_cli_say("%s cannot be run: %s", args[0], strerror(errno));
+    _exit(TOW_EXIT_NOT_EXECUTABLE);
+}
+
+static int run_once(const struct plan *plan, struct tow_bench *bench, enum tow_bench_side side)
+{
+    int ends[2];
+    if (pipe(ends) != 0) {
+        tow_cli_say("a pipe cannot be made: %s", strerror(errno));
+        return -EIO;
+    }
+    pid_t child = fork();
+    if (child == 0) {
+        close(ends[0]);
+        become_measure(plan, side, ends[1]);
+    }
+    close(ends[1]);
+    FILE *lines = child > 0 ? fdopen(ends[0], "r") : NULL;
+    char line[LINE_MAX_BYTES];
+    while (lines != NULL && fgets(line, sizeof line, lines) != NULL) {
+        take_line(bench, side, line);
+    }
+    if (lines != NULL) {
+        fclose(lines);
+    } else {
+        close(ends[0]);
+    }
+    int status = -1;
+    while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    }
+    if (child < 0 || !WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+        tow_cli_say(side == TOW_BENCH_NATIVE
+                        ? "the native measurement failed; --native needs this machine's own GPU "
+                          "and driver"
+                        : "the measurement through Towline failed; `towline devices` shows whether "
+                          "the server answers");
+        return -EIO;
+    }
+    return 0;
+}
+
+static int take_flags(int argc, char **argv, struct plan *plan)
+{
+    struct tow_flags flags = {argc, argv, 1};
+    const char *rounds = NULL, *part = NULL;
+    while (flags.at < argc) {
+        if (tow_flags_take(&flags, "-s", "--server", &plan->server) && plan->server != NULL) {
+        } else if (tow_flags_take(&flags, NULL, "--native", NULL)) {
+            plan->native = true;
+        } else if (tow_flags_take(&flags, NULL, "--json", NULL)) {
+            plan->json = true;
+        } else if (tow_flags_take(&flags, NULL, "--quick", NULL)) {
+            plan->quick = true;
+        } else if (tow_flags_take(&flags, NULL, "--plot", &plan->plot) && plan->plot != NULL) {
+        } else if (tow_flags_take(&flags, NULL, "--max-bytes", &plan->max_bytes) &&
+                   plan->max_bytes != NULL) {
+        } else if (tow_flags_take(&flags, NULL, "--rounds", &rounds) && rounds != NULL) {
+        } else if (tow_flags_take(&flags, NULL, "--part", &part) && part != NULL &&
+                   plan->part_count < sizeof plan->parts / sizeof *plan->parts) {
+            plan->parts[plan->part_count++] = part;
+        } else {
+            tow_cli_say("its flags are not understood; see towline bench --help");
+            return -EINVAL;
+        }
+    }
+    plan->rounds = rounds != NULL ? strtol(rounds, NULL, 10) : plan->native ? 7 : 3;
+    if (plan->rounds < 1 || plan->rounds > TOW_BENCH_ROUNDS_MAX) {
+        tow_cli_say("--rounds is a number from 1 to %d", TOW_BENCH_ROUNDS_MAX);
+        return -EINVAL;
+    }
+    static const char *const known[] = {"startup", "latency", "launches", "bandwidth"};
+    for (unsigned i = 0; i < plan->part_count; i++) {
+        bool found = false;
+        for (size_t k = 0; k < sizeof known / sizeof *known; k++) {
+            found |= strcmp(plan->parts[i], known[k]) == 0;
+        }
+        if (!found) {
+            tow_cli_say("--part is startup, latency, launches or bandwidth");
+            return -EINVAL;
+        }
+    }
+    if (plan->part_count == 0) {
+        memcpy(plan->parts, known, sizeof known);
+        plan->part_count = sizeof known / sizeof *known;
+    }
+    if (plan->max_bytes == NULL) {
+        plan->max_bytes = "268435456";
+    }
+    return 0;
+}
+
+static int find_programs(struct plan *plan)
+{
+    char bin_dir[PATH_MAX];
+    if (tow_cli_find_folders(bin_dir, plan->lib_dir) < 0) {
+        tow_cli_say("Towline's libcuda.so.1 is not beside this program; build it with make, or "
+                    "install it again");
+        return -ENOENT;
+    }
+    snprintf(plan->self, sizeof plan->self, "%s/towline", bin_dir);
+    /* PREFIX/lib/towline; build/bench. */
+    snprintf(plan->measure, sizeof plan->measure, "%s/towline-measure", plan->lib_dir);
+    if (access(plan->measure, X_OK) != 0) {
+        snprintf(plan->measure, sizeof plan->measure, "%s/../bench/towline-measure", bin_dir);
+    }
+    if (access(plan->measure, X_OK) != 0) {
+        tow_cli_say("towline-measure is not beside Towline's libraries in %s; build it with make, "
+                    "or install it again",
+                    plan->lib_dir);
+        return -ENOENT;
+    }
+    return 0;
+}
+
+static int write_plot(const struct tow_bench *bench, const char *path)
+{
+    FILE *file = fopen(path, "we");
+    int error = file == NULL ? -errno : tow_bench_plot(bench, file);
+    if (file != NULL && fclose(file) != 0 && error == 0) {
+        error = -errno;
+    }
+    if (error < 0) {
+        tow_cli_say("%s cannot be written: %s", path, strerror(-error));
+    }
+    return error;
+}
+
+static int bench_main(int argc, char **argv)
+{
+    struct plan plan = {0};
+    if (take_flags(argc, argv, &plan) < 0) {
+        return TOW_EXIT_USAGE;
+    }
+    if (find_programs(&plan) < 0) {
+        return TOW_EXIT_FAILED;
+    }
+    struct tow_bench *bench = calloc(1, sizeof *bench);
+    if (bench == NULL) {
+        tow_cli_say("memory is used up");
+        return TOW_EXIT_FAILED;
+    }
+    bench->server = plan.server != NULL ? plan.server : "the server that towline run finds";
+    bench->native = plan.native;
+    int error = 0;
+    for (long round = 0; round < plan.rounds && error == 0; round++) {
+        if (isatty(STDERR_FILENO)) {
+            fprintf(stderr, "\rround %ld of %ld", round + 1, plan.rounds);
+        }
+        if (plan.native) {
+            error = run_once(&plan, bench, TOW_BENCH_NATIVE);
+        }
+        if (error == 0) {
+            error = run_once(&plan, bench, TOW_BENCH_REMOTE);
+        }
+        bench->rounds++;
+    }
+    if (isatty(STDERR_FILENO)) {
+        fprintf(stderr, "\r%*s\r", 24, "");
+    }
+    if (error == 0 && plan.json) {
+        error = tow_bench_json(bench, stdout);
+    } else if (error == 0) {
+        tow_bench_show(bench, stdout);
+    }
+    if (error == 0 && plan.plot != NULL) {
+        error = write_plot(bench, plan.plot);
+    }
+    free(bench);
+    return error < 0 ? TOW_EXIT_FAILED : 0;
+}
+
+const struct tow_command tow_command_bench = {
+    .name = "bench",
+    .summary = "measure a server: latency, launches, bandwidth, start-up",
+    .help =
+        "towline bench [-s ADDRESS] [--native] [--json] [--plot FILE.svg] [--quick]\n"
+        "\n"
+        "Measures what programs will see of a server from this machine.\n"
+        "\n"
+        "  towline bench -s tcp://gpuhost:4837                a server\n"
+        "  towline bench -s unix:///run/towline.sock --native  beside this machine's own driver\n"
+        "  towline bench --plot copies.svg                    with curves\n"
+        "\n"
+        "  -s, --server ADDRESS  as in towline run; without it the same server is found\n"
+        "  --native              each round also runs without Towline, in turns, and the ratios "
+        "are\n"
+        "                        printed; needs a GPU and its driver here\n"
+        "  --rounds N            default 3, with --native 7; the medians of the rounds are shown\n"
+        "  --part NAME           startup, latency, launches or bandwidth; repeat it for several\n"
+        "  --max-bytes N         the largest copy, default 268435456\n"
+        "  --quick               a tenth of the repetitions\n"
+        "  --json                everything, with each round's values\n"
+        "  --plot FILE.svg       bandwidth and time of copies by size\n"
+        "\n"
+        "How to read it: `enqueue` is how long the call takes, which is what a busy program sees; "
+        "`+ sync`\n"
+        "is until the GPU has done it, so one round trip is in it. `drained` is the time per "
+        "launch of many\n"
+        "in a row until all are done. A ratio below 1 means that Towline is faster (for GB/s: "
+        "above 1).\n"
+        "Latencies have a median and a 99th percentile. Start-up begins with the program: a "
+        "server with\n"
+        "idle workers answers faster than a driver that has to start.\n",
+    .run = bench_main,
+};

@@ -1,0 +1,44 @@
+/* Inside of this folder: what `towline bench` has measured. */
+#ifndef TOW_CLI_BENCH_H
+#define TOW_CLI_BENCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+enum { TOW_BENCH_FIGURES_MAX = 160, TOW_BENCH_ROUNDS_MAX = 64 };
+
+enum tow_bench_side { TOW_BENCH_REMOTE, TOW_BENCH_NATIVE, TOW_BENCH_SIDES };
+
+/* One figure, over all rounds. */
+struct tow_bench_figure {
+    char name[40];
+    char unit[8];
+    char memory[16];   /* of copies: pageable, pinned */
+    char direction[8]; /* of copies: h2d, d2h */
+    uint64_t bytes;    /* of copies; else 0 */
+    unsigned count[TOW_BENCH_SIDES];
+    double value[TOW_BENCH_SIDES][TOW_BENCH_ROUNDS_MAX]; /* a round's median */
+    double p99[TOW_BENCH_SIDES][TOW_BENCH_ROUNDS_MAX];   /* 0: it has none */
+};
+
+struct tow_bench {
+    const char *server; /* borrowed; what was asked, for the heading */
+    char device[TOW_BENCH_SIDES][128];
+    bool native;
+    unsigned rounds;
+    unsigned figure_count;
+    struct tow_bench_figure figures[TOW_BENCH_FIGURES_MAX];
+};
+
+double tow_bench_median(const double *values, unsigned count);
+/* Median of Towline / native of each round; 0 if there is none. */
+double tow_bench_ratio(const struct tow_bench_figure *figure);
+
+void tow_bench_show(const struct tow_bench *bench, FILE *out);
+int tow_bench_json(const struct tow_bench *bench, FILE *out);
+/* Curves of bandwidth and time over the size of copies. */
+int tow_bench_plot(const struct tow_bench *bench, FILE *out);
+
+#endif

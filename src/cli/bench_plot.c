@@ -1,0 +1,142 @@
+/* Two panels of SVG, both with logarithmic axes: GB/s and microseconds over the size of copies. */
+#include "cli/bench.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+#include "cli/cli.h"
+
+enum { WIDTH = 1080, HEIGHT = 460, PANEL = 410, TALL = 320, TOP = 60, LEFT = 80, GAP = 110 };
+
+struct axis {
+    double low, high; /* in powers of ten (y) or of two (x) */
+};
+
+static double at(const struct axis *axis, double value, double length)
+{
+    return (value - axis->low) / (axis->high - axis->low) * length;
+}
+
+/* What a panel shows of a figure. */
+static double shown(const struct tow_bench_figure *f, enum tow_bench_side side, bool time)
+{
+    double rate = tow_bench_median(f->value[side], f->count[side]);
+    if (rate <= 0) {
+        return 0;
+    }
+    return time ? (double)f->bytes / rate / 1e3 : rate;
+}
+
+static void find_axes(const struct tow_bench *bench, bool time, struct axis *ret_x,
+                      struct axis *ret_y)
+{
+    struct axis x = {1e9, -1e9}, y = {1e9, -1e9};
+    for (unsigned i = 0; i < bench->figure_count; i++) {
+        const struct tow_bench_figure *f = &bench->figures[i];
+        for (int side = 0; side < TOW_BENCH_SIDES; side++) {
+            double value = f->bytes != 0 ? shown(f, (enum tow_bench_side)side, time) : 0;
+            if (value <= 0) {
+                continue;
+            }
+            x.low = fmin(x.low, log2((double)f->bytes));
+            x.high = fmax(x.high, log2((double)f->bytes));
+            y.low = fmin(y.low, floor(log10(value)));
+            y.high = fmax(y.high, ceil(log10(value)));
+        }
+    }
+    x.high = x.high > x.low ? x.high : x.low + 1;
+    y.high = y.high > y.low ? y.high : y.low + 1;
+    *ret_x = x;
+    *ret_y = y;
+}
+
+static void draw_frame(FILE *out, double left, const struct axis *x, const struct axis *y,
+                       const char *title)
+{
+    fprintf(
+        out,
+        "<text x=\"%.0f\" y=\"%d\" font-size=\"15\" font-weight=\"bold\">%s</text>\n"
+        "<rect x=\"%.0f\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"none\" stroke=\"#888\"/>\n",
+        left, TOP - 14, title, left, TOP, PANEL, TALL);
+    for (double power = y->low; power <= y->high + 0.5; power += 1) {
+        double height = TOP + TALL - at(y, power, TALL);
+        fprintf(out,
+                "<path d=\"M%.0f %.1fh%d\" stroke=\"#ddd\"/>"
+                "<text x=\"%.0f\" y=\"%.1f\" text-anchor=\"end\">%g</text>\n",
+                left, height, PANEL, left - 6, height + 4, pow(10, power));
+    }
+    for (double power = x->low; power <= x->high + 0.5; power += 4) {
+        double place = left + at(x, power, PANEL);
+        char size[16];
+        fprintf(out,
+                "<path d=\"M%.1f %dv%d\" stroke=\"#eee\"/>"
+                "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\" font-size=\"10\">%s</text>\n",
+                place, TOP, TALL, place, TOP + TALL + 16, tow_cli_bytes(exp2(power), size));
+    }
+}
+
+static void draw_panel(const struct tow_bench *bench, FILE *out, bool time, double left)
+{
+    static const struct {
+        const char *memory, *direction, *colour;
+    } curves[] = {
+        {"pageable", "h2d", "#1f77b4"},
+        {"pageable", "d2h", "#2ca02c"},
+        {"pinned", "h2d", "#d62728"},
+        {"pinned", "d2h", "#9467bd"},
+    };
+    struct axis x, y;
+    find_axes(bench, time, &x, &y);
+    draw_frame(out, left, &x, &y, time ? "time of a copy, us" : "bandwidth, GB/s");
+    for (int side = 0; side < TOW_BENCH_SIDES; side++) {
+        for (size_t c = 0; c < sizeof curves / sizeof *curves; c++) {
+            bool open = false;
+            for (unsigned i = 0; i < bench->figure_count; i++) {
+                const struct tow_bench_figure *f = &bench->figures[i];
+                double value = f->bytes != 0 && strcmp(f->memory, curves[c].memory) == 0 &&
+                                       strcmp(f->direction, curves[c].direction) == 0
+                                   ? shown(f, (enum tow_bench_side)side, time)
+                                   : 0;
+                if (value <= 0) {
+                    continue;
+                }
+                fprintf(out, open ? " %.1f,%.1f" : "<polyline points=\"%.1f,%.1f",
+                        left + at(&x, log2((double)f->bytes), PANEL),
+                        TOP + TALL - at(&y, log10(value), TALL));
+                open = true;
+            }
+            if (open) {
+                fprintf(out, "\" fill=\"none\" stroke=\"%s\" stroke-width=\"2\"%s/>\n",
+                        curves[c].colour,
+                        side == TOW_BENCH_NATIVE ? " stroke-dasharray=\"5 4\"" : "");
+            }
+            if (side == TOW_BENCH_REMOTE && !time) {
+                fprintf(out, "<text x=\"%zu\" y=\"%d\" fill=\"%s\">%s %s</text>\n", LEFT + 130 * c,
+                        HEIGHT - 22, curves[c].colour, curves[c].memory, curves[c].direction);
+            }
+        }
+    }
+}
+
+int tow_bench_plot(const struct tow_bench *bench, FILE *out)
+{
+    bool any = false;
+    for (unsigned i = 0; i < bench->figure_count; i++) {
+        any |= bench->figures[i].bytes != 0;
+    }
+    if (!any) {
+        tow_cli_say("there is nothing to draw: --plot wants --part bandwidth");
+        return -ENODATA;
+    }
+    fprintf(out,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
+            "viewBox=\"0 0 %d %d\" font-family=\"sans-serif\" font-size=\"12\">\n"
+            "<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
+            WIDTH, HEIGHT, WIDTH, HEIGHT);
+    draw_panel(bench, out, false, LEFT);
+    draw_panel(bench, out, true, LEFT + PANEL + GAP);
+    fprintf(out, "<text x=\"%d\" y=\"%d\">whole lines: Towline%s</text>\n</svg>\n",
+            LEFT + PANEL + GAP, HEIGHT - 22, bench->native ? "; dashed: native" : "");
+    return fflush(out) != 0 || ferror(out) ? -EIO : 0;
+}
