@@ -28,8 +28,7 @@ struct atomic_form {
     bool ordered, wide, result, ftz;
 };
 
-/* ---- 128 bits
- * ------------------------------------------------------------------------------------------ */
+/* ---- 128 bits ---- */
 
 static pthread_mutex_t wide_lock = PTHREAD_MUTEX_INITIALIZER; /* guards every 128-bit access */
 
@@ -61,8 +60,7 @@ __uint128_t tow_ptx_cas128(void *at, __uint128_t expected, __uint128_t value)
     return old;
 }
 
-/* ---- one lane
- * -------------------------------------------------------------------------------------------- */
+/* ---- one lane ---- */
 
 static uint64_t compute64(const struct atomic_form *form, uint64_t old, uint64_t b)
 {
@@ -237,9 +235,7 @@ OP(atomic128)
     return o + 1;
 }
 
-/* ---- decoding
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- decoding ---- */
 
 static enum atomic_op op_of(const char *mod)
 {
@@ -286,6 +282,9 @@ int tow_ptx_decode_atom(struct tow_ptx_decoder *dec)
 {
     const struct tow_ptx_insn *insn = dec->insn;
     enum tow_ptx_statespace space = SP_NONE;
+    if (tow_ptx_has_mod(dec, "async")) {
+        return tow_ptx_decode_remote(dec);
+    }
     struct atomic_form *form = tow_ptx_keep(dec, sizeof *form);
     if (!form) {
         return tow_ptx_dec_no_memory(dec);

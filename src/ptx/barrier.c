@@ -98,10 +98,15 @@ const struct tow_ptx_op *tow_ptx_bar(struct tow_ptx_warp *w, const struct tow_pt
     return HALT;
 }
 
-/* bar.warp.sync */
+/* bar.warp.sync: tiles of a warp may come together, each with its own mask. */
 const struct tow_ptx_op *tow_ptx_bar_warp(struct tow_ptx_warp *w, const struct tow_ptx_op *o)
 {
-    uint32_t members = ((const uint32_t *)tow_ptx_row(w, o->a))[__builtin_ctz(w->exec)];
+    const uint32_t *masks = tow_ptx_row(w, o->a);
+    uint32_t members = 0;
+    FOR_LANES(l, w->exec)
+    {
+        members |= masks[l];
+    }
     if (!(members & ~w->dead & ~w->exec)) {
         return o + 1;
     }

@@ -17,8 +17,7 @@ struct tow_ptx_const {
     bool wide;
 };
 
-/* ---- diagnostics
- * ---------------------------------------------------------------------------------- */
+/* ---- diagnostics ---- */
 
 int tow_ptx_bad(struct tow_ptx_decoder *dec, const char *format, ...)
 {
@@ -48,8 +47,7 @@ void *tow_ptx_keep(struct tow_ptx_decoder *dec, size_t bytes)
     return tow_ptx_arena_alloc(&dec->module->arena, bytes);
 }
 
-/* ---- constants
- * ------------------------------------------------------------------------------------ */
+/* ---- constants ---- */
 
 static int const_space(struct tow_ptx_decoder *dec, uint32_t bytes, uint32_t *ret_offset)
 {
@@ -146,8 +144,7 @@ static int fixed_rows(struct tow_ptx_decoder *dec)
     return 0;
 }
 
-/* ---- operations
- * ----------------------------------------------------------------------------------- */
+/* ---- operations ---- */
 
 int tow_ptx_emit(struct tow_ptx_decoder *dec, const struct tow_ptx_op *op)
 {
@@ -281,8 +278,7 @@ struct tow_ptx_symbol *tow_ptx_resolve(struct tow_ptx_symbol *symbol)
     return symbol;
 }
 
-/* ---- addresses of symbols
- * ------------------------------------------------------------------------ */
+/* ---- addresses of symbols ---- */
 
 OP(address_variable)
 {
@@ -377,8 +373,7 @@ int tow_ptx_symbol_row(struct tow_ptx_decoder *dec, const struct tow_ptx_operand
     return tow_ptx_emit(dec, &op);
 }
 
-/* ---- special registers -------------------------------------------------------------------------
- */
+/* ---- special registers ---- */
 
 static uint64_t clock_now(const struct tow_ptx_warp *w)
 {
@@ -454,8 +449,7 @@ static int sreg_source(struct tow_ptx_decoder *dec, uint32_t number, char kind, 
     return error;
 }
 
-/* ---- operands
- * --------------------------------------------------------------------------------------- */
+/* ---- operands ---- */
 
 static uint64_t immediate_bits(const struct tow_ptx_operand *operand, char kind)
 {
@@ -634,8 +628,7 @@ int tow_ptx_by_signature(struct tow_ptx_decoder *dec, const char *sig, tow_ptx_f
     return error ? error : tow_ptx_emit(dec, &op);
 }
 
-/* ---- the instruction table
- * ----------------------------------------------------------------------- */
+/* ---- the instruction table ---- */
 
 struct bucket {
     const char *key;
@@ -704,8 +697,7 @@ static int decode_instruction(struct tow_ptx_decoder *dec)
     return bucket->special ? bucket->special->decode(dec) : tow_ptx_unsupported(dec);
 }
 
-/* ---- functions
- * -------------------------------------------------------------------------------------- */
+/* ---- functions ---- */
 
 static int resolve_targets(struct tow_ptx_decoder *dec, struct tow_ptx_op *code)
 {
@@ -794,8 +786,7 @@ static int decode_function(struct tow_ptx_decoder *dec, struct tow_ptx_func *fun
     return 0;
 }
 
-/* ---- shared memory
- * ------------------------------------------------------------------------------- */
+/* ---- shared memory ---- */
 
 static void place_shared(struct tow_ptx_var *var, uint64_t *used, uint32_t mark)
 {

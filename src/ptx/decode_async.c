@@ -9,8 +9,7 @@
 
 #include "ptx/num.h"
 
-/* ---- the mbarrier word
- * ---------------------------------------------------------------------------- */
+/* ---- the mbarrier word ---- */
 
 #define MB_COUNT_MASK 0xfffffull /* pending arrivals, bits 0..19; expected ones, bits 20..39 */
 #define MB_EXPECTED_SHIFT 20
@@ -228,8 +227,7 @@ static int decode_mbarrier(struct tow_ptx_decoder *dec)
     return tow_ptx_emit(dec, &op);
 }
 
-/* ---- cp.async
- * ------------------------------------------------------------------------------------------ */
+/* ---- cp.async ---- */
 
 struct copy_form {
     tow_ptx_at_fn *to, *from;
@@ -332,8 +330,7 @@ static int decode_copy(struct tow_ptx_decoder *dec)
     return tow_ptx_emit(dec, &op);
 }
 
-/* ---- cp.async.bulk, cp.reduce.async.bulk
- * ------------------------------------------------------------ */
+/* ---- cp.async.bulk, cp.reduce.async.bulk ---- */
 
 struct bulk_form {
     enum tow_ptx_statespace to_space, from_space;
@@ -632,8 +629,101 @@ static int decode_cp(struct tow_ptx_decoder *dec)
                                                                   : tow_ptx_unsupported(dec);
 }
 
-/* ---- cluster addresses
- * ----------------------------------------------------------------------------------- */
+/* ---- st.async, red.async: into another block's memory, reported to its mbarrier ---- */
+
+struct remote_form {
+    struct bulk_form bulk; /* to, barrier, reduction; `type` of an element */
+    uint32_t refs[4];
+    uint8_t count;
+    bool wide;
+};
+
+OP(remote)
+{
+    const struct remote_form *form = o->ext;
+    unsigned element = tow_ptx_type_bytes(form->bulk.type);
+    FOR_LANES(l, w->exec)
+    {
+        uint8_t bytes[32];
+        for (unsigned i = 0; i < form->count; i++) {
+            uint64_t value = row_value(w, form->refs[i], form->wide ? 'l' : 'w', l);
+            memcpy(bytes + i * element, &value, element);
+        }
+        uint64_t to = as_generic(SP_SHARED, row_value(w, form->bulk.to, form->bulk.to_kind, l) +
+                                                (uint64_t)form->bulk.to_offset);
+        uint64_t barrier =
+            as_generic(SP_SHARED, row_value(w, form->bulk.barrier, form->bulk.barrier_kind, l) +
+                                      (uint64_t)form->bulk.barrier_offset);
+        if (to % (element * form->count)) {
+            return tow_ptx_fault(w, o, TOW_PTX_FAULT_MISALIGNED, l, to,
+                                 "access of %u bytes at a misaligned address",
+                                 element * form->count);
+        }
+        if (!bulk_one(w, o, &form->bulk, l, to, bytes, (uint64_t)element * form->count, barrier)) {
+            return HALT;
+        }
+    }
+    return o + 1;
+}
+
+/* st.async{...}{.vec}.type [a], b, [mbar]   red.async{...}.op.type [a], b, [mbar] */
+int tow_ptx_decode_remote(struct tow_ptx_decoder *dec)
+{
+    const struct tow_ptx_insn *insn = dec->insn;
+    struct remote_form *form = tow_ptx_keep(dec, sizeof *form);
+    if (!form) {
+        return tow_ptx_dec_no_memory(dec);
+    }
+    bool tracked = false;
+    form->count = 1;
+    form->bulk.mask = PTX_NO_SLOT;
+    for (unsigned i = 0; i < insn->mod_count; i++) {
+        const char *mod = insn->mods[i];
+        enum tow_ptx_type type = tow_ptx_mod_type(mod);
+        if (type) {
+            form->bulk.type = type;
+        } else if (reduction_of(mod)) {
+            form->bulk.reduce = reduction_of(mod);
+        } else if (strcmp(mod, "v2") == 0 || strcmp(mod, "v4") == 0) {
+            form->count = (uint8_t)(mod[1] - '0');
+        } else if (strcmp(mod, "mbarrier::complete_tx::bytes") == 0) {
+            tracked = true;
+        } else if (strcmp(mod, "async") != 0 && strcmp(mod, "shared::cluster") != 0 &&
+                   !tow_ptx_mod_ignored(mod)) {
+            return tow_ptx_unsupported(dec);
+        }
+    }
+    unsigned element = tow_ptx_type_bytes(form->bulk.type);
+    if (!tracked || (element != 4 && element != 8) || element * form->count > 16 ||
+        (insn->name[0] == 'r') != (form->bulk.reduce != 0)) {
+        return tow_ptx_unsupported(dec);
+    }
+    form->wide = element == 8;
+    int error = tow_ptx_want_operands(dec, 3, 3);
+    if (error) {
+        return error;
+    }
+    const struct tow_ptx_operand *b = &insn->operands[1];
+    if (form->count > 1 && (b->kind != OPD_VECTOR || b->count != form->count)) {
+        return tow_ptx_bad(dec, "the operand has not as many elements as the instruction says");
+    }
+    for (unsigned i = 0; i < form->count && error == 0; i++) {
+        error = tow_ptx_source(dec, form->count > 1 ? &b->children[i] : b,
+                               tow_ptx_type_kind(form->bulk.type), &form->refs[i]);
+    }
+    enum tow_ptx_statespace to = SP_SHARED, barrier = SP_SHARED;
+    if (error ||
+        (error = tow_ptx_address(dec, &insn->operands[0], &to, &form->bulk.to, &form->bulk.to_kind,
+                                 &form->bulk.to_offset)) ||
+        (error = tow_ptx_address(dec, &insn->operands[2], &barrier, &form->bulk.barrier,
+                                 &form->bulk.barrier_kind, &form->bulk.barrier_offset))) {
+        return error;
+    }
+    struct tow_ptx_op op = {.run = remote, .ext = form};
+    return tow_ptx_emit(dec, &op);
+}
+
+/* ---- cluster addresses ---- */
 
 #define INSIDE ((1u << SHARED_RANK_SHIFT) - 1u)
 OP2(mapa32, uint32_t, uint32_t, uint32_t, (a & INSIDE) | (b + 1) << SHARED_RANK_SHIFT)

@@ -8,8 +8,7 @@
 #include "ptx/barrier.h"
 #include "ptx/num.h"
 
-/* ---- mov
- * ---------------------------------------------------------------------------------------------- */
+/* ---- mov ---- */
 
 OP1(mov32, uint32_t, uint32_t, a)
 OP1(mov64, uint64_t, uint64_t, a)
@@ -185,8 +184,7 @@ static int decode_mov(struct tow_ptx_decoder *dec)
     return error;
 }
 
-/* ---- compare and select
- * ------------------------------------------------------------------------------ */
+/* ---- compare and select ---- */
 
 typedef uint32_t compare_fn(const void *a, const void *b);
 
@@ -541,8 +539,56 @@ static int decode_slct(struct tow_ptx_decoder *dec)
     return tow_ptx_by_signature(dec, sig, fn, NULL);
 }
 
-/* ---- control
- * -------------------------------------------------------------------------------------------- */
+/* lop3.BoolOp.b32 d|p, a, b, c, lut, q: p = (d != 0) BoolOp q. The plain form is in ops_int.c. */
+OP(lop3_pred)
+{
+    const uint32_t *a = tow_ptx_row(w, o->a), *b = tow_ptx_row(w, o->b), *c = tow_ptx_row(w, o->c);
+    uint32_t r[LANES], m = 0, q = tow_ptx_pred(w, o->e);
+    for (unsigned l = 0; l < LANES; l++) {
+        r[l] = 0;
+        for (unsigned i = 0; i < 8; i++) {
+            uint32_t term = (i & 4 ? a[l] : ~a[l]) & (i & 2 ? b[l] : ~b[l]) & (i & 1 ? c[l] : ~c[l]);
+            r[l] |= (o->imm >> i) & 1 ? term : 0;
+        }
+        m |= r[l] ? lane_bit[l] : 0;
+    }
+    bool conjunction = o->ext != NULL;
+    tow_ptx_blend32(w, tow_ptx_row(w, o->d), r);
+    tow_ptx_set_pred(w, o->f, conjunction ? m & q : m | q);
+    return o + 1;
+}
+
+static int decode_lop3(struct tow_ptx_decoder *dec)
+{
+    const struct tow_ptx_insn *insn = dec->insn;
+    static const char yes = 1;
+    struct tow_ptx_op op = {.run = lop3_pred};
+    bool conjunction = tow_ptx_has_mod(dec, "and");
+    if (insn->mod_count != 2 || !tow_ptx_has_mod(dec, "b32") ||
+        (!conjunction && !tow_ptx_has_mod(dec, "or"))) {
+        return tow_ptx_unsupported(dec);
+    }
+    op.ext = conjunction ? &yes : NULL;
+    int error = tow_ptx_want_operands(dec, 6, 6);
+    if (error) {
+        return error;
+    }
+    if (!insn->operands[0].second || insn->operands[4].kind != OPD_INT) {
+        return tow_ptx_bad(dec, "d|p and an immediate table are expected");
+    }
+    op.imm = (int64_t)insn->operands[4].bits;
+    if ((error = tow_ptx_dest(dec, &insn->operands[0], 'w', &op.d)) ||
+        (error = tow_ptx_dest(dec, insn->operands[0].second, 'p', &op.f)) ||
+        (error = tow_ptx_source(dec, &insn->operands[1], 'w', &op.a)) ||
+        (error = tow_ptx_source(dec, &insn->operands[2], 'w', &op.b)) ||
+        (error = tow_ptx_source(dec, &insn->operands[3], 'w', &op.c)) ||
+        (error = tow_ptx_source(dec, &insn->operands[5], 'p', &op.e))) {
+        return error;
+    }
+    return tow_ptx_emit(dec, &op);
+}
+
+/* ---- control ---- */
 
 static int decode_bra(struct tow_ptx_decoder *dec)
 {
@@ -712,8 +758,7 @@ static int decode_brkpt(struct tow_ptx_decoder *dec)
     return decode_simple(dec, tow_ptx_trap, 1);
 }
 
-/* ---- barriers
- * ------------------------------------------------------------------------------------------- */
+/* ---- barriers ---- */
 
 /* bar{.cta}.sync a{, b}   .arrive a, b   .red.popc.u32 d, a{, b}, p   .red.and.pred   .warp.sync m
  * barrier{.cta}.sync{.aligned} ...   barrier.cluster.arrive/wait */
@@ -768,8 +813,8 @@ static int decode_bar(struct tow_ptx_decoder *dec)
 }
 
 const struct tow_ptx_special tow_ptx_specials_core[] = {
-    {"mov", decode_mov},   {"setp", decode_set},    {"set", decode_set},   {"selp", decode_selp},
-    {"slct", decode_slct}, {"bra", decode_bra},     {"brx", decode_brx},   {"call", decode_call},
-    {"ret", decode_ret},   {"exit", decode_exit},   {"trap", decode_trap}, {"brkpt", decode_brkpt},
-    {"bar", decode_bar},   {"barrier", decode_bar}, {NULL, NULL},
+    {"mov", decode_mov},     {"setp", decode_set},  {"set", decode_set},     {"selp", decode_selp},
+    {"slct", decode_slct},   {"lop3", decode_lop3}, {"bra", decode_bra},     {"brx", decode_brx},
+    {"call", decode_call},   {"ret", decode_ret},   {"exit", decode_exit},   {"trap", decode_trap},
+    {"brkpt", decode_brkpt}, {"bar", decode_bar},   {"barrier", decode_bar}, {NULL, NULL},
 };

@@ -6,8 +6,7 @@
 
 #include "ptx/memory.h"
 
-/* ---- loads and stores
- * ------------------------------------------------------------------------------- */
+/* ---- loads and stores ---- */
 
 #define LOAD(name, D, E)                                                                           \
     OP(name)                                                                                       \
@@ -490,11 +489,13 @@ static int decode_ld(struct tow_ptx_decoder *dec)
 }
 static int decode_st(struct tow_ptx_decoder *dec)
 {
+    if (tow_ptx_has_mod(dec, "async")) {
+        return tow_ptx_decode_remote(dec);
+    }
     return decode_access(dec, true);
 }
 
-/* ---- address arithmetic between state spaces
- * ----------------------------------------------------- */
+/* ---- address arithmetic between state spaces ---- */
 
 OP1(copy64, uint64_t, uint64_t, a)
 OP1(copy32, uint32_t, uint32_t, a)
@@ -591,8 +592,7 @@ static int decode_isspacep(struct tow_ptx_decoder *dec)
     return tow_ptx_emit(dec, &op);
 }
 
-/* ---- fences, and what only speaks to caches
- * -------------------------------------------------------- */
+/* ---- fences, and what only speaks to caches ---- */
 
 OP(fence)
 {

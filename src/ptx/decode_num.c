@@ -400,6 +400,52 @@ static int fit_source(struct tow_ptx_decoder *dec, const struct tow_ptx_operand 
     return error;
 }
 
+/* cvt.rs...e4m3x4.f32 d, {a, b, e, f}, rbits: the four rows are brought together for num.h. */
+struct num_x4 {
+    struct num_ext num;
+    uint32_t refs[4];
+};
+
+OP(num_four)
+{
+    const struct num_x4 *ext = o->ext;
+    uint32_t rows[4][LANES], r[LANES];
+    for (unsigned i = 0; i < 4; i++) {
+        memcpy(rows[i], tow_ptx_row(w, ext->refs[i]), sizeof rows[i]);
+    }
+    ext->num.fn(&ext->num.form, r, rows, tow_ptx_row(w, o->b), NULL);
+    tow_ptx_blend32(w, tow_ptx_row(w, o->d), r);
+    return o + 1;
+}
+
+static int decode_cvt_x4(struct tow_ptx_decoder *dec, const struct tow_num_form *form)
+{
+    const struct tow_ptx_insn *insn = dec->insn;
+    const struct tow_ptx_operand *vector = &insn->operands[1];
+    struct num_x4 *ext = tow_ptx_keep(dec, sizeof *ext);
+    struct tow_ptx_op op = {.run = num_four, .ext = ext};
+    if (!ext) {
+        return tow_ptx_dec_no_memory(dec);
+    }
+    ext->num.form = *form;
+    ext->num.fn = tow_num_find(form);
+    if (form->type < TOW_NUM_E4M3X4 || form->type > TOW_NUM_E3M2X4 || !ext->num.fn) {
+        return tow_ptx_unsupported(dec);
+    }
+    int error = tow_ptx_want_operands(dec, 3, 3);
+    if (error == 0 && vector->count != 4) {
+        return tow_ptx_bad(dec, "four sources are expected");
+    }
+    for (unsigned i = 0; i < 4 && error == 0; i++) {
+        error = tow_ptx_source(dec, &vector->children[i], 'f', &ext->refs[i]);
+    }
+    if (error || (error = tow_ptx_source(dec, &insn->operands[2], 'w', &op.b)) ||
+        (error = tow_ptx_dest(dec, &insn->operands[0], 'w', &op.d))) {
+        return error;
+    }
+    return tow_ptx_emit(dec, &op);
+}
+
 static int decode_cvt(struct tow_ptx_decoder *dec)
 {
     const struct tow_ptx_insn *insn = dec->insn;
@@ -446,7 +492,7 @@ static int decode_cvt(struct tow_ptx_decoder *dec)
     struct tow_ptx_op op = {0};
     uint32_t *places[3] = {&op.a, &op.b, &op.c};
     if (insn->operands[1].kind == OPD_VECTOR) {
-        return tow_ptx_unsupported(dec);
+        return decode_cvt_x4(dec, &form);
     }
     for (unsigned i = 1; i < insn->operand_count && error == 0; i++) {
         error = fit_source(dec, &insn->operands[i], form.src, places[i - 1]);

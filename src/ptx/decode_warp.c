@@ -125,8 +125,7 @@ static int decode_shfl(struct tow_ptx_decoder *dec)
     return tow_ptx_emit(dec, &op);
 }
 
-/* ---- vote, activemask, elect
- * --------------------------------------------------------------------------------- */
+/* ---- vote, activemask, elect ---- */
 
 enum {
     VOTE_ALL,
@@ -227,9 +226,7 @@ static int decode_elect(struct tow_ptx_decoder *dec)
     return tow_ptx_emit(dec, &op);
 }
 
-/* ---- match
- * -----------------------------------------------------------------------------------------------------
- */
+/* ---- match ---- */
 
 MASKED_OP(match_among)
 {
@@ -281,9 +278,7 @@ static int decode_match(struct tow_ptx_decoder *dec)
     return tow_ptx_emit(dec, &op);
 }
 
-/* ---- redux
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- redux ---- */
 
 enum {
     RED_ADD,

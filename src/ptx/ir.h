@@ -8,7 +8,7 @@
 
 #include "ptx/ptx.h"
 
-/* ---- limits: PTX text is hostile ----------------------------------------------------------- */
+/* ---- limits: PTX text is hostile ---- */
 
 #define PTX_TEXT_MAX (512u << 20)
 #define PTX_REGS_MAX (1u << 20)       /* registers a function */
@@ -25,8 +25,7 @@
 #define PTX_NAME_MAX 16384u
 #define PTX_ARENA_MAX (4ull << 30)
 
-/* ---- arena ------------------------------------------------------------------------------------
- */
+/* ---- arena ---- */
 
 struct tow_ptx_arena {
     struct tow_ptx_chunk *chunks; /* owned */
@@ -37,8 +36,7 @@ struct tow_ptx_arena {
 void *tow_ptx_arena_alloc(struct tow_ptx_arena *arena, size_t bytes);
 void tow_ptx_arena_fini(struct tow_ptx_arena *arena);
 
-/* ---- types --------------------------------------------------------------------------------------
- */
+/* ---- types ---- */
 
 enum tow_ptx_type {
     PT_NONE,
@@ -75,7 +73,7 @@ enum tow_ptx_type {
 enum tow_ptx_type tow_ptx_type_parse(const char *text, size_t length);
 unsigned tow_ptx_type_bytes(enum tow_ptx_type type); /* 0 for predicates */
 
-/* ---- what a program is made of -------------------------------------------------------------- */
+/* ---- what a program is made of ---- */
 
 enum tow_ptx_statespace {
     SP_NONE, /* generic */

@@ -71,8 +71,7 @@ const struct tow_ptx_op *tow_ptx_fault(struct tow_ptx_warp *w, const struct tow_
     return HALT;
 }
 
-/* ---- slots
- * --------------------------------------------------------------------------------------- */
+/* ---- slots ---- */
 
 static void block_memory_free(struct tow_ptx_block *block)
 {
@@ -299,8 +298,7 @@ static struct tow_ptx_slot *slot_make(struct tow_ptx_runner *runner, uint32_t in
     return slot;
 }
 
-/* ---- running
- * ------------------------------------------------------------------------------------- */
+/* ---- running ---- */
 
 enum step {
     STEP_DONE,

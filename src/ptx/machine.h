@@ -153,8 +153,7 @@ struct tow_ptx_instance {
     uint64_t *addresses; /* owned, one per variable */
 };
 
-/* ---- running ------------------------------------------------------------------------------------
- */
+/* ---- running ---- */
 
 struct tow_ptx_frame {
     struct tow_ptx_frame *up;           /* the caller's; in the free list the next */
@@ -259,8 +258,7 @@ struct tow_ptx_runner {
     bool failed;
 };
 
-/* ---- rows
- * ------------------------------------------------------------------------------------------- */
+/* ---- rows ---- */
 
 #define REF(base, offset) ((uint32_t)(offset) | (uint32_t)(base))
 
@@ -310,8 +308,7 @@ static inline void tow_ptx_blend64(const struct tow_ptx_warp *w, uint64_t *d, co
     }
 }
 
-/* ---- faults
- * ------------------------------------------------------------------------------------------ */
+/* ---- faults ---- */
 
 /* Records the fault for one lane and ends the launch; returns HALT. */
 const struct tow_ptx_op *tow_ptx_fault(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
@@ -319,8 +316,7 @@ const struct tow_ptx_op *tow_ptx_fault(struct tow_ptx_warp *w, const struct tow_
                                        uint64_t address, const char *format, ...)
     __attribute__((format(printf, 6, 7)));
 
-/* ---- memory (memory.c)
- * ------------------------------------------------------------------------------ */
+/* ---- memory (memory.c) ---- */
 
 enum tow_ptx_access {
     ACCESS_READ = 0,
@@ -350,8 +346,7 @@ uint8_t *tow_ptx_probe(struct tow_ptx_warp *w, unsigned lane, uint64_t address,
                        uint64_t *ret_bytes);
 uint8_t *tow_ptx_shared_at(struct tow_ptx_warp *w, uint32_t address, uint64_t bytes);
 
-/* ---- scheduling (warp.c) ------------------------------------------------------------------------
- */
+/* ---- scheduling (warp.c) ---- */
 
 /* Splits `mask` off the current group into a new one at pc. */
 void tow_ptx_split(struct tow_ptx_warp *w, uint32_t mask, const struct tow_ptx_op *pc);

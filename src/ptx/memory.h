@@ -19,6 +19,7 @@ struct tow_ptx_access_form {
 enum tow_ptx_statespace tow_ptx_mod_space(const char *mod);
 bool tow_ptx_mod_ignored(const char *mod);
 int tow_ptx_decode_atom(struct tow_ptx_decoder *dec);
+int tow_ptx_decode_remote(struct tow_ptx_decoder *dec); /* st.async, red.async */
 
 /* 128-bit accesses that are one access (or behave so among us). */
 __uint128_t tow_ptx_load128(void *at);

@@ -10,8 +10,7 @@ typedef int64_t s64;
 #define H(x) ((uint16_t)(x))
 #define SH(x) ((int16_t)(x))
 
-/* ---- add, sub, mul, mad
- * --------------------------------------------------------------------------------- */
+/* ---- add, sub, mul, mad ---- */
 
 OP2(add16, u32, u32, u32, H(a + b))
 OP2(add32, u32, u32, u32, a + b)
@@ -92,8 +91,7 @@ OP3(mad24_hi_u32, u32, u32, u32, u32, (u32)(((u64)(a & 0xffffffu) * (b & 0xfffff
 OP3(mad24_hi_s32, u32, s32, s32, u32, (u32)(((s64)low24(a) * low24(b)) >> 16) + c)
 OP3(mad24_hi_sat, u32, s32, s32, s32, clamp_s32((((s64)low24(a) * low24(b)) >> 16) + c))
 
-/* ---- carry: a bit a lane, in a predicate row of the frame that the decoder names in e
- * -------------- */
+/* ---- carry: a bit a lane, in a predicate row of the frame that the decoder names in e ---- */
 
 #define CARRY_OP(fn, T, USES, SETS, SUM, CARRY)                                                    \
     OP(fn)                                                                                         \
@@ -144,8 +142,7 @@ CARRY_FAMILY(32, u32, u64, s64)
 CARRY_FAMILY(64, u64, unsigned __int128, __int128)
 #pragma GCC diagnostic pop
 
-/* ---- division: by zero gives all ones, as the hardware does; nothing traps
- * ------------------------- */
+/* ---- division: by zero gives all ones, as the hardware does; nothing traps ---- */
 
 static inline u32 div_u16(u32 a, u32 b)
 {
@@ -192,8 +189,7 @@ OP2(rem32s, u32, s32, s32, rem_s32(a, b))
 OP2(rem64u, u64, u64, u64, b ? a % b : a)
 OP2(rem64s, u64, s64, s64, rem_s64(a, b))
 
-/* ---- abs, neg, min, max, sad
- * ------------------------------------------------------------------------------ */
+/* ---- abs, neg, min, max, sad ---- */
 
 OP1(abs16, u32, u32, H(SH(a) < 0 ? -SH(a) : SH(a)))
 OP1(abs32, u32, s32, a < 0 ? 0u - (u32)a : (u32)a)
@@ -220,8 +216,7 @@ OP3(sad32s, u32, s32, s32, u32, c + (a < b ? (u32)b - (u32)a : (u32)a - (u32)b))
 OP3(sad64u, u64, u64, u64, u64, c + (a < b ? b - a : a - b))
 OP3(sad64s, u64, s64, s64, u64, c + (a < b ? (u64)b - (u64)a : (u64)a - (u64)b))
 
-/* ---- logic, shifts
- * ----------------------------------------------------------------------------------------- */
+/* ---- logic, shifts ---- */
 
 OP2(and32, u32, u32, u32, a &b)
 OP2(or32, u32, u32, u32, a | b)
@@ -283,8 +278,7 @@ OP(lop3)
                     (a & b & ~c & t[6]) | (a & b & c & t[7]))
 }
 
-/* ---- bit fields
- * -------------------------------------------------------------------------------------------- */
+/* ---- bit fields ---- */
 
 OP1(popc32, u32, u32, __builtin_popcount(a))
 OP1(popc64, u32, u64, __builtin_popcountll(a))
@@ -424,8 +418,7 @@ OP3(prmt_ecl, u32, u32, u32, u32, permute_mode(a, b, c, 3))
 OP3(prmt_ecr, u32, u32, u32, u32, permute_mode(a, b, c, 4))
 OP3(prmt_rc16, u32, u32, u32, u32, permute_mode(a, b, c, 5))
 
-/* ---- dot products
- * ------------------------------------------------------------------------------------------- */
+/* ---- dot products ---- */
 
 static inline s32 byte_of(u32 x, unsigned i, bool is_signed)
 {

@@ -32,7 +32,7 @@ int tow_ptx_load(const struct tow_ptx_text *texts, size_t count, struct tow_ptx_
                  struct tow_ptx_module **ret_module);
 void tow_ptx_unload(struct tow_ptx_module *module); /* accepts NULL */
 
-/* ---- what a module holds ------------------------------------------------------------------- */
+/* ---- what a module holds ---- */
 
 struct tow_ptx_param {
     uint32_t offset, size, align;
@@ -82,8 +82,7 @@ int tow_ptx_instantiate(const struct tow_ptx_module *module, const uint64_t *add
                         struct tow_ptx_instance **ret_instance);
 void tow_ptx_instance_free(struct tow_ptx_instance *instance);
 
-/* ---- running -----------------------------------------------------------------------------------
- */
+/* ---- running ---- */
 
 /* One live piece of device memory, as the machine's inline cache keeps it. */
 struct tow_ptx_range {

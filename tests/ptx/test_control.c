@@ -481,6 +481,38 @@ static void mbarriers_count_arrivals_and_bytes(void **state)
     machine_unload(&m);
 }
 
+static void stores_to_another_block_are_counted(void **state)
+{
+    (void)state;
+    machine_load(
+        &m,
+        machine_wrap(
+            ".shared .align 8 .b64 bar; .shared .align 8 .b32 cell[2];",
+            REGS "mov.u32 %r1, %cluster_ctarank; mbarrier.init.shared.b64 [bar], 1;\n"
+                 "mbarrier.arrive.expect_tx.shared.b64 _, [bar], 12; st.shared.u32 [cell+4], 5;\n"
+                 "barrier.cluster.arrive; barrier.cluster.wait; xor.b32 %r2, %r1, 1;\n"
+                 "mov.u32 %r3, cell; mapa.shared::cluster.u32 %r4, %r3, %r2; mov.u32 %r5, bar;\n"
+                 "mapa.shared::cluster.u32 %r6, %r5, %r2; add.u32 %r7, %r1, 40; mov.b64 %d1, {%r7, "
+                 "%r7};\n"
+                 "st.async.shared::cluster.mbarrier::complete_tx::bytes.b64 [%r4], %d1, [%r6];\n"
+                 "red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 "
+                 "[%r4+4], 2, [%r6];\n"
+                 "WAIT: mbarrier.try_wait.parity.shared.b64 %p1, [bar], 0; @!%p1 bra WAIT;\n"
+                 "ld.shared.u32 %r8, [cell]; ld.shared.u32 %r9, [cell+4]; mad.lo.u32 %r0, %r9, "
+                 "100, %r8;\n"
+                 "barrier.cluster.arrive; barrier.cluster.wait;" STORE_R0),
+        true);
+    uint32_t *out = machine_alloc(&m, 8);
+    uint64_t args[1] = {ARG(out)};
+    m.cluster[0] = 2;
+    if (machine_run1(&m, "k", 2, 1, args, 1)) {
+        fail_msg("%s", m.fault.message);
+    }
+    assert_int_equal(out[0], 4300 + 41);
+    assert_int_equal(out[1], 4200 + 40);
+    machine_unload(&m);
+}
+
 static void async_copies_arrive(void **state)
 {
     (void)state;
@@ -527,6 +559,7 @@ int main(void)
         cmocka_unit_test(special_registers_tell_who_we_are),
         cmocka_unit_test(clusters_share_memory),
         cmocka_unit_test(mbarriers_count_arrivals_and_bytes),
+        cmocka_unit_test(stores_to_another_block_are_counted),
         cmocka_unit_test(async_copies_arrive),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -330,6 +330,8 @@ static s32 s24(u64 x)
     X(pack16x4, 'l', "mov.b64 %d0, {%h1, %h2, %h3, %h1};",                                         \
       (u16)a | (u64)(u16)b << 16 | (u64)(u16)c << 32 | (u64)(u16)a << 48)                          \
     X(via128, 'l', "mov.b128 %q0, {%d1, %d2}; mov.b128 {_, %d0}, %q0;", b)                         \
+    X(lop3_and, 'p', "setp.gt.s32 %p1, %r3, 0; lop3.and.b32 %r0|%p0, %r1, %r2, %r3, 0x80, %p1;",   \
+      ((u32)a & (u32)b & (u32)c) != 0 && (s32)c > 0)                                               \
     X(vadd_sat, 'w', "vadd.s32.u32.s32.sat %r0, %r1.b1, %r2.h0;",                                  \
       (u32)((s64)(a >> 8 & 255) + (s16)b))                                                         \
     X(vsub_merge, 'w', "vsub.u32.u32.u32.sat %r0.b2, %r1.b0, %r2.b0, %r3;",                        \
