@@ -250,7 +250,25 @@ static void take_all(struct tow_gauge_page *page)
     atomic_store(&page->shown, round);
 }
 
-static bool open_library(void)
+/* Opens one candidate, unless it is ours. */
+static bool try_open(const char *path)
+{
+    library = access(path, R_OK) == 0 ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+    if (library == NULL) {
+        return false;
+    }
+    const char *(*name)(int) = (const char *(*)(int))symbol("nvmlErrorString");
+    nvml_plain *init = (nvml_plain *)symbol("nvmlInit_v2");
+    if (name != NULL && init != NULL && strcmp(name(TOW_NVML_OURS_CODE), TOW_NVML_OURS_TEXT) != 0 &&
+        init() == 0) {
+        return true;
+    }
+    dlclose(library);
+    library = NULL;
+    return false;
+}
+
+static bool open_library(const char *driver)
 {
     static const char *const folders[] = {
         "/usr/lib/x86_64-linux-gnu",
@@ -262,29 +280,27 @@ static bool open_library(void)
         "/usr/local/nvidia/lib64",
         "/usr/lib",
     };
-    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
-        char path[PATH_MAX];
-        snprintf(path, sizeof path, "%s/libnvidia-ml.so.1", folders[i]);
-        library = access(path, R_OK) == 0 ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
-        if (library == NULL) {
-            continue;
-        }
-        const char *(*name)(int) = (const char *(*)(int))symbol("nvmlErrorString");
-        nvml_plain *init = (nvml_plain *)symbol("nvmlInit_v2");
-        if (name != NULL && init != NULL &&
-            strcmp(name(TOW_NVML_OURS_CODE), TOW_NVML_OURS_TEXT) != 0 && init() == 0) {
+    char path[PATH_MAX];
+    const char *slash = strrchr(driver, '/');
+    if (slash != NULL) {
+        snprintf(path, sizeof path, "%.*s/libnvidia-ml.so.1", (int)(slash - driver), driver);
+        if (try_open(path)) {
             return true;
         }
-        dlclose(library);
-        library = NULL;
+    }
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+        snprintf(path, sizeof path, "%s/libnvidia-ml.so.1", folders[i]);
+        if (try_open(path)) {
+            return true;
+        }
     }
     return false;
 }
 
-static void serve(struct tow_gauge_page *page, int asked)
+static void serve(struct tow_gauge_page *page, int asked, const char *driver)
 {
     char bytes[256];
-    if (!open_library()) {
+    if (!open_library(driver)) {
         return;
     }
     do {
@@ -294,7 +310,7 @@ static void serve(struct tow_gauge_page *page, int asked)
 
 /* ---- in the listener ---- */
 
-int tow_gauge_start(struct tow_gauge *gauge)
+int tow_gauge_start(struct tow_gauge *gauge, const char *driver)
 {
     int ends[2];
     pid_t parent = getpid();
@@ -331,7 +347,7 @@ int tow_gauge_start(struct tow_gauge *gauge)
                 close(fd);
             }
         }
-        serve(page, ends[0]);
+        serve(page, ends[0], driver);
         _exit(0);
     }
     close(ends[0]);

@@ -16,8 +16,10 @@ struct tow_gauge {
     pid_t pid;
 };
 
-/* Only from a process with one thread (it forks). 0, or why there are no gauges. */
-int tow_gauge_start(struct tow_gauge *gauge);
+/* Only from a process with one thread (it forks). `driver` is the path of the driver library, if
+ * the user named one: NVIDIA's management library is looked for beside it first. 0, or why there
+ * are no gauges. */
+int tow_gauge_start(struct tow_gauge *gauge, const char *driver);
 void tow_gauge_stop(struct tow_gauge *gauge);
 /* Asks for new numbers; never waits. */
 void tow_gauge_refresh(struct tow_gauge *gauge);

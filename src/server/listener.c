@@ -340,7 +340,8 @@ static void announce(struct server *server)
         return;
     }
     server->announced = true;
-    if (strcmp(crew->backend, "cuda") == 0 && tow_gauge_start(&server->gauge) < 0) {
+    if (strcmp(crew->backend, "cuda") == 0 &&
+        tow_gauge_start(&server->gauge, server->config.device) < 0) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "the GPUs' state cannot be watched");
     }
     for (unsigned i = 0; i < server->listener_count; i++) {

@@ -1,0 +1,181 @@
+#!/usr/bin/env python3
+"""libnvidia-ml.so.1 as monitoring programs see it, through a server on the software GPU."""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import towtest as t  # noqa: E402
+
+LIBRARY = t.BUILD / "lib" / "libnvidia-ml.so.1"
+
+# What the programs below begin with: both libraries, and checks that say what was wrong.
+BEGIN = """
+import ctypes as c, sys, time
+n, cu = c.CDLL("libnvidia-ml.so.1"), c.CDLL("libcuda.so.1")
+def ok(result, wanted=0):
+    if result != wanted: sys.exit(f"line {sys._getframe(1).f_lineno}: {result}, not {wanted}")
+def equal(a, b):
+    if a != b: sys.exit(f"line {sys._getframe(1).f_lineno}: {a!r} is not {b!r}")
+def text(function, *args):
+    out = c.create_string_buffer(96); ok(function(*args, out, 96)); return out.value.decode()
+class Memory(c.Structure): _fields_ = [(k, c.c_ulonglong) for k in ("total", "free", "used")]
+class Process(c.Structure):
+    _fields_ = [("pid", c.c_uint), ("memory", c.c_ulonglong), ("gi", c.c_uint), ("ci", c.c_uint)]
+n.nvmlErrorString.restype = c.c_char_p
+def device(i):
+    h = c.c_void_p(); ok(n.nvmlDeviceGetHandleByIndex_v2(i, c.byref(h))); return h
+"""
+
+
+def run(program, server=None):
+    where = ["--device", "soft"] if server is None else ["-s", server]
+    done = t.run([t.TOWLINE, "run", *where, "--", "python3", "-c", BEGIN + program])
+    t.check(done.returncode == 0, done.stdout + done.stderr)
+    return done.stdout
+
+
+def tool(*command):
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+    t.check(done.returncode == 0, done.stderr)
+    return done.stdout
+
+
+@t.test()
+def needs_libc_alone_and_exports_nvml_only():
+    dynamic = tool("readelf", "-dW", LIBRARY)
+    needed = set(re.findall(r"\(NEEDED\).*\[(.*)\]", dynamic))
+    allowed = {"libc.so.6", "libpthread.so.0", "libdl.so.2", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
+    t.check(needed and needed <= allowed, f"it needs {sorted(needed - allowed)}")
+    t.equal(re.findall(r"\(SONAME\).*\[(.*)\]", dynamic), ["libnvidia-ml.so.1"], "the soname")
+    names = {line.split()[-1] for line in tool("nm", "-D", "--defined-only", LIBRARY).splitlines()}
+    wanted = set(re.findall(r"\bnvml[A-Z]\w+", re.sub(r"^#.*$", "", (t.ROOT / "src/nvml/functions.list").read_text(), flags=re.M)))
+    t.equal(sorted(names - wanted), [], "exported and not in functions.list")
+    t.equal(sorted(wanted - names), [], "in functions.list and not exported")
+    versions = {tuple(map(int, v)) for v in re.findall(r"GLIBC_(\d+)\.(\d+)", tool("objdump", "-T", LIBRARY))}
+    t.check(max(versions) <= (2, 28), f"symbols of GLIBC {max(versions)} are used")
+
+
+@t.test()
+def memory_agrees_with_cuda():
+    run("""
+ok(n.nvmlInit_v2()); ok(cu.cuInit(0))
+context, at = c.c_void_p(), c.c_uint64()
+ok(cu.cuDevicePrimaryCtxRetain(c.byref(context), 0)); ok(cu.cuCtxSetCurrent(context))
+free, total, memory = c.c_size_t(), c.c_size_t(), Memory()
+for size in (64 << 20, 100 << 20):
+    ok(cu.cuMemAlloc_v2(c.byref(at), c.c_size_t(size)))
+    ok(cu.cuMemGetInfo_v2(c.byref(free), c.byref(total)))
+    time.sleep(0.1)
+    ok(n.nvmlDeviceGetMemoryInfo(device(0), c.byref(memory)))
+    equal((memory.free, memory.total), (free.value, total.value))
+    equal(memory.used, memory.total - memory.free)
+""")
+
+
+@t.test()
+def a_program_finds_itself_among_the_processes():
+    run("""
+import os
+ok(n.nvmlInit_v2()); ok(cu.cuInit(0))
+context, at, count, got = c.c_void_p(), c.c_uint64(), c.c_uint(0), (Process * 8)()
+ok(cu.cuDevicePrimaryCtxRetain(c.byref(context), 0)); ok(cu.cuCtxSetCurrent(context))
+ok(cu.cuMemAlloc_v2(c.byref(at), c.c_size_t(1 << 20)))
+time.sleep(0.1)
+ok(n.nvmlDeviceGetComputeRunningProcesses_v3(device(0), c.byref(count), None), 7)
+equal(count.value, 1)
+count.value = 8
+ok(n.nvmlDeviceGetComputeRunningProcesses_v3(device(0), c.byref(count), got))
+equal((count.value, got[0].pid, got[0].memory), (1, os.getpid(), 1 << 20))
+""")
+
+
+SAME_DEVICES = """
+ok(n.nvmlInit()); ok(cu.cuInit(0))
+count, major, minor, value = c.c_uint(), c.c_int(), c.c_int(), c.c_int()
+ok(n.nvmlDeviceGetCount_v2(c.byref(count))); equal(count.value, 2)
+h = device(1)
+name = c.create_string_buffer(96); ok(cu.cuDeviceGetName(name, 96, 1))
+equal(text(n.nvmlDeviceGetName, h), name.value.decode())
+ok(n.nvmlDeviceGetCudaComputeCapability(h, c.byref(major), c.byref(minor)))
+ok(cu.cuDeviceGetAttribute(c.byref(value), 75, 1)); equal(major.value, value.value)
+bus = c.create_string_buffer(32); ok(cu.cuDeviceGetPCIBusId(bus, 32, 1))
+again = c.c_void_p()
+ok(n.nvmlDeviceGetHandleByPciBusId_v2(bus, c.byref(again))); equal(again.value, h.value)
+uuid = text(n.nvmlDeviceGetUUID, h)
+ok(n.nvmlDeviceGetHandleByUUID(uuid.encode(), c.byref(again))); equal(again.value, h.value)
+raw = (c.c_ubyte * 16)(); ok(cu.cuDeviceGetUuid_v2(raw, 1)); equal(uuid.replace("-", "")[3:], bytes(raw).hex())
+ok(n.nvmlDeviceGetHandleByUUID(b"GPU-0", c.byref(again)), 6)
+ok(n.nvmlDeviceGetHandleByIndex_v2(2, c.byref(again)), 2)
+version, ours = c.c_int(), c.c_int()
+ok(n.nvmlSystemGetCudaDriverVersion(c.byref(version))); ok(cu.cuDriverGetVersion(c.byref(ours)))
+equal(version.value, ours.value)
+status = c.c_int(); ok(n.nvmlDeviceGetP2PStatus(device(0), h, 0, c.byref(status)))
+ok(cu.cuDeviceCanAccessPeer(c.byref(value), 0, 1)); equal(status.value == 0, value.value == 1)
+"""
+
+
+@t.test()
+def devices_are_those_of_cuda():
+    with t.Server("--soft-devices=2", "--soft-memory=1G") as server:
+        run(SAME_DEVICES, server.address("tcp"))
+
+
+@t.test()
+def devices_of_two_servers_are_one_list():
+    with t.Server(memory="1G") as one, t.Server(memory="512M") as two:
+        run("""
+ok(n.nvmlInit_v2()); ok(cu.cuInit(0))
+count, total, memory = c.c_uint(), c.c_size_t(), Memory()
+ok(n.nvmlDeviceGetCount_v2(c.byref(count))); equal(count.value, 2)
+for i in range(2):
+    ok(cu.cuDeviceTotalMem_v2(c.byref(total), i))
+    ok(n.nvmlDeviceGetMemoryInfo(device(i), c.byref(memory)))
+    equal(memory.total, total.value)
+""", f"{one.address()},{two.address('tcp')}")
+
+
+@t.test()
+def what_nobody_knows_is_not_supported():
+    run("""
+value = c.c_uint()
+ok(n.nvmlDeviceGetCount_v2(c.byref(value)), 1)
+ok(n.nvmlInit_v2()); ok(n.nvmlInit_v2()); ok(n.nvmlShutdown())
+h = device(0)
+for name in "nvmlDeviceGetPowerUsage nvmlDeviceGetMinorNumber nvmlDeviceGetFanSpeed".split():
+    ok(getattr(n, name)(h, c.byref(value)), 3)
+ok(n.nvmlDeviceGetTemperature(h, 0, c.byref(value)), 3)
+ok(n.nvmlDeviceGetNvLinkState(h, 0, c.byref(value)), 3)
+ok(n.nvmlDeviceGetUtilizationRates(h, (c.c_uint * 2)()), 3)
+ok(n.nvmlDeviceGetPowerUsage(c.c_void_p(12), c.byref(value)), 2)
+equal(n.nvmlErrorString(3), b"Not Supported")
+ok(n.nvmlShutdown()); ok(n.nvmlShutdown(), 1)
+""")
+
+
+@t.test()
+def without_a_server_there_is_no_driver():
+    done = t.run(["python3", "-c", "import ctypes; print(ctypes.CDLL('%s').nvmlInit_v2())" % LIBRARY],
+                 env=t.clean_environment(TOWLINE_SERVER="unix:///nowhere/towline.sock"))
+    t.equal(done.stdout, "9\n", "nvmlInit_v2")
+
+
+@t.test()
+def records_are_as_pynvml_knows_them():
+    try:
+        import pynvml
+    except ImportError:
+        raise t.Skip("pynvml (nvidia-ml-py) is not installed")
+    run("import pynvml as p\np.nvmlInit(); h = p.nvmlDeviceGetHandleByIndex(0)\n"
+        "m = p.nvmlDeviceGetMemoryInfo(h); m2 = p.nvmlDeviceGetMemoryInfo(h, p.nvmlMemory_v2)\n"
+        "equal((m.total, m.free), (m2.total, m2.free))\n"
+        "b = p.nvmlDeviceGetPciInfo(h); equal(b.busId, '%08X:%02X:%02X.0' % (b.domain, b.bus, b.device))\n"
+        "f = p.c_nvmlGpuFabricInfo_v2_t(); f.version = p.nvmlGpuFabricInfo_v2\n"
+        "p.nvmlDeviceGetGpuFabricInfoV(h, c.byref(f)); equal(f.state, 0)\n")
+    del pynvml
+
+
+if __name__ == "__main__":
+    t.main()

@@ -1,0 +1,76 @@
+/* Stands for NVIDIA's management library: one GPU whose load grows with each question. */
+#include <stdio.h>
+#include <string.h>
+
+int nvmlInit_v2(void);
+const char *nvmlErrorString(int result);
+int nvmlSystemGetDriverVersion(char *text, unsigned size);
+int nvmlDeviceGetCount_v2(unsigned *count);
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device);
+int nvmlDeviceGetUUID(void *device, char *text, unsigned size);
+int nvmlDeviceGetMemoryInfo(void *device, unsigned long long *memory);
+int nvmlDeviceGetUtilizationRates(void *device, unsigned *load);
+int nvmlDeviceGetTemperature(void *device, int sensor, unsigned *value);
+
+#define PUBLIC __attribute__((visibility("default")))
+
+PUBLIC int nvmlInit_v2(void)
+{
+    return 0;
+}
+
+PUBLIC const char *nvmlErrorString(int result)
+{
+    return result == 0 ? "fine" : "not fine";
+}
+
+PUBLIC int nvmlSystemGetDriverVersion(char *text, unsigned size)
+{
+    snprintf(text, size, "123.45");
+    return 0;
+}
+
+PUBLIC int nvmlDeviceGetCount_v2(unsigned *count)
+{
+    *count = 1;
+    return 0;
+}
+
+PUBLIC int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device)
+{
+    static int gpu;
+    *device = &gpu;
+    return index == 0 ? 0 : 2;
+}
+
+PUBLIC int nvmlDeviceGetUUID(void *device, char *text, unsigned size)
+{
+    (void)device;
+    snprintf(text, size, "GPU-1");
+    return 0;
+}
+
+PUBLIC int nvmlDeviceGetMemoryInfo(void *device, unsigned long long *memory)
+{
+    (void)device;
+    memory[0] = 1000;
+    memory[1] = 600;
+    memory[2] = 400;
+    return 0;
+}
+
+PUBLIC int nvmlDeviceGetUtilizationRates(void *device, unsigned *load)
+{
+    static unsigned asked;
+    (void)device;
+    load[0] = ++asked;
+    load[1] = 7;
+    return 0;
+}
+
+PUBLIC int nvmlDeviceGetTemperature(void *device, int sensor, unsigned *value)
+{
+    (void)device;
+    *value = 55;
+    return sensor == 0 ? 0 : 2;
+}
