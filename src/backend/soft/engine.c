@@ -219,11 +219,13 @@ static void streams_reap(void)
 
 static void *runner(void *arg);
 
+/* Sees to it that `wanted` runners are on their way: a token wakes an idle one, and no token is
+ * lost, since it stays until one takes it. */
 static void wake_runners(unsigned wanted)
 {
-    while (tow_soft.runners_woken < wanted) {
-        if (tow_soft.runners_idle > tow_soft.runners_woken) {
-            tow_soft.runners_woken++;
+    while (tow_soft.tokens + tow_soft.runners_starting < wanted) {
+        if (tow_soft.runners_idle > tow_soft.tokens) {
+            tow_soft.tokens++;
             pthread_cond_signal(&tow_soft.work);
             continue;
         }
@@ -238,7 +240,7 @@ static void wake_runners(unsigned wanted)
         }
         pthread_detach(thread);
         tow_soft.runners++;
-        tow_soft.runners_woken++;
+        tow_soft.runners_starting++;
     }
 }
 
@@ -322,36 +324,45 @@ static struct tow_soft_stream *pick(void)
     return best;
 }
 
+/* Sleeps until there is a token; one idle runner also watches memory that streams wait for. */
+static void idle(void)
+{
+    tow_soft.runners_idle++;
+    while (tow_soft.tokens == 0 && !tow_soft.stopping) {
+        if (!tow_soft.polls || poller) {
+            pthread_cond_wait(&tow_soft.work, &tow_soft.lock);
+            continue;
+        }
+        poller = true;
+        struct timespec until;
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        int64_t ns = until.tv_nsec + poll_interval;
+        until.tv_sec += ns / TOW_TIME_S;
+        until.tv_nsec = ns % TOW_TIME_S;
+        pthread_cond_timedwait(&tow_soft.work, &tow_soft.lock, &until);
+        poll_interval = poll_interval * 2 < POLL_MAX ? poll_interval * 2 : POLL_MAX;
+        tow_soft_engine_kick();
+        poller = false;
+    }
+    tow_soft.tokens -= tow_soft.tokens > 0;
+    tow_soft.runners_idle--;
+    if (tow_soft.polls && !poller && !tow_soft.stopping) {
+        wake_runners(tow_soft.tokens + tow_soft.runners_starting + 1); /* somebody must watch on */
+    }
+}
+
 static void *runner(void *arg)
 {
     (void)arg;
     pthread_mutex_lock(&tow_soft.lock);
-    tow_soft.runners_woken--; /* counted by whoever started us */
+    tow_soft.runners_starting--;
     while (!tow_soft.stopping) {
         struct tow_soft_stream *stream = pick();
         if (stream != NULL) {
             run_head(stream);
-            continue;
+        } else {
+            idle();
         }
-        tow_soft.runners_idle++;
-        if (tow_soft.polls && !poller) {
-            poller = true;
-            struct timespec until;
-            clock_gettime(CLOCK_MONOTONIC, &until);
-            int64_t ns = until.tv_nsec + poll_interval;
-            until.tv_sec += ns / TOW_TIME_S;
-            until.tv_nsec = ns % TOW_TIME_S;
-            pthread_cond_timedwait(&tow_soft.work, &tow_soft.lock, &until);
-            poller = false;
-            poll_interval = poll_interval * 2 < POLL_MAX ? poll_interval * 2 : POLL_MAX;
-            tow_soft.runners_idle--;
-            tow_soft.runners_woken -= tow_soft.runners_woken > 0;
-            tow_soft_engine_kick();
-            continue;
-        }
-        pthread_cond_wait(&tow_soft.work, &tow_soft.lock);
-        tow_soft.runners_idle--;
-        tow_soft.runners_woken -= tow_soft.runners_woken > 0;
     }
     tow_soft.runners--;
     pthread_cond_broadcast(&tow_soft.changed);
@@ -580,5 +591,7 @@ void tow_soft_engine_stop(void)
         pthread_cond_broadcast(&tow_soft.work);
     }
     tow_soft.stopping = false;
+    tow_soft.polls = false;
+    tow_soft.tokens = 0;
     poller = false;
 }

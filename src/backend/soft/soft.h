@@ -655,7 +655,8 @@ struct tow_soft {
     struct tow_soft_op *running;     /* ops that run now, newest first */
     uint64_t seq;                    /* counts ops and starts */
     uint64_t next_id;                /* contexts, streams, allocations, captures */
-    unsigned runners, runners_idle, runners_woken;
+    unsigned runners, runners_idle, runners_starting;
+    unsigned tokens; /* wake-ups that idle runners have not taken yet; never more than are idle */
     bool stopping, polls; /* polls: a stream waits for a value in memory */
     struct tow_soft_retired *retired;
     uint64_t arena_base, arena_size;

@@ -17,6 +17,7 @@ struct tow_soft_memory {
     uint64_t size;
     CUmemAllocationProp prop;
     int device;
+    struct tow_soft_memory *prev, *next; /* all of them */
 };
 
 struct reservation {
@@ -34,6 +35,7 @@ struct mapping {
 /* Guarded by tow_soft.lock. */
 static struct reservation *reservations;
 static struct mapping *mappings;
+static struct tow_soft_memory *memories;
 
 void tow_soft_memory_unref(struct tow_soft_memory *memory)
 {
@@ -42,6 +44,14 @@ void tow_soft_memory_unref(struct tow_soft_memory *memory)
     }
     tow_soft_object_remove(&memory->object);
     tow_soft.devices[memory->device].used -= memory->size;
+    if (memory->prev != NULL) {
+        memory->prev->next = memory->next;
+    } else {
+        memories = memory->next;
+    }
+    if (memory->next != NULL) {
+        memory->next->prev = memory->prev;
+    }
     close(memory->fd);
     free(memory);
 }
@@ -59,6 +69,10 @@ void tow_soft_vmm_fini(void)
         struct reservation *reservation = reservations;
         reservations = reservation->next;
         free(reservation);
+    }
+    while (memories != NULL) {
+        memories->refs = 1; /* handles that nobody released */
+        tow_soft_memory_unref(memories);
     }
 }
 
@@ -177,6 +191,11 @@ static CUresult soft_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t si
     memory->size = size;
     memory->prop = *prop;
     memory->device = device->ordinal;
+    memory->next = memories;
+    if (memories != NULL) {
+        memories->prev = memory;
+    }
+    memories = memory;
     device->used += size;
     *handle = memory->object.handle;
     return tow_soft_leave(CUDA_SUCCESS);
