@@ -15,6 +15,7 @@
 #include "base/thread.h"
 #include "server/account.h"
 #include "server/describe.h"
+#include "server/output.h"
 #include "server/post.h"
 #include "server/session.h"
 #include "transport/transport.h"
@@ -203,6 +204,11 @@ int tow_worker_main(const struct tow_config *config)
         return 1;
     }
     tow_account_install(&backend.driver, &stats->memory);
+    error = tow_output_capture(&backend);
+    if (error < 0) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "device printf will not reach the client: %s",
+                strerror(-error));
+    }
     struct tow_buf devices;
     tow_buf_init(&devices, TOW_POST_TEXT_MAX);
     error = tow_describe_devices(&backend, &devices);

@@ -1,0 +1,167 @@
+/* Settings of towlined: flags, files, sizes, and what is wrong with them. */
+#include "../unit/cmocka_all.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "server/config.h"
+
+static int load(struct tow_config *config, char *why, const char *const *flags)
+{
+    /* Never this machine's own file. */
+    char *argv[16] = {(char *)"towlined", (char *)"--config=/dev/null"};
+    int argc = 2;
+    while (*flags != NULL) {
+        argv[argc++] = (char *)*flags++;
+    }
+    return tow_config_load(argc, argv, config, why, 512);
+}
+#define LOAD(config, why, ...) load(config, why, (const char *const[]){__VA_ARGS__, NULL})
+
+static void sizes_are_understood(void **state)
+{
+    uint64_t size = 0;
+    assert_int_equal(tow_config_parse_size("4096", &size), 0);
+    assert_int_equal(size, 4096);
+    assert_int_equal(tow_config_parse_size("16G", &size), 0);
+    assert_true(size == UINT64_C(16) << 30);
+    assert_int_equal(tow_config_parse_size("2MiB", &size), 0);
+    assert_int_equal(size, 2 << 20);
+    static const char *const bad[] = {
+        "", "G", "-1", "1X", "1GG", "99999999999999999999", "99999999999T", "1 G"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        assert_int_equal(tow_config_parse_size(bad[i], &size), -EINVAL);
+    }
+}
+
+static void capabilities_are_understood(void **state)
+{
+    uint64_t capability = 0;
+    assert_int_equal(tow_config_parse_capability("12.1", &capability), 0);
+    assert_int_equal(capability, 121);
+    assert_int_equal(tow_config_parse_capability("9", &capability), 0);
+    assert_int_equal(capability, 90);
+    assert_int_equal(tow_config_parse_capability("9.", &capability), -EINVAL);
+    assert_int_equal(tow_config_parse_capability("9.10", &capability), -EINVAL);
+    assert_int_equal(tow_config_parse_capability("x", &capability), -EINVAL);
+}
+
+static void flags_are_understood(void **state)
+{
+    static struct tow_config config;
+    char why[512] = "";
+    assert_int_equal(LOAD(&config, why, "-l", "unix:///a", "--listen=tcp://b:1", "--device", "soft",
+                          "--soft-memory=1G", "--socket-mode=0660", "--max-sessions", "3"),
+                     TOW_CONFIG_GO);
+    assert_int_equal(config.listen_count, 2);
+    assert_string_equal(config.listen[1], "tcp://b:1");
+    assert_string_equal(config.device, "soft");
+    assert_true(config.soft_memory == UINT64_C(1) << 30);
+    assert_int_equal(config.socket_mode, 0660);
+    assert_int_equal(config.max_sessions, 3);
+    assert_int_equal(LOAD(&config, why, "--help"), TOW_CONFIG_HELP);
+    assert_int_equal(LOAD(&config, why, "-V"), TOW_CONFIG_VERSION);
+}
+
+static void wrong_flags_are_named(void **state)
+{
+    static struct tow_config config;
+    static const char *const bad[] = {"--nonsense", "--soft-memory=x", "--idle-workers=100000",
+                                      "--listen",   "stray",           "--socket-mode=999"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char why[512] = "";
+        assert_true(LOAD(&config, why, bad[i]) < 0);
+        assert_true(why[0] != '\0');
+    }
+}
+
+static void write_file(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+static void file_and_flags_together(void **state)
+{
+    char path[] = "/tmp/towline-test-config-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    write_file(
+        path, "# comment\n\n listen = unix:///from-file # why\nidle-workers=4\ndevice = /a#b.so\n");
+    static struct tow_config config;
+    char why[512] = "";
+    char flag[64];
+    snprintf(flag, sizeof flag, "--config=%s", path);
+    char *argv[] = {(char *)"towlined", flag, (char *)"--idle-workers=2", NULL};
+    assert_int_equal(tow_config_load(3, argv, &config, why, sizeof why), TOW_CONFIG_GO);
+    assert_int_equal(config.listen_count, 1);
+    assert_string_equal(config.listen[0], "unix:///from-file");
+    assert_string_equal(config.device, "/a#b.so");
+    assert_int_equal(config.idle_workers, 2);
+    char *more[] = {(char *)"towlined", flag, (char *)"-lunix:///flag", NULL};
+    assert_int_equal(tow_config_load(3, more, &config, why, sizeof why), TOW_CONFIG_GO);
+    assert_int_equal(config.listen_count, 1);
+    assert_string_equal(config.listen[0], "unix:///flag");
+
+    write_file(path, "idle-workers = 1\nnonsense\n");
+    assert_int_equal(tow_config_load(2, argv, &config, why, sizeof why), -EINVAL);
+    assert_non_null(strstr(why, ":2:"));
+    write_file(path, "worker = 1\n");
+    assert_int_equal(tow_config_load(2, argv, &config, why, sizeof why), -EINVAL);
+    unlink(path);
+    assert_true(tow_config_load(2, argv, &config, why, sizeof why) < 0);
+}
+
+static void worker_gets_the_same_settings(void **state)
+{
+    static struct tow_config config, worker;
+    char why[512] = "", text[4096];
+    char *args[TOW_CONFIG_ARGS_MAX + 2] = {(char *)"towlined", (char *)"--worker"};
+    assert_int_equal(LOAD(&config, why, "--device=/x y.so", "--soft-capability=9.0",
+                          "--soft-memory=3G", "--code-cache=0", "--soft-threads=3"),
+                     TOW_CONFIG_GO);
+    int count = tow_config_worker_args(&config, text, sizeof text, args + 2);
+    assert_true(count > 0);
+    assert_int_equal(tow_config_load(count + 2, args, &worker, why, sizeof why), TOW_CONFIG_GO);
+    assert_true(worker.worker);
+    assert_string_equal(worker.device, config.device);
+    assert_int_equal(worker.soft_capability, 90);
+    assert_true(worker.soft_memory == config.soft_memory);
+    assert_int_equal(worker.soft_threads, 3);
+    assert_int_equal(worker.code_cache, 0);
+    assert_int_equal(tow_config_worker_args(&config, text, 20, args), -E2BIG);
+}
+
+static void settings_of_self_are_applied(void **state)
+{
+    static struct tow_config config;
+    char why[512] = "";
+    tow_config_defaults(&config);
+    assert_int_equal(
+        tow_config_apply(&config, "soft-devices=3,device=soft", "self:", why, sizeof why), 0);
+    assert_int_equal(config.soft_devices, 3);
+    assert_string_equal(config.device, "soft");
+    assert_int_equal(tow_config_apply(&config, "soft-devices=3,bad", "self:", why, sizeof why),
+                     -EINVAL);
+    assert_int_equal(tow_config_apply(&config, "", "self:", why, sizeof why), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sizes_are_understood),
+        cmocka_unit_test(capabilities_are_understood),
+        cmocka_unit_test(flags_are_understood),
+        cmocka_unit_test(wrong_flags_are_named),
+        cmocka_unit_test(file_and_flags_together),
+        cmocka_unit_test(worker_gets_the_same_settings),
+        cmocka_unit_test(settings_of_self_are_applied),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
