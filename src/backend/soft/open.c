@@ -51,6 +51,7 @@ static void close_all(void)
             tow_soft_ctx_destroy_contents(tow_soft.devices[i].primary);
         }
     }
+    tow_soft_greens_free();
     tow_soft_contexts_destroy_all();
     tow_soft_libraries_fini();
     tow_soft_graphs_fini();
@@ -173,6 +174,7 @@ int tow_backend_soft_open(const struct tow_soft_options *options, struct tow_bac
     tow_soft_fill_graph(driver);
     tow_soft_fill_graph_exec(driver);
     tow_soft_fill_capture(driver);
+    tow_soft_fill_green(driver);
     snprintf(ret_backend->description, sizeof ret_backend->description,
              "%s (%u of them, compute capability %d.%d, %llu MiB each, %u threads)", TOW_SOFT_NAME,
              tow_soft.device_count, tow_soft.capability / 10, tow_soft.capability % 10,

@@ -59,6 +59,8 @@ enum tow_soft_kind {
     TOW_SOFT_NODE,
     TOW_SOFT_EXEC,
     TOW_SOFT_USER_OBJECT,
+    TOW_SOFT_GREEN,
+    TOW_SOFT_RESOURCES,
 };
 
 struct tow_soft_ctx;
@@ -685,6 +687,9 @@ void tow_soft_fill_graph(struct tow_driver *driver);
 void tow_soft_fill_graph_exec(struct tow_driver *driver);
 void tow_soft_fill_graph_nodes(struct tow_driver *driver);
 void tow_soft_fill_capture(struct tow_driver *driver);
+/* After contexts and streams, which it uses. */
+void tow_soft_fill_green(struct tow_driver *driver);
+void tow_soft_greens_free(void);
 
 static inline uint64_t tow_soft_round_up(uint64_t value, uint64_t align)
 {
