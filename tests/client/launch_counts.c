@@ -1,0 +1,205 @@
+/* What a launch costs besides the GPU, in counts. The real client and the real session in one
+ * process, and a driver whose cuLaunchKernel does nothing. tests/system/test_counts.py runs it.
+ *
+ *     launch_counts launches N   for callgrind: N launches, one synchronisation
+ *     launch_counts drain N      N launches over shm to a peer that only drains the ring: prints
+ * our own counts of system calls as JSON
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "backend/backend.h"
+#include "base/clock.h"
+#include "client/core.h"
+#include "client/link.h"
+#include "client/self.h"
+#include "gen/client_api.h"
+#include "server/session.h"
+#include "transport/transport.h"
+
+static const char text[] = ".version 7.0\n.target sm_70\n.address_size 64\n"
+                           ".visible .entry nothing(.param .u64 at, .param .u64 by)\n{\nret;\n}\n";
+
+static void must(int good, const char *what)
+{
+    if (!good) {
+        fprintf(stderr, "launch_counts: %s\n", what);
+        exit(1);
+    }
+}
+
+/* ---- the server ---- */
+
+static CUresult null_launch(CUfunction f, unsigned int gx, unsigned int gy, unsigned int gz,
+                            unsigned int bx, unsigned int by, unsigned int bz, unsigned int shared,
+                            CUstream stream, void **params, void **extra)
+{
+    return CUDA_SUCCESS;
+}
+
+static struct tow_backend backend;
+
+static void *serve(void *arg)
+{
+    static const struct tow_session_options options = {.id = 1, .in_process = false};
+    tow_session_run(arg, &backend, &options);
+    return NULL;
+}
+
+int tow_self_start(const char *device, struct tow_line *line, char *why, size_t why_size)
+{
+    struct tow_soft_options options = {.memory = 256u << 20, .threads = 1};
+    pthread_t thread;
+    int error = tow_backend_soft_open(&options, &backend, why, why_size);
+    if (error < 0) {
+        return error;
+    }
+    backend.driver.cuInit(0);
+    backend.driver.cuLaunchKernel = null_launch;
+    error = -pthread_create(&thread, NULL, serve, line);
+    if (error == 0) {
+        pthread_detach(thread);
+    }
+    return error;
+}
+
+/* ---- the program ---- */
+
+static CUfunction nothing;
+static CUstream stream;
+
+static void launches(unsigned n)
+{
+    uint64_t at = 0, by = 0;
+    void *args[] = {&at, &by};
+    for (unsigned i = 0; i < n; i++) {
+        must(tow_cuLaunchKernel(nothing, 1, 1, 1, 1, 1, 1, 0, stream, args, NULL) == CUDA_SUCCESS,
+             "a launch failed");
+    }
+}
+
+static void set_up(void)
+{
+    CUcontext context;
+    CUmodule module;
+    setenv("TOWLINE_SERVER", "self:", 1);
+    unsetenv("CUDA_VISIBLE_DEVICES");
+    must(tow_cuInit(0) == CUDA_SUCCESS, "cuInit");
+    must(tow_cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS &&
+             tow_cuCtxSetCurrent(context) == CUDA_SUCCESS,
+         "no context");
+    must(tow_cuModuleLoadData(&module, text) == CUDA_SUCCESS &&
+             tow_cuModuleGetFunction(&nothing, module, "nothing") == CUDA_SUCCESS,
+         "no kernel");
+    must(tow_cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS, "no stream");
+    launches(1);
+    must(tow_cuStreamSynchronize(stream) == CUDA_SUCCESS, "the first launch");
+}
+
+/* ---- draining ---- */
+
+struct peer {
+    struct tow_listener *listener; /* borrowed */
+    struct tow_line *line;         /* owned */
+    _Atomic uint64_t drained;
+    _Atomic int ready, stop;
+};
+
+static void *drain(void *arg)
+{
+    struct peer *peer = arg;
+    char why[TOW_WHY_MAX], who[TOW_ADDRESS_MAX];
+    int fd = -1, error;
+    while ((error = tow_listener_accept(peer->listener, &fd, who)) == -EAGAIN) {
+        sched_yield();
+    }
+    must(error == 0, "accept");
+    must(tow_line_from_fd(fd, TOW_TRANSPORT_SHM, tow_time_deadline(10 * TOW_TIME_S), why,
+                          sizeof why, &peer->line) == 0,
+         "adopt");
+    atomic_store(&peer->ready, 1);
+    while (!atomic_load(&peer->stop)) {
+        const uint8_t *at;
+        size_t available;
+        /* Spins: it never sleeps for so long that it would have to be woken. */
+        if (tow_line_peek(peer->line, 1, TOW_TIME_FOREVER, &at, &available) < 0) {
+            break;
+        }
+        tow_line_consume(peer->line, available);
+        atomic_fetch_add(&peer->drained, available);
+    }
+    return NULL;
+}
+
+static void drained_launches(unsigned n)
+{
+    struct peer peer = {0};
+    char address[64], why[TOW_WHY_MAX];
+    struct tow_line *line;
+    pthread_t thread;
+    /* The peer is awake: it spins longer than this test lasts. */
+    tow_line_set_spin(60 * TOW_TIME_S, 60 * TOW_TIME_S);
+    snprintf(address, sizeof address, "shm://@towline-counts-%d", (int)getpid());
+    must(tow_listener_open(address, 0600, why, sizeof why, &peer.listener) == 0, "listen");
+    must(pthread_create(&thread, NULL, drain, &peer) == 0, "thread");
+    must(tow_transport_connect(address, tow_time_deadline(10 * TOW_TIME_S), why, sizeof why,
+                               &line) == 0,
+         why);
+    while (!atomic_load(&peer.ready)) {
+        sched_yield();
+    }
+    struct tow_link *link = tow_client_link(-1);
+    struct tow_line *real = link->line;
+    uint64_t bytes = link->counters.bytes_out;
+    struct tow_line_stats before, after, there;
+    link->line = line;
+    tow_line_get_stats(line, &before);
+    launches(n);
+    tow_line_get_stats(line, &after);
+    bytes = link->counters.bytes_out - bytes;
+    while (atomic_load(&peer.drained) < bytes) {
+        sched_yield();
+    }
+    tow_line_get_stats(peer.line, &there);
+    link->line = real;
+    printf("{\"launches\":%u,\"bytes\":%llu,\"frames\":%llu,\"sends\":%llu,\"wakes\":%llu,"
+           "\"sleeps\":%llu,\"receives\":%llu,\"peer_wakes\":%llu,\"peer_sleeps\":%llu}\n",
+           n, (unsigned long long)bytes, (unsigned long long)(after.frames_out - before.frames_out),
+           (unsigned long long)(after.sends - before.sends),
+           (unsigned long long)(after.wakes - before.wakes),
+           (unsigned long long)(after.sleeps - before.sleeps),
+           (unsigned long long)(after.receives - before.receives), (unsigned long long)there.wakes,
+           (unsigned long long)there.sleeps);
+    fflush(stdout);
+    /* Whoever spins looks at nothing but the ring: a last frame ends it. */
+    uint8_t *last;
+    atomic_store(&peer.stop, 1);
+    must(tow_line_reserve(line, 8, &last) == 0, "the last frame");
+    memset(last, 0, 8);
+    tow_line_commit(line, 8);
+    pthread_join(thread, NULL);
+    tow_line_close(line);
+    tow_line_close(peer.line);
+    tow_listener_close(peer.listener);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 3) {
+        return 2;
+    }
+    unsigned n = (unsigned)strtoul(argv[2], NULL, 10);
+    tow_line_set_spin(0, 0); /* waiting must not be counted as work */
+    set_up();
+    if (strcmp(argv[1], "drain") == 0) {
+        drained_launches(n);
+    } else {
+        launches(n);
+    }
+    return tow_cuStreamSynchronize(stream) == CUDA_SUCCESS ? 0 : 1;
+}

@@ -1,0 +1,166 @@
+/* Does the things that are counted, and nothing else.
+ *
+ *     counts launches N   N launches and one synchronisation
+ *     counts loop N       N steps like a training loop's, one synchronisation each
+ *     counts heap N       prints how often N launches allocated memory
+ *     counts time N       prints the milliseconds of N launches and one synchronisation
+ */
+#include <cuda.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static const char text[] = ".version 7.0\n.target sm_70\n.address_size 64\n"
+                           ".visible .entry bump(.param .u64 at, .param .u32 by)\n{\n"
+                           ".reg .b64 %at;\n.reg .b32 %by, %value;\n"
+                           "ld.param.u64 %at, [at];\nld.param.u32 %by, [by];\n"
+                           "cvta.to.global.u64 %at, %at;\nld.global.u32 %value, [%at];\n"
+                           "add.u32 %value, %value, %by;\nst.global.u32 [%at], %value;\nret;\n}\n";
+
+#define CHECK(call)                                                                                \
+    do {                                                                                           \
+        CUresult result_ = (call);                                                                 \
+        if (result_ != CUDA_SUCCESS) {                                                             \
+            fprintf(stderr, "counts: %s: error %d\n", #call, (int)result_);                        \
+            exit(1);                                                                               \
+        }                                                                                          \
+    } while (0)
+
+/* Everybody's malloc, the driver library's too. */
+static atomic_ulong allocations;
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+extern void *__libc_malloc(size_t);
+extern void *__libc_calloc(size_t, size_t);
+extern void *__libc_realloc(void *, size_t);
+void *malloc(size_t size)
+{
+    atomic_fetch_add(&allocations, 1);
+    return __libc_malloc(size);
+}
+void *calloc(size_t count, size_t size)
+{
+    atomic_fetch_add(&allocations, 1);
+    return __libc_calloc(count, size);
+}
+void *realloc(void *old, size_t size)
+{
+    atomic_fetch_add(&allocations, 1);
+    return __libc_realloc(old, size);
+}
+#endif
+
+static CUfunction bump;
+static CUdeviceptr word;
+static CUstream stream;
+static unsigned bumped;
+
+static void launch(void)
+{
+    unsigned by = 1;
+    void *args[] = {&word, &by};
+    CHECK(cuLaunchKernel(bump, 1, 1, 1, 1, 1, 1, 0, stream, args, NULL));
+    bumped++;
+}
+
+static void launches(unsigned n)
+{
+    for (unsigned i = 0; i < n; i++) {
+        launch();
+    }
+    CHECK(cuStreamSynchronize(stream));
+}
+
+static void loop(unsigned steps)
+{
+    enum { BATCH = 64 << 10, KERNELS = 20 };
+    CUdeviceptr input, gradient;
+    CUstream copies;
+    CUevent ready, done;
+    void *batch, *loss;
+    char *labels = malloc(4096);
+    CHECK(cuMemAlloc(&input, BATCH));
+    CHECK(cuMemAlloc(&gradient, BATCH));
+    CHECK(cuMemAllocHost(&batch, BATCH));
+    CHECK(cuMemAllocHost(&loss, 4096));
+    CHECK(cuStreamCreate(&copies, CU_STREAM_NON_BLOCKING));
+    CHECK(cuEventCreate(&ready, CU_EVENT_DISABLE_TIMING));
+    CHECK(cuEventCreate(&done, CU_EVENT_DISABLE_TIMING));
+    memset(batch, 1, BATCH);
+    memset(labels, 2, 4096);
+    for (unsigned i = 0; i < steps; i++) {
+        CHECK(cuMemcpyHtoDAsync(input, batch, BATCH, copies));
+        CHECK(cuMemcpyHtoDAsync(input, labels, 4096, copies));
+        CHECK(cuEventRecord(ready, copies));
+        CHECK(cuStreamWaitEvent(stream, ready, 0));
+        CHECK(cuMemsetD32Async(gradient, 0, BATCH / 4, stream));
+        for (int k = 0; k < KERNELS; k++) {
+            launch();
+        }
+        CHECK(cuMemcpyDtoDAsync(gradient, input, BATCH, stream));
+        CHECK(cuMemcpyDtoHAsync(loss, word, 4, stream));
+        CHECK(cuEventRecord(done, stream));
+        CHECK(cuStreamWaitEvent(copies, done, 0));
+        CHECK(cuStreamSynchronize(stream));
+        unsigned seen;
+        memcpy(&seen, loss, 4);
+        if (seen != bumped) {
+            fprintf(stderr, "counts: step %u saw %u launches, not %u\n", i, seen, bumped);
+            exit(1);
+        }
+    }
+}
+
+static double now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
+}
+
+int main(int argc, char **argv)
+{
+    CUdevice device;
+    CUcontext context;
+    CUmodule module;
+    unsigned value = 0;
+    if (argc != 3) {
+        return 2;
+    }
+    unsigned n = (unsigned)strtoul(argv[2], NULL, 10);
+    CHECK(cuInit(0));
+    CHECK(cuDeviceGet(&device, 0));
+    CHECK(cuDevicePrimaryCtxRetain(&context, device));
+    CHECK(cuCtxSetCurrent(context));
+    CHECK(cuModuleLoadData(&module, text));
+    CHECK(cuModuleGetFunction(&bump, module, "bump"));
+    CHECK(cuMemAlloc(&word, 4096));
+    CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    CHECK(cuMemsetD32Async(word, 0, 1024, stream));
+    launch(); /* what a first launch asks for is no part of the count */
+    CHECK(cuStreamSynchronize(stream));
+    if (strcmp(argv[1], "loop") == 0) {
+        loop(n);
+    } else if (strcmp(argv[1], "heap") == 0) {
+        unsigned long before = atomic_load(&allocations);
+        for (unsigned i = 0; i < n; i++) {
+            launch();
+        }
+        unsigned long after = atomic_load(&allocations);
+        CHECK(cuStreamSynchronize(stream));
+        printf("%lu of %lu\n", after - before, before);
+    } else if (strcmp(argv[1], "time") == 0) {
+        double begin = now_ms();
+        launches(n);
+        printf("%.3f\n", now_ms() - begin);
+    } else {
+        launches(n);
+    }
+    CHECK(cuMemcpyDtoH(&value, word, sizeof value));
+    if (value != bumped) {
+        fprintf(stderr, "counts: %u launches were counted, not %u\n", value, bumped);
+        return 1;
+    }
+    return 0;
+}

@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+"""What Towline costs, in counts that do not depend on how fast the machine is.
+
+Replies waited for, bytes, instructions, allocations, system calls, memory. docs/performance.md explains them.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import towtest as t  # noqa: E402
+
+HELPERS = t.ROOT / "tests" / "system" / "helpers"
+MEASURE = t.BUILD / "bench" / "towline-measure"
+LAUNCH_COUNTS = t.BUILD / "tests" / "client" / "launch_counts"
+KINDS = ("unix", "tcp", "shm")
+
+INSTRUCTIONS_MAX = 600  # of client and of server, each, per launch
+LAUNCH_BYTES = 64       # per launch, without the arguments
+CLIENT_MIB = 32
+WORKER_MIB = 8
+
+
+def program():
+    return t.build_c(HELPERS / "counts.c", ["-lcuda"], "counts")
+
+
+def stats(server, kind, *arguments):
+    """TOWLINE_STATS of one run of the program."""
+    with tempfile.TemporaryDirectory(prefix="tow") as folder:
+        path = pathlib.Path(folder) / "stats"
+        done = t.towline_run(server.address(kind), [program(), *map(str, arguments)], env={"TOWLINE_STATS": str(path)})
+        t.check(done.returncode == 0, f"{kind} {arguments}: {done.stdout}{done.stderr}")
+        return json.loads(path.read_text())
+
+
+def between(server, kind, what, few, many, key):
+    """How much more `many` of something take than `few`, of each."""
+    stats(server, kind, what, 1)  # what only a first run needs (its code travels once)
+    return (stats(server, kind, what, many)[key] - stats(server, kind, what, few)[key]) / (many - few)
+
+
+@t.test(120)
+def a_training_step_waits_once_for_its_one_synchronisation():
+    with t.Server() as server:
+        for kind in KINDS:
+            replies = between(server, kind, "loop", 10, 30, "replies_waited")
+            t.check(replies <= 1, f"{kind}: a step with one synchronisation waits for {replies:g} replies")
+
+
+@t.test(120)
+def a_launch_takes_64_bytes_and_its_arguments():
+    arguments = 16  # of the program's kernel: 12, and frames are multiples of 8
+    with t.Server() as server:
+        for kind in KINDS:
+            size = between(server, kind, "launches", 500, 1500, "bytes_out")
+            t.check(size <= LAUNCH_BYTES + arguments, f"{kind}: a launch takes {size:g} bytes")
+
+
+@t.test(120)
+def a_launch_allocates_nothing():
+    with t.Server() as server:
+        for kind in KINDS:
+            done = t.towline_run(server.address(kind), [program(), "heap", "10000"])
+            t.check(done.returncode == 0, f"{done.stdout}{done.stderr}")
+            during, before = map(int, done.stdout.replace("of", "").split())
+            t.check(before > 0, "no allocation is seen at all: the counting does not work")
+            t.equal(during, 0, f"allocations of 10,000 launches over {kind}; their number")
+
+
+@t.test(120)
+def a_launch_to_a_peer_that_is_awake_makes_no_system_call():
+    done = t.run([LAUNCH_COUNTS, "drain", "1000"])
+    t.equal(done.returncode, 0, f"the exit code ({done.stderr})")
+    counts = json.loads(done.stdout)
+    t.equal(counts["frames"], 1000, "commands that went out")
+    for key in ("sends", "wakes", "sleeps", "receives", "peer_wakes", "peer_sleeps"):
+        t.equal(counts[key], 0, f"{key} of 1,000 launches over shm ({counts})")
+    t.equal(counts["bytes"], 1000 * (LAUNCH_BYTES + 16), "bytes of 1,000 launches with 16 bytes of arguments")
+
+
+def instructions(arguments, only=None):
+    """What callgrind counts; inside one function and what it calls, if that is named."""
+    if not shutil.which("valgrind"):
+        raise t.Skip("valgrind is not installed (apt install valgrind)")
+    with tempfile.TemporaryDirectory(prefix="tow") as folder:
+        path = pathlib.Path(folder) / "callgrind.out"
+        command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={path}"]
+        if only:
+            command.append(f"--toggle-collect={only}")
+        done = t.run([*command, LAUNCH_COUNTS, *map(str, arguments)], 120)
+        t.check(done.returncode == 0, f"{arguments}: {done.stdout}{done.stderr}")
+        found = re.search(r"^(?:summary|totals): (\d+)", path.read_text(errors="replace"), re.M)
+        t.check(found, f"callgrind counted nothing: {done.stderr}")
+        return int(found.group(1))
+
+
+def instructions_per_launch(only=None):
+    return (instructions(["launches", 2000], only) - instructions(["launches", 1000], only)) / 1000
+
+
+@t.test(240)
+def a_launch_takes_few_instructions_on_both_sides():
+    client = instructions_per_launch("tow_cuLaunchKernel")
+    # Everything there is besides: the session, whose driver's launch does nothing, and the loop that launches.
+    server = instructions_per_launch() - client
+    print(f"client {client:g}, server {server:g} instructions a launch")
+    t.check(50 < client <= INSTRUCTIONS_MAX, f"the client takes {client:g} instructions a launch")
+    t.check(50 < server <= INSTRUCTIONS_MAX, f"the server takes {server:g} instructions a launch")
+
+
+@t.test(120, alone=True)
+def a_thousand_launches_over_a_slow_line_take_one_round_trip():
+    def best(address):
+        times = []
+        for _ in range(5):
+            done = t.towline_run(address, [program(), "time", "1000"])
+            t.check(done.returncode == 0, f"{done.stdout}{done.stderr}")
+            times.append(float(done.stdout))
+        return min(times)
+
+    with t.Server() as server:
+        near = best(server.address("unix"))
+        far = best(f"hook:delay=1ms:{server.address('unix')}")
+        # One round trip is 2 ms; as many as launches would be 2,000.
+        t.check(far >= 2, f"with 1 ms each way it took {far} ms: the delay does not work")
+        t.check(far - near < 8, f"{near} ms without a delay, {far} ms with 1 ms each way: more than one round trip")
+
+
+def private_mib(pid):
+    text = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text()
+    return sum(int(kib) for kib in re.findall(r"^Private_\w+:\s+(\d+) kB", text, re.M)) / 1024
+
+
+@t.test(120)
+def the_client_library_takes_little_memory():
+    with t.Server() as server:
+        for kind in KINDS:
+            done = t.towline_run(server.address(kind), [MEASURE, "--launches", "20000", "memory"])
+            t.check(done.returncode == 0, f"{done.stdout}{done.stderr}")
+            figure = next(f for f in map(json.loads, done.stdout.splitlines()) if f.get("name") == "private_memory")
+            print(f"{kind}: {figure['value']:.1f} MiB")
+            t.check(0 < figure["value"] <= CLIENT_MIB, f"{kind}: {figure['value']:g} MiB after 20,000 launches")
+
+
+@t.test(60)
+def an_idle_worker_takes_little_memory():
+    with t.Server("--idle-workers=1") as server:
+        t.wait_until(lambda: len(server.workers()) == 1, 10, "one idle worker")
+        sizes = []
+
+        def settled():
+            with contextlib.suppress(OSError, IndexError):
+                sizes.append(private_mib(server.workers()[0]))
+            return len(sizes) > 10 and sizes[-1] == sizes[-10]
+        t.wait_until(settled, 20, "the idle worker's memory stays the same")
+        print(f"{sizes[-1]:.1f} MiB")
+        t.check(0 < sizes[-1] <= WORKER_MIB, f"an idle worker takes {sizes[-1]:.1f} MiB")
+
+
+if __name__ == "__main__":
+    os.environ.pop("TOWLINE_STATS", None)
+    t.main()
