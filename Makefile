@@ -12,6 +12,9 @@ SETUP = --prefix=$(PREFIX)
 TOOLS = gcc meson ninja pkg-config python3
 PACKAGES = gcc libc6-dev meson ninja-build pkg-config python3 libzstd-dev
 TEST_PACKAGES = libcmocka-dev
+# Without a network it fails within seconds.
+APT = timeout 300 apt-get -qq -o Acquire::Retries=0 -o Acquire::http::Timeout=10 -o Acquire::https::Timeout=10
+APT_INSTALL = DEBIAN_FRONTEND=noninteractive $(APT) install -y --no-install-recommends
 
 .PHONY: all demo test check examples bench install clean tools test-tools asan tsan help
 
@@ -26,30 +29,37 @@ help:
 # Only when something is missing, and only where apt can help.
 tools:
 	@for tool in $(TOOLS); do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
+	pkg-config --exists libzstd 2>/dev/null || optional=libzstd-dev; \
 	if [ -n "$$missing" ]; then \
 	    if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
 	        echo "missing:$$missing; installing $(PACKAGES)"; \
-	        apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(PACKAGES) >/dev/null; \
+	        $(APT) update && $(APT_INSTALL) $(PACKAGES) >/dev/null; \
 	    else echo "missing:$$missing. On Debian: apt install $(PACKAGES)" >&2; exit 1; fi; \
+	elif [ -n "$$optional" ]; then \
+	    if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && $(APT) update >/dev/null 2>&1 && \
+	        $(APT_INSTALL) $$optional >/dev/null 2>&1; then :; \
+	    else echo "libzstd is missing: the software GPU will not run code that was compressed with it (apt install libzstd-dev)"; fi; \
 	fi
 
 # The unit tests want cmocka; without it the rest still runs.
 test-tools: tools
 	@if ! pkg-config --exists cmocka; then \
 	    if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
-	        (apt-get update -qq; DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(TEST_PACKAGES)) >/dev/null 2>&1 \
+	        ($(APT) update; $(APT_INSTALL) $(TEST_PACKAGES)) >/dev/null 2>&1 \
 	            || echo "cmocka cannot be installed: the unit tests are left out"; \
 	    else echo "cmocka is missing: the unit tests are left out (apt install $(TEST_PACKAGES))"; fi; \
 	fi
 
-$(BUILD)/build.ninja: | tools
+# Tools are looked for when a tree is set up, not at every build.
+$(BUILD)/build.ninja:
+	@$(MAKE) --no-print-directory tools
 	@meson setup $(BUILD) $(SETUP)
 
-asan: | tools
+asan: $(BUILD)/build.ninja
 	@[ -f $(BUILD)-asan/build.ninja ] || meson setup $(BUILD)-asan $(SETUP) -Db_sanitize=address,undefined -Db_lundef=false
 	@$(NINJA) -C $(BUILD)-asan
 
-tsan: | tools
+tsan: $(BUILD)/build.ninja
 	@[ -f $(BUILD)-tsan/build.ninja ] || meson setup $(BUILD)-tsan $(SETUP) -Db_sanitize=thread -Db_lundef=false
 	@$(NINJA) -C $(BUILD)-tsan
 
