@@ -41,12 +41,14 @@ tools:
 	    else echo "libzstd is missing: the software GPU will not run code that was compressed with it (apt install libzstd-dev)"; fi; \
 	fi
 
-# The unit tests want cmocka; without it the rest still runs.
+# The unit tests want cmocka; without it the rest still runs. A tree that was set up without it looks again.
 test-tools: tools
 	@if ! pkg-config --exists cmocka; then \
-	    if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
-	        ($(APT) update; $(APT_INSTALL) $(TEST_PACKAGES)) >/dev/null 2>&1 \
-	            || echo "cmocka cannot be installed: the unit tests are left out"; \
+	    if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && \
+	        { $(APT) update; $(APT_INSTALL) $(TEST_PACKAGES); } >/dev/null 2>&1; then \
+	        for tree in $(BUILD) $(BUILD)-asan $(BUILD)-tsan; do \
+	            [ ! -f $$tree/build.ninja ] || meson setup --reconfigure $$tree >/dev/null; \
+	        done; \
 	    else echo "cmocka is missing: the unit tests are left out (apt install $(TEST_PACKAGES))"; fi; \
 	fi
 
