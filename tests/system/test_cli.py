@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import signal
 import socket
 import struct
@@ -230,6 +231,24 @@ def devices_lists_what_is_served():
         t.check("capability 12.1" in done.stdout, done.stdout)
         report = json.loads(t.run([t.TOWLINE, "devices", "-s", server.address(), "--json"]).stdout)[0]["report"]
         t.equal(len(report["devices"]), 2, "the number of devices")
+
+
+@t.test(90)
+def an_installed_copy_works():
+    with tempfile.TemporaryDirectory(prefix="tow") as folder:
+        done = t.run(["meson", "install", "-C", t.BUILD, "--no-rebuild", "--destdir", folder])
+        t.equal(done.returncode, 0, f"meson install ({done.stdout}{done.stderr})")
+        towline = next(pathlib.Path(folder).rglob("bin/towline"))
+        prefix = towline.parent.parent
+        for file in ("bin/towlined", "lib/towline/libcuda.so.1", "lib/towline/libcuda.so", "share/man/man1/towline.1",
+                     "share/man/man8/towlined.8", "share/man/man5/towlined.conf.5", "lib/systemd/system/towlined.service",
+                     "lib/systemd/system/towlined.socket"):
+            t.check((prefix / file).exists(), f"{file} was not installed")
+        unit = (prefix / "lib/systemd/system/towlined.service").read_text()
+        t.check(re.search(r"^ExecStart=/\S*/bin/towlined$", unit, re.M), unit)
+        done = t.run([towline, "run", "--device", "soft", "--", hold_program(), "free"],
+                     env=t.clean_environment(XDG_RUNTIME_DIR=folder, XDG_CACHE_HOME=folder))
+        t.check(done.returncode == 0 and done.stdout.startswith("free "), done.stdout + done.stderr)
 
 
 if __name__ == "__main__":
