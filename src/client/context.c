@@ -20,7 +20,8 @@ struct tow_local_value {
     struct tow_local_value *next;
 };
 
-static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER; /* guards writing of the next */
+static pthread_mutex_t list_lock =
+    PTHREAD_MUTEX_INITIALIZER; /* guards writing of the next and the dead contexts */
 static _Atomic(struct tow_context *) primaries[TOW_SNAPSHOT_DEVICES_MAX];
 static _Atomic uint64_t uniques;
 
@@ -84,6 +85,16 @@ struct tow_context *tow_context_primary(CUdevice device)
         pthread_mutex_unlock(&list_lock);
     }
     return context;
+}
+
+/* A destroyed context may still be on some thread's stack: it is kept, out of the way. */
+static void bury(struct tow_context *context)
+{
+    static struct tow_context *graveyard; /* guarded by list_lock */
+    pthread_mutex_lock(&list_lock);
+    context->next_dead = graveyard;
+    graveyard = context;
+    pthread_mutex_unlock(&list_lock);
 }
 
 /* ---- errors that stay ---- */
@@ -902,6 +913,7 @@ CUresult tow_cuCtxDestroy_v2(CUcontext ctx)
         self->depth--;
     }
     tow_handle_retire((uint64_t)(uintptr_t)ctx);
+    bury(context);
     struct tow_call call;
     CUresult status =
         tow_call_begin_on(&call, context->link, 0, TOW_FN_cuCtxDestroy_v2, 8, TOW_CALL_REPLY);

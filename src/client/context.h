@@ -41,6 +41,7 @@ struct tow_context {
     unsigned retained;      /* primary: retains not yet released */
     unsigned attached;      /* others: cuCtxAttach beyond the first */
     _Atomic(struct tow_local_value *) values; /* context-local storage; readers need no lock */
+    struct tow_context *next_dead;            /* after its destruction */
 };
 
 /* The calling thread's current context, NULL if it has none. */

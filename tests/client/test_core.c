@@ -100,6 +100,9 @@ static void a_forked_child_is_not_initialised(void **state)
         bool right = tow_cuDeviceGetCount(&count) == CUDA_ERROR_NOT_INITIALIZED &&
                      tow_cuInit(0) == CUDA_ERROR_NOT_INITIALIZED &&
                      tow_cuDevicePrimaryCtxRetain(&context, 0) == CUDA_ERROR_NOT_INITIALIZED;
+#ifdef __SANITIZE_ADDRESS__
+        _exit(right ? 0 : 1); /* it would take what the parent's threads own for lost */
+#endif
         exit(right ? 0 : 1); /* exit handlers must not disturb the parent's session */
     }
     int status = 0;

@@ -354,10 +354,11 @@ static unsigned line_count;
 
 static void *serve(void *arg)
 {
-    static const struct tow_session_options options = {.id = 1, .in_process = false};
+    static const struct tow_session_options options = {.id = 1, .in_process = true};
     static struct tow_backend backend; /* server threads may outlive the session's end */
     tow_fake_open(&backend);
     tow_session_run(arg, &backend, &options);
+    tow_line_close(arg);
     return NULL;
 }
 
