@@ -93,7 +93,7 @@ static inline void tow_enc_align(struct tow_enc *enc, size_t to)
 {
     size_t gap = (size_t)(-(uintptr_t)enc->at & (to - 1));
     uint8_t *at = tow_enc_block(enc, gap);
-    if (at != NULL) {
+    if (at != NULL && gap > 0) { /* most often nothing is to do: no call then */
         memset(at, 0, gap);
     }
 }
