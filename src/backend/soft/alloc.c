@@ -66,6 +66,7 @@ void tow_soft_retire_poll(void)
 static void release_pages(void *object, uint64_t base, uint64_t size)
 {
     (void)object;
+    tow_soft_ipc_forget(base);
     tow_soft_arena_decommit(base, size);
     tow_soft_arena_give(base, size);
 }
@@ -279,6 +280,9 @@ void tow_soft_alloc_drop(struct tow_soft_alloc *alloc)
     switch (alloc->kind) {
     case TOW_SOFT_MEM_REGISTERED:
     case TOW_SOFT_MEM_VMM: /* the pages belong to whoever entered it */
+        break;
+    case TOW_SOFT_MEM_IPC:
+        tow_soft_ipc_dropped(alloc);
         break;
     case TOW_SOFT_MEM_GRAPH:
         owner->graph_used -= alloc->reserved;

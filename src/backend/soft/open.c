@@ -53,6 +53,7 @@ static void close_all(void)
     }
     tow_soft_greens_free();
     tow_soft_contexts_destroy_all();
+    tow_soft_ipc_fini();
     tow_soft_libraries_fini();
     tow_soft_graphs_fini();
     tow_soft_engine_stop();
@@ -175,6 +176,7 @@ int tow_backend_soft_open(const struct tow_soft_options *options, struct tow_bac
     tow_soft_fill_graph_exec(driver);
     tow_soft_fill_capture(driver);
     tow_soft_fill_green(driver);
+    tow_soft_fill_ipc(driver);
     snprintf(ret_backend->description, sizeof ret_backend->description,
              "%s (%u of them, compute capability %d.%d, %llu MiB each, %u threads)", TOW_SOFT_NAME,
              tow_soft.device_count, tow_soft.capability / 10, tow_soft.capability % 10,

@@ -112,6 +112,7 @@ enum tow_soft_alloc_kind {
     TOW_SOFT_MEM_VMM,        /* cuMemMap */
     TOW_SOFT_MEM_ARRAY,      /* behind a CUarray: kernels reach it through textures only */
     TOW_SOFT_MEM_HEAP,       /* device malloc */
+    TOW_SOFT_MEM_IPC,        /* another process's */
 };
 
 struct tow_soft_block;
@@ -690,6 +691,12 @@ void tow_soft_fill_capture(struct tow_driver *driver);
 /* After contexts and streams, which it uses. */
 void tow_soft_fill_green(struct tow_driver *driver);
 void tow_soft_greens_free(void);
+void tow_soft_fill_ipc(struct tow_driver *driver);
+/* Pages that begin at `base` are given back: they are shared no more. */
+void tow_soft_ipc_forget(uint64_t base);
+/* An opened allocation left the index: its pages go. */
+void tow_soft_ipc_dropped(struct tow_soft_alloc *alloc);
+void tow_soft_ipc_fini(void);
 
 static inline uint64_t tow_soft_round_up(uint64_t value, uint64_t align)
 {
