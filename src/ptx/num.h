@@ -46,7 +46,7 @@ enum tow_num_type {
     TOW_NUM_E2M3X2,
     TOW_NUM_E3M2X2,
     TOW_NUM_UE8M0X2,
-    TOW_NUM_E4M3X4, /* the x4 kinds only as results of cvt.rs: four f32 sources in a 4-row block */
+    TOW_NUM_E4M3X4, /* the x4 kinds are results of cvt.rs alone, which no finder offers yet */
     TOW_NUM_E5M2X4,
     TOW_NUM_E2M1X4,
     TOW_NUM_E2M3X4,
@@ -65,7 +65,7 @@ enum tow_num_round {
     TOW_NUM_RM,
     TOW_NUM_RP,
     TOW_NUM_RNA,
-    TOW_NUM_RS, /* stochastic: the random bits are the last source */
+    TOW_NUM_RS, /* stochastic; no finder offers it yet */
     TOW_NUM_RNI,
     TOW_NUM_RZI,
     TOW_NUM_RMI,
@@ -111,8 +111,7 @@ struct tow_num_form {
 };
 
 /* All 32 lanes. A packed cvt (f16x2.f32, e4m3x2.f32 ...) takes a into the upper half, b into the
- * lower, random bits of .rs as c. x4 results: `a` is four consecutive rows {a, b, e, f}, `b` the
- * random bits. */
+ * lower. */
 typedef void tow_num_fn(const struct tow_num_form *form, void *d, const void *a, const void *b,
                         const void *c);
 
