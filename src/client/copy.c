@@ -58,7 +58,7 @@ static CUresult link_here(struct tow_link **ret_link)
         return CUDA_ERROR_INVALID_CONTEXT;
     }
     *ret_link = context->link;
-    return CUDA_SUCCESS;
+    return (CUresult)atomic_load_explicit(&context->sticky, memory_order_relaxed);
 }
 
 /* ---- one dimension ---- */
@@ -136,6 +136,11 @@ static CUresult copy_captured(CUdeviceptr to, CUdeviceptr from, const void *host
 static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CUstream stream,
                                bool wait)
 {
+    struct tow_link *link = NULL;
+    CUresult here = link_here(&link);
+    if (here != CUDA_SUCCESS) {
+        return here;
+    }
     if (size == 0) {
         return CUDA_SUCCESS;
     }
@@ -165,6 +170,11 @@ static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CU
 
 static CUresult device_to_host(void *to, CUdeviceptr from, size_t size, CUstream stream, bool wait)
 {
+    struct tow_link *link = NULL;
+    CUresult here = link_here(&link);
+    if (here != CUDA_SUCCESS) {
+        return here;
+    }
     if (size == 0) {
         return CUDA_SUCCESS;
     }
@@ -190,6 +200,11 @@ static CUresult device_to_host(void *to, CUdeviceptr from, size_t size, CUstream
 static CUresult device_to_device(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream,
                                  bool wait)
 {
+    struct tow_link *link = NULL;
+    CUresult here = link_here(&link);
+    if (here != CUDA_SUCCESS) {
+        return here;
+    }
     if (size == 0) {
         return CUDA_SUCCESS;
     }

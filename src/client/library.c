@@ -186,11 +186,10 @@ CUresult tow_cuLibraryGetModule(CUmodule *pMod, CUlibrary library)
 /* A managed variable is the program's as much as the GPU's. Asking again finds it there. */
 static CUresult adopt_managed(struct tow_context *context, CUdeviceptr address, size_t size)
 {
-    uint64_t whole = (size + 63) & ~(uint64_t)63;
-    if (tow_mirror_covers(address, whole)) {
+    if (tow_mirror_covers(address, size)) {
         return CUDA_SUCCESS;
     }
-    CUresult status = tow_mirror_managed(context->link, address, whole);
+    CUresult status = tow_mirror_managed(context->link, address, size, true);
     struct tow_region region = {
         .base = address,
         .size = size,
@@ -201,7 +200,7 @@ static CUresult adopt_managed(struct tow_context *context, CUdeviceptr address, 
         .link = context->link,
     };
     if (status == CUDA_SUCCESS && tow_region_add(&region) < 0) {
-        tow_mirror_remove(address, whole);
+        tow_mirror_remove(address, size);
         status = CUDA_ERROR_OUT_OF_MEMORY;
     }
     return status;

@@ -173,7 +173,7 @@ static int take_other(struct tow_link *link, const struct tow_frame *frame)
         error = tow_print_decode(at, frame, &print);
         if (error == 0) {
             /* The program's own stdio, so that its output and the kernel's keep their order. */
-            fwrite(print.text, 1, print.size, stdout);
+            fwrite(print.text, 1, print.size, print.to_stderr ? stderr : stdout);
         }
     } else if (frame->kind == TOW_CONTROL_CALLBACK) {
         struct tow_callback callback;

@@ -24,6 +24,18 @@ static struct tow_region region_here(uint64_t base, uint64_t size, enum tow_regi
                                .link = context->link};
 }
 
+/* What every call that needs a context answers without one, or with a broken one. */
+static CUresult context_here(void)
+{
+    CUresult state = tow_client_state();
+    struct tow_context *context = state == CUDA_SUCCESS ? tow_context_current() : NULL;
+    if (state != CUDA_SUCCESS || context == NULL) {
+        return state != CUDA_SUCCESS ? state : CUDA_ERROR_INVALID_CONTEXT;
+    }
+    return atomic_load(&context->alive) ? (CUresult)atomic_load(&context->sticky)
+                                        : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
+
 CUresult tow_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 {
     if (dptr == NULL || bytesize == 0) {
@@ -67,7 +79,7 @@ CUresult tow_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthI
 CUresult tow_cuMemFree_v2(CUdeviceptr dptr)
 {
     struct tow_region region;
-    CUresult state = tow_client_state();
+    CUresult state = context_here();
     if (state != CUDA_SUCCESS) {
         return state;
     }
@@ -88,14 +100,30 @@ CUresult tow_cuMemFree_v2(CUdeviceptr dptr)
     return status;
 }
 
+/* The region of an address; a module's variable is known to the server only. */
+static bool find_any(CUdeviceptr ptr, struct tow_region *ret_region)
+{
+    if (tow_region_find(ptr, ret_region)) {
+        return true;
+    }
+    CUdeviceptr base = 0;
+    size_t size = 0;
+    if (!tow_region_is_device(ptr) || tow_context_current() == NULL ||
+        tow_send_cuMemGetAddressRange_v2(&base, &size, ptr) != CUDA_SUCCESS) {
+        return false;
+    }
+    *ret_region = region_here(base, size, TOW_REGION_DEVICE, 0);
+    return true;
+}
+
 CUresult tow_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr)
 {
     struct tow_region region;
-    CUresult state = tow_client_state();
+    CUresult state = context_here();
     if (state != CUDA_SUCCESS) {
         return state;
     }
-    if (!tow_region_find(dptr, &region) || region.kind == TOW_REGION_RESERVED) {
+    if (!find_any(dptr, &region) || region.kind == TOW_REGION_RESERVED) {
         return CUDA_ERROR_NOT_FOUND;
     }
     if (pbase != NULL) {
@@ -111,17 +139,18 @@ CUresult tow_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdevice
 
 CUresult tow_cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags)
 {
-    CUresult state = tow_client_state();
+    const unsigned known =
+        CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
+    CUresult state = context_here();
     if (state != CUDA_SUCCESS) {
         return state;
     }
-    if (pp == NULL || bytesize == 0 ||
-        (Flags & ~(unsigned)(CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP |
-                             CU_MEMHOSTALLOC_WRITECOMBINED))) {
+    if (pp == NULL || (Flags & ~known)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (tow_context_current() == NULL) {
-        return CUDA_ERROR_INVALID_CONTEXT;
+    if (bytesize == 0) {
+        *pp = NULL;
+        return CUDA_SUCCESS;
     }
     void *at = mmap(NULL, bytesize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (at == MAP_FAILED) {
@@ -162,7 +191,7 @@ CUresult tow_cuMemFreeHost(void *p)
     }
     struct tow_region region;
     if (p == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
+        return CUDA_SUCCESS;
     }
     if (!tow_region_remove((uint64_t)(uintptr_t)p, 1u << TOW_REGION_HOST, &region)) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -266,10 +295,9 @@ CUresult tow_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int 
         return status;
     }
     struct tow_region region = region_here(address, bytesize, TOW_REGION_MANAGED, flags);
-    uint64_t whole = (bytesize + 63) & ~(uint64_t)63;
-    status = tow_mirror_managed(region.link, address, whole);
+    status = tow_mirror_managed(region.link, address, bytesize, false);
     if (status == CUDA_SUCCESS && tow_region_add(&region) < 0) {
-        tow_mirror_remove(address, whole);
+        tow_mirror_remove(address, bytesize);
         status = CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (status != CUDA_SUCCESS) {
@@ -387,19 +415,6 @@ static size_t attribute_size(CUpointer_attribute attribute)
     default:
         return 0;
     }
-}
-
-/* A module's variable is device memory of which only the address is known here. */
-static bool find_any(CUdeviceptr ptr, struct tow_region *ret_region)
-{
-    if (tow_region_find(ptr, ret_region)) {
-        return true;
-    }
-    if (!tow_region_is_device(ptr) || tow_context_current() == NULL) {
-        return false;
-    }
-    *ret_region = region_here(ptr, 1, TOW_REGION_DEVICE, 0);
-    return true;
 }
 
 CUresult tow_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)

@@ -17,7 +17,7 @@ enum { PIECE = 256 << 10 }; /* changes sent in one frame */
 
 struct mirror {
     struct tow_link *link; /* borrowed */
-    uint64_t base, size;   /* kept equal on both sides; multiples of 64 */
+    uint64_t base, size;   /* kept equal on both sides */
     uint64_t mapped,
         mapped_size; /* pages of this process that we put there; 0 for the program's own */
     uint8_t *known;  /* owned: what both sides had at the last exchange; NULL: really shared */
@@ -53,17 +53,18 @@ static struct mirror *find(uint64_t address)
     return m;
 }
 
-static CUresult ask(struct tow_link *link, unsigned fn, uint64_t base, uint64_t size)
+static CUresult ask(struct tow_link *link, unsigned fn, uint64_t base, uint64_t size, bool managed)
 {
     struct tow_context *context = tow_context_current();
     struct tow_call call;
-    CUresult status = tow_call_begin_on(&call, link, context != NULL ? context->number : 0, fn, 16,
+    CUresult status = tow_call_begin_on(&call, link, context != NULL ? context->number : 0, fn, 24,
                                         TOW_CALL_REPLY);
     if (status != CUDA_SUCCESS) {
         return status;
     }
     tow_enc_u64(&call.enc, base);
     tow_enc_u64(&call.enc, size);
+    tow_enc_u32(&call.enc, managed);
     return tow_call_end(&call, tow_call_wait(&call));
 }
 
@@ -109,7 +110,7 @@ CUresult tow_mirror_host(struct tow_link *link, uint64_t base, uint64_t size)
         }
         pthread_mutex_unlock(&lock);
         if (m == NULL) {
-            CUresult status = ask(link, TOW_FN_cuMemHostGetDevicePointer_v2, at, stop - at);
+            CUresult status = ask(link, TOW_FN_cuMemHostGetDevicePointer_v2, at, stop - at, false);
             if (status == CUDA_SUCCESS) {
                 status = enlist(link, at, stop - at, 0, 0);
             }
@@ -125,7 +126,7 @@ CUresult tow_mirror_host(struct tow_link *link, uint64_t base, uint64_t size)
     return CUDA_SUCCESS;
 }
 
-CUresult tow_mirror_managed(struct tow_link *link, uint64_t base, uint64_t size)
+CUresult tow_mirror_managed(struct tow_link *link, uint64_t base, uint64_t size, bool tell)
 {
     uint64_t low = base & ~(page() - 1), high = (base + size + page() - 1) & ~(page() - 1);
     if (is_self(link)) {
@@ -152,7 +153,12 @@ CUresult tow_mirror_managed(struct tow_link *link, uint64_t base, uint64_t size)
         }
         madvise(at, high - low, MADV_DONTFORK);
     }
-    return enlist(link, base, size, low, low < high ? high - low : 0);
+    CUresult status = enlist(link, base, size, low, low < high ? high - low : 0);
+    if (status == CUDA_SUCCESS && tell) {
+        /* The answer comes behind the contents. */
+        status = ask(link, TOW_FN_cuMemHostGetDevicePointer_v2, base, size, true);
+    }
+    return status;
 }
 
 CUresult tow_mirror_remove(uint64_t base, uint64_t size)
@@ -185,7 +191,7 @@ CUresult tow_mirror_remove(uint64_t base, uint64_t size)
         if (m->known != NULL) {
             atomic_fetch_sub(&tow_mirror_count, 1);
         }
-        CUresult told = ask(m->link, TOW_FN_cuMemHostUnregister, m->base, m->size);
+        CUresult told = ask(m->link, TOW_FN_cuMemHostUnregister, m->base, m->size, false);
         status = status == CUDA_SUCCESS ? told : status;
         if (m->mapped_size != 0) {
             mmap((void *)(uintptr_t)m->mapped, m->mapped_size, PROT_NONE,

@@ -19,8 +19,10 @@ extern atomic_uint tow_mirror_candidates;
 
 /* Makes host memory [base, base + size) reachable at the same address. Idempotent; counted. */
 CUresult tow_mirror_host(struct tow_link *link, uint64_t base, uint64_t size);
-/* Puts memory of this process behind managed memory that the worker allocated, and mirrors it. */
-CUresult tow_mirror_managed(struct tow_link *link, uint64_t base, uint64_t size);
+/* Puts memory of this process behind managed memory that the worker has at [base, base + size) and
+ * mirrors it. `tell`: the worker does not know that it is to be mirrored (a __managed__ variable);
+ * its contents come at once. */
+CUresult tow_mirror_managed(struct tow_link *link, uint64_t base, uint64_t size, bool tell);
 /* Ends the mirroring of what begins at `base`; the worker's mapping goes too. */
 CUresult tow_mirror_remove(uint64_t base, uint64_t size);
 /* True if [base, base + size) is mirrored all through. */

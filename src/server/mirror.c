@@ -93,12 +93,41 @@ static int enlist(struct tow_session *session, struct mirror made)
     return 0;
 }
 
+/* A __managed__ variable: its contents go to the client before the reply. */
+static void mirror_managed(struct tow_serve *call, uint64_t base, uint64_t size)
+{
+    CUdeviceptr start = 0;
+    size_t length = 0;
+    unsigned is_managed = 0;
+    call->status =
+        call->driver->cuPointerGetAttribute(&is_managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, base);
+    if (call->status == CUDA_SUCCESS) {
+        call->status = call->driver->cuMemGetAddressRange_v2(&start, &length, base);
+    }
+    if (call->status == CUDA_SUCCESS &&
+        (!is_managed || size == 0 || size > length - (base - start))) {
+        call->status = CUDA_ERROR_INVALID_VALUE;
+    }
+    if (call->status == CUDA_SUCCESS &&
+        enlist(call->session, (struct mirror){base, size, NULL, false, true, NULL}) < 0) {
+        call->status = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (call->status == CUDA_SUCCESS) {
+        tow_mirror_pull(call->session);
+    }
+}
+
 /* Host memory of the client at [base, base + size) becomes reachable at the same address. */
 void tow_serve_cuMemHostGetDevicePointer_v2(struct tow_serve *call)
 {
     uint64_t base = tow_dec_u64(&call->in);
     uint64_t size = tow_dec_u64(&call->in);
+    bool managed = tow_dec_u32(&call->in) != 0;
     if (!tow_serve_ready(call)) {
+        return;
+    }
+    if (managed) {
+        mirror_managed(call, base, size);
         return;
     }
     if (base % 4096 != 0 || size % 4096 != 0 || size == 0 || size > UINT64_C(1) << 46) {
@@ -173,16 +202,14 @@ void tow_serve_cuMemAllocManaged(struct tow_serve *call)
     if (!tow_serve_ready(call)) {
         return;
     }
-    /* Whole lines are exchanged; the driver's granularity is larger. */
-    uint64_t whole = (size + TOW_DIFF_LINE - 1) & ~(uint64_t)(TOW_DIFF_LINE - 1);
-    call->status = call->driver->cuMemAllocManaged(&address, whole, flags);
+    call->status = call->driver->cuMemAllocManaged(&address, size, flags);
     if (call->status == CUDA_SUCCESS && !call->session->options->in_process) {
         /* Both sides begin with zeros. */
-        call->status = call->driver->cuMemsetD8_v2(address, 0, whole);
+        call->status = call->driver->cuMemsetD8_v2(address, 0, size);
         call->driver->cuCtxSynchronize();
     }
     if (call->status == CUDA_SUCCESS &&
-        enlist(call->session, (struct mirror){address, whole, NULL, false, true, NULL}) < 0) {
+        enlist(call->session, (struct mirror){address, size, NULL, false, true, NULL}) < 0) {
         call->driver->cuMemFree_v2(address);
         call->status = CUDA_ERROR_OUT_OF_MEMORY;
     }

@@ -14,6 +14,7 @@
 #include "server/device.h"
 #include "server/hostfn.h"
 #include "server/mirror.h"
+#include "server/output.h"
 #include "server/transfer.h"
 #include "wire/handshake.h"
 #include "wire/id.h"
@@ -285,6 +286,7 @@ static void reply(struct tow_serve *call)
         if (call->status == CUDA_SUCCESS) {
             call->status = take_deferred(session, call->frame.thread);
         }
+        tow_output_flush(session); /* also of a kernel that failed: assert says why */
         if (call->status == CUDA_SUCCESS || call->status == CUDA_ERROR_NOT_READY) {
             tow_copy_flush(session);
             tow_mirror_pull(session);
@@ -569,14 +571,13 @@ static int greet(struct tow_session *session)
     return welcome(session, (uint32_t)version);
 }
 
-static void print_to_client(void *user, const char *text, size_t length)
+void tow_session_print(struct tow_session *session, const char *text, size_t length, bool to_stderr)
 {
-    struct tow_session *session = user;
     while (length > 0) {
         uint32_t n = (uint32_t)(length < TOW_PRINT_MAX ? length : TOW_PRINT_MAX);
         uint8_t *at = NULL;
         uint32_t frame_length = 0;
-        struct tow_print print = {.size = n, .text = text};
+        struct tow_print print = {.size = n, .text = text, .to_stderr = to_stderr};
         pthread_mutex_lock(&session->reply_lock);
         if (tow_line_reserve(session->line, n + 64, &at) >= 0 &&
             tow_print_encode(&print, at, n + 64, &frame_length) == 0) {
@@ -586,6 +587,16 @@ static void print_to_client(void *user, const char *text, size_t length)
         text += n;
         length -= n;
     }
+}
+
+static void print_to_client(void *user, const char *text, size_t length)
+{
+    tow_session_print(user, text, length, false);
+}
+
+static void print_error_to_client(void *user, const char *text, size_t length)
+{
+    tow_session_print(user, text, length, true);
 }
 
 static void end_context(void *user, uint64_t id, const struct tow_handle_entry *entry)
@@ -630,6 +641,11 @@ int tow_session_run(struct tow_line *line, struct tow_backend *backend,
         if (backend->print != NULL) {
             *backend->print_user = session;
             *backend->print = print_to_client;
+            if (backend->print_error != NULL) {
+                *backend->print_error = print_error_to_client;
+            }
+        } else if (!options->in_process) {
+            tow_output_begin(session);
         }
         session->threads = 1;
         serve_thread(session);
@@ -649,6 +665,9 @@ int tow_session_run(struct tow_line *line, struct tow_backend *backend,
     pthread_mutex_unlock(&session->lead_lock);
     if (backend->print != NULL) {
         *backend->print = NULL;
+        if (backend->print_error != NULL) {
+            *backend->print_error = NULL;
+        }
     }
     tow_transfer_end_all(session);
     for (size_t i = 0; i < sizeof session->families / sizeof session->families[0]; i++) {

@@ -79,6 +79,8 @@ struct tow_session {
     pthread_mutex_t thread_lock;                /* guards the table below */
     struct tow_session_thread **client_threads; /* by thread number; owned */
 
+    struct tow_output
+        *output; /* owned: captured stdout and stderr; NULL if the backend hands prints over */
     struct tow_incoming *incoming; /* only the leader touches it */
     uint64_t calls;                /* only the leader counts */
     struct {
@@ -102,6 +104,10 @@ int tow_session_send(struct tow_session *session, uint16_t kind, uint16_t thread
 /* Sends `size` bytes as DATA frames of a transfer; for replies that are too large for a frame. */
 int tow_session_send_data(struct tow_session *session, uint32_t transfer, uint64_t offset,
                           const void *bytes, size_t size, uint32_t flags);
+
+/* What a kernel printed goes to the client's stdout or stderr. */
+void tow_session_print(struct tow_session *session, const char *text, size_t length,
+                       bool to_stderr);
 
 /* Makes the context of a number current on this server thread; 0 means none is needed. */
 CUresult tow_session_enter(struct tow_session *session, uint32_t context);

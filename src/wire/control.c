@@ -238,13 +238,15 @@ int tow_print_encode(const struct tow_print *print, void *at, size_t size, uint3
     struct tow_enc enc = tow_frame_begin(at, bounded(size));
     tow_enc_u32(&enc, print->size);
     tow_enc_bytes(&enc, print->text, print->size);
-    return finish(&enc, at, TOW_CONTROL_PRINT, ret_length);
+    struct tow_frame frame = {.kind = TOW_CONTROL_PRINT, .context = print->to_stderr};
+    return tow_frame_end(&enc, at, frame, ret_length);
 }
 
 int tow_print_decode(const void *at, const struct tow_frame *frame, struct tow_print *ret_print)
 {
     struct tow_dec dec = tow_frame_body(at, frame);
-    struct tow_print print = {.size = tow_dec_count(&dec, TOW_PRINT_MAX, 1)};
+    struct tow_print print = {.size = tow_dec_count(&dec, TOW_PRINT_MAX, 1),
+                              .to_stderr = frame->context == 1};
     print.text = (const char *)tow_dec_bytes(&dec, print.size);
     if (dec.bad || frame->kind != TOW_CONTROL_PRINT) {
         return -EPROTO;

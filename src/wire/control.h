@@ -103,6 +103,7 @@ int tow_callback_done_decode(const void *at, const struct tow_frame *frame,
 struct tow_print {
     uint32_t size;
     const char *text; /* size bytes, any value, no NUL needed */
+    bool to_stderr;   /* assert's message; in the header's context field */
 };
 
 int tow_print_encode(const struct tow_print *print, void *at, size_t size, uint32_t *ret_length);

@@ -11,10 +11,10 @@ enum {
     STEP = 4096, /* compared at once before single lines are looked at */
 };
 
-static uint64_t line_mask(const uint8_t *known, const uint8_t *line)
+static uint64_t line_mask(const uint8_t *known, const uint8_t *line, size_t size)
 {
     uint64_t mask = 0;
-    for (int i = 0; i < TOW_DIFF_LINE; i++) {
+    for (size_t i = 0; i < size; i++) {
         mask |= (uint64_t)(known[i] != line[i]) << i;
     }
     return mask;
@@ -33,10 +33,11 @@ size_t tow_diff_next(struct tow_diff *diff, uint8_t *out, size_t room)
             diff->at += STEP;
             continue;
         }
-        /* One look at the line: others may be writing it. */
-        uint8_t line[TOW_DIFF_LINE];
-        memcpy(line, diff->now + diff->at, sizeof line);
-        uint64_t mask = line_mask(diff->known + diff->at, line);
+        /* One look at the line: others may be writing it. The last one may be short. */
+        uint8_t line[TOW_DIFF_LINE] = {0};
+        size_t length = left < TOW_DIFF_LINE ? left : TOW_DIFF_LINE;
+        memcpy(line, diff->now + diff->at, length);
+        uint64_t mask = line_mask(diff->known + diff->at, line, length);
         if (mask == 0) {
             diff->at += TOW_DIFF_LINE;
             continue;
@@ -64,7 +65,7 @@ size_t tow_diff_next(struct tow_diff *diff, uint8_t *out, size_t room)
         }
         memcpy(out + used, line, sizeof line);
         used += sizeof line;
-        memcpy(diff->known + diff->at, line, sizeof line);
+        memcpy(diff->known + diff->at, line, length);
         diff->at += TOW_DIFF_LINE;
         next = diff->at;
     }
@@ -84,23 +85,22 @@ int tow_diff_apply(const uint8_t *records, size_t size, tow_diff_find *find, voi
             tow_dec_left(&dec) < each) {
             return -EPROTO;
         }
-        if (!find(user, address, (size_t)lines * TOW_DIFF_LINE, &now, &known)) {
-            /* Given up on this side while the record was under way. */
-            tow_dec_bytes(&dec, lines * each);
-            continue;
-        }
-        for (uint32_t i = 0; i < lines; i++) {
+        for (uint32_t i = 0; i < lines; i++, address += TOW_DIFF_LINE) {
             uint64_t mask = kind == MASKED ? tow_dec_u64(&dec) : UINT64_MAX;
             const uint8_t *line = tow_dec_bytes(&dec, TOW_DIFF_LINE);
-            size_t at = (size_t)i * TOW_DIFF_LINE;
+            /* A line that this side does not hold was given up while the record was under way. */
+            if (mask == 0 ||
+                !find(user, address, (size_t)(64 - __builtin_clzll(mask)), &now, &known)) {
+                continue;
+            }
             if (mask == UINT64_MAX) {
-                memcpy(now + at, line, TOW_DIFF_LINE);
-                memcpy(known + at, line, TOW_DIFF_LINE);
+                memcpy(now, line, TOW_DIFF_LINE);
+                memcpy(known, line, TOW_DIFF_LINE);
                 continue;
             }
             for (; mask != 0; mask &= mask - 1) {
                 int byte = __builtin_ctzll(mask);
-                now[at + (size_t)byte] = known[at + (size_t)byte] = line[byte];
+                now[byte] = known[byte] = line[byte];
             }
         }
     }

@@ -5,9 +5,9 @@
  * side wrote. Only bytes that changed are written at the other side, so a host and a kernel that
  * write different bytes of one line do not disturb each other.
  *
- * A record: u64 address (of 64-byte lines), u32 lines, u32 kind. Kind 1: lines * 64 bytes, all of
- * them changed. Kind 2: per line a u64 mask of the changed bytes (bit i for byte i), then its 64
- * bytes.
+ * A record: u64 address (of 64-byte lines, counted from the piece's beginning), u32 lines, u32
+ * kind. Kind 1: lines * 64 bytes, all of them changed. Kind 2: per line a u64 mask of the changed
+ * bytes (bit i for byte i), then its 64 bytes.
  */
 #ifndef TOW_WIRE_DIFF_H
 #define TOW_WIRE_DIFF_H
@@ -25,7 +25,7 @@ struct tow_diff {
     uint8_t *known;     /* borrowed: brought up to date as records are made */
     const uint8_t *now; /* borrowed: may be written by others meanwhile */
     uint64_t address;
-    size_t size; /* a multiple of 64 */
+    size_t size; /* the last line may be short */
     size_t at;
 };
 
