@@ -82,6 +82,8 @@ typedef void tow_local_destroy(CUcontext context, void *key, void *value);
 CUresult tow_context_put_local(CUcontext handle, void *key, void *value,
                                tow_local_destroy *destroy);
 CUresult tow_context_delete_local(CUcontext handle, void *key);
+/* The context ends: runs the destructors of its values and forgets them. */
+void tow_context_end_locals(struct tow_context *context);
 /* No lock: nearly every call of the CUDA runtime asks. */
 CUresult tow_context_get_local(void **ret_value, CUcontext handle, void *key);
 
