@@ -9,7 +9,7 @@
 
 #define POSITION_MAX                                                                               \
     (1 << 30)               /* beyond any texture; keeps sums of positions and offsets in range */
-#define SIDE_MAX (1u << 27) /* the widest linear texture */
+#define SIDE_MAX (1u << 28) /* the widest linear texture */
 
 static uint32_t format_bytes(enum tow_ptx_tex_format format)
 {
