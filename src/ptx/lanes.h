@@ -7,9 +7,10 @@
 #define TOW_PTX_LANES_H
 
 #include "ptx/machine.h"
+#include "ptx/num_bits.h"
 
 #define OP(fn)                                                                                     \
-    static const struct tow_ptx_op *fn(struct tow_ptx_warp *w, const struct tow_ptx_op *o)
+    TOW_HOT static const struct tow_ptx_op *fn(struct tow_ptx_warp *w, const struct tow_ptx_op *o)
 
 #define LANE_LOOP _Pragma("GCC ivdep") for (unsigned l = 0; l < LANES; l++)
 

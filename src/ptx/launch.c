@@ -300,6 +300,27 @@ static struct tow_ptx_slot *slot_make(struct tow_ptx_runner *runner, uint32_t in
 
 /* ---- running ---- */
 
+static bool stopped(struct tow_ptx_job *job)
+{
+    const atomic_bool *stop = job->launch->stop;
+    if (atomic_load_explicit(&job->failed, memory_order_relaxed)) {
+        return true;
+    }
+    if (!stop || !atomic_load_explicit(stop, memory_order_relaxed)) {
+        return false;
+    }
+    pthread_mutex_lock(&job->lock);
+    if (!atomic_load(&job->failed)) {
+        memset(job->fault, 0, sizeof *job->fault);
+        job->fault->kind = TOW_PTX_FAULT_STOPPED;
+        job->fault->kernel = job->launch->kernel->info.name;
+        snprintf(job->fault->message, sizeof job->fault->message, "the launch was stopped");
+        atomic_store(&job->failed, true);
+    }
+    pthread_mutex_unlock(&job->lock);
+    return true;
+}
+
 enum step {
     STEP_DONE,
     STEP_BUSY,
@@ -327,6 +348,7 @@ static enum step block_step(struct tow_ptx_block *block)
         w->ran = false;
         tow_ptx_warp_run(w);
         ran |= w->ran || w->groups_used != before;
+        w->runner->failed |= stopped(w->runner->job);
         if (w->runner->failed) {
             return STEP_DONE;
         }
@@ -421,27 +443,6 @@ static void out_of_memory(struct tow_ptx_job *job)
         atomic_store(&job->failed, true);
     }
     pthread_mutex_unlock(&job->lock);
-}
-
-static bool stopped(struct tow_ptx_job *job)
-{
-    const atomic_bool *stop = job->launch->stop;
-    if (atomic_load_explicit(&job->failed, memory_order_relaxed)) {
-        return true;
-    }
-    if (!stop || !atomic_load_explicit(stop, memory_order_relaxed)) {
-        return false;
-    }
-    pthread_mutex_lock(&job->lock);
-    if (!atomic_load(&job->failed)) {
-        memset(job->fault, 0, sizeof *job->fault);
-        job->fault->kind = TOW_PTX_FAULT_STOPPED;
-        job->fault->kernel = job->launch->kernel->info.name;
-        snprintf(job->fault->message, sizeof job->fault->message, "the launch was stopped");
-        atomic_store(&job->failed, true);
-    }
-    pthread_mutex_unlock(&job->lock);
-    return true;
 }
 
 static void run_resident(struct tow_ptx_runner *runner)
