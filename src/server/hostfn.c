@@ -8,7 +8,6 @@
 #include "gen/server_api.h"
 #include "server/copy.h"
 #include "server/mirror.h"
-#include "server/output.h"
 #include "server/session.h"
 #include "wire/frame.h"
 
@@ -93,7 +92,6 @@ static void *courier_thread(void *arg)
             uint32_t status, zero;
         } body = {w->id, (uint32_t)w->status, 0};
         pthread_mutex_unlock(&state->lock);
-        tow_output_flush(session);
         tow_copy_flush(session);
         tow_mirror_pull(session);
         int error = tow_session_send(session, TOW_CONTROL_CALLBACK, 0, 0, 0, &body, sizeof body);

@@ -14,7 +14,6 @@
 #include "server/device.h"
 #include "server/hostfn.h"
 #include "server/mirror.h"
-#include "server/output.h"
 #include "server/transfer.h"
 #include "wire/handshake.h"
 #include "wire/id.h"
@@ -286,7 +285,6 @@ static void reply(struct tow_serve *call)
         if (call->status == CUDA_SUCCESS) {
             call->status = take_deferred(session, call->frame.thread);
         }
-        tow_output_flush(session); /* also of a kernel that failed: assert says why */
         if (call->status == CUDA_SUCCESS || call->status == CUDA_ERROR_NOT_READY) {
             tow_copy_flush(session);
             tow_mirror_pull(session);
@@ -644,8 +642,6 @@ int tow_session_run(struct tow_line *line, struct tow_backend *backend,
             if (backend->print_error != NULL) {
                 *backend->print_error = print_error_to_client;
             }
-        } else if (!options->in_process) {
-            tow_output_begin(session);
         }
         session->threads = 1;
         serve_thread(session);
