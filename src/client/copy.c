@@ -11,6 +11,7 @@
 #include "client/context.h"
 #include "client/graph.h"
 #include "client/mirror.h"
+#include "client/peer.h"
 #include "client/region.h"
 #include "gen/client_api.h"
 #include "wire/copy.h"
@@ -144,6 +145,9 @@ static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CU
     if (size == 0) {
         return CUDA_SUCCESS;
     }
+    if (tow_peer_elsewhere(to)) {
+        return tow_peer_copy(to, (CUdeviceptr)(uintptr_t)from, size, stream);
+    }
     CUresult status = tow_region_check_device(to, size);
     if (from == NULL || status != CUDA_SUCCESS) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -178,6 +182,9 @@ static CUresult device_to_host(void *to, CUdeviceptr from, size_t size, CUstream
     if (size == 0) {
         return CUDA_SUCCESS;
     }
+    if (tow_peer_elsewhere(from)) {
+        return tow_peer_copy((CUdeviceptr)(uintptr_t)to, from, size, stream);
+    }
     if (to == NULL || tow_region_check_device(from, size) != CUDA_SUCCESS) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -207,6 +214,9 @@ static CUresult device_to_device(CUdeviceptr to, CUdeviceptr from, size_t size, 
     }
     if (size == 0) {
         return CUDA_SUCCESS;
+    }
+    if (tow_peer_elsewhere(to) || tow_peer_elsewhere(from)) {
+        return tow_peer_copy(to, from, size, stream);
     }
     if (tow_region_check_device(to, size) != CUDA_SUCCESS ||
         tow_region_check_device(from, size) != CUDA_SUCCESS) {
@@ -309,6 +319,14 @@ CUresult tow_cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUde
     if (tow_region_check_device(dstDevice, ByteCount) != CUDA_SUCCESS ||
         tow_region_check_device(srcDevice, ByteCount) != CUDA_SUCCESS) {
         return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct tow_link *link = NULL;
+    CUresult status = link_here(&link);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    if (tow_context_find(dstContext)->link != link || tow_context_find(srcContext)->link != link) {
+        return tow_peer_copy(dstDevice, srcDevice, ByteCount, hStream);
     }
     return tow_send_cuMemcpyPeerAsync(dstDevice, dstContext, srcDevice, srcContext, ByteCount,
                                       hStream);

@@ -13,10 +13,14 @@ struct green {
     CUgreenCtx handle;
     CUdevice device;
     struct tow_link *link; /* borrowed */
+    struct green *next;    /* in `ended` */
 
     pthread_mutex_t lock;        /* guards the next */
     struct tow_context *context; /* shared; NULL until it was asked for */
 };
+
+static pthread_mutex_t ended_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the next */
+static struct green *ended;                                    /* what was destroyed, kept */
 
 static struct green *find(CUgreenCtx handle)
 {
@@ -138,7 +142,13 @@ CUresult tow_cuGreenCtxDestroy(CUgreenCtx hCtx)
     if (green == NULL) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
-    tow_handle_retire((uint64_t)(uintptr_t)hCtx);
+    if (tow_handle_retire((uint64_t)(uintptr_t)hCtx) != green) {
+        return CUDA_ERROR_INVALID_CONTEXT; /* another thread was faster */
+    }
+    pthread_mutex_lock(&ended_lock);
+    green->next = ended;
+    ended = green;
+    pthread_mutex_unlock(&ended_lock);
     pthread_mutex_lock(&green->lock);
     struct tow_context *context = green->context;
     pthread_mutex_unlock(&green->lock);

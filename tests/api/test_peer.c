@@ -1,0 +1,122 @@
+/* Two devices: of one server, or of two. Without a second device there is nothing to test. */
+#include "api.h"
+
+enum { N = 5000 };
+
+static CUcontext context[2];
+static CUdeviceptr memory[2];
+
+static void fill(int device, int value)
+{
+    OK(cuCtxSetCurrent(context[device]));
+    OK(cuMemsetD32(memory[device], (unsigned)value, N));
+    OK(cuCtxSynchronize());
+}
+
+static void expect(int device, int value)
+{
+    static int got[N];
+    OK(cuCtxSetCurrent(context[device]));
+    OK(cuMemcpyDtoH(got, memory[device], sizeof got));
+    EQUAL(got[0], value);
+    EQUAL(got[N - 1], value);
+}
+
+static void copies_go_both_ways(void)
+{
+    fill(0, 5);
+    fill(1, 6);
+    OK(cuMemcpyPeer(memory[1], context[1], memory[0], context[0], N * sizeof(int)));
+    expect(1, 5);
+    fill(1, 8);
+    OK(cuCtxSetCurrent(context[0]));
+    OK(cuMemcpyPeerAsync(memory[0], context[0], memory[1], context[1], N * sizeof(int), NULL));
+    OK(cuCtxSynchronize());
+    expect(0, 8);
+}
+
+static void addresses_tell_their_device(void)
+{
+    for (int i = 0; i < 2; i++) {
+        int ordinal = -1;
+        CUcontext owner = NULL;
+        OK(cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, memory[i]));
+        OK(cuPointerGetAttribute(&owner, CU_POINTER_ATTRIBUTE_CONTEXT, memory[i]));
+        EQUAL(ordinal, i);
+        TRUE(owner == context[i]);
+    }
+    TRUE(memory[0] != memory[1]);
+}
+
+static void kernels_reach_a_peer_once_allowed(void)
+{
+    int can = -1, count = N, value = -1;
+    OK(cuDeviceCanAccessPeer(&can, 0, 1));
+    OK(cuDeviceGetP2PAttribute(&value, CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED, 0, 1));
+    EQUAL(value, can);
+    OK(cuCtxSetCurrent(context[0]));
+    if (!can) {
+        EQUAL(cuCtxEnablePeerAccess(context[1], 0), CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
+        EQUAL(cuCtxDisablePeerAccess(context[1]), CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
+        return;
+    }
+    OK(cuCtxEnablePeerAccess(context[1], 0));
+    EQUAL(cuCtxEnablePeerAccess(context[1], 0), CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
+    fill(1, 31);
+    OK(cuCtxSetCurrent(context[0]));
+    CUmodule module = NULL;
+    CUfunction copy = NULL;
+    OK(cuModuleLoadData(&module, api_ptx));
+    OK(cuModuleGetFunction(&copy, module, "copy"));
+    void *params[] = {&memory[0], &memory[1], &count};
+    OK(cuLaunchKernel(copy, (N + 63) / 64, 1, 1, 64, 1, 1, 0, NULL, params, NULL));
+    OK(cuCtxSynchronize());
+    expect(0, 31);
+    OK(cuCtxSetCurrent(context[0]));
+    OK(cuModuleUnload(module));
+    OK(cuCtxDisablePeerAccess(context[1]));
+    EQUAL(cuCtxDisablePeerAccess(context[1]), CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
+}
+
+/* A location names the program's device, whichever server has it, with or without a context. */
+static void locations_find_their_server(void)
+{
+    OK(cuCtxSetCurrent(NULL));
+    for (int i = 0; i < 2; i++) {
+        CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                    .location = {CU_MEM_LOCATION_TYPE_DEVICE, i}};
+        size_t size = 0;
+        CUmemoryPool pool = NULL;
+        OK(cuMemGetAllocationGranularity(&size, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+        TRUE(size > 0);
+        OK(cuDeviceGetDefaultMemPool(&pool, i));
+        TRUE(pool != NULL);
+    }
+}
+
+int main(void)
+{
+    int count = 0;
+    OK(cuInit(0));
+    OK(cuDeviceGetCount(&count));
+    if (count < 2) {
+        printf("there is one device only\n");
+        return 77;
+    }
+    for (int i = 0; i < 2; i++) {
+        OK(cuDevicePrimaryCtxRetain(&context[i], i));
+        OK(cuCtxSetCurrent(context[i]));
+        OK(cuMemAlloc(&memory[i], N * sizeof(int)));
+    }
+    addresses_tell_their_device();
+    copies_go_both_ways();
+    kernels_reach_a_peer_once_allowed();
+    locations_find_their_server();
+    for (int i = 0; i < 2; i++) {
+        OK(cuCtxSetCurrent(context[i]));
+        OK(cuMemFree(memory[i]));
+        OK(cuDevicePrimaryCtxRelease(i));
+    }
+    printf("%s\n", api_failures == 0 ? "OK" : "FAILED");
+    return api_failures != 0;
+}
