@@ -184,20 +184,21 @@ CUresult tow_cuLibraryGetModule(CUmodule *pMod, CUlibrary library)
 }
 
 /* A managed variable is the program's as much as the GPU's. Asking again finds it there. */
-static CUresult adopt_managed(struct tow_context *context, CUdeviceptr address, size_t size)
+static CUresult adopt_managed(struct tow_link *link, CUdeviceptr address, size_t size)
 {
+    struct tow_context *context = tow_context_current();
     if (tow_mirror_covers(address, size)) {
         return CUDA_SUCCESS;
     }
-    CUresult status = tow_mirror_managed(context->link, address, size, true);
+    CUresult status = tow_mirror_managed(link, address, size, true);
     struct tow_region region = {
         .base = address,
         .size = size,
         .kind = TOW_REGION_MANAGED,
         .flags = CU_MEM_ATTACH_GLOBAL,
-        .context = context->handle,
-        .device = context->device,
-        .link = context->link,
+        .context = context != NULL ? context->handle : NULL,
+        .device = context != NULL ? context->device : 0,
+        .link = link,
     };
     if (status == CUDA_SUCCESS && tow_region_add(&region) < 0) {
         tow_mirror_remove(address, size);
@@ -217,15 +218,18 @@ static CUresult get_symbol(CUdeviceptr *dptr, size_t *bytes, CUlibrary library, 
     if (object == NULL) {
         return tow_no_handle();
     }
+    /* A managed variable is one for all contexts, and the runtime asks for it before there is any.
+     */
     struct tow_context *context = NULL;
-    CUresult status = tow_code_context(&context);
+    CUresult status = managed ? CUDA_SUCCESS : tow_code_context(&context);
     if (TOW_UNLIKELY(status != CUDA_SUCCESS)) {
         return status;
     }
+    uint32_t number = context != NULL ? context->number : 0;
     CUdeviceptr address;
     size_t size;
-    if (!tow_library_symbol(object, context->number, managed, name, &address, &size)) {
-        status = tow_library_reach(object, context->link);
+    if (!tow_library_symbol(object, number, managed, name, &address, &size)) {
+        status = context != NULL ? tow_library_reach(object, context->link) : CUDA_SUCCESS;
         if (status != CUDA_SUCCESS) {
             return status;
         }
@@ -235,12 +239,12 @@ static CUresult get_symbol(CUdeviceptr *dptr, size_t *bytes, CUlibrary library, 
             return status;
         }
         if (managed) {
-            status = adopt_managed(context, address, size);
+            status = adopt_managed(object->link, address, size);
             if (status != CUDA_SUCCESS) {
                 return status;
             }
         }
-        tow_library_keep_symbol(object, context->number, managed, name, address, size);
+        tow_library_keep_symbol(object, number, managed, name, address, size);
     }
     if (dptr != NULL) {
         *dptr = address;

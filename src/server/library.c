@@ -339,3 +339,31 @@ void tow_serve_cuLibraryUnload(struct tow_serve *call)
     call->status = call->driver->cuLibraryUnload(library);
     tow_code_release(call->session, id);
 }
+
+/* The runtime asks for managed variables before the program has a context: they are made in the
+ * primary context of the first device then, which the session keeps. */
+void tow_serve_cuLibraryGetManaged(struct tow_serve *call)
+{
+    CUlibrary library = tow_serve_handle(call, TOW_H_LIBRARY, tow_dec_u64(&call->in));
+    tow_dec_u32(&call->in); /* which outputs are wanted: both are cheap */
+    tow_dec_align(&call->in, 8);
+    const char *name = tow_serve_text(call);
+    CUdeviceptr address = 0;
+    size_t size = 0;
+    if (!tow_serve_ready(call)) {
+        return;
+    }
+    if (call->frame.context == 0) {
+        CUcontext primary = NULL;
+        call->status = call->driver->cuDevicePrimaryCtxRetain(&primary, 0);
+        if (call->status == CUDA_SUCCESS) {
+            call->status = call->driver->cuCtxSetCurrent(primary);
+        }
+        tow_session_forget_current();
+    }
+    if (call->status == CUDA_SUCCESS) {
+        call->status = call->driver->cuLibraryGetManaged(&address, &size, library, name);
+    }
+    tow_enc_u64(&call->out, address);
+    tow_enc_u64(&call->out, size);
+}
