@@ -354,12 +354,7 @@ void tow_serve_cuLibraryGetManaged(struct tow_serve *call)
         return;
     }
     if (call->frame.context == 0) {
-        CUcontext primary = NULL;
-        call->status = call->driver->cuDevicePrimaryCtxRetain(&primary, 0);
-        if (call->status == CUDA_SUCCESS) {
-            call->status = call->driver->cuCtxSetCurrent(primary);
-        }
-        tow_session_forget_current();
+        call->status = tow_session_enter_primary(call->session);
     }
     if (call->status == CUDA_SUCCESS) {
         call->status = call->driver->cuLibraryGetManaged(&address, &size, library, name);

@@ -99,6 +99,12 @@ static void mirror_managed(struct tow_serve *call, uint64_t base, uint64_t size)
     CUdeviceptr start = 0;
     size_t length = 0;
     unsigned is_managed = 0;
+    if (call->frame.context == 0) {
+        call->status = tow_session_enter_primary(call->session);
+        if (call->status != CUDA_SUCCESS) {
+            return;
+        }
+    }
     call->status =
         call->driver->cuPointerGetAttribute(&is_managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, base);
     if (call->status == CUDA_SUCCESS) {

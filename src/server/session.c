@@ -138,6 +138,19 @@ CUresult tow_session_enter(struct tow_session *session, uint32_t context)
     return status;
 }
 
+CUresult tow_session_enter_primary(struct tow_session *session)
+{
+    CUresult status = CUDA_SUCCESS;
+    pthread_mutex_lock(&session->thread_lock);
+    if (session->primary == NULL) {
+        status = session->driver->cuDevicePrimaryCtxRetain(&session->primary, 0);
+    }
+    CUcontext primary = session->primary;
+    pthread_mutex_unlock(&session->thread_lock);
+    tow_session_forget_current();
+    return status == CUDA_SUCCESS ? session->driver->cuCtxSetCurrent(primary) : status;
+}
+
 static struct tow_session_thread *thread_of(struct tow_session *session, uint16_t number)
 {
     struct tow_session_thread *t = session->client_threads[number];

@@ -111,6 +111,9 @@ void tow_session_print(struct tow_session *session, const char *text, size_t len
 
 /* Makes the context of a number current on this server thread; 0 means none is needed. */
 CUresult tow_session_enter(struct tow_session *session, uint32_t context);
+/* For calls that need a context though the client has none yet: the primary one of the first
+ * device, which the session keeps. */
+CUresult tow_session_enter_primary(struct tow_session *session);
 /* Forgets what this server thread believes to be current (after a handler changed it). */
 void tow_session_forget_current(void);
 /* The real stream that stands for a client thread's per-thread stream in a context. */
