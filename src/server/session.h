@@ -76,6 +76,7 @@ struct tow_session {
 
     pthread_mutex_t reply_lock; /* guards the line's producer side */
 
+    CUcontext primary; /* retained by tow_session_enter_primary, or NULL; guarded by thread_lock */
     pthread_mutex_t thread_lock;                /* guards the table below */
     struct tow_session_thread **client_threads; /* by thread number; owned */
 
