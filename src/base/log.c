@@ -142,14 +142,6 @@ int tow_log_configure(const char *spec)
     return 0;
 }
 
-void tow_log_set_descriptor(int fd)
-{
-    pthread_once(&once, start);
-    if (log_fd == STDERR_FILENO) {
-        log_fd = fd;
-    }
-}
-
 void tow_log_set_program(const char *name)
 {
     program = name;

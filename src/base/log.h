@@ -46,9 +46,6 @@ void tow_logv(enum tow_log_area area, enum tow_log_level level, const char *form
  */
 int tow_log_configure(const char *spec);
 
-/* Where lines go from now on, in place of stderr (not of a file that TOWLINE_LOG_FILE names). */
-void tow_log_set_descriptor(int fd);
-
 /* The word written before each line ("towline", "towlined"); borrowed, must live on. */
 void tow_log_set_program(const char *name);
 

@@ -80,8 +80,6 @@ struct tow_session {
     pthread_mutex_t thread_lock;                /* guards the table below */
     struct tow_session_thread **client_threads; /* by thread number; owned */
 
-    struct tow_output
-        *output; /* owned: captured stdout and stderr; NULL if the backend hands prints over */
     struct tow_incoming *incoming; /* only the leader touches it */
     uint64_t calls;                /* only the leader counts */
     struct {
