@@ -2,10 +2,11 @@
 #include "soft_lib.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <unistd.h>
 
 /* A stream that is busy until `*flag` (host memory) is set. */
-static volatile unsigned *flag;
+static _Atomic unsigned *flag;
 static CUfunction spin;
 
 static void occupy(CUstream stream)

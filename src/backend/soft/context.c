@@ -37,6 +37,22 @@ CUresult tow_soft_leave(CUresult result)
     return result;
 }
 
+CUresult tow_soft_leave_printed(uint64_t ctx_handle, CUresult result)
+{
+    struct tow_soft_ctx *ctx = tow_soft_lookup(TOW_SOFT_CTX, ctx_handle);
+    if (ctx == NULL) {
+        return tow_soft_leave(result);
+    }
+    ctx->pins++;
+    pthread_mutex_unlock(&tow_soft.lock);
+    tow_soft_print_flush(ctx);
+    pthread_mutex_lock(&tow_soft.lock);
+    if (--ctx->pins == 0 && ctx->dying) {
+        pthread_cond_broadcast(&tow_soft.changed);
+    }
+    return tow_soft_leave(result);
+}
+
 struct tow_soft_ctx *tow_soft_current(void)
 {
     return top() != 0 ? tow_soft_lookup(TOW_SOFT_CTX, top()) : NULL;
@@ -170,11 +186,18 @@ static void object_destroy(struct tow_soft_object *object)
 
 void tow_soft_ctx_destroy_contents(struct tow_soft_ctx *ctx)
 {
+    while (ctx->dying) { /* another thread is at it */
+        pthread_cond_wait(&tow_soft.changed, &tow_soft.lock);
+    }
     if (!ctx->alive) {
         return;
     }
     ctx->alive = false;
+    ctx->dying = true;
     tow_soft_engine_drain(ctx);
+    while (ctx->pins > 0) {
+        pthread_cond_wait(&tow_soft.changed, &tow_soft.lock);
+    }
     pthread_mutex_unlock(&tow_soft.lock);
     tow_soft_print_flush(ctx);
     pthread_mutex_lock(&tow_soft.lock);
@@ -203,6 +226,8 @@ void tow_soft_ctx_destroy_contents(struct tow_soft_ctx *ctx)
     tow_soft_heap_fini(ctx);
     ctx->error = CUDA_SUCCESS;
     ctx->retains = 0;
+    ctx->dying = false;
+    pthread_cond_broadcast(&tow_soft.changed);
 }
 
 void tow_soft_contexts_destroy_all(void)
@@ -291,6 +316,9 @@ static CUresult soft_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
         return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
     }
     struct tow_soft_ctx *ctx = device->primary;
+    while (ctx->dying) {
+        pthread_cond_wait(&tow_soft.changed, &tow_soft.lock);
+    }
     if (!ctx->alive && activate(ctx) != 0) {
         return tow_soft_leave(CUDA_ERROR_OUT_OF_MEMORY);
     }
@@ -576,13 +604,7 @@ static CUresult synchronize(struct tow_soft_ctx *ctx)
         return tow_soft_leave(result);
     }
     uint64_t handle = ctx->object.handle;
-    result = tow_soft_ctx_wait(ctx);
-    ctx = tow_soft_lookup(TOW_SOFT_CTX, handle);
-    tow_soft_leave(result);
-    if (ctx != NULL) {
-        tow_soft_print_flush(ctx);
-    }
-    return result;
+    return tow_soft_leave_printed(handle, tow_soft_ctx_wait(ctx));
 }
 
 static CUresult soft_cuCtxSynchronize(void)
@@ -639,7 +661,9 @@ static CUresult soft_cuCtxSetLimit(CUlimit limit, size_t value)
         break;
     }
     if (result == CUDA_SUCCESS) {
+        pthread_mutex_lock(&ctx->print_lock); /* kernels that print read one of them */
         ctx->limits[limit] = value;
+        pthread_mutex_unlock(&ctx->print_lock);
     }
     return tow_soft_leave(result);
 }

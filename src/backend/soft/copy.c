@@ -277,17 +277,11 @@ static CUresult enter_copy(CUstream hStream, enum copy_mode mode, struct tow_sof
     return result == CUDA_SUCCESS ? result : tow_soft_leave(result);
 }
 
-/* Unlocks; synchronous calls also bring out what kernels printed. */
-static CUresult leave_copy(struct tow_soft_ctx *ctx, enum copy_mode mode, CUresult result)
+/* Unlocks; synchronous calls also bring out what kernels printed. The context may be gone by now.
+ */
+static CUresult leave_copy(uint64_t ctx_handle, enum copy_mode mode, CUresult result)
 {
-    uint64_t handle = ctx->object.handle;
-    ctx = mode == COPY_SYNC ? tow_soft_lookup(TOW_SOFT_CTX, handle) : NULL;
-    bool pending = ctx != NULL && ctx->print_size != 0;
-    tow_soft_leave(result);
-    if (pending) {
-        tow_soft_print_flush(ctx);
-    }
-    return result;
+    return mode == COPY_SYNC ? tow_soft_leave_printed(ctx_handle, result) : tow_soft_leave(result);
 }
 
 static CUresult copy_linear(enum side_kind dst_kind, uint64_t dst, enum side_kind src_kind,
@@ -299,9 +293,10 @@ static CUresult copy_linear(enum side_kind dst_kind, uint64_t dst, enum side_kin
     if (result != CUDA_SUCCESS) {
         return result;
     }
+    uint64_t handle = ctx->object.handle;
     struct side to = {.kind = dst_kind, .base = dst}, from = {.kind = src_kind, .base = src};
     result = copy(ctx, stream, &to, &from, n, 1, 1, mode);
-    return leave_copy(ctx, mode, result);
+    return leave_copy(handle, mode, result);
 }
 
 static CUresult soft_cuMemcpyHtoD_v2(CUdeviceptr dstDevice, const void *srcHost, size_t ByteCount)
@@ -408,6 +403,7 @@ static CUresult copy_array(CUarray dst_array, size_t dst_offset, enum side_kind 
     if (result != CUDA_SUCCESS) {
         return result;
     }
+    uint64_t handle = ctx->object.handle;
     struct side to = {.kind = dst_kind, .base = dst}, from = {.kind = src_kind, .base = src};
     if (dst_kind == SIDE_ARRAY) {
         result = array_linear(dst_array, dst_offset, n, &to);
@@ -418,7 +414,7 @@ static CUresult copy_array(CUarray dst_array, size_t dst_offset, enum side_kind 
     if (result == CUDA_SUCCESS) {
         result = copy(ctx, stream, &to, &from, n, 1, 1, mode);
     }
-    return leave_copy(ctx, mode, result);
+    return leave_copy(handle, mode, result);
 }
 
 static CUresult soft_cuMemcpyDtoA_v2(CUarray dstArray, size_t dstOffset, CUdeviceptr srcDevice,
@@ -533,12 +529,13 @@ static CUresult copy_3d(const CUDA_MEMCPY3D *desc, CUstream hStream, enum copy_m
     if (result != CUDA_SUCCESS) {
         return result;
     }
+    uint64_t handle = ctx->object.handle;
     struct side dst, src;
     result = sides_of(desc, &dst, &src);
     if (result == CUDA_SUCCESS) {
         result = copy(ctx, stream, &dst, &src, desc->WidthInBytes, desc->Height, desc->Depth, mode);
     }
-    return leave_copy(ctx, mode, result);
+    return leave_copy(handle, mode, result);
 }
 
 static void widen(const CUDA_MEMCPY2D *from, CUDA_MEMCPY3D *to)
@@ -713,7 +710,7 @@ static CUresult copy_3d_batch(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, siz
             result = copy(ctx, stream, &dst, &src, opList[i].extent.width * texel,
                           opList[i].extent.height, opList[i].extent.depth, COPY_ASYNC);
         }
-        leave_copy(ctx, COPY_ASYNC, result);
+        tow_soft_leave(result);
         if (result != CUDA_SUCCESS) {
             if (failIdx != NULL) {
                 *failIdx = i;

@@ -131,12 +131,7 @@ static CUresult soft_cuEventSynchronize(CUevent hEvent)
     if (event->mark != NULL) {
         result = tow_soft_mark_wait(event->mark);
     }
-    ctx = tow_soft_lookup(TOW_SOFT_CTX, handle);
-    tow_soft_leave(result);
-    if (ctx != NULL) {
-        tow_soft_print_flush(ctx);
-    }
-    return result;
+    return tow_soft_leave_printed(handle, result);
 }
 
 static CUresult soft_cuEventElapsedTime(float *pMilliseconds, CUevent hStart, CUevent hEnd)

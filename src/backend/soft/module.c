@@ -319,9 +319,7 @@ static CUresult soft_cuModuleUnload(CUmodule hmod)
         return tow_soft_leave(CUDA_ERROR_NOT_PERMITTED); /* it belongs to its library */
     }
     tow_soft_module_destroy(module);
-    tow_soft_leave(result);
-    tow_soft_print_flush(ctx);
-    return result;
+    return tow_soft_leave_printed(ctx->object.handle, result);
 }
 
 static CUresult soft_cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)

@@ -433,6 +433,8 @@ struct tow_soft_ctx {
     char *print; /* owned */
     size_t print_size, print_capacity;
     unsigned attached;
+    unsigned pins;             /* threads that use it without the lock: it is not freed meanwhile */
+    bool dying;                /* its contents are being destroyed */
     struct tow_soft_ctx *next; /* in tow_soft.contexts */
 };
 
@@ -440,6 +442,9 @@ CUresult tow_soft_enter(struct tow_soft_ctx **ret_ctx);
 /* Locked and initialised, whatever the current context. */
 CUresult tow_soft_enter_any(void);
 CUresult tow_soft_leave(CUresult result);
+/* As tow_soft_leave, and brings out what kernels of the context printed. The handle may be stale.
+ */
+CUresult tow_soft_leave_printed(uint64_t ctx_handle, CUresult result);
 /* Current context without checks; NULL if there is none or it is gone. */
 struct tow_soft_ctx *tow_soft_current(void);
 void tow_soft_ctx_destroy_contents(struct tow_soft_ctx *ctx);
@@ -648,7 +653,8 @@ struct tow_soft {
     pthread_mutex_t lock;
     pthread_cond_t changed; /* something finished: waiters look again */
     pthread_cond_t work;    /* something can run: idle runners look */
-    bool open, initialised;
+    bool open;
+    atomic_bool initialised;
     int capability; /* 121 = 12.1 */
     unsigned threads, sm_count;
     unsigned device_count;

@@ -264,13 +264,7 @@ static CUresult soft_cuStreamSynchronize(CUstream hStream)
     }
     ctx = stream->object.ctx;
     uint64_t handle = ctx->object.handle;
-    result = tow_soft_stream_wait(ctx, stream);
-    ctx = tow_soft_lookup(TOW_SOFT_CTX, handle);
-    tow_soft_leave(result);
-    if (ctx != NULL) {
-        tow_soft_print_flush(ctx);
-    }
-    return result;
+    return tow_soft_leave_printed(handle, tow_soft_stream_wait(ctx, stream));
 }
 
 /* ---- host functions
