@@ -877,6 +877,7 @@ int tow_ptx_decode(struct tow_ptx_program *program, struct tow_ptx_module *modul
         if (error == 0) {
             error = decode_function(&dec, func);
         }
+        program->text = func->text; /* whom an error is about */
     }
     if (error == 0) {
         uint8_t *consts = aligned_alloc(128, (dec.const_bytes + 127u) & ~127u);

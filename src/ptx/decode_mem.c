@@ -525,7 +525,8 @@ static int decode_cvta(struct tow_ptx_decoder *dec)
     tow_ptx_fn *fn = copy64;
     if (space == SP_SHARED) {
         fn = to ? from_generic_shared : to_generic_shared;
-    } else if (space == SP_LOCAL || (space == SP_PARAM && !dec->func->entry)) {
+    } else if (space == SP_LOCAL || space == SP_FPARAM ||
+               (space == SP_PARAM && !dec->func->entry)) {
         fn = to ? from_generic_local : to_generic_local;
     }
     (void)copy32;

@@ -197,6 +197,7 @@ struct tow_ptx_insn {
 
 struct tow_ptx_func {
     const char *name;
+    const char *text; /* name of the text it is in, or NULL; borrowed while loading */
     bool entry, defined, external, weak, visible, noreturn;
     unsigned line;
     uint32_t index; /* in the module's function list: the function handle */
@@ -235,7 +236,8 @@ struct tow_ptx_program {
     struct tow_ptx_symbol *undefined; /* scope_next list of extern declarations */
     uint64_t shared_bytes;            /* module-level and function-level .shared, laid out once */
     bool has_dynamic_shared;
-    unsigned target; /* sm number of the newest text */
+    const char *text; /* name of the text being parsed; borrowed */
+    unsigned target;  /* sm number of the newest text */
 };
 
 #define PTX_BUCKETS 65536u

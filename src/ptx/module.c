@@ -132,21 +132,20 @@ int tow_ptx_load(const struct tow_ptx_text *texts, size_t count, struct tow_ptx_
     }
     program.keep = &module->arena;
     error = 0;
-    size_t at = 0;
     for (size_t i = 0; i < count && error == 0; i++) {
-        at = i;
         error = tow_ptx_parse(&program, &texts[i], &diag);
     }
     if (error == 0 && (error = tow_ptx_link(&program, &diag)) == 0 &&
         (error = tow_ptx_decode(&program, module, &diag)) == 0) {
         error = build(&program, module, &diag);
     }
+    const char *text = program.text;
     tow_ptx_program_fini(&program);
     if (error) {
-        if (count > 1 && at < count && texts[at].name && diag.line) {
+        if (count > 1 && text && diag.line) {
             char message[sizeof diag.message];
             memcpy(message, diag.message, sizeof message);
-            tow_ptx_fail(&diag, error, diag.line, "%.80s: %.380s", texts[at].name, message);
+            tow_ptx_fail(&diag, error, diag.line, "%.80s: %.380s", text, message);
         }
         *ret_diag = diag;
         tow_ptx_unload(module);

@@ -203,6 +203,7 @@ static int parse_function(struct tow_ptx_parser *parser, const struct tow_ptx_li
     }
     func->entry = entry;
     func->name = "?";
+    func->text = parser->program->text;
     func->max_threads = 1024;
     func->external = linkage->external;
     func->visible = linkage->visible || linkage->weak;
@@ -485,6 +486,7 @@ int tow_ptx_link(struct tow_ptx_program *program, struct tow_ptx_diag *diag)
 int tow_ptx_parse(struct tow_ptx_program *program, const struct tow_ptx_text *text,
                   struct tow_ptx_diag *diag)
 {
+    program->text = text->name;
     if (text->length > PTX_TEXT_MAX) {
         return tow_ptx_fail(diag, -EINVAL, 0, "the text is larger than 512 MiB");
     }

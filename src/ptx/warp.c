@@ -153,7 +153,10 @@ const struct tow_ptx_op *tow_ptx_exit(struct tow_ptx_warp *w, uint32_t mask)
         }
     }
     if (w->block->cluster) {
+        /* Gone threads no longer count, neither among those to come nor among those that came. */
         w->block->cluster->threads -= (uint32_t)__builtin_popcount(mask);
+        w->block->cluster->arrived -= (uint32_t)__builtin_popcount(mask & w->cluster_arrived);
+        w->cluster_arrived &= ~mask;
         tow_ptx_cluster_check(w->block->cluster);
     }
     return HALT;
@@ -258,7 +261,7 @@ static void rotate(struct tow_ptx_warp *w)
 {
     int favour = -1;
     if (w->favour < 0 && w->groups_used > 1) {
-        for (uint32_t i = 1; i < w->groups_used; i++) {
+        for (uint32_t i = 0; i < w->groups_used; i++) {
             struct tow_ptx_group *group = &w->groups[(w->turn + i) % w->groups_used];
             if (group != &w->groups[w->current] && group->state == GROUP_RUN) {
                 favour = __builtin_ctz(group->mask);
