@@ -86,6 +86,8 @@ static void bad_images_are_refused_with_a_log(void **state)
     assert_true(result == CUDA_ERROR_INVALID_PTX || result == CUDA_ERROR_NOT_SUPPORTED);
     assert_non_null(strstr(log, "line 6"));
     assert_int_equal((size_t)values[1], strlen(log));
+    FAILS(CUDA_ERROR_UNSUPPORTED_PTX_VERSION,
+          cu->cuModuleLoadData(&module, ".version 99.0\n.target sm_80\n.address_size 64\n"));
     FAILS(CUDA_ERROR_FILE_NOT_FOUND, cu->cuModuleLoad(&module, "/nonexistent/file.cubin"));
 }
 

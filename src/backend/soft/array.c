@@ -4,9 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WIDTH_MAX 268435456
-#define HEIGHT_MAX 131072
-#define DEPTH_MAX 32768
 #define ROW_ALIGN 16
 
 void tow_soft_storage_unref(struct tow_soft_storage *storage)
@@ -69,13 +66,31 @@ int tow_soft_format_find(CUarray_format format, struct tow_soft_format *ret_form
     return -1;
 }
 
+/* Formats that CUDA knows and this device has not: block-compressed and video ones. */
+static bool is_other_format(CUarray_format format)
+{
+    return (format >= CU_AD_FORMAT_BC1_UNORM && format <= CU_AD_FORMAT_YUV444_16bit_SemiPlanar) ||
+           format == CU_AD_FORMAT_UNORM_INT_101010_2;
+}
+
+/* What the device's attributes promise. */
+static bool size_ok(const CUDA_ARRAY3D_DESCRIPTOR *desc)
+{
+    if (desc->Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP)) {
+        return desc->Width <= 32768 && desc->Height <= 32768 && desc->Depth <= 2048;
+    }
+    if (desc->Depth != 0) {
+        return desc->Width <= 16384 && desc->Height <= 16384 && desc->Depth <= 16384;
+    }
+    return desc->Width <= 131072 && desc->Height <= 65536;
+}
+
 static CUresult desc_ok(const CUDA_ARRAY3D_DESCRIPTOR *desc, uint32_t *ret_texel)
 {
     struct tow_soft_format format;
     unsigned known = CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_SURFACE_LDST | CUDA_ARRAY3D_CUBEMAP |
                      CUDA_ARRAY3D_TEXTURE_GATHER | CUDA_ARRAY3D_COLOR_ATTACHMENT;
-    if (desc == NULL || desc->Width == 0 || desc->Width > WIDTH_MAX || desc->Height > HEIGHT_MAX ||
-        desc->Depth > DEPTH_MAX ||
+    if (desc == NULL || desc->Width == 0 || !size_ok(desc) ||
         (desc->NumChannels != 1 && desc->NumChannels != 2 && desc->NumChannels != 4)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -83,7 +98,7 @@ static CUresult desc_ok(const CUDA_ARRAY3D_DESCRIPTOR *desc, uint32_t *ret_texel
         return CUDA_ERROR_NOT_SUPPORTED;
     }
     if (tow_soft_format_find(desc->Format, &format) != 0) {
-        return CUDA_ERROR_NOT_SUPPORTED;
+        return is_other_format(desc->Format) ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
     }
     bool layered = desc->Flags & CUDA_ARRAY3D_LAYERED, cube = desc->Flags & CUDA_ARRAY3D_CUBEMAP;
     if ((format.channels != 0 && format.channels != desc->NumChannels) ||

@@ -33,6 +33,7 @@
 #define ENTRY_HEADER_MIN 64
 #define TEXT_MAX (UINT64_C(256) << 20) /* one PTX text, unpacked */
 #define TEXTS_MAX 4096
+#define PTX_MAJOR_MAX 9
 #define LINKED_PREFIX "// towline linked"
 
 static uint16_t get16(const uint8_t *at)
@@ -373,6 +374,13 @@ static int target_of(const char *text)
     return at != NULL && isdigit((unsigned char)at[3]) ? atoi(at + 3) : 0;
 }
 
+/* Whether the text says ".version N" with N beyond what CUDA 13 knows. */
+static bool is_too_new(const char *text)
+{
+    const char *at = strstr(text, ".version");
+    return at != NULL && strtoul(at + strlen(".version"), NULL, 10) > PTX_MAJOR_MAX;
+}
+
 static CUresult result_of(int rc)
 {
     switch (rc) {
@@ -393,6 +401,16 @@ CUresult tow_soft_code_load(const void *image, struct tow_soft_jit *jit,
     int64_t begin = tow_time_now_ns();
     CUresult result = tow_soft_image_texts(image, SIZE_MAX, &texts, why, sizeof why);
     struct tow_soft_code *code = NULL;
+    for (size_t i = 0; i < texts.count && result == CUDA_SUCCESS; i++) {
+        if (is_too_new(texts.texts[i].text)) {
+            snprintf(
+                why, sizeof why,
+                "The PTX is of a newer version than this software GPU knows (%d.x); build with an "
+                "older compiler.",
+                PTX_MAJOR_MAX);
+            result = CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
+        }
+    }
     if (result == CUDA_SUCCESS) {
         code = calloc(1, sizeof *code);
         struct tow_ptx_diag diag = {0};

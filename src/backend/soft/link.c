@@ -66,6 +66,9 @@ static CUresult add(struct link *link, CUjitInputType type, const void *data, si
     case CU_JIT_INPUT_PTX:
     case CU_JIT_INPUT_FATBINARY:
         result = tow_soft_image_texts(data, size, &link->texts, why, sizeof why);
+        if (type == CU_JIT_INPUT_PTX && result == CUDA_ERROR_INVALID_IMAGE) {
+            result = CUDA_ERROR_INVALID_PTX;
+        }
         break;
     case CU_JIT_INPUT_CUBIN:
     case CU_JIT_INPUT_OBJECT:

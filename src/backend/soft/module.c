@@ -340,7 +340,7 @@ static CUresult soft_cuModuleGetFunction(CUfunction *hfunc, CUmodule hmod, const
         return result;
     }
     size_t index = 0;
-    if (hfunc == NULL || name == NULL || name[0] == '\0') {
+    if (hfunc == NULL || name == NULL) {
         return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
     }
     if (kernel_index(module->code, name, &index) != 0) {
@@ -566,7 +566,7 @@ static CUresult soft_cuLibraryGetKernel(CUkernel *pKernel, CUlibrary handle, con
         return result;
     }
     size_t index = 0;
-    if (pKernel == NULL || name == NULL || name[0] == '\0') {
+    if (pKernel == NULL || name == NULL) {
         return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
     }
     if (kernel_index(library->code, name, &index) != 0) {
