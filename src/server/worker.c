@@ -184,6 +184,33 @@ static int serve(const struct tow_config *config, struct tow_backend *backend,
     return error;
 }
 
+/* How long a worker must have had nothing to do before it makes a context ahead: one that was
+ * started for a client gets that client at once. */
+#define WARM_AFTER_MS 50
+
+/* Making a context takes most of a real driver's start-up, so a worker that is idle does it before
+ * its client comes. With several GPUs nobody knows yet which one that client wants, and a context
+ * on the wrong one would hold its memory for nothing. */
+static void warm_up(struct tow_backend *backend)
+{
+    struct pollfd request = {.fd = TOW_POST_FD, .events = POLLIN};
+    CUdevice device;
+    CUcontext context;
+    int count = 0;
+    if (poll(&request, 1, WARM_AFTER_MS) != 0 ||
+        backend->driver.cuDeviceGetCount(&count) != CUDA_SUCCESS || count != 1 ||
+        backend->driver.cuDeviceGet(&device, 0) != CUDA_SUCCESS) {
+        return;
+    }
+    /* It is kept: a client's release empties it (tow_serve_cuDevicePrimaryCtxRelease_v2). */
+    CUresult status = backend->driver.cuDevicePrimaryCtxRetain(&context, device);
+    if (status != CUDA_SUCCESS) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_INFO,
+                "no context could be made ahead (error %d): the next client makes its own",
+                (int)status);
+    }
+}
+
 int tow_worker_main(const struct tow_config *config)
 {
     struct tow_session_stats *stats =
@@ -221,6 +248,7 @@ int tow_worker_main(const struct tow_config *config)
     int fd = -1;
     int count = 0;
     if (error == 0) {
+        warm_up(&backend);
         error =
             tow_fds_recv(TOW_POST_FD, &request, sizeof request, TOW_TIME_FOREVER, &fd, 1, &count);
     }
