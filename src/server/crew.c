@@ -70,11 +70,11 @@ static void run_child(const struct tow_crew *crew, const char *key, int control,
         }
     }
 #if !defined(__SANITIZE_THREAD__)
-    /* Device addresses then lie at 0x2aaa..., where no client has anything. ThreadSanitizer cannot
-     * live with this layout. */
-    if (strcmp(crew->config->device, "soft") != 0) {
-        personality(ADDR_COMPAT_LAYOUT);
-    }
+    /* Everything of this process then lies at 0x2aaa... (x86-64) or 0x4000... (arm64), where no
+     * client has anything: device addresses of the real driver, and room at the client's own
+     * addresses for host memory that the GPU reaches. ThreadSanitizer cannot live with this layout.
+     */
+    personality(ADDR_COMPAT_LAYOUT);
 #endif
     signal(SIGINT, SIG_IGN); /* Ctrl-C reaches the whole group; the listener ends its workers */
     signal(SIGHUP, SIG_IGN);
