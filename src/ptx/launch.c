@@ -553,6 +553,14 @@ static void runner_give(struct tow_ptx_runner *runner)
     if (runner->slot_count > 2) {
         runner->slot_count = 2;
     }
+    for (unsigned i = 0; i < 16 && runner->frame_bytes > FRAMES_BYTES_KEPT; i++) {
+        while (runner->free_frames[15 - i]) { /* the largest first */
+            struct tow_ptx_frame *frame = runner->free_frames[15 - i];
+            runner->free_frames[15 - i] = frame->up;
+            runner->frame_bytes -= frame->capacity;
+            free(frame);
+        }
+    }
     pthread_mutex_lock(&idle_lock);
     runner->next = idle_runners;
     idle_runners = runner;

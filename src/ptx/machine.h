@@ -103,6 +103,8 @@ enum tow_ptx_sreg {
 #define LOCAL_MAX (512u << 10)    /* local memory of a thread */
 #define STACK_DEFAULT (64u << 10) /* for calls, when the launch does not say */
 #define CALL_DEPTH_MAX 4096u
+#define FRAMES_BYTES_MAX (2ull << 30)   /* registers of all calls of one host thread */
+#define FRAMES_BYTES_KEPT (64ull << 20) /* of these, kept for the next launch */
 #define BARRIERS 16u
 #define CLUSTER_MAX 64u
 
@@ -250,6 +252,7 @@ struct tow_ptx_runner {
     const struct tow_ptx_launch *launch;
     struct tow_ptx_range ranges[RANGE_SLOTS]; /* cache of find(), by instruction */
     struct tow_ptx_frame *free_frames[16];    /* by size class */
+    uint64_t frame_bytes;                     /* of all frames, used and free */
     struct tow_ptx_slot **slots;              /* resident blocks, owned */
     uint32_t slot_count, slot_capacity, prepared;
     const uint8_t *params;

@@ -35,6 +35,9 @@ struct tow_ptx_frame *tow_ptx_frame_take(struct tow_ptx_runner *runner,
             capacity = func->frame_bytes;
         }
         size_t head = (sizeof *frame + 127) & ~(size_t)127;
+        if (runner->frame_bytes + capacity > FRAMES_BYTES_MAX) {
+            return NULL;
+        }
         frame = aligned_alloc(128, (head + capacity + 127) & ~(size_t)127);
         if (!frame) {
             return NULL;
@@ -42,6 +45,7 @@ struct tow_ptx_frame *tow_ptx_frame_take(struct tow_ptx_runner *runner,
         memset(frame, 0, head + capacity);
         frame->regs = (uint8_t *)frame + head;
         frame->capacity = capacity;
+        runner->frame_bytes += capacity;
     }
     frame->func = func;
     return frame;
