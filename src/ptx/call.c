@@ -110,7 +110,8 @@ static const struct tow_ptx_op *enter(struct tow_ptx_warp *w, const struct tow_p
     }
     struct tow_ptx_frame *frame = tow_ptx_frame_take(w->runner, func);
     if (!frame) {
-        return tow_ptx_fault(w, o, TOW_PTX_FAULT_MEMORY, first, 0, "out of host memory for a call");
+        return tow_ptx_fault(w, o, TOW_PTX_FAULT_STACK, first, 0,
+                             "no memory left for the registers of a call of '%s'", func->name);
     }
     frame->up = caller;
     frame->return_to = o + 1;
