@@ -22,6 +22,7 @@ struct mirror {
         mapped_size; /* pages of this process that we put there; 0 for the program's own */
     uint8_t *known;  /* owned: what both sides had at the last exchange; NULL: really shared */
     unsigned uses;
+    bool foreign; /* the program's memory, never page-locked: it may vanish without a word */
     struct mirror *next;
 };
 
@@ -53,6 +54,13 @@ static struct mirror *find(uint64_t address)
     return m;
 }
 
+/* Memory that a graph reads or writes belongs to the program, which may have freed it since. */
+static bool is_gone(const struct mirror *m)
+{
+    return m->foreign && msync((void *)(uintptr_t)m->base, m->size, MS_ASYNC) != 0 &&
+           errno == ENOMEM;
+}
+
 static CUresult ask(struct tow_link *link, unsigned fn, uint64_t base, uint64_t size, bool managed)
 {
     struct tow_context *context = tow_context_current();
@@ -78,7 +86,10 @@ static CUresult enlist(struct tow_link *link, uint64_t base, uint64_t size, uint
         free(known);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    *made = (struct mirror){link, base, size, mapped, mapped_size, known, 1, NULL};
+    struct tow_region region;
+    bool foreign = mapped_size == 0 && !tow_region_find(base, &region) &&
+                   !tow_region_find(base + size - 1, &region);
+    *made = (struct mirror){link, base, size, mapped, mapped_size, known, 1, foreign, NULL};
     pthread_mutex_lock(&lock);
     made->next = mirrors;
     mirrors = made;
@@ -248,6 +259,14 @@ CUresult tow_mirror_push_all(struct tow_link *link)
             pthread_mutex_unlock(&lock);
             break;
         }
+        if (is_gone(next)) {
+            uint64_t base = next->base, size = next->size;
+            next->uses = 1;
+            pthread_mutex_unlock(&lock);
+            tow_mirror_remove(base, size);
+            after = base + 1;
+            continue;
+        }
         size_t skip = after > next->base ? (size_t)(after - next->base) : 0;
         struct tow_diff diff = {.known = next->known,
                                 .now = (const uint8_t *)(uintptr_t)next->base,
@@ -297,7 +316,8 @@ static bool find_bytes(void *user, uint64_t address, size_t size, uint8_t **ret_
                        uint8_t **ret_known)
 {
     struct mirror *m = find(address);
-    if (m == NULL || m->link != user || m->known == NULL || size > m->size - (address - m->base)) {
+    if (m == NULL || m->link != user || m->known == NULL || size > m->size - (address - m->base) ||
+        is_gone(m)) {
         return false;
     }
     *ret_now = (uint8_t *)(uintptr_t)address;

@@ -41,7 +41,9 @@ static void host_function(void *user)
 
 static void explicit_graph_reads_host_memory_at_each_launch(struct api *api)
 {
-    static int in[N], out[N];
+    /* Large enough to come from mmap: small memory could lie where the worker has its own program.
+     */
+    int *in = malloc(1 << 20), *out = calloc(1, 1 << 20);
     CUdeviceptr data;
     CUgraph graph, clone;
     CUgraphExec exec;
@@ -99,6 +101,8 @@ static void explicit_graph_reads_host_memory_at_each_launch(struct api *api)
     OK(cuGraphDestroy(graph));
     TRUE(cuGraphDestroy(graph) != CUDA_SUCCESS);
     OK(cuMemFree(data));
+    free(in);
+    free(out);
 }
 
 static void captured_work_runs_at_launch_only(struct api *api)

@@ -27,7 +27,7 @@ static void mapped_memory_is_equal_at_synchronisation(struct api *api)
 
 static void page_locked_memory_in_arguments_is_found(struct api *api)
 {
-    int *host, *own = malloc(N * sizeof(int));
+    int *host, *own = malloc(1 << 20); /* from mmap, as large memory is */
     OK(cuMemAllocHost((void **)&host, N * sizeof(int)));
     OK(cuMemHostRegister(own, N * sizeof(int), 0));
     for (int i = 0; i < N; i++) {
