@@ -1,4 +1,5 @@
-/* Runs a fuzz target without libFuzzer: the files named, or a fixed walk around its seeds. */
+/* Runs a fuzz target without libFuzzer: the files named, or a fixed walk around its seeds.
+ * FUZZ_RUNS is how many inputs each seed gives (20000), FUZZ_START where another walk begins. */
 #include "fuzz.h"
 
 #include <stdio.h>
@@ -74,16 +75,20 @@ int main(int argc, char **argv)
     if (argc > 1) {
         return 0;
     }
-    unsigned seeds = 0, runs = 0;
+    const char *more = getenv("FUZZ_RUNS"), *start = getenv("FUZZ_START");
+    unsigned long inputs = more ? strtoul(more, NULL, 10) : 20000;
+    state ^= start ? strtoull(start, NULL, 10) << 24 : 0;
+    unsigned seeds = 0;
+    unsigned long runs = 0;
     for (size_t n; (n = fuzz_seed(seeds, bytes, FUZZ_SEED_MAX)) > 0; seeds++) {
         run(bytes, n);
-        for (int i = 0; i < 20000; i++) {
+        for (unsigned long i = 0; i < inputs; i++) {
             n = fuzz_seed(seeds, bytes, FUZZ_SEED_MAX);
             n = mutate(bytes, n, sizeof bytes);
             run(bytes, n);
             runs++;
         }
     }
-    printf("%u inputs around %u seeds\n", runs, seeds);
+    printf("%lu inputs around %u seeds\n", runs, seeds);
     return seeds == 0;
 }

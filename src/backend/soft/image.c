@@ -92,7 +92,7 @@ int tow_soft_texts_add(struct tow_soft_texts *texts, const void *bytes, size_t s
 
 /* Unpacks one entry's payload into new memory. */
 static CUresult unpack(const uint8_t *payload, size_t packed, size_t unpacked, uint64_t flags,
-                       uint8_t **ret_bytes, char *why, size_t why_size)
+                       uint8_t **ret_bytes, size_t *ret_size, char *why, size_t why_size)
 {
     if (unpacked == 0 || unpacked > TEXT_MAX) {
         snprintf(why, why_size,
@@ -125,10 +125,8 @@ static CUresult unpack(const uint8_t *payload, size_t packed, size_t unpacked, u
         snprintf(why, why_size, "The compressed PTX in the fat binary is damaged.");
         return CUDA_ERROR_INVALID_IMAGE;
     }
-    if ((size_t)got < unpacked) {
-        memset(bytes + got, 0, unpacked - (size_t)got);
-    }
     *ret_bytes = bytes;
+    *ret_size = (size_t)got;
     return CUDA_SUCCESS;
 }
 
@@ -185,12 +183,13 @@ static CUresult fatbin_texts(const uint8_t *image, size_t known_size, struct tow
             return CUDA_ERROR_INVALID_IMAGE;
         }
         uint8_t *bytes;
-        uint64_t unpacked = get64(best + 56);
-        CUresult result = unpack(payload, packed, unpacked, flags, &bytes, why, why_size);
+        size_t size;
+        CUresult result =
+            unpack(payload, packed, get64(best + 56), flags, &bytes, &size, why, why_size);
         if (result != CUDA_SUCCESS) {
             return result;
         }
-        rc = tow_soft_texts_add(texts, bytes, unpacked, name);
+        rc = tow_soft_texts_add(texts, bytes, size, name);
         free(bytes);
     } else {
         rc = tow_soft_texts_add(texts, payload, padded, name);
@@ -240,16 +239,21 @@ static CUresult linked_texts(const char *image, size_t length, struct tow_soft_t
     }
     const char *body = line_end + 1, *end = image + length;
     while (at < line_end) {
-        char *after;
-        unsigned long long size = strtoull(at, &after, 10);
-        if (after == at || after > line_end || size > (size_t)(end - body)) {
+        uint64_t size = 0;
+        const char *digits = *at == ' ' ? at + 1 : line_end;
+        for (at = digits; at < line_end && isdigit((unsigned char)*at); at++) {
+            size = size * 10 + (uint64_t)(*at - '0');
+            if (size > (size_t)(end - body)) {
+                return CUDA_ERROR_INVALID_IMAGE;
+            }
+        }
+        if (at == digits) {
             return CUDA_ERROR_INVALID_IMAGE;
         }
         if (tow_soft_texts_add(texts, body, size, NULL) != 0) {
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
         body += size;
-        at = after;
     }
     why[0] = '\0';
     return texts->count != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_IMAGE;
@@ -265,7 +269,8 @@ CUresult tow_soft_image_texts(const void *image, size_t known_size, struct tow_s
         /* Text of one to three bytes is not read beyond its end. */
         magic = length == 4 ? get32(bytes) : 0;
     }
-    if (magic == MAGIC_WRAPPER) {
+    if (magic == MAGIC_WRAPPER && known_size == SIZE_MAX) {
+        /* Of a known size means that it came as bytes: its pointers are nobody's. */
         return wrapper_texts(bytes, texts, why, why_size);
     }
     if (magic == MAGIC_FATBIN) {
@@ -283,7 +288,8 @@ CUresult tow_soft_image_texts(const void *image, size_t known_size, struct tow_s
         snprintf(why, why_size, "The image is neither PTX nor a fat binary.");
         return CUDA_ERROR_INVALID_IMAGE;
     }
-    if (strncmp(image, LINKED_PREFIX, strlen(LINKED_PREFIX)) == 0) {
+    if (length > strlen(LINKED_PREFIX) &&
+        memcmp(image, LINKED_PREFIX, strlen(LINKED_PREFIX)) == 0) {
         return linked_texts(image, length, texts, why, why_size);
     }
     if (memmem(image, length, ".version", 8) == NULL) {
