@@ -128,9 +128,22 @@ static void become_measure(const struct plan *plan, enum tow_bench_side side, in
     _exit(TOW_EXIT_NOT_EXECUTABLE);
 }
 
+/* A server that has just served needs a moment until its next worker is ready; what is to be seen
+ * is a start with one. Natively the same pause, so that both sides start from the same rest. */
+static void rest(const struct plan *plan)
+{
+    for (unsigned i = 0; i < plan->part_count; i++) {
+        if (strcmp(plan->parts[i], "startup") == 0) {
+            tow_time_sleep(plan->quick ? 200 * TOW_TIME_MS : TOW_TIME_S);
+            return;
+        }
+    }
+}
+
 static int run_once(const struct plan *plan, struct tow_bench *bench, enum tow_bench_side side)
 {
     int ends[2];
+    rest(plan);
     if (pipe(ends) != 0) {
         tow_cli_say("a pipe cannot be made: %s", strerror(errno));
         return -EIO;
