@@ -56,8 +56,10 @@ for _entry in TABLE["programs"]:
                 if _entry["language"] == "c":
                     _trees.append("tsan")
             add(_entry, _variant, _kind, _trees)
+        # What a program on the server's own machine gets by default.
+        if _variant in ("static", "c"):
+            add(_entry, _variant, "shm", ["plain", "asan", "tsan"] if _entry["name"] == "driver_link" else ["plain"])
     if _entry["name"] == "driver_link":
-        add(_entry, "c", "shm", ["plain", "asan", "tsan"])
         add(_entry, "c", "self", ["plain", "asan", "tsan"])
 
 if __name__ == "__main__":
