@@ -60,7 +60,9 @@ static int measure_elf(const struct tow_image_memory *memory, size_t *ret_size)
     uint64_t section_size = read_at(header + 0x3a, 2);
     uint64_t section_count = read_at(header + 0x3c, 2);
     uint64_t end = ELF_HEADER;
-    if (sections_at != 0 && section_size != ELF_SECTION) {
+    if (sections_at == 0) {
+        section_count = 0; /* whatever the header says of them */
+    } else if (section_size != ELF_SECTION) {
         return -ENOEXEC;
     }
     if (sections_at != 0 && section_count == 0) {

@@ -124,6 +124,25 @@ static void elf_of_another_machine_is_no_image(void **state)
     assert_int_equal(tow_image_open(cubin, &image), -ENOEXEC);
 }
 
+static void cubin_without_a_section_table_has_no_sections(void **state)
+{
+    uint8_t cubin[64];
+    uint8_t whole[CUBIN_SIZE];
+    make_cubin(whole);
+    memcpy(cubin, whole, sizeof cubin);
+    put(cubin + 0x28, 0, 8);
+    put(cubin + 0x38, 0, 2);
+    put(cubin + 0x20, 0, 8);
+    put(cubin + 0x3a, 1, 2); /* sixty sections of a byte are not read as sections */
+    put(cubin + 0x3c, 60, 2);
+    struct edge edge = edge_make(cubin, sizeof cubin);
+    struct tow_image image;
+    assert_int_equal(tow_image_open(edge.bytes, &image), 0);
+    assert_int_equal(image.size, sizeof cubin);
+    tow_image_close(&image);
+    edge_free(&edge);
+}
+
 static void cubin_cut_anywhere_is_no_image(void **state)
 {
     uint8_t cubin[CUBIN_SIZE];
@@ -245,6 +264,7 @@ int main(void)
         cmocka_unit_test(text_without_end_is_no_image),
         cmocka_unit_test(cubin_ends_with_its_program_headers),
         cmocka_unit_test(elf_of_another_machine_is_no_image),
+        cmocka_unit_test(cubin_without_a_section_table_has_no_sections),
         cmocka_unit_test(cubin_cut_anywhere_is_no_image),
         cmocka_unit_test(corrupt_cubins_are_never_overrun),
         cmocka_unit_test(fatbin_says_its_length),
