@@ -1,6 +1,7 @@
 /* Mutates PTX texts, loads them and runs what still loads:  fuzz_ptx SECONDS SEED FILE...
  * Any crash, hang or sanitizer report is a bug. Prints the seed of each case on request
- * (FUZZ_VERBOSE=1) so that one can be run alone (SECONDS = 0 runs just the case SEED). */
+ * (FUZZ_VERBOSE=1) so that one can be run alone (SECONDS = 0 runs just the case SEED).
+ * SECONDS may also be a number of cases, as in 500n. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,11 +69,52 @@ static const char *const words[] = {
     ".branchtargets",
 };
 
+/* The next word that begins with '.', '%' or a letter; its length in `ret_size`. */
+static size_t find_word(const char *text, size_t length, size_t *ret_size)
+{
+    size_t at = next((uint32_t)length), size = 1;
+    char first = ".%a"[next(3)];
+    while (at < length && (first == 'a' ? text[at] < 'a' || text[at] > 'z' : text[at] != first)) {
+        at++;
+    }
+    while (at + size < length && (text[at + size] == '_' || (text[at + size] | 32) >= 'a' ||
+                                  (text[at + size] >= '0' && text[at + size] <= '9'))) {
+        size++;
+    }
+    *ret_size = size;
+    return at;
+}
+
+/* A type, register, opcode or operand in the place of another of its kind: most such texts load. */
+static size_t exchange(char *text, size_t length)
+{
+    char word[64];
+    size_t size, gone;
+    size_t from = find_word(text, length, &size);
+    if (from >= length || size > sizeof word) {
+        return length;
+    }
+    memcpy(word, text + from, size);
+    for (unsigned tries = 0; tries < 8; tries++) {
+        size_t to = find_word(text, length, &gone);
+        bool alike = to < length && (text[to] == word[0] || (text[to] >= 'a' && word[0] >= 'a'));
+        if (alike && length - gone + size < TEXT_CAP) {
+            memmove(text + to + size, text + to + gone, length - to - gone);
+            memcpy(text + to, word, size);
+            return length - gone + size;
+        }
+    }
+    return length;
+}
+
 /* One change; returns the new length. */
 static size_t mutate(char *text, size_t length)
 {
     if (length < 2) {
         return length;
+    }
+    if (next(4)) {
+        return exchange(text, length);
     }
     size_t at = next((uint32_t)length), n = 1 + next(24);
     n = n > length - at ? length - at : n;
@@ -173,7 +215,7 @@ static void one_case(struct watch *watch, const char *seed_text, size_t seed_len
     size_t length = seed_length < TEXT_CAP - 1 ? seed_length : TEXT_CAP - 1;
     memcpy(text, seed_text, length);
     state = seed * 0x9e3779b97f4a7c15ull + 1;
-    for (uint32_t i = 1 + next(6); i > 0; i--) {
+    for (uint32_t i = 1 + next(1 + next(6)); i > 0; i--) {
         length = mutate(text, length);
     }
     /* Exactly as long as it is, so that reading past the end is seen. */
@@ -218,7 +260,9 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: fuzz_ptx SECONDS SEED FILE...\n");
         return 2;
     }
-    double seconds = atof(argv[1]), end = now() + seconds;
+    bool counted = argv[1][0] != 0 && argv[1][strlen(argv[1]) - 1] == 'n';
+    unsigned long most = counted ? strtoul(argv[1], NULL, 10) : 0;
+    double end = now() + (counted ? 0 : atof(argv[1]));
     uint64_t seed = strtoull(argv[2], NULL, 0);
     bool verbose = getenv("FUZZ_VERBOSE") != NULL;
     unsigned files = (unsigned)argc - 3, cases = 0;
@@ -244,7 +288,7 @@ int main(int argc, char **argv)
         one_case(&watch, texts[seed % files], lengths[seed % files], seed);
         seed++;
         cases++;
-    } while (now() < end);
+    } while (counted ? cases < most : now() < end);
     pthread_mutex_lock(&watch.lock);
     watch.end = true;
     pthread_mutex_unlock(&watch.lock);
