@@ -167,6 +167,7 @@ int tow_backend_soft_open(const struct tow_soft_options *options, struct tow_bac
     tow_soft_fill_stream(driver);
     tow_soft_fill_event(driver);
     tow_soft_fill_module(driver);
+    tow_soft_fill_kernel(driver);
     tow_soft_fill_link(driver);
     tow_soft_fill_launch(driver);
     tow_soft_fill_pool(driver);

@@ -553,6 +553,8 @@ struct tow_soft_library {
 /* A CUfunction, or a CUkernel in disguise, for the context. */
 CUresult tow_soft_function_of(struct tow_soft_ctx *ctx, CUfunction handle,
                               struct tow_soft_function **ret_function);
+CUresult tow_soft_function_of_kernel(struct tow_soft_kernel *kernel, struct tow_soft_ctx *ctx,
+                                     struct tow_soft_function **ret_function);
 CUresult tow_soft_library_module(struct tow_soft_library *library, struct tow_soft_ctx *ctx,
                                  struct tow_soft_module **ret_module);
 /* Called when objects of this kind die with their context. */
@@ -684,6 +686,7 @@ void tow_soft_fill_copy(struct tow_driver *driver);
 void tow_soft_fill_stream(struct tow_driver *driver);
 void tow_soft_fill_event(struct tow_driver *driver);
 void tow_soft_fill_module(struct tow_driver *driver);
+void tow_soft_fill_kernel(struct tow_driver *driver);
 void tow_soft_fill_link(struct tow_driver *driver);
 void tow_soft_fill_launch(struct tow_driver *driver);
 void tow_soft_fill_pool(struct tow_driver *driver);
