@@ -11,7 +11,7 @@ SETUP = --prefix=$(PREFIX)
 
 TOOLS = gcc meson ninja pkg-config python3
 PACKAGES = gcc libc6-dev meson ninja-build pkg-config python3 libzstd-dev
-TEST_PACKAGES = libcmocka-dev
+TEST_PACKAGES = libcmocka-dev valgrind
 # Without a network it fails within seconds.
 APT = timeout 300 apt-get -qq -o Acquire::Retries=0 -o Acquire::http::Timeout=10 -o Acquire::https::Timeout=10
 APT_INSTALL = DEBIAN_FRONTEND=noninteractive $(APT) install -y --no-install-recommends
@@ -43,13 +43,13 @@ tools:
 
 # The unit tests want cmocka; without it the rest still runs. A tree that was set up without it looks again.
 test-tools: tools
-	@if ! pkg-config --exists cmocka; then \
+	@if ! pkg-config --exists cmocka || ! command -v valgrind >/dev/null; then \
 	    if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && \
 	        { $(APT) update; $(APT_INSTALL) $(TEST_PACKAGES); } >/dev/null 2>&1; then \
 	        for tree in $(BUILD) $(BUILD)-asan $(BUILD)-tsan; do \
 	            [ ! -f $$tree/build.ninja ] || meson setup --reconfigure $$tree >/dev/null; \
 	        done; \
-	    else echo "cmocka is missing: the unit tests are left out (apt install $(TEST_PACKAGES))"; fi; \
+	    else echo "cmocka or valgrind is missing: what needs them is left out (apt install $(TEST_PACKAGES))"; fi; \
 	fi
 
 # Tools are looked for when a tree is set up, not at every build.
