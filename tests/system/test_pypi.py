@@ -87,5 +87,13 @@ def cupy():
         t.equal(sorted(os.listdir(FOLDER / "cupy-cache")), kept, "what CuPy keeps, after a run with nothing new")
 
 
+@t.test(limit=2 * INSTALL_LIMIT + 330)
+def cupy_linear_algebra():
+    """A capability that cuBLAS has no machine code for makes it hand over PTX."""
+    install()
+    with t.Server("--soft-capability=13.0") as server:
+        run_script(server, "cupy_ops.py", "linear_algebra")
+
+
 if __name__ == "__main__":
     t.main()

@@ -278,9 +278,10 @@ CUresult tow_soft_image_texts(const void *image, size_t known_size, struct tow_s
     }
     if (magic == MAGIC_ELF) {
         snprintf(why, why_size,
-                 "This image is a cubin: machine code (SASS) cannot run on the software GPU. Build "
-                 "with PTX, for "
-                 "example with nvcc -gencode arch=compute_90,code=compute_90.");
+                 "This image is a cubin: machine code (SASS) cannot run on the software GPU, and "
+                 "which PTX it came from is not known here. Build with PTX, for example with "
+                 "nvcc -gencode arch=compute_90,code=compute_90; if a program kept it from an "
+                 "earlier run (CuPy: ~/.cupy/kernel_cache), remove what it kept.");
         return CUDA_ERROR_NO_BINARY_FOR_GPU;
     }
     length = strnlen(image, known_size < TEXT_MAX ? known_size : TEXT_MAX);

@@ -86,9 +86,20 @@ def sort():
     assert (cp.asnumpy(cp.unique(cp.asarray(b))) == np.unique(b)).all()
 
 
+def linear_algebra():
+    """Of NVIDIA's cuBLAS and cuSOLVER: not among the usual ones, see docs/compatibility.md."""
+    a, b = rng.random((70, 50)), rng.random((50, 60))
+    x, y = cp.asarray(a), cp.asarray(b)
+    assert np.allclose(cp.asnumpy(x @ y), a @ b, rtol=1e-12)
+    assert np.allclose(cp.asnumpy(x.astype(np.float32) @ y.astype(np.float32)), a @ b, rtol=1e-4)
+    c = rng.random((40, 40)) + 40 * np.eye(40)
+    assert np.allclose(cp.asnumpy(cp.linalg.solve(cp.asarray(c), x[:40, :1])), np.linalg.solve(c, a[:40, :1]))
+    assert np.allclose(cp.asnumpy(cp.linalg.svd(x)[1]), np.linalg.svd(a)[1])
+    assert np.allclose(cp.asnumpy(cp.fft.fft(x)), np.fft.fft(a))
+
+
 OPERATIONS = [element_wise, reductions, raw_kernel, reduction_kernel, random, sort]
-for operation in OPERATIONS:
-    if len(sys.argv) == 1 or operation.__name__ in sys.argv[1:]:
-        operation()
-        print(operation.__name__)
+for operation in [globals()[name] for name in sys.argv[1:]] or OPERATIONS:
+    operation()
+    print(operation.__name__)
 print("OK")
