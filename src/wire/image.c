@@ -136,9 +136,14 @@ static int measure_text(const struct tow_image_memory *memory, size_t *ret_size)
 int tow_image_measure(const struct tow_image_memory *memory, enum tow_image_form *ret_form,
                       size_t *ret_size)
 {
+    /* No further than a text's end: it may be shorter than a magic number, none of which has a zero
+     * byte. */
     uint32_t magic = 0;
-    if (memory->readable(memory, 0, sizeof magic)) {
-        memcpy(&magic, memory->base, sizeof magic);
+    for (unsigned i = 0; i < sizeof magic && memory->readable(memory, i, 1); i++) {
+        magic |= (uint32_t)memory->base[i] << 8 * i;
+        if (memory->base[i] == 0) {
+            break;
+        }
     }
     int error = 0;
     switch (magic) {
