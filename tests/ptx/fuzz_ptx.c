@@ -215,7 +215,7 @@ static void one_case(struct watch *watch, const char *seed_text, size_t seed_len
     size_t length = seed_length < TEXT_CAP - 1 ? seed_length : TEXT_CAP - 1;
     memcpy(text, seed_text, length);
     state = seed * 0x9e3779b97f4a7c15ull + 1;
-    for (uint32_t i = 1 + next(1 + next(6)); i > 0; i--) {
+    for (uint32_t i = 1 + next(1 + next(4)); i > 0; i--) {
         length = mutate(text, length);
     }
     /* Exactly as long as it is, so that reading past the end is seen. */
@@ -278,6 +278,8 @@ int main(int argc, char **argv)
         lengths[i] = fread(texts[i], 1, TEXT_CAP - 1, file);
         fclose(file);
     }
+    double slowest = 0;
+    uint64_t slowest_seed = 0;
     struct watch watch = {.lock = PTHREAD_MUTEX_INITIALIZER};
     pthread_t thread;
     pthread_create(&thread, NULL, watchdog, &watch);
@@ -285,7 +287,12 @@ int main(int argc, char **argv)
         if (verbose) {
             fprintf(stderr, "case %llu\n", (unsigned long long)seed);
         }
+        double begin = now();
         one_case(&watch, texts[seed % files], lengths[seed % files], seed);
+        if (now() - begin > slowest) {
+            slowest = now() - begin;
+            slowest_seed = seed;
+        }
         seed++;
         cases++;
     } while (counted ? cases < most : now() < end);
@@ -293,7 +300,8 @@ int main(int argc, char **argv)
     watch.end = true;
     pthread_mutex_unlock(&watch.lock);
     pthread_join(thread, NULL);
-    printf("%u cases, %u loaded, %u launches, %u faults\n", cases, loaded, ran, faulted);
+    printf("%u cases, %u loaded, %u launches, %u faults; slowest: case %llu, %.3f s\n", cases,
+           loaded, ran, faulted, (unsigned long long)slowest_seed, slowest);
     for (unsigned i = 0; i < files; i++) {
         free(texts[i]);
     }
