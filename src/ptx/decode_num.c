@@ -390,6 +390,9 @@ static int fit_source(struct tow_ptx_decoder *dec, const struct tow_ptx_operand 
 {
     char kind;
     int error = tow_ptx_any_source(dec, operand, num_kind(type), ret_ref, &kind);
+    if (error == 0 && kind != 'w' && kind != 'l') {
+        return tow_ptx_bad(dec, "a register does not fit the type");
+    }
     if (error == 0 && kind == 'l' && tow_num_row_bytes(type) == 4) {
         struct tow_ptx_op op = {.run = narrow_64, .a = *ret_ref, .d = tow_ptx_temp(dec, 'w')};
         *ret_ref = op.d;
@@ -490,10 +493,16 @@ static int decode_cvt(struct tow_ptx_decoder *dec)
         return tow_ptx_unsupported(dec);
     }
     struct tow_ptx_op op = {0};
-    uint32_t *places[3] = {&op.a, &op.b, &op.c};
+    uint32_t *places[2] = {&op.a, &op.b};
     if (insn->operands[1].kind == OPD_VECTOR) {
         return decode_cvt_x4(dec, &form);
     }
+    if (form.type >= TOW_NUM_E4M3X4 && form.type <= TOW_NUM_E3M2X4) {
+        return tow_ptx_bad(dec, "four sources are expected");
+    }
+    /* Two f32 become one packed value. */
+    bool two = form.src == TOW_NUM_F32 && form.type >= TOW_NUM_F16X2 && form.type != TOW_NUM_TF32;
+    error = tow_ptx_want_operands(dec, two ? 3 : 2, two ? 3 : 2);
     for (unsigned i = 1; i < insn->operand_count && error == 0; i++) {
         error = fit_source(dec, &insn->operands[i], form.src, places[i - 1]);
     }

@@ -40,6 +40,14 @@ static void mistakes_in_the_text_are_explained(void **state)
     (void)state;
     refused(-EINVAL, 1, "'.version'", "hello");
     refused(-EINVAL, 1, "'.version'", ".target sm_90\n");
+    refused(-EINVAL, 6, "2 operands, expected 3",
+            PTX_HEAD
+            ".entry k() {\n.reg .b32 %r<3>; .reg .f32 %f<3>;\ncvt.rn.f16x2.f32 %r1, %f1;\n}");
+    refused(-EINVAL, 6, "does not fit",
+            PTX_HEAD ".entry k() {\n.reg .f32 %f<3>; .reg .pred %p;\ncvt.rn.f32.u32 %f1, %p;\n}");
+    refused(-EINVAL, 6, "3 operands, expected 2",
+            PTX_HEAD
+            ".entry k() {\n.reg .f64 %d<3>; .reg .f32 %f<3>;\ncvt.f64.f32 %d1, %f1, %f2;\n}");
     refused(-EINVAL, 5, "not declared", PTX_HEAD ".entry k() {\nbra NOWHERE;\n}");
     refused(-EINVAL, 6, "neither declared",
             PTX_HEAD ".entry k() {\n.reg .b32 %r<3>;\nmov.u32 %r9, 1;\n}");
