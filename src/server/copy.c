@@ -1,6 +1,7 @@
 #include "server/copy.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,9 +12,8 @@
 #include "wire/copy.h"
 
 enum {
-    STAGE = 1 << 20,     /* one piece of a large download: a DATA frame */
-    STAGES_KEPT = 4,     /* pairs of pieces kept for the next downloads */
-    LATER_MAX = 64 << 20 /* bytes of asynchronous downloads whose data waits to be sent */
+    STAGE = 1 << 20, /* one piece of a large download: a DATA frame */
+    STAGES_KEPT = 4, /* pairs of pieces kept for the next downloads */
 };
 
 /* Two page-locked pieces: one is filled by the device while the other is sent. */
@@ -37,7 +37,8 @@ struct copy_state {
     pthread_mutex_t lock; /* guards the lists */
     struct stage *stages;
     struct later *laters, **laters_end;
-    uint64_t later_bytes;
+    atomic_uint
+        later_count; /* changed under the lock; a look without it tells that there is none */
 };
 
 static void free_state(struct tow_session *session, void *state)
@@ -67,8 +68,8 @@ static struct copy_state *state_of(struct tow_session *session)
         if (copies != NULL) {
             pthread_mutex_init(&copies->lock, NULL);
             copies->laters_end = &copies->laters;
-            session->families[TOW_SESSION_COPY].state = copies;
             session->families[TOW_SESSION_COPY].free = free_state;
+            __atomic_store_n(&session->families[TOW_SESSION_COPY].state, copies, __ATOMIC_RELEASE);
         }
     }
     pthread_mutex_unlock(&session->thread_lock);
@@ -280,14 +281,15 @@ static void download_later(struct tow_serve *call, CUdeviceptr from, uint64_t si
     pthread_mutex_lock(&copies->lock);
     *copies->laters_end = later;
     copies->laters_end = &later->next;
-    copies->later_bytes += size;
+    atomic_fetch_add(&copies->later_count, 1);
     pthread_mutex_unlock(&copies->lock);
 }
 
 void tow_copy_flush(struct tow_session *session)
 {
-    struct copy_state *copies = session->families[TOW_SESSION_COPY].state;
-    if (copies == NULL || __atomic_load_n(&copies->laters, __ATOMIC_ACQUIRE) == NULL) {
+    struct copy_state *copies =
+        __atomic_load_n(&session->families[TOW_SESSION_COPY].state, __ATOMIC_ACQUIRE);
+    if (copies == NULL || atomic_load(&copies->later_count) == 0) {
         return;
     }
     pthread_mutex_lock(&copies->lock);
@@ -305,7 +307,7 @@ void tow_copy_flush(struct tow_session *session)
                               TOW_DATA_LAST);
         session->driver->cuEventDestroy_v2(later->done);
         session->driver->cuMemFreeHost(later->bytes);
-        copies->later_bytes -= later->size;
+        atomic_fetch_sub(&copies->later_count, 1);
         *at = later->next;
         free(later);
     }

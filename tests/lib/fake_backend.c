@@ -351,6 +351,8 @@ void tow_fake_open(struct tow_backend *backend)
 
 static struct tow_line *lines[16];
 static unsigned line_count;
+static pthread_mutex_t line_lock =
+    PTHREAD_MUTEX_INITIALIZER; /* a line is cut or closed, not both at once */
 
 static void *serve(void *arg)
 {
@@ -358,16 +360,23 @@ static void *serve(void *arg)
     static struct tow_backend backend; /* server threads may outlive the session's end */
     tow_fake_open(&backend);
     tow_session_run(arg, &backend, &options);
+    pthread_mutex_lock(&line_lock);
+    for (unsigned i = 0; i < line_count; i++) {
+        lines[i] = lines[i] == arg ? NULL : lines[i];
+    }
     tow_line_close(arg);
+    pthread_mutex_unlock(&line_lock);
     return NULL;
 }
 
 int tow_self_start(const char *device, struct tow_line *line, char *why, size_t why_size)
 {
     pthread_t thread;
+    pthread_mutex_lock(&line_lock);
     if (line_count < 16) {
         lines[line_count++] = line;
     }
+    pthread_mutex_unlock(&line_lock);
     int error = -pthread_create(&thread, NULL, serve, line);
     if (error == 0) {
         pthread_detach(thread);
@@ -377,7 +386,11 @@ int tow_self_start(const char *device, struct tow_line *line, char *why, size_t 
 
 void tow_fake_cut(void)
 {
+    pthread_mutex_lock(&line_lock);
     for (unsigned i = 0; i < line_count; i++) {
-        tow_line_shutdown(lines[i]);
+        if (lines[i] != NULL) {
+            tow_line_shutdown(lines[i]);
+        }
     }
+    pthread_mutex_unlock(&line_lock);
 }
