@@ -303,6 +303,8 @@ static void reply(struct tow_serve *call)
             tow_mirror_pull(session);
         }
     }
+    /* A later command may end what this one used: the client's causality, made ours. */
+    atomic_fetch_add_explicit(&session->replied, 1, memory_order_release);
     size_t size = call->status == CUDA_SUCCESS ? (size_t)(call->out.at - call->out_start) : 0;
     tow_session_send(session, TOW_CONTROL_REPLY, call->frame.thread, (uint32_t)call->status,
                      call->frame.seq, call->out_start, size);
@@ -347,6 +349,7 @@ static int lead(struct tow_session *session, uint8_t *copy, struct tow_serve *re
         if (error < 0) {
             return error;
         }
+        atomic_load_explicit(&session->replied, memory_order_acquire);
         error = tow_frame_read(at, &frame);
         if (error < 0) {
             return error;

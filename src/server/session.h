@@ -74,6 +74,7 @@ struct tow_session {
     unsigned threads, idle;
     int result; /* first reason to end; 1 while the session goes on */
 
+    atomic_uint replied; /* what was done before a reply is seen by those who take later commands */
     pthread_mutex_t reply_lock; /* guards the line's producer side */
 
     CUcontext primary; /* retained by tow_session_enter_primary, or NULL; guarded by thread_lock */
