@@ -58,11 +58,11 @@ $(BUILD)/build.ninja:
 	@meson setup $(BUILD) $(SETUP)
 
 asan: $(BUILD)/build.ninja
-	@[ -f $(BUILD)-asan/build.ninja ] || meson setup $(BUILD)-asan $(SETUP) -Db_sanitize=address,undefined -Db_lundef=false
+	@[ -f $(BUILD)-asan/build.ninja ] || meson setup $(BUILD)-asan $(SETUP) -Doptimization=1 -Db_sanitize=address,undefined -Db_lundef=false
 	@$(NINJA) -C $(BUILD)-asan
 
 tsan: $(BUILD)/build.ninja
-	@[ -f $(BUILD)-tsan/build.ninja ] || meson setup $(BUILD)-tsan $(SETUP) -Db_sanitize=thread -Db_lundef=false
+	@[ -f $(BUILD)-tsan/build.ninja ] || meson setup $(BUILD)-tsan $(SETUP) -Doptimization=1 -Db_sanitize=thread -Db_lundef=false
 	@$(NINJA) -C $(BUILD)-tsan
 
 # A real kernel through client and server, on the software GPU: no GPU and no CUDA toolkit needed.

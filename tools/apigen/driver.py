@@ -72,25 +72,29 @@ def header(model):
 
 
 def source(model):
+    """Tables, not long functions: compilers with sanitizers take minutes for those."""
     w = Writer("Stubs and loader of the driver table.")
-    w('#include "gen/driver.h"\n\n#include <stdatomic.h>\n#include <string.h>\n\n#include "base/log.h"\n')
-    w("static CUresult refuse(const char *name, atomic_flag *said)\n{")
-    w("    if (!atomic_flag_test_and_set_explicit(said, memory_order_relaxed)) {")
-    w('        tow_log(TOW_AREA_BACKEND, TOW_LOG_WARN, "%s is not supported by this device", name);\n    }')
+    w('#include "gen/driver.h"\n\n#include <stdatomic.h>\n#include <string.h>\n\n#include "base/log.h"\n#include "gen/functions.h"\n')
+    w("static CUresult refuse(unsigned number)\n{\n    static atomic_uchar said[TOW_FN_LIMIT];")
+    w("    if (atomic_exchange_explicit(&said[number], 1, memory_order_relaxed) == 0) {")
+    w('        tow_log(TOW_AREA_BACKEND, TOW_LOG_WARN, "%s is not supported by this device",\n                tow_fn_info(number)->name);\n    }')
     w("    return CUDA_ERROR_NOT_SUPPORTED;\n}\n")
     for f in model.functions:
         w(f"static CUresult stub_{f.name}({f.prototype})\n{{")
-        w("    static atomic_flag said = ATOMIC_FLAG_INIT;")
         for p in f.params:
             w(f"    (void){p.name};")
-        w(f'    return refuse("{f.name}", &said);\n}}\n')
-    w("void tow_driver_fill_stubs(struct tow_driver *driver)\n{")
+        w(f"    return refuse(TOW_FN_{f.name});\n}}\n")
+    w("static const struct tow_driver stubs = {")
     for f in model.functions:
-        w(f"    driver->{f.name} = stub_{f.name};")
-    w("}\n")
-    w("static int load(void *entry, void *found)\n{\n    if (found != NULL) {\n        memcpy(entry, &found, sizeof found);\n    }\n    return found != NULL;\n}\n")
+        w(f"    .{f.name} = stub_{f.name},")
+    w("};\n")
+    w("void tow_driver_fill_stubs(struct tow_driver *driver)\n{\n    *driver = stubs;\n}\n")
+    w("static const struct {\n    uint16_t number;\n    uint32_t offset;\n} entries[] = {")
+    for f in model.functions:
+        w(f"    {{TOW_FN_{f.name}, offsetof(struct tow_driver, {f.name})}},")
+    w("};\n")
     w("int tow_driver_load(struct tow_driver *driver, void *(*find)(void *user, const char *name), void *user)\n{\n    int count = 0;")
-    for f in model.functions:
-        w(f'    count += load(&driver->{f.name}, find(user, "{f.name}"));')
-    w("    return count;\n}")
+    w("    for (size_t i = 0; i < sizeof entries / sizeof entries[0]; i++) {")
+    w("        void *found = find(user, tow_fn_info(entries[i].number)->name);")
+    w("        if (found != NULL) {\n            memcpy((char *)driver + entries[i].offset, &found, sizeof found);\n            count++;\n        }\n    }\n    return count;\n}")
     return w.text()
