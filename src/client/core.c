@@ -308,6 +308,8 @@ __attribute__((destructor)) static void program_ends(void)
         if (atomic_load(&link->lost) != 0 || !lock_briefly(&link->send_lock)) {
             continue;
         }
+        /* The server hangs up when it has read our BYE; that is no loss to speak of. */
+        atomic_store(&link->lost, CUDA_ERROR_DEINITIALIZED);
         uint8_t *at = NULL;
         uint32_t length = 0;
         struct tow_bye bye = {0};

@@ -39,11 +39,13 @@ static void *reserve(uint64_t base, uint64_t size)
 
 int tow_soft_arena_open(uint64_t base, char *why, size_t why_size)
 {
+#ifndef __SANITIZE_THREAD__
     /* x86-64: programs are at 0x55..., 0x7f..., ASan's heap at 0x50... and 0x60...; arm64: programs
      * at 0xaaaa..., 0xffff..., ASan below 0x2010_0000_0000. The last ones are for 39-bit kernels.
      */
     static const uint64_t bases[] = {0x210000000000, 0x300000000000, 0x400000000000, 0x480000000000,
                                      0x110000000000, 0x2000000000,   0x1000000000};
+#endif
     static const uint64_t sizes[] = {1024 * GIB, 256 * GIB, 64 * GIB, 16 * GIB};
     void *at = NULL;
     uint64_t size = 0;

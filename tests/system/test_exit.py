@@ -1,0 +1,25 @@
+#!/usr/bin/env python3
+"""How a program ends: without a word about a server that hangs up because the program said goodbye."""
+
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+
+import towtest as t  # noqa: E402
+
+
+@t.test(limit=60)
+def nothing_is_said_about_a_server_that_hangs_up():
+    """A program with host functions has a thread that listens until the very end."""
+    program = t.BUILD / "tests" / "api" / "api_hostmem"
+    with t.Server() as server:
+        for transport in ("unix", "tcp", "shm"):
+            for _ in range(8):
+                done = t.towline_run(server.address(transport), [program])
+                t.equal(done.returncode, 0, f"exit code over {transport}: {done.stdout}{done.stderr}")
+                t.equal(done.stderr, "", f"stderr over {transport}")
+
+
+if __name__ == "__main__":
+    t.main()
