@@ -1,4 +1,4 @@
-/* Graph nodes as they travel. docs/wire-format.md has the fields.
+/* Graph nodes as they travel.
  *
  * Add node:  tow_node_head, dependencies (u64 ids), edge data (8 bytes each, if flagged), then the
  * parameters. Set:       tow_node_set_head, then the parameters. Parameters by type: KERNEL

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 """The table against the toolkit: exported symbols, versions; and the generator against its own rules.
 
-Usage: test_table.py ROOT [CUDA-FOLDER]. Without a toolkit the comparisons are skipped (exit 77 if nothing
-else is left to check is not needed: the other checks always run).
+Usage: test_table.py ROOT [CUDA-FOLDER]. Without a toolkit the comparisons with it are skipped; the others always run.
 """
 
 import re
@@ -68,8 +67,6 @@ class Rules(unittest.TestCase):
 
     def test_status_page_is_current(self):
         page = ROOT / "docs" / "api-status.md"
-        if not page.exists():
-            self.skipTest("docs/api-status.md was not made yet")
         self.assertEqual(page.read_text(), status.page(MODEL), "run: make api-status")
 
     def _read(self, text):
