@@ -445,11 +445,13 @@ TOW_NVML_PUBLIC int nvmlDeviceGetP2PStatus(void *first, void *second, int index,
         return result;
     }
     struct tow_nvml_device *b = tow_nvml_device(second);
-    if (b == NULL || b == a || index < 0 || index > 5) {
+    if (b == NULL || index < 0 || index > 5) {
         return tow_nvml_end(NVML_ERROR_INVALID_ARGUMENT);
     }
     bool reach = a->server == b->server && (a->peers >> b->ordinal & 1) != 0;
-    if (!reach) {
+    if (a == b) {
+        *ret_status = STATUS_OK; /* NCCL asks for all pairs, these too */
+    } else if (!reach) {
         *ret_status = STATUS_NOT_SUPPORTED;
     } else {
         *ret_status = index == READ || index == WRITE ? STATUS_OK : STATUS_UNKNOWN;

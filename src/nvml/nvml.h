@@ -82,6 +82,12 @@ struct nvml_fabric_v {
     unsigned health;
     unsigned char summary; /* from version 3 on */
 };
+struct nvml_confidential_state {
+    unsigned environment, feature, tools;
+};
+struct nvml_confidential {
+    unsigned version, environment, feature, tools, several;
+};
 struct nvml_temperature {
     unsigned version;
     int sensor;

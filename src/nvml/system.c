@@ -75,6 +75,37 @@ TOW_NVML_PUBLIC int nvmlUnitGetCount(unsigned *ret_count)
     return tow_nvml_end(NVML_SUCCESS);
 }
 
+/* A session's memory is open to its server: never confidential, whatever the server's machine can
+ * do. All numbers are 0: no environment, off, no tools mode, no multi-GPU mode. */
+TOW_NVML_PUBLIC int nvmlSystemGetConfComputeState(struct nvml_confidential_state *state)
+{
+    int result = tow_nvml_begin();
+    if (result != NVML_SUCCESS) {
+        return result;
+    }
+    if (state == NULL) {
+        return tow_nvml_end(NVML_ERROR_INVALID_ARGUMENT);
+    }
+    *state = (struct nvml_confidential_state){0};
+    return tow_nvml_end(NVML_SUCCESS);
+}
+
+TOW_NVML_PUBLIC int nvmlSystemGetConfComputeSettings(struct nvml_confidential *settings)
+{
+    int result = tow_nvml_begin();
+    if (result != NVML_SUCCESS) {
+        return result;
+    }
+    if (settings == NULL) {
+        return tow_nvml_end(NVML_ERROR_INVALID_ARGUMENT);
+    }
+    if (settings->version != (sizeof *settings | 1u << 24)) {
+        return tow_nvml_end(NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
+    }
+    *settings = (struct nvml_confidential){.version = settings->version};
+    return tow_nvml_end(NVML_SUCCESS);
+}
+
 TOW_NVML_PUBLIC const char *nvmlErrorString(int result)
 {
     static const char *const texts[] = {

@@ -156,6 +156,40 @@ ok(n.nvmlShutdown()); ok(n.nvmlShutdown(), 1)
 
 
 @t.test()
+def nccl_gets_the_answers_it_starts_with():
+    # What NCCL 2.28 asks when it starts, for every pair of devices, a device with itself too.
+    run("""
+ok(n.nvmlInit_v2()); count = c.c_uint(); ok(n.nvmlDeviceGetCount_v2(c.byref(count)))
+handles = []
+for i in range(count.value):
+    handles.append(c.c_void_p()); ok(n.nvmlDeviceGetHandleByIndex(i, c.byref(handles[-1])))
+    major, minor, index = c.c_int(), c.c_int(), c.c_uint(99)
+    ok(n.nvmlDeviceGetCudaComputeCapability(handles[i], c.byref(major), c.byref(minor)))
+    ok(n.nvmlDeviceGetIndex(handles[i], c.byref(index))); equal(index.value, i)
+for a in handles:
+    for b in handles:
+        for what in (0, 1):
+            status = c.c_int(99); ok(n.nvmlDeviceGetP2PStatus(a, b, what, c.byref(status)))
+            if a is b: equal(status.value, 0)
+            else: equal(status.value in (0, 5), True)
+ok(n.nvmlDeviceGetP2PStatus(handles[0], None, 0, c.byref(status)), 2)
+ok(n.nvmlDeviceGetP2PStatus(handles[0], handles[0], 6, c.byref(status)), 2)
+state = (c.c_uint * 3)(9, 9, 9); ok(n.nvmlSystemGetConfComputeState(state)); equal(list(state), [0, 0, 0])
+settings = (c.c_uint * 5)(20 | 1 << 24, 9, 9, 9, 9); ok(n.nvmlSystemGetConfComputeSettings(settings))
+equal(list(settings), [20 | 1 << 24, 0, 0, 0, 0])
+settings[0] = 20; ok(n.nvmlSystemGetConfComputeSettings(settings), 25)
+fabric = (c.c_uint * 9)(36 | 2 << 24); ok(n.nvmlDeviceGetGpuFabricInfoV(handles[0], fabric)); equal(fabric[7], 0)
+class Field(c.Structure):
+    _fields_ = [("id", c.c_uint), ("scope", c.c_uint), ("time", c.c_longlong), ("took", c.c_longlong),
+                ("type", c.c_int), ("result", c.c_int), ("value", c.c_ulonglong)]
+field = Field(170); ok(n.nvmlDeviceGetFieldValues(handles[0], 1, c.byref(field))); equal(field.result, 3)
+for link in range(18):
+    ok(n.nvmlDeviceGetNvLinkState(handles[0], link, c.byref(index)), 3)
+    ok(n.nvmlDeviceGetNvLinkCapability(handles[0], link, 0, c.byref(index)), 3)
+""")
+
+
+@t.test()
 def without_a_server_there_is_no_driver():
     done = t.run(["python3", "-c", "import ctypes; print(ctypes.CDLL('%s').nvmlInit_v2())" % LIBRARY],
                  env=t.clean_environment(TOWLINE_SERVER="unix:///nowhere/towline.sock"))
