@@ -15,9 +15,14 @@
  * looks fit in the two seconds within which a death must be noticed. */
 #define WATCH_NS (500 * TOW_TIME_MS)
 
-/* Longest spin where there are processors to spare: a futex wake-up takes 5 to 50 us. */
-#define SPIN_MAX_NS (50 * TOW_TIME_US)
+/* Longest spin where there are processors to spare: a futex wake-up takes 5 to 50 us, more in a
+ * virtual machine whose processors have gone to sleep. */
+#define SPIN_MAX_NS (100 * TOW_TIME_US)
 #define SPIN_MIN_NS (2 * TOW_TIME_US)
+
+/* A sleep that ended within this much beyond the longest spin tells nothing: what was waited for
+ * may have come early, and the rest was waking up. */
+#define SPIN_DOUBT_NS (400 * TOW_TIME_US)
 
 /* A copy into a ring is committed in pieces of this size: the consumer copies out meanwhile. */
 #define COPY_PIECE (256u << 10)
@@ -53,10 +58,10 @@ void tow_spin_learn(struct tow_spin *spin, int64_t waited_ns)
     if (spin->max_ns == 0) {
         return;
     }
-    /* A wait that spinning could have covered raises the budget at once to twice its length; a long
-     * one takes half of it away, since spinning was in vain. */
+    /* A wait that spinning could have covered, or may have, raises the budget at once to twice its
+     * length; a long one takes half of it away, since spinning was in vain. */
     int64_t budget = spin->budget_ns;
-    if (waited_ns > spin->max_ns) {
+    if (waited_ns > spin->max_ns + SPIN_DOUBT_NS) {
         budget /= 2;
     } else if (2 * waited_ns > budget) {
         budget = 2 * waited_ns;
