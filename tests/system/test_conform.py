@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+"""The conformance programs of tests/conform through client and server on the software GPU, line by line against
+tests/conform/expected.txt. `test_conform.py --write` puts what is observed now in its place."""
+
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+from towtest import *  # noqa: E402,F403
+import towtest as t  # noqa: E402
+
+FOLDER = t.ROOT / "tests" / "conform"
+EXPECTED = FOLDER / "expected.txt"
+QUICK = ["stream_", "event_", "capture_", "copy_"]  # what runs over tcp as well
+
+
+def build_driver():
+    sources = sorted(FOLDER.glob("*.c"))
+    target = t.BUILD / "test-programs" / "conform-driver"
+    with t.locked(target.with_name("conform-driver.lock")):
+        command = ["gcc", "-std=gnu17", "-g", "-O1", "-pthread", *t.sanitize_flags(), *t.our_include_flags(),
+                   *map(str, sources), f"-L{t.BUILD / 'lib'}", "-lcuda"]
+        return t.build(command, target, [*sources, *FOLDER.glob("*.h"), t.LIBCUDA])
+
+
+def build_runtime():
+    sources = [*sorted(FOLDER.glob("*.cu")), FOLDER / "conform.c"]
+    return t.build_cuda(sources, ["-O1", "-std=c++17", f"-I{FOLDER}", "-gencode", "arch=compute_75,code=[sm_75,compute_75]"],
+                        ["-cudart", "static"], "conform-runtime")
+
+
+def by_case(text):
+    """{case: its lines, in order}; comments and the summary are left out."""
+    cases = {}
+    for line in text.splitlines():
+        name, colon, _ = line.partition(": ")
+        if colon and not line.startswith("#"):
+            cases.setdefault(name, []).append(line)
+    return cases
+
+
+def run_all(program, kind, names=("all",)):
+    with t.Server() as server:
+        done = t.towline_run(server.address(kind), [program, *names, "--jobs", "2"], 150)
+        t.check("passed," in done.stdout, f"exit code {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        return done.stdout, done.stderr
+
+
+def compare(text, expected, complete):
+    got = by_case(text)
+    wrong = []
+    for name, lines in got.items():
+        wanted = expected.get(name)
+        if wanted is None:
+            wrong.append(f"{name} is not in expected.txt")
+        elif lines != wanted:
+            wrong += [f"- {line}" for line in wanted if line not in lines] + [f"+ {line}" for line in lines if line not in wanted]
+            wrong.append(f"{name} differs from expected.txt")
+    if complete:
+        wrong += [f"{name} did not run" for name in expected if name not in got]
+    t.check(not wrong, "\n".join(wrong))
+
+
+def expected(runtime):
+    cases = by_case(EXPECTED.read_text())
+    return {name: lines for name, lines in cases.items() if name.startswith("rt_") == runtime}
+
+
+@t.test(limit=240, trees=("plain", "asan"))
+def driver_unix():
+    compare(run_all(build_driver(), "unix")[0], expected(False), True)
+
+
+@t.test(limit=240)
+def driver_tcp():
+    compare(run_all(build_driver(), "tcp", QUICK)[0], expected(False), False)
+
+
+@t.test(limit=240)
+def driver_shm():
+    compare(run_all(build_driver(), "shm", QUICK)[0], expected(False), False)
+
+
+@t.test(limit=400)
+def runtime_unix():
+    compare(run_all(build_runtime(), "unix")[0], expected(True), True)
+
+
+def write():
+    head = []
+    if EXPECTED.exists():
+        for line in EXPECTED.read_text().splitlines():
+            if not line.startswith("#"):
+                break
+            head.append(line)
+    lines = run_all(build_driver(), "unix")[0].splitlines()[:-1]
+    try:
+        lines += run_all(build_runtime(), "unix")[0].splitlines()[:-1]
+    except t.Skip as reason:
+        print(f"{reason}: the runtime's cases stay as they were")
+        lines += [line for case in expected(True).values() for line in case]
+    EXPECTED.write_text("\n".join([*head, *lines, ""]))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--write"]:
+        write()
+    else:
+        t.main()
