@@ -3,6 +3,7 @@
 #include "server/context.h"
 
 #include "gen/server_api.h"
+#include "server/copy.h"
 #include "server/session.h"
 #include "wire/id.h"
 
@@ -92,6 +93,7 @@ static void drop_entry(void *user, uint64_t id, const struct tow_handle_entry *e
 void tow_context_drop(struct tow_session *session, uint64_t id)
 {
     struct drop drop = {session, TOW_ID_INDEX(id)};
+    tow_copy_drop_context(session, drop.context);
     tow_session_drop_context(session, drop.context);
     tow_handles_each(&session->handles, TOW_H_NONE, drop_entry, &drop);
     tow_handles_unbind(&session->handles, id);

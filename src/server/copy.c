@@ -7,35 +7,28 @@
 
 #include "base/log.h"
 #include "gen/server_api.h"
+#include "server/pinned.h"
 #include "server/session.h"
 #include "server/transfer.h"
 #include "wire/copy.h"
 
-enum {
-    STAGE = 1 << 20, /* one piece of a large download: a DATA frame */
-    STAGES_KEPT = 4, /* pairs of pieces kept for the next downloads */
-};
+enum { STAGE = 1 << 20 }; /* one piece of a large download: a DATA frame */
 
-/* Two page-locked pieces: one is filled by the device while the other is sent. */
-struct stage {
-    uint8_t *piece[2];
-    CUevent filled[2];
-    uint32_t context; /* the events' */
-    struct stage *next;
-};
+_Static_assert((int)STAGE <= (int)TOW_PINNED_MAX && (int)TOW_COPY_ASYNC_MAX <= (int)TOW_PINNED_MAX,
+               "pieces hold them");
 
-/* An asynchronous download: on its way into `bytes`, then to the client. */
+/* An asynchronous download: on its way into the piece, then to the client. */
 struct later {
-    uint32_t transfer, context;
+    uint32_t transfer;
     uint64_t size;
-    uint8_t *bytes; /* owned page-locked memory */
-    CUevent done;
+    struct tow_piece *piece; /* owned until it is given back */
     struct later *next;
 };
 
 struct copy_state {
-    pthread_mutex_t lock; /* guards the lists */
-    struct stage *stages;
+    struct tow_pinned pinned;
+    pthread_mutex_t lock; /* guards the list; held while its bytes are sent, so that whoever finds
+                             it empty may rely on their being on the line */
     struct later *laters, **laters_end;
     atomic_uint
         later_count; /* changed under the lock; a look without it tells that there is none */
@@ -45,16 +38,13 @@ static void free_state(struct tow_session *session, void *state)
 {
     struct copy_state *copies = state;
     (void)session;
-    while (copies->stages != NULL) {
-        struct stage *next = copies->stages->next;
-        free(copies->stages);
-        copies->stages = next;
-    }
     while (copies->laters != NULL) {
         struct later *next = copies->laters->next;
+        free(copies->laters->piece);
         free(copies->laters);
         copies->laters = next;
     }
+    tow_pinned_fini(&copies->pinned);
     pthread_mutex_destroy(&copies->lock);
     free(copies);
 }
@@ -66,6 +56,7 @@ static struct copy_state *state_of(struct tow_session *session)
     if (copies == NULL) {
         copies = calloc(1, sizeof *copies);
         if (copies != NULL) {
+            tow_pinned_init(&copies->pinned);
             pthread_mutex_init(&copies->lock, NULL);
             copies->laters_end = &copies->laters;
             session->families[TOW_SESSION_COPY].free = free_state;
@@ -145,100 +136,48 @@ void tow_serve_cuMemcpyHtoDAsync_v2(struct tow_serve *call)
 
 /* ---- downloads ---- */
 
-static struct stage *take_stage(struct tow_session *session, struct copy_state *copies,
-                                uint32_t context)
-{
-    pthread_mutex_lock(&copies->lock);
-    struct stage **at = &copies->stages;
-    while (*at != NULL && (*at)->context != context) {
-        at = &(*at)->next;
-    }
-    struct stage *stage = *at;
-    if (stage != NULL) {
-        *at = stage->next;
-    }
-    pthread_mutex_unlock(&copies->lock);
-    if (stage != NULL) {
-        return stage;
-    }
-    stage = calloc(1, sizeof *stage);
-    for (int i = 0; stage != NULL && i < 2; i++) {
-        void *piece = NULL;
-        if (session->driver->cuMemHostAlloc(&piece, STAGE, CU_MEMHOSTALLOC_PORTABLE) !=
-                CUDA_SUCCESS ||
-            session->driver->cuEventCreate(&stage->filled[i], CU_EVENT_DISABLE_TIMING) !=
-                CUDA_SUCCESS) {
-            free(stage);
-            return NULL;
-        }
-        stage->piece[i] = piece;
-    }
-    if (stage != NULL) {
-        stage->context = context;
-    }
-    return stage;
-}
-
-static void give_stage(struct tow_session *session, struct copy_state *copies, struct stage *stage)
-{
-    unsigned kept = 0;
-    pthread_mutex_lock(&copies->lock);
-    for (struct stage *s = copies->stages; s != NULL; s = s->next) {
-        kept++;
-    }
-    if (kept < STAGES_KEPT) {
-        stage->next = copies->stages;
-        copies->stages = stage;
-        stage = NULL;
-    }
-    pthread_mutex_unlock(&copies->lock);
-    for (int i = 0; stage != NULL && i < 2; i++) {
-        session->driver->cuMemFreeHost(stage->piece[i]);
-        session->driver->cuEventDestroy_v2(stage->filled[i]);
-    }
-    free(stage);
-}
-
 /* Piece by piece: while one is sent, the device fills the other. */
 static CUresult download_large(struct tow_serve *call, CUdeviceptr from, uint64_t size,
                                CUstream stream, uint32_t transfer)
 {
     const struct tow_driver *driver = call->driver;
     struct copy_state *copies = state_of(call->session);
-    struct stage *stage =
-        copies != NULL ? take_stage(call->session, copies, call->frame.context) : NULL;
-    if (stage == NULL) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    struct tow_piece *stage[2] = {NULL, NULL};
+    CUresult status = copies != NULL ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    for (int i = 0; i < 2 && status == CUDA_SUCCESS; i++) {
+        status = tow_pinned_take(&copies->pinned, driver, call->frame.context, STAGE, &stage[i]);
     }
     uint64_t asked = 0, sent = 0;
-    CUresult status = CUDA_SUCCESS;
     unsigned fill = 0, send = 0;
     while (status == CUDA_SUCCESS && sent < size) {
         while (status == CUDA_SUCCESS && asked < size && fill - send < 2) {
             size_t n = (size_t)tow_min_u64(STAGE, size - asked);
-            status = driver->cuMemcpyDtoHAsync_v2(stage->piece[fill % 2], from + asked, n, stream);
+            struct tow_piece *piece = stage[fill % 2];
+            status = driver->cuMemcpyDtoHAsync_v2(piece->bytes, from + asked, n, stream);
             if (status == CUDA_SUCCESS) {
-                status = driver->cuEventRecord(stage->filled[fill % 2], stream);
+                status = driver->cuEventRecord(piece->filled, stream);
             }
             asked += n;
             fill++;
         }
         if (status == CUDA_SUCCESS) {
-            status = driver->cuEventSynchronize(stage->filled[send % 2]);
+            status = driver->cuEventSynchronize(stage[send % 2]->filled);
         }
         size_t n = (size_t)tow_min_u64(STAGE, size - sent);
         if (status == CUDA_SUCCESS &&
-            tow_session_send_data(call->session, transfer, sent, stage->piece[send % 2], n,
+            tow_session_send_data(call->session, transfer, sent, stage[send % 2]->bytes, n,
                                   sent + n == size ? TOW_DATA_LAST : 0) < 0) {
             status = CUDA_ERROR_UNKNOWN; /* the client is gone */
         }
         sent += n;
         send++;
     }
-    if (status == CUDA_SUCCESS) {
-        give_stage(call->session, copies, stage);
-    } else {
-        free(stage); /* the context is broken, its memory goes with it */
+    for (int i = 0; i < 2; i++) {
+        if (fill == send && stage[i] != NULL) {
+            tow_pinned_give(&copies->pinned, stage[i]);
+        } else {
+            free(stage[i]); /* the device may still write to it; its memory goes with the context */
+        }
     }
     return status;
 }
@@ -249,27 +188,24 @@ static void download_later(struct tow_serve *call, CUdeviceptr from, uint64_t si
     const struct tow_driver *driver = call->driver;
     struct copy_state *copies = state_of(call->session);
     struct later *later = calloc(1, sizeof *later);
-    void *bytes = NULL;
+    struct tow_piece *piece = NULL;
     if (copies == NULL || later == NULL) {
         call->status = CUDA_ERROR_OUT_OF_MEMORY;
     } else {
-        call->status = driver->cuMemHostAlloc(&bytes, (size_t)size, CU_MEMHOSTALLOC_PORTABLE);
+        call->status =
+            tow_pinned_take(&copies->pinned, driver, call->frame.context, (size_t)size, &piece);
     }
     if (call->status == CUDA_SUCCESS) {
-        *later = (struct later){
-            .transfer = transfer, .context = call->frame.context, .size = size, .bytes = bytes};
-        call->status = driver->cuEventCreate(&later->done, CU_EVENT_DISABLE_TIMING);
-        if (call->status == CUDA_SUCCESS) {
-            call->status = driver->cuMemcpyDtoHAsync_v2(bytes, from, (size_t)size, stream);
-            if (call->status == CUDA_SUCCESS) {
-                call->status = driver->cuEventRecord(later->done, stream);
-            }
-            if (call->status != CUDA_SUCCESS) {
-                driver->cuEventDestroy_v2(later->done);
-            }
+        *later = (struct later){.transfer = transfer, .size = size, .piece = piece};
+        call->status = driver->cuMemcpyDtoHAsync_v2(piece->bytes, from, (size_t)size, stream);
+        bool begun = call->status == CUDA_SUCCESS;
+        if (begun) {
+            call->status = driver->cuEventRecord(piece->filled, stream);
         }
-        if (call->status != CUDA_SUCCESS) {
-            driver->cuMemFreeHost(bytes);
+        if (!begun) {
+            tow_pinned_give(&copies->pinned, piece);
+        } else if (call->status != CUDA_SUCCESS) {
+            free(piece); /* nobody will know when the device has done with it */
         }
     }
     if (call->status != CUDA_SUCCESS) {
@@ -285,34 +221,69 @@ static void download_later(struct tow_serve *call, CUdeviceptr from, uint64_t si
     pthread_mutex_unlock(&copies->lock);
 }
 
-void tow_copy_flush(struct tow_session *session)
+static struct copy_state *copies_under_way(struct tow_session *session)
 {
     struct copy_state *copies =
         __atomic_load_n(&session->families[TOW_SESSION_COPY].state, __ATOMIC_ACQUIRE);
-    if (copies == NULL || atomic_load(&copies->later_count) == 0) {
+    return copies != NULL && atomic_load(&copies->later_count) != 0 ? copies : NULL;
+}
+
+/* With the lock held: a download is done, or failed with its context. */
+static void finish_later(struct tow_session *session, struct copy_state *copies,
+                         struct later *later)
+{
+    /* A failed copy's bytes are as undefined as on the spot; the error itself is the context's. */
+    tow_session_send_data(session, later->transfer, 0, later->piece->bytes, (size_t)later->size,
+                          TOW_DATA_LAST);
+    atomic_fetch_sub(&copies->later_count, 1);
+    tow_pinned_give(&copies->pinned, later->piece);
+    free(later);
+}
+
+void tow_copy_flush(struct tow_session *session)
+{
+    struct copy_state *copies = copies_under_way(session);
+    if (copies == NULL) {
         return;
     }
     pthread_mutex_lock(&copies->lock);
     struct later **at = &copies->laters;
     while (*at != NULL) {
         struct later *later = *at;
-        CUresult status = session->driver->cuEventQuery(later->done);
-        if (status == CUDA_ERROR_NOT_READY) {
+        tow_session_enter(session, later->piece->context); /* the courier's thread has none */
+        if (session->driver->cuEventQuery(later->piece->filled) == CUDA_ERROR_NOT_READY) {
             at = &later->next;
             continue;
         }
-        /* A failed copy's bytes are as undefined as on the spot; the error itself is the context's.
-         */
-        tow_session_send_data(session, later->transfer, 0, later->bytes, (size_t)later->size,
-                              TOW_DATA_LAST);
-        session->driver->cuEventDestroy_v2(later->done);
-        session->driver->cuMemFreeHost(later->bytes);
-        atomic_fetch_sub(&copies->later_count, 1);
         *at = later->next;
-        free(later);
+        finish_later(session, copies, later);
     }
     copies->laters_end = at;
     pthread_mutex_unlock(&copies->lock);
+}
+
+void tow_copy_drop_context(struct tow_session *session, uint32_t context)
+{
+    struct copy_state *copies =
+        __atomic_load_n(&session->families[TOW_SESSION_COPY].state, __ATOMIC_ACQUIRE);
+    if (copies == NULL) {
+        return;
+    }
+    pthread_mutex_lock(&copies->lock);
+    struct later **at = &copies->laters;
+    while (*at != NULL) {
+        struct later *later = *at;
+        if (later->piece->context != context) {
+            at = &later->next;
+            continue;
+        }
+        *at = later->next;
+        session->driver->cuEventSynchronize(later->piece->filled);
+        finish_later(session, copies, later);
+    }
+    copies->laters_end = at;
+    pthread_mutex_unlock(&copies->lock);
+    tow_pinned_drop_context(&copies->pinned, context);
 }
 
 void tow_serve_cuMemcpyDtoHAsync_v2(struct tow_serve *call)

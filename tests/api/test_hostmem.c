@@ -144,6 +144,57 @@ static void host_functions_run_in_order(struct api *api)
     OK(cuStreamDestroy(stream));
 }
 
+struct check {
+    const unsigned char *bytes;
+    size_t size;
+    int expected, wrong, *turns;
+};
+
+static void every_byte_is_there(void *user)
+{
+    struct check *check = user;
+    for (size_t i = 0; i < check->size; i++) {
+        check->wrong += check->bytes[i] != check->expected;
+    }
+    ++*check->turns;
+}
+
+/* Downloads of many sizes, each looked at by a host function while others are under way: nothing
+ * that brings them over may wait for the streams, which wait for the functions. */
+static void downloads_arrive_before_host_functions(struct api *api)
+{
+    enum { ROUNDS = 40, LARGEST = 1 << 20 };
+    static struct check checks[ROUNDS];
+    unsigned char *pinned[ROUNDS];
+    CUdeviceptr data;
+    CUstream streams[2];
+    int turns = 0;
+    (void)api;
+    OK(cuMemAlloc(&data, 2 * LARGEST));
+    for (int i = 0; i < 2; i++) {
+        OK(cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
+    }
+    for (int i = 0; i < ROUNDS; i++) {
+        size_t size = (size_t)1 << (i % 21);
+        CUstream stream = streams[i % 2];
+        CUdeviceptr from = data + (CUdeviceptr)(i % 2) * LARGEST;
+        OK(cuMemAllocHost((void **)&pinned[i], LARGEST));
+        checks[i] = (struct check){pinned[i], size, i + 1, 0, &turns};
+        OK(cuMemsetD8Async(from, (unsigned char)(i + 1), size, stream));
+        OK(cuMemcpyDtoHAsync(pinned[i], from, size, stream));
+        OK(cuLaunchHostFunc(stream, every_byte_is_there, &checks[i]));
+    }
+    OK(cuCtxSynchronize());
+    EQUAL(turns, ROUNDS);
+    for (int i = 0; i < ROUNDS; i++) {
+        EQUAL(checks[i].wrong, 0);
+        OK(cuMemFreeHost(pinned[i]));
+    }
+    OK(cuStreamDestroy(streams[0]));
+    OK(cuStreamDestroy(streams[1]));
+    OK(cuMemFree(data));
+}
+
 int main(void)
 {
     struct api api;
@@ -153,5 +204,6 @@ int main(void)
     managed_memory_is_one_memory(&api);
     copies_by_address_find_their_way(&api);
     host_functions_run_in_order(&api);
+    downloads_arrive_before_host_functions(&api);
     return api_end(&api);
 }

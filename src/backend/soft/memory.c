@@ -158,10 +158,11 @@ static CUresult soft_cuMemAllocHost_v2(void **pp, size_t bytesize)
     return soft_cuMemHostAlloc(pp, bytesize, 0);
 }
 
+/* As with NVIDIA's driver this needs no current context, and it waits for all work in the memory's.
+ */
 static CUresult soft_cuMemFreeHost(void *p)
 {
-    struct tow_soft_ctx *ctx;
-    CUresult result = tow_soft_enter(&ctx);
+    CUresult result = tow_soft_enter_any();
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -172,13 +173,15 @@ static CUresult soft_cuMemFreeHost(void *p)
     if (alloc == NULL || alloc->base != (uintptr_t)p || alloc->kind != TOW_SOFT_MEM_HOST) {
         return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
     }
-    result = tow_soft_capture_unsafe(ctx);
-    if (result != CUDA_SUCCESS) {
-        return tow_soft_leave(result);
-    }
+    struct tow_soft_ctx *ctx = alloc->ctx != NULL ? alloc->ctx : tow_soft_current();
     uint64_t id = alloc->id;
-    result = tow_soft_ctx_wait(alloc->ctx != NULL ? alloc->ctx : ctx);
-    alloc = tow_soft_alloc_at((uintptr_t)p);
+    if (ctx != NULL) {
+        result = tow_soft_capture_unsafe(ctx);
+        if (result == CUDA_SUCCESS) {
+            result = tow_soft_ctx_wait(ctx);
+        }
+        alloc = tow_soft_alloc_at((uintptr_t)p);
+    }
     if (result == CUDA_SUCCESS && alloc != NULL && alloc->id == id) {
         tow_soft_alloc_drop(alloc);
     }

@@ -1,0 +1,122 @@
+#include "server/pinned.h"
+
+#include <stdlib.h>
+
+enum { SLAB = 64 << 10 }; /* small pieces are made many at a time: asking the driver takes long */
+
+void tow_pinned_init(struct tow_pinned *pinned)
+{
+    *pinned = (struct tow_pinned){.lock = PTHREAD_MUTEX_INITIALIZER};
+}
+
+void tow_pinned_fini(struct tow_pinned *pinned)
+{
+    for (unsigned i = 0; i < TOW_PINNED_ORDERS; i++) {
+        while (pinned->kept[i] != NULL) {
+            struct tow_piece *next = pinned->kept[i]->next;
+            free(pinned->kept[i]);
+            pinned->kept[i] = next;
+        }
+    }
+    pthread_mutex_destroy(&pinned->lock);
+}
+
+static CUresult make_piece(const struct tow_driver *driver, uint32_t context, unsigned order,
+                           uint8_t *bytes, struct tow_piece **ret_piece)
+{
+    struct tow_piece *piece = malloc(sizeof *piece);
+    if (piece == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *piece = (struct tow_piece){.bytes = bytes, .context = context, .order = order};
+    CUresult status = driver->cuEventCreate(&piece->filled, CU_EVENT_DISABLE_TIMING);
+    if (status != CUDA_SUCCESS) {
+        free(piece);
+        return status;
+    }
+    *ret_piece = piece;
+    return CUDA_SUCCESS;
+}
+
+/* Asks the driver for a new piece; what else came with it is kept. */
+static CUresult make(struct tow_pinned *pinned, const struct tow_driver *driver, uint32_t context,
+                     unsigned order, struct tow_piece **ret_piece)
+{
+    size_t size = (size_t)TOW_PINNED_MIN << order, slab = size < SLAB ? SLAB : size;
+    void *memory = NULL;
+    CUresult status = driver->cuMemHostAlloc(&memory, slab, CU_MEMHOSTALLOC_PORTABLE);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    uint8_t *bytes = memory;
+    status = make_piece(driver, context, order, bytes, ret_piece);
+    if (status != CUDA_SUCCESS) {
+        driver->cuMemFreeHost(memory);
+        return status;
+    }
+    for (size_t at = size; at < slab; at += size) {
+        struct tow_piece *piece;
+        if (make_piece(driver, context, order, bytes + at, &piece) != CUDA_SUCCESS) {
+            break; /* its bytes stay unused */
+        }
+        tow_pinned_give(pinned, piece);
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_pinned_take(struct tow_pinned *pinned, const struct tow_driver *driver,
+                         uint32_t context, size_t size, struct tow_piece **ret_piece)
+{
+    unsigned order = 0;
+    while (order < TOW_PINNED_ORDERS && (size_t)TOW_PINNED_MIN << order < size) {
+        order++;
+    }
+    if (order == TOW_PINNED_ORDERS) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    pthread_mutex_lock(&pinned->lock);
+    struct tow_piece **at = &pinned->kept[order];
+    while (*at != NULL && (*at)->context != context) {
+        at = &(*at)->next;
+    }
+    struct tow_piece *piece = *at;
+    if (piece != NULL) {
+        *at = piece->next;
+    }
+    pthread_mutex_unlock(&pinned->lock);
+    if (piece == NULL) {
+        CUresult status = make(pinned, driver, context, order, &piece);
+        if (status != CUDA_SUCCESS) {
+            return status;
+        }
+    }
+    piece->next = NULL;
+    *ret_piece = piece;
+    return CUDA_SUCCESS;
+}
+
+void tow_pinned_give(struct tow_pinned *pinned, struct tow_piece *piece)
+{
+    pthread_mutex_lock(&pinned->lock);
+    piece->next = pinned->kept[piece->order];
+    pinned->kept[piece->order] = piece;
+    pthread_mutex_unlock(&pinned->lock);
+}
+
+void tow_pinned_drop_context(struct tow_pinned *pinned, uint32_t context)
+{
+    pthread_mutex_lock(&pinned->lock);
+    for (unsigned i = 0; i < TOW_PINNED_ORDERS; i++) {
+        struct tow_piece **at = &pinned->kept[i];
+        while (*at != NULL) {
+            struct tow_piece *piece = *at;
+            if (piece->context == context) {
+                *at = piece->next;
+                free(piece);
+            } else {
+                at = &piece->next;
+            }
+        }
+    }
+    pthread_mutex_unlock(&pinned->lock);
+}

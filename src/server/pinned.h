@@ -1,0 +1,49 @@
+/* Page-locked memory of the worker, for bytes on their way from the device to the client.
+ *
+ * Giving such memory back to the driver waits until the GPU has nothing to do. A stream may be
+ * waiting for a host function of the client just then, and the client for the bytes: so nothing is
+ * given back while the context lives. Pieces are kept and used again; their number is the most that
+ * were on their way at once.
+ */
+#ifndef TOW_SERVER_PINNED_H
+#define TOW_SERVER_PINNED_H
+
+#include <pthread.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "backend/backend.h"
+
+enum {
+    TOW_PINNED_ORDERS = 11,               /* powers of two: the orders */
+    TOW_PINNED_MIN = 4 << 10,             /* bytes of the smallest */
+    TOW_PINNED_MAX = TOW_PINNED_MIN << 10 /* of the largest */
+};
+
+struct tow_piece {
+    uint8_t *bytes; /* the driver's */
+    CUevent filled; /* the driver's, for the user's purposes; of the piece's context */
+    uint32_t context;
+    unsigned order;
+    struct tow_piece *next; /* in the list of whoever holds it */
+};
+
+struct tow_pinned {
+    pthread_mutex_t lock; /* guards the lists */
+    struct tow_piece *kept[TOW_PINNED_ORDERS];
+};
+
+void tow_pinned_init(struct tow_pinned *pinned);
+/* Frees the records; the memory goes with its context. */
+void tow_pinned_fini(struct tow_pinned *pinned);
+
+/* A piece of at least `size` bytes (at most TOW_PINNED_MAX) of the context `context`, which is
+ * current. Never waits for the GPU. */
+CUresult tow_pinned_take(struct tow_pinned *pinned, const struct tow_driver *driver,
+                         uint32_t context, size_t size, struct tow_piece **ret_piece);
+/* The device no longer writes to the piece. */
+void tow_pinned_give(struct tow_pinned *pinned, struct tow_piece *piece);
+/* A context ends, and its memory with it. */
+void tow_pinned_drop_context(struct tow_pinned *pinned, uint32_t context);
+
+#endif
