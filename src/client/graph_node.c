@@ -66,8 +66,8 @@ static CUresult put_kernel(struct tow_buf *out, const CUDA_KERNEL_NODE_PARAMS_v3
     size_t before = out->size;
     encode_kernel(out, kernel, p, &args);
     if (context != NULL && out->size > before + sizeof(struct tow_launch_head)) {
-        status = tow_mirror_scan(context->link,
-                                 out->data + before + sizeof(struct tow_launch_head), args.bytes);
+        status = tow_mirror_scan(context->link, out->data + before + sizeof(struct tow_launch_head),
+                                 args.bytes);
     }
     return status;
 }
@@ -157,6 +157,50 @@ static CUresult put_host(struct tow_buf *out, CUhostFn fn, void *user)
     return status;
 }
 
+/* Records travel without the program's pointers, and with the server's device numbers. */
+static CUresult put_alloc(struct tow_buf *out, const CUDA_MEM_ALLOC_NODE_PARAMS_v2 *p)
+{
+    if (p->accessDescCount > TOW_NODE_ACCESS_MAX ||
+        (p->accessDescCount > 0 && p->accessDescs == NULL)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct tow_context *context = tow_context_current();
+    struct tow_link *link = context != NULL ? context->link : NULL;
+    CUDA_MEM_ALLOC_NODE_PARAMS_v2 sent = *p;
+    sent.accessDescs = NULL;
+    CUresult status = tow_pack_CUmemPoolProps(&sent.poolProps, &link);
+    tow_buf_append(out, &sent, sizeof sent);
+    for (size_t i = 0; status == CUDA_SUCCESS && i < p->accessDescCount; i++) {
+        CUmemAccessDesc access = p->accessDescs[i];
+        status = tow_pack_CUmemAccessDesc(&access, &link);
+        tow_buf_append(out, &access, sizeof access);
+    }
+    return status;
+}
+
+static CUresult put_memops(struct tow_buf *out, const CUDA_BATCH_MEM_OP_NODE_PARAMS_v2 *p)
+{
+    if (p->count > TOW_NODE_MEMOPS_MAX || (p->count > 0 && p->paramArray == NULL)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUDA_BATCH_MEM_OP_NODE_PARAMS_v2 sent = *p;
+    sent.paramArray = NULL;
+    tow_buf_append(out, &sent, sizeof sent);
+    tow_buf_append(out, p->paramArray, p->count * sizeof *p->paramArray);
+    return CUDA_SUCCESS;
+}
+
+static CUresult put_conditional(struct tow_buf *out, const CUDA_CONDITIONAL_NODE_PARAMS *p)
+{
+    if (p->size == 0 || p->size > TOW_NODE_GRAPHS_MAX) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUDA_CONDITIONAL_NODE_PARAMS sent = *p;
+    sent.phGraph_out = NULL;
+    tow_buf_append(out, &sent, sizeof sent);
+    return CUDA_SUCCESS;
+}
+
 static CUresult put_params(struct tow_buf *out, const CUgraphNodeParams *p)
 {
     switch (p->type) {
@@ -179,31 +223,14 @@ static CUresult put_params(struct tow_buf *out, const CUgraphNodeParams *p)
         tow_buf_append(out, &p->eventWait, sizeof p->eventWait);
         return CUDA_SUCCESS;
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
-        if (p->alloc.accessDescCount > TOW_NODE_ACCESS_MAX ||
-            (p->alloc.accessDescCount > 0 && p->alloc.accessDescs == NULL)) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
-        tow_buf_append(out, &p->alloc, sizeof p->alloc);
-        tow_buf_append(out, p->alloc.accessDescs,
-                       p->alloc.accessDescCount * sizeof *p->alloc.accessDescs);
-        return CUDA_SUCCESS;
+        return put_alloc(out, &p->alloc);
     case CU_GRAPH_NODE_TYPE_MEM_FREE:
         tow_buf_append(out, &p->free, sizeof p->free);
         return CUDA_SUCCESS;
     case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
-        if (p->memOp.count > TOW_NODE_MEMOPS_MAX ||
-            (p->memOp.count > 0 && p->memOp.paramArray == NULL)) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
-        tow_buf_append(out, &p->memOp, sizeof p->memOp);
-        tow_buf_append(out, p->memOp.paramArray, p->memOp.count * sizeof *p->memOp.paramArray);
-        return CUDA_SUCCESS;
+        return put_memops(out, &p->memOp);
     case CU_GRAPH_NODE_TYPE_CONDITIONAL:
-        if (p->conditional.size == 0 || p->conditional.size > TOW_NODE_GRAPHS_MAX) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
-        tow_buf_append(out, &p->conditional, sizeof p->conditional);
-        return CUDA_SUCCESS;
+        return put_conditional(out, &p->conditional);
     default:
         return CUDA_ERROR_NOT_SUPPORTED;
     }
@@ -689,14 +716,21 @@ CUresult tow_cuGraphMemAllocNodeGetParams(CUgraphNode hNode, CUDA_MEM_ALLOC_NODE
         return status;
     }
     tow_dec_copy(&call.dec, params_out, sizeof *params_out);
+    tow_unpack_CUmemPoolProps(call.link, &params_out->poolProps);
     params_out->accessDescs = NULL;
     size_t count = params_out->accessDescCount;
-    if (count > 0 && count <= TOW_NODE_ACCESS_MAX) {
+    if (count > TOW_NODE_ACCESS_MAX) {
+        params_out->accessDescCount = 0;
+        tow_dec_fail(&call.dec);
+    } else if (count > 0) {
         CUmemAccessDesc *descs = tow_graph_keep((uint64_t)(uintptr_t)hNode, count * sizeof *descs);
         if (descs == NULL) {
             return tow_call_end(&call, CUDA_ERROR_OUT_OF_MEMORY);
         }
         tow_dec_copy(&call.dec, descs, count * sizeof *descs);
+        for (size_t i = 0; i < count; i++) {
+            tow_unpack_CUmemAccessDesc(call.link, &descs[i]);
+        }
         params_out->accessDescs = descs;
     }
     return tow_call_end(&call, CUDA_SUCCESS);

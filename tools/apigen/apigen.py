@@ -16,6 +16,7 @@ import abi  # noqa: E402
 import cgen  # noqa: E402
 import client  # noqa: E402
 import driver  # noqa: E402
+import golden  # noqa: E402
 import server  # noqa: E402
 import status  # noqa: E402
 import table  # noqa: E402
@@ -34,6 +35,7 @@ def outputs(model):
         "client_procs.c": client.procs(model),
         "client.map": client.export_map(model),
         "error_names.h": client.error_names(model),
+        "golden_vectors.c": golden.source(model),
         "server_api.h": server.header(model),
     }
     for family in model.families:

@@ -1,0 +1,645 @@
+/* The bytes of every message, compared with golden/wire.txt, and read again.
+ *
+ * Client and server may be built for different machines; this is what they must agree on. Three
+ * parts: the generated marshalling (gen/golden_vectors.c: made-up arguments, the client's half, the
+ * server's half, a made-up driver that looks at what arrived), the control frames
+ * (golden_control.c), and the commands with an encoding by hand (golden_by_hand.c: a session in
+ * this process).
+ *
+ * test_golden FILE           compares
+ * test_golden FILE --bless   writes FILE anew; the difference belongs in the commit that made it
+ *
+ * No cmocka: tests/apigen/x86-64 builds and runs this for the other machine.
+ */
+#include "golden.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "client/call.h"
+#include "client/link.h"
+#include "gen/client_api.h"
+#include "gen/server_api.h"
+#include "server/session.h"
+#include "wire/frame.h"
+
+bool golden_bare;
+
+/* ---- the lines ---- */
+
+enum { LINES_MAX = 4096, FULL_MAX = 384 };
+static char *lines[LINES_MAX]; /* owned */
+static unsigned line_count, wrong, asked;
+static const char *current = "";
+
+void golden_wrong(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    printf("%s%s: ", current, golden_bare ? " (bare)" : "");
+    vprintf(format, args);
+    printf("\n");
+    va_end(args);
+    wrong++;
+}
+
+void golden_line(const char *name, const char *way, const void *bytes, size_t size)
+{
+    char *line = malloc(strlen(name) + 2 * FULL_MAX + 160);
+    if (line == NULL || line_count == LINES_MAX) {
+        golden_wrong("no room for more lines");
+        free(line);
+        return;
+    }
+    const uint8_t *byte = bytes;
+    char *at = line + sprintf(line, "%s%s %s ", name, golden_bare ? "/bare" : "", way);
+    size_t shown = size <= FULL_MAX ? size : 64;
+    for (size_t i = 0; i < shown; i++) {
+        at += sprintf(at, "%02x", byte[i]);
+    }
+    if (shown < size) {
+        uint8_t hash[TOW_SHA256_SIZE];
+        tow_sha256_of(bytes, size, hash);
+        at += sprintf(at, "... %zu bytes, sha256 ", size);
+        for (size_t i = 0; i < sizeof hash; i++) {
+            at += sprintf(at, "%02x", hash[i]);
+        }
+    }
+    lines[line_count++] = line;
+}
+
+static int bless(const char *path)
+{
+    FILE *file = fopen(path, "w");
+    if (file == NULL) {
+        perror(path);
+        return 1;
+    }
+    for (unsigned i = 0; i < line_count; i++) {
+        fprintf(file, "%s\n", lines[i]);
+    }
+    return fclose(file) != 0;
+}
+
+/* The words before the bytes: two lines are about the same message if they agree in these. */
+static size_t key(const char *line)
+{
+    const char *way = strchr(line, ' ');
+    const char *bytes = way == NULL ? NULL : strchr(way + 1, ' ');
+    return bytes == NULL ? strlen(line) : (size_t)(bytes - line);
+}
+
+static void compare(const char *path)
+{
+    FILE *file = fopen(path, "r");
+    if (file == NULL) {
+        perror(path);
+        wrong++;
+        return;
+    }
+    static char text[4096];
+    unsigned at = 0;
+    current = "wire.txt";
+    golden_bare = false;
+    while (fgets(text, sizeof text, file) != NULL) {
+        text[strcspn(text, "\n")] = '\0';
+        if (at == line_count) {
+            golden_wrong("%.*s is no longer sent", (int)key(text), text);
+            continue;
+        }
+        if (strcmp(text, lines[at]) != 0) {
+            if (key(text) != key(lines[at]) || memcmp(text, lines[at], key(text)) != 0) {
+                golden_wrong("has %.*s where %.*s is sent", (int)key(text), text,
+                             (int)key(lines[at]), lines[at]);
+                break; /* all that follow would differ */
+            }
+            golden_wrong("other bytes\n  was %s\n  is  %s", text, lines[at]);
+        }
+        at++;
+    }
+    fclose(file);
+    if (at < line_count) {
+        golden_wrong("lacks %.*s and what follows", (int)key(lines[at]), lines[at]);
+    }
+}
+
+/* ---- made-up values ---- */
+
+static struct tow_session session;
+static struct tow_driver driver;
+static uint64_t minted; /* the new id of the call under way */
+
+static uint64_t id_of(enum tow_handle_kind kind, unsigned index)
+{
+    return TOW_ID_MAKE(kind, 0, 0x1234, (unsigned)kind * 256 + index);
+}
+
+uintptr_t golden_made(enum tow_handle_kind kind, unsigned index)
+{
+    return 0xd00000000000u + ((uintptr_t)kind << 16) + (uintptr_t)index * 16;
+}
+
+uintptr_t golden_id(enum tow_handle_kind kind, unsigned index)
+{
+    uint64_t id = id_of(kind, index);
+    if (tow_handles_find(&session.handles, id) == NULL &&
+        tow_handles_bind(&session.handles, id, (void *)golden_made(kind, index), CUDA_SUCCESS, 0) <
+            0) {
+        golden_wrong("id %llx cannot be bound", (unsigned long long)id);
+    }
+    return (uintptr_t)id;
+}
+
+uintptr_t golden_new(enum tow_handle_kind kind)
+{
+    minted = TOW_ID_MAKE(kind, 0, 0x77, (unsigned)kind * 256 + 200);
+    return (uintptr_t)minted;
+}
+
+void golden_fill(void *into, size_t size, unsigned seed)
+{
+    uint8_t *byte = into;
+    for (size_t i = 0; i < size; i++) {
+        byte[i] = (uint8_t)(seed + i * 3);
+    }
+}
+
+void golden_shape_CUmemLocation(CUmemLocation *record, enum golden_side side)
+{
+    bool program = side == GOLDEN_PROGRAM || side == GOLDEN_PROGRAM_ANSWER;
+    record->type = CU_MEM_LOCATION_TYPE_DEVICE;
+    record->id = program ? (int)GOLDEN_DEVICE : (int)GOLDEN_ORDINAL;
+}
+
+void golden_shape_CUmemAllocationProp(CUmemAllocationProp *record, enum golden_side side)
+{
+    record->win32HandleMetaData = NULL;
+    golden_shape_CUmemLocation(&record->location, side);
+}
+
+void golden_shape_CUmemAccessDesc(CUmemAccessDesc *record, enum golden_side side)
+{
+    golden_shape_CUmemLocation(&record->location, side);
+}
+
+void golden_shape_CUmemPoolProps(CUmemPoolProps *record, enum golden_side side)
+{
+    record->win32SecurityAttributes = NULL;
+    golden_shape_CUmemLocation(&record->location, side);
+}
+
+static void *array_seen_by(enum golden_side side)
+{
+    switch (side) {
+    case GOLDEN_PROGRAM:
+        return (void *)golden_id(TOW_H_ARRAY, 100);
+    case GOLDEN_PROGRAM_ANSWER:
+        return (void *)(uintptr_t)tow_handles_known(&session.handles, TOW_H_ARRAY,
+                                                    (void *)golden_made(TOW_H_ARRAY, 100));
+    default:
+        return (void *)golden_made(TOW_H_ARRAY, 100);
+    }
+}
+
+void golden_shape_CUDA_RESOURCE_DESC(CUDA_RESOURCE_DESC *record, enum golden_side side)
+{
+    record->resType = CU_RESOURCE_TYPE_ARRAY;
+    record->res.array.hArray = array_seen_by(side);
+}
+
+void golden_shape_CUarrayMapInfo(CUarrayMapInfo *record, enum golden_side side)
+{
+    record->resourceType = CU_RESOURCE_TYPE_ARRAY;
+    record->resource.array = array_seen_by(side);
+}
+
+/* ---- looks ---- */
+
+static unsigned current_fn, driven; /* the function under way; how often its driver was called */
+static bool looking;                /* false while a handler asks the driver for something else */
+
+void golden_driven(unsigned fn)
+{
+    looking = fn == current_fn;
+    driven += looking;
+}
+
+void golden_see(const char *what, const void *got, const void *want, size_t size)
+{
+    asked++;
+    if (looking && memcmp(got, want, size) != 0) {
+        golden_wrong("%s did not arrive at the driver as it was sent", what);
+    }
+}
+
+void golden_see_u64(const char *what, uint64_t got, uint64_t want)
+{
+    asked++;
+    if (looking && got != want) {
+        golden_wrong("%s arrived at the driver as %llx, not as %llx", what, (unsigned long long)got,
+                     (unsigned long long)want);
+    }
+}
+
+void golden_see_text(const char *what, const char *got, const char *want)
+{
+    asked++;
+    if (looking && (got == NULL || strcmp(got, want) != 0)) {
+        golden_wrong("%s arrived at the driver as '%s'", what, got == NULL ? "(null)" : got);
+    }
+}
+
+void golden_see_handle(const char *what, enum tow_handle_kind kind, unsigned index, void *handle)
+{
+    golden_see_u64(what, (uintptr_t)handle, golden_made(kind, index));
+}
+
+void golden_took(const char *what, const void *got, const void *want, size_t size)
+{
+    asked++;
+    if (memcmp(got, want, size) != 0) {
+        golden_wrong("%s did not come back as the driver gave it", what);
+    }
+}
+
+void golden_took_handle(const char *what, enum tow_handle_kind kind, unsigned index, void *handle)
+{
+    asked++;
+    const struct tow_handle_entry *entry =
+        tow_handles_find(&session.handles, (uint64_t)(uintptr_t)handle);
+    if (entry == NULL || entry->handle != (void *)golden_made(kind, index)) {
+        golden_wrong("%s came back as %p, which is not the id of the driver's handle", what,
+                     handle);
+    }
+}
+
+void golden_bound(const char *what, enum tow_handle_kind kind, unsigned index)
+{
+    asked++;
+    const struct tow_handle_entry *entry = tow_handles_find(&session.handles, minted);
+    if (entry == NULL || entry->handle != (void *)golden_made(kind, index)) {
+        golden_wrong("%s is not tied to the driver's new handle", what);
+    }
+}
+
+void golden_sent(CUresult status)
+{
+    if (status != CUDA_SUCCESS) {
+        golden_wrong("answered %d", status);
+    }
+}
+
+/* ---- the line between the two halves of the generated code ---- */
+
+static bool scripted; /* true: the functions below stand for the real ones */
+static uint64_t frame_room[(TOW_FRAME_MAX + 8) / 8];
+
+CUresult __real_tow_call_begin(struct tow_call *, unsigned, size_t, unsigned);
+CUresult __real_tow_call_begin_for(struct tow_call *, struct tow_link *, unsigned, size_t,
+                                   unsigned);
+CUresult __real_tow_call_send(struct tow_call *);
+CUresult __real_tow_call_wait(struct tow_call *);
+CUresult __real_tow_device_route(CUdevice, struct tow_link **);
+int __real_tow_device_to_server(CUdevice);
+CUdevice __real_tow_device_on(const struct tow_link *, int);
+CUresult __wrap_tow_call_begin(struct tow_call *, unsigned, size_t, unsigned);
+CUresult __wrap_tow_call_begin_for(struct tow_call *, struct tow_link *, unsigned, size_t,
+                                   unsigned);
+CUresult __wrap_tow_call_send(struct tow_call *);
+CUresult __wrap_tow_call_wait(struct tow_call *);
+CUresult __wrap_tow_device_route(CUdevice, struct tow_link **);
+int __wrap_tow_device_to_server(CUdevice);
+CUdevice __wrap_tow_device_on(const struct tow_link *, int);
+
+CUresult __wrap_tow_device_route(CUdevice device, struct tow_link **link)
+{
+    return scripted ? CUDA_SUCCESS : __real_tow_device_route(device, link);
+}
+
+int __wrap_tow_device_to_server(CUdevice device)
+{
+    if (!scripted) {
+        return __real_tow_device_to_server(device);
+    }
+    return device == GOLDEN_DEVICE ? (int)GOLDEN_ORDINAL : -1;
+}
+
+CUdevice __wrap_tow_device_on(const struct tow_link *link, int ordinal)
+{
+    if (!scripted) {
+        return __real_tow_device_on(link, ordinal);
+    }
+    return ordinal == GOLDEN_ORDINAL ? (CUdevice)GOLDEN_DEVICE : CU_DEVICE_INVALID;
+}
+
+CUresult __wrap_tow_call_begin(struct tow_call *call, unsigned fn, size_t bytes, unsigned flags)
+{
+    if (!scripted) {
+        return __real_tow_call_begin(call, fn, bytes, flags);
+    }
+    memset(call, 0, sizeof *call);
+    size_t room = tow_frame_length(bytes);
+    memset(frame_room, 0xee, room);
+    call->frame = (uint8_t *)frame_room;
+    call->fn = (uint16_t)fn;
+    call->context = flags & TOW_CALL_CONTEXT ? 7 : 0;
+    call->waits = (flags & TOW_CALL_REPLY) != 0;
+    call->enc = tow_frame_begin(call->frame, room);
+    return CUDA_SUCCESS;
+}
+
+CUresult __wrap_tow_call_begin_for(struct tow_call *call, struct tow_link *link, unsigned fn,
+                                   size_t bytes, unsigned flags)
+{
+    return scripted ? __wrap_tow_call_begin(call, fn, bytes, flags)
+                    : __real_tow_call_begin_for(call, link, fn, bytes, flags);
+}
+
+/* The server's half, on the first `length` bytes of a frame. What it answered is freed by the
+ * caller. */
+static CUresult serve(const uint8_t *frame, uint32_t length, bool *ret_malformed,
+                      uint8_t **ret_reply, uint32_t *ret_size)
+{
+    /* At its exact size, so that a sanitizer sees a look beyond its end. */
+    uint8_t *copy = malloc(length);
+    uint8_t *reply = NULL;
+    struct tow_serve *call = calloc(1, sizeof *call);
+    if (copy == NULL || call == NULL) {
+        abort();
+    }
+    memcpy(copy, frame, length);
+    call->session = &session;
+    call->driver = &driver;
+    memcpy(&call->frame, copy, sizeof call->frame);
+    call->frame.length = length;
+    call->in = tow_frame_body(copy, &call->frame);
+    call->out_start = (uint8_t *)call->small;
+    call->out = tow_enc_init(call->small, sizeof call->small);
+    session.table[call->frame.kind](call);
+    CUresult status = call->status;
+    size_t size = status == CUDA_SUCCESS ? (size_t)(call->out.at - call->out_start) : 0;
+    if (call->out.overflow) {
+        golden_wrong("the server asked for too little room for its reply");
+    }
+    uint32_t whole = tow_frame_length(size);
+    reply = calloc(1, whole);
+    if (reply == NULL) {
+        abort();
+    }
+    struct tow_frame head = {.length = whole,
+                             .kind = TOW_CONTROL_REPLY,
+                             .thread = call->frame.thread,
+                             .context = (uint32_t)status,
+                             .seq = call->frame.seq};
+    tow_frame_write(reply, &head);
+    memcpy(reply + TOW_FRAME_HEADER, call->out_start, size);
+    *ret_malformed = call->malformed;
+    *ret_reply = reply;
+    *ret_size = whole;
+    /* Each block begins with the link to the next, as the session that frees them has it. */
+    for (void *block = call->blocks, *next; block != NULL; block = next) {
+        memcpy(&next, block, sizeof next);
+        free(block);
+    }
+    free(call);
+    free(copy);
+    return status;
+}
+
+/* A frame cut short never reaches the driver with other arguments than were sent: either nothing is
+ * missed (padding), or the peer broke the protocol. */
+static void serve_cut(const uint8_t *frame, uint32_t length)
+{
+    for (uint32_t cut = TOW_FRAME_HEADER; cut < length; cut += 4) {
+        bool malformed = false;
+        uint8_t *reply = NULL;
+        uint32_t size = 0;
+        unsigned before = driven;
+        CUresult status = serve(frame, cut, &malformed, &reply, &size);
+        if (driven == before && status == CUDA_SUCCESS && !malformed) {
+            golden_wrong("cut to %u bytes it is neither carried out nor refused", cut);
+        }
+        free(reply);
+        if (minted != 0) {
+            tow_handles_unbind(&session.handles, minted);
+        }
+    }
+}
+
+static uint32_t finish(struct tow_call *call)
+{
+    struct tow_frame frame = {
+        .kind = call->fn, .thread = 9, .context = call->context, .seq = call->waits ? 0x51 : 0};
+    uint32_t length = 0;
+    if (tow_frame_end(&call->enc, call->frame, frame, &length) < 0) {
+        golden_wrong("the client asked for too little room for its command");
+        return 0;
+    }
+    golden_line(current, ">", call->frame, length);
+    return length;
+}
+
+static CUresult pass(struct tow_call *call, uint8_t **ret_reply, uint32_t *ret_size)
+{
+    uint32_t length = finish(call);
+    bool malformed = false;
+    if (length == 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    serve_cut(call->frame, length);
+    unsigned before = driven;
+    CUresult status = serve(call->frame, length, &malformed, ret_reply, ret_size);
+    if (malformed || driven != before + 1) {
+        golden_wrong("the server did not understand it");
+    }
+    return status;
+}
+
+/* ---- the same of a real session ---- */
+
+static pthread_t program; /* only its calls are kept: others come in no certain order */
+
+static bool is_by_hand(unsigned fn)
+{
+    for (unsigned i = 0; i < golden_by_hand_count; i++) {
+        if (golden_by_hand[i] == fn) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool sent[TOW_FN_LIMIT];
+
+/* Before it is sent: afterwards the place belongs to the line. */
+static bool keep_command(const struct tow_call *call)
+{
+    if (call->fn >= TOW_FN_LIMIT || !is_by_hand(call->fn) ||
+        !pthread_equal(pthread_self(), program)) {
+        return false;
+    }
+    size_t size = (size_t)(call->enc.at - call->frame);
+    uint32_t length = tow_frame_length(size - TOW_FRAME_HEADER);
+    uint8_t *copy = calloc(1, length);
+    if (copy == NULL) {
+        abort();
+    }
+    memcpy(copy, call->frame, size);
+    struct tow_frame head = {
+        .length = length, .kind = call->fn, .context = call->context, .seq = call->waits};
+    tow_frame_write(copy, &head);
+    golden_line(tow_fn_info(call->fn)->name, ">", copy, length);
+    free(copy);
+    sent[call->fn] = true;
+    return true;
+}
+
+static void keep_reply(const struct tow_call *call, CUresult status)
+{
+    size_t size = call->waiter.size;
+    uint32_t length = tow_frame_length(size);
+    uint8_t *copy = calloc(1, length);
+    if (copy == NULL) {
+        abort();
+    }
+    struct tow_frame head = {
+        .length = length, .kind = TOW_CONTROL_REPLY, .context = (uint32_t)status, .seq = 1};
+    tow_frame_write(copy, &head);
+    if (size > 0) {
+        memcpy(copy + TOW_FRAME_HEADER, call->waiter.body, size);
+    }
+    golden_line(tow_fn_info(call->fn)->name, "<", copy, length);
+    free(copy);
+}
+
+static void run_by_hand(void)
+{
+    program = pthread_self();
+    golden_run_by_hand();
+    for (unsigned i = 0; i < golden_by_hand_count; i++) {
+        if (!sent[golden_by_hand[i]]) {
+            golden_wrong("%s is never sent: golden_by_hand.c lacks a call of it",
+                         tow_fn_info(golden_by_hand[i])->name);
+        }
+    }
+}
+
+CUresult __wrap_tow_call_send(struct tow_call *call)
+{
+    if (!scripted) {
+        keep_command(call);
+        return __real_tow_call_send(call);
+    }
+    uint8_t *reply = NULL;
+    uint32_t size = 0;
+    CUresult status = pass(call, &reply, &size);
+    if (size > TOW_FRAME_HEADER) {
+        golden_wrong("an answer that nobody waits for");
+    }
+    free(reply);
+    return status;
+}
+
+CUresult __wrap_tow_call_wait(struct tow_call *call)
+{
+    if (!scripted) {
+        bool kept = keep_command(call);
+        CUresult status = __real_tow_call_wait(call);
+        if (kept) {
+            keep_reply(call, status);
+        }
+        return status;
+    }
+    uint8_t *reply = NULL;
+    uint32_t size = 0;
+    CUresult status = pass(call, &reply, &size);
+    if (reply == NULL) {
+        return status;
+    }
+    golden_line(current, "<", reply, size);
+    /* tow_call_end frees it; at its exact size, as above. */
+    call->waiter.size = size - TOW_FRAME_HEADER;
+    call->waiter.body = malloc(call->waiter.size > 0 ? call->waiter.size : 1);
+    memcpy(call->waiter.body, reply + TOW_FRAME_HEADER, call->waiter.size);
+    call->dec = tow_dec_init(call->waiter.body, call->waiter.size);
+    free(reply);
+    return status;
+}
+
+/* Managed variables are asked for without a context: the session takes the first device's. */
+static CUresult retain(CUcontext *context, CUdevice device)
+{
+    (void)device;
+    *context = (CUcontext)golden_made(TOW_H_CONTEXT, 0);
+    return CUDA_SUCCESS;
+}
+
+static CUresult set_current(CUcontext context)
+{
+    (void)context;
+    return CUDA_SUCCESS;
+}
+
+static void run_generated(void)
+{
+    tow_driver_fill_stubs(&driver);
+    golden_driver_fill(&driver);
+    driver.cuDevicePrimaryCtxRetain = retain;
+    driver.cuCtxSetCurrent = set_current;
+    tow_serve_add_all(session.table);
+    session.driver = &driver;
+    pthread_mutex_init(&session.thread_lock, NULL);
+    scripted = true;
+    for (unsigned i = 0; i < golden_vector_count; i++) {
+        const struct golden_vector *vector = &golden_vectors[i];
+        current = vector->name;
+        current_fn = vector->fn;
+        for (int bare = 0; bare <= vector->optional; bare++) {
+            golden_bare = bare != 0;
+            minted = 0;
+            /* Anew for each: what one hands out does not change the next one's bytes. */
+            if (tow_handles_init(&session.handles) < 0) {
+                abort();
+            }
+            unsigned before = driven;
+            vector->send();
+            if (driven == before) {
+                golden_wrong("never reached the driver");
+            }
+            tow_handles_fini(&session.handles);
+        }
+    }
+    golden_bare = false;
+    scripted = false;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        fprintf(stderr, "usage: test_golden FILE [--bless]\n");
+        return 2;
+    }
+    run_generated();
+    current = "control frames";
+    golden_run_control();
+    current = "by hand";
+    run_by_hand();
+    if (argc > 2 && strcmp(argv[2], "--bless") == 0) {
+        return bless(argv[1]) | (wrong != 0);
+    }
+    compare(argv[1]);
+    printf("%u lines, %u looks at arguments and outputs, %u wrong\n", line_count, asked, wrong);
+    if (wrong > 0) {
+        printf("If the wire was meant to change: test_golden %s --bless, and raise the protocol's\n"
+               "version if an older peer would misread it (src/wire/limits.h).\n",
+               argv[1]);
+    }
+    for (unsigned i = 0; i < line_count; i++) {
+        free(lines[i]);
+    }
+    return wrong != 0;
+}
