@@ -30,15 +30,6 @@ static CUresult settle_source(struct tow_link *link, const void *from, size_t si
                : CUDA_SUCCESS;
 }
 
-/* Managed memory: what the host changed must be there first, and a synchronous copy is visible when
- * it returns. */
-static bool is_managed(CUdeviceptr address)
-{
-    struct tow_region region;
-    return atomic_load_explicit(&tow_region_managed, memory_order_relaxed) != 0 &&
-           tow_region_find(address, &region) && region.kind == TOW_REGION_MANAGED;
-}
-
 /* Synchronous copies are unsafe while a stream captures. */
 static CUresult before_synchronous(CUstream stream)
 {
@@ -148,7 +139,7 @@ static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CU
     if (tow_peer_elsewhere(to)) {
         return tow_peer_copy(to, (CUdeviceptr)(uintptr_t)from, size, stream);
     }
-    CUresult status = tow_region_check_device(to, size);
+    CUresult status = tow_mirror_check_device(to, size);
     if (from == NULL || status != CUDA_SUCCESS) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -159,14 +150,14 @@ static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CU
     if (!wait && tow_capture_on(stream)) {
         return copy_captured(to, (CUdeviceptr)(uintptr_t)from, from, size, stream);
     }
-    bool managed = is_managed(to);
-    if (managed) {
+    bool seen = tow_mirror_sees(to);
+    if (seen) {
         status = tow_mirror_push(tow_context_current()->link);
     }
     if (status == CUDA_SUCCESS) {
         status = upload(to, from, size, stream);
     }
-    if (status == CUDA_SUCCESS && wait && (managed || is_pinned(from))) {
+    if (status == CUDA_SUCCESS && wait && (seen || is_pinned(from))) {
         status = tow_send_cuStreamSynchronize(stream);
     }
     return status;
@@ -185,7 +176,7 @@ static CUresult device_to_host(void *to, CUdeviceptr from, size_t size, CUstream
     if (tow_peer_elsewhere(from)) {
         return tow_peer_copy((CUdeviceptr)(uintptr_t)to, from, size, stream);
     }
-    if (to == NULL || tow_region_check_device(from, size) != CUDA_SUCCESS) {
+    if (to == NULL || tow_mirror_check_device(from, size) != CUDA_SUCCESS) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     CUresult unsafe = wait ? before_synchronous(stream) : CUDA_SUCCESS;
@@ -195,7 +186,7 @@ static CUresult device_to_host(void *to, CUdeviceptr from, size_t size, CUstream
     if (!wait && tow_capture_on(stream)) {
         return copy_captured((CUdeviceptr)(uintptr_t)to, from, to, size, stream);
     }
-    if (is_managed(from)) {
+    if (tow_mirror_sees(from)) {
         CUresult status = tow_mirror_push(tow_context_current()->link);
         if (status != CUDA_SUCCESS) {
             return status;
@@ -218,17 +209,16 @@ static CUresult device_to_device(CUdeviceptr to, CUdeviceptr from, size_t size, 
     if (tow_peer_elsewhere(to) || tow_peer_elsewhere(from)) {
         return tow_peer_copy(to, from, size, stream);
     }
-    if (tow_region_check_device(to, size) != CUDA_SUCCESS ||
-        tow_region_check_device(from, size) != CUDA_SUCCESS) {
+    if (tow_mirror_check_device(to, size) != CUDA_SUCCESS ||
+        tow_mirror_check_device(from, size) != CUDA_SUCCESS) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    bool managed = is_managed(to) || is_managed(from);
-    CUresult status = managed ? tow_mirror_push(tow_context_current()->link) : CUDA_SUCCESS;
+    bool seen = tow_mirror_sees(to) || tow_mirror_sees(from);
+    CUresult status = seen ? tow_mirror_push(tow_context_current()->link) : CUDA_SUCCESS;
     if (status == CUDA_SUCCESS) {
         status = tow_send_cuMemcpyDtoDAsync_v2(to, from, size, stream);
     }
-    return status == CUDA_SUCCESS && managed && wait ? tow_send_cuStreamSynchronize(stream)
-                                                     : status;
+    return status == CUDA_SUCCESS && seen && wait ? tow_send_cuStreamSynchronize(stream) : status;
 }
 
 static CUresult host_to_host(void *to, const void *from, size_t size, CUstream stream)
@@ -316,8 +306,8 @@ CUresult tow_cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUde
     if (ByteCount == 0) {
         return CUDA_SUCCESS;
     }
-    if (tow_region_check_device(dstDevice, ByteCount) != CUDA_SUCCESS ||
-        tow_region_check_device(srcDevice, ByteCount) != CUDA_SUCCESS) {
+    if (tow_mirror_check_device(dstDevice, ByteCount) != CUDA_SUCCESS ||
+        tow_mirror_check_device(srcDevice, ByteCount) != CUDA_SUCCESS) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     struct tow_link *link = NULL;
@@ -382,7 +372,7 @@ static CUresult resolve(struct tow_copy_side *side, CUmemorytype type, const voi
     case CU_MEMORYTYPE_DEVICE:
         side->kind = TOW_AT_DEVICE;
         side->address = device;
-        return tow_region_check_device(device, 1);
+        return tow_mirror_check_device(device, 1);
     case CU_MEMORYTYPE_ARRAY:
         side->kind = TOW_AT_ARRAY;
         side->address = (uint64_t)(uintptr_t)array;
@@ -518,16 +508,17 @@ static CUresult copy_3d(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bool wait,
         .peer = peer,
     };
     struct host_side from = {0}, to = {0};
-    CUresult status = tow_context_current() != NULL ? tow_mirror_push(tow_context_current()->link)
-                                                    : CUDA_ERROR_INVALID_CONTEXT;
-    if (status != CUDA_SUCCESS) {
-        return status;
+    if (tow_context_current() == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
     }
-    status = resolve(&shape.from, p->srcMemoryType, p->srcHost, p->srcDevice, p->srcArray,
-                     shape.width, shape.rows, &from);
+    CUresult status = resolve(&shape.from, p->srcMemoryType, p->srcHost, p->srcDevice, p->srcArray,
+                              shape.width, shape.rows, &from);
     if (status == CUDA_SUCCESS) {
         status = resolve(&shape.to, p->dstMemoryType, p->dstHost, p->dstDevice, p->dstArray,
                          shape.width, shape.rows, &to);
+    }
+    if (status == CUDA_SUCCESS) {
+        status = tow_mirror_push(tow_context_current()->link);
     }
     if (status != CUDA_SUCCESS) {
         return status;
@@ -579,7 +570,7 @@ static CUresult copy_3d(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bool wait,
     }
     status = send_shape(&shape, &from, &to, stream);
     if (status == CUDA_SUCCESS && wait &&
-        ((up && is_pinned(from.first)) || is_managed(shape.to.address))) {
+        ((up && is_pinned(from.first)) || tow_mirror_sees(shape.to.address))) {
         status = tow_send_cuStreamSynchronize(stream);
     }
     return status;

@@ -18,19 +18,16 @@ static CUresult check(CUdeviceptr to, size_t pitch, size_t element, size_t width
         __builtin_add_overflow(bytes, width * element, &bytes)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult status = tow_region_check_device(to, bytes);
+    CUresult status = tow_mirror_check_device(to, bytes);
     struct tow_context *context = tow_context_current();
     /* What the host changed around it goes first, lest it overwrite the fill later. */
     return status == CUDA_SUCCESS && context != NULL ? tow_mirror_push(context->link) : status;
 }
 
-/* A fill without a stream is synchronous for managed memory. */
+/* A fill without a stream is synchronous for memory that the host sees too. */
 static CUresult settle(CUresult status, CUdeviceptr to)
 {
-    struct tow_region region;
-    if (status == CUDA_SUCCESS &&
-        atomic_load_explicit(&tow_region_managed, memory_order_relaxed) != 0 &&
-        tow_region_find(to, &region) && region.kind == TOW_REGION_MANAGED) {
+    if (status == CUDA_SUCCESS && tow_mirror_sees(to)) {
         return tow_send_cuStreamSynchronize(tow_default_stream());
     }
     return status;

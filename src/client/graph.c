@@ -63,8 +63,7 @@ CUresult tow_graph_reach(const void *host, size_t size)
     if (context == NULL) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
-    return size == 0 || tow_mirror_covers(base, size) ? CUDA_SUCCESS
-                                                      : tow_mirror_host(context->link, base, size);
+    return size == 0 ? CUDA_SUCCESS : tow_mirror_host(context->link, base, size);
 }
 
 /* ---- user objects ---- */

@@ -83,7 +83,7 @@ static CUresult put_side(struct tow_copy_side *side, CUmemorytype type, const vo
     case CU_MEMORYTYPE_DEVICE:
         side->kind = TOW_AT_DEVICE;
         side->address = device;
-        return CUDA_SUCCESS;
+        return tow_mirror_reach(device);
     case CU_MEMORYTYPE_ARRAY:
         side->kind = TOW_AT_ARRAY;
         side->address = (uint64_t)(uintptr_t)array;
@@ -210,7 +210,7 @@ static CUresult put_params(struct tow_buf *out, const CUgraphNodeParams *p)
         return put_copy(out, &p->memcpy.copyParams);
     case CU_GRAPH_NODE_TYPE_MEMSET:
         tow_buf_append(out, &p->memset, sizeof p->memset);
-        return CUDA_SUCCESS;
+        return tow_mirror_reach(p->memset.dst);
     case CU_GRAPH_NODE_TYPE_HOST:
         return put_host(out, p->host.fn, p->host.userData);
     case CU_GRAPH_NODE_TYPE_GRAPH:

@@ -264,10 +264,7 @@ CUresult tow_cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned 
         !tow_region_is_host(&region)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult status = CUDA_SUCCESS;
-    if (!tow_mirror_covers(region.base, region.size)) {
-        status = tow_mirror_host(region.link, region.base, region.size);
-    }
+    CUresult status = tow_mirror_host(region.link, region.base, region.size);
     if (status == CUDA_SUCCESS) {
         *pdptr = address; /* unified addressing: the same on both sides */
     }

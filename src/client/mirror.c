@@ -31,6 +31,9 @@ atomic_uint tow_mirror_candidates;
 
 static struct mirror *mirrors;                           /* guarded by lock */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* never held while sending */
+static pthread_mutex_t make_lock =
+    PTHREAD_MUTEX_INITIALIZER; /* taken before `lock`: two threads that need the same memory make
+                                  one mirror */
 static pthread_mutex_t push_lock =
     PTHREAD_MUTEX_INITIALIZER; /* one sender at a time: newer follows older */
 
@@ -100,7 +103,8 @@ static CUresult enlist(struct tow_link *link, uint64_t base, uint64_t size, uint
     return CUDA_SUCCESS;
 }
 
-CUresult tow_mirror_host(struct tow_link *link, uint64_t base, uint64_t size)
+/* With the make lock held. */
+static CUresult make(struct tow_link *link, uint64_t base, uint64_t size)
 {
     uint64_t at = base & ~(page() - 1);
     uint64_t end = (base + size + page() - 1) & ~(page() - 1);
@@ -135,6 +139,17 @@ CUresult tow_mirror_host(struct tow_link *link, uint64_t base, uint64_t size)
         at = stop;
     }
     return CUDA_SUCCESS;
+}
+
+CUresult tow_mirror_host(struct tow_link *link, uint64_t base, uint64_t size)
+{
+    if (tow_mirror_covers(base, size)) {
+        return CUDA_SUCCESS;
+    }
+    pthread_mutex_lock(&make_lock);
+    CUresult status = tow_mirror_covers(base, size) ? CUDA_SUCCESS : make(link, base, size);
+    pthread_mutex_unlock(&make_lock);
+    return status;
 }
 
 CUresult tow_mirror_managed(struct tow_link *link, uint64_t base, uint64_t size, bool tell)
@@ -301,8 +316,7 @@ CUresult tow_mirror_scan_all(struct tow_link *link, const void *params, size_t s
         uint64_t word;
         struct tow_region region;
         memcpy(&word, bytes + at, 8);
-        if (word >= 4096 && tow_region_find(word, &region) && tow_region_is_host(&region) &&
-            !tow_mirror_covers(region.base, region.size)) {
+        if (word >= 4096 && tow_region_find(word, &region) && tow_region_is_host(&region)) {
             CUresult status = tow_mirror_host(link, region.base, region.size);
             if (status != CUDA_SUCCESS) {
                 return status;
@@ -310,6 +324,32 @@ CUresult tow_mirror_scan_all(struct tow_link *link, const void *params, size_t s
         }
     }
     return CUDA_SUCCESS;
+}
+
+CUresult tow_mirror_reach_all(uint64_t address)
+{
+    struct tow_region region;
+    if (!tow_region_find(address, &region) || !tow_region_is_host(&region)) {
+        return CUDA_SUCCESS;
+    }
+    struct tow_context *context = tow_context_current();
+    return context == NULL ? CUDA_ERROR_INVALID_CONTEXT
+                           : tow_mirror_host(context->link, region.base, region.size);
+}
+
+bool tow_mirror_sees(uint64_t address)
+{
+    struct tow_region region;
+    return (atomic_load_explicit(&tow_region_managed, memory_order_relaxed) != 0 ||
+            atomic_load_explicit(&tow_mirror_candidates, memory_order_relaxed) != 0) &&
+           tow_region_find(address, &region) &&
+           (region.kind == TOW_REGION_MANAGED || tow_region_is_host(&region));
+}
+
+CUresult tow_mirror_check_device(uint64_t address, uint64_t size)
+{
+    CUresult status = tow_region_check_device(address, size);
+    return status == CUDA_SUCCESS ? tow_mirror_reach(address) : status;
 }
 
 static bool find_bytes(void *user, uint64_t address, size_t size, uint8_t **ret_now,

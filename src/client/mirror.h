@@ -17,7 +17,7 @@
 extern atomic_uint tow_mirror_count;
 extern atomic_uint tow_mirror_candidates;
 
-/* Makes host memory [base, base + size) reachable at the same address. Idempotent; counted. */
+/* Makes host memory [base, base + size) reachable at the same address, unless it is already. */
 CUresult tow_mirror_host(struct tow_link *link, uint64_t base, uint64_t size);
 /* Puts memory of this process behind managed memory that the worker has at [base, base + size) and
  * mirrors it. `tell`: the worker does not know that it is to be mirrored (a __managed__ variable);
@@ -45,6 +45,21 @@ static inline CUresult tow_mirror_scan(struct tow_link *link, const void *params
                ? CUDA_SUCCESS
                : tow_mirror_scan_all(link, params, size);
 }
+
+/* An address in the place of device memory: page-locked host memory is as good there, so it becomes
+ * reachable. Nothing happens for other addresses. */
+CUresult tow_mirror_reach_all(uint64_t address);
+static inline CUresult tow_mirror_reach(uint64_t address)
+{
+    return atomic_load_explicit(&tow_mirror_candidates, memory_order_relaxed) == 0
+               ? CUDA_SUCCESS
+               : tow_mirror_reach_all(address);
+}
+/* Memory that host and device both see, managed or page-locked: what the host changed must be there
+ * before a copy or fill, and a synchronous one is visible when it returns. */
+bool tow_mirror_sees(uint64_t address);
+/* tow_region_check_device, and then tow_mirror_reach. */
+CUresult tow_mirror_check_device(uint64_t address, uint64_t size);
 
 /* A MIRROR frame's body came. */
 int tow_mirror_apply(struct tow_link *link, const uint8_t *records, size_t size);

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -95,7 +96,9 @@ static void upload_done(void *user, bool ok)
 {
     struct upload *u = user;
     if (ok && u->status != CUDA_SUCCESS) {
-        tow_session_defer(u->session, u->thread, TOW_FN_cuMemcpyHtoDAsync_v2, u->status);
+        char arguments[64];
+        snprintf(arguments, sizeof arguments, "to 0x%llx", (unsigned long long)u->to);
+        tow_session_defer(u->session, u->thread, TOW_FN_cuMemcpyHtoDAsync_v2, u->status, arguments);
     }
     free(u);
 }
@@ -459,7 +462,12 @@ static void shaped_done(void *user, bool ok)
             u->status = run_copy(u->session->driver, &u->copy, u->peer, u->stream);
         }
         if (u->status != CUDA_SUCCESS) {
-            tow_session_defer(u->session, u->thread, TOW_FN_cuMemcpy3DAsync_v2, u->status);
+            char arguments[160];
+            snprintf(arguments, sizeof arguments, "to 0x%llx pitch %zu, %zu x %zu x %zu",
+                     (unsigned long long)u->copy.dstDevice, u->copy.dstPitch, u->copy.WidthInBytes,
+                     u->copy.Height, u->copy.Depth);
+            tow_session_defer(u->session, u->thread, TOW_FN_cuMemcpy3DAsync_v2, u->status,
+                              arguments);
         }
     }
     free(u);

@@ -218,11 +218,12 @@ void tow_session_drop_context(struct tow_session *session, uint32_t context)
     pthread_mutex_unlock(&session->thread_lock);
 }
 
-void tow_session_defer(struct tow_session *session, uint16_t thread, uint16_t fn, CUresult status)
+void tow_session_defer(struct tow_session *session, uint16_t thread, uint16_t fn, CUresult status,
+                       const char *arguments)
 {
     const struct tow_fn_info *info = tow_fn_info(fn);
-    tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "%s of client thread %u failed with error %d",
-            info != NULL ? info->name : "a call", thread, (int)status);
+    tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "%s(%s) of client thread %u failed with error %d",
+            info != NULL ? info->name : "a call", arguments, thread, (int)status);
     pthread_mutex_lock(&session->thread_lock);
     struct tow_session_thread *t = thread_of(session, thread);
     if (t != NULL && t->deferred == CUDA_SUCCESS) {
@@ -230,6 +231,25 @@ void tow_session_defer(struct tow_session *session, uint16_t thread, uint16_t fn
         t->deferred_fn = fn;
     }
     pthread_mutex_unlock(&session->thread_lock);
+}
+
+/* The first words of a command as they travelled: 8-byte arguments first, then the 4-byte ones, two
+ * in a word. */
+static void write_arguments(const uint8_t *at, const struct tow_frame *frame, char *text,
+                            size_t size)
+{
+    enum { WORDS = 6 };
+    struct tow_dec body = tow_frame_body(at, frame);
+    size_t used = 0;
+    text[0] = '\0';
+    for (int i = 0; i < WORDS; i++) {
+        uint64_t word = tow_dec_u64(&body);
+        if (body.bad || used >= size) {
+            return;
+        }
+        used += (size_t)snprintf(text + used, size - used, "%s0x%llx", i > 0 ? " " : "",
+                                 (unsigned long long)word);
+    }
 }
 
 static CUresult take_deferred(struct tow_session *session, uint16_t thread)
@@ -384,7 +404,9 @@ static int lead(struct tow_session *session, uint8_t *copy, struct tow_serve *re
         if (frame.seq != 0) {
             reply(&call);
         } else if (call.status != CUDA_SUCCESS) {
-            tow_session_defer(session, frame.thread, frame.kind, call.status);
+            char arguments[160];
+            write_arguments(at, &frame, arguments, sizeof arguments);
+            tow_session_defer(session, frame.thread, frame.kind, call.status, arguments);
         }
         call_fini(&call);
         if (call.malformed) {

@@ -123,8 +123,10 @@ CUresult tow_session_thread_stream(struct tow_session *session, uint16_t thread,
 void tow_session_drop_thread(struct tow_session *session, uint16_t thread);
 void tow_session_drop_context(struct tow_session *session, uint32_t context);
 
-/* Remembers an error of a no-reply call: the thread's next synchronising call returns it. */
-void tow_session_defer(struct tow_session *session, uint16_t thread, uint16_t fn, CUresult status);
+/* Remembers an error of a no-reply call: the thread's next synchronising call returns it.
+ * `arguments` is for the log. */
+void tow_session_defer(struct tow_session *session, uint16_t thread, uint16_t fn, CUresult status,
+                       const char *arguments);
 
 /* The client broke the protocol, or the line is gone: the session ends. */
 void tow_session_end(struct tow_session *session, int result);

@@ -1,4 +1,6 @@
 /* Host memory that kernels reach: page-locked, registered, mapped, managed. */
+#include <pthread.h>
+
 #include "api.h"
 
 enum { N = 3000 };
@@ -144,6 +146,111 @@ static void host_functions_run_in_order(struct api *api)
     OK(cuStreamDestroy(stream));
 }
 
+/* Page-locked memory may stand wherever a call wants device memory. */
+static void page_locked_memory_is_device_memory(struct api *api)
+{
+    int *pinned, *other, plain[16];
+    CUdeviceptr device;
+    OK(cuMemAlloc(&device, N * sizeof(int)));
+    OK(cuMemAllocHost((void **)&pinned, N * sizeof(int)));
+    OK(cuMemAllocHost((void **)&other, N * sizeof(int)));
+    CUdeviceptr at = (CUdeviceptr)(uintptr_t)pinned, there = (CUdeviceptr)(uintptr_t)other;
+    pinned[N - 1] = 5;
+    OK(cuMemsetD32Async(at, 7, 16, NULL));
+    OK(cuStreamSynchronize(NULL));
+    EQUAL(pinned[0], 7);
+    EQUAL(pinned[15], 7);
+    EQUAL(pinned[16], 0);
+    EQUAL(pinned[N - 1], 5);
+    OK(cuMemsetD32(at + 4, 8, 2)); /* without a stream: done when it returns */
+    EQUAL(pinned[1], 8);
+    EQUAL(pinned[3], 7);
+    OK(cuMemsetD2D8(at, 64, 1, 4, 3));
+    EQUAL(pinned[32], 0x01010101);
+    EQUAL(cuMemsetD32Async(at, 7, N + 1, NULL), CUDA_ERROR_INVALID_VALUE);
+    for (int i = 0; i < 16; i++) {
+        plain[i] = 100 + i;
+    }
+    OK(cuMemcpyHtoD(at, plain, sizeof plain));
+    EQUAL(pinned[15], 115);
+    pinned[15] = 215;
+    memset(plain, 0, sizeof plain);
+    OK(cuMemcpyDtoH(plain, at, sizeof plain));
+    EQUAL(plain[15], 215);
+    OK(cuMemcpyDtoD(device, at, N * sizeof(int)));
+    OK(api_add(api, device, N, 1, NULL));
+    OK(cuMemcpyDtoDAsync(there, device, N * sizeof(int), NULL));
+    OK(cuCtxSynchronize());
+    EQUAL(other[15], 216);
+    EQUAL(other[N - 1], 6);
+    other[0] = -1;
+    CUDA_MEMCPY2D flat = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                          .srcDevice = there,
+                          .srcPitch = 16,
+                          .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                          .dstDevice = at,
+                          .dstPitch = 8,
+                          .WidthInBytes = 8,
+                          .Height = 4};
+    OK(cuMemcpy2D(&flat));
+    EQUAL(pinned[0], -1);
+    EQUAL(pinned[2], other[4]);
+    OK(cuMemFreeHost(pinned));
+    OK(cuMemFreeHost(other));
+    OK(cuMemFree(device));
+}
+
+enum { FILLERS = 4, FILLS = 20 };
+
+struct filler {
+    struct api *api;
+    pthread_t thread;
+    unsigned *common; /* page-locked, one word for each thread */
+    int number, wrong;
+};
+
+/* What JAX's autotuner does: counters in page-locked memory, cleared and counted up in streams. */
+static void *fill_and_count(void *user)
+{
+    struct filler *filler = user;
+    CUstream stream;
+    CUdeviceptr mine = (CUdeviceptr)(uintptr_t)&filler->common[filler->number];
+    OK(cuCtxSetCurrent(filler->api->context));
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    for (int i = 0; i < FILLS; i++) {
+        unsigned *word;
+        OK(cuMemHostAlloc((void **)&word, sizeof *word, 0));
+        CUdeviceptr at = (CUdeviceptr)(uintptr_t)word;
+        *word = 99;
+        OK(cuMemsetD32Async(at, 0, 1, stream));
+        OK(cuMemsetD32Async(mine, (unsigned)i, 1, stream));
+        OK(api_add(filler->api, at, 1, i, stream));
+        OK(api_add(filler->api, mine, 1, 1, stream));
+        OK(cuStreamSynchronize(stream));
+        filler->wrong += *word != (unsigned)i;
+        filler->wrong += filler->common[filler->number] != (unsigned)i + 1;
+        OK(cuMemFreeHost(word));
+    }
+    OK(cuStreamDestroy(stream));
+    return NULL;
+}
+
+static void threads_fill_page_locked_memory(struct api *api)
+{
+    struct filler fillers[FILLERS];
+    unsigned *common;
+    OK(cuMemHostAlloc((void **)&common, FILLERS * sizeof *common, 0));
+    for (int i = 0; i < FILLERS; i++) {
+        fillers[i] = (struct filler){.api = api, .common = common, .number = i};
+        EQUAL(pthread_create(&fillers[i].thread, NULL, fill_and_count, &fillers[i]), 0);
+    }
+    for (int i = 0; i < FILLERS; i++) {
+        EQUAL(pthread_join(fillers[i].thread, NULL), 0);
+        EQUAL(fillers[i].wrong, 0);
+    }
+    OK(cuMemFreeHost(common));
+}
+
 struct check {
     const unsigned char *bytes;
     size_t size;
@@ -205,5 +312,7 @@ int main(void)
     copies_by_address_find_their_way(&api);
     host_functions_run_in_order(&api);
     downloads_arrive_before_host_functions(&api);
+    page_locked_memory_is_device_memory(&api);
+    threads_fill_page_locked_memory(&api);
     return api_end(&api);
 }
