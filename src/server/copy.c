@@ -11,6 +11,7 @@
 #include "server/pinned.h"
 #include "server/session.h"
 #include "server/transfer.h"
+#include "server/upload.h"
 #include "wire/copy.h"
 
 enum { STAGE = 1 << 20 }; /* one piece of a large download: a DATA frame */
@@ -66,75 +67,6 @@ static struct copy_state *state_of(struct tow_session *session)
     }
     pthread_mutex_unlock(&session->thread_lock);
     return copies;
-}
-
-/* ---- uploads ---- */
-
-struct upload {
-    struct tow_session *session;
-    CUdeviceptr to;
-    CUstream stream;
-    uint32_t context;
-    uint16_t thread;
-    CUresult status;
-};
-
-static void upload_chunk(void *user, uint64_t offset, const void *bytes, size_t size)
-{
-    struct upload *u = user;
-    if (u->status == CUDA_SUCCESS) {
-        u->status = tow_session_enter(u->session, u->context);
-    }
-    if (u->status == CUDA_SUCCESS) {
-        /* The source is pageable for the driver: it has been read when this returns. */
-        u->status =
-            u->session->driver->cuMemcpyHtoDAsync_v2(u->to + offset, bytes, size, u->stream);
-    }
-}
-
-static void upload_done(void *user, bool ok)
-{
-    struct upload *u = user;
-    if (ok && u->status != CUDA_SUCCESS) {
-        char arguments[64];
-        snprintf(arguments, sizeof arguments, "to 0x%llx", (unsigned long long)u->to);
-        tow_session_defer(u->session, u->thread, TOW_FN_cuMemcpyHtoDAsync_v2, u->status, arguments);
-    }
-    free(u);
-}
-
-void tow_serve_cuMemcpyHtoDAsync_v2(struct tow_serve *call)
-{
-    CUdeviceptr to = tow_dec_u64(&call->in);
-    uint64_t size = tow_dec_u64(&call->in);
-    CUstream stream = tow_serve_handle(call, TOW_H_STREAM, tow_dec_u64(&call->in));
-    uint32_t transfer = tow_dec_u32(&call->in);
-    tow_dec_u32(&call->in);
-    if (call->in.bad) {
-        call->malformed = true;
-        return;
-    }
-    if (transfer == 0) {
-        const void *bytes = tow_dec_bytes(&call->in, (size_t)size);
-        if (tow_serve_ready(call)) {
-            call->status = call->driver->cuMemcpyHtoDAsync_v2(to, bytes, (size_t)size, stream);
-        }
-        return;
-    }
-    struct upload *u = malloc(sizeof *u);
-    if (u == NULL) {
-        call->malformed = true; /* the bytes that follow could not be told from commands */
-        return;
-    }
-    /* Also with a wrong stream or context: the bytes come in any case. */
-    *u = (struct upload){call->session,      to,          stream, call->frame.context,
-                         call->frame.thread, call->status};
-    struct tow_transfer_sink sink = {upload_chunk, upload_done, u};
-    call->status = CUDA_SUCCESS;
-    if (tow_transfer_expect(call->session, transfer, size, &sink) < 0) {
-        free(u);
-        call->malformed = true;
-    }
 }
 
 /* ---- downloads ---- */
@@ -267,6 +199,7 @@ void tow_copy_flush(struct tow_session *session)
 
 void tow_copy_drop_context(struct tow_session *session, uint32_t context)
 {
+    tow_upload_drop_context(session, context);
     struct copy_state *copies =
         __atomic_load_n(&session->families[TOW_SESSION_COPY].state, __ATOMIC_ACQUIRE);
     if (copies == NULL) {
@@ -445,10 +378,18 @@ struct shaped_upload {
     uint8_t bytes[];
 };
 
-static void shaped_chunk(void *user, uint64_t offset, const void *bytes, size_t size)
+static void *shaped_place(void *user, uint64_t offset, size_t *size)
 {
     struct shaped_upload *u = user;
-    memcpy(u->bytes + offset, bytes, size);
+    (void)size;
+    return u->bytes + offset;
+}
+
+static void shaped_filled(void *user, uint64_t offset, size_t size)
+{
+    (void)user;
+    (void)offset;
+    (void)size;
 }
 
 static void shaped_done(void *user, bool ok)
@@ -489,7 +430,8 @@ static void upload_shape(struct tow_serve *call, const struct tow_copy_shape *sh
                                 .thread = call->frame.thread};
     u->status = call->status;
     call->status = CUDA_SUCCESS;
-    struct tow_transfer_sink sink = {shaped_chunk, shaped_done, u};
+    struct tow_transfer_sink sink = {
+        .place = shaped_place, .filled = shaped_filled, .done = shaped_done, .user = u};
     if (tow_transfer_expect(call->session, shape->transfer, shape->bytes, &sink) < 0) {
         free(u);
         call->malformed = true;

@@ -334,8 +334,6 @@ static void reply(struct tow_serve *call)
 static int control(struct tow_session *session, const uint8_t *at, const struct tow_frame *frame)
 {
     switch (frame->kind) {
-    case TOW_CONTROL_DATA:
-        return tow_transfer_take(session, at, frame->length);
     case TOW_CONTROL_MIRROR:
         return tow_mirror_take(session, at + TOW_FRAME_HEADER, frame->length - TOW_FRAME_HEADER);
     case TOW_CONTROL_BYE:
@@ -373,6 +371,16 @@ static int lead(struct tow_session *session, uint8_t *copy, struct tow_serve *re
         error = tow_frame_read(at, &frame);
         if (error < 0) {
             return error;
+        }
+        if (frame.kind == TOW_CONTROL_DATA) {
+            /* Its bytes go from the line to where they belong, without the ring in between. */
+            error = tow_transfer_take(session, &frame);
+            if (error < 0) {
+                return error;
+            }
+            atomic_fetch_add_explicit(&session->stats->bytes_in, frame.length,
+                                      memory_order_relaxed);
+            continue;
         }
         if (available < frame.length) {
             error = tow_line_peek(session->line, frame.length, TOW_TIME_FOREVER, &at, &available);

@@ -96,6 +96,7 @@ enum tow_session_family {
     TOW_SESSION_HOSTFN,
     TOW_SESSION_GRAPH,
     TOW_SESSION_MEMORY,
+    TOW_SESSION_UPLOAD,
 };
 
 /* Sends a frame of the server's own (PRINT, CALLBACK, DATA ...): `body` gets no header. */

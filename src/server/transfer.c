@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "server/session.h"
 #include "wire/control.h"
 
@@ -48,34 +49,111 @@ static struct tow_incoming **find(struct tow_session *session, uint32_t number)
     return at;
 }
 
-int tow_transfer_take(struct tow_session *session, const uint8_t *at, uint32_t length)
+/* Takes `size` bytes off the line and forgets them. */
+static int discard(struct tow_line *line, size_t size)
 {
-    struct tow_frame frame;
+    while (size > 0) {
+        const uint8_t *at = NULL;
+        size_t available = 0;
+        int error = tow_line_peek(line, 1, TOW_TIME_FOREVER, &at, &available);
+        if (error < 0) {
+            return error;
+        }
+        size_t n = available < size ? available : size;
+        tow_line_consume(line, n);
+        size -= n;
+    }
+    return 0;
+}
+
+static int take_chunk(struct tow_line *line, const struct tow_transfer_sink *sink, uint64_t offset,
+                      size_t size)
+{
+    const uint8_t *at = NULL;
+    size_t available = 0;
+    int error = tow_line_peek(line, size, TOW_TIME_FOREVER, &at, &available);
+    if (error == 0) {
+        sink->chunk(sink->user, offset, at, size);
+        tow_line_consume(line, size);
+    }
+    return error;
+}
+
+static int take_placed(struct tow_line *line, const struct tow_transfer_sink *sink, uint64_t offset,
+                       size_t size)
+{
+    int error = 0;
+    while (size > 0 && error == 0) {
+        size_t n = size;
+        void *at = sink->place(sink->user, offset, &n);
+        if (at == NULL) {
+            return discard(line, size);
+        }
+        error = tow_line_recv_into(line, at, n);
+        if (error == 0) {
+            sink->filled(sink->user, offset, n);
+        }
+        offset += n;
+        size -= n;
+    }
+    return error;
+}
+
+/* The whole of the frame's payload is within the transfer, and comes next. */
+static int take_payload(struct tow_line *line, struct tow_incoming *incoming,
+                        const struct tow_data *data)
+{
+    if (data->size == 0) {
+        return 0;
+    }
+    if (data->flags & TOW_DATA_FAILED) {
+        return discard(line, data->size);
+    }
+    return incoming->sink.place != NULL
+               ? take_placed(line, &incoming->sink, data->offset, data->size)
+               : take_chunk(line, &incoming->sink, data->offset, data->size);
+}
+
+int tow_transfer_take(struct tow_session *session, const struct tow_frame *frame)
+{
+    struct tow_line *line = session->line;
     struct tow_data data;
     uint32_t pad = 0;
-    if (tow_frame_read(at, &frame) < 0 || frame.length != length ||
-        tow_data_head_decode(at, &frame, &data, &pad) < 0) {
+    const uint8_t *at = NULL;
+    size_t available = 0;
+    if (frame->length < TOW_DATA_HEAD) {
+        return -EPROTO;
+    }
+    int error = tow_line_peek(line, TOW_DATA_HEAD, TOW_TIME_FOREVER, &at, &available);
+    if (error < 0) {
+        return error;
+    }
+    if (tow_data_head_decode(at, frame, &data, &pad) < 0) {
         return -EPROTO;
     }
     pthread_mutex_lock(&session->thread_lock);
-    struct tow_incoming **where = find(session, data.transfer);
-    struct tow_incoming *incoming = *where;
-    bool failed = (data.flags & TOW_DATA_FAILED) != 0;
-    bool fits = incoming != NULL && data.offset == incoming->got &&
-                data.size <= incoming->size - incoming->got;
-    bool last = fits && (failed || data.offset + data.size == incoming->size);
-    if (last) {
-        *where = incoming->next;
-    }
+    struct tow_incoming *incoming = *find(session, data.transfer);
     pthread_mutex_unlock(&session->thread_lock);
-    if (!fits) {
+    /* Only the leading thread, this one, removes transfers: it stays while its bytes come. */
+    if (incoming == NULL || data.offset != incoming->got ||
+        data.size > incoming->size - incoming->got) {
         return -EPROTO;
     }
-    if (data.size > 0 && !failed) {
-        incoming->sink.chunk(incoming->sink.user, data.offset, at + TOW_DATA_HEAD, data.size);
+    tow_line_consume(line, TOW_DATA_HEAD);
+    error = take_payload(line, incoming, &data);
+    if (error == 0) {
+        error = discard(line, pad);
+    }
+    if (error < 0) {
+        return error;
     }
     incoming->got += data.size;
-    if (last) {
+    bool failed = (data.flags & TOW_DATA_FAILED) != 0;
+    if (failed || incoming->got == incoming->size) {
+        pthread_mutex_lock(&session->thread_lock);
+        struct tow_incoming **where = find(session, data.transfer);
+        *where = incoming->next;
+        pthread_mutex_unlock(&session->thread_lock);
         incoming->sink.done(incoming->sink.user, !failed);
         free(incoming);
     }

@@ -6,12 +6,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct tow_frame;
 struct tow_session;
 
-/* `chunk` gets the bytes in order, on the leading thread, borrowed for the call. `done` is called
- * once: after the last byte, or with ok false when the client gave up or the session ends. A
- * transfer of 0 bytes is done at once. */
+/* Where the bytes of a transfer go, in order, on the leading thread.
+ *
+ * With `place` they are received where it says: it gives the room for the bytes from `offset` on
+ * and may lower *size (to at least 1), or gives NULL to have them thrown away; `filled` follows
+ * when they are there. Without, `chunk` gets them, borrowed for the call.
+ *
+ * `done` is called once: after the last byte, or with ok false when the client gave up or the
+ * session ends (then a `place` may have had no `filled`). A transfer of 0 bytes is done at once. */
 struct tow_transfer_sink {
+    void *(*place)(void *user, uint64_t offset, size_t *size);
+    void (*filled)(void *user, uint64_t offset, size_t size);
     void (*chunk)(void *user, uint64_t offset, const void *bytes, size_t size);
     void (*done)(void *user, bool ok);
     void *user;
@@ -22,8 +30,9 @@ struct tow_transfer_sink {
 int tow_transfer_expect(struct tow_session *session, uint32_t number, uint64_t size,
                         const struct tow_transfer_sink *sink);
 
-/* One DATA frame, all of it at `at`. -EPROTO if it fits no transfer. */
-int tow_transfer_take(struct tow_session *session, const uint8_t *at, uint32_t length);
+/* Takes one DATA frame off the line, of which the header was read but not consumed. -EPROTO if it
+ * fits no transfer; what the line says if it ends. */
+int tow_transfer_take(struct tow_session *session, const struct tow_frame *frame);
 
 /* Ends what is under way. */
 void tow_transfer_end_all(struct tow_session *session);

@@ -1,0 +1,317 @@
+/* The bytes of a large upload are received straight into page-locked pieces, from which the device
+ * copies them while the next ones come. A piece is used again when the device has read it; as a
+ * rule that is long before the next one is needed, so that two or three pieces go round, in the
+ * caches. Where a stream stands still (a long kernel, a host function) the pieces become more, up
+ * to a limit: the thread that leads must not wait, because what the stream waits for may be behind
+ * the bytes on the line.
+ */
+#include "server/upload.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "gen/server_api.h"
+#include "server/pinned.h"
+#include "server/session.h"
+#include "server/transfer.h"
+#include "wire/copy.h"
+
+enum {
+    PIECE = 1 << 20, /* a DATA frame */
+    FEW = 8,         /* pieces of a context that are made without patience */
+    MANY = 256,      /* beyond these the stream must move on */
+};
+
+/* How long more than FEW are put off: a device that is only busy has read one by then. */
+#define PATIENCE_NS (1 * TOW_TIME_MS)
+#define NAP_NS (20 * TOW_TIME_US)
+
+/* A piece and the stream that the device reads it in. */
+struct slot {
+    struct tow_piece *piece; /* owned; its event: the device has read it */
+    CUstream stream;         /* only compared */
+    struct slot *next;
+};
+
+struct upload_state {
+    struct tow_pinned pinned;
+    pthread_mutex_t lock;            /* guards the list and the count */
+    struct slot *slots, **slots_end; /* those in use by the device, or no longer: oldest first */
+    unsigned count;
+    bool impatient; /* patience was in vain the last time; only the leader's */
+};
+
+struct upload {
+    struct tow_session *session;
+    struct upload_state *state;
+    CUdeviceptr to;
+    CUstream stream;
+    uint32_t context;
+    uint16_t thread;
+    CUresult status;
+    struct slot *slot; /* owned, being filled; NULL between frames */
+};
+
+static void free_state(struct tow_session *session, void *opaque)
+{
+    struct upload_state *state = opaque;
+    (void)session;
+    while (state->slots != NULL) {
+        struct slot *next = state->slots->next;
+        free(state->slots->piece); /* its memory went with its context */
+        free(state->slots);
+        state->slots = next;
+    }
+    tow_pinned_fini(&state->pinned);
+    pthread_mutex_destroy(&state->lock);
+    free(state);
+}
+
+static struct upload_state *state_of(struct tow_session *session, bool make)
+{
+    pthread_mutex_lock(&session->thread_lock);
+    struct upload_state *state = session->families[TOW_SESSION_UPLOAD].state;
+    if (state == NULL && make) {
+        state = calloc(1, sizeof *state);
+        if (state != NULL) {
+            tow_pinned_init(&state->pinned);
+            pthread_mutex_init(&state->lock, NULL);
+            state->slots_end = &state->slots;
+            session->families[TOW_SESSION_UPLOAD].free = free_state;
+            session->families[TOW_SESSION_UPLOAD].state = state;
+        }
+    }
+    pthread_mutex_unlock(&session->thread_lock);
+    return state;
+}
+
+/* ---- pieces ---- */
+
+/* With the lock held. */
+static void unlink_slot(struct upload_state *state, struct slot **at)
+{
+    struct slot *slot = *at;
+    *at = slot->next;
+    if (*at == NULL) {
+        state->slots_end = at;
+    }
+    slot->next = NULL;
+}
+
+static void append(struct upload_state *state, struct slot *slot)
+{
+    pthread_mutex_lock(&state->lock);
+    slot->next = NULL;
+    *state->slots_end = slot;
+    state->slots_end = &slot->next;
+    pthread_mutex_unlock(&state->lock);
+}
+
+/* Takes out a piece of the context that the device has read; NULL if there is none. Asking an event
+ * never waits, so the lock may be held. */
+static struct slot *take_read(struct upload *u)
+{
+    struct upload_state *state = u->state;
+    const struct slot *waits = NULL; /* later ones of its stream wait as well */
+    struct slot *found = NULL;
+    pthread_mutex_lock(&state->lock);
+    for (struct slot **at = &state->slots; *at != NULL; at = &(*at)->next) {
+        struct slot *slot = *at;
+        if (slot->piece->context != u->context ||
+            (waits != NULL && waits->stream == slot->stream)) {
+            continue;
+        }
+        if (u->session->driver->cuEventQuery(slot->piece->filled) != CUDA_ERROR_NOT_READY) {
+            unlink_slot(state, at);
+            found = slot;
+            break;
+        }
+        waits = slot;
+    }
+    pthread_mutex_unlock(&state->lock);
+    return found;
+}
+
+static CUresult make_slot(struct upload *u, struct slot **ret_slot)
+{
+    struct slot *slot = calloc(1, sizeof *slot);
+    CUresult status = slot == NULL ? CUDA_ERROR_OUT_OF_MEMORY
+                                   : tow_pinned_take(&u->state->pinned, u->session->driver,
+                                                     u->context, PIECE, &slot->piece);
+    if (status != CUDA_SUCCESS) {
+        free(slot);
+        return status;
+    }
+    pthread_mutex_lock(&u->state->lock);
+    u->state->count++;
+    pthread_mutex_unlock(&u->state->lock);
+    *ret_slot = slot;
+    return CUDA_SUCCESS;
+}
+
+static bool session_goes_on(struct tow_session *session)
+{
+    pthread_mutex_lock(&session->lead_lock);
+    bool goes_on = session->result == 1;
+    pthread_mutex_unlock(&session->lead_lock);
+    return goes_on;
+}
+
+/* Looks again and again for as long as `limit_ns`. */
+static struct slot *wait_read(struct upload *u, int64_t limit_ns)
+{
+    int64_t until = limit_ns == TOW_TIME_FOREVER ? limit_ns : tow_time_now_ns() + limit_ns;
+    struct slot *slot = take_read(u);
+    while (slot == NULL && tow_time_now_ns() < until && session_goes_on(u->session)) {
+        tow_time_sleep(NAP_NS);
+        slot = take_read(u);
+    }
+    return slot;
+}
+
+static CUresult next_slot(struct upload *u, struct slot **ret_slot)
+{
+    struct upload_state *state = u->state;
+    struct slot *slot = take_read(u);
+    CUresult status = CUDA_SUCCESS;
+    if (slot == NULL && state->count >= FEW && !state->impatient) {
+        slot = wait_read(u, PATIENCE_NS);
+    }
+    state->impatient = slot == NULL;
+    if (slot == NULL && state->count < MANY) {
+        status = make_slot(u, &slot);
+    }
+    if (slot == NULL) {
+        /* No memory, or enough: then the stream must move on. */
+        slot = wait_read(u, TOW_TIME_FOREVER);
+    }
+    if (slot == NULL) {
+        return status != CUDA_SUCCESS ? status : CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *ret_slot = slot;
+    return CUDA_SUCCESS;
+}
+
+void tow_upload_drop_context(struct tow_session *session, uint32_t context)
+{
+    struct upload_state *state = state_of(session, false);
+    if (state == NULL) {
+        return;
+    }
+    struct slot *dropped = NULL;
+    pthread_mutex_lock(&state->lock);
+    for (struct slot **at = &state->slots; *at != NULL;) {
+        struct slot *slot = *at;
+        if (slot->piece->context == context) {
+            unlink_slot(state, at);
+            state->count--;
+            slot->next = dropped;
+            dropped = slot;
+        } else {
+            at = &slot->next;
+        }
+    }
+    pthread_mutex_unlock(&state->lock);
+    while (dropped != NULL) {
+        struct slot *next = dropped->next;
+        session->driver->cuEventSynchronize(dropped->piece->filled);
+        free(dropped->piece); /* its memory goes with the context */
+        free(dropped);
+        dropped = next;
+    }
+    tow_pinned_drop_context(&state->pinned, context);
+}
+
+/* ---- the transfer ---- */
+
+static void *upload_place(void *user, uint64_t offset, size_t *size)
+{
+    struct upload *u = user;
+    (void)offset;
+    if (u->status == CUDA_SUCCESS) {
+        u->status = tow_session_enter(u->session, u->context);
+    }
+    if (u->status == CUDA_SUCCESS) {
+        u->status = next_slot(u, &u->slot);
+    }
+    if (u->status != CUDA_SUCCESS) {
+        return NULL;
+    }
+    *size = (size_t)tow_min_u64(*size, PIECE);
+    return u->slot->piece->bytes;
+}
+
+static void upload_filled(void *user, uint64_t offset, size_t size)
+{
+    struct upload *u = user;
+    const struct tow_driver *driver = u->session->driver;
+    struct tow_piece *piece = u->slot->piece;
+    u->status = driver->cuMemcpyHtoDAsync_v2(u->to + offset, piece->bytes, size, u->stream);
+    if (u->status == CUDA_SUCCESS) {
+        u->status = driver->cuEventRecord(piece->filled, u->stream);
+        if (u->status != CUDA_SUCCESS) {
+            driver->cuStreamSynchronize(u->stream); /* nothing else tells when it was read */
+        }
+    }
+    u->slot->stream = u->stream;
+    append(u->state, u->slot);
+    u->slot = NULL;
+}
+
+static void upload_done(void *user, bool ok)
+{
+    struct upload *u = user;
+    if (u->slot != NULL) {
+        append(u->state, u->slot);
+    }
+    if (ok && u->status != CUDA_SUCCESS) {
+        char arguments[64];
+        snprintf(arguments, sizeof arguments, "to 0x%llx", (unsigned long long)u->to);
+        tow_session_defer(u->session, u->thread, TOW_FN_cuMemcpyHtoDAsync_v2, u->status, arguments);
+    }
+    free(u);
+}
+
+void tow_serve_cuMemcpyHtoDAsync_v2(struct tow_serve *call)
+{
+    CUdeviceptr to = tow_dec_u64(&call->in);
+    uint64_t size = tow_dec_u64(&call->in);
+    CUstream stream = tow_serve_handle(call, TOW_H_STREAM, tow_dec_u64(&call->in));
+    uint32_t transfer = tow_dec_u32(&call->in);
+    tow_dec_u32(&call->in);
+    if (call->in.bad) {
+        call->malformed = true;
+        return;
+    }
+    if (transfer == 0) {
+        const void *bytes = tow_dec_bytes(&call->in, (size_t)size);
+        if (tow_serve_ready(call)) {
+            /* Pageable for the driver, and small: it has been read when this returns. */
+            call->status = call->driver->cuMemcpyHtoDAsync_v2(to, bytes, (size_t)size, stream);
+        }
+        return;
+    }
+    struct upload *u = malloc(sizeof *u);
+    struct upload_state *state = state_of(call->session, true);
+    if (u == NULL || state == NULL) {
+        free(u);
+        call->malformed = true; /* the bytes that follow could not be told from commands */
+        return;
+    }
+    /* Also with a wrong stream or context: the bytes come in any case. */
+    *u = (struct upload){.session = call->session,
+                         .state = state,
+                         .to = to,
+                         .stream = stream,
+                         .context = call->frame.context,
+                         .thread = call->frame.thread,
+                         .status = call->status};
+    struct tow_transfer_sink sink = {
+        .place = upload_place, .filled = upload_filled, .done = upload_done, .user = u};
+    call->status = CUDA_SUCCESS;
+    if (tow_transfer_expect(call->session, transfer, size, &sink) < 0) {
+        free(u);
+        call->malformed = true;
+    }
+}
