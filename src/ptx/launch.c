@@ -247,8 +247,7 @@ static bool slot_start(struct tow_ptx_runner *runner, struct tow_ptx_slot *slot)
             id[k] = at[k] * launch->cluster[k] + in[k];
         }
         slot->cluster.blocks[i] = &slot->blocks[i];
-        block_start(runner, &slot->blocks[i], id, job->cluster_blocks > 1 ? &slot->cluster : NULL,
-                    in);
+        block_start(runner, &slot->blocks[i], id, &slot->cluster, in);
     }
     slot->busy = true;
     return true;
