@@ -1,0 +1,35 @@
+"""The table: every form, and which ones the assembler has refused for sm_90 (refused.txt says why)."""
+
+import pathlib
+
+import forms_float
+import forms_int
+import forms_memory
+import forms_texture
+import forms_warp
+
+HERE = pathlib.Path(__file__).resolve().parent
+REFUSED = HERE / "refused.txt"
+
+
+def candidates():
+    """All forms, also those that sm_90 does not have, each name once."""
+    seen = {}
+    for part in (forms_int, forms_float, forms_memory, forms_warp, forms_texture):
+        for form in part.forms():
+            if form.name in seen:
+                continue
+            seen[form.name] = form
+    return list(seen.values())
+
+
+def refused():
+    if not REFUSED.exists():
+        return {}
+    lines = (line.split("\t", 1) for line in REFUSED.read_text().splitlines() if not line.startswith("#"))
+    return {name: reason for name, reason in lines}
+
+
+def table():
+    gone = refused()
+    return [form for form in candidates() if form.name not in gone]
