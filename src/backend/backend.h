@@ -31,6 +31,9 @@ struct tow_backend {
     /* The same for what the driver would write to stderr (a failed device assert). */
     void (**print_error)(void *user, const char *text, size_t length);
     void **print_user;
+    /* NULL, or: what was printed so far has been given to the functions above when this returns.
+     * Called before a reply that says that work is done, or that something failed. */
+    void (*settle_prints)(bool failed);
     void (*close)(struct tow_backend *backend); /* frees everything, also a half-open backend */
     void *state;                                /* owned by the backend */
 };

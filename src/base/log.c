@@ -16,7 +16,7 @@ static const char *const level_names[] = {"off", "error", "warn", "info", "debug
 
 static atomic_uchar levels[TOW_AREA_COUNT];
 static const char *program = "towline";
-static int log_fd = STDERR_FILENO;
+static atomic_int log_fd = STDERR_FILENO;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static int find_level(const char *word, size_t length)
@@ -140,6 +140,13 @@ int tow_log_configure(const char *spec)
     }
     store(chosen);
     return 0;
+}
+
+void tow_log_move(int fd)
+{
+    pthread_once(&once, start);
+    int other = STDERR_FILENO;
+    atomic_compare_exchange_strong(&log_fd, &other, fd);
 }
 
 void tow_log_set_program(const char *name)

@@ -46,6 +46,9 @@ void tow_logv(enum tow_log_area area, enum tow_log_level level, const char *form
  */
 int tow_log_configure(const char *spec);
 
+/* Lines that would go to stderr go to this descriptor, for a process that gives its stderr away. */
+void tow_log_move(int fd);
+
 /* The word written before each line ("towline", "towlined"); borrowed, must live on. */
 void tow_log_set_program(const char *name);
 

@@ -1,14 +1,18 @@
-/* Device printf of a driver that writes it to the process's stdout (the real one): sent to the
- * client instead. */
+/* What a driver writes to its process's stdout (device printf) and stderr (a failed device assert):
+ * sent to the client instead. */
 #ifndef TOW_SERVER_OUTPUT_H
 #define TOW_SERVER_OUTPUT_H
 
 #include "backend/backend.h"
 
-/* For a backend without `print`: gives it one, and takes over this process's stdout. Once a
- * process, in a worker. A driver that prints through stdio does so while the call that makes it
- * print is carried out, so the text reaches the client before that call's reply; what is written to
- * the descriptor itself follows as soon as it is seen. */
+/* For a backend without `print`: gives it the print functions and `settle_prints`, and takes over
+ * this process's stdout and stderr; the log goes on to where stderr led. Once a process, in a
+ * worker.
+ *
+ * What goes through stdio's stdout is forwarded at once, while the call that makes the driver print
+ * is carried out. What is written to the descriptors, and all that goes to stderr, passes through
+ * pipes: a thread forwards it as soon as it is seen, and settling waits for what was written
+ * before. stderr text that comes before a session goes to the log. */
 int tow_output_capture(struct tow_backend *backend);
 
 #endif

@@ -323,6 +323,11 @@ static void reply(struct tow_serve *call)
             tow_mirror_pull(session);
         }
     }
+    bool failed = call->status != CUDA_SUCCESS && call->status != CUDA_ERROR_NOT_READY;
+    if (session->backend->settle_prints != NULL &&
+        (failed || (info != NULL && (info->flags & TOW_FN_SYNCS)))) {
+        session->backend->settle_prints(failed);
+    }
     /* A later command may end what this one used: the client's causality, made ours. */
     atomic_fetch_add_explicit(&session->replied, 1, memory_order_release);
     size_t size = call->status == CUDA_SUCCESS ? (size_t)(call->out.at - call->out_start) : 0;

@@ -94,6 +94,32 @@ def kill_worker():
         t.equal([s["client_pid"] for s in sessions(server)], [other.pid], "the session that is left")
 
 
+# After each synchronisation, both streams get a mark: the driver's text must have come before.
+PRINTS = """
+import ctypes as c, os
+cu, libc, context = c.CDLL("libcuda.so.1"), c.CDLL(None), c.c_void_p()
+assert cu.cuInit(0) == 0 and cu.cuDevicePrimaryCtxRetain(c.byref(context), 0) == 0 and cu.cuCtxSetCurrent(context) == 0
+for mark in ("first", "second"):
+    status = cu.cuCtxSynchronize()
+    libc.fflush(None)
+    for fd in (1, 2):
+        os.write(fd, f"{mark} {status}\\n".encode())
+"""
+
+
+@t.test(trees=("plain", "asan"))
+def what_the_driver_prints_reaches_the_client_in_time():
+    driver = t.build_c(HELPERS / "printing_driver.c", ["-shared", "-fPIC"], "printing_driver.so")
+    with t.Server(device=str(driver), env={"TOWLINE_LOG": "info"}) as server:
+        for kind in ("unix", "tcp", "shm"):
+            done = t.towline_run(server.address(kind), ["python3", "-c", PRINTS], preload=True)
+            t.equal(done.stdout, "call 1: stdout by stdio\nfirst 0\ncall 2: stdout by stdio\nstdout by descriptor\n"
+                    "second 710\n", f"stdout over {kind} ({done.stderr})")
+            t.equal(done.stderr, "first 0\nstderr by stdio\nstderr by descriptor\nsecond 710\n", f"stderr over {kind}")
+        log = server.log()
+        t.check("stderr by" not in log and "the session of" in log, f"the log: {log}")
+
+
 @t.test(trees=ALL)
 def two_programs_do_not_see_each_other():
     with t.Server("--soft-memory=1G") as server, held(server, "poll") as one, held(server, "poll") as two:
