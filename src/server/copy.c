@@ -14,7 +14,11 @@
 #include "server/upload.h"
 #include "wire/copy.h"
 
-enum { STAGE = 1 << 20 }; /* one piece of a large download: a DATA frame */
+enum {
+    STAGE = 1 << 20,         /* one piece of a large download: a DATA frame */
+    STAGE_SMALL = 256 << 10, /* of one that is not so large: the first bytes leave sooner */
+    STAGES = 4,              /* pieces of one download on their way at once */
+};
 
 _Static_assert((int)STAGE <= (int)TOW_PINNED_MAX && (int)TOW_COPY_ASYNC_MAX <= (int)TOW_PINNED_MAX,
                "pieces hold them");
@@ -71,44 +75,48 @@ static struct copy_state *state_of(struct tow_session *session)
 
 /* ---- downloads ---- */
 
-/* Piece by piece: while one is sent, the device fills the other. */
+/* Piece by piece: while one is sent, the device fills the next ones. */
 static CUresult download_large(struct tow_serve *call, CUdeviceptr from, uint64_t size,
                                CUstream stream, uint32_t transfer)
 {
     const struct tow_driver *driver = call->driver;
     struct copy_state *copies = state_of(call->session);
-    struct tow_piece *stage[2] = {NULL, NULL};
+    size_t piece_size = size <= STAGES * STAGE ? STAGE_SMALL : STAGE;
+    struct tow_piece *stage[STAGES] = {NULL};
     CUresult status = copies != NULL ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-    for (int i = 0; i < 2 && status == CUDA_SUCCESS; i++) {
-        status = tow_pinned_take(&copies->pinned, driver, call->frame.context, STAGE, &stage[i]);
-    }
     uint64_t asked = 0, sent = 0;
     unsigned fill = 0, send = 0;
     while (status == CUDA_SUCCESS && sent < size) {
-        while (status == CUDA_SUCCESS && asked < size && fill - send < 2) {
-            size_t n = (size_t)tow_min_u64(STAGE, size - asked);
-            struct tow_piece *piece = stage[fill % 2];
-            status = driver->cuMemcpyDtoHAsync_v2(piece->bytes, from + asked, n, stream);
+        while (status == CUDA_SUCCESS && asked < size && fill - send < STAGES) {
+            size_t n = (size_t)tow_min_u64(piece_size, size - asked);
+            struct tow_piece **piece = &stage[fill % STAGES];
+            if (*piece == NULL) {
+                status = tow_pinned_take(&copies->pinned, driver, call->frame.context, piece_size,
+                                         piece);
+            }
             if (status == CUDA_SUCCESS) {
-                status = driver->cuEventRecord(piece->filled, stream);
+                status = driver->cuMemcpyDtoHAsync_v2((*piece)->bytes, from + asked, n, stream);
+            }
+            if (status == CUDA_SUCCESS) {
+                fill++;
+                status = driver->cuEventRecord((*piece)->filled, stream);
             }
             asked += n;
-            fill++;
         }
         if (status == CUDA_SUCCESS) {
-            status = driver->cuEventSynchronize(stage[send % 2]->filled);
+            status = driver->cuEventSynchronize(stage[send % STAGES]->filled);
         }
-        size_t n = (size_t)tow_min_u64(STAGE, size - sent);
+        size_t n = (size_t)tow_min_u64(piece_size, size - sent);
         if (status == CUDA_SUCCESS &&
-            tow_session_send_data(call->session, transfer, sent, stage[send % 2]->bytes, n,
+            tow_session_send_data(call->session, transfer, sent, stage[send % STAGES]->bytes, n,
                                   sent + n == size ? TOW_DATA_LAST : 0) < 0) {
             status = CUDA_ERROR_UNKNOWN; /* the client is gone */
         }
         sent += n;
-        send++;
+        send += status == CUDA_SUCCESS;
     }
-    for (int i = 0; i < 2; i++) {
-        if (fill == send && stage[i] != NULL) {
+    for (int i = 0; i < STAGES && stage[i] != NULL; i++) {
+        if (fill == send) {
             tow_pinned_give(&copies->pinned, stage[i]);
         } else {
             free(stage[i]); /* the device may still write to it; its memory goes with the context */

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "transport/ring.h"
+#include "wire/control.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -30,6 +31,11 @@
 /* Most that is received ahead of need: hundreds of commands in one call, yet little of a bulk
  * payload gets copied twice. */
 #define RECEIVE_AHEAD (64u << 10)
+
+/* Behind a payload that went straight to its destination another one is likely: no more than the
+ * head of its frame is received ahead, so that its bytes need not be copied out of the buffer. */
+#define RECEIVE_HEAD TOW_DATA_HEAD
+#define BULK_MIN (64u << 10)
 
 /* Below this a direct send is cheaper as a copy into the ring. */
 #define DIRECT_MIN (16u << 10)
@@ -52,6 +58,7 @@ struct sock_line {
     bool sender_started; /* written by the producer only */
     struct tow_spin sender_spin;
     _Atomic uint64_t sender_sleeps, sender_spins, receiver_sleeps;
+    bool bulk; /* the consumer's: a large payload was received last */
 };
 
 static struct sock_line *sock_of(struct tow_line *line)
@@ -348,10 +355,12 @@ static int sock_fill(struct tow_line *line, size_t min, int64_t deadline_ns)
         atomic_store_explicit(&line->in_tail, tail, memory_order_relaxed);
         atomic_store_explicit(&line->in_head, head, memory_order_relaxed);
     }
+    size_t ahead = sock->bulk && min <= RECEIVE_HEAD ? RECEIVE_HEAD : RECEIVE_AHEAD;
+    sock->bulk = false;
     while (head - tail < min) {
         size_t room = line->in_mask + 1 - (head - tail);
         size_t need = min - (head - tail);
-        size_t want = need > RECEIVE_AHEAD ? need : RECEIVE_AHEAD;
+        size_t want = need > ahead ? need : ahead;
         want = want < room ? want : room;
         ssize_t got =
             receive(sock, (uint8_t *)line->in_base + (head & line->in_mask), want, deadline_ns, 0);
@@ -377,6 +386,7 @@ static int sock_recv_into(struct tow_line *line, void *dst, size_t n)
         to += got;
         left -= (size_t)got;
     }
+    sock->bulk = n >= BULK_MIN;
     /* The buffer is empty here; its positions keep counting, for the alignment. */
     uint64_t tail = atomic_load_explicit(&line->in_tail, memory_order_relaxed) + n;
     atomic_store_explicit(&line->in_tail, tail, memory_order_relaxed);

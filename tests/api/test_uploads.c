@@ -1,0 +1,199 @@
+/* Large copies to and from the device, whatever the streams are doing meanwhile. */
+#include "api.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <time.h>
+
+enum { MIB = 1 << 20 };
+
+static unsigned char byte_at(size_t at, int seed)
+{
+    return (unsigned char)(at * 7 + at / 251 + (size_t)seed);
+}
+
+static void write_bytes(unsigned char *bytes, size_t size, int seed)
+{
+    for (size_t i = 0; i < size; i++) {
+        bytes[i] = byte_at(i, seed);
+    }
+}
+
+static size_t wrong_bytes(const unsigned char *bytes, size_t size, int seed)
+{
+    size_t wrong = 0;
+    for (size_t i = 0; i < size; i++) {
+        wrong += bytes[i] != byte_at(i, seed);
+    }
+    return wrong;
+}
+
+/* Sizes around what travels inside a command, in one frame, in one piece. */
+static void every_size_arrives_whole(struct api *api)
+{
+    static const size_t sizes[] = {65535,   65536,   65537,       MIB - 1,     MIB,
+                                   MIB + 1, 3 * MIB, 4 * MIB + 5, 9 * MIB - 3, 20 * MIB};
+    unsigned char *from = malloc(20 * MIB), *to = malloc(20 * MIB);
+    CUdeviceptr device;
+    (void)api;
+    OK(cuMemAlloc(&device, 20 * MIB));
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        write_bytes(from, sizes[i], (int)i);
+        memset(to, 0, sizes[i]);
+        OK(cuMemcpyHtoD(device, from, sizes[i]));
+        /* The source has been read, whatever happens to it now. */
+        memset(from, 0, sizes[i]);
+        OK(cuMemcpyDtoH(to, device, sizes[i]));
+        EQUAL(wrong_bytes(to, sizes[i], (int)i), 0);
+    }
+    OK(cuMemFree(device));
+    free(from);
+    free(to);
+}
+
+static atomic_int gate;
+
+static void wait_for_gate(void *user)
+{
+    (void)user;
+    for (int i = 0; i < 20000 && atomic_load(&gate) == 0; i++) {
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    }
+}
+
+/* The copies wait behind a host function that waits for this thread: no call may wait for them, and
+ * the function's end must get through. */
+static void uploads_to_a_stream_that_stands_still_do_not_wait(struct api *api)
+{
+    enum { SIZE = 40 * MIB };
+    unsigned char *pinned, *other = malloc(SIZE), *back = calloc(1, SIZE);
+    CUdeviceptr device, second;
+    CUstream still, moving;
+    (void)api;
+    OK(cuMemAllocHost((void **)&pinned, SIZE));
+    OK(cuMemAlloc(&device, SIZE));
+    OK(cuMemAlloc(&second, SIZE));
+    OK(cuStreamCreate(&still, CU_STREAM_NON_BLOCKING));
+    OK(cuStreamCreate(&moving, CU_STREAM_NON_BLOCKING));
+    write_bytes(pinned, SIZE, 1);
+    write_bytes(other, SIZE, 2);
+    atomic_store(&gate, 0);
+    OK(cuLaunchHostFunc(still, wait_for_gate, NULL));
+    OK(cuMemcpyHtoDAsync(device, pinned, SIZE, still));
+    EQUAL(cuStreamQuery(still), CUDA_ERROR_NOT_READY);
+    /* Another stream's copies go on all the while. */
+    OK(cuMemcpyHtoDAsync(second, other, SIZE, moving));
+    OK(cuStreamSynchronize(moving));
+    OK(cuMemcpyDtoHAsync(back, second, SIZE, moving));
+    OK(cuStreamSynchronize(moving));
+    EQUAL(wrong_bytes(back, SIZE, 2), 0);
+    EQUAL(cuStreamQuery(still), CUDA_ERROR_NOT_READY);
+    atomic_store(&gate, 1);
+    OK(cuStreamSynchronize(still));
+    OK(cuMemcpyDtoH(back, device, SIZE));
+    EQUAL(wrong_bytes(back, SIZE, 1), 0);
+    OK(cuStreamDestroy(still));
+    OK(cuStreamDestroy(moving));
+    OK(cuMemFree(device));
+    OK(cuMemFree(second));
+    OK(cuMemFreeHost(pinned));
+    free(other);
+    free(back);
+}
+
+/* A context ends with copies under way, and the next one starts afresh. */
+static void contexts_come_and_go_with_their_copies(struct api *api)
+{
+    enum { SIZE = 10 * MIB };
+    unsigned char *from = malloc(SIZE), *to = malloc(SIZE);
+    for (int round = 0; round < 3; round++) {
+        CUcontext context;
+        CUdeviceptr device;
+        OK(cuCtxCreate(&context, NULL, 0, api->device));
+        OK(cuMemAlloc(&device, SIZE));
+        write_bytes(from, SIZE, round);
+        OK(cuMemcpyHtoD(device, from, SIZE));
+        OK(cuMemcpyDtoH(to, device, SIZE));
+        EQUAL(wrong_bytes(to, SIZE, round), 0);
+        OK(cuMemcpyHtoDAsync(device, from, SIZE, NULL));
+        OK(cuCtxDestroy(context));
+        OK(cuCtxSetCurrent(api->context));
+    }
+    free(from);
+    free(to);
+}
+
+struct traffic {
+    struct api *api;
+    int seed;
+    size_t wrong;
+};
+
+static void *copy_to_and_fro(void *user)
+{
+    enum { SIZE = 3 * MIB + 77, ROUNDS = 6 };
+    struct traffic *traffic = user;
+    unsigned char *from = malloc(SIZE), *to = malloc(SIZE);
+    CUdeviceptr device;
+    CUstream stream;
+    OK(cuCtxSetCurrent(traffic->api->context));
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuMemAlloc(&device, SIZE));
+    for (int i = 0; i < ROUNDS; i++) {
+        write_bytes(from, SIZE, traffic->seed + i);
+        OK(cuMemcpyHtoDAsync(device, from, SIZE, stream));
+        OK(cuMemcpyDtoHAsync(to, device, SIZE, stream));
+        OK(cuStreamSynchronize(stream));
+        traffic->wrong += wrong_bytes(to, SIZE, traffic->seed + i);
+    }
+    OK(cuMemFree(device));
+    OK(cuStreamDestroy(stream));
+    free(from);
+    free(to);
+    return NULL;
+}
+
+static void threads_do_not_mix_their_bytes(struct api *api)
+{
+    enum { THREADS = 4 };
+    struct traffic traffic[THREADS];
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; i++) {
+        traffic[i] = (struct traffic){api, 31 * i, 0};
+        EQUAL(pthread_create(&threads[i], NULL, copy_to_and_fro, &traffic[i]), 0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+        EQUAL(traffic[i].wrong, 0);
+    }
+}
+
+/* What an upload fails with comes with the next synchronisation, once, and its bytes do no harm. */
+static void uploads_that_fail_say_so_later(struct api *api)
+{
+    unsigned char *from = calloc(1, 2 * MIB), word[4] = {0};
+    CUdeviceptr device;
+    CUstream stream;
+    (void)api;
+    OK(cuMemAlloc(&device, 2 * MIB));
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    EQUAL(cuMemcpyHtoD(device + MIB, from, 2 * MIB), CUDA_ERROR_INVALID_VALUE);
+    OK(cuMemsetD8(device, 9, 2 * MIB));
+    OK(cuMemcpyDtoH(word, device + 2 * MIB - 4, 4));
+    EQUAL(word[3], 9);
+    OK(cuStreamDestroy(stream));
+    OK(cuMemFree(device));
+    free(from);
+}
+
+int main(void)
+{
+    struct api api;
+    api_begin(&api);
+    every_size_arrives_whole(&api);
+    uploads_to_a_stream_that_stands_still_do_not_wait(&api);
+    contexts_come_and_go_with_their_copies(&api);
+    threads_do_not_mix_their_bytes(&api);
+    uploads_that_fail_say_so_later(&api);
+    return api_end(&api);
+}
