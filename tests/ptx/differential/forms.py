@@ -5,6 +5,7 @@ import pathlib
 import forms_float
 import forms_int
 import forms_memory
+import forms_more
 import forms_texture
 import forms_warp
 
@@ -15,7 +16,7 @@ REFUSED = HERE / "refused.txt"
 def candidates():
     """All forms, also those that sm_90 does not have, each name once."""
     seen = {}
-    for part in (forms_int, forms_float, forms_memory, forms_warp, forms_texture):
+    for part in (forms_int, forms_float, forms_memory, forms_warp, forms_texture, forms_more):
         for form in part.forms():
             if form.name in seen:
                 continue

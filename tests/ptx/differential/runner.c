@@ -17,7 +17,8 @@
 
 #define FORM_SECONDS 12 /* until a kernel counts as endless */
 #define OUT_MAX (1u << 20)
-#define FILL 0xee /* of memory that no kernel wrote */
+#define NO_TEXTURE 0xf1e2d3c4b5a69788u /* the third parameter then */
+#define FILL 0xee                      /* of memory that no kernel wrote */
 
 struct head {
     uint32_t text_bytes, grid, block, out_bytes, data_bytes;
@@ -181,7 +182,7 @@ static int run_form(const struct head *h, const char *text, const void *data, ui
     int names[] = {5, 6}; /* error log and its size */
     void *options[] = {log, (void *)(uintptr_t)log_bytes};
     void *module = NULL, *kernel = NULL, *array = NULL;
-    uint64_t handle = 0;
+    uint64_t handle = NO_TEXTURE;
     int error = load(&module, text, 2, names, options);
     if (error) {
         return error;
@@ -196,7 +197,7 @@ static int run_form(const struct head *h, const char *text, const void *data, ui
         (error = synchronize()) == 0) {
         error = to_host(ret_bytes, out, h->out_bytes);
     }
-    if (handle) {
+    if (handle != NO_TEXTURE) {
         (h->texture == 1 ? texture_destroy : surface_destroy)(handle);
     }
     if (array) {
