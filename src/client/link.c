@@ -577,7 +577,9 @@ static int say_hello(struct tow_line *line, unsigned slot)
                               .pid = (uint32_t)getpid(),
                               .slot = slot,
                               .name = program_invocation_short_name,
-                              .token = getenv("TOWLINE_TOKEN")};
+                              .token = getenv("TOWLINE_TOKEN"),
+                              .release = TOWLINE_VERSION,
+                              .functions = TOW_TABLE_FUNCTIONS};
     memcpy(hello.table_hash, table_hash, sizeof table_hash);
     char text[sizeof forwarded / sizeof forwarded[0]][256];
     for (size_t i = 0; i < sizeof forwarded / sizeof forwarded[0]; i++) {
@@ -644,6 +646,15 @@ static int read_welcome(struct tow_link *link, char *why, size_t why_size)
     error = tow_handshake_check_version(link->welcome.version, why, why_size);
     if (error < 0) {
         return error;
+    }
+    static const uint64_t table_hash[4] = TOW_TABLE_HASH;
+    if (memcmp(link->welcome.table_hash, table_hash, sizeof table_hash) != 0) {
+        /* A server of ours has refused before. */
+        snprintf(why, why_size,
+                 "%s was built from another table of the driver API than this client; install "
+                 "Towline " TOWLINE_VERSION " on the server, or the server's version here",
+                 link->address);
+        return -EPROTO;
     }
     link->snapshot = malloc(link->welcome.snapshot_size + 1);
     if (link->snapshot == NULL) {

@@ -606,10 +606,10 @@ static int greet(struct tow_session *session)
     if (version < 0) {
         return refuse(session, TOW_REFUSE_PROTOCOL, why);
     }
-    if (memcmp(hello.table_hash, table_hash, sizeof table_hash) != 0) {
-        return refuse(session, TOW_REFUSE_PROTOCOL,
-                      "Client and server were built from different tables of the driver API; "
-                      "install the same version of Towline on both sides.");
+    const struct tow_table theirs = {hello.table_hash, hello.release, hello.functions};
+    const struct tow_table ours = {table_hash, TOWLINE_VERSION, TOW_TABLE_FUNCTIONS};
+    if (tow_handshake_check_table(&theirs, &ours, why, sizeof why) < 0) {
+        return refuse(session, TOW_REFUSE_PROTOCOL, why);
     }
     struct tow_session_stats *stats = session->stats;
     snprintf(stats->client, sizeof stats->client, "%s", hello.name);

@@ -3,8 +3,8 @@
 const char *tow_control_name(uint16_t kind)
 {
     static const char *const names[] = {
-        "HELLO", "WELCOME", "REFUSE", "REPLY",  "CALLBACK", "CALLBACK_DONE", "PRINT",
-        "DATA",  "CREDIT",  "BYE",    "NOTICE", "THREAD_EXIT", "STATUS", "REPORT", "MIRROR",
+        "HELLO",  "WELCOME", "REFUSE", "REPLY",       "CALLBACK", "CALLBACK_DONE", "PRINT",  "DATA",
+        "CREDIT", "BYE",     "NOTICE", "THREAD_EXIT", "STATUS",   "REPORT",        "MIRROR",
     };
     size_t index = (size_t)kind - TOW_CONTROL_FIRST;
     return kind >= TOW_CONTROL_FIRST && index < sizeof names / sizeof *names ? names[index] : NULL;
@@ -43,6 +43,10 @@ int tow_hello_encode(const struct tow_hello *hello, void *at, size_t size, uint3
     }
     tow_enc_cstr(&enc, hello->name);
     tow_enc_cstr(&enc, hello->token);
+    if (hello->release != NULL) {
+        tow_enc_cstr(&enc, hello->release);
+        tow_enc_u32(&enc, hello->functions);
+    }
     return finish(&enc, at, TOW_CONTROL_HELLO, ret_length);
 }
 
@@ -75,6 +79,13 @@ int tow_hello_decode(const void *at, const struct tow_frame *frame, struct tow_h
     if (dec.bad || frame->kind != TOW_CONTROL_HELLO || magic != TOW_MAGIC ||
         hello.version_min > hello.version_max || hello.version_min == 0) {
         return -EPROTO;
+    }
+    /* Later additions, for people only: where they are missing or damaged they were not said. */
+    hello.release = tow_dec_cstr(&dec, TOW_HELLO_RELEASE_MAX);
+    hello.functions = tow_dec_u32(&dec);
+    if (dec.bad) {
+        hello.release = NULL;
+        hello.functions = 0;
     }
     *ret_hello = hello;
     return 0;

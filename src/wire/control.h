@@ -24,6 +24,9 @@ struct tow_hello {
     uint32_t slot;     /* which address slot the client wants, or TOW_SLOT_NONE */
     const char *name;  /* the program, for status displays; "" if unknown */
     const char *token; /* NULL: none */
+    /* For the sentence that refuses a client of another table: */
+    const char *release; /* Towline's version; NULL: the client does not say */
+    uint32_t functions;  /* of the driver that the client's table implements */
     uint32_t env_count;
     const char *env[TOW_HELLO_ENV_MAX]; /* "KEY=VALUE": what changes how the driver starts */
 };

@@ -1,6 +1,7 @@
 #include "wire/handshake.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 struct foreign {
     const char *start;
@@ -111,5 +112,60 @@ int tow_handshake_check_version(uint32_t chosen, char *ret_why, size_t size)
              "the server chose Towline protocol %u, this client speaks %s; install the same "
              "Towline on both sides",
              chosen, ours);
+    return -EPROTO;
+}
+
+/* Below, at or above 0 as release `a` is older than, the same as or newer than `b`: numbers between
+ * dots. */
+static int compare_releases(const char *a, const char *b)
+{
+    while (*a != '\0' || *b != '\0') {
+        char *after_a = NULL, *after_b = NULL;
+        unsigned long x = strtoul(a, &after_a, 10), y = strtoul(b, &after_b, 10);
+        if (x != y) {
+            return x < y ? -1 : 1;
+        }
+        if (after_a == a && after_b == b) {
+            return strcmp(a, b); /* no numbers (any more) */
+        }
+        a = after_a + (*after_a == '.');
+        b = after_b + (*after_b == '.');
+    }
+    return 0;
+}
+
+int tow_handshake_check_table(const struct tow_table *client, const struct tow_table *server,
+                              char *ret_why, size_t size)
+{
+    if (memcmp(client->hash, server->hash, 4 * sizeof *client->hash) == 0) {
+        return 0;
+    }
+    if (client->release == NULL || server->release == NULL) {
+        const char *known = client->release != NULL ? client->release : server->release;
+        snprintf(ret_why, size,
+                 "client and server were built from different tables of the driver API; install "
+                 "Towline %s on the %s",
+                 known != NULL ? known : "of one version",
+                 client->release == NULL ? "client" : "server");
+        return -EPROTO;
+    }
+    int order = compare_releases(client->release, server->release);
+    if (order != 0) {
+        snprintf(ret_why, size,
+                 "the client is Towline %s and the server Towline %s; install Towline %s on the %s",
+                 client->release, server->release, order < 0 ? server->release : client->release,
+                 order < 0 ? "client" : "server");
+    } else if (client->functions != server->functions) {
+        const char *older = client->functions < server->functions ? "client" : "server";
+        snprintf(ret_why, size,
+                 "the client's build of Towline %s implements %u driver functions and the server's "
+                 "%u; install the newer build on the %s",
+                 client->release, client->functions, server->functions, older);
+    } else {
+        snprintf(ret_why, size,
+                 "client and server are both Towline %s, but built from different tables of the "
+                 "driver API; install the same build on both sides",
+                 client->release);
+    }
     return -EPROTO;
 }

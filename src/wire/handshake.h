@@ -19,6 +19,18 @@ int tow_handshake_sniff(enum tow_side side, const void *bytes, size_t n, const c
 int tow_handshake_pick_version(uint32_t client_min, uint32_t client_max, uint32_t server_min,
                                uint32_t server_max, char *ret_why, size_t size);
 
+/* Who was built from which table of the driver API. */
+struct tow_table {
+    const uint64_t *hash; /* 4 of them; borrowed */
+    const char *release;  /* Towline's version; NULL: not said */
+    uint32_t functions;   /* that it implements; 0: not said */
+};
+
+/* The server's check that both have the same table; -EPROTO with a sentence that says what to
+ * install where. */
+int tow_handshake_check_table(const struct tow_table *client, const struct tow_table *server,
+                              char *ret_why, size_t size);
+
 /* The client's check of the version a server chose. */
 int tow_handshake_check_version(uint32_t chosen, char *ret_why, size_t size);
 

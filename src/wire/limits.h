@@ -29,6 +29,7 @@
 #define TOW_HELLO_ENV_MAX 64u
 #define TOW_HELLO_ENV_SIZE_MAX 4096u
 #define TOW_HELLO_TOKEN_MAX 1024u
+#define TOW_HELLO_RELEASE_MAX 64u
 
 /* The welcome: a driver uses a few ranges per GPU; 64 allows for every GPU of a large server. */
 #define TOW_WELCOME_RANGES_MAX 64u

@@ -57,6 +57,8 @@ static void handshake(void)
                                                .slot = TOW_SLOT_NONE,
                                                .name = "made-up program",
                                                .token = "token",
+                                               .release = "1.2.3",
+                                               .functions = 0x105,
                                                .env_count = 2,
                                                .env = {"A=1", "CUDA_MODULE_LOADING=EAGER"}};
         struct tow_hello back = {0};
@@ -66,6 +68,7 @@ static void handshake(void)
                             back.capabilities == value.capabilities && back.slot == value.slot &&
                             same_text(back.name, value.name) &&
                             same_text(back.token, value.token) && back.env_count == 2 &&
+                            same_text(back.release, "1.2.3") && back.functions == 0x105 &&
                             same_text(back.env[1], value.env[1]));
     }
     {

@@ -43,6 +43,7 @@ static void decode(const uint8_t *at, const struct tow_frame *frame)
     if (tow_hello_decode(at, frame, &got.hello) == 0) {
         touch_text(got.hello.name);
         touch_text(got.hello.token);
+        touch_text(got.hello.release);
         for (uint32_t i = 0; i < got.hello.env_count; i++) {
             touch_text(got.hello.env[i]);
         }

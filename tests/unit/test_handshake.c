@@ -75,6 +75,46 @@ static void no_common_version_names_who_is_older(void **state)
                              "the same Towline on both sides");
 }
 
+static void expect_table(const char *client, uint32_t client_functions, const char *server,
+                         uint32_t server_functions, const char *sentence)
+{
+    static const uint64_t one[4] = {1, 2, 3, 4}, other[4] = {1, 2, 3, 5};
+    struct tow_table a = {one, client, client_functions}, b = {other, server, server_functions};
+    why[0] = '\0';
+    assert_int_equal(tow_handshake_check_table(&a, &b, why, sizeof why), -EPROTO);
+    assert_string_equal(why, sentence);
+    b.hash = one;
+    assert_int_equal(tow_handshake_check_table(&a, &b, why, sizeof why), 0);
+}
+
+static void another_table_names_what_to_install_where(void **state)
+{
+    expect_table("0.9.1", 5, "0.10.0", 5,
+                 "the client is Towline 0.9.1 and the server Towline 0.10.0; install Towline "
+                 "0.10.0 on the client");
+    expect_table("2.0", 5, "1.9.9", 7,
+                 "the client is Towline 2.0 and the server Towline 1.9.9; install Towline 2.0 on "
+                 "the server");
+    expect_table("1.0.1", 5, "1.0", 5,
+                 "the client is Towline 1.0.1 and the server Towline 1.0; install Towline 1.0.1 on "
+                 "the server");
+    expect_table("1.0", 240, "1.0", 246,
+                 "the client's build of Towline 1.0 implements 240 driver functions and the "
+                 "server's 246; install the newer build on the client");
+    expect_table("1.0", 247, "1.0", 246,
+                 "the client's build of Towline 1.0 implements 247 driver functions and the "
+                 "server's 246; install the newer build on the server");
+    expect_table("1.0", 246, "1.0", 246,
+                 "client and server are both Towline 1.0, but built from different tables of the "
+                 "driver API; install the same build on both sides");
+    expect_table(NULL, 0, "1.0", 246,
+                 "client and server were built from different tables of the driver API; install "
+                 "Towline 1.0 on the client");
+    expect_table("strange", 1, "1.0-rc", 1,
+                 "the client is Towline strange and the server Towline 1.0-rc; install Towline "
+                 "1.0-rc on the client");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -82,6 +122,7 @@ int main(void)
         cmocka_unit_test(our_own_frames_are_let_in),
         cmocka_unit_test(the_highest_common_version_is_chosen),
         cmocka_unit_test(no_common_version_names_who_is_older),
+        cmocka_unit_test(another_table_names_what_to_install_where),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -34,6 +34,8 @@ def functions_header(model):
     digest = table_hash(model)
     words = ", ".join("0x" + digest[i : i + 8][::-1].hex() + "u" for i in range(0, 32, 8))
     w(f"/* SHA-256 of what both sides must agree on. */\n#define TOW_TABLE_HASH {{{words}}}\n")
+    functions = sum(not f.stub for f in model.functions)
+    w(f"/* How many functions are implemented: of two builds of one version the one with fewer is older. */\n#define TOW_TABLE_FUNCTIONS {functions}u\n")
     w("#endif")
     return w.text()
 
