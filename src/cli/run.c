@@ -13,16 +13,18 @@
 
 int tow_cli_find_folders(char *bin_dir, char *lib_dir)
 {
-    ssize_t length = readlink("/proc/self/exe", bin_dir, PATH_MAX - 1);
+    char self[PATH_MAX];
+    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
     if (length <= 0) {
         return -ENOENT;
     }
-    bin_dir[length] = '\0';
-    char *slash = strrchr(bin_dir, '/');
+    self[length] = '\0';
+    char *slash = strrchr(self, '/');
     if (slash == NULL) {
         return -ENOENT;
     }
     *slash = '\0';
+    memcpy(bin_dir, self, (size_t)(slash - self) + 1);
     /* build/bin beside build/lib; PREFIX/bin beside PREFIX/lib/towline. */
     static const char *const places[] = {"../lib/towline", "../lib"};
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
