@@ -9,7 +9,7 @@
  * test_golden FILE           compares
  * test_golden FILE --bless   writes FILE anew; the difference belongs in the commit that made it
  *
- * No cmocka: tests/apigen/x86-64 builds and runs this for the other machine.
+ * No cmocka: tests/system/test_cross.py builds and runs this for another machine.
  */
 #include "golden.h"
 
