@@ -35,7 +35,7 @@ CUresult tow_cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevic
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    if (phCtx == NULL || desc == NULL) {
+    if (phCtx == NULL) { /* no description: all of the device, as the driver takes it */
         return CUDA_ERROR_INVALID_VALUE;
     }
     struct green *green = calloc(1, sizeof *green);
@@ -153,8 +153,8 @@ CUresult tow_cuGreenCtxDestroy(CUgreenCtx hCtx)
     struct tow_context *context = green->context;
     pthread_mutex_unlock(&green->lock);
     if (context != NULL) {
+        /* The handle stays: the driver lets it become current still, though nothing works there. */
         tow_context_end(context);
-        tow_handle_retire((uint64_t)(uintptr_t)context->handle);
     }
     struct tow_call call;
     CUresult status =

@@ -1,4 +1,7 @@
 /* Graphs: built by hand and captured, updated, launched again; user objects; capture modes. */
+#include <stdatomic.h>
+#include <unistd.h>
+
 #include "api.h"
 
 enum { N = 1000 };
@@ -181,10 +184,10 @@ static void unsafe_calls_end_a_capture(struct api *api)
     OK(cuStreamDestroy(stream));
 }
 
-static int destroyed;
+static atomic_int destroyed;
 static void destroy(void *user)
 {
-    destroyed += *(int *)user;
+    atomic_fetch_add(&destroyed, *(int *)user);
 }
 
 static void user_objects_live_as_long_as_their_graphs(struct api *api)
@@ -193,7 +196,7 @@ static void user_objects_live_as_long_as_their_graphs(struct api *api)
     CUgraph graph;
     CUgraphNode node;
     CUgraphExec exec;
-    int one = 1;
+    static int one = 1;
     (void)api;
     OK(cuUserObjectCreate(&object, &one, destroy, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
     OK(cuGraphCreate(&graph, 0));
@@ -205,6 +208,10 @@ static void user_objects_live_as_long_as_their_graphs(struct api *api)
     OK(cuGraphLaunch(exec, NULL));
     OK(cuCtxSynchronize());
     OK(cuGraphExecDestroy(exec));
+    /* NVIDIA's driver runs the destructor on a thread of its own, some time later. */
+    for (int i = 0; i < 500 && atomic_load(&destroyed) == 0; i++) {
+        usleep(10000);
+    }
     EQUAL(destroyed, 1);
 }
 

@@ -31,8 +31,20 @@ static void wrong_arguments_are_refused(struct api *api)
     EQUAL(cuDeviceGetDevResource(99, &all, CU_DEV_RESOURCE_TYPE_SM), CUDA_ERROR_INVALID_DEVICE);
     EQUAL(cuDeviceGetDevResource(api->device, NULL, CU_DEV_RESOURCE_TYPE_SM),
           CUDA_ERROR_INVALID_VALUE);
-    TRUE(cuGreenCtxCreate(&green, NULL, api->device, CU_GREEN_CTX_DEFAULT_STREAM) != CUDA_SUCCESS);
+    TRUE(cuGreenCtxCreate(&green, NULL, 99, CU_GREEN_CTX_DEFAULT_STREAM) != CUDA_SUCCESS);
     TRUE(cuGreenCtxDestroy((CUgreenCtx)NULL) != CUDA_SUCCESS);
+}
+
+/* The driver takes no description for the whole device. */
+static void without_a_description_it_is_the_whole_device(struct api *api)
+{
+    CUdevResource all, told;
+    CUgreenCtx green = NULL;
+    OK(cuDeviceGetDevResource(api->device, &all, CU_DEV_RESOURCE_TYPE_SM));
+    OK(cuGreenCtxCreate(&green, NULL, api->device, CU_GREEN_CTX_DEFAULT_STREAM));
+    OK(cuGreenCtxGetDevResource(green, &told, CU_DEV_RESOURCE_TYPE_SM));
+    EQUAL(told.sm.smCount, all.sm.smCount);
+    OK(cuGreenCtxDestroy(green));
 }
 
 static void a_share_works_like_a_context(struct api *api)
@@ -81,7 +93,10 @@ static void a_share_works_like_a_context(struct api *api)
     TRUE(same == NULL);
     OK(cuGreenCtxDestroy(green));
     TRUE(cuGreenCtxDestroy(green) != CUDA_SUCCESS);
-    TRUE(cuCtxPushCurrent(context) != CUDA_SUCCESS);
+    /* Its context may still become current, though it is of no use. */
+    OK(cuCtxPushCurrent(context));
+    OK(cuCtxPopCurrent(&current));
+    TRUE(current == context);
 }
 
 int main(void)
@@ -89,6 +104,7 @@ int main(void)
     struct api api;
     api_begin(&api);
     wrong_arguments_are_refused(&api);
+    without_a_description_it_is_the_whole_device(&api);
     a_share_works_like_a_context(&api);
     return api_end(&api);
 }

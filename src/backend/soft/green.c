@@ -181,7 +181,11 @@ static CUresult soft_cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc,
         return CUDA_ERROR_INVALID_VALUE;
     }
     CUcontext context = NULL;
-    CUresult result = context_create(&context, 0, dev);
+    int all = 0; /* what a green context without a description gets */
+    CUresult result = attribute(&all, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, dev);
+    if (result == CUDA_SUCCESS) {
+        result = context_create(&context, 0, dev);
+    }
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -190,14 +194,14 @@ static CUresult soft_cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc,
     struct tow_soft_green *green = calloc(1, sizeof *green);
     result = tow_soft_enter_any();
     const struct tow_soft_resources *resources =
-        tow_soft_lookup(TOW_SOFT_RESOURCES, TOW_SOFT_HANDLE(desc));
-    if (resources == NULL) {
+        desc != NULL ? tow_soft_lookup(TOW_SOFT_RESOURCES, TOW_SOFT_HANDLE(desc)) : NULL;
+    if (desc != NULL && resources == NULL) {
         result = CUDA_ERROR_INVALID_HANDLE;
     } else if (green == NULL || tow_soft_object_add(&green->object, TOW_SOFT_GREEN, NULL) != 0) {
         result = CUDA_ERROR_OUT_OF_MEMORY;
     } else {
         green->context = context;
-        green->processors = resources->processors;
+        green->processors = resources != NULL ? resources->processors : (unsigned)all;
         green->id = ++tow_soft.next_id;
         green->next = greens;
         greens = green;
