@@ -43,6 +43,12 @@ def image_travels_once():
         t.check(lookups["sync"] == 0 and lookups["async"] == 1, f"what is known was asked for again: {lookups}")
 
 
+@t.test(trees=C_TREES)
+def handles_of_code_that_is_gone_are_errors():
+    with t.Server() as server:
+        run_counted(server, [code_program(), "stale"])
+
+
 @t.test()
 def damaged_image_is_sent_again():
     program = code_program()
