@@ -89,12 +89,12 @@ CUresult tow_cuModuleGetFunction(CUfunction *hfunc, CUmodule hmod, const char *n
     }
     struct tow_context *context = NULL;
     CUresult status = tow_code_context(&context);
+    struct tow_library *module = tow_library_find(TOW_H_MODULE, hmod);
+    if (module == NULL && (status == CUDA_SUCCESS || status == CUDA_ERROR_CONTEXT_IS_DESTROYED)) {
+        return tow_no_handle(); /* a module that went with its context, too */
+    }
     if (status != CUDA_SUCCESS) {
         return status;
-    }
-    struct tow_library *module = tow_library_find(TOW_H_MODULE, hmod);
-    if (module == NULL) {
-        return tow_no_handle();
     }
     struct tow_kernel *function;
     status = tow_library_kernel(module, name, &function);

@@ -5,6 +5,7 @@ import json
 import pathlib
 import subprocess
 import sys
+import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 from towtest import *  # noqa: E402,F403
@@ -61,6 +62,56 @@ for _entry in TABLE["programs"]:
             add(_entry, _variant, "shm", ["plain", "asan", "tsan"] if _entry["name"] == "driver_link" else ["plain"])
     if _entry["name"] == "driver_link":
         add(_entry, "c", "self", ["plain", "asan", "tsan"])
+
+STUCK = """
+#include <signal.h>
+#include <unistd.h>
+int cuDeviceGetCount(int *count) { (void)count; for (;;) pause(); }
+int cuDeviceGetName(char *name, int size, int device) { (void)name; (void)size; (void)device; return raise(SIGSEGV); }
+"""
+
+
+@t.test()
+def errors_tells_crashes_and_hangs():
+    entry = next(e for e in TABLE["programs"] if e["name"] == "errors")
+    program = build_program(entry, "c")
+    cases = ["device_name_null", "device_negative", "device_count_null", "device_too_high"]
+    with t.Server() as server, tempfile.TemporaryDirectory() as folder:
+        source, stuck = pathlib.Path(folder, "stuck.c"), pathlib.Path(folder, "stuck.so")
+        source.write_text(STUCK)
+        subprocess.run(["gcc", "-shared", "-fPIC", str(source), "-o", str(stuck)], check=True)
+        done = t.run([t.TOWLINE, "run", "-s", server.address(), "--", "env", f"LD_PRELOAD={stuck}", program, *cases,
+                      "--jobs", "3", "--limit", "3"])
+        t.equal(done.stdout.splitlines(), ["device_name_null: crashes", "device_negative: CUDA_ERROR_INVALID_DEVICE",
+                                           "device_count_null: hangs", "device_too_high: CUDA_ERROR_INVALID_DEVICE"],
+                "the output")
+        t.equal(done.returncode, 1, "the exit code")
+
+
+@t.test()
+def compare_errors_forgives_what_it_should():
+    table = [  # expected, ours, how it is counted
+        ("CUDA_ERROR_INVALID_VALUE", "CUDA_ERROR_INVALID_VALUE", "equal"),
+        ("CUDA_ERROR_INVALID_VALUE / CUDA_SUCCESS", "CUDA_SUCCESS / CUDA_ERROR_INVALID_VALUE", "equal"),
+        ("CUDA_ERROR_INVALID_VALUE", "CUDA_ERROR_INVALID_HANDLE", "different"),
+        ("CUDA_ERROR_INVALID_VALUE # unsure", "CUDA_SUCCESS", "unsure"),
+        ("crashes", "CUDA_ERROR_INVALID_HANDLE", "equal"),
+        ("hangs", "CUDA_SUCCESS / CUDA_ERROR_INVALID_HANDLE", "equal"),
+        ("crashes", "CUDA_SUCCESS", "unsure"),
+        ("crashes", "crashes", "different"),
+        ("hangs", "crashes", "different"),
+        ("CUDA_SUCCESS # unsure", "hangs", "different"),
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        files = [pathlib.Path(folder, name) for name in ("expected", "actual")]
+        for expected, ours, counted in table:
+            for file, answer in zip(files, (expected, ours)):
+                file.write_text(f"case: {answer}\n")
+            done = subprocess.run([sys.executable, str(t.PROGRAMS / "compare_errors.py"), *map(str, files)],
+                                  capture_output=True, text=True)
+            t.check(f"1 {counted}" in done.stdout.splitlines()[-1], f"{expected}, {ours}: {done.stdout}")
+            t.equal(done.returncode, int(counted == "different"), "the exit code")
+
 
 if __name__ == "__main__":
     t.main()

@@ -368,11 +368,28 @@ static CUresult soft_cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flag
     return tow_soft_leave(CUDA_SUCCESS);
 }
 
+/* What ruined a context of the device: as with NVIDIA's driver, no new one can be had beside it. */
+static CUresult ruined_by(const struct tow_soft_device *device)
+{
+    CUresult error =
+        device->primary != NULL && device->primary->alive ? device->primary->error : CUDA_SUCCESS;
+    for (struct tow_soft_ctx *ctx = tow_soft.contexts; ctx != NULL && error == CUDA_SUCCESS;
+         ctx = ctx->next) {
+        if (ctx->device == device && ctx->alive) {
+            error = ctx->error;
+        }
+    }
+    return error;
+}
+
 static CUresult create(CUcontext *pctx, unsigned int flags, CUdevice dev)
 {
     DEVICE_LOCKED(device, dev);
     if (pctx == NULL || !flags_ok(flags)) {
         return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    if (ruined_by(device) != CUDA_SUCCESS) {
+        return tow_soft_leave(ruined_by(device));
     }
     if (stack.depth == STACK_MAX) {
         return tow_soft_leave(CUDA_ERROR_OUT_OF_MEMORY);

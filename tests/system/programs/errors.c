@@ -1,21 +1,28 @@
 /* Deliberate mistakes against the driver API, and what each is answered.
  *
- *   errors list        the names of all cases
- *   errors CASE...     these cases, each in a process of its own
- *   errors all         all of them, in the order of this file
+ *   errors list                the names of all cases
+ *   errors [CASE...]           these cases, or all, each in a process of its own
+ *     --jobs N                 so many at a time (1)
+ *     --limit SECONDS          how long a case may take (10)
  *
- * One line per case: `name: RESULT`, or `name: RESULT / RESULT` where a call that needs no reply (a
- * launch, a copy to the device, a memset, a record ...) is followed by a synchronisation: a remote
- * driver may report the first's error there. A case that kills its process prints
- * `name: killed by signal N`. errors.expected holds what NVIDIA's driver answers. */
+ * One line per case, in the order of this file: `name: RESULT`, or `name: RESULT / RESULT` where a
+ * call that needs no reply (a launch, a copy to the device, a memset, a record ...) is followed by
+ * a synchronisation: a remote driver may report the first's error there. `name: crashes` for a case
+ * that ends its process, `name: hangs` for one that is not done in time: what NVIDIA's driver may
+ * do with a handle that is gone or a pointer that it does not check. errors.expected holds what it
+ * answers. */
 #include "kernels_ptx.h"
 
 #include <cuda.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum level { NOTHING, INIT, CONTEXT, MODULE };
@@ -24,12 +31,13 @@ struct error_case {
     const char *name;
     enum level level; /* what is set up before it */
     void (*run)(void);
+    int order;
 };
 
-/* The linker collects the cases in the order of this file. */
+/* The linker collects the cases. */
 #define CASE(name, level)                                                                          \
     static void case_##name(void);                                                                 \
-    static const struct error_case entry_##name = {#name, level, case_##name};                     \
+    static const struct error_case entry_##name = {#name, level, case_##name, __COUNTER__};        \
     static const struct error_case *const pointer_##name                                           \
         __attribute__((section("error_cases"), used)) = &entry_##name;                             \
     static void case_##name(void)
@@ -128,59 +136,185 @@ static int run_here(const struct error_case *this)
     _exit(0); /* a ruined or half-built session has nothing to tidy up */
 }
 
-/* Each case in a fresh process: CUDA does not survive a fork, so the child starts this program
- * anew. */
-static int run_apart(const char *self, const char *name)
+/* ---- each case in a fresh process ---- */
+
+enum { CASES_MAX = 512, JOBS_MAX = 64, TEXT_MAX = 512 };
+
+enum state { WAITING, RUNNING, DONE };
+
+struct run {
+    const struct error_case *this;
+    enum state state;
+    pid_t child;
+    int output; /* what it prints */
+    double deadline;
+    size_t length;
+    char text[TEXT_MAX];
+};
+
+static struct run runs[CASES_MAX];
+static size_t run_count;
+
+static double now(void)
 {
-    fflush(stdout);
-    pid_t child = fork();
-    if (child == 0) {
-        execl(self, self, "--here", name, (char *)NULL);
-        _exit(127);
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+/* CUDA does not survive a fork, so the child starts this program anew. */
+static void start(struct run *run, double limit)
+{
+    int ends[2];
+    if (pipe(ends) != 0) {
+        perror("errors: pipe");
+        exit(1);
     }
-    int status = 0;
-    if (child < 0 || waitpid(child, &status, 0) != child) {
+    fcntl(ends[0], F_SETFD, FD_CLOEXEC);
+    fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    pid_t child = fork();
+    if (child < 0) {
         perror("errors: fork");
         exit(1);
     }
-    if (WIFSIGNALED(status)) {
-        printf(" killed by signal %d\n", WTERMSIG(status));
-        return 1;
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        dup2(ends[1], STDOUT_FILENO);
+        close(ends[1]);
+        execl("/proc/self/exe", "errors", "--here", run->this->name, (char *)NULL);
+        _exit(127);
     }
-    return WEXITSTATUS(status) != 0;
+    close(ends[1]);
+    run->state = RUNNING;
+    run->child = child;
+    run->output = ends[0];
+    run->deadline = now() + limit;
 }
 
-static const struct error_case *find(const char *name)
+static void take_output(struct run *run)
 {
-    for (const struct error_case *const *c = __start_error_cases; c < __stop_error_cases; c++) {
-        if (strcmp((*c)->name, name) == 0) {
-            return *c;
-        }
+    ssize_t n;
+    while (run->length < TEXT_MAX - 1 &&
+           (n = read(run->output, run->text + run->length, TEXT_MAX - 1 - run->length)) > 0) {
+        run->length += (size_t)n;
     }
-    fprintf(stderr, "errors: there is no case \"%s\"; see `errors list`\n", name);
-    exit(2);
+    run->text[run->length] = '\0';
+}
+
+static int finish(struct run *run, const char *instead)
+{
+    take_output(run);
+    close(run->output);
+    run->state = DONE;
+    if (instead != NULL) {
+        snprintf(run->text, sizeof run->text, "%s: %s\n", run->this->name, instead);
+    } else if (run->length == 0) {
+        snprintf(run->text, sizeof run->text, "%s: no answer\n", run->this->name);
+    }
+    return instead != NULL || run->length == 0;
+}
+
+/* 1 if it went wrong. */
+static int look_after(struct run *run)
+{
+    int status = 0;
+    take_output(run);
+    if (waitpid(run->child, &status, WNOHANG) == run->child) {
+        int failed = finish(run, WIFSIGNALED(status) ? "crashes" : NULL);
+        return failed || WEXITSTATUS(status) != 0;
+    }
+    if (now() > run->deadline) {
+        /* One that is stuck inside the kernel's driver does not even die now: it is left behind. */
+        kill(run->child, SIGKILL);
+        return finish(run, "hangs");
+    }
+    return 0;
+}
+
+static int run_all(unsigned jobs, double limit)
+{
+    int failed = 0;
+    size_t next = 0, shown = 0;
+    while (shown < run_count) {
+        unsigned running = 0;
+        for (size_t i = shown; i < next; i++) {
+            if (runs[i].state == RUNNING) {
+                failed |= look_after(&runs[i]);
+            }
+            running += runs[i].state == RUNNING;
+        }
+        for (; next < run_count && running < jobs; next++, running++) {
+            start(&runs[next], limit);
+        }
+        for (; shown < next && runs[shown].state == DONE; shown++) {
+            fputs(runs[shown].text, stdout);
+            fflush(stdout);
+        }
+        usleep(2000);
+    }
+    return failed;
+}
+
+static int by_order(const void *a, const void *b)
+{
+    const struct error_case *const *one = a, *const *two = b;
+    return (*one)->order - (*two)->order;
 }
 
 int main(int argc, char **argv)
 {
-    const char *first = argc > 1 ? argv[1] : "all";
-    int failed = 0;
-    if (strcmp(first, "--here") == 0 && argc > 2) {
-        alarm(60); /* a hang is a wrong answer, too */
-        return run_here(find(argv[2]));
+    static const struct error_case *cases[CASES_MAX];
+    size_t count = (size_t)(__stop_error_cases - __start_error_cases);
+    if (count > CASES_MAX) {
+        fprintf(stderr, "errors: CASES_MAX is too small\n");
+        return 2;
     }
-    if (strcmp(first, "list") == 0 || strcmp(first, "all") == 0) {
-        for (const struct error_case *const *c = __start_error_cases; c < __stop_error_cases; c++) {
-            if (strcmp(first, "list") == 0) {
-                puts((*c)->name);
-            } else {
-                failed |= run_apart("/proc/self/exe", (*c)->name);
+    memcpy(cases, __start_error_cases, count * sizeof cases[0]);
+    qsort(cases, count, sizeof cases[0], by_order); /* compilers emit them as they like */
+    unsigned jobs = 1;
+    double limit = 10;
+    const char *here = NULL;
+    for (int i = 1; i < argc; i++) {
+        const char *word = argv[i];
+        if (strcmp(word, "list") == 0) {
+            for (size_t c = 0; c < count; c++) {
+                puts(cases[c]->name);
+            }
+            return 0;
+        }
+        if (strcmp(word, "all") == 0) {
+            continue;
+        }
+        if (word[0] == '-' && i + 1 < argc) {
+            const char *value = argv[++i];
+            if (strcmp(word, "--jobs") == 0 && atoi(value) > 0 && atoi(value) <= JOBS_MAX) {
+                jobs = (unsigned)atoi(value);
+                continue;
+            }
+            if (strcmp(word, "--limit") == 0 && atof(value) > 0) {
+                limit = atof(value);
+                continue;
+            }
+            if (strcmp(word, "--here") == 0) {
+                here = word = value;
             }
         }
-    } else {
-        for (int i = 1; i < argc; i++) {
-            failed |= run_apart("/proc/self/exe", find(argv[i])->name);
+        size_t c = 0;
+        while (c < count && strcmp(cases[c]->name, word) != 0) {
+            c++;
         }
+        if (c == count || run_count == CASES_MAX) {
+            fprintf(stderr, "errors: there is no case \"%s\"; see `errors list`\n", word);
+            return 2;
+        }
+        runs[run_count++].this = cases[c];
     }
-    return failed;
+    if (here != NULL) {
+        return run_here(runs[0].this);
+    }
+    for (size_t c = 0; run_count == 0 && c < count; c++) {
+        runs[c].this = cases[c];
+    }
+    run_count = run_count == 0 ? count : run_count;
+    return run_all(jobs, limit);
 }
