@@ -234,11 +234,12 @@ class Form:
     (a kind that begins with @ is written by the body itself, at the address %a0 ...); bound: how far results may be
     from the recorded ones, "" for bit-equal; each instruction form has a name of its own."""
 
-    def __init__(self, group, name, ins, outs, body, bound="", decl="", regs="", version="8.1", n=N, texture=None):
+    def __init__(self, group, name, ins, outs, body, bound="", decl="", regs="", version="8.1", n=N, texture=None,
+                 directives=""):
         self.group, self.name, self.body, self.bound = group, name, body, bound
         self.ins = [key if isinstance(key, tuple) else None for key in ins]
         self.outs, self.decl, self.regs, self.version, self.n = outs, decl, regs, version, n
-        self.texture = texture
+        self.texture, self.directives = texture, directives
 
     def out_layout(self):
         """(kind, offset, bytes of one) of each result array."""
@@ -255,7 +256,7 @@ class Form:
 
     def ptx(self):
         lines = [f".version {self.version}", ".target sm_90", ".address_size 64", self.decl,
-                 ".visible .entry k(.param .u64 p0, .param .u64 p1, .param .u64 p2)", "{",
+                 ".visible .entry k(.param .u64 p0, .param .u64 p1, .param .u64 p2)", self.directives, "{",
                  ".reg .b64 %pool, %out, %at, %wide; .reg .b32 %me, %lane, %x; .reg .pred %q;"]
         load, store = [], []
         for i, key in enumerate(self.ins):
@@ -285,7 +286,7 @@ class Form:
     def digest(self):
         """Of all that decides the results: a recording of another form by the same name does not count."""
         h = hashlib.sha256()
-        h.update(repr((self.body, self.ins, self.outs, self.decl, self.regs, self.n, self.texture, SEED)).encode())
+        h.update(repr((self.body, self.ins, self.outs, self.decl, self.regs, self.n, self.texture, self.directives, SEED)).encode())
         for key in self.ins:
             if key:
                 h.update(struct.pack(f"<{N}Q", *values(key)))

@@ -1,8 +1,8 @@
 """Forms with few siblings: parameters, remote stores, rarer texture, matrix and barrier words."""
 
-from core import Form, keys
+from core import OFFSET, Form, keys
 from forms_memory import SHARED, SIZES
-from forms_texture import GATHER, NORMALIZED, Texture, UNIT, coordinates, place
+from forms_texture import GATHER, NORMALIZED, TEXEL, Texture, UNIT, coordinates, place
 from forms_warp import bound_of
 
 BARRIER = SHARED + "\n.shared .align 8 .b64 mb;"
@@ -167,6 +167,87 @@ def video():
                            f"{name}.{d}.s32.s32.sat %o0{place_}, %i0, %i1, %i2;")
 
 
+def clusters():
+    g = "clusters"
+    two = ".explicitcluster .reqnctapercluster 2, 1, 1"
+    four = ".explicitcluster .reqnctapercluster 4, 1, 1"
+    both = "barrier.cluster.arrive;\nbarrier.cluster.wait;\n"
+    for reg in ("cluster_ctaid.x", "cluster_nctaid.x", "cluster_ctarank", "cluster_nctarank", "clusterid.x",
+                "nclusterid.x", "cluster_ctaid.y", "nclusterid.y"):
+        yield Form(g, f"mov.u32 %{reg}, clusters of 2", [], ["i32"], f"mov.u32 %o0, %{reg};", directives=two)
+    yield Form(g, "mov.pred %is_explicit_cluster, clusters of 2", [], ["pred"], "mov.pred %o0, %is_explicit_cluster;",
+               directives=two)
+    other = ".reg .b32 %r, %rs;\nmov.u32 %r, %cluster_ctarank;\n"
+    for words, name in ((two, 2), (four, 4)):
+        turn = f"add.u32 %r, %r, 1;\nand.b32 %r, %r, {name - 1};\n"
+        yield Form(g, f"mapa.shared::cluster.u32, ld.shared::cluster.u32, clusters of {name}", keys("i32"), ["i32"],
+                   f"{OWN}st.shared.b32 [%s], %i0;\n{both}{other}{turn}mapa.shared::cluster.u32 %rs, %s, %r;\n"
+                   f"ld.shared::cluster.u32 %o0, [%rs];\n{both}", decl=SHARED, directives=words)
+        yield Form(g, f"mapa.u64, generic ld, clusters of {name}", keys("i32"), ["i32", "i32"],
+                   f"{OWN}st.shared.b32 [%s], %i0;\n{both}{other}{turn}cvt.u64.u32 %wide, %s;\n"
+                   "cvta.shared.u64 %wide, %wide;\nmapa.u64 %wide, %wide, %r;\nld.u32 %o0, [%wide];\n"
+                   f"getctarank.u64 %o1, %wide;\n{both}", decl=SHARED, directives=words)
+        yield Form(g, f"st.shared::cluster.u32, clusters of {name}", keys("i32"), ["i32"],
+                   f"{OWN}{both}{other}{turn}mapa.shared::cluster.u32 %rs, %s, %r;\nst.shared::cluster.u32 [%rs], %i0;\n"
+                   f"{both}ld.shared.b32 %o0, [%s];", decl=SHARED, directives=words)
+        for op, t in (("add", "u32"), ("max", "s32"), ("xor", "b32")):
+            yield Form(g, f"atom.shared::cluster.{op}.{t}, clusters of {name}", keys("i32 i32"), ["i32", "i32"],
+                       f"{OWN}st.shared.b32 [%s], %i0;\n{both}{other}{turn}mapa.shared::cluster.u32 %rs, %s, %r;\n"
+                       f"atom.shared::cluster.{op}.{t} %o0, [%rs], %i1;\n{both}ld.shared.b32 %o1, [%s];", decl=SHARED,
+                       directives=words)
+        for space in ("shared::cta", "shared::cluster", "shared"):
+            yield Form(g, f"isspacep.{space} of another block's memory, clusters of {name}", [], ["pred"],
+                       f"{other}{turn}mov.u64 %wide, sm;\ncvta.shared.u64 %wide, %wide;\nmapa.u64 %wide, %wide, %r;\n"
+                       f"isspacep.{space} %o0, %wide;", decl=SHARED, directives=words)
+        remote_bar = ".reg .b32 %mz, %rb;\nmov.u32 %mz, mb;\nmapa.shared::cluster.u32 %rb, %mz, %r;\n"
+        yield Form(g, f"st.async.shared::cluster, clusters of {name}", keys("i32"), ["i32"],
+                   f"{start(1)}{OWN}@%q mbarrier.arrive.expect_tx.shared.b64 _, [mb], 512;\n"
+                   f"fence.mbarrier_init.release.cluster;\n{both}{other}{turn}{remote_bar}"
+                   "mapa.shared::cluster.u32 %rs, %s, %r;\n"
+                   "st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%rs], %i0, [%rb];\n"
+                   f"{WAIT}ld.shared.b32 %o0, [%s];\n{both}", decl=BARRIER, directives=words)
+        yield Form(g, f"mbarrier.arrive.shared::cluster, clusters of {name}", keys("i32"), ["i32"],
+                   f"{start(128)}{OWN}st.shared.b32 [%s], %i0;\nfence.mbarrier_init.release.cluster;\n{both}{other}{turn}"
+                   f"{remote_bar}mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%rb];\n{WAIT}{SWAP}\n{both}",
+                   decl=BARRIER, directives=words)
+        yield Form(g, f"cp.async.bulk.shared::cluster.shared::cta, clusters of {name}", keys("i32"), ["i32"],
+                   f"{start(1)}{OWN}st.shared.b32 [%s], %i0;\nfence.proxy.async;\n"
+                   "@%q mbarrier.arrive.expect_tx.shared.b64 _, [mb], 2048;\nfence.mbarrier_init.release.cluster;\n"
+                   f"{both}{other}{turn}{remote_bar}.reg .b32 %to, %from;\nmov.u32 %from, sm;\nadd.u32 %to, %from, 2048;\n"
+                   "mapa.shared::cluster.u32 %to, %to, %r;\nsetp.eq.u32 %q, %z, 0;\n"
+                   "@%q cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%to], [%from], 2048, [%rb];\n"
+                   f"{WAIT}ld.shared.b32 %o0, [%s+2048];\n{both}", decl=BARRIER, directives=words)
+        yield Form(g, f"cp.async.bulk multicast, clusters of {name}", [], ["i32"],
+                   f"{start(1)}{OWN}@%q mbarrier.arrive.expect_tx.shared.b64 _, [mb], 2048;\n"
+                   f"fence.mbarrier_init.release.cluster;\n{both}{other}.reg .b16 %mask;\nmov.b16 %mask, {2 ** name - 1};\n"
+                   f"add.u64 %at, %pool, {OFFSET[('i64', 'u')]};\nadd.u32 %r, %r, %z;\nsetp.eq.u32 %q, %r, 0;\n"
+                   "@%q cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+                   f"[sm], [%at], 2048, [mb], %mask;\n{WAIT}ld.shared.b32 %o0, [%s];\n{both}", decl=BARRIER,
+                   directives=words)
+    for arrive in ("arrive", "arrive.release", "arrive.relaxed", "arrive.aligned", "arrive.release.aligned"):
+        wait = "wait.acquire" + (".aligned" if "aligned" in arrive else "")
+        fence = "fence.acq_rel.cluster;\n" if "relaxed" in arrive else ""
+        yield Form(g, f"barrier.cluster.{arrive}, barrier.cluster.{wait}", keys("i32"), ["i32"],
+                   f"{OWN}st.shared.b32 [%s], %i0;\n{fence}barrier.cluster.{arrive};\nbarrier.cluster.{wait};\n{fence}{other}"
+                   "xor.b32 %r, %r, 1;\nmapa.shared::cluster.u32 %rs, %s, %r;\n"
+                   f"ld.shared::cluster.u32 %o0, [%rs];\n{both}", decl=SHARED, directives=two)
+
+
+def stores_outside():
+    """Stores past the edge of a surface go nowhere; what is inside depends on the place alone."""
+    for geometry in ("1d", "2d", "3d", "a1d", "a2d"):
+        for t, size in (("b32", 4), ("b64", 8)):
+            at = place(geometry, True)
+            yield Form("surfaces", f"sust.b.{geometry}.{t}.zero outside", [], ["i32" if size == 4 else "i64"],
+                       coordinates(TEXEL) + f"mul.lo.s32 %n0, %n0, {size};\n.reg .b{size * 8} %v; .reg .b32 %w;\n" +
+                       {"1d": "mov.b32 %w, %n0;\n", "2d": "mad.lo.s32 %w, %n1, 1000, %n0;\n", "3d": "mad.lo.s32 %w, %n1, 1000, %n0;\nmad.lo.s32 %w, %n2, 777777, %w;\n",
+                        "a1d": "mad.lo.s32 %w, %n3, 1000, %n0;\n",
+                        "a2d": "mad.lo.s32 %w, %n1, 1000, %n0;\nmad.lo.s32 %w, %n3, 777777, %w;\n"}[geometry] +
+                       ("mov.b32 %v, %w;\n" if size == 4 else "cvt.s64.s32 %v, %w;\n") +
+                       f"sust.b.{geometry}.{t}.zero [%h, {at}], %v;\nsuld.b.{geometry}.{t}.zero %o0, [%h, {at}];",
+                       texture=Texture(geometry, "u32", channels=size // 4, surface=True))
+
+
 def forms():
-    for part in (parameters, remote, textures, matrices, video):
+    for part in (parameters, remote, textures, matrices, video, clusters, stores_outside):
         yield from part()
