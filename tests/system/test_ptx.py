@@ -2,6 +2,7 @@
 """The software GPU against recordings of a real one: tests/ptx/differential."""
 
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -9,6 +10,10 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import towtest as t  # noqa: E402
 
 DIFFERENTIAL = t.ROOT / "tests" / "ptx" / "differential" / "differential.py"
+
+# What the software GPU knows and no form can show: it ends the kernel, needs sm_90a, or is another spelling.
+WITHOUT_FORM = {"trap", "brkpt", "pmevent", "setmaxnreg", "mad.f32", "mad.ftz.f32", "max.s16x2.relu", "max.s32.relu",
+                "min.s16x2.relu", "min.s32.relu"}
 
 
 def differential(*arguments):
@@ -27,6 +32,26 @@ def forms_leave_what_the_gpu_left_and_the_status_page_says_so():
 @t.test(limit=120, trees=("plain",))
 def forms_give_the_same_twice():
     differential("--self", "--only", "sync")
+
+
+@t.test()
+def every_instruction_of_the_software_gpu_has_a_form():
+    sys.path.insert(0, str(DIFFERENTIAL.parent))
+    import forms
+    used = set()
+    for form in forms.table():
+        for line in re.split(r"[;\n]", form.body + ";" + form.decl):
+            line = re.sub(r"^(\w+:)?\s*(@!?%\w+)?\s*", "", line.strip())
+            used |= {line.split()[0], line.split()[0].split(".")[0]} if line else set()
+    known = set()
+    for path in sorted((t.ROOT / "src" / "ptx").glob("*.c")):
+        text = path.read_text()
+        for spelled in re.findall(r'\{"([^"]+)", "[a-zA-Z]*", \w+\}', text):
+            known |= set(spelled.split())
+        known |= set(re.findall(r'\{"(\w+)", (?:tow_ptx_)?decode_\w+\}', text))
+    t.check(len(known) > 200, f"only {len(known)} instructions found in src/ptx")
+    missing = known - used - WITHOUT_FORM
+    t.check(not missing, f"no form in tests/ptx/differential uses {', '.join(sorted(missing))}")
 
 
 if __name__ == "__main__":
