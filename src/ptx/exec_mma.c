@@ -3,6 +3,7 @@
 #include "ptx/decode.h"
 #include "ptx/memory.h"
 #include "ptx/mma.h"
+#include "ptx/num.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -168,13 +169,27 @@ static int emit_mma(struct tow_ptx_decoder *dec, const struct tow_mma_desc *desc
     return tow_ptx_emit(dec, &op);
 }
 
+/* Of f64 alone; 0: another word. */
+static uint8_t rounding_of(const char *mod)
+{
+    static const struct {
+        const char *name;
+        enum tow_num_round round;
+    } rounds[] = {{"rn", TOW_NUM_RN}, {"rz", TOW_NUM_RZ}, {"rm", TOW_NUM_RM}, {"rp", TOW_NUM_RP}};
+    for (unsigned i = 0; i < sizeof rounds / sizeof rounds[0]; i++) {
+        if (strcmp(mod, rounds[i].name) == 0) {
+            return (uint8_t)rounds[i].round;
+        }
+    }
+    return 0;
+}
+
 /* The words that mma and wmma.mma have in common; false on one that neither has. */
 static bool mma_words(struct tow_ptx_decoder *dec, struct tow_mma_desc *desc,
                       enum tow_mma_type types[4], unsigned *ret_types)
 {
     const struct tow_ptx_insn *insn = dec->insn;
     unsigned layouts = 0, count = 0;
-    bool nearest = false;
     for (unsigned i = 0; i < insn->mod_count; i++) {
         const char *mod = insn->mods[i];
         enum tow_mma_type type = type_of(mod);
@@ -192,8 +207,8 @@ static bool mma_words(struct tow_ptx_decoder *dec, struct tow_mma_desc *desc,
             layouts++;
         } else if (strcmp(mod, "satfinite") == 0) {
             desc->satfinite = true;
-        } else if (strcmp(mod, "rn") == 0) { /* of f64; its only rounding here */
-            nearest = true;
+        } else if (rounding_of(mod)) {
+            desc->round = rounding_of(mod);
         } else if (strcmp(mod, "xor") == 0) {
             desc->bitop = TOW_MMA_XOR_POPC;
         } else if (strcmp(mod, "and") == 0) {
@@ -205,7 +220,7 @@ static bool mma_words(struct tow_ptx_decoder *dec, struct tow_mma_desc *desc,
         }
     }
     *ret_types = count;
-    return layouts == 2 && !(nearest && (!count || types[0] != TOW_MMA_F64));
+    return layouts == 2 && !(desc->round && (!count || types[0] != TOW_MMA_F64));
 }
 
 /* mma.sync.aligned.shape.alayout.blayout{.satfinite}.dtype.atype.btype.ctype d, a, b, c */

@@ -302,6 +302,26 @@ static void run_float(const struct tow_mma_op *op, void *const *d, const void *c
     store_floats(op, mc, d);
 }
 
+/* The same chain with another rounding, 32 elements at a time; m * n is a multiple of that. */
+static void multiply_f64_rounded(const struct tow_mma_desc *s, const double *a, const double *b,
+                                 double *c)
+{
+    struct tow_num_form form = {
+        .op = TOW_NUM_FMA, .type = TOW_NUM_F64, .round = (enum tow_num_round)s->round};
+    tow_num_fn *fma_row = tow_num_find(&form);
+    for (unsigned first = 0; first < (unsigned)s->m * s->n; first += TOW_NUM_LANES) {
+        for (unsigned l = 0; l < s->k; l++) {
+            double x[TOW_NUM_LANES], y[TOW_NUM_LANES], sum[TOW_NUM_LANES];
+            for (unsigned e = 0; e < TOW_NUM_LANES; e++) {
+                x[e] = a[(first + e) / s->n * s->k + l];
+                y[e] = b[l * s->n + (first + e) % s->n];
+            }
+            fma_row(&form, sum, x, y, &c[first]);
+            memcpy(&c[first], sum, sizeof sum);
+        }
+    }
+}
+
 /* f64: a chain of fused multiply-adds in the order of k. */
 static void run_f64(const struct tow_mma_op *op, void *const *d, const void *const *a,
                     const void *const *b, const void *const *c, const uint32_t *metadata)
@@ -312,7 +332,10 @@ static void run_f64(const struct tow_mma_op *op, void *const *d, const void *con
     load_floats(op, TOW_MMA_A, TOW_MMA_F64, op->a_regs, a, ma);
     load_floats(op, TOW_MMA_B, TOW_MMA_F64, op->b_regs, b, mb);
     load_floats(op, TOW_MMA_C, TOW_MMA_F64, op->c_regs, c, mc);
-    for (unsigned i = 0; i < s->m; i++) {
+    if (s->round > TOW_NUM_RN) {
+        multiply_f64_rounded(s, ma, mb, mc);
+    }
+    for (unsigned i = 0; i < s->m && s->round <= TOW_NUM_RN; i++) {
         for (unsigned j = 0; j < s->n; j++) {
             double v = mc[i * s->n + j];
             for (unsigned l = 0; l < s->k; l++) {

@@ -51,7 +51,8 @@ struct tow_mma_desc {
         b_row;      /* layout words that differ from the usual a.row b.col; m8n8k4.f16 and wmma */
     bool satfinite; /* integers: clamp instead of wrap */
     enum tow_mma_bitop bitop;
-    bool sparse; /* mma.sp: a holds k/2 columns, metadata picks them */
+    uint8_t round; /* f64: enum tow_num_round, 0 for nearest */
+    bool sparse;   /* mma.sp: a holds k/2 columns, metadata picks them */
 };
 
 enum tow_mma_matrix {

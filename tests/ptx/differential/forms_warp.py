@@ -149,7 +149,9 @@ def mma():
                     yield mma_form(g, f"{head}.{shape}.row.col.{d}.{a}.{b}.{d}", shape, (ra, rb, 2 if d == "f16" else 4),
                                    d, a, b, d)
     for shape, ra, rb, rc in (("m8n8k4", 1, 1, 2), ("m16n8k4", 2, 1, 4), ("m16n8k8", 4, 2, 4), ("m16n8k16", 8, 4, 4)):
-        yield mma_form(g, f"{head}.{shape}.row.col.f64.f64.f64.f64", shape, (ra, rb, rc), "f64", "f64", "f64", "f64")
+        for rounding in ("", ".rn", ".rz", ".rm", ".rp"):
+            yield mma_form(g, f"{head}.{shape}.row.col{rounding}.f64.f64.f64.f64", shape, (ra, rb, rc), "f64", "f64",
+                           "f64", "f64")
     for width, shapes in (("8", (("m8n8k16", 1, 1, 2), ("m16n8k16", 2, 1, 4), ("m16n8k32", 4, 2, 4))),
                           ("4", (("m8n8k32", 1, 1, 2), ("m16n8k32", 2, 1, 4), ("m16n8k64", 4, 2, 4)))):
         for shape, ra, rb, rc in shapes:
