@@ -4,6 +4,8 @@
  *     launch_counts launches N   for callgrind: N launches, one synchronisation
  *     launch_counts drain N      N launches over shm to a peer that only drains the ring: prints
  * our own counts of system calls as JSON
+ *     launch_counts tcp N        N launches and a synchronisation over tcp, to a driver that takes
+ * 5 us for each: prints the counts of both ends as JSON
  */
 #include <errno.h>
 #include <pthread.h>
@@ -42,6 +44,17 @@ static CUresult null_launch(CUfunction f, unsigned int gx, unsigned int gy, unsi
     return CUDA_SUCCESS;
 }
 
+/* About what NVIDIA's driver takes. */
+static CUresult slow_launch(CUfunction f, unsigned int gx, unsigned int gy, unsigned int gz,
+                            unsigned int bx, unsigned int by, unsigned int bz, unsigned int shared,
+                            CUstream stream, void **params, void **extra)
+{
+    int64_t until = tow_time_now_ns() + 5 * TOW_TIME_US;
+    while (tow_time_now_ns() < until) {
+    }
+    return CUDA_SUCCESS;
+}
+
 static struct tow_backend backend;
 
 static void *serve(void *arg)
@@ -51,15 +64,23 @@ static void *serve(void *arg)
     return NULL;
 }
 
-int tow_self_start(const char *device, struct tow_line *line, char *why, size_t why_size)
+static int open_backend(char *why, size_t why_size)
 {
     struct tow_soft_options options = {.memory = 256u << 20, .threads = 1};
-    pthread_t thread;
     int error = tow_backend_soft_open(&options, &backend, why, why_size);
+    if (error == 0) {
+        backend.driver.cuInit(0);
+    }
+    return error;
+}
+
+int tow_self_start(const char *device, struct tow_line *line, char *why, size_t why_size)
+{
+    pthread_t thread;
+    int error = open_backend(why, why_size);
     if (error < 0) {
         return error;
     }
-    backend.driver.cuInit(0);
     backend.driver.cuLaunchKernel = null_launch;
     error = -pthread_create(&thread, NULL, serve, line);
     if (error == 0) {
@@ -83,11 +104,11 @@ static void launches(unsigned n)
     }
 }
 
-static void set_up(void)
+static void set_up(const char *address)
 {
     CUcontext context;
     CUmodule module;
-    setenv("TOWLINE_SERVER", "self:", 1);
+    setenv("TOWLINE_SERVER", address, 1);
     unsetenv("CUDA_VISIBLE_DEVICES");
     must(tow_cuInit(0) == CUDA_SUCCESS, "cuInit");
     must(tow_cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS &&
@@ -188,6 +209,51 @@ static void drained_launches(unsigned n)
     tow_listener_close(peer.listener);
 }
 
+/* ---- over tcp ---- */
+
+static void *serve_tcp(void *arg)
+{
+    struct peer *peer = arg;
+    char why[TOW_WHY_MAX], who[TOW_ADDRESS_MAX];
+    int fd = -1, error;
+    while ((error = tow_listener_accept(peer->listener, &fd, who)) == -EAGAIN) {
+        sched_yield();
+    }
+    must(error == 0, "accept");
+    must(tow_line_from_fd(fd, TOW_TRANSPORT_TCP, tow_time_deadline(10 * TOW_TIME_S), why,
+                          sizeof why, &peer->line) == 0,
+         "adopt");
+    return serve(peer->line);
+}
+
+static void tcp_launches(unsigned n)
+{
+    static struct peer peer; /* the session goes on until the process ends */
+    char why[TOW_WHY_MAX];
+    pthread_t thread;
+    must(open_backend(why, sizeof why) == 0, why);
+    backend.driver.cuLaunchKernel = slow_launch;
+    must(tow_listener_open("tcp://127.0.0.1:0", 0600, why, sizeof why, &peer.listener) == 0, why);
+    must(pthread_create(&thread, NULL, serve_tcp, &peer) == 0, "thread");
+    set_up(peer.listener->address);
+    struct tow_line *line = tow_client_link(-1)->line;
+    struct tow_line_stats before, after, before_there, after_there;
+    tow_line_get_stats(line, &before);
+    tow_line_get_stats(peer.line, &before_there);
+    launches(n);
+    must(tow_cuStreamSynchronize(stream) == CUDA_SUCCESS, "synchronisation");
+    tow_line_get_stats(line, &after);
+    tow_line_get_stats(peer.line, &after_there);
+    printf("{\"launches\":%u,\"bytes\":%llu,\"sends\":%llu,\"wakes\":%llu,"
+           "\"server_receives\":%llu,\"server_sends\":%llu}\n",
+           n, (unsigned long long)(after.bytes_out - before.bytes_out),
+           (unsigned long long)(after.sends - before.sends),
+           (unsigned long long)(after.wakes - before.wakes),
+           (unsigned long long)(after_there.receives - before_there.receives),
+           (unsigned long long)(after_there.sends - before_there.sends));
+    fflush(stdout);
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 3) {
@@ -195,7 +261,11 @@ int main(int argc, char **argv)
     }
     unsigned n = (unsigned)strtoul(argv[2], NULL, 10);
     tow_line_set_spin(0, 0); /* waiting must not be counted as work */
-    set_up();
+    if (strcmp(argv[1], "tcp") == 0) {
+        tcp_launches(n);
+        return 0;
+    }
+    set_up("self:");
     if (strcmp(argv[1], "drain") == 0) {
         drained_launches(n);
     } else {

@@ -85,6 +85,19 @@ def a_launch_to_a_peer_that_is_awake_makes_no_system_call():
     t.equal(counts["bytes"], 1000 * (LAUNCH_BYTES + 16), "bytes of 1,000 launches with 16 bytes of arguments")
 
 
+@t.test(60)
+def launches_over_tcp_are_received_many_at_a_time():
+    # The server is slower than the client, as with a real driver: what has come meanwhile is taken in one call.
+    done = t.run([LAUNCH_COUNTS, "tcp", "20000"])
+    t.equal(done.returncode, 0, f"the exit code ({done.stderr})")
+    counts = json.loads(done.stdout)
+    print(counts)
+    full = counts["bytes"] / (64 << 10)  # what one call takes at most
+    t.check(counts["server_receives"] <= 4 * full + 20, f"{counts['server_receives']} calls received 20,000 launches")
+    t.check(counts["sends"] <= 20000 / 8, f"{counts['sends']} calls sent 20,000 launches")
+    t.check(counts["server_sends"] <= 4, f"{counts['server_sends']} calls sent one reply")
+
+
 def instructions(arguments, only=None):
     """What callgrind counts; inside one function and what it calls, if that is named."""
     if not shutil.which("valgrind"):
