@@ -2,10 +2,15 @@
  * ended.
  *
  *     struct tow_call call;
- *     CUresult status = tow_call_begin(&call, TOW_FN_cuX, bytes, TOW_CALL_REPLY |
- * TOW_CALL_CONTEXT); if (status != CUDA_SUCCESS) { return status; } tow_enc_u64(&call.enc, ...);
+ *     CUresult status = tow_call_begin(&call, TOW_FN_cuX, bytes, TOW_CALL_REPLY);
+ *     if (status != CUDA_SUCCESS) {
+ *         return status;
+ *     }
+ *     tow_enc_u64(&call.enc, ...);
  *     status = tow_call_wait(&call);
- *     if (status == CUDA_SUCCESS) { *out = tow_dec_u64(&call.dec); }
+ *     if (status == CUDA_SUCCESS) {
+ *         *out = tow_dec_u64(&call.dec);
+ *     }
  *     return tow_call_end(&call, status);
  *
  * Between begin and send/wait the call holds the link's send lock: do nothing there but encode.
@@ -91,8 +96,9 @@ void tow_call_cancel(struct tow_call *call);
 
 /* Copies `size` bytes of the reply, then skips to a multiple of 8. A NULL `into` only skips. */
 void tow_call_get_bytes(struct tow_call *call, void *into, size_t size);
-/* Copies a u64 count and as many elements; the server never sends more than the caller's room. */
-void tow_call_get_array(struct tow_call *call, void *into, size_t element);
+/* Copies a u64 count and as many elements. More than the caller's room is a broken reply: nothing
+ * is copied. */
+void tow_call_get_array(struct tow_call *call, void *into, size_t element, size_t room);
 
 /* The server's ordinal of a visible device, -1 if there is no such device; and back. */
 int tow_device_to_server(CUdevice device);

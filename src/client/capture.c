@@ -43,21 +43,33 @@ CUresult tow_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
     return CUDA_SUCCESS;
 }
 
-static bool is_of(const struct capture *c, CUstream stream)
+/* `thread`: whose per-thread stream is meant, if it is one. */
+static bool is_of(const struct capture *c, CUstream stream, unsigned thread)
 {
     return c->stream == (uint64_t)(uintptr_t)stream &&
-           (stream != CU_STREAM_PER_THREAD || c->thread == tow_thread_self()->number);
+           (stream != CU_STREAM_PER_THREAD || c->thread == thread);
 }
 
 /* ---- beginning and ending ---- */
 
-static CUresult note_begin(CUstream stream, CUstreamCaptureMode mode)
+/* Made before the server begins: what it has begun can always be noted. */
+static struct capture *prepare(CUstream stream, CUstreamCaptureMode mode)
 {
-    struct capture *made = malloc(sizeof *made);
-    if (made == NULL) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    const struct tow_thread *self = tow_thread_self();
+    struct capture *made = self != NULL ? malloc(sizeof *made) : NULL;
+    if (made != NULL) {
+        *made = (struct capture){(uint64_t)(uintptr_t)stream, self->number, mode, NULL};
     }
-    *made = (struct capture){(uint64_t)(uintptr_t)stream, tow_thread_self()->number, mode, NULL};
+    return made;
+}
+
+/* The server's answer to the beginning: `made` is noted, or freed. */
+static CUresult note_begin(struct capture *made, CUresult status)
+{
+    if (status != CUDA_SUCCESS) {
+        free(made);
+        return status;
+    }
     pthread_mutex_lock(&lock);
     made->next = captures;
     captures = made;
@@ -67,11 +79,22 @@ static CUresult note_begin(CUstream stream, CUstreamCaptureMode mode)
     return CUDA_SUCCESS;
 }
 
-static void note_end(CUstream stream)
+static void end(struct capture *ended)
 {
+    atomic_fetch_sub(&tow_captures, 1);
+    atomic_fetch_sub(&tow_wait_always, 1);
+    tow_graph_forget(ended->stream);
+    free(ended);
+}
+
+void tow_capture_drop(CUstream stream, unsigned thread)
+{
+    if (atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0) {
+        return;
+    }
     pthread_mutex_lock(&lock);
     struct capture **at = &captures;
-    while (*at != NULL && !is_of(*at, stream)) {
+    while (*at != NULL && !is_of(*at, stream, thread)) {
         at = &(*at)->next;
     }
     struct capture *ended = *at;
@@ -80,10 +103,33 @@ static void note_end(CUstream stream)
     }
     pthread_mutex_unlock(&lock);
     if (ended != NULL) {
-        atomic_fetch_sub(&tow_captures, 1);
-        atomic_fetch_sub(&tow_wait_always, 1);
-        tow_graph_forget((uint64_t)(uintptr_t)stream);
-        free(ended);
+        end(ended);
+    }
+}
+
+void tow_capture_drop_context(const struct tow_context *context)
+{
+    struct capture *gone = NULL;
+    if (atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0) {
+        return;
+    }
+    pthread_mutex_lock(&lock);
+    for (struct capture **at = &captures; *at != NULL;) {
+        struct capture *c = *at;
+        const struct tow_stream *stream = tow_stream_find((CUstream)(uintptr_t)c->stream);
+        if (stream != NULL && stream->context == context) {
+            *at = c->next;
+            c->next = gone;
+            gone = c;
+        } else {
+            at = &c->next;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    while (gone != NULL) {
+        struct capture *next = gone->next;
+        end(gone);
+        gone = next;
     }
 }
 
@@ -104,10 +150,15 @@ static CUresult check_begin(CUstream stream, CUstreamCaptureMode mode)
 CUresult tow_cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode)
 {
     CUresult status = check_begin(hStream, mode);
-    if (status == CUDA_SUCCESS) {
-        status = tow_send_cuStreamBeginCapture_v2(hStream, CU_STREAM_CAPTURE_MODE_RELAXED);
+    if (status != CUDA_SUCCESS) {
+        return status;
     }
-    return status == CUDA_SUCCESS ? note_begin(hStream, mode) : status;
+    struct capture *made = prepare(hStream, mode);
+    if (made == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return note_begin(made,
+                      tow_send_cuStreamBeginCapture_v2(hStream, CU_STREAM_CAPTURE_MODE_RELAXED));
 }
 
 CUresult tow_cuStreamBeginCapture(CUstream hStream)
@@ -125,12 +176,16 @@ CUresult tow_cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph,
         (hGraph == NULL || (numDependencies > 0 && dependencies == NULL))) {
         status = CUDA_ERROR_INVALID_VALUE;
     }
-    if (status == CUDA_SUCCESS) {
-        status =
-            tow_send_cuStreamBeginCaptureToGraph(hStream, hGraph, dependencies, dependencyData,
-                                                 numDependencies, CU_STREAM_CAPTURE_MODE_RELAXED);
+    if (status != CUDA_SUCCESS) {
+        return status;
     }
-    return status == CUDA_SUCCESS ? note_begin(hStream, mode) : status;
+    struct capture *made = prepare(hStream, mode);
+    if (made == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return note_begin(made, tow_send_cuStreamBeginCaptureToGraph(hStream, hGraph, dependencies,
+                                                                 dependencyData, numDependencies,
+                                                                 CU_STREAM_CAPTURE_MODE_RELAXED));
 }
 
 CUresult tow_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
@@ -142,13 +197,17 @@ CUresult tow_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
     if (phGraph == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    const struct tow_thread *self = tow_thread_self();
+    if (self == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     pthread_mutex_lock(&lock);
     struct capture *c = captures;
-    while (c != NULL && !is_of(c, hStream)) {
+    while (c != NULL && !is_of(c, hStream, self->number)) {
         c = c->next;
     }
-    bool wrong_thread = c != NULL && c->mode != CU_STREAM_CAPTURE_MODE_RELAXED &&
-                        c->thread != tow_thread_self()->number;
+    bool wrong_thread =
+        c != NULL && c->mode != CU_STREAM_CAPTURE_MODE_RELAXED && c->thread != self->number;
     pthread_mutex_unlock(&lock);
     if (wrong_thread) {
         return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
@@ -157,7 +216,7 @@ CUresult tow_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
     status = tow_send_cuStreamEndCapture(hStream, &graph);
     *phGraph = status == CUDA_SUCCESS ? graph : NULL;
     if (status != CUDA_ERROR_STREAM_CAPTURE_UNMATCHED) {
-        note_end(hStream);
+        tow_capture_drop(hStream, self->number);
     }
     return status;
 }
@@ -171,6 +230,9 @@ CUresult tow_capture_unsafe(void)
     }
     struct tow_thread *self = tow_thread_self();
     uint64_t stream = 0;
+    if (self == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     pthread_mutex_lock(&lock);
     for (struct capture *c = captures; c != NULL && stream == 0; c = c->next) {
         bool own = c->thread == self->number;

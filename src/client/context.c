@@ -1,6 +1,7 @@
 #include "client/context.h"
 
 #include "client/code.h"
+#include "client/graph.h"
 #include "client/region.h"
 
 #include <stdlib.h>
@@ -56,6 +57,7 @@ struct tow_context *tow_context_make(CUdevice device, bool primary)
 void tow_context_discard(struct tow_context *context)
 {
     tow_handle_retire((uint64_t)(uintptr_t)context->handle);
+    pthread_cond_destroy(&context->changed);
     pthread_mutex_destroy(&context->lock);
     free(context);
 }
@@ -163,6 +165,7 @@ void tow_context_take_facts(struct tow_context *context, struct tow_dec *dec)
 void tow_context_end(struct tow_context *context)
 {
     tow_context_end_locals(context);
+    tow_capture_drop_context(context);
     tow_code_drop_context(context->number);
     tow_region_drop_context(context->handle);
     atomic_fetch_add(&context->epoch, 1);
@@ -585,7 +588,11 @@ CUresult tow_cuCtxSetLimit(CUlimit limit, size_t value)
         /* The driver may round, and one limit may move another: ask again next time. */
         atomic_store(&context->limits_known, 0);
     }
-    return tow_send_cuCtxSetLimit(limit, value);
+    CUresult status = tow_send_cuCtxSetLimit(limit, value);
+    if (context != NULL) {
+        atomic_store(&context->limits_known, 0); /* another thread may have asked meanwhile */
+    }
+    return status;
 }
 
 CUresult tow_cuCtxGetCacheConfig(CUfunc_cache *pconfig)
@@ -728,6 +735,10 @@ static CUresult create(CUcontext *pctx, const CUexecAffinityParam *params, int c
     if (tow_device_at(dev) == NULL) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
+    const struct tow_thread *self = tow_thread_self();
+    if (self == NULL || self->depth == TOW_CONTEXT_STACK_MAX) {
+        return CUDA_ERROR_OUT_OF_MEMORY; /* it could not be made current */
+    }
     struct tow_context *context = tow_context_make(dev, false);
     if (context == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -799,7 +810,7 @@ CUresult tow_cuCtxDestroy_v2(CUcontext ctx)
         return CUDA_ERROR_INVALID_VALUE;
     }
     struct tow_context *context = tow_context_find(ctx);
-    if (context == NULL || context->primary || context->green) {
+    if (context == NULL || context->primary || context->green != NULL) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
     tow_context_end(context);
@@ -807,7 +818,9 @@ CUresult tow_cuCtxDestroy_v2(CUcontext ctx)
     if (tow_context_current() == context) {
         self->depth--;
     }
-    tow_handle_retire((uint64_t)(uintptr_t)ctx);
+    if (tow_handle_retire((uint64_t)(uintptr_t)ctx) != context) {
+        return CUDA_ERROR_INVALID_CONTEXT; /* another thread was faster */
+    }
     bury(context);
     struct tow_call call;
     CUresult status =

@@ -22,7 +22,7 @@ struct tow_context {
     CUdevice device;       /* visible ordinal */
     struct tow_link *link; /* borrowed: the server that has the device */
     bool primary;
-    bool green;        /* ends with its green context */
+    CUgreenCtx green;  /* it ends with this one; NULL for an ordinary context */
     atomic_bool alive; /* false after destroy or reset, until retained again */
     atomic_uint epoch; /* raised by destroy and reset: what was made before is gone */
     atomic_int sticky; /* CUresult that every call on it returns, or 0 */

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "client/call.h"
 #include "client/device.h"
+#include "client/graph.h"
 #include "client/link.h"
 #include "client/region.h"
 #include "client/observe.h"
@@ -272,10 +273,10 @@ CUresult tow_cuDriverGetVersion(int *driverVersion)
 
 void tow_client_thread_ends(unsigned number)
 {
-    (void)number;
     if (tow_client_state() != CUDA_SUCCESS) {
         return;
     }
+    tow_capture_drop(CU_STREAM_PER_THREAD, number); /* the server ends that stream */
     for (unsigned i = 0; i < link_count; i++) {
         struct tow_call call;
         if (tow_call_begin_on(&call, links[i], 0, TOW_CONTROL_THREAD_EXIT, 0, 0) == CUDA_SUCCESS) {

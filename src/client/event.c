@@ -33,14 +33,21 @@ static CUresult check(CUevent event)
     return tow_handle_missing(TOW_H_EVENT, id);
 }
 
+/* Objects are used again, never freed: another thread may be looking at one that was just
+ * destroyed. */
+static void put_back(struct tow_event *e)
+{
+    pthread_mutex_lock(&free_lock);
+    e->next_free = free_events;
+    free_events = e;
+    pthread_mutex_unlock(&free_lock);
+}
+
 static void retire(CUevent event)
 {
     struct tow_event *e = tow_handle_retire((uint64_t)(uintptr_t)event);
     if (e != NULL) {
-        pthread_mutex_lock(&free_lock);
-        e->next_free = free_events;
-        free_events = e;
-        pthread_mutex_unlock(&free_lock);
+        put_back(e);
     }
 }
 
@@ -77,7 +84,7 @@ CUresult tow_cuEventCreate(CUevent *phEvent, unsigned int Flags)
     uint64_t id = 0;
     CUresult status = tow_handle_mint_object(TOW_H_EVENT, e, &id);
     if (status != CUDA_SUCCESS) {
-        free(e);
+        put_back(e);
         return status;
     }
     CUevent event = (CUevent)(uintptr_t)id;
@@ -92,7 +99,11 @@ CUresult tow_cuEventCreate(CUevent *phEvent, unsigned int Flags)
 
 CUresult tow_cuEventDestroy_v2(CUevent hEvent)
 {
-    CUresult status = check(hEvent);
+    CUresult status = tow_client_state();
+    if (status != CUDA_SUCCESS) {
+        return status; /* a forked child takes no lock: a thread of its parent may have held it */
+    }
+    status = check(hEvent);
     if (status != CUDA_SUCCESS) {
         retire(hEvent); /* one whose context is gone */
         return status;

@@ -22,6 +22,11 @@ bool tow_capture_on(CUstream stream);
 /* For calls that CUDA calls unsafe during a capture: CUDA_SUCCESS, or the error, after which the
  * capture is invalid. */
 CUresult tow_capture_unsafe(void);
+/* A stream has ended, and its capture with it. `thread`: whose, for CU_STREAM_PER_THREAD. */
+void tow_capture_drop(CUstream stream, unsigned thread);
+/* A context ends, and the captures of its streams. Called while the streams can still be found. */
+struct tow_context;
+void tow_capture_drop_context(const struct tow_context *context);
 
 /* Host memory that a node reads or writes at every launch. */
 CUresult tow_graph_reach(const void *host, size_t size);

@@ -94,7 +94,7 @@ static CUresult make_context(struct green *green)
         tow_context_discard(context);
         return status;
     }
-    context->green = true;
+    context->green = green->handle;
     atomic_store(&context->alive, true);
     green->context = context;
     return CUDA_SUCCESS;

@@ -40,7 +40,8 @@ void tow_link_lose(struct tow_link *link, const char *what)
     }
     pthread_mutex_lock(&link->wait_lock);
     for (int i = 0; i < TOW_LINK_BUCKETS; i++) {
-        for (struct tow_waiter *w = link->waiters[i]; w != NULL; w = w->next) {
+        for (struct tow_waiter *w = link->waiters[i], *next; w != NULL; w = next) {
+            next = w->next; /* it lives on a stack that may be gone once it is told */
             w->status = (CUresult)atomic_load(&link->lost);
             w->size = 0;
             __atomic_store_n(&w->state, TOW_WAIT_DONE, __ATOMIC_RELEASE);
@@ -470,10 +471,10 @@ void tow_call_get_bytes(struct tow_call *call, void *into, size_t size)
     tow_dec_align(&call->dec, 8);
 }
 
-void tow_call_get_array(struct tow_call *call, void *into, size_t element)
+void tow_call_get_array(struct tow_call *call, void *into, size_t element, size_t room)
 {
     uint64_t count = tow_dec_u64(&call->dec);
-    if (count > tow_dec_left(&call->dec) / element) {
+    if (count > room || count > tow_dec_left(&call->dec) / element) {
         tow_dec_fail(&call->dec);
         return;
     }

@@ -172,15 +172,26 @@ CUresult tow_cuMemAllocHost_v2(void **pp, size_t bytesize)
     return tow_cuMemHostAlloc(pp, bytesize, 0);
 }
 
-/* Asynchronous copies into host memory end before it may go away, and the GPU loses sight of it. */
+static bool is_expected(const struct tow_region *region)
+{
+    return tow_link_expecting(region->link, (const void *)(uintptr_t)region->base, region->size);
+}
+
+/* Asynchronous copies into host memory end before it may go away, and the GPU loses sight of it.
+ * They are the current context's most likely, else those of the context that it was made in. */
 static CUresult settle(const struct tow_region *region)
 {
     atomic_fetch_sub(&tow_mirror_candidates, 1);
     tow_mirror_remove(region->base, region->size);
-    if (tow_link_expecting(region->link, (const void *)(uintptr_t)region->base, region->size)) {
-        return tow_cuCtxSynchronize_v2(tow_context_current()->handle);
+    CUresult status = CUDA_SUCCESS;
+    if (is_expected(region) && tow_context_current() != NULL) {
+        status = tow_cuCtxSynchronize_v2(NULL);
     }
-    return CUDA_SUCCESS;
+    if (is_expected(region)) {
+        CUresult own = tow_cuCtxSynchronize_v2(region->context);
+        status = status == CUDA_SUCCESS ? own : status;
+    }
+    return status;
 }
 
 CUresult tow_cuMemFreeHost(void *p)
@@ -197,7 +208,10 @@ CUresult tow_cuMemFreeHost(void *p)
         return CUDA_ERROR_INVALID_VALUE;
     }
     CUresult status = settle(&region);
-    munmap(p, region.size);
+    /* What is still to be filled stays mapped: those bytes would come down on something else. */
+    if (atomic_load(&region.link->lost) != 0 || !is_expected(&region)) {
+        munmap(p, region.size);
+    }
     return status;
 }
 
@@ -209,8 +223,8 @@ CUresult tow_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags)
     }
     const unsigned known = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP |
                            CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY;
-    struct tow_region found;
-    if (p == NULL || bytesize == 0 || (Flags & ~known)) {
+    uint64_t base = (uint64_t)(uintptr_t)p;
+    if (p == NULL || bytesize == 0 || bytesize > UINT64_MAX - base || (Flags & ~known)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (tow_context_current() == NULL) {
@@ -219,8 +233,7 @@ CUresult tow_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags)
     if (Flags & CU_MEMHOSTREGISTER_IOMEMORY) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
-    uint64_t base = (uint64_t)(uintptr_t)p;
-    if (tow_region_find(base, &found) || tow_region_find(base + bytesize - 1, &found)) {
+    if (tow_region_overlaps(base, bytesize)) {
         return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
     }
     struct tow_region region = region_here(base, bytesize, TOW_REGION_REGISTERED, Flags);
@@ -307,6 +320,10 @@ CUresult tow_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int 
 
 CUresult tow_cuMemHostGetFlags(unsigned int *pFlags, void *p)
 {
+    CUresult state = tow_client_state();
+    if (state != CUDA_SUCCESS) {
+        return state;
+    }
     struct tow_region region;
     if (pFlags == NULL || !tow_region_find((uint64_t)(uintptr_t)p, &region) ||
         !tow_region_is_host(&region)) {
@@ -466,6 +483,10 @@ static void set_sync_memops(struct tow_region *region, void *user)
 CUresult tow_cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
                                    CUdeviceptr ptr)
 {
+    CUresult state = tow_client_state();
+    if (state != CUDA_SUCCESS) {
+        return state;
+    }
     int wanted = 0;
     if (value == NULL || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) {
         return CUDA_ERROR_INVALID_VALUE;

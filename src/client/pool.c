@@ -5,12 +5,9 @@
 
 #include <string.h>
 
-static CUresult keep_pool_memory(CUresult status, CUdeviceptr address, size_t size,
-                                 CUmemoryPool pool)
+static CUresult keep_pool_memory(CUdeviceptr address, size_t size, CUmemoryPool pool,
+                                 CUstream stream, CUdeviceptr *ret_address)
 {
-    if (status != CUDA_SUCCESS) {
-        return status;
-    }
     struct tow_context *context = tow_context_current();
     struct tow_region region = {.base = address,
                                 .size = size,
@@ -18,7 +15,12 @@ static CUresult keep_pool_memory(CUresult status, CUdeviceptr address, size_t si
                                 .device = context->device,
                                 .link = context->link,
                                 .pool = pool};
-    return tow_region_add(&region) < 0 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+    if (tow_region_add(&region) < 0) {
+        tow_send_cuMemFreeAsync(address, stream);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *ret_address = address;
+    return CUDA_SUCCESS;
 }
 
 CUresult tow_cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
@@ -26,8 +28,10 @@ CUresult tow_cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStrea
     if (dptr == NULL || bytesize == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult status = tow_send_cuMemAllocAsync(dptr, bytesize, hStream);
-    return keep_pool_memory(status, *dptr, bytesize, NULL);
+    CUdeviceptr address = 0;
+    CUresult status = tow_send_cuMemAllocAsync(&address, bytesize, hStream);
+    return status == CUDA_SUCCESS ? keep_pool_memory(address, bytesize, NULL, hStream, dptr)
+                                  : status;
 }
 
 CUresult tow_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool,
@@ -36,8 +40,10 @@ CUresult tow_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemor
     if (dptr == NULL || bytesize == 0 || pool == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult status = tow_send_cuMemAllocFromPoolAsync(dptr, bytesize, pool, hStream);
-    return keep_pool_memory(status, *dptr, bytesize, pool);
+    CUdeviceptr address = 0;
+    CUresult status = tow_send_cuMemAllocFromPoolAsync(&address, bytesize, pool, hStream);
+    return status == CUDA_SUCCESS ? keep_pool_memory(address, bytesize, pool, hStream, dptr)
+                                  : status;
 }
 
 CUresult tow_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)

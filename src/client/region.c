@@ -24,12 +24,24 @@ static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
 static struct tow_range ranges[RANGES_MAX];
 static atomic_uint range_count;
 
+/* A second attempt to connect, after one that failed late, finds its ranges reserved by the first.
+ */
+static bool is_attached(const struct tow_range *range)
+{
+    for (unsigned i = 0; i < atomic_load(&range_count); i++) {
+        if (ranges[i].base == range->base && ranges[i].size == range->size) {
+            return true;
+        }
+    }
+    return false;
+}
+
 void tow_region_attach(struct tow_link *link)
 {
     for (uint32_t i = 0; i < link->welcome.range_count; i++) {
         const struct tow_range *range = &link->welcome.ranges[i];
         unsigned n = atomic_load(&range_count);
-        if (n == RANGES_MAX || range->size == 0) {
+        if (n == RANGES_MAX || range->size == 0 || is_attached(range)) {
             continue;
         }
         ranges[n] = *range;
@@ -132,6 +144,21 @@ bool tow_region_find(uint64_t address, struct tow_region *ret_region)
     }
     pthread_rwlock_unlock(&lock);
     return found != NULL;
+}
+
+static bool touches(const struct tow_region *table, size_t count, uint64_t base, uint64_t size)
+{
+    ptrdiff_t at = find_index(table, count, base + size - 1);
+    return at >= 0 && (table[at].base >= base || base - table[at].base < table[at].size);
+}
+
+bool tow_region_overlaps(uint64_t base, uint64_t size)
+{
+    pthread_rwlock_rdlock(&lock);
+    bool found =
+        touches(regions, region_count, base, size) || touches(reserved, reserved_count, base, size);
+    pthread_rwlock_unlock(&lock);
+    return found;
 }
 
 static bool take(struct tow_region *table, size_t *count, uint64_t base, unsigned kinds,

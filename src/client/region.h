@@ -50,6 +50,8 @@ int tow_region_add(const struct tow_region *region);
 /* The region that holds `address`. Regions of kind RESERVED are found only where nothing else is.
  */
 bool tow_region_find(uint64_t address, struct tow_region *ret_region);
+/* True if any region has an address of [base, base + size), which does not wrap. */
+bool tow_region_overlaps(uint64_t base, uint64_t size);
 /* Removes the region that begins at `base` and is of a kind in `kinds` (a mask of 1 << kind). */
 bool tow_region_remove(uint64_t base, unsigned kinds, struct tow_region *ret_region);
 /* Changes the region at `base` by the caller's function, under the lock. */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "client/call.h"
+#include "client/graph.h"
 #include "client/handle.h"
 #include "gen/client_api.h"
 
@@ -72,6 +73,16 @@ CUresult tow_stream_id(struct tow_context *context, CUstream stream, uint64_t *r
 
 /* ---- making and ending ---- */
 
+/* Objects are used again, never freed: another thread may be looking at one that was just
+ * destroyed. */
+static void put_back(struct tow_stream *s)
+{
+    pthread_mutex_lock(&free_lock);
+    s->next_free = free_streams;
+    free_streams = s;
+    pthread_mutex_unlock(&free_lock);
+}
+
 CUresult tow_stream_mint(struct tow_context *context, unsigned flags, int priority,
                          CUstream *ret_stream)
 {
@@ -95,7 +106,7 @@ CUresult tow_stream_mint(struct tow_context *context, unsigned flags, int priori
     uint64_t id = 0;
     CUresult status = tow_handle_mint_object(TOW_H_STREAM, s, &id);
     if (status != CUDA_SUCCESS) {
-        free(s);
+        put_back(s);
         return status;
     }
     *ret_stream = (CUstream)(uintptr_t)id;
@@ -106,10 +117,7 @@ void tow_stream_retire(CUstream stream)
 {
     struct tow_stream *s = tow_handle_retire((uint64_t)(uintptr_t)stream);
     if (s != NULL) {
-        pthread_mutex_lock(&free_lock);
-        s->next_free = free_streams;
-        free_streams = s;
-        pthread_mutex_unlock(&free_lock);
+        put_back(s);
     }
 }
 
@@ -178,6 +186,7 @@ CUresult tow_cuStreamDestroy_v2(CUstream hStream)
     }
     CUresult status = tow_send_cuStreamDestroy_v2(hStream);
     if (status == CUDA_SUCCESS) {
+        tow_capture_drop(hStream, 0);
         tow_stream_retire(hStream);
     }
     return status;
@@ -266,11 +275,20 @@ CUresult tow_cuStreamGetCtx(CUstream hStream, CUcontext *pctx)
 
 CUresult tow_cuStreamGetCtx_v2(CUstream hStream, CUcontext *pCtx, CUgreenCtx *pGreenCtx)
 {
-    CUresult status = tow_cuStreamGetCtx(hStream, pCtx);
-    if (status == CUDA_SUCCESS && pGreenCtx != NULL) {
-        *pGreenCtx = NULL; /* streams of green contexts come with green contexts */
+    struct tow_context *context;
+    CUresult status = tow_stream_context(hStream, &context);
+    if (status != CUDA_SUCCESS) {
+        return status;
     }
-    return status;
+    if (pCtx == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    /* A stream is of an ordinary context or of a green one, and only that is told. */
+    if (pGreenCtx != NULL) {
+        *pGreenCtx = context->green;
+    }
+    *pCtx = context->green != NULL && pGreenCtx != NULL ? NULL : context->handle;
+    return CUDA_SUCCESS;
 }
 
 /* ---- waiting ---- */
@@ -305,7 +323,7 @@ CUresult tow_cuStreamSynchronize(CUstream hStream)
 
 /* ---- values in memory ---- */
 
-/* The first versions of these are the second ones with 32-bit addresses on no system we run on. */
+/* The first versions of these took the same arguments. */
 CUresult tow_cuStreamWriteValue32(CUstream stream, CUdeviceptr addr, cuuint32_t value,
                                   unsigned int flags)
 {

@@ -1,4 +1,5 @@
 /* Graphs: built by hand and captured, updated, launched again; user objects; capture modes. */
+#include <pthread.h>
 #include <stdatomic.h>
 #include <unistd.h>
 
@@ -184,6 +185,41 @@ static void unsafe_calls_end_a_capture(struct api *api)
     OK(cuStreamDestroy(stream));
 }
 
+static void *capture_and_end(void *arg)
+{
+    struct api *api = arg;
+    OK(cuCtxSetCurrent(api->context));
+    OK(cuStreamBeginCapture(CU_STREAM_PER_THREAD, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    return NULL;
+}
+
+static void a_capture_ends_with_its_stream(struct api *api)
+{
+    CUstream stream;
+    CUcontext own;
+    CUdeviceptr data;
+    pthread_t thread;
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    EQUAL(cuMemAlloc(&data, 64), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    OK(cuStreamDestroy(stream));
+    OK(cuMemAlloc(&data, 64));
+    OK(cuMemFree(data));
+
+    OK(cuCtxCreate_v2(&own, 0, api->device));
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    OK(cuCtxDestroy(own));
+    OK(cuCtxSetCurrent(api->context));
+    OK(cuMemAlloc(&data, 64));
+    OK(cuMemFree(data));
+
+    pthread_create(&thread, NULL, capture_and_end, api);
+    pthread_join(thread, NULL);
+    OK(cuMemAlloc(&data, 64));
+    OK(cuMemFree(data));
+}
+
 static atomic_int destroyed;
 static void destroy(void *user)
 {
@@ -256,6 +292,7 @@ int main(void)
     explicit_graph_reads_host_memory_at_each_launch(&api);
     captured_work_runs_at_launch_only(&api);
     unsafe_calls_end_a_capture(&api);
+    a_capture_ends_with_its_stream(&api);
     user_objects_live_as_long_as_their_graphs(&api);
     updating_tells_what_does_not_fit(&api);
     return api_end(&api);

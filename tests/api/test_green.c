@@ -77,6 +77,10 @@ static void a_share_works_like_a_context(struct api *api)
     OK(cuGreenCtxStreamCreate(&stream, green, CU_STREAM_NON_BLOCKING, 0));
     OK(cuStreamGetGreenCtx(stream, &same));
     TRUE(same == green);
+    OK(cuStreamGetCtx(stream, &again));
+    TRUE(again == context);
+    OK(cuStreamGetCtx_v2(stream, &again, &same));
+    TRUE(again == NULL && same == green);
     OK(cuMemAlloc(&data, sizeof value));
     OK(cuMemsetD32Async(data, 4, 100, stream));
     void *params[] = {&data, &count, &by};
@@ -91,6 +95,8 @@ static void a_share_works_like_a_context(struct api *api)
 
     OK(cuStreamGetGreenCtx(NULL, &same));
     TRUE(same == NULL);
+    OK(cuStreamGetCtx_v2(NULL, &again, &same));
+    TRUE(again == api->context && same == NULL);
     OK(cuGreenCtxDestroy(green));
     TRUE(cuGreenCtxDestroy(green) != CUDA_SUCCESS);
     /* Its context may still become current, though it is of no use. */

@@ -1,5 +1,7 @@
 /* Host memory that kernels reach: page-locked, registered, mapped, managed. */
 #include <pthread.h>
+#include <semaphore.h>
+#include <unistd.h>
 
 #include "api.h"
 
@@ -50,6 +52,65 @@ static void page_locked_memory_in_arguments_is_found(struct api *api)
     EQUAL(cuMemHostUnregister(own), CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
     OK(cuMemFreeHost(host));
     free(own);
+}
+
+static void registered_memory_does_not_overlap(struct api *api)
+{
+    uint8_t *own = malloc(1 << 20);
+    unsigned flags = 0;
+    (void)api;
+    OK(cuMemHostRegister(own + 65536, 4096, 0));
+    EQUAL(cuMemHostRegister(own, 1 << 20, 0), CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+    EQUAL(cuMemHostRegister(own + 65536 + 4095, 4096, 0),
+          CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+    EQUAL(cuMemHostRegister(own + 65535, 2, 0), CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+    EQUAL(cuMemHostRegister(own, SIZE_MAX, 0), CUDA_ERROR_INVALID_VALUE);
+    OK(cuMemHostRegister(own, 65536, 0));
+    OK(cuMemHostGetFlags(&flags, own));
+    OK(cuMemHostUnregister(own));
+    OK(cuMemHostUnregister(own + 65536));
+    free(own);
+}
+
+static sem_t gate;
+static void pass_gate(void *user)
+{
+    (void)user;
+    sem_wait(&gate);
+}
+
+static void *open_gate(void *user)
+{
+    (void)user;
+    usleep(100000);
+    sem_post(&gate);
+    return NULL;
+}
+
+/* Freed without a current context while a copy is still to fill it: the copy ends first. */
+static void memory_is_freed_after_what_fills_it(struct api *api)
+{
+    enum { SIZE = 1 << 20 };
+    CUdeviceptr device;
+    CUstream stream;
+    CUcontext popped;
+    pthread_t thread;
+    void *host;
+    (void)api;
+    OK(cuMemAlloc(&device, SIZE));
+    OK(cuMemHostAlloc(&host, SIZE, 0));
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    sem_init(&gate, 0, 0);
+    OK(cuLaunchHostFunc(stream, pass_gate, NULL));
+    OK(cuMemcpyDtoHAsync(host, device, SIZE, stream));
+    OK(cuCtxPopCurrent(&popped));
+    pthread_create(&thread, NULL, open_gate, NULL);
+    OK(cuMemFreeHost(host));
+    pthread_join(thread, NULL);
+    OK(cuCtxPushCurrent(popped));
+    OK(cuStreamSynchronize(stream));
+    OK(cuStreamDestroy(stream));
+    OK(cuMemFree(device));
 }
 
 static void managed_memory_is_one_memory(struct api *api)
@@ -308,6 +369,8 @@ int main(void)
     api_begin(&api);
     mapped_memory_is_equal_at_synchronisation(&api);
     page_locked_memory_in_arguments_is_found(&api);
+    registered_memory_does_not_overlap(&api);
+    memory_is_freed_after_what_fills_it(&api);
     managed_memory_is_one_memory(&api);
     copies_by_address_find_their_way(&api);
     host_functions_run_in_order(&api);

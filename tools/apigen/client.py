@@ -91,6 +91,10 @@ def send(model, f, w):
         w(f"    if ({a.param.name}_status != CUDA_SUCCESS) {{\n        return {a.param.name}_status;\n    }}")
     for v in packed:
         pack(model, v, w)
+    for v in p.reply_var:
+        a = v.param
+        if v.role == "array" and a.count.startswith("*"):
+            w(f"    size_t {a.name}_room = {a.name} != NULL ? (size_t)({a.count}) : 0;")
     w("    struct tow_call call;")
     flags = []
     if "async" not in f.flags:
@@ -164,7 +168,7 @@ def send(model, f, w):
     for s in p.reply_var:
         a = s.param
         if s.role == "array" and a.count.startswith("*"):
-            w(f"        tow_call_get_array(&call, {a.name}, sizeof *{a.name});")
+            w(f"        tow_call_get_array(&call, {a.name}, sizeof *{a.name}, {a.name}_room);")
         elif s.role == "array":
             n = a.bytes or f"({a.count}) * sizeof *{a.name}"
             w(f"        tow_call_get_bytes(&call, {a.name}, (size_t)({n}));")
