@@ -25,7 +25,7 @@ def build_driver():
 
 def build_runtime():
     sources = [*sorted(FOLDER.glob("*.cu")), FOLDER / "conform.c"]
-    return t.build_cuda(sources, ["-O1", "-std=c++17", f"-I{FOLDER}", "-gencode", "arch=compute_75,code=[sm_75,compute_75]"],
+    return t.build_cuda(sources, ["-O1", "-std=c++17", f"-I{FOLDER}", "-gencode", "arch=compute_90,code=[sm_90,compute_90]"],
                         ["-cudart", "static"], "conform-runtime")
 
 

@@ -1,0 +1,258 @@
+/* Addresses and memory apart: reserve, create, map, give access, unmap. */
+#include "driver.h"
+
+static CUmemAllocationProp prop_of(void)
+{
+    CUmemAllocationProp prop;
+    memset(&prop, 0, sizeof prop);
+    prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    prop.location.id = dev;
+    return prop;
+}
+
+static size_t grain(void)
+{
+    CUmemAllocationProp prop = prop_of();
+    size_t size = 0;
+    OK(cuMemGetAllocationGranularity(&size, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+    return size;
+}
+
+static CUmemGenericAllocationHandle memory_new(size_t size)
+{
+    CUmemAllocationProp prop = prop_of();
+    CUmemGenericAllocationHandle handle = 0;
+    OK(cuMemCreate(&handle, size, &prop, 0));
+    return handle;
+}
+
+static CUdeviceptr space(size_t size)
+{
+    CUdeviceptr at = 0;
+    OK(cuMemAddressReserve(&at, size, 0, 0, 0));
+    return at;
+}
+
+static CUresult allow(CUdeviceptr at, size_t size, CUmemAccess_flags flags)
+{
+    CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev},
+                              .flags = flags};
+    return cuMemSetAccess(at, size, &access, 1);
+}
+
+CASE(vmm_granularity, "the granularity is 2 MiB, and the recommended one a multiple of the least")
+{
+    CUmemAllocationProp prop = prop_of();
+    size_t least = 0, best = 0;
+    OK(cuMemGetAllocationGranularity(&least, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+    OK(cuMemGetAllocationGranularity(&best, &prop, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED));
+    EQ(least, 2 << 20);
+    EQ(best % least, 0);
+}
+
+CASE(vmm_map_and_use, "mapped memory with access works as any other")
+{
+    size_t g = grain();
+    CUdeviceptr at = space(g), w = words(1);
+    CUmemGenericAllocationHandle memory = memory_new(g);
+    IS(cuMemMap(at, g, 0, memory, 0), CUDA_SUCCESS);
+    IS(allow(at, g, CU_MEM_ACCESS_FLAGS_PROT_READWRITE), CUDA_SUCCESS);
+    IS(cuMemsetD32(at, 31, 4), CUDA_SUCCESS);
+    OK(launch_copy(NULL, w, at + 8));
+    IS(cuCtxSynchronize(), CUDA_SUCCESS);
+    EQ(peek(w, 0), 31);
+    IS(cuMemUnmap(at, g), CUDA_SUCCESS);
+    IS(cuMemRelease(memory), CUDA_SUCCESS);
+    IS(cuMemAddressFree(at, g), CUDA_SUCCESS);
+}
+
+CASE(vmm_two_views, "one memory mapped twice shows the same bytes at both places")
+{
+    size_t g = grain();
+    CUdeviceptr a = space(2 * g);
+    CUmemGenericAllocationHandle memory = memory_new(g);
+    OK(cuMemMap(a, g, 0, memory, 0));
+    IS(cuMemMap(a + g, g, 0, memory, 0), CUDA_SUCCESS);
+    OK(allow(a, 2 * g, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+    OK(cuMemsetD32(a, 32, 4));
+    OK(cuCtxSynchronize());
+    EQ(peek(a + g, 3), 32);
+}
+
+CASE(vmm_release_while_mapped, "memory whose handle was released lives as long as it is mapped")
+{
+    size_t g = grain();
+    CUdeviceptr a = space(g);
+    CUmemGenericAllocationHandle memory = memory_new(g);
+    OK(cuMemMap(a, g, 0, memory, 0));
+    IS(cuMemRelease(memory), CUDA_SUCCESS);
+    OK(allow(a, g, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+    OK(cuMemsetD32(a, 33, 4));
+    OK(cuCtxSynchronize());
+    EQ(peek(a, 3), 33);
+    IS(cuMemUnmap(a, g), CUDA_SUCCESS);
+}
+
+CASE(vmm_map_anew, "memory unmapped here and mapped there keeps its bytes")
+{
+    size_t g = grain();
+    CUdeviceptr a = space(g), b = space(g);
+    CUmemGenericAllocationHandle memory = memory_new(g);
+    OK(cuMemMap(a, g, 0, memory, 0));
+    OK(allow(a, g, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+    OK(cuMemsetD32(a, 34, 4));
+    OK(cuCtxSynchronize());
+    OK(cuMemUnmap(a, g));
+    OK(cuMemMap(b, g, 0, memory, 0));
+    OK(allow(b, g, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+    EQ(peek(b, 3), 34);
+}
+
+CASE(vmm_reserve_mistakes, "reservations of sizes or alignments that do not fit are refused")
+{
+    CUdeviceptr at = 0;
+    SEE(cuMemAddressReserve(&at, 1000, 0, 0, 0));
+    SEE(cuMemAddressReserve(&at, grain(), 3, 0, 0));
+    SEE(cuMemAddressReserve(&at, grain(), 0, 0, 1));
+}
+
+CASE(vmm_map_mistakes,
+     "mapping over a mapping, outside of a reservation or past the memory is refused")
+{
+    size_t g = grain();
+    CUdeviceptr a = space(2 * g);
+    CUmemGenericAllocationHandle memory = memory_new(g);
+    IS(cuMemMap(a, 2 * g, 0, memory, 0), CUDA_ERROR_INVALID_VALUE);
+    IS(cuMemMap(a + 4096, g, 0, memory, 0), CUDA_ERROR_INVALID_VALUE);
+    IS(cuMemMap(a, g, 0, memory, 0), CUDA_SUCCESS);
+    SEE(cuMemMap(a, g, 0, memory, 0));
+    IS(cuMemMap(a + g, g, 0, memory, 1), CUDA_ERROR_INVALID_VALUE);
+    SEE(cuMemMap(a + g, g, g, memory, 0));
+}
+
+CASE(vmm_access_mistakes, "access is given to what is mapped only")
+{
+    size_t g = grain();
+    CUdeviceptr a = space(2 * g);
+    CUmemGenericAllocationHandle memory = memory_new(g);
+    SEE(allow(a, g, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+    OK(cuMemMap(a, g, 0, memory, 0));
+    SEE(allow(a, 2 * g, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+    IS(allow(a, g, CU_MEM_ACCESS_FLAGS_PROT_READWRITE), CUDA_SUCCESS);
+}
+
+CASE(vmm_access_is_told, "cuMemGetAccess tells what was given")
+{
+    size_t g = grain();
+    CUdeviceptr a = space(g);
+    CUmemGenericAllocationHandle memory = memory_new(g);
+    CUmemLocation here = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev};
+    unsigned long long flags = 99;
+    OK(cuMemMap(a, g, 0, memory, 0));
+    OK(cuMemGetAccess(&flags, &here, a));
+    EQ(flags, CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    OK(allow(a, g, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+    OK(cuMemGetAccess(&flags, &here, a));
+    EQ(flags, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+}
+
+CASE(vmm_copy_without_access, "a copy to memory that is mapped but not accessible is refused")
+{
+    size_t g = grain();
+    CUdeviceptr a = space(g);
+    int value = 1;
+    OK(cuMemMap(a, g, 0, memory_new(g), 0));
+    SEE_LATE(cuMemcpyHtoD(a, &value, 4));
+}
+
+CASE(vmm_unmap_mistakes, "only whole mappings are unmapped")
+{
+    size_t g = grain();
+    CUdeviceptr a = space(2 * g);
+    OK(cuMemMap(a, 2 * g, 0, memory_new(2 * g), 0));
+    SEE(cuMemUnmap(a, g));
+    IS(cuMemUnmap(a, 2 * g), CUDA_SUCCESS);
+    SEE(cuMemUnmap(a, 2 * g));
+}
+
+CASE(vmm_unmap_several, "one unmapping takes several whole mappings")
+{
+    size_t g = grain();
+    CUdeviceptr a = space(2 * g);
+    OK(cuMemMap(a, g, 0, memory_new(g), 0));
+    OK(cuMemMap(a + g, g, 0, memory_new(g), 0));
+    IS(cuMemUnmap(a, 2 * g), CUDA_SUCCESS);
+    IS(cuMemAddressFree(a, 2 * g), CUDA_SUCCESS);
+}
+
+CASE(vmm_free_address_while_mapped, "addresses that are mapped cannot be freed")
+{
+    size_t g = grain();
+    CUdeviceptr a = space(g);
+    OK(cuMemMap(a, g, 0, memory_new(g), 0));
+    SEE(cuMemAddressFree(a, g));
+    SEE(cuMemUnmap(a, g));
+    SEE(cuMemAddressFree(a, g));
+}
+
+CASE(vmm_properties_come_back, "a memory's properties are what it was made with")
+{
+    CUmemGenericAllocationHandle memory = memory_new(grain());
+    CUmemAllocationProp prop;
+    memset(&prop, 0x55, sizeof prop);
+    IS(cuMemGetAllocationPropertiesFromHandle(&prop, memory), CUDA_SUCCESS);
+    EQ(prop.type, CU_MEM_ALLOCATION_TYPE_PINNED);
+    EQ(prop.location.type, CU_MEM_LOCATION_TYPE_DEVICE);
+    EQ(prop.location.id, 0);
+    EQ(prop.requestedHandleTypes, 0);
+}
+
+CASE(vmm_retain_by_address, "an address leads back to its memory's handle")
+{
+    size_t g = grain();
+    CUdeviceptr a = space(g);
+    CUmemGenericAllocationHandle memory = memory_new(g), got = 0;
+    OK(cuMemMap(a, g, 0, memory, 0));
+    IS(cuMemRetainAllocationHandle(&got, (void *)(uintptr_t)(a + 100)), CUDA_SUCCESS);
+    NUM(got == memory);
+    IS(cuMemRelease(got), CUDA_SUCCESS);
+    IS(cuMemRelease(memory), CUDA_SUCCESS);
+    SEE(cuMemRetainAllocationHandle(&got, &memory));
+}
+
+CASE(vmm_free_is_not_for_mappings, "cuMemFree does not take mapped memory")
+{
+    size_t g = grain();
+    CUdeviceptr a = space(g);
+    OK(cuMemMap(a, g, 0, memory_new(g), 0));
+    IS(cuMemFree(a), CUDA_ERROR_INVALID_VALUE);
+}
+
+CASE(vmm_pointer_attributes, "attributes of mapped memory")
+{
+    size_t g = grain(), size = 0;
+    CUdeviceptr a = space(2 * g), start = 0;
+    unsigned type = 99;
+    int ordinal = 99;
+    OK(cuMemMap(a, g, 0, memory_new(g), 0));
+    OK(allow(a, g, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+    SEE(cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, a + 5));
+    NUM(type);
+    SEE(cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, a));
+    NUM(ordinal);
+    SEE(cuPointerGetAttribute(&start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, a + 5));
+    NUM(start == a);
+    SEE(cuPointerGetAttribute(&size, CU_POINTER_ATTRIBUTE_RANGE_SIZE, a + 5));
+    NUM(size == g);
+    SEE(cuMemGetAddressRange(&start, &size, a + 5));
+}
+
+CASE(vmm_fixed_address, "a reservation at a given address gets it when it is free")
+{
+    size_t g = grain();
+    CUdeviceptr a = space(g), b = 0;
+    OK(cuMemAddressFree(a, g));
+    IS(cuMemAddressReserve(&b, g, 0, a, 0), CUDA_SUCCESS);
+    TRUE(a == b);
+}
