@@ -377,6 +377,20 @@ static CUresult push(struct tow_context *context)
     return CUDA_SUCCESS;
 }
 
+bool tow_context_visit(struct tow_context *context)
+{
+    const struct tow_context *current = tow_context_current();
+    return context != NULL && current != NULL && current->link != context->link &&
+           push(context) == CUDA_SUCCESS;
+}
+
+void tow_context_back(bool visited)
+{
+    if (visited) {
+        tow_thread_here->depth--;
+    }
+}
+
 CUresult tow_cuCtxPushCurrent_v2(CUcontext ctx)
 {
     CUresult state = tow_client_state();

@@ -57,6 +57,11 @@ struct tow_context *tow_context_find(CUcontext handle);
 /* The same, NULL meaning the calling thread's current one. */
 struct tow_context *tow_context_or_current(CUcontext handle);
 
+/* Streams and events may be used while a context of another server is current. Makes theirs current
+ * for one call, if that is so; tow_context_back with the result follows. */
+bool tow_context_visit(struct tow_context *context);
+void tow_context_back(bool visited);
+
 /* The primary context of a visible device, made (without the server) on first use; NULL for a wrong
  * device. */
 struct tow_context *tow_context_primary(CUdevice device);

@@ -33,6 +33,12 @@ static CUresult check(CUevent event)
     return tow_handle_missing(TOW_H_EVENT, id);
 }
 
+static bool visit(CUevent event)
+{
+    const struct tow_event *e = tow_event_find(event);
+    return e != NULL && tow_context_visit(e->context);
+}
+
 /* Objects are used again, never freed: another thread may be looking at one that was just
  * destroyed. */
 static void put_back(struct tow_event *e)
@@ -108,7 +114,9 @@ CUresult tow_cuEventDestroy_v2(CUevent hEvent)
         retire(hEvent); /* one whose context is gone */
         return status;
     }
+    bool visited = visit(hEvent);
     status = tow_send_cuEventDestroy_v2(hEvent);
+    tow_context_back(visited);
     if (status == CUDA_SUCCESS) {
         retire(hEvent);
     }
@@ -120,16 +128,27 @@ CUresult tow_cuEventDestroy(CUevent hEvent)
     return tow_cuEventDestroy_v2(hEvent);
 }
 
+/* Calls on an event go to its server. */
+static CUresult ask(CUevent event, CUresult (*send)(CUevent event))
+{
+    CUresult status = check(event);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    bool visited = visit(event);
+    status = send(event);
+    tow_context_back(visited);
+    return status;
+}
+
 CUresult tow_cuEventQuery(CUevent hEvent)
 {
-    CUresult status = check(hEvent);
-    return status == CUDA_SUCCESS ? tow_send_cuEventQuery(hEvent) : status;
+    return ask(hEvent, tow_send_cuEventQuery);
 }
 
 CUresult tow_cuEventSynchronize(CUevent hEvent)
 {
-    CUresult status = check(hEvent);
-    return status == CUDA_SUCCESS ? tow_send_cuEventSynchronize(hEvent) : status;
+    return ask(hEvent, tow_send_cuEventSynchronize);
 }
 
 /* A stream and an event that meet in a record must be of one context. */
@@ -151,7 +170,13 @@ static CUresult check_record(CUevent event, CUstream stream)
 CUresult tow_cuEventRecord(CUevent hEvent, CUstream hStream)
 {
     CUresult status = check_record(hEvent, hStream);
-    return status == CUDA_SUCCESS ? tow_send_cuEventRecord(hEvent, hStream) : status;
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    bool visited = visit(hEvent);
+    status = tow_send_cuEventRecord(hEvent, hStream);
+    tow_context_back(visited);
+    return status;
 }
 
 CUresult tow_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags)
@@ -160,8 +185,13 @@ CUresult tow_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned i
         return CUDA_ERROR_INVALID_VALUE;
     }
     CUresult status = check_record(hEvent, hStream);
-    return status == CUDA_SUCCESS ? tow_send_cuEventRecordWithFlags(hEvent, hStream, flags)
-                                  : status;
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    bool visited = visit(hEvent);
+    status = tow_send_cuEventRecordWithFlags(hEvent, hStream, flags);
+    tow_context_back(visited);
+    return status;
 }
 
 static CUresult check_elapsed(const float *ret_milliseconds, CUevent start, CUevent end)
@@ -188,13 +218,23 @@ static CUresult check_elapsed(const float *ret_milliseconds, CUevent start, CUev
 CUresult tow_cuEventElapsedTime_v2(float *pMilliseconds, CUevent hStart, CUevent hEnd)
 {
     CUresult status = check_elapsed(pMilliseconds, hStart, hEnd);
-    return status == CUDA_SUCCESS ? tow_send_cuEventElapsedTime_v2(pMilliseconds, hStart, hEnd)
-                                  : status;
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    bool visited = visit(hStart);
+    status = tow_send_cuEventElapsedTime_v2(pMilliseconds, hStart, hEnd);
+    tow_context_back(visited);
+    return status;
 }
 
 CUresult tow_cuEventElapsedTime(float *pMilliseconds, CUevent hStart, CUevent hEnd)
 {
     CUresult status = check_elapsed(pMilliseconds, hStart, hEnd);
-    return status == CUDA_SUCCESS ? tow_send_cuEventElapsedTime(pMilliseconds, hStart, hEnd)
-                                  : status;
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    bool visited = visit(hStart);
+    status = tow_send_cuEventElapsedTime(pMilliseconds, hStart, hEnd);
+    tow_context_back(visited);
+    return status;
 }

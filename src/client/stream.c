@@ -184,7 +184,9 @@ CUresult tow_cuStreamDestroy_v2(CUstream hStream)
         tow_stream_retire(hStream);
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     }
+    bool visited = tow_context_visit(s->context);
     CUresult status = tow_send_cuStreamDestroy_v2(hStream);
+    tow_context_back(visited);
     if (status == CUDA_SUCCESS) {
         tow_capture_drop(hStream, 0);
         tow_stream_retire(hStream);
@@ -295,7 +297,8 @@ CUresult tow_cuStreamGetCtx_v2(CUstream hStream, CUcontext *pCtx, CUgreenCtx *pG
 
 CUresult tow_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
 {
-    CUresult status = tow_stream_check(hStream);
+    struct tow_context *context;
+    CUresult status = tow_stream_context(hStream, &context);
     if (status != CUDA_SUCCESS) {
         return status;
     }
@@ -306,19 +309,41 @@ CUresult tow_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Fl
     if ((Flags & ~(unsigned)CU_EVENT_WAIT_EXTERNAL) != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    return tow_send_cuStreamWaitEvent(hStream, hEvent, Flags);
+    const struct tow_event *event = tow_event_find(hEvent);
+    if (event != NULL && event->context->link != context->link) {
+        /* Servers do not know each other's events: the program waits, so that the stream need not.
+         */
+        return tow_capture_on(hStream) ? CUDA_ERROR_STREAM_CAPTURE_ISOLATION
+                                       : tow_cuEventSynchronize(hEvent);
+    }
+    bool visited = tow_context_visit(context);
+    status = tow_send_cuStreamWaitEvent(hStream, hEvent, Flags);
+    tow_context_back(visited);
+    return status;
+}
+
+/* Calls on a stream go to its server. */
+static CUresult ask(CUstream stream, CUresult (*send)(CUstream stream))
+{
+    struct tow_context *context;
+    CUresult status = tow_stream_context(stream, &context);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    bool visited = tow_context_visit(context);
+    status = send(stream);
+    tow_context_back(visited);
+    return status;
 }
 
 CUresult tow_cuStreamQuery(CUstream hStream)
 {
-    CUresult status = tow_stream_check(hStream);
-    return status == CUDA_SUCCESS ? tow_send_cuStreamQuery(hStream) : status;
+    return ask(hStream, tow_send_cuStreamQuery);
 }
 
 CUresult tow_cuStreamSynchronize(CUstream hStream)
 {
-    CUresult status = tow_stream_check(hStream);
-    return status == CUDA_SUCCESS ? tow_send_cuStreamSynchronize(hStream) : status;
+    return ask(hStream, tow_send_cuStreamSynchronize);
 }
 
 /* ---- values in memory ---- */

@@ -94,6 +94,45 @@ static void locations_find_their_server(void)
     }
 }
 
+/* Streams and events of one device while the other is current. */
+static void streams_and_events_are_used_from_elsewhere(void)
+{
+    CUstream stream[2];
+    CUevent event[2], end;
+    float milliseconds = -1;
+    for (int i = 0; i < 2; i++) {
+        OK(cuCtxSetCurrent(context[i]));
+        OK(cuStreamCreate(&stream[i], CU_STREAM_NON_BLOCKING));
+        OK(cuEventCreate(&event[i], 0));
+    }
+    OK(cuEventCreate(&end, 0));
+    OK(cuMemsetD32Async(memory[1], 12, N, stream[1]));
+    OK(cuCtxSetCurrent(context[0]));
+    OK(cuEventRecord(event[1], stream[1]));
+    OK(cuEventRecord(end, stream[1]));
+    OK(cuStreamWaitEvent(stream[0], event[1], 0));
+    OK(cuMemsetD32Async(memory[0], 13, N, stream[0]));
+    OK(cuEventRecord(event[0], stream[0]));
+    OK(cuStreamWaitEvent(stream[1], event[0], 0));
+    OK(cuStreamSynchronize(stream[1]));
+    OK(cuStreamQuery(stream[1]));
+    OK(cuEventSynchronize(end));
+    OK(cuEventQuery(end));
+    OK(cuEventElapsedTime(&milliseconds, event[1], end));
+    TRUE(milliseconds >= 0);
+    expect(0, 13);
+    expect(1, 12);
+    CUcontext current = NULL;
+    OK(cuCtxSetCurrent(context[0]));
+    OK(cuStreamDestroy(stream[1]));
+    OK(cuEventDestroy(event[1]));
+    OK(cuEventDestroy(end));
+    OK(cuCtxGetCurrent(&current));
+    TRUE(current == context[0]);
+    OK(cuStreamDestroy(stream[0]));
+    OK(cuEventDestroy(event[0]));
+}
+
 int main(void)
 {
     int count = 0;
@@ -110,6 +149,7 @@ int main(void)
     }
     addresses_tell_their_device();
     copies_go_both_ways();
+    streams_and_events_are_used_from_elsewhere();
     kernels_reach_a_peer_once_allowed();
     locations_find_their_server();
     for (int i = 0; i < 2; i++) {
