@@ -168,6 +168,7 @@ void tow_context_end(struct tow_context *context)
     tow_capture_drop_context(context);
     tow_code_drop_context(context->number);
     tow_region_drop_context(context->handle);
+    atomic_store(&tow_hostfn_turns, 0); /* functions in its streams may never run */
     atomic_fetch_add(&context->epoch, 1);
     atomic_store(&context->alive, false);
     atomic_store(&context->limits_known, 0);

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "client/call.h"
+#include "client/graph.h"
 #include "client/link.h"
 #include "client/mirror.h"
 #include "client/stream.h"
@@ -33,7 +34,16 @@ static pthread_cond_t changed = PTHREAD_COND_INITIALIZER; /* a turn was added */
 static struct entry *entries[BUCKETS];
 static uint64_t last_id;
 static struct turn *first_turn, *last_turn;
+atomic_uint tow_hostfn_turns, tow_hostfn_graphs;
 static bool running; /* the thread was started; it lives as long as the process */
+
+/* One less is outstanding. The count may have been forgotten meanwhile. */
+static void end_turn(void)
+{
+    unsigned turns = atomic_load(&tow_hostfn_turns);
+    while (turns > 0 && !atomic_compare_exchange_weak(&tow_hostfn_turns, &turns, turns - 1)) {
+    }
+}
 
 /* With the lock held: where the entry of an id hangs; *result is NULL if there is none. */
 static struct entry **find(uint64_t id)
@@ -104,6 +114,9 @@ static void *run_thread(void *arg)
             self->in_hostfn = false;
         }
         say_done(turn->link, turn->id);
+        if (!function.kept) {
+            end_turn();
+        }
         free(turn);
     }
     return NULL;
@@ -128,6 +141,7 @@ CUresult tow_hostfn_add(struct tow_link *link, const struct tow_hostfn *function
         pthread_detach(thread);
         running = true;
     }
+    atomic_fetch_or(&tow_hostfn_graphs, function->kept);
     entry->id = ++last_id;
     entry->next = entries[entry->id % BUCKETS];
     entries[entry->id % BUCKETS] = entry;
@@ -187,6 +201,9 @@ static CUresult put(unsigned fn, CUstream stream, const struct tow_hostfn *funct
         tow_hostfn_remove(id);
         return status;
     }
+    if (!function->kept && atomic_fetch_add(&tow_hostfn_turns, 1) == 0) {
+        atomic_store_explicit(&call.link->behind, 0, memory_order_relaxed);
+    }
     tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)stream);
     tow_enc_u64(&call.enc, id);
     return tow_call_send(&call);
@@ -197,7 +214,8 @@ CUresult tow_cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void *userData)
     if (fn == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    struct tow_hostfn function = {.run = fn, .user = userData};
+    /* Into a graph: it runs at every launch of it. */
+    struct tow_hostfn function = {.run = fn, .user = userData, .kept = tow_capture_on(hStream)};
     return put(TOW_FN_cuLaunchHostFunc, hStream, &function);
 }
 

@@ -350,6 +350,17 @@ int tow_link_listen(struct tow_link *link)
 
 atomic_uint tow_wait_always;
 
+/* NVIDIA's driver takes about 1,000 launches into a stream before it makes the caller wait. */
+enum { BEHIND_MAX = 400 };
+
+/* With the send lock held: whether a call that needs no reply waits for one all the same. */
+static bool is_cautious(struct tow_link *link)
+{
+    return TOW_UNLIKELY((atomic_load_explicit(&tow_hostfn_turns, memory_order_relaxed) |
+                         atomic_load_explicit(&tow_hostfn_graphs, memory_order_relaxed)) != 0) &&
+           atomic_fetch_add_explicit(&link->behind, 1, memory_order_relaxed) >= BEHIND_MAX;
+}
+
 CUresult tow_call_begin_on(struct tow_call *call, struct tow_link *link, uint32_t context,
                            unsigned fn, size_t bytes, unsigned flags)
 {
@@ -374,9 +385,10 @@ CUresult tow_call_begin_on(struct tow_call *call, struct tow_link *link, uint32_
     call->link = link;
     call->fn = (uint16_t)fn;
     call->context = context;
-    call->waits = (flags & TOW_CALL_REPLY) != 0 ||
-                  (fn < TOW_CONTROL_FIRST &&
-                   atomic_load_explicit(&tow_wait_always, memory_order_relaxed) != 0);
+    call->waits =
+        (flags & TOW_CALL_REPLY) != 0 ||
+        (fn < TOW_CONTROL_FIRST &&
+         (atomic_load_explicit(&tow_wait_always, memory_order_relaxed) != 0 || is_cautious(link)));
     call->enc = tow_frame_begin(call->frame, room);
     return CUDA_SUCCESS;
 }
@@ -432,6 +444,11 @@ CUresult tow_call_wait(struct tow_call *call)
         return status;
     }
     await(call->link, &call->waiter);
+    if (TOW_UNLIKELY(atomic_load_explicit(&tow_hostfn_graphs, memory_order_relaxed) != 0) &&
+        atomic_load_explicit(&tow_hostfn_turns, memory_order_relaxed) == 0 &&
+        call->waiter.status == CUDA_SUCCESS && (tow_fn_info(call->fn)->flags & TOW_FN_SYNCS)) {
+        atomic_store_explicit(&call->link->behind, 0, memory_order_relaxed); /* graphs are done */
+    }
     if (TOW_UNLIKELY(tow_context_is_sticky(call->waiter.status))) {
         tow_context_note_number(call->context, call->waiter.status);
     }

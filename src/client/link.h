@@ -43,6 +43,7 @@ struct tow_link {
     uint32_t next_seq;
     uint32_t next_transfer;
     struct tow_link_counters counters;
+    atomic_uint behind; /* calls that went out while host functions were outstanding */
 
     pthread_mutex_t wait_lock; /* guards the four below */
     struct tow_waiter *waiters[TOW_LINK_BUCKETS];

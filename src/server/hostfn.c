@@ -16,6 +16,7 @@ struct tow_hostfn_turn {
     struct tow_session *session; /* borrowed: outlives its streams */
     uint64_t id;
     bool kept;
+    struct tow_hostfn_turn *next; /* in the state's list of captured ones */
 };
 
 /* A driver thread that waits for the client. Lives on its stack. */
@@ -27,9 +28,10 @@ struct waiter {
 };
 
 struct state {
-    pthread_mutex_t lock;   /* guards the rest */
-    pthread_cond_t changed; /* a waiter came or is done, or the session ends */
-    struct waiter *waiters; /* newest first */
+    pthread_mutex_t lock;             /* guards the rest */
+    pthread_cond_t changed;           /* a waiter came or is done, or the session ends */
+    struct waiter *waiters;           /* newest first */
+    struct tow_hostfn_turn *captured; /* owned: graphs made by capture may call them at any time */
     bool ended;
     bool courier; /* the thread that tells the client runs */
 };
@@ -38,6 +40,11 @@ static void free_state(struct tow_session *session, void *opaque)
 {
     (void)session;
     struct state *state = opaque;
+    while (state->captured != NULL) {
+        struct tow_hostfn_turn *next = state->captured->next;
+        free(state->captured);
+        state->captured = next;
+    }
     pthread_mutex_destroy(&state->lock);
     pthread_cond_destroy(&state->changed);
     free(state);
@@ -193,7 +200,7 @@ struct tow_hostfn_turn *tow_hostfn_make(struct tow_session *session, uint64_t id
 {
     struct tow_hostfn_turn *turn = state_of(session, true) != NULL ? malloc(sizeof *turn) : NULL;
     if (turn != NULL) {
-        *turn = (struct tow_hostfn_turn){session, id, kept != 0};
+        *turn = (struct tow_hostfn_turn){session, id, kept != 0, NULL};
     }
     return turn;
 }
@@ -229,9 +236,21 @@ void tow_serve_cuLaunchHostFunc(struct tow_serve *call)
     if (turn == NULL) {
         return;
     }
+    /* Into a graph: it runs at every launch of it, and of its copies, and nobody says when the last
+     * of them is gone. */
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+    call->driver->cuStreamIsCapturing(stream, &capture);
+    turn->kept = capture != CU_STREAM_CAPTURE_STATUS_NONE;
+    bool kept = turn->kept; /* else it may have run and be gone already */
     call->status = call->driver->cuLaunchHostFunc(stream, tow_hostfn_run, turn);
     if (call->status != CUDA_SUCCESS) {
         free(turn);
+    } else if (kept) {
+        struct state *state = state_of(call->session, false);
+        pthread_mutex_lock(&state->lock);
+        turn->next = state->captured;
+        state->captured = turn;
+        pthread_mutex_unlock(&state->lock);
     }
 }
 

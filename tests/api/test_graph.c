@@ -220,6 +220,46 @@ static void a_capture_ends_with_its_stream(struct api *api)
     OK(cuMemFree(data));
 }
 
+static void count_call(void *user)
+{
+    ++*(int *)user;
+}
+
+/* A captured host function runs at every launch of the graph, of a clone, and after the graph is
+ * gone. */
+static void captured_host_functions_run_each_time(struct api *api)
+{
+    static int calls;
+    CUstream stream;
+    CUgraph graph, clone;
+    CUgraphExec exec, second;
+    (void)api;
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    OK(cuLaunchHostFunc(stream, count_call, &calls));
+    OK(cuLaunchHostFunc(stream, count_call, &calls));
+    OK(cuStreamEndCapture(stream, &graph));
+    EQUAL(calls, 0);
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    OK(cuGraphClone(&clone, graph));
+    OK(cuGraphInstantiate(&second, clone, 0));
+    OK(cuGraphDestroy(graph));
+    OK(cuGraphDestroy(clone));
+    for (int i = 1; i <= 3; i++) {
+        OK(cuGraphLaunch(exec, stream));
+        OK(cuGraphLaunch(second, stream));
+        OK(cuStreamSynchronize(stream));
+        EQUAL(calls, 4 * i);
+    }
+    /* Outside of a capture it runs once. */
+    OK(cuLaunchHostFunc(stream, count_call, &calls));
+    OK(cuStreamSynchronize(stream));
+    EQUAL(calls, 13);
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphExecDestroy(second));
+    OK(cuStreamDestroy(stream));
+}
+
 static atomic_int destroyed;
 static void destroy(void *user)
 {
@@ -294,6 +334,7 @@ int main(void)
     unsafe_calls_end_a_capture(&api);
     a_capture_ends_with_its_stream(&api);
     user_objects_live_as_long_as_their_graphs(&api);
+    captured_host_functions_run_each_time(&api);
     updating_tells_what_does_not_fit(&api);
     return api_end(&api);
 }

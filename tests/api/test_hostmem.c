@@ -207,6 +207,38 @@ static void host_functions_run_in_order(struct api *api)
     OK(cuStreamDestroy(stream));
 }
 
+static void take_a_while(void *user)
+{
+    usleep(300000);
+    ++*(int *)user;
+}
+
+/* A driver makes its caller wait when it has about a thousand launches in a stream; the function's
+ * end must get through to it all the same. */
+static void many_launches_wait_behind_a_host_function(struct api *api)
+{
+    enum { LAUNCHES = 3000 };
+    static int turns;
+    CUstream stream;
+    CUdeviceptr data;
+    int value = 0;
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuMemAlloc(&data, 4));
+    OK(cuMemsetD32(data, 0, 1));
+    for (int round = 1; round <= 2; round++) {
+        OK(cuLaunchHostFunc(stream, take_a_while, &turns));
+        for (int i = 0; i < LAUNCHES; i++) {
+            OK(api_add(api, data, 1, 1, stream));
+        }
+        OK(cuStreamSynchronize(stream));
+        OK(cuMemcpyDtoH(&value, data, 4));
+        EQUAL(value, LAUNCHES * round);
+        EQUAL(turns, round);
+    }
+    OK(cuStreamDestroy(stream));
+    OK(cuMemFree(data));
+}
+
 /* Page-locked memory may stand wherever a call wants device memory. */
 static void page_locked_memory_is_device_memory(struct api *api)
 {
@@ -375,6 +407,7 @@ int main(void)
     copies_by_address_find_their_way(&api);
     host_functions_run_in_order(&api);
     downloads_arrive_before_host_functions(&api);
+    many_launches_wait_behind_a_host_function(&api);
     page_locked_memory_is_device_memory(&api);
     threads_fill_page_locked_memory(&api);
     return api_end(&api);

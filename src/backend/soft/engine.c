@@ -17,6 +17,8 @@
 #include "base/thread.h"
 
 #define SMALL_WORK 65536 /* bytes: shorter copies are done at once by the caller */
+#define QUEUE_MAX 1024   /* operations of a stream that may be queued: NVIDIA's driver has as many \
+                          */
 #define POLL_MIN (20 * TOW_TIME_US)
 #define POLL_MAX (200 * TOW_TIME_US)
 
@@ -93,6 +95,7 @@ static void pop(struct tow_soft_stream *stream)
 {
     struct tow_soft_op *op = stream->head;
     stream->head = op->next;
+    stream->queued--;
     if (stream->head == NULL) {
         stream->tail = NULL;
     }
@@ -108,7 +111,9 @@ static void drop_queued(struct tow_soft_stream *stream)
         op = op->next;
         first->next = NULL;
         stream->tail = first;
+        stream->queued = 1;
     } else {
+        stream->queued = 0;
         stream->head = NULL;
         stream->tail = NULL;
     }
@@ -390,6 +395,7 @@ static struct tow_soft_op *enqueue(struct tow_soft_stream *stream, struct tow_so
         stream->head = op;
     }
     stream->tail = op;
+    stream->queued++;
     return op;
 }
 
@@ -433,7 +439,13 @@ CUresult tow_soft_submit(struct tow_soft_stream *stream, struct tow_soft_work *w
         run_head(stream);
         return CUDA_SUCCESS;
     }
+    uint64_t handle = stream->object.handle;
     tow_soft_engine_kick();
+    /* As with NVIDIA's driver, whoever is far ahead of the device waits for it. */
+    while ((stream = tow_soft_lookup(TOW_SOFT_STREAM, handle)) != NULL &&
+           stream->queued > QUEUE_MAX) {
+        pthread_cond_wait(&tow_soft.changed, &tow_soft.lock);
+    }
     return CUDA_SUCCESS;
 }
 

@@ -355,6 +355,7 @@ struct tow_soft_stream {
     int thread;     /* of a per-thread default stream: whose; else 0 */
     bool running;   /* the head runs on some thread */
     struct tow_soft_op *head, *tail;
+    unsigned queued;                     /* how many these are */
     struct tow_soft_stream *prev, *next; /* in tow_soft.streams */
     struct tow_soft_capture *capture;    /* borrowed; NULL when not capturing */
     uint64_t *capture_deps; /* owned: node handles that the next captured node follows */
