@@ -196,7 +196,9 @@ static CUresult put(unsigned fn, CUstream stream, const struct tow_hostfn *funct
         return status;
     }
     struct tow_call call;
+    bool visited = tow_context_visit(context);
     status = tow_call_begin(&call, fn, 16, TOW_CALL_CONTEXT);
+    tow_context_back(visited);
     if (status != CUDA_SUCCESS) {
         tow_hostfn_remove(id);
         return status;

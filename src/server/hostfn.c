@@ -16,7 +16,7 @@ struct tow_hostfn_turn {
     struct tow_session *session; /* borrowed: outlives its streams */
     uint64_t id;
     bool kept;
-    struct tow_hostfn_turn *next; /* in the state's list of captured ones */
+    struct tow_hostfn_turn *next; /* in the state's list of kept ones */
 };
 
 /* A driver thread that waits for the client. Lives on its stack. */
@@ -28,10 +28,10 @@ struct waiter {
 };
 
 struct state {
-    pthread_mutex_t lock;             /* guards the rest */
-    pthread_cond_t changed;           /* a waiter came or is done, or the session ends */
-    struct waiter *waiters;           /* newest first */
-    struct tow_hostfn_turn *captured; /* owned: graphs made by capture may call them at any time */
+    pthread_mutex_t lock;         /* guards the rest */
+    pthread_cond_t changed;       /* a waiter came or is done, or the session ends */
+    struct waiter *waiters;       /* newest first */
+    struct tow_hostfn_turn *kept; /* owned: graphs and their copies may call them at any time */
     bool ended;
     bool courier; /* the thread that tells the client runs */
 };
@@ -40,10 +40,10 @@ static void free_state(struct tow_session *session, void *opaque)
 {
     (void)session;
     struct state *state = opaque;
-    while (state->captured != NULL) {
-        struct tow_hostfn_turn *next = state->captured->next;
-        free(state->captured);
-        state->captured = next;
+    while (state->kept != NULL) {
+        struct tow_hostfn_turn *next = state->kept->next;
+        free(state->kept);
+        state->kept = next;
     }
     pthread_mutex_destroy(&state->lock);
     pthread_cond_destroy(&state->changed);
@@ -198,15 +198,32 @@ void tow_hostfn_end(struct tow_session *session)
 
 struct tow_hostfn_turn *tow_hostfn_make(struct tow_session *session, uint64_t id, int kept)
 {
-    struct tow_hostfn_turn *turn = state_of(session, true) != NULL ? malloc(sizeof *turn) : NULL;
+    struct state *state = state_of(session, true);
+    struct tow_hostfn_turn *turn = state != NULL ? malloc(sizeof *turn) : NULL;
     if (turn != NULL) {
         *turn = (struct tow_hostfn_turn){session, id, kept != 0, NULL};
+    }
+    if (turn != NULL && kept) {
+        pthread_mutex_lock(&state->lock);
+        turn->next = state->kept;
+        state->kept = turn;
+        pthread_mutex_unlock(&state->lock);
     }
     return turn;
 }
 
 void tow_hostfn_drop(struct tow_hostfn_turn *turn)
 {
+    if (turn != NULL && turn->kept) {
+        struct state *state = state_of(turn->session, false);
+        pthread_mutex_lock(&state->lock);
+        struct tow_hostfn_turn **at = &state->kept;
+        while (*at != turn) {
+            at = &(*at)->next;
+        }
+        *at = turn->next;
+        pthread_mutex_unlock(&state->lock);
+    }
     free(turn);
 }
 
@@ -222,7 +239,12 @@ static struct tow_hostfn_turn *take(struct tow_serve *call, CUstream *ret_stream
     if (!tow_serve_ready(call)) {
         return NULL;
     }
-    struct tow_hostfn_turn *turn = tow_hostfn_make(call->session, id, 0);
+    /* Into a graph: it runs at every launch of it, and of its copies, and nobody says when the last
+     * of them is gone. */
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+    call->driver->cuStreamIsCapturing(*ret_stream, &capture);
+    struct tow_hostfn_turn *turn =
+        tow_hostfn_make(call->session, id, capture != CU_STREAM_CAPTURE_STATUS_NONE);
     if (turn == NULL) {
         call->status = CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -236,21 +258,9 @@ void tow_serve_cuLaunchHostFunc(struct tow_serve *call)
     if (turn == NULL) {
         return;
     }
-    /* Into a graph: it runs at every launch of it, and of its copies, and nobody says when the last
-     * of them is gone. */
-    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
-    call->driver->cuStreamIsCapturing(stream, &capture);
-    turn->kept = capture != CU_STREAM_CAPTURE_STATUS_NONE;
-    bool kept = turn->kept; /* else it may have run and be gone already */
     call->status = call->driver->cuLaunchHostFunc(stream, tow_hostfn_run, turn);
     if (call->status != CUDA_SUCCESS) {
-        free(turn);
-    } else if (kept) {
-        struct state *state = state_of(call->session, false);
-        pthread_mutex_lock(&state->lock);
-        turn->next = state->captured;
-        state->captured = turn;
-        pthread_mutex_unlock(&state->lock);
+        tow_hostfn_drop(turn);
     }
 }
 
@@ -263,6 +273,6 @@ void tow_serve_cuStreamAddCallback(struct tow_serve *call)
     }
     call->status = call->driver->cuStreamAddCallback(stream, run_callback, turn, 0);
     if (call->status != CUDA_SUCCESS) {
-        free(turn);
+        tow_hostfn_drop(turn);
     }
 }

@@ -18,8 +18,8 @@ void tow_hostfn_done(struct tow_session *session, uint64_t id);
 void tow_hostfn_end(struct tow_session *session);
 
 /* What to hand to the driver as a host function and its argument, so that the client runs its
- * function `id`: once, or each time the driver calls (`kept`, for graph nodes; ended with
- * tow_hostfn_drop). NULL if memory is used up. */
+ * function `id`: once, or each time the driver calls (`kept`, for graphs: lives as long as the
+ * session). tow_hostfn_drop if the driver did not take it. NULL if memory is used up. */
 struct tow_hostfn_turn *tow_hostfn_make(struct tow_session *session, uint64_t id, int kept);
 void tow_hostfn_run(void *turn); /* a CUhostFn */
 void tow_hostfn_drop(struct tow_hostfn_turn *turn);
