@@ -374,6 +374,15 @@ CUresult tow_call_begin_on(struct tow_call *call, struct tow_link *link, uint32_
     if (tow_thread_self() == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    if (TOW_UNLIKELY(atomic_load_explicit(&tow_mirror_count, memory_order_relaxed) != 0) &&
+        (flags & TOW_CALL_REPLY) && fn < TOW_CONTROL_FIRST &&
+        (tow_fn_info(fn)->flags & TOW_FN_SYNCS)) {
+        /* What is waited for may itself wait for a word that the program has just written. */
+        CUresult status = tow_mirror_push_all(link);
+        if (status != CUDA_SUCCESS) {
+            return status;
+        }
+    }
     pthread_mutex_lock(&link->send_lock);
     size_t room = tow_frame_length(bytes);
     int error = tow_line_reserve(link->line, room, &call->frame);

@@ -1,7 +1,8 @@
 /* Host memory that the GPU reaches, over a network: the worker has the same addresses, and both
  * copies are brought together at CUDA's synchronisation points. What the host changed goes to the
- * worker before work that may read it; what the GPU changed comes back before a synchronising call
- * returns. Managed memory is the same thing with the worker's address.
+ * worker before work that may read it, and before waiting for work that may be watching it; what
+ * the GPU changed comes back before a synchronising call returns. Managed memory is the same thing
+ * with the worker's address.
  */
 #ifndef TOW_CLIENT_MIRROR_H
 #define TOW_CLIENT_MIRROR_H

@@ -239,6 +239,45 @@ static void many_launches_wait_behind_a_host_function(struct api *api)
     OK(cuMemFree(data));
 }
 
+/* spin(int *word): waits until word[0] is not 0, but not for ever, then word[1] = word[0]. */
+static const char spin_ptx[] =
+    ".version 7.0\n.target sm_70\n.address_size 64\n"
+    ".visible .entry spin(.param .u64 p0)\n{\n"
+    ".reg .u64 %a; .reg .u32 %v, %i; .reg .pred %p;\n"
+    "ld.param.u64 %a, [p0]; mov.u32 %i, 0;\n"
+    "again: ld.volatile.global.u32 %v, [%a]; setp.ne.u32 %p, %v, 0; @%p bra done;\n"
+    "add.u32 %i, %i, 1; setp.lt.u32 %p, %i, 10000000; @%p bra again;\n"
+    "done: st.volatile.global.u32 [%a+4], %v; ret;\n}\n";
+
+/* What JAX's timers do: a kernel holds the stream until the host writes to page-locked memory. */
+static void a_kernel_sees_what_was_written_before_waiting_for_it(struct api *api)
+{
+    CUmodule module;
+    CUfunction spin;
+    CUstream stream;
+    CUevent event;
+    volatile int *word;
+    (void)api;
+    OK(cuModuleLoadData(&module, spin_ptx));
+    OK(cuModuleGetFunction(&spin, module, "spin"));
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuEventCreate(&event, 0));
+    for (int i = 1; i <= 2; i++) {
+        OK(cuMemHostAlloc((void **)&word, 2 * sizeof *word, 0));
+        CUdeviceptr at = (CUdeviceptr)(uintptr_t)word;
+        void *params[] = {&at};
+        OK(cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL));
+        OK(cuEventRecord(event, stream));
+        word[0] = 10 + i;
+        OK(i == 1 ? cuStreamSynchronize(stream) : cuEventSynchronize(event));
+        EQUAL(word[1], 10 + i);
+        OK(cuMemFreeHost((void *)word));
+    }
+    OK(cuEventDestroy(event));
+    OK(cuStreamDestroy(stream));
+    OK(cuModuleUnload(module));
+}
+
 /* Page-locked memory may stand wherever a call wants device memory. */
 static void page_locked_memory_is_device_memory(struct api *api)
 {
@@ -408,6 +447,7 @@ int main(void)
     host_functions_run_in_order(&api);
     downloads_arrive_before_host_functions(&api);
     many_launches_wait_behind_a_host_function(&api);
+    a_kernel_sees_what_was_written_before_waiting_for_it(&api);
     page_locked_memory_is_device_memory(&api);
     threads_fill_page_locked_memory(&api);
     return api_end(&api);
