@@ -79,5 +79,7 @@ void golden_took_handle(const char *what, enum tow_handle_kind kind, unsigned in
 
 void golden_run_control(void);
 void golden_run_by_hand(void);
+/* False where the kernel has no memory at the addresses that the lines name. */
+bool golden_has_addresses(void);
 
 #endif

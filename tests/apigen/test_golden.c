@@ -623,6 +623,10 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: test_golden FILE [--bless]\n");
         return 2;
     }
+    if (!golden_has_addresses()) {
+        printf("this kernel has no memory at the addresses that the golden file names\n");
+        return 77;
+    }
     run_generated();
     current = "control frames";
     golden_run_control();
