@@ -2,6 +2,7 @@
 
 #include "client/code.h"
 #include "client/graph.h"
+#include "client/mirror.h"
 #include "client/region.h"
 
 #include <stdlib.h>
@@ -167,6 +168,11 @@ void tow_context_end(struct tow_context *context)
     tow_context_end_locals(context);
     tow_capture_drop_context(context);
     tow_code_drop_context(context->number);
+    /* The worker must not look at managed memory that ends with the context. */
+    struct tow_region region;
+    while (tow_region_take_managed(context->handle, &region)) {
+        tow_mirror_remove(region.base, region.size);
+    }
     tow_region_drop_context(context->handle);
     atomic_store(&tow_hostfn_turns, 0); /* functions in its streams may never run */
     atomic_fetch_add(&context->epoch, 1);

@@ -1,5 +1,6 @@
 /* cuLibrary*. */
 #include "client/code.h"
+#include "client/device.h"
 #include "client/mirror.h"
 #include "client/region.h"
 #include "gen/client_api.h"
@@ -189,6 +190,10 @@ static CUresult adopt_managed(struct tow_link *link, CUdeviceptr address, size_t
     struct tow_context *context = tow_context_current();
     if (tow_mirror_covers(address, size)) {
         return CUDA_SUCCESS;
+    }
+    /* Without a context the server takes the primary one of its first device. */
+    for (int d = 0; context == NULL && d < tow_device_count(); d++) {
+        context = tow_device_at(d)->link == link ? tow_context_primary(d) : NULL;
     }
     CUresult status = tow_mirror_managed(link, address, size, true);
     struct tow_region region = {

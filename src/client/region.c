@@ -197,6 +197,23 @@ bool tow_region_edit(uint64_t base, void (*edit)(struct tow_region *region, void
     return found != NULL;
 }
 
+bool tow_region_take_managed(CUcontext context, struct tow_region *ret_region)
+{
+    bool found = false;
+    pthread_rwlock_wrlock(&lock);
+    for (size_t i = 0; i < region_count && !found; i++) {
+        if (regions[i].context == context && regions[i].kind == TOW_REGION_MANAGED) {
+            *ret_region = regions[i];
+            memmove(&regions[i], &regions[i + 1], (region_count - i - 1) * sizeof *regions);
+            region_count--;
+            atomic_fetch_sub(&tow_region_managed, 1);
+            found = true;
+        }
+    }
+    pthread_rwlock_unlock(&lock);
+    return found;
+}
+
 void tow_region_drop_context(CUcontext context)
 {
     const unsigned kinds =

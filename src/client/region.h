@@ -59,6 +59,9 @@ bool tow_region_edit(uint64_t base, void (*edit)(struct tow_region *region, void
                      void *user);
 /* A context is gone, and with it what was allocated in it. */
 void tow_region_drop_context(CUcontext context);
+/* Takes one region of managed memory of a context that ends out of the map; false: there is none.
+ */
+bool tow_region_take_managed(CUcontext context, struct tow_region *ret_region);
 
 /* True if the address is device memory or may be: a region that is not host memory, or a server's
  * range. */
