@@ -309,3 +309,16 @@ CASE(rt_copy_async_pageable,
     IS(cudaStreamSynchronize(s), cudaSuccess);
     EQ(rt_peek(w, 1023), 3);
 }
+
+CASE(rt_managed_after_reset, "a managed variable after cudaDeviceReset, once the device is used again")
+{
+    int *w = rt_words(4);
+    rt_shared = 13;
+    rt_read<<<1, 1>>>(w);
+    IS(cudaDeviceSynchronize(), cudaSuccess);
+    IS(cudaDeviceReset(), cudaSuccess);
+    OK(cudaMalloc((void **)&w, 64));
+    rt_read<<<1, 1>>>(w);
+    SEE(cudaDeviceSynchronize());
+    NUM(rt_shared);
+}
