@@ -13,6 +13,7 @@
 #include "client/mirror.h"
 #include "client/peer.h"
 #include "client/region.h"
+#include "client/share.h"
 #include "gen/client_api.h"
 #include "wire/copy.h"
 
@@ -20,6 +21,15 @@ static bool is_pinned(const void *address)
 {
     struct tow_region region;
     return tow_region_find((uint64_t)(uintptr_t)address, &region) && tow_region_is_host(&region);
+}
+
+/* Page-locked memory that the worker of this link has too: copies name its address. */
+static bool is_shared(const struct tow_link *link, const void *address, size_t size)
+{
+    struct tow_region region;
+    uint64_t at = (uint64_t)(uintptr_t)address;
+    return link->share != NULL && tow_region_find(at, &region) && region.shared &&
+           region.link == link && size <= region.size - (at - region.base);
 }
 
 /* An upload must not read memory that an earlier download is still to fill. */
@@ -66,6 +76,12 @@ static CUresult upload(CUdeviceptr to, const void *from, size_t size, CUstream s
         return status;
     }
     bool inside = size <= TOW_COPY_INLINE_MAX;
+    if (!inside) {
+        status = tow_share_stage_up(link, to, from, size, stream);
+        if (status != CUDA_ERROR_NOT_SUPPORTED) {
+            return status;
+        }
+    }
     struct tow_call call;
     status = tow_call_begin(&call, TOW_FN_cuMemcpyHtoDAsync_v2, 40 + (inside ? size : 0),
                             TOW_CALL_CONTEXT);
@@ -90,8 +106,14 @@ static CUresult download(void *to, CUdeviceptr from, size_t size, CUstream strea
 {
     bool inside = size <= TOW_COPY_INLINE_MAX && !later;
     struct tow_call call;
-    CUresult status = tow_call_begin(&call, TOW_FN_cuMemcpyDtoHAsync_v2, 40,
-                                     TOW_CALL_CONTEXT | (later ? 0 : TOW_CALL_REPLY));
+    CUresult status =
+        later ? CUDA_ERROR_NOT_SUPPORTED
+              : tow_share_stage_down(tow_context_current()->link, to, from, size, stream);
+    if (status != CUDA_ERROR_NOT_SUPPORTED) {
+        return status;
+    }
+    status = tow_call_begin(&call, TOW_FN_cuMemcpyDtoHAsync_v2, 40,
+                            TOW_CALL_CONTEXT | (later ? 0 : TOW_CALL_REPLY));
     if (status != CUDA_SUCCESS) {
         return status;
     }
@@ -154,6 +176,9 @@ static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CU
     if (seen) {
         status = tow_mirror_push(tow_context_current()->link);
     }
+    if (status == CUDA_SUCCESS && !seen && is_shared(link, from, size)) {
+        return tow_share_upload(link, to, from, size, stream, wait);
+    }
     if (status == CUDA_SUCCESS) {
         status = upload(to, from, size, stream);
     }
@@ -191,6 +216,9 @@ static CUresult device_to_host(void *to, CUdeviceptr from, size_t size, CUstream
         if (status != CUDA_SUCCESS) {
             return status;
         }
+    }
+    if (is_shared(link, to, size)) {
+        return tow_share_download(link, to, from, size, stream, wait);
     }
     return download(to, from, size, stream, !wait && size <= TOW_COPY_ASYNC_MAX && is_pinned(to));
 }
@@ -482,6 +510,41 @@ static CUresult keep_address(struct tow_copy_side *side, const struct tow_copy_s
     return tow_graph_reach(host, span(side, shape));
 }
 
+/* Sends a copy whose host side stays where it is: the worker has that memory at the same address.
+ */
+static CUresult send_addresses(struct tow_copy_shape *shape, const CUDA_MEMCPY3D_PEER *p,
+                               CUstream stream)
+{
+    bool up = shape->from.kind == TOW_AT_HOST, down = shape->to.kind == TOW_AT_HOST;
+    CUresult status = CUDA_SUCCESS;
+    shape->bytes = 0;
+    shape->from = (struct tow_copy_side){.pitch = p->srcPitch,
+                                         .height = p->srcHeight,
+                                         .x = p->srcXInBytes,
+                                         .y = p->srcY,
+                                         .z = p->srcZ,
+                                         .level = (uint32_t)p->srcLOD,
+                                         .context = shape->from.context,
+                                         .kind = shape->from.kind,
+                                         .address = shape->from.address};
+    shape->to = (struct tow_copy_side){.pitch = p->dstPitch,
+                                       .height = p->dstHeight,
+                                       .x = p->dstXInBytes,
+                                       .y = p->dstY,
+                                       .z = p->dstZ,
+                                       .level = (uint32_t)p->dstLOD,
+                                       .context = shape->to.context,
+                                       .kind = shape->to.kind,
+                                       .address = shape->to.address};
+    if (up) {
+        status = keep_address(&shape->from, shape, p->srcMemoryType, p->srcHost, p->srcDevice);
+    }
+    if (status == CUDA_SUCCESS && down) {
+        status = keep_address(&shape->to, shape, p->dstMemoryType, p->dstHost, p->dstDevice);
+    }
+    return status == CUDA_SUCCESS ? send_shape(shape, NULL, NULL, stream) : status;
+}
+
 static CUresult copy_3d(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bool wait, bool peer)
 {
     if (p->WidthInBytes == 0 || p->Height == 0 || p->Depth == 0) {
@@ -525,28 +588,7 @@ static CUresult copy_3d(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bool wait,
     }
     bool up = shape.from.kind == TOW_AT_HOST, down = shape.to.kind == TOW_AT_HOST;
     if ((up || down) && !wait && tow_capture_on(stream)) {
-        shape.from = (struct tow_copy_side){.pitch = p->srcPitch,
-                                            .height = p->srcHeight,
-                                            .x = p->srcXInBytes,
-                                            .y = p->srcY,
-                                            .z = p->srcZ,
-                                            .level = (uint32_t)p->srcLOD,
-                                            .kind = shape.from.kind,
-                                            .address = shape.from.address};
-        shape.to = (struct tow_copy_side){.pitch = p->dstPitch,
-                                          .height = p->dstHeight,
-                                          .x = p->dstXInBytes,
-                                          .y = p->dstY,
-                                          .z = p->dstZ,
-                                          .level = (uint32_t)p->dstLOD,
-                                          .kind = shape.to.kind,
-                                          .address = shape.to.address};
-        status = up ? keep_address(&shape.from, &shape, p->srcMemoryType, p->srcHost, p->srcDevice)
-                    : CUDA_SUCCESS;
-        if (status == CUDA_SUCCESS && down) {
-            status = keep_address(&shape.to, &shape, p->dstMemoryType, p->dstHost, p->dstDevice);
-        }
-        return status == CUDA_SUCCESS ? send_shape(&shape, NULL, NULL, stream) : status;
+        return send_addresses(&shape, p, stream);
     }
     status = wait && (up || down) ? before_synchronous(stream) : CUDA_SUCCESS;
     if (status != CUDA_SUCCESS) {
@@ -568,9 +610,13 @@ static CUresult copy_3d(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bool wait,
             return CUDA_ERROR_INVALID_VALUE;
         }
     }
-    status = send_shape(&shape, &from, &to, stream);
+    const struct host_side *host = up ? &from : &to;
+    bool shared = (up || down) && is_shared(tow_context_current()->link, host->first,
+                                            (shape.planes - 1) * host->plane +
+                                                (shape.rows - 1) * host->pitch + shape.width);
+    status = shared ? send_addresses(&shape, p, stream) : send_shape(&shape, &from, &to, stream);
     if (status == CUDA_SUCCESS && wait &&
-        ((up && is_pinned(from.first)) || tow_mirror_sees(shape.to.address))) {
+        (shared || (up && is_pinned(from.first)) || tow_mirror_sees(shape.to.address))) {
         status = tow_send_cuStreamSynchronize(stream);
     }
     return status;

@@ -14,6 +14,7 @@
 #include "client/hostfn.h"
 #include "client/mirror.h"
 #include "client/self.h"
+#include "client/share.h"
 #include "client/thread.h"
 #include "transport/transport.h"
 #include "wire/control.h"
@@ -783,6 +784,7 @@ int tow_link_open(const char *address, unsigned index, struct tow_link **ret_lin
         tow_link_close(link);
         return error;
     }
+    link->share = tow_share_make(link->line);
     tow_log(TOW_AREA_CLIENT, TOW_LOG_INFO, "connected to %s over %s", address,
             tow_line_kind(link->line));
     *ret_link = link;
@@ -795,6 +797,7 @@ void tow_link_close(struct tow_link *link)
         return;
     }
     tow_line_close(link->line);
+    tow_share_destroy(link->share);
     while (link->transfers != NULL) {
         struct tow_transfer *next = link->transfers->next;
         free(link->transfers);

@@ -51,6 +51,8 @@ struct tow_link {
     bool reading;   /* some thread reads the line */
     bool listening; /* the background reader was started */
 
+    struct tow_share *share; /* owned; NULL where memory cannot be shared with the worker */
+
     struct tow_welcome welcome; /* what the server said of itself; fixed after connect */
     uint8_t *snapshot;          /* owned copy of the welcome's device snapshot */
 };

@@ -9,6 +9,7 @@
 #include "client/graph.h"
 #include "client/mirror.h"
 #include "client/region.h"
+#include "client/share.h"
 #include "gen/client_api.h"
 
 static struct tow_region region_here(uint64_t base, uint64_t size, enum tow_region_kind kind,
@@ -137,6 +138,17 @@ CUresult tow_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdevice
 
 /* ---- host memory ---- */
 
+/* Gives memory of ours back. */
+static CUresult release(const struct tow_region *region)
+{
+    void *at = (void *)(uintptr_t)region->base;
+    if (region->shared) {
+        return tow_share_free(region->link, at, region->size);
+    }
+    munmap(at, region->size);
+    return CUDA_SUCCESS;
+}
+
 CUresult tow_cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags)
 {
     const unsigned known =
@@ -152,17 +164,26 @@ CUresult tow_cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags)
         *pp = NULL;
         return CUDA_SUCCESS;
     }
-    void *at = mmap(NULL, bytesize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (at == MAP_FAILED) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    void *at = NULL;
+    state = tow_share_alloc(tow_context_current()->link, bytesize, &at);
+    bool shared = state == CUDA_SUCCESS;
+    if (state == CUDA_ERROR_NOT_SUPPORTED) {
+        at = mmap(NULL, bytesize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        state = at != MAP_FAILED ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (state != CUDA_SUCCESS) {
+        return state;
     }
     struct tow_region region =
         region_here((uint64_t)(uintptr_t)at, bytesize, TOW_REGION_HOST, Flags);
+    region.shared = shared;
     if (tow_region_add(&region) < 0) {
-        munmap(at, bytesize);
+        release(&region);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    atomic_fetch_add(&tow_mirror_candidates, 1);
+    if (!shared) {
+        atomic_fetch_add(&tow_mirror_candidates, 1);
+    }
     *pp = at;
     return CUDA_SUCCESS;
 }
@@ -207,10 +228,13 @@ CUresult tow_cuMemFreeHost(void *p)
     if (!tow_region_remove((uint64_t)(uintptr_t)p, 1u << TOW_REGION_HOST, &region)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    if (region.shared) {
+        return release(&region);
+    }
     CUresult status = settle(&region);
     /* What is still to be filled stays mapped: those bytes would come down on something else. */
     if (atomic_load(&region.link->lost) != 0 || !is_expected(&region)) {
-        munmap(p, region.size);
+        release(&region);
     }
     return status;
 }

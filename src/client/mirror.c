@@ -103,6 +103,14 @@ static CUresult enlist(struct tow_link *link, uint64_t base, uint64_t size, uint
     return CUDA_SUCCESS;
 }
 
+/* True if the worker has the very same memory. */
+static bool is_shared(uint64_t base, uint64_t size)
+{
+    struct tow_region region;
+    return tow_region_find(base, &region) && region.shared &&
+           size <= region.size - (base - region.base);
+}
+
 /* With the make lock held. */
 static CUresult make(struct tow_link *link, uint64_t base, uint64_t size)
 {
@@ -143,7 +151,7 @@ static CUresult make(struct tow_link *link, uint64_t base, uint64_t size)
 
 CUresult tow_mirror_host(struct tow_link *link, uint64_t base, uint64_t size)
 {
-    if (tow_mirror_covers(base, size)) {
+    if (is_shared(base, size) || tow_mirror_covers(base, size)) {
         return CUDA_SUCCESS;
     }
     pthread_mutex_lock(&make_lock);
@@ -316,7 +324,8 @@ CUresult tow_mirror_scan_all(struct tow_link *link, const void *params, size_t s
         uint64_t word;
         struct tow_region region;
         memcpy(&word, bytes + at, 8);
-        if (word >= 4096 && tow_region_find(word, &region) && tow_region_is_host(&region)) {
+        if (word >= 4096 && tow_region_find(word, &region) && tow_region_is_host(&region) &&
+            !region.shared) {
             CUresult status = tow_mirror_host(link, region.base, region.size);
             if (status != CUDA_SUCCESS) {
                 return status;
@@ -343,7 +352,7 @@ bool tow_mirror_sees(uint64_t address)
     return (atomic_load_explicit(&tow_region_managed, memory_order_relaxed) != 0 ||
             atomic_load_explicit(&tow_mirror_candidates, memory_order_relaxed) != 0) &&
            tow_region_find(address, &region) &&
-           (region.kind == TOW_REGION_MANAGED || tow_region_is_host(&region));
+           (region.kind == TOW_REGION_MANAGED || (tow_region_is_host(&region) && !region.shared));
 }
 
 CUresult tow_mirror_check_device(uint64_t address, uint64_t size)

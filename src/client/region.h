@@ -33,6 +33,7 @@ struct tow_region {
     struct tow_link *link; /* borrowed: the server that has it */
     CUmemoryPool pool;
     bool sync_memops;
+    bool shared; /* host memory that the worker has too */
 };
 
 static inline bool tow_region_is_host(const struct tow_region *region)

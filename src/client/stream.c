@@ -4,8 +4,10 @@
 #include <stdlib.h>
 
 #include "client/call.h"
+#include "client/context.h"
 #include "client/graph.h"
 #include "client/handle.h"
+#include "client/share.h"
 #include "gen/client_api.h"
 
 static pthread_mutex_t free_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the next */
@@ -341,9 +343,18 @@ CUresult tow_cuStreamQuery(CUstream hStream)
     return ask(hStream, tow_send_cuStreamQuery);
 }
 
+/* By a note of the GPU's where that is possible, else by asking. */
+static CUresult synchronize(CUstream stream)
+{
+    struct tow_context *context = tow_context_current();
+    return context != NULL && tow_share_synchronize(context->link, stream)
+               ? CUDA_SUCCESS
+               : tow_send_cuStreamSynchronize(stream);
+}
+
 CUresult tow_cuStreamSynchronize(CUstream hStream)
 {
-    return ask(hStream, tow_send_cuStreamSynchronize);
+    return ask(hStream, synchronize);
 }
 
 /* ---- values in memory ---- */

@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "server/codecache.h"
+#include "server/prints.h"
 #include "server/session.h"
 #include "server/transfer.h"
 #include "wire/snapshot.h"
@@ -286,6 +287,7 @@ static struct tow_code_image *image_add(struct tow_serve *call, struct code *cod
         image_free(image);
         return other;
     }
+    tow_prints_look(call->session, image);
     return image;
 }
 
@@ -334,6 +336,14 @@ struct tow_code_image *tow_code_take(struct tow_serve *call, bool *ret_send)
     call->status = upload_begin(call->session, code, &ref);
     *ret_send = call->status == CUDA_SUCCESS;
     return NULL;
+}
+
+void tow_code_ref(struct tow_session *session, struct tow_code_image *image)
+{
+    struct code *code = code_peek(session);
+    pthread_mutex_lock(&code->lock);
+    image->refs++;
+    pthread_mutex_unlock(&code->lock);
 }
 
 void tow_code_unref(struct tow_session *session, struct tow_code_image *image)

@@ -26,6 +26,7 @@ struct tow_code_image {
  * with call->status, or *ret_send is set and the image has been asked for (the answer is then
  * TOW_CODE_SEND). The caller has a reference. */
 struct tow_code_image *tow_code_take(struct tow_serve *call, bool *ret_send);
+void tow_code_ref(struct tow_session *session, struct tow_code_image *image);
 void tow_code_unref(struct tow_session *session, struct tow_code_image *image);
 
 /* A library keeps its image as long as it lives (`whole`); a module only needs what it is called.

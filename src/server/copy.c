@@ -10,9 +10,11 @@
 #include "gen/server_api.h"
 #include "server/pinned.h"
 #include "server/session.h"
+#include "server/share.h"
 #include "server/transfer.h"
 #include "server/upload.h"
 #include "wire/copy.h"
+#include "wire/share.h"
 
 enum {
     STAGE = 1 << 20,         /* one piece of a large download: a DATA frame */
@@ -236,7 +238,11 @@ void tow_serve_cuMemcpyDtoHAsync_v2(struct tow_serve *call)
     uint64_t size = tow_dec_u64(&call->in);
     CUstream stream = tow_serve_handle(call, TOW_H_STREAM, tow_dec_u64(&call->in));
     uint32_t transfer = tow_dec_u32(&call->in);
-    tow_dec_u32(&call->in);
+    uint32_t form = tow_dec_u32(&call->in);
+    if (form != TOW_COPY_BYTES) {
+        tow_share_copy(call, false, from, size, stream, form);
+        return;
+    }
     bool waits = call->frame.seq != 0;
     if (!tow_serve_ready(call)) {
         if (!call->malformed && !waits) {

@@ -14,6 +14,7 @@
 #include "server/device.h"
 #include "server/hostfn.h"
 #include "server/mirror.h"
+#include "server/prints.h"
 #include "server/transfer.h"
 #include "wire/handshake.h"
 #include "wire/id.h"
@@ -263,6 +264,18 @@ static CUresult take_deferred(struct tow_session *session, uint16_t thread)
     }
     pthread_mutex_unlock(&session->thread_lock);
     return status;
+}
+
+bool tow_session_owes(struct tow_session *session, uint16_t thread)
+{
+    if (tow_prints_maybe(session)) {
+        return true;
+    }
+    pthread_mutex_lock(&session->thread_lock);
+    const struct tow_session_thread *t = session->client_threads[thread];
+    bool owes = t != NULL && t->deferred != CUDA_SUCCESS;
+    pthread_mutex_unlock(&session->thread_lock);
+    return owes;
 }
 
 /* ---- carrying out ---- */

@@ -97,6 +97,8 @@ enum tow_session_family {
     TOW_SESSION_GRAPH,
     TOW_SESSION_MEMORY,
     TOW_SESSION_UPLOAD,
+    TOW_SESSION_SHARE,
+    TOW_SESSION_PRINTS,
 };
 
 /* Sends a frame of the server's own (PRINT, CALLBACK, DATA ...): `body` gets no header. */
@@ -128,6 +130,10 @@ void tow_session_drop_context(struct tow_session *session, uint32_t context);
  * `arguments` is for the log. */
 void tow_session_defer(struct tow_session *session, uint16_t thread, uint16_t fn, CUresult status,
                        const char *arguments);
+
+/* True if a synchronising call has something to tell that thread: such an error, or text that
+ * kernels may have printed, which the driver gives out only then. */
+bool tow_session_owes(struct tow_session *session, uint16_t thread);
 
 /* The client broke the protocol, or the line is gone: the session ends. */
 void tow_session_end(struct tow_session *session, int result);

@@ -14,7 +14,9 @@
 #include "gen/server_api.h"
 #include "server/pinned.h"
 #include "server/session.h"
+#include "server/share.h"
 #include "server/transfer.h"
+#include "wire/share.h"
 #include "wire/copy.h"
 
 enum {
@@ -279,9 +281,13 @@ void tow_serve_cuMemcpyHtoDAsync_v2(struct tow_serve *call)
     uint64_t size = tow_dec_u64(&call->in);
     CUstream stream = tow_serve_handle(call, TOW_H_STREAM, tow_dec_u64(&call->in));
     uint32_t transfer = tow_dec_u32(&call->in);
-    tow_dec_u32(&call->in);
+    uint32_t form = tow_dec_u32(&call->in);
     if (call->in.bad) {
         call->malformed = true;
+        return;
+    }
+    if (form != TOW_COPY_BYTES) {
+        tow_share_copy(call, true, to, size, stream, form);
         return;
     }
     if (transfer == 0) {

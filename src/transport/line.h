@@ -60,7 +60,7 @@ struct tow_line_stats {
 
 struct tow_line;
 
-/* How a kind of line does what it does differently. All are set. */
+/* How a kind of line does what it does differently. All are set, except where said. */
 struct tow_line_ops {
     const char *name;
     /* The consumer of the out ring sleeps: wake it (or start it). */
@@ -75,6 +75,9 @@ struct tow_line_ops {
     int (*recv_into)(struct tow_line *line, void *dst, size_t n);
     int (*wait_readable)(struct tow_line *line, int64_t deadline_ns);
     void (*shutdown)(struct tow_line *line);
+    /* Passing memory to the other end; NULL: this kind cannot. */
+    int (*send_fd)(struct tow_line *line, int fd, uint64_t number);
+    int (*take_fd)(struct tow_line *line, uint64_t number, int64_t deadline_ns, int *ret_fd);
     /* In a forked child: closes descriptors, touches nothing that the parent uses. */
     void (*abandon)(struct tow_line *line);
     void (*destroy)(struct tow_line *line);
@@ -219,6 +222,17 @@ int tow_line_recv_into(struct tow_line *line, void *dst, size_t n);
 /* Waits until a peek(1) would not block (also because the line has ended) without consuming.
  * Returns 0, or -ETIMEDOUT. It may return early while another thread consumes. */
 int tow_line_wait_readable(struct tow_line *line, int64_t deadline_ns);
+
+/* ---- memory for both ends ---- */
+
+/* Whether descriptors can be passed: both ends are on one machine and share memory anyway. */
+bool tow_line_can_share(const struct tow_line *line);
+/* Passes a descriptor, which stays the caller's, under a number that a later frame names. Any
+ * thread may call it. -ENOTSUP where the kind cannot. */
+int tow_line_send_fd(struct tow_line *line, int fd, uint64_t number);
+/* The other end: the descriptor of that number, which is the caller's then. Any thread. -EPROTO if
+ * something else came. */
+int tow_line_take_fd(struct tow_line *line, uint64_t number, int64_t deadline_ns, int *ret_fd);
 
 /* ---- life ---- */
 

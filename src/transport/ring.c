@@ -427,6 +427,22 @@ void tow_line_get_stats(const struct tow_line *line, struct tow_line_stats *ret_
     *ret_stats = stats;
 }
 
+bool tow_line_can_share(const struct tow_line *line)
+{
+    return line->ops->send_fd != NULL;
+}
+
+int tow_line_send_fd(struct tow_line *line, int fd, uint64_t number)
+{
+    return line->ops->send_fd != NULL ? line->ops->send_fd(line, fd, number) : -ENOTSUP;
+}
+
+int tow_line_take_fd(struct tow_line *line, uint64_t number, int64_t deadline_ns, int *ret_fd)
+{
+    return line->ops->take_fd != NULL ? line->ops->take_fd(line, number, deadline_ns, ret_fd)
+                                      : -ENOTSUP;
+}
+
 const char *tow_line_kind(const struct tow_line *line)
 {
     return line->ops->name;

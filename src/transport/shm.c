@@ -4,7 +4,7 @@
  * and sends it. Each side then writes its own ring and reads the other's. Nothing the peer writes
  * is trusted: positions are read once and checked, and bytes are copied into private memory before
  * they are looked at, so that a frame cannot change between its check and its use. The socket stays
- * open only to tell when the peer has died; it carries nothing more.
+ * open to tell when the peer has died, and to pass descriptors of further memory.
  */
 #include "transport/shm.h"
 
@@ -16,6 +16,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,6 +63,15 @@ struct shm_answer {
     uint64_t reserved;
 };
 
+/* What travels with a descriptor. */
+struct shm_passed {
+    char magic[TOW_SHM_MAGIC_SIZE];
+    uint64_t number;
+};
+
+/* Descriptors that came before somebody asked for them: threads ask in any order. */
+#define PASSED_MAX 64
+
 struct shm_line {
     struct tow_line line;
     struct shm_control *control; /* owned mapping */
@@ -73,6 +83,13 @@ struct shm_line {
     _Atomic uint64_t taken; /* our own copy of in->tail; written by the consumer */
     int fd;                 /* owned */
     int side;               /* 0 client, 1 server */
+
+    pthread_mutex_t pass_lock; /* guards the socket's messages and the list */
+    struct {
+        uint64_t number;
+        int fd; /* owned */
+    } passed[PASSED_MAX];
+    unsigned passed_count;
 };
 
 static struct shm_line *shm_of(struct tow_line *line)
@@ -199,6 +216,60 @@ static int shm_wait_readable(struct tow_line *line, int64_t deadline_ns)
     return wait_in(shm, taken, UINT64_MAX, &none, deadline_ns, &available);
 }
 
+static int shm_send_fd(struct tow_line *line, int fd, uint64_t number)
+{
+    struct shm_line *shm = shm_of(line);
+    struct shm_passed message = {.magic = TOW_SHM_MAGIC, .number = number};
+    pthread_mutex_lock(&shm->pass_lock);
+    int error = tow_fds_send(shm->fd, &message, sizeof message, &fd, 1);
+    pthread_mutex_unlock(&shm->pass_lock);
+    return error;
+}
+
+/* With the lock held: the next message; its descriptor is put on the list. */
+static int receive_fd(struct shm_line *shm, int64_t deadline_ns)
+{
+    struct shm_passed message;
+    int fd = -1, count = 0;
+    int error = tow_fds_recv(shm->fd, &message, sizeof message, deadline_ns, &fd, 1, &count);
+    if (error < 0) {
+        return error;
+    }
+    if (count != 1 || memcmp(message.magic, TOW_SHM_MAGIC, sizeof message.magic) != 0 ||
+        shm->passed_count == PASSED_MAX) {
+        if (count == 1) {
+            close(fd);
+        }
+        return -EPROTO;
+    }
+    shm->passed[shm->passed_count].number = message.number;
+    shm->passed[shm->passed_count++].fd = fd;
+    return 0;
+}
+
+static int shm_take_fd(struct tow_line *line, uint64_t number, int64_t deadline_ns, int *ret_fd)
+{
+    struct shm_line *shm = shm_of(line);
+    int error = -EAGAIN;
+    pthread_mutex_lock(&shm->pass_lock);
+    while (error == -EAGAIN) {
+        for (unsigned i = 0; i < shm->passed_count; i++) {
+            if (shm->passed[i].number == number) {
+                *ret_fd = shm->passed[i].fd;
+                shm->passed[i] = shm->passed[--shm->passed_count];
+                error = 0;
+                break;
+            }
+        }
+        if (error == -EAGAIN) {
+            int got = receive_fd(shm, deadline_ns);
+            error = got < 0 ? got : -EAGAIN;
+        }
+    }
+    pthread_mutex_unlock(&shm->pass_lock);
+    return error;
+}
+
 static void shm_shutdown(struct tow_line *line)
 {
     struct shm_line *shm = shm_of(line);
@@ -223,6 +294,10 @@ static void shm_destroy(struct tow_line *line)
     tow_mirror_unmap(shm->out_ring, shm->ring_size);
     tow_mirror_unmap(shm->in_ring, shm->ring_size);
     tow_mirror_unmap(shm->buffer, TOW_LINE_RING_SIZE);
+    for (unsigned i = 0; i < shm->passed_count; i++) {
+        close(shm->passed[i].fd);
+    }
+    pthread_mutex_destroy(&shm->pass_lock);
     close(shm->fd);
     free(shm);
 }
@@ -237,6 +312,8 @@ static const struct tow_line_ops shm_ops = {
     .recv_into = shm_recv_into,
     .wait_readable = shm_wait_readable,
     .shutdown = shm_shutdown,
+    .send_fd = shm_send_fd,
+    .take_fd = shm_take_fd,
     .abandon = shm_abandon,
     .destroy = shm_destroy,
 };
@@ -258,6 +335,7 @@ static int build(int fd, int memory, size_t ring_size, int side, struct tow_line
     tow_line_init(&shm->line, &shm_ops);
     shm->fd = fd;
     shm->side = side;
+    pthread_mutex_init(&shm->pass_lock, NULL);
     shm->ring_size = ring_size;
     int error = 0;
     void *control = mmap(NULL, CONTROL_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);

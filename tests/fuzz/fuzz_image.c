@@ -3,6 +3,7 @@
 #include "fuzz.h"
 
 #include "backend/soft/soft.h"
+#include "backend/unpack.h"
 #include "wire/image.h"
 
 #include <stdio.h>
@@ -56,7 +57,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     }
     tow_soft_texts_fini(&texts);
     uint8_t out[512];
-    int64_t got = tow_soft_lz4_decode(bytes, n, out, sizeof out);
+    int64_t got = tow_lz4_decode(bytes, n, out, sizeof out);
     if (got > (int64_t)sizeof out) {
         abort();
     }

@@ -16,10 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#ifdef TOW_HAVE_ZSTD
-#include <zstd.h>
-#endif
-
+#include "backend/unpack.h"
 #include "base/clock.h"
 #include "base/log.h"
 
@@ -28,10 +25,8 @@
 #define MAGIC_ELF 0x464c457fu
 #define ENTRY_PTX 1
 #define ENTRY_ELF 2
-#define FLAG_LZ4 0x2000u
-#define FLAG_ZSTD 0x8000u
 #define ENTRY_HEADER_MIN 64
-#define TEXT_MAX (UINT64_C(256) << 20) /* one PTX text, unpacked */
+#define TEXT_MAX TOW_UNPACKED_MAX /* one PTX text */
 #define TEXTS_MAX 4096
 #define PTX_MAJOR_MAX 9
 #define LINKED_PREFIX "// towline linked"
@@ -94,40 +89,26 @@ int tow_soft_texts_add(struct tow_soft_texts *texts, const void *bytes, size_t s
 static CUresult unpack(const uint8_t *payload, size_t packed, size_t unpacked, uint64_t flags,
                        uint8_t **ret_bytes, size_t *ret_size, char *why, size_t why_size)
 {
-    if (unpacked == 0 || unpacked > TEXT_MAX) {
+    switch (tow_unpack(payload, packed, unpacked, flags, ret_bytes, ret_size)) {
+    case 0:
+        return CUDA_SUCCESS;
+    case -ENOMEM:
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    case -E2BIG:
         snprintf(why, why_size,
                  "The fat binary says that its PTX is %llu bytes long, which is not believable.",
                  (unsigned long long)unpacked);
         return CUDA_ERROR_INVALID_IMAGE;
-    }
-    uint8_t *bytes = malloc(unpacked);
-    if (bytes == NULL) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    int64_t got = -1;
-    if (flags & FLAG_LZ4) {
-        got = tow_soft_lz4_decode(payload, packed, bytes, unpacked);
-    } else if (flags & FLAG_ZSTD) {
-#ifdef TOW_HAVE_ZSTD
-        size_t n = ZSTD_decompress(bytes, unpacked, payload, packed);
-        got = ZSTD_isError(n) ? -1 : (int64_t)n;
-#else
-        free(bytes);
+    case -ENOTSUP:
         snprintf(
             why, why_size,
             "The fat binary is compressed with Zstandard, and this server was built without it; "
             "install libzstd-dev and build again, or compile with -no-compress.");
         return CUDA_ERROR_NOT_SUPPORTED;
-#endif
-    }
-    if (got <= 0 || (uint64_t)got > unpacked) {
-        free(bytes);
+    default:
         snprintf(why, why_size, "The compressed PTX in the fat binary is damaged.");
         return CUDA_ERROR_INVALID_IMAGE;
     }
-    *ret_bytes = bytes;
-    *ret_size = (size_t)got;
-    return CUDA_SUCCESS;
 }
 
 static CUresult fatbin_texts(const uint8_t *image, size_t known_size, struct tow_soft_texts *texts,
@@ -177,7 +158,7 @@ static CUresult fatbin_texts(const uint8_t *image, size_t known_size, struct tow
     char name[32];
     snprintf(name, sizeof name, "compute_%u", best_sm);
     int rc;
-    if (packed != 0 && (flags & (FLAG_LZ4 | FLAG_ZSTD)) != 0) {
+    if (packed != 0 && (flags & (TOW_ENTRY_LZ4 | TOW_ENTRY_ZSTD)) != 0) {
         if (packed > padded) {
             snprintf(why, why_size, "The PTX entry of the fat binary is damaged.");
             return CUDA_ERROR_INVALID_IMAGE;

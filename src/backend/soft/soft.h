@@ -504,8 +504,6 @@ CUresult tow_soft_image_texts(const void *image, size_t known_size, struct tow_s
 void tow_soft_texts_fini(struct tow_soft_texts *texts);
 int tow_soft_texts_add(struct tow_soft_texts *texts, const void *bytes, size_t size,
                        const char *name);
-/* LZ4 block format. Returns bytes written or -EINVAL. */
-int64_t tow_soft_lz4_decode(const uint8_t *in, size_t in_size, uint8_t *out, size_t out_size);
 
 struct tow_soft_attributes { /* what cuFuncSetAttribute and cuKernelSetAttribute may change */
     int max_dynamic_shared, carveout, non_portable_cluster, cluster_policy;

@@ -1,5 +1,5 @@
 /* The LZ4 block format, decoded within bounds: fat binaries may be compressed with it. */
-#include "backend/soft/soft.h"
+#include "backend/unpack.h"
 
 #include <errno.h>
 #include <string.h>
@@ -20,7 +20,7 @@ static int extend(const uint8_t **at, const uint8_t *end, size_t *length)
     return 0;
 }
 
-int64_t tow_soft_lz4_decode(const uint8_t *in, size_t in_size, uint8_t *out, size_t out_size)
+int64_t tow_lz4_decode(const uint8_t *in, size_t in_size, uint8_t *out, size_t out_size)
 {
     const uint8_t *end = in + in_size;
     size_t done = 0;

@@ -1,0 +1,606 @@
+#include "client/share.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "client/context.h"
+#include "client/gang.h"
+#include "client/mirror.h"
+#include "client/thread.h"
+#include "gen/client_api.h"
+#include "wire/share.h"
+
+enum {
+    DESKS = 64,          /* threads that wait at once; the others ask in the ordinary way */
+    DESK_SIZE = 8 << 10, /* a note, then room for a small download */
+    BAYS = 4,            /* of the staging: some are filled while others are emptied */
+    BAY_SIZE = 2 << 20,  /* one transfer of the device's copy engine */
+    PIECE = 128 << 10,   /* what one thread copies at a time */
+};
+
+/* How long to look at a note before asking: longer than a kernel takes to start, plus what the
+ * bytes take at the slowest rate of a GPU's link, but never milliseconds. */
+#define LOOK_NS (100 * TOW_TIME_US)
+#define LOOK_MAX_NS (2 * TOW_TIME_MS)
+#define SLOWEST_BYTES_PER_US 10000
+
+/* A full staging is looked at this often, and this often the server is asked whether the stream
+ * still lives. */
+#define NAP_NS (50 * TOW_TIME_US)
+#define NAPS_PER_QUESTION 200
+
+/* Where a thread waits. */
+struct desk {
+    atomic_bool taken;
+    uint32_t value; /* of the newest note; whoever took the desk */
+};
+
+struct bay {
+    uint32_t value; /* of its newest note */
+    CUstream stream;
+};
+
+enum share_state { UNTRIED, READY, ABSENT };
+
+struct tow_share {
+    struct tow_line *line; /* borrowed */
+    atomic_uint_fast64_t next_number;
+    pthread_mutex_t make_lock; /* guards making the two below */
+    atomic_int desks_state, bays_state;
+    uint8_t *desk_base, *bay_base; /* owned; set once */
+    struct desk desks[DESKS];
+
+    pthread_mutex_t bay_lock; /* held by the thread that copies: the staging is its own */
+    struct bay bays[BAYS];
+    unsigned next_bay;
+
+    /* Guarded by the link's send lock: after command number `quiet_at` this stream was empty. */
+    uint64_t quiet_at;
+    CUstream quiet;
+    uint32_t quiet_context; /* a default stream is another one in every context */
+};
+
+struct tow_share *tow_share_make(struct tow_line *line)
+{
+    struct tow_share *share = tow_line_can_share(line) ? calloc(1, sizeof *share) : NULL;
+    if (share != NULL) {
+        share->line = line;
+        atomic_store(&share->next_number, 1);
+        pthread_mutex_init(&share->make_lock, NULL);
+        pthread_mutex_init(&share->bay_lock, NULL);
+    }
+    return share;
+}
+
+void tow_share_destroy(struct tow_share *share)
+{
+    if (share != NULL) {
+        if (share->desk_base != NULL) {
+            munmap(share->desk_base, DESKS * DESK_SIZE);
+        }
+        if (share->bay_base != NULL) {
+            munmap(share->bay_base, (size_t)(BAYS + 1) * BAY_SIZE);
+        }
+        pthread_mutex_destroy(&share->make_lock);
+        pthread_mutex_destroy(&share->bay_lock);
+        free(share);
+    }
+}
+
+/* ---- sharing ---- */
+
+static size_t whole_pages(size_t size)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    return (size + page - 1) & ~(page - 1);
+}
+
+/* Memory of ours whose size is fixed for good, and its descriptor. */
+static int make_memory(size_t size, void **ret_at, int *ret_fd)
+{
+    int fd = memfd_create("towline-host", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0) {
+        return -errno;
+    }
+    void *at = MAP_FAILED;
+    if (ftruncate(fd, (off_t)size) == 0 &&
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0) {
+        at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    }
+    if (at == MAP_FAILED) {
+        int error = -errno;
+        close(fd);
+        return error;
+    }
+    /* A forked child must not write into what the GPU reads for its parent. */
+    madvise(at, size, MADV_DONTFORK);
+    *ret_at = at;
+    *ret_fd = fd;
+    return 0;
+}
+
+CUresult tow_share_alloc(struct tow_link *link, size_t size, void **ret_at)
+{
+    struct tow_share *share = link->share;
+    void *at = NULL;
+    int fd = -1;
+    if (share == NULL || size > SIZE_MAX / 2) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    size = whole_pages(size);
+    if (make_memory(size, &at, &fd) < 0) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    uint64_t number = atomic_fetch_add(&share->next_number, 1);
+    struct tow_call call;
+    CUresult status =
+        tow_line_send_fd(share->line, fd, number) < 0
+            ? CUDA_ERROR_NOT_SUPPORTED
+            : tow_call_begin(&call, TOW_FN_cuMemHostAlloc, 24, TOW_CALL_REPLY | TOW_CALL_CONTEXT);
+    close(fd);
+    if (status == CUDA_SUCCESS) {
+        tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)at);
+        tow_enc_u64(&call.enc, size);
+        tow_enc_u64(&call.enc, number);
+        status = tow_call_end(&call, tow_call_wait(&call));
+    }
+    if (status != CUDA_SUCCESS) {
+        munmap(at, size);
+        return status;
+    }
+    *ret_at = at;
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_share_free(struct tow_link *link, void *at, size_t size)
+{
+    struct tow_context *context = tow_context_current();
+    struct tow_call call;
+    bool here = context != NULL && context->link == link && atomic_load(&context->alive);
+    CUresult status = tow_call_begin_on(&call, link, here ? context->number : 0,
+                                        TOW_FN_cuMemFreeHost, 8, TOW_CALL_REPLY);
+    if (status == CUDA_SUCCESS) {
+        tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)at);
+        status = tow_call_end(&call, tow_call_wait(&call));
+    }
+    munmap(at, whole_pages(size));
+    return status;
+}
+
+/* Makes a piece for our own use, once. */
+static bool ready(struct tow_link *link, atomic_int *state, uint8_t **base, size_t size)
+{
+    struct tow_share *share = link->share;
+    if (atomic_load_explicit(state, memory_order_acquire) != UNTRIED) {
+        return atomic_load_explicit(state, memory_order_relaxed) == READY;
+    }
+    pthread_mutex_lock(&share->make_lock);
+    if (atomic_load(state) == UNTRIED) {
+        void *at = NULL;
+        CUresult status = tow_share_alloc(link, size, &at);
+        *base = at;
+        if (status != CUDA_SUCCESS) {
+            tow_log(TOW_AREA_CLIENT, TOW_LOG_INFO,
+                    "%s: memory cannot be shared (error %d); bytes are sent instead", link->address,
+                    (int)status);
+        }
+        atomic_store_explicit(state, status == CUDA_SUCCESS ? READY : ABSENT, memory_order_release);
+    }
+    pthread_mutex_unlock(&share->make_lock);
+    return atomic_load(state) == READY;
+}
+
+static bool desks_ready(struct tow_link *link)
+{
+    return link->share != NULL && ready(link, &link->share->desks_state, &link->share->desk_base,
+                                        (size_t)DESKS * DESK_SIZE);
+}
+
+static bool bays_ready(struct tow_link *link)
+{
+    return link->share != NULL && ready(link, &link->share->bays_state, &link->share->bay_base,
+                                        (size_t)(BAYS + 1) * BAY_SIZE);
+}
+
+/* ---- notes ---- */
+
+enum outcome { DONE, REFUSED, LATE };
+
+static enum outcome look(const struct tow_share_note *note, uint32_t value)
+{
+    if (atomic_load_explicit(&note->done, memory_order_acquire) == value) {
+        return DONE;
+    }
+    return atomic_load_explicit(&note->refused, memory_order_acquire) == value ? REFUSED : LATE;
+}
+
+static enum outcome await(const struct tow_share_note *note, uint32_t value, size_t bytes)
+{
+    enum outcome outcome = look(note, value);
+    int64_t limit = LOOK_NS + (int64_t)(bytes / SLOWEST_BYTES_PER_US) * TOW_TIME_US;
+    int64_t until = tow_time_now_ns() + (limit < LOOK_MAX_NS ? limit : LOOK_MAX_NS);
+    bool crowded = tow_cpu_count() <= 2;
+    for (unsigned round = 1; outcome == LATE; round++) {
+        if (crowded) {
+            sched_yield(); /* the worker needs this processor */
+        } else {
+            tow_thread_pause();
+        }
+        outcome = look(note, value);
+        if ((crowded || round % 64 == 0) && tow_time_now_ns() > until) {
+            break;
+        }
+    }
+    return outcome;
+}
+
+static struct desk *take_desk(struct tow_link *link, struct tow_share_note **ret_note,
+                              uint8_t **ret_room)
+{
+    struct tow_thread *self = tow_thread_self();
+    if (self == NULL || !desks_ready(link)) {
+        return NULL;
+    }
+    unsigned index = self->number % DESKS;
+    struct desk *desk = &link->share->desks[index];
+    if (atomic_exchange_explicit(&desk->taken, true, memory_order_acquire)) {
+        return NULL;
+    }
+    uint8_t *base = link->share->desk_base + (size_t)index * DESK_SIZE;
+    *ret_note = (struct tow_share_note *)base;
+    *ret_room = base + sizeof **ret_note;
+    if (++desk->value == 0) {
+        desk->value = 1;
+    }
+    return desk;
+}
+
+static void leave_desk(struct desk *desk)
+{
+    atomic_store_explicit(&desk->taken, false, memory_order_release);
+}
+
+/* What a synchronisation brings besides the news that it is over: then it must be asked for. */
+static bool brings_more(struct tow_link *link)
+{
+    return atomic_load_explicit(&tow_wait_always, memory_order_relaxed) != 0 ||
+           atomic_load_explicit(&tow_mirror_count, memory_order_relaxed) != 0 ||
+           tow_link_expecting(link, NULL, SIZE_MAX);
+}
+
+/* Between begin and send: the number that the command will have. */
+static uint64_t number_of(const struct tow_call *call)
+{
+    return call->link->counters.commands + 1;
+}
+
+static uint32_t context_here(void)
+{
+    const struct tow_context *context = tow_context_current();
+    return context != NULL ? context->number : 0;
+}
+
+static void note_quiet(struct tow_link *link, CUstream stream, uint64_t number)
+{
+    if (stream == CU_STREAM_PER_THREAD) {
+        return; /* another one in every thread */
+    }
+    pthread_mutex_lock(&link->send_lock);
+    if (link->counters.commands == number) {
+        link->share->quiet = stream;
+        link->share->quiet_at = number;
+        link->share->quiet_context = context_here();
+    }
+    pthread_mutex_unlock(&link->send_lock);
+}
+
+/* Nothing was sent since the stream was seen empty. */
+static bool is_quiet(struct tow_link *link, CUstream stream)
+{
+    pthread_mutex_lock(&link->send_lock);
+    bool quiet = link->share->quiet_at != 0 && link->share->quiet == stream &&
+                 link->share->quiet_at == link->counters.commands &&
+                 link->share->quiet_context == context_here();
+    pthread_mutex_unlock(&link->send_lock);
+    return quiet;
+}
+
+bool tow_share_synchronize(struct tow_link *link, CUstream stream)
+{
+    struct tow_share_note *note = NULL;
+    uint8_t *room = NULL;
+    if (link->share == NULL || brings_more(link)) {
+        return false;
+    }
+    if (is_quiet(link, stream)) {
+        return true;
+    }
+    struct desk *desk = take_desk(link, &note, &room);
+    struct tow_call call;
+    if (desk == NULL) {
+        return false;
+    }
+    enum outcome outcome = REFUSED;
+    uint64_t number = 0;
+    if (tow_call_begin(&call, TOW_FN_cuStreamSynchronize, 24, TOW_CALL_CONTEXT) == CUDA_SUCCESS) {
+        number = number_of(&call);
+        tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)stream);
+        tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)note);
+        tow_enc_u32(&call.enc, desk->value);
+        tow_enc_u32(&call.enc, 0);
+        if (tow_call_send(&call) == CUDA_SUCCESS) {
+            outcome = await(note, desk->value, 0);
+        }
+    }
+    leave_desk(desk);
+    if (outcome == DONE) {
+        note_quiet(link, stream, number);
+    }
+    return outcome == DONE;
+}
+
+/* ---- copies ---- */
+
+/* Sends a copy without a reply. `note` may be NULL. */
+static CUresult send_copy(unsigned fn, CUdeviceptr device, const void *host, size_t size,
+                          CUstream stream, const struct tow_share_note *note, uint32_t value,
+                          uint64_t *ret_number)
+{
+    struct tow_call call;
+    CUresult status = tow_call_begin(&call, fn, 56, TOW_CALL_CONTEXT);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    *ret_number = number_of(&call);
+    tow_enc_u64(&call.enc, device);
+    tow_enc_u64(&call.enc, size);
+    tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)stream);
+    tow_enc_u32(&call.enc, 0);
+    tow_enc_u32(&call.enc, note != NULL ? TOW_COPY_NOTED : TOW_COPY_SHARED);
+    tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)host);
+    if (note != NULL) {
+        tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)note);
+        tow_enc_u32(&call.enc, value);
+        tow_enc_u32(&call.enc, 0);
+    }
+    return tow_call_send(&call);
+}
+
+static CUresult copy_shared(struct tow_link *link, unsigned fn, CUdeviceptr device,
+                            const void *host, size_t size, CUstream stream, bool wait)
+{
+    struct tow_share_note *note = NULL;
+    uint8_t *room = NULL;
+    uint64_t number = 0;
+    struct desk *desk = wait && !brings_more(link) ? take_desk(link, &note, &room) : NULL;
+    CUresult status =
+        send_copy(fn, device, host, size, stream, note, desk != NULL ? desk->value : 0, &number);
+    enum outcome outcome =
+        status == CUDA_SUCCESS && desk != NULL ? await(note, desk->value, size) : REFUSED;
+    if (desk != NULL) {
+        leave_desk(desk);
+    }
+    if (status == CUDA_SUCCESS && wait && outcome != DONE) {
+        /* Also after a refusal: this tells what is wrong. */
+        status = tow_send_cuStreamSynchronize(stream);
+        if (status == CUDA_SUCCESS && outcome == REFUSED && desk != NULL &&
+            fn == TOW_FN_cuMemcpyDtoHAsync_v2) {
+            status = copy_shared(link, fn, device, host, size, stream, false);
+            status = status == CUDA_SUCCESS ? tow_send_cuStreamSynchronize(stream) : status;
+        }
+    } else if (status == CUDA_SUCCESS && outcome == DONE) {
+        note_quiet(link, stream, number);
+    }
+    return status;
+}
+
+CUresult tow_share_upload(struct tow_link *link, CUdeviceptr to, const void *from, size_t size,
+                          CUstream stream, bool wait)
+{
+    return copy_shared(link, TOW_FN_cuMemcpyHtoDAsync_v2, to, from, size, stream, wait);
+}
+
+CUresult tow_share_download(struct tow_link *link, void *to, CUdeviceptr from, size_t size,
+                            CUstream stream, bool wait)
+{
+    return copy_shared(link, TOW_FN_cuMemcpyDtoHAsync_v2, from, to, size, stream, wait);
+}
+
+/* ---- staging ---- */
+
+/* One note per bay, in front of the bays. */
+static struct tow_share_note *bay_note(const struct tow_share *share, unsigned bay)
+{
+    return (struct tow_share_note *)(share->bay_base + (size_t)bay * sizeof(struct tow_share_note));
+}
+
+static uint8_t *bay_at(const struct tow_share *share, unsigned bay)
+{
+    return share->bay_base + (size_t)(bay + 1) * BAY_SIZE;
+}
+
+static uint32_t next_value(struct bay *bay, CUstream stream)
+{
+    bay->value = bay->value == UINT32_MAX ? 1 : bay->value + 1;
+    bay->stream = stream;
+    return bay->value;
+}
+
+/* Until the device has read what was in a bay. */
+static CUresult await_bay(struct tow_share *share, unsigned index)
+{
+    struct bay *bay = &share->bays[index];
+    if (bay->value == 0 || await(bay_note(share, index), bay->value, BAY_SIZE) != LATE) {
+        return CUDA_SUCCESS;
+    }
+    for (unsigned naps = 1; look(bay_note(share, index), bay->value) == LATE; naps++) {
+        tow_time_sleep(NAP_NS);
+        if (naps % NAPS_PER_QUESTION == 0) {
+            CUresult status = tow_send_cuStreamQuery(bay->stream);
+            if (status != CUDA_SUCCESS && status != CUDA_ERROR_NOT_READY) {
+                bay->value = 0; /* its work is lost, or was done for a stream that is gone */
+                return status == CUDA_ERROR_INVALID_HANDLE ||
+                               status == CUDA_ERROR_CONTEXT_IS_DESTROYED
+                           ? CUDA_SUCCESS
+                           : status;
+            }
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+/* Memory that several threads copy, piece by piece. */
+struct carry {
+    uint8_t *to;
+    const uint8_t *from;
+    size_t size;
+};
+
+static void carry_piece(void *user, size_t index)
+{
+    const struct carry *c = user;
+    size_t offset = index * PIECE;
+    memcpy(c->to + offset, c->from + offset, c->size - offset < PIECE ? c->size - offset : PIECE);
+}
+
+static void carry(void *to, const void *from, size_t size)
+{
+    struct carry c = {to, from, size};
+    tow_gang_run((size + PIECE - 1) / PIECE, carry_piece, &c);
+}
+
+/* How much goes through one bay: small copies are cut too, so that copying and transfer overlap. */
+static size_t bay_share(size_t size)
+{
+    size_t half = (size / 2 + PIECE - 1) / PIECE * PIECE;
+    return half < PIECE ? PIECE : half > BAY_SIZE ? BAY_SIZE : half;
+}
+
+/* The staging, if it is there and nobody uses it. */
+static struct tow_share *take_bays(struct tow_link *link)
+{
+    if (!bays_ready(link) || atomic_load_explicit(&tow_wait_always, memory_order_relaxed) != 0 ||
+        pthread_mutex_trylock(&link->share->bay_lock) != 0) {
+        return NULL;
+    }
+    return link->share;
+}
+
+static CUresult send_bay(struct tow_share *share, unsigned bay, unsigned fn, CUdeviceptr device,
+                         size_t size, CUstream stream)
+{
+    uint64_t number;
+    return send_copy(fn, device, bay_at(share, bay), size, stream, bay_note(share, bay),
+                     next_value(&share->bays[bay], stream), &number);
+}
+
+CUresult tow_share_stage_up(struct tow_link *link, CUdeviceptr to, const void *from, size_t size,
+                            CUstream stream)
+{
+    struct tow_share *share = take_bays(link);
+    if (share == NULL) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    CUresult status = CUDA_SUCCESS;
+    size_t share_of = bay_share(size);
+    for (size_t done = 0; status == CUDA_SUCCESS && done < size;) {
+        size_t n = size - done < share_of ? size - done : share_of;
+        unsigned bay = share->next_bay++ % BAYS;
+        status = await_bay(share, bay);
+        if (status == CUDA_SUCCESS) {
+            carry(bay_at(share, bay), (const uint8_t *)from + done, n);
+            status = send_bay(share, bay, TOW_FN_cuMemcpyHtoDAsync_v2, to + done, n, stream);
+        }
+        done += n;
+    }
+    pthread_mutex_unlock(&share->bay_lock);
+    return status;
+}
+
+/* Until a bay is full; CUDA_ERROR_NOT_SUPPORTED if the copy was refused. */
+static CUresult await_full(struct tow_share *share, unsigned bay, CUstream stream, size_t size)
+{
+    enum outcome outcome = await(bay_note(share, bay), share->bays[bay].value, size);
+    if (outcome == LATE) {
+        CUresult status = tow_send_cuStreamSynchronize(stream);
+        if (status != CUDA_SUCCESS) {
+            share->bays[bay].value = 0;
+            return status;
+        }
+        outcome = look(bay_note(share, bay), share->bays[bay].value);
+    }
+    return outcome == DONE ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+CUresult tow_share_stage_down(struct tow_link *link, void *to, CUdeviceptr from, size_t size,
+                              CUstream stream)
+{
+    struct tow_share_note *note = NULL;
+    uint8_t *room = NULL;
+    uint64_t number = 0;
+    if (size <= DESK_SIZE - sizeof *note) {
+        /* Small enough for the room beside a note. */
+        struct desk *desk = brings_more(link) ? NULL : take_desk(link, &note, &room);
+        if (desk == NULL) {
+            return CUDA_ERROR_NOT_SUPPORTED;
+        }
+        CUresult status = send_copy(TOW_FN_cuMemcpyDtoHAsync_v2, from, room, size, stream, note,
+                                    desk->value, &number);
+        enum outcome outcome = status == CUDA_SUCCESS ? await(note, desk->value, size) : REFUSED;
+        if (outcome == LATE) {
+            status = tow_send_cuStreamSynchronize(stream);
+            outcome = status == CUDA_SUCCESS ? look(note, desk->value) : REFUSED;
+        } else if (outcome == DONE) {
+            note_quiet(link, stream, number);
+        }
+        if (outcome == DONE) {
+            memcpy(to, room, size);
+        } else if (status == CUDA_SUCCESS) {
+            status = CUDA_ERROR_NOT_SUPPORTED;
+        }
+        leave_desk(desk);
+        return status;
+    }
+    struct tow_share *share = take_bays(link);
+    if (share == NULL) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    CUresult status = CUDA_SUCCESS;
+    size_t share_of = bay_share(size), asked = 0;
+    unsigned first = share->next_bay, ask = first;
+    for (size_t done = 0; status == CUDA_SUCCESS && done < size;) {
+        while (status == CUDA_SUCCESS && asked < size && ask - first < BAYS) {
+            size_t n = size - asked < share_of ? size - asked : share_of;
+            status = await_bay(share, ask % BAYS);
+            if (status == CUDA_SUCCESS) {
+                status = send_bay(share, ask % BAYS, TOW_FN_cuMemcpyDtoHAsync_v2, from + asked, n,
+                                  stream);
+            }
+            asked += n;
+            ask++;
+        }
+        size_t n = size - done < share_of ? size - done : share_of;
+        if (status == CUDA_SUCCESS) {
+            status = await_full(share, first % BAYS, stream, n);
+        }
+        if (status == CUDA_SUCCESS) {
+            carry((uint8_t *)to + done, bay_at(share, first % BAYS), n);
+        }
+        done += n;
+        first++;
+    }
+    share->next_bay = ask;
+    pthread_mutex_unlock(&share->bay_lock);
+    return status;
+}

@@ -1,0 +1,42 @@
+/* Memory that this program and its worker both have (wire/share.h), where the line can pass it:
+ * page-locked memory of the program, staging for all other memory, and notes that the GPU writes.
+ * Everything here may answer "not this way"; the caller then does what it does over a network.
+ */
+#ifndef TOW_CLIENT_SHARE_H
+#define TOW_CLIENT_SHARE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "client/link.h"
+
+struct tow_share;
+
+/* Of a link that was just opened; NULL if its line cannot pass memory. */
+struct tow_share *tow_share_make(struct tow_line *line);
+void tow_share_destroy(struct tow_share *share);
+
+/* New memory for both. CUDA_ERROR_NOT_SUPPORTED: it cannot be shared. */
+CUresult tow_share_alloc(struct tow_link *link, size_t size, void **ret_at);
+/* Ends it; the worker has let go of it when this returns. */
+CUresult tow_share_free(struct tow_link *link, void *at, size_t size);
+
+/* Waits until the stream is through, if that does not take long and nothing has to be fetched for
+ * it. False: ask in the ordinary way, which also tells what went wrong. */
+bool tow_share_synchronize(struct tow_link *link, CUstream stream);
+
+/* A copy between the device and shared memory, which the program handed over. `wait`: until it is
+ * done. */
+CUresult tow_share_upload(struct tow_link *link, CUdeviceptr to, const void *from, size_t size,
+                          CUstream stream, bool wait);
+CUresult tow_share_download(struct tow_link *link, void *to, CUdeviceptr from, size_t size,
+                            CUstream stream, bool wait);
+
+/* Any other memory, through the staging; the source has been read, or the target written, when they
+ * return. CUDA_ERROR_NOT_SUPPORTED: nothing was done. */
+CUresult tow_share_stage_up(struct tow_link *link, CUdeviceptr to, const void *from, size_t size,
+                            CUstream stream);
+CUresult tow_share_stage_down(struct tow_link *link, void *to, CUdeviceptr from, size_t size,
+                              CUstream stream);
+
+#endif

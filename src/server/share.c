@@ -1,0 +1,318 @@
+#include "server/share.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "gen/server_api.h"
+#include "server/session.h"
+#include "wire/share.h"
+
+#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
+
+struct share {
+    uint64_t base, size;
+    uint32_t context; /* in which the driver page-locked it; 0: it has not */
+};
+
+struct share_state {
+    pthread_mutex_t lock; /* guards the list and the page-locking */
+    struct share *list;   /* owned */
+    unsigned count, room;
+};
+
+static void free_state(struct tow_session *session, void *opaque)
+{
+    struct share_state *state = opaque;
+    (void)session;
+    for (unsigned i = 0; i < state->count; i++) {
+        munmap((void *)(uintptr_t)state->list[i].base, state->list[i].size);
+    }
+    free(state->list);
+    pthread_mutex_destroy(&state->lock);
+    free(state);
+}
+
+static struct share_state *state_of(struct tow_session *session, bool make)
+{
+    struct share_state *state =
+        __atomic_load_n(&session->families[TOW_SESSION_SHARE].state, __ATOMIC_ACQUIRE);
+    if (state != NULL || !make) {
+        return state;
+    }
+    pthread_mutex_lock(&session->thread_lock);
+    state = session->families[TOW_SESSION_SHARE].state;
+    if (state == NULL) {
+        state = calloc(1, sizeof *state);
+        if (state != NULL) {
+            pthread_mutex_init(&state->lock, NULL);
+            session->families[TOW_SESSION_SHARE].free = free_state;
+            __atomic_store_n(&session->families[TOW_SESSION_SHARE].state, state, __ATOMIC_RELEASE);
+        }
+    }
+    pthread_mutex_unlock(&session->thread_lock);
+    return state;
+}
+
+/* With the lock held: the piece that holds all of [address, address + size). */
+static struct share *find(struct share_state *state, uint64_t address, uint64_t size)
+{
+    for (unsigned i = 0; i < state->count; i++) {
+        struct share *s = &state->list[i];
+        if (address - s->base < s->size && size <= s->size - (address - s->base)) {
+            return s;
+        }
+    }
+    return NULL;
+}
+
+/* With the lock held: page-locks it in the current context, unless it is. */
+static CUresult lock_pages(struct tow_serve *call, struct share *share)
+{
+    if (share->context != 0) {
+        return CUDA_SUCCESS;
+    }
+    CUresult status = call->driver->cuMemHostRegister_v2(
+        (void *)(uintptr_t)share->base, share->size,
+        CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+    if (status == CUDA_SUCCESS) {
+        share->context = call->frame.context;
+    }
+    return status;
+}
+
+bool tow_share_holds(struct tow_serve *call, uint64_t address, uint64_t size)
+{
+    struct share_state *state = state_of(call->session, false);
+    if (state == NULL) {
+        return false;
+    }
+    pthread_mutex_lock(&state->lock);
+    struct share *share = find(state, address, size);
+    if (share != NULL && call->status == CUDA_SUCCESS) {
+        call->status = lock_pages(call, share);
+    }
+    pthread_mutex_unlock(&state->lock);
+    return share != NULL;
+}
+
+void tow_share_drop_context(struct tow_session *session, uint32_t context)
+{
+    struct share_state *state = state_of(session, false);
+    if (state == NULL || context == 0) {
+        return;
+    }
+    pthread_mutex_lock(&state->lock);
+    for (unsigned i = 0; i < state->count; i++) {
+        if (state->list[i].context == context) {
+            session->driver->cuMemHostUnregister((void *)(uintptr_t)state->list[i].base);
+            state->list[i].context = 0;
+        }
+    }
+    pthread_mutex_unlock(&state->lock);
+}
+
+/* ---- sharing ---- */
+
+/* Maps the client's memory where the client has it. Its size cannot change, or our accesses could
+ * fault. */
+static int map_at(int fd, uint64_t base, uint64_t size)
+{
+    struct stat status;
+    int seals = fcntl(fd, F_GET_SEALS);
+    if (seals < 0 || (seals & SEALS) != SEALS || fstat(fd, &status) != 0 ||
+        (uint64_t)status.st_size != size) {
+        return -EPROTO;
+    }
+    void *at = mmap((void *)(uintptr_t)base, size, PROT_READ | PROT_WRITE,
+                    MAP_SHARED | MAP_FIXED_NOREPLACE, fd, 0);
+    if (at == MAP_FAILED) {
+        return -errno;
+    }
+    if ((uint64_t)(uintptr_t)at != base) {
+        munmap(at, size);
+        return -EEXIST;
+    }
+    return 0;
+}
+
+static bool enlist(struct share_state *state, struct share share)
+{
+    if (state->count == state->room) {
+        unsigned room = state->room == 0 ? 16 : state->room * 2;
+        struct share *grown =
+            room <= TOW_SHARE_MAX ? realloc(state->list, room * sizeof *grown) : NULL;
+        if (grown == NULL) {
+            return false;
+        }
+        state->list = grown;
+        state->room = room;
+    }
+    state->list[state->count++] = share;
+    return true;
+}
+
+/* Page-locked memory: the client has made it, and passes it. */
+void tow_serve_cuMemHostAlloc(struct tow_serve *call)
+{
+    struct share share = {.base = tow_dec_u64(&call->in), .size = tow_dec_u64(&call->in)};
+    uint64_t number = tow_dec_u64(&call->in);
+    int fd = -1;
+    if (call->in.bad) {
+        call->malformed = true;
+        return;
+    }
+    int error =
+        tow_line_take_fd(call->session->line, number, tow_time_deadline(2 * TOW_TIME_S), &fd);
+    if (error == -EPROTO || error == -ETIMEDOUT) {
+        call->malformed = true;
+        return;
+    }
+    struct share_state *state = state_of(call->session, true);
+    if (error == 0 && share.base % 4096 == 0 && share.size % 4096 == 0 && share.size != 0) {
+        error = state != NULL ? map_at(fd, share.base, share.size) : -ENOMEM;
+    } else if (error == 0) {
+        error = -EINVAL;
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    if (error < 0) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_INFO,
+                "the client's memory at 0x%llx is not shared but copied: %s",
+                (unsigned long long)share.base, strerror(-error));
+        call->status = CUDA_ERROR_NOT_SUPPORTED;
+        return;
+    }
+    pthread_mutex_lock(&state->lock);
+    if (call->status == CUDA_SUCCESS) {
+        call->status = lock_pages(call, &share);
+    }
+    if (call->status == CUDA_SUCCESS && !enlist(state, share)) {
+        call->driver->cuMemHostUnregister((void *)(uintptr_t)share.base);
+        call->status = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    pthread_mutex_unlock(&state->lock);
+    if (call->status != CUDA_SUCCESS) {
+        munmap((void *)(uintptr_t)share.base, share.size);
+    }
+}
+
+void tow_serve_cuMemFreeHost(struct tow_serve *call)
+{
+    uint64_t base = tow_dec_u64(&call->in);
+    struct share_state *state = state_of(call->session, false);
+    struct share found = {0};
+    if (call->in.bad || state == NULL) {
+        call->malformed = true;
+        return;
+    }
+    pthread_mutex_lock(&state->lock);
+    for (unsigned i = 0; i < state->count; i++) {
+        if (state->list[i].base == base) {
+            found = state->list[i];
+            state->list[i] = state->list[--state->count];
+            break;
+        }
+    }
+    pthread_mutex_unlock(&state->lock);
+    if (found.size == 0) {
+        call->status = CUDA_ERROR_INVALID_VALUE;
+        return;
+    }
+    if (found.context != 0) {
+        /* Waits for work that may still use it. */
+        CUresult status = call->driver->cuMemHostUnregister((void *)(uintptr_t)base);
+        call->status = call->status == CUDA_SUCCESS ? status : call->status;
+    }
+    munmap((void *)(uintptr_t)base, found.size);
+}
+
+/* ---- notes ---- */
+
+/* The note at an address that the client sent; NULL breaks the protocol. */
+static struct tow_share_note *note_at(struct tow_serve *call, uint64_t address)
+{
+    if (address % sizeof(struct tow_share_note) != 0 ||
+        !tow_share_holds(call, address, sizeof(struct tow_share_note))) {
+        call->malformed = true;
+        return NULL;
+    }
+    return (struct tow_share_note *)(uintptr_t)address;
+}
+
+/* The stream writes the note when it gets there; or it is refused at once. */
+static void leave_note(struct tow_serve *call, struct tow_share_note *note, uint32_t value,
+                       CUstream stream)
+{
+    if (call->status == CUDA_SUCCESS) {
+        call->status = call->driver->cuStreamWriteValue32_v2(
+            stream, (CUdeviceptr)(uintptr_t)&note->done, value, 0);
+    }
+    if (call->status != CUDA_SUCCESS) {
+        atomic_store_explicit(&note->refused, value, memory_order_release);
+    }
+}
+
+void tow_share_copy(struct tow_serve *call, bool host_is_source, CUdeviceptr device, uint64_t size,
+                    CUstream stream, uint32_t form)
+{
+    uint64_t host = tow_dec_u64(&call->in);
+    struct tow_share_note *note = NULL;
+    uint32_t value = 0;
+    if (form == TOW_COPY_NOTED) {
+        uint64_t address = tow_dec_u64(&call->in);
+        value = tow_dec_u32(&call->in);
+        tow_dec_u32(&call->in);
+        note = call->in.bad ? NULL : note_at(call, address);
+    }
+    if (call->in.bad || form > TOW_COPY_NOTED || call->malformed ||
+        !tow_share_holds(call, host, size)) {
+        call->malformed = true;
+        return;
+    }
+    if (call->status == CUDA_SUCCESS) {
+        void *bytes = (void *)(uintptr_t)host;
+        call->status =
+            host_is_source
+                ? call->driver->cuMemcpyHtoDAsync_v2(device, bytes, (size_t)size, stream)
+                : call->driver->cuMemcpyDtoHAsync_v2(bytes, device, (size_t)size, stream);
+    }
+    if (note != NULL) {
+        leave_note(call, note, value, stream);
+        if (!host_is_source) {
+            /* The client, refused, asks in the ordinary way and gets the error there. */
+            call->status = CUDA_SUCCESS;
+        }
+    }
+}
+
+/* Without a reply: a note is to tell when the stream is through. */
+void tow_serve_cuStreamSynchronize(struct tow_serve *call)
+{
+    CUstream stream = tow_serve_handle(call, TOW_H_STREAM, tow_dec_u64(&call->in));
+    if (call->frame.seq != 0) {
+        if (tow_serve_ready(call)) {
+            call->status = call->driver->cuStreamSynchronize(stream);
+        }
+        return;
+    }
+    uint64_t address = tow_dec_u64(&call->in);
+    uint32_t value = tow_dec_u32(&call->in);
+    struct tow_share_note *note = call->in.bad ? NULL : note_at(call, address);
+    if (note == NULL) {
+        call->malformed = true;
+        return;
+    }
+    if (call->status == CUDA_SUCCESS && tow_session_owes(call->session, call->frame.thread)) {
+        call->status = CUDA_ERROR_NOT_READY; /* the ordinary way delivers the error */
+    }
+    leave_note(call, note, value, stream);
+    call->status = CUDA_SUCCESS;
+}

@@ -1,0 +1,21 @@
+/* Memory that the client shares with this worker (wire/share.h): copies that name addresses in it,
+ * notes that the device writes. */
+#ifndef TOW_SERVER_SHARE_H
+#define TOW_SERVER_SHARE_H
+
+#include <stdint.h>
+
+#include "server/serve.h"
+
+struct tow_session;
+
+/* A copy between the device and shared memory, in either direction: decodes what follows the
+ * command's common fields. `host_is_source` tells which way. */
+void tow_share_copy(struct tow_serve *call, bool host_is_source, CUdeviceptr device, uint64_t size,
+                    CUstream stream, uint32_t form);
+/* True if the client shares all of [address, address + size), and the driver knows it. */
+bool tow_share_holds(struct tow_serve *call, uint64_t address, uint64_t size);
+/* A context is about to end: what was page-locked in it is page-locked again when next used. */
+void tow_share_drop_context(struct tow_session *session, uint32_t context);
+
+#endif

@@ -1,0 +1,32 @@
+/* Memory that the program and its worker both have, at the same address: lines within one machine.
+ *
+ * The program makes it, seals its size and passes the descriptor beside the line; the worker maps
+ * it where the program has it and page-locks it with the driver. Copies then name an address
+ * instead of carrying bytes, and a note tells when the device has come so far: the GPU itself
+ * writes `done`. The program looks at a note for a while and then asks in the ordinary way, so a
+ * note can be late or missing, but never early.
+ */
+#ifndef TOW_WIRE_SHARE_H
+#define TOW_WIRE_SHARE_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+/* How the host side of a copy of one dimension travels. */
+enum tow_copy_form {
+    TOW_COPY_BYTES = 0,  /* as bytes: in the command, the reply or DATA frames */
+    TOW_COPY_SHARED = 1, /* it is shared memory: its address follows */
+    TOW_COPY_NOTED = 2,  /* the same; the address of a note and a value follow */
+};
+
+/* Numbers of pieces, not bytes: what one session may share. */
+#define TOW_SHARE_MAX 65536u
+
+/* One line of the processor's cache: written by the GPU and the worker, read by the program. */
+struct tow_share_note {
+    _Alignas(64) _Atomic uint32_t done; /* the value of the newest command that is done */
+    _Atomic uint32_t refused; /* of one that was not carried out: ask in the ordinary way */
+};
+_Static_assert(sizeof(struct tow_share_note) == 64, "a cache line each");
+
+#endif
