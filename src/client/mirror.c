@@ -349,10 +349,9 @@ CUresult tow_mirror_reach_all(uint64_t address)
 bool tow_mirror_sees(uint64_t address)
 {
     struct tow_region region;
-    return (atomic_load_explicit(&tow_region_managed, memory_order_relaxed) != 0 ||
-            atomic_load_explicit(&tow_mirror_candidates, memory_order_relaxed) != 0) &&
+    return atomic_load_explicit(&tow_region_visible, memory_order_relaxed) != 0 &&
            tow_region_find(address, &region) &&
-           (region.kind == TOW_REGION_MANAGED || (tow_region_is_host(&region) && !region.shared));
+           (region.kind == TOW_REGION_MANAGED || tow_region_is_host(&region));
 }
 
 CUresult tow_mirror_check_device(uint64_t address, uint64_t size)

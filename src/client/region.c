@@ -17,7 +17,7 @@ enum {
 static struct tow_region *regions, *reserved; /* owned; guarded by lock */
 static size_t region_count, region_room, reserved_count, reserved_room;
 static uint64_t next_id = 1;
-atomic_uint tow_region_managed;
+atomic_uint tow_region_visible;
 static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
 
 /* Written only while a server is attached, before any of its addresses can be known. */
@@ -64,6 +64,11 @@ void tow_region_attach(struct tow_link *link)
             madvise(at, range->size, MADV_DONTDUMP);
         }
     }
+}
+
+static bool is_visible(const struct tow_region *region)
+{
+    return region->kind == TOW_REGION_MANAGED || tow_region_is_host(region);
 }
 
 static bool in_ranges(uint64_t address)
@@ -116,7 +121,7 @@ int tow_region_add(const struct tow_region *region)
         (*table)[at] = *region;
         (*table)[at].id = next_id++;
         (*count)++;
-        atomic_fetch_add(&tow_region_managed, region->kind == TOW_REGION_MANAGED);
+        atomic_fetch_add(&tow_region_visible, is_visible(region));
     }
     pthread_rwlock_unlock(&lock);
     return error;
@@ -171,7 +176,7 @@ static bool take(struct tow_region *table, size_t *count, uint64_t base, unsigne
     if (ret_region != NULL) {
         *ret_region = table[at];
     }
-    atomic_fetch_sub(&tow_region_managed, table[at].kind == TOW_REGION_MANAGED);
+    atomic_fetch_sub(&tow_region_visible, is_visible(&table[at]));
     memmove(table + at, table + at + 1, (*count - (size_t)at - 1) * sizeof *table);
     (*count)--;
     return true;
@@ -224,7 +229,7 @@ void tow_region_drop_context(CUcontext context)
         if (regions[i].context != context || !(kinds & 1u << regions[i].kind)) {
             regions[kept++] = regions[i];
         } else {
-            atomic_fetch_sub(&tow_region_managed, regions[i].kind == TOW_REGION_MANAGED);
+            atomic_fetch_sub(&tow_region_visible, is_visible(&regions[i]));
         }
     }
     region_count = kept;

@@ -41,8 +41,8 @@ static inline bool tow_region_is_host(const struct tow_region *region)
     return region->kind == TOW_REGION_HOST || region->kind == TOW_REGION_REGISTERED;
 }
 
-/* How many regions are managed memory: 0 keeps copies short. */
-extern atomic_uint tow_region_managed;
+/* How many regions the program itself can look at, host and managed memory: 0 keeps copies short. */
+extern atomic_uint tow_region_visible;
 
 /* Reserves the address ranges of a server in this process, as far as they are free. */
 void tow_region_attach(struct tow_link *link);

@@ -351,9 +351,6 @@ static void idle(void)
     }
     tow_soft.tokens -= tow_soft.tokens > 0;
     tow_soft.runners_idle--;
-    if (tow_soft.polls && !poller && !tow_soft.stopping) {
-        wake_runners(tow_soft.tokens + tow_soft.runners_starting + 1); /* somebody must watch on */
-    }
 }
 
 static void *runner(void *arg)
@@ -364,6 +361,11 @@ static void *runner(void *arg)
     while (!tow_soft.stopping) {
         struct tow_soft_stream *stream = pick();
         if (stream != NULL) {
+            if (tow_soft.polls && !poller) {
+                /* Somebody must watch on. Only where there is work to do: idle runners that woke
+                 * each other for this would never sleep, and never let go of the lock. */
+                wake_runners(tow_soft.tokens + tow_soft.runners_starting + 1);
+            }
             run_head(stream);
         } else {
             idle();
