@@ -47,7 +47,8 @@ struct desk {
 };
 
 struct bay {
-    uint32_t value; /* of its newest note */
+    uint32_t value;   /* of its newest note */
+    uint32_t context; /* where it was used last, and by which stream */
     CUstream stream;
 };
 
@@ -434,30 +435,40 @@ static uint32_t next_value(struct bay *bay, CUstream stream)
 {
     bay->value = bay->value == UINT32_MAX ? 1 : bay->value + 1;
     bay->stream = stream;
+    bay->context = context_here();
     return bay->value;
 }
 
-/* Until the device has read what was in a bay. */
-static CUresult await_bay(struct tow_share *share, unsigned index)
+/* Asks whether a bay's stream has work, in the context in which the bay was used. */
+static CUresult ask_stream(struct tow_link *link, const struct bay *bay)
 {
-    struct bay *bay = &share->bays[index];
-    if (bay->value == 0 || await(bay_note(share, index), bay->value, BAY_SIZE) != LATE) {
-        return CUDA_SUCCESS;
+    struct tow_call call;
+    CUresult status =
+        tow_call_begin_on(&call, link, bay->context, TOW_FN_cuStreamQuery, 8, TOW_CALL_REPLY);
+    if (status == CUDA_SUCCESS) {
+        tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)bay->stream);
+        status = tow_call_end(&call, tow_call_wait(&call));
     }
-    for (unsigned naps = 1; look(bay_note(share, index), bay->value) == LATE; naps++) {
-        tow_time_sleep(NAP_NS);
-        if (naps % NAPS_PER_QUESTION == 0) {
-            CUresult status = tow_send_cuStreamQuery(bay->stream);
-            if (status != CUDA_SUCCESS && status != CUDA_ERROR_NOT_READY) {
-                bay->value = 0; /* its work is lost, or was done for a stream that is gone */
-                return status == CUDA_ERROR_INVALID_HANDLE ||
-                               status == CUDA_ERROR_CONTEXT_IS_DESTROYED
-                           ? CUDA_SUCCESS
-                           : status;
-            }
+    return status;
+}
+
+/* Until the device is through with a bay. Work that will never be done, because its context has
+ * ended or failed, leaves it free as well; whoever goes on is told by what is asked next. */
+static void await_bay(struct tow_link *link, unsigned index)
+{
+    struct bay *bay = &link->share->bays[index];
+    const struct tow_share_note *note = bay_note(link->share, index);
+    if (bay->value == 0 || await(note, bay->value, BAY_SIZE) != LATE) {
+        return;
+    }
+    unsigned naps = 0;
+    while (look(note, bay->value) == LATE) {
+        bool asks = naps++ % NAPS_PER_QUESTION == 0;
+        if (asks && ask_stream(link, bay) != CUDA_ERROR_NOT_READY) {
+            return;
         }
+        tow_time_sleep(NAP_NS);
     }
-    return CUDA_SUCCESS;
 }
 
 /* Memory that several threads copy, piece by piece. */
@@ -517,11 +528,9 @@ CUresult tow_share_stage_up(struct tow_link *link, CUdeviceptr to, const void *f
     for (size_t done = 0; status == CUDA_SUCCESS && done < size;) {
         size_t n = size - done < share_of ? size - done : share_of;
         unsigned bay = share->next_bay++ % BAYS;
-        status = await_bay(share, bay);
-        if (status == CUDA_SUCCESS) {
-            carry(bay_at(share, bay), (const uint8_t *)from + done, n);
-            status = send_bay(share, bay, TOW_FN_cuMemcpyHtoDAsync_v2, to + done, n, stream);
-        }
+        await_bay(link, bay);
+        carry(bay_at(share, bay), (const uint8_t *)from + done, n);
+        status = send_bay(share, bay, TOW_FN_cuMemcpyHtoDAsync_v2, to + done, n, stream);
         done += n;
     }
     pthread_mutex_unlock(&share->bay_lock);
@@ -582,11 +591,9 @@ CUresult tow_share_stage_down(struct tow_link *link, void *to, CUdeviceptr from,
     for (size_t done = 0; status == CUDA_SUCCESS && done < size;) {
         while (status == CUDA_SUCCESS && asked < size && ask - first < BAYS) {
             size_t n = size - asked < share_of ? size - asked : share_of;
-            status = await_bay(share, ask % BAYS);
-            if (status == CUDA_SUCCESS) {
-                status = send_bay(share, ask % BAYS, TOW_FN_cuMemcpyDtoHAsync_v2, from + asked, n,
-                                  stream);
-            }
+            await_bay(link, ask % BAYS);
+            status =
+                send_bay(share, ask % BAYS, TOW_FN_cuMemcpyDtoHAsync_v2, from + asked, n, stream);
             asked += n;
             ask++;
         }

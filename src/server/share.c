@@ -209,19 +209,21 @@ void tow_serve_cuMemFreeHost(struct tow_serve *call)
     uint64_t base = tow_dec_u64(&call->in);
     struct share_state *state = state_of(call->session, false);
     struct share found = {0};
-    if (call->in.bad || state == NULL) {
+    if (call->in.bad) {
         call->malformed = true;
         return;
     }
-    pthread_mutex_lock(&state->lock);
-    for (unsigned i = 0; i < state->count; i++) {
-        if (state->list[i].base == base) {
-            found = state->list[i];
-            state->list[i] = state->list[--state->count];
-            break;
+    if (state != NULL) {
+        pthread_mutex_lock(&state->lock);
+        for (unsigned i = 0; i < state->count; i++) {
+            if (state->list[i].base == base) {
+                found = state->list[i];
+                state->list[i] = state->list[--state->count];
+                break;
+            }
         }
+        pthread_mutex_unlock(&state->lock);
     }
-    pthread_mutex_unlock(&state->lock);
     if (found.size == 0) {
         call->status = CUDA_ERROR_INVALID_VALUE;
         return;

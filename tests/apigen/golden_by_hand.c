@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 
 #include "backend/backend.h"
+#include "client/call.h"
 #include "client/self.h"
 #include "gen/client_api.h"
 #include "server/session.h"
@@ -137,6 +138,23 @@ static void code(void)
     OK(cuLinkDestroy(linker));
 }
 
+/* Sharing memory needs two processes and a line between them that passes it: what travels is
+ * written here as client/share.c writes it, and the answer is that it cannot be. */
+static void share(void)
+{
+    struct tow_call call;
+    OK(tow_call_begin(&call, TOW_FN_cuMemHostAlloc, 24, TOW_CALL_REPLY | TOW_CALL_CONTEXT));
+    tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)host);
+    tow_enc_u64(&call.enc, HOST_SIZE);
+    tow_enc_u64(&call.enc, 1);
+    OK(tow_call_end(&call, tow_call_wait(&call)) == CUDA_ERROR_NOT_SUPPORTED ? CUDA_SUCCESS
+                                                                             : CUDA_ERROR_UNKNOWN);
+    OK(tow_call_begin(&call, TOW_FN_cuMemFreeHost, 8, TOW_CALL_REPLY | TOW_CALL_CONTEXT));
+    tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)host);
+    OK(tow_call_end(&call, tow_call_wait(&call)) == CUDA_ERROR_INVALID_VALUE ? CUDA_SUCCESS
+                                                                             : CUDA_ERROR_UNKNOWN);
+}
+
 static void memory(void)
 {
     CUdeviceptr managed = 0, seen = 0;
@@ -145,6 +163,7 @@ static void memory(void)
     int value = 0;
     OK(cuMemHostRegister_v2(host, HOST_SIZE, CU_MEMHOSTREGISTER_DEVICEMAP));
     OK(cuMemHostGetDevicePointer_v2(&seen, host, 0));
+    share();
     OK(cuMemHostUnregister(host));
     OK(cuMemAllocManaged(&managed, 8192, CU_MEM_ATTACH_GLOBAL));
     OK(cuMemRangeGetAttribute(&value, sizeof value, CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, managed,
