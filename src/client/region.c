@@ -211,7 +211,7 @@ bool tow_region_take_managed(CUcontext context, struct tow_region *ret_region)
             *ret_region = regions[i];
             memmove(&regions[i], &regions[i + 1], (region_count - i - 1) * sizeof *regions);
             region_count--;
-            atomic_fetch_sub(&tow_region_managed, 1);
+            atomic_fetch_sub(&tow_region_visible, 1);
             found = true;
         }
     }
