@@ -10,12 +10,14 @@
 
 #include "client/context.h"
 #include "client/graph.h"
+#include "client/lane.h"
 #include "client/mirror.h"
 #include "client/peer.h"
 #include "client/region.h"
 #include "client/share.h"
 #include "gen/client_api.h"
 #include "wire/copy.h"
+#include "wire/share.h"
 
 static bool is_pinned(const void *address)
 {
@@ -82,6 +84,7 @@ static CUresult upload(CUdeviceptr to, const void *from, size_t size, CUstream s
             return status;
         }
     }
+    unsigned lanes = tow_lane_use(link, size);
     struct tow_call call;
     status = tow_call_begin(&call, TOW_FN_cuMemcpyHtoDAsync_v2, 40 + (inside ? size : 0),
                             TOW_CALL_CONTEXT);
@@ -93,12 +96,16 @@ static CUresult upload(CUdeviceptr to, const void *from, size_t size, CUstream s
     tow_enc_u64(&call.enc, size);
     tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)stream);
     tow_enc_u32(&call.enc, transfer);
-    tow_enc_u32(&call.enc, 0);
+    tow_enc_u32(&call.enc, lanes > 0 ? TOW_COPY_SPREAD : TOW_COPY_BYTES);
     if (inside) {
         tow_enc_bytes(&call.enc, from, size);
     }
     status = tow_call_send(&call);
-    return status == CUDA_SUCCESS && !inside ? tow_link_upload(link, transfer, from, size) : status;
+    if (status != CUDA_SUCCESS || inside) {
+        return status;
+    }
+    return lanes > 0 ? tow_lane_upload(link, transfer, from, size, lanes)
+                     : tow_link_upload(link, transfer, from, size);
 }
 
 /* Waits for the bytes, or (`later`) lets them come with the next synchronisation. */
@@ -112,13 +119,17 @@ static CUresult download(void *to, CUdeviceptr from, size_t size, CUstream strea
     if (status != CUDA_ERROR_NOT_SUPPORTED) {
         return status;
     }
+    unsigned lanes = later ? 0 : tow_lane_use(tow_context_current()->link, size);
     status = tow_call_begin(&call, TOW_FN_cuMemcpyDtoHAsync_v2, 40,
                             TOW_CALL_CONTEXT | (later ? 0 : TOW_CALL_REPLY));
     if (status != CUDA_SUCCESS) {
         return status;
     }
     uint32_t transfer = 0;
-    if (!inside && tow_link_expect(call.link, to, size, &transfer) < 0) {
+    int error = inside      ? 0
+                : lanes > 0 ? tow_link_expect_spread(call.link, to, size, &transfer)
+                            : tow_link_expect(call.link, to, size, &transfer);
+    if (error < 0) {
         tow_call_cancel(&call);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -126,11 +137,14 @@ static CUresult download(void *to, CUdeviceptr from, size_t size, CUstream strea
     tow_enc_u64(&call.enc, size);
     tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)stream);
     tow_enc_u32(&call.enc, transfer);
-    tow_enc_u32(&call.enc, 0);
+    tow_enc_u32(&call.enc, lanes > 0 ? TOW_COPY_SPREAD : TOW_COPY_BYTES);
     if (later) {
         return tow_call_send(&call);
     }
     status = tow_call_wait(&call);
+    if (status == CUDA_SUCCESS && lanes > 0) {
+        status = tow_lane_settle(call.link, transfer);
+    }
     if (status == CUDA_SUCCESS && inside) {
         tow_call_get_bytes(&call, to, size);
     } else if (status != CUDA_SUCCESS && !inside) {

@@ -15,6 +15,7 @@
 #include "client/device.h"
 #include "client/graph.h"
 #include "client/link.h"
+#include "transport/lanes.h"
 #include "client/region.h"
 #include "client/observe.h"
 #include "client/thread.h"
@@ -166,6 +167,7 @@ static CUresult ensure_connected(void)
     if (link_count > 0) {
         for (unsigned i = 0; i < link_count; i++) {
             tow_line_abandon(links[i]->line);
+            tow_lanes_abandon(links[i]->lanes);
         }
         link_count = 0;
         tow_devices_forget();

@@ -12,10 +12,12 @@
 #include "base/thread.h"
 #include "client/context.h"
 #include "client/hostfn.h"
+#include "client/lane.h"
 #include "client/mirror.h"
 #include "client/self.h"
 #include "client/share.h"
 #include "client/thread.h"
+#include "transport/lanes.h"
 #include "transport/transport.h"
 #include "wire/control.h"
 #include "wire/handshake.h"
@@ -51,7 +53,9 @@ void tow_link_lose(struct tow_link *link, const char *what)
         link->waiters[i] = NULL;
     }
     link->reading = false;
+    pthread_cond_broadcast(&link->transfer_done);
     pthread_mutex_unlock(&link->wait_lock);
+    tow_lane_lost(link);
 }
 
 /* ---- reading ---- */
@@ -109,6 +113,63 @@ static int take_reply(struct tow_link *link, const struct tow_frame *frame)
     return 0;
 }
 
+/* With the wait lock held. */
+static struct tow_transfer **find_transfer(struct tow_link *link, uint32_t number)
+{
+    struct tow_transfer **where = &link->transfers;
+    while (*where != NULL && (*where)->number != number) {
+        where = &(*where)->next;
+    }
+    return where;
+}
+
+static int discard(struct tow_line *line, size_t size)
+{
+    while (size > 0) {
+        const uint8_t *at = NULL;
+        size_t available = 0;
+        int error = tow_line_peek(line, 1, TOW_TIME_FOREVER, &at, &available);
+        if (error < 0) {
+            return error;
+        }
+        size_t n = available < size ? available : size;
+        tow_line_consume(line, n);
+        size -= n;
+    }
+    return 0;
+}
+
+int tow_link_take_payload(struct tow_link *link, struct tow_line *line, const struct tow_data *data,
+                          bool stray_ok)
+{
+    pthread_mutex_lock(&link->wait_lock);
+    struct tow_transfer *transfer = *find_transfer(link, data->transfer);
+    bool fits = transfer != NULL && data->offset <= transfer->size &&
+                data->size <= transfer->size - data->offset && (!stray_ok || transfer->spread);
+    if (fits) {
+        transfer->receiving++; /* it stays until its bytes have come */
+    }
+    pthread_mutex_unlock(&link->wait_lock);
+    if (!fits) {
+        return stray_ok && transfer == NULL ? discard(line, data->size) : -EPROTO;
+    }
+    int error = tow_line_recv_into(line, transfer->into + data->offset, data->size);
+    pthread_mutex_lock(&link->wait_lock);
+    transfer->receiving--;
+    transfer->got += error == 0 ? data->size : 0;
+    bool over = transfer->spread
+                    ? transfer->got >= transfer->size && transfer->receiving == 0
+                    : error == 0 && (transfer->got >= transfer->size ||
+                                     (data->flags & (TOW_DATA_LAST | TOW_DATA_FAILED)));
+    if (over) {
+        *find_transfer(link, data->transfer) = transfer->next;
+        free(transfer);
+    }
+    pthread_cond_broadcast(&link->transfer_done);
+    pthread_mutex_unlock(&link->wait_lock);
+    return error;
+}
+
 static int take_data(struct tow_link *link, const struct tow_frame *frame)
 {
     const uint8_t *at = NULL;
@@ -123,43 +184,15 @@ static int take_data(struct tow_link *link, const struct tow_frame *frame)
     if (error < 0) {
         return error;
     }
-    pthread_mutex_lock(&link->wait_lock);
-    struct tow_transfer **where = &link->transfers;
-    while (*where != NULL && (*where)->number != data.transfer) {
-        where = &(*where)->next;
-    }
-    struct tow_transfer *transfer = *where;
-    bool fits = transfer != NULL && data.offset <= transfer->size &&
-                data.size <= transfer->size - data.offset;
-    pthread_mutex_unlock(&link->wait_lock);
-    if (!fits) {
-        return -EPROTO;
-    }
     tow_line_consume(link->line, TOW_DATA_HEAD);
-    /* Only the reading thread removes transfers, so this one stays while its bytes come. */
-    error = tow_line_recv_into(link->line, transfer->into + data.offset, data.size);
-    if (error < 0) {
-        return error;
-    }
-    if (pad > 0) {
+    error = tow_link_take_payload(link, link->line, &data, false);
+    if (error == 0 && pad > 0) {
         error = tow_line_peek(link->line, pad, TOW_TIME_FOREVER, &at, &available);
-        if (error < 0) {
-            return error;
+        if (error == 0) {
+            tow_line_consume(link->line, pad);
         }
-        tow_line_consume(link->line, pad);
     }
-    transfer->got += data.size;
-    if (transfer->got >= transfer->size || (data.flags & (TOW_DATA_LAST | TOW_DATA_FAILED))) {
-        pthread_mutex_lock(&link->wait_lock);
-        where = &link->transfers;
-        while (*where != transfer) {
-            where = &(*where)->next;
-        }
-        *where = transfer->next;
-        pthread_mutex_unlock(&link->wait_lock);
-        free(transfer);
-    }
-    return 0;
+    return error;
 }
 
 static int take_other(struct tow_link *link, const struct tow_frame *frame)
@@ -188,6 +221,8 @@ static int take_other(struct tow_link *link, const struct tow_frame *frame)
         error = tow_notice_decode(at, frame, &notice);
         if (error == 0 && notice.topic == TOW_NOTICE_TEXT && notice.text != NULL) {
             tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN, "%s", notice.text);
+        } else if (error == 0 && notice.topic == TOW_NOTICE_LANES) {
+            tow_lane_note_key(link, notice.values);
         }
     } else if (frame->kind == TOW_CONTROL_MIRROR) {
         error = tow_mirror_apply(link, at + TOW_FRAME_HEADER, frame->length - TOW_FRAME_HEADER);
@@ -510,19 +545,30 @@ void tow_call_get_array(struct tow_call *call, void *into, size_t element, size_
 
 /* ---- bulk ---- */
 
-int tow_link_expect(struct tow_link *link, void *into, size_t size, uint32_t *ret_number)
+static int expect(struct tow_link *link, void *into, size_t size, bool spread, uint32_t *ret_number)
 {
     struct tow_transfer *transfer = malloc(sizeof *transfer);
     if (transfer == NULL) {
         return -ENOMEM;
     }
-    *transfer = (struct tow_transfer){.number = link->next_transfer++, .into = into, .size = size};
+    *transfer = (struct tow_transfer){
+        .number = link->next_transfer++, .into = into, .size = size, .spread = spread};
     pthread_mutex_lock(&link->wait_lock);
     transfer->next = link->transfers;
     link->transfers = transfer;
     pthread_mutex_unlock(&link->wait_lock);
     *ret_number = transfer->number;
     return 0;
+}
+
+int tow_link_expect(struct tow_link *link, void *into, size_t size, uint32_t *ret_number)
+{
+    return expect(link, into, size, false, ret_number);
+}
+
+int tow_link_expect_spread(struct tow_link *link, void *into, size_t size, uint32_t *ret_number)
+{
+    return expect(link, into, size, true, ret_number);
 }
 
 bool tow_link_expecting(struct tow_link *link, const void *address, size_t size)
@@ -540,9 +586,11 @@ bool tow_link_expecting(struct tow_link *link, const void *address, size_t size)
 void tow_link_forget(struct tow_link *link, uint32_t number)
 {
     pthread_mutex_lock(&link->wait_lock);
-    struct tow_transfer **where = &link->transfers;
-    while (*where != NULL && (*where)->number != number) {
-        where = &(*where)->next;
+    struct tow_transfer **where = find_transfer(link, number);
+    while (*where != NULL && (*where)->receiving > 0) {
+        /* A lane is filling it: the memory is not the program's before that is over. */
+        pthread_cond_wait(&link->transfer_done, &link->wait_lock);
+        where = find_transfer(link, number);
     }
     struct tow_transfer *found = *where;
     if (found != NULL) {
@@ -552,16 +600,17 @@ void tow_link_forget(struct tow_link *link, uint32_t number)
     free(found);
 }
 
-CUresult tow_link_upload(struct tow_link *link, uint32_t transfer, const void *from, size_t size)
+CUresult tow_link_upload_from(struct tow_link *link, uint32_t transfer, const void *from,
+                              uint64_t base, size_t size)
 {
     static const uint8_t zeros[8];
     const uint8_t *at = from;
     uint64_t offset = 0;
-    while (offset < size) {
+    do {
         size_t n = size - offset < TOW_DATA_MAX ? size - offset : TOW_DATA_MAX;
         struct tow_data data = {.transfer = transfer,
                                 .flags = offset + n == size ? TOW_DATA_LAST : 0,
-                                .offset = offset,
+                                .offset = base + offset,
                                 .size = (uint32_t)n};
         uint8_t head[TOW_DATA_HEAD];
         uint32_t pad = 0;
@@ -580,8 +629,13 @@ CUresult tow_link_upload(struct tow_link *link, uint32_t transfer, const void *f
             return (CUresult)atomic_load(&link->lost);
         }
         offset += n;
-    }
+    } while (offset < size);
     return CUDA_SUCCESS;
+}
+
+CUresult tow_link_upload(struct tow_link *link, uint32_t transfer, const void *from, size_t size)
+{
+    return size == 0 ? CUDA_SUCCESS : tow_link_upload_from(link, transfer, from, 0, size);
 }
 
 /* ---- connecting ---- */
@@ -597,11 +651,12 @@ static const char *forwarded_value(size_t i)
     return value;
 }
 
-static int say_hello(struct tow_line *line, unsigned slot)
+static int say_hello(struct tow_line *line, unsigned slot, bool lanes)
 {
     static const uint64_t table_hash[4] = TOW_TABLE_HASH;
     struct tow_hello hello = {.version_min = TOW_PROTOCOL_MIN,
                               .version_max = TOW_PROTOCOL_MAX,
+                              .capabilities = lanes ? TOW_CAN_LANES : 0,
                               .pid = (uint32_t)getpid(),
                               .slot = slot,
                               .name = program_invocation_short_name,
@@ -770,9 +825,11 @@ int tow_link_open(const char *address, unsigned index, struct tow_link **ret_lin
     link->next_transfer = 1;
     pthread_mutex_init(&link->send_lock, NULL);
     pthread_mutex_init(&link->wait_lock, NULL);
+    pthread_mutex_init(&link->lane_lock, NULL);
+    pthread_cond_init(&link->transfer_done, NULL);
     int error = connect_line(address, index, &link->line, why, why_size);
     if (error == 0) {
-        error = say_hello(link->line, index);
+        error = say_hello(link->line, index, tow_lane_wanted(link) > 0);
         if (error < 0) {
             snprintf(why, why_size, "%s closed the connection at once; is it a towlined?", address);
         }
@@ -796,6 +853,7 @@ void tow_link_close(struct tow_link *link)
     if (link == NULL) {
         return;
     }
+    tow_lanes_destroy(link->lanes);
     tow_line_close(link->line);
     tow_share_destroy(link->share);
     while (link->transfers != NULL) {
@@ -806,5 +864,7 @@ void tow_link_close(struct tow_link *link)
     free(link->snapshot);
     pthread_mutex_destroy(&link->send_lock);
     pthread_mutex_destroy(&link->wait_lock);
+    pthread_mutex_destroy(&link->lane_lock);
+    pthread_cond_destroy(&link->transfer_done);
     free(link);
 }

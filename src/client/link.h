@@ -29,8 +29,12 @@ struct tow_transfer {
     uint32_t number;
     uint8_t *into; /* borrowed from the program until the data has come */
     size_t size, got;
+    bool spread;        /* its bytes come on several lines, in any order: done when all have come */
+    unsigned receiving; /* lines that fill it just now */
     struct tow_transfer *next;
 };
+
+struct tow_lanes;
 
 struct tow_link {
     unsigned index;        /* which server of the session, from 0 */
@@ -48,8 +52,14 @@ struct tow_link {
     pthread_mutex_t wait_lock; /* guards the four below */
     struct tow_waiter *waiters[TOW_LINK_BUCKETS];
     struct tow_transfer *transfers;
-    bool reading;   /* some thread reads the line */
-    bool listening; /* the background reader was started */
+    bool reading;                 /* some thread reads the line */
+    bool listening;               /* the background reader was started */
+    pthread_cond_t transfer_done; /* with wait_lock: one was removed, or nobody fills it just now */
+
+    pthread_mutex_t lane_lock; /* guards the four below; see client/lane.h */
+    bool lane_key_known, lanes_tried;
+    uint64_t lane_key[2];
+    struct tow_lanes *lanes; /* owned; NULL: none */
 
     struct tow_share *share; /* owned; NULL where memory cannot be shared with the worker */
 
@@ -67,6 +77,12 @@ void tow_link_close(struct tow_link *link);
  * before the command that asks for the data is committed. The transfer is removed when all has
  * come. */
 int tow_link_expect(struct tow_link *link, void *into, size_t size, uint32_t *ret_number);
+/* The same for one whose bytes come on several lines. */
+int tow_link_expect_spread(struct tow_link *link, void *into, size_t size, uint32_t *ret_number);
+/* Receives the payload of a DATA frame that came on `line`, its head consumed. Bytes of a transfer
+ * that was given up are thrown away if `stray_ok`. */
+int tow_link_take_payload(struct tow_link *link, struct tow_line *line, const struct tow_data *data,
+                          bool stray_ok);
 /* Gives an expected transfer up (the command that was to fill it failed). */
 void tow_link_forget(struct tow_link *link, uint32_t number);
 /* True while some of [address, address+size) waits to be filled. */
@@ -76,6 +92,10 @@ bool tow_link_expecting(struct tow_link *link, const void *address, size_t size)
  * memory. The source may be reused when it returns. Takes the send lock for each chunk, so other
  * calls go between. */
 CUresult tow_link_upload(struct tow_link *link, uint32_t transfer, const void *from, size_t size);
+
+/* The same for the part of a transfer from `base` on; sends a last frame even for none. */
+CUresult tow_link_upload_from(struct tow_link *link, uint32_t transfer, const void *from,
+                              uint64_t base, size_t size);
 
 /* The server is gone: says so once on stderr, fails all waiters; every later call gets the error.
  */

@@ -11,6 +11,7 @@
 
 #include "base/buf.h"
 #include "base/file.h"
+#include "transport/lanes.h"
 
 enum kind { KIND_TEXT, KIND_LIST, KIND_COUNT, KIND_SIZE, KIND_MODE, KIND_CAPABILITY, KIND_SWITCH };
 
@@ -54,6 +55,8 @@ static const struct option_entry entries[] = {
      "holds some hundred MiB of its memory."},
     {"max-sessions", 0, KIND_COUNT, 0, AT(max_sessions), 4096, "N",
      "Programs served at once; more are refused with a sentence (256)."},
+    {"lanes", 0, KIND_COUNT, FOR_WORKER, AT(lanes), TOW_LANES_MAX, "N",
+     "Further connections for large copies that a program may open (7; 0: none)."},
     {"code-cache", 0, KIND_SIZE, FOR_WORKER, AT(code_cache), UINT64_C(1) << 44, "SIZE",
      "Disk for code that clients sent, so that it travels once (4G; 0: none)."},
     {"cache-dir", 0, KIND_TEXT, FOR_WORKER, AT(cache_dir), 0, "FOLDER",
@@ -91,6 +94,7 @@ void tow_config_defaults(struct tow_config *config)
     config->soft_devices = 1;
     config->idle_workers = 1;
     config->max_sessions = 256;
+    config->lanes = 7;
     config->code_cache = UINT64_C(4) << 30;
     config->socket_mode = geteuid() == 0 ? 0666 : 0600;
 }

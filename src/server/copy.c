@@ -13,6 +13,7 @@
 #include "server/share.h"
 #include "server/transfer.h"
 #include "server/upload.h"
+#include "transport/lanes.h"
 #include "wire/copy.h"
 #include "wire/share.h"
 
@@ -122,6 +123,75 @@ static CUresult download_large(struct tow_serve *call, CUdeviceptr from, uint64_
             tow_pinned_give(&copies->pinned, stage[i]);
         } else {
             free(stage[i]); /* the device may still write to it; its memory goes with the context */
+        }
+    }
+    return status;
+}
+
+/* One piece of a download over several lines: under way to the device's end, then to a lane's. */
+struct outgoing {
+    struct tow_piece *piece; /* owned until it is given back; NULL: not needed yet */
+    struct tow_lane_job job;
+    bool queued; /* the lane may still read the piece */
+};
+
+/* The same over the session's own line and its lanes in turn: each line has one piece being sent
+ * and one waiting. */
+static CUresult download_spread(struct tow_serve *call, CUdeviceptr from, uint64_t size,
+                                CUstream stream, uint32_t transfer, unsigned lanes)
+{
+    const struct tow_driver *driver = call->driver;
+    struct tow_lanes *all = call->session->lanes;
+    struct copy_state *copies = state_of(call->session);
+    struct outgoing pieces[2 * (TOW_LANES_MAX + 1)] = {{0}};
+    unsigned lines = lanes + 1, depth = 2 * lines, fill = 0, send = 0;
+    uint64_t asked = 0, sent = 0;
+    CUresult status = copies != NULL ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    while (status == CUDA_SUCCESS && sent < size) {
+        while (status == CUDA_SUCCESS && asked < size && fill - send < depth) {
+            struct outgoing *o = &pieces[fill % depth];
+            size_t n = (size_t)tow_min_u64(STAGE, size - asked);
+            if (o->queued) {
+                status = tow_lanes_wait(all, &o->job) < 0 ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
+                o->queued = false;
+            } else if (o->piece == NULL) {
+                status =
+                    tow_pinned_take(&copies->pinned, driver, call->frame.context, STAGE, &o->piece);
+            }
+            if (status == CUDA_SUCCESS) {
+                status = driver->cuMemcpyDtoHAsync_v2(o->piece->bytes, from + asked, n, stream);
+            }
+            if (status == CUDA_SUCCESS) {
+                fill++;
+                status = driver->cuEventRecord(o->piece->filled, stream);
+            }
+            asked += n;
+        }
+        struct outgoing *o = &pieces[send % depth];
+        size_t n = (size_t)tow_min_u64(STAGE, size - sent);
+        if (status == CUDA_SUCCESS) {
+            status = driver->cuEventSynchronize(o->piece->filled);
+        }
+        if (status == CUDA_SUCCESS && send % lines < lanes) {
+            o->job = (struct tow_lane_job){
+                .bytes = o->piece->bytes, .size = n, .offset = sent, .transfer = transfer};
+            o->queued = true;
+            tow_lanes_send(all, send % lines, &o->job);
+        } else if (status == CUDA_SUCCESS && tow_session_send_data(call->session, transfer, sent,
+                                                                   o->piece->bytes, n, 0) < 0) {
+            status = CUDA_ERROR_UNKNOWN; /* the client is gone */
+        }
+        sent += n;
+        send += status == CUDA_SUCCESS;
+    }
+    for (unsigned i = 0; i < depth && pieces[i].piece != NULL; i++) {
+        if (pieces[i].queued && tow_lanes_wait(all, &pieces[i].job) < 0) {
+            status = CUDA_ERROR_UNKNOWN;
+        }
+        if (fill == send) {
+            tow_pinned_give(&copies->pinned, pieces[i].piece);
+        } else {
+            free(pieces[i].piece); /* as above */
         }
     }
     return status;
@@ -239,10 +309,11 @@ void tow_serve_cuMemcpyDtoHAsync_v2(struct tow_serve *call)
     CUstream stream = tow_serve_handle(call, TOW_H_STREAM, tow_dec_u64(&call->in));
     uint32_t transfer = tow_dec_u32(&call->in);
     uint32_t form = tow_dec_u32(&call->in);
-    if (form != TOW_COPY_BYTES) {
+    if (form != TOW_COPY_BYTES && form != TOW_COPY_SPREAD) {
         tow_share_copy(call, false, from, size, stream, form);
         return;
     }
+    bool spread = form == TOW_COPY_SPREAD;
     bool waits = call->frame.seq != 0;
     if (!tow_serve_ready(call)) {
         if (!call->malformed && !waits) {
@@ -260,7 +331,9 @@ void tow_serve_cuMemcpyDtoHAsync_v2(struct tow_serve *call)
         return;
     }
     if (transfer != 0) {
-        call->status = download_large(call, from, size, stream, transfer);
+        unsigned lanes = spread ? tow_lanes_count(call->session->lanes) : 0;
+        call->status = lanes > 0 ? download_spread(call, from, size, stream, transfer, lanes)
+                                 : download_large(call, from, size, stream, transfer);
         return;
     }
     if (size > TOW_COPY_INLINE_MAX) {
@@ -392,15 +465,17 @@ struct shaped_upload {
     uint8_t bytes[];
 };
 
-static void *shaped_place(void *user, uint64_t offset, size_t *size)
+static void *shaped_place(void *user, uint64_t offset, size_t *size, void **ret_token)
 {
     struct shaped_upload *u = user;
     (void)size;
+    (void)ret_token;
     return u->bytes + offset;
 }
 
-static void shaped_filled(void *user, uint64_t offset, size_t size)
+static void shaped_filled(void *user, uint64_t offset, size_t size, void *token)
 {
+    (void)token;
     (void)user;
     (void)offset;
     (void)size;

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -224,6 +225,22 @@ int tow_crew_hand(struct tow_crew *crew, struct tow_worker *worker, int fd,
     tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "session %llu: %s, worker %d",
             (unsigned long long)worker->session, peer, (int)worker->pid);
     return 0;
+}
+
+int tow_crew_lane(struct tow_crew *crew, uint64_t session, int fd, enum tow_transport_kind kind)
+{
+    struct tow_post post = {.what = TOW_POST_LANE, .transport = kind, .session = session};
+    for (struct tow_worker *worker = crew->workers; worker != NULL; worker = worker->next) {
+        if (worker->state == TOW_WORKER_BUSY && worker->session == session) {
+            /* A worker that takes none, or not fast enough, must not hold the listener up. */
+            struct pollfd room = {.fd = worker->control, .events = POLLOUT};
+            if (poll(&room, 1, 0) != 1 || (room.revents & POLLOUT) == 0) {
+                return -EAGAIN;
+            }
+            return tow_fds_send(worker->control, &post, sizeof post, &fd, 1);
+        }
+    }
+    return -ENOENT;
 }
 
 static void note_failure(struct tow_crew *crew, const char *sentence)

@@ -65,6 +65,10 @@ unsigned tow_crew_count(const struct tow_crew *crew, enum tow_worker_state state
 int tow_crew_hand(struct tow_crew *crew, struct tow_worker *worker, int fd,
                   enum tow_transport_kind kind, const char *peer);
 
+/* Gives the worker of a session a further connection of it; the caller still owns its own `fd`.
+ * -ENOENT if there is no such session. */
+int tow_crew_lane(struct tow_crew *crew, uint64_t session, int fd, enum tow_transport_kind kind);
+
 /* The worker's control socket is readable. Returns 1 if the failure of a start should be told to
  * clients that wait for `worker->key`. */
 int tow_crew_hear(struct tow_crew *crew, struct tow_worker *worker);

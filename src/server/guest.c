@@ -177,6 +177,16 @@ static bool look_at_frame(struct tow_guest *guest, const uint8_t *bytes, size_t 
         move_on(guest, TOW_GUEST_ASKED, ANSWER_NS);
         return true;
     }
+    if (frame.kind == TOW_CONTROL_LANE) {
+        struct tow_lane lane;
+        if (frame.length > n || tow_lane_decode(bytes, &frame, &lane) < 0) {
+            guest->state = TOW_GUEST_GONE;
+            return true;
+        }
+        guest->session = lane.session;
+        move_on(guest, TOW_GUEST_LANE, ANSWER_NS);
+        return true;
+    }
     /* A hello that is too long to be seen whole, or wrong, is for the worker to judge. */
     struct tow_hello hello;
     if (frame.length <= n && tow_hello_decode(bytes, &frame, &hello) == 0) {

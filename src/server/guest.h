@@ -18,6 +18,7 @@ enum {
 enum tow_guest_state {
     TOW_GUEST_STRANGER, /* has not said yet what it wants */
     TOW_GUEST_PROGRAM,  /* wants a session; waits for a worker */
+    TOW_GUEST_LANE,     /* belongs to a session: the server hands it over, or it goes */
     TOW_GUEST_ASKED,    /* wants a report: the server fills `out` and moves it on */
     TOW_GUEST_ANSWERED, /* `out` goes out */
     TOW_GUEST_LEAVING,  /* all was said; until it closes its end, so that nothing is lost on the way
@@ -34,6 +35,7 @@ struct tow_guest {
     bool partial;        /* some bytes are there, too few: look again soon instead of polling */
     char peer[TOW_ADDRESS_MAX];
     char key[TOW_WORKER_KEY_MAX]; /* PROGRAM: which worker it needs */
+    uint64_t session;             /* LANE: whose it is */
     struct tow_buf out;
     size_t sent;
 };

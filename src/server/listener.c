@@ -262,6 +262,10 @@ static void balance(struct server *server)
     for (struct tow_guest *guest = server->guests; guest != NULL; guest = guest->next) {
         if (guest->state == TOW_GUEST_ASKED) {
             answer_status(server, guest);
+        } else if (guest->state == TOW_GUEST_LANE) {
+            /* The worker looks at its key. */
+            tow_crew_lane(crew, guest->session, guest->fd, guest->kind);
+            guest->state = TOW_GUEST_GONE;
         } else if (guest->state == TOW_GUEST_PROGRAM) {
             place(server, guest);
         }

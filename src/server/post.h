@@ -15,6 +15,7 @@ enum tow_post_what {
     TOW_POST_READY = 1,  /* worker: the backend is open; text: the JSON of `devices` */
     TOW_POST_FAILED = 2, /* worker: it cannot be opened; text: the sentence. It exits. */
     TOW_POST_SERVE = 3,  /* listener: serve this connection; one descriptor comes with it */
+    TOW_POST_LANE = 4,   /* listener: a further connection of the session; the same */
 };
 
 enum { TOW_POST_TEXT_MAX = 64 << 10 };

@@ -13,9 +13,11 @@
 #include "server/copy.h"
 #include "server/device.h"
 #include "server/hostfn.h"
+#include "server/lane.h"
 #include "server/mirror.h"
 #include "server/prints.h"
 #include "server/transfer.h"
+#include "transport/lanes.h"
 #include "wire/handshake.h"
 #include "wire/id.h"
 #include "wire/limits.h"
@@ -46,6 +48,7 @@ void tow_session_end(struct tow_session *session, int result)
     pthread_cond_broadcast(&session->lead_free);
     pthread_mutex_unlock(&session->lead_lock);
     tow_line_shutdown(session->line);
+    tow_lanes_shutdown(session->lanes);
     tow_hostfn_end(session);
 }
 
@@ -629,8 +632,13 @@ static int greet(struct tow_session *session)
     atomic_store(&stats->client_pid, hello.pid);
     atomic_store(&stats->device, -1);
     atomic_store(&stats->started_ns, tow_time_now_ns());
+    bool lanes = (hello.capabilities & TOW_CAN_LANES) != 0;
     tow_line_consume(session->line, frame.length);
-    return welcome(session, (uint32_t)version);
+    error = welcome(session, (uint32_t)version);
+    if (error == 0 && lanes) {
+        tow_lane_begin(session);
+    }
+    return error;
 }
 
 void tow_session_print(struct tow_session *session, const char *text, size_t length, bool to_stderr)
@@ -694,6 +702,7 @@ int tow_session_run(struct tow_line *line, struct tow_backend *backend,
     pthread_cond_init(&session->lead_free, NULL);
     pthread_mutex_init(&session->reply_lock, NULL);
     pthread_mutex_init(&session->thread_lock, NULL);
+    pthread_cond_init(&session->transfer_changed, NULL);
     tow_serve_add_all(session->table);
     int result = session->client_threads == NULL ? -ENOMEM : tow_handles_init(&session->handles);
     if (result == 0) {
@@ -729,6 +738,7 @@ int tow_session_run(struct tow_line *line, struct tow_backend *backend,
             *backend->print_error = NULL;
         }
     }
+    tow_lanes_destroy(session->lanes);
     tow_transfer_end_all(session);
     for (size_t i = 0; i < sizeof session->families / sizeof session->families[0]; i++) {
         if (session->families[i].free != NULL) {
@@ -744,6 +754,7 @@ int tow_session_run(struct tow_line *line, struct tow_backend *backend,
     pthread_cond_destroy(&session->lead_free);
     pthread_mutex_destroy(&session->reply_lock);
     pthread_mutex_destroy(&session->thread_lock);
+    pthread_cond_destroy(&session->transfer_changed);
     free(session);
     return result;
 }

@@ -37,6 +37,10 @@ struct tow_session_options {
     int64_t handshake_ns;            /* how long the client's hello may take; 0: 10 s */
     const char *code_cache;          /* folder; NULL: none is kept */
     uint64_t code_cache_max;         /* bytes */
+    unsigned lanes;                  /* further connections for bulk data; 0: none */
+    /* Waits for the next of them, of which nothing was read yet; -EPIPE: none will come. NULL:
+     * there are none. */
+    int (*next_lane)(struct tow_line **ret_line);
     bool in_process; /* self: everything is freed; a worker process ends instead, and the driver
                         frees */
 };
@@ -52,6 +56,7 @@ int tow_session_run(struct tow_line *line, struct tow_backend *backend,
 
 struct tow_session_thread; /* a per-thread stream and the errors of no-reply calls of one client
                               thread */
+struct tow_lanes;          /* further connections, see transport/lanes.h */
 struct tow_incoming;       /* a bulk transfer on its way in, see transfer.h */
 
 enum {
@@ -81,8 +86,10 @@ struct tow_session {
     pthread_mutex_t thread_lock;                /* guards the table below */
     struct tow_session_thread **client_threads; /* by thread number; owned */
 
-    struct tow_incoming *incoming; /* only the leader touches it */
-    uint64_t calls;                /* only the leader counts */
+    struct tow_incoming *incoming;   /* guarded by thread_lock */
+    pthread_cond_t transfer_changed; /* with thread_lock: one was announced, or its bytes came */
+    struct tow_lanes *lanes;         /* owned; NULL: none; fixed once the client was greeted */
+    uint64_t calls;                  /* only the leader counts */
     struct {
         void
             *state; /* owned; made by the family on first use, under thread_lock or by the leader */

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "base/clock.h"
 #include "server/session.h"
@@ -9,7 +10,8 @@
 
 struct tow_incoming {
     uint32_t number;
-    uint64_t size, got;
+    uint64_t size, got; /* got: what has come, or is coming on a lane */
+    uint64_t filled;    /* of a spread one: what is where it belongs */
     struct tow_transfer_sink sink;
     struct tow_incoming *next;
 };
@@ -36,6 +38,7 @@ int tow_transfer_expect(struct tow_session *session, uint32_t number, uint64_t s
     }
     made->next = session->incoming;
     session->incoming = made;
+    pthread_cond_broadcast(&session->transfer_changed);
     pthread_mutex_unlock(&session->thread_lock);
     return 0;
 }
@@ -85,17 +88,106 @@ static int take_placed(struct tow_line *line, const struct tow_transfer_sink *si
     int error = 0;
     while (size > 0 && error == 0) {
         size_t n = size;
-        void *at = sink->place(sink->user, offset, &n);
+        void *token = NULL;
+        void *at = sink->place(sink->user, offset, &n, &token);
         if (at == NULL) {
             return discard(line, size);
         }
         error = tow_line_recv_into(line, at, n);
-        if (error == 0) {
-            sink->filled(sink->user, offset, n);
-        }
+        sink->filled(sink->user, offset, error == 0 ? n : 0, token);
         offset += n;
         size -= n;
     }
+    return error;
+}
+
+/* ---- spread over several lines ---- */
+
+/* With the thread lock held, for a while: something changed, or the session may have ended. */
+static int await_change(struct tow_session *session)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += 100000000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_cond_timedwait(&session->transfer_changed, &session->thread_lock, &until);
+    pthread_mutex_unlock(&session->thread_lock);
+    pthread_mutex_lock(&session->lead_lock);
+    int result = session->result;
+    pthread_mutex_unlock(&session->lead_lock);
+    pthread_mutex_lock(&session->thread_lock);
+    return result == 1 ? 0 : -ESHUTDOWN;
+}
+
+/* With the thread lock held: the frame's bytes are ours to receive; the transfer stays until they
+ * are counted as filled. */
+static int claim(struct tow_incoming *incoming, const struct tow_data *data)
+{
+    if (data->offset > incoming->size || data->size > incoming->size - data->offset ||
+        data->size > incoming->size - incoming->got) {
+        return -EPROTO;
+    }
+    incoming->got += data->size;
+    return 0;
+}
+
+static int take_claimed(struct tow_session *session, struct tow_line *line,
+                        struct tow_incoming *incoming, const struct tow_data *data)
+{
+    int error = take_placed(line, &incoming->sink, data->offset, data->size);
+    pthread_mutex_lock(&session->thread_lock);
+    incoming->filled += data->size; /* or never will be: nobody uses it any more in any case */
+    pthread_cond_broadcast(&session->transfer_changed);
+    pthread_mutex_unlock(&session->thread_lock);
+    return error;
+}
+
+int tow_transfer_take_lane(struct tow_session *session, struct tow_line *line,
+                           const struct tow_data *data)
+{
+    int error = 0;
+    pthread_mutex_lock(&session->thread_lock);
+    struct tow_incoming *incoming = *find(session, data->transfer);
+    while (incoming == NULL && error == 0) {
+        error = await_change(session);
+        incoming = *find(session, data->transfer);
+    }
+    if (error == 0) {
+        error = incoming->sink.spread && data->size > 0 ? claim(incoming, data) : -EPROTO;
+    }
+    pthread_mutex_unlock(&session->thread_lock);
+    return error < 0 ? error : take_claimed(session, line, incoming, data);
+}
+
+/* A frame on the session's own line. The last one is behind everything that follows from the copy:
+ * the leader waits there for what the lanes still bring. */
+static int take_spread(struct tow_session *session, struct tow_incoming *incoming,
+                       const struct tow_data *data, bool *ret_over)
+{
+    bool failed = (data->flags & TOW_DATA_FAILED) != 0;
+    int error = 0;
+    if (!failed) {
+        pthread_mutex_lock(&session->thread_lock);
+        error = claim(incoming, data);
+        pthread_mutex_unlock(&session->thread_lock);
+        if (error == 0) {
+            error = take_claimed(session, session->line, incoming, data);
+        }
+    } else {
+        error = discard(session->line, data->size);
+    }
+    *ret_over = failed || (data->flags & TOW_DATA_LAST) != 0;
+    pthread_mutex_lock(&session->thread_lock);
+    while (error == 0 && *ret_over &&
+           incoming->filled < (failed ? incoming->got : incoming->size)) {
+        error = await_change(session);
+    }
+    if (error == 0 && *ret_over) {
+        /* In the same breath: nobody can claim any more of it. */
+        *find(session, incoming->number) = incoming->next;
+    }
+    pthread_mutex_unlock(&session->thread_lock);
     return error;
 }
 
@@ -135,29 +227,33 @@ int tow_transfer_take(struct tow_session *session, const struct tow_frame *frame
     struct tow_incoming *incoming = *find(session, data.transfer);
     pthread_mutex_unlock(&session->thread_lock);
     /* Only the leading thread, this one, removes transfers: it stays while its bytes come. */
-    if (incoming == NULL || data.offset != incoming->got ||
-        data.size > incoming->size - incoming->got) {
+    if (incoming == NULL ||
+        (!incoming->sink.spread &&
+         (data.offset != incoming->got || data.size > incoming->size - incoming->got))) {
         return -EPROTO;
     }
     tow_line_consume(line, TOW_DATA_HEAD);
-    error = take_payload(line, incoming, &data);
-    if (error == 0) {
-        error = discard(line, pad);
+    bool failed = (data.flags & TOW_DATA_FAILED) != 0, over = false;
+    if (incoming->sink.spread) {
+        error = take_spread(session, incoming, &data, &over);
+    } else {
+        error = take_payload(line, incoming, &data);
+        incoming->got += data.size;
+        over = failed || incoming->got == incoming->size;
+        if (over && error == 0) {
+            pthread_mutex_lock(&session->thread_lock);
+            *find(session, incoming->number) = incoming->next;
+            pthread_mutex_unlock(&session->thread_lock);
+        }
     }
     if (error < 0) {
         return error;
     }
-    incoming->got += data.size;
-    bool failed = (data.flags & TOW_DATA_FAILED) != 0;
-    if (failed || incoming->got == incoming->size) {
-        pthread_mutex_lock(&session->thread_lock);
-        struct tow_incoming **where = find(session, data.transfer);
-        *where = incoming->next;
-        pthread_mutex_unlock(&session->thread_lock);
+    if (over) {
         incoming->sink.done(incoming->sink.user, !failed);
         free(incoming);
     }
-    return 0;
+    return discard(line, pad);
 }
 
 void tow_transfer_end_all(struct tow_session *session)

@@ -6,23 +6,28 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct tow_data;
 struct tow_frame;
+struct tow_line;
 struct tow_session;
 
-/* Where the bytes of a transfer go, in order, on the leading thread.
+/* Where the bytes of a transfer go: in order, on the leading thread; those of a `spread` one in any
+ * order and on several threads at a time.
  *
  * With `place` they are received where it says: it gives the room for the bytes from `offset` on
- * and may lower *size (to at least 1), or gives NULL to have them thrown away; `filled` follows
- * when they are there. Without, `chunk` gets them, borrowed for the call.
+ * and may lower *size (to at least 1), or gives NULL to have them thrown away. `filled` follows
+ * when they are there, with the same token, and with size 0 if they never came. Without `place`,
+ * which a spread transfer must have, `chunk` gets the bytes, borrowed for the call.
  *
  * `done` is called once: after the last byte, or with ok false when the client gave up or the
- * session ends (then a `place` may have had no `filled`). A transfer of 0 bytes is done at once. */
+ * session ends. A transfer of 0 bytes is done at once. */
 struct tow_transfer_sink {
-    void *(*place)(void *user, uint64_t offset, size_t *size);
-    void (*filled)(void *user, uint64_t offset, size_t size);
+    void *(*place)(void *user, uint64_t offset, size_t *size, void **ret_token);
+    void (*filled)(void *user, uint64_t offset, size_t size, void *token);
     void (*chunk)(void *user, uint64_t offset, const void *bytes, size_t size);
     void (*done)(void *user, bool ok);
     void *user;
+    bool spread;
 };
 
 /* Announces a transfer. Must be called before its first byte can come: by a no-reply handler, or
@@ -33,6 +38,11 @@ int tow_transfer_expect(struct tow_session *session, uint32_t number, uint64_t s
 /* Takes one DATA frame off the line, of which the header was read but not consumed. -EPROTO if it
  * fits no transfer; what the line says if it ends. */
 int tow_transfer_take(struct tow_session *session, const struct tow_frame *frame);
+
+/* The same for a frame that came on a lane, of which the head was consumed: bytes of a spread
+ * transfer, which may not have been announced yet. */
+int tow_transfer_take_lane(struct tow_session *session, struct tow_line *line,
+                           const struct tow_data *data);
 
 /* Ends what is under way. */
 void tow_transfer_end_all(struct tow_session *session);

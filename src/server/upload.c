@@ -7,6 +7,7 @@
  */
 #include "server/upload.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -38,10 +39,10 @@ struct slot {
 
 struct upload_state {
     struct tow_pinned pinned;
-    pthread_mutex_t lock;            /* guards the list and the count */
+    pthread_mutex_t lock;            /* guards the list */
     struct slot *slots, **slots_end; /* those in use by the device, or no longer: oldest first */
-    unsigned count;
-    bool impatient; /* patience was in vain the last time; only the leader's */
+    atomic_uint count;
+    atomic_bool impatient; /* patience was in vain the last time */
 };
 
 struct upload {
@@ -51,8 +52,7 @@ struct upload {
     CUstream stream;
     uint32_t context;
     uint16_t thread;
-    CUresult status;
-    struct slot *slot; /* owned, being filled; NULL between frames */
+    atomic_int status; /* CUresult: the first failure; lanes work on it at a time */
 };
 
 static void free_state(struct tow_session *session, void *opaque)
@@ -145,9 +145,7 @@ static CUresult make_slot(struct upload *u, struct slot **ret_slot)
         free(slot);
         return status;
     }
-    pthread_mutex_lock(&u->state->lock);
-    u->state->count++;
-    pthread_mutex_unlock(&u->state->lock);
+    atomic_fetch_add(&u->state->count, 1);
     *ret_slot = slot;
     return CUDA_SUCCESS;
 }
@@ -207,7 +205,7 @@ void tow_upload_drop_context(struct tow_session *session, uint32_t context)
         struct slot *slot = *at;
         if (slot->piece->context == context) {
             unlink_slot(state, at);
-            state->count--;
+            atomic_fetch_sub(&state->count, 1);
             slot->next = dropped;
             dropped = slot;
         } else {
@@ -227,50 +225,63 @@ void tow_upload_drop_context(struct tow_session *session, uint32_t context)
 
 /* ---- the transfer ---- */
 
-static void *upload_place(void *user, uint64_t offset, size_t *size)
+static void fail(struct upload *u, CUresult status)
+{
+    int none = CUDA_SUCCESS;
+    atomic_compare_exchange_strong(&u->status, &none, (int)status);
+}
+
+static void *upload_place(void *user, uint64_t offset, size_t *size, void **ret_token)
 {
     struct upload *u = user;
     (void)offset;
-    if (u->status == CUDA_SUCCESS) {
-        u->status = tow_session_enter(u->session, u->context);
+    if (atomic_load(&u->status) != CUDA_SUCCESS) {
+        return NULL;
     }
-    if (u->status == CUDA_SUCCESS) {
-        u->status = next_slot(u, &u->slot);
+    struct slot *slot = NULL;
+    CUresult status = tow_session_enter(u->session, u->context);
+    if (status == CUDA_SUCCESS) {
+        status = next_slot(u, &slot);
     }
-    if (u->status != CUDA_SUCCESS) {
+    if (status != CUDA_SUCCESS) {
+        fail(u, status);
         return NULL;
     }
     *size = (size_t)tow_min_u64(*size, PIECE);
-    return u->slot->piece->bytes;
+    *ret_token = slot;
+    return slot->piece->bytes;
 }
 
-static void upload_filled(void *user, uint64_t offset, size_t size)
+static void upload_filled(void *user, uint64_t offset, size_t size, void *token)
 {
     struct upload *u = user;
     const struct tow_driver *driver = u->session->driver;
-    struct tow_piece *piece = u->slot->piece;
-    u->status = driver->cuMemcpyHtoDAsync_v2(u->to + offset, piece->bytes, size, u->stream);
-    if (u->status == CUDA_SUCCESS) {
-        u->status = driver->cuEventRecord(piece->filled, u->stream);
-        if (u->status != CUDA_SUCCESS) {
-            driver->cuStreamSynchronize(u->stream); /* nothing else tells when it was read */
+    struct slot *slot = token;
+    if (size > 0) {
+        CUresult status =
+            driver->cuMemcpyHtoDAsync_v2(u->to + offset, slot->piece->bytes, size, u->stream);
+        if (status == CUDA_SUCCESS) {
+            status = driver->cuEventRecord(slot->piece->filled, u->stream);
+            if (status != CUDA_SUCCESS) {
+                driver->cuStreamSynchronize(u->stream); /* nothing else tells when it was read */
+            }
+        }
+        if (status != CUDA_SUCCESS) {
+            fail(u, status);
         }
     }
-    u->slot->stream = u->stream;
-    append(u->state, u->slot);
-    u->slot = NULL;
+    slot->stream = u->stream;
+    append(u->state, slot);
 }
 
 static void upload_done(void *user, bool ok)
 {
     struct upload *u = user;
-    if (u->slot != NULL) {
-        append(u->state, u->slot);
-    }
-    if (ok && u->status != CUDA_SUCCESS) {
+    CUresult status = (CUresult)atomic_load(&u->status);
+    if (ok && status != CUDA_SUCCESS) {
         char arguments[64];
         snprintf(arguments, sizeof arguments, "to 0x%llx", (unsigned long long)u->to);
-        tow_session_defer(u->session, u->thread, TOW_FN_cuMemcpyHtoDAsync_v2, u->status, arguments);
+        tow_session_defer(u->session, u->thread, TOW_FN_cuMemcpyHtoDAsync_v2, status, arguments);
     }
     free(u);
 }
@@ -286,7 +297,7 @@ void tow_serve_cuMemcpyHtoDAsync_v2(struct tow_serve *call)
         call->malformed = true;
         return;
     }
-    if (form != TOW_COPY_BYTES) {
+    if (form != TOW_COPY_BYTES && form != TOW_COPY_SPREAD) {
         tow_share_copy(call, true, to, size, stream, form);
         return;
     }
@@ -312,9 +323,12 @@ void tow_serve_cuMemcpyHtoDAsync_v2(struct tow_serve *call)
                          .stream = stream,
                          .context = call->frame.context,
                          .thread = call->frame.thread,
-                         .status = call->status};
-    struct tow_transfer_sink sink = {
-        .place = upload_place, .filled = upload_filled, .done = upload_done, .user = u};
+                         .status = (int)call->status};
+    struct tow_transfer_sink sink = {.place = upload_place,
+                                     .filled = upload_filled,
+                                     .done = upload_done,
+                                     .user = u,
+                                     .spread = form == TOW_COPY_SPREAD};
     call->status = CUDA_SUCCESS;
     if (tow_transfer_expect(call->session, transfer, size, &sink) < 0) {
         free(u);

@@ -142,6 +142,27 @@ static void *watch_client(void *arg)
     return NULL;
 }
 
+/* The listener sends the session's further connections the way it sent the first. */
+static int next_lane(struct tow_line **ret_line)
+{
+    for (;;) {
+        struct tow_post post;
+        char why[TOW_WHY_MAX];
+        int fd = -1, count = 0;
+        int error = tow_fds_recv(TOW_POST_FD, &post, sizeof post, TOW_TIME_FOREVER, &fd, 1, &count);
+        if (error < 0) {
+            return -EPIPE;
+        }
+        if (count == 1 && post.what != TOW_POST_LANE) {
+            close(fd);
+        } else if (count == 1 && tow_line_from_fd(fd, (enum tow_transport_kind)post.transport,
+                                                  tow_time_deadline(HANDSHAKE_NS), why, sizeof why,
+                                                  ret_line) == 0) {
+            return 0;
+        }
+    }
+}
+
 static int serve(const struct tow_config *config, struct tow_backend *backend,
                  struct tow_session_stats *stats, const struct tow_post *request, int fd)
 {
@@ -169,6 +190,8 @@ static int serve(const struct tow_config *config, struct tow_backend *backend,
         .handshake_ns = HANDSHAKE_NS,
         .code_cache = code_cache[0] == '\0' ? NULL : code_cache,
         .code_cache_max = config->code_cache,
+        .lanes = (unsigned)config->lanes,
+        .next_lane = next_lane,
     };
     error = tow_session_run(line, backend, &options);
     if (error == -EPROTO) {

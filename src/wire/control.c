@@ -4,7 +4,7 @@ const char *tow_control_name(uint16_t kind)
 {
     static const char *const names[] = {
         "HELLO",  "WELCOME", "REFUSE", "REPLY",       "CALLBACK", "CALLBACK_DONE", "PRINT",  "DATA",
-        "CREDIT", "BYE",     "NOTICE", "THREAD_EXIT", "STATUS",   "REPORT",        "MIRROR",
+        "CREDIT", "BYE",     "NOTICE", "THREAD_EXIT", "STATUS",   "REPORT",        "MIRROR", "LANE",
     };
     size_t index = (size_t)kind - TOW_CONTROL_FIRST;
     return kind >= TOW_CONTROL_FIRST && index < sizeof names / sizeof *names ? names[index] : NULL;
@@ -309,6 +309,34 @@ int tow_data_head_decode(const void *at, const struct tow_frame *frame, struct t
     data.size = room - pad;
     *ret_data = data;
     *ret_pad = pad;
+    return 0;
+}
+
+/* ---- LANE ---- */
+
+int tow_lane_encode(const struct tow_lane *lane, void *at, size_t size, uint32_t *ret_length)
+{
+    struct tow_enc enc = tow_frame_begin(at, bounded(size));
+    tow_enc_u32(&enc, TOW_MAGIC);
+    tow_enc_u32(&enc, lane->index);
+    tow_enc_u64(&enc, lane->session);
+    tow_enc_u64(&enc, lane->key[0]);
+    tow_enc_u64(&enc, lane->key[1]);
+    return finish(&enc, at, TOW_CONTROL_LANE, ret_length);
+}
+
+int tow_lane_decode(const void *at, const struct tow_frame *frame, struct tow_lane *ret_lane)
+{
+    struct tow_dec dec = tow_frame_body(at, frame);
+    uint32_t magic = tow_dec_u32(&dec);
+    struct tow_lane lane = {.index = tow_dec_u32(&dec)};
+    lane.session = tow_dec_u64(&dec);
+    lane.key[0] = tow_dec_u64(&dec);
+    lane.key[1] = tow_dec_u64(&dec);
+    if (dec.bad || frame->kind != TOW_CONTROL_LANE || magic != TOW_MAGIC) {
+        return -EPROTO;
+    }
+    *ret_lane = lane;
     return 0;
 }
 

@@ -15,6 +15,9 @@
 
 #define TOW_SLOT_NONE 0xffffffffu
 
+/* Capabilities in HELLO. */
+#define TOW_CAN_LANES 1u /* the client may add connections, if it is told the key */
+
 struct tow_hello {
     uint32_t version_min;
     uint32_t version_max;
@@ -133,6 +136,17 @@ int tow_data_head_encode(const struct tow_data *data, uint16_t thread, uint32_t 
 int tow_data_head_decode(const void *at, const struct tow_frame *frame, struct tow_data *ret_data,
                          uint32_t *ret_pad);
 
+/* LANE: the first frame of a further connection of a session, and, from the server, its answer: it
+ * is taken. A connection that is not taken is closed. */
+struct tow_lane {
+    uint64_t session;
+    uint64_t key[2]; /* as the NOTICE said: only who has it may add connections */
+    uint32_t index;  /* from 1 */
+};
+
+int tow_lane_encode(const struct tow_lane *lane, void *at, size_t size, uint32_t *ret_length);
+int tow_lane_decode(const void *at, const struct tow_frame *frame, struct tow_lane *ret_lane);
+
 struct tow_credit {
     uint64_t commands; /* total bytes of commands taken since the session began */
     uint64_t data;     /* the same for bulk payload */
@@ -153,6 +167,7 @@ enum tow_notice_topic {
     TOW_NOTICE_TEXT = 1,        /* the text is for the user's stderr */
     TOW_NOTICE_ERROR = 2,       /* values: CUresult, function number; an async call failed */
     TOW_NOTICE_DEVICE_LOST = 3, /* value: device number */
+    TOW_NOTICE_LANES = 4,       /* values: the key for further connections */
 };
 
 struct tow_notice {

@@ -30,7 +30,8 @@ enum tow_control {
     TOW_CONTROL_THREAD_EXIT = 0xf00b,   /* client: the header's thread has ended; no body */
     TOW_CONTROL_STATUS = 0xf00c,        /* first frame of one who only asks how the server is */
     TOW_CONTROL_REPORT = 0xf00d,        /* server's answer; the line is closed after it */
-    TOW_CONTROL_MIRROR = 0xf00e,        /* changes of memory that both sides hold, see wire/diff.h */
+    TOW_CONTROL_MIRROR = 0xf00e, /* changes of memory that both sides hold, see wire/diff.h */
+    TOW_CONTROL_LANE = 0xf00f,   /* first frame of a session's further connection, and its answer */
 };
 
 struct tow_frame {
@@ -60,7 +61,8 @@ static inline void tow_frame_write(void *at, const struct tow_frame *frame)
     memcpy(at, frame, sizeof *frame);
 }
 
-/* Starts a frame at `start` and leaves `size` - 16 bytes for the body; finish with tow_frame_end. */
+/* Starts a frame at `start` and leaves `size` - 16 bytes for the body; finish with tow_frame_end.
+ */
 static inline struct tow_enc tow_frame_begin(void *start, size_t size)
 {
     struct tow_enc enc = tow_enc_init(start, size);

@@ -30,7 +30,7 @@ static const struct foreign foreigners[] = {
 static int allowed_first(enum tow_side side, uint16_t kind)
 {
     if (side == TOW_SIDE_SERVER) {
-        return kind == TOW_CONTROL_HELLO || kind == TOW_CONTROL_STATUS;
+        return kind == TOW_CONTROL_HELLO || kind == TOW_CONTROL_STATUS || kind == TOW_CONTROL_LANE;
     }
     return kind == TOW_CONTROL_WELCOME || kind == TOW_CONTROL_REFUSE || kind == TOW_CONTROL_REPORT;
 }

@@ -17,6 +17,7 @@ enum tow_copy_form {
     TOW_COPY_BYTES = 0,  /* as bytes: in the command, the reply or DATA frames */
     TOW_COPY_SHARED = 1, /* it is shared memory: its address follows */
     TOW_COPY_NOTED = 2,  /* the same; the address of a note and a value follow */
+    TOW_COPY_SPREAD = 3, /* as DATA frames on several lines, see docs/wire-format.md */
 };
 
 /* Numbers of pieces, not bytes: what one session may share. */

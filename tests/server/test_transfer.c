@@ -26,7 +26,7 @@ struct taken {
 };
 static struct taken taken;
 
-static void *place(void *user, uint64_t offset, size_t *size)
+static void *place(void *user, uint64_t offset, size_t *size, void **ret_token)
 {
     struct taken *t = user;
     assert_int_equal(offset, t->next);
@@ -36,12 +36,14 @@ static void *place(void *user, uint64_t offset, size_t *size)
         return NULL;
     }
     *size = *size < t->room ? *size : t->room;
+    *ret_token = t;
     return t->bytes + offset;
 }
 
-static void filled(void *user, uint64_t offset, size_t size)
+static void filled(void *user, uint64_t offset, size_t size, void *token)
 {
     struct taken *t = user;
+    assert_ptr_equal(token, t);
     assert_int_equal(offset, t->next);
     t->next += size;
     t->filled++;

@@ -1,0 +1,177 @@
+#include "client/lane.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "transport/lanes.h"
+#include "transport/transport.h"
+
+enum {
+    SPREAD_MIN = 4 << 20,  /* smaller copies are done before the lanes' threads are awake */
+    SHARE_ALIGN = 1 << 20, /* shares of the lanes: whole frames */
+};
+
+#define OPEN_NS (2 * TOW_TIME_S)
+
+unsigned tow_lane_wanted(const struct tow_link *link)
+{
+    const char *text = getenv("TOWLINE_LANES");
+    long number = text != NULL ? strtol(text, NULL, 10) : 1;
+    if (strncmp(link->address, "tcp://", 6) != 0 || number <= 1) {
+        return 0;
+    }
+    return number - 1 < (long)TOW_LANES_MAX ? (unsigned)number - 1 : TOW_LANES_MAX;
+}
+
+void tow_lane_note_key(struct tow_link *link, const uint64_t key[2])
+{
+    pthread_mutex_lock(&link->lane_lock);
+    memcpy(link->lane_key, key, sizeof link->lane_key);
+    link->lane_key_known = true;
+    pthread_mutex_unlock(&link->lane_lock);
+}
+
+/* ---- opening ---- */
+
+static int take(void *user, struct tow_line *line, const struct tow_data *data)
+{
+    return tow_link_take_payload(user, line, data, true);
+}
+
+static void ended(void *user, int error)
+{
+    (void)error;
+    tow_link_lose(user, "a connection of its session was closed");
+}
+
+/* The server takes the connection as one of ours. */
+static int greet(struct tow_line *line, const struct tow_lane *lane)
+{
+    int64_t deadline = tow_time_deadline(OPEN_NS);
+    uint8_t *out = NULL;
+    const uint8_t *at = NULL;
+    size_t available = 0;
+    uint32_t length = 0;
+    struct tow_frame frame;
+    struct tow_lane answer;
+    int error = tow_line_reserve(line, 64, &out);
+    if (error == 0) {
+        error = tow_lane_encode(lane, out, 64, &length);
+    }
+    if (error == 0) {
+        tow_line_commit_now(line, length);
+        error = tow_line_peek(line, TOW_FRAME_HEADER, deadline, &at, &available);
+    }
+    if (error == 0) {
+        error = tow_frame_read(at, &frame);
+    }
+    if (error == 0) {
+        error = tow_line_peek(line, frame.length, deadline, &at, &available);
+    }
+    if (error == 0) {
+        error = tow_lane_decode(at, &frame, &answer);
+    }
+    if (error == 0) {
+        tow_line_consume(line, frame.length);
+    }
+    return error;
+}
+
+/* With the lane lock held: as many as can be had; what cannot is done without. */
+static void open_lanes(struct tow_link *link)
+{
+    const struct tow_lanes_user user = {take, ended, link};
+    unsigned wanted = tow_lane_wanted(link);
+    struct tow_lanes *lanes = wanted > 0 ? tow_lanes_create(&user) : NULL;
+    int error = lanes == NULL ? -ENOMEM : 0;
+    for (unsigned i = 1; i <= wanted && error == 0; i++) {
+        char why[TOW_WHY_MAX];
+        struct tow_line *line = NULL;
+        struct tow_lane lane = {.session = link->welcome.session, .index = i};
+        memcpy(lane.key, link->lane_key, sizeof lane.key);
+        error = tow_transport_connect(link->address, tow_time_deadline(OPEN_NS), why, sizeof why,
+                                      &line);
+        if (error == 0) {
+            error = greet(line, &lane);
+            if (error < 0) {
+                tow_line_close(line);
+            } else {
+                error = tow_lanes_add(lanes, line);
+            }
+        }
+    }
+    tow_log(TOW_AREA_CLIENT, TOW_LOG_INFO, "%s: %u further connections for large copies%s%s",
+            link->address, tow_lanes_count(lanes), error < 0 ? "; no more: " : "",
+            error < 0 ? strerror(-error) : "");
+    link->lanes = lanes;
+}
+
+unsigned tow_lane_use(struct tow_link *link, size_t size)
+{
+    if (size < SPREAD_MIN) {
+        return 0;
+    }
+    pthread_mutex_lock(&link->lane_lock);
+    if (!link->lanes_tried && link->lane_key_known) {
+        link->lanes_tried = true;
+        open_lanes(link);
+    }
+    unsigned count = tow_lanes_count(link->lanes);
+    pthread_mutex_unlock(&link->lane_lock);
+    return count;
+}
+
+void tow_lane_lost(struct tow_link *link)
+{
+    pthread_mutex_lock(&link->lane_lock);
+    struct tow_lanes *lanes = link->lanes;
+    pthread_mutex_unlock(&link->lane_lock);
+    tow_lanes_shutdown(lanes);
+}
+
+/* ---- copies ---- */
+
+CUresult tow_lane_upload(struct tow_link *link, uint32_t transfer, const void *from, size_t size,
+                         unsigned lanes)
+{
+    struct tow_lane_job jobs[TOW_LANES_MAX];
+    const uint8_t *bytes = from;
+    size_t share = (size / (lanes + 1) + SHARE_ALIGN - 1) / SHARE_ALIGN * SHARE_ALIGN;
+    size_t at = 0;
+    unsigned used = 0;
+    for (; used < lanes && at < size; used++) {
+        size_t n = size - at < share ? size - at : share;
+        jobs[used] = (struct tow_lane_job){
+            .bytes = bytes + at, .size = n, .offset = at, .transfer = transfer};
+        tow_lanes_send(link->lanes, used, &jobs[used]);
+        at += n;
+    }
+    /* What is left, and in any case the frame that closes the transfer: the server goes on behind
+     * it when it has everything. */
+    CUresult status = tow_link_upload_from(link, transfer, bytes + at, at, size - at);
+    for (unsigned i = 0; i < used; i++) {
+        if (tow_lanes_wait(link->lanes, &jobs[i]) < 0 && status == CUDA_SUCCESS) {
+            tow_link_lose(link, "a connection of its session was closed");
+            status = (CUresult)atomic_load(&link->lost);
+        }
+    }
+    return status;
+}
+
+CUresult tow_lane_settle(struct tow_link *link, uint32_t transfer)
+{
+    pthread_mutex_lock(&link->wait_lock);
+    struct tow_transfer *t;
+    do {
+        for (t = link->transfers; t != NULL && t->number != transfer; t = t->next) {
+        }
+        if (t != NULL && atomic_load(&link->lost) == 0) {
+            pthread_cond_wait(&link->transfer_done, &link->wait_lock);
+        }
+    } while (t != NULL && atomic_load(&link->lost) == 0);
+    pthread_mutex_unlock(&link->wait_lock);
+    return t == NULL ? CUDA_SUCCESS : (CUresult)atomic_load(&link->lost);
+}

@@ -1,0 +1,26 @@
+/* Further connections to a server, for large copies; see transport/lanes.h. TOWLINE_LANES says how
+ * many connections a session has in all; they are opened when the first large copy comes. */
+#ifndef TOW_CLIENT_LANE_H
+#define TOW_CLIENT_LANE_H
+
+#include "client/link.h"
+
+/* How many further connections the settings want for this link. */
+unsigned tow_lane_wanted(const struct tow_link *link);
+/* The server told the key that opens them. */
+void tow_lane_note_key(struct tow_link *link, const uint64_t key[2]);
+
+/* How many to use for a copy of `size` bytes, opening them if need be; 0: the copy is too small or
+ * there are none. Not with the send lock held. */
+unsigned tow_lane_use(struct tow_link *link, size_t size);
+
+/* As tow_link_upload, over the link's own line and `lanes` more. */
+CUresult tow_lane_upload(struct tow_link *link, uint32_t transfer, const void *from, size_t size,
+                         unsigned lanes);
+/* Until a spread transfer has come whole. */
+CUresult tow_lane_settle(struct tow_link *link, uint32_t transfer);
+
+/* The link is lost, and they with it. */
+void tow_lane_lost(struct tow_link *link);
+
+#endif
