@@ -231,8 +231,9 @@ int tow_crew_lane(struct tow_crew *crew, uint64_t session, int fd, enum tow_tran
 {
     struct tow_post post = {.what = TOW_POST_LANE, .transport = kind, .session = session};
     for (struct tow_worker *worker = crew->workers; worker != NULL; worker = worker->next) {
-        if (worker->state == TOW_WORKER_BUSY && worker->session == session) {
-            /* A worker that takes none, or not fast enough, must not hold the listener up. */
+        if (worker->state == TOW_WORKER_BUSY && worker->session == session &&
+            atomic_load(&worker->stats->lanes) != 0) {
+            /* One that does not take them fast enough must not hold the listener up. */
             struct pollfd room = {.fd = worker->control, .events = POLLOUT};
             if (poll(&room, 1, 0) != 1 || (room.revents & POLLOUT) == 0) {
                 return -EAGAIN;

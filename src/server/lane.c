@@ -106,6 +106,7 @@ void tow_lane_begin(struct tow_session *session)
         return;
     }
     pthread_detach(thread);
+    atomic_store(&session->stats->lanes, 1);
     struct tow_notice notice = {.topic = TOW_NOTICE_LANES,
                                 .values = {acceptor->key[0], acceptor->key[1]}};
     uint8_t *at = NULL;

@@ -26,6 +26,7 @@
 struct tow_session_stats {
     _Atomic uint64_t calls, replies, bytes_in, bytes_out, memory;
     _Atomic uint32_t client_pid;
+    _Atomic uint32_t lanes; /* 1: the session takes further connections */
     _Atomic int32_t device; /* of the last context used, -1 if none */
     _Atomic int64_t started_ns;
     char client[128]; /* written once, before started_ns */

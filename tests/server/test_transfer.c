@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -73,7 +74,10 @@ static int setup(void **state)
     memset(&session, 0, sizeof session);
     memset(&taken, 0, sizeof taken);
     taken.room = ROOM;
+    session.result = 1;
     pthread_mutex_init(&session.thread_lock, NULL);
+    pthread_mutex_init(&session.lead_lock, NULL);
+    pthread_cond_init(&session.transfer_changed, NULL);
     return tow_line_pair(&client, &session.line);
 }
 
@@ -83,6 +87,8 @@ static int teardown(void **state)
     tow_line_close(client);
     tow_line_close(session.line);
     pthread_mutex_destroy(&session.thread_lock);
+    pthread_mutex_destroy(&session.lead_lock);
+    pthread_cond_destroy(&session.transfer_changed);
     return 0;
 }
 
@@ -255,6 +261,114 @@ static void a_line_that_ends_in_mid_frame_ends_the_transfer(void **state)
     assert_int_equal(taken.ok, 0);
 }
 
+/* ---- spread over several lines ---- */
+
+static atomic_int spread_placed;
+
+static void *place_anywhere(void *user, uint64_t offset, size_t *size, void **ret_token)
+{
+    struct taken *t = user;
+    *size = *size < t->room ? *size : t->room;
+    *ret_token = t;
+    atomic_fetch_add(&spread_placed, 1);
+    return t->bytes + offset;
+}
+
+static void filled_anywhere(void *user, uint64_t offset, size_t size, void *token)
+{
+    atomic_fetch_sub(&spread_placed, 1);
+}
+
+static const struct tow_transfer_sink anywhere = {.place = place_anywhere,
+                                                  .filled = filled_anywhere,
+                                                  .done = done,
+                                                  .user = &taken,
+                                                  .spread = true};
+
+struct lane_side {
+    struct tow_line *out, *in;
+    uint64_t offset;
+    uint32_t size;
+    int result;
+};
+
+/* A lane: its frame may come before the command that announces the transfer. */
+static void *lane_run(void *arg)
+{
+    struct lane_side *side = arg;
+    struct tow_data data = {.transfer = 5, .offset = side->offset, .size = side->size};
+    side->result = tow_transfer_take_lane(&session, side->in, &data);
+    return NULL;
+}
+
+static void send_raw(struct tow_line *line, uint64_t offset, uint32_t size)
+{
+    for (uint32_t at = 0; at < size;) {
+        uint32_t n = size - at < 4096 ? size - at : 4096;
+        uint8_t *to;
+        assert_int_equal(tow_line_reserve(line, n, &to), 0);
+        for (uint32_t i = 0; i < n; i++) {
+            to[i] = byte_at(offset + at + i);
+        }
+        tow_line_commit(line, n);
+        at += n;
+    }
+}
+
+static void a_spread_transfer_is_whole_when_all_lines_have_brought_theirs(void **state)
+{
+    struct lane_side sides[2] = {{.offset = 200000, .size = 100000}, {.offset = 0, .size = 100000}};
+    pthread_t threads[2];
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(tow_line_pair(&sides[i].out, &sides[i].in), 0);
+        assert_int_equal(pthread_create(&threads[i], NULL, lane_run, &sides[i]), 0);
+    }
+    send_raw(sides[0].out, 200000, 100000);
+    tow_time_sleep(20 * TOW_TIME_MS);
+    assert_int_equal(tow_transfer_expect(&session, 5, SIZE, &anywhere), 0);
+    send_data(5, 100000, 100000, TOW_DATA_LAST);
+    send_raw(sides[1].out, 0, 100000);
+    assert_int_equal(take(), 0); /* waits for both */
+    assert_int_equal(taken.done, 1);
+    assert_int_equal(taken.ok, 1);
+    assert_int_equal(spread_placed, 0);
+    check_bytes();
+    for (int i = 0; i < 2; i++) {
+        pthread_join(threads[i], NULL);
+        assert_int_equal(sides[i].result, 0);
+        tow_line_close(sides[i].out);
+        tow_line_close(sides[i].in);
+    }
+    nothing_is_left();
+}
+
+static void lanes_may_not_bring_what_was_not_asked_of_them(void **state)
+{
+    static const struct tow_data wrong[] = {
+        {.transfer = 5, .offset = SIZE, .size = 1},
+        {.transfer = 5, .offset = 1, .size = SIZE},
+        {.transfer = 5, .offset = UINT64_MAX, .size = 100},
+        {.transfer = 5, .offset = 0, .size = 0},
+        {.transfer = 6, .offset = 0, .size = 100}, /* not a spread one */
+    };
+    taken.room = SIZE;
+    assert_int_equal(tow_transfer_expect(&session, 5, SIZE, &anywhere), 0);
+    assert_int_equal(tow_transfer_expect(&session, 6, SIZE, &into_room), 0);
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        assert_int_equal(tow_transfer_take_lane(&session, session.line, &wrong[i]), -EPROTO);
+    }
+    /* More bytes in all than there are, each frame within. */
+    struct tow_data most = {.transfer = 5, .offset = 0, .size = SIZE - 10};
+    struct tow_data more = {.transfer = 5, .offset = 0, .size = 11};
+    send_raw(client, 0, SIZE - 10);
+    assert_int_equal(tow_transfer_take_lane(&session, session.line, &most), 0);
+    assert_int_equal(tow_transfer_take_lane(&session, session.line, &more), -EPROTO);
+    /* An end of the session ends the waiting for a transfer that never comes. */
+    session.result = -EPIPE;
+    struct tow_data never = {.transfer = 99, .offset = 0, .size = 10};
+    assert_int_equal(tow_transfer_take_lane(&session, session.line, &never), -ESHUTDOWN);
+}
+
 int main(void)
 {
 #define CASE(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
@@ -266,6 +380,8 @@ int main(void)
         CASE(what_fits_no_transfer_is_refused),
         CASE(a_frame_without_its_head_is_refused),
         CASE(a_line_that_ends_in_mid_frame_ends_the_transfer),
+        CASE(a_spread_transfer_is_whole_when_all_lines_have_brought_theirs),
+        CASE(lanes_may_not_bring_what_was_not_asked_of_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,6 +17,7 @@ union message {
     struct tow_credit credit;
     struct tow_bye bye;
     struct tow_notice notice;
+    struct tow_lane lane;
     struct tow_status status;
     struct tow_report report;
 };
@@ -43,6 +44,7 @@ WRAP(print)
 WRAP(credit)
 WRAP(bye)
 WRAP(notice)
+WRAP(lane)
 WRAP(status)
 WRAP(report)
 
@@ -148,6 +150,12 @@ static const struct sample {
      .needed = 48,
      .golden = "300000000af000000000000000000000020000000000000001000000000000002b00000000000000"
                "0400000062616400"},
+    {.name = "LANE",
+     OPS(lane),
+     .message.lane = {.session = 77, .key = {0x0102030405060708u, 9}, .index = 3},
+     .needed = 48,
+     .golden = "300000000ff000000000000000000000544f574c030000004d00000000000000"
+               "08070605040302010900000000000000"},
     {.name = "STATUS",
      OPS(status),
      .message.status = {.topics = 0},

@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+"""Further connections of a session for large copies: they work, they end with it, and strangers get none."""
+
+import contextlib
+import os
+import pathlib
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import towtest as t  # noqa: E402
+
+HELPERS = t.ROOT / "tests" / "system" / "helpers"
+COPIES = t.BUILD / "tests" / "api" / "api_uploads"  # checks every byte of large copies
+ALL = ("plain", "asan", "tsan")
+
+
+def copies(server, lanes, kind="tcp"):
+    """Runs the copies; how many further connections the client says it has (None: nothing said)."""
+    env = t.clean_environment(TOWLINE_LOG="client=info", TOWLINE_LANES=str(lanes))
+    done = t.run([t.TOWLINE, "run", "-s", server.address(kind), "--", COPIES], env=env, timeout=90)
+    t.check(done.returncode == 0, f"{lanes} lanes over {kind}: {done.stdout}{done.stderr}")
+    said = [line for line in done.stderr.splitlines() if "further connections" in line]
+    return int(said[0].split(": ")[2].split()[0]) if said else None
+
+
+@t.test(120, trees=("plain", "asan"))
+def large_copies_arrive_whole_over_several_connections():
+    with t.Server() as server:
+        t.equal(copies(server, 4), 3, "further connections of 4 lanes")
+        t.equal(copies(server, 2), 1, "further connections of 2 lanes")
+
+
+@t.test(120)
+def the_server_says_how_many():
+    with t.Server("--lanes=2") as server:
+        t.equal(copies(server, 8), 2, "further connections where the server allows 2")
+    with t.Server("--lanes=0") as server:
+        t.equal(copies(server, 4), None, "further connections where the server allows none")
+
+
+@t.test(120)
+def without_being_asked_there_are_none():
+    with t.Server() as server:
+        t.equal(copies(server, 1), None, "further connections by default")
+        t.equal(copies(server, 4, "unix"), None, "further connections over a unix socket")
+
+
+@contextlib.contextmanager
+def copying(server, lanes="4"):
+    """A client that copies for ever, over several connections."""
+    program = t.build_c(HELPERS / "hold.c", ["-lcuda"], "hold")
+    env = t.clean_environment(TOWLINE_LANES=lanes, TOWLINE_LOG="client=info")
+    client = subprocess.Popen([t.TOWLINE, "run", "-s", server.address("tcp"), "--", program, "copy"],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
+    try:
+        t.equal(client.stdout.readline(), "ready\n", "the client's first line")
+        if lanes != "1":
+            while "further connections" not in client.stderr.readline():
+                t.check(client.poll() is None, "the client has ended")
+        yield client
+    finally:
+        client.kill()
+        client.communicate()
+
+
+@t.test(trees=ALL, alone=True)
+def a_killed_client_leaves_nothing():
+    with t.Server() as server, copying(server) as client:
+        worker = server.status()["sessions"][0]["worker_pid"]
+        client.kill()
+        t.wait_until(lambda: not os.path.exists(f"/proc/{worker}"), 3, "the killed client's worker is gone")
+
+
+@t.test(trees=ALL, alone=True)
+def a_killed_worker_is_noticed():
+    with t.Server() as server, copying(server) as client:
+        os.kill(server.status()["sessions"][0]["worker_pid"], signal.SIGKILL)
+        out, err = client.communicate(timeout=10 * t.SLOW)
+        t.check("error CUDA_ERROR" in out and client.returncode == 3, f"{client.returncode}: {out}{err}")
+
+
+def lane_frame(session, key=(1, 2), length=48, magic=b"TOWL", index=1):
+    return struct.pack("<IHHII4sIQQQ", length, 0xf00f, 0, 0, 0, magic, index, session, *key)
+
+
+def is_closed(server, data, wait=5):
+    """True when the server closes the connection without a word."""
+    with socket.create_connection(("127.0.0.1", server.port()), timeout=wait * t.SLOW) as connection:
+        connection.sendall(data)
+        try:
+            return connection.recv(100) == b""
+        except ConnectionError:
+            return True
+
+
+@t.test(120)
+def strangers_cannot_add_connections():
+    with t.Server() as server, copying(server) as client, copying(server, "1") as plain:
+        numbers = [s["id"] for s in server.status()["sessions"]]
+        t.equal(len(numbers), 2, "sessions")
+        for session in (*numbers, 0, 77, 2**64 - 1):
+            t.check(is_closed(server, lane_frame(session)), f"session {session} takes a connection with a wrong key")
+            t.check(is_closed(server, lane_frame(session, key=(0, 0))), f"session {session} takes no key")
+        t.check(is_closed(server, lane_frame(numbers[0], magic=b"LWOT")), "a wrong word is taken")
+        t.check(is_closed(server, lane_frame(numbers[0], length=24)[:24]), "a frame without its key is taken")
+        # Bytes behind it change nothing, nor do many of them at once.
+        t.check(is_closed(server, lane_frame(numbers[0]) + bytes(100000)), "a wrong key with bytes behind it is taken")
+        many = [socket.create_connection(("127.0.0.1", server.port())) for _ in range(150)]
+        for i, connection in enumerate(many):
+            with contextlib.suppress(OSError):
+                connection.sendall(lane_frame(numbers[i % 2]))
+        start = time.monotonic()
+        t.equal(len(server.status()["sessions"]), 2, "sessions meanwhile")
+        t.check(time.monotonic() - start < 3 * t.SLOW, "the listener is held up")
+        for connection in many:
+            connection.close()
+        t.check(client.poll() is None and plain.poll() is None, "a session has ended")
+        t.equal(copies(server, 3), 2, "further connections of another program")
+
+
+if __name__ == "__main__":
+    t.main()
