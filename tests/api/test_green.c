@@ -35,15 +35,12 @@ static void wrong_arguments_are_refused(struct api *api)
     TRUE(cuGreenCtxDestroy((CUgreenCtx)NULL) != CUDA_SUCCESS);
 }
 
-/* The driver takes no description for the whole device. */
-static void without_a_description_it_is_the_whole_device(struct api *api)
+/* NVIDIA's driver does without; what it then shares out is not written anywhere. */
+static void a_description_may_be_missing(struct api *api)
 {
-    CUdevResource all, told;
     CUgreenCtx green = NULL;
-    OK(cuDeviceGetDevResource(api->device, &all, CU_DEV_RESOURCE_TYPE_SM));
     OK(cuGreenCtxCreate(&green, NULL, api->device, CU_GREEN_CTX_DEFAULT_STREAM));
-    OK(cuGreenCtxGetDevResource(green, &told, CU_DEV_RESOURCE_TYPE_SM));
-    EQUAL(told.sm.smCount, all.sm.smCount);
+    TRUE(green != NULL);
     OK(cuGreenCtxDestroy(green));
 }
 
@@ -110,7 +107,7 @@ int main(void)
     struct api api;
     api_begin(&api);
     wrong_arguments_are_refused(&api);
-    without_a_description_it_is_the_whole_device(&api);
+    a_description_may_be_missing(&api);
     a_share_works_like_a_context(&api);
     return api_end(&api);
 }
