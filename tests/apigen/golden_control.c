@@ -134,6 +134,14 @@ static void session(void)
         expect("PRINT", back.size == 3 && back.to_stderr && memcmp(back.text, "hi\n", 3) == 0);
     }
     {
+        static const struct tow_lane value = {
+            .index = 2, .session = 0x1122334455667788u, .key = {0x0102030405060708u, 9}};
+        struct tow_lane back = {0};
+        THERE_AND_BACK("LANE", lane);
+        expect("LANE", back.index == 2 && back.session == value.session &&
+                           back.key[0] == value.key[0] && back.key[1] == 9);
+    }
+    {
         static const struct tow_credit value = {0x10000, 0x123456789abcu};
         struct tow_credit back = {0};
         THERE_AND_BACK("CREDIT", credit);
