@@ -1,6 +1,7 @@
 /* Memory pools, stream-ordered allocation, and address space that the program maps itself. */
 #include "client/context.h"
 #include "client/region.h"
+#include "client/stream.h"
 #include "gen/client_api.h"
 
 #include <string.h>
@@ -49,13 +50,22 @@ CUresult tow_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemor
 CUresult tow_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
 {
     unsigned kinds = 1u << TOW_REGION_POOL | 1u << TOW_REGION_DEVICE;
+    struct tow_region region;
     if (dptr == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (!tow_region_remove(dptr, kinds, NULL)) {
+    CUresult status = tow_stream_check(hStream);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    if (!tow_region_remove(dptr, kinds, &region)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    return tow_send_cuMemFreeAsync(dptr, hStream);
+    status = tow_send_cuMemFreeAsync(dptr, hStream);
+    if (status != CUDA_SUCCESS) {
+        tow_region_add(&region); /* it is still there */
+    }
+    return status;
 }
 
 /* ---- attributes: 4 or 8 bytes, as the attribute says ---- */

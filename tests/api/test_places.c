@@ -89,6 +89,24 @@ static void pool_of_a_device(struct api *api)
     OK(cuMemPoolDestroy(pool));
 }
 
+static void memory_survives_a_free_that_failed(struct api *api)
+{
+    CUdeviceptr data = 7, none = 7;
+    CUstream stream;
+    (void)api;
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuMemAllocAsync(&data, N, stream));
+    TRUE(cuMemAllocAsync(&none, (size_t)1 << 50, stream) != CUDA_SUCCESS);
+    EQUAL(none, 7);
+    OK(cuStreamSynchronize(stream));
+    OK(cuStreamDestroy(stream));
+    TRUE(cuMemFreeAsync(data, stream) != CUDA_SUCCESS);
+    OK(cuMemsetD8(data, 1, N));
+    OK(cuMemFreeAsync(data, NULL));
+    TRUE(cuMemFreeAsync(data, NULL) != CUDA_SUCCESS);
+    OK(cuCtxSynchronize());
+}
+
 static void batches_copy_in_order(void)
 {
     CUstream stream = NULL;
@@ -144,6 +162,7 @@ int main(void)
     advice_is_remembered(&api);
     mapped_memory_says_where_it_is(&api);
     pool_of_a_device(&api);
+    memory_survives_a_free_that_failed(&api);
     batches_copy_in_order();
     handles_for_others_are_refused_or_work();
     return api_end(&api);
