@@ -640,11 +640,15 @@ CUresult tow_cuGraphKernelNodeGetParams_v2(CUgraphNode hNode, CUDA_KERNEL_NODE_P
     for (uint32_t i = 0; i < count; i++) {
         params[i] = values + (offsets[i] < head.bytes ? offsets[i] : 0);
     }
+    /* NVIDIA's runtime finds the program's own function by the library's kernel. */
+    const struct tow_kernel *kernel = tow_kernel_find((const void *)(uintptr_t)head.function);
+    uint64_t origin = TOW_ID_KIND(head.function) == TOW_H_KERNEL ? head.function
+                      : kernel != NULL && kernel->origin != NULL ? kernel->origin->id
+                                                                 : 0;
     *nodeParams = (CUDA_KERNEL_NODE_PARAMS){
         .func = TOW_ID_KIND(head.function) == TOW_H_FUNCTION ? (CUfunction)(uintptr_t)head.function
                                                              : NULL,
-        .kern =
-            TOW_ID_KIND(head.function) == TOW_H_KERNEL ? (CUkernel)(uintptr_t)head.function : NULL,
+        .kern = (CUkernel)(uintptr_t)origin,
         .gridDimX = head.grid[0],
         .gridDimY = head.grid[1],
         .gridDimZ = head.grid[2],
