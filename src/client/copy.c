@@ -186,6 +186,15 @@ static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CU
     if (!wait && tow_capture_on(stream)) {
         return copy_captured(to, (CUdeviceptr)(uintptr_t)from, from, size, stream);
     }
+    /* A host function that was queued before may still write there: the worker reads it in turn. */
+    if (!wait && atomic_load_explicit(&tow_hostfn_turns, memory_order_relaxed) != 0 &&
+        is_pinned(from) &&
+        tow_mirror_host(link, (uint64_t)(uintptr_t)from, size) == CUDA_SUCCESS) {
+        status = tow_mirror_push(link);
+        return status == CUDA_SUCCESS
+                   ? tow_send_cuMemcpyAsync(to, (CUdeviceptr)(uintptr_t)from, size, stream)
+                   : status;
+    }
     bool seen = tow_mirror_sees(to);
     if (seen) {
         status = tow_mirror_push(tow_context_current()->link);
