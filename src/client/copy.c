@@ -19,6 +19,10 @@
 #include "wire/copy.h"
 #include "wire/share.h"
 
+/* Bytes of asynchronous downloads under way; beyond, they are waited for. The worker's limit,
+ * TOW_PINNED_TOTAL, is more than twice that: it rounds sizes up to powers of two. */
+#define LATER_MAX ((size_t)384 << 20)
+
 static bool is_pinned(const void *address)
 {
     struct tow_region region;
@@ -111,6 +115,9 @@ static CUresult upload(CUdeviceptr to, const void *from, size_t size, CUstream s
 /* Waits for the bytes, or (`later`) lets them come with the next synchronisation. */
 static CUresult download(void *to, CUdeviceptr from, size_t size, CUstream stream, bool later)
 {
+    /* The worker keeps what nobody waits for in page-locked memory, of which it has only so much.
+     */
+    later = later && tow_link_outstanding(tow_context_current()->link) < LATER_MAX;
     bool inside = size <= TOW_COPY_INLINE_MAX && !later;
     struct tow_call call;
     CUresult status =

@@ -29,6 +29,9 @@ static const char *const forwarded[] = {
     "CUDA_SCALE_LAUNCH_QUEUES",    "CUDA_LAUNCH_BLOCKING", "CUDA_BINARY_LOADER_THREAD_COUNT",
 };
 
+/* The least that a transfer costs the worker, for tow_link_outstanding. */
+enum { TRANSFER_MIN = 4096 };
+
 /* ---- losing the server ---- */
 
 void tow_link_lose(struct tow_link *link, const char *what)
@@ -163,6 +166,7 @@ int tow_link_take_payload(struct tow_link *link, struct tow_line *line, const st
                                      (data->flags & (TOW_DATA_LAST | TOW_DATA_FAILED)));
     if (over) {
         *find_transfer(link, data->transfer) = transfer->next;
+        link->outstanding -= transfer->size + TRANSFER_MIN;
         free(transfer);
     }
     pthread_cond_broadcast(&link->transfer_done);
@@ -556,6 +560,7 @@ static int expect(struct tow_link *link, void *into, size_t size, bool spread, u
     pthread_mutex_lock(&link->wait_lock);
     transfer->next = link->transfers;
     link->transfers = transfer;
+    link->outstanding += size + TRANSFER_MIN;
     pthread_mutex_unlock(&link->wait_lock);
     *ret_number = transfer->number;
     return 0;
@@ -569,6 +574,14 @@ int tow_link_expect(struct tow_link *link, void *into, size_t size, uint32_t *re
 int tow_link_expect_spread(struct tow_link *link, void *into, size_t size, uint32_t *ret_number)
 {
     return expect(link, into, size, true, ret_number);
+}
+
+size_t tow_link_outstanding(struct tow_link *link)
+{
+    pthread_mutex_lock(&link->wait_lock);
+    size_t bytes = link->outstanding;
+    pthread_mutex_unlock(&link->wait_lock);
+    return bytes;
 }
 
 bool tow_link_expecting(struct tow_link *link, const void *address, size_t size)
@@ -595,6 +608,7 @@ void tow_link_forget(struct tow_link *link, uint32_t number)
     struct tow_transfer *found = *where;
     if (found != NULL) {
         *where = found->next;
+        link->outstanding -= found->size + TRANSFER_MIN;
     }
     pthread_mutex_unlock(&link->wait_lock);
     free(found);

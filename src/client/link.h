@@ -49,9 +49,10 @@ struct tow_link {
     struct tow_link_counters counters;
     atomic_uint behind; /* calls that went out while host functions were outstanding */
 
-    pthread_mutex_t wait_lock; /* guards the four below */
+    pthread_mutex_t wait_lock; /* guards the five below */
     struct tow_waiter *waiters[TOW_LINK_BUCKETS];
     struct tow_transfer *transfers;
+    size_t outstanding;           /* bytes of all of them, small ones rounded up */
     bool reading;                 /* some thread reads the line */
     bool listening;               /* the background reader was started */
     pthread_cond_t transfer_done; /* with wait_lock: one was removed, or nobody fills it just now */
@@ -85,6 +86,8 @@ int tow_link_take_payload(struct tow_link *link, struct tow_line *line, const st
                           bool stray_ok);
 /* Gives an expected transfer up (the command that was to fill it failed). */
 void tow_link_forget(struct tow_link *link, uint32_t number);
+/* Bytes of all transfers that have not come whole; small ones count as a page. */
+size_t tow_link_outstanding(struct tow_link *link);
 /* True while some of [address, address+size) waits to be filled. */
 bool tow_link_expecting(struct tow_link *link, const void *address, size_t size);
 

@@ -1,5 +1,6 @@
 #include "server/pinned.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 
 enum { SLAB = 64 << 10 }; /* small pieces are made many at a time: asking the driver takes long */
@@ -38,20 +39,36 @@ static CUresult make_piece(const struct tow_driver *driver, uint32_t context, un
     return CUDA_SUCCESS;
 }
 
+static void uncount(struct tow_pinned *pinned, size_t bytes)
+{
+    pthread_mutex_lock(&pinned->lock);
+    pinned->total -= bytes;
+    pthread_mutex_unlock(&pinned->lock);
+}
+
 /* Asks the driver for a new piece; what else came with it is kept. */
 static CUresult make(struct tow_pinned *pinned, const struct tow_driver *driver, uint32_t context,
                      unsigned order, struct tow_piece **ret_piece)
 {
     size_t size = (size_t)TOW_PINNED_MIN << order, slab = size < SLAB ? SLAB : size;
     void *memory = NULL;
+    pthread_mutex_lock(&pinned->lock);
+    bool room = slab <= TOW_PINNED_TOTAL - pinned->total;
+    pinned->total += room ? slab : 0;
+    pthread_mutex_unlock(&pinned->lock);
+    if (!room) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     CUresult status = driver->cuMemHostAlloc(&memory, slab, CU_MEMHOSTALLOC_PORTABLE);
     if (status != CUDA_SUCCESS) {
+        uncount(pinned, slab);
         return status;
     }
     uint8_t *bytes = memory;
     status = make_piece(driver, context, order, bytes, ret_piece);
     if (status != CUDA_SUCCESS) {
         driver->cuMemFreeHost(memory);
+        uncount(pinned, slab);
         return status;
     }
     for (size_t at = size; at < slab; at += size) {
@@ -112,6 +129,7 @@ void tow_pinned_drop_context(struct tow_pinned *pinned, uint32_t context)
             struct tow_piece *piece = *at;
             if (piece->context == context) {
                 *at = piece->next;
+                pinned->total -= (size_t)TOW_PINNED_MIN << i;
                 free(piece);
             } else {
                 at = &piece->next;

@@ -15,9 +15,10 @@
 #include "backend/backend.h"
 
 enum {
-    TOW_PINNED_ORDERS = 11,               /* powers of two: the orders */
-    TOW_PINNED_MIN = 4 << 10,             /* bytes of the smallest */
-    TOW_PINNED_MAX = TOW_PINNED_MIN << 10 /* of the largest */
+    TOW_PINNED_ORDERS = 11,                /* powers of two: the orders */
+    TOW_PINNED_MIN = 4 << 10,              /* bytes of the smallest */
+    TOW_PINNED_MAX = TOW_PINNED_MIN << 10, /* of the largest */
+    TOW_PINNED_TOTAL = 1 << 30 /* bytes of one pool: a client that wants more is told so */
 };
 
 struct tow_piece {
@@ -29,8 +30,9 @@ struct tow_piece {
 };
 
 struct tow_pinned {
-    pthread_mutex_t lock; /* guards the lists */
+    pthread_mutex_t lock; /* guards the rest */
     struct tow_piece *kept[TOW_PINNED_ORDERS];
+    size_t total; /* bytes of all pieces */
 };
 
 void tow_pinned_init(struct tow_pinned *pinned);
@@ -38,7 +40,7 @@ void tow_pinned_init(struct tow_pinned *pinned);
 void tow_pinned_fini(struct tow_pinned *pinned);
 
 /* A piece of at least `size` bytes (at most TOW_PINNED_MAX) of the context `context`, which is
- * current. Never waits for the GPU. */
+ * current. Never waits for the GPU. CUDA_ERROR_OUT_OF_MEMORY beyond TOW_PINNED_TOTAL. */
 CUresult tow_pinned_take(struct tow_pinned *pinned, const struct tow_driver *driver,
                          uint32_t context, size_t size, struct tow_piece **ret_piece);
 /* The device no longer writes to the piece. */

@@ -216,7 +216,7 @@ void tow_upload_drop_context(struct tow_session *session, uint32_t context)
     while (dropped != NULL) {
         struct slot *next = dropped->next;
         session->driver->cuEventSynchronize(dropped->piece->filled);
-        free(dropped->piece); /* its memory goes with the context */
+        tow_pinned_give(&state->pinned, dropped->piece); /* to be dropped with the others */
         free(dropped);
         dropped = next;
     }

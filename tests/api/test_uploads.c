@@ -168,6 +168,31 @@ static void threads_do_not_mix_their_bytes(struct api *api)
     }
 }
 
+/* More asynchronous downloads than the server keeps for later: all arrive all the same. */
+static void downloads_without_end_are_bounded(struct api *api)
+{
+    enum { SIZE = 4 * MIB, COUNT = 110 };
+    unsigned char *from = malloc(SIZE), *pinned;
+    CUdeviceptr device;
+    CUstream stream;
+    (void)api;
+    OK(cuMemAllocHost((void **)&pinned, 2 * SIZE));
+    OK(cuMemAlloc(&device, SIZE));
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    write_bytes(from, SIZE, 5);
+    OK(cuMemcpyHtoD(device, from, SIZE));
+    for (int i = 0; i < COUNT; i++) {
+        OK(cuMemcpyDtoHAsync(pinned + (i % 2) * SIZE, device, SIZE, stream));
+    }
+    OK(cuStreamSynchronize(stream));
+    EQUAL(wrong_bytes(pinned, SIZE, 5), 0);
+    EQUAL(wrong_bytes(pinned + SIZE, SIZE, 5), 0);
+    OK(cuStreamDestroy(stream));
+    OK(cuMemFree(device));
+    OK(cuMemFreeHost(pinned));
+    free(from);
+}
+
 /* What an upload fails with comes with the next synchronisation, once, and its bytes do no harm. */
 static void uploads_that_fail_say_so_later(struct api *api)
 {
@@ -195,5 +220,6 @@ int main(void)
     contexts_come_and_go_with_their_copies(&api);
     threads_do_not_mix_their_bytes(&api);
     uploads_that_fail_say_so_later(&api);
+    downloads_without_end_are_bounded(&api);
     return api_end(&api);
 }
