@@ -17,8 +17,9 @@
 #include "base/thread.h"
 
 #define SMALL_WORK 65536 /* bytes: shorter copies are done at once by the caller */
-#define QUEUE_MAX 1024   /* operations of a stream that may be queued: NVIDIA's driver has as many \
-                          */
+#define QUEUE_MAX                                                                                  \
+    1024 /* operations of a stream that may be queued: NVIDIA's driver has as many                 \
+          */
 #define POLL_MIN (20 * TOW_TIME_US)
 #define POLL_MAX (200 * TOW_TIME_US)
 
@@ -102,27 +103,31 @@ static void pop(struct tow_soft_stream *stream)
     op_free(op);
 }
 
-/* Throws away what has not begun. */
-static void drop_queued(struct tow_soft_stream *stream)
+/* Throws away what has not begun; after an error (`told`) callbacks stay, which must hear of it. */
+static void drop_queued(struct tow_soft_stream *stream, bool told)
 {
-    struct tow_soft_op *op = stream->head;
-    if (stream->running && op != NULL) {
-        struct tow_soft_op *first = op;
-        op = op->next;
-        first->next = NULL;
-        stream->tail = first;
-        stream->queued = 1;
-    } else {
-        stream->queued = 0;
-        stream->head = NULL;
-        stream->tail = NULL;
-    }
-    while (op != NULL) {
+    struct tow_soft_op *op = stream->head, *last = NULL;
+    stream->head = NULL;
+    stream->tail = NULL;
+    stream->queued = 0;
+    for (bool begun = stream->running; op != NULL; begun = false) {
         struct tow_soft_op *next = op->next;
-        if (op->work.kind == TOW_SOFT_WORK_RECORD) {
-            op->work.event.mark->done = true;
+        op->next = NULL;
+        if (begun ||
+            (told && op->work.kind == TOW_SOFT_WORK_HOST && op->work.host.callback != NULL)) {
+            if (last != NULL) {
+                last->next = op;
+            } else {
+                stream->head = op;
+            }
+            last = stream->tail = op;
+            stream->queued++;
+        } else {
+            if (op->work.kind == TOW_SOFT_WORK_RECORD) {
+                op->work.event.mark->done = true;
+            }
+            op_free(op);
         }
-        op_free(op);
         op = next;
     }
 }
@@ -135,7 +140,7 @@ static void fail(struct tow_soft_ctx *ctx, CUresult error)
     ctx->error = error;
     for (struct tow_soft_stream *s = tow_soft.streams; s != NULL; s = s->next) {
         if (s->object.ctx == ctx) {
-            drop_queued(s);
+            drop_queued(s, true);
         }
     }
 }
@@ -292,6 +297,9 @@ static void run_head(struct tow_soft_stream *stream)
         tow_soft.running->run_prev = op;
     }
     tow_soft.running = op;
+    if (op->work.kind == TOW_SOFT_WORK_HOST) {
+        op->work.host.status = ctx->error;
+    }
     pthread_mutex_unlock(&tow_soft.lock);
 
     CUresult result = tow_soft_work_run(&op->work, ctx);
@@ -569,7 +577,7 @@ void tow_soft_engine_drain(struct tow_soft_ctx *ctx)
     for (;;) {
         for (struct tow_soft_stream *s = tow_soft.streams; s != NULL; s = s->next) {
             if (s->object.ctx == ctx) {
-                drop_queued(s);
+                drop_queued(s, false);
             }
         }
         pthread_cond_broadcast(&tow_soft.changed);

@@ -263,6 +263,7 @@ struct tow_soft_work {
             CUstreamCallback callback; /* instead of fn */
             CUstream stream;
             void *user;
+            CUresult status; /* for the callback: the context's when it begins */
         } host;
         struct {
             struct tow_soft_mark *mark; /* counted */

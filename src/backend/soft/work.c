@@ -244,7 +244,7 @@ CUresult tow_soft_work_run(struct tow_soft_work *work, struct tow_soft_ctx *ctx)
     case TOW_SOFT_WORK_HOST:
         tow_soft_print_flush(ctx);
         if (work->host.callback != NULL) {
-            work->host.callback(work->host.stream, CUDA_SUCCESS, work->host.user);
+            work->host.callback(work->host.stream, work->host.status, work->host.user);
         } else {
             work->host.fn(work->host.user);
         }
