@@ -276,8 +276,10 @@ static CUresult add_outputs(struct tow_call *call, uint64_t id, CUgraphNodeParam
     if (p->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) {
         struct tow_context *context = tow_context_current();
         p->alloc.dptr = tow_dec_u64(&call->dec);
-        struct tow_region region = {
-            .base = p->alloc.dptr, .size = p->alloc.bytesize, .kind = TOW_REGION_POOL};
+        struct tow_region region = {.base = p->alloc.dptr,
+                                    .size = p->alloc.bytesize,
+                                    .kind = TOW_REGION_POOL,
+                                    .graph = true};
         struct tow_region known;
         if (context != NULL) {
             region.device = context->device;

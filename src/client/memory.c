@@ -88,6 +88,9 @@ CUresult tow_cuMemFree_v2(CUdeviceptr dptr)
         return CUDA_SUCCESS;
     }
     unsigned kinds = 1u << TOW_REGION_DEVICE | 1u << TOW_REGION_POOL | 1u << TOW_REGION_MANAGED;
+    if (tow_region_find(dptr, &region) && region.graph) {
+        return tow_send_cuMemFree_v2(dptr);
+    }
     if (!tow_region_remove(dptr, kinds, &region)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -418,6 +421,10 @@ static CUresult attribute_of(const struct tow_region *region, CUpointer_attribut
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
         *(CUmemoryPool *)data = region->pool;
+        if (region->kind == TOW_REGION_POOL && region->pool == NULL && !region->graph) {
+            /* cuMemAllocAsync took it from the device's pool. */
+            return tow_send_cuDeviceGetMemPool(data, region->device);
+        }
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
         *(int *)data = 0;

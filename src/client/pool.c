@@ -58,6 +58,9 @@ CUresult tow_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
     if (status != CUDA_SUCCESS) {
         return status;
     }
+    if (tow_region_find(dptr, &region) && region.graph) {
+        return tow_send_cuMemFreeAsync(dptr, hStream);
+    }
     if (!tow_region_remove(dptr, kinds, &region)) {
         return CUDA_ERROR_INVALID_VALUE;
     }

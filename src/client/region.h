@@ -34,6 +34,7 @@ struct tow_region {
     CUmemoryPool pool;
     bool sync_memops;
     bool shared; /* host memory that the worker has too */
+    bool graph;  /* of a graph's allocation node: freed and allocated again by launches */
 };
 
 static inline bool tow_region_is_host(const struct tow_region *region)
@@ -41,7 +42,8 @@ static inline bool tow_region_is_host(const struct tow_region *region)
     return region->kind == TOW_REGION_HOST || region->kind == TOW_REGION_REGISTERED;
 }
 
-/* How many regions the program itself can look at, host and managed memory: 0 keeps copies short. */
+/* How many regions the program itself can look at, host and managed memory: 0 keeps copies short.
+ */
 extern atomic_uint tow_region_visible;
 
 /* Reserves the address ranges of a server in this process, as far as they are free. */

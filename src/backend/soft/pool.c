@@ -17,8 +17,9 @@ struct tow_soft_pool {
     bool destroyed; /* freed when the last allocation goes */
     CUmemPoolProps props;
     uint64_t used, used_high, threshold;
-    uint64_t max_size; /* 0: no limit of its own */
-    uint32_t access;   /* devices */
+    uint64_t reserved, reserved_high; /* as a driver would that keeps up to the threshold */
+    uint64_t max_size;                /* 0: no limit of its own */
+    uint32_t access;                  /* devices */
     unsigned live;
     int reuse[3];
 };
@@ -59,9 +60,17 @@ static void pool_free(struct tow_soft_pool *pool)
     free(pool);
 }
 
+/* What is not in use goes back, down to `keep` bytes. */
+static void release(struct tow_soft_pool *pool, uint64_t keep)
+{
+    uint64_t least = pool->used > keep ? pool->used : keep;
+    pool->reserved = pool->reserved < least ? pool->reserved : least;
+}
+
 void tow_soft_pool_released(struct tow_soft_pool *pool, uint64_t size)
 {
     pool->used -= size;
+    release(pool, pool->threshold);
     pool->live--;
     if (pool->destroyed && pool->live == 0) {
         pool_free(pool);
@@ -224,10 +233,13 @@ static CUresult soft_cuMemPoolDestroy(CUmemoryPool handle)
 
 static CUresult soft_cuMemPoolTrimTo(CUmemoryPool handle, size_t minBytesToKeep)
 {
-    (void)minBytesToKeep;
     struct tow_soft_pool *pool;
     CUresult result = enter_pool(handle, &pool);
-    return result == CUDA_SUCCESS ? tow_soft_leave(result) : result;
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    release(pool, minBytesToKeep);
+    return tow_soft_leave(CUDA_SUCCESS);
 }
 
 static CUresult soft_cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute attr,
@@ -257,8 +269,10 @@ static CUresult soft_cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attrib
         memcpy(&number, value, sizeof number);
         if (number != 0) {
             result = CUDA_ERROR_INVALID_VALUE; /* only a reset is possible */
-        } else {
+        } else if (attr == CU_MEMPOOL_ATTR_USED_MEM_HIGH) {
             pool->used_high = pool->used;
+        } else {
+            pool->reserved_high = pool->reserved;
         }
         break;
     default:
@@ -290,10 +304,14 @@ static CUresult soft_cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attrib
         memcpy(value, &pool->threshold, sizeof pool->threshold);
         break;
     case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
+        memcpy(value, &pool->reserved, sizeof pool->reserved);
+        break;
     case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
         memcpy(value, &pool->used, sizeof pool->used);
         break;
     case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+        memcpy(value, &pool->reserved_high, sizeof pool->reserved_high);
+        break;
     case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
         memcpy(value, &pool->used_high, sizeof pool->used_high);
         break;
@@ -388,6 +406,9 @@ static CUresult pool_alloc(struct tow_soft_ctx *ctx, struct tow_soft_pool *pool,
     pool->live++;
     pool->used += alloc->reserved;
     pool->used_high = pool->used > pool->used_high ? pool->used : pool->used_high;
+    pool->reserved = pool->used > pool->reserved ? pool->used : pool->reserved;
+    pool->reserved_high =
+        pool->reserved > pool->reserved_high ? pool->reserved : pool->reserved_high;
     if (pool->access != 1u << pool->device) {
         tow_soft_index_set_meta(alloc->base,
                                 tow_soft_meta(alloc->kind, pool->access, pool->access));
