@@ -160,6 +160,20 @@ CUresult tow_cuMemAddressFree(CUdeviceptr ptr, size_t size)
     return status;
 }
 
+CUresult tow_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
+                         const CUmemAllocationProp *prop, unsigned long long flags)
+{
+    if (handle == NULL || prop == NULL) {
+        return tow_client_state() != CUDA_SUCCESS ? tow_client_state() : CUDA_ERROR_INVALID_VALUE;
+    }
+    if (prop->location.type >= CU_MEM_LOCATION_TYPE_HOST &&
+        prop->location.type <= CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT) {
+        /* It would be the worker's. NCCL tries, and does without if it is refused. */
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    return tow_send_cuMemCreate(handle, size, prop, flags);
+}
+
 CUresult tow_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
                       CUmemGenericAllocationHandle handle, unsigned long long flags)
 {

@@ -186,6 +186,13 @@ field = Field(170); ok(n.nvmlDeviceGetFieldValues(handles[0], 1, c.byref(field))
 for link in range(18):
     ok(n.nvmlDeviceGetNvLinkState(handles[0], link, c.byref(index)), 3)
     ok(n.nvmlDeviceGetNvLinkCapability(handles[0], link, 0, c.byref(index)), 3)
+# And of CUDA: exportable memory on the device; memory of the host it tries, and does without when that is refused.
+ok(cu.cuInit(0)); size, memory = c.c_size_t(), c.c_uint64()
+for place, answer in ((1, 0), (3, 801)):
+    prop = (c.c_uint * 8)(1, 1, place, 0)
+    ok(cu.cuMemGetAllocationGranularity(c.byref(size), prop, 0)); equal(size.value > 0, True)
+    ok(cu.cuMemCreate(c.byref(memory), size, prop, c.c_ulonglong(0)), answer)
+ok(cu.cuMemRelease(memory))
 """)
 
 

@@ -152,8 +152,9 @@ static CUresult prop_ok(const CUmemAllocationProp *prop)
     if (prop == NULL || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    /* NCCL wants all its memory to be exportable, whether it exports it or not. */
     if (prop->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
-        prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE) {
+        (prop->requestedHandleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
     return tow_soft_device_of(prop->location.id) != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
@@ -389,6 +390,10 @@ static CUresult soft_cuMemGetAllocationGranularity(size_t *granularity,
         return result;
     }
     result = prop_ok(prop);
+    if (result == CUDA_ERROR_NOT_SUPPORTED && prop->location.type >= CU_MEM_LOCATION_TYPE_HOST &&
+        prop->location.type <= CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT) {
+        result = CUDA_SUCCESS; /* NVIDIA's driver tells, whether such memory can be had or not */
+    }
     if (result == CUDA_SUCCESS &&
         (granularity == NULL || (option != CU_MEM_ALLOC_GRANULARITY_MINIMUM &&
                                  option != CU_MEM_ALLOC_GRANULARITY_RECOMMENDED))) {
