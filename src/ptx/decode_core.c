@@ -210,6 +210,8 @@ static const uint32_t lane_bit[LANES] = {
 #define AS_F32_FTZ(x) tow_f32(tow_f32_ftz(x))
 #define AS_F64(x) tow_f64(x)
 #define AS_F16(x) tow_f32(tow_f16_to_f32((x)&0xffffu))
+/* subnormals of f16 are zero */
+#define AS_F16_FTZ(x) AS_F16((x)&0x7c00u ? (x) : (x)&0x8000u)
 #define AS_BF16(x) tow_f32(tow_bf16_to_f32((x)&0xffffu))
 #define AS_U16(x) (uint16_t)(x)
 #define AS_S16(x) (int16_t)(x)
@@ -247,6 +249,7 @@ FLOAT_COMPARES(f32, float, uint32_t, AS_F32)
 FLOAT_COMPARES(f32z, float, uint32_t, AS_F32_FTZ)
 FLOAT_COMPARES(f64, double, uint64_t, AS_F64)
 FLOAT_COMPARES(f16, float, uint32_t, AS_F16)
+FLOAT_COMPARES(f16z, float, uint32_t, AS_F16_FTZ)
 FLOAT_COMPARES(bf16, float, uint32_t, AS_BF16)
 
 #define INT_ROW(t)                                                                                 \
@@ -269,13 +272,14 @@ enum {
     CMP_F32Z,
     CMP_F64,
     CMP_F16,
+    CMP_F16Z,
     CMP_BF16,
 };
 static compare_fn *const compares[][14] = {
     [CMP_U16] = INT_ROW(u16),   [CMP_S16] = INT_ROW(s16),     [CMP_U32] = INT_ROW(u32),
     [CMP_S32] = INT_ROW(s32),   [CMP_U64] = INT_ROW(u64),     [CMP_S64] = INT_ROW(s64),
     [CMP_F32] = FLOAT_ROW(f32), [CMP_F32Z] = FLOAT_ROW(f32z), [CMP_F64] = FLOAT_ROW(f64),
-    [CMP_F16] = FLOAT_ROW(f16), [CMP_BF16] = FLOAT_ROW(bf16),
+    [CMP_F16] = FLOAT_ROW(f16), [CMP_F16Z] = FLOAT_ROW(f16z), [CMP_BF16] = FLOAT_ROW(bf16),
 };
 static const char *const compare_names[] = {"eq",  "ne",  "lt",  "le",  "gt",  "ge",  "equ",
                                             "neu", "ltu", "leu", "gtu", "geu", "num", "nan"};
@@ -375,7 +379,7 @@ static int compare_class(enum tow_ptx_type type, bool ftz, bool *ret_unsigned)
         return CMP_F64;
     case PT_F16:
     case PT_F16X2:
-        return CMP_F16;
+        return ftz ? CMP_F16Z : CMP_F16;
     case PT_BF16:
     case PT_BF16X2:
         return CMP_BF16;
@@ -547,7 +551,8 @@ OP(lop3_pred)
     for (unsigned l = 0; l < LANES; l++) {
         r[l] = 0;
         for (unsigned i = 0; i < 8; i++) {
-            uint32_t term = (i & 4 ? a[l] : ~a[l]) & (i & 2 ? b[l] : ~b[l]) & (i & 1 ? c[l] : ~c[l]);
+            uint32_t term =
+                (i & 4 ? a[l] : ~a[l]) & (i & 2 ? b[l] : ~b[l]) & (i & 1 ? c[l] : ~c[l]);
             r[l] |= (o->imm >> i) & 1 ? term : 0;
         }
         m |= r[l] ? lane_bit[l] : 0;

@@ -535,6 +535,17 @@ static int decode_cvta(struct tow_ptx_decoder *dec)
     return tow_ptx_by_signature(dec, "ll", fn, NULL);
 }
 
+static bool in_const(const struct tow_ptx_warp *w, uint64_t address)
+{
+    const struct tow_ptx_instance *instance = w->launch->instance;
+    bool is = false;
+    for (size_t v = 0; v < instance->module->variable_count && !is; v++) {
+        const struct tow_ptx_variable *var = &instance->module->variables[v];
+        is = var->space == TOW_PTX_CONST && address - instance->addresses[v] < var->size;
+    }
+    return is;
+}
+
 OP(in_window)
 {
     const uint64_t *a = tow_ptx_row(w, o->a);
@@ -554,15 +565,10 @@ OP(in_window)
             is = a[l] - (uint64_t)(uintptr_t)w->runner->params < w->runner->param_bytes;
             break;
         case SP_CONST:
-            is = false;
-            for (size_t v = 0; v < w->launch->instance->module->variable_count && !is; v++) {
-                const struct tow_ptx_variable *var = &w->launch->instance->module->variables[v];
-                is = var->space == TOW_PTX_CONST &&
-                     a[l] - w->launch->instance->addresses[v] < var->size;
-            }
+            is = in_const(w, a[l]);
             break;
         default:
-            is = !shared && !local;
+            is = !shared && !local && !in_const(w, a[l]);
             break;
         }
         m |= (uint32_t)is << l;

@@ -344,7 +344,10 @@ OP(run_query)
             return HALT;
         }
         uint32_t level = o->b == MISSING ? 0 : lane32(w, o->b, l);
-        d[l] = tow_ptx_texture_query(texture, (enum tow_ptx_tex_query)o->imm, level);
+        uint32_t value = tow_ptx_texture_query(texture, (enum tow_ptx_tex_query)o->imm, level);
+        /* a texture of one dimension is one row high, a surface none */
+        bool row = o->c && o->imm == TOW_PTX_TEX_Q_HEIGHT && value == 0;
+        d[l] = row ? 1 : value;
     }
     return o + 1;
 }
@@ -378,7 +381,7 @@ static int decode_query(struct tow_ptx_decoder *dec)
     if (error) {
         return error;
     }
-    struct tow_ptx_op op = {.run = run_query, .imm = -1, .b = MISSING};
+    struct tow_ptx_op op = {.run = run_query, .imm = -1, .b = MISSING, .c = insn->name[0] == 't'};
     for (unsigned i = 0; i < insn->mod_count; i++) {
         for (unsigned k = 0; k < sizeof queries / sizeof queries[0]; k++) {
             if (strcmp(insn->mods[i], queries[k].name) == 0) {

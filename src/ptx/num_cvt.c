@@ -145,7 +145,7 @@ static void load_doubles(enum tow_num_type t, bool ftz, const void *row, double 
         if (ftz) {
             TOW_EACH_LANE
             {
-                v[l] = tow_f32(tow_f32_ftz(narrow[l]));
+                v[l] = tow_f32(tow_f32_canon(tow_f32_ftz(narrow[l])));
             }
         } else {
             TOW_EACH_LANE
@@ -300,6 +300,7 @@ static uint32_t steer(uint32_t r, uint32_t sign, float back, float f, enum tow_n
 struct ending {
     enum tow_num_round round;
     bool ftz, sat, relu, satfinite;
+    bool keep_nan; /* of f64: its sign and the upper bits of its payload stay */
 };
 
 static uint32_t to_half(double v, bool bf, struct ending e)
@@ -320,6 +321,10 @@ static uint32_t to_half(double v, bool bf, struct ending e)
         }
     } else if (e.sat) {
         r = 0;
+    } else if (e.keep_nan) {
+        uint64_t bits = tow_f64_bits(v);
+        uint32_t payload = (uint32_t)(bits >> (bf ? 45 : 42)) & (bf ? 0x7fu : 0x3ffu);
+        r = (uint32_t)(bits >> 48 & 0x8000u) | inf | (bf ? 0x40u : 0x200u) | payload;
     }
     return r;
 }
@@ -328,6 +333,11 @@ static uint32_t to_f32(double v, struct ending e)
 {
     uint32_t r =
         tow_d2f_directed(v, e.round == TOW_NUM_RZ, e.round == TOW_NUM_RM, e.round == TOW_NUM_RP);
+    if (v != v && e.keep_nan && !e.sat) {
+        uint64_t bits = tow_f64_bits(v);
+        return (uint32_t)(bits >> 32 & 0x80000000u) | 0x7fc00000u |
+               ((uint32_t)(bits >> 29) & 0x7fffffu);
+    }
     r = e.sat ? tow_f32_sat(r) : tow_f32_canon(r);
     return e.ftz ? tow_f32_ftz(r) : r;
 }
@@ -337,7 +347,7 @@ static uint32_t to_tf32(uint32_t a, struct ending e)
 {
     uint32_t x = a & 0x7fffffffu, sign = a & 0x80000000u;
     if (x > 0x7f800000u && e.round != TOW_NUM_RNA) {
-        return TOW_NUM_NAN_F32;
+        return TOW_NUM_NAN_F32 & ~0x1fffu;
     }
     if (x > 0x7f800000u) { /* rna is done by integer instructions, which leave a NaN what it is */
         x &= ~0x1fffu;
@@ -364,7 +374,8 @@ static struct ending ending_of(const struct tow_num_form *form)
                        .ftz = form->ftz,
                        .sat = form->sat,
                        .relu = form->relu,
-                       .satfinite = form->satfinite};
+                       .satfinite = form->satfinite,
+                       .keep_nan = form->src == TOW_NUM_F64};
     return e;
 }
 
@@ -397,7 +408,15 @@ static void float_to_float(const struct tow_num_form *form, void *d, const void 
                            const void *c)
 {
     double v[TOW_NUM_LANES];
-    load_doubles(form->src, form->ftz, a, v);
+    if (form->src == TOW_NUM_F16 && form->type == TOW_NUM_F64) { /* here a NaN keeps its payload */
+        const uint32_t *ra = a;
+        TOW_EACH_LANE
+        {
+            v[l] = tow_h2f(ra[l] & 0xffffu);
+        }
+    } else { /* to f16, .ftz does not touch the source */
+        load_doubles(form->src, form->ftz && form->type != TOW_NUM_F16, a, v);
+    }
     round_doubles(form->round, v);
     store_doubles(form, d, v);
 }
@@ -451,7 +470,8 @@ SIMPLE_FN(u32_to_f64, uint64_t, uint32_t, tow_f64_bits((double)x))
 SIMPLE_FN(s64_to_f64, uint64_t, uint64_t, tow_f64_bits((double)(int64_t)x))
 SIMPLE_FN(u64_to_f64, uint64_t, uint64_t, tow_f64_bits((double)x))
 SIMPLE_FN(f32_to_f64, uint64_t, uint32_t, tow_f64_bits((double)tow_f32(x)))
-SIMPLE_FN(f64_to_f32, uint32_t, uint64_t, tow_f32_canon(tow_f32_bits((float)tow_f64(x))))
+/* a NaN keeps its sign and the upper bits of its payload, as processors do it, too */
+SIMPLE_FN(f64_to_f32, uint32_t, uint64_t, tow_f32_bits((float)tow_f64(x)))
 SIMPLE_FN(f16_to_f32, uint32_t, uint32_t, tow_f32_canon(tow_f32_bits(tow_h2f(x & 0xffffu))))
 SIMPLE_FN(bf16_to_f32, uint32_t, uint32_t, x << 16)
 SIMPLE_FN(f32_to_f16, uint32_t, uint32_t, tow_f2h(tow_f32(x)))
@@ -580,6 +600,9 @@ static tow_num_fn *find_float_to_float(const struct tow_num_form *form)
                !(from == TOW_NUM_BF16 && frnd(form->round))) { /* there without effect */
         return NULL;
     }
+    if (bare && to == TOW_NUM_F32 && from == TOW_NUM_BF16) {
+        return bf16_to_f32;
+    }
     if (bare && (form->round == TOW_NUM_ROUND_NONE || form->round == TOW_NUM_RN)) {
         if (to == TOW_NUM_F64 && from == TOW_NUM_F32) {
             return f32_to_f64;
@@ -587,8 +610,8 @@ static tow_num_fn *find_float_to_float(const struct tow_num_form *form)
         if (to == TOW_NUM_F32 && from == TOW_NUM_F64) {
             return f64_to_f32;
         }
-        if (to == TOW_NUM_F32) {
-            return from == TOW_NUM_F16 ? f16_to_f32 : bf16_to_f32;
+        if (to == TOW_NUM_F32 && from == TOW_NUM_F16) {
+            return f16_to_f32;
         }
         if (from == TOW_NUM_F32) {
             return to == TOW_NUM_F16 ? f32_to_f16 : f32_to_bf16;

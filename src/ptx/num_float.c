@@ -50,7 +50,16 @@ TOW_INLINE uint32_t out32(float f, bool ftz, bool sat)
 
 F32_FNS(f32_add, 2, x + y)
 F32_FNS(f32_sub, 2, x - y)
-F32_FNS(f32_mul, 2, x *y)
+/* What is flushed is known before rounding: the product of two f32 is exact in double. */
+TOW_INLINE float flushed_product(float x, float y)
+{
+    float r = x * y;
+    return __builtin_fabs((double)x * y) < 0x1p-126 ? __builtin_copysignf(0.0f, r) : r;
+}
+F32_FN(f32_mul, false, false, 2, x *y)
+F32_FN(f32_mul_ftz, true, false, 2, flushed_product(x, y))
+F32_FN(f32_mul_sat, false, true, 2, x *y)
+F32_FN(f32_mul_ftz_sat, true, true, 2, flushed_product(x, y))
 F32_FNS(f32_fma, 3, __builtin_fmaf(x, y, z))
 F32_FNS(f32_div, 2, x / y)
 F32_FNS(f32_rcp, 1, 1.0f / x)
@@ -280,7 +289,8 @@ tow_num_fn *tow_num_find_f32(const struct tow_num_form *form)
 
 /* ---- f64 ------------------------------------------------------------------------------ */
 
-#define F64_FN(name, sources, expr)                                                                \
+/* n1, n2, n3: whose NaN comes first. One instruction prefers b, then c; division is a sequence. */
+#define F64_FN(name, sources, expr, n1, n2, n3)                                                    \
     TOW_HOT static void name(const struct tow_num_form *form, void *d, const void *a,              \
                              const void *b, const void *c)                                         \
     {                                                                                              \
@@ -291,17 +301,17 @@ tow_num_fn *tow_num_find_f32(const struct tow_num_form *form)
             double x = tow_f64(ra[l]), y = tow_f64(rb[l]), z = tow_f64(rc[l]);                     \
             (void)y;                                                                               \
             (void)z;                                                                               \
-            rd[l] = tow_f64_pick_nan(tow_f64_bits(expr), ra[l], rb[l], rc[l]);                     \
+            rd[l] = tow_f64_pick_nan(tow_f64_bits(expr), n1[l], n2[l], n3[l]);                     \
         }                                                                                          \
     }
 
-F64_FN(f64_add, 2, x + y)
-F64_FN(f64_sub, 2, x - y)
-F64_FN(f64_mul, 2, x *y)
-F64_FN(f64_fma, 3, __builtin_fma(x, y, z))
-F64_FN(f64_div, 2, x / y)
-F64_FN(f64_rcp, 1, 1.0 / x)
-F64_FN(f64_sqrt, 1, __builtin_sqrt(x))
+F64_FN(f64_add, 2, x + y, rb, rc, ra)
+F64_FN(f64_sub, 2, x - y, rb, rc, ra)
+F64_FN(f64_mul, 2, x *y, rb, rc, ra)
+F64_FN(f64_fma, 3, __builtin_fma(x, y, z), rb, rc, ra)
+F64_FN(f64_div, 2, x / y, ra, rb, rc)
+F64_FN(f64_rcp, 1, 1.0 / x, ra, rb, rc)
+F64_FN(f64_sqrt, 1, __builtin_sqrt(x), ra, rb, rc)
 
 static tow_num_fn *const f64_table[] = {
     [TOW_NUM_ADD] = f64_add,   [TOW_NUM_SUB] = f64_sub, [TOW_NUM_MUL] = f64_mul,
@@ -331,9 +341,9 @@ static void f64_directed(const struct tow_num_form *form, void *d, const void *a
         }                                                                                          \
     }
 
-/* neg and abs are additions of -0 to the hardware: a NaN comes out quiet. */
-F64_BITS(f64_neg, 1, tow_f64_pick_nan(x ^ F64_SIGN, x ^ F64_SIGN, x, x))
-F64_BITS(f64_abs, 1, tow_f64_pick_nan(x & ~F64_SIGN, x & ~F64_SIGN, x, x))
+/* neg and abs are additions of -0 to the hardware: a NaN comes out quiet, its sign as it was. */
+F64_BITS(f64_neg, 1, tow_f64_pick_nan(x ^ F64_SIGN, x, x, x))
+F64_BITS(f64_abs, 1, tow_f64_pick_nan(x & ~F64_SIGN, x, x, x))
 F64_BITS(f64_min, 2, minmax64(x, y, false))
 F64_BITS(f64_max, 2, minmax64(x, y, true))
 F64_BITS(f64_copysign, 2, (x & F64_SIGN) | (y & ~F64_SIGN))

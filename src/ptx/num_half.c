@@ -80,6 +80,8 @@ TOW_INLINE uint32_t half_mul(uint32_t a, uint32_t b, uint32_t c, struct half h)
 {
     /* of bf16 the product may be subnormal in f32 */
     float p = h.bf ? tow_d2f_odd((double)widen(a, h) * widen(b, h)) : widen(a, h) * widen(b, h);
+    /* what is flushed is known before rounding */
+    p = h.ftz & !h.bf & (__builtin_fabsf(p) < 0x1p-14f) ? __builtin_copysignf(0.0f, p) : p;
     return outside(finish(narrow(p, h), h), a, b, h);
 }
 

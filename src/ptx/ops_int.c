@@ -116,13 +116,14 @@ OP3(mad24_hi_sat, u32, s32, s32, s32, clamp_s32((((s64)low24(a) * low24(b)) >> 1
         }                                                                                          \
         return o + 1;                                                                              \
     }
+/* The flag of a subtraction is the carry of a + ~b + 1: set when nothing is borrowed. */
 #define CARRY_FAMILY(n, T, W, SW)                                                                  \
     CARRY_OP(add_cc##n, T, false, true, a + b, sum < a)                                            \
     CARRY_OP(addc##n, T, true, false, a + b + carry, false)                                        \
     CARRY_OP(addc_cc##n, T, true, true, a + b + carry, (W)a + b + carry >> n)                      \
-    CARRY_OP(sub_cc##n, T, false, true, a - b, a < b)                                              \
-    CARRY_OP(subc##n, T, true, false, a - b - carry, false)                                        \
-    CARRY_OP(subc_cc##n, T, true, true, a - b - carry, (W)a < (W)b + carry)                        \
+    CARRY_OP(sub_cc##n, T, false, true, a - b, a >= b)                                             \
+    CARRY_OP(subc##n, T, true, false, a + (T)~b + carry, false)                                    \
+    CARRY_OP(subc_cc##n, T, true, true, a + (T)~b + carry, (W)a + (T)~b + carry >> n)              \
     CARRY_OP(mad_lo_cc##n, T, false, true, a *b + c, sum < c)                                      \
     CARRY_OP(madc_lo##n, T, true, false, a *b + c + carry, false)                                  \
     CARRY_OP(madc_lo_cc##n, T, true, true, a *b + c + carry, (W)(T)(a * b) + c + carry >> n)       \
@@ -150,7 +151,7 @@ static inline u32 div_u16(u32 a, u32 b)
 }
 static inline u32 rem_u16(u32 a, u32 b)
 {
-    return H(b) ? H(a) % H(b) : H(a);
+    return H(b) ? H(a) % H(b) : 0xffffu;
 }
 static inline u32 div_s16(u32 a, u32 b)
 {
@@ -158,7 +159,7 @@ static inline u32 div_s16(u32 a, u32 b)
 }
 static inline u32 rem_s16(u32 a, u32 b)
 {
-    return SH(b) ? H(SH(a) % SH(b)) : H(a);
+    return SH(b) ? H(SH(a) % SH(b)) : 0xffffu;
 }
 static inline u32 div_s32(s32 a, s32 b)
 {
@@ -166,7 +167,7 @@ static inline u32 div_s32(s32 a, s32 b)
 }
 static inline u32 rem_s32(s32 a, s32 b)
 {
-    return b ? (u32)((s64)a % b) : (u32)a;
+    return b ? (u32)((s64)a % b) : FULL;
 }
 static inline u64 div_s64(s64 a, s64 b)
 {
@@ -174,7 +175,7 @@ static inline u64 div_s64(s64 a, s64 b)
 }
 static inline u64 rem_s64(s64 a, s64 b)
 {
-    return b == -1 ? 0 : b ? (u64)(a % b) : (u64)a;
+    return b == -1 ? 0 : b ? (u64)(a % b) : ~0ull;
 }
 OP2(div16u, u32, u32, u32, div_u16(a, b))
 OP2(div16s, u32, u32, u32, div_s16(a, b))
@@ -184,9 +185,9 @@ OP2(div64u, u64, u64, u64, b ? a / b : ~0ull)
 OP2(div64s, u64, s64, s64, div_s64(a, b))
 OP2(rem16u, u32, u32, u32, rem_u16(a, b))
 OP2(rem16s, u32, u32, u32, rem_s16(a, b))
-OP2(rem32u, u32, u32, u32, b ? a % b : a)
+OP2(rem32u, u32, u32, u32, b ? a % b : FULL)
 OP2(rem32s, u32, s32, s32, rem_s32(a, b))
-OP2(rem64u, u64, u64, u64, b ? a % b : a)
+OP2(rem64u, u64, u64, u64, b ? a % b : ~0ull)
 OP2(rem64s, u64, s64, s64, rem_s64(a, b))
 
 /* ---- abs, neg, min, max, sad ---- */
@@ -312,8 +313,12 @@ OP1(bfind_shift_s64, u32, s64, find_high((u64)(a < 0 ? ~a : a), 64, true))
 
 static inline u64 extract(u64 a, u32 pos, u32 length, unsigned bits, bool is_signed)
 {
-    pos &= 255;
-    length &= 255;
+    if (bits == 32) { /* of 32 bits the hardware reads a byte; of 64 the whole of both counts */
+        pos &= 255;
+        length &= 255;
+    }
+    pos = pos > 255 ? 255 : pos;
+    length = length > 255 ? 255 : length;
     u64 all = bits == 64 ? ~0ull : (1ull << bits) - 1;
     u64 sign = 0;
     if (is_signed && length) {
@@ -341,8 +346,9 @@ static inline u64 field_mask(u32 pos, u32 length, unsigned bits)
     {                                                                                              \
         const T *pa = tow_ptx_row(w, o->a), *pb = tow_ptx_row(w, o->b);                            \
         const u32 *pc = tow_ptx_row(w, o->c), *pe = tow_ptx_row(w, o->e);                          \
-        LANE_BODY(T, T m = (T)field_mask(pc[l] & 255, pe[l] & 255, bits);                          \
-                  T moved = (pc[l] & 255) < bits ? (T)(pa[l] << (pc[l] & (bits - 1))) : 0;         \
+        LANE_BODY(T, u32 pos = bits == 32 ? pc[l] & 255 : pc[l];                                   \
+                  T m = (T)field_mask(pos, bits == 32 ? pe[l] & 255 : pe[l], bits);                \
+                  T moved = pos < bits ? (T)(pa[l] << (pos & (bits - 1))) : 0;                     \
                   , (pb[l] & ~m) | (moved & m))                                                    \
     }
 BFI(bfi32, u32, 32)

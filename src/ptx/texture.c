@@ -170,9 +170,6 @@ static void read_texel(const struct tow_ptx_texture *t, const struct tow_ptx_tex
     for (unsigned c = 0; c < 4; c++) {
         out[c] = c < t->channels ? channel_bits(t, texel, c) : 0;
     }
-    if (t->channels < 4) {
-        out[3] = reads_float(t) ? 0x3f800000u : 1;
-    }
 }
 
 static void read_border(const struct tow_ptx_texture *t, uint32_t out[4])
@@ -191,13 +188,13 @@ static void read_border(const struct tow_ptx_texture *t, uint32_t out[4])
 
 /* ---- addressing ----------------------------------------------------------------------- */
 
-/* wrap and mirror need normalised coordinates; without them they are clamp. */
-static enum tow_ptx_tex_address mode_of(const struct tow_ptx_texture *t, unsigned axis,
-                                        bool integer)
+/* wrap and mirror need normalised coordinates; without them they are clamp. On a face of a cube the
+ * mode counts for the neighbours of a filtered read. */
+static enum tow_ptx_tex_address mode_of(const struct tow_ptx_texture *t, unsigned axis, bool linear)
 {
     enum tow_ptx_tex_address mode = t->address[axis];
     bool periodic = mode == TOW_PTX_TEX_WRAP || mode == TOW_PTX_TEX_MIRROR;
-    if (is_cube(t) || (periodic && (!t->normalized_coords || integer))) {
+    if (is_cube(t) ? !linear : periodic && !t->normalized_coords) {
         return TOW_PTX_TEX_CLAMP;
     }
     return mode;
@@ -260,9 +257,10 @@ static struct axis axis_linear(float x, int32_t n, enum tow_ptx_tex_address mode
     float shifted = x - 0.5f;
     int32_t i = to_position(shifted);
     float fraction = shifted - __builtin_floorf(shifted);
-    /* 9 bits, 8 of them behind the point */
+    /* 8 bits behind the point; what is rounded up to 1 lies on the next texel */
     float weight = __builtin_floorf(fraction * 256.0f + 0.5f) * (1.0f / 256.0f);
-    a.weight = weight >= 0.0f && weight <= 1.0f ? weight : 0.0f;
+    i += weight == 1.0f;
+    a.weight = weight >= 0.0f && weight < 1.0f ? weight : 0.0f;
     a.at[0] = map(i + offset, n, mode);
     a.at[1] = map(i + offset + 1, n, mode);
     return a;
@@ -330,14 +328,15 @@ static struct footprint locate(const struct tow_ptx_texture *t,
             p.axis[i] = axis_point(0, 1, TOW_PTX_TEX_CLAMP);
             continue;
         }
-        enum tow_ptx_tex_address mode = mode_of(t, i, args->integer);
+        enum tow_ptx_tex_address mode = mode_of(t, i, linear);
         int32_t offset = clamp_offset(args->offset[i]);
         if (args->integer) {
             int32_t at = clamp_int(args->i[i], -POSITION_MAX, POSITION_MAX);
-            p.axis[i] = axis_point(at + offset, size[i], mode);
+            /* no mode counts here: what lies outside is marked, and reads as zero */
+            p.axis[i] = axis_point(at + offset, size[i], TOW_PTX_TEX_BORDER);
             continue;
         }
-        float x = scale(coord[i], size[i], mode, normalized);
+        float x = scale(coord[i], size[i], is_cube(t) ? TOW_PTX_TEX_CLAMP : mode, normalized);
         p.axis[i] = linear ? axis_linear(x, size[i], mode, offset)
                            : axis_point(to_position(x) + offset, size[i], mode);
     }
@@ -361,6 +360,13 @@ static void sample_level(const struct tow_ptx_texture *t, uint32_t index,
     const struct tow_ptx_tex_level *level = &t->level[index];
     bool linear = t->filter == TOW_PTX_TEX_LINEAR && reads_float(t) && !args->integer;
     struct footprint p = locate(t, level, args, linear);
+    bool outside = p.axis[0].at[0] < 0 || p.axis[1].at[0] < 0 || p.axis[2].at[0] < 0;
+    /* Integer coordinates do not reach the texels of a one-dimensional array, only linear memory.
+     */
+    if (args->integer && (outside || t->kind == TOW_PTX_TEX_1D)) {
+        memset(out, 0, 4 * sizeof out[0]);
+        return;
+    }
     if (!linear) {
         read_at(t, level, &p, 0, 0, 0, out);
         return;
@@ -381,6 +387,12 @@ static void sample_level(const struct tow_ptx_texture *t, uint32_t index,
         read_at(t, level, &p, at[0], at[1], at[2], texel);
         for (unsigned c = 0; c < 4; c++) {
             sum[c] += weight * tow_f32(texel[c]);
+        }
+    }
+    if (t->kind == TOW_PTX_TEX_1D && t->address[1] == TOW_PTX_TEX_BORDER) {
+        /* One row high, read at its upper edge: half of the result lies above, on the border. */
+        for (unsigned c = 0; c < 4; c++) {
+            sum[c] = 0.5f * sum[c] + 0.5f * t->border[c];
         }
     }
     for (unsigned c = 0; c < 4; c++) {
@@ -505,9 +517,10 @@ uint32_t tow_ptx_texture_query(const struct tow_ptx_texture *texture, enum tow_p
     case TOW_PTX_TEX_Q_WIDTH:
         return l->width;
     case TOW_PTX_TEX_Q_HEIGHT:
-        return count > 1 ? l->height : 0;
+        /* layers take the place of the next dimension */
+        return count > 1 ? l->height : is_layered(texture) ? texture->layers : 0;
     case TOW_PTX_TEX_Q_DEPTH:
-        return count > 2 ? l->depth : 0;
+        return count > 2 ? l->depth : count > 1 && is_layered(texture) ? texture->layers : 0;
     case TOW_PTX_TEX_Q_CHANNEL_DATA_TYPE:
         return channel_type(texture);
     case TOW_PTX_TEX_Q_CHANNEL_ORDER:

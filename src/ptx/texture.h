@@ -91,7 +91,7 @@ struct tow_ptx_tex_args {
 };
 
 /* tex. Four 32-bit channels: f32 for float formats and normalised reads, else integers extended to
- * 32 bits. A channel that the format lacks is 0, the fourth 1. */
+ * 32 bits. A channel that the format lacks is 0. */
 void tow_ptx_texture_fetch(const struct tow_ptx_texture *texture,
                            const struct tow_ptx_tex_args *args, uint32_t ret_texel[4]);
 

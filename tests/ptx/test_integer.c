@@ -47,8 +47,8 @@ static u64 mirror(u64 x, unsigned width)
 /* bfe bit by bit, as the manual words it */
 static u64 field(u64 x, u32 pos, u32 len, unsigned width, bool is_signed)
 {
-    pos &= 255;
-    len &= 255;
+    pos = width == 32 ? pos & 255 : pos > 255 ? 255 : pos; /* of 64 bits all of it counts */
+    len = width == 32 ? len & 255 : len > 255 ? 255 : len;
     u64 sign = 0, r = 0;
     if (is_signed && len) {
         u32 at = pos + len - 1 < width - 1 ? pos + len - 1 : width - 1;
@@ -62,8 +62,8 @@ static u64 field(u64 x, u32 pos, u32 len, unsigned width, bool is_signed)
 }
 static u64 insert(u64 from, u64 into, u32 pos, u32 len, unsigned width)
 {
-    pos &= 255;
-    len &= 255;
+    pos = width == 32 ? pos & 255 : pos > 255 ? 255 : pos;
+    len = width == 32 ? len & 255 : len > 255 ? 255 : len;
     for (unsigned i = 0; i < len && pos + i < width; i++) {
         into = (into & ~(1ull << (pos + i))) | (from >> i & 1) << (pos + i);
     }
@@ -198,10 +198,10 @@ static s32 s24(u64 x)
     X(div_s32, 'w', "div.s32 %r0, %r1, %r2;", (s32)b ? (u32)((s64)(s32)a / (s32)b) : ~0u)          \
     X(div_u64, 'l', "div.u64 %d0, %d1, %d2;", b ? a / b : ~0ull)                                   \
     X(div_s64, 'l', "div.s64 %d0, %d1, %d2;", b ? (u64)((s128)(s64)a / (s64)b) : ~0ull)            \
-    X(rem_u32, 'w', "rem.u32 %r0, %r1, %r2;", (u32)b ? (u32)a % (u32)b : (u32)a)                   \
-    X(rem_s32, 'w', "rem.s32 %r0, %r1, %r2;", (s32)b ? (u32)((s64)(s32)a % (s32)b) : (u32)a)       \
-    X(rem_u64, 'l', "rem.u64 %d0, %d1, %d2;", b ? a % b : a)                                       \
-    X(rem_s64, 'l', "rem.s64 %d0, %d1, %d2;", b ? (u64)((s128)(s64)a % (s64)b) : a)                \
+    X(rem_u32, 'w', "rem.u32 %r0, %r1, %r2;", (u32)b ? (u32)a % (u32)b : ~0u)                      \
+    X(rem_s32, 'w', "rem.s32 %r0, %r1, %r2;", (s32)b ? (u32)((s64)(s32)a % (s32)b) : ~0u)          \
+    X(rem_u64, 'l', "rem.u64 %d0, %d1, %d2;", b ? a % b : ~0ull)                                   \
+    X(rem_s64, 'l', "rem.s64 %d0, %d1, %d2;", b ? (u64)((s128)(s64)a % (s64)b) : ~0ull)            \
     X(abs16, 'h', "abs.s16 %h0, %h1;", (u16)((s16)a < 0 ? -(s16)a : (s16)a))                       \
     X(abs32, 'w', "abs.s32 %r0, %r1;", (u32)((s32)a < 0 ? -(s64)(s32)a : (s32)a))                  \
     X(abs64, 'l', "abs.s64 %d0, %d1;", (s64)a < 0 ? 0 - a : a)                                     \
