@@ -146,6 +146,9 @@ def near(bound, kind, got, wanted, scale):
     a, b = number(kind, got), number(kind, wanted)
     if math.isnan(a) or math.isnan(b):
         return math.isnan(a) and math.isnan(b)
+    if (math.isinf(a) or math.isinf(b)) and bound.startswith("mma") and kind == "f16":
+        # a sum that runs over on the way: the order of additions is open
+        return (a > 0) == (b > 0) and min(abs(a), abs(b)) >= 32768.0
     if math.isinf(a) or math.isinf(b):
         return "ulp" in bound and abs(order(kind, got) - order(kind, wanted)) <= int(bound.split()[1])
     for rule in bound.split(" or "):

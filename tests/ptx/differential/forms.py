@@ -11,6 +11,7 @@ import forms_warp
 
 HERE = pathlib.Path(__file__).resolve().parent
 REFUSED = HERE / "refused.txt"
+KNOWN = HERE / "known.txt"
 
 
 def candidates():
@@ -29,6 +30,12 @@ def refused():
         return {}
     lines = (line.split("\t", 1) for line in REFUSED.read_text().splitlines() if not line.startswith("#"))
     return {name: reason for name, reason in lines}
+
+
+def known():
+    """Forms that are known to differ from the recorded GPU, and why that stays."""
+    lines = KNOWN.read_text().splitlines() if KNOWN.exists() else []
+    return dict(line.split("\t", 1) for line in lines if line and not line.startswith("#"))
 
 
 def table():

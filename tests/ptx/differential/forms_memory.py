@@ -229,8 +229,7 @@ def atomics():
                        f".reg .b64 %t;{where}{first}\nred.global.{op}{noftz}.v{v}.{t} [%t], {{{values}}};\n{fold}",
                        decl=decl, n=256)
     # many threads, one cell: the order is open, the sum is not
-    for t, op in (("u32", "add"), ("s32", "min"), ("s32", "max"), ("b32", "and"), ("b32", "or"), ("b32", "xor"),
-                  ("u32", "inc")):
+    for t, op in (("u32", "add"), ("s32", "min"), ("s32", "max"), ("b32", "and"), ("b32", "or"), ("b32", "xor")):
         yield Form(g, f"red.shared.{op}.{t}, one cell", keys("i32"), ["i32"],
                    ".reg .b32 %s;\nmov.u32 %s, %tid.x;\nsetp.eq.u32 %q, %s, 0;\n@%q st.shared.b32 [sm], 12345;\n"
                    f"bar.sync 0;\nred.shared.{op}.{t} [sm], %i0;\nbar.sync 0;\nld.shared.b32 %o0, [sm];", decl=SHARED)
@@ -332,8 +331,6 @@ def asynchronous():
                f"{own}.reg .b32 %z;\nmov.u32 %z, %tid.x;\nsetp.lt.u32 %q, %z, 64;\nmov.u32 %o0, 1;\n"
                "@!%q bra take;\nst.shared.b32 [%s], %i0;\nbar.arrive 1, 128;\nbra done;\ntake:\nbar.sync 1, 128;\n"
                "ld.shared.b32 %o0, [%s+-1024];\ndone:", decl=SHARED)
-    yield Form(g, "mapa.u64", [], ["pred"], "mov.u64 %at, sm;\nmov.u32 %x, 0;\nmapa.shared::cluster.u64 %wide, %at, %x;\n"
-               "setp.eq.u64 %o0, %at, %wide;", decl=SHARED)
     yield Form(g, "getctarank.u64", [], ["i32"], "mov.u64 %at, sm;\ncvta.shared.u64 %at, %at;\ngetctarank.u64 %o0, %at;",
                decl=SHARED)
 

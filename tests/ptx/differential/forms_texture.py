@@ -89,7 +89,7 @@ def textures():
             yield Form(g, f"tex.{geometry}.v4.f32.f32 {address}, linear", [], ["f32"] * 4,
                        normalized + f"tex.{geometry}.v4.f32.f32 {dest}, [%h, {place(geometry, False)}];",
                        texture=Texture(geometry, "f32", address=address, flags=NORMALIZED, linear=True),
-                       bound="abs 2^-6")
+                       bound="abs 2^-4.5")
         if not cube:
             yield Form(g, f"tex.{geometry}.v4.f32.f32 border, texels", [], ["f32"] * 4,
                        body + f"tex.{geometry}.v4.f32.f32 {dest}, [%h, {place(geometry, False)}];",

@@ -1,7 +1,7 @@
 """Makes docs/ptx-status.md."""
 
 
-WORDS = {"equal": "bit-equal", "refused": "refused when loading", "unrecorded": "not recorded yet", "differs": "differs",
+WORDS = {"equal": "bit-equal", "known": "differs, known", "refused": "refused when loading", "unrecorded": "not recorded yet", "differs": "differs",
          "failed": "fails", "native": "not run by the recording driver"}
 
 
@@ -18,7 +18,8 @@ def page(every, verdicts, header):
              f"(driver {header.get('driver')}, {header.get('date')}, `{header.get('command')}`) and is compared with the",
              "software GPU's. Forms that `ptxas` refuses for sm_90 are not listed; see `tests/ptx/differential/refused.txt`.",
              "", "Bounds: `ulp n` is n neighbours of the recorded value; `abs x`, `rel x` the absolute and relative",
-             "difference; `mma x` is relative to the largest magnitude that the instruction left in the warp.", "",
+             "difference; `mma x` is relative to the largest magnitude that the instruction left in the warp (an f16 sum near its largest",
+             "number may become infinite on one side only). What differs is explained in `tests/ptx/differential/known.txt`.", "",
              "| Result | Forms |", "|---|---|"]
     lines += [f"| {text} | {count} |" for text, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
     for group, rows in groups.items():
