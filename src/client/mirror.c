@@ -262,11 +262,15 @@ static CUresult send_piece(struct tow_link *link, const uint8_t *bytes, size_t s
 CUresult tow_mirror_push_all(struct tow_link *link)
 {
     CUresult status = CUDA_SUCCESS;
-    uint8_t *piece = malloc(PIECE);
+    pthread_mutex_lock(&push_lock);
+    static uint8_t *piece; /* kept: this runs at every launch, and fresh memory costs faults */
     if (piece == NULL) {
+        piece = malloc(PIECE);
+    }
+    if (piece == NULL) {
+        pthread_mutex_unlock(&push_lock);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    pthread_mutex_lock(&push_lock);
     /* The list may change between pieces: go by address, not by pointer. */
     uint64_t after = 0;
     for (;;) {
@@ -313,7 +317,6 @@ CUresult tow_mirror_push_all(struct tow_link *link)
         }
     }
     pthread_mutex_unlock(&push_lock);
-    free(piece);
     return status;
 }
 

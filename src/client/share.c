@@ -29,11 +29,11 @@ enum {
     PIECE = 128 << 10,   /* what one thread copies at a time */
 };
 
-/* How long to look at a note before asking: longer than a kernel takes to start, plus what the
- * bytes take at the slowest rate of a GPU's link, but never milliseconds. */
-#define LOOK_NS (100 * TOW_TIME_US)
-#define LOOK_MAX_NS (2 * TOW_TIME_MS)
-#define SLOWEST_BYTES_PER_US 10000
+/* How long to look at a note before asking, and sleeping until the answer comes. NVIDIA's driver
+ * looks for ever unless the context says that it is to sleep; this much covers what a step of
+ * training or a token takes. Where there are few processors the worker needs them. */
+#define LOOK_NS (5 * TOW_TIME_MS)
+#define LOOK_BRIEF_NS (100 * TOW_TIME_US)
 
 /* A full staging is looked at this often, and this often the server is asked whether the stream
  * still lives. */
@@ -226,12 +226,14 @@ static enum outcome look(const struct tow_share_note *note, uint32_t value)
     return atomic_load_explicit(&note->refused, memory_order_acquire) == value ? REFUSED : LATE;
 }
 
-static enum outcome await(const struct tow_share_note *note, uint32_t value, size_t bytes)
+static enum outcome await(const struct tow_share_note *note, uint32_t value)
 {
     enum outcome outcome = look(note, value);
-    int64_t limit = LOOK_NS + (int64_t)(bytes / SLOWEST_BYTES_PER_US) * TOW_TIME_US;
-    int64_t until = tow_time_now_ns() + (limit < LOOK_MAX_NS ? limit : LOOK_MAX_NS);
-    bool crowded = tow_cpu_count() <= 2;
+    const struct tow_context *context = tow_context_current();
+    unsigned wish = context != NULL ? atomic_load(&context->flags) & CU_CTX_SCHED_MASK : 0;
+    bool crowded = tow_cpu_count() <= 2 || wish == CU_CTX_SCHED_YIELD;
+    bool brief = tow_cpu_count() <= 2 || wish == CU_CTX_SCHED_BLOCKING_SYNC;
+    int64_t until = tow_time_now_ns() + (brief ? LOOK_BRIEF_NS : LOOK_NS);
     for (unsigned round = 1; outcome == LATE; round++) {
         if (crowded) {
             sched_yield(); /* the worker needs this processor */
@@ -341,7 +343,7 @@ bool tow_share_synchronize(struct tow_link *link, CUstream stream)
         tow_enc_u32(&call.enc, desk->value);
         tow_enc_u32(&call.enc, 0);
         if (tow_call_send(&call) == CUDA_SUCCESS) {
-            outcome = await(note, desk->value, 0);
+            outcome = await(note, desk->value);
         }
     }
     leave_desk(desk);
@@ -388,7 +390,7 @@ static CUresult copy_shared(struct tow_link *link, unsigned fn, CUdeviceptr devi
     CUresult status =
         send_copy(fn, device, host, size, stream, note, desk != NULL ? desk->value : 0, &number);
     enum outcome outcome =
-        status == CUDA_SUCCESS && desk != NULL ? await(note, desk->value, size) : REFUSED;
+        status == CUDA_SUCCESS && desk != NULL ? await(note, desk->value) : REFUSED;
     if (desk != NULL) {
         leave_desk(desk);
     }
@@ -458,7 +460,7 @@ static void await_bay(struct tow_link *link, unsigned index)
 {
     struct bay *bay = &link->share->bays[index];
     const struct tow_share_note *note = bay_note(link->share, index);
-    if (bay->value == 0 || await(note, bay->value, BAY_SIZE) != LATE) {
+    if (bay->value == 0 || await(note, bay->value) != LATE) {
         return;
     }
     unsigned naps = 0;
@@ -538,9 +540,9 @@ CUresult tow_share_stage_up(struct tow_link *link, CUdeviceptr to, const void *f
 }
 
 /* Until a bay is full; CUDA_ERROR_NOT_SUPPORTED if the copy was refused. */
-static CUresult await_full(struct tow_share *share, unsigned bay, CUstream stream, size_t size)
+static CUresult await_full(struct tow_share *share, unsigned bay, CUstream stream)
 {
-    enum outcome outcome = await(bay_note(share, bay), share->bays[bay].value, size);
+    enum outcome outcome = await(bay_note(share, bay), share->bays[bay].value);
     if (outcome == LATE) {
         CUresult status = tow_send_cuStreamSynchronize(stream);
         if (status != CUDA_SUCCESS) {
@@ -566,7 +568,7 @@ CUresult tow_share_stage_down(struct tow_link *link, void *to, CUdeviceptr from,
         }
         CUresult status = send_copy(TOW_FN_cuMemcpyDtoHAsync_v2, from, room, size, stream, note,
                                     desk->value, &number);
-        enum outcome outcome = status == CUDA_SUCCESS ? await(note, desk->value, size) : REFUSED;
+        enum outcome outcome = status == CUDA_SUCCESS ? await(note, desk->value) : REFUSED;
         if (outcome == LATE) {
             status = tow_send_cuStreamSynchronize(stream);
             outcome = status == CUDA_SUCCESS ? look(note, desk->value) : REFUSED;
@@ -599,7 +601,7 @@ CUresult tow_share_stage_down(struct tow_link *link, void *to, CUdeviceptr from,
         }
         size_t n = size - done < share_of ? size - done : share_of;
         if (status == CUDA_SUCCESS) {
-            status = await_full(share, first % BAYS, stream, n);
+            status = await_full(share, first % BAYS, stream);
         }
         if (status == CUDA_SUCCESS) {
             carry((uint8_t *)to + done, bay_at(share, first % BAYS), n);

@@ -27,6 +27,7 @@ struct mirror_state {
     pthread_mutex_t lock; /* guards the list, and orders pulls */
     struct mirror *mirrors;
     unsigned count;
+    uint8_t *piece; /* owned: where changes are gathered */
 };
 
 static void drop(struct tow_session *session, struct mirror *m)
@@ -50,6 +51,7 @@ static void free_state(struct tow_session *session, void *state)
         mirrors->mirrors = next;
     }
     pthread_mutex_destroy(&mirrors->lock);
+    free(mirrors->piece);
     free(mirrors);
 }
 
@@ -230,7 +232,10 @@ void tow_mirror_pull(struct tow_session *session)
         return;
     }
     pthread_mutex_lock(&state->lock);
-    uint8_t *piece = state->mirrors != NULL ? malloc(PIECE) : NULL;
+    if (state->mirrors != NULL && state->piece == NULL) {
+        state->piece = malloc(PIECE);
+    }
+    uint8_t *piece = state->piece;
     for (struct mirror *m = state->mirrors; m != NULL && piece != NULL; m = m->next) {
         struct tow_diff diff = {.known = m->known,
                                 .now = (const uint8_t *)(uintptr_t)m->base,
@@ -243,7 +248,6 @@ void tow_mirror_pull(struct tow_session *session)
             }
         }
     }
-    free(piece);
     pthread_mutex_unlock(&state->lock);
 }
 

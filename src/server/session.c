@@ -399,8 +399,7 @@ static int lead(struct tow_session *session, uint8_t *copy, struct tow_serve *re
             if (error < 0) {
                 return error;
             }
-            atomic_fetch_add_explicit(&session->stats->bytes_in, frame.length,
-                                      memory_order_relaxed);
+            tow_line_count(&session->stats->bytes_in, frame.length);
             continue;
         }
         if (available < frame.length) {
@@ -409,7 +408,7 @@ static int lead(struct tow_session *session, uint8_t *copy, struct tow_serve *re
                 return error;
             }
         }
-        atomic_fetch_add_explicit(&session->stats->bytes_in, frame.length, memory_order_relaxed);
+        tow_line_count(&session->stats->bytes_in, frame.length); /* only the leader does */
         if (frame.kind >= TOW_FN_LIMIT) {
             error = control(session, at, &frame);
             if (error < 0) {
@@ -418,7 +417,7 @@ static int lead(struct tow_session *session, uint8_t *copy, struct tow_serve *re
             tow_line_consume(session->line, frame.length);
             continue;
         }
-        atomic_fetch_add_explicit(&session->stats->calls, 1, memory_order_relaxed);
+        tow_line_count(&session->stats->calls, 1);
         const struct tow_fn_info *info = tow_fn_info(frame.kind);
         bool inline_call = frame.seq == 0 || (info != NULL && (info->flags & TOW_FN_QUICK));
         if (!inline_call) {

@@ -17,7 +17,7 @@
 
 /* Longest spin where there are processors to spare: a futex wake-up takes 5 to 50 us, more in a
  * virtual machine whose processors have gone to sleep. */
-#define SPIN_MAX_NS (100 * TOW_TIME_US)
+#define SPIN_MAX_NS (300 * TOW_TIME_US)
 #define SPIN_MIN_NS (2 * TOW_TIME_US)
 
 /* A sleep that ended within this much beyond the longest spin tells nothing: what was waited for
