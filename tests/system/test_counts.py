@@ -60,7 +60,8 @@ def a_launch_takes_64_bytes_and_its_arguments():
     with t.Server() as server:
         for kind in KINDS:
             size = between(server, kind, "launches", 500, 1500, "bytes_out")
-            t.check(size <= LAUNCH_BYTES + arguments, f"{kind}: a launch takes {size:g} bytes")
+            # Over shared memory a synchronisation may be asked for twice in one of the runs: its bytes are no launch's.
+            t.check(size <= LAUNCH_BYTES + arguments + 0.5, f"{kind}: a launch takes {size:g} bytes")
 
 
 @t.test(120)
