@@ -71,7 +71,7 @@ static CUresult link_here(struct tow_link **ret_link)
 
 /* ---- one dimension ---- */
 
-static CUresult upload(CUdeviceptr to, const void *from, size_t size, CUstream stream)
+static CUresult upload(CUdeviceptr to, const void *from, size_t size, CUstream stream, bool settle)
 {
     struct tow_link *link = NULL;
     CUresult status = link_here(&link);
@@ -100,7 +100,8 @@ static CUresult upload(CUdeviceptr to, const void *from, size_t size, CUstream s
     tow_enc_u64(&call.enc, size);
     tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)stream);
     tow_enc_u32(&call.enc, transfer);
-    tow_enc_u32(&call.enc, lanes > 0 ? TOW_COPY_SPREAD : TOW_COPY_BYTES);
+    tow_enc_u32(&call.enc, (lanes > 0 ? TOW_COPY_SPREAD : TOW_COPY_BYTES) |
+                               (settle && !inside ? TOW_COPY_SETTLE : 0));
     if (inside) {
         tow_enc_bytes(&call.enc, from, size);
     }
@@ -195,8 +196,7 @@ static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CU
     }
     /* A host function that was queued before may still write there: the worker reads it in turn. */
     if (!wait && atomic_load_explicit(&tow_hostfn_turns, memory_order_relaxed) != 0 &&
-        is_pinned(from) &&
-        tow_mirror_host(link, (uint64_t)(uintptr_t)from, size) == CUDA_SUCCESS) {
+        is_pinned(from) && tow_mirror_host(link, (uint64_t)(uintptr_t)from, size) == CUDA_SUCCESS) {
         status = tow_mirror_push(link);
         return status == CUDA_SUCCESS
                    ? tow_send_cuMemcpyAsync(to, (CUdeviceptr)(uintptr_t)from, size, stream)
@@ -209,10 +209,11 @@ static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CU
     if (status == CUDA_SUCCESS && !seen && is_shared(link, from, size)) {
         return tow_share_upload(link, to, from, size, stream, wait);
     }
+    bool waits = wait && (seen || is_pinned(from));
     if (status == CUDA_SUCCESS) {
-        status = upload(to, from, size, stream);
+        status = upload(to, from, size, stream, wait && !waits);
     }
-    if (status == CUDA_SUCCESS && wait && (seen || is_pinned(from))) {
+    if (status == CUDA_SUCCESS && waits) {
         status = tow_send_cuStreamSynchronize(stream);
     }
     return status;

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "gen/server_api.h"
 #include "server/pinned.h"
 #include "server/session.h"
@@ -30,10 +31,15 @@ enum {
 #define PATIENCE_NS (1 * TOW_TIME_MS)
 #define NAP_NS (20 * TOW_TIME_US)
 
+/* How long the commands behind a synchronous upload wait for the device. */
+#define SETTLE_NS (5 * TOW_TIME_MS)
+#define SETTLE_SPIN_NS (50 * TOW_TIME_US)
+
 /* A piece and the stream that the device reads it in. */
 struct slot {
     struct tow_piece *piece; /* owned; its event: the device has read it */
     CUstream stream;         /* only compared */
+    const void *upload;      /* whose bytes it has, or had; only compared */
     struct slot *next;
 };
 
@@ -52,6 +58,7 @@ struct upload {
     CUstream stream;
     uint32_t context;
     uint16_t thread;
+    bool settle;       /* the program's call is synchronous, see settle() */
     atomic_int status; /* CUresult: the first failure; lanes work on it at a time */
 };
 
@@ -271,13 +278,49 @@ static void upload_filled(void *user, uint64_t offset, size_t size, void *token)
         }
     }
     slot->stream = u->stream;
+    slot->upload = u;
     append(u->state, slot);
+}
+
+static bool is_read(struct upload *u)
+{
+    bool read = true;
+    pthread_mutex_lock(&u->state->lock);
+    for (struct slot *slot = u->state->slots; slot != NULL && read; slot = slot->next) {
+        read = slot->upload != u || slot->piece->context != u->context ||
+               u->session->driver->cuEventQuery(slot->piece->filled) != CUDA_ERROR_NOT_READY;
+    }
+    pthread_mutex_unlock(&u->state->lock);
+    return read;
+}
+
+/* A synchronous copy from pageable memory is as good as done when it returns. CUDA does not promise
+ * it, but programs rely on it, with streams that wait for no other. So the commands behind the copy
+ * wait for the device, which as a rule takes some microseconds; not for long, for what its stream
+ * waits for may be behind on the line. */
+static void settle(struct upload *u)
+{
+    int64_t began = tow_time_now_ns(), now = began;
+    if (tow_session_enter(u->session, u->context) != CUDA_SUCCESS) {
+        return;
+    }
+    while (!is_read(u) && now - began < SETTLE_NS) {
+        if (now - began < SETTLE_SPIN_NS) {
+            tow_thread_pause();
+        } else {
+            tow_time_sleep(NAP_NS);
+        }
+        now = tow_time_now_ns();
+    }
 }
 
 static void upload_done(void *user, bool ok)
 {
     struct upload *u = user;
     CUresult status = (CUresult)atomic_load(&u->status);
+    if (ok && status == CUDA_SUCCESS && u->settle) {
+        settle(u);
+    }
     if (ok && status != CUDA_SUCCESS) {
         char arguments[64];
         snprintf(arguments, sizeof arguments, "to 0x%llx", (unsigned long long)u->to);
@@ -293,6 +336,8 @@ void tow_serve_cuMemcpyHtoDAsync_v2(struct tow_serve *call)
     CUstream stream = tow_serve_handle(call, TOW_H_STREAM, tow_dec_u64(&call->in));
     uint32_t transfer = tow_dec_u32(&call->in);
     uint32_t form = tow_dec_u32(&call->in);
+    bool settles = (form & TOW_COPY_SETTLE) != 0;
+    form &= ~TOW_COPY_SETTLE;
     if (call->in.bad) {
         call->malformed = true;
         return;
@@ -323,6 +368,7 @@ void tow_serve_cuMemcpyHtoDAsync_v2(struct tow_serve *call)
                          .stream = stream,
                          .context = call->frame.context,
                          .thread = call->frame.thread,
+                         .settle = settles,
                          .status = (int)call->status};
     struct tow_transfer_sink sink = {.place = upload_place,
                                      .filled = upload_filled,

@@ -248,11 +248,13 @@ void tow_lanes_destroy(struct tow_lanes *lanes)
     }
     tow_lanes_shutdown(lanes);
     for (unsigned i = 0; i < lanes->count; i++) {
-        struct lane *lane = lanes->lane[i];
-        pthread_join(lane->sender, NULL);
-        pthread_join(lane->receiver, NULL);
-        tow_line_close(lane->line);
-        free(lane);
+        pthread_join(lanes->lane[i]->sender, NULL);
+        pthread_join(lanes->lane[i]->receiver, NULL);
+    }
+    /* Each thread may have ended all of them: only now nobody looks at the lines. */
+    for (unsigned i = 0; i < lanes->count; i++) {
+        tow_line_close(lanes->lane[i]->line);
+        free(lanes->lane[i]);
     }
     pthread_mutex_destroy(&lanes->lock);
     pthread_cond_destroy(&lanes->changed);

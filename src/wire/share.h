@@ -20,6 +20,9 @@ enum tow_copy_form {
     TOW_COPY_SPREAD = 3, /* as DATA frames on several lines, see docs/wire-format.md */
 };
 
+/* Added to the form of an upload as bytes: the program's call is a synchronous one. */
+#define TOW_COPY_SETTLE 0x100u
+
 /* Numbers of pieces, not bytes: what one session may share. */
 #define TOW_SHARE_MAX 65536u
 

@@ -181,6 +181,7 @@ static void downloads_without_end_are_bounded(struct api *api)
     OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     write_bytes(from, SIZE, 5);
     OK(cuMemcpyHtoD(device, from, SIZE));
+    OK(cuCtxSynchronize());
     for (int i = 0; i < COUNT; i++) {
         OK(cuMemcpyDtoHAsync(pinned + (i % 2) * SIZE, device, SIZE, stream));
     }
