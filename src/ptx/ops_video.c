@@ -1,5 +1,7 @@
 /* The video instructions: scalar v*, and packed v*2 and v*4. Compilers no longer emit them,
- * programs with inline PTX do; so they are complete rather than fast. */
+ * programs with inline PTX do; so they are complete rather than fast. On GPUs of today they are
+ * sequences of other instructions, and where those depart from the manual so do we, as far as a
+ * rule is known (tests/ptx/differential/known.txt has the rest). */
 #include "ptx/decode.h"
 
 #include <string.h>
@@ -108,26 +110,71 @@ static int64_t compute(const struct video_form *form, int64_t a, int64_t b)
     }
 }
 
+/* .sat of a whole register: intermediate results have 34 bits. Sums and differences too large for
+ * an unsigned register wrap. */
+static int64_t saturate_word(const struct video_form *form, int64_t value)
+{
+    value = (int64_t)((uint64_t)value << 30) >> 30;
+    if (!form->d_signed && form->op != V_SHL) {
+        return value < 0 ? 0 : (int64_t)(uint32_t)value;
+    }
+    return clamp(value, 32, form->d_signed);
+}
+
+/* Into one byte or half of c. */
+static uint32_t merge(const struct video_form *form, int64_t value, uint32_t c)
+{
+    uint8_t into = form->select[0];
+    bool byte = into <= 4;
+    int64_t top = (1ll << ((byte ? 8 : 16) - (form->d_signed ? 1 : 0))) - 1;
+    if (form->saturate) {
+        bool is_signed = form->a_signed || form->b_signed;
+        /* of signed sources what is below is above */
+        value = value > top || (value < 0 && is_signed) ? top : value < 0 ? 0 : value;
+    }
+    if (into == 6) { /* the upper half takes the upper half, which saturation has cleared */
+        return (c & 0xffffu) | (form->saturate ? 0 : (uint32_t)value & 0xffff0000u);
+    }
+    unsigned at = byte ? (into - 1u) * 8 : 0;
+    uint32_t mask = (byte ? 255u : 0xffffu) << at;
+    return (c & ~mask) | ((uint32_t)value << at & mask);
+}
+
+/* One signed source makes the other signed, too, if it is a whole register, and decides how the
+ * result saturates; c is always signed. */
+static uint32_t multiply_add(const struct video_form *form, uint32_t ra, uint32_t rb, uint32_t c)
+{
+    bool is_signed =
+        form->a_signed || form->b_signed || form->negate[0] || form->negate[1] || form->negate[2];
+    int64_t a = part_of(ra, form->select[1], form->a_signed || (is_signed && !form->select[1]));
+    int64_t b = part_of(rb, form->select[2], form->b_signed || (is_signed && !form->select[2]));
+    __int128 sum = (__int128)(form->negate[0] ? -a : a) * (form->negate[1] ? -b : b);
+    sum += form->negate[2] ? -(int64_t)(int32_t)c : (int64_t)(int32_t)c;
+    sum += form->plus_one;
+    if (!form->saturate) {
+        return (uint32_t)(sum >> form->shift);
+    }
+    if (!is_signed && form->shift &&
+        sum < 0) { /* unsigned: shifted without its sign, it is large */
+        return 0xffffffffu;
+    }
+    return (uint32_t)clamp((int64_t)(sum >> form->shift), 32, is_signed);
+}
+
 static uint32_t scalar(const struct video_form *form, uint32_t ra, uint32_t rb, uint32_t c)
 {
     int64_t a = part_of(ra, form->select[1], form->a_signed);
     int64_t b = part_of(rb, form->select[2], form->b_signed);
     int64_t value;
     if (form->op == V_MAD) {
-        __int128 product = (__int128)(form->negate[0] ? -a : a) * (form->negate[1] ? -b : b);
-        int64_t addend = form->a_signed || form->b_signed || form->negate[0] || form->negate[1] ||
-                                 form->negate[2]
-                             ? (int64_t)(int32_t)c
-                             : (int64_t)c;
-        product += form->negate[2] ? -addend : addend;
-        product += form->plus_one;
-        value = (int64_t)(product >> form->shift);
-        return (uint32_t)(form->saturate ? clamp(value, 32, form->d_signed) : value);
+        return multiply_add(form, ra, rb, c);
     }
     value = compute(form, a, b);
-    uint8_t into = form->select[0];
+    if (form->select[0] && !form->second) {
+        return merge(form, value, c);
+    }
     if (form->saturate) {
-        value = clamp(value, !into ? 32 : into <= 4 ? 8 : 16, form->d_signed);
+        value = saturate_word(form, value);
     }
     switch (form->second) {
     case 'a':
@@ -140,14 +187,6 @@ static uint32_t scalar(const struct video_form *form, uint32_t ra, uint32_t rb, 
                               : ((uint32_t)value > c ? (uint32_t)value : c);
     default:
         break;
-    }
-    if (into >= 1 && into <= 4) {
-        unsigned at = (into - 1u) * 8;
-        return (c & ~(255u << at)) | ((uint32_t)value & 255u) << at;
-    }
-    if (into >= 5) {
-        unsigned at = (into - 5u) * 16;
-        return (c & ~(0xffffu << at)) | ((uint32_t)value & 0xffffu) << at;
     }
     return (uint32_t)value;
 }
@@ -164,8 +203,7 @@ static uint32_t packed(const struct video_form *form, uint32_t ra, uint32_t rb, 
             value = clamp(value, bits, form->d_signed);
         }
         result |= ((uint32_t)value & mask) << (i * bits);
-        sum +=
-            (uint32_t)part_of((uint32_t)value & mask, (uint8_t)(bits == 8 ? 1 : 5), form->d_signed);
+        sum += (uint32_t)value; /* whole, not cut to its part */
     }
     return form->second == 'a' ? sum : result;
 }
