@@ -586,11 +586,12 @@ size_t tow_link_outstanding(struct tow_link *link)
 
 bool tow_link_expecting(struct tow_link *link, const void *address, size_t size)
 {
-    const uint8_t *low = address;
+    uintptr_t low = (uintptr_t)address; /* NULL and SIZE_MAX: anything at all */
     bool found = false;
     pthread_mutex_lock(&link->wait_lock);
     for (struct tow_transfer *t = link->transfers; t != NULL && !found; t = t->next) {
-        found = low < t->into + t->size && t->into < low + size;
+        uintptr_t into = (uintptr_t)t->into;
+        found = low < into + t->size && (into < low || into - low < size);
     }
     pthread_mutex_unlock(&link->wait_lock);
     return found;
