@@ -1,7 +1,6 @@
 /* The video instructions: scalar v*, and packed v*2 and v*4. Compilers no longer emit them,
  * programs with inline PTX do; so they are complete rather than fast. On GPUs of today they are
- * sequences of other instructions, and where those depart from the manual so do we, as far as a
- * rule is known (tests/ptx/differential/known.txt has the rest). */
+ * sequences of other instructions; where those depart from the manual, so do we. */
 #include "ptx/decode.h"
 
 #include <string.h>
@@ -140,14 +139,25 @@ static uint32_t merge(const struct video_form *form, int64_t value, uint32_t c)
     return (c & ~mask) | ((uint32_t)value << at & mask);
 }
 
-/* One signed source makes the other signed, too, if it is a whole register, and decides how the
- * result saturates; c is always signed. */
+/* Whether the result is less than c. Sums and differences are cut to 32 bits first; among unsigned
+ * numbers a negative one is the largest. */
+static bool below(const struct video_form *form, int64_t value, uint32_t c)
+{
+    if (form->op == V_ADD || form->op == V_SUB) {
+        value = (int32_t)(uint32_t)value;
+    }
+    bool is_signed = form->op == V_SET ? form->a_signed : form->d_signed;
+    return is_signed ? value < (int64_t)(int32_t)c : (uint64_t)value < (uint64_t)c;
+}
+
+/* Whole registers and c are always signed; the types of the sources decide how the result
+ * saturates. */
 static uint32_t multiply_add(const struct video_form *form, uint32_t ra, uint32_t rb, uint32_t c)
 {
     bool is_signed =
         form->a_signed || form->b_signed || form->negate[0] || form->negate[1] || form->negate[2];
-    int64_t a = part_of(ra, form->select[1], form->a_signed || (is_signed && !form->select[1]));
-    int64_t b = part_of(rb, form->select[2], form->b_signed || (is_signed && !form->select[2]));
+    int64_t a = part_of(ra, form->select[1], form->a_signed || !form->select[1]);
+    int64_t b = part_of(rb, form->select[2], form->b_signed || !form->select[2]);
     __int128 sum = (__int128)(form->negate[0] ? -a : a) * (form->negate[1] ? -b : b);
     sum += form->negate[2] ? -(int64_t)(int32_t)c : (int64_t)(int32_t)c;
     sum += form->plus_one;
@@ -180,11 +190,8 @@ static uint32_t scalar(const struct video_form *form, uint32_t ra, uint32_t rb, 
     case 'a':
         return (uint32_t)value + c;
     case 'm':
-        return form->d_signed ? ((int32_t)value < (int32_t)c ? (uint32_t)value : c)
-                              : ((uint32_t)value < c ? (uint32_t)value : c);
     case 'M':
-        return form->d_signed ? ((int32_t)value > (int32_t)c ? (uint32_t)value : c)
-                              : ((uint32_t)value > c ? (uint32_t)value : c);
+        return below(form, value, c) == (form->second == 'm') ? (uint32_t)value : c;
     default:
         break;
     }

@@ -319,12 +319,6 @@ def asynchronous():
                    "fence.proxy.async;\nbar.sync 0;\nmov.u32 %s, %tid.x;\nsetp.eq.u32 %q, %s, 0;\n"
                    f"@%q cp.reduce.async.bulk.global.shared::cta.bulk_group.{op}.{t} [%a0], [sm], {16 * int(b)};\n"
                    "@%q cp.async.bulk.commit_group;\n@%q cp.async.bulk.wait_group 0;", decl=SHARED)
-    yield Form(g, "st.async.shared::cluster", keys("i32"), ["i32"],
-               f"{start.replace('128;', '1;')}{own}@%q mbarrier.arrive.expect_tx.shared.b64 _, [mb], 512;\nbar.sync 0;\n"
-               ".reg .b32 %ra, %rb, %mz;\nmov.u32 %mz, mb;\nmapa.shared::cluster.u32 %ra, %s, 0;\n"
-               "mapa.shared::cluster.u32 %rb, %mz, 0;\n"
-               "st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%ra], %i0, [%rb];\n"
-               f"{loop.format('mbarrier.try_wait.parity.shared.b64', '0')}{swap}", decl=bar)
     for name in ("griddepcontrol.wait", "griddepcontrol.launch_dependents", "nanosleep.u32 20"):
         yield Form(g, name, [], ["i32"], f"{name};\nmov.u32 %o0, 7;")
     yield Form(g, "bar.arrive, bar.sync", keys("i32"), ["i32"],  # two warps give, two take

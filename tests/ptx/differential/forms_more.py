@@ -33,8 +33,9 @@ def parameters():
 
 def remote():
     g = "asynchronous copies and barriers"
-    here = (".reg .b32 %ra, %rb, %mz;\nmov.u32 %mz, mb;\nmapa.shared::cluster.u32 %ra, %s, 0;\n"
-            "mapa.shared::cluster.u32 %rb, %mz, 0;\n")
+    two = ".explicitcluster .reqnctapercluster 2, 1, 1"  # without one the instructions are illegal
+    here = (".reg .b32 %ra, %rb, %mz, %own;\nmov.u32 %mz, mb;\nmov.u32 %own, %cluster_ctarank;\n"
+            "mapa.shared::cluster.u32 %ra, %s, %own;\nmapa.shared::cluster.u32 %rb, %mz, %own;\n")
     for v, t in ((1, "b64"), (2, "b32"), (4, "b32"), (2, "b64"), (4, "f32"), (1, "s32")):
         k = "i" + t[1:]
         vector = f".v{v}" if v > 1 else ""
@@ -44,7 +45,7 @@ def remote():
                    f"{start(1)}{OWN}st.shared.v2.b64 [%s], {{-1, -1}};\nbar.sync 0;\n"
                    f"@%q mbarrier.arrive.expect_tx.shared.b64 _, [mb], {total};\nbar.sync 0;\n{here}"
                    f"st.async.shared::cluster.mbarrier::complete_tx::bytes{vector}.{t} [%ra], {source}, [%rb];\n{WAIT}"
-                   "ld.shared.v2.b64 {%o0, %o1}, [%s];", decl=BARRIER, n=128)
+                   "ld.shared.v2.b64 {%o0, %o1}, [%s];", decl=BARRIER, n=256, directives=two)
     for op, t in (("add", "u32"), ("add", "s32"), ("add", "u64"), ("min", "s32"), ("max", "u32"), ("inc", "u32"),
                   ("dec", "u32"), ("and", "b32"), ("or", "b32"), ("xor", "b32")):
         b, k = t[1:], "i" + t[1:]
@@ -52,7 +53,7 @@ def remote():
                    f"{start(1)}{OWN}st.shared.b{b} [%s], %i0;\nbar.sync 0;\n"
                    f"@%q mbarrier.arrive.expect_tx.shared.b64 _, [mb], {16 * int(b)};\nbar.sync 0;\n{here}"
                    f"red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.{op}.{t} [%ra], %i1, [%rb];\n"
-                   f"{WAIT}ld.shared.b{b} %o0, [%s];", decl=BARRIER)
+                   f"{WAIT}ld.shared.b{b} %o0, [%s];", decl=BARRIER, directives=two)
     arrive = {"mbarrier.arrive, a count": (256, "mbarrier.arrive.shared.b64 %state, [mb], 2;"),
               "mbarrier.arrive.release.cta.shared::cta.b64": (
                   128, "mbarrier.arrive.release.cta.shared::cta.b64 %state, [mb];"),
