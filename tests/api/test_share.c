@@ -1,0 +1,207 @@
+/* Page-locked memory and notes over a line within one machine: what the program sees must be the
+ * same as over a network. */
+#include "api.h"
+
+#include <pthread.h>
+
+enum { MIB = 1 << 20, WORDS = 3 * MIB / 4 };
+
+static int wrong_words(const int *words, int count, int first, int by)
+{
+    int wrong = 0;
+    for (int i = 0; i < count; i++) {
+        wrong += words[i] != first + by * i;
+    }
+    return wrong;
+}
+
+/* Kernels and the host use the same page-locked memory, without a call that names it. */
+static void page_locked_memory_is_one_memory(struct api *api)
+{
+    int *host;
+    CUstream stream;
+    OK(cuMemHostAlloc((void **)&host, WORDS * sizeof(int), CU_MEMHOSTALLOC_PORTABLE));
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < WORDS; i++) {
+            host[i] = i;
+        }
+        OK(api_add(api, (CUdeviceptr)(uintptr_t)host, WORDS, 100 + round, stream));
+        OK(cuStreamSynchronize(stream));
+        EQUAL(wrong_words(host, WORDS, 100 + round, 1), 0);
+    }
+    OK(cuStreamDestroy(stream));
+    OK(cuMemFreeHost(host));
+}
+
+/* Every size and every offset, synchronous and not, from page-locked and from plain memory. */
+static void copies_of_all_sizes_keep_their_bytes(struct api *api)
+{
+    static const size_t sizes[] = {1,     4,         8127,    8128,        8129,    65536,
+                                   65537, 3 * 65536, MIB - 1, 2 * MIB + 3, 5 * MIB, 9 * MIB + 1};
+    unsigned char *pinned, *plain = malloc(10 * MIB), *back = malloc(10 * MIB);
+    CUdeviceptr device;
+    CUstream stream;
+    (void)api;
+    OK(cuMemAllocHost((void **)&pinned, 10 * MIB));
+    OK(cuMemAlloc(&device, 10 * MIB));
+    OK(cuStreamCreate(&stream, CU_STREAM_DEFAULT));
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        size_t n = sizes[i], offset = i * 3;
+        for (size_t k = 0; k < n; k++) {
+            pinned[offset + k] = (unsigned char)(k * 5 + k / 259 + i);
+        }
+        memcpy(plain + 1, pinned + offset, n);
+        OK(cuMemcpyHtoD(device + offset, pinned + offset, n));
+        memset(pinned + offset, 0xee, n); /* a synchronous copy has read it */
+        memset(back, 0, n);
+        OK(cuMemcpyDtoH(back, device + offset, n));
+        EQUAL(memcmp(back, plain + 1, n), 0);
+        OK(cuMemsetD8(device, 0, 10 * MIB));
+        OK(cuMemcpyHtoDAsync(device + 1, plain + 1, n, stream));
+        memset(back, 0, n);
+        OK(cuMemcpyDtoHAsync(pinned + offset, device + 1, n, stream));
+        OK(cuStreamSynchronize(stream));
+        EQUAL(memcmp(pinned + offset, plain + 1, n), 0);
+        OK(cuMemcpyDtoHAsync(back, device + 1, n, stream));
+        OK(cuStreamSynchronize(stream));
+        EQUAL(memcmp(back, plain + 1, n), 0);
+    }
+    OK(cuStreamDestroy(stream));
+    OK(cuMemFree(device));
+    OK(cuMemFreeHost(pinned));
+    free(plain);
+    free(back);
+}
+
+/* Rows of page-locked memory, with room between them. */
+static void rows_are_copied_from_where_they_are(struct api *api)
+{
+    enum { PITCH = 300, WIDTH = 257, ROWS = 40 };
+    unsigned char *pinned, back[PITCH * ROWS];
+    CUdeviceptr device;
+    (void)api;
+    OK(cuMemAllocHost((void **)&pinned, PITCH * ROWS));
+    OK(cuMemAlloc(&device, WIDTH * ROWS));
+    for (int i = 0; i < PITCH * ROWS; i++) {
+        pinned[i] = (unsigned char)(i * 11);
+    }
+    CUDA_MEMCPY2D copy = {.srcMemoryType = CU_MEMORYTYPE_HOST,
+                          .srcHost = pinned,
+                          .srcPitch = PITCH,
+                          .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                          .dstDevice = device,
+                          .dstPitch = WIDTH,
+                          .WidthInBytes = WIDTH,
+                          .Height = ROWS};
+    OK(cuMemcpy2D(&copy));
+    memset(pinned, 0, PITCH * ROWS);
+    OK(cuMemcpyDtoH(back, device, WIDTH * ROWS));
+    int wrong = 0;
+    for (int y = 0; y < ROWS; y++) {
+        for (int x = 0; x < WIDTH; x++) {
+            wrong += back[y * WIDTH + x] != (unsigned char)((y * PITCH + x) * 11);
+        }
+    }
+    EQUAL(wrong, 0);
+    OK(cuMemFree(device));
+    OK(cuMemFreeHost(pinned));
+}
+
+/* What was shared in a context that is gone works in the next one. */
+static void a_context_ends_and_another_goes_on(struct api *api)
+{
+    static unsigned char from[2 * MIB], to[2 * MIB];
+    for (int round = 0; round < 3; round++) {
+        CUcontext context;
+        CUdeviceptr device;
+        CUstream stream;
+        OK(cuCtxCreate(&context, NULL, 0, api->device));
+        OK(cuMemAlloc(&device, sizeof from));
+        OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+        memset(from, 7 + round, sizeof from);
+        OK(cuMemcpyHtoDAsync(device, from, sizeof from, stream));
+        OK(cuStreamSynchronize(stream));
+        OK(cuMemcpyDtoH(to, device, sizeof to));
+        EQUAL(memcmp(from, to, sizeof to), 0);
+        OK(cuMemcpyDtoH(to, device, 4));
+        OK(cuCtxDestroy(context));
+        OK(cuCtxSetCurrent(api->context));
+    }
+}
+
+/* A mistake in a call without a reply is told by the synchronisation, note or not. */
+static void mistakes_are_told(struct api *api)
+{
+    CUdeviceptr data;
+    int word = 1;
+    OK(cuMemAlloc(&data, 64));
+    void *params[] = {&data, &word, &word};
+    CUresult launched = cuLaunchKernel(api->add, 1, 1, 1, 4096, 1, 1, 0, NULL, params, NULL);
+    CUresult told = cuStreamSynchronize(NULL);
+    EQUAL(launched != CUDA_SUCCESS || told != CUDA_SUCCESS, 1);
+    OK(cuStreamSynchronize(NULL));
+    OK(cuMemsetD32(data, 5, 16));
+    OK(cuMemcpyDtoH(&word, data, 4));
+    EQUAL(word, 5);
+    OK(cuMemFree(data));
+}
+
+struct lane {
+    struct api *api;
+    int number, wrong;
+};
+
+static void *copy_in_circles(void *arg)
+{
+    struct lane *lane = arg;
+    enum { SIZE = 600000 };
+    unsigned char *from = malloc(SIZE), *to = malloc(SIZE);
+    CUdeviceptr device;
+    CUstream stream;
+    OK(cuCtxSetCurrent(lane->api->context));
+    OK(cuMemAlloc(&device, SIZE));
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    for (int round = 0; round < 12; round++) {
+        memset(from, lane->number * 16 + round, SIZE);
+        size_t n = round % 3 == 0 ? 100 : SIZE;
+        OK(cuMemcpyHtoDAsync(device, from, n, stream));
+        memset(to, 0, n);
+        OK(cuMemcpyDtoHAsync(to, device, n, stream));
+        OK(cuStreamSynchronize(stream));
+        lane->wrong += memcmp(from, to, n) != 0;
+    }
+    OK(cuStreamDestroy(stream));
+    OK(cuMemFree(device));
+    free(from);
+    free(to);
+    return NULL;
+}
+
+static void threads_do_not_mix(struct api *api)
+{
+    enum { THREADS = 6 };
+    pthread_t threads[THREADS];
+    struct lane lanes[THREADS];
+    for (int i = 0; i < THREADS; i++) {
+        lanes[i] = (struct lane){api, i, 0};
+        pthread_create(&threads[i], NULL, copy_in_circles, &lanes[i]);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+        EQUAL(lanes[i].wrong, 0);
+    }
+}
+
+int main(void)
+{
+    struct api api;
+    api_begin(&api);
+    page_locked_memory_is_one_memory(&api);
+    copies_of_all_sizes_keep_their_bytes(&api);
+    rows_are_copied_from_where_they_are(&api);
+    a_context_ends_and_another_goes_on(&api);
+    mistakes_are_told(&api);
+    threads_do_not_mix(&api);
+    return api_end(&api);
+}
