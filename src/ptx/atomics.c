@@ -26,6 +26,7 @@ struct atomic_form {
     uint32_t d[8], b[8], c;
     uint32_t element, count;
     bool ordered, wide, result, ftz;
+    bool raw_nan; /* f64 in global memory: a NaN operand comes out as it is, b's first */
 };
 
 /* ---- 128 bits ---- */
@@ -66,6 +67,9 @@ static uint64_t compute64(const struct atomic_form *form, uint64_t old, uint64_t
 {
     switch (form->op) {
     case AT_ADD:
+        if (form->raw_nan && (tow_f64_isnan(b) || tow_f64_isnan(old))) {
+            return tow_f64_isnan(b) ? b : old;
+        }
         return form->type == PT_F64 ? tow_f64_add(old, b) : old + b;
     case AT_MIN:
         return form->type == PT_S64 ? ((int64_t)old < (int64_t)b ? old : b) : (old < b ? old : b);
@@ -346,6 +350,7 @@ int tow_ptx_decode_atom(struct tow_ptx_decoder *dec)
     }
     form->at = tow_ptx_at_for(space, address_kind);
     form->ftz = space != SP_SHARED && form->type == PT_F32;
+    form->raw_nan = space != SP_SHARED && form->type == PT_F64;
     if (!form->at) {
         return tow_ptx_bad(dec, "an address in this state space must be a 64-bit register");
     }

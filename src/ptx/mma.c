@@ -302,9 +302,9 @@ static void run_float(const struct tow_mma_op *op, void *const *d, const void *c
     store_floats(op, mc, d);
 }
 
-/* The same chain with another rounding, 32 elements at a time; m * n is a multiple of that. */
-static void multiply_f64_rounded(const struct tow_mma_desc *s, const double *a, const double *b,
-                                 double *c)
+/* A chain of fused multiply-adds in the order of k, 32 elements at a time; m * n is a multiple of
+ * that. */
+static void multiply_f64(const struct tow_mma_desc *s, const double *a, const double *b, double *c)
 {
     struct tow_num_form form = {
         .op = TOW_NUM_FMA, .type = TOW_NUM_F64, .round = (enum tow_num_round)s->round};
@@ -322,7 +322,6 @@ static void multiply_f64_rounded(const struct tow_mma_desc *s, const double *a, 
     }
 }
 
-/* f64: a chain of fused multiply-adds in the order of k. */
 static void run_f64(const struct tow_mma_op *op, void *const *d, const void *const *a,
                     const void *const *b, const void *const *c, const uint32_t *metadata)
 {
@@ -332,23 +331,11 @@ static void run_f64(const struct tow_mma_op *op, void *const *d, const void *con
     load_floats(op, TOW_MMA_A, TOW_MMA_F64, op->a_regs, a, ma);
     load_floats(op, TOW_MMA_B, TOW_MMA_F64, op->b_regs, b, mb);
     load_floats(op, TOW_MMA_C, TOW_MMA_F64, op->c_regs, c, mc);
-    if (s->round > TOW_NUM_RN) {
-        multiply_f64_rounded(s, ma, mb, mc);
-    }
-    for (unsigned i = 0; i < s->m && s->round <= TOW_NUM_RN; i++) {
-        for (unsigned j = 0; j < s->n; j++) {
-            double v = mc[i * s->n + j];
-            for (unsigned l = 0; l < s->k; l++) {
-                v = __builtin_fma(ma[i * s->k + l], mb[l * s->n + j], v);
-            }
-            mc[i * s->n + j] = v;
-        }
-    }
+    multiply_f64(s, ma, mb, mc);
     find_place(op, TOW_MMA_C, TOW_MMA_F64, op->d_regs, &p);
     for (unsigned lane = 0; lane < 32; lane++) {
         for (unsigned i = 0; i < op->d_regs; i++) {
-            uint64_t v = tow_f64_bits(mc[p.lane[lane] + p.element[i]]);
-            ((uint64_t *)d[i])[lane] = tow_f64_isnan(v) ? TOW_NUM_NAN_F64 : v;
+            memcpy((uint64_t *)d[i] + lane, &mc[p.lane[lane] + p.element[i]], 8);
         }
     }
 }

@@ -67,10 +67,10 @@ def approximate():
     g = "approximate functions"
     for ftz in ("", ".ftz"):
         yield plain(g, f"rcp.approx{ftz}.f32", "f32", "f32", bound="ulp 1")
-        yield plain(g, f"sqrt.approx{ftz}.f32", "f32", "f32", bound="ulp 2")
+        yield plain(g, f"sqrt.approx{ftz}.f32", "f32", "f32", bound="ulp 1")
         yield plain(g, f"rsqrt.approx{ftz}.f32", "f32", "f32", bound="ulp 2")
-        yield plain(g, f"div.approx{ftz}.f32", "f32 f32", "f32", bound="ulp 2")
-        yield plain(g, f"div.full{ftz}.f32", "f32 f32", "f32", bound="ulp 2")
+        yield plain(g, f"div.approx{ftz}.f32", "f32 f32", "f32", bound="ulp 1")
+        yield plain(g, f"div.full{ftz}.f32", "f32 f32", "f32", bound="ulp 1")
         yield plain(g, f"ex2.approx{ftz}.f32", "f32", "f32", bound="ulp 2")
         yield Form(g, f"ex2.approx{ftz}.f32 (-8 to 8)", [("unit", "u")], ["f32"], f"ex2.approx{ftz}.f32 %o0, %i0;",
                    bound="ulp 2")
@@ -79,17 +79,17 @@ def approximate():
             yield Form(g, f"{name}.approx{ftz}.f32 (-pi to pi)", [("angle", "u")], ["f32"],
                        f"{name}.approx{ftz}.f32 %o0, %i0;", bound="abs 2^-20.5")
             yield Form(g, f"{name}.approx{ftz}.f32 (-8 to 8)", [("unit", "u")], ["f32"],
-                       f"{name}.approx{ftz}.f32 %o0, %i0;", bound="abs 2^-19")
-    yield plain(g, "tanh.approx.f32", "f32", "f32", bound="rel 2^-10.9")
+                       f"{name}.approx{ftz}.f32 %o0, %i0;", bound="abs 2^-20.5")
+    yield plain(g, "tanh.approx.f32", "f32", "f32", bound="rel 2^-16")
     yield Form(g, "tanh.approx.f32 (-8 to 8)", [("unit", "u")], ["f32"], "tanh.approx.f32 %o0, %i0;",
-               bound="rel 2^-10.9")
+               bound="rel 2^-16")
     for t in ("f16", "f16x2", "bf16", "bf16x2"):
         yield plain(g, f"tanh.approx.{t}", t, t, bound="ulp 1")
         ftz = ".ftz" if t[0] == "b" else ""
         yield plain(g, f"ex2.approx{ftz}.{t}", t, t, bound="ulp 1")
     yield plain(g, "rcp.approx.ftz.f64", "f64", "f64", bound="rel 2^-20")
     yield plain(g, "rsqrt.approx.ftz.f64", "f64", "f64", bound="rel 2^-20")
-    yield plain(g, "rsqrt.approx.f64", "f64", "f64", bound="ulp 2")
+    yield plain(g, "rsqrt.approx.f64", "f64", "f64", bound="ulp 1")
 
 
 def cvt(name, source, outs, **more):

@@ -190,17 +190,15 @@ def atomics():
                     operands = "%i1, %i2" if op == "cas" else "%i1"
                     outs = [k, k] if space == "shared" else [k, "@" + k]
                     last = "ld.shared.b{0} %o1, [%t];".format(size) if space == "shared" else ""
-                    bound = "ulp 1" if op == "add" and "f" in t else ""
                     decl = SHARED if space == "shared" else ""
                     yield Form(g, f"atom{how}{spelled}.{op}{noftz}.{t}", ins, outs,
-                               f"{pre}atom{how}{spelled}.{op}{noftz}.{t} %o0, [%t], {operands};\n{last}", decl=decl,
-                               bound=bound)
+                               f"{pre}atom{how}{spelled}.{op}{noftz}.{t} %o0, [%t], {operands};\n{last}", decl=decl)
                     if op in ("exch", "cas"):
                         continue
                     outs, last = outs[1:], last.replace("%o1", "%o0")
                     yield Form(g, f"red{how}{spelled}.{op}{noftz}.{t}", ins, outs,
                                pre.replace("%a1", "%a0") +
-                               f"red{how}{spelled}.{op}{noftz}.{t} [%t], {operands};\n{last}", decl=decl, bound=bound)
+                               f"red{how}{spelled}.{op}{noftz}.{t} [%t], {operands};\n{last}", decl=decl)
     for op in ("exch", "cas"):
         pair = ".reg .b128 %v, %w, %u;\nmov.b128 %v, {%i0, %i1};\nmov.b128 %w, {%i2, %i3};\n"
         more = "%v, %w" if op == "cas" else "%w"

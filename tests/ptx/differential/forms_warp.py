@@ -106,11 +106,11 @@ def matrix_moves():
 
 
 def bound_of(d, a):
-    if d == "s32":
+    if d in ("s32", "f64"):
         return ""
-    if d == "f64":
-        return "mma 2^-50"
-    return "mma 2^-9" if d == "f16" else "mma 2^-20"
+    if d == "f16":
+        return "mma 2^-9.5" if a in ("e4m3", "e5m2") else "mma 2^-11"
+    return "mma 2^-22"
 
 
 def mma_form(group, name, shape, regs, d, a, b, c, tail=""):
