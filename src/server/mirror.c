@@ -75,7 +75,7 @@ static int enlist(struct tow_session *session, struct mirror made)
 {
     struct mirror_state *state = state_of(session);
     struct mirror *m = malloc(sizeof *m);
-    if (state == NULL || m == NULL || state->count >= MIRRORS_MAX) {
+    if (state == NULL || m == NULL) {
         free(m);
         return -ENOMEM;
     }
@@ -88,11 +88,18 @@ static int enlist(struct tow_session *session, struct mirror made)
     }
     *m = made;
     pthread_mutex_lock(&state->lock);
-    m->next = state->mirrors;
-    state->mirrors = m;
-    state->count++;
+    bool room = state->count < MIRRORS_MAX;
+    if (room) {
+        m->next = state->mirrors;
+        state->mirrors = m;
+        state->count++;
+    }
     pthread_mutex_unlock(&state->lock);
-    return 0;
+    if (!room) {
+        free(m->known);
+        free(m);
+    }
+    return room ? 0 : -ENOMEM;
 }
 
 /* A __managed__ variable: its contents go to the client before the reply. */
