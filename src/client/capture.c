@@ -209,11 +209,15 @@ CUresult tow_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
     bool wrong_thread =
         c != NULL && c->mode != CU_STREAM_CAPTURE_MODE_RELAXED && c->thread != self->number;
     pthread_mutex_unlock(&lock);
-    if (wrong_thread) {
-        return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
-    }
     CUgraph graph = NULL;
     status = tow_send_cuStreamEndCapture(hStream, &graph);
+    if (wrong_thread) {
+        /* It ends all the same, and what was captured is lost. */
+        if (status == CUDA_SUCCESS) {
+            tow_cuGraphDestroy(graph);
+        }
+        status = CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+    }
     *phGraph = status == CUDA_SUCCESS ? graph : NULL;
     if (status != CUDA_ERROR_STREAM_CAPTURE_UNMATCHED) {
         tow_capture_drop(hStream, self->number);

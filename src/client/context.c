@@ -687,6 +687,9 @@ CUresult tow_cuCtxSynchronize_v2(CUcontext ctx)
     if (sticky != CUDA_SUCCESS) {
         return (CUresult)sticky;
     }
+    if (tow_thread_here != NULL && tow_thread_here->in_hostfn) {
+        return CUDA_ERROR_NOT_PERMITTED;
+    }
     /* The server knows the context by the command's header: no need of the newer function there. */
     struct tow_call call;
     status = tow_call_begin_on(&call, context->link, context->number, TOW_FN_cuCtxSynchronize, 0,

@@ -187,7 +187,8 @@ static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CU
     if (from == NULL || status != CUDA_SUCCESS) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    status = wait ? before_synchronous(stream) : CUDA_SUCCESS;
+    /* A copy that only reads pageable memory waits for nothing, so captures allow it. */
+    status = wait && is_pinned(from) ? before_synchronous(stream) : CUDA_SUCCESS;
     if (status != CUDA_SUCCESS) {
         return status;
     }
@@ -196,7 +197,8 @@ static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CU
     }
     /* A host function that was queued before may still write there: the worker reads it in turn. */
     if (!wait && atomic_load_explicit(&tow_hostfn_turns, memory_order_relaxed) != 0 &&
-        is_pinned(from) && tow_mirror_host(link, (uint64_t)(uintptr_t)from, size) == CUDA_SUCCESS) {
+        is_pinned(from) && !is_shared(link, from, size) &&
+        tow_mirror_host(link, (uint64_t)(uintptr_t)from, size) == CUDA_SUCCESS) {
         status = tow_mirror_push(link);
         return status == CUDA_SUCCESS
                    ? tow_send_cuMemcpyAsync(to, (CUdeviceptr)(uintptr_t)from, size, stream)

@@ -3,6 +3,7 @@
 
 #include "client/call.h"
 #include "client/handle.h"
+#include "client/graph.h"
 #include "client/stream.h"
 #include "gen/client_api.h"
 
@@ -143,12 +144,14 @@ static CUresult ask(CUevent event, CUresult (*send)(CUevent event))
 
 CUresult tow_cuEventQuery(CUevent hEvent)
 {
-    return ask(hEvent, tow_send_cuEventQuery);
+    CUresult unsafe = tow_capture_unsafe();
+    return unsafe != CUDA_SUCCESS ? unsafe : ask(hEvent, tow_send_cuEventQuery);
 }
 
 CUresult tow_cuEventSynchronize(CUevent hEvent)
 {
-    return ask(hEvent, tow_send_cuEventSynchronize);
+    CUresult unsafe = tow_capture_unsafe();
+    return unsafe != CUDA_SUCCESS ? unsafe : ask(hEvent, tow_send_cuEventSynchronize);
 }
 
 /* A stream and an event that meet in a record must be of one context. */

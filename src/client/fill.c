@@ -7,6 +7,9 @@
 /* What the driver says at once of a fill of `rows` rows of `width` elements. */
 static CUresult check(CUdeviceptr to, size_t pitch, size_t element, size_t width, size_t rows)
 {
+    if (tow_thread_here != NULL && tow_thread_here->in_hostfn) {
+        return CUDA_ERROR_NOT_PERMITTED;
+    }
     if (width == 0 || rows == 0) {
         return CUDA_SUCCESS;
     }

@@ -5,6 +5,7 @@
  */
 #include "client/launch.h"
 
+#include "client/graph.h"
 #include "client/link.h"
 #include "client/mirror.h"
 #include "client/stream.h"
@@ -270,6 +271,9 @@ CUresult tow_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gr
     };
     status = check(kernel, context->device, head.grid, head.block, head.shared);
     if (TOW_UNLIKELY(status != CUDA_SUCCESS)) {
+        if (tow_capture_on(hStream)) {
+            tow_send_cuStreamSynchronize(hStream); /* which ends the capture, as the refusal does */
+        }
         return status;
     }
     struct tow_launch_args args;

@@ -37,6 +37,19 @@ static CUresult context_here(void)
                                         : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
+CUresult tow_cuMemGetInfo_v2(size_t *free, size_t *total)
+{
+    size_t left = 0, all = 0;
+    CUresult status = tow_send_cuMemGetInfo_v2(&left, &all);
+    if (status == CUDA_SUCCESS && free != NULL) {
+        *free = left;
+    }
+    if (status == CUDA_SUCCESS && total != NULL) {
+        *total = all;
+    }
+    return status;
+}
+
 CUresult tow_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 {
     if (dptr == NULL || bytesize == 0) {
@@ -86,6 +99,10 @@ CUresult tow_cuMemFree_v2(CUdeviceptr dptr)
     }
     if (dptr == 0) {
         return CUDA_SUCCESS;
+    }
+    state = tow_capture_unsafe();
+    if (state != CUDA_SUCCESS) {
+        return state;
     }
     unsigned kinds = 1u << TOW_REGION_DEVICE | 1u << TOW_REGION_POOL | 1u << TOW_REGION_MANAGED;
     if (tow_region_find(dptr, &region) && region.graph) {
@@ -168,6 +185,10 @@ CUresult tow_cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags)
         return CUDA_SUCCESS;
     }
     void *at = NULL;
+    state = tow_capture_unsafe();
+    if (state != CUDA_SUCCESS) {
+        return state;
+    }
     state = tow_share_alloc(tow_context_current()->link, bytesize, &at);
     bool shared = state == CUDA_SUCCESS;
     if (state == CUDA_ERROR_NOT_SUPPORTED) {
@@ -260,10 +281,14 @@ CUresult tow_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags)
     if (Flags & CU_MEMHOSTREGISTER_IOMEMORY) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
+    struct tow_region region;
+    if (tow_region_find(base, &region) && region.kind == TOW_REGION_HOST) {
+        return CUDA_ERROR_INVALID_VALUE; /* made page-locked by CUDA itself */
+    }
     if (tow_region_overlaps(base, bytesize)) {
         return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
     }
-    struct tow_region region = region_here(base, bytesize, TOW_REGION_REGISTERED, Flags);
+    region = region_here(base, bytesize, TOW_REGION_REGISTERED, Flags);
     if (tow_region_add(&region) < 0) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -287,7 +312,9 @@ CUresult tow_cuMemHostUnregister(void *p)
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (!tow_region_remove((uint64_t)(uintptr_t)p, 1u << TOW_REGION_REGISTERED, &region)) {
-        return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+        return tow_region_find((uint64_t)(uintptr_t)p, &region)
+                   ? CUDA_ERROR_INVALID_VALUE /* inside of something */
+                   : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
     }
     return settle(&region);
 }
@@ -498,6 +525,9 @@ CUresult tow_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attrib
         memset(data[i], 0, size);
         if (attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) {
             *(int *)data[i] = -2; /* CU_DEVICE_INVALID */
+        }
+        if (!found && attributes[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER) {
+            *(CUdeviceptr *)data[i] = ptr; /* what CUDA does not know is the host's */
         }
         if (found) {
             attribute_of(&region, attributes[i], ptr, data[i]);

@@ -130,7 +130,7 @@ CUresult tow_cuModuleEnumerateFunctions(CUfunction *functions, unsigned int numF
 CUresult tow_cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmodule hmod, const char *name)
 {
     struct tow_library *module = tow_library_find(TOW_H_MODULE, hmod);
-    if (name == NULL) {
+    if (name == NULL || (dptr == NULL && bytes == NULL)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     struct tow_context *context = NULL;

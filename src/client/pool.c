@@ -26,8 +26,13 @@ static CUresult keep_pool_memory(CUdeviceptr address, size_t size, CUmemoryPool 
 
 CUresult tow_cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
 {
-    if (dptr == NULL || bytesize == 0) {
+    if (dptr == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (bytesize == 0) {
+        CUresult here = tow_stream_check(hStream);
+        *dptr = here == CUDA_SUCCESS ? 0 : *dptr;
+        return here;
     }
     CUdeviceptr address = 0;
     CUresult status = tow_send_cuMemAllocAsync(&address, bytesize, hStream);

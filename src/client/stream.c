@@ -340,7 +340,8 @@ static CUresult ask(CUstream stream, CUresult (*send)(CUstream stream))
 
 CUresult tow_cuStreamQuery(CUstream hStream)
 {
-    return ask(hStream, tow_send_cuStreamQuery);
+    CUresult unsafe = tow_capture_unsafe();
+    return unsafe != CUDA_SUCCESS ? unsafe : ask(hStream, tow_send_cuStreamQuery);
 }
 
 /* By a note of the GPU's where that is possible, else by asking. */
@@ -354,7 +355,8 @@ static CUresult synchronize(CUstream stream)
 
 CUresult tow_cuStreamSynchronize(CUstream hStream)
 {
-    return ask(hStream, synchronize);
+    CUresult unsafe = tow_capture_unsafe();
+    return unsafe != CUDA_SUCCESS ? unsafe : ask(hStream, synchronize);
 }
 
 /* ---- values in memory ---- */

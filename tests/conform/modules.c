@@ -106,7 +106,7 @@ CASE(module_function_attributes, "a function's attributes are those of its code"
     EQ(func_attribute("fixed", CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES), 4000);
     EQ(func_attribute("set", CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES), 0);
     EQ(func_attribute("limited", CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK), 128);
-    EQ(func_attribute("exact", CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK), 64);
+    EQ(func_attribute("exact", CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK), 1024);
     EQ(func_attribute("set", CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK), 1024);
     EQ(func_attribute("set", CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES), 0);
     EQ(func_attribute("set", CU_FUNC_ATTRIBUTE_PTX_VERSION), 70);
@@ -290,8 +290,6 @@ CASE(library_globals, "a library's globals are found by name")
     EQ(peek(at, 0), 7);
     SEE(cuLibraryGetGlobal(&at, &size, library, "absent"));
     SEE(cuLibraryGetManaged(&at, &size, library, "number"));
-    void *unified = NULL;
-    SEE(cuLibraryGetUnifiedFunction(&unified, library, "set"));
 }
 
 CASE(library_kernel_attributes, "a kernel's attributes can be asked and set per device")

@@ -156,6 +156,37 @@ CUresult tow_soft_capture_forbid_implicit(struct tow_soft_ctx *ctx)
     return result;
 }
 
+/* Whatever its mode, a capture does not survive waiting for the whole context. */
+CUresult tow_soft_capture_forbid_all(struct tow_soft_ctx *ctx)
+{
+    CUresult result = CUDA_SUCCESS;
+    for (struct tow_soft_stream *s = tow_soft.streams; captures != NULL && s != NULL; s = s->next) {
+        if (s->object.ctx == ctx && s->capture != NULL) {
+            s->capture->spoiled = true;
+            result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+        }
+    }
+    return result;
+}
+
+/* The host asks for an event that a capture recorded: the first time that is told and ends the
+ * capture, from then on the event is good for nothing until it is recorded anew. */
+CUresult tow_soft_capture_asked(struct tow_soft_event *event)
+{
+    if (event->capture_id == 0) {
+        return CUDA_SUCCESS;
+    }
+    struct tow_soft_capture *capture = capture_of(event->capture_id);
+    if (event->capture_id == UINT64_MAX || (capture != NULL && capture->spoiled)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (capture != NULL) {
+        capture->spoiled = true;
+        event->capture_id = UINT64_MAX;
+    }
+    return CUDA_ERROR_CAPTURED_EVENT;
+}
+
 CUresult tow_soft_capture_forbid(struct tow_soft_ctx *ctx, struct tow_soft_stream *stream)
 {
     if (stream->capture != NULL) {
@@ -236,6 +267,9 @@ CUresult tow_soft_capture_record(struct tow_soft_stream *stream, struct tow_soft
                                  bool external, bool *ret_done)
 {
     *ret_done = stream->capture != NULL;
+    if (stream->capture == NULL && external) {
+        return CUDA_ERROR_ILLEGAL_STATE;
+    }
     if (stream->capture == NULL) {
         return stream->legacy ? tow_soft_capture_forbid_implicit(stream->object.ctx) : CUDA_SUCCESS;
     }
@@ -257,6 +291,9 @@ CUresult tow_soft_capture_wait(struct tow_soft_stream *stream, struct tow_soft_e
 {
     *ret_done = false;
     struct tow_soft_capture *from = event->capture_id != 0 ? capture_of(event->capture_id) : NULL;
+    if (stream->capture == NULL && external) {
+        return CUDA_ERROR_ILLEGAL_STATE;
+    }
     if (stream->capture == NULL && event->capture_id == 0) {
         return stream->legacy ? tow_soft_capture_forbid_implicit(stream->object.ctx) : CUDA_SUCCESS;
     }
@@ -272,6 +309,9 @@ CUresult tow_soft_capture_wait(struct tow_soft_stream *stream, struct tow_soft_e
             struct tow_soft_work work = {.kind = TOW_SOFT_WORK_WAIT,
                                          .event = {.event = event->object.handle}};
             return tow_soft_capture_add(stream, &work);
+        }
+        if (event->mark == NULL) {
+            return CUDA_SUCCESS; /* never recorded: there is nothing to wait for */
         }
         stream->capture->spoiled = true;
         return CUDA_ERROR_STREAM_CAPTURE_ISOLATION; /* recorded outside */

@@ -85,7 +85,7 @@ static void limits_reset(struct tow_soft_ctx *ctx)
 {
     memset(ctx->limits, 0, sizeof ctx->limits);
     ctx->limits[CU_LIMIT_STACK_SIZE] = 1024;
-    ctx->limits[CU_LIMIT_PRINTF_FIFO_SIZE] = 7 << 20;
+    ctx->limits[CU_LIMIT_PRINTF_FIFO_SIZE] = 8448 << 10;
     ctx->limits[CU_LIMIT_MALLOC_HEAP_SIZE] = 8 << 20;
     ctx->limits[CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT] = 2048;
     ctx->limits[CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH] = 2;
@@ -582,7 +582,7 @@ static CUresult soft_cuCtxGetFlags(unsigned int *flags)
     if (flags == NULL) {
         return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
     }
-    *flags = ctx->flags;
+    *flags = ctx->flags | CU_CTX_MAP_HOST; /* it always can */
     return tow_soft_leave(CUDA_SUCCESS);
 }
 
@@ -616,7 +616,7 @@ static CUresult soft_cuCtxGetId(CUcontext handle, unsigned long long *ctxId)
 
 static CUresult synchronize(struct tow_soft_ctx *ctx)
 {
-    CUresult result = tow_soft_capture_forbid_legacy(ctx);
+    CUresult result = tow_soft_capture_forbid_all(ctx);
     if (result != CUDA_SUCCESS) {
         return tow_soft_leave(result);
     }

@@ -106,8 +106,9 @@ static CUresult soft_cuEventQuery(CUevent hEvent)
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    if (event->capture_id != 0) {
-        return tow_soft_leave(CUDA_ERROR_CAPTURED_EVENT);
+    result = tow_soft_capture_asked(event);
+    if (result != CUDA_SUCCESS) {
+        return tow_soft_leave(result);
     }
     if (event->mark != NULL && !event->mark->done) {
         tow_soft_engine_kick();
@@ -124,8 +125,9 @@ static CUresult soft_cuEventSynchronize(CUevent hEvent)
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    if (event->capture_id != 0) {
-        return tow_soft_leave(CUDA_ERROR_CAPTURED_EVENT);
+    result = tow_soft_capture_asked(event);
+    if (result != CUDA_SUCCESS) {
+        return tow_soft_leave(result);
     }
     uint64_t handle = event->object.ctx->object.handle;
     if (event->mark != NULL) {

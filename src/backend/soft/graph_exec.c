@@ -440,10 +440,7 @@ static CUresult soft_cuGraphLaunch(CUgraphExec hGraph, CUstream hStream)
     }
     struct tow_soft_work work;
     if (stream->capture != NULL) {
-        struct tow_soft_graph *copy = tow_soft_graph_copy(exec->plan->graph, false);
-        work = (struct tow_soft_work){.kind = TOW_SOFT_WORK_CHILD, .child = {.graph = copy}};
-        return tow_soft_leave(copy != NULL ? tow_soft_submit(stream, &work)
-                                           : CUDA_ERROR_OUT_OF_MEMORY);
+        return tow_soft_leave(tow_soft_capture_forbid(ctx, stream));
     }
     for (size_t i = 0; i < exec->plan->count && !exec->plan->auto_free; i++) {
         struct tow_soft_node *node = exec->plan->order[i];

@@ -56,7 +56,8 @@ static CUresult attribute_get(int *pi, CUfunction_attribute attrib,
     }
     switch (attrib) {
     case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
-        *pi = (int)info->max_threads;
+        /* What a block must have is not told here: a driver tells the most there may be. */
+        *pi = info->reqntid[0] != 0 ? 1024 : (int)info->max_threads;
         break;
     case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES:
         *pi = (int)info->static_shared;

@@ -152,7 +152,7 @@ static CUresult soft_cuLinkComplete(CUlinkState state, void **cubinOut, size_t *
         snprintf(why, sizeof why, "PTX line %u: %s", diag.line, diag.message);
         tow_log(TOW_AREA_SOFT, TOW_LOG_ERROR, "link: %s", why);
         tow_soft_jit_done(&link->jit, "", why);
-        return tow_soft_leave(CUDA_ERROR_INVALID_PTX);
+        return tow_soft_leave(CUDA_ERROR_INVALID_SOURCE);
     }
     tow_buf_clear(&link->image);
     rc = tow_buf_printf(&link->image, "// towline linked");

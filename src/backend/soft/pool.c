@@ -364,7 +364,7 @@ static CUresult soft_cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDe
                    map[i].location.id != pool->device) {
             pool->access &= ~bit;
         } else {
-            return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
+            return tow_soft_leave(CUDA_ERROR_INVALID_DEVICE);
         }
     }
     apply_access(pool);

@@ -623,6 +623,8 @@ CUresult tow_soft_capture_alloc(struct tow_soft_stream *stream, uint64_t size, i
                                 CUdeviceptr *ret_ptr);
 /* cuStreamWaitEvent and cuEventRecord while a capture is on; *ret_done says whether they were
  * taken. */
+CUresult tow_soft_capture_forbid_all(struct tow_soft_ctx *ctx);
+CUresult tow_soft_capture_asked(struct tow_soft_event *event);
 CUresult tow_soft_capture_wait(struct tow_soft_stream *stream, struct tow_soft_event *event,
                                bool external, bool *ret_done);
 CUresult tow_soft_capture_record(struct tow_soft_stream *stream, struct tow_soft_event *event,
