@@ -584,9 +584,17 @@ size_t tow_link_outstanding(struct tow_link *link)
     return bytes;
 }
 
+bool tow_link_expects(struct tow_link *link)
+{
+    pthread_mutex_lock(&link->wait_lock);
+    bool any = link->transfers != NULL;
+    pthread_mutex_unlock(&link->wait_lock);
+    return any;
+}
+
 bool tow_link_expecting(struct tow_link *link, const void *address, size_t size)
 {
-    uintptr_t low = (uintptr_t)address; /* NULL and SIZE_MAX: anything at all */
+    uintptr_t low = (uintptr_t)address;
     bool found = false;
     pthread_mutex_lock(&link->wait_lock);
     for (struct tow_transfer *t = link->transfers; t != NULL && !found; t = t->next) {

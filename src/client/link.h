@@ -88,6 +88,8 @@ int tow_link_take_payload(struct tow_link *link, struct tow_line *line, const st
 void tow_link_forget(struct tow_link *link, uint32_t number);
 /* Bytes of all transfers that have not come whole; small ones count as a page. */
 size_t tow_link_outstanding(struct tow_link *link);
+/* True while anything waits to be filled. */
+bool tow_link_expects(struct tow_link *link);
 /* True while some of [address, address+size) waits to be filled. */
 bool tow_link_expecting(struct tow_link *link, const void *address, size_t size);
 

@@ -279,7 +279,7 @@ static bool brings_more(struct tow_link *link)
 {
     return atomic_load_explicit(&tow_wait_always, memory_order_relaxed) != 0 ||
            atomic_load_explicit(&tow_mirror_count, memory_order_relaxed) != 0 ||
-           tow_link_expecting(link, NULL, SIZE_MAX);
+           tow_link_expects(link);
 }
 
 /* Between begin and send: the number that the command will have. */
@@ -319,16 +319,29 @@ static bool is_quiet(struct tow_link *link, CUstream stream)
     return quiet;
 }
 
-bool tow_share_synchronize(struct tow_link *link, CUstream stream)
+/* Asks, and sleeps until the answer comes. */
+static CUresult ask_and_wait(struct tow_link *link, CUstream stream)
+{
+    struct tow_call call;
+    CUresult status =
+        tow_call_begin(&call, TOW_FN_cuStreamSynchronize, 8, TOW_CALL_REPLY | TOW_CALL_CONTEXT);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    uint64_t number = number_of(&call);
+    tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)stream);
+    status = tow_call_end(&call, tow_call_wait(&call));
+    if (status == CUDA_SUCCESS) {
+        note_quiet(link, stream, number);
+    }
+    return status;
+}
+
+/* By a note, if that does not take long and nothing has to be fetched. */
+static bool synchronize_by_note(struct tow_link *link, CUstream stream)
 {
     struct tow_share_note *note = NULL;
     uint8_t *room = NULL;
-    if (link->share == NULL || brings_more(link)) {
-        return false;
-    }
-    if (is_quiet(link, stream)) {
-        return true;
-    }
     struct desk *desk = take_desk(link, &note, &room);
     struct tow_call call;
     if (desk == NULL) {
@@ -351,6 +364,15 @@ bool tow_share_synchronize(struct tow_link *link, CUstream stream)
         note_quiet(link, stream, number);
     }
     return outcome == DONE;
+}
+
+CUresult tow_share_synchronize(struct tow_link *link, CUstream stream)
+{
+    if (link->share == NULL || brings_more(link)) {
+        return tow_send_cuStreamSynchronize(stream);
+    }
+    return is_quiet(link, stream) || synchronize_by_note(link, stream) ? CUDA_SUCCESS
+                                                                       : ask_and_wait(link, stream);
 }
 
 /* ---- copies ---- */
@@ -396,11 +418,11 @@ static CUresult copy_shared(struct tow_link *link, unsigned fn, CUdeviceptr devi
     }
     if (status == CUDA_SUCCESS && wait && outcome != DONE) {
         /* Also after a refusal: this tells what is wrong. */
-        status = tow_send_cuStreamSynchronize(stream);
+        status = ask_and_wait(link, stream);
         if (status == CUDA_SUCCESS && outcome == REFUSED && desk != NULL &&
             fn == TOW_FN_cuMemcpyDtoHAsync_v2) {
             status = copy_shared(link, fn, device, host, size, stream, false);
-            status = status == CUDA_SUCCESS ? tow_send_cuStreamSynchronize(stream) : status;
+            status = status == CUDA_SUCCESS ? ask_and_wait(link, stream) : status;
         }
     } else if (status == CUDA_SUCCESS && outcome == DONE) {
         note_quiet(link, stream, number);
@@ -540,11 +562,12 @@ CUresult tow_share_stage_up(struct tow_link *link, CUdeviceptr to, const void *f
 }
 
 /* Until a bay is full; CUDA_ERROR_NOT_SUPPORTED if the copy was refused. */
-static CUresult await_full(struct tow_share *share, unsigned bay, CUstream stream)
+static CUresult await_full(struct tow_link *link, unsigned bay, CUstream stream)
 {
+    struct tow_share *share = link->share;
     enum outcome outcome = await(bay_note(share, bay), share->bays[bay].value);
     if (outcome == LATE) {
-        CUresult status = tow_send_cuStreamSynchronize(stream);
+        CUresult status = ask_and_wait(link, stream);
         if (status != CUDA_SUCCESS) {
             share->bays[bay].value = 0;
             return status;
@@ -560,6 +583,9 @@ CUresult tow_share_stage_down(struct tow_link *link, void *to, CUdeviceptr from,
     struct tow_share_note *note = NULL;
     uint8_t *room = NULL;
     uint64_t number = 0;
+    if (link->share == NULL) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
     if (size <= DESK_SIZE - sizeof *note) {
         /* Small enough for the room beside a note. */
         struct desk *desk = brings_more(link) ? NULL : take_desk(link, &note, &room);
@@ -570,7 +596,7 @@ CUresult tow_share_stage_down(struct tow_link *link, void *to, CUdeviceptr from,
                                     desk->value, &number);
         enum outcome outcome = status == CUDA_SUCCESS ? await(note, desk->value) : REFUSED;
         if (outcome == LATE) {
-            status = tow_send_cuStreamSynchronize(stream);
+            status = ask_and_wait(link, stream);
             outcome = status == CUDA_SUCCESS ? look(note, desk->value) : REFUSED;
         } else if (outcome == DONE) {
             note_quiet(link, stream, number);
@@ -601,7 +627,7 @@ CUresult tow_share_stage_down(struct tow_link *link, void *to, CUdeviceptr from,
         }
         size_t n = size - done < share_of ? size - done : share_of;
         if (status == CUDA_SUCCESS) {
-            status = await_full(share, first % BAYS, stream);
+            status = await_full(link, first % BAYS, stream);
         }
         if (status == CUDA_SUCCESS) {
             carry((uint8_t *)to + done, bay_at(share, first % BAYS), n);

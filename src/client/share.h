@@ -21,9 +21,9 @@ CUresult tow_share_alloc(struct tow_link *link, size_t size, void **ret_at);
 /* Ends it; the worker has let go of it when this returns. */
 CUresult tow_share_free(struct tow_link *link, void *at, size_t size);
 
-/* Waits until the stream is through, if that does not take long and nothing has to be fetched for
- * it. False: ask in the ordinary way, which also tells what went wrong. */
-bool tow_share_synchronize(struct tow_link *link, CUstream stream);
+/* cuStreamSynchronize: by a note of the GPU's where that is possible, else by asking, which also
+ * tells what went wrong. */
+CUresult tow_share_synchronize(struct tow_link *link, CUstream stream);
 
 /* A copy between the device and shared memory, which the program handed over. `wait`: until it is
  * done. */

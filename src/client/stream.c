@@ -344,13 +344,11 @@ CUresult tow_cuStreamQuery(CUstream hStream)
     return unsafe != CUDA_SUCCESS ? unsafe : ask(hStream, tow_send_cuStreamQuery);
 }
 
-/* By a note of the GPU's where that is possible, else by asking. */
 static CUresult synchronize(CUstream stream)
 {
     struct tow_context *context = tow_context_current();
-    return context != NULL && tow_share_synchronize(context->link, stream)
-               ? CUDA_SUCCESS
-               : tow_send_cuStreamSynchronize(stream);
+    return context != NULL ? tow_share_synchronize(context->link, stream)
+                           : tow_send_cuStreamSynchronize(stream);
 }
 
 CUresult tow_cuStreamSynchronize(CUstream hStream)
