@@ -405,8 +405,7 @@ void tow_code_drop_context(uint32_t context)
         }
         for (struct tow_symbol **s = &library->symbols; *s != NULL;) {
             struct tow_symbol *symbol = *s;
-            /* A managed variable may be of any context; it is asked for again. */
-            if (symbol->context != context && !symbol->managed) {
+            if (symbol->context != context) {
                 s = &symbol->next;
                 continue;
             }

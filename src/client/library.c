@@ -1,6 +1,5 @@
 /* cuLibrary*. */
 #include "client/code.h"
-#include "client/device.h"
 #include "client/mirror.h"
 #include "client/region.h"
 #include "gen/client_api.h"
@@ -191,17 +190,13 @@ static CUresult adopt_managed(struct tow_link *link, CUdeviceptr address, size_t
     if (tow_mirror_covers(address, size)) {
         return CUDA_SUCCESS;
     }
-    /* Without a context the server takes the primary one of its first device. */
-    for (int d = 0; context == NULL && d < tow_device_count(); d++) {
-        context = tow_device_at(d)->link == link ? tow_context_primary(d) : NULL;
-    }
     CUresult status = tow_mirror_managed(link, address, size, true);
     struct tow_region region = {
         .base = address,
         .size = size,
         .kind = TOW_REGION_MANAGED,
         .flags = CU_MEM_ATTACH_GLOBAL,
-        .context = context != NULL ? context->handle : NULL,
+        .context = NULL, /* it is the library's, and outlives contexts */
         .device = context != NULL ? context->device : 0,
         .link = link,
     };

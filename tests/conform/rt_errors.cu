@@ -70,8 +70,8 @@ CASE(rt_launch_configuration_error, "a launch with too many threads is an error 
 {
     int *w = rt_words(1);
     rt_set<<<1, 1025>>>(w, 5);
-    IS(cudaPeekAtLastError(), cudaErrorInvalidConfiguration);
-    IS(cudaGetLastError(), cudaErrorInvalidConfiguration);
+    IS(cudaPeekAtLastError(), cudaErrorInvalidValue);
+    IS(cudaGetLastError(), cudaErrorInvalidValue);
     IS(cudaDeviceSynchronize(), cudaSuccess);
     EQ(rt_peek(w, 0), 0);
     rt_set<<<1, 1>>>(w, 6);
@@ -80,12 +80,12 @@ CASE(rt_launch_configuration_error, "a launch with too many threads is an error 
     EQ(rt_peek(w, 0), 6);
 }
 
-CASE(rt_launch_zero_grid, "a launch of no blocks is an error of configuration")
+CASE(rt_launch_zero_grid, "a launch of no blocks or no threads is refused")
 {
     rt_nothing<<<0, 1>>>();
-    IS(cudaGetLastError(), cudaErrorInvalidConfiguration);
+    IS(cudaGetLastError(), cudaErrorInvalidValue);
     rt_nothing<<<1, 0>>>();
-    IS(cudaGetLastError(), cudaErrorInvalidConfiguration);
+    IS(cudaGetLastError(), cudaErrorInvalidValue);
 }
 
 CASE(rt_launch_shared_too_large, "a launch with more dynamic shared memory than allowed is refused")

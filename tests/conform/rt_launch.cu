@@ -184,7 +184,7 @@ CASE(rt_limits, "limits are what was set, or more")
     IS(cudaDeviceSetLimit(cudaLimitStackSize, 8192), cudaSuccess);
     IS(cudaDeviceGetLimit(&value, cudaLimitStackSize), cudaSuccess);
     EQ(value, 8192);
-    IS(cudaDeviceSetLimit((cudaLimit)99, 1), cudaErrorUnsupportedLimit);
+    IS(cudaDeviceSetLimit((cudaLimit)99, 1), cudaErrorInvalidValue);
 }
 
 CASE(rt_reset, "after cudaDeviceReset the device is fresh and works")

@@ -263,9 +263,8 @@ CUresult tow_soft_alloc_make(struct tow_soft_ctx *ctx, int device, enum tow_soft
     return CUDA_SUCCESS;
 }
 
-void tow_soft_alloc_drop(struct tow_soft_alloc *alloc)
+void tow_soft_alloc_disown(struct tow_soft_alloc *alloc)
 {
-    tow_soft_index_remove(alloc->base, NULL);
     if (alloc->ctx != NULL) {
         if (alloc->prev != NULL) {
             alloc->prev->next = alloc->next;
@@ -276,6 +275,13 @@ void tow_soft_alloc_drop(struct tow_soft_alloc *alloc)
             alloc->next->prev = alloc->prev;
         }
     }
+    alloc->ctx = NULL;
+}
+
+void tow_soft_alloc_drop(struct tow_soft_alloc *alloc)
+{
+    tow_soft_index_remove(alloc->base, NULL);
+    tow_soft_alloc_disown(alloc);
     struct tow_soft_device *owner = &tow_soft.devices[alloc->device];
     switch (alloc->kind) {
     case TOW_SOFT_MEM_REGISTERED:

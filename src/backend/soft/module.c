@@ -30,7 +30,9 @@ void tow_soft_module_unref(struct tow_soft_module *module)
         return;
     }
     for (size_t i = 0; i < module->code->variable_count && module->variables != NULL; i++) {
-        if (module->variables[i] != NULL) {
+        /* A library's managed variable is the program's as well, which may look at it to its end.
+         */
+        if (module->variables[i] != NULL && module->variables[i]->ctx != NULL) {
             tow_soft_alloc_drop(module->variables[i]);
         }
     }
@@ -103,6 +105,9 @@ static CUresult module_create(struct tow_soft_ctx *ctx, struct tow_soft_code *co
                                      variable->size != 0 ? variable->size : 1, CU_MEM_ATTACH_GLOBAL,
                                      &module->variables[i]);
         addresses[i] = result == CUDA_SUCCESS ? module->variables[i]->base : 0;
+        if (result == CUDA_SUCCESS && variable->managed && library != NULL) {
+            tow_soft_alloc_disown(module->variables[i]);
+        }
     }
     if (result == CUDA_SUCCESS) {
         int rc = tow_ptx_instantiate(code->ptx, addresses, &module->instance);

@@ -183,6 +183,8 @@ CUresult tow_soft_alloc_make(struct tow_soft_ctx *ctx, int device, enum tow_soft
 int tow_soft_alloc_enter(struct tow_soft_alloc *alloc);
 /* Forgets it: kernels that start from now on fault on it; its pages go when no kernel that may
  * still use them runs. */
+/* It no longer ends with its context. */
+void tow_soft_alloc_disown(struct tow_soft_alloc *alloc);
 void tow_soft_alloc_drop(struct tow_soft_alloc *alloc);
 /* The allocation that holds [address, address + size), NULL if none or if it ends before. */
 struct tow_soft_alloc *tow_soft_alloc_at(uint64_t address);
