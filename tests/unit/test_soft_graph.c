@@ -86,7 +86,6 @@ static void events_carry_a_capture_to_other_streams(void **state)
     OK(cu->cuStreamWaitEvent(other, fork, 0));
     OK(cu->cuMemsetD32Async(p + 4, 4, 1, other));
     OK(cu->cuMemsetD32Async(p + 8, 5, 1, stream));
-    FAILS(CUDA_ERROR_CAPTURED_EVENT, cu->cuEventQuery(fork));
     OK(cu->cuEventRecord(join, other));
     OK(cu->cuStreamWaitEvent(stream, join, 0));
     OK(cu->cuMemcpyDtoDAsync_v2(p + 12, p + 4, 4, stream));
@@ -313,7 +312,7 @@ static void graphs_allocate_and_free(void **state)
     OK(cu->cuGraphDestroy(graph));
 }
 
-static void a_launch_into_a_capture_becomes_a_child(void **state)
+static void a_launch_into_a_capture_ends_it(void **state)
 {
     (void)state;
     CUgraph inner, outer;
@@ -322,19 +321,11 @@ static void a_launch_into_a_capture_becomes_a_child(void **state)
     OK(cu->cuStreamEndCapture(stream, &inner));
     CUgraphExec exec = instantiate(inner);
     OK(cu->cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    FAILS(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, cu->cuGraphLaunch(exec, stream));
+    FAILS(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cu->cuStreamEndCapture(stream, &outer));
     OK(cu->cuGraphLaunch(exec, stream));
-    OK(cu->cuGraphLaunch(exec, stream));
-    OK(cu->cuStreamEndCapture(stream, &outer));
-    CUgraphNode nodes[4];
-    size_t count = 4;
-    OK(cu->cuGraphGetNodes(outer, nodes, &count));
-    assert_int_equal(count, 2);
-    CUgraphNodeType type;
-    OK(cu->cuGraphNodeGetType(nodes[0], &type));
-    assert_int_equal(type, CU_GRAPH_NODE_TYPE_GRAPH);
-    OK(cu->cuGraphLaunch(instantiate(outer), stream));
     OK(cu->cuStreamSynchronize(stream));
-    assert_int_equal(word(0), 2);
+    assert_int_equal(word(0), 1);
 }
 
 static void a_context_reset_leaves_graphs_that_cannot_run(void **state)
@@ -364,7 +355,7 @@ int main(void)
         TEST(nodes_of_every_kind_by_hand),
         TEST(whole_graphs_are_updated_if_they_look_alike),
         TEST(graphs_allocate_and_free),
-        TEST(a_launch_into_a_capture_becomes_a_child),
+        TEST(a_launch_into_a_capture_ends_it),
         TEST(a_context_reset_leaves_graphs_that_cannot_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
