@@ -393,12 +393,17 @@ atomic_uint tow_wait_always;
 /* NVIDIA's driver takes about 1,000 launches into a stream before it makes the caller wait. */
 enum { BEHIND_MAX = 400 };
 
-/* With the send lock held: whether a call that needs no reply waits for one all the same. */
-static bool is_cautious(struct tow_link *link)
+/* With the send lock held: whether a call that needs no reply waits for one all the same. A call in
+ * which the driver waits for the device, which waits for a host function, must not keep the server
+ * from hearing of the function's end. */
+static bool is_cautious(struct tow_link *link, unsigned fn)
 {
-    return TOW_UNLIKELY((atomic_load_explicit(&tow_hostfn_turns, memory_order_relaxed) |
-                         atomic_load_explicit(&tow_hostfn_graphs, memory_order_relaxed)) != 0) &&
-           atomic_fetch_add_explicit(&link->behind, 1, memory_order_relaxed) >= BEHIND_MAX;
+    if (!TOW_UNLIKELY((atomic_load_explicit(&tow_hostfn_turns, memory_order_relaxed) |
+                       atomic_load_explicit(&tow_hostfn_graphs, memory_order_relaxed)) != 0)) {
+        return false;
+    }
+    return atomic_fetch_add_explicit(&link->behind, 1, memory_order_relaxed) >= BEHIND_MAX ||
+           (tow_fn_info(fn)->flags & TOW_FN_BLOCKS);
 }
 
 CUresult tow_call_begin_on(struct tow_call *call, struct tow_link *link, uint32_t context,
@@ -434,10 +439,10 @@ CUresult tow_call_begin_on(struct tow_call *call, struct tow_link *link, uint32_
     call->link = link;
     call->fn = (uint16_t)fn;
     call->context = context;
-    call->waits =
-        (flags & TOW_CALL_REPLY) != 0 ||
-        (fn < TOW_CONTROL_FIRST &&
-         (atomic_load_explicit(&tow_wait_always, memory_order_relaxed) != 0 || is_cautious(link)));
+    call->waits = (flags & TOW_CALL_REPLY) != 0 ||
+                  (fn < TOW_CONTROL_FIRST &&
+                   (atomic_load_explicit(&tow_wait_always, memory_order_relaxed) != 0 ||
+                    is_cautious(link, fn)));
     call->enc = tow_frame_begin(call->frame, room);
     return CUDA_SUCCESS;
 }
