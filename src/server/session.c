@@ -33,6 +33,10 @@ struct tow_session_thread {
     } streams[8]; /* a thread rarely uses more than one context */
 };
 
+/* A thread that has answered a call looks out for the next one this long: calls that wait come in
+ * rows (allocations, queries), and waking a thread costs more than the calls themselves. */
+#define LOOK_OUT_NS (50 * TOW_TIME_US)
+
 /* The context that this server thread made current last, so that most commands need not. */
 static _Thread_local struct {
     const struct tow_session *session;
@@ -450,6 +454,9 @@ static void *serve_thread(void *arg);
 static int pass_lead(struct tow_session *session)
 {
     session->led = false;
+    if (session->spinning > 0) {
+        return 0; /* that one sees it */
+    }
     if (session->idle > 0) {
         pthread_cond_signal(&session->lead_free);
         return 0;
@@ -472,12 +479,37 @@ static int pass_lead(struct tow_session *session)
     return 0;
 }
 
+/* With the lead lock held: looks out for the lead for a while, without sleeping. One thread at a
+ * time, and only where there are processors to spare. */
+static void look_out(struct tow_session *session)
+{
+    if (session->spinning > 0 || tow_cpu_count() <= 2) {
+        return;
+    }
+    session->spinning++;
+    pthread_mutex_unlock(&session->lead_lock);
+    int64_t until = tow_time_now_ns() + LOOK_OUT_NS;
+    for (unsigned round = 1; atomic_load_explicit(&session->led, memory_order_relaxed) &&
+                             atomic_load_explicit(&session->result, memory_order_relaxed) == 1;
+         round++) {
+        tow_thread_pause();
+        if (round % 64 == 0 && tow_time_now_ns() > until) {
+            break;
+        }
+    }
+    pthread_mutex_lock(&session->lead_lock);
+    session->spinning--;
+}
+
 static void *serve_thread(void *arg)
 {
     struct tow_session *session = arg;
     uint8_t *copy = malloc(TOW_FRAME_MAX);
     pthread_mutex_lock(&session->lead_lock);
     while (copy != NULL) {
+        if (session->led && session->result == 1) {
+            look_out(session);
+        }
         while (session->led && session->result == 1) {
             session->idle++;
             pthread_cond_wait(&session->lead_free, &session->lead_lock);

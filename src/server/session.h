@@ -74,11 +74,12 @@ struct tow_session {
     tow_serve_fn *table[TOW_FN_LIMIT];
     struct tow_handles handles;
 
-    pthread_mutex_t lead_lock; /* guards the five below */
+    pthread_mutex_t lead_lock; /* guards the six below; led and result are looked at without it */
     pthread_cond_t lead_free;  /* the lead is to be had, or the session ends */
-    bool led;
-    unsigned threads, idle;
-    int result; /* first reason to end; 1 while the session goes on */
+    atomic_bool led;
+    unsigned threads, idle,
+        spinning;      /* of all, those asleep, and those that look out for the lead */
+    atomic_int result; /* first reason to end; 1 while the session goes on */
 
     atomic_uint replied; /* what was done before a reply is seen by those who take later commands */
     pthread_mutex_t reply_lock; /* guards the line's producer side */
