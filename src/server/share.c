@@ -81,6 +81,9 @@ static CUresult lock_pages(struct tow_serve *call, struct share *share)
     CUresult status = call->driver->cuMemHostRegister_v2(
         (void *)(uintptr_t)share->base, share->size,
         CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+    if (status == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED) {
+        status = CUDA_SUCCESS; /* it outlived the context that we took to be its own */
+    }
     if (status == CUDA_SUCCESS) {
         share->context = call->frame.context;
     }
