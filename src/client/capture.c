@@ -34,9 +34,10 @@ CUresult tow_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
         return state;
     }
     struct tow_thread *self = tow_thread_self();
-    if (mode == NULL || self == NULL || (unsigned)*mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
+    if (mode == NULL || self == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    /* NVIDIA's driver takes any number; what is none of the modes counts as the strictest here. */
     CUstreamCaptureMode old = self->capture_mode;
     self->capture_mode = *mode;
     *mode = old;
@@ -227,6 +228,13 @@ CUresult tow_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
 
 /* ---- unsafe calls ---- */
 
+/* Synchronising with a capturing stream is refused and invalidates its capture, which is what is
+ * wanted. */
+static void spoil(CUstream stream)
+{
+    tow_send_cuStreamSynchronize(stream);
+}
+
 CUresult tow_capture_unsafe(void)
 {
     if (atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0) {
@@ -255,10 +263,16 @@ CUresult tow_capture_unsafe(void)
     if (stream == 0) {
         return CUDA_SUCCESS;
     }
-    /* Synchronising with a capturing stream is refused and invalidates its capture, which is what
-     * is wanted. */
-    tow_send_cuStreamSynchronize((CUstream)(uintptr_t)stream);
+    spoil((CUstream)(uintptr_t)stream);
     return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
+CUresult tow_capture_refused(CUstream stream, CUresult status)
+{
+    if (tow_capture_on(stream)) {
+        spoil(stream);
+    }
+    return status;
 }
 
 /* ---- asking ---- */

@@ -349,7 +349,8 @@ CUresult tow_cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *
         return status;
     }
     if (flags != NULL) {
-        *flags = atomic_load_explicit(&context->flags, memory_order_relaxed);
+        *flags = atomic_load_explicit(&context->flags, memory_order_relaxed) &
+                 ~(unsigned)CU_CTX_MAP_HOST;
     }
     if (active != NULL) {
         *active = atomic_load_explicit(&context->alive, memory_order_relaxed);
@@ -403,6 +404,9 @@ CUresult tow_cuCtxPushCurrent_v2(CUcontext ctx)
     CUresult state = tow_client_state();
     if (state != CUDA_SUCCESS) {
         return state;
+    }
+    if (ctx == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
     }
     struct tow_context *context = tow_context_find(ctx);
     return context != NULL ? push(context) : CUDA_ERROR_INVALID_CONTEXT;
@@ -530,7 +534,8 @@ CUresult tow_cuCtxGetFlags(unsigned int *flags)
     struct tow_context *context;
     CUresult status = asked(NULL, flags, &context);
     if (status == CUDA_SUCCESS) {
-        *flags = atomic_load(&context->flags);
+        /* The driver maps host memory for every primary context, whatever it was asked. */
+        *flags = atomic_load(&context->flags) | (context->primary ? CU_CTX_MAP_HOST : 0);
     }
     return status;
 }
@@ -716,11 +721,12 @@ static CUresult check_peer(CUcontext handle, const struct tow_context **ret_peer
     }
     struct tow_context *self = tow_context_current();
     struct tow_context *peer = tow_context_find(handle);
-    if (self == NULL || peer == NULL || self == peer) {
+    if (self == NULL || peer == NULL) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
     *ret_peer = peer;
-    return self->link == peer->link ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+    return self != peer && self->link == peer->link ? CUDA_SUCCESS
+                                                    : CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
 }
 
 CUresult tow_cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags)
@@ -834,6 +840,10 @@ CUresult tow_cuCtxDestroy_v2(CUcontext ctx)
         return CUDA_ERROR_INVALID_VALUE;
     }
     struct tow_context *context = tow_context_find(ctx);
+    if (context == NULL && tow_handle_missing(TOW_H_CONTEXT, (uint64_t)(uintptr_t)ctx) ==
+                               CUDA_ERROR_CONTEXT_IS_DESTROYED) {
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    }
     if (context == NULL || context->primary || context->green != NULL) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }

@@ -197,7 +197,7 @@ static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CU
     }
     /* A host function that was queued before may still write there: the worker reads it in turn. */
     if (!wait && atomic_load_explicit(&tow_hostfn_turns, memory_order_relaxed) != 0 &&
-        is_pinned(from) && !is_shared(link, from, size) &&
+        is_pinned(from) && !is_shared(link, from, size) && !tow_link_expecting(link, from, size) &&
         tow_mirror_host(link, (uint64_t)(uintptr_t)from, size) == CUDA_SUCCESS) {
         status = tow_mirror_push(link);
         return status == CUDA_SUCCESS

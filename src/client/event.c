@@ -207,7 +207,7 @@ static CUresult check_elapsed(const float *ret_milliseconds, CUevent start, CUev
         return status;
     }
     if (ret_milliseconds == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
+        return CUDA_ERROR_INVALID_HANDLE;
     }
     struct tow_event *a = tow_event_find(start), *b = tow_event_find(end);
     if ((a != NULL && (a->flags & CU_EVENT_DISABLE_TIMING)) ||

@@ -503,6 +503,71 @@ CUresult tow_cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute 
 
 /* ---- older forms ---- */
 
+/* Lists: what the program has room for beyond the list's end becomes NULL. */
+static CUresult fill_rest(CUresult status, CUgraphNode *nodes, size_t room, size_t count)
+{
+    if (status == CUDA_SUCCESS && nodes != NULL && count < room) {
+        memset(nodes + count, 0, (room - count) * sizeof *nodes);
+    }
+    return status;
+}
+
+CUresult tow_cuGraphGetNodes(CUgraph hGraph, CUgraphNode *nodes, size_t *numNodes)
+{
+    if (numNodes == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    size_t room = *numNodes;
+    CUresult status = tow_send_cuGraphGetNodes(hGraph, nodes, numNodes);
+    return fill_rest(status, nodes, room, *numNodes);
+}
+
+CUresult tow_cuGraphGetRootNodes(CUgraph hGraph, CUgraphNode *rootNodes, size_t *numRootNodes)
+{
+    if (numRootNodes == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    size_t room = *numRootNodes;
+    CUresult status = tow_send_cuGraphGetRootNodes(hGraph, rootNodes, numRootNodes);
+    return fill_rest(status, rootNodes, room, *numRootNodes);
+}
+
+CUresult tow_cuGraphGetEdges_v2(CUgraph hGraph, CUgraphNode *from, CUgraphNode *to,
+                                CUgraphEdgeData *edgeData, size_t *numEdges)
+{
+    if (numEdges == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    size_t room = *numEdges;
+    CUresult status = tow_send_cuGraphGetEdges_v2(hGraph, from, to, edgeData, numEdges);
+    fill_rest(status, from, room, *numEdges);
+    return fill_rest(status, to, room, *numEdges);
+}
+
+CUresult tow_cuGraphNodeGetDependencies_v2(CUgraphNode hNode, CUgraphNode *dependencies,
+                                           CUgraphEdgeData *edgeData, size_t *numDependencies)
+{
+    if (numDependencies == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    size_t room = *numDependencies;
+    CUresult status =
+        tow_send_cuGraphNodeGetDependencies_v2(hNode, dependencies, edgeData, numDependencies);
+    return fill_rest(status, dependencies, room, *numDependencies);
+}
+
+CUresult tow_cuGraphNodeGetDependentNodes_v2(CUgraphNode hNode, CUgraphNode *dependentNodes,
+                                             CUgraphEdgeData *edgeData, size_t *numDependentNodes)
+{
+    if (numDependentNodes == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    size_t room = *numDependentNodes;
+    CUresult status = tow_send_cuGraphNodeGetDependentNodes_v2(hNode, dependentNodes, edgeData,
+                                                               numDependentNodes);
+    return fill_rest(status, dependentNodes, room, *numDependentNodes);
+}
+
 CUresult tow_cuGraphGetEdges(CUgraph hGraph, CUgraphNode *from, CUgraphNode *to, size_t *numEdges)
 {
     return tow_cuGraphGetEdges_v2(hGraph, from, to, NULL, numEdges);

@@ -22,6 +22,9 @@ bool tow_capture_on(CUstream stream);
 /* For calls that CUDA calls unsafe during a capture: CUDA_SUCCESS, or the error, after which the
  * capture is invalid. */
 CUresult tow_capture_unsafe(void);
+/* For a launch that the client refuses: its stream's capture, if there is one, is invalid then.
+ * Returns `status`. */
+CUresult tow_capture_refused(CUstream stream, CUresult status);
 /* A stream has ended, and its capture with it. `thread`: whose, for CU_STREAM_PER_THREAD. */
 void tow_capture_drop(CUstream stream, unsigned thread);
 /* A context ends, and the captures of its streams. Called while the streams can still be found. */

@@ -208,7 +208,15 @@ static CUresult put(unsigned fn, CUstream stream, const struct tow_hostfn *funct
     }
     tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)stream);
     tow_enc_u64(&call.enc, id);
-    return tow_call_send(&call);
+    status = tow_call_send(&call);
+    if (status != CUDA_SUCCESS) {
+        /* Refused, or the server is gone: its turn never comes. */
+        tow_hostfn_remove(id);
+        if (!function->kept) {
+            end_turn();
+        }
+    }
+    return status;
 }
 
 CUresult tow_cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void *userData)

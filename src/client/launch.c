@@ -271,10 +271,7 @@ CUresult tow_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gr
     };
     status = check(kernel, context->device, head.grid, head.block, head.shared);
     if (TOW_UNLIKELY(status != CUDA_SUCCESS)) {
-        if (tow_capture_on(hStream)) {
-            tow_send_cuStreamSynchronize(hStream); /* which ends the capture, as the refusal does */
-        }
-        return status;
+        return tow_capture_refused(hStream, status);
     }
     struct tow_launch_args args;
     status = args_init(kernel, kernelParams, extra, &args);
@@ -396,7 +393,7 @@ static CUresult check_cluster(const CUlaunchConfig *config, const CUlaunchAttrib
         return CUDA_ERROR_INVALID_VALUE;
     }
     return config->gridDimX % x != 0 || config->gridDimY % y != 0 || config->gridDimZ % z != 0
-               ? CUDA_ERROR_INVALID_VALUE
+               ? CUDA_ERROR_INVALID_CLUSTER_SIZE
                : CUDA_SUCCESS;
 }
 
@@ -458,7 +455,7 @@ CUresult tow_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void *
     size_t attributes_size = 0;
     status = check_config(kernel, context->device, config, &attributes_size);
     if (status != CUDA_SUCCESS) {
-        return status;
+        return tow_capture_refused(config->hStream, status);
     }
     struct tow_launch_args args;
     status = args_init(kernel, kernelParams, extra, &args);

@@ -345,8 +345,11 @@ CUresult tow_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int 
         return CUDA_ERROR_INVALID_VALUE;
     }
     struct tow_call call;
-    CUresult status =
-        tow_call_begin(&call, TOW_FN_cuMemAllocManaged, 16, TOW_CALL_REPLY | TOW_CALL_CONTEXT);
+    CUresult status = tow_capture_unsafe();
+    if (status == CUDA_SUCCESS) {
+        status =
+            tow_call_begin(&call, TOW_FN_cuMemAllocManaged, 16, TOW_CALL_REPLY | TOW_CALL_CONTEXT);
+    }
     if (status != CUDA_SUCCESS) {
         return status;
     }

@@ -84,7 +84,7 @@ CUresult tow_cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)
 
 CUresult tow_cuModuleGetFunction(CUfunction *hfunc, CUmodule hmod, const char *name)
 {
-    if (hfunc == NULL || name == NULL) {
+    if (hfunc == NULL || name == NULL || name[0] == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     struct tow_context *context = NULL;

@@ -449,7 +449,7 @@ static int publish(struct tow_ptx_parser *parser)
         bool new_weak =
             symbol->kind == SYM_VAR ? symbol->var->weak || symbol->var->common : symbol->func->weak;
         if (old->kind != symbol->kind || (!old_weak && !new_weak)) {
-            return tow_ptx_fail(parser->diag, -EINVAL, symbol->line,
+            return tow_ptx_fail(parser->diag, -EEXIST, symbol->line,
                                 "'%.*s' is defined in two of the linked texts", (int)symbol->length,
                                 symbol->name);
         }

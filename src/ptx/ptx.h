@@ -22,7 +22,8 @@ struct tow_ptx_diag {
 
 /* Loads one PTX text (need not end in NUL). Several texts of one program (separate compilation) are
  * given together and linked by name. On failure: -EINVAL (syntax, types), -ENOTSUP (an instruction
- * that we do not run; the message names it and its line), -ENOENT (unresolved symbol), -ENOMEM. */
+ * that we do not run; the message names it and its line), -ENOENT (unresolved symbol), -EEXIST
+ * (defined in two texts), -ENOMEM. */
 struct tow_ptx_text {
     const char *text;
     size_t length;
@@ -121,8 +122,8 @@ struct tow_ptx_env_ops {
     bool (*find)(void *user, uint64_t address, struct tow_ptx_range *ret_range);
     /* Texture or surface object by handle; NULL if there is none. Borrowed for the launch. */
     const struct tow_ptx_texture *(*texture)(void *user, uint64_t handle);
-    /* Device malloc/free; 0 when the heap is used up. Freed memory is no longer found, but must stay
-     * mapped until the launch ends: other threads may have looked it up before. */
+    /* Device malloc/free; 0 when the heap is used up. Freed memory is no longer found, but must
+     * stay mapped until the launch ends: other threads may have looked it up before. */
     uint64_t (*heap_alloc)(void *user, uint64_t bytes);
     int (*heap_free)(void *user, uint64_t address);
     /* Device printf: one formatted piece of output. */
@@ -146,7 +147,7 @@ struct tow_ptx_launch {
     const atomic_bool *stop; /* may be NULL; polled, so a kernel that never ends can be ended */
     uint32_t grid_id;
     uint32_t stack_bytes; /* of a thread, for calls and alloca; 0: the default of the machine */
-    uint32_t sm_count; /* for %nsmid and for spreading blocks over %smid */
+    uint32_t sm_count;    /* for %nsmid and for spreading blocks over %smid */
 };
 
 /* Runs a grid to its end on up to `threads` host threads, the caller one of them. 0, or -EIO with

@@ -20,15 +20,23 @@ extern "C" {
 struct conform_case {
     const char *file; /* borrowed: file and line give the order */
     int line;
-    int level; /* for the set-up of the program */
+    int level;  /* for the set-up of the program */
+    bool alone; /* needs a process of its own: it ruins or changes what others find */
     const char *name;
     const char *sentence; /* what must hold */
     void (*run)(void);
     struct conform_case *next; /* the list of all, unsorted */
 };
 
-/* Of the program: makes what its cases of this level find ready. */
-void conform_set_up(int level);
+enum { LEVEL_MAX = 3 };
+
+/* Of the program: makes what its cases of this level find ready, when it was at level `from` (-1:
+ * nothing at all). */
+void conform_set_up(int from, int level);
+
+/* Of the program: after a case, makes things as they were; false if the next case must not run in
+ * this process. */
+bool conform_tidy(int level);
 
 /* Joins the list; called before main. */
 void conform_add(struct conform_case *one);
@@ -54,15 +62,19 @@ void conform_sleep_ms(int ms);
 }
 #endif
 
-#define CASE_AT(id, level_, sentence_)                                                             \
+#define CASE_ENTRY(id, level_, alone_, sentence_)                                                  \
     static void case_##id(void);                                                                   \
-    static struct conform_case entry_##id = {__FILE__,  __LINE__,  level_, #id,                    \
-                                             sentence_, case_##id, NULL};                          \
+    static struct conform_case entry_##id = {__FILE__, __LINE__,  level_,    alone_,               \
+                                             #id,      sentence_, case_##id, NULL};                \
     __attribute__((constructor)) static void add_##id(void)                                        \
     {                                                                                              \
         conform_add(&entry_##id);                                                                  \
     }                                                                                              \
     static void case_##id(void)
+
+#define CASE_AT(id, level, sentence) CASE_ENTRY(id, level, false, sentence)
+/* For what leaves its process unlike it was: errors that stay, resets, contexts, settings. */
+#define CASE_ALONE_AT(id, level, sentence) CASE_ENTRY(id, level, true, sentence)
 
 /* The value, as it is; or: which must be this one. */
 #define NUM(expression) conform_number(#expression, (long long)(expression))

@@ -4,7 +4,7 @@
 
 #include <dlfcn.h>
 
-CASE_AT(context_primary_state, INIT, "a primary context is active while it is retained")
+CASE_ALONE_AT(context_primary_state, INIT, "a primary context is active while it is retained")
 {
     unsigned flags = 99;
     int active = 99;
@@ -23,7 +23,7 @@ CASE_AT(context_primary_state, INIT, "a primary context is active while it is re
     EQ(active, 0);
 }
 
-CASE_AT(context_primary_flags, INIT, "a primary context's flags are set before it is made")
+CASE_ALONE_AT(context_primary_flags, INIT, "a primary context's flags are set before it is made")
 {
     unsigned flags = 99;
     int active = 99;
@@ -40,7 +40,7 @@ CASE_AT(context_primary_flags, INIT, "a primary context's flags are set before i
     NUM(flags);
 }
 
-CASE_AT(context_retain_is_not_current, INIT, "retaining a context does not make it current")
+CASE_ALONE_AT(context_retain_is_not_current, INIT, "retaining a context does not make it current")
 {
     CUcontext a = NULL, current = (CUcontext)1;
     OK(cuDevicePrimaryCtxRetain(&a, dev));
@@ -124,7 +124,7 @@ CASE(context_facts, "a context tells its device, version and an id of its own")
     NUM(flags & CU_CTX_SCHED_MASK);
 }
 
-CASE(context_limits, "limits are what was set, or more")
+CASE_ALONE(context_limits, "limits are what was set, or more")
 {
     size_t value = 0;
     OK(cuCtxGetLimit(&value, CU_LIMIT_STACK_SIZE));
@@ -140,7 +140,7 @@ CASE(context_limits, "limits are what was set, or more")
     TRUE(value >= 16 << 20);
 }
 
-CASE(context_limits_at_first, "the limits a context begins with")
+CASE_ALONE(context_limits_at_first, "the limits a context begins with")
 {
     const CUlimit names[] = {CU_LIMIT_STACK_SIZE, CU_LIMIT_PRINTF_FIFO_SIZE,
                              CU_LIMIT_MALLOC_HEAP_SIZE, CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT,
@@ -152,7 +152,7 @@ CASE(context_limits_at_first, "the limits a context begins with")
     }
 }
 
-CASE(context_cache_config, "the cache preference is what was set")
+CASE_ALONE(context_cache_config, "the cache preference is what was set")
 {
     CUfunc_cache got = (CUfunc_cache)99;
     OK(cuCtxGetCacheConfig(&got));
@@ -189,7 +189,7 @@ CASE(context_memory_is_seen_by_others,
     OK(cuCtxDestroy(a));
 }
 
-CASE(context_reset_makes_anew, "after a reset a retained primary context can be used again")
+CASE_ALONE(context_reset_makes_anew, "after a reset a retained primary context can be used again")
 {
     CUdeviceptr p = 0;
     int active = 99;
@@ -204,8 +204,8 @@ CASE(context_reset_makes_anew, "after a reset a retained primary context can be 
     IS(cuMemAlloc(&p, 256), CUDA_SUCCESS);
 }
 
-CASE(context_sticky_error,
-     "a kernel that traps is told by each later call, also to threads that come later")
+CASE_ALONE(context_sticky_error,
+           "a kernel that traps is told by each later call, also to threads that come later")
 {
     CUdeviceptr p;
     OK(cuLaunchKernel(function("broken"), 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL));

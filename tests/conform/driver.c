@@ -195,19 +195,21 @@ void in_thread(void (*run)(void *), void *arg)
     pthread_join(thread, NULL);
 }
 
-void conform_set_up(int level)
+void conform_set_up(int from, int level)
 {
-    sem_init(&hold_begun, 0, 0);
-    sem_init(&hold_over, 0, 0);
-    if (level >= INIT) {
+    if (from < BARE) {
+        sem_init(&hold_begun, 0, 0);
+        sem_init(&hold_over, 0, 0);
+    }
+    if (from < INIT && level >= INIT) {
         OK(cuInit(0));
         OK(cuDeviceGet(&dev, 0));
     }
-    if (level >= CONTEXT) {
+    if (from < CONTEXT && level >= CONTEXT) {
         OK(cuDevicePrimaryCtxRetain(&ctx, dev));
         OK(cuCtxSetCurrent(ctx));
     }
-    if (level >= FULL) {
+    if (from < FULL && level >= FULL) {
         OK(cuModuleLoadData(&mod, driver_ptx));
         OK(cuStreamCreate(&side, CU_STREAM_NON_BLOCKING));
         f_set = function("set");
@@ -221,6 +223,21 @@ void conform_set_up(int level)
         OK(launch_inc(side, word, 1));
         OK(cuStreamSynchronize(side));
     }
+}
+
+bool conform_tidy(int level)
+{
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+    CUcontext current = NULL;
+    CUfunction found = NULL;
+    while (sem_trywait(&hold_begun) == 0 || sem_trywait(&hold_over) == 0) {
+    }
+    if (level >= FULL && cuModuleGetFunction(&found, mod, "set") != CUDA_SUCCESS) {
+        return false;
+    }
+    return level < CONTEXT || (cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS &&
+                               cuCtxGetCurrent(&current) == CUDA_SUCCESS && current == ctx &&
+                               cuCtxSynchronize() == CUDA_SUCCESS);
 }
 
 int main(int argc, char **argv)

@@ -7,7 +7,7 @@
 #include <cuda.h>
 
 /* What a case finds: nothing; a driver; a current primary context; also a module and streams. */
-enum level { BARE, INIT, CONTEXT, FULL };
+enum level { BARE, INIT, CONTEXT, FULL = LEVEL_MAX };
 
 extern CUdevice dev;
 extern CUcontext ctx;
@@ -15,6 +15,7 @@ extern CUmodule mod;
 extern CUstream side; /* non-blocking, for looking at memory while other streams are held up */
 
 #define CASE(id, sentence) CASE_AT(id, FULL, sentence)
+#define CASE_ALONE(id, sentence) CASE_ALONE_AT(id, FULL, sentence)
 
 CUresult driver_see(const char *what, CUresult got);
 void driver_is(const char *what, CUresult got, CUresult wanted);

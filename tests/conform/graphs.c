@@ -593,7 +593,7 @@ CASE(graph_memory_only_one_instance,
     SEE(cuGraphClone(&clone, graph));
 }
 
-CASE(graph_memory_attributes, "a graph's memory is counted, and can be trimmed")
+CASE_ALONE(graph_memory_attributes, "a graph's memory is counted, and can be trimmed")
 {
     cuuint64_t used = 99;
     OK(cuDeviceGetGraphMemAttribute(dev, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, &used));

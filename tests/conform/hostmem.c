@@ -200,6 +200,7 @@ CASE(managed_prefetch, "prefetching to the device and back keeps the bytes")
     IS(cuMemPrefetchAsync(m, 1 << 20, host, 0, side), CUDA_SUCCESS);
     IS(cuStreamSynchronize(side), CUDA_SUCCESS);
     EQ(p[1000], 4);
+    OK(cuMemFree(m));
 }
 
 CASE(managed_prefetch_mistakes, "prefetching plain memory or to no device is refused")
@@ -232,6 +233,7 @@ CASE(managed_advice_is_told, "what was advised can be asked")
     IS(cuMemAdvise(m, 1 << 21, CU_MEM_ADVISE_UNSET_READ_MOSTLY, here), CUDA_SUCCESS);
     OK(cuMemRangeGetAttribute(&value, 4, CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, m, 1 << 21));
     EQ(value, 0);
+    OK(cuMemFree(m));
 }
 
 CASE(managed_range_attribute_mistakes, "a range attribute wants its exact size and managed memory")

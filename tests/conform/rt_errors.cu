@@ -112,7 +112,7 @@ CASE(rt_sticky_error_stays, "a kernel that traps ruins the context: every later 
     IS(cudaStreamQuery(0), cudaErrorLaunchFailure);
 }
 
-CASE(rt_reset_after_sticky_error, "cudaDeviceReset makes the device usable again")
+CASE_ALONE(rt_reset_after_sticky_error, "cudaDeviceReset makes the device usable again")
 {
     rt_trap<<<1, 1>>>();
     IS(cudaDeviceSynchronize(), cudaErrorLaunchFailure);

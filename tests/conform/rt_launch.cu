@@ -178,7 +178,7 @@ CASE(rt_bus_id, "a device is found by its bus id")
     SEE(cudaDeviceGetByPCIBusId(&device, "nothing"));
 }
 
-CASE(rt_limits, "limits are what was set, or more")
+CASE_ALONE(rt_limits, "limits are what was set, or more")
 {
     size_t value = 0;
     IS(cudaDeviceSetLimit(cudaLimitStackSize, 8192), cudaSuccess);
@@ -201,7 +201,7 @@ CASE(rt_reset, "after cudaDeviceReset the device is fresh and works")
     EQ(out, 5);
 }
 
-CASE_AT(rt_device_flags, BARE, "flags of a device that has no context yet")
+CASE_ALONE_AT(rt_device_flags, BARE, "flags of a device that has no context yet")
 {
     unsigned flags = 99;
     IS(cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync), cudaSuccess);

@@ -243,7 +243,7 @@ CASE(rt_managed, "managed memory is shared by host and kernels, and can be prefe
     EQ(device, 0);
 }
 
-CASE(rt_pools, "stream-ordered memory comes from the device's pool")
+CASE_ALONE(rt_pools, "stream-ordered memory comes from the device's pool")
 {
     int *a = NULL, *w = rt_words(1);
     cudaMemPool_t pool = NULL, again = NULL;
@@ -310,7 +310,7 @@ CASE(rt_copy_async_pageable,
     EQ(rt_peek(w, 1023), 3);
 }
 
-CASE(rt_managed_after_reset, "a managed variable after cudaDeviceReset, once the device is used again")
+CASE_ALONE(rt_managed_after_reset, "a managed variable after cudaDeviceReset, once the device is used again")
 {
     int *w = rt_words(4);
     rt_shared = 13;

@@ -143,11 +143,13 @@ void rt_in_thread(void (*run)(void *), void *arg)
     pthread_join(thread, NULL);
 }
 
-void conform_set_up(int level)
+void conform_set_up(int from, int level)
 {
-    sem_init(&hold_begun, 0, 0);
-    sem_init(&hold_over, 0, 0);
-    if (level >= FULL) {
+    if (from < BARE) {
+        sem_init(&hold_begun, 0, 0);
+        sem_init(&hold_over, 0, 0);
+    }
+    if (from < FULL && level >= FULL) {
         OK(cudaStreamCreateWithFlags(&rt_side, cudaStreamNonBlocking));
         /* Code that loads lazily is loaded now: later it might wait for a stream that is held up.
          */
@@ -157,6 +159,18 @@ void conform_set_up(int level)
         rt_inc<<<1, 1, 0, rt_side>>>(word, 1);
         OK(cudaStreamSynchronize(rt_side));
     }
+}
+
+bool conform_tidy(int level)
+{
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
+    while (sem_trywait(&hold_begun) == 0 || sem_trywait(&hold_over) == 0) {
+    }
+    cudaGetLastError();
+    return level < FULL || (cudaThreadExchangeStreamCaptureMode(&mode) == cudaSuccess &&
+                            cudaStreamSynchronize(rt_side) == cudaSuccess &&
+                            cudaDeviceSynchronize() == cudaSuccess &&
+                            cudaGetLastError() == cudaSuccess);
 }
 
 int main(int argc, char **argv)

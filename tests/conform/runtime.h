@@ -7,9 +7,10 @@
 #include <cuda_runtime.h>
 
 /* FULL: the context is there, and `rt_side` to look at memory while other streams are held up. */
-enum level { BARE, FULL };
+enum level { BARE, FULL = LEVEL_MAX };
 
 #define CASE(id, sentence) CASE_AT(id, FULL, sentence)
+#define CASE_ALONE(id, sentence) CASE_ALONE_AT(id, FULL, sentence)
 
 extern cudaStream_t rt_side;
 

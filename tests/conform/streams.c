@@ -398,6 +398,7 @@ CASE(stream_callback_gets_its_arguments,
 CASE(stream_callback_flags_are_reserved, "cuStreamAddCallback takes no flags")
 {
     callback_stream = stream_new(0);
+    callback_count = 0;
     IS(cuStreamAddCallback(callback_stream, note_callback, &callback_same, 1),
        CUDA_ERROR_INVALID_VALUE);
     OK(cuStreamSynchronize(callback_stream));
@@ -483,8 +484,8 @@ static void CUDA_CB count_late(void *user)
     late_calls++;
 }
 
-CASE(stream_error_reaches_callbacks,
-     "after a kernel failed callbacks get the error and host functions are left out")
+CASE_ALONE(stream_error_reaches_callbacks,
+           "after a kernel failed callbacks get the error and host functions are left out")
 {
     callback_stream = stream_new(CU_STREAM_NON_BLOCKING);
     CUfunction broken = function("broken");

@@ -169,6 +169,13 @@ CUresult tow_soft_capture_forbid_all(struct tow_soft_ctx *ctx)
     return result;
 }
 
+void tow_soft_capture_spoil(struct tow_soft_stream *stream)
+{
+    if (stream->capture != NULL) {
+        stream->capture->spoiled = true;
+    }
+}
+
 /* The host asks for an event that a capture recorded: the first time that is told and ends the
  * capture, from then on the event is good for nothing until it is recorded anew. */
 CUresult tow_soft_capture_asked(struct tow_soft_event *event)
@@ -196,12 +203,6 @@ CUresult tow_soft_capture_forbid(struct tow_soft_ctx *ctx, struct tow_soft_strea
     return stream->legacy ? tow_soft_capture_forbid_implicit(ctx) : CUDA_SUCCESS;
 }
 
-CUresult tow_soft_capture_forbid_legacy(struct tow_soft_ctx *ctx)
-{
-    CUresult result = tow_soft_capture_unsafe(ctx);
-    return result == CUDA_SUCCESS ? tow_soft_capture_forbid_implicit(ctx) : result;
-}
-
 CUresult tow_soft_capture_unsafe(struct tow_soft_ctx *ctx)
 {
     (void)ctx;
@@ -213,7 +214,7 @@ CUresult tow_soft_capture_unsafe(struct tow_soft_ctx *ctx)
     for (struct tow_soft_capture *c = captures; c != NULL; c = c->next) {
         bool mine = c->thread == thread && c->mode != CU_STREAM_CAPTURE_MODE_RELAXED;
         bool global = c->mode == CU_STREAM_CAPTURE_MODE_GLOBAL &&
-                      thread_mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
+                      thread_mode != CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         if (mine || global) {
             c->spoiled = true;
             result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
@@ -474,6 +475,7 @@ static CUresult soft_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
                                               : CUDA_ERROR_ILLEGAL_STATE);
     }
     if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread != tow_thread_id()) {
+        capture_end(capture, false);
         return tow_soft_leave(CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
     }
     if (capture->origin != stream->object.handle) {
@@ -620,7 +622,7 @@ static CUresult soft_cuStreamUpdateCaptureDependencies_v2(CUstream hStream,
 
 static CUresult soft_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
 {
-    if (mode == NULL || (int)*mode < 0 || *mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
+    if (mode == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     CUstreamCaptureMode before = thread_mode;

@@ -319,6 +319,9 @@ static CUresult soft_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
     while (ctx->dying) {
         pthread_cond_wait(&tow_soft.changed, &tow_soft.lock);
     }
+    if (!ctx->alive && device->ruined) {
+        return tow_soft_leave(CUDA_ERROR_DEVICE_UNAVAILABLE);
+    }
     if (!ctx->alive && activate(ctx) != 0) {
         return tow_soft_leave(CUDA_ERROR_OUT_OF_MEMORY);
     }
@@ -848,8 +851,9 @@ static CUresult peer(CUcontext peerContext, bool enable)
     }
     struct tow_soft_ctx *other = tow_soft_lookup(TOW_SOFT_CTX, TOW_SOFT_HANDLE(peerContext));
     if (other == NULL || other == ctx || other->device == ctx->device) {
-        return tow_soft_leave(other == NULL || other == ctx ? CUDA_ERROR_INVALID_CONTEXT
-                                                            : CUDA_ERROR_INVALID_DEVICE);
+        return tow_soft_leave(other == NULL  ? CUDA_ERROR_INVALID_CONTEXT
+                              : other == ctx ? CUDA_ERROR_PEER_ACCESS_UNSUPPORTED
+                                             : CUDA_ERROR_INVALID_DEVICE);
     }
     unsigned bit = 1u << other->device->ordinal;
     bool enabled = (atomic_load(&ctx->visible) & bit) != 0;

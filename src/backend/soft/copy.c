@@ -266,7 +266,7 @@ static CUresult enter_copy(CUstream hStream, enum copy_mode mode, struct tow_sof
         return result;
     }
     if (mode == COPY_SYNC) {
-        result = tow_soft_capture_forbid_legacy(*ret_ctx);
+        result = tow_soft_capture_forbid_implicit(*ret_ctx);
         *ret_stream = (*ret_ctx)->legacy;
     } else {
         result = tow_soft_stream_of(*ret_ctx, hStream, ret_stream);

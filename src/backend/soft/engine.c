@@ -138,6 +138,7 @@ static void fail(struct tow_soft_ctx *ctx, CUresult error)
         return;
     }
     ctx->error = error;
+    ctx->device->ruined = true;
     for (struct tow_soft_stream *s = tow_soft.streams; s != NULL; s = s->next) {
         if (s->object.ctx == ctx) {
             drop_queued(s, true);

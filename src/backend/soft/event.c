@@ -56,6 +56,31 @@ static CUresult soft_cuEventDestroy(CUevent hEvent)
     return tow_soft_leave(CUDA_SUCCESS);
 }
 
+static CUresult record(struct tow_soft_event *event, struct tow_soft_stream *stream, bool external)
+{
+    bool captured = false;
+    CUresult result = tow_soft_capture_record(stream, event, external, &captured);
+    if (result != CUDA_SUCCESS || captured) {
+        return result;
+    }
+    bool timing = (event->flags & CU_EVENT_DISABLE_TIMING) == 0;
+    struct tow_soft_mark *mark = tow_soft_mark_create(stream->object.ctx, timing);
+    if (mark == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    struct tow_soft_work work = {.kind = TOW_SOFT_WORK_RECORD,
+                                 .event = {.mark = mark, .event = event->object.handle}};
+    tow_soft_mark_unref(event->mark);
+    event->mark = tow_soft_mark_ref(mark);
+    event->capture_id = 0;
+    return tow_soft_submit(stream, &work);
+}
+
+CUresult tow_soft_event_record(struct tow_soft_event *event, struct tow_soft_stream *stream)
+{
+    return record(event, stream, false);
+}
+
 static CUresult soft_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags)
 {
     struct tow_soft_ctx *ctx;
@@ -72,25 +97,10 @@ static CUresult soft_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, un
     if (result == CUDA_SUCCESS && stream->object.ctx != event->object.ctx) {
         result = CUDA_ERROR_INVALID_HANDLE;
     }
-    bool captured = false;
     if (result == CUDA_SUCCESS) {
-        result = tow_soft_capture_record(stream, event, (flags & CU_EVENT_RECORD_EXTERNAL) != 0,
-                                         &captured);
+        result = record(event, stream, (flags & CU_EVENT_RECORD_EXTERNAL) != 0);
     }
-    if (result != CUDA_SUCCESS || captured) {
-        return tow_soft_leave(result);
-    }
-    bool timing = (event->flags & CU_EVENT_DISABLE_TIMING) == 0;
-    struct tow_soft_mark *mark = tow_soft_mark_create(stream->object.ctx, timing);
-    if (mark == NULL) {
-        return tow_soft_leave(CUDA_ERROR_OUT_OF_MEMORY);
-    }
-    struct tow_soft_work work = {.kind = TOW_SOFT_WORK_RECORD,
-                                 .event = {.mark = mark, .event = event->object.handle}};
-    tow_soft_mark_unref(event->mark);
-    event->mark = tow_soft_mark_ref(mark);
-    event->capture_id = 0;
-    return tow_soft_leave(tow_soft_submit(stream, &work));
+    return tow_soft_leave(result);
 }
 
 static CUresult soft_cuEventRecord(CUevent hEvent, CUstream hStream)
@@ -150,7 +160,7 @@ static CUresult soft_cuEventElapsedTime(float *pMilliseconds, CUevent hStart, CU
         return tow_soft_leave(CUDA_ERROR_INVALID_HANDLE);
     }
     if (pMilliseconds == NULL) {
-        return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
+        return tow_soft_leave(CUDA_ERROR_INVALID_HANDLE);
     }
     if (!start->mark->done || !end->mark->done) {
         return tow_soft_leave(CUDA_ERROR_NOT_READY);

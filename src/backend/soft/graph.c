@@ -431,6 +431,17 @@ static CUresult soft_cuGraphDestroy(CUgraph hGraph)
     return tow_soft_leave(CUDA_SUCCESS);
 }
 
+bool tow_soft_graph_has_memory(const struct tow_soft_graph *graph)
+{
+    for (size_t i = 0; i < graph->count; i++) {
+        CUgraphNodeType type = graph->nodes[i]->type;
+        if (type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || type == CU_GRAPH_NODE_TYPE_MEM_FREE) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static CUresult soft_cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph)
 {
     struct tow_soft_graph *graph;
@@ -440,6 +451,9 @@ static CUresult soft_cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph)
     }
     if (phGraphClone == NULL) {
         return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    if (tow_soft_graph_has_memory(graph)) {
+        return tow_soft_leave(CUDA_ERROR_NOT_SUPPORTED);
     }
     struct tow_soft_graph *copy = tow_soft_graph_copy(graph, false);
     if (copy == NULL) {

@@ -41,6 +41,7 @@ struct tow_soft_graph {
         unsigned count;
     } * users; /* owned array, counted objects */
     size_t user_count;
+    uint64_t memory_exec;               /* handle of the latest instance, if it has memory nodes */
     struct tow_soft_graph *prev, *next; /* all graphs */
 };
 
@@ -59,12 +60,15 @@ struct tow_soft_exec {
     struct tow_soft_object object;
     struct tow_soft_plan *plan; /* counted */
     unsigned long long flags;
+    struct tow_soft_mark *last; /* counted: the end of its latest launch; NULL before the first */
 };
 
 extern struct tow_soft_graph *tow_soft_graphs;
 
 struct tow_soft_graph *tow_soft_graph_create(bool anonymous);
 struct tow_soft_graph *tow_soft_graph_copy(const struct tow_soft_graph *graph, bool anonymous);
+/* Whether it allocates or frees: then it has at most one instance and no clone. */
+bool tow_soft_graph_has_memory(const struct tow_soft_graph *graph);
 /* Adds a node and takes the work over, also on failure. Edges are given as handles, or as none. */
 CUresult tow_soft_graph_add(struct tow_soft_graph *graph, const CUgraphNode *from,
                             const CUgraphEdgeData *data, size_t count, CUgraphNodeType type,

@@ -81,6 +81,7 @@ void tow_soft_exec_free(struct tow_soft_exec *exec)
 {
     tow_soft_object_remove(&exec->object);
     tow_soft_plan_unref(exec->plan);
+    tow_soft_mark_unref(exec->last);
     free(exec);
 }
 
@@ -273,6 +274,10 @@ static CUresult instantiate(CUgraphExec *phGraphExec, CUgraph hGraph, unsigned l
             return tow_soft_leave(CUDA_ERROR_INVALID_VALUE); /* its context is gone */
         }
     }
+    bool has_memory = tow_soft_graph_has_memory(graph);
+    if (has_memory && tow_soft_lookup(TOW_SOFT_EXEC, graph->memory_exec) != NULL) {
+        return tow_soft_leave(CUDA_ERROR_NOT_SUPPORTED); /* its addresses are taken */
+    }
     struct tow_soft_exec *exec = calloc(1, sizeof *exec);
     int error = -ENOMEM;
     if (exec != NULL) {
@@ -292,6 +297,7 @@ static CUresult instantiate(CUgraphExec *phGraphExec, CUgraph hGraph, unsigned l
         return tow_soft_leave(CUDA_ERROR_OUT_OF_MEMORY);
     }
     exec->flags = flags;
+    graph->memory_exec = has_memory ? exec->object.handle : 0;
     *phGraphExec = TOW_SOFT_POINTER(exec->object.handle);
     *ret_reason = CUDA_GRAPH_INSTANTIATE_SUCCESS;
     return tow_soft_leave(CUDA_SUCCESS);
@@ -422,6 +428,36 @@ static CUresult launch_build(struct tow_soft_ctx *ctx, struct tow_soft_plan *pla
     return CUDA_SUCCESS;
 }
 
+/* Launches of one instance never overlap, whatever streams they are in. Takes the work over. */
+static CUresult launch_after_last(struct tow_soft_exec *exec, struct tow_soft_stream *stream,
+                                  struct tow_soft_work *launch)
+{
+    struct tow_soft_mark *mark = tow_soft_mark_create(stream->object.ctx, false);
+    if (mark == NULL) {
+        tow_soft_work_fini(launch);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    CUresult result = CUDA_SUCCESS;
+    if (exec->last != NULL && !exec->last->done) {
+        struct tow_soft_work wait = {.kind = TOW_SOFT_WORK_WAIT,
+                                     .event = {.mark = tow_soft_mark_ref(exec->last)}};
+        result = tow_soft_submit(stream, &wait);
+    }
+    if (result == CUDA_SUCCESS) {
+        result = tow_soft_submit(stream, launch);
+    } else {
+        tow_soft_work_fini(launch);
+    }
+    if (result != CUDA_SUCCESS) {
+        tow_soft_mark_unref(mark);
+        return result;
+    }
+    tow_soft_mark_unref(exec->last);
+    exec->last = tow_soft_mark_ref(mark);
+    struct tow_soft_work record = {.kind = TOW_SOFT_WORK_RECORD, .event = {.mark = mark}};
+    return tow_soft_submit(stream, &record);
+}
+
 static CUresult soft_cuGraphLaunch(CUgraphExec hGraph, CUstream hStream)
 {
     struct tow_soft_ctx *ctx;
@@ -452,7 +488,7 @@ static CUresult soft_cuGraphLaunch(CUgraphExec hGraph, CUstream hStream)
     }
     result = launch_build(stream->object.ctx, exec->plan, &work);
     if (result == CUDA_SUCCESS) {
-        result = tow_soft_submit(stream, &work);
+        result = launch_after_last(exec, stream, &work);
     }
     return tow_soft_leave(result);
 }

@@ -330,9 +330,9 @@ static CUresult take_attribute(const CUlaunchAttribute *attribute,
     case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION:
     case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
     case CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING:
+    case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT: /* recorded behind the launch */
         return CUDA_SUCCESS;
     case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
-    case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
     case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
         return CUDA_ERROR_NOT_SUPPORTED;
     default:
@@ -403,6 +403,25 @@ CUresult tow_soft_launch_build(struct tow_soft_ctx *ctx, const CUlaunchConfig *c
 /* ---- launching
  * ---------------------------------------------------------------------------------------------- */
 
+/* The event that cuLaunchKernelEx is to record behind the launch; NULL for none. */
+static CUresult event_after(const CUlaunchConfig *config, struct tow_soft_event **ret_event)
+{
+    for (unsigned i = 0; i < config->numAttrs; i++) {
+        if (config->attrs[i].id != CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT) {
+            continue;
+        }
+        CUevent handle = config->attrs[i].value.launchCompletionEvent.event;
+        *ret_event = tow_soft_lookup(TOW_SOFT_EVENT, TOW_SOFT_HANDLE(handle));
+        if (*ret_event == NULL) {
+            return CUDA_ERROR_INVALID_HANDLE;
+        }
+        if (((*ret_event)->flags & CU_EVENT_DISABLE_TIMING) == 0) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
 static CUresult launch(const CUlaunchConfig *config, CUfunction f, void **params, void **extra)
 {
     struct tow_soft_ctx *ctx;
@@ -422,11 +441,21 @@ static CUresult launch(const CUlaunchConfig *config, CUfunction f, void **params
         result = tow_soft_capture_forbid_implicit(ctx);
     }
     struct tow_soft_work work;
+    struct tow_soft_event *after = NULL;
+    if (result == CUDA_SUCCESS) {
+        result = event_after(config, &after);
+    }
     if (result == CUDA_SUCCESS) {
         result = tow_soft_launch_build(ctx, config, f, params, extra, &work);
+        if (result != CUDA_SUCCESS) {
+            tow_soft_capture_spoil(stream);
+        }
     }
     if (result == CUDA_SUCCESS) {
         result = tow_soft_submit(stream, &work);
+    }
+    if (result == CUDA_SUCCESS && after != NULL) {
+        result = tow_soft_event_record(after, stream);
     }
     return tow_soft_leave(result);
 }

@@ -2,6 +2,7 @@
 #include "backend/soft/soft.h"
 
 #include <stdio.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -66,9 +67,6 @@ static CUresult add(struct link *link, CUjitInputType type, const void *data, si
     case CU_JIT_INPUT_PTX:
     case CU_JIT_INPUT_FATBINARY:
         result = tow_soft_image_texts(data, size, &link->texts, why, sizeof why);
-        if (type == CU_JIT_INPUT_PTX && result == CUDA_ERROR_INVALID_IMAGE) {
-            result = CUDA_ERROR_INVALID_PTX;
-        }
         break;
     case CU_JIT_INPUT_CUBIN:
     case CU_JIT_INPUT_OBJECT:
@@ -152,7 +150,8 @@ static CUresult soft_cuLinkComplete(CUlinkState state, void **cubinOut, size_t *
         snprintf(why, sizeof why, "PTX line %u: %s", diag.line, diag.message);
         tow_log(TOW_AREA_SOFT, TOW_LOG_ERROR, "link: %s", why);
         tow_soft_jit_done(&link->jit, "", why);
-        return tow_soft_leave(CUDA_ERROR_INVALID_SOURCE);
+        return tow_soft_leave(rc == -ENOENT || rc == -EEXIST ? CUDA_ERROR_INVALID_SOURCE
+                                                             : CUDA_ERROR_INVALID_PTX);
     }
     tow_buf_clear(&link->image);
     rc = tow_buf_printf(&link->image, "// towline linked");

@@ -428,7 +428,12 @@ static CUresult soft_cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmo
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    return tow_soft_leave(variable_get(module, name, false, dptr, bytes));
+    result = variable_get(module, name, false, dptr, bytes);
+    size_t kernel;
+    if (result == CUDA_ERROR_NOT_FOUND && kernel_index(module->code, name, &kernel) == 0) {
+        result = CUDA_ERROR_INVALID_VALUE; /* it is something, but no variable */
+    }
+    return tow_soft_leave(result);
 }
 
 /* ---- libraries

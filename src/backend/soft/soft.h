@@ -406,6 +406,7 @@ struct tow_soft_device {
     struct tow_soft_block *blocks; /* owned */
     struct tow_soft_pool *default_pool, *pool;
     uint64_t graph_used, graph_used_high;
+    bool ruined; /* a kernel ended with an error: this process gets no new primary context */
 };
 
 struct tow_soft_ctx {
@@ -627,6 +628,8 @@ CUresult tow_soft_capture_alloc(struct tow_soft_stream *stream, uint64_t size, i
  * taken. */
 CUresult tow_soft_capture_forbid_all(struct tow_soft_ctx *ctx);
 CUresult tow_soft_capture_asked(struct tow_soft_event *event);
+/* A launch into this stream is refused: what it captures is spoiled. */
+void tow_soft_capture_spoil(struct tow_soft_stream *stream);
 CUresult tow_soft_capture_wait(struct tow_soft_stream *stream, struct tow_soft_event *event,
                                bool external, bool *ret_done);
 CUresult tow_soft_capture_record(struct tow_soft_stream *stream, struct tow_soft_event *event,
@@ -635,7 +638,6 @@ CUresult tow_soft_capture_record(struct tow_soft_stream *stream, struct tow_soft
  */
 CUresult tow_soft_capture_forbid(struct tow_soft_ctx *ctx, struct tow_soft_stream *stream);
 /* The same for calls that would touch the legacy stream or the whole context. */
-CUresult tow_soft_capture_forbid_legacy(struct tow_soft_ctx *ctx);
 /* For work on the legacy stream itself, which would wait for capturing streams. */
 CUresult tow_soft_capture_forbid_implicit(struct tow_soft_ctx *ctx);
 /* For calls that no capture in global mode allows (cuMemAlloc and the like). */
@@ -651,6 +653,8 @@ void tow_soft_libraries_fini(void);
 void tow_soft_pools_fini(void);
 void tow_soft_link_free(struct tow_soft_object *object);
 void tow_soft_event_free(struct tow_soft_event *event);
+/* Records it behind what the stream has; a capture may take it. */
+CUresult tow_soft_event_record(struct tow_soft_event *event, struct tow_soft_stream *stream);
 
 /* ---- everything ---------------------------------------------------------------------------------
  */
