@@ -637,7 +637,6 @@ CUresult tow_soft_capture_record(struct tow_soft_stream *stream, struct tow_soft
 /* What a call that would synchronise the stream answers while it captures; CUDA_SUCCESS otherwise.
  */
 CUresult tow_soft_capture_forbid(struct tow_soft_ctx *ctx, struct tow_soft_stream *stream);
-/* The same for calls that would touch the legacy stream or the whole context. */
 /* For work on the legacy stream itself, which would wait for capturing streams. */
 CUresult tow_soft_capture_forbid_implicit(struct tow_soft_ctx *ctx);
 /* For calls that no capture in global mode allows (cuMemAlloc and the like). */
