@@ -41,7 +41,7 @@ CASE(error_name_unknown, NOTHING)
     const char *name;
     say(cuGetErrorName((CUresult)12345, &name));
 }
-CASE(error_string_null, NOTHING)
+ALONE(error_string_null, NOTHING)
 {
     say(cuGetErrorString(CUDA_SUCCESS, NULL));
 }
@@ -74,7 +74,7 @@ CASE(device_name_null, INIT)
 {
     say(cuDeviceGetName(NULL, 10, device));
 }
-CASE(device_name_no_room, INIT)
+ALONE(device_name_no_room, INIT)
 {
     say(cuDeviceGetName(host, 0, device));
 }
@@ -125,11 +125,11 @@ CASE(primary_retain_null, INIT)
 {
     say(cuDevicePrimaryCtxRetain(NULL, device));
 }
-CASE(primary_release_not_retained, INIT)
+ALONE(primary_release_not_retained, INIT)
 {
     say(cuDevicePrimaryCtxRelease(device));
 }
-CASE(primary_flags_unknown, INIT)
+ALONE(primary_flags_unknown, INIT)
 {
     say(cuDevicePrimaryCtxSetFlags(device, 0x40000));
 }
@@ -193,7 +193,7 @@ CASE(context_create_null, INIT)
 {
     say(cuCtxCreate(NULL, NULL, 0, device));
 }
-CASE(context_create_flags, INIT)
+ALONE(context_create_flags, INIT)
 {
     say(cuCtxCreate(&context, NULL, 0x40000, device));
 }
@@ -201,13 +201,13 @@ CASE(context_destroy_null, INIT)
 {
     say(cuCtxDestroy(NULL));
 }
-CASE(context_destroy_twice, INIT)
+ALONE(context_destroy_twice, INIT)
 {
     NEED(cuCtxCreate(&context, NULL, 0, device));
     NEED(cuCtxDestroy(context));
     say(cuCtxDestroy(context));
 }
-CASE(context_current_after_destroy, INIT)
+ALONE(context_current_after_destroy, INIT)
 {
     NEED(cuCtxCreate(&context, NULL, 0, device));
     NEED(cuCtxDestroy(context));
@@ -234,14 +234,14 @@ CASE(context_peer_of_itself, CONTEXT)
 {
     say(cuCtxEnablePeerAccess(context, 0));
 }
-CASE(context_memory_of_another, CONTEXT)
+ALONE(context_memory_of_another, CONTEXT)
 {
     /* Unified addressing: one process's contexts on one device see each other's memory. */
     CUcontext other;
     NEED(cuCtxCreate(&other, NULL, 0, device));
     say(cuMemcpyDtoH(host, memory, 16));
 }
-CASE(stream_of_another_context, MODULE)
+ALONE(stream_of_another_context, MODULE)
 {
     CUcontext other;
     CUstream stream;
@@ -250,7 +250,7 @@ CASE(stream_of_another_context, MODULE)
     NEED(cuCtxSetCurrent(context));
     say_and_sync(cuLaunchKernel(nothing, 1, 1, 1, 1, 1, 1, 0, stream, NULL, NULL));
 }
-CASE(event_of_another_context, CONTEXT)
+ALONE(event_of_another_context, CONTEXT)
 {
     CUcontext other;
     CUevent event;
@@ -261,7 +261,7 @@ CASE(event_of_another_context, CONTEXT)
     NEED(cuCtxSetCurrent(context));
     say_and_sync(cuEventRecord(event, stream));
 }
-CASE(function_of_another_context, MODULE)
+ALONE(function_of_another_context, MODULE)
 {
     CUcontext other;
     NEED(cuCtxCreate(&other, NULL, 0, device));

@@ -3,30 +3,30 @@
 
 /* ---- mistakes inside a kernel, and what follows -------------------------------------------- */
 
-CASE(kernel_illegal_address, MODULE)
+ALONE(kernel_illegal_address, MODULE)
 {
     say_and_sync(launch_poke(NOWHERE));
 }
-CASE(kernel_null_address, MODULE)
+ALONE(kernel_null_address, MODULE)
 {
     say_and_sync(launch_poke(0));
 }
-CASE(kernel_misaligned, MODULE)
+ALONE(kernel_misaligned, MODULE)
 {
     say_and_sync(launch_poke(memory + 1));
 }
-CASE(kernel_far_outside, MODULE)
+ALONE(kernel_far_outside, MODULE)
 {
     say_and_sync(launch_poke(memory + ((CUdeviceptr)1 << 36)));
 }
-CASE(kernel_freed_memory, MODULE)
+ALONE(kernel_freed_memory, MODULE)
 {
     CUdeviceptr big;
     NEED(cuMemAlloc(&big, 64 << 20));
     NEED(cuMemFree(big));
     say_and_sync(launch_poke(big + (32 << 20)));
 }
-CASE(kernel_shared_outside, MODULE)
+ALONE(kernel_shared_outside, MODULE)
 {
     CUfunction function;
     unsigned address = 8 << 20;
@@ -34,13 +34,13 @@ CASE(kernel_shared_outside, MODULE)
     NEED(cuModuleGetFunction(&function, module, "poke_shared"));
     say_and_sync(launch(function, 1, 1, params));
 }
-CASE(kernel_trap, MODULE)
+ALONE(kernel_trap, MODULE)
 {
     CUfunction function;
     NEED(cuModuleGetFunction(&function, module, "stop"));
     say_and_sync(launch(function, 1, 1, NULL));
 }
-CASE(kernel_trap_then_alloc, MODULE)
+ALONE(kernel_trap_then_alloc, MODULE)
 {
     CUfunction function;
     NEED(cuModuleGetFunction(&function, module, "stop"));
@@ -48,7 +48,7 @@ CASE(kernel_trap_then_alloc, MODULE)
     say(cuCtxSynchronize());
     then(cuMemAlloc(&memory, 16));
 }
-CASE(kernel_error_found_by_stream, MODULE)
+ALONE(kernel_error_found_by_stream, MODULE)
 {
     CUstream stream;
     void *params[] = {(void *)&NOWHERE};
@@ -57,7 +57,7 @@ CASE(kernel_error_found_by_stream, MODULE)
     say(cuStreamSynchronize(stream));
     then(cuStreamSynchronize(NULL));
 }
-CASE(kernel_error_found_by_event, MODULE)
+ALONE(kernel_error_found_by_event, MODULE)
 {
     CUevent event;
     NEED(cuEventCreate(&event, 0));
@@ -65,13 +65,14 @@ CASE(kernel_error_found_by_event, MODULE)
     cuEventRecord(event, NULL);
     say(cuEventSynchronize(event));
 }
-CASE(kernel_error_found_by_copy, MODULE)
+ALONE(kernel_error_found_by_copy, MODULE)
 {
     NEED(launch_poke(NOWHERE));
     say(cuMemcpyDtoH(host, memory, 16));
 }
 
-/* Each later call, after a kernel has ruined the context. */
+/* Each later call, after a kernel has ruined the context. Those that would end something have it to
+ * themselves. */
 static void ruin(void)
 {
     NEED(launch_poke(NOWHERE));
@@ -79,38 +80,35 @@ static void ruin(void)
         printf(" [the context was not ruined]");
     }
 }
-#define AFTER(name, call)                                                                          \
-    CASE(after_illegal_address_##name, MODULE)                                                     \
+#define AFTER_AS(kind, name, call)                                                                 \
+    kind(after_illegal_address_##name, RUINED)                                                     \
     {                                                                                              \
-        CUstream stream = NULL;                                                                    \
-        CUevent event = NULL;                                                                      \
         CUdeviceptr pointer;                                                                       \
         size_t free_bytes, total;                                                                  \
         int number;                                                                                \
         void *pinned;                                                                              \
-        NEED(cuStreamCreate(&stream, 0));                                                          \
-        NEED(cuEventCreate(&event, 0));                                                            \
-        ruin();                                                                                    \
         say(call);                                                                                 \
         (void)pointer, (void)free_bytes, (void)total, (void)number, (void)pinned;                  \
     }
+#define AFTER(name, call) AFTER_AS(CASE, name, call)
+#define AFTER_ALONE(name, call) AFTER_AS(ALONE, name, call)
 AFTER(synchronize, cuCtxSynchronize())
 AFTER(alloc, cuMemAlloc(&pointer, 16))
-AFTER(free, cuMemFree(memory))
+AFTER_ALONE(free, cuMemFree(memory))
 AFTER(copy_up, cuMemcpyHtoD(memory, host, 16))
 AFTER(copy_down, cuMemcpyDtoH(host, memory, 16))
 AFTER(memset, cuMemsetD8(memory, 0, 16))
 AFTER(launch, launch(nothing, 1, 1, NULL))
 AFTER(stream_create, cuStreamCreate(&stream, 0))
-AFTER(stream_destroy, cuStreamDestroy(stream))
+AFTER_ALONE(stream_destroy, cuStreamDestroy(stream))
 AFTER(stream_query, cuStreamQuery(stream))
 AFTER(stream_synchronize, cuStreamSynchronize(stream))
 AFTER(event_create, cuEventCreate(&event, 0))
 AFTER(event_record, cuEventRecord(event, stream))
 AFTER(event_query, cuEventQuery(event))
-AFTER(event_destroy, cuEventDestroy(event))
+AFTER_ALONE(event_destroy, cuEventDestroy(event))
 AFTER(module_load, cuModuleLoadData(&module, kernels_ptx))
-AFTER(module_unload, cuModuleUnload(module))
+AFTER_ALONE(module_unload, cuModuleUnload(module))
 AFTER(get_function, cuModuleGetFunction(&poke, module, "scale"))
 AFTER(mem_info, cuMemGetInfo(&free_bytes, &total))
 AFTER(host_alloc, cuMemHostAlloc(&pinned, 4096, 0))
@@ -121,13 +119,12 @@ AFTER(get_current, cuCtxGetCurrent(&context))
 AFTER(get_device, cuCtxGetDevice(&device))
 AFTER(get_limit, cuCtxGetLimit(&total, CU_LIMIT_STACK_SIZE))
 AFTER(func_attribute, cuFuncGetAttribute(&number, CU_FUNC_ATTRIBUTE_NUM_REGS, poke))
-AFTER(pop, cuCtxPopCurrent(&context))
-AFTER(primary_release, cuDevicePrimaryCtxRelease(device))
-AFTER(primary_reset, cuDevicePrimaryCtxReset(device))
-CASE(after_illegal_address_in_new_context, MODULE)
+AFTER_ALONE(pop, cuCtxPopCurrent(&context))
+AFTER_ALONE(primary_release, cuDevicePrimaryCtxRelease(device))
+AFTER_ALONE(primary_reset, cuDevicePrimaryCtxReset(device))
+ALONE(after_illegal_address_in_new_context, RUINED)
 {
     CUcontext other;
-    ruin();
     CUresult created = cuCtxCreate(&other, NULL, 0, device);
     say(created);
     if (created == CUDA_SUCCESS) {
@@ -138,7 +135,7 @@ CASE(after_illegal_address_in_new_context, MODULE)
 /* ---- after a reset of the primary context -------------------------------------------------- */
 
 #define RESET(name, call)                                                                          \
-    CASE(after_reset_##name, MODULE)                                                               \
+    ALONE(after_reset_##name, MODULE)                                                              \
     {                                                                                              \
         NEED(cuDevicePrimaryCtxReset(device));                                                     \
         say(call);                                                                                 \
@@ -150,14 +147,14 @@ RESET(copy_down, cuMemcpyDtoH(host, memory, 16))
 RESET(launch, launch(nothing, 1, 1, NULL))
 RESET(get_function, cuModuleGetFunction(&poke, module, "poke"))
 RESET(release, cuDevicePrimaryCtxRelease(device))
-CASE(after_reset_retain, MODULE)
+ALONE(after_reset_retain, MODULE)
 {
     NEED(cuDevicePrimaryCtxReset(device));
     say(cuDevicePrimaryCtxRetain(&context, device));
     cuCtxSetCurrent(context);
     then(cuMemAlloc(&memory, 16));
 }
-CASE(after_release_alloc, CONTEXT)
+ALONE(after_release_alloc, CONTEXT)
 {
     NEED(cuDevicePrimaryCtxRelease(device));
     say(cuMemAlloc(&memory, 16));

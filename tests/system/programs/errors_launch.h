@@ -44,7 +44,7 @@ CASE(module_corrupt_elf, CONTEXT)
     static uint64_t image[512] = {0x00010102464c457f}; /* ELF, and then nothing of sense */
     say(cuModuleLoadData(&module, image));
 }
-CASE(module_corrupt_fat_binary, CONTEXT)
+ALONE(module_corrupt_fat_binary, CONTEXT)
 {
     static uint32_t image[256] = {0xba55ed50, 0x00100001, 64, 0, 0xffffffff};
     say(cuModuleLoadData(&module, image));
@@ -57,7 +57,7 @@ CASE(module_unload_null, CONTEXT)
 {
     say_and_sync(cuModuleUnload(NULL));
 }
-CASE(module_unload_twice, MODULE)
+ALONE(module_unload_twice, MODULE)
 {
     NEED(cuModuleUnload(module));
     say_and_sync(cuModuleUnload(module));
@@ -207,7 +207,7 @@ CASE(launch_both_forms, MODULE)
                      CU_LAUNCH_PARAM_END};
     say_and_sync(cuLaunchKernel(poke, 1, 1, 1, 1, 1, 1, 0, NULL, params, extra));
 }
-CASE(launch_extra_too_short, MODULE)
+ALONE(launch_extra_too_short, MODULE)
 {
     size_t size = 4;
     void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &memory, CU_LAUNCH_PARAM_BUFFER_SIZE, &size,

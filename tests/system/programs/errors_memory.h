@@ -20,7 +20,7 @@ CASE(alloc_twice_the_total, CONTEXT)
     NEED(cuDeviceTotalMem(&total, device));
     say(cuMemAlloc(&memory, 2 * total));
 }
-CASE(alloc_after_out_of_memory, CONTEXT)
+ALONE(alloc_after_out_of_memory, CONTEXT)
 {
     say(cuMemAlloc(&memory, (size_t)1 << 60));
     then(cuMemAlloc(&memory, 16));
@@ -33,7 +33,7 @@ CASE(free_garbage, CONTEXT)
 {
     say_and_sync(cuMemFree(0xdead0000));
 }
-CASE(free_inside, CONTEXT)
+ALONE(free_inside, CONTEXT)
 {
     say_and_sync(cuMemFree(memory + 256));
 }
@@ -150,7 +150,7 @@ CASE(address_range_garbage, CONTEXT)
     size_t size;
     say(cuMemGetAddressRange(&memory, &size, NOWHERE));
 }
-CASE(address_range_freed, CONTEXT)
+ALONE(address_range_freed, CONTEXT)
 {
     CUdeviceptr base;
     size_t size;
@@ -198,7 +198,7 @@ CASE(pointer_attribute_null, CONTEXT)
 {
     say(cuPointerGetAttribute(NULL, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, memory));
 }
-CASE(pointer_attribute_freed, CONTEXT)
+ALONE(pointer_attribute_freed, CONTEXT)
 {
     CUmemorytype type;
     NEED(cuMemFree(memory));
@@ -257,22 +257,22 @@ CASE(copy_nothing_to_null, CONTEXT)
 {
     say_and_sync(cuMemcpyHtoD(0, NULL, 0));
 }
-CASE(copy_to_past_the_end, CONTEXT)
+ALONE(copy_to_past_the_end, CONTEXT)
 {
     size_t much = SIZE + (256 << 20);
     say_and_sync(cuMemcpyHtoD(memory, calloc(1, much), much));
 }
-CASE(copy_from_past_the_end, CONTEXT)
+ALONE(copy_from_past_the_end, CONTEXT)
 {
     size_t much = SIZE + (256 << 20);
     say(cuMemcpyDtoH(malloc(much), memory, much));
 }
-CASE(copy_to_freed, CONTEXT)
+ALONE(copy_to_freed, CONTEXT)
 {
     NEED(cuMemFree(memory));
     say_and_sync(cuMemcpyHtoD(memory, host, 16));
 }
-CASE(copy_from_freed, CONTEXT)
+ALONE(copy_from_freed, CONTEXT)
 {
     NEED(cuMemFree(memory));
     say(cuMemcpyDtoH(host, memory, 16));
@@ -323,11 +323,11 @@ CASE(memset_d16_misaligned, CONTEXT)
 {
     say_and_sync(cuMemsetD16(memory + 1, 1, 4));
 }
-CASE(memset_past_the_end, CONTEXT)
+ALONE(memset_past_the_end, CONTEXT)
 {
     say_and_sync(cuMemsetD8(memory, 1, SIZE + (256 << 20)));
 }
-CASE(memset_freed, CONTEXT)
+ALONE(memset_freed, CONTEXT)
 {
     NEED(cuMemFree(memory));
     say_and_sync(cuMemsetD8(memory, 1, 16));

@@ -21,14 +21,14 @@ CASE(stream_destroy_default, CONTEXT)
 {
     say_and_sync(cuStreamDestroy(NULL));
 }
-CASE(stream_destroy_twice, CONTEXT)
+ALONE(stream_destroy_twice, CONTEXT)
 {
     CUstream stream;
     NEED(cuStreamCreate(&stream, 0));
     NEED(cuStreamDestroy(stream));
     say_and_sync(cuStreamDestroy(stream));
 }
-CASE(stream_query_destroyed, CONTEXT)
+ALONE(stream_query_destroyed, CONTEXT)
 {
     CUstream stream;
     NEED(cuStreamCreate(&stream, 0));
@@ -70,7 +70,7 @@ CASE(event_destroy_null, CONTEXT)
 {
     say_and_sync(cuEventDestroy(NULL));
 }
-CASE(event_destroy_twice, CONTEXT)
+ALONE(event_destroy_twice, CONTEXT)
 {
     CUevent event;
     NEED(cuEventCreate(&event, 0));
@@ -150,7 +150,7 @@ CASE(capture_end_without_begin, CONTEXT)
     NEED(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     say(cuStreamEndCapture(stream, &graph));
 }
-CASE(capture_begin_twice, CONTEXT)
+ALONE(capture_begin_twice, CONTEXT)
 {
     CUstream stream;
     NEED(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
