@@ -209,6 +209,21 @@ void tow_serve_cuMemHostUnregister(struct tow_serve *call)
     drop(call->session, found);
 }
 
+/* Both sides begin with zeros. In a stream of its own: waiting for any other, or for the context,
+ * would end captures. */
+static CUresult clear(const struct tow_driver *driver, CUdeviceptr address, uint64_t size)
+{
+    CUstream stream = NULL;
+    CUresult status = driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+    if (status == CUDA_SUCCESS) {
+        status = driver->cuMemsetD8Async(address, 0, size, stream);
+        CUresult done = driver->cuStreamSynchronize(stream);
+        status = status == CUDA_SUCCESS ? done : status;
+        driver->cuStreamDestroy_v2(stream);
+    }
+    return status;
+}
+
 void tow_serve_cuMemAllocManaged(struct tow_serve *call)
 {
     uint64_t size = tow_dec_u64(&call->in);
@@ -219,9 +234,10 @@ void tow_serve_cuMemAllocManaged(struct tow_serve *call)
     }
     call->status = call->driver->cuMemAllocManaged(&address, size, flags);
     if (call->status == CUDA_SUCCESS && !call->session->options->in_process) {
-        /* Both sides begin with zeros. */
-        call->status = call->driver->cuMemsetD8_v2(address, 0, size);
-        call->driver->cuCtxSynchronize();
+        call->status = clear(call->driver, address, size);
+        if (call->status != CUDA_SUCCESS) {
+            call->driver->cuMemFree_v2(address);
+        }
     }
     if (call->status == CUDA_SUCCESS &&
         enlist(call->session, (struct mirror){address, size, NULL, false, true, NULL}) < 0) {

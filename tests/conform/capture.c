@@ -177,6 +177,8 @@ CASE(capture_exchange_mode, "cuThreadExchangeStreamCaptureMode swaps; a thread b
     EQ(mode, CU_STREAM_CAPTURE_MODE_RELAXED);
     OK(cuThreadExchangeStreamCaptureMode(&mode));
     EQ(mode, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    mode = (CUstreamCaptureMode)7;
+    IS(cuThreadExchangeStreamCaptureMode(&mode), CUDA_SUCCESS);
 }
 
 CASE(capture_relaxed_thread_in_own_global_capture,
@@ -242,6 +244,47 @@ CASE(capture_sync_copy, "what captures say to a synchronous copy")
     int value = 3;
     DURING(CU_STREAM_CAPTURE_MODE_GLOBAL, cuMemcpyHtoD(w, &value, 4));
     DURING(CU_STREAM_CAPTURE_MODE_RELAXED, cuMemcpyHtoD(w, &value, 4));
+}
+
+CASE(capture_sync_copy_others, "what captures say to copies that wait for the device or read much")
+{
+    CUdeviceptr w = 0;
+    void *pinned = NULL;
+    char *mine = calloc(1, 1 << 20);
+    OK(cuMemAlloc(&w, 1 << 20));
+    OK(cuMemHostAlloc(&pinned, 4096, 0));
+    DURING(CU_STREAM_CAPTURE_MODE_GLOBAL, cuMemcpyDtoH(mine, w, 4));
+    DURING(CU_STREAM_CAPTURE_MODE_GLOBAL, cuMemcpyHtoD(w, mine, 1 << 20));
+    DURING(CU_STREAM_CAPTURE_MODE_GLOBAL, cuMemcpyHtoD(w, pinned, 4096));
+    DURING(CU_STREAM_CAPTURE_MODE_GLOBAL, cuMemcpyDtoD(w, w + 4096, 4096));
+    DURING(CU_STREAM_CAPTURE_MODE_RELAXED, cuMemcpyDtoH(mine, w, 4));
+    free(mine);
+}
+
+CASE(capture_host_free, "what captures say to freeing page-locked and allocating managed memory")
+{
+    void *a = NULL, *b = NULL;
+    CUdeviceptr m = 0;
+    OK(cuMemHostAlloc(&a, 4096, 0));
+    OK(cuMemHostAlloc(&b, 4096, 0));
+    DURING(CU_STREAM_CAPTURE_MODE_GLOBAL, cuMemFreeHost(a));
+    DURING(CU_STREAM_CAPTURE_MODE_RELAXED, cuMemFreeHost(b));
+    DURING(CU_STREAM_CAPTURE_MODE_GLOBAL, cuMemAllocManaged(&m, 4096, CU_MEM_ATTACH_GLOBAL));
+    DURING(CU_STREAM_CAPTURE_MODE_RELAXED, cuMemAllocManaged(&m, 4096, CU_MEM_ATTACH_GLOBAL));
+}
+
+CASE(capture_event_asked_after_its_end,
+     "an event that was recorded in a capture which has ended well")
+{
+    CUevent e = event_new(0);
+    CUstream s = begin(CU_STREAM_CAPTURE_MODE_RELAXED);
+    CUgraph graph = NULL;
+    OK(cuEventRecord(e, s));
+    OK(cuStreamEndCapture(s, &graph));
+    SEE(cuEventQuery(e));
+    SEE(cuEventSynchronize(e));
+    OK(cuEventRecord(e, s));
+    IS(cuEventSynchronize(e), CUDA_SUCCESS);
 }
 
 CASE(capture_memset_sync, "what captures say to a synchronous memset")
