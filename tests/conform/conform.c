@@ -418,5 +418,7 @@ int conform_main(int argc, char **argv)
                         "[--jobs N]\n");
         return 2;
     }
-    return run_all(table, chosen, jobs < 1 ? 1 : jobs > JOBS_MAX ? JOBS_MAX : jobs, alone);
+    int result = run_all(table, chosen, jobs < 1 ? 1 : jobs > JOBS_MAX ? JOBS_MAX : jobs, alone);
+    free(table);
+    return result;
 }
