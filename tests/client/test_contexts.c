@@ -95,7 +95,7 @@ static void created_contexts_stack_and_end(void **state)
     assert_int_equal(tow_cuCtxGetCurrent(&current), CUDA_SUCCESS);
     assert_ptr_equal(current, first);
     assert_int_equal(tow_cuCtxSetCurrent(second), CUDA_ERROR_INVALID_CONTEXT);
-    assert_int_equal(tow_cuCtxDestroy_v2(second), CUDA_ERROR_INVALID_CONTEXT);
+    assert_int_equal(tow_cuCtxDestroy_v2(second), CUDA_ERROR_CONTEXT_IS_DESTROYED);
     assert_int_equal(tow_cuCtxDestroy_v2(first), CUDA_SUCCESS);
     assert_int_equal(tow_cuCtxDestroy_v2(tow_context_primary(0)->handle),
                      CUDA_ERROR_INVALID_CONTEXT);
