@@ -712,13 +712,32 @@ static int say_hello(struct tow_line *line, unsigned slot, bool lanes)
     return error;
 }
 
+/* Takes a notice that asks for patience, if that is what comes before the welcome. */
+static bool takes_patience(struct tow_link *link, const uint8_t *at, int64_t deadline)
+{
+    struct tow_frame frame;
+    struct tow_notice notice;
+    size_t available = 0;
+    if (tow_frame_read(at, &frame) < 0 || frame.kind != TOW_CONTROL_NOTICE ||
+        tow_line_peek(link->line, frame.length, deadline, &at, &available) < 0 ||
+        tow_notice_decode(at, &frame, &notice) < 0 || notice.topic != TOW_NOTICE_PATIENCE) {
+        return false;
+    }
+    tow_line_consume(link->line, frame.length);
+    return true;
+}
+
 static int read_welcome(struct tow_link *link, char *why, size_t why_size)
 {
-    int64_t deadline = tow_time_deadline(TOW_CONNECT_TIMEOUT_NS);
     const uint8_t *at = NULL;
     size_t available = 0;
     struct tow_frame frame;
-    int error = tow_line_peek(link->line, TOW_FRAME_HEADER, deadline, &at, &available);
+    int64_t deadline;
+    int error;
+    do {
+        deadline = tow_time_deadline(TOW_CONNECT_TIMEOUT_NS);
+        error = tow_line_peek(link->line, TOW_FRAME_HEADER, deadline, &at, &available);
+    } while (error == 0 && takes_patience(link, at, deadline));
     if (error < 0) {
         snprintf(
             why, why_size,

@@ -17,6 +17,9 @@
 #define STRANGER_NS (10 * TOW_TIME_S)
 /* The real driver may take a while to start; a client that has had enough goes by itself. */
 #define PROGRAM_NS (60 * TOW_TIME_S)
+/* So often it is told that this is a server, which has no worker ready yet: it waits 5 s only for
+ * somebody who says nothing. */
+#define PATIENCE_NS (2 * TOW_TIME_S)
 #define ANSWER_NS (5 * TOW_TIME_S)
 #define LEAVE_NS (2 * TOW_TIME_S)
 
@@ -68,6 +71,33 @@ static void move_on(struct tow_guest *guest, enum tow_guest_state state, int64_t
 {
     guest->state = state;
     guest->deadline_ns = tow_time_deadline(timeout_ns);
+}
+
+static void become_program(struct tow_guest *guest, bool shared)
+{
+    move_on(guest, TOW_GUEST_PROGRAM, PATIENCE_NS);
+    guest->until_ns = tow_time_deadline(PROGRAM_NS);
+    guest->shared = shared;
+}
+
+/* A few bytes into an empty socket: they go at once, or the client is beyond help. */
+static void ask_for_patience(struct tow_guest *guest)
+{
+    uint8_t bytes[256];
+    uint32_t size = TOW_SHM_PATIENCE_SIZE;
+    if (guest->shared) {
+        tow_shm_write_patience(bytes);
+    } else {
+        struct tow_notice notice = {.topic = TOW_NOTICE_PATIENCE, .text = ""};
+        if (tow_notice_encode(&notice, bytes, sizeof bytes, &size) < 0) {
+            return;
+        }
+    }
+    if (send(guest->fd, bytes, size, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)size) {
+        guest->state = TOW_GUEST_GONE;
+        return;
+    }
+    guest->deadline_ns = tow_time_deadline(PATIENCE_NS);
 }
 
 void tow_guest_refuse(struct tow_guest *guest, uint32_t code, const char *sentence)
@@ -192,7 +222,7 @@ static bool look_at_frame(struct tow_guest *guest, const uint8_t *bytes, size_t 
     if (frame.length <= n && tow_hello_decode(bytes, &frame, &hello) == 0) {
         make_key(guest, &hello);
     }
-    move_on(guest, TOW_GUEST_PROGRAM, PROGRAM_NS);
+    become_program(guest, false);
     return true;
 }
 
@@ -211,7 +241,7 @@ static void look(struct tow_guest *guest)
     size_t n = (size_t)got;
     guest->partial = true;
     if (n >= TOW_SHM_MAGIC_SIZE && memcmp(bytes, TOW_SHM_MAGIC, TOW_SHM_MAGIC_SIZE) == 0) {
-        move_on(guest, TOW_GUEST_PROGRAM, PROGRAM_NS);
+        become_program(guest, true);
         return;
     }
     char why[TOW_WHY_MAX];
@@ -272,6 +302,10 @@ void tow_guest_step(struct tow_guest *guest, short events)
         flush(guest);
     } else if (guest->state == TOW_GUEST_LEAVING && events != 0) {
         drink(guest);
+    }
+    if (guest->state == TOW_GUEST_PROGRAM && tow_time_passed(guest->deadline_ns) &&
+        !tow_time_passed(guest->until_ns)) {
+        ask_for_patience(guest);
     }
     if (guest->state != TOW_GUEST_GONE && tow_time_passed(guest->deadline_ns)) {
         if (guest->state == TOW_GUEST_STRANGER) {

@@ -31,7 +31,9 @@ struct tow_guest {
     int fd;                 /* owned */
     enum tow_transport_kind kind;
     enum tow_guest_state state;
-    int64_t deadline_ns; /* of the state */
+    int64_t deadline_ns; /* of the state; PROGRAM: when it is told again to be patient */
+    int64_t until_ns;    /* PROGRAM: when it is given up */
+    bool shared;         /* PROGRAM: it asks for shared memory */
     bool partial;        /* some bytes are there, too few: look again soon instead of polling */
     char peer[TOW_ADDRESS_MAX];
     char key[TOW_WORKER_KEY_MAX]; /* PROGRAM: which worker it needs */

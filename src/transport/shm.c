@@ -388,6 +388,15 @@ static int make_memory(size_t ring_size, int *ret_memory)
     return 0;
 }
 
+_Static_assert(sizeof(struct shm_answer) == TOW_SHM_PATIENCE_SIZE, "it is read as an answer");
+
+/* An answer of version 0, without memory. */
+void tow_shm_write_patience(uint8_t *ret_bytes)
+{
+    struct shm_answer answer = {.magic = TOW_SHM_MAGIC};
+    memcpy(ret_bytes, &answer, sizeof answer);
+}
+
 int tow_shm_serve(int fd, int64_t deadline_ns, char *ret_why, size_t size,
                   struct tow_line **ret_line)
 {
@@ -453,8 +462,14 @@ static int shm_connect(const char *rest, int64_t deadline_ns, char *ret_why, siz
     struct shm_answer answer;
     int memory = -1, count = 0;
     error = tow_sock_send_all(fd, &request, sizeof request, deadline_ns);
-    if (error == 0) {
+    bool patience = error == 0;
+    while (patience) {
         error = tow_fds_recv(fd, &answer, sizeof answer, deadline_ns, &memory, 1, &count);
+        patience = error == 0 && count == 0 && answer.version == 0 &&
+                   memcmp(answer.magic, TOW_SHM_MAGIC, sizeof answer.magic) == 0;
+        if (patience) {
+            deadline_ns = tow_time_deadline(TOW_CONNECT_TIMEOUT_NS);
+        }
     }
     if (error < 0) {
         close(fd);

@@ -12,4 +12,8 @@
 int tow_shm_serve(int fd, int64_t deadline_ns, char *ret_why, size_t size,
                   struct tow_line **ret_line);
 
+/* What a server says while it has no worker ready: the client waits on. */
+#define TOW_SHM_PATIENCE_SIZE 32u
+void tow_shm_write_patience(uint8_t *ret_bytes);
+
 #endif

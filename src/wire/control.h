@@ -168,6 +168,7 @@ enum tow_notice_topic {
     TOW_NOTICE_ERROR = 2,       /* values: CUresult, function number; an async call failed */
     TOW_NOTICE_DEVICE_LOST = 3, /* value: device number */
     TOW_NOTICE_LANES = 4,       /* values: the key for further connections */
+    TOW_NOTICE_PATIENCE = 5,    /* before the welcome: no worker is ready yet */
 };
 
 struct tow_notice {

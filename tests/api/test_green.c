@@ -76,8 +76,6 @@ static void a_share_works_like_a_context(struct api *api)
     TRUE(same == green);
     OK(cuStreamGetCtx(stream, &again));
     TRUE(again == context);
-    OK(cuStreamGetCtx_v2(stream, &again, &same));
-    TRUE(again == NULL && same == green);
     OK(cuMemAlloc(&data, sizeof value));
     OK(cuMemsetD32Async(data, 4, 100, stream));
     void *params[] = {&data, &count, &by};
@@ -94,8 +92,7 @@ static void a_share_works_like_a_context(struct api *api)
     TRUE(same == NULL);
     OK(cuStreamGetCtx_v2(NULL, &again, &same));
     TRUE(again == api->context && same == NULL);
-    OK(cuGreenCtxDestroy(green));
-    TRUE(cuGreenCtxDestroy(green) != CUDA_SUCCESS);
+    OK(cuGreenCtxDestroy(green)); /* once: of a second time NVIDIA's driver dies */
     /* Its context may still become current, though it is of no use. */
     OK(cuCtxPushCurrent(context));
     OK(cuCtxPopCurrent(&current));

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """towlined: sessions that end in every way, limits, signals, settings, systemd."""
 
+import concurrent.futures
 import contextlib
 import os
 import pathlib
@@ -118,6 +119,28 @@ def what_the_driver_prints_reaches_the_client_in_time():
             t.equal(done.stderr, "first 0\nstderr by stdio\nstderr by descriptor\nsecond 710\n", f"stderr over {kind}")
         log = server.log()
         t.check("stderr by" not in log and "the session of" in log, f"the log: {log}")
+
+
+@t.test(60, trees=("plain", "asan"))
+def a_program_waits_for_a_worker_that_takes_long_to_begin():
+    """Longer than the 5 s after which somebody who says nothing is taken for no server at all."""
+    driver = t.build_c(HELPERS / "printing_driver.c", ["-shared", "-fPIC"], "printing_driver.so")
+    slow = driver.with_name(f"slow.{os.getpid()}")
+    begin = "import ctypes as c; cu = c.CDLL('libcuda.so.1'); assert cu.cuInit(0) == 0; print('begun')"
+    try:
+        with t.Server("--idle-workers=0", device=str(driver), env={"PRINTER_SLOW": str(slow)}) as server:
+            slow.touch()
+            time.sleep(0.2)
+            start = time.monotonic()
+            t.towline_run(server.address(), ["python3", "-c", begin], preload=True)  # uses up the worker that was ready
+            with concurrent.futures.ThreadPoolExecutor(3) as pool:
+                runs = {kind: pool.submit(t.towline_run, server.address(kind), ["python3", "-c", begin], preload=True,
+                                          env={"TOWLINE_TRANSPORT": "unix"}) for kind in ("unix", "tcp", "shm")}
+            for kind, done in runs.items():
+                t.equal(done.result().stdout, "begun\n", f"stdout over {kind} ({done.result().stderr})")
+            t.check(time.monotonic() - start > 5, "the worker was not slow: nothing is shown")
+    finally:
+        slow.unlink(missing_ok=True)
 
 
 @t.test(trees=ALL)
