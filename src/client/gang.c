@@ -26,6 +26,7 @@ static struct job *job;                                         /* on its caller
 static _Atomic uint32_t turn;                                   /* futex: counts jobs */
 static _Atomic uint32_t left; /* futex: counts threads that left a job */
 static unsigned members;      /* guarded by caller_lock */
+static unsigned told_size;    /* 0: nobody said */
 static bool tried;            /* guarded by caller_lock */
 
 static void work(struct job *on)
@@ -80,7 +81,10 @@ static void gather(void)
 {
     tried = true;
     unsigned cpus = tow_cpu_count();
-    unsigned wanted = cpus <= 2 ? 1 : cpus / 2 < GANG_MAX ? cpus / 2 : GANG_MAX;
+    unsigned wanted = told_size > 0         ? told_size
+                      : cpus <= 2           ? 1
+                      : cpus / 2 < GANG_MAX ? cpus / 2
+                                            : GANG_MAX;
     while (members + 1 < wanted) {
         pthread_t thread;
         if (tow_thread_start("towline-copy", member, (void *)(uintptr_t)atomic_load(&turn),
@@ -90,6 +94,11 @@ static void gather(void)
         pthread_detach(thread);
         members++;
     }
+}
+
+void tow_gang_set_size(unsigned size)
+{
+    told_size = size;
 }
 
 void tow_gang_run(size_t count, void (*piece)(void *user, size_t index), void *user)

@@ -10,4 +10,8 @@
  * fine: those that find the gang busy work alone. */
 void tow_gang_run(size_t count, void (*piece)(void *user, size_t index), void *user);
 
+/* How many threads it has with the caller, instead of as many as the processors allow; for tests.
+ * Before the first run. */
+void tow_gang_set_size(unsigned size);
+
 #endif
