@@ -40,11 +40,18 @@ def by_case(text):
     return cases
 
 
+# What the server says where the program's own memory, a variable on its stack for example, lies where the worker's stack is.
+# Addresses are random, so this is rare, and another run has others (ARCHITECTURE.md, where we left the design).
+COLLISION = "is in use in the worker"
+
+
 def run_all(program, kind, names=("all",)):
-    with t.Server() as server:
-        done = t.towline_run(server.address(kind), [program, *names, "--jobs", "2"], 150)
-        t.check("passed," in done.stdout, f"exit code {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-        return done.stdout, done.stderr
+    for attempt in range(3):
+        with t.Server() as server:
+            done = t.towline_run(server.address(kind), [program, *names, "--jobs", "2"], 150)
+            t.check("passed," in done.stdout, f"exit code {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+            if COLLISION not in server.log() or attempt == 2:
+                return done.stdout, done.stderr
 
 
 def compare(text, expected, complete):
