@@ -126,22 +126,6 @@ static struct tow_transfer **find_transfer(struct tow_link *link, uint32_t numbe
     return where;
 }
 
-static int discard(struct tow_line *line, size_t size)
-{
-    while (size > 0) {
-        const uint8_t *at = NULL;
-        size_t available = 0;
-        int error = tow_line_peek(line, 1, TOW_TIME_FOREVER, &at, &available);
-        if (error < 0) {
-            return error;
-        }
-        size_t n = available < size ? available : size;
-        tow_line_consume(line, n);
-        size -= n;
-    }
-    return 0;
-}
-
 int tow_link_take_payload(struct tow_link *link, struct tow_line *line, const struct tow_data *data,
                           bool stray_ok)
 {
@@ -154,7 +138,7 @@ int tow_link_take_payload(struct tow_link *link, struct tow_line *line, const st
     }
     pthread_mutex_unlock(&link->wait_lock);
     if (!fits) {
-        return stray_ok && transfer == NULL ? discard(line, data->size) : -EPROTO;
+        return stray_ok && transfer == NULL ? tow_line_discard(line, data->size) : -EPROTO;
     }
     int error = tow_line_recv_into(line, transfer->into + data->offset, data->size);
     pthread_mutex_lock(&link->wait_lock);

@@ -52,23 +52,6 @@ static struct tow_incoming **find(struct tow_session *session, uint32_t number)
     return at;
 }
 
-/* Takes `size` bytes off the line and forgets them. */
-static int discard(struct tow_line *line, size_t size)
-{
-    while (size > 0) {
-        const uint8_t *at = NULL;
-        size_t available = 0;
-        int error = tow_line_peek(line, 1, TOW_TIME_FOREVER, &at, &available);
-        if (error < 0) {
-            return error;
-        }
-        size_t n = available < size ? available : size;
-        tow_line_consume(line, n);
-        size -= n;
-    }
-    return 0;
-}
-
 static int take_chunk(struct tow_line *line, const struct tow_transfer_sink *sink, uint64_t offset,
                       size_t size)
 {
@@ -91,7 +74,7 @@ static int take_placed(struct tow_line *line, const struct tow_transfer_sink *si
         void *token = NULL;
         void *at = sink->place(sink->user, offset, &n, &token);
         if (at == NULL) {
-            return discard(line, size);
+            return tow_line_discard(line, size);
         }
         error = tow_line_recv_into(line, at, n);
         sink->filled(sink->user, offset, error == 0 ? n : 0, token);
@@ -175,7 +158,7 @@ static int take_spread(struct tow_session *session, struct tow_incoming *incomin
             error = take_claimed(session, session->line, incoming, data);
         }
     } else {
-        error = discard(session->line, data->size);
+        error = tow_line_discard(session->line, data->size);
     }
     *ret_over = failed || (data->flags & TOW_DATA_LAST) != 0;
     pthread_mutex_lock(&session->thread_lock);
@@ -199,7 +182,7 @@ static int take_payload(struct tow_line *line, struct tow_incoming *incoming,
         return 0;
     }
     if (data->flags & TOW_DATA_FAILED) {
-        return discard(line, data->size);
+        return tow_line_discard(line, data->size);
     }
     return incoming->sink.place != NULL
                ? take_placed(line, &incoming->sink, data->offset, data->size)
@@ -253,7 +236,7 @@ int tow_transfer_take(struct tow_session *session, const struct tow_frame *frame
         incoming->sink.done(incoming->sink.user, !failed);
         free(incoming);
     }
-    return discard(line, pad);
+    return tow_line_discard(line, pad);
 }
 
 void tow_transfer_end_all(struct tow_session *session)

@@ -219,6 +219,9 @@ static inline void tow_line_consume(struct tow_line *line, size_t n)
  * going through a buffer where the kind can. */
 int tow_line_recv_into(struct tow_line *line, void *dst, size_t n);
 
+/* Takes `n` bytes and forgets them. */
+int tow_line_discard(struct tow_line *line, size_t n);
+
 /* Waits until a peek(1) would not block (also because the line has ended) without consuming.
  * Returns 0, or -ETIMEDOUT. It may return early while another thread consumes. */
 int tow_line_wait_readable(struct tow_line *line, int64_t deadline_ns);

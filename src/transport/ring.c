@@ -386,6 +386,22 @@ int tow_line_recv_into(struct tow_line *line, void *dst, size_t n)
     return line->ops->recv_into(line, (uint8_t *)dst + held, n - held);
 }
 
+int tow_line_discard(struct tow_line *line, size_t n)
+{
+    while (n > 0) {
+        const uint8_t *at;
+        size_t available;
+        int error = tow_line_peek(line, 1, TOW_TIME_FOREVER, &at, &available);
+        if (error < 0) {
+            return error;
+        }
+        size_t piece = available < n ? available : n;
+        tow_line_consume(line, piece);
+        n -= piece;
+    }
+    return 0;
+}
+
 int tow_line_wait_readable(struct tow_line *line, int64_t deadline_ns)
 {
     int error = line->ops->wait_readable(line, deadline_ns);
