@@ -64,6 +64,19 @@ enum {
     TOW_SESSION_THREADS_MAX = 1024, /* threads that serve; each waiting client thread needs one */
 };
 
+/* Who keeps something of its own for a session. */
+enum tow_session_family {
+    TOW_SESSION_CODE,
+    TOW_SESSION_COPY,
+    TOW_SESSION_HOSTFN,
+    TOW_SESSION_GRAPH,
+    TOW_SESSION_MEMORY,
+    TOW_SESSION_UPLOAD,
+    TOW_SESSION_SHARE,
+    TOW_SESSION_PRINTS,
+    TOW_SESSION_FAMILIES,
+};
+
 struct tow_session {
     struct tow_line *line;                     /* borrowed */
     struct tow_backend *backend;               /* borrowed */
@@ -96,18 +109,7 @@ struct tow_session {
         void
             *state; /* owned; made by the family on first use, under thread_lock or by the leader */
         void (*free)(struct tow_session *session, void *state);
-    } families[8]; /* by enum tow_session_family */
-};
-
-enum tow_session_family {
-    TOW_SESSION_CODE,
-    TOW_SESSION_COPY,
-    TOW_SESSION_HOSTFN,
-    TOW_SESSION_GRAPH,
-    TOW_SESSION_MEMORY,
-    TOW_SESSION_UPLOAD,
-    TOW_SESSION_SHARE,
-    TOW_SESSION_PRINTS,
+    } families[TOW_SESSION_FAMILIES];
 };
 
 /* Sends a frame of the server's own (PRINT, CALLBACK, DATA ...): `body` gets no header. */
