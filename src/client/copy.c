@@ -83,7 +83,7 @@ static CUresult upload(CUdeviceptr to, const void *from, size_t size, CUstream s
     }
     bool inside = size <= TOW_COPY_INLINE_MAX;
     if (!inside) {
-        status = tow_share_stage_up(link, to, from, size, stream);
+        status = tow_share_stage_up(link, to, from, size, stream, settle);
         if (status != CUDA_ERROR_NOT_SUPPORTED) {
             return status;
         }

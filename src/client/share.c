@@ -337,8 +337,9 @@ static CUresult ask_and_wait(struct tow_link *link, CUstream stream)
     return status;
 }
 
-/* By a note, if that does not take long and nothing has to be fetched. */
-static bool synchronize_by_note(struct tow_link *link, CUstream stream)
+/* By a note, if that does not take long and nothing has to be fetched. False: it must be asked for.
+ */
+static bool synchronize_by_note(struct tow_link *link, CUstream stream, CUresult *ret_status)
 {
     struct tow_share_note *note = NULL;
     uint8_t *room = NULL;
@@ -350,18 +351,26 @@ static bool synchronize_by_note(struct tow_link *link, CUstream stream)
     enum outcome outcome = REFUSED;
     uint64_t number = 0;
     if (tow_call_begin(&call, TOW_FN_cuStreamSynchronize, 24, TOW_CALL_CONTEXT) == CUDA_SUCCESS) {
+        bool waits = call.waits; /* host functions are outstanding: it was asked for after all */
         number = number_of(&call);
         tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)stream);
         tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)note);
         tow_enc_u32(&call.enc, desk->value);
         tow_enc_u32(&call.enc, 0);
-        if (tow_call_send(&call) == CUDA_SUCCESS) {
+        CUresult status = tow_call_send(&call);
+        if (waits) {
+            leave_desk(desk);
+            *ret_status = status; /* the answer, and the only one: an error is told once */
+            return true;
+        }
+        if (status == CUDA_SUCCESS) {
             outcome = await(note, desk->value);
         }
     }
     leave_desk(desk);
     if (outcome == DONE) {
         note_quiet(link, stream, number);
+        *ret_status = CUDA_SUCCESS;
     }
     return outcome == DONE;
 }
@@ -371,8 +380,10 @@ CUresult tow_share_synchronize(struct tow_link *link, CUstream stream)
     if (link->share == NULL || brings_more(link)) {
         return tow_send_cuStreamSynchronize(stream);
     }
-    return is_quiet(link, stream) || synchronize_by_note(link, stream) ? CUDA_SUCCESS
-                                                                       : ask_and_wait(link, stream);
+    CUresult status = CUDA_SUCCESS;
+    return is_quiet(link, stream) || synchronize_by_note(link, stream, &status)
+               ? status
+               : ask_and_wait(link, stream);
 }
 
 /* ---- copies ---- */
@@ -541,7 +552,7 @@ static CUresult send_bay(struct tow_share *share, unsigned bay, unsigned fn, CUd
 }
 
 CUresult tow_share_stage_up(struct tow_link *link, CUdeviceptr to, const void *from, size_t size,
-                            CUstream stream)
+                            CUstream stream, bool settle)
 {
     struct tow_share *share = take_bays(link);
     if (share == NULL) {
@@ -556,6 +567,9 @@ CUresult tow_share_stage_up(struct tow_link *link, CUdeviceptr to, const void *f
         carry(bay_at(share, bay), (const uint8_t *)from + done, n);
         status = send_bay(share, bay, TOW_FN_cuMemcpyHtoDAsync_v2, to + done, n, stream);
         done += n;
+        if (status == CUDA_SUCCESS && settle && done == size) {
+            await(bay_note(share, bay), share->bays[bay].value);
+        }
     }
     pthread_mutex_unlock(&share->bay_lock);
     return status;
