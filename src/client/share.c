@@ -591,37 +591,43 @@ static CUresult await_full(struct tow_link *link, unsigned bay, CUstream stream)
     return outcome == DONE ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 }
 
-CUresult tow_share_stage_down(struct tow_link *link, void *to, CUdeviceptr from, size_t size,
-                              CUstream stream)
+/* A download that is small enough for the room beside a note. */
+static CUresult down_by_desk(struct tow_link *link, void *to, CUdeviceptr from, size_t size,
+                             CUstream stream)
 {
     struct tow_share_note *note = NULL;
     uint8_t *room = NULL;
     uint64_t number = 0;
+    struct desk *desk = brings_more(link) ? NULL : take_desk(link, &note, &room);
+    if (desk == NULL) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    CUresult status = send_copy(TOW_FN_cuMemcpyDtoHAsync_v2, from, room, size, stream, note,
+                                desk->value, &number);
+    enum outcome outcome = status == CUDA_SUCCESS ? await(note, desk->value) : REFUSED;
+    if (outcome == LATE) {
+        status = ask_and_wait(link, stream);
+        outcome = status == CUDA_SUCCESS ? look(note, desk->value) : REFUSED;
+    } else if (outcome == DONE) {
+        note_quiet(link, stream, number);
+    }
+    if (outcome == DONE) {
+        memcpy(to, room, size);
+    } else if (status == CUDA_SUCCESS) {
+        status = CUDA_ERROR_NOT_SUPPORTED;
+    }
+    leave_desk(desk);
+    return status;
+}
+
+CUresult tow_share_stage_down(struct tow_link *link, void *to, CUdeviceptr from, size_t size,
+                              CUstream stream)
+{
     if (link->share == NULL) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
-    if (size <= DESK_SIZE - sizeof *note) {
-        /* Small enough for the room beside a note. */
-        struct desk *desk = brings_more(link) ? NULL : take_desk(link, &note, &room);
-        if (desk == NULL) {
-            return CUDA_ERROR_NOT_SUPPORTED;
-        }
-        CUresult status = send_copy(TOW_FN_cuMemcpyDtoHAsync_v2, from, room, size, stream, note,
-                                    desk->value, &number);
-        enum outcome outcome = status == CUDA_SUCCESS ? await(note, desk->value) : REFUSED;
-        if (outcome == LATE) {
-            status = ask_and_wait(link, stream);
-            outcome = status == CUDA_SUCCESS ? look(note, desk->value) : REFUSED;
-        } else if (outcome == DONE) {
-            note_quiet(link, stream, number);
-        }
-        if (outcome == DONE) {
-            memcpy(to, room, size);
-        } else if (status == CUDA_SUCCESS) {
-            status = CUDA_ERROR_NOT_SUPPORTED;
-        }
-        leave_desk(desk);
-        return status;
+    if (size <= DESK_SIZE - sizeof(struct tow_share_note)) {
+        return down_by_desk(link, to, from, size, stream);
     }
     struct tow_share *share = take_bays(link);
     if (share == NULL) {

@@ -164,7 +164,9 @@ static bool enlist(struct share_state *state, struct share share)
 /* Page-locked memory: the client has made it, and passes it. */
 void tow_serve_cuMemHostAlloc(struct tow_serve *call)
 {
-    struct share share = {.base = tow_dec_u64(&call->in), .size = tow_dec_u64(&call->in)};
+    struct share share = {0};
+    share.base = tow_dec_u64(&call->in); /* one after another: C does not order initialisers */
+    share.size = tow_dec_u64(&call->in);
     uint64_t number = tow_dec_u64(&call->in);
     int fd = -1;
     if (call->in.bad) {
