@@ -11,6 +11,7 @@
 
 #include "client/call.h"
 #include "client/graph.h"
+#include "client/mirror.h"
 #include "client/stream.h"
 #include "gen/client_api.h"
 
@@ -273,6 +274,12 @@ CUresult tow_capture_refused(CUstream stream, CUresult status)
         spoil(stream);
     }
     return status;
+}
+
+CUresult tow_capture_check_device(CUstream stream, uint64_t address, uint64_t size)
+{
+    CUresult status = tow_mirror_check_device(address, size);
+    return status == CUDA_ERROR_INVALID_VALUE && tow_capture_on(stream) ? CUDA_SUCCESS : status;
 }
 
 /* ---- asking ---- */

@@ -7,6 +7,8 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "client/context.h"
 #include "client/graph.h"
@@ -161,10 +163,26 @@ static CUresult download(void *to, CUdeviceptr from, size_t size, CUstream strea
     return tow_call_end(&call, status);
 }
 
+static CUresult copy_3d(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bool wait, bool peer);
+
 /* A copy that a graph will repeat: it reads or writes the program's memory at every launch. */
 static CUresult copy_captured(CUdeviceptr to, CUdeviceptr from, const void *host, size_t size,
                               CUstream stream)
 {
+    bool up = (CUdeviceptr)(uintptr_t)host == from;
+    if (tow_region_check_device(up ? to : from, size) != CUDA_SUCCESS) {
+        /* The driver cannot see from the address that it is meant as the device's. */
+        CUDA_MEMCPY3D_PEER p = {.srcMemoryType = up ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE,
+                                .srcHost = up ? host : NULL,
+                                .srcDevice = up ? 0 : from,
+                                .dstMemoryType = up ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST,
+                                .dstHost = up ? NULL : (void *)(uintptr_t)to,
+                                .dstDevice = up ? to : 0,
+                                .WidthInBytes = size,
+                                .Height = 1,
+                                .Depth = 1};
+        return copy_3d(&p, stream, false, false);
+    }
     CUresult status = tow_graph_reach(host, size);
     return status == CUDA_SUCCESS ? tow_send_cuMemcpyAsync(to, from, size, stream) : status;
 }
@@ -183,7 +201,7 @@ static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CU
     if (tow_peer_elsewhere(to)) {
         return tow_peer_copy(to, (CUdeviceptr)(uintptr_t)from, size, stream);
     }
-    CUresult status = tow_mirror_check_device(to, size);
+    CUresult status = tow_capture_check_device(stream, to, size);
     if (from == NULL || status != CUDA_SUCCESS) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -234,7 +252,7 @@ static CUresult device_to_host(void *to, CUdeviceptr from, size_t size, CUstream
     if (tow_peer_elsewhere(from)) {
         return tow_peer_copy((CUdeviceptr)(uintptr_t)to, from, size, stream);
     }
-    if (to == NULL || tow_mirror_check_device(from, size) != CUDA_SUCCESS) {
+    if (to == NULL || tow_capture_check_device(stream, from, size) != CUDA_SUCCESS) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     CUresult unsafe = wait ? before_synchronous(stream) : CUDA_SUCCESS;
@@ -270,8 +288,8 @@ static CUresult device_to_device(CUdeviceptr to, CUdeviceptr from, size_t size, 
     if (tow_peer_elsewhere(to) || tow_peer_elsewhere(from)) {
         return tow_peer_copy(to, from, size, stream);
     }
-    if (tow_mirror_check_device(to, size) != CUDA_SUCCESS ||
-        tow_mirror_check_device(from, size) != CUDA_SUCCESS) {
+    if (tow_capture_check_device(stream, to, size) != CUDA_SUCCESS ||
+        tow_capture_check_device(stream, from, size) != CUDA_SUCCESS) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     bool seen = tow_mirror_sees(to) || tow_mirror_sees(from);
@@ -291,6 +309,17 @@ static CUresult host_to_host(void *to, const void *from, size_t size, CUstream s
     return status;
 }
 
+/* Which side an address is on. While its stream captures it may be no address at all; then it is
+ * taken for the device's, since the host's would have to be looked at. */
+static bool is_device(CUdeviceptr address, CUstream stream)
+{
+    unsigned char resident = 0;
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    return tow_region_is_device(address) ||
+           (tow_capture_on(stream) &&
+            mincore((void *)(uintptr_t)(address & ~(page - 1)), 1, &resident) != 0);
+}
+
 static CUresult copy_unified(CUdeviceptr dst, CUdeviceptr src, size_t size, CUstream stream,
                              bool wait)
 {
@@ -302,7 +331,7 @@ static CUresult copy_unified(CUdeviceptr dst, CUdeviceptr src, size_t size, CUst
     if (dst == 0 || src == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    bool to_device = tow_region_is_device(dst), from_device = tow_region_is_device(src);
+    bool to_device = is_device(dst, stream), from_device = is_device(src, stream);
     if (to_device && from_device) {
         return device_to_device(dst, src, size, stream, wait);
     }
@@ -367,8 +396,8 @@ CUresult tow_cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUde
     if (ByteCount == 0) {
         return CUDA_SUCCESS;
     }
-    if (tow_mirror_check_device(dstDevice, ByteCount) != CUDA_SUCCESS ||
-        tow_mirror_check_device(srcDevice, ByteCount) != CUDA_SUCCESS) {
+    if (tow_capture_check_device(hStream, dstDevice, ByteCount) != CUDA_SUCCESS ||
+        tow_capture_check_device(hStream, srcDevice, ByteCount) != CUDA_SUCCESS) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     struct tow_link *link = NULL;
@@ -400,10 +429,10 @@ struct host_side {
 
 static CUresult resolve(struct tow_copy_side *side, CUmemorytype type, const void *host,
                         CUdeviceptr device, CUarray array, size_t width, size_t rows,
-                        struct host_side *ret_host)
+                        CUstream stream, struct host_side *ret_host)
 {
     if (type == CU_MEMORYTYPE_UNIFIED) {
-        type = tow_region_is_device(device) ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+        type = is_device(device, stream) ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
         host = (const void *)(uintptr_t)device;
     }
     if (side->pitch == 0) {
@@ -433,7 +462,7 @@ static CUresult resolve(struct tow_copy_side *side, CUmemorytype type, const voi
     case CU_MEMORYTYPE_DEVICE:
         side->kind = TOW_AT_DEVICE;
         side->address = device;
-        return tow_mirror_check_device(device, 1);
+        return tow_capture_check_device(stream, device, 1);
     case CU_MEMORYTYPE_ARRAY:
         side->kind = TOW_AT_ARRAY;
         side->address = (uint64_t)(uintptr_t)array;
@@ -608,10 +637,10 @@ static CUresult copy_3d(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bool wait,
         return CUDA_ERROR_INVALID_CONTEXT;
     }
     CUresult status = resolve(&shape.from, p->srcMemoryType, p->srcHost, p->srcDevice, p->srcArray,
-                              shape.width, shape.rows, &from);
+                              shape.width, shape.rows, stream, &from);
     if (status == CUDA_SUCCESS) {
         status = resolve(&shape.to, p->dstMemoryType, p->dstHost, p->dstDevice, p->dstArray,
-                         shape.width, shape.rows, &to);
+                         shape.width, shape.rows, stream, &to);
     }
     if (status == CUDA_SUCCESS) {
         status = tow_mirror_push(tow_context_current()->link);

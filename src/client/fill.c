@@ -1,11 +1,13 @@
 /* Fills (memset). All of them are asynchronous for device memory, the ones without a stream too. */
 #include "client/call.h"
+#include "client/graph.h"
 #include "client/mirror.h"
 #include "client/region.h"
 #include "gen/client_api.h"
 
 /* What the driver says at once of a fill of `rows` rows of `width` elements. */
-static CUresult check(CUdeviceptr to, size_t pitch, size_t element, size_t width, size_t rows)
+static CUresult check(CUdeviceptr to, size_t pitch, size_t element, size_t width, size_t rows,
+                      CUstream stream)
 {
     if (tow_thread_here != NULL && tow_thread_here->in_hostfn) {
         return CUDA_ERROR_NOT_PERMITTED;
@@ -21,7 +23,7 @@ static CUresult check(CUdeviceptr to, size_t pitch, size_t element, size_t width
         __builtin_add_overflow(bytes, width * element, &bytes)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult status = tow_mirror_check_device(to, bytes);
+    CUresult status = tow_capture_check_device(stream, to, bytes);
     struct tow_context *context = tow_context_current();
     /* What the host changed around it goes first, lest it overwrite the fill later. */
     return status == CUDA_SUCCESS && context != NULL ? tow_mirror_push(context->link) : status;
@@ -38,21 +40,21 @@ static CUresult settle(CUresult status, CUdeviceptr to)
 
 CUresult tow_cuMemsetD8Async(CUdeviceptr dstDevice, unsigned char uc, size_t N, CUstream hStream)
 {
-    CUresult status = check(dstDevice, 0, 1, N, 1);
+    CUresult status = check(dstDevice, 0, 1, N, 1, hStream);
     return status != CUDA_SUCCESS || N == 0 ? status
                                             : tow_send_cuMemsetD8Async(dstDevice, uc, N, hStream);
 }
 
 CUresult tow_cuMemsetD16Async(CUdeviceptr dstDevice, unsigned short us, size_t N, CUstream hStream)
 {
-    CUresult status = check(dstDevice, 0, 2, N, 1);
+    CUresult status = check(dstDevice, 0, 2, N, 1, hStream);
     return status != CUDA_SUCCESS || N == 0 ? status
                                             : tow_send_cuMemsetD16Async(dstDevice, us, N, hStream);
 }
 
 CUresult tow_cuMemsetD32Async(CUdeviceptr dstDevice, unsigned int ui, size_t N, CUstream hStream)
 {
-    CUresult status = check(dstDevice, 0, 4, N, 1);
+    CUresult status = check(dstDevice, 0, 4, N, 1, hStream);
     return status != CUDA_SUCCESS || N == 0 ? status
                                             : tow_send_cuMemsetD32Async(dstDevice, ui, N, hStream);
 }
@@ -60,7 +62,7 @@ CUresult tow_cuMemsetD32Async(CUdeviceptr dstDevice, unsigned int ui, size_t N, 
 CUresult tow_cuMemsetD2D8Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc,
                                size_t Width, size_t Height, CUstream hStream)
 {
-    CUresult status = check(dstDevice, dstPitch, 1, Width, Height);
+    CUresult status = check(dstDevice, dstPitch, 1, Width, Height, hStream);
     return status != CUDA_SUCCESS || Width == 0 || Height == 0
                ? status
                : tow_send_cuMemsetD2D8Async(dstDevice, dstPitch, uc, Width, Height, hStream);
@@ -69,7 +71,7 @@ CUresult tow_cuMemsetD2D8Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned 
 CUresult tow_cuMemsetD2D16Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us,
                                 size_t Width, size_t Height, CUstream hStream)
 {
-    CUresult status = check(dstDevice, dstPitch, 2, Width, Height);
+    CUresult status = check(dstDevice, dstPitch, 2, Width, Height, hStream);
     return status != CUDA_SUCCESS || Width == 0 || Height == 0
                ? status
                : tow_send_cuMemsetD2D16Async(dstDevice, dstPitch, us, Width, Height, hStream);
@@ -78,7 +80,7 @@ CUresult tow_cuMemsetD2D16Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned
 CUresult tow_cuMemsetD2D32Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui,
                                 size_t Width, size_t Height, CUstream hStream)
 {
-    CUresult status = check(dstDevice, dstPitch, 4, Width, Height);
+    CUresult status = check(dstDevice, dstPitch, 4, Width, Height, hStream);
     return status != CUDA_SUCCESS || Width == 0 || Height == 0
                ? status
                : tow_send_cuMemsetD2D32Async(dstDevice, dstPitch, ui, Width, Height, hStream);

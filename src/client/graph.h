@@ -25,6 +25,9 @@ CUresult tow_capture_unsafe(void);
 /* For a launch that the client refuses: its stream's capture, if there is one, is invalid then.
  * Returns `status`. */
 CUresult tow_capture_refused(CUstream stream, CUresult status);
+/* tow_mirror_check_device for work on `stream`. A capture takes any address (libraries capture work
+ * on addresses that are none, to learn its shape): only the graph's launch needs the memory. */
+CUresult tow_capture_check_device(CUstream stream, uint64_t address, uint64_t size);
 /* A stream has ended, and its capture with it. `thread`: whose, for CU_STREAM_PER_THREAD. */
 void tow_capture_drop(CUstream stream, unsigned thread);
 /* A context ends, and the captures of its streams. Called while the streams can still be found. */

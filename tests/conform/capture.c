@@ -717,3 +717,49 @@ CASE(capture_launch_error_keeps_capture,
     DURING(CU_STREAM_CAPTURE_MODE_RELAXED,
            cuLaunchKernel(f, 1, 1, 1, 2000, 1, 1, 0, s, NULL, NULL));
 }
+
+/* No memory's address. Libraries capture work on such ones to learn the shapes of its launches. */
+static const CUdeviceptr nowhere = 0x80;
+
+CASE(capture_memset_of_unknown_address, "a capture takes memsets of addresses where no memory is")
+{
+    CUstream s = begin(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    CUgraph graph = NULL;
+    SEE(cuMemsetD8Async(nowhere, 0, 8192, s));
+    SEE(cuMemsetD16Async(nowhere, 0, 16, s));
+    SEE(cuMemsetD32Async(nowhere, 0, 16, s));
+    SEE(cuMemsetD2D8Async(nowhere, 512, 0, 100, 4, s));
+    SEE(cuMemsetD2D16Async(nowhere, 512, 0, 100, 4, s));
+    SEE(cuMemsetD2D32Async(nowhere, 512, 0, 100, 4, s));
+    NUM(status_of(s));
+    SEE(cuStreamEndCapture(s, &graph));
+    if (graph != NULL) {
+        NUM(node_count(graph));
+    }
+}
+
+CASE(capture_memset_of_unknown_address_beside,
+     "a stream that does not capture refuses such a memset while another one does")
+{
+    DURING(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, cuMemsetD8Async(nowhere, 0, 8192, side));
+}
+
+CASE(capture_copy_of_unknown_address, "what a capture says to copies where no device memory is")
+{
+    CUdeviceptr w = words(4);
+    static int host[4];
+    DURING(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, cuMemcpyDtoDAsync(nowhere, w, 4, s));
+    DURING(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, cuMemcpyDtoDAsync(w, nowhere, 4, s));
+    DURING(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, cuMemcpyDtoDAsync(nowhere, nowhere + 4096, 4, s));
+    DURING(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, cuMemcpyHtoDAsync(nowhere, host, 4, s));
+    DURING(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, cuMemcpyDtoHAsync(host, nowhere, 4, s));
+}
+
+CASE(capture_launch_with_unknown_address, "a capture takes launches with any arguments")
+{
+    CUstream s = begin(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    CUgraph graph = NULL;
+    IS(launch_inc(s, nowhere, 1), CUDA_SUCCESS);
+    IS(cuStreamEndCapture(s, &graph), CUDA_SUCCESS);
+    EQ(node_count(graph), 1);
+}

@@ -209,6 +209,23 @@ CASE(graph_memset_node_mistakes, "a memset node wants elements of 1, 2 or 4 byte
     EQ(count_nodes(graph), 0);
 }
 
+CASE(graph_memset_node_of_unknown_address,
+     "what a graph says to a memset node where no memory is, and its instance")
+{
+    CUgraph graph = graph_new();
+    CUgraphNode node = NULL;
+    CUgraphExec exec = NULL;
+    CUDA_MEMSET_NODE_PARAMS p;
+    memset(&p, 0, sizeof p);
+    p.dst = 0x80;
+    p.elementSize = 1;
+    p.width = 8192;
+    p.height = 1;
+    SEE(cuGraphAddMemsetNode(&node, graph, NULL, 0, &p, ctx));
+    NUM(count_nodes(graph));
+    SEE(cuGraphInstantiate(&exec, graph, 0));
+}
+
 static CUDA_MEMCPY3D copy_of(CUdeviceptr to, const void *from, size_t size)
 {
     CUDA_MEMCPY3D p;

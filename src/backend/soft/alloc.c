@@ -348,19 +348,6 @@ bool tow_soft_range_known(uint64_t address)
 /* ---- memory of graphs
  * ------------------------------------------------------------------------------ */
 
-static struct tow_soft_graph_va *vas; /* guarded by tow_soft.lock */
-
-bool tow_soft_graph_va_holds(uint64_t address, uint64_t size)
-{
-    for (struct tow_soft_graph_va *va = vas; va != NULL; va = va->next) {
-        if (address >= va->base && address - va->base < va->size &&
-            size <= va->size - (address - va->base)) {
-            return true;
-        }
-    }
-    return false;
-}
-
 struct tow_soft_graph_va *tow_soft_graph_va_create(int device, uint64_t size)
 {
     struct tow_soft_graph_va *va = calloc(1, sizeof *va);
@@ -374,11 +361,6 @@ struct tow_soft_graph_va *tow_soft_graph_va_create(int device, uint64_t size)
         free(va);
         return NULL;
     }
-    va->next = vas;
-    if (vas != NULL) {
-        vas->prev = va;
-    }
-    vas = va;
     return va;
 }
 
@@ -397,14 +379,6 @@ void tow_soft_graph_va_unref(struct tow_soft_graph_va *va)
         pages_drop(&tow_soft.devices[va->device], va->base, va->size, true);
     } else {
         tow_soft_arena_give(va->base, va->size);
-    }
-    if (va->prev != NULL) {
-        va->prev->next = va->next;
-    } else {
-        vas = va->next;
-    }
-    if (va->next != NULL) {
-        va->next->prev = va->prev;
     }
     free(va);
 }

@@ -38,8 +38,8 @@ static enum side_kind kind_of(CUmemorytype type)
     }
 }
 
-/* Where a side begins, its strides, and whether it is device memory. Work for a graph may name
- * memory that an allocation node will provide. */
+/* Where a side begins, its strides, and whether it is device memory. Work for a graph may name any
+ * device address: whether memory is there matters when it runs. */
 static CUresult resolve(const struct side *side, size_t width, size_t height, size_t depth,
                         bool write, bool for_graph, uint8_t **ret_at, size_t *ret_pitch,
                         size_t *ret_slice, bool *ret_device)
@@ -87,8 +87,7 @@ static CUresult resolve(const struct side *side, size_t width, size_t height, si
     /* A host pointer may be anything; a device pointer must be live memory throughout. Memory
      * inside our reservation is never the host's own. */
     bool device = side->kind == SIDE_DEVICE || known || tow_soft_arena_holds(at, 1);
-    if (device && !tow_soft_range_ok(NULL, at, extent, write) &&
-        !(for_graph && tow_soft_graph_va_holds(at, extent))) {
+    if (device && !for_graph && !tow_soft_range_ok(NULL, at, extent, write)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (!device && at == 0) {
@@ -750,8 +749,7 @@ CUresult tow_soft_set_build(const CUDA_MEMSET_NODE_PARAMS *p, bool for_graph,
     if (p->width != 0 && p->height != 0) {
         if (__builtin_mul_overflow(p->pitch, p->height - 1, &extent) ||
             __builtin_add_overflow(extent, row, &extent) ||
-            (!tow_soft_range_ok(NULL, p->dst, p->height > 1 ? extent : row, true) &&
-             !(for_graph && tow_soft_graph_va_holds(p->dst, p->height > 1 ? extent : row)))) {
+            (!for_graph && !tow_soft_range_ok(NULL, p->dst, p->height > 1 ? extent : row, true))) {
             return CUDA_ERROR_INVALID_VALUE;
         }
     }

@@ -605,8 +605,6 @@ struct tow_soft_graph *tow_soft_graph_clone(const struct tow_soft_graph *graph);
 void tow_soft_graph_free(struct tow_soft_graph *graph);
 void tow_soft_exec_free(struct tow_soft_exec *exec);
 void tow_soft_plan_unref(struct tow_soft_plan *plan);
-/* Whether a graph's allocation will live there, though it may not do so yet. */
-bool tow_soft_graph_va_holds(uint64_t address, uint64_t size);
 CUresult tow_soft_plan_run(struct tow_soft_work *work, struct tow_soft_ctx *ctx);
 /* The address of a graph's allocation. Pages are put behind it when it is first used. */
 struct tow_soft_graph_va {
@@ -614,7 +612,6 @@ struct tow_soft_graph_va {
     uint64_t base, size;
     int device;
     bool committed;
-    struct tow_soft_graph_va *prev, *next; /* all of them */
 };
 struct tow_soft_graph_va *tow_soft_graph_va_create(int device, uint64_t size);
 struct tow_soft_graph_va *tow_soft_graph_va_ref(struct tow_soft_graph_va *va);
