@@ -18,10 +18,9 @@ enum { PIECE = 256 << 10 }; /* changes sent in one frame */
 struct mirror {
     struct tow_link *link; /* borrowed */
     uint64_t base, size;   /* kept equal on both sides */
-    uint64_t mapped,
-        mapped_size; /* pages of this process that we put there; 0 for the program's own */
-    uint8_t *known;  /* owned: what both sides had at the last exchange; NULL: really shared */
+    uint8_t *known; /* owned: what both sides had at the last exchange; NULL: really shared */
     unsigned uses;
+    bool managed; /* its pages are ours; small neighbours have pages in common */
     bool foreign; /* the program's memory, never page-locked: it may vanish without a word */
     struct mirror *next;
 };
@@ -79,8 +78,7 @@ static CUresult ask(struct tow_link *link, unsigned fn, uint64_t base, uint64_t 
     return tow_call_end(&call, tow_call_wait(&call));
 }
 
-static CUresult enlist(struct tow_link *link, uint64_t base, uint64_t size, uint64_t mapped,
-                       uint64_t mapped_size)
+static CUresult enlist(struct tow_link *link, uint64_t base, uint64_t size, bool managed)
 {
     struct mirror *made = calloc(1, sizeof *made);
     uint8_t *known = is_self(link) ? NULL : calloc(1, size);
@@ -90,9 +88,9 @@ static CUresult enlist(struct tow_link *link, uint64_t base, uint64_t size, uint
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     struct tow_region region;
-    bool foreign = mapped_size == 0 && !tow_region_find(base, &region) &&
-                   !tow_region_find(base + size - 1, &region);
-    *made = (struct mirror){link, base, size, mapped, mapped_size, known, 1, foreign, NULL};
+    bool foreign =
+        !managed && !tow_region_find(base, &region) && !tow_region_find(base + size - 1, &region);
+    *made = (struct mirror){link, base, size, known, 1, managed, foreign, NULL};
     pthread_mutex_lock(&lock);
     made->next = mirrors;
     mirrors = made;
@@ -135,7 +133,7 @@ static CUresult make(struct tow_link *link, uint64_t base, uint64_t size)
         if (m == NULL) {
             CUresult status = ask(link, TOW_FN_cuMemHostGetDevicePointer_v2, at, stop - at, false);
             if (status == CUDA_SUCCESS) {
-                status = enlist(link, at, stop - at, 0, 0);
+                status = enlist(link, at, stop - at, false);
             }
             if (status != CUDA_SUCCESS) {
                 tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN,
@@ -160,34 +158,66 @@ CUresult tow_mirror_host(struct tow_link *link, uint64_t base, uint64_t size)
     return status;
 }
 
-CUresult tow_mirror_managed(struct tow_link *link, uint64_t base, uint64_t size, bool tell)
+/* With the lock held: true if a page holds managed memory. */
+static bool is_page_used(uint64_t at)
 {
-    uint64_t low = base & ~(page() - 1), high = (base + size + page() - 1) & ~(page() - 1);
-    if (is_self(link)) {
-        return enlist(link, base, size, 0, 0);
-    }
-    /* The first and last page may belong to a neighbour already. */
-    pthread_mutex_lock(&lock);
-    for (struct mirror *m = mirrors; m != NULL; m = m->next) {
-        if (m->mapped_size != 0 && m->mapped < high && low < m->mapped + m->mapped_size) {
-            if (m->mapped <= low) {
-                low = m->mapped + m->mapped_size;
-            } else {
-                high = m->mapped;
-            }
+    for (const struct mirror *m = mirrors; m != NULL; m = m->next) {
+        if (m->managed && m->base < at + page() && at < m->base + m->size) {
+            return true;
         }
     }
+    return false;
+}
+
+/* With the lock held, and [base, base + size) in no mirror: the pages that only it needs. Of the
+ * first and the last one a part may be a neighbour's. */
+static void pages_alone(uint64_t base, uint64_t size, uint64_t *ret_low, uint64_t *ret_high)
+{
+    uint64_t low = base & ~(page() - 1), high = (base + size + page() - 1) & ~(page() - 1);
+    if (is_page_used(low)) {
+        low += page();
+    }
+    if (low < high && is_page_used(high - page())) {
+        high -= page();
+    }
+    *ret_low = low;
+    *ret_high = high;
+}
+
+CUresult tow_mirror_managed(struct tow_link *link, uint64_t base, uint64_t size, bool tell)
+{
+    if (is_self(link)) {
+        return enlist(link, base, size, false);
+    }
+    pthread_mutex_lock(&make_lock);
+    uint64_t low, high;
+    pthread_mutex_lock(&lock);
+    pages_alone(base, size, &low, &high);
     pthread_mutex_unlock(&lock);
+    CUresult status = CUDA_SUCCESS;
     if (low < high) {
         /* The range was reserved for this server; nothing of the program's can be there. */
         void *at = mmap((void *)(uintptr_t)low, high - low, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
         if (at == MAP_FAILED) {
-            return CUDA_ERROR_OUT_OF_MEMORY;
+            status = CUDA_ERROR_OUT_OF_MEMORY;
+        } else {
+            madvise(at, high - low, MADV_DONTFORK);
         }
-        madvise(at, high - low, MADV_DONTFORK);
     }
-    CUresult status = enlist(link, base, size, low, low < high ? high - low : 0);
+    if (status == CUDA_SUCCESS) {
+        /* What a freed neighbour left on a common page is not a change of the program's. */
+        uint64_t end = base + size;
+        if (base < low) {
+            memset((void *)(uintptr_t)base, 0, (low < end ? low : end) - base);
+        }
+        if (high < end && high >= low) {
+            uint64_t from = high > base ? high : base;
+            memset((void *)(uintptr_t)from, 0, end - from);
+        }
+        status = enlist(link, base, size, true);
+    }
+    pthread_mutex_unlock(&make_lock);
     if (status == CUDA_SUCCESS && tell) {
         /* The answer comes behind the contents. */
         status = ask(link, TOW_FN_cuMemHostGetDevicePointer_v2, base, size, true);
@@ -221,16 +251,20 @@ CUresult tow_mirror_remove(uint64_t base, uint64_t size)
             continue;
         }
         *at = m->next;
+        uint64_t low = 0, high = 0;
+        if (m->managed) {
+            pages_alone(m->base, m->size, &low, &high);
+        }
+        if (low < high) {
+            mmap((void *)(uintptr_t)low, high - low, PROT_NONE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+        }
         pthread_mutex_unlock(&lock);
         if (m->known != NULL) {
             atomic_fetch_sub(&tow_mirror_count, 1);
         }
         CUresult told = ask(m->link, TOW_FN_cuMemHostUnregister, m->base, m->size, false);
         status = status == CUDA_SUCCESS ? told : status;
-        if (m->mapped_size != 0) {
-            mmap((void *)(uintptr_t)m->mapped, m->mapped_size, PROT_NONE,
-                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-        }
         free(m->known);
         free(m);
     }

@@ -8,7 +8,7 @@
 #include "base/log.h"
 
 #define QUARANTINE 64   /* freed pieces of a block that are not handed out again yet */
-#define HOST_UNIT 65536 /* host and managed memory shares no page with anything else */
+#define HOST_UNIT 65536 /* page-locked memory shares no page with anything else */
 
 struct tow_soft_block {
     struct tow_soft_block *next;
@@ -232,7 +232,7 @@ CUresult tow_soft_alloc_make(struct tow_soft_ctx *ctx, int device, enum tow_soft
     alloc->device = device;
     alloc->flags = flags;
     bool counted = is_counted(kind);
-    uint64_t unit = counted ? TOW_SOFT_UNIT : HOST_UNIT;
+    uint64_t unit = kind == TOW_SOFT_MEM_HOST ? HOST_UNIT : TOW_SOFT_UNIT;
     int rc = 0;
     if (size <= TOW_SOFT_BLOCK / 2) {
         alloc->reserved = tow_soft_round_up(size, unit);

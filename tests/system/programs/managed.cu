@@ -69,5 +69,27 @@ int main()
     EXPECT(*sum == 77);
     CHECK(cudaFree(nodes));
     CHECK(cudaFree(sum));
+    // Small pieces may lie on one page: freeing one must leave its neighbours alone.
+    int *pieces[8];
+    for (int i = 0; i < 8; i++) {
+        CHECK(cudaMallocManaged(&pieces[i], 5000));
+        EXPECT(pieces[i][0] == 0 && pieces[i][1249] == 0);
+        pieces[i][0] = pieces[i][1249] = 100 + i;
+    }
+    for (int i = 0; i < 8; i += 2) {
+        CHECK(cudaFree(pieces[i]));
+    }
+    for (int i = 1; i < 8; i += 2) {
+        EXPECT(pieces[i][0] == 100 + i && pieces[i][1249] == 100 + i);
+        pieces[i][0]++;
+        CHECK(cudaMemcpy(&value, pieces[i], sizeof(int), cudaMemcpyDefault));
+        EXPECT(value == 101 + i);
+    }
+    CHECK(cudaMallocManaged(&pieces[0], 1000));
+    EXPECT(pieces[0][0] == 0 && pieces[0][249] == 0);
+    CHECK(cudaFree(pieces[0]));
+    for (int i = 1; i < 8; i += 2) {
+        CHECK(cudaFree(pieces[i]));
+    }
     return finish();
 }
