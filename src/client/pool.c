@@ -1,6 +1,7 @@
 /* Memory pools, stream-ordered allocation, and address space that the program maps itself. */
 #include "client/context.h"
 #include "client/region.h"
+#include "client/share.h"
 #include "client/stream.h"
 #include "gen/client_api.h"
 
@@ -72,6 +73,8 @@ CUresult tow_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
     status = tow_send_cuMemFreeAsync(dptr, hStream);
     if (status != CUDA_SUCCESS) {
         tow_region_add(&region); /* it is still there */
+    } else {
+        tow_share_owe(region.link, hStream);
     }
     return status;
 }

@@ -61,6 +61,7 @@ struct tow_share {
     atomic_int desks_state, bays_state;
     uint8_t *desk_base, *bay_base; /* owned; set once */
     struct desk desks[DESKS];
+    _Atomic uint64_t owed; /* tow_share_owe; a bit stands for all streams of the same hash */
 
     pthread_mutex_t bay_lock; /* held by the thread that copies: the staging is its own */
     struct bay bays[BAYS];
@@ -375,10 +376,32 @@ static bool synchronize_by_note(struct tow_link *link, CUstream stream, CUresult
     return outcome == DONE;
 }
 
+static uint64_t owed_bit(CUstream stream)
+{
+    return UINT64_C(1) << ((uintptr_t)stream % 64);
+}
+
+void tow_share_owe(struct tow_link *link, CUstream stream)
+{
+    if (link->share != NULL) {
+        atomic_fetch_or_explicit(&link->share->owed, owed_bit(stream), memory_order_relaxed);
+    }
+}
+
+static bool pay(struct tow_share *share, CUstream stream)
+{
+    uint64_t bit = owed_bit(stream);
+    return (atomic_load_explicit(&share->owed, memory_order_relaxed) & bit) != 0 &&
+           (atomic_fetch_and_explicit(&share->owed, ~bit, memory_order_relaxed) & bit) != 0;
+}
+
 CUresult tow_share_synchronize(struct tow_link *link, CUstream stream)
 {
     if (link->share == NULL || brings_more(link)) {
         return tow_send_cuStreamSynchronize(stream);
+    }
+    if (pay(link->share, stream)) {
+        return ask_and_wait(link, stream);
     }
     CUresult status = CUDA_SUCCESS;
     return is_quiet(link, stream) || synchronize_by_note(link, stream, &status)

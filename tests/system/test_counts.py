@@ -55,6 +55,14 @@ def a_training_step_waits_once_for_its_one_synchronisation():
 
 
 @t.test(120)
+def memory_freed_in_order_goes_back_at_the_next_synchronisation():
+    # Pools let go of memory in the driver's synchronisation; a note of the GPU's would not do.
+    with t.Server() as server:
+        replies = between(server, "shm", "frees", 10, 30, "replies_waited")
+        t.check(replies >= 1.99, f"{replies:g} replies are waited for: the allocation's and the synchronisation's are two")
+
+
+@t.test(120)
 def a_launch_takes_64_bytes_and_its_arguments():
     arguments = 16  # of the program's kernel: 12, and frames are multiples of 8
     with t.Server() as server:

@@ -2,8 +2,9 @@
  *
  *     counts launches N   N launches and one synchronisation
  *     counts loop N       N steps like a training loop's, one synchronisation each
- *     counts heap N       prints how often N launches allocated memory
- *     counts time N       prints the milliseconds of N launches and one synchronisation
+ *     counts frees N      N times memory is taken and freed in a stream's order, and one
+ * synchronisation each counts heap N       prints how often N launches allocated memory counts time
+ * N       prints the milliseconds of N launches and one synchronisation
  */
 #include <cuda.h>
 #include <stdatomic.h>
@@ -142,6 +143,13 @@ int main(int argc, char **argv)
     CHECK(cuStreamSynchronize(stream));
     if (strcmp(argv[1], "loop") == 0) {
         loop(n);
+    } else if (strcmp(argv[1], "frees") == 0) {
+        for (unsigned i = 0; i < n; i++) {
+            CUdeviceptr memory;
+            CHECK(cuMemAllocAsync(&memory, 4096, stream));
+            CHECK(cuMemFreeAsync(memory, stream));
+            CHECK(cuStreamSynchronize(stream));
+        }
     } else if (strcmp(argv[1], "heap") == 0) {
         unsigned long before = atomic_load(&allocations);
         for (unsigned i = 0; i < n; i++) {
