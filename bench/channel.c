@@ -1,7 +1,10 @@
 /* What this machine's own channels do between two processes: the floor of every transport.
  *
  *     channel [SOCKETS]     64-byte round trips (unix, tcp, a shared word), one-way streams over 1
- * and SOCKETS sockets (default 4), memcpy by 1 and 4 threads; JSON lines */
+ * and SOCKETS sockets (default 4), memcpy by 1 and 4 threads; JSON lines.
+ *
+ * Streams once from and to small buffers, which stay in the caches, and once ("memory") from and to
+ * as much memory as they carry, as a copy does. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -117,32 +120,52 @@ static void round_trips(bool tcp)
            us[ROUNDS / 2], us[ROUNDS * 99 / 100]);
 }
 
+struct task {
+    int fd;
+    size_t size, space; /* bytes to carry; of the buffer that they lie in, again and again */
+    uint8_t *buffer;
+};
+
 static void *read_stream(void *arg)
 {
-    int fd = *(int *)arg;
-    uint8_t *buffer = malloc(PIECE);
-    while (buffer != NULL && read(fd, buffer, PIECE) > 0) {
+    struct task *task = arg;
+    ssize_t n;
+    size_t at = 0;
+    while ((n = read(task->fd, task->buffer + at, PIECE)) > 0) {
+        at += (size_t)n;
+        at = at + PIECE > task->space ? 0 : at;
     }
-    free(buffer);
     return NULL;
 }
 
 static void *write_stream(void *arg)
 {
-    const int *task = arg; /* {fd, mebibytes} */
-    uint8_t *buffer = calloc(1, PIECE);
-    for (size_t left = (size_t)task[1] << 20; buffer != NULL && left > 0;) {
-        ssize_t n = write(task[0], buffer, left < PIECE ? left : PIECE);
+    struct task *task = arg;
+    for (size_t left = task->size, at = 0; left > 0;) {
+        ssize_t n = write(task->fd, task->buffer + at, left < PIECE ? left : PIECE);
         if (n <= 0) {
             fail("stream");
         }
         left -= (size_t)n;
+        at += (size_t)n;
+        at = at + PIECE > task->space ? 0 : at;
     }
-    free(buffer);
     return NULL;
 }
 
-static void stream(bool tcp, int sockets)
+static struct task make_task(int fd, int sockets, bool memory)
+{
+    size_t size = STREAM_BYTES / (unsigned)sockets;
+    struct task task = {fd, size, memory ? size / 2 : PIECE, NULL};
+    task.buffer = malloc(task.space);
+    if (task.buffer == NULL) {
+        fail("malloc");
+    }
+    memset(task.buffer, 1, task.space); /* faults are no part of the rate */
+    return task;
+}
+
+static void stream(bool tcp, int sockets, bool memory)
 {
     int pairs[SOCKETS_MAX][2], done[2];
     if (pipe(done) != 0) {
@@ -151,30 +174,40 @@ static void stream(bool tcp, int sockets)
     for (int i = 0; i < sockets; i++) {
         make_pair(tcp, pairs[i]);
     }
+    fflush(stdout);
     pid_t child = fork();
     pthread_t threads[SOCKETS_MAX];
+    struct task tasks[SOCKETS_MAX];
     if (child == 0) {
         for (int i = 0; i < sockets; i++) {
             close(pairs[i][0]);
-            pthread_create(&threads[i], NULL, read_stream, &pairs[i][1]);
+            tasks[i] = make_task(pairs[i][1], sockets, memory);
+            pthread_create(&threads[i], NULL, read_stream, &tasks[i]);
+        }
+        if (write(done[1], "", 1) != 1) {
+            _exit(1);
         }
         for (int i = 0; i < sockets; i++) {
             pthread_join(threads[i], NULL);
         }
         _exit(write(done[1], "", 1) == 1 ? 0 : 1);
     }
-    int tasks[SOCKETS_MAX][2];
     char byte;
-    int64_t begin = now_ns();
     for (int i = 0; i < sockets; i++) {
         close(pairs[i][1]);
-        tasks[i][0] = pairs[i][0];
-        tasks[i][1] = (int)((STREAM_BYTES >> 20) / (unsigned)sockets);
-        pthread_create(&threads[i], NULL, write_stream, tasks[i]);
+        tasks[i] = make_task(pairs[i][0], sockets, memory);
+    }
+    if (read(done[0], &byte, 1) != 1) {
+        fail("stream");
+    }
+    int64_t begin = now_ns();
+    for (int i = 0; i < sockets; i++) {
+        pthread_create(&threads[i], NULL, write_stream, &tasks[i]);
     }
     for (int i = 0; i < sockets; i++) {
         pthread_join(threads[i], NULL);
         close(pairs[i][0]);
+        free(tasks[i].buffer);
     }
     if (read(done[0], &byte, 1) != 1) {
         fail("stream");
@@ -183,8 +216,8 @@ static void stream(bool tcp, int sockets)
     close(done[0]);
     close(done[1]);
     waitpid(child, NULL, 0);
-    printf("{\"channel\":\"%s\",\"sockets\":%d,\"stream_gbps\":%.4g}\n", tcp ? "tcp" : "unix",
-           sockets, STREAM_BYTES / seconds / 1e9);
+    printf("{\"channel\":\"%s\",\"sockets\":%d,\"memory\":%s,\"stream_gbps\":%.4g}\n",
+           tcp ? "tcp" : "unix", sockets, memory ? "true" : "false", STREAM_BYTES / seconds / 1e9);
 }
 
 /* Both sides spin: only where there are processors for both. */
@@ -270,9 +303,11 @@ int main(int argc, char **argv)
     setvbuf(stdout, NULL, _IONBF, 0);
     for (int tcp = 0; tcp < 2; tcp++) {
         round_trips(tcp);
-        stream(tcp, 1);
-        if (sockets > 1) {
-            stream(tcp, sockets);
+        for (int memory = 0; memory < 2; memory++) {
+            stream(tcp, 1, memory);
+            if (sockets > 1) {
+                stream(tcp, sockets, memory);
+            }
         }
     }
     shared_word();

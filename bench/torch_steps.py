@@ -1,7 +1,10 @@
 """Times PyTorch and prints JSON lines: first tensor, CNN training step, fp16 transformer forward, and GPT-2 small with
 random weights (64 tokens, training step). tests/gpu/bench runs it natively and through Towline.
 
-    python3 bench/torch_steps.py [PART ...]     first_tensor cnn transformer gpt2
+    python3 bench/torch_steps.py [--turns] [PART ...]     first_tensor cnn transformer gpt2
+
+With --turns it makes its models, says "ready", and measures once for every line that it reads: two processes can so be
+measured in turns without starting anew. A turn ends with a line "end".
 """
 
 import json
@@ -9,7 +12,8 @@ import statistics
 import sys
 import time
 
-PARTS = sys.argv[1:] or ["first_tensor", "cnn", "transformer", "gpt2"]
+TURNS = "--turns" in sys.argv[1:]
+PARTS = [a for a in sys.argv[1:] if a != "--turns"] or ["first_tensor", "cnn", "transformer", "gpt2"]
 
 
 def say(name, value, unit="ms", **more):
@@ -52,7 +56,7 @@ def cnn():
         loss.backward()
         optimizer.step()
         loss.item()
-    say("torch_cnn_step", timed(step, 10, 60))
+    return [("torch_cnn_step", step, 10, 60)]
 
 
 def transformer():
@@ -64,7 +68,6 @@ def transformer():
         with torch.no_grad():
             model(x)
         torch.cuda.synchronize()
-    say("torch_transformer_forward", timed(forward, 10, 60))
     train = nn.TransformerEncoder(layer, 2).cuda().float().train()
     optimizer = torch.optim.AdamW(train.parameters(), lr=1e-4)
     z = torch.randn(8, 128, 512).cuda()
@@ -76,7 +79,7 @@ def transformer():
         loss.backward()
         optimizer.step()
         loss.item()
-    say("torch_transformer_training_step", timed(step, 5, 30))
+    return [("torch_transformer_forward", forward, 10, 60), ("torch_transformer_training_step", step, 5, 30)]
 
 
 def gpt2():
@@ -89,23 +92,39 @@ def gpt2():
         with torch.no_grad():
             model.generate(prompt, max_new_tokens=64, min_new_tokens=64, do_sample=False, pad_token_id=0)
         torch.cuda.synchronize()
-    say("torch_gpt2_64_tokens", timed(tokens, 1, 3))
-    model = model.float().train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
+    train = GPT2LMHeadModel(GPT2Config()).cuda().train()
+    optimizer = torch.optim.AdamW(train.parameters(), lr=1e-5)
     batch = torch.randint(0, 50000, (4, 256)).cuda()
 
     def step():
-        loss = model(batch, labels=batch).loss
+        loss = train(batch, labels=batch).loss
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         loss.item()
-    say("torch_gpt2_training_step", timed(step, 3, 12))
+    return [("torch_gpt2_64_tokens", tokens, 1, 3), ("torch_gpt2_training_step", step, 3, 12)]
 
 
+steps = []
 for name, part in (("cnn", cnn), ("transformer", transformer), ("gpt2", gpt2)):
     if name in PARTS:
         try:
-            part()
+            steps += part()
         except ImportError as error:
             print(json.dumps({"skipped": name, "why": str(error)}), flush=True)
+
+
+def measure():
+    for name, step, warm, count in steps:
+        say(name, timed(step, warm, count))
+
+
+if not TURNS:
+    measure()
+else:
+    for _, step, warm, _ in steps:  # what a first use loads and chooses is no part of a turn
+        timed(step, 0, warm)
+    print("ready", flush=True)
+    for _ in sys.stdin:
+        measure()
+        print("end", flush=True)
