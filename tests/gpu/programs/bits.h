@@ -39,11 +39,14 @@ inline float number(uint32_t i)
     return float(int(x % 65) - 32) / 32.0f;
 }
 
+// Waits: a copy from pageable memory may return before its bytes have arrived, and non-blocking
+// streams do not wait for it.
 template <typename T> T *to_device(const std::vector<T> &host)
 {
     T *pointer;
     CHECK(cudaMalloc(&pointer, host.size() * sizeof(T)));
     CHECK(cudaMemcpy(pointer, host.data(), host.size() * sizeof(T), cudaMemcpyHostToDevice));
+    CHECK(cudaStreamSynchronize(nullptr));
     return pointer;
 }
 

@@ -1,0 +1,157 @@
+/* Two devices, which remotely are those of two servers: memory, kernels, streams, events and
+ * copies between them. Where there is one device only it plays both parts, and the output is the
+ * same. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cuda.h>
+
+static void check(int status, int line, const char *what)
+{
+    if (status != 0) {
+        fprintf(stderr, "FAILED: line %d: %s: %d\n", line, what, status);
+        exit(1);
+    }
+}
+#define CHECK(call) check((int)(call), __LINE__, #call)
+#define EXPECT(condition) check((condition) ? 0 : 1, __LINE__, #condition)
+
+/* step(int *data, int count, int by): data[i] = 3 * data[i] + by */
+static const char ptx[] =
+    ".version 7.0\n.target sm_70\n.address_size 64\n"
+    ".visible .entry step(.param .u64 p0, .param .u32 p1, .param .u32 p2)\n{\n"
+    ".reg .u64 %a, %o; .reg .u32 %i, %n, %b, %t, %c, %v; .reg .pred %p;\n"
+    "ld.param.u64 %a, [p0]; ld.param.u32 %n, [p1]; ld.param.u32 %b, [p2];\n"
+    "mov.u32 %i, %ctaid.x; mov.u32 %c, %ntid.x; mov.u32 %t, %tid.x; mad.lo.u32 %i, %i, %c, %t;\n"
+    "setp.ge.u32 %p, %i, %n; @%p bra done;\n"
+    "mul.wide.u32 %o, %i, 4; add.u64 %a, %a, %o; ld.global.u32 %v, [%a];\n"
+    "mad.lo.u32 %v, %v, 3, %b; st.global.u32 [%a], %v;\n"
+    "done: ret;\n}\n";
+
+enum { COUNT = 1 << 20, BYTES = COUNT * 4 };
+
+struct part {
+    CUdevice device;
+    CUcontext context;
+    CUmodule module;
+    CUfunction step;
+    CUstream stream;
+    CUevent event;
+    CUdeviceptr data;
+};
+
+static void begin(struct part *part, int ordinal)
+{
+    CHECK(cuDeviceGet(&part->device, ordinal));
+    CHECK(cuCtxCreate(&part->context, NULL, 0, part->device));
+    CHECK(cuModuleLoadData(&part->module, ptx));
+    CHECK(cuModuleGetFunction(&part->step, part->module, "step"));
+    CHECK(cuStreamCreate(&part->stream, CU_STREAM_NON_BLOCKING));
+    CHECK(cuEventCreate(&part->event, CU_EVENT_DISABLE_TIMING));
+    CHECK(cuMemAlloc(&part->data, BYTES));
+}
+
+static void step(struct part *part, int by)
+{
+    int count = COUNT;
+    void *arguments[] = {&part->data, &count, &by};
+    CHECK(cuCtxSetCurrent(part->context));
+    CHECK(
+        cuLaunchKernel(part->step, COUNT / 256, 1, 1, 256, 1, 1, 0, part->stream, arguments, NULL));
+}
+
+/* Sends the data of one part to the other, behind what its stream does. */
+static void send(struct part *to, struct part *from)
+{
+    CHECK(cuCtxSetCurrent(from->context));
+    CHECK(cuMemcpyPeerAsync(to->data, to->context, from->data, from->context, BYTES, from->stream));
+    CHECK(cuEventRecord(from->event, from->stream));
+    CHECK(cuCtxSetCurrent(to->context));
+    CHECK(cuStreamWaitEvent(to->stream, from->event, 0));
+}
+
+static unsigned *fetch(struct part *part)
+{
+    unsigned *host = malloc(BYTES);
+    CHECK(cuCtxSetCurrent(part->context));
+    CHECK(cuStreamSynchronize(part->stream));
+    CHECK(cuMemcpyDtoH(host, part->data, BYTES));
+    return host;
+}
+
+static void show(const char *what, const unsigned *values)
+{
+    unsigned long long hash = 14695981039346656037u;
+    for (int i = 0; i < COUNT; i++) {
+        hash = (hash ^ values[i]) * 1099511628211u;
+    }
+    printf("%s: %u %u %u hash %016llx\n", what, values[0], values[1], values[COUNT - 1], hash);
+}
+
+int main(void)
+{
+    int count = 0;
+    static unsigned values[COUNT];
+    struct part parts[2] = {0};
+    CHECK(cuInit(0));
+    CHECK(cuDeviceGetCount(&count));
+    EXPECT(getenv("EXPECT_DEVICES") == NULL || count == atoi(getenv("EXPECT_DEVICES")));
+    begin(&parts[0], 0);
+    begin(&parts[1], count > 1 ? 1 : 0);
+    for (int i = 0; i < 2; i++) {
+        CUcontext owner = NULL;
+        int ordinal = -1;
+        CHECK(cuPointerGetAttribute(&owner, CU_POINTER_ATTRIBUTE_CONTEXT, parts[i].data));
+        CHECK(cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, parts[i].data));
+        EXPECT(owner == parts[i].context && ordinal == parts[i].device);
+    }
+    EXPECT(parts[0].data != parts[1].data);
+
+    for (int i = 0; i < COUNT; i++) {
+        values[i] = (unsigned)i;
+    }
+    CHECK(cuCtxSetCurrent(parts[0].context));
+    CHECK(cuMemcpyHtoD(parts[0].data, values, BYTES));
+    CHECK(cuCtxSetCurrent(parts[1].context));
+    CHECK(cuMemsetD32(parts[1].data, 7, COUNT));
+    CHECK(cuCtxSynchronize());
+    for (int round = 0; round < 4; round++) { /* there and back, never waiting on the host */
+        step(&parts[0], 2 * round);
+        send(&parts[1], &parts[0]);
+        step(&parts[1], 2 * round + 1);
+        send(&parts[0], &parts[1]);
+    }
+    unsigned *first = fetch(&parts[0]), *second = fetch(&parts[1]);
+    show("the first part", first);
+    show("the second part", second);
+    for (unsigned i = 0; i < COUNT; i++) {
+        unsigned want = i;
+        for (unsigned k = 0; k < 8; k++) {
+            want = 3 * want + k;
+        }
+        EXPECT(first[i] == want && second[i] == want);
+    }
+
+    CHECK(cuMemcpyPeer(parts[0].data + BYTES / 2, parts[0].context, parts[1].data, parts[1].context,
+                       BYTES / 2));
+    free(first);
+    first = fetch(&parts[0]);
+    show("half of it copied once more", first);
+    EXPECT(first[COUNT / 2] == second[0]);
+    CHECK(cuCtxSetCurrent(parts[0].context));
+    CHECK(cuMemsetD8(parts[0].data, 0x11, BYTES));
+    CHECK(cuMemcpyDtoD(parts[0].data, parts[1].data, BYTES / 4)); /* addresses say where */
+    free(first);
+    first = fetch(&parts[0]);
+    show("copied by address", first);
+    EXPECT(first[0] == second[0] && first[COUNT - 1] == 0x11111111);
+    for (int i = 0; i < 2; i++) {
+        CHECK(cuCtxSetCurrent(parts[i].context));
+        CHECK(cuMemFree(parts[i].data));
+        CHECK(cuCtxDestroy(parts[i].context));
+    }
+    free(first);
+    free(second);
+    puts("OK");
+    return 0;
+}
