@@ -92,11 +92,8 @@ static void a_share_works_like_a_context(struct api *api)
     TRUE(same == NULL);
     OK(cuStreamGetCtx_v2(NULL, &again, &same));
     TRUE(again == api->context && same == NULL);
-    OK(cuGreenCtxDestroy(green)); /* once: of a second time NVIDIA's driver dies */
-    /* Its context may still become current, though it is of no use. */
-    OK(cuCtxPushCurrent(context));
-    OK(cuCtxPopCurrent(&current));
-    TRUE(current == context);
+    /* Once, and its context is not used again: of either NVIDIA's driver dies. */
+    OK(cuGreenCtxDestroy(green));
 }
 
 int main(void)
