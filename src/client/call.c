@@ -11,7 +11,7 @@ CUresult tow_call_begin(struct tow_call *call, unsigned fn, size_t bytes, unsign
     if (state != CUDA_SUCCESS) {
         return state;
     }
-    if (tow_thread_here != NULL && tow_thread_here->in_hostfn) {
+    if (tow_thread_in_hostfn()) {
         return CUDA_ERROR_NOT_PERMITTED;
     }
     struct tow_context *context = tow_context_current();
@@ -41,11 +41,11 @@ CUresult tow_call_begin_for(struct tow_call *call, struct tow_link *link, unsign
     if (link == NULL || (context != NULL && context->link == link)) {
         return tow_call_begin(call, fn, bytes, flags);
     }
+    if (tow_thread_in_hostfn()) {
+        return CUDA_ERROR_NOT_PERMITTED;
+    }
     if (flags & TOW_CALL_CONTEXT) {
         return context == NULL ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_DEVICE;
-    }
-    if (tow_thread_here != NULL && tow_thread_here->in_hostfn) {
-        return CUDA_ERROR_NOT_PERMITTED;
     }
     return tow_call_begin_on(call, link, 0, fn, bytes, flags);
 }

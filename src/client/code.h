@@ -100,7 +100,9 @@ struct tow_library {
 static inline CUresult tow_no_context(void)
 {
     CUresult state = tow_client_state();
-    return state != CUDA_SUCCESS ? state : CUDA_ERROR_INVALID_CONTEXT;
+    return state != CUDA_SUCCESS    ? state
+           : tow_thread_in_hostfn() ? CUDA_ERROR_NOT_PERMITTED
+                                    : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 static inline CUresult tow_no_handle(void)

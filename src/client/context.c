@@ -682,6 +682,9 @@ CUresult tow_cuCtxSynchronize_v2(CUcontext ctx)
     struct tow_context *context;
     static const int unused;
     CUresult status = asked(ctx, &unused, &context);
+    if (tow_thread_in_hostfn()) {
+        return CUDA_ERROR_NOT_PERMITTED;
+    }
     if (status != CUDA_SUCCESS) {
         return status;
     }
@@ -691,9 +694,6 @@ CUresult tow_cuCtxSynchronize_v2(CUcontext ctx)
     int sticky = atomic_load_explicit(&context->sticky, memory_order_relaxed);
     if (sticky != CUDA_SUCCESS) {
         return (CUresult)sticky;
-    }
-    if (tow_thread_here != NULL && tow_thread_here->in_hostfn) {
-        return CUDA_ERROR_NOT_PERMITTED;
     }
     /* The server knows the context by the command's header: no need of the newer function there. */
     struct tow_call call;

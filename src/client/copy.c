@@ -48,15 +48,6 @@ static CUresult settle_source(struct tow_link *link, const void *from, size_t si
                : CUDA_SUCCESS;
 }
 
-/* Synchronous copies are unsafe while a stream captures. */
-static CUresult before_synchronous(CUstream stream)
-{
-    return atomic_load_explicit(&tow_wait_always, memory_order_relaxed) == 0 ||
-                   stream == CU_STREAM_PER_THREAD
-               ? CUDA_SUCCESS
-               : tow_capture_unsafe();
-}
-
 static CUresult link_here(struct tow_link **ret_link)
 {
     CUresult state = tow_client_state();
@@ -64,8 +55,8 @@ static CUresult link_here(struct tow_link **ret_link)
         return state;
     }
     struct tow_context *context = tow_context_current();
-    if (context == NULL) {
-        return CUDA_ERROR_INVALID_CONTEXT;
+    if (context == NULL || tow_thread_in_hostfn()) {
+        return tow_thread_in_hostfn() ? CUDA_ERROR_NOT_PERMITTED : CUDA_ERROR_INVALID_CONTEXT;
     }
     *ret_link = context->link;
     return (CUresult)atomic_load_explicit(&context->sticky, memory_order_relaxed);
@@ -205,11 +196,6 @@ static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CU
     if (from == NULL || status != CUDA_SUCCESS) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    /* A copy that only reads pageable memory waits for nothing, so captures allow it. */
-    status = wait && is_pinned(from) ? before_synchronous(stream) : CUDA_SUCCESS;
-    if (status != CUDA_SUCCESS) {
-        return status;
-    }
     if (!wait && tow_capture_on(stream)) {
         return copy_captured(to, (CUdeviceptr)(uintptr_t)from, from, size, stream);
     }
@@ -254,10 +240,6 @@ static CUresult device_to_host(void *to, CUdeviceptr from, size_t size, CUstream
     }
     if (to == NULL || tow_capture_check_device(stream, from, size) != CUDA_SUCCESS) {
         return CUDA_ERROR_INVALID_VALUE;
-    }
-    CUresult unsafe = wait ? before_synchronous(stream) : CUDA_SUCCESS;
-    if (unsafe != CUDA_SUCCESS) {
-        return unsafe;
     }
     if (!wait && tow_capture_on(stream)) {
         return copy_captured((CUdeviceptr)(uintptr_t)to, from, to, size, stream);
@@ -633,8 +615,8 @@ static CUresult copy_3d(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bool wait,
         .peer = peer,
     };
     struct host_side from = {0}, to = {0};
-    if (tow_context_current() == NULL) {
-        return CUDA_ERROR_INVALID_CONTEXT;
+    if (tow_context_current() == NULL || tow_thread_in_hostfn()) {
+        return tow_thread_in_hostfn() ? CUDA_ERROR_NOT_PERMITTED : CUDA_ERROR_INVALID_CONTEXT;
     }
     CUresult status = resolve(&shape.from, p->srcMemoryType, p->srcHost, p->srcDevice, p->srcArray,
                               shape.width, shape.rows, stream, &from);
@@ -651,10 +633,6 @@ static CUresult copy_3d(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bool wait,
     bool up = shape.from.kind == TOW_AT_HOST, down = shape.to.kind == TOW_AT_HOST;
     if ((up || down) && !wait && tow_capture_on(stream)) {
         return send_addresses(&shape, p, stream);
-    }
-    status = wait && (up || down) ? before_synchronous(stream) : CUDA_SUCCESS;
-    if (status != CUDA_SUCCESS) {
-        return status;
     }
     if (up && down) {
         status = tow_send_cuStreamSynchronize(stream);

@@ -9,7 +9,7 @@
 static CUresult check(CUdeviceptr to, size_t pitch, size_t element, size_t width, size_t rows,
                       CUstream stream)
 {
-    if (tow_thread_here != NULL && tow_thread_here->in_hostfn) {
+    if (tow_thread_in_hostfn()) {
         return CUDA_ERROR_NOT_PERMITTED;
     }
     if (width == 0 || rows == 0) {

@@ -31,7 +31,9 @@ static CUresult context_here(void)
     CUresult state = tow_client_state();
     struct tow_context *context = state == CUDA_SUCCESS ? tow_context_current() : NULL;
     if (state != CUDA_SUCCESS || context == NULL) {
-        return state != CUDA_SUCCESS ? state : CUDA_ERROR_INVALID_CONTEXT;
+        return state != CUDA_SUCCESS    ? state
+               : tow_thread_in_hostfn() ? CUDA_ERROR_NOT_PERMITTED
+                                        : CUDA_ERROR_INVALID_CONTEXT;
     }
     return atomic_load(&context->alive) ? (CUresult)atomic_load(&context->sticky)
                                         : CUDA_ERROR_CONTEXT_IS_DESTROYED;
@@ -249,6 +251,10 @@ CUresult tow_cuMemFreeHost(void *p)
     if (p == NULL) {
         return CUDA_SUCCESS;
     }
+    state = tow_capture_unsafe();
+    if (state != CUDA_SUCCESS) {
+        return state;
+    }
     if (!tow_region_remove((uint64_t)(uintptr_t)p, 1u << TOW_REGION_HOST, &region)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -393,6 +399,15 @@ CUresult tow_cuMemHostGetFlags(unsigned int *pFlags, void *p)
 
 /* ---- what is at an address ---- */
 
+/* What the driver calls the range of an address: of a mapping, all that was reserved around it. */
+static struct tow_region range_of(const struct tow_region *region)
+{
+    struct tow_region around;
+    return region->kind == TOW_REGION_VMM && tow_region_find_reserved(region->base, &around)
+               ? around
+               : *region;
+}
+
 static CUresult attribute_of(const struct tow_region *region, CUpointer_attribute attribute,
                              CUdeviceptr ptr, void *data)
 {
@@ -432,10 +447,10 @@ static CUresult attribute_of(const struct tow_region *region, CUpointer_attribut
         *(int *)data = region->kind == TOW_REGION_DEVICE;
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-        *(CUdeviceptr *)data = region->base;
+        *(CUdeviceptr *)data = range_of(region).base;
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-        *(size_t *)data = region->size;
+        *(size_t *)data = range_of(region).size;
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_MAPPED:
         *(int *)data = region->kind != TOW_REGION_RESERVED;

@@ -37,6 +37,7 @@ CUresult tow_cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStrea
     }
     CUdeviceptr address = 0;
     CUresult status = tow_send_cuMemAllocAsync(&address, bytesize, hStream);
+    *dptr = 0; /* also when it fails, as NVIDIA's driver does */
     return status == CUDA_SUCCESS ? keep_pool_memory(address, bytesize, NULL, hStream, dptr)
                                   : status;
 }
@@ -49,6 +50,7 @@ CUresult tow_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemor
     }
     CUdeviceptr address = 0;
     CUresult status = tow_send_cuMemAllocFromPoolAsync(&address, bytesize, pool, hStream);
+    *dptr = 0;
     return status == CUDA_SUCCESS ? keep_pool_memory(address, bytesize, pool, hStream, dptr)
                                   : status;
 }
@@ -204,13 +206,8 @@ CUresult tow_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
 CUresult tow_cuMemUnmap(CUdeviceptr ptr, size_t size)
 {
     CUresult status = tow_send_cuMemUnmap(ptr, size);
-    uint64_t at = ptr;
-    struct tow_region region;
-    while (status == CUDA_SUCCESS && at - ptr < size) {
-        if (!tow_region_remove(at, 1u << TOW_REGION_VMM, &region)) {
-            break;
-        }
-        at += region.size;
+    if (status == CUDA_SUCCESS) {
+        tow_region_remove_mappings(ptr, size);
     }
     return status;
 }

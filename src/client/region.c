@@ -127,23 +127,33 @@ int tow_region_add(const struct tow_region *region)
     return error;
 }
 
+static struct tow_region *holder(struct tow_region *table, size_t count, uint64_t address)
+{
+    ptrdiff_t at = find_index(table, count, address);
+    return at >= 0 && address - table[at].base < table[at].size ? &table[at] : NULL;
+}
+
 static struct tow_region *lookup(uint64_t address)
 {
-    ptrdiff_t at = find_index(regions, region_count, address);
-    if (at >= 0 && address - regions[at].base < regions[at].size) {
-        return &regions[at];
-    }
-    at = find_index(reserved, reserved_count, address);
-    if (at >= 0 && address - reserved[at].base < reserved[at].size) {
-        return &reserved[at];
-    }
-    return NULL;
+    struct tow_region *found = holder(regions, region_count, address);
+    return found != NULL ? found : holder(reserved, reserved_count, address);
 }
 
 bool tow_region_find(uint64_t address, struct tow_region *ret_region)
 {
     pthread_rwlock_rdlock(&lock);
     struct tow_region *found = lookup(address);
+    if (found != NULL) {
+        *ret_region = *found;
+    }
+    pthread_rwlock_unlock(&lock);
+    return found != NULL;
+}
+
+bool tow_region_find_reserved(uint64_t address, struct tow_region *ret_region)
+{
+    pthread_rwlock_rdlock(&lock);
+    struct tow_region *found = holder(reserved, reserved_count, address);
     if (found != NULL) {
         *ret_region = *found;
     }
@@ -189,6 +199,19 @@ bool tow_region_remove(uint64_t base, unsigned kinds, struct tow_region *ret_reg
                  take(reserved, &reserved_count, base, kinds, ret_region);
     pthread_rwlock_unlock(&lock);
     return found;
+}
+
+void tow_region_remove_mappings(uint64_t base, uint64_t size)
+{
+    pthread_rwlock_wrlock(&lock);
+    size_t kept = 0;
+    for (size_t i = 0; i < region_count; i++) {
+        if (regions[i].kind != TOW_REGION_VMM || regions[i].base - base >= size) {
+            regions[kept++] = regions[i];
+        }
+    }
+    region_count = kept;
+    pthread_rwlock_unlock(&lock);
 }
 
 bool tow_region_edit(uint64_t base, void (*edit)(struct tow_region *region, void *user), void *user)

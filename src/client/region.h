@@ -53,10 +53,14 @@ int tow_region_add(const struct tow_region *region);
 /* The region that holds `address`. Regions of kind RESERVED are found only where nothing else is.
  */
 bool tow_region_find(uint64_t address, struct tow_region *ret_region);
+/* The reservation that holds `address`, mapped or not. */
+bool tow_region_find_reserved(uint64_t address, struct tow_region *ret_region);
 /* True if any region has an address of [base, base + size), which does not wrap. */
 bool tow_region_overlaps(uint64_t base, uint64_t size);
 /* Removes the region that begins at `base` and is of a kind in `kinds` (a mask of 1 << kind). */
 bool tow_region_remove(uint64_t base, unsigned kinds, struct tow_region *ret_region);
+/* Removes the mappings that begin in [base, base + size), which does not wrap. */
+void tow_region_remove_mappings(uint64_t base, uint64_t size);
 /* Changes the region at `base` by the caller's function, under the lock. */
 bool tow_region_edit(uint64_t base, void (*edit)(struct tow_region *region, void *user),
                      void *user);

@@ -15,7 +15,7 @@ struct tow_thread {
     uint16_t number;     /* on the wire; never 0, reused after the thread's end */
     uint16_t depth;      /* of the context stack */
     uint16_t per_thread; /* inside a _ptds entry */
-    bool in_hostfn;      /* runs a host function: no call that reaches a server is permitted */
+    bool in_hostfn;      /* runs a host function: few calls that reach a server are permitted */
     uint64_t unique;     /* never used again: part of its per-thread streams' ids */
     CUstreamCaptureMode capture_mode;
     uint64_t sent, waited; /* commands this thread sent, replies it waited for: for observe.c */
@@ -35,6 +35,11 @@ static inline struct tow_thread *tow_thread_self(void)
 {
     struct tow_thread *self = tow_thread_here;
     return __builtin_expect(self != NULL, 1) ? self : tow_thread_make();
+}
+
+static inline bool tow_thread_in_hostfn(void)
+{
+    return tow_thread_here != NULL && tow_thread_here->in_hostfn;
 }
 
 #endif

@@ -97,10 +97,16 @@ static void memory_survives_a_free_that_failed(struct api *api)
     OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     OK(cuMemAllocAsync(&data, N, stream));
     TRUE(cuMemAllocAsync(&none, (size_t)1 << 50, stream) != CUDA_SUCCESS);
-    EQUAL(none, 7);
+    EQUAL(none, 0);
     OK(cuStreamSynchronize(stream));
+    TRUE(cuMemFreeAsync(data + 512, stream) != CUDA_SUCCESS);
+    /* In a stream whose capture has become invalid. */
+    CUgraph graph = NULL;
+    OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    TRUE(cuStreamSynchronize(stream) != CUDA_SUCCESS);
+    EQUAL(cuMemFreeAsync(data, stream), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    EQUAL(cuStreamEndCapture(stream, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     OK(cuStreamDestroy(stream));
-    TRUE(cuMemFreeAsync(data, stream) != CUDA_SUCCESS);
     OK(cuMemsetD8(data, 1, N));
     OK(cuMemFreeAsync(data, NULL));
     TRUE(cuMemFreeAsync(data, NULL) != CUDA_SUCCESS);

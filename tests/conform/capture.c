@@ -259,6 +259,7 @@ CASE(capture_sync_copy_others, "what captures say to copies that wait for the de
     DURING(CU_STREAM_CAPTURE_MODE_GLOBAL, cuMemcpyDtoD(w, w + 4096, 4096));
     DURING(CU_STREAM_CAPTURE_MODE_RELAXED, cuMemcpyDtoH(mine, w, 4));
     free(mine);
+    OK(cuMemFreeHost(pinned));
 }
 
 CASE(capture_host_free, "what captures say to freeing page-locked and allocating managed memory")
@@ -271,6 +272,7 @@ CASE(capture_host_free, "what captures say to freeing page-locked and allocating
     DURING(CU_STREAM_CAPTURE_MODE_RELAXED, cuMemFreeHost(b));
     DURING(CU_STREAM_CAPTURE_MODE_GLOBAL, cuMemAllocManaged(&m, 4096, CU_MEM_ATTACH_GLOBAL));
     DURING(CU_STREAM_CAPTURE_MODE_RELAXED, cuMemAllocManaged(&m, 4096, CU_MEM_ATTACH_GLOBAL));
+    OK(cuMemFreeHost(a));
 }
 
 CASE(capture_event_asked_after_its_end,

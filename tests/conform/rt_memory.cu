@@ -199,7 +199,8 @@ CASE(rt_array, "arrays tell what they are and are copied by rows")
     IS(cudaFreeArray(array), cudaSuccess);
 }
 
-CASE(rt_pinned_flags, "page-locked memory tells flags and its device address")
+/* Alone, as hostmem_flags_are_kept is. */
+CASE_ALONE(rt_pinned_flags, "page-locked memory tells flags and its device address")
 {
     int *p = NULL;
     void *at = NULL;

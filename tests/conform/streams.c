@@ -476,6 +476,29 @@ CASE(stream_host_function_may_not_call_cuda,
     EQ(peek(w, 0), 1);
 }
 
+static CUcontext current_inside;
+
+static void CUDA_CB set_context(void *user)
+{
+    (void)user;
+    inside[0] = cuCtxGetCurrent(&current_inside);
+    inside[1] = cuCtxSetCurrent(ctx);
+    inside[2] = cuStreamSynchronize(side);
+    inside[3] = cuStreamQuery(side);
+}
+
+CASE_ALONE(stream_host_function_sets_context, "what a host function is told that makes a context current")
+{
+    CUstream s = stream_new(CU_STREAM_NON_BLOCKING);
+    OK(cuLaunchHostFunc(s, set_context, NULL));
+    IS(cuStreamSynchronize(s), CUDA_SUCCESS);
+    conform_say("cuCtxGetCurrent inside -> %s, none: %d", result_name(inside[0]),
+                current_inside == NULL);
+    conform_say("cuCtxSetCurrent inside -> %s", result_name(inside[1]));
+    conform_say("cuStreamSynchronize inside -> %s", result_name(inside[2]));
+    conform_say("cuStreamQuery inside -> %s", result_name(inside[3]));
+}
+
 static int late_calls;
 
 static void CUDA_CB count_late(void *user)

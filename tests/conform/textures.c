@@ -97,10 +97,39 @@ CASE(texture_description_of_array,
     conform_say("address %d %d %d, filter %d, flags %u, anisotropy %u", got_t.addressMode[0],
                 got_t.addressMode[1], got_t.addressMode[2], got_t.filterMode, got_t.flags,
                 got_t.maxAnisotropy);
-    EQ(got_t.borderColor[2] * 10, 5);
+    NUM(got_t.borderColor[2] * 10);
     CUDA_RESOURCE_VIEW_DESC v;
     SEE(cuTexObjectGetResourceViewDesc(&v, object));
     IS(cuTexObjectDestroy(object), CUDA_SUCCESS);
+}
+
+static void tell_border(int channels, CUaddress_mode mode)
+{
+    CUDA_RESOURCE_DESC r;
+    CUDA_TEXTURE_DESC t;
+    CUtexObject object = 0;
+    memset(&r, 0, sizeof r);
+    memset(&t, 0, sizeof t);
+    r.resType = CU_RESOURCE_TYPE_ARRAY;
+    r.res.array.hArray = array_of(8, 8, 0, CU_AD_FORMAT_FLOAT, channels, 0);
+    t.addressMode[0] = t.addressMode[1] = t.addressMode[2] = mode;
+    for (int i = 0; i < 4; i++) {
+        t.borderColor[i] = (float)(i + 1);
+    }
+    OK(cuTexObjectCreate(&object, &r, &t, NULL));
+    memset(&t, 0, sizeof t);
+    OK(cuTexObjectGetTextureDesc(&t, object));
+    conform_say("%d channels, mode %d: %g %g %g %g", channels, (int)mode, t.borderColor[0],
+                t.borderColor[1], t.borderColor[2], t.borderColor[3]);
+    OK(cuTexObjectDestroy(object));
+}
+
+CASE(texture_border_is_told, "which parts of a border colour are told")
+{
+    tell_border(1, CU_TR_ADDRESS_MODE_BORDER);
+    tell_border(2, CU_TR_ADDRESS_MODE_BORDER);
+    tell_border(4, CU_TR_ADDRESS_MODE_BORDER);
+    tell_border(4, CU_TR_ADDRESS_MODE_CLAMP);
 }
 
 CASE(texture_description_of_linear, "a texture of linear memory tells its address, format and size")

@@ -123,7 +123,7 @@ CASE(vmm_map_mistakes,
     size_t g = grain();
     CUdeviceptr a = space(2 * g);
     CUmemGenericAllocationHandle memory = memory_new(g);
-    IS(cuMemMap(a, 2 * g, 0, memory, 0), CUDA_ERROR_INVALID_VALUE);
+    IS(cuMemMap(a, 2 * g, 0, memory, 0), CUDA_ERROR_NOT_SUPPORTED);
     IS(cuMemMap(a + 4096, g, 0, memory, 0), CUDA_ERROR_INVALID_VALUE);
     IS(cuMemMap(a, g, 0, memory, 0), CUDA_SUCCESS);
     SEE(cuMemMap(a, g, 0, memory, 0));
@@ -166,7 +166,8 @@ CASE(vmm_copy_without_access, "a copy to memory that is mapped but not accessibl
     SEE_LATE(cuMemcpyHtoD(a, &value, 4));
 }
 
-CASE(vmm_unmap_mistakes, "only whole mappings are unmapped")
+CASE(vmm_unmap_mistakes,
+     "only whole mappings are unmapped; unmapping what is not mapped is no mistake")
 {
     size_t g = grain();
     CUdeviceptr a = space(2 * g);
@@ -246,6 +247,27 @@ CASE(vmm_pointer_attributes, "attributes of mapped memory")
     SEE(cuPointerGetAttribute(&size, CU_POINTER_ATTRIBUTE_RANGE_SIZE, a + 5));
     NUM(size == g);
     SEE(cuMemGetAddressRange(&start, &size, a + 5));
+}
+
+CASE(vmm_ranges, "what is told of two mappings in one reservation")
+{
+    size_t g = grain(), size = 0;
+    CUdeviceptr a = space(4 * g), start = 0;
+    OK(cuMemMap(a + g, g, 0, memory_new(g), 0));
+    OK(cuMemMap(a + 2 * g, g, 0, memory_new(g), 0));
+    OK(allow(a + g, 2 * g, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+    for (int i = 1; i < 3; i++) {
+        CUdeviceptr at = a + i * g + 5;
+        OK(cuPointerGetAttribute(&start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, at));
+        OK(cuPointerGetAttribute(&size, CU_POINTER_ATTRIBUTE_RANGE_SIZE, at));
+        conform_say("%d: range from %lld of %lld", i, (long long)(start - a) / (long long)g,
+                    (long long)(size / g));
+        OK(cuMemGetAddressRange(&start, &size, at));
+        conform_say("%d: address range from %lld of %lld", i, (long long)(start - a) / (long long)g,
+                    (long long)(size / g));
+    }
+    SEE(cuMemUnmap(a, 4 * g));
+    SEE(cuMemAddressFree(a, 4 * g));
 }
 
 CASE(vmm_fixed_address, "a reservation at a given address gets it when it is free")

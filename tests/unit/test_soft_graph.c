@@ -312,6 +312,20 @@ static void graphs_allocate_and_free(void **state)
     OK(cu->cuGraphDestroy(graph));
 }
 
+static void captured_addresses_matter_at_the_launch(void **state)
+{
+    (void)state;
+    CUgraph graph;
+    OK(cu->cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    OK(cu->cuMemsetD8Async(0x80, 0, 8192, stream));
+    OK(cu->cuMemcpyDtoDAsync_v2(0x80, p, 4, stream));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuMemsetD8_v2(0x80, 0, 8192));
+    OK(cu->cuStreamEndCapture(stream, &graph));
+    CUgraphExec exec = instantiate(graph);
+    OK(cu->cuGraphLaunch(exec, stream));
+    FAILS(CUDA_ERROR_ILLEGAL_ADDRESS, cu->cuStreamSynchronize(stream));
+}
+
 static void a_launch_into_a_capture_ends_it(void **state)
 {
     (void)state;
@@ -355,6 +369,7 @@ int main(void)
         TEST(nodes_of_every_kind_by_hand),
         TEST(whole_graphs_are_updated_if_they_look_alike),
         TEST(graphs_allocate_and_free),
+        TEST(captured_addresses_matter_at_the_launch),
         TEST(a_launch_into_a_capture_ends_it),
         TEST(a_context_reset_leaves_graphs_that_cannot_run),
     };

@@ -177,20 +177,19 @@ void tow_soft_capture_spoil(struct tow_soft_stream *stream)
 }
 
 /* The host asks for an event that a capture recorded: the first time that is told and ends the
- * capture, from then on the event is good for nothing until it is recorded anew. */
+ * capture. From then on, and when the capture has ended, the event is good for nothing until it is
+ * recorded anew. */
 CUresult tow_soft_capture_asked(struct tow_soft_event *event)
 {
     if (event->capture_id == 0) {
         return CUDA_SUCCESS;
     }
     struct tow_soft_capture *capture = capture_of(event->capture_id);
-    if (event->capture_id == UINT64_MAX || (capture != NULL && capture->spoiled)) {
+    if (capture == NULL || capture->spoiled) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (capture != NULL) {
-        capture->spoiled = true;
-        event->capture_id = UINT64_MAX;
-    }
+    capture->spoiled = true;
+    event->capture_id = UINT64_MAX; /* no capture's */
     return CUDA_ERROR_CAPTURED_EVENT;
 }
 

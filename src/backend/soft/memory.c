@@ -349,10 +349,17 @@ static CUresult pointer_get(CUpointer_attribute attribute, const struct tow_soft
         *ret_value = (uint32_t)alloc->device;
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE: {
+        uint64_t base = alloc->base, size = alloc->size;
+        if (alloc->kind == TOW_SOFT_MEM_VMM) {
+            tow_soft_reservation_around(base, &base, &size);
+        }
+        *ret_value = attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE ? size : base;
+        return CUDA_SUCCESS;
+    }
     case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
         *ret_value = alloc->base;
         return CUDA_SUCCESS;
-    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
     case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
         *ret_value = alloc->size;
         return CUDA_SUCCESS;

@@ -451,6 +451,9 @@ static CUresult alloc_async(CUdeviceptr *dptr, size_t bytesize, bool named, CUme
                 result = pool_alloc(ctx, pool, bytesize, dptr);
             }
         }
+        if (result != CUDA_SUCCESS) {
+            *dptr = 0;
+        }
     }
     return tow_soft_leave(result);
 }

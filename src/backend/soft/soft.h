@@ -599,6 +599,8 @@ uint64_t tow_soft_pool_handle(const struct tow_soft_pool *pool);
 void tow_soft_pool_released(struct tow_soft_pool *pool, uint64_t size);
 CUresult tow_soft_free_async_run(uint64_t address);
 void tow_soft_memory_unref(struct tow_soft_memory *memory);
+/* If an address is reserved, the extent of the whole reservation; else they stay as they are. */
+void tow_soft_reservation_around(uint64_t address, uint64_t *base, uint64_t *size);
 void tow_soft_vmm_fini(void);
 
 struct tow_soft_graph *tow_soft_graph_clone(const struct tow_soft_graph *graph);

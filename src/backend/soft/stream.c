@@ -22,7 +22,8 @@ struct tow_soft_stream *tow_soft_stream_create(struct tow_soft_ctx *ctx, unsigne
                        : priority < PRIORITY_GREATEST ? PRIORITY_GREATEST
                                                       : priority;
     stream->id = ++tow_soft.next_id;
-    stream->sync_policy.syncPolicy = CU_SYNC_POLICY_AUTO;
+    /* NVIDIA's driver tells this of a stream for which no policy was set. */
+    stream->sync_policy.syncPolicy = (CUsynchronizationPolicy)-1;
     stream->mem_sync_map.memSyncDomainMap = (CUlaunchMemSyncDomainMap){0, 0};
     stream->next = tow_soft.streams;
     if (stream->next != NULL) {

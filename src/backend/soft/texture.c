@@ -13,8 +13,7 @@ struct tex_object {
     uint64_t key; /* the handle, kept after the object is gone for readers that still look */
     CUDA_RESOURCE_DESC resource;
     CUDA_TEXTURE_DESC texture;
-    CUDA_RESOURCE_VIEW_DESC view;
-    bool has_view;
+    CUDA_RESOURCE_VIEW_DESC view;     /* all 0 if none was given */
     struct tow_soft_storage *storage; /* counted; NULL for linear memory */
     uint64_t linear, linear_size;     /* linear memory: must be live when a kernel uses it */
     struct tow_ptx_texture is;
@@ -317,11 +316,14 @@ static CUresult object_create(enum tow_soft_kind kind, const CUDA_RESOURCE_DESC 
     result = from_resource(object, resource);
     if (result == CUDA_SUCCESS && texture != NULL) {
         object->texture = *texture;
+        /* The colour is told for the channels that there are. */
+        for (unsigned i = object->is.channels; i < 4; i++) {
+            object->texture.borderColor[i] = 0;
+        }
         result = set_sampling(&object->is, texture);
     }
     if (result == CUDA_SUCCESS && view != NULL) {
         object->view = *view;
-        object->has_view = true;
         result = object->storage == NULL ? CUDA_ERROR_INVALID_VALUE : set_view(&object->is, view);
     }
     if (result == CUDA_SUCCESS && tow_ptx_texture_check(&object->is) != 0) {
@@ -417,7 +419,7 @@ static CUresult soft_cuTexObjectGetResourceViewDesc(CUDA_RESOURCE_VIEW_DESC *pRe
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    if (pResViewDesc == NULL || !object->has_view) {
+    if (pResViewDesc == NULL) {
         return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
     }
     *pResViewDesc = object->view;

@@ -86,6 +86,15 @@ static struct reservation *reservation_of(uint64_t base, uint64_t size)
     return NULL;
 }
 
+void tow_soft_reservation_around(uint64_t address, uint64_t *base, uint64_t *size)
+{
+    const struct reservation *r = reservation_of(address, 1);
+    if (r != NULL) {
+        *base = r->base;
+        *size = r->size;
+    }
+}
+
 static bool any_mapping(uint64_t base, uint64_t size)
 {
     for (struct mapping *m = mappings; m != NULL; m = m->next) {
@@ -237,12 +246,12 @@ static CUresult soft_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
         return result;
     }
     if (size == 0 || size % GRANULARITY != 0 || ptr % GRANULARITY != 0 ||
-        offset % GRANULARITY != 0 || offset > memory->size || size > memory->size - offset ||
-        flags != 0 || reservation_of(ptr, size) == NULL) {
+        offset % GRANULARITY != 0 || flags != 0 || reservation_of(ptr, size) == NULL ||
+        any_mapping(ptr, size)) {
         return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
     }
-    if (any_mapping(ptr, size)) {
-        return tow_soft_leave(CUDA_ERROR_ALREADY_MAPPED);
+    if (offset > memory->size || size > memory->size - offset) {
+        return tow_soft_leave(CUDA_ERROR_NOT_SUPPORTED);
     }
     struct mapping *mapping = calloc(1, sizeof *mapping);
     if (mapping == NULL || tow_soft_arena_commit(ptr, size, memory->fd, offset) != 0) {
@@ -267,19 +276,19 @@ static CUresult soft_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
     return tow_soft_leave(CUDA_SUCCESS);
 }
 
-/* Whether mappings cover [ptr, ptr + size) exactly: no gap, none cut. */
-static bool covered(uint64_t ptr, uint64_t size)
+/* How much of [ptr, ptr + size) is mapped; UINT64_MAX if an end of it cuts a mapping. */
+static uint64_t mapped_in(uint64_t ptr, uint64_t size)
 {
     uint64_t sum = 0;
     for (struct mapping *m = mappings; m != NULL; m = m->next) {
         if (m->alloc.base < ptr + size && ptr < m->alloc.base + m->alloc.size) {
             if (m->going || m->alloc.base < ptr || m->alloc.base + m->alloc.size > ptr + size) {
-                return false;
+                return UINT64_MAX;
             }
             sum += m->alloc.size;
         }
     }
-    return sum == size;
+    return sum;
 }
 
 static CUresult soft_cuMemUnmap(CUdeviceptr ptr, size_t size)
@@ -288,7 +297,10 @@ static CUresult soft_cuMemUnmap(CUdeviceptr ptr, size_t size)
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    if (size == 0 || ptr + size < ptr || !covered(ptr, size)) {
+    /* Where nothing is mapped nothing is done, which is no mistake. */
+    uint64_t mapped = mapped_in(ptr, size);
+    if (size == 0 || ptr + size < ptr || mapped == UINT64_MAX ||
+        (mapped != size && reservation_of(ptr, size) == NULL)) {
         return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
     }
     for (struct mapping *m = mappings; m != NULL; m = m->next) {
@@ -320,7 +332,8 @@ static CUresult soft_cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAcc
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    if (desc == NULL || count == 0 || size == 0 || ptr + size < ptr || !covered(ptr, size)) {
+    if (desc == NULL || count == 0 || size == 0 || ptr + size < ptr ||
+        mapped_in(ptr, size) != size) {
         return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
     }
     for (size_t i = 0; i < count; i++) {
