@@ -6,12 +6,14 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "transport/lanes.h"
 #include "transport/transport.h"
 
 enum {
     SPREAD_MIN = 4 << 20,  /* smaller copies are done before the lanes' threads are awake */
     SHARE_ALIGN = 1 << 20, /* shares of the lanes: whole frames */
+    LINES = 4,             /* connections of a session, unless TOWLINE_LANES says otherwise */
 };
 
 #define OPEN_NS (2 * TOW_TIME_S)
@@ -19,7 +21,9 @@ enum {
 unsigned tow_lane_wanted(const struct tow_link *link)
 {
     const char *text = getenv("TOWLINE_LANES");
-    long number = text != NULL ? strtol(text, NULL, 10) : 1;
+    /* A connection keeps a processor busy here and one there. */
+    unsigned usual = tow_cpu_count() / 2 < LINES ? tow_cpu_count() / 2 : LINES;
+    long number = text != NULL ? strtol(text, NULL, 10) : (long)usual;
     if (strncmp(link->address, "tcp://", 6) != 0 || number <= 1) {
         return 0;
     }

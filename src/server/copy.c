@@ -135,20 +135,21 @@ struct outgoing {
     bool queued; /* the lane may still read the piece */
 };
 
-/* The same over the session's own line and its lanes in turn: each line has one piece being sent
- * and one waiting. */
+/* The same over the session's own line and its lanes in turn. For every line one piece is filled by
+ * the device, one is sent, and one waits to be: a piece is asked for only after its bytes of two
+ * turns ago went out, so that no line waits for another. */
 static CUresult download_spread(struct tow_serve *call, CUdeviceptr from, uint64_t size,
                                 CUstream stream, uint32_t transfer, unsigned lanes)
 {
     const struct tow_driver *driver = call->driver;
     struct tow_lanes *all = call->session->lanes;
     struct copy_state *copies = state_of(call->session);
-    struct outgoing pieces[2 * (TOW_LANES_MAX + 1)] = {{0}};
-    unsigned lines = lanes + 1, depth = 2 * lines, fill = 0, send = 0;
+    struct outgoing pieces[3 * (TOW_LANES_MAX + 1)] = {{0}};
+    unsigned lines = lanes + 1, depth = 3 * lines, fill = 0, send = 0;
     uint64_t asked = 0, sent = 0;
     CUresult status = copies != NULL ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     while (status == CUDA_SUCCESS && sent < size) {
-        while (status == CUDA_SUCCESS && asked < size && fill - send < depth) {
+        while (status == CUDA_SUCCESS && asked < size && fill - send < lines) {
             struct outgoing *o = &pieces[fill % depth];
             size_t n = (size_t)tow_min_u64(STAGE, size - asked);
             if (o->queued) {
