@@ -427,7 +427,7 @@ static uint64_t device_key(struct tow_serve *call, struct code *code, int device
         char name[256];
     } kind;
     memset(&kind, 0, sizeof kind);
-    kind.format = 1;
+    kind.format = 2;
     if (call->driver->cuDriverGetVersion(&kind.version) != CUDA_SUCCESS ||
         call->driver->cuDeviceGetUuid_v2(&kind.uuid, device) != CUDA_SUCCESS ||
         call->driver->cuDeviceGetName(kind.name, sizeof kind.name, device) != CUDA_SUCCESS) {

@@ -139,8 +139,9 @@ static void describe(const struct subject *s)
     tow_serve_reserve(call, sizeof info);
     tow_enc_bytes(&call->out, &info, sizeof info);
     size_t offset = 0, size = 0;
+    CUresult asked = CUDA_SUCCESS;
     while (info.params < TOW_KERNEL_PARAMS_MAX &&
-           ask_param(s, info.params, &offset, &size) == CUDA_SUCCESS) {
+           (asked = ask_param(s, info.params, &offset, &size)) == CUDA_SUCCESS) {
         param.offset = (uint32_t)offset;
         param.size = (uint32_t)size;
         if (tow_enc_left(&call->out) < sizeof param) {
@@ -148,6 +149,12 @@ static void describe(const struct subject *s)
         }
         tow_enc_bytes(&call->out, &param, sizeof param);
         info.params++;
+    }
+    if (asked != CUDA_SUCCESS && asked != CUDA_ERROR_INVALID_VALUE) {
+        /* Not the end of the list: the context has failed, say. A short list must not be kept, here
+         * or by the client. */
+        call->status = asked;
+        return;
     }
     if (!call->out.overflow) {
         memcpy(call->out_start + at, &info, sizeof info);
@@ -181,6 +188,9 @@ static void look_up(struct tow_serve *call, enum tow_handle_kind from, enum tow_
     }
     if (call->status == CUDA_SUCCESS && waits) {
         describe(&s);
+        if (call->status != CUDA_SUCCESS) {
+            tow_serve_unbind(call, to, id);
+        }
     }
 }
 

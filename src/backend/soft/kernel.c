@@ -237,6 +237,11 @@ static CUresult soft_cuKernelGetParamInfo(CUkernel handle, size_t paramIndex, si
     if (result != CUDA_SUCCESS) {
         return result;
     }
+    /* Of no context's own, but a context that failed answers nothing. */
+    const struct tow_soft_ctx *ctx = tow_soft_current();
+    if (ctx != NULL && ctx->error != CUDA_SUCCESS) {
+        return tow_soft_leave(ctx->error);
+    }
     return tow_soft_leave(param_get(&kernel->info, paramIndex, paramOffset, paramSize));
 }
 
