@@ -115,6 +115,10 @@ CUdevice tow_device_on(const struct tow_link *link, int ordinal);
  * on one server. */
 CUresult tow_device_route(CUdevice device, struct tow_link **link);
 
+/* Events are also recorded by graphs, launches or other processes from now on: what was seen of
+ * records here says nothing any more. */
+void tow_event_elsewhere(void);
+
 /* Answers CUDA_ERROR_NOT_SUPPORTED, counts, and names the function once in the log. */
 CUresult tow_refuse(unsigned fn);
 

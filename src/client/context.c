@@ -697,6 +697,7 @@ CUresult tow_cuCtxSynchronize_v2(CUcontext ctx)
     }
     /* The server knows the context by the command's header: no need of the newer function there. */
     struct tow_call call;
+    uint64_t number = tow_link_sent(context->link);
     status = tow_call_begin_on(&call, context->link, context->number, TOW_FN_cuCtxSynchronize, 0,
                                TOW_CALL_REPLY | TOW_CALL_CONTEXT);
     if (status != CUDA_SUCCESS) {
@@ -704,6 +705,10 @@ CUresult tow_cuCtxSynchronize_v2(CUcontext ctx)
     }
     status = tow_call_end(&call, tow_call_wait(&call));
     tow_context_note(context, status);
+    if (status == CUDA_SUCCESS &&
+        number > atomic_load_explicit(&context->done, memory_order_relaxed)) {
+        atomic_store_explicit(&context->done, number, memory_order_relaxed);
+    }
     return status;
 }
 

@@ -27,6 +27,9 @@ struct tow_context {
     atomic_uint epoch; /* raised by destroy and reset: what was made before is gone */
     atomic_int sticky; /* CUresult that every call on it returns, or 0 */
     atomic_uint flags;
+    /* Of commands up to these numbers all work is done: of all its streams, of its default stream
+     */
+    _Atomic uint64_t done, default_done;
     unsigned api_version;
     int least_priority, greatest_priority;
 

@@ -3,12 +3,23 @@
 
 #include "client/call.h"
 #include "client/handle.h"
+#include "client/link.h"
 #include "client/graph.h"
 #include "client/stream.h"
 #include "gen/client_api.h"
 
 static pthread_mutex_t free_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the next */
 static struct tow_event *free_events;
+
+static atomic_bool elsewhere; /* tow_event_elsewhere was called */
+
+/* Of `recorded`: it cannot be told from here. */
+#define UNKNOWN UINT64_MAX
+
+void tow_event_elsewhere(void)
+{
+    atomic_store(&elsewhere, true);
+}
 
 struct tow_event *tow_event_find(CUevent event)
 {
@@ -84,10 +95,18 @@ CUresult tow_cuEventCreate(CUevent *phEvent, unsigned int Flags)
         if (e == NULL) {
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
+        pthread_mutex_init(&e->lock, NULL);
     }
     e->context = context;
     e->epoch = atomic_load(&context->epoch);
     e->flags = Flags;
+    pthread_mutex_lock(&e->lock);
+    e->records++;
+    e->recorded = 0;
+    pthread_mutex_unlock(&e->lock);
+    if ((Flags & CU_EVENT_INTERPROCESS) != 0) {
+        tow_event_elsewhere();
+    }
     uint64_t id = 0;
     CUresult status = tow_handle_mint_object(TOW_H_EVENT, e, &id);
     if (status != CUDA_SUCCESS) {
@@ -129,17 +148,69 @@ CUresult tow_cuEventDestroy(CUevent hEvent)
     return tow_cuEventDestroy_v2(hEvent);
 }
 
-/* Calls on an event go to its server. */
+/* True if its last record is known to be done. */
+static bool is_done(struct tow_event *e)
+{
+    const struct tow_context *context = e->context;
+    pthread_mutex_lock(&e->lock);
+    uint64_t recorded = e->recorded;
+    const struct tow_stream *s = e->stream;
+    uint64_t done = atomic_load_explicit(&context->done, memory_order_relaxed);
+    uint64_t here = s == NULL ? atomic_load_explicit(&context->default_done, memory_order_relaxed)
+                    : s->unique == e->stream_unique
+                        ? atomic_load_explicit(&s->done, memory_order_relaxed)
+                        : 0; /* its stream is gone */
+    pthread_mutex_unlock(&e->lock);
+    return recorded <= (done > here ? done : here) &&
+           atomic_load_explicit(&context->sticky, memory_order_relaxed) == 0 &&
+           !atomic_load_explicit(&elsewhere, memory_order_relaxed);
+}
+
+/* Calls on an event go to its server, unless its answer is known. */
 static CUresult ask(CUevent event, CUresult (*send)(CUevent event))
 {
     CUresult status = check(event);
     if (status != CUDA_SUCCESS) {
         return status;
     }
+    struct tow_event *e = tow_event_find(event);
+    if (e != NULL && is_done(e)) {
+        return CUDA_SUCCESS;
+    }
+    uint64_t records = 0;
+    if (e != NULL) {
+        pthread_mutex_lock(&e->lock);
+        records = e->records;
+        pthread_mutex_unlock(&e->lock);
+    }
     bool visited = visit(event);
     status = send(event);
     tow_context_back(visited);
+    if (status == CUDA_SUCCESS && e != NULL) {
+        pthread_mutex_lock(&e->lock);
+        if (e->records == records && e->recorded != UNKNOWN) {
+            e->recorded = 0;
+        }
+        pthread_mutex_unlock(&e->lock);
+    }
     return status;
+}
+
+/* Around the command that records it: until that was sent nobody takes it for done. */
+static void note_record(CUevent event, CUstream stream, bool sent)
+{
+    struct tow_event *e = tow_event_find(event);
+    if (e == NULL) {
+        return;
+    }
+    struct tow_stream *s = tow_stream_find(stream);
+    bool known = sent && stream != CU_STREAM_PER_THREAD && !tow_capture_on(stream);
+    pthread_mutex_lock(&e->lock);
+    e->records++;
+    e->recorded = known ? tow_link_sent(e->context->link) : UNKNOWN;
+    e->stream = s;
+    e->stream_unique = s != NULL ? s->unique : 0;
+    pthread_mutex_unlock(&e->lock);
 }
 
 CUresult tow_cuEventQuery(CUevent hEvent)
@@ -177,7 +248,9 @@ CUresult tow_cuEventRecord(CUevent hEvent, CUstream hStream)
         return status;
     }
     bool visited = visit(hEvent);
+    note_record(hEvent, hStream, false);
     status = tow_send_cuEventRecord(hEvent, hStream);
+    note_record(hEvent, hStream, status == CUDA_SUCCESS);
     tow_context_back(visited);
     return status;
 }
@@ -191,8 +264,13 @@ CUresult tow_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned i
     if (status != CUDA_SUCCESS) {
         return status;
     }
+    if ((flags & CU_EVENT_RECORD_EXTERNAL) != 0) {
+        tow_event_elsewhere(); /* launches of the graph record it */
+    }
     bool visited = visit(hEvent);
+    note_record(hEvent, hStream, false);
     status = tow_send_cuEventRecordWithFlags(hEvent, hStream, flags);
+    note_record(hEvent, hStream, status == CUDA_SUCCESS);
     tow_context_back(visited);
     return status;
 }

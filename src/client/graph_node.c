@@ -218,8 +218,11 @@ static CUresult put_params(struct tow_buf *out, const CUgraphNodeParams *p)
         return CUDA_SUCCESS;
     case CU_GRAPH_NODE_TYPE_EMPTY:
         return CUDA_SUCCESS;
-    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
     case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+        tow_event_elsewhere();
+        tow_buf_append(out, &p->eventRecord, sizeof p->eventRecord);
+        return CUDA_SUCCESS;
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
         tow_buf_append(out, &p->eventWait, sizeof p->eventWait);
         return CUDA_SUCCESS;
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC:

@@ -335,6 +335,9 @@ CUresult tow_launch_attributes_check(const CUlaunchAttribute *attributes, unsign
         } else if (attributes[i].id == CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT) {
             event = attributes[i].value.launchCompletionEvent.event;
         }
+        if (event != NULL) {
+            tow_event_elsewhere();
+        }
         if (event != NULL && !tow_handle_valid(TOW_H_EVENT, (uint64_t)(uintptr_t)event)) {
             return tow_no_handle();
         }

@@ -451,7 +451,7 @@ static CUresult dispatch(struct tow_call *call, bool *ret_leads)
         *ret_leads = enlist(link, &call->waiter);
         link->counters.replies_waited++;
     }
-    link->counters.commands++;
+    atomic_store_explicit(&link->counters.commands, tow_link_sent(link) + 1, memory_order_relaxed);
     self->sent++;
     self->waited += call->waits;
     link->counters.bytes_out += length;

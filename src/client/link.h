@@ -21,7 +21,8 @@
 enum { TOW_LINK_BUCKETS = 64 };
 
 struct tow_link_counters {
-    uint64_t commands, replies_waited, bytes_out, bytes_in;
+    _Atomic uint64_t commands; /* written with the send lock held, read by anybody */
+    uint64_t replies_waited, bytes_out, bytes_in;
 };
 
 /* A piece of the program's memory that the server will fill: an asynchronous copy to the host. */
@@ -67,6 +68,12 @@ struct tow_link {
     struct tow_welcome welcome; /* what the server said of itself; fixed after connect */
     uint8_t *snapshot;          /* owned copy of the welcome's device snapshot */
 };
+
+/* How many commands have gone out: those before a later one have a number of at most that. */
+static inline uint64_t tow_link_sent(const struct tow_link *link)
+{
+    return atomic_load_explicit(&link->counters.commands, memory_order_relaxed);
+}
 
 /* Connects as the session's server number `index` (which is the slot of addresses it is to use),
  * says hello, keeps the welcome. On failure one sentence in `why`. */

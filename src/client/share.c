@@ -286,7 +286,7 @@ static bool brings_more(struct tow_link *link)
 /* Between begin and send: the number that the command will have. */
 static uint64_t number_of(const struct tow_call *call)
 {
-    return call->link->counters.commands + 1;
+    return tow_link_sent(call->link) + 1;
 }
 
 static uint32_t context_here(void)
@@ -301,7 +301,7 @@ static void note_quiet(struct tow_link *link, CUstream stream, uint64_t number)
         return; /* another one in every thread */
     }
     pthread_mutex_lock(&link->send_lock);
-    if (link->counters.commands == number) {
+    if (tow_link_sent(link) == number) {
         link->share->quiet = stream;
         link->share->quiet_at = number;
         link->share->quiet_context = context_here();
@@ -314,7 +314,7 @@ static bool is_quiet(struct tow_link *link, CUstream stream)
 {
     pthread_mutex_lock(&link->send_lock);
     bool quiet = link->share->quiet_at != 0 && link->share->quiet == stream &&
-                 link->share->quiet_at == link->counters.commands &&
+                 link->share->quiet_at == tow_link_sent(link) &&
                  link->share->quiet_context == context_here();
     pthread_mutex_unlock(&link->send_lock);
     return quiet;

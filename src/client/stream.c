@@ -7,6 +7,7 @@
 #include "client/context.h"
 #include "client/graph.h"
 #include "client/handle.h"
+#include "client/link.h"
 #include "client/share.h"
 #include "gen/client_api.h"
 
@@ -104,6 +105,7 @@ CUresult tow_stream_mint(struct tow_context *context, unsigned flags, int priori
     s->epoch = atomic_load(&context->epoch);
     s->flags = flags;
     s->priority = priority;
+    atomic_store_explicit(&s->done, 0, memory_order_relaxed);
     s->unique = atomic_fetch_add_explicit(&uniques, 1, memory_order_relaxed) + 1;
     uint64_t id = 0;
     CUresult status = tow_handle_mint_object(TOW_H_STREAM, s, &id);
@@ -324,7 +326,23 @@ CUresult tow_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Fl
     return status;
 }
 
-/* Calls on a stream go to its server. */
+static void raise_to(_Atomic uint64_t *value, uint64_t number)
+{
+    uint64_t old = atomic_load_explicit(value, memory_order_relaxed);
+    while (old < number && !atomic_compare_exchange_weak_explicit(
+                               value, &old, number, memory_order_relaxed, memory_order_relaxed)) {
+    }
+}
+
+void tow_stream_finished(CUstream stream, struct tow_context *context, uint64_t number)
+{
+    if (stream != CU_STREAM_PER_THREAD) {
+        struct tow_stream *s = tow_stream_find(stream);
+        raise_to(s != NULL ? &s->done : &context->default_done, number);
+    }
+}
+
+/* Calls on a stream go to its server. After a success all that was sent before is done. */
 static CUresult ask(CUstream stream, CUresult (*send)(CUstream stream))
 {
     struct tow_context *context;
@@ -332,10 +350,25 @@ static CUresult ask(CUstream stream, CUresult (*send)(CUstream stream))
     if (status != CUDA_SUCCESS) {
         return status;
     }
+    uint64_t number = tow_link_sent(context->link);
     bool visited = tow_context_visit(context);
     status = send(stream);
     tow_context_back(visited);
+    if (status == CUDA_SUCCESS) {
+        tow_stream_finished(stream, context, number);
+    }
     return status;
+}
+
+/* Nothing was sent since the stream's work was seen done. */
+static CUresult query(CUstream stream)
+{
+    const struct tow_stream *s = tow_stream_find(stream);
+    return s != NULL && atomic_load_explicit(&s->context->sticky, memory_order_relaxed) == 0 &&
+                   atomic_load_explicit(&s->done, memory_order_relaxed) ==
+                       tow_link_sent(s->context->link)
+               ? CUDA_SUCCESS
+               : tow_send_cuStreamQuery(stream);
 }
 
 /* NVIDIA's driver lets a host function ask for streams and wait for them, but not the runtime,
@@ -367,7 +400,7 @@ CUresult tow_cuStreamQuery(CUstream hStream)
         return ask_in_hostfn(hStream, false);
     }
     CUresult unsafe = tow_capture_unsafe();
-    return unsafe != CUDA_SUCCESS ? unsafe : ask(hStream, tow_send_cuStreamQuery);
+    return unsafe != CUDA_SUCCESS ? unsafe : ask(hStream, query);
 }
 
 static CUresult synchronize(CUstream stream)

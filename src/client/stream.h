@@ -2,6 +2,7 @@
 #ifndef TOW_CLIENT_STREAM_H
 #define TOW_CLIENT_STREAM_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -16,14 +17,21 @@ struct tow_stream {
     unsigned epoch;              /* the context's, when it was made */
     unsigned flags;
     int priority;
-    uint64_t unique; /* cuStreamGetId: never used again */
+    uint64_t unique;       /* cuStreamGetId: never used again */
+    _Atomic uint64_t done; /* its work of commands up to this number is done */
     struct tow_stream *next_free;
 };
 
+/* Used again like streams. What a synchronisation brought to its end need not be asked for. */
 struct tow_event {
     struct tow_context *context; /* shared */
     unsigned epoch;
     unsigned flags;
+    pthread_mutex_t lock;      /* guards the four below */
+    uint64_t records;          /* how often it was recorded: raised at both ends of a record */
+    uint64_t recorded;         /* no command after this number recorded it; 0: it is done */
+    struct tow_stream *stream; /* where; NULL: in its context's default stream */
+    uint64_t stream_unique;
     struct tow_event *next_free;
 };
 
@@ -48,5 +56,8 @@ void tow_stream_retire(CUstream stream);
 CUresult tow_stream_id(struct tow_context *context, CUstream stream, uint64_t *ret_id);
 
 struct tow_event *tow_event_find(CUevent event);
+
+/* A synchronisation of a stream that was sent behind command `number` was successful. */
+void tow_stream_finished(CUstream stream, struct tow_context *context, uint64_t number);
 
 #endif

@@ -111,6 +111,52 @@ static void events_follow_the_rules(void **state)
     assert_int_equal(atomic_load(&tow_fake.events), 0);
 }
 
+static void what_a_synchronisation_ended_is_not_asked_for(void **state)
+{
+    CUstream stream = NULL, other = NULL;
+    CUevent event = NULL;
+    assert_int_equal(tow_cuStreamCreate(&stream, 0), CUDA_SUCCESS);
+    assert_int_equal(tow_cuStreamCreate(&other, 0), CUDA_SUCCESS);
+    assert_int_equal(tow_cuEventCreate(&event, 0), CUDA_SUCCESS);
+    uint64_t before = waited();
+    assert_int_equal(tow_cuEventQuery(event), CUDA_SUCCESS); /* was never recorded */
+    assert_int_equal(waited(), before);
+
+    assert_int_equal(tow_cuEventRecord(event, stream), CUDA_SUCCESS);
+    assert_int_equal(tow_cuStreamSynchronize(other), CUDA_SUCCESS);
+    before = waited();
+    assert_int_equal(tow_cuEventQuery(event), CUDA_SUCCESS); /* that was another stream */
+    assert_int_equal(waited(), before + 1);
+    assert_int_equal(tow_cuEventSynchronize(event), CUDA_SUCCESS); /* but now it is known */
+    assert_int_equal(waited(), before + 1);
+
+    assert_int_equal(tow_cuEventRecord(event, stream), CUDA_SUCCESS);
+    assert_int_equal(tow_cuStreamSynchronize(stream), CUDA_SUCCESS);
+    before = waited();
+    assert_int_equal(tow_cuStreamQuery(stream), CUDA_SUCCESS);
+    assert_int_equal(tow_cuEventQuery(event), CUDA_SUCCESS);
+    assert_int_equal(waited(), before);
+    assert_int_equal(tow_cuEventRecord(event, stream), CUDA_SUCCESS);
+    assert_int_equal(tow_cuStreamQuery(stream), CUDA_SUCCESS);
+    assert_int_equal(waited(), before + 1); /* something was sent since */
+
+    assert_int_equal(tow_cuEventRecord(event, NULL), CUDA_SUCCESS);
+    assert_int_equal(tow_cuCtxSynchronize(), CUDA_SUCCESS);
+    before = waited();
+    assert_int_equal(tow_cuEventQuery(event), CUDA_SUCCESS);
+    assert_int_equal(waited(), before);
+    assert_int_equal(tow_cuEventRecord(event, NULL), CUDA_SUCCESS);
+    assert_int_equal(tow_cuEventQuery(event), CUDA_SUCCESS);
+    assert_int_equal(waited(), before + 1); /* recorded again since */
+
+    tow_event_elsewhere(); /* from now on a graph may record it as well */
+    assert_int_equal(tow_cuEventQuery(event), CUDA_SUCCESS);
+    assert_int_equal(waited(), before + 2);
+    assert_int_equal(tow_cuEventDestroy_v2(event), CUDA_SUCCESS);
+    assert_int_equal(tow_cuStreamDestroy_v2(stream), CUDA_SUCCESS);
+    assert_int_equal(tow_cuStreamDestroy_v2(other), CUDA_SUCCESS);
+}
+
 static void what_was_in_a_context_goes_with_it(void **state)
 {
     CUstream stream = NULL;
@@ -140,6 +186,7 @@ int main(void)
         cmocka_unit_test(a_creation_that_failed_shows_on_use),
         cmocka_unit_test(a_per_thread_stream_ends_with_its_thread),
         cmocka_unit_test(events_follow_the_rules),
+        cmocka_unit_test(what_a_synchronisation_ended_is_not_asked_for),
         cmocka_unit_test(what_was_in_a_context_goes_with_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -243,7 +243,8 @@ def entry(model, f, w):
         return
     trace(model, f, w)
     result_args = ", ".join(["result"] + [p.name for p in f.params])
-    observed = f"    if (__builtin_expect(tow_observed != 0, 0)) {{\n        struct tow_observation o;\n        tow_observe_begin(&o, TOW_FN_{f.name});\n        CUresult result = tow_{f.name}({f.args});\n        if (tow_observe_end(&o, result)) {{\n            trace_{f.name}({result_args});\n        }}\n        return result;\n    }}"
+    records = "    tow_event_elsewhere();\n" if "records" in f.flags else ""
+    observed = f"{records}    if (__builtin_expect(tow_observed != 0, 0)) {{\n        struct tow_observation o;\n        tow_observe_begin(&o, TOW_FN_{f.name});\n        CUresult result = tow_{f.name}({f.args});\n        if (tow_observe_end(&o, result)) {{\n            trace_{f.name}({result_args});\n        }}\n        return result;\n    }}"
     w(f"/* {f.where} */\nTOW_PUBLIC CUresult CUDAAPI {f.name}({f.prototype})\n{{\n{observed}\n    return tow_{f.name}({f.args});\n}}\n")
     if f.variant == "ptsz":
         stream = [p.name for p in f.params if p.base == "CUstream" and p.stars == 0]
