@@ -17,6 +17,7 @@
 #include "client/context.h"
 #include "client/gang.h"
 #include "client/mirror.h"
+#include "client/stream.h"
 #include "client/thread.h"
 #include "gen/client_api.h"
 #include "wire/share.h"
@@ -582,6 +583,7 @@ CUresult tow_share_stage_up(struct tow_link *link, CUdeviceptr to, const void *f
         return CUDA_ERROR_NOT_SUPPORTED;
     }
     CUresult status = CUDA_SUCCESS;
+    enum outcome outcome = DONE;
     size_t share_of = bay_share(size);
     for (size_t done = 0; status == CUDA_SUCCESS && done < size;) {
         size_t n = size - done < share_of ? size - done : share_of;
@@ -591,11 +593,15 @@ CUresult tow_share_stage_up(struct tow_link *link, CUdeviceptr to, const void *f
         status = send_bay(share, bay, TOW_FN_cuMemcpyHtoDAsync_v2, to + done, n, stream);
         done += n;
         if (status == CUDA_SUCCESS && settle && done == size) {
-            await(bay_note(share, bay), share->bays[bay].value);
+            outcome = await(bay_note(share, bay), share->bays[bay].value);
         }
     }
     pthread_mutex_unlock(&share->bay_lock);
-    return status;
+    /* What is before it in the stream takes long; natively that is waited for, too. A capture would
+     * not outlive the question. */
+    return outcome == LATE && atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0
+               ? ask_and_wait(link, stream)
+               : status;
 }
 
 /* Until a bay is full; CUDA_ERROR_NOT_SUPPORTED if the copy was refused. */

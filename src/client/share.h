@@ -37,7 +37,7 @@ CUresult tow_share_download(struct tow_link *link, void *to, CUdeviceptr from, s
 
 /* Any other memory, through the staging; the source has been read, or the target written, when they
  * return. `settle`: the call is a synchronous one, after which programs take the bytes to be on the
- * device, in streams that wait for nobody, too: it is waited for, if that does not take long.
+ * device, in streams that wait for nobody, too: it is waited for.
  * CUDA_ERROR_NOT_SUPPORTED: nothing was done. */
 CUresult tow_share_stage_up(struct tow_link *link, CUdeviceptr to, const void *from, size_t size,
                             CUstream stream, bool settle);

@@ -193,6 +193,36 @@ static void threads_do_not_mix(struct api *api)
     }
 }
 
+/* A synchronous copy is done for everybody, also for streams that wait for nobody. */
+static void streams_that_wait_for_nobody_find_an_upload(struct api *api)
+{
+    enum { SIZE = 5 * MIB };
+    unsigned char *plain = malloc(SIZE), *back = malloc(SIZE);
+    CUdeviceptr first, second;
+    CUstream stream;
+    int late = 0;
+    (void)api;
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuMemAlloc(&first, SIZE));
+    OK(cuMemAlloc(&second, SIZE));
+    for (int i = 1; i <= 30; i++) {
+        memset(plain, i, SIZE);
+        OK(cuMemcpyHtoD(first, plain, SIZE));
+        OK(cuMemcpyDtoDAsync(second, first, SIZE, stream));
+        OK(cuStreamSynchronize(stream));
+        OK(cuMemcpyDtoH(back, second, SIZE));
+        late += memcmp(plain, back, SIZE) != 0;
+        OK(cuMemsetD8(first, 0, SIZE));
+        OK(cuCtxSynchronize());
+    }
+    EQUAL(late, 0);
+    OK(cuMemFree(first));
+    OK(cuMemFree(second));
+    OK(cuStreamDestroy(stream));
+    free(plain);
+    free(back);
+}
+
 int main(void)
 {
     struct api api;
@@ -200,6 +230,7 @@ int main(void)
     page_locked_memory_is_one_memory(&api);
     copies_of_all_sizes_keep_their_bytes(&api);
     rows_are_copied_from_where_they_are(&api);
+    streams_that_wait_for_nobody_find_an_upload(&api);
     a_context_ends_and_another_goes_on(&api);
     mistakes_are_told(&api);
     threads_do_not_mix(&api);
