@@ -12,6 +12,7 @@
 #include "client/device.h"
 #include "client/handle.h"
 #include "gen/client_api.h"
+#include "wire/result.h"
 
 static pthread_mutex_t list_lock =
     PTHREAD_MUTEX_INITIALIZER; /* guards writing of the next and the dead contexts */
@@ -93,32 +94,9 @@ static void bury(struct tow_context *context)
 
 /* ---- errors that stay ---- */
 
-bool tow_context_is_sticky(CUresult status)
-{
-    switch (status) {
-    case CUDA_ERROR_ECC_UNCORRECTABLE:
-    case CUDA_ERROR_NVLINK_UNCORRECTABLE:
-    case CUDA_ERROR_CONTAINED:
-    case CUDA_ERROR_ILLEGAL_ADDRESS:
-    case CUDA_ERROR_LAUNCH_TIMEOUT:
-    case CUDA_ERROR_ASSERT:
-    case CUDA_ERROR_HARDWARE_STACK_ERROR:
-    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
-    case CUDA_ERROR_MISALIGNED_ADDRESS:
-    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
-    case CUDA_ERROR_INVALID_PC:
-    case CUDA_ERROR_LAUNCH_FAILED:
-    case CUDA_ERROR_TENSOR_MEMORY_LEAK:
-    case CUDA_ERROR_EXTERNAL_DEVICE:
-        return true;
-    default:
-        return false;
-    }
-}
-
 void tow_context_note(struct tow_context *context, CUresult status)
 {
-    if (context != NULL && tow_context_is_sticky(status)) {
+    if (context != NULL && tow_result_is_sticky(status)) {
         int none = CUDA_SUCCESS;
         atomic_compare_exchange_strong(&context->sticky, &none, (int)status);
     }

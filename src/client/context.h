@@ -81,8 +81,6 @@ void tow_context_discard(struct tow_context *context);
 void tow_context_note(struct tow_context *context, CUresult status);
 /* The same for a context that is known by its number on the wire. */
 void tow_context_note_number(uint32_t number, CUresult status);
-/* True for an error after which a context is of no use. */
-bool tow_context_is_sticky(CUresult status);
 
 /* Values that libraries tie to a context (export table c693). `destroy` runs when the context ends.
  */

@@ -21,6 +21,7 @@
 #include "transport/transport.h"
 #include "wire/control.h"
 #include "wire/handshake.h"
+#include "wire/result.h"
 
 /* Variables that change how the driver behaves on the server. */
 static const char *const forwarded[] = {
@@ -487,7 +488,7 @@ CUresult tow_call_wait(struct tow_call *call)
         call->waiter.status == CUDA_SUCCESS && (tow_fn_info(call->fn)->flags & TOW_FN_SYNCS)) {
         atomic_store_explicit(&call->link->behind, 0, memory_order_relaxed); /* graphs are done */
     }
-    if (TOW_UNLIKELY(tow_context_is_sticky(call->waiter.status))) {
+    if (TOW_UNLIKELY(tow_result_is_sticky(call->waiter.status))) {
         tow_context_note_number(call->context, call->waiter.status);
     }
     call->dec =

@@ -6,6 +6,7 @@
 #include "client/device.h"
 #include "client/jit_cache.h"
 #include "client/link.h"
+#include "wire/result.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -81,7 +82,7 @@ static CUresult load_on(struct tow_library *library, struct tow_link *link, uint
             return status;
         }
         if (answer == TOW_CODE_DONE) {
-            if (tow_context_is_sticky(result)) {
+            if (tow_result_is_sticky(result)) {
                 tow_context_note_number(context, result);
             }
             return result;

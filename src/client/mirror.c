@@ -149,6 +149,13 @@ static CUresult make(struct tow_link *link, uint64_t base, uint64_t size)
 
 CUresult tow_mirror_host(struct tow_link *link, uint64_t base, uint64_t size)
 {
+    /* All of what was page-locked in one piece: that is how it ends, and how the driver sees it. */
+    struct tow_region region;
+    if (tow_region_find(base, &region) && tow_region_is_host(&region) &&
+        size <= region.size - (base - region.base)) {
+        base = region.base;
+        size = region.size;
+    }
     if (is_shared(base, size) || tow_mirror_covers(base, size)) {
         return CUDA_SUCCESS;
     }

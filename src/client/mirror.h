@@ -18,7 +18,8 @@
 extern atomic_uint tow_mirror_count;
 extern atomic_uint tow_mirror_candidates;
 
-/* Makes host memory [base, base + size) reachable at the same address, unless it is already. */
+/* Makes host memory [base, base + size) reachable at the same address, unless it is already; of
+ * page-locked memory always the whole piece. */
 CUresult tow_mirror_host(struct tow_link *link, uint64_t base, uint64_t size);
 /* Puts memory of this process behind managed memory that the worker has at [base, base + size) and
  * mirrors it. `tell`: the worker does not know that it is to be mirrored (a __managed__ variable);

@@ -295,6 +295,18 @@ int tow_crew_hear(struct tow_crew *crew, struct tow_worker *worker)
         set_state(worker, TOW_WORKER_IDLE);
         return 0;
     }
+    /* One that has been given a client meanwhile finds that first, and makes no context ahead. */
+    if (post.what == TOW_POST_WARM && worker->state == TOW_WORKER_IDLE) {
+        struct tow_post go = {.what = TOW_POST_WARM};
+        if (send(worker->control, &go, sizeof go, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof go) {
+            set_state(worker, TOW_WORKER_STARTING);
+        }
+        return 0;
+    }
+    if (post.what == TOW_POST_WARM && worker->state == TOW_WORKER_STARTING) {
+        set_state(worker, TOW_WORKER_IDLE);
+        return 0;
+    }
     if (post.what == TOW_POST_FAILED && worker->state == TOW_WORKER_STARTING) {
         char sentence[512];
         snprintf(sentence, sizeof sentence, "%.*s", (int)post.text_size, text);

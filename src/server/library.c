@@ -5,6 +5,7 @@
 #include "gen/server_api.h"
 
 #include "base/log.h"
+#include "wire/result.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -150,14 +151,15 @@ static void describe(const struct subject *s)
         tow_enc_bytes(&call->out, &param, sizeof param);
         info.params++;
     }
-    if (asked != CUDA_SUCCESS && asked != CUDA_ERROR_INVALID_VALUE) {
-        /* Not the end of the list: the context has failed, say. A short list must not be kept, here
-         * or by the client. */
-        call->status = asked;
+    if (tow_result_is_sticky(asked)) {
+        call->status = asked; /* not the end of the list: the client must not keep a short one */
         return;
     }
     if (!call->out.overflow) {
         memcpy(call->out_start + at, &info, sizeof info);
+    }
+    /* Only what is surely whole is kept for others. */
+    if (!call->out.overflow && (asked == CUDA_SUCCESS || asked == CUDA_ERROR_INVALID_VALUE)) {
         tow_code_learn(call, s->library, s->kernel == NULL ? TOW_DEVICE_NONE : s->device, &info,
                        call->out_start + at + sizeof info, s->name);
     }

@@ -16,6 +16,8 @@ enum tow_post_what {
     TOW_POST_FAILED = 2, /* worker: it cannot be opened; text: the sentence. It exits. */
     TOW_POST_SERVE = 3,  /* listener: serve this connection; one descriptor comes with it */
     TOW_POST_LANE = 4,   /* listener: a further connection of the session; the same */
+    TOW_POST_WARM = 5,   /* worker: may it make a context ahead; then, that it has. Listener: it may
+                            (it gets no connection meanwhile) */
 };
 
 enum { TOW_POST_TEXT_MAX = 64 << 10 };

@@ -216,13 +216,9 @@ static int serve(const struct tow_config *config, struct tow_backend *backend,
  * on the wrong one would hold its memory for nothing. */
 static void warm_up(struct tow_backend *backend)
 {
-    struct pollfd request = {.fd = TOW_POST_FD, .events = POLLIN};
     CUdevice device;
     CUcontext context;
-    int count = 0;
-    if (poll(&request, 1, WARM_AFTER_MS) != 0 ||
-        backend->driver.cuDeviceGetCount(&count) != CUDA_SUCCESS || count != 1 ||
-        backend->driver.cuDeviceGet(&device, 0) != CUDA_SUCCESS) {
+    if (backend->driver.cuDeviceGet(&device, 0) != CUDA_SUCCESS) {
         return;
     }
     /* It is kept: a client's release empties it (tow_serve_cuDevicePrimaryCtxRelease_v2). */
@@ -232,6 +228,29 @@ static void warm_up(struct tow_backend *backend)
                 "no context could be made ahead (error %d): the next client makes its own",
                 (int)status);
     }
+}
+
+/* Waits for a connection to serve. Making a context may take seconds when many do it at once: the
+ * listener is asked first, since a client that it hands over must be answered at once. */
+static int await_request(struct tow_backend *backend, struct tow_post *ret_request, int *ret_fd)
+{
+    struct pollfd request = {.fd = TOW_POST_FD, .events = POLLIN};
+    int devices = 0, count = 0, error = 0;
+    if (poll(&request, 1, WARM_AFTER_MS) == 0 &&
+        backend->driver.cuDeviceGetCount(&devices) == CUDA_SUCCESS && devices == 1) {
+        error = post(TOW_POST_FD, TOW_POST_WARM, NULL, NULL, 0);
+    }
+    while (error == 0) {
+        error = tow_fds_recv(TOW_POST_FD, ret_request, sizeof *ret_request, TOW_TIME_FOREVER,
+                             ret_fd, 1, &count);
+        if (error == 0 && ret_request->what == TOW_POST_WARM) {
+            warm_up(backend);
+            error = post(TOW_POST_FD, TOW_POST_WARM, NULL, NULL, 0);
+        } else if (error == 0) {
+            return count == 1 && ret_request->what == TOW_POST_SERVE ? 0 : -EPROTO;
+        }
+    }
+    return error;
 }
 
 int tow_worker_main(const struct tow_config *config)
@@ -269,13 +288,10 @@ int tow_worker_main(const struct tow_config *config)
 
     struct tow_post request;
     int fd = -1;
-    int count = 0;
     if (error == 0) {
-        warm_up(&backend);
-        error =
-            tow_fds_recv(TOW_POST_FD, &request, sizeof request, TOW_TIME_FOREVER, &fd, 1, &count);
+        error = await_request(&backend, &request, &fd);
     }
-    if (error == 0 && count == 1 && request.what == TOW_POST_SERVE) {
+    if (error == 0) {
         request.peer[sizeof request.peer - 1] = '\0';
         serve(config, &backend, stats, &request, fd);
         /* Threads may still be inside the driver: nothing is freed by hand, the kernel does it all.

@@ -113,6 +113,45 @@ static void memory_is_freed_after_what_fills_it(struct api *api)
     OK(cuMemFree(device));
 }
 
+/* Parts of page-locked memory that overlap go up behind a host function, which could still write
+ * them; the memory is freed, and other memory comes to lie there. */
+static void parts_of_freed_memory_are_not_looked_at(struct api *api)
+{
+    enum { SIZE = 1 << 20, PART = SIZE / 4 };
+    CUdeviceptr device;
+    CUstream stream;
+    pthread_t thread;
+    unsigned char *back = malloc(SIZE);
+    OK(cuMemAlloc(&device, SIZE));
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    for (int round = 1; round <= 3; round++) {
+        unsigned char *host;
+        OK(cuMemHostAlloc((void **)&host, SIZE, 0));
+        memset(host, round, SIZE);
+        sem_init(&gate, 0, 0);
+        OK(cuLaunchHostFunc(stream, pass_gate, NULL));
+        for (int at = 0; at + PART <= SIZE; at += PART / 2) {
+            OK(cuMemcpyHtoDAsync(device + at, host + at, PART, stream));
+        }
+        pthread_create(&thread, NULL, open_gate, NULL);
+        OK(cuStreamSynchronize(stream));
+        pthread_join(thread, NULL);
+        OK(cuMemFreeHost(host));
+        OK(cuCtxSynchronize());
+        OK(cuMemcpyDtoH(back, device, SIZE));
+        int wrong = 0;
+        for (int i = 0; i < SIZE; i++) {
+            wrong += back[i] != round;
+        }
+        EQUAL(wrong, 0);
+    }
+    OK(api_add(api, device, 16, 1, stream));
+    OK(cuStreamSynchronize(stream));
+    OK(cuStreamDestroy(stream));
+    OK(cuMemFree(device));
+    free(back);
+}
+
 static void managed_memory_is_one_memory(struct api *api)
 {
     CUdeviceptr managed, plain;
@@ -444,6 +483,7 @@ int main(void)
     page_locked_memory_in_arguments_is_found(&api);
     registered_memory_does_not_overlap(&api);
     memory_is_freed_after_what_fills_it(&api);
+    parts_of_freed_memory_are_not_looked_at(&api);
     managed_memory_is_one_memory(&api);
     copies_by_address_find_their_way(&api);
     host_functions_run_in_order(&api);
