@@ -275,12 +275,13 @@ TOW_NVML_PUBLIC int nvmlDeviceGetPciInfoExt(void *handle, struct nvml_pci_ext *p
 
 /* ---- memory ---- */
 
-/* Begins, finds the device and asks for new numbers. */
+/* Begins, finds the device and asks for new numbers: a program that has just allocated or freed
+ * memory wants to see that. */
 static int begin_fresh(void *handle, const void *out, struct tow_nvml_device **ret_device)
 {
     int result = begin(handle, out, ret_device);
     if (result == NVML_SUCCESS) {
-        result = tow_nvml_refresh();
+        result = tow_nvml_refresh_now();
         if (result != NVML_SUCCESS) {
             tow_nvml_end(result);
         }

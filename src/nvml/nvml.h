@@ -1,7 +1,8 @@
 /* What NVML's functions here share: its numbers and records, and the devices of all servers.
  *
  * Nothing runs in the background and no connection is kept: each question whose answer changes asks
- * the servers' listeners for their report, at most every 50 ms. So a forked child may go on asking.
+ * the servers' listeners for their report: for memory and processes always, else at most every
+ * 50 ms. So a forked child may go on asking.
  */
 #ifndef TOW_NVML_NVML_H
 #define TOW_NVML_NVML_H
@@ -24,8 +25,10 @@ enum {
     NVML_ERROR_NOT_FOUND = 6,
     NVML_ERROR_INSUFFICIENT_SIZE = 7,
     NVML_ERROR_DRIVER_NOT_LOADED = 9,
-    NVML_ERROR_ARGUMENT_VERSION_MISMATCH = 25,
+    NVML_ERROR_TIMEOUT = 10,
     NVML_ERROR_GPU_IS_LOST = 15,
+    NVML_ERROR_MEMORY = 20,
+    NVML_ERROR_ARGUMENT_VERSION_MISMATCH = 25,
 };
 
 /* Records, laid out as programs know them. */
@@ -88,6 +91,7 @@ struct nvml_confidential_state {
 struct nvml_confidential {
     unsigned version, environment, feature, tools, several;
 };
+struct tow_nvml_events;
 struct nvml_temperature {
     unsigned version;
     int sensor;
@@ -140,8 +144,11 @@ struct tow_nvml_device *tow_nvml_device(void *handle);
 unsigned tow_nvml_count(void);
 struct tow_nvml_device *tow_nvml_at(unsigned index);
 const struct tow_nvml_system *tow_nvml_system(void);
-/* Brings the numbers up to date. NVML_ERROR_GPU_IS_LOST if the server does not answer. */
+/* Brings the numbers up to date, if they are older than 50 ms. NVML_ERROR_GPU_IS_LOST if the server
+ * does not answer. */
 int tow_nvml_refresh(void);
+/* However new they are: for what programs compare with what they have just done. */
+int tow_nvml_refresh_now(void);
 
 /* Copies a text out: NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_INSUFFICIENT_SIZE,
  * NVML_ERROR_NOT_SUPPORTED for an empty one. */

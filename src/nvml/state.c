@@ -330,11 +330,8 @@ const struct tow_nvml_system *tow_nvml_system(void)
     return &everywhere;
 }
 
-int tow_nvml_refresh(void)
+int tow_nvml_refresh_now(void)
 {
-    if (!stale && tow_time_now_ns() - taken_ns < fresh_ns) {
-        return NVML_SUCCESS;
-    }
     for (unsigned i = 0; i < server_count; i++) {
         if (ask(i, false) < 0) {
             stale = true;
@@ -344,6 +341,12 @@ int tow_nvml_refresh(void)
     taken_ns = tow_time_now_ns();
     stale = false;
     return NVML_SUCCESS;
+}
+
+int tow_nvml_refresh(void)
+{
+    return !stale && tow_time_now_ns() - taken_ns < fresh_ns ? NVML_SUCCESS
+                                                             : tow_nvml_refresh_now();
 }
 
 int tow_nvml_give_text(const char *text, char *into, unsigned size)

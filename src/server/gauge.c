@@ -19,6 +19,12 @@
 
 enum { DEVICES_MAX = 64, TEXT_MAX = 96, CLOSE_MAX = 4096 };
 
+/* Rounds begin at least this far apart, however often clients ask: NVIDIA's library takes locks in
+ * the driver. */
+static const int64_t apart_ns = 8 * TOW_TIME_MS;
+/* What hardly ever changes is asked for this often. */
+static const int64_t facts_ns = TOW_TIME_S;
+
 struct gauge_device {
     char uuid[TEXT_MAX], serial[TEXT_MAX], vbios[TEXT_MAX];
     uint64_t known; /* bit i: value[i] is there */
@@ -35,7 +41,9 @@ struct gauge_numbers {
 /* Two places: the process fills the one that is not shown, then shows it. Whoever reads for longer
  * than a whole round may mix two moments, which no number here minds. */
 struct tow_gauge_page {
-    atomic_uint shown; /* 0: nothing yet; else the number of rounds */
+    atomic_uint shown;         /* 0: nothing yet; else the number of rounds */
+    _Atomic uint64_t wanted;   /* questions of the listener, counted */
+    _Atomic uint64_t answered; /* `wanted` when the round that is shown began */
     struct gauge_numbers numbers[2];
 };
 
@@ -110,7 +118,7 @@ static void take_device_text(nvml_device device, const char *name, char text[TEX
     text[TEXT_MAX - 1] = '\0';
 }
 
-static void take_records(struct gauge_device *out, nvml_device device)
+static void take_memory(struct gauge_device *out, nvml_device device)
 {
     struct {
         unsigned version;
@@ -119,14 +127,6 @@ static void take_records(struct gauge_device *out, nvml_device device)
     struct {
         unsigned long long total, free, used;
     } plain = {0};
-    struct {
-        unsigned gpu, memory;
-    } load = {0};
-    struct {
-        char legacy[16];
-        unsigned domain, bus, device, device_id, subsystem_id;
-        char id[32];
-    } pci = {.legacy = ""};
     nvml_record *ask = (nvml_record *)symbol("nvmlDeviceGetMemoryInfo");
     if (ask != NULL && ask(device, &plain) == 0) {
         set(out, TOW_GAUGE_memory_total, (int64_t)plain.total);
@@ -143,15 +143,27 @@ static void take_records(struct gauge_device *out, nvml_device device)
         set(out, TOW_GAUGE_bar1_free, (int64_t)plain.free);
         set(out, TOW_GAUGE_bar1_used, (int64_t)plain.used);
     }
-    ask = (nvml_record *)symbol("nvmlDeviceGetUtilizationRates");
+}
+
+static void take_load(struct gauge_device *out, nvml_device device)
+{
+    struct {
+        unsigned gpu, memory;
+    } load = {0};
+    nvml_record *ask = (nvml_record *)symbol("nvmlDeviceGetUtilizationRates");
     if (ask != NULL && ask(device, &load) == 0) {
         set(out, TOW_GAUGE_util_gpu, load.gpu);
         set(out, TOW_GAUGE_util_memory, load.memory);
     }
-    ask = (nvml_record *)symbol("nvmlDeviceGetPciInfo_v3");
-    if (ask != NULL && ask(device, &pci) == 0) {
-        set(out, TOW_GAUGE_pci_device_id, pci.device_id);
-        set(out, TOW_GAUGE_pci_subsystem_id, pci.subsystem_id);
+    /* The second number is a sampling period that nobody asks us for. */
+    nvml_two *codec = (nvml_two *)symbol("nvmlDeviceGetEncoderUtilization");
+    unsigned busy = 0, period = 0;
+    if (codec != NULL && codec(device, &busy, &period) == 0) {
+        set(out, TOW_GAUGE_util_encoder, busy);
+    }
+    codec = (nvml_two *)symbol("nvmlDeviceGetDecoderUtilization");
+    if (codec != NULL && codec(device, &busy, &period) == 0) {
+        set(out, TOW_GAUGE_util_decoder, busy);
     }
     nvml_wide *wide = (nvml_wide *)symbol("nvmlDeviceGetTotalEnergyConsumption");
     unsigned long long energy = 0;
@@ -160,27 +172,43 @@ static void take_records(struct gauge_device *out, nvml_device device)
     }
 }
 
-static void take_device(struct gauge_device *out, nvml_device device)
+struct gauge_name {
+    const char *name;
+    enum tow_gauge_id id;
+};
+
+/* What is new in each round. */
+static void take_state(struct gauge_device *out, nvml_device device)
 {
-    memset(out, 0, sizeof *out);
-    take_device_text(device, "nvmlDeviceGetUUID", out->uuid);
-    take_device_text(device, "nvmlDeviceGetSerial", out->serial);
-    take_device_text(device, "nvmlDeviceGetVbiosVersion", out->vbios);
-    take_records(out, device);
-    static const struct {
-        const char *name;
-        enum tow_gauge_id id;
-    } ones[] = {
+    static const struct gauge_name ones[] = {
         {"nvmlDeviceGetPowerUsage", TOW_GAUGE_power},
+        {"nvmlDeviceGetPerformanceState", TOW_GAUGE_performance_state},
+        {"nvmlDeviceGetFanSpeed", TOW_GAUGE_fan_speed},
+        {"nvmlDeviceGetCurrPcieLinkGeneration", TOW_GAUGE_pcie_generation},
+        {"nvmlDeviceGetCurrPcieLinkWidth", TOW_GAUGE_pcie_width},
+    };
+    static const enum tow_gauge_id clocks[] = {TOW_GAUGE_clock_graphics, TOW_GAUGE_clock_sm,
+                                               TOW_GAUGE_clock_memory, TOW_GAUGE_clock_video};
+    take_memory(out, device);
+    take_load(out, device);
+    for (size_t i = 0; i < sizeof ones / sizeof *ones; i++) {
+        take_one(out, device, ones[i].name, ones[i].id);
+    }
+    take_of(out, device, "nvmlDeviceGetTemperature", 0, TOW_GAUGE_temperature);
+    for (unsigned i = 0; i < 4; i++) {
+        take_of(out, device, "nvmlDeviceGetClockInfo", i, clocks[i]);
+    }
+}
+
+/* What the device is, and how it is set up. */
+static void take_facts(struct gauge_device *out, nvml_device device)
+{
+    static const struct gauge_name ones[] = {
         {"nvmlDeviceGetEnforcedPowerLimit", TOW_GAUGE_power_limit},
         {"nvmlDeviceGetPowerManagementLimit", TOW_GAUGE_power_management_limit},
         {"nvmlDeviceGetPowerManagementDefaultLimit", TOW_GAUGE_power_default_limit},
-        {"nvmlDeviceGetPerformanceState", TOW_GAUGE_performance_state},
-        {"nvmlDeviceGetFanSpeed", TOW_GAUGE_fan_speed},
         {"nvmlDeviceGetMinorNumber", TOW_GAUGE_minor},
         {"nvmlDeviceGetBrand", TOW_GAUGE_brand},
-        {"nvmlDeviceGetCurrPcieLinkGeneration", TOW_GAUGE_pcie_generation},
-        {"nvmlDeviceGetCurrPcieLinkWidth", TOW_GAUGE_pcie_width},
         {"nvmlDeviceGetMaxPcieLinkGeneration", TOW_GAUGE_pcie_generation_max},
         {"nvmlDeviceGetMaxPcieLinkWidth", TOW_GAUGE_pcie_width_max},
         {"nvmlDeviceGetPersistenceMode", TOW_GAUGE_persistence},
@@ -190,35 +218,54 @@ static void take_device(struct gauge_device *out, nvml_device device)
         {"nvmlDeviceGetNumGpuCores", TOW_GAUGE_cores},
         {"nvmlDeviceGetMemoryBusWidth", TOW_GAUGE_bus_width},
     };
+    static const enum tow_gauge_id max_clocks[] = {
+        TOW_GAUGE_max_clock_graphics, TOW_GAUGE_max_clock_sm, TOW_GAUGE_max_clock_memory,
+        TOW_GAUGE_max_clock_video};
+    struct {
+        char legacy[16];
+        unsigned domain, bus, device, device_id, subsystem_id;
+        char id[32];
+    } pci = {.legacy = ""};
+    take_device_text(device, "nvmlDeviceGetSerial", out->serial);
+    take_device_text(device, "nvmlDeviceGetVbiosVersion", out->vbios);
+    nvml_record *ask = (nvml_record *)symbol("nvmlDeviceGetPciInfo_v3");
+    if (ask != NULL && ask(device, &pci) == 0) {
+        set(out, TOW_GAUGE_pci_device_id, pci.device_id);
+        set(out, TOW_GAUGE_pci_subsystem_id, pci.subsystem_id);
+    }
     for (size_t i = 0; i < sizeof ones / sizeof *ones; i++) {
         take_one(out, device, ones[i].name, ones[i].id);
-    }
-    /* The second number is a sampling period that nobody asks us for. */
-    nvml_two *ask = (nvml_two *)symbol("nvmlDeviceGetEncoderUtilization");
-    unsigned load = 0, period = 0;
-    if (ask != NULL && ask(device, &load, &period) == 0) {
-        set(out, TOW_GAUGE_util_encoder, load);
-    }
-    ask = (nvml_two *)symbol("nvmlDeviceGetDecoderUtilization");
-    if (ask != NULL && ask(device, &load, &period) == 0) {
-        set(out, TOW_GAUGE_util_decoder, load);
     }
     take_two(out, device, "nvmlDeviceGetPowerManagementLimitConstraints", TOW_GAUGE_power_min_limit,
              TOW_GAUGE_power_max_limit);
     take_two(out, device, "nvmlDeviceGetEccMode", TOW_GAUGE_ecc_current, TOW_GAUGE_ecc_pending);
     take_two(out, device, "nvmlDeviceGetMigMode", TOW_GAUGE_mig_current, TOW_GAUGE_mig_pending);
-    take_of(out, device, "nvmlDeviceGetTemperature", 0, TOW_GAUGE_temperature);
     take_of(out, device, "nvmlDeviceGetTemperatureThreshold", 0, TOW_GAUGE_temperature_shutdown);
     take_of(out, device, "nvmlDeviceGetTemperatureThreshold", 1, TOW_GAUGE_temperature_slowdown);
-    static const enum tow_gauge_id clocks[] = {TOW_GAUGE_clock_graphics, TOW_GAUGE_clock_sm,
-                                               TOW_GAUGE_clock_memory, TOW_GAUGE_clock_video};
-    static const enum tow_gauge_id max_clocks[] = {
-        TOW_GAUGE_max_clock_graphics, TOW_GAUGE_max_clock_sm, TOW_GAUGE_max_clock_memory,
-        TOW_GAUGE_max_clock_video};
     for (unsigned i = 0; i < 4; i++) {
-        take_of(out, device, "nvmlDeviceGetClockInfo", i, clocks[i]);
         take_of(out, device, "nvmlDeviceGetMaxClockInfo", i, max_clocks[i]);
     }
+}
+
+/* One device: its facts as they were kept, if they are of this device and not old. */
+static void take_device(struct gauge_device *out, unsigned index, nvml_device device)
+{
+    static struct {
+        int64_t taken_ns; /* 0: never */
+        struct gauge_device facts;
+    } kept[DEVICES_MAX];
+    char uuid[TEXT_MAX];
+    int64_t now_ns = tow_time_now_ns();
+    take_device_text(device, "nvmlDeviceGetUUID", uuid);
+    if (kept[index].taken_ns == 0 || now_ns - kept[index].taken_ns >= facts_ns ||
+        strcmp(kept[index].facts.uuid, uuid) != 0) {
+        memset(&kept[index].facts, 0, sizeof kept[index].facts);
+        memcpy(kept[index].facts.uuid, uuid, sizeof uuid);
+        take_facts(&kept[index].facts, device);
+        kept[index].taken_ns = now_ns;
+    }
+    *out = kept[index].facts;
+    take_state(out, device);
 }
 
 static void take_all(struct tow_gauge_page *page)
@@ -243,7 +290,8 @@ static void take_all(struct tow_gauge_page *page)
     for (unsigned i = 0; i < count && out->count < DEVICES_MAX; i++) {
         nvml_device device;
         if (find(i, &device) == 0) {
-            take_device(&out->devices[out->count++], device);
+            take_device(&out->devices[out->count], out->count, device);
+            out->count++;
         }
     }
     out->taken_ns = tow_time_now_ns();
@@ -297,82 +345,157 @@ static bool open_library(const char *driver)
     return false;
 }
 
-static void serve(struct tow_gauge_page *page, int asked, const char *driver)
+static void serve(struct tow_gauge_page *page, int asked, int tell, const char *driver)
 {
     char bytes[256];
+    int64_t began_ns = 0;
     if (!open_library(driver)) {
         return;
     }
     do {
+        if (began_ns != 0 && atomic_load(&page->wanted) == atomic_load(&page->answered)) {
+            continue; /* the last round has answered this, too */
+        }
+        int64_t early_ns = began_ns + apart_ns - tow_time_now_ns();
+        if (began_ns != 0 && early_ns > 0) {
+            tow_time_sleep(early_ns);
+        }
+        uint64_t wanted = atomic_load(&page->wanted);
+        began_ns = tow_time_now_ns();
         take_all(page);
+        atomic_store(&page->answered, wanted);
+        if (write(tell, "", 1) < 0) {
+            continue; /* full: the listener has enough to read */
+        }
     } while (read(asked, bytes, sizeof bytes) > 0);
 }
 
 /* ---- in the listener ---- */
 
+static void close_both(const int ends[2])
+{
+    close(ends[0]);
+    close(ends[1]);
+}
+
+/* The process: keeps two descriptors and watches. */
+static _Noreturn void be_gauge(struct tow_gauge_page *page, pid_t parent, int asked, int tell,
+                               const char *driver)
+{
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    prctl(PR_SET_NAME, "towline-gauge");
+    if (getppid() != parent) {
+        _exit(0);
+    }
+    for (int fd = 3; fd < CLOSE_MAX; fd++) {
+        if (fd != asked && fd != tell) {
+            close(fd);
+        }
+    }
+    serve(page, asked, tell, driver);
+    _exit(0);
+}
+
 int tow_gauge_start(struct tow_gauge *gauge, const char *driver)
 {
-    int ends[2];
+    int ask[2], tell[2], error;
     pid_t parent = getpid();
-    *gauge = (struct tow_gauge){.ask = -1};
     void *page =
         mmap(NULL, sizeof *gauge->page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (page == MAP_FAILED) {
         return -errno;
     }
-    if (pipe2(ends, O_CLOEXEC) != 0) {
-        int error = -errno;
-        munmap(page, sizeof *gauge->page);
-        return error;
+    if (pipe2(ask, O_CLOEXEC) != 0) {
+        error = -errno;
+        goto unmap;
+    }
+    if (pipe2(tell, O_CLOEXEC | O_NONBLOCK) != 0) {
+        error = -errno;
+        goto close_ask;
     }
     pid_t pid = fork();
     if (pid < 0) {
-        int error = -errno;
-        close(ends[0]);
-        close(ends[1]);
-        munmap(page, sizeof *gauge->page);
-        return error;
+        error = -errno;
+        goto close_tell;
     }
     if (pid == 0) {
-        sigset_t none;
-        sigemptyset(&none);
-        sigprocmask(SIG_SETMASK, &none, NULL);
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        prctl(PR_SET_NAME, "towline-gauge");
-        if (getppid() != parent) {
-            _exit(0);
-        }
-        for (int fd = 3; fd < CLOSE_MAX; fd++) {
-            if (fd != ends[0]) {
-                close(fd);
-            }
-        }
-        serve(page, ends[0], driver);
-        _exit(0);
+        be_gauge(page, parent, ask[0], tell[1], driver);
     }
-    close(ends[0]);
-    fcntl(ends[1], F_SETFL, O_NONBLOCK);
-    *gauge = (struct tow_gauge){.page = page, .ask = ends[1], .pid = pid};
+    close(ask[0]);
+    close(tell[1]);
+    fcntl(ask[1], F_SETFL, O_NONBLOCK);
+    *gauge = (struct tow_gauge){.page = page, .ask = ask[1], .told = tell[0], .pid = pid};
     return 0;
+
+close_tell:
+    close_both(tell);
+close_ask:
+    close_both(ask);
+unmap:
+    munmap(page, sizeof *gauge->page);
+    return error;
+}
+
+static bool is_running(const struct tow_gauge *gauge)
+{
+    return gauge->page != NULL && gauge->told >= 0;
+}
+
+int tow_gauge_fd(const struct tow_gauge *gauge)
+{
+    return is_running(gauge) ? gauge->told : -1;
+}
+
+void tow_gauge_hear(struct tow_gauge *gauge)
+{
+    char bytes[256];
+    while (is_running(gauge)) {
+        ssize_t n = read(gauge->told, bytes, sizeof bytes);
+        if (n == 0) {
+            close(gauge->told);
+            gauge->told = -1;
+        } else if (n < 0) {
+            return;
+        }
+    }
 }
 
 void tow_gauge_stop(struct tow_gauge *gauge)
 {
+    tow_gauge_hear(gauge);
     if (gauge->page != NULL) {
         close(gauge->ask);
-        kill(gauge->pid, SIGKILL);
-        waitpid(gauge->pid, NULL, 0);
+        if (gauge->told >= 0) {
+            /* It has not ended by itself: the number is still its own. */
+            close(gauge->told);
+            kill(gauge->pid, SIGKILL);
+            waitpid(gauge->pid, NULL, 0);
+        }
         munmap(gauge->page, sizeof *gauge->page);
         gauge->page = NULL;
     }
 }
 
-void tow_gauge_refresh(struct tow_gauge *gauge)
+uint64_t tow_gauge_ask(struct tow_gauge *gauge)
 {
-    /* SIGPIPE is ignored in the listener: a process that is gone is asked in vain. */
-    if (gauge->page != NULL && write(gauge->ask, "", 1) < 0) {
-        return;
+    if (!is_running(gauge)) {
+        return 0;
     }
+    uint64_t ticket = atomic_fetch_add(&gauge->page->wanted, 1) + 1;
+    /* SIGPIPE is ignored in the listener: a process that is gone is asked in vain. A full pipe is
+     * as good as one more byte. */
+    if (write(gauge->ask, "", 1) < 0 && errno != EAGAIN) {
+        return 0;
+    }
+    return ticket;
+}
+
+bool tow_gauge_has(const struct tow_gauge *gauge, uint64_t ticket)
+{
+    return !is_running(gauge) || atomic_load(&gauge->page->answered) >= ticket;
 }
 
 static void write_device(struct tow_json *json, const struct gauge_device *device)
@@ -398,7 +521,7 @@ void tow_gauge_write(const struct tow_gauge *gauge, struct tow_json *json)
 {
     unsigned shown = gauge->page != NULL ? atomic_load(&gauge->page->shown) : 0;
     tow_json_object(json, "gauges");
-    tow_json_bool(json, "running", gauge->page != NULL && kill(gauge->pid, 0) == 0);
+    tow_json_bool(json, "running", is_running(gauge));
     if (shown != 0) {
         const struct gauge_numbers *numbers = &gauge->page->numbers[shown & 1];
         tow_json_str(json, "driver", numbers->driver);

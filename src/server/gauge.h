@@ -1,9 +1,12 @@
 /* What NVIDIA's management library says of the GPUs' state (memory in use, load, temperature ...),
  * for the report. A process of its own asks it, because the listener opens no driver library: it
- * asks anew each time the listener is asked, and lays the numbers into shared memory. */
+ * asks anew when the listener is asked, but not in between, and lays the numbers into shared
+ * memory. */
 #ifndef TOW_SERVER_GAUGE_H
 #define TOW_SERVER_GAUGE_H
 
+#include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #include "base/json.h"
@@ -13,6 +16,7 @@ struct tow_gauge_page;
 struct tow_gauge {
     struct tow_gauge_page *page; /* owned mapping, shared with the process; NULL: not started */
     int ask;                     /* owned: a byte here asks for new numbers */
+    int told;                    /* owned: a byte here says that there are some; -1: it has ended */
     pid_t pid;
 };
 
@@ -21,8 +25,14 @@ struct tow_gauge {
  * are no gauges. */
 int tow_gauge_start(struct tow_gauge *gauge, const char *driver);
 void tow_gauge_stop(struct tow_gauge *gauge);
-/* Asks for new numbers; never waits. */
-void tow_gauge_refresh(struct tow_gauge *gauge);
+/* What to poll for news; -1: nothing. */
+int tow_gauge_fd(const struct tow_gauge *gauge);
+/* Reads the news; never waits. */
+void tow_gauge_hear(struct tow_gauge *gauge);
+/* Asks for numbers that are newer than this call; never waits. 0: there is nobody to ask. */
+uint64_t tow_gauge_ask(struct tow_gauge *gauge);
+/* Whether those numbers are there, or never will be. */
+bool tow_gauge_has(const struct tow_gauge *gauge, uint64_t ticket);
 
 /* Writes into an open object: "gauges": null, or the driver's version, how old the numbers are and
  * one object per GPU. */

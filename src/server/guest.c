@@ -296,7 +296,8 @@ void tow_guest_step(struct tow_guest *guest, short events)
         if (ended && guest->state == TOW_GUEST_STRANGER) {
             guest->state = TOW_GUEST_GONE;
         }
-    } else if (guest->state == TOW_GUEST_PROGRAM && events != 0) {
+    } else if ((guest->state == TOW_GUEST_PROGRAM || guest->state == TOW_GUEST_ASKED) &&
+               events != 0) {
         guest->state = TOW_GUEST_GONE;
     } else if (guest->state == TOW_GUEST_ANSWERED && events != 0) {
         flush(guest);

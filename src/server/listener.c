@@ -23,10 +23,11 @@
 
 enum {
     LISTENERS_MAX = TOW_CONFIG_LISTEN_MAX + 16, /* as many may come from systemd */
-    POLL_MAX = 2 + LISTENERS_MAX + TOW_GUESTS_MAX + 4096 + 128,
+    POLL_MAX = 3 + LISTENERS_MAX + TOW_GUESTS_MAX + 4096 + 128,
     STATUS_MAX = 1 << 20,
-    PARTIAL_MS = 20, /* how soon a guest with a few bytes is looked at again */
-    WATCH_MS = 500,  /* how often a watched process is asked for where there are no pidfds */
+    NUMBERS_MS = 200, /* how long a report may wait for new numbers of the GPUs */
+    PARTIAL_MS = 20,  /* how soon a guest with a few bytes is looked at again */
+    WATCH_MS = 500,   /* how often a watched process is asked for where there are no pidfds */
 };
 
 /* Whose event a poll entry is. */
@@ -196,9 +197,19 @@ static unsigned count_waiting(const struct server *server, const char *key)
     return count;
 }
 
+/* A report waits, for a moment, for numbers that were taken after the question. */
+static bool has_numbers(struct server *server, struct tow_guest *guest)
+{
+    if (guest->ticket == 0) {
+        guest->ticket = tow_gauge_ask(&server->gauge);
+        guest->until_ns = tow_time_deadline(NUMBERS_MS * TOW_TIME_MS);
+    }
+    return guest->ticket == 0 || tow_gauge_has(&server->gauge, guest->ticket) ||
+           tow_time_passed(guest->until_ns);
+}
+
 static void answer_status(struct server *server, struct tow_guest *guest)
 {
-    tow_gauge_refresh(&server->gauge);
     struct tow_status_source source = {
         .crew = &server->crew,
         .gauge = &server->gauge,
@@ -261,7 +272,9 @@ static void balance(struct server *server)
     struct tow_crew *crew = &server->crew;
     for (struct tow_guest *guest = server->guests; guest != NULL; guest = guest->next) {
         if (guest->state == TOW_GUEST_ASKED) {
-            answer_status(server, guest);
+            if (has_numbers(server, guest)) {
+                answer_status(server, guest);
+            }
         } else if (guest->state == TOW_GUEST_LANE) {
             /* The worker looks at its key. */
             tow_crew_lane(crew, guest->session, guest->fd, guest->kind);
@@ -469,6 +482,7 @@ static unsigned fill_polls(struct server *server, int *ret_timeout_ms)
     unsigned count = add_poll(server, 0, server->signals, POLLIN, (struct source){0});
     int64_t wake_ns = TOW_TIME_FOREVER;
     count = add_poll(server, count, server->watched, POLLIN, (struct source){0});
+    count = add_poll(server, count, tow_gauge_fd(&server->gauge), POLLIN, (struct source){0});
     for (unsigned i = 0; i < server->listener_count; i++) {
         count = add_poll(server, count, server->listeners[i]->fd, POLLIN,
                          (struct source){.listener = server->listeners[i]});
@@ -481,7 +495,8 @@ static unsigned fill_polls(struct server *server, int *ret_timeout_ms)
                          (struct source){.guest = guest});
         int64_t moment = guest->partial && guest->state == TOW_GUEST_STRANGER
                              ? tow_time_deadline(PARTIAL_MS * TOW_TIME_MS)
-                             : guest->deadline_ns;
+                         : guest->state == TOW_GUEST_ASKED ? guest->until_ns
+                                                           : guest->deadline_ns;
         wake_ns = moment < wake_ns ? moment : wake_ns;
     }
     if (server->crew.retry_ns != 0 && server->crew.retry_ns < wake_ns) {
@@ -538,6 +553,7 @@ static void run(struct server *server)
                 accept_all(server, source->listener);
             }
         }
+        tow_gauge_hear(&server->gauge);
         take_signals(server);
         announce(server);
         if (watched_has_ended(server)) {

@@ -1,9 +1,12 @@
 /* The process that reads NVIDIA's management library, against one that makes its numbers up. */
 #include "cmocka_all.h"
 
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 
 #include "base/buf.h"
 #include "base/clock.h"
@@ -58,14 +61,82 @@ static void numbers_are_those_of_the_library(void **state)
     tow_gauge_stop(&gauge);
 }
 
-static void asking_brings_new_numbers(void **state)
+/* Waits for the numbers of a ticket, as the listener does; fails after 5 s. */
+static void wait_for(struct tow_gauge *gauge, uint64_t ticket)
+{
+    int64_t deadline = tow_time_deadline(5 * TOW_TIME_S);
+    while (!tow_gauge_has(gauge, ticket)) {
+        struct pollfd news = {.fd = tow_gauge_fd(gauge), .events = POLLIN};
+        assert_int_equal(poll(&news, 1, 5000), 1);
+        assert_false(tow_time_passed(deadline));
+        tow_gauge_hear(gauge);
+    }
+}
+
+/* How many rounds the library was asked in: it counts them. */
+static int rounds(const struct tow_gauge *gauge)
+{
+    char *text = report(gauge), *at = strstr(text, "\"util_gpu\":");
+    assert_non_null(at);
+    int count = atoi(at + strlen("\"util_gpu\":"));
+    free(text);
+    return count;
+}
+
+static void asking_brings_numbers_of_later(void **state)
 {
     (void)state;
     struct tow_gauge gauge;
     assert_int_equal(tow_gauge_start(&gauge, getenv("FAKE_NVML")), 0);
     until(&gauge, "\"util_gpu\":1,");
-    tow_gauge_refresh(&gauge);
-    until(&gauge, "\"util_gpu\":2,");
+    for (int i = 2; i < 10; i++) {
+        uint64_t ticket = tow_gauge_ask(&gauge);
+        assert_int_not_equal(ticket, 0);
+        wait_for(&gauge, ticket);
+        assert_int_equal(rounds(&gauge), i);
+    }
+    tow_gauge_stop(&gauge);
+}
+
+static void many_questions_are_few_rounds(void **state)
+{
+    (void)state;
+    struct tow_gauge gauge;
+    assert_int_equal(tow_gauge_start(&gauge, getenv("FAKE_NVML")), 0);
+    until(&gauge, "\"util_gpu\":1,");
+    int64_t began = tow_time_now_ns();
+    uint64_t last = 0;
+    for (int i = 0; i < 200; i++) {
+        last = tow_gauge_ask(&gauge);
+        tow_time_sleep(TOW_TIME_MS / 4);
+    }
+    wait_for(&gauge, last);
+    int64_t took = tow_time_now_ns() - began;
+    int most = (int)(took / (8 * TOW_TIME_MS)) + 3;
+    assert_in_range(rounds(&gauge), 2, most);
+    /* And nobody asks while nobody wants to know. */
+    int before = rounds(&gauge);
+    tow_time_sleep(50 * TOW_TIME_MS);
+    assert_int_equal(rounds(&gauge), before);
+    tow_gauge_stop(&gauge);
+}
+
+static void a_process_that_has_ended_is_not_waited_for(void **state)
+{
+    (void)state;
+    struct tow_gauge gauge;
+    assert_int_equal(tow_gauge_start(&gauge, getenv("FAKE_NVML")), 0);
+    until(&gauge, "\"util_gpu\":1,");
+    kill(gauge.pid, SIGKILL);
+    uint64_t ticket = tow_gauge_ask(&gauge);
+    if (ticket != 0) {
+        wait_for(&gauge, ticket);
+    }
+    waitpid(gauge.pid, NULL, 0);
+    tow_gauge_hear(&gauge);
+    assert_int_equal(tow_gauge_fd(&gauge), -1);
+    assert_int_equal(tow_gauge_ask(&gauge), 0);
+    until(&gauge, "\"running\":false");
     tow_gauge_stop(&gauge);
 }
 
@@ -73,16 +144,21 @@ static void without_gauges_the_report_says_so(void **state)
 {
     (void)state;
     struct tow_gauge gauge = {0};
-    tow_gauge_refresh(&gauge);
+    assert_int_equal(tow_gauge_ask(&gauge), 0);
+    assert_int_equal(tow_gauge_fd(&gauge), -1);
+    assert_true(tow_gauge_has(&gauge, 1));
     until(&gauge, "{\"gauges\":{\"running\":false}}");
     tow_gauge_stop(&gauge);
 }
 
 int main(void)
 {
+    signal(SIGPIPE, SIG_IGN); /* as in the listener */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(numbers_are_those_of_the_library),
-        cmocka_unit_test(asking_brings_new_numbers),
+        cmocka_unit_test(asking_brings_numbers_of_later),
+        cmocka_unit_test(many_questions_are_few_rounds),
+        cmocka_unit_test(a_process_that_has_ended_is_not_waited_for),
         cmocka_unit_test(without_gauges_the_report_says_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
