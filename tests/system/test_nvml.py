@@ -60,18 +60,27 @@ def needs_libc_alone_and_exports_nvml_only():
 
 @t.test()
 def memory_agrees_with_cuda():
+    # At once, after each call: programs look before and after.
     run("""
 ok(n.nvmlInit_v2()); ok(cu.cuInit(0))
-context, at = c.c_void_p(), c.c_uint64()
+context, h, held = c.c_void_p(), device(0), []
 ok(cu.cuDevicePrimaryCtxRetain(c.byref(context), 0)); ok(cu.cuCtxSetCurrent(context))
 free, total, memory = c.c_size_t(), c.c_size_t(), Memory()
-for size in (64 << 20, 100 << 20):
-    ok(cu.cuMemAlloc_v2(c.byref(at), c.c_size_t(size)))
+def used():
     ok(cu.cuMemGetInfo_v2(c.byref(free), c.byref(total)))
-    time.sleep(0.1)
-    ok(n.nvmlDeviceGetMemoryInfo(device(0), c.byref(memory)))
+    ok(n.nvmlDeviceGetMemoryInfo(h, c.byref(memory)))
     equal((memory.free, memory.total), (free.value, total.value))
     equal(memory.used, memory.total - memory.free)
+    return memory.used
+first = before = used()
+for size in (64 << 20, 100 << 20, 256 << 20):
+    held.append((c.c_uint64(), size)); ok(cu.cuMemAlloc_v2(c.byref(held[-1][0]), c.c_size_t(size)))
+    equal(used() - before, size); before += size
+while held:
+    at, size = held.pop(); ok(cu.cuMemFree_v2(at))
+    ok(n.nvmlDeviceGetMemoryInfo(h, c.byref(memory)))
+    equal(before - memory.used, size); before -= size
+equal(used(), first)
 """)
 
 
@@ -83,7 +92,6 @@ ok(n.nvmlInit_v2()); ok(cu.cuInit(0))
 context, at, count, got = c.c_void_p(), c.c_uint64(), c.c_uint(0), (Process * 8)()
 ok(cu.cuDevicePrimaryCtxRetain(c.byref(context), 0)); ok(cu.cuCtxSetCurrent(context))
 ok(cu.cuMemAlloc_v2(c.byref(at), c.c_size_t(1 << 20)))
-time.sleep(0.1)
 ok(n.nvmlDeviceGetComputeRunningProcesses_v3(device(0), c.byref(count), None), 7)
 equal(count.value, 1)
 count.value = 8
@@ -193,6 +201,40 @@ for place, answer in ((1, 0), (3, 801)):
     ok(cu.cuMemGetAllocationGranularity(c.byref(size), prop, 0)); equal(size.value > 0, True)
     ok(cu.cuMemCreate(c.byref(memory), size, prop, c.c_ulonglong(0)), answer)
 ok(cu.cuMemRelease(memory))
+""")
+
+
+@t.test()
+def nvidia_smi_gets_what_it_starts_with():
+    # nvidia-smi 470 to 595: a table by this name, with its size first. NULL in it is "not supported". The processes it
+    # shows come from three functions of the table, at these places, in records of 4,128 bytes.
+    run("""
+import os
+KNOWN = bytes.fromhex("c4fe3e6cc98f6c4ea327ee696e12f7c4")
+class Listed(c.Structure):
+    _fields_ = [("pid", c.c_uint), ("memory", c.c_ulonglong), ("gi", c.c_uint), ("ci", c.c_uint),
+                ("reserved", c.c_ulonglong), ("name", c.c_char * 4096)]
+equal(c.sizeof(Listed), 4128)
+ok(n.nvmlInitWithFlags(0)); table = c.POINTER(c.c_uint64)()
+ok(n.nvmlInternalGetExportTable(c.byref(table), b"x" * 16), 6)
+ok(n.nvmlInternalGetExportTable(None, KNOWN), 2)
+ok(n.nvmlInternalGetExportTable(c.byref(table), KNOWN)); equal(table[0], 4096)
+places = {i * 8: table[i] for i in range(1, 512) if table[i] != 0}; equal(sorted(places), [0x6a8, 0x6b0, 0x6b8])
+compute, graphics, mps = (c.CFUNCTYPE(c.c_int, c.c_void_p, c.c_void_p, c.c_void_p)(places[i]) for i in sorted(places))
+ok(cu.cuInit(0)); context, at, h, count, got = c.c_void_p(), c.c_uint64(), device(0), c.c_uint(4), (Listed * 4)()
+ok(cu.cuDevicePrimaryCtxRetain(c.byref(context), 0)); ok(cu.cuCtxSetCurrent(context))
+ok(cu.cuMemAlloc_v2(c.byref(at), c.c_size_t(5 << 20)))
+ok(compute(h, c.byref(count), got)); equal(count.value, 1)
+equal((got[0].pid, got[0].memory, got[0].gi, got[0].ci), (os.getpid(), 5 << 20, 0xffffffff, 0xffffffff))
+equal(got[0].name != b"", True); equal(got[1].pid, 0)
+count.value = 0; ok(compute(h, c.byref(count), got), 7); equal(count.value, 1)
+for other in (graphics, mps): count.value = 4; ok(other(h, c.byref(count), got)); equal(count.value, 0)
+ok(compute(None, c.byref(count), got), 2)
+# It makes a set of events first; none ever comes.
+events, kinds, data = c.c_void_p(), c.c_ulonglong(9), (c.c_ubyte * 64)()
+ok(n.nvmlEventSetCreate(c.byref(events))); ok(n.nvmlDeviceGetSupportedEventTypes(h, c.byref(kinds))); equal(kinds.value, 0)
+began = time.monotonic(); ok(n.nvmlEventSetWait_v2(events, data, 50), 10); equal(time.monotonic() - began >= 0.05, True)
+ok(n.nvmlDeviceRegisterEvents(h, c.c_ulonglong(8), events), 3); ok(n.nvmlEventSetFree(events))
 """)
 
 
