@@ -40,9 +40,10 @@ struct tow_backend {
 
 /* Opens the real driver. `path` NULL looks in the loader's cache and the usual folders; a library
  * that is ours is refused. -ENOENT: none found, -ENODEV: found but cuInit says there is no GPU,
- * -ELOOP: it is Towline's own. `why` gets one sentence on failure. */
-int tow_backend_cuda_open(const char *path, struct tow_backend *ret_backend, char *why,
-                          size_t why_size);
+ * -ELOOP: it is Towline's own. `why` gets one sentence on failure. `slot`: which addresses it is to
+ * use, see cuda/space.h. */
+int tow_backend_cuda_open(const char *path, uint64_t slot, struct tow_backend *ret_backend,
+                          char *why, size_t why_size);
 
 struct tow_soft_options {
     unsigned devices; /* 0: 1 */

@@ -138,11 +138,12 @@ static CUresult read_extra(const struct tow_kernel *kernel, void **extra,
             return CUDA_ERROR_INVALID_VALUE;
         }
     }
-    if (args->buffer == NULL || size == NULL || *size > TOW_LAUNCH_ARGS_MAX ||
-        *size < kernel->param_bytes) {
+    if (args->buffer == NULL || size == NULL || *size > TOW_LAUNCH_ARGS_MAX) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    args->bytes = (uint32_t)*size;
+    /* Fewer than the kernel has are fine with NVIDIA's driver: NCCL sends what is used of 4 KiB. */
+    args->given = (uint32_t)*size;
+    args->bytes = args->given > kernel->param_bytes ? args->given : kernel->param_bytes;
     return CUDA_SUCCESS;
 }
 
@@ -171,7 +172,8 @@ static inline void pack(const struct tow_kernel *kernel, const struct tow_launch
                         uint8_t *into)
 {
     if (TOW_UNLIKELY(args->buffer != NULL)) {
-        memcpy(into, args->buffer, args->bytes);
+        memcpy(into, args->buffer, args->given);
+        memset(into + args->given, 0, args->bytes - args->given);
         return;
     }
     const struct tow_param *param = kernel->params, *last = param + kernel->param_count;

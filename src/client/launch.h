@@ -28,7 +28,8 @@ void tow_launch_bounds_init(struct tow_bounds *bounds, CUdevice device);
 struct tow_launch_args {
     void **params;      /* borrowed: one pointer per parameter; or NULL */
     const void *buffer; /* borrowed: packed; or NULL */
-    uint32_t bytes;     /* how many are sent */
+    uint32_t given;     /* how many bytes the buffer has */
+    uint32_t bytes;     /* how many are sent; zeros follow a buffer that is shorter */
 };
 
 /* Chooses the form: CUDA_ERROR_INVALID_VALUE if it is none. */

@@ -10,14 +10,21 @@
 
 enum { PIECE_MAX = 512 * 1024 }; /* of the cubin in one reply */
 
+/* One input. The driver may look at all of it until the link ends: its messages name it. */
+struct input {
+    struct tow_code_image *image; /* shared */
+    char *name;                   /* owned */
+    struct tow_serve_jit jit;     /* its options and their logs */
+    struct input *next;
+};
+
 /* What the client's CUlinkState id stands for: its own options and logs must live as long. */
 struct linking {
     CUlinkState state;
     struct tow_serve_jit jit;
     void *cubin; /* borrowed from the driver's state */
     size_t cubin_size;
-    struct tow_code_image *inputs[1024]; /* shared: kept until the end */
-    unsigned input_count;
+    struct input *inputs; /* owned */
     bool completed;
 };
 
@@ -55,31 +62,36 @@ void tow_serve_cuLinkAddData_v2(struct tow_serve *call)
     uint32_t type = tow_dec_u32(&call->in);
     const char *name = tow_dec_cstr(&call->in, 4096);
     tow_dec_align(&call->in, 8);
-    struct tow_serve_jit jit;
-    tow_serve_jit_init(&jit, call);
-    if (tow_serve_ready(call) && linking != NULL) {
-        bool send = false;
-        call->in = ref;
-        struct tow_code_image *image = tow_code_take(call, &send);
-        if (image != NULL) {
-            CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-            if (linking->input_count < sizeof linking->inputs / sizeof linking->inputs[0]) {
-                linking->inputs[linking->input_count++] = image;
-                result = call->driver->cuLinkAddData_v2(linking->state, (CUjitInputType)type,
-                                                        image->bytes, image->size, name, jit.count,
-                                                        jit.options, jit.values);
-            } else {
-                tow_code_unref(call->session, image);
-            }
-            tow_enc_u32(&call->out, (uint32_t)result);
-            tow_enc_u32(&call->out, TOW_CODE_DONE);
-            tow_serve_jit_reply(&linking->jit, call);
-        } else if (send) {
-            tow_enc_u32(&call->out, CUDA_SUCCESS);
-            tow_enc_u32(&call->out, TOW_CODE_SEND);
-        }
+    struct input *input = calloc(1, sizeof *input);
+    if (input == NULL) {
+        call->status = CUDA_ERROR_OUT_OF_MEMORY;
+        return;
     }
-    tow_serve_jit_fini(&jit);
+    tow_serve_jit_init(&input->jit, call);
+    bool send = false;
+    if (tow_serve_ready(call) && linking != NULL) {
+        call->in = ref;
+        input->name = name != NULL ? strdup(name) : NULL;
+        input->image = tow_code_take(call, &send);
+    }
+    if (input->image != NULL) {
+        input->next = linking->inputs;
+        linking->inputs = input;
+        CUresult result = call->driver->cuLinkAddData_v2(
+            linking->state, (CUjitInputType)type, input->image->bytes, input->image->size,
+            input->name, input->jit.count, input->jit.options, input->jit.values);
+        tow_enc_u32(&call->out, (uint32_t)result);
+        tow_enc_u32(&call->out, TOW_CODE_DONE);
+        tow_serve_jit_reply(&linking->jit, call);
+        return;
+    }
+    if (send) {
+        tow_enc_u32(&call->out, CUDA_SUCCESS);
+        tow_enc_u32(&call->out, TOW_CODE_SEND);
+    }
+    tow_serve_jit_fini(&input->jit);
+    free(input->name);
+    free(input);
 }
 
 void tow_serve_cuLinkComplete(struct tow_serve *call)
@@ -113,8 +125,13 @@ void tow_serve_cuLinkComplete(struct tow_serve *call)
 
 static void linking_end(struct tow_session *session, struct linking *linking)
 {
-    for (unsigned i = 0; i < linking->input_count; i++) {
-        tow_code_unref(session, linking->inputs[i]);
+    while (linking->inputs != NULL) {
+        struct input *input = linking->inputs;
+        linking->inputs = input->next;
+        tow_code_unref(session, input->image);
+        tow_serve_jit_fini(&input->jit);
+        free(input->name);
+        free(input);
     }
     tow_serve_jit_fini(&linking->jit);
     free(linking);

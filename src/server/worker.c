@@ -24,7 +24,8 @@
 #define GRACE_NS (1 * TOW_TIME_S)
 /* How long a connection may take to say what it is. */
 #define HANDSHAKE_NS (10 * TOW_TIME_S)
-/* Address space of one slot: a session's further servers put their memory above. */
+/* Address space of one slot of the software GPU: a session's further servers put their memory
+ * above. */
 #define SLOT_SIZE (UINT64_C(1) << 40)
 #define SLOT_SOFT_BASE UINT64_C(0x2b0000000000)
 
@@ -54,21 +55,6 @@ static int open_soft(const struct tow_config *config, struct tow_backend *ret_ba
     return tow_backend_soft_open(&options, ret_backend, why, why_size);
 }
 
-/* The driver takes addresses bottom-up from where the first free space is: what is filled here,
- * before it starts, no other slot's memory can overlap with. */
-static void fill_slots(uint64_t slot)
-{
-    for (uint64_t i = 0; i < slot; i++) {
-        void *at =
-            mmap(NULL, SLOT_SIZE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (at == MAP_FAILED) {
-            tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "address slot %llu cannot be had: %s",
-                    (unsigned long long)slot, strerror(errno));
-            return;
-        }
-    }
-}
-
 static int open_backend(const struct tow_config *config, struct tow_backend *ret_backend, char *why,
                         size_t why_size)
 {
@@ -76,14 +62,13 @@ static int open_backend(const struct tow_config *config, struct tow_backend *ret
     if (strcmp(device, "soft") == 0) {
         return open_soft(config, ret_backend, why, why_size);
     }
-    fill_slots(config->slot);
     if (strcmp(device, "cuda") == 0) {
-        return tow_backend_cuda_open(NULL, ret_backend, why, why_size);
+        return tow_backend_cuda_open(NULL, config->slot, ret_backend, why, why_size);
     }
     if (device[0] != '\0') {
-        return tow_backend_cuda_open(device, ret_backend, why, why_size);
+        return tow_backend_cuda_open(device, config->slot, ret_backend, why, why_size);
     }
-    if (tow_backend_cuda_open(NULL, ret_backend, why, why_size) == 0) {
+    if (tow_backend_cuda_open(NULL, config->slot, ret_backend, why, why_size) == 0) {
         return 0;
     }
     tow_log(TOW_AREA_SERVER, TOW_LOG_DEBUG, "no real GPU (%s): the software GPU is used", why);

@@ -45,6 +45,21 @@ CASE(launch_argument_buffer, "arguments in one buffer arrive, each at its offset
     EQ(peek(w, 0), 2 + 300 + 4000 + 50000 + 60 + 7);
 }
 
+CASE(launch_argument_buffer_may_be_short, "a buffer may end before arguments that are not used")
+{
+    CUdeviceptr w = words(1);
+    struct {
+        CUdeviceptr to;
+        unsigned blob[1022];
+    } b = {.to = w};
+    size_t size = 64;
+    void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, &b, CU_LAUNCH_PARAM_BUFFER_SIZE, &size,
+                     CU_LAUNCH_PARAM_END};
+    IS_LATE(cuLaunchKernel(function("large"), 1, 1, 1, 1, 1, 1, 0, side, NULL, extra),
+            CUDA_SUCCESS);
+    IS(cuStreamSynchronize(side), CUDA_SUCCESS);
+}
+
 CASE(launch_large_arguments, "four kilobytes of arguments arrive")
 {
     CUdeviceptr w = words(1);

@@ -3,22 +3,15 @@
 
 #include <dlfcn.h>
 #include <errno.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/personality.h>
 #include <unistd.h>
 
+#include "backend/cuda/space.h"
 #include "base/log.h"
 #include "base/ours.h"
-
-#define TIB (UINT64_C(1) << 40)
-/* Stream-ordered pools start here in every layout (seen on driver 580). */
-#define POOL_BASE UINT64_C(0x300000000)
-#define POOL_SIZE (4 * TIB)
-#define MAPS_SIZE (8 * TIB)
 
 static const char *const folders[] = {
     "/usr/lib/x86_64-linux-gnu",
@@ -122,45 +115,6 @@ static void *find_symbol(void *user, const char *name)
     return dlsym(user, name);
 }
 
-/* Where mappings of this process begin: the lowest anonymous ones that are not the program itself.
- * With the bottom-up layout everything the driver maps follows; without it addresses mix with the
- * program's own and the client has to take them as they come. */
-static void find_ranges(struct tow_backend *backend)
-{
-    backend->ranges[0] = (struct tow_backend_range){POOL_BASE, POOL_SIZE};
-    backend->range_count = 1;
-    int layout = personality(0xffffffff);
-    if (layout == -1 || !(layout & ADDR_COMPAT_LAYOUT)) {
-        tow_log(TOW_AREA_BACKEND, TOW_LOG_DEBUG,
-                "this process has the usual address layout: device addresses may collide with the "
-                "client's");
-        return;
-    }
-    FILE *maps = fopen("/proc/self/maps", "re");
-    if (maps == NULL) {
-        return;
-    }
-    char line[512];
-    uint64_t low = 0;
-    while (fgets(line, sizeof line, maps) != NULL) {
-        uint64_t begin, end;
-        if (sscanf(line, "%" SCNx64 "-%" SCNx64, &begin, &end) != 2) {
-            continue;
-        }
-        /* The loader is the first thing that the kernel maps bottom-up. */
-        if (strstr(line, "/ld-linux") != NULL || strstr(line, "/ld.so") != NULL ||
-            strstr(line, "/ld-") != NULL) {
-            low = begin;
-            break;
-        }
-    }
-    fclose(maps);
-    if (low != 0) {
-        backend->ranges[backend->range_count++] =
-            (struct tow_backend_range){low & ~((UINT64_C(1) << 32) - 1), MAPS_SIZE};
-    }
-}
-
 static void cuda_close(struct tow_backend *backend)
 {
     struct state *state = backend->state;
@@ -172,8 +126,8 @@ static void cuda_close(struct tow_backend *backend)
     }
 }
 
-int tow_backend_cuda_open(const char *path, struct tow_backend *ret_backend, char *why,
-                          size_t why_size)
+int tow_backend_cuda_open(const char *path, uint64_t slot, struct tow_backend *ret_backend,
+                          char *why, size_t why_size)
 {
     char found[PATH_MAX] = "";
     void *library;
@@ -193,6 +147,7 @@ int tow_backend_cuda_open(const char *path, struct tow_backend *ret_backend, cha
     tow_driver_fill_stubs(&ret_backend->driver);
     int count = tow_driver_load(&ret_backend->driver, find_symbol, library);
     tow_log(TOW_AREA_BACKEND, TOW_LOG_DEBUG, "%s: %d functions", found, count);
+    tow_space_fill(slot);
     CUresult result = ret_backend->driver.cuInit(0);
     int devices = 0;
     if (result == CUDA_SUCCESS) {
@@ -214,7 +169,7 @@ int tow_backend_cuda_open(const char *path, struct tow_backend *ret_backend, cha
     snprintf(ret_backend->description, sizeof ret_backend->description,
              "%.180s (CUDA %d.%d, %d GPU%s)", found, version / 1000, version % 1000 / 10, devices,
              devices == 1 ? "" : "s");
-    find_ranges(ret_backend);
+    ret_backend->range_count = tow_space_ranges(slot, ret_backend->ranges);
     ret_backend->close = cuda_close;
     ret_backend->state = state;
     return 0;

@@ -1,6 +1,6 @@
-import os
-
-os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+"""JAX: the first steps. Without autotuning, which times kernels and so takes other ones in every run."""
+# env: XLA_PYTHON_CLIENT_PREALLOCATE=false
+# env: XLA_FLAGS=--xla_gpu_autotune_level=0
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -6,8 +6,8 @@ from common import show
 
 try:
     from numba import cuda, float32
-except ImportError:
-    print("numba is not installed")
+except Exception as error:  # not installed, or not made for this NumPy
+    print("numba cannot be imported:", type(error).__name__)
     sys.exit(0)
 
 

@@ -21,7 +21,7 @@ stats("three are gone")
 tensors.append(torch.empty(2 << 20, dtype=torch.uint8, device="cuda"))
 torch.cuda.empty_cache()
 stats("empty cache")
-for segment in torch.cuda.memory_snapshot():
+for segment in sorted(torch.cuda.memory_snapshot(), key=lambda s: s["total_size"]):  # not by address
     print("segment", segment["segment_type"], segment["total_size"], segment["allocated_size"],
           [(block["state"], block["size"]) for block in segment["blocks"]])
 snapshot = torch.cuda.memory._snapshot()
