@@ -353,6 +353,13 @@ CUresult tow_cuDevicePrimaryCtxSetFlags(CUdevice dev, unsigned int flags)
 
 /* ---- the stack ---- */
 
+/* A program's host functions may not even look at their thread's stack of contexts. */
+static CUresult stack_state(void)
+{
+    CUresult state = tow_client_state();
+    return state == CUDA_SUCCESS && tow_thread_in_hostfn() ? CUDA_ERROR_NOT_PERMITTED : state;
+}
+
 static CUresult push(struct tow_context *context)
 {
     struct tow_thread *self = tow_thread_self();
@@ -379,7 +386,7 @@ void tow_context_back(bool visited)
 
 CUresult tow_cuCtxPushCurrent_v2(CUcontext ctx)
 {
-    CUresult state = tow_client_state();
+    CUresult state = stack_state();
     if (state != CUDA_SUCCESS) {
         return state;
     }
@@ -392,7 +399,7 @@ CUresult tow_cuCtxPushCurrent_v2(CUcontext ctx)
 
 CUresult tow_cuCtxPopCurrent_v2(CUcontext *pctx)
 {
-    CUresult state = tow_client_state();
+    CUresult state = stack_state();
     if (state != CUDA_SUCCESS) {
         return state;
     }
@@ -419,7 +426,7 @@ CUresult tow_cuCtxPopCurrent(CUcontext *pctx)
 
 CUresult tow_cuCtxSetCurrent(CUcontext ctx)
 {
-    CUresult state = tow_client_state();
+    CUresult state = stack_state();
     if (state != CUDA_SUCCESS) {
         return state;
     }
@@ -446,7 +453,7 @@ CUresult tow_cuCtxSetCurrent(CUcontext ctx)
 
 CUresult tow_cuCtxGetCurrent(CUcontext *pctx)
 {
-    CUresult state = tow_client_state();
+    CUresult state = stack_state();
     if (state != CUDA_SUCCESS) {
         return state;
     }

@@ -372,25 +372,25 @@ static CUresult query(CUstream stream)
 }
 
 /* NVIDIA's driver lets a host function ask for streams and wait for them, but not the runtime,
- * which makes a context current first. Here it may wait for a stream that is done already: for
+ * which asks for the current context first. Here it may wait for a stream that is done already: for
  * another it would hold up whatever comes behind it, itself perhaps. */
 static CUresult ask_in_hostfn(CUstream stream, bool wait)
 {
-    struct tow_context *context = tow_context_current();
-    if (context != NULL || is_default(stream)) {
+    if (is_default(stream)) {
         return CUDA_ERROR_NOT_PERMITTED;
     }
+    struct tow_context *context;
     CUresult status = tow_stream_context(stream, &context);
-    if (status == CUDA_SUCCESS) {
-        status = tow_cuCtxPushCurrent_v2(context->handle);
-    }
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    tow_thread_here->in_hostfn = false;
-    status = tow_send_cuStreamQuery(stream);
+    tow_thread_here->in_hostfn = false; /* this thread's own calls are permitted */
+    status = tow_cuCtxPushCurrent_v2(context->handle);
+    if (status == CUDA_SUCCESS) {
+        status = tow_send_cuStreamQuery(stream);
+        tow_cuCtxPopCurrent_v2(NULL);
+    }
     tow_thread_here->in_hostfn = true;
-    tow_cuCtxPopCurrent_v2(NULL);
     return wait && status == CUDA_ERROR_NOT_READY ? CUDA_ERROR_NOT_PERMITTED : status;
 }
 

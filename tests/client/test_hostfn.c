@@ -57,14 +57,17 @@ static void host_functions_run_in_order_on_one_thread(void **state)
     assert_int_equal(tow_cuLaunchHostFunc((CUstream)0x77, note, NULL), CUDA_ERROR_INVALID_HANDLE);
 }
 
-static CUresult inside;
+static CUresult inside[6];
 
 static void synchronise(void *user)
 {
-    inside = tow_cuCtxSetCurrent(user);
-    if (inside == CUDA_SUCCESS) {
-        inside = tow_cuStreamSynchronize(NULL);
-    }
+    CUcontext current = NULL;
+    inside[0] = tow_cuCtxGetCurrent(&current);
+    inside[1] = tow_cuCtxSetCurrent(user);
+    inside[2] = tow_cuCtxPushCurrent_v2(user);
+    inside[3] = tow_cuCtxPopCurrent_v2(&current);
+    inside[4] = tow_cuStreamSynchronize(NULL);
+    inside[5] = tow_cuCtxSynchronize();
     atomic_fetch_add(&ran, 1);
 }
 
@@ -74,7 +77,9 @@ static void a_host_function_may_not_wait_for_the_gpu(void **state)
     assert_int_equal(tow_cuCtxGetCurrent(&context), CUDA_SUCCESS);
     assert_int_equal(tow_cuLaunchHostFunc(NULL, synchronise, context), CUDA_SUCCESS);
     await(COUNT + 1);
-    assert_int_equal(inside, CUDA_ERROR_NOT_PERMITTED);
+    for (size_t i = 0; i < sizeof inside / sizeof inside[0]; i++) {
+        assert_int_equal(inside[i], CUDA_ERROR_NOT_PERMITTED);
+    }
 }
 
 int main(void)

@@ -214,6 +214,13 @@ CASE(module_linker, "two texts linked together call each other")
     EQ(peek(w, 0), 42);
 }
 
+/* NVIDIA's driver calls it one or the other, by what it has linked before. */
+static const char *link_result(CUresult got)
+{
+    return got == CUDA_ERROR_INVALID_SOURCE || got == CUDA_ERROR_UNKNOWN ? "fails"
+                                                                         : result_name(got);
+}
+
 CASE(module_linker_unresolved, "linking fails when a function is nowhere defined")
 {
     CUlinkState state = NULL;
@@ -221,7 +228,7 @@ CASE(module_linker_unresolved, "linking fails when a function is nowhere defined
     size_t size = 0;
     OK(cuLinkCreate(0, NULL, NULL, &state));
     SEE(add_text(state, part_a));
-    SEE(cuLinkComplete(state, &image, &size));
+    conform_say("linking -> %s", link_result(cuLinkComplete(state, &image, &size)));
     OK(cuLinkDestroy(state));
 }
 
@@ -233,7 +240,7 @@ CASE(module_linker_twice_defined, "linking fails when a function is defined twic
     OK(cuLinkCreate(0, NULL, NULL, &state));
     OK(add_text(state, part_b));
     CUresult second = add_text(state, part_b), whole = cuLinkComplete(state, &image, &size);
-    conform_say("adding it or linking -> %s", result_name(second != CUDA_SUCCESS ? second : whole));
+    conform_say("adding it or linking -> %s", link_result(second != CUDA_SUCCESS ? second : whole));
     OK(cuLinkDestroy(state));
 }
 

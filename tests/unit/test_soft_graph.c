@@ -312,18 +312,71 @@ static void graphs_allocate_and_free(void **state)
     OK(cu->cuGraphDestroy(graph));
 }
 
-static void captured_addresses_matter_at_the_launch(void **state)
+static void captured_fills_of_any_address_fail_at_the_launch(void **state)
 {
     (void)state;
     CUgraph graph;
     OK(cu->cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
     OK(cu->cuMemsetD8Async(0x80, 0, 8192, stream));
-    OK(cu->cuMemcpyDtoDAsync_v2(0x80, p, 4, stream));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuMemcpyDtoDAsync_v2(0x80, p, 4, stream));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuMemcpyDtoDAsync_v2(p, 0x80, 4, stream));
     FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuMemsetD8_v2(0x80, 0, 8192));
     OK(cu->cuStreamEndCapture(stream, &graph));
     CUgraphExec exec = instantiate(graph);
     OK(cu->cuGraphLaunch(exec, stream));
     FAILS(CUDA_ERROR_ILLEGAL_ADDRESS, cu->cuStreamSynchronize(stream));
+}
+
+static CUresult add_fill(CUgraph graph, const CUgraphNode *after, CUdeviceptr at, size_t size,
+                         CUgraphNode *ret_node)
+{
+    CUDA_MEMSET_NODE_PARAMS fill = {.dst = at, .value = 5, .elementSize = 1, .width = size};
+    fill.height = 1;
+    return cu->cuGraphAddMemsetNode(ret_node, graph, after, after != NULL, &fill, NULL);
+}
+
+static CUresult add_copy(CUgraph graph, const CUgraphNode *after, CUdeviceptr to, CUdeviceptr from,
+                         CUgraphNode *ret_node)
+{
+    CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                          .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                          .WidthInBytes = 4,
+                          .Height = 1,
+                          .Depth = 1};
+    copy.srcDevice = from;
+    copy.dstDevice = to;
+    return cu->cuGraphAddMemcpyNode(ret_node, graph, after, after != NULL, &copy, NULL);
+}
+
+static void nodes_name_memory_that_is_or_will_be(void **state)
+{
+    (void)state;
+    CUgraph graph;
+    CUgraphNode alloc, fill, copy, end;
+    CUDA_MEM_ALLOC_NODE_PARAMS wanted = {.bytesize = 4096};
+    wanted.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    wanted.poolProps.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    OK(cu->cuGraphCreate(&graph, 0));
+    OK(cu->cuGraphAddMemAllocNode(&alloc, graph, NULL, 0, &wanted));
+    CUdeviceptr q = wanted.dptr;
+    OK(add_fill(graph, &alloc, q, 4096, &fill));
+    OK(add_copy(graph, &fill, p, q + 4092, &copy));
+    OK(cu->cuGraphAddMemFreeNode(&end, graph, &copy, 1, q));
+    FAILS(CUDA_ERROR_INVALID_VALUE, add_fill(graph, NULL, 0x80, 8192, &fill));
+    FAILS(CUDA_ERROR_INVALID_VALUE, add_fill(graph, NULL, p, 1 << 30, &fill));
+    FAILS(CUDA_ERROR_INVALID_VALUE, add_fill(graph, NULL, q, 1 << 30, &fill));
+    FAILS(CUDA_ERROR_INVALID_VALUE, add_copy(graph, NULL, 0x80, p, &copy));
+    FAILS(CUDA_ERROR_INVALID_VALUE, add_copy(graph, NULL, p, 0x80, &copy));
+    CUgraphExec exec = instantiate(graph);
+    OK(cu->cuGraphLaunch(exec, stream));
+    OK(cu->cuStreamSynchronize(stream));
+    assert_int_equal(word(0), 0x05050505);
+    OK(cu->cuGraphExecDestroy(exec));
+    OK(cu->cuGraphDestroy(graph));
+    OK(cu->cuGraphCreate(&graph, 0));
+    FAILS(CUDA_ERROR_INVALID_VALUE,
+          add_fill(graph, NULL, q, 4096, &fill)); /* gone with its graph */
+    OK(cu->cuGraphDestroy(graph));
 }
 
 static void a_launch_into_a_capture_ends_it(void **state)
@@ -369,7 +422,8 @@ int main(void)
         TEST(nodes_of_every_kind_by_hand),
         TEST(whole_graphs_are_updated_if_they_look_alike),
         TEST(graphs_allocate_and_free),
-        TEST(captured_addresses_matter_at_the_launch),
+        TEST(captured_fills_of_any_address_fail_at_the_launch),
+        TEST(nodes_name_memory_that_is_or_will_be),
         TEST(a_launch_into_a_capture_ends_it),
         TEST(a_context_reset_leaves_graphs_that_cannot_run),
     };

@@ -348,6 +348,10 @@ bool tow_soft_range_known(uint64_t address)
 /* ---- memory of graphs
  * ------------------------------------------------------------------------------ */
 
+/* Borrowed: the addresses of allocation nodes while there are references to them. Guarded by the
+ * software GPU's lock. */
+static struct tow_soft_graph_va *graph_vas;
+
 struct tow_soft_graph_va *tow_soft_graph_va_create(int device, uint64_t size)
 {
     struct tow_soft_graph_va *va = calloc(1, sizeof *va);
@@ -361,6 +365,8 @@ struct tow_soft_graph_va *tow_soft_graph_va_create(int device, uint64_t size)
         free(va);
         return NULL;
     }
+    va->next = graph_vas;
+    graph_vas = va;
     return va;
 }
 
@@ -375,12 +381,31 @@ void tow_soft_graph_va_unref(struct tow_soft_graph_va *va)
     if (va == NULL || --va->refs != 0) {
         return;
     }
+    struct tow_soft_graph_va **at = &graph_vas;
+    while (*at != va) {
+        at = &(*at)->next;
+    }
+    *at = va->next;
     if (va->committed) {
         pages_drop(&tow_soft.devices[va->device], va->base, va->size, true);
     } else {
         tow_soft_arena_give(va->base, va->size);
     }
     free(va);
+}
+
+bool tow_soft_graph_range_ok(uint64_t address, uint64_t size, bool write)
+{
+    if (tow_soft_range_ok(NULL, address, size, write)) {
+        return true;
+    }
+    for (const struct tow_soft_graph_va *va = graph_vas; va != NULL; va = va->next) {
+        if (address >= va->base && address - va->base < va->size &&
+            size <= va->size - (address - va->base)) {
+            return true;
+        }
+    }
+    return false;
 }
 
 CUresult tow_soft_graph_va_commit(struct tow_soft_graph_va *va)

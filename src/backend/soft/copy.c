@@ -38,8 +38,8 @@ static enum side_kind kind_of(CUmemorytype type)
     }
 }
 
-/* Where a side begins, its strides, and whether it is device memory. Work for a graph may name any
- * device address: whether memory is there matters when it runs. */
+/* Where a side begins, its strides, and whether it is device memory. Work for a graph may also name
+ * memory that a node of a graph will allocate. */
 static CUresult resolve(const struct side *side, size_t width, size_t height, size_t depth,
                         bool write, bool for_graph, uint8_t **ret_at, size_t *ret_pitch,
                         size_t *ret_slice, bool *ret_device)
@@ -87,7 +87,8 @@ static CUresult resolve(const struct side *side, size_t width, size_t height, si
     /* A host pointer may be anything; a device pointer must be live memory throughout. Memory
      * inside our reservation is never the host's own. */
     bool device = side->kind == SIDE_DEVICE || known || tow_soft_arena_holds(at, 1);
-    if (device && !for_graph && !tow_soft_range_ok(NULL, at, extent, write)) {
+    if (device && !(for_graph ? tow_soft_graph_range_ok(at, extent, write)
+                              : tow_soft_range_ok(NULL, at, extent, write))) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (!device && at == 0) {
@@ -737,7 +738,19 @@ static CUresult soft_cuMemcpy3DBatchAsync_v2(size_t numOps, CUDA_MEMCPY3D_BATCH_
  * ------------------------------------------------------------------------------------------------
  */
 
-CUresult tow_soft_set_build(const CUDA_MEMSET_NODE_PARAMS *p, bool for_graph,
+static bool set_range_ok(uint64_t at, size_t size, enum tow_soft_build how)
+{
+    switch (how) {
+    case TOW_SOFT_BUILD_CAPTURED:
+        return true;
+    case TOW_SOFT_BUILD_NODE:
+        return tow_soft_graph_range_ok(at, size, true);
+    default:
+        return tow_soft_range_ok(NULL, at, size, true);
+    }
+}
+
+CUresult tow_soft_set_build(const CUDA_MEMSET_NODE_PARAMS *p, enum tow_soft_build how,
                             struct tow_soft_work *ret_work)
 {
     size_t row, extent;
@@ -749,7 +762,7 @@ CUresult tow_soft_set_build(const CUDA_MEMSET_NODE_PARAMS *p, bool for_graph,
     if (p->width != 0 && p->height != 0) {
         if (__builtin_mul_overflow(p->pitch, p->height - 1, &extent) ||
             __builtin_add_overflow(extent, row, &extent) ||
-            (!for_graph && !tow_soft_range_ok(NULL, p->dst, p->height > 1 ? extent : row, true))) {
+            !set_range_ok(p->dst, p->height > 1 ? extent : row, how)) {
             return CUDA_ERROR_INVALID_VALUE;
         }
     }
@@ -779,7 +792,8 @@ static CUresult set(CUdeviceptr dst, size_t pitch, unsigned value, unsigned elem
                                       .width = width,
                                       .height = height};
     struct tow_soft_work work;
-    result = tow_soft_set_build(&params, stream->capture != NULL, &work);
+    result = tow_soft_set_build(
+        &params, stream->capture != NULL ? TOW_SOFT_BUILD_CAPTURED : TOW_SOFT_BUILD_NOW, &work);
     if (result == CUDA_SUCCESS && width != 0 && height != 0) {
         result = tow_soft_submit(stream, &work);
     }

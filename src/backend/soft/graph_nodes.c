@@ -112,7 +112,7 @@ CUresult tow_soft_node_build(struct tow_soft_ctx *ctx, const CUgraphNodeParams *
     case CU_GRAPH_NODE_TYPE_MEMSET: {
         CUDA_MEMSET_NODE_PARAMS set;
         memcpy(&set, &p->memset, sizeof set);
-        return tow_soft_set_build(&set, true, ret_work);
+        return tow_soft_set_build(&set, TOW_SOFT_BUILD_NODE, ret_work);
     }
     case CU_GRAPH_NODE_TYPE_HOST:
         if (p->host.fn == NULL) {

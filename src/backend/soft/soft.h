@@ -295,9 +295,16 @@ struct tow_soft_work {
     };
 };
 
-/* Checks and makes the work of a copy or a fill. */
+/* When the work is checked that is built: it runs soon; it is of a node that was made by hand; it
+ * is captured, which NVIDIA's driver takes for fills of any address. */
+enum tow_soft_build {
+    TOW_SOFT_BUILD_NOW,
+    TOW_SOFT_BUILD_NODE,
+    TOW_SOFT_BUILD_CAPTURED,
+};
+/* Checks and makes the work of a node that copies; of a fill. */
 CUresult tow_soft_copy_build(const CUDA_MEMCPY3D *desc, struct tow_soft_work *ret_work);
-CUresult tow_soft_set_build(const CUDA_MEMSET_NODE_PARAMS *params, bool for_graph,
+CUresult tow_soft_set_build(const CUDA_MEMSET_NODE_PARAMS *params, enum tow_soft_build how,
                             struct tow_soft_work *ret_work);
 /* Frees what the work holds. */
 void tow_soft_work_fini(struct tow_soft_work *work);
@@ -614,11 +621,15 @@ struct tow_soft_graph_va {
     uint64_t base, size;
     int device;
     bool committed;
+    struct tow_soft_graph_va *next; /* borrowed: in the list of all */
 };
 struct tow_soft_graph_va *tow_soft_graph_va_create(int device, uint64_t size);
 struct tow_soft_graph_va *tow_soft_graph_va_ref(struct tow_soft_graph_va *va);
 void tow_soft_graph_va_unref(struct tow_soft_graph_va *va);
 CUresult tow_soft_graph_va_commit(struct tow_soft_graph_va *va);
+/* Whether a graph's node may name this memory: there is some, or an allocation node will make it.
+ * Locked. */
+bool tow_soft_graph_range_ok(uint64_t address, uint64_t size, bool write);
 /* Adds captured work as a node. */
 CUresult tow_soft_capture_add(struct tow_soft_stream *stream, struct tow_soft_work *work);
 CUresult tow_soft_capture_alloc(struct tow_soft_stream *stream, uint64_t size, int device,

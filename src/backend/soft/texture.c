@@ -316,10 +316,8 @@ static CUresult object_create(enum tow_soft_kind kind, const CUDA_RESOURCE_DESC 
     result = from_resource(object, resource);
     if (result == CUDA_SUCCESS && texture != NULL) {
         object->texture = *texture;
-        /* The colour is told for the channels that there are. */
-        for (unsigned i = object->is.channels; i < 4; i++) {
-            object->texture.borderColor[i] = 0;
-        }
+        /* NVIDIA's driver tells no border colour. */
+        memset(object->texture.borderColor, 0, sizeof object->texture.borderColor);
         result = set_sampling(&object->is, texture);
     }
     if (result == CUDA_SUCCESS && view != NULL) {
