@@ -153,6 +153,7 @@ void tow_context_end(struct tow_context *context)
     }
     tow_region_drop_context(context->handle);
     atomic_store(&tow_hostfn_turns, 0); /* functions in its streams may never run */
+    atomic_store(&tow_hostfn_writers, 0);
     atomic_fetch_add(&context->epoch, 1);
     atomic_store(&context->alive, false);
     atomic_store(&context->limits_known, 0);

@@ -13,6 +13,7 @@
 #include "client/context.h"
 #include "client/graph.h"
 #include "client/lane.h"
+#include "client/late.h"
 #include "client/mirror.h"
 #include "client/peer.h"
 #include "client/region.h"
@@ -64,23 +65,15 @@ static CUresult link_here(struct tow_link **ret_link)
 
 /* ---- one dimension ---- */
 
-static CUresult upload(CUdeviceptr to, const void *from, size_t size, CUstream stream, bool settle)
+CUresult tow_copy_upload(CUdeviceptr to, const void *from, size_t size, CUstream stream,
+                         bool settle)
 {
     struct tow_link *link = NULL;
     CUresult status = link_here(&link);
-    if (status == CUDA_SUCCESS) {
-        status = settle_source(link, from, size);
-    }
     if (status != CUDA_SUCCESS) {
         return status;
     }
     bool inside = size <= TOW_COPY_INLINE_MAX;
-    if (!inside) {
-        status = tow_share_stage_up(link, to, from, size, stream, settle);
-        if (status != CUDA_ERROR_NOT_SUPPORTED) {
-            return status;
-        }
-    }
     unsigned lanes = tow_lane_use(link, size);
     struct tow_call call;
     status = tow_call_begin(&call, TOW_FN_cuMemcpyHtoDAsync_v2, 40 + (inside ? size : 0),
@@ -104,6 +97,16 @@ static CUresult upload(CUdeviceptr to, const void *from, size_t size, CUstream s
     }
     return lanes > 0 ? tow_lane_upload(link, transfer, from, size, lanes)
                      : tow_link_upload(link, transfer, from, size);
+}
+
+static CUresult upload(CUdeviceptr to, const void *from, size_t size, CUstream stream, bool settle)
+{
+    CUresult status =
+        size <= TOW_COPY_INLINE_MAX
+            ? CUDA_ERROR_NOT_SUPPORTED
+            : tow_share_stage_up(tow_context_current()->link, to, from, size, stream, settle);
+    return status == CUDA_ERROR_NOT_SUPPORTED ? tow_copy_upload(to, from, size, stream, settle)
+                                              : status;
 }
 
 /* Waits for the bytes, or (`later`) lets them come with the next synchronisation. */
@@ -199,15 +202,6 @@ static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CU
     if (!wait && tow_capture_on(stream)) {
         return copy_captured(to, (CUdeviceptr)(uintptr_t)from, from, size, stream);
     }
-    /* A host function that was queued before may still write there: the worker reads it in turn. */
-    if (!wait && atomic_load_explicit(&tow_hostfn_turns, memory_order_relaxed) != 0 &&
-        is_pinned(from) && !is_shared(link, from, size) && !tow_link_expecting(link, from, size) &&
-        tow_mirror_host(link, (uint64_t)(uintptr_t)from, size) == CUDA_SUCCESS) {
-        status = tow_mirror_push(link);
-        return status == CUDA_SUCCESS
-                   ? tow_send_cuMemcpyAsync(to, (CUdeviceptr)(uintptr_t)from, size, stream)
-                   : status;
-    }
     bool seen = tow_mirror_sees(to);
     if (seen) {
         status = tow_mirror_push(tow_context_current()->link);
@@ -217,7 +211,14 @@ static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CU
     }
     bool waits = wait && (seen || is_pinned(from));
     if (status == CUDA_SUCCESS) {
-        status = upload(to, from, size, stream, wait && !waits);
+        status = settle_source(link, from, size);
+    }
+    if (status == CUDA_SUCCESS) {
+        /* A host function that was queued before may still write there: it is read in turn. */
+        bool late = !wait && atomic_load_explicit(&tow_hostfn_writers, memory_order_relaxed) != 0 &&
+                    is_pinned(from);
+        status = late ? tow_late_upload(to, from, size, stream)
+                      : upload(to, from, size, stream, wait && !waits);
     }
     if (status == CUDA_SUCCESS && waits) {
         status = tow_send_cuStreamSynchronize(stream);

@@ -34,15 +34,24 @@ static pthread_cond_t changed = PTHREAD_COND_INITIALIZER; /* a turn was added */
 static struct entry *entries[BUCKETS];
 static uint64_t last_id;
 static struct turn *first_turn, *last_turn;
-atomic_uint tow_hostfn_turns, tow_hostfn_graphs;
+atomic_uint tow_hostfn_turns, tow_hostfn_writers, tow_hostfn_graphs;
 static bool running; /* the thread was started; it lives as long as the process */
 
-/* One less is outstanding. The count may have been forgotten meanwhile. */
-static void end_turn(void)
+/* One less, unless the count was forgotten meanwhile. */
+static void decrease(atomic_uint *count)
 {
-    unsigned turns = atomic_load(&tow_hostfn_turns);
-    while (turns > 0 && !atomic_compare_exchange_weak(&tow_hostfn_turns, &turns, turns - 1)) {
+    unsigned old = atomic_load(count);
+    while (old > 0 && !atomic_compare_exchange_weak(count, &old, old - 1)) {
     }
+}
+
+/* A function that is not kept is no longer outstanding. */
+static void end_turn(const struct tow_hostfn *function)
+{
+    if (!function->own) {
+        decrease(&tow_hostfn_writers);
+    }
+    decrease(&tow_hostfn_turns);
 }
 
 /* With the lock held: where the entry of an id hangs; *result is NULL if there is none. */
@@ -115,7 +124,7 @@ static void *run_thread(void *arg)
         }
         say_done(turn->link, turn->id);
         if (!function.kept) {
-            end_turn();
+            end_turn(&function);
         }
         free(turn);
     }
@@ -203,6 +212,9 @@ static CUresult put(unsigned fn, CUstream stream, const struct tow_hostfn *funct
         tow_hostfn_remove(id);
         return status;
     }
+    if (!function->kept && !function->own) {
+        atomic_fetch_add(&tow_hostfn_writers, 1);
+    }
     if (!function->kept && atomic_fetch_add(&tow_hostfn_turns, 1) == 0) {
         atomic_store_explicit(&call.link->behind, 0, memory_order_relaxed);
     }
@@ -213,10 +225,15 @@ static CUresult put(unsigned fn, CUstream stream, const struct tow_hostfn *funct
         /* Refused, or the server is gone: its turn never comes. */
         tow_hostfn_remove(id);
         if (!function->kept) {
-            end_turn();
+            end_turn(function);
         }
     }
     return status;
+}
+
+CUresult tow_hostfn_put(CUstream stream, const struct tow_hostfn *function)
+{
+    return put(TOW_FN_cuLaunchHostFunc, stream, function);
 }
 
 CUresult tow_cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void *userData)

@@ -17,11 +17,14 @@ struct tow_hostfn {
     CUstream stream;           /* what callback is told */
     void *user;                /* the program's */
     bool kept; /* runs each time the server says so (graph nodes); else once, then its id ends */
+    bool own;  /* ours: it writes nothing that belongs to the program */
 };
 
 /* Gives a function its id, never 0, and makes sure that somebody listens on the link and runs
  * functions. */
 CUresult tow_hostfn_add(struct tow_link *link, const struct tow_hostfn *function, uint64_t *ret_id);
+/* Puts a function that runs once into a stream. */
+CUresult tow_hostfn_put(CUstream stream, const struct tow_hostfn *function);
 /* Ends an id that was kept, or one that never reached the server. */
 void tow_hostfn_remove(uint64_t id);
 

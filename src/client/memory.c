@@ -7,6 +7,7 @@
 
 #include "client/context.h"
 #include "client/graph.h"
+#include "client/late.h"
 #include "client/mirror.h"
 #include "client/region.h"
 #include "client/share.h"
@@ -219,12 +220,14 @@ CUresult tow_cuMemAllocHost_v2(void **pp, size_t bytesize)
     return tow_cuMemHostAlloc(pp, bytesize, 0);
 }
 
+/* True while copies to it or from it are still to come. */
 static bool is_expected(const struct tow_region *region)
 {
-    return tow_link_expecting(region->link, (const void *)(uintptr_t)region->base, region->size);
+    const void *at = (const void *)(uintptr_t)region->base;
+    return tow_link_expecting(region->link, at, region->size) || tow_late_reads(at, region->size);
 }
 
-/* Asynchronous copies into host memory end before it may go away, and the GPU loses sight of it.
+/* Asynchronous copies of host memory end before it may go away, and the GPU loses sight of it.
  * They are the current context's most likely, else those of the context that it was made in. */
 static CUresult settle(const struct tow_region *region)
 {
@@ -262,7 +265,8 @@ CUresult tow_cuMemFreeHost(void *p)
         return release(&region);
     }
     CUresult status = settle(&region);
-    /* What is still to be filled stays mapped: those bytes would come down on something else. */
+    /* What is still to be filled or read stays mapped: those bytes would come down on something
+     * else. */
     if (atomic_load(&region.link->lost) != 0 || !is_expected(&region)) {
         release(&region);
     }

@@ -1,0 +1,27 @@
+/* Asynchronous uploads from page-locked memory that a host function may still write.
+ *
+ * CUDA reads the source when the stream gets there. As a rule it can be read at once all the same:
+ * a program that changes it meanwhile races with the copy. Not so its host functions, which run
+ * in the stream's order, before the copy. So here a function of ours stands in the stream at the
+ * copy's place, and looks at the source when its turn comes.
+ */
+#ifndef TOW_CLIENT_LATE_H
+#define TOW_CLIENT_LATE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "gen/cuda_abi.h"
+
+/* Puts such an upload into a stream that does not capture. */
+CUresult tow_late_upload(CUdeviceptr to, const void *from, size_t size, CUstream stream);
+
+/* True while some of [address, address + size) waits to be read. */
+bool tow_late_reads(const void *address, size_t size);
+
+/* Of copy.c: sends bytes of the program's to the device, through the line and its lanes only; they
+ * have been read when it returns. `settle`: the program's call is synchronous. */
+CUresult tow_copy_upload(CUdeviceptr to, const void *from, size_t size, CUstream stream,
+                         bool settle);
+
+#endif

@@ -1,0 +1,284 @@
+/* Page-locked memory that asynchronous copies read in their turn: behind host functions that write
+ * it, in graphs that are launched later, and until the moment it is freed. */
+#include "api.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <time.h>
+
+enum { PAGE = 4096, MIB = 1 << 20 };
+
+struct note {
+    unsigned char *at;
+    size_t size;
+    int value;
+};
+
+/* A host function that takes its time: whoever does not wait for it is early. */
+static void write_late(void *user)
+{
+    const struct note *note = user;
+    nanosleep(&(struct timespec){0, 30000000}, NULL);
+    memset(note->at, note->value, note->size);
+}
+
+static void do_little(void *user)
+{
+    (void)user;
+    nanosleep(&(struct timespec){0, 2000000}, NULL);
+}
+
+static size_t other_than(const unsigned char *bytes, size_t size, int value)
+{
+    size_t other = 0;
+    for (size_t i = 0; i < size; i++) {
+        other += bytes[i] != value;
+    }
+    return other;
+}
+
+/* What a function of the same stream wrote is what the copy takes, and what another stream does
+ * behind an event comes behind the copy. */
+static void copies_take_what_functions_wrote(struct api *api)
+{
+    static const size_t sizes[] = {4, 8192, 65536, 65537, 300000, 5 * MIB};
+    enum { SIZE = 5 * MIB };
+    unsigned char *pinned, *back = malloc(SIZE);
+    CUdeviceptr device, copy;
+    CUstream stream, other;
+    CUevent event;
+    (void)api;
+    OK(cuMemAllocHost((void **)&pinned, SIZE));
+    OK(cuMemAlloc(&device, SIZE));
+    OK(cuMemAlloc(&copy, SIZE));
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+    OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        struct note note = {pinned, sizes[i], 0x20 + (int)i};
+        memset(pinned, 0xee, SIZE);
+        OK(cuLaunchHostFunc(stream, write_late, &note));
+        OK(cuMemcpyHtoDAsync(device, pinned, sizes[i], stream));
+        OK(cuEventRecord(event, stream));
+        OK(cuStreamWaitEvent(other, event, 0));
+        OK(cuMemcpyDtoDAsync(copy, device, sizes[i], other));
+        /* The next write must not be seen by the first copy. */
+        struct note next = {pinned, sizes[i], 0x60 + (int)i};
+        OK(cuLaunchHostFunc(stream, write_late, &next));
+        OK(cuMemcpyHtoDAsync(device, pinned, sizes[i], stream));
+        OK(cuStreamSynchronize(other));
+        OK(cuMemcpyDtoH(back, copy, sizes[i]));
+        EQUAL(other_than(back, sizes[i], note.value), 0);
+        OK(cuStreamSynchronize(stream));
+        OK(cuMemcpyDtoH(back, device, sizes[i]));
+        EQUAL(other_than(back, sizes[i], next.value), 0);
+    }
+    OK(cuEventDestroy(event));
+    OK(cuStreamDestroy(stream));
+    OK(cuStreamDestroy(other));
+    OK(cuMemFree(device));
+    OK(cuMemFree(copy));
+    OK(cuMemFreeHost(pinned));
+    free(back);
+}
+
+/* Copies of all sizes from the start of one buffer while functions are outstanding, and then it is
+ * freed: as JAX does with the memory that it stages copies in. */
+static void one_buffer_serves_copies_of_all_sizes(struct api *api)
+{
+    enum { ROUNDS = 40, SIZE = 2 * MIB };
+    static const size_t sizes[] = {4, 2 * PAGE, 12, 5 * PAGE + 40, 70000, 3 * PAGE};
+    unsigned char *pinned, *back = malloc(SIZE);
+    CUdeviceptr device;
+    CUstream stream, busy;
+    (void)api;
+    OK(cuMemAllocHost((void **)&pinned, SIZE));
+    OK(cuMemAlloc(&device, SIZE));
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuStreamCreate(&busy, CU_STREAM_NON_BLOCKING));
+    size_t wrong = 0;
+    for (int i = 0; i < ROUNDS; i++) {
+        size_t size = sizes[i % (int)(sizeof sizes / sizeof sizes[0])];
+        OK(cuLaunchHostFunc(busy, do_little, NULL));
+        memset(pinned, i + 1, size);
+        OK(cuMemcpyHtoDAsync(device, pinned, size, stream));
+        OK(cuStreamSynchronize(stream));
+        OK(cuMemcpyDtoHAsync(back, device, size, stream));
+        OK(cuStreamSynchronize(stream));
+        wrong += other_than(back, size, i + 1);
+    }
+    EQUAL(wrong, 0);
+    OK(cuMemFreeHost(pinned));
+    /* Whatever looks at host memory does not look there any more. */
+    OK(cuLaunchHostFunc(busy, do_little, NULL));
+    OK(cuCtxSynchronize());
+    OK(cuMemAllocHost((void **)&pinned, PAGE));
+    OK(cuMemcpyHtoDAsync(device, pinned, PAGE, stream));
+    OK(cuStreamSynchronize(stream));
+    OK(cuMemFreeHost(pinned));
+    OK(cuStreamDestroy(stream));
+    OK(cuStreamDestroy(busy));
+    OK(cuMemFree(device));
+    free(back);
+}
+
+/* Freeing waits for copies that are still to read. */
+static void memory_is_read_before_it_goes(struct api *api)
+{
+    enum { SIZE = MIB };
+    unsigned char *pinned, *back = malloc(SIZE);
+    CUdeviceptr device;
+    CUstream stream;
+    (void)api;
+    OK(cuMemAlloc(&device, SIZE));
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    for (int i = 0; i < 4; i++) {
+        size_t size = i % 2 == 0 ? 100 : SIZE;
+        bool own = i >= 2;
+        if (own) {
+            pinned = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            OK(cuMemHostRegister(pinned, SIZE, 0));
+        } else {
+            OK(cuMemAllocHost((void **)&pinned, SIZE));
+        }
+        struct note note = {pinned, size, 0x40 + i};
+        OK(cuLaunchHostFunc(stream, write_late, &note));
+        OK(cuMemcpyHtoDAsync(device, pinned, size, stream));
+        if (own) {
+            OK(cuMemHostUnregister(pinned));
+            munmap(pinned, SIZE);
+        } else {
+            OK(cuMemFreeHost(pinned));
+        }
+        OK(cuStreamSynchronize(stream));
+        OK(cuMemcpyDtoH(back, device, size));
+        EQUAL(other_than(back, size, note.value), 0);
+    }
+    OK(cuStreamDestroy(stream));
+    OK(cuMemFree(device));
+    free(back);
+}
+
+/* Copies in graphs read at every launch; they may overlap, and cross what others begin in. */
+static void graphs_read_one_buffer_in_several_places(struct api *api)
+{
+    enum { SIZE = 8 * PAGE };
+    unsigned char *pinned, *back = malloc(SIZE);
+    CUdeviceptr device;
+    CUstream stream;
+    CUgraph graph;
+    CUgraphExec exec;
+    (void)api;
+    OK(cuMemAllocHost((void **)&pinned, SIZE));
+    OK(cuMemAlloc(&device, 2 * SIZE));
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    OK(cuMemcpyHtoDAsync(device + SIZE, pinned + PAGE, 4, stream));
+    OK(cuMemcpyHtoDAsync(device, pinned, SIZE, stream));
+    OK(cuStreamEndCapture(stream, &graph));
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    for (int i = 1; i <= 3; i++) {
+        memset(pinned, i, SIZE);
+        OK(cuGraphLaunch(exec, stream));
+        OK(cuStreamSynchronize(stream));
+        OK(cuMemcpyDtoH(back, device, SIZE));
+        EQUAL(other_than(back, SIZE, i), 0);
+        OK(cuMemcpyDtoH(back, device + SIZE, 4));
+        EQUAL(other_than(back, 4, i), 0);
+    }
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+    OK(cuMemFreeHost(pinned));
+    OK(cuMemsetD8Async(device, 0, SIZE, stream));
+    OK(cuCtxSynchronize());
+    OK(cuStreamDestroy(stream));
+    OK(cuMemFree(device));
+    free(back);
+}
+
+struct feeder {
+    struct api *api;
+    int seed;
+    size_t wrong;
+};
+
+static void release(void *user)
+{
+    atomic_int *busy = user;
+    atomic_store(busy, 0);
+}
+
+/* Stages copies in page-locked memory, and takes it again when a function of the stream says so. */
+static void *feed(void *user)
+{
+    enum { SIZE = 64 << 10, ROUNDS = 60 };
+    struct feeder *feeder = user;
+    unsigned char *pinned, *back;
+    CUdeviceptr device;
+    CUstream up, down;
+    CUevent event;
+    atomic_int busy = 0;
+    OK(cuCtxSetCurrent(feeder->api->context));
+    OK(cuMemAllocHost((void **)&pinned, SIZE));
+    OK(cuMemAllocHost((void **)&back, SIZE));
+    OK(cuMemAlloc(&device, SIZE));
+    OK(cuStreamCreate(&up, CU_STREAM_NON_BLOCKING));
+    OK(cuStreamCreate(&down, CU_STREAM_NON_BLOCKING));
+    OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    for (int i = 0; i < ROUNDS; i++) {
+        size_t size = (size_t)(i * 977 % SIZE) + 1;
+        while (atomic_load(&busy) != 0) {
+            nanosleep(&(struct timespec){0, 20000}, NULL);
+        }
+        memset(pinned, feeder->seed + i, size);
+        atomic_store(&busy, 1);
+        OK(cuMemcpyHtoDAsync(device, pinned, size, up));
+        OK(cuEventRecord(event, up));
+        OK(cuLaunchHostFunc(up, release, &busy));
+        OK(cuStreamWaitEvent(down, event, 0));
+        OK(cuMemcpyDtoHAsync(back, device, size, down));
+        OK(cuEventRecord(event, down));
+        CUresult state;
+        while ((state = cuEventQuery(event)) == CUDA_ERROR_NOT_READY) {
+            nanosleep(&(struct timespec){0, 20000}, NULL);
+        }
+        OK(state);
+        feeder->wrong += other_than(back, size, (unsigned char)(feeder->seed + i));
+    }
+    OK(cuStreamSynchronize(up));
+    OK(cuEventDestroy(event));
+    OK(cuStreamDestroy(up));
+    OK(cuStreamDestroy(down));
+    OK(cuMemFree(device));
+    OK(cuMemFreeHost(pinned));
+    OK(cuMemFreeHost(back));
+    return NULL;
+}
+
+static void threads_stage_their_copies(struct api *api)
+{
+    enum { THREADS = 3 };
+    struct feeder feeders[THREADS];
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; i++) {
+        feeders[i] = (struct feeder){api, 70 * i, 0};
+        EQUAL(pthread_create(&threads[i], NULL, feed, &feeders[i]), 0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+        EQUAL(feeders[i].wrong, 0);
+    }
+}
+
+int main(void)
+{
+    struct api api;
+    api_begin(&api);
+    copies_take_what_functions_wrote(&api);
+    one_buffer_serves_copies_of_all_sizes(&api);
+    memory_is_read_before_it_goes(&api);
+    graphs_read_one_buffer_in_several_places(&api);
+    threads_stage_their_copies(&api);
+    return api_end(&api);
+}
