@@ -452,7 +452,8 @@ static CUresult dispatch(struct tow_call *call, bool *ret_leads)
         *ret_leads = enlist(link, &call->waiter);
         link->counters.replies_waited++;
     }
-    atomic_store_explicit(&link->counters.commands, tow_link_sent(link) + 1, memory_order_relaxed);
+    uint64_t commands = atomic_load_explicit(&link->counters.commands, memory_order_relaxed);
+    atomic_store_explicit(&link->counters.commands, commands + 1, memory_order_relaxed);
     self->sent++;
     self->waited += call->waits;
     link->counters.bytes_out += length;
@@ -469,7 +470,9 @@ CUresult tow_call_send(struct tow_call *call)
 {
     bool leads = false;
     if (call->waits) {
-        return tow_call_end(call, tow_call_wait(call));
+        CUresult status = tow_call_end(call, tow_call_wait(call));
+        atomic_fetch_add_explicit(&call->link->beside, 1, memory_order_relaxed);
+        return status;
     }
     return dispatch(call, &leads);
 }

@@ -49,6 +49,8 @@ struct tow_link {
     uint32_t next_transfer;
     struct tow_link_counters counters;
     atomic_uint behind; /* calls that went out while host functions were outstanding */
+    _Atomic uint64_t
+        beside; /* calls that need no reply, and waited for one: carried out beside the line */
 
     pthread_mutex_t wait_lock; /* guards the five below */
     struct tow_waiter *waiters[TOW_LINK_BUCKETS];
@@ -69,10 +71,12 @@ struct tow_link {
     uint8_t *snapshot;          /* owned copy of the welcome's device snapshot */
 };
 
-/* How many commands have gone out: those before a later one have a number of at most that. */
+/* How many commands have gone out: those before a later one have a number of at most that. What is
+ * carried out beside the line may be overtaken by a later command, so its return counts again. */
 static inline uint64_t tow_link_sent(const struct tow_link *link)
 {
-    return atomic_load_explicit(&link->counters.commands, memory_order_relaxed);
+    return atomic_load_explicit(&link->counters.commands, memory_order_relaxed) +
+           atomic_load_explicit(&link->beside, memory_order_relaxed);
 }
 
 /* Connects as the session's server number `index` (which is the slot of addresses it is to use),

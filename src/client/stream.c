@@ -342,20 +342,25 @@ void tow_stream_finished(CUstream stream, struct tow_context *context, uint64_t 
     }
 }
 
-/* Calls on a stream go to its server. After a success all that was sent before is done. */
+/* Calls on a stream go to its server. After a success all that was sent before is done, and what
+ * this thread sent to ask. */
 static CUresult ask(CUstream stream, CUresult (*send)(CUstream stream))
 {
     struct tow_context *context;
     CUresult status = tow_stream_context(stream, &context);
-    if (status != CUDA_SUCCESS) {
-        return status;
+    const struct tow_thread *self = tow_thread_self();
+    if (status != CUDA_SUCCESS || self == NULL) {
+        return status != CUDA_SUCCESS ? status : CUDA_ERROR_OUT_OF_MEMORY;
     }
-    uint64_t number = tow_link_sent(context->link);
+    uint64_t number = tow_link_sent(context->link), own = self->sent;
     bool visited = tow_context_visit(context);
     status = send(stream);
     tow_context_back(visited);
     if (status == CUDA_SUCCESS) {
-        tow_stream_finished(stream, context, number);
+        own = self->sent - own;
+        /* Unless others sent something meanwhile. */
+        tow_stream_finished(stream, context,
+                            tow_link_sent(context->link) == number + own ? number + own : number);
     }
     return status;
 }
