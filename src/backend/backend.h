@@ -34,6 +34,9 @@ struct tow_backend {
     /* NULL, or: what was printed so far has been given to the functions above when this returns.
      * Called before a reply that says that work is done, or that something failed. */
     void (*settle_prints)(bool failed);
+    /* NULL, or: from now on the bytes in use of each GPU are kept in `used`, for others to see.
+     * Returns how many there are. */
+    unsigned (*show_used)(_Atomic uint64_t *used, unsigned count);
     void (*close)(struct tow_backend *backend); /* frees everything, also a half-open backend */
     void *state;                                /* owned by the backend */
 };

@@ -58,6 +58,19 @@ static void take_gauges(struct tow_nvml_device *device, const struct tow_json_do
     }
 }
 
+/* A number of a list; 0 if it is not there. */
+static uint64_t item(const struct tow_json_doc *doc, const struct tow_json_value *list, int index)
+{
+    const struct tow_json_value *value = NULL;
+    for (int i = 0; i <= index; i++) {
+        value = tow_json_next(doc, list, value);
+        if (value == NULL) {
+            return 0;
+        }
+    }
+    return value != NULL ? (uint64_t)value->number : 0;
+}
+
 static void take_sessions(struct tow_nvml_device *device, const struct tow_json_doc *doc,
                           const struct tow_json_value *sessions)
 {
@@ -65,11 +78,13 @@ static void take_sessions(struct tow_nvml_device *device, const struct tow_json_
     device->held = 0;
     device->process_count = 0;
     while ((session = tow_json_next(doc, sessions, session)) != NULL) {
-        if ((int)tow_json_number(doc, session, "gpu") != device->ordinal) {
+        bool here = (int)tow_json_number(doc, session, "gpu") == device->ordinal;
+        uint64_t memory = here ? (uint64_t)tow_json_number(doc, session, "memory") : 0;
+        const struct tow_json_value *used = tow_json_member(doc, session, "used");
+        device->held += used == NULL ? memory : item(doc, used, device->ordinal);
+        if (!here) {
             continue;
         }
-        uint64_t memory = (uint64_t)tow_json_number(doc, session, "memory");
-        device->held += memory;
         if (device->process_count < TOW_NVML_PROCESSES_MAX) {
             struct tow_nvml_process *process = &device->process[device->process_count++];
             process->pid = (uint32_t)tow_json_number(doc, session, "client_pid");
@@ -169,6 +184,7 @@ static void take_report(unsigned server, const struct tow_json_doc *doc, bool fi
             continue;
         }
         take_sessions(device, doc, tow_json_member(doc, root, "sessions"));
+        device->known = 0;
         const struct tow_json_value *state = NULL;
         while ((state = tow_json_next(doc, states, state)) != NULL) {
             if (strcmp(tow_json_text(doc, state, "uuid"), device->uuid) == 0) {

@@ -529,7 +529,8 @@ void tow_gauge_write(const struct tow_gauge *gauge, struct tow_json *json)
         tow_json_f64(json, "age_s",
                      (double)(tow_time_now_ns() - numbers->taken_ns) / (double)TOW_TIME_S);
         tow_json_array(json, "devices");
-        for (uint32_t i = 0; i < numbers->count && i < DEVICES_MAX; i++) {
+        /* Of a process that has ended the numbers are old for ever. */
+        for (uint32_t i = 0; is_running(gauge) && i < numbers->count && i < DEVICES_MAX; i++) {
             write_device(json, &numbers->devices[i]);
         }
         tow_json_end(json);

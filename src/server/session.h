@@ -22,6 +22,8 @@
 #include "transport/line.h"
 #include "wire/control.h"
 
+enum { TOW_STATS_GPUS_MAX = 16 };
+
 /* What `towline status` shows; lives in memory shared with the listener. */
 struct tow_session_stats {
     _Atomic uint64_t calls, replies, bytes_in, bytes_out, memory;
@@ -29,6 +31,10 @@ struct tow_session_stats {
     _Atomic uint32_t lanes; /* 1: the session takes further connections */
     _Atomic int32_t device; /* of the last context used, -1 if none */
     _Atomic int64_t started_ns;
+    /* What cuMemGetInfo says is in use of each GPU; on the software GPU only, which every session
+     * has to itself. */
+    _Atomic uint32_t used_count;
+    _Atomic uint64_t used[TOW_STATS_GPUS_MAX];
     char client[128]; /* written once, before started_ns */
 };
 

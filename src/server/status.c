@@ -26,6 +26,13 @@ static void write_session(struct tow_json *json, const struct tow_worker *worker
     tow_json_str(json, "peer", worker->peer);
     tow_json_i64(json, "gpu", stats->device);
     tow_json_u64(json, "memory", stats->memory);
+    if (stats->used_count != 0) {
+        tow_json_array(json, "used");
+        for (unsigned i = 0; i < stats->used_count && i < TOW_STATS_GPUS_MAX; i++) {
+            tow_json_u64(json, NULL, stats->used[i]);
+        }
+        tow_json_end(json);
+    }
     tow_json_u64(json, "calls", stats->calls);
     tow_json_u64(json, "replies", stats->replies);
     tow_json_u64(json, "bytes_in", stats->bytes_in);

@@ -258,6 +258,9 @@ int tow_worker_main(const struct tow_config *config)
         return 1;
     }
     tow_account_install(&backend.driver, &stats->memory);
+    if (backend.show_used != NULL) {
+        atomic_store(&stats->used_count, backend.show_used(stats->used, TOW_STATS_GPUS_MAX));
+    }
     error = tow_output_capture(&backend);
     if (error < 0) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "device printf will not reach the client: %s",

@@ -76,6 +76,9 @@ first = before = used()
 for size in (64 << 20, 100 << 20, 256 << 20):
     held.append((c.c_uint64(), size)); ok(cu.cuMemAlloc_v2(c.byref(held[-1][0]), c.c_size_t(size)))
     equal(used() - before, size); before += size
+for size in (1000, 1 << 20, 3 << 20, 1):  # GPUs give memory out in blocks of 2 MiB
+    at = c.c_uint64(); ok(cu.cuMemAlloc_v2(c.byref(at), c.c_size_t(size))); used(); ok(cu.cuMemFree_v2(at))
+before = used()
 while held:
     at, size = held.pop(); ok(cu.cuMemFree_v2(at))
     ok(n.nvmlDeviceGetMemoryInfo(h, c.byref(memory)))

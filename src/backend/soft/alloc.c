@@ -79,7 +79,7 @@ static bool is_counted(enum tow_soft_alloc_kind kind)
 static int pages_make(struct tow_soft_device *device, uint64_t size, bool counted,
                       uint64_t *ret_base)
 {
-    if (counted && (size > device->total || device->used > device->total - size)) {
+    if (counted && (size > device->total || *device->used > device->total - size)) {
         return -ENOMEM;
     }
     uint64_t base;
@@ -93,7 +93,7 @@ static int pages_make(struct tow_soft_device *device, uint64_t size, bool counte
         return rc;
     }
     if (counted) {
-        device->used += size;
+        *device->used += size;
     }
     *ret_base = base;
     return 0;
@@ -102,7 +102,7 @@ static int pages_make(struct tow_soft_device *device, uint64_t size, bool counte
 static void pages_drop(struct tow_soft_device *device, uint64_t base, uint64_t size, bool counted)
 {
     if (counted) {
-        device->used -= size;
+        *device->used -= size;
     }
     tow_soft_retire(release_pages, NULL, base, size);
 }
@@ -414,11 +414,11 @@ CUresult tow_soft_graph_va_commit(struct tow_soft_graph_va *va)
     if (va->committed) {
         return CUDA_SUCCESS;
     }
-    if (va->size > device->total || device->used > device->total - va->size ||
+    if (va->size > device->total || *device->used > device->total - va->size ||
         tow_soft_arena_commit(va->base, va->size, -1, 0) != 0) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    device->used += va->size;
+    *device->used += va->size;
     va->committed = true;
     return CUDA_SUCCESS;
 }

@@ -14,7 +14,7 @@ static CUresult soft_cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
     if (free_bytes == NULL || total == NULL) {
         return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
     }
-    *free_bytes = ctx->device->total - ctx->device->used;
+    *free_bytes = ctx->device->total - *ctx->device->used;
     *total = ctx->device->total;
     return tow_soft_leave(CUDA_SUCCESS);
 }

@@ -87,6 +87,18 @@ static void soft_close(struct tow_backend *backend)
     }
 }
 
+static unsigned soft_show_used(_Atomic uint64_t *used, unsigned count)
+{
+    pthread_mutex_lock(&tow_soft.lock);
+    unsigned shown = tow_soft.device_count < count ? tow_soft.device_count : count;
+    for (unsigned i = 0; i < shown; i++) {
+        used[i] = *tow_soft.devices[i].used;
+        tow_soft.devices[i].used = &used[i];
+    }
+    pthread_mutex_unlock(&tow_soft.lock);
+    return shown;
+}
+
 static int open_devices(const struct tow_soft_options *options)
 {
     unsigned count = options->devices == 0 ? 1 : options->devices;
@@ -96,6 +108,7 @@ static int open_devices(const struct tow_soft_options *options)
         device->ordinal = (int)i;
         uint64_t memory = options->memory != 0 ? options->memory : default_memory();
         device->total = tow_soft_round_up(memory, TOW_SOFT_BLOCK);
+        device->used = &device->own_used;
         make_uuid(i, &device->uuid);
         tow_soft.device_count = i + 1;
         int rc = tow_soft_ctx_create(device, 0, true, &device->primary);
@@ -187,6 +200,7 @@ int tow_backend_soft_open(const struct tow_soft_options *options, struct tow_bac
     ret_backend->print = &tow_soft.print;
     ret_backend->print_error = &tow_soft.print_error;
     ret_backend->print_user = &tow_soft.print_user;
+    ret_backend->show_used = soft_show_used;
     ret_backend->close = soft_close;
     ret_backend->state = &tow_soft;
     return 0;

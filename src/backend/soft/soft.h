@@ -407,7 +407,9 @@ void tow_soft_ctx_fail(struct tow_soft_ctx *ctx, CUresult error);
 
 struct tow_soft_device {
     int ordinal;
-    uint64_t total, used;
+    uint64_t total;
+    _Atomic uint64_t *used; /* own_used, or borrowed from who watches; changed under the lock */
+    _Atomic uint64_t own_used;
     CUuuid uuid;
     struct tow_soft_ctx *primary;  /* owned; its handle never changes */
     struct tow_soft_block *blocks; /* owned */

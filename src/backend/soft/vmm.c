@@ -43,7 +43,7 @@ void tow_soft_memory_unref(struct tow_soft_memory *memory)
         return;
     }
     tow_soft_object_remove(&memory->object);
-    tow_soft.devices[memory->device].used -= memory->size;
+    *tow_soft.devices[memory->device].used -= memory->size;
     if (memory->prev != NULL) {
         memory->prev->next = memory->next;
     } else {
@@ -182,7 +182,7 @@ static CUresult soft_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t si
         return tow_soft_leave(result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE);
     }
     struct tow_soft_device *device = tow_soft_device_of(prop->location.id);
-    if (size > device->total || device->used > device->total - size) {
+    if (size > device->total || *device->used > device->total - size) {
         return tow_soft_leave(CUDA_ERROR_OUT_OF_MEMORY);
     }
     struct tow_soft_memory *memory = calloc(1, sizeof *memory);
@@ -206,7 +206,7 @@ static CUresult soft_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t si
         memories->prev = memory;
     }
     memories = memory;
-    device->used += size;
+    *device->used += size;
     *handle = memory->object.handle;
     return tow_soft_leave(CUDA_SUCCESS);
 }

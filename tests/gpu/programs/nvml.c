@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cuda.h>
 
@@ -42,7 +41,6 @@ static void *find(const char *name)
 static struct memory ask(void *device)
 {
     struct memory memory;
-    usleep(150 * 1000); /* a report may be a little old */
     CHECK(NVML("nvmlDeviceGetMemoryInfo", (void *, struct memory *))(device, &memory));
     return memory;
 }
