@@ -663,6 +663,48 @@ CASE(graph_exec_destroyed_in_flight, "an instance may be destroyed while it runs
     EQ(peek(w, 0), 1);
 }
 
+CASE(graph_without_a_context, "graphs are looked at, changed and ended without a current context")
+{
+    CUcontext context = NULL;
+    CUgraph graph = graph_new(), clone = NULL, fresh = NULL;
+    CUdeviceptr w = words(1);
+    CUgraphNode first = add_inc(graph, NULL, w, 1), second = add_inc(graph, first, w, 1);
+    CUgraphNode found = NULL, empty = NULL;
+    CUgraphNodeType type;
+    CUgraphExec exec = make(graph), other = make(graph);
+    size_t count = 0;
+    cuuint64_t flags = 0;
+    go(exec);
+    OK(cuCtxGetCurrent(&context));
+    OK(cuCtxSetCurrent(NULL));
+    SEE(cuGraphCreate(&fresh, 0));
+    SEE(cuGraphClone(&clone, graph));
+    SEE(cuGraphNodeFindInClone(&found, second, clone));
+    SEE(cuGraphGetNodes(graph, NULL, &count));
+    SEE(cuGraphGetRootNodes(graph, NULL, &count));
+    SEE(cuGraphGetEdges(graph, NULL, NULL, NULL, &count));
+    SEE(cuGraphNodeGetDependencies(second, NULL, NULL, &count));
+    SEE(cuGraphNodeGetDependentNodes(first, NULL, NULL, &count));
+    SEE(cuGraphNodeGetType(first, &type));
+    SEE(cuGraphAddEmptyNode(&empty, graph, NULL, 0));
+    SEE(cuGraphAddDependencies(graph, &second, &empty, NULL, 1));
+    SEE(cuGraphRemoveDependencies(graph, &second, &empty, NULL, 1));
+    SEE(cuGraphDestroyNode(empty));
+    SEE(cuGraphExecGetFlags(exec, &flags));
+    IS(cuGraphExecDestroy(exec), CUDA_SUCCESS);
+    if (clone != NULL) {
+        SEE(cuGraphDestroy(clone));
+    }
+    if (fresh != NULL) {
+        SEE(cuGraphDestroy(fresh));
+    }
+    OK(cuCtxSetCurrent(context));
+    go(other);
+    OK(cuGraphExecDestroy(other));
+    OK(cuGraphDestroy(graph));
+    EQ(peek(w, 0), 4);
+}
+
 CASE(graph_outlived_by_exec, "an instance works after its graph is gone")
 {
     CUdeviceptr w = words(1);
