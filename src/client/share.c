@@ -310,9 +310,11 @@ static void note_quiet(struct tow_link *link, CUstream stream, uint64_t number)
     pthread_mutex_unlock(&link->send_lock);
 }
 
-/* Nothing was sent since the stream was seen empty. */
-static bool is_quiet(struct tow_link *link, CUstream stream)
+bool tow_share_is_quiet(struct tow_link *link, CUstream stream)
 {
+    if (link->share == NULL) {
+        return false;
+    }
     pthread_mutex_lock(&link->send_lock);
     bool quiet = link->share->quiet_at != 0 && link->share->quiet == stream &&
                  link->share->quiet_at == tow_link_sent(link) &&
@@ -405,7 +407,7 @@ CUresult tow_share_synchronize(struct tow_link *link, CUstream stream)
         return ask_and_wait(link, stream);
     }
     CUresult status = CUDA_SUCCESS;
-    return is_quiet(link, stream) || synchronize_by_note(link, stream, &status)
+    return tow_share_is_quiet(link, stream) || synchronize_by_note(link, stream, &status)
                ? status
                : ask_and_wait(link, stream);
 }

@@ -24,6 +24,8 @@ CUresult tow_share_free(struct tow_link *link, void *at, size_t size);
 /* cuStreamSynchronize: by a note of the GPU's where that is possible, else by asking, which also
  * tells what went wrong. */
 CUresult tow_share_synchronize(struct tow_link *link, CUstream stream);
+/* True if the stream was seen empty, and nothing was sent since. */
+bool tow_share_is_quiet(struct tow_link *link, CUstream stream);
 /* Memory was freed in the stream's order. It goes back to its pool, and from there to the system,
  * in the driver's own synchronisation: the stream's next one is asked for. */
 void tow_share_owe(struct tow_link *link, CUstream stream);

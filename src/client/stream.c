@@ -365,13 +365,10 @@ static CUresult ask(CUstream stream, CUresult (*send)(CUstream stream))
     return status;
 }
 
-/* Nothing was sent since the stream's work was seen done. */
 static CUresult query(CUstream stream)
 {
-    const struct tow_stream *s = tow_stream_find(stream);
-    return s != NULL && atomic_load_explicit(&s->context->sticky, memory_order_relaxed) == 0 &&
-                   atomic_load_explicit(&s->done, memory_order_relaxed) ==
-                       tow_link_sent(s->context->link)
+    const struct tow_context *context = tow_context_current();
+    return context != NULL && tow_share_is_quiet(context->link, stream)
                ? CUDA_SUCCESS
                : tow_send_cuStreamQuery(stream);
 }

@@ -15,8 +15,6 @@
 /* What device code calls to print, by name in machine code and in PTX. */
 #define PRINTER "vprintf"
 
-enum { ENTRY_PTX = 1, ENTRY_ELF = 2, ENTRY_HEADER_MIN = 64, FATBIN_HEADER_MIN = 16 };
-
 struct job {
     struct tow_code_image *image; /* taken once */
     struct job *next;
@@ -30,29 +28,20 @@ struct prints {
     bool running;
 };
 
-static uint64_t get(const uint8_t *at, unsigned bytes)
-{
-    uint64_t value = 0;
-    memcpy(&value, at, bytes); /* little-endian everywhere we run */
-    return value;
-}
-
 static bool mentions(const uint8_t *bytes, size_t size)
 {
     return memmem(bytes, size, PRINTER, strlen(PRINTER)) != NULL;
 }
 
 /* One entry of a fat binary; what cannot be read is taken to print. */
-static bool entry_prints(const uint8_t *entry, const uint8_t *payload, uint64_t padded)
+static bool entry_prints(const struct tow_entry *entry)
 {
-    uint64_t flags = get(entry + 40, 8), packed = get(entry + 16, 4);
-    if (packed == 0 || (flags & (TOW_ENTRY_LZ4 | TOW_ENTRY_ZSTD)) == 0) {
-        return mentions(payload, (size_t)padded);
+    if (!entry->is_packed) {
+        return mentions(entry->payload, entry->size);
     }
     uint8_t *bytes = NULL;
     size_t size = 0;
-    if (packed > padded ||
-        tow_unpack(payload, (size_t)packed, get(entry + 56, 8), flags, &bytes, &size) < 0) {
+    if (tow_entry_unpack(entry, &bytes, &size) < 0) {
         return true;
     }
     bool prints = mentions(bytes, size);
@@ -64,36 +53,29 @@ static bool entry_prints(const uint8_t *entry, const uint8_t *payload, uint64_t 
 static bool entries_print(const uint8_t *image, size_t size, unsigned kind, unsigned major,
                           unsigned *ret_count)
 {
+    struct tow_entry entry;
+    size_t at = 0;
+    uint64_t body;
     *ret_count = 0;
-    uint64_t header = size >= FATBIN_HEADER_MIN ? get(image + 6, 2) : 0;
-    if (header < FATBIN_HEADER_MIN || header > size) {
-        return true;
-    }
-    uint64_t at = header;
-    while (size - at >= ENTRY_HEADER_MIN) {
-        const uint8_t *entry = image + at;
-        uint64_t head = get(entry + 4, 4), padded = get(entry + 8, 8);
-        if (head < ENTRY_HEADER_MIN || head > size - at || padded > size - at - head) {
-            return true;
-        }
-        if (get(entry, 2) == kind && (major == 0 || get(entry + 28, 4) / 10 == major)) {
+    int more = tow_entry_first(image, size, &at, &body);
+    while (more >= 0 && (more = tow_entry_next(image, size, &at, &entry)) > 0) {
+        if (entry.kind == kind && (major == 0 || entry.sm / 10 == major)) {
             ++*ret_count;
-            if (entry_prints(entry, entry + head, padded)) {
+            if (entry_prints(&entry)) {
                 return true;
             }
         }
-        at += head + padded;
     }
-    return false;
+    return more < 0;
 }
 
 static bool fatbin_prints(const uint8_t *image, size_t size, unsigned major)
 {
     /* Machine code for the GPU that is there, else what the driver would compile. */
     unsigned count = 0;
-    bool prints = entries_print(image, size, ENTRY_ELF, major, &count);
+    bool prints = entries_print(image, size, TOW_ENTRY_ELF, major, &count);
     if (!prints && (count == 0 || major == 0)) {
-        prints = entries_print(image, size, ENTRY_PTX, 0, &count);
+        prints = entries_print(image, size, TOW_ENTRY_PTX, 0, &count);
     }
     return prints;
 }
@@ -108,7 +90,9 @@ static bool image_prints(const struct tow_code_image *image, unsigned major)
         for (size_t i = 0; image->parts != NULL && image->parts[i] != NULL; i++) {
             const uint8_t *part = image->parts[i];
             size_t left = image->size - (size_t)(part - image->bytes);
-            uint64_t size = left >= FATBIN_HEADER_MIN ? get(part + 6, 2) + get(part + 8, 8) : 0;
+            size_t header = 0;
+            uint64_t body = 0;
+            uint64_t size = tow_entry_first(part, left, &header, &body) == 0 ? header + body : 0;
             if (size == 0 || size > left || fatbin_prints(part, (size_t)size, major)) {
                 return true;
             }

@@ -190,8 +190,13 @@ static void arguments_are_packed_where_the_kernel_wants_them(void **state)
     assert_int_equal(tow_launch_args_init(&kernel, pointers, extra, &args),
                      CUDA_ERROR_INVALID_VALUE);
     assert_int_equal(tow_launch_args_init(&kernel, NULL, NULL, &args), CUDA_ERROR_INVALID_VALUE);
-    size = 31;
-    assert_int_equal(tow_launch_args_init(&kernel, NULL, extra, &args), CUDA_ERROR_INVALID_VALUE);
+    size = 20; /* zeros for the rest */
+    assert_int_equal(tow_launch_args_init(&kernel, NULL, extra, &args), CUDA_SUCCESS);
+    assert_int_equal(args.bytes, 32);
+    memset(packed, 0xee, sizeof packed);
+    memset(expected + 20, 0, 12);
+    tow_launch_args_pack(&kernel, &args, packed);
+    assert_memory_equal(packed, expected, sizeof packed);
     size = TOW_LAUNCH_ARGS_MAX + 1;
     assert_int_equal(tow_launch_args_init(&kernel, NULL, extra, &args), CUDA_ERROR_INVALID_VALUE);
     extra[0] = (void *)77;

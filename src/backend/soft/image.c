@@ -23,9 +23,6 @@
 #define MAGIC_WRAPPER 0x466243b1u
 #define MAGIC_FATBIN 0xba55ed50u
 #define MAGIC_ELF 0x464c457fu
-#define ENTRY_PTX 1
-#define ENTRY_ELF 2
-#define ENTRY_HEADER_MIN 64
 #define TEXT_MAX TOW_UNPACKED_MAX /* one PTX text */
 #define TEXTS_MAX 4096
 #define PTX_MAJOR_MAX 9
@@ -39,11 +36,6 @@ static uint16_t get16(const uint8_t *at)
 static uint32_t get32(const uint8_t *at)
 {
     return (uint32_t)get16(at) | (uint32_t)get16(at + 2) << 16;
-}
-
-static uint64_t get64(const uint8_t *at)
-{
-    return (uint64_t)get32(at) | (uint64_t)get32(at + 4) << 32;
 }
 
 void tow_soft_texts_fini(struct tow_soft_texts *texts)
@@ -86,10 +78,10 @@ int tow_soft_texts_add(struct tow_soft_texts *texts, const void *bytes, size_t s
 }
 
 /* Unpacks one entry's payload into new memory. */
-static CUresult unpack(const uint8_t *payload, size_t packed, size_t unpacked, uint64_t flags,
-                       uint8_t **ret_bytes, size_t *ret_size, char *why, size_t why_size)
+static CUresult unpack(const struct tow_entry *entry, uint8_t **ret_bytes, size_t *ret_size,
+                       char *why, size_t why_size)
 {
-    switch (tow_unpack(payload, packed, unpacked, flags, ret_bytes, ret_size)) {
+    switch (tow_entry_unpack(entry, ret_bytes, ret_size)) {
     case 0:
         return CUDA_SUCCESS;
     case -ENOMEM:
@@ -97,7 +89,7 @@ static CUresult unpack(const uint8_t *payload, size_t packed, size_t unpacked, u
     case -E2BIG:
         snprintf(why, why_size,
                  "The fat binary says that its PTX is %llu bytes long, which is not believable.",
-                 (unsigned long long)unpacked);
+                 (unsigned long long)entry->unpacked_size);
         return CUDA_ERROR_INVALID_IMAGE;
     case -ENOTSUP:
         snprintf(
@@ -118,32 +110,28 @@ static CUresult fatbin_texts(const uint8_t *image, size_t known_size, struct tow
         snprintf(why, why_size, "The fat binary is cut off.");
         return CUDA_ERROR_INVALID_IMAGE;
     }
-    uint64_t header = get16(image + 6), body = get64(image + 8);
-    if (header < 16 || body > TOW_SOFT_IMAGE_MAX || header + body > known_size) {
+    size_t at = 0;
+    uint64_t body = 0;
+    if (tow_entry_first(image, known_size, &at, &body) < 0 || body > TOW_SOFT_IMAGE_MAX ||
+        body > known_size - at) {
         snprintf(why, why_size, "The fat binary's header is damaged.");
         return CUDA_ERROR_INVALID_IMAGE;
     }
-    const uint8_t *at = image + header, *end = at + body, *best = NULL;
-    uint32_t best_sm = 0;
+    size_t end = at + (size_t)body;
+    struct tow_entry entry, best = {0};
     bool has_elf = false;
-    while ((size_t)(end - at) >= ENTRY_HEADER_MIN) {
-        uint32_t entry_header = get32(at + 4);
-        uint64_t padded = get64(at + 8);
-        if (entry_header < ENTRY_HEADER_MIN || entry_header > (size_t)(end - at) ||
-            padded > (size_t)(end - at) - entry_header) {
-            snprintf(why, why_size, "An entry of the fat binary is damaged.");
-            return CUDA_ERROR_INVALID_IMAGE;
+    int more;
+    while ((more = tow_entry_next(image, end, &at, &entry)) > 0) {
+        has_elf |= entry.kind == TOW_ENTRY_ELF;
+        if (entry.kind == TOW_ENTRY_PTX && (best.payload == NULL || entry.sm >= best.sm)) {
+            best = entry;
         }
-        uint16_t kind = get16(at);
-        uint32_t sm = get32(at + 28);
-        has_elf |= kind == ENTRY_ELF;
-        if (kind == ENTRY_PTX && (best == NULL || sm >= best_sm)) {
-            best = at;
-            best_sm = sm;
-        }
-        at += entry_header + padded;
     }
-    if (best == NULL) {
+    if (more < 0) {
+        snprintf(why, why_size, "An entry of the fat binary is damaged.");
+        return CUDA_ERROR_INVALID_IMAGE;
+    }
+    if (best.payload == NULL) {
         snprintf(why, why_size,
                  "This program has %s but no PTX: SASS cannot run on the software GPU. Build it "
                  "with PTX, for "
@@ -151,30 +139,16 @@ static CUresult fatbin_texts(const uint8_t *image, size_t known_size, struct tow
                  has_elf ? "machine code (SASS)" : "no code");
         return CUDA_ERROR_NO_BINARY_FOR_GPU;
     }
-    uint32_t entry_header = get32(best + 4);
-    uint64_t padded = get64(best + 8), flags = get64(best + 40);
-    uint32_t packed = get32(best + 16);
-    const uint8_t *payload = best + entry_header;
     char name[32];
-    snprintf(name, sizeof name, "compute_%u", best_sm);
-    int rc;
-    if (packed != 0 && (flags & (TOW_ENTRY_LZ4 | TOW_ENTRY_ZSTD)) != 0) {
-        if (packed > padded) {
-            snprintf(why, why_size, "The PTX entry of the fat binary is damaged.");
-            return CUDA_ERROR_INVALID_IMAGE;
-        }
-        uint8_t *bytes;
-        size_t size;
-        CUresult result =
-            unpack(payload, packed, get64(best + 56), flags, &bytes, &size, why, why_size);
-        if (result != CUDA_SUCCESS) {
-            return result;
-        }
-        rc = tow_soft_texts_add(texts, bytes, size, name);
-        free(bytes);
-    } else {
-        rc = tow_soft_texts_add(texts, payload, padded, name);
+    snprintf(name, sizeof name, "compute_%u", best.sm);
+    uint8_t *bytes = NULL;
+    size_t size = best.size;
+    CUresult result = best.is_packed ? unpack(&best, &bytes, &size, why, why_size) : CUDA_SUCCESS;
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
+    int rc = tow_soft_texts_add(texts, best.is_packed ? bytes : best.payload, size, name);
+    free(bytes);
     return rc == 0        ? CUDA_SUCCESS
            : rc == -E2BIG ? CUDA_ERROR_INVALID_IMAGE
                           : CUDA_ERROR_OUT_OF_MEMORY;
