@@ -10,8 +10,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "client/context.h"
 #include "client/graph.h"
+#include "client/hostfn.h"
 #include "client/lane.h"
 #include "client/late.h"
 #include "client/mirror.h"
@@ -25,6 +27,9 @@
 /* Bytes of asynchronous downloads under way; beyond, they are waited for. The worker's limit,
  * TOW_PINNED_TOTAL, is more than twice that: it rounds sizes up to powers of two. */
 #define LATER_MAX ((size_t)384 << 20)
+
+/* How long a large upload waits for host functions that were queued before. */
+#define FUNCTIONS_NS (100 * TOW_TIME_MS)
 
 static bool is_pinned(const void *address)
 {
@@ -181,6 +186,25 @@ static CUresult copy_captured(CUdeviceptr to, CUdeviceptr from, const void *host
     return status == CUDA_SUCCESS ? tow_send_cuMemcpyAsync(to, from, size, stream) : status;
 }
 
+/* A large one waits for the functions, or else the worker reads it in turn, from a mirror: that
+ * costs every launch, but never stands still. */
+static CUresult upload_behind_functions(struct tow_link *link, CUdeviceptr to, const void *from,
+                                        size_t size, CUstream stream)
+{
+    CUresult status = tow_late_upload(to, from, size, stream);
+    if (status != CUDA_ERROR_NOT_SUPPORTED) {
+        return status;
+    }
+    if (tow_hostfn_settle(FUNCTIONS_NS) || is_shared(link, from, size) ||
+        tow_mirror_host(link, (uint64_t)(uintptr_t)from, size) != CUDA_SUCCESS) {
+        return upload(to, from, size, stream, false);
+    }
+    status = tow_mirror_push(link);
+    return status == CUDA_SUCCESS
+               ? tow_send_cuMemcpyAsync(to, (CUdeviceptr)(uintptr_t)from, size, stream)
+               : status;
+}
+
 static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CUstream stream,
                                bool wait)
 {
@@ -217,7 +241,7 @@ static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CU
         /* A host function that was queued before may still write there: it is read in turn. */
         bool late = !wait && atomic_load_explicit(&tow_hostfn_writers, memory_order_relaxed) != 0 &&
                     is_pinned(from);
-        status = late ? tow_late_upload(to, from, size, stream)
+        status = late ? upload_behind_functions(link, to, from, size, stream)
                       : upload(to, from, size, stream, wait && !waits);
     }
     if (status == CUDA_SUCCESS && waits) {

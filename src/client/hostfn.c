@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "client/call.h"
@@ -99,15 +100,10 @@ static void *run_thread(void *arg)
         if (first_turn == NULL) {
             last_turn = NULL;
         }
-        struct entry **at = find(turn->id);
-        struct entry *entry = *at;
+        struct entry *entry = *find(turn->id);
         struct tow_hostfn function = {0};
         if (entry != NULL) {
             function = entry->function;
-            if (!function.kept) {
-                *at = entry->next;
-                free(entry);
-            }
         }
         pthread_mutex_unlock(&lock);
         struct tow_thread *self = tow_thread_self();
@@ -124,6 +120,7 @@ static void *run_thread(void *arg)
         }
         say_done(turn->link, turn->id);
         if (!function.kept) {
+            tow_hostfn_remove(turn->id);
             end_turn(&function);
         }
         free(turn);
@@ -169,6 +166,35 @@ void tow_hostfn_remove(uint64_t id)
     }
     pthread_mutex_unlock(&lock);
     free(entry);
+}
+
+/* True if a function of the program up to an id has not ended. */
+static bool is_outstanding(uint64_t up_to)
+{
+    bool found = false;
+    pthread_mutex_lock(&lock);
+    for (unsigned i = 0; i < BUCKETS && !found; i++) {
+        for (const struct entry *e = entries[i]; e != NULL && !found; e = e->next) {
+            found = e->id <= up_to && !e->function.kept && !e->function.own;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+bool tow_hostfn_settle(int64_t limit_ns)
+{
+    int64_t until = tow_time_now_ns() + limit_ns;
+    pthread_mutex_lock(&lock);
+    uint64_t up_to = last_id;
+    pthread_mutex_unlock(&lock);
+    while (is_outstanding(up_to)) {
+        if (tow_time_now_ns() > until) {
+            return false;
+        }
+        tow_time_sleep(50 * TOW_TIME_US);
+    }
+    return true;
 }
 
 void tow_hostfn_call(struct tow_link *link, uint64_t id, CUresult status)

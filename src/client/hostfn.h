@@ -25,6 +25,9 @@ struct tow_hostfn {
 CUresult tow_hostfn_add(struct tow_link *link, const struct tow_hostfn *function, uint64_t *ret_id);
 /* Puts a function that runs once into a stream. */
 CUresult tow_hostfn_put(CUstream stream, const struct tow_hostfn *function);
+/* Waits until the program's functions that are in streams now have run, but no longer than
+ * `limit_ns`; false if some have not. */
+bool tow_hostfn_settle(int64_t limit_ns);
 /* Ends an id that was kept, or one that never reached the server. */
 void tow_hostfn_remove(uint64_t id);
 

@@ -12,7 +12,6 @@
 #include "client/stream.h"
 #include "client/thread.h"
 #include "gen/client_api.h"
-#include "wire/copy.h"
 
 struct late {
     struct late *next;
@@ -20,12 +19,16 @@ struct late {
     CUdeviceptr to;
     const uint8_t *from; /* borrowed: page-locked memory, which stays while we are listed */
     size_t size;
-    bool sent;      /* what the source held at the call went ahead */
-    uint8_t held[]; /* if so: what that was */
+    uint8_t held[]; /* what went ahead */
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the list */
+/* Bytes ahead of streams that may stand still: the worker keeps them in page-locked pieces, of
+ * which it has only so many. */
+enum { AHEAD_MAX = 1 << 20, AHEAD_TOTAL = 32 << 20 };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the two below */
 static struct late *lates;
+static size_t ahead; /* bytes of all of them */
 
 bool tow_late_reads(const void *address, size_t size)
 {
@@ -40,12 +43,17 @@ bool tow_late_reads(const void *address, size_t size)
     return found;
 }
 
-static void enlist(struct late *late)
+static bool enlist(struct late *late)
 {
     pthread_mutex_lock(&lock);
-    late->next = lates;
-    lates = late;
+    bool room = ahead + late->size <= AHEAD_TOTAL;
+    if (room) {
+        ahead += late->size;
+        late->next = lates;
+        lates = late;
+    }
     pthread_mutex_unlock(&lock);
+    return room;
 }
 
 static void drop(struct late *late)
@@ -56,11 +64,13 @@ static void drop(struct late *late)
         at = &(*at)->next;
     }
     *at = late->next;
+    ahead -= late->size;
     pthread_mutex_unlock(&lock);
     free(late);
 }
 
-/* Uploads beside the stream, which stands still, and waits for the device. */
+/* Uploads beside the stream, which stands still, and waits for the device. Of the greatest
+ * priority, so that it does not come behind that stream in a queue of the device's. */
 static CUresult upload_beside(const struct late *late)
 {
     CUstream beside = NULL;
@@ -68,7 +78,8 @@ static CUresult upload_beside(const struct late *late)
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    status = tow_cuStreamCreate(&beside, CU_STREAM_NON_BLOCKING);
+    status = tow_cuStreamCreateWithPriority(&beside, CU_STREAM_NON_BLOCKING,
+                                            late->context->greatest_priority);
     if (status == CUDA_SUCCESS) {
         status = tow_copy_upload(late->to, late->from, late->size, beside, false);
         if (status == CUDA_SUCCESS) {
@@ -84,7 +95,7 @@ static CUresult upload_beside(const struct late *late)
 static void take_turn(void *user)
 {
     struct late *late = user;
-    if (!late->sent || memcmp(late->held, late->from, late->size) != 0) {
+    if (memcmp(late->held, late->from, late->size) != 0) {
         tow_thread_here->in_hostfn = false;
         CUresult status = upload_beside(late);
         tow_thread_here->in_hostfn = true;
@@ -97,6 +108,23 @@ static void take_turn(void *user)
     drop(late);
 }
 
+/* A host function may be writing it just now: whatever is read, the turn compares. */
+#if defined(__SANITIZE_THREAD__)
+__attribute__((no_sanitize_thread)) static void read_ahead(uint8_t *to, const uint8_t *from,
+                                                           size_t size)
+{
+    const volatile uint8_t *at = from; /* or it becomes memcpy, which is watched */
+    for (size_t i = 0; i < size; i++) {
+        to[i] = at[i];
+    }
+}
+#else
+static void read_ahead(uint8_t *to, const uint8_t *from, size_t size)
+{
+    memcpy(to, from, size);
+}
+#endif
+
 CUresult tow_late_upload(CUdeviceptr to, const void *from, size_t size, CUstream stream)
 {
     struct tow_context *context;
@@ -104,24 +132,21 @@ CUresult tow_late_upload(CUdeviceptr to, const void *from, size_t size, CUstream
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    /* Few bytes go ahead: most functions write something else, and then nothing is left to do. */
-    bool ahead = size <= TOW_COPY_INLINE_MAX;
-    struct late *late = malloc(sizeof *late + (ahead ? size : 0));
+    struct late *late = size <= AHEAD_MAX ? malloc(sizeof *late + size) : NULL;
     if (late == NULL) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
+        return CUDA_ERROR_NOT_SUPPORTED;
     }
-    *late = (struct late){.context = context, .to = to, .from = from, .size = size, .sent = ahead};
-    if (ahead) {
-        memcpy(late->held, from, size);
-        status = tow_copy_upload(to, late->held, size, stream, false);
-        if (status != CUDA_SUCCESS) {
-            free(late);
-            return status;
-        }
+    *late = (struct late){.context = context, .to = to, .from = from, .size = size};
+    if (!enlist(late)) {
+        free(late);
+        return CUDA_ERROR_NOT_SUPPORTED;
     }
-    enlist(late);
-    struct tow_hostfn function = {.run = take_turn, .user = late, .own = true};
-    status = tow_hostfn_put(stream, &function);
+    read_ahead(late->held, from, size);
+    status = tow_copy_upload(to, late->held, size, stream, false);
+    if (status == CUDA_SUCCESS) {
+        struct tow_hostfn function = {.run = take_turn, .user = late, .own = true};
+        status = tow_hostfn_put(stream, &function);
+    }
     if (status != CUDA_SUCCESS) {
         drop(late);
     }

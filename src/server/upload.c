@@ -32,7 +32,7 @@ enum {
 #define NAP_NS (20 * TOW_TIME_US)
 
 /* How long the commands behind a synchronous upload wait for the device. */
-#define SETTLE_NS (5 * TOW_TIME_MS)
+#define SETTLE_NS (50 * TOW_TIME_MS)
 #define SETTLE_SPIN_NS (50 * TOW_TIME_US)
 
 /* A piece and the stream that the device reads it in. */

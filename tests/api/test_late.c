@@ -13,13 +13,14 @@ struct note {
     unsigned char *at;
     size_t size;
     int value;
+    int milliseconds; /* until it is written */
 };
 
 /* A host function that takes its time: whoever does not wait for it is early. */
 static void write_late(void *user)
 {
     const struct note *note = user;
-    nanosleep(&(struct timespec){0, 30000000}, NULL);
+    nanosleep(&(struct timespec){0, note->milliseconds * 1000000L}, NULL);
     memset(note->at, note->value, note->size);
 }
 
@@ -56,7 +57,7 @@ static void copies_take_what_functions_wrote(struct api *api)
     OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
     OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        struct note note = {pinned, sizes[i], 0x20 + (int)i};
+        struct note note = {pinned, sizes[i], 0x20 + (int)i, 30};
         memset(pinned, 0xee, SIZE);
         OK(cuLaunchHostFunc(stream, write_late, &note));
         OK(cuMemcpyHtoDAsync(device, pinned, sizes[i], stream));
@@ -64,7 +65,7 @@ static void copies_take_what_functions_wrote(struct api *api)
         OK(cuStreamWaitEvent(other, event, 0));
         OK(cuMemcpyDtoDAsync(copy, device, sizes[i], other));
         /* The next write must not be seen by the first copy. */
-        struct note next = {pinned, sizes[i], 0x60 + (int)i};
+        struct note next = {pinned, sizes[i], 0x60 + (int)i, i % 2 == 0 ? 30 : 160};
         OK(cuLaunchHostFunc(stream, write_late, &next));
         OK(cuMemcpyHtoDAsync(device, pinned, sizes[i], stream));
         OK(cuStreamSynchronize(other));
@@ -142,7 +143,7 @@ static void memory_is_read_before_it_goes(struct api *api)
         } else {
             OK(cuMemAllocHost((void **)&pinned, SIZE));
         }
-        struct note note = {pinned, size, 0x40 + i};
+        struct note note = {pinned, size, 0x40 + i, 30};
         OK(cuLaunchHostFunc(stream, write_late, &note));
         OK(cuMemcpyHtoDAsync(device, pinned, size, stream));
         if (own) {
