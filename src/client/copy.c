@@ -20,6 +20,7 @@
 #include "client/peer.h"
 #include "client/region.h"
 #include "client/share.h"
+#include "client/stream.h"
 #include "gen/client_api.h"
 #include "wire/copy.h"
 #include "wire/share.h"
@@ -205,6 +206,26 @@ static CUresult upload_behind_functions(struct tow_link *link, CUdeviceptr to, c
                : status;
 }
 
+/* True if the device may have much to do before a copy in a default stream. */
+static bool is_busy(const struct tow_link *link, CUstream stream)
+{
+    const struct tow_context *context = tow_context_current();
+    uint64_t worked = atomic_load_explicit(&link->worked, memory_order_relaxed);
+    return atomic_load_explicit(&tow_hostfn_turns, memory_order_relaxed) != 0 ||
+           (worked > atomic_load_explicit(&context->done, memory_order_relaxed) &&
+            (stream == CU_STREAM_PER_THREAD ||
+             worked > atomic_load_explicit(&context->default_done, memory_order_relaxed)));
+}
+
+/* Over a network a synchronous copy of pageable memory has been read when it is sent, and the
+ * server lets nothing overtake it while that takes the device a moment (TOW_COPY_SETTLE). Behind
+ * launches it may take long: then it is waited for, as natively, unless a capture forbids it. */
+static bool is_long(const struct tow_link *link, size_t size, CUstream stream)
+{
+    return link->share == NULL && size > TOW_COPY_INLINE_MAX &&
+           atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0 && is_busy(link, stream);
+}
+
 static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CUstream stream,
                                bool wait)
 {
@@ -233,7 +254,7 @@ static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CU
     if (status == CUDA_SUCCESS && !seen && is_shared(link, from, size)) {
         return tow_share_upload(link, to, from, size, stream, wait);
     }
-    bool waits = wait && (seen || is_pinned(from));
+    bool waits = wait && (seen || is_pinned(from) || is_long(link, size, stream));
     if (status == CUDA_SUCCESS) {
         status = settle_source(link, from, size);
     }
@@ -245,7 +266,11 @@ static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CU
                       : upload(to, from, size, stream, wait && !waits);
     }
     if (status == CUDA_SUCCESS && waits) {
+        uint64_t number = tow_link_sent(link);
         status = tow_send_cuStreamSynchronize(stream);
+        if (status == CUDA_SUCCESS) {
+            tow_stream_finished(stream, tow_context_current(), number);
+        }
     }
     return status;
 }

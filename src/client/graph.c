@@ -382,7 +382,12 @@ CUresult tow_cuGraphLaunch(CUgraphExec hGraph, CUstream hStream)
         return CUDA_ERROR_INVALID_VALUE;
     }
     CUresult status = tow_mirror_push(context->link);
-    return status == CUDA_SUCCESS ? tow_send_cuGraphLaunch(hGraph, hStream) : status;
+    if (status == CUDA_SUCCESS) {
+        status = tow_send_cuGraphLaunch(hGraph, hStream);
+        atomic_store_explicit(&context->link->worked, tow_link_sent(context->link),
+                              memory_order_relaxed);
+    }
+    return status;
 }
 
 CUresult tow_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,

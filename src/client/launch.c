@@ -306,6 +306,7 @@ CUresult tow_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gr
         pack(kernel, &args, at + sizeof head);
     }
     atomic_store_explicit(&kernel->loaded, true, memory_order_relaxed);
+    tow_link_note_work(call.link);
     return tow_call_send(&call);
 }
 
@@ -501,6 +502,7 @@ CUresult tow_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void *
         tow_launch_args_pack(kernel, &args, at);
     }
     atomic_store_explicit(&kernel->loaded, true, memory_order_relaxed);
+    tow_link_note_work(call.link);
     if (!waits) {
         return tow_call_send(&call);
     }

@@ -48,7 +48,8 @@ struct tow_link {
     uint32_t next_seq;
     uint32_t next_transfer;
     struct tow_link_counters counters;
-    atomic_uint behind; /* calls that went out while host functions were outstanding */
+    atomic_uint behind;      /* calls that went out while host functions were outstanding */
+    _Atomic uint64_t worked; /* the newest command that may keep the device busy for long */
     _Atomic uint64_t
         beside; /* calls that need no reply, and waited for one: carried out beside the line */
 
@@ -77,6 +78,12 @@ static inline uint64_t tow_link_sent(const struct tow_link *link)
 {
     return atomic_load_explicit(&link->counters.commands, memory_order_relaxed) +
            atomic_load_explicit(&link->beside, memory_order_relaxed);
+}
+
+/* Between begin and send of a launch, a graph or a host function. */
+static inline void tow_link_note_work(struct tow_link *link)
+{
+    atomic_store_explicit(&link->worked, tow_link_sent(link) + 1, memory_order_relaxed);
 }
 
 /* Connects as the session's server number `index` (which is the slot of addresses it is to use),

@@ -55,6 +55,15 @@ def a_training_step_waits_once_for_its_one_synchronisation():
 
 
 @t.test(120)
+def an_upload_over_a_network_waits_only_behind_launches():
+    with t.Server() as server:
+        idle = between(server, "tcp", "uploads", 10, 30, "replies_waited")
+        behind = between(server, "tcp", "behind", 10, 30, "replies_waited")
+        t.check(idle < 0.1, f"{idle:g} replies are waited for by a copy that has nothing before it")
+        t.check(0.9 < behind <= 1, f"{behind:g} replies are waited for by a copy behind a launch, not one")
+
+
+@t.test(120)
 def memory_freed_in_order_goes_back_at_the_next_synchronisation():
     # Pools let go of memory in the driver's synchronisation; a note of the GPU's would not do.
     with t.Server() as server:

@@ -2,9 +2,11 @@
  *
  *     counts launches N   N launches and one synchronisation
  *     counts loop N       N steps like a training loop's, one synchronisation each
- *     counts frees N      N times memory is taken and freed in a stream's order, and one
- * synchronisation each counts heap N       prints how often N launches allocated memory counts time
- * N       prints the milliseconds of N launches and one synchronisation
+ *     counts frees N      N times memory is taken and freed in a stream's order, and a sync
+ *     counts uploads N    N synchronous copies of pageable memory
+ *     counts behind N     the same, each behind a launch
+ *     counts heap N       prints how often N launches allocated memory
+ *     counts time N       prints the milliseconds of N launches and one synchronisation
  */
 #include <cuda.h>
 #include <stdatomic.h>
@@ -143,6 +145,18 @@ int main(int argc, char **argv)
     CHECK(cuStreamSynchronize(stream));
     if (strcmp(argv[1], "loop") == 0) {
         loop(n);
+    } else if (strcmp(argv[1], "uploads") == 0 || strcmp(argv[1], "behind") == 0) {
+        enum { SIZE = 128 << 10 };
+        CUdeviceptr memory;
+        char *host = calloc(1, SIZE);
+        CHECK(cuMemAlloc(&memory, SIZE));
+        for (unsigned i = 0; i < n; i++) {
+            if (strcmp(argv[1], "behind") == 0) {
+                launch();
+            }
+            CHECK(cuMemcpyHtoD(memory, host, SIZE));
+        }
+        free(host);
     } else if (strcmp(argv[1], "frees") == 0) {
         for (unsigned i = 0; i < n; i++) {
             CUdeviceptr memory;
