@@ -12,6 +12,7 @@
 #include "client/stream.h"
 #include "client/thread.h"
 #include "gen/client_api.h"
+#include "wire/copy.h"
 
 struct late {
     struct late *next;
@@ -70,7 +71,9 @@ static void drop(struct late *late)
 }
 
 /* Uploads beside the stream, which stands still, and waits for the device. Of the greatest
- * priority, so that it does not come behind that stream in a queue of the device's. */
+ * priority, so that it does not come behind that stream in a queue of the device's; in pieces that
+ * ride in commands, for which the worker needs no page-locked memory: a driver may wait for all
+ * streams before it gives some. */
 static CUresult upload_beside(const struct late *late)
 {
     CUstream beside = NULL;
@@ -81,7 +84,12 @@ static CUresult upload_beside(const struct late *late)
     status = tow_cuStreamCreateWithPriority(&beside, CU_STREAM_NON_BLOCKING,
                                             late->context->greatest_priority);
     if (status == CUDA_SUCCESS) {
-        status = tow_copy_upload(late->to, late->from, late->size, beside, false);
+        for (size_t at = 0; status == CUDA_SUCCESS && at < late->size;) {
+            size_t left = late->size - at;
+            size_t n = left < TOW_COPY_INLINE_MAX ? left : TOW_COPY_INLINE_MAX;
+            status = tow_copy_upload(late->to + at, late->from + at, n, beside, false);
+            at += n;
+        }
         if (status == CUDA_SUCCESS) {
             status = tow_send_cuStreamSynchronize(beside);
         }
