@@ -3,6 +3,7 @@
 
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -62,6 +63,31 @@ for _entry in TABLE["programs"]:
             add(_entry, _variant, "shm", ["plain", "asan", "tsan"] if _entry["name"] == "driver_link" else ["plain"])
     if _entry["name"] == "driver_link":
         add(_entry, "c", "self", ["plain", "asan", "tsan"])
+
+# What the program gets, and of which kernel the server's log tells block, thread and line.
+MISTAKES = {
+    "beyond": ("cudaErrorIllegalAddress", "store", "in no live allocation"),
+    "freed": ("cudaErrorIllegalAddress", "store", "in no live allocation"),
+    "misaligned": ("cudaErrorMisalignedAddress", "odd", "misaligned address"),
+    "barrier": ("cudaErrorLaunchTimeout", "unpaired", "a barrier that cannot complete"),
+    "recursion": ("cudaErrorHardwareStackError", "recurse", "is used up"),
+}
+
+
+def make_mistake(what):
+    program = t.build_cuda([t.PROGRAMS / "mistakes.cu"], TABLE["flags"], [], "mistakes")
+    error, kernel, reason = MISTAKES[what]
+    with t.Server() as server:
+        done = t.towline_run(server.address("unix"), [program, what])
+        t.equal((done.returncode, done.stdout), (0, f"{error}\n"), f"what {what} gives")
+        t.wait_until(lambda: "ended after" in server.log() or "signal" in server.log(), 10, "the session ends")
+        t.check("signal" not in server.log(), f"{what}: the worker did not survive it:\n{server.log()}")
+        t.check(re.search(rf"{kernel}.*{reason}.*block 0,0,0, thread \d+,0,0, PTX line \d+", server.log()) is not None,
+                f"{what}: the log does not say where:\n{server.log()}")
+
+
+for _what in MISTAKES:
+    t.test(120, trees=("plain", "asan"), name=f"mistake_{_what}")(lambda what=_what: make_mistake(what))
 
 STUCK = """
 #include <signal.h>

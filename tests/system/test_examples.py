@@ -1,0 +1,40 @@
+#!/usr/bin/env python3
+"""Every example of examples/, which checks itself, through client and server on the software GPU."""
+
+import importlib.machinery
+import importlib.util
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import towtest as t  # noqa: E402
+
+RUN = t.ROOT / "examples" / "run"
+
+
+def names():
+    loader = importlib.machinery.SourceFileLoader("examples_run", str(RUN))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("examples_run", loader))
+    sys.dont_write_bytecode = True
+    loader.exec_module(module)
+    return module.names()
+
+
+def run_example(name, kind):
+    if not t.find_nvcc():
+        raise t.Skip("nvcc is not installed")
+    with t.Server() as server:
+        done = t.run([RUN, "--towline", t.TOWLINE, "--nvcc", t.find_nvcc(), "-s", server.address(kind), "--build-dir",
+                      t.BUILD / "examples", "--only", name], 240)
+        t.check(done.returncode == 0 and "1 passed, 0 failed" in done.stdout,
+                f"{name} over {kind}: exit code {done.returncode}\n{done.stdout}{done.stderr}\n{server.log()[-2000:]}")
+
+
+for _index, _name in enumerate(names()):
+    # By turns, so that all transports see some of them.
+    _kind = ("unix", "tcp", "shm")[_index % 3]
+    t.test(300, name=_name)(lambda name=_name, kind=_kind: run_example(name, kind))
+
+
+if __name__ == "__main__":
+    t.main()
