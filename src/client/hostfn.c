@@ -11,6 +11,7 @@
 #include "client/link.h"
 #include "client/mirror.h"
 #include "client/stream.h"
+#include "client/late.h"
 #include "gen/client_api.h"
 #include "wire/frame.h"
 
@@ -224,6 +225,10 @@ static CUresult put(unsigned fn, CUstream stream, const struct tow_hostfn *funct
     CUresult status = tow_stream_context(stream, &context);
     if (status != CUDA_SUCCESS) {
         return status;
+    }
+    if (!function->kept && !function->own &&
+        atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0) {
+        tow_late_prepare(context);
     }
     uint64_t id = 0;
     status = tow_hostfn_add(context->link, function, &id);

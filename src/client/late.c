@@ -70,30 +70,51 @@ static void drop(struct late *late)
     free(late);
 }
 
-/* Uploads beside the stream, which stands still, and waits for the device. Of the greatest
- * priority, so that it does not come behind that stream in a queue of the device's; in pieces that
- * ride in commands, for which the worker needs no page-locked memory: a driver may wait for all
- * streams before it gives some. */
+void tow_late_prepare(struct tow_context *context)
+{
+    static pthread_mutex_t make_lock = PTHREAD_MUTEX_INITIALIZER;
+    unsigned epoch = atomic_load(&context->epoch);
+    if (atomic_load(&context->beside) != NULL && atomic_load(&context->beside_epoch) == epoch) {
+        return;
+    }
+    pthread_mutex_lock(&make_lock);
+    CUstream beside = NULL;
+    if ((atomic_load(&context->beside) == NULL || atomic_load(&context->beside_epoch) != epoch) &&
+        tow_cuCtxPushCurrent_v2(context->handle) == CUDA_SUCCESS) {
+        /* Of the greatest priority, so that it does not come behind the stream that stands still in
+         * a queue of the device's. */
+        if (tow_cuStreamCreateWithPriority(&beside, CU_STREAM_NON_BLOCKING,
+                                           context->greatest_priority) == CUDA_SUCCESS) {
+            atomic_store(&context->beside_epoch, epoch);
+            atomic_store(&context->beside, beside);
+        }
+        tow_cuCtxPopCurrent_v2(NULL);
+    }
+    pthread_mutex_unlock(&make_lock);
+}
+
+/* Uploads beside the stream, which stands still, and waits for the device. In pieces that ride in
+ * commands, for which the worker needs no page-locked memory: a driver may wait for all streams
+ * before it gives some. */
 static CUresult upload_beside(const struct late *late)
 {
-    CUstream beside = NULL;
     CUresult status = tow_cuCtxPushCurrent_v2(late->context->handle);
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    status = tow_cuStreamCreateWithPriority(&beside, CU_STREAM_NON_BLOCKING,
-                                            late->context->greatest_priority);
+    CUstream beside = atomic_load(&late->context->beside);
+    status = beside == NULL ||
+                     atomic_load(&late->context->beside_epoch) != atomic_load(&late->context->epoch)
+                 ? CUDA_ERROR_INVALID_HANDLE
+                 : CUDA_SUCCESS;
+    for (size_t at = 0; status == CUDA_SUCCESS && at < late->size;) {
+        size_t left = late->size - at;
+        size_t n = left < TOW_COPY_INLINE_MAX ? left : TOW_COPY_INLINE_MAX;
+        status = tow_copy_upload(late->to + at, late->from + at, n, beside, false);
+        at += n;
+    }
     if (status == CUDA_SUCCESS) {
-        for (size_t at = 0; status == CUDA_SUCCESS && at < late->size;) {
-            size_t left = late->size - at;
-            size_t n = left < TOW_COPY_INLINE_MAX ? left : TOW_COPY_INLINE_MAX;
-            status = tow_copy_upload(late->to + at, late->from + at, n, beside, false);
-            at += n;
-        }
-        if (status == CUDA_SUCCESS) {
-            status = tow_send_cuStreamSynchronize(beside);
-        }
-        tow_cuStreamDestroy_v2(beside);
+        status = tow_send_cuStreamSynchronize(beside);
     }
     tow_cuCtxPopCurrent_v2(NULL);
     return status;

@@ -14,6 +14,12 @@
 
 #include "gen/cuda_abi.h"
 
+struct tow_context;
+
+/* Before a host function goes into a stream of the context: makes what its turns may need. While
+ * functions run, a driver may wait for them in such calls. */
+void tow_late_prepare(struct tow_context *context);
+
 /* Puts such an upload into a stream that does not capture. CUDA_ERROR_NOT_SUPPORTED if it is too
  * large to be sent ahead, or too many are under way. */
 CUresult tow_late_upload(CUdeviceptr to, const void *from, size_t size, CUstream stream);
