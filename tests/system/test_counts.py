@@ -133,7 +133,8 @@ def instructions(arguments, only=None):
 
 
 def instructions_per_launch(only=None):
-    return (instructions(["launches", 2000], only) - instructions(["launches", 1000], only)) / 1000
+    # Waking a peer that had gone to sleep counts, too, and happens more or less often: the least of three.
+    return min((instructions(["launches", 2000], only) - instructions(["launches", 1000], only)) / 1000 for _ in range(3))
 
 
 @t.test(240)

@@ -156,6 +156,7 @@ int main(int argc, char **argv)
             }
             CHECK(cuMemcpyHtoD(memory, host, SIZE));
         }
+        CHECK(cuStreamSynchronize(stream));
         free(host);
     } else if (strcmp(argv[1], "frees") == 0) {
         for (unsigned i = 0; i < n; i++) {
