@@ -78,7 +78,7 @@ def make_mistake(what):
     program = t.build_cuda([t.PROGRAMS / "mistakes.cu"], TABLE["flags"], [], "mistakes")
     error, kernel, reason = MISTAKES[what]
     with t.Server() as server:
-        done = t.towline_run(server.address("unix"), [program, what])
+        done = t.towline_run(server.address("unix"), [program, what], preload=True)
         t.equal((done.returncode, done.stdout), (0, f"{error}\n"), f"what {what} gives")
         t.wait_until(lambda: "ended after" in server.log() or "signal" in server.log(), 10, "the session ends")
         t.check("signal" not in server.log(), f"{what}: the worker did not survive it:\n{server.log()}")
