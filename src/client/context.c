@@ -691,9 +691,8 @@ CUresult tow_cuCtxSynchronize_v2(CUcontext ctx)
     }
     status = tow_call_end(&call, tow_call_wait(&call));
     tow_context_note(context, status);
-    if (status == CUDA_SUCCESS &&
-        number > atomic_load_explicit(&context->done, memory_order_relaxed)) {
-        atomic_store_explicit(&context->done, number, memory_order_relaxed);
+    if (status == CUDA_SUCCESS) {
+        tow_link_raise(&context->done, number);
     }
     return status;
 }

@@ -5,6 +5,8 @@
  * natively. Downloads are waited for, except small asynchronous ones into page-locked memory: their
  * bytes come with the next synchronisation.
  */
+#include "client/copy.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>

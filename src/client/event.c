@@ -3,8 +3,8 @@
 
 #include "client/call.h"
 #include "client/handle.h"
-#include "client/link.h"
 #include "client/graph.h"
+#include "client/link.h"
 #include "client/stream.h"
 #include "gen/client_api.h"
 

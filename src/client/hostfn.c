@@ -8,10 +8,10 @@
 #include "base/thread.h"
 #include "client/call.h"
 #include "client/graph.h"
+#include "client/late.h"
 #include "client/link.h"
 #include "client/mirror.h"
 #include "client/stream.h"
-#include "client/late.h"
 #include "gen/client_api.h"
 #include "wire/frame.h"
 

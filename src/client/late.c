@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "client/call.h"
 #include "client/context.h"
+#include "client/copy.h"
 #include "client/hostfn.h"
 #include "client/stream.h"
 #include "client/thread.h"
@@ -70,23 +71,30 @@ static void drop(struct late *late)
     free(late);
 }
 
+/* The stream for late copies; NULL if there is none, or it went with its context. */
+static CUstream beside_of(struct tow_context *context)
+{
+    return atomic_load(&context->beside_epoch) == atomic_load(&context->epoch)
+               ? atomic_load(&context->beside)
+               : NULL;
+}
+
 void tow_late_prepare(struct tow_context *context)
 {
     static pthread_mutex_t make_lock = PTHREAD_MUTEX_INITIALIZER;
-    unsigned epoch = atomic_load(&context->epoch);
-    if (atomic_load(&context->beside) != NULL && atomic_load(&context->beside_epoch) == epoch) {
+    if (beside_of(context) != NULL) {
         return;
     }
     pthread_mutex_lock(&make_lock);
+    unsigned epoch = atomic_load(&context->epoch);
     CUstream beside = NULL;
-    if ((atomic_load(&context->beside) == NULL || atomic_load(&context->beside_epoch) != epoch) &&
-        tow_cuCtxPushCurrent_v2(context->handle) == CUDA_SUCCESS) {
+    if (beside_of(context) == NULL && tow_cuCtxPushCurrent_v2(context->handle) == CUDA_SUCCESS) {
         /* Of the greatest priority, so that it does not come behind the stream that stands still in
          * a queue of the device's. */
         if (tow_cuStreamCreateWithPriority(&beside, CU_STREAM_NON_BLOCKING,
                                            context->greatest_priority) == CUDA_SUCCESS) {
-            atomic_store(&context->beside_epoch, epoch);
             atomic_store(&context->beside, beside);
+            atomic_store(&context->beside_epoch, epoch);
         }
         tow_cuCtxPopCurrent_v2(NULL);
     }
@@ -102,11 +110,9 @@ static CUresult upload_beside(const struct late *late)
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    CUstream beside = atomic_load(&late->context->beside);
-    status = beside == NULL ||
-                     atomic_load(&late->context->beside_epoch) != atomic_load(&late->context->epoch)
-                 ? CUDA_ERROR_INVALID_HANDLE
-                 : CUDA_SUCCESS;
+    tow_late_prepare(late->context); /* if the function went in while something captured */
+    CUstream beside = beside_of(late->context);
+    status = beside != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
     for (size_t at = 0; status == CUDA_SUCCESS && at < late->size;) {
         size_t left = late->size - at;
         size_t n = left < TOW_COPY_INLINE_MAX ? left : TOW_COPY_INLINE_MAX;

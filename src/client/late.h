@@ -27,9 +27,4 @@ CUresult tow_late_upload(CUdeviceptr to, const void *from, size_t size, CUstream
 /* True while some of [address, address + size) waits to be read. */
 bool tow_late_reads(const void *address, size_t size);
 
-/* Of copy.c: sends bytes of the program's to the device, through the line and its lanes only; they
- * have been read when it returns. `settle`: the program's call is synchronous. */
-CUresult tow_copy_upload(CUdeviceptr to, const void *from, size_t size, CUstream stream,
-                         bool settle);
-
 #endif

@@ -80,6 +80,15 @@ static inline uint64_t tow_link_sent(const struct tow_link *link)
            atomic_load_explicit(&link->beside, memory_order_relaxed);
 }
 
+/* Raises a number that only grows, "done up to here". */
+static inline void tow_link_raise(_Atomic uint64_t *value, uint64_t number)
+{
+    uint64_t old = atomic_load_explicit(value, memory_order_relaxed);
+    while (old < number && !atomic_compare_exchange_weak_explicit(
+                               value, &old, number, memory_order_relaxed, memory_order_relaxed)) {
+    }
+}
+
 /* Between begin and send of a launch, a graph or a host function. */
 static inline void tow_link_note_work(struct tow_link *link)
 {

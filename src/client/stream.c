@@ -326,19 +326,11 @@ CUresult tow_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Fl
     return status;
 }
 
-static void raise_to(_Atomic uint64_t *value, uint64_t number)
-{
-    uint64_t old = atomic_load_explicit(value, memory_order_relaxed);
-    while (old < number && !atomic_compare_exchange_weak_explicit(
-                               value, &old, number, memory_order_relaxed, memory_order_relaxed)) {
-    }
-}
-
 void tow_stream_finished(CUstream stream, struct tow_context *context, uint64_t number)
 {
     if (stream != CU_STREAM_PER_THREAD) {
         struct tow_stream *s = tow_stream_find(stream);
-        raise_to(s != NULL ? &s->done : &context->default_done, number);
+        tow_link_raise(s != NULL ? &s->done : &context->default_done, number);
     }
 }
 
