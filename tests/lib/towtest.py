@@ -76,6 +76,14 @@ def wait_until(condition, seconds, what):
     return time.monotonic() - start
 
 
+def gone(pid):
+    """Whether that process has ended, reaped or not."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] in "ZX"
+    except (FileNotFoundError, ProcessLookupError):  # before it was opened, or between that and the reading
+        return True
+
+
 # ---- sanitizers ----
 
 REPORTS = re.compile(r"ERROR: (Address|Leak)Sanitizer|WARNING: ThreadSanitizer|runtime error:")

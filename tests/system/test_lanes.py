@@ -73,7 +73,7 @@ def a_killed_client_leaves_nothing():
     with t.Server() as server, copying(server) as client:
         worker = server.status()["sessions"][0]["worker_pid"]
         client.kill()
-        t.wait_until(lambda: not os.path.exists(f"/proc/{worker}"), 3, "the killed client's worker is gone")
+        t.wait_until(lambda: t.gone(worker), 3, "the killed client's worker is gone")
 
 
 @t.test(trees=ALL, alone=True)

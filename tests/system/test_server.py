@@ -41,13 +41,6 @@ def sessions(server):
     return server.status()["sessions"]
 
 
-def gone(pid):
-    try:
-        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
-    except FileNotFoundError:
-        return True
-
-
 @t.test(trees=ALL)
 def status_shows_a_session():
     with t.Server() as server, held(server, "poll") as client:
@@ -66,7 +59,7 @@ def kill_client(mode, kind):
         with held(server, mode, kind) as client:
             worker = sessions(server)[0]["worker_pid"]
             client.kill()
-            seconds = t.wait_until(lambda: gone(worker), 2, "the killed client's worker is gone")
+            seconds = t.wait_until(lambda: t.gone(worker), 2, "the killed client's worker is gone")
             print(f"the worker was gone after {seconds:.2f} s")
         t.wait_until(lambda: not sessions(server), 2, "no session is left")
 
@@ -230,7 +223,7 @@ def sigterm_ends_everything():
         t.check(workers, "there are no workers")
         t.equal(server.stop(), 0, "the exit code")
         t.check(not server.socket.exists(), "the socket is still there")
-        t.check(all(gone(worker) for worker in workers), "workers are left")
+        t.check(all(t.gone(worker) for worker in workers), "workers are left")
         client.communicate(timeout=10 * t.SLOW)
         t.equal(client.returncode, 3, "the client's exit code")
 
@@ -241,7 +234,7 @@ def listener_killed_takes_its_workers():
         workers = server.workers()
         server.process.kill()
         server.process.wait()
-        t.wait_until(lambda: all(gone(worker) for worker in workers), 2, "the workers are gone")
+        t.wait_until(lambda: all(t.gone(worker) for worker in workers), 2, "the workers are gone")
 
 
 @t.test()
