@@ -19,6 +19,26 @@ static void put_text(struct tow_json *json, const char *text)
     put(json, text, strlen(text));
 }
 
+/* Bytes of the UTF-8 character at `at`, which is not ASCII; 0 if it is none. */
+static size_t character_size(const unsigned char *at)
+{
+    size_t size = at[0] >= 0xf0 ? 4 : at[0] >= 0xe0 ? 3 : 2;
+    uint32_t code = at[0] & (0xff >> (size + 1));
+    if (at[0] < 0xc2 || at[0] > 0xf4) {
+        return 0;
+    }
+    for (size_t i = 1; i < size; i++) {
+        if ((at[i] & 0xc0) != 0x80) { /* also the end of the text */
+            return 0;
+        }
+        code = code << 6 | (at[i] & 0x3f);
+    }
+    bool surrogate = code >= 0xd800 && code < 0xe000;
+    bool too_long = code < (size == 2 ? 0x80u : size == 3 ? 0x800u : 0x10000u);
+    return surrogate || too_long || code > 0x10ffff ? 0 : size;
+}
+
+/* Texts come from anybody: what is not UTF-8 is replaced, since JSON must be. */
 static void put_string(struct tow_json *json, const char *text)
 {
     put(json, "\"", 1);
@@ -36,8 +56,12 @@ static void put_string(struct tow_json *json, const char *text)
         } else if (c < 0x20 || c == 0x7f) {
             snprintf(escape, sizeof escape, "\\u%04x", c);
             put(json, escape, 6);
-        } else {
+        } else if (c < 0x80) {
             put(json, at, 1);
+        } else {
+            size_t size = character_size((const unsigned char *)at);
+            put(json, size > 0 ? at : "\xef\xbf\xbd", size > 0 ? size : 3);
+            at += size > 0 ? size - 1 : 0;
         }
     }
     put(json, "\"", 1);

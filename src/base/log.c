@@ -1,5 +1,7 @@
 #include "base/log.h"
 
+#include "base/clock.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -18,6 +20,29 @@ static atomic_uchar levels[TOW_AREA_COUNT];
 static const char *program = "towline";
 static atomic_int log_fd = STDERR_FILENO;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+/* What others can cause (a client's failing calls, strangers at the door) must not fill a disk: so
+ * many lines at once, and one in so much time from then on. Details are only for who asks. */
+#define LINES_AT_ONCE 1000
+#define LINE_NS (100 * TOW_TIME_MS)
+static _Atomic int64_t spent_until; /* each line adds LINE_NS */
+static _Atomic uint64_t left_out;   /* lines that were not written */
+
+static bool may_write(enum tow_log_level level)
+{
+    int64_t now = tow_time_now_ns(), spent = atomic_load(&spent_until), after;
+    if (level > TOW_LOG_INFO) {
+        return true;
+    }
+    do {
+        after = (spent > now ? spent : now) + LINE_NS;
+        if (after - now > LINES_AT_ONCE * LINE_NS) {
+            atomic_fetch_add(&left_out, 1);
+            return false;
+        }
+    } while (!atomic_compare_exchange_weak(&spent_until, &spent, after));
+    return true;
+}
 
 static int find_level(const char *word, size_t length)
 {
@@ -106,6 +131,14 @@ void tow_logv(enum tow_log_area area, enum tow_log_level level, const char *form
     }
     int kept_errno = errno;
     char line[4096];
+    if (!may_write(level)) {
+        return;
+    }
+    uint64_t missing = atomic_exchange(&left_out, 0);
+    if (missing > 0) {
+        dprintf(log_fd, "%s: %llu lines were left out here: too many at once\n", program,
+                (unsigned long long)missing);
+    }
     int head = level <= TOW_LOG_WARN
                    ? snprintf(line, sizeof line, "%s: ", program)
                    : snprintf(line, sizeof line, "%s[%d] %s %s: ", program, (int)getpid(),
@@ -114,6 +147,10 @@ void tow_logv(enum tow_log_area area, enum tow_log_level level, const char *form
     size_t length = (size_t)head + (body > 0 ? (size_t)body : 0);
     if (length > sizeof line - 2) {
         length = sizeof line - 2;
+    }
+    /* Names and texts of others are in it: none begins a line of its own, or moves a cursor. */
+    for (size_t i = 0; i < length; i++) {
+        line[i] = (unsigned char)line[i] < ' ' || line[i] == 0x7f ? ' ' : line[i];
     }
     line[length++] = '\n';
     /* One write per line, so that lines of several processes do not mix. */

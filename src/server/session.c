@@ -660,6 +660,9 @@ static int greet(struct tow_session *session)
     }
     struct tow_session_stats *stats = session->stats;
     snprintf(stats->client, sizeof stats->client, "%s", hello.name);
+    for (char *c = stats->client; *c != '\0'; c++) {
+        *c = (unsigned char)*c < ' ' || *c == 0x7f ? '?' : *c; /* it ends up on terminals */
+    }
     atomic_store(&stats->client_pid, hello.pid);
     atomic_store(&stats->device, -1);
     atomic_store(&stats->started_ns, tow_time_now_ns());
