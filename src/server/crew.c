@@ -70,6 +70,13 @@ static void run_child(const struct tow_crew *crew, const char *key, int control,
             close(null);
         }
     }
+    /* When the machine's memory is used up, a session goes before the listener does. */
+    int oom = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+    if (oom >= 0) {
+        ssize_t written = write(oom, "500", 3);
+        (void)written;
+        close(oom);
+    }
 #if !defined(__SANITIZE_THREAD__)
     /* Everything of this process then lies at 0x2aaa... (x86-64) or 0x4000... (arm64), where no
      * client has anything: device addresses of the real driver, and room at the client's own
@@ -198,6 +205,15 @@ unsigned tow_crew_count(const struct tow_crew *crew, enum tow_worker_state state
     unsigned count = 0;
     for (const struct tow_worker *worker = crew->workers; worker != NULL; worker = worker->next) {
         count += worker->state == state && (key == NULL || strcmp(worker->key, key) == 0);
+    }
+    return count;
+}
+
+unsigned tow_crew_size(const struct tow_crew *crew)
+{
+    unsigned count = 0;
+    for (const struct tow_worker *worker = crew->workers; worker != NULL; worker = worker->next) {
+        count++;
     }
     return count;
 }

@@ -60,6 +60,8 @@ int tow_crew_start(struct tow_crew *crew, const char *key);
 /* An idle worker for this key, or NULL. */
 struct tow_worker *tow_crew_idle(struct tow_crew *crew, const char *key);
 unsigned tow_crew_count(const struct tow_crew *crew, enum tow_worker_state state, const char *key);
+/* All worker processes, whatever their state. */
+unsigned tow_crew_size(const struct tow_crew *crew);
 
 /* Gives it the connection; the caller still owns its own `fd`. */
 int tow_crew_hand(struct tow_crew *crew, struct tow_worker *worker, int fd,

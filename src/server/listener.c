@@ -283,8 +283,10 @@ static void balance(struct server *server)
             place(server, guest);
         }
     }
+    /* However many ask for workers of their own kind: those who cannot have one yet wait. */
+    uint64_t most = server->config.max_sessions + server->config.idle_workers;
     for (struct tow_guest *guest = server->guests; guest != NULL; guest = guest->next) {
-        if (guest->state == TOW_GUEST_PROGRAM &&
+        if (guest->state == TOW_GUEST_PROGRAM && tow_crew_size(crew) < most &&
             tow_crew_count(crew, TOW_WORKER_STARTING, guest->key) <
                 count_waiting(server, guest->key)) {
             int error = tow_crew_start(crew, guest->key);
@@ -312,8 +314,8 @@ static void balance(struct server *server)
         have++;
     }
     for (struct tow_worker *worker = crew->workers; worker != NULL; worker = worker->next) {
-        if (worker->state == TOW_WORKER_IDLE && worker->key[0] != '\0' &&
-            count_waiting(server, worker->key) == 0) {
+        if ((worker->state == TOW_WORKER_IDLE || worker->state == TOW_WORKER_STARTING) &&
+            worker->key[0] != '\0' && count_waiting(server, worker->key) == 0) {
             tow_crew_end(worker);
         }
     }
@@ -483,10 +485,6 @@ static unsigned fill_polls(struct server *server, int *ret_timeout_ms)
     int64_t wake_ns = TOW_TIME_FOREVER;
     count = add_poll(server, count, server->watched, POLLIN, (struct source){0});
     count = add_poll(server, count, tow_gauge_fd(&server->gauge), POLLIN, (struct source){0});
-    for (unsigned i = 0; i < server->listener_count; i++) {
-        count = add_poll(server, count, server->listeners[i]->fd, POLLIN,
-                         (struct source){.listener = server->listeners[i]});
-    }
     for (struct tow_worker *worker = server->crew.workers; worker != NULL; worker = worker->next) {
         count = add_poll(server, count, worker->control, POLLIN, (struct source){.worker = worker});
     }
@@ -498,6 +496,11 @@ static unsigned fill_polls(struct server *server, int *ret_timeout_ms)
                          : guest->state == TOW_GUEST_ASKED ? guest->until_ns
                                                            : guest->deadline_ns;
         wake_ns = moment < wake_ns ? moment : wake_ns;
+    }
+    /* Behind the guests: whoever is accepted may take the place of one of them. */
+    for (unsigned i = 0; i < server->listener_count; i++) {
+        count = add_poll(server, count, server->listeners[i]->fd, POLLIN,
+                         (struct source){.listener = server->listeners[i]});
     }
     if (server->crew.retry_ns != 0 && server->crew.retry_ns < wake_ns) {
         wake_ns = server->crew.retry_ns;

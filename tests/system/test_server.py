@@ -191,7 +191,7 @@ def strangers_are_closed():
         t.equal(len(server.status()["sessions"]), 0, "sessions")
 
 
-@t.test(60)
+@t.test(60, trees=ALL)
 def many_strangers_do_not_block_a_client():
     program = t.build_c(HELPERS / "hold.c", ["-lcuda"], "hold")
     with t.Server() as server:

@@ -1,0 +1,122 @@
+"""A client made of bytes: says whatever a test wants to a server, also what no program would.
+
+Only what docs/wire-format.md says is used; numbers of functions and kinds of handles come from the tree.
+"""
+
+import re
+import socket
+import struct
+
+import towtest as t
+
+HELLO, WELCOME, REPLY, DATA, LANE = 0xF000, 0xF001, 0xF003, 0xF007, 0xF00F
+MAGIC = 0x4C574F54
+
+
+def _functions():
+    found = {}
+    for path in (t.ROOT / "api").glob("*.api"):
+        found.update((name, int(number)) for number, name in re.findall(r"^fn (\d+) (cu\w+)\(", path.read_text(), re.M))
+    return found
+
+
+FUNCTIONS = _functions()
+_header = (t.BUILD / "src" / "gen" / "functions.h").read_text()
+TABLE_HASH = [int(word, 16) for word in re.findall(r"0x([0-9a-f]{16})u", re.search(r"TOW_TABLE_HASH \{(.*)\}", _header)[1])]
+_kinds = re.search(r"TOW_H_NONE,(.*?)TOW_H_LIMIT", _header, re.S)[1]
+KINDS = {word: i + 1 for i, word in enumerate(re.findall(r"TOW_H_(\w+)", _kinds))}
+
+
+def text(value):
+    """A string as it travels; None is none."""
+    if value is None:
+        return struct.pack("<I", 0)
+    data = (value if isinstance(value, bytes) else value.encode()) + b"\0"
+    return struct.pack("<I", len(data)) + data + bytes(-len(data) % 4)
+
+
+def frame(kind, body=b"", thread=1, context=0, seq=0):
+    body += bytes(-len(body) % 8)
+    return struct.pack("<IHHII", 16 + len(body), kind, thread, context, seq) + body
+
+
+def hello(name="raw", slot=0xFFFFFFFF, variables=(), capabilities=0):
+    body = struct.pack("<IIII4QQII", MAGIC, 1, 1, 4711, *TABLE_HASH, capabilities, slot, len(variables))
+    return frame(HELLO, body + b"".join(map(text, variables)) + text(name) + text(None), thread=0)
+
+
+def handle(kind, index, generation=1):
+    return KINDS[kind] << 56 | generation << 32 | index
+
+
+class Client:
+    """A session over the server's unix socket. Use with `with`."""
+
+    def __init__(self, server, greet=True, **more):
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(20 * t.SLOW)
+        self.socket.connect(str(server.socket))
+        self.seq = 0
+        if greet:
+            self.socket.sendall(hello(**more))
+            kind = self.receive()[0]
+            t.equal(kind, WELCOME, "the answer to the hello")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.socket.close()
+
+    def _exactly(self, size):
+        data = b""
+        while len(data) < size:
+            more = self.socket.recv(size - len(data))
+            if not more:
+                raise ConnectionResetError("the server has closed the line")
+            data += more
+        return data
+
+    def receive(self):
+        """The next frame: kind, context (a reply's result), seq, body."""
+        length, kind, _, context, seq = struct.unpack("<IHHII", self._exactly(16))
+        return kind, context, seq, self._exactly(length - 16)
+
+    def send(self, function, body=b"", context=1, thread=1):
+        """A command that nobody waits for."""
+        self.socket.sendall(frame(FUNCTIONS[function], body, thread, context))
+
+    def data(self, transfer, offset, payload, flags=0):
+        pad = -len(payload) % 8
+        head = struct.pack("<IIQ", transfer, flags | pad, offset)
+        self.socket.sendall(frame(DATA, head + payload + bytes(pad), 0))
+
+    def call(self, function, body=b"", context=1, thread=1):
+        """A command and its reply: result and body. What comes in between is dropped."""
+        self.seq += 1
+        self.socket.sendall(frame(FUNCTIONS[function], body, thread, context, self.seq))
+        while True:
+            kind, result, seq, answer = self.receive()
+            if kind == REPLY and seq == self.seq:
+                return result, answer
+
+    def begin(self):
+        """Takes the first device's primary context as number 1."""
+        result, _ = self.call("cuDevicePrimaryCtxRetain", struct.pack("<QI", handle("CONTEXT", 1), 0), context=0)
+        t.equal(result, 0, "the result of cuDevicePrimaryCtxRetain")
+        return self
+
+    def alloc(self, size):
+        result, body = self.call("cuMemAlloc_v2", struct.pack("<Q", size))
+        t.equal(result, 0, "the result of cuMemAlloc")
+        return struct.unpack_from("<Q", body)[0]
+
+    def ended(self):
+        """Whether the server closes the line."""
+        try:
+            while True:
+                self.receive()
+        except (ConnectionResetError, BrokenPipeError):
+            return True
+        except TimeoutError:
+            return False
