@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "gen/server_api.h"
+#include "server/mirror.h"
 #include "server/pinned.h"
 #include "server/session.h"
 #include "server/share.h"
@@ -354,6 +355,42 @@ void tow_serve_cuMemcpyDtoHAsync_v2(struct tow_serve *call)
     }
 }
 
+/* ---- between any addresses ---- */
+
+/* The driver takes any address that it does not know for memory of this process. */
+static bool is_the_clients(struct tow_serve *call, CUdeviceptr address, uint64_t size)
+{
+    unsigned type = 0;
+    return tow_mirror_reaches(call->session, address, size) ||
+           (call->driver->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) ==
+                CUDA_SUCCESS &&
+            type == CU_MEMORYTYPE_DEVICE);
+}
+
+void tow_serve_cuMemcpyAsync(struct tow_serve *call)
+{
+    CUdeviceptr to = tow_dec_u64(&call->in);
+    CUdeviceptr from = tow_dec_u64(&call->in);
+    uint64_t size = tow_dec_u64(&call->in);
+    CUstream stream = tow_serve_handle(call, TOW_H_STREAM, tow_dec_u64(&call->in));
+    if (!tow_serve_ready(call)) {
+        return;
+    }
+    bool to_known = is_the_clients(call, to, size), from_known = is_the_clients(call, from, size);
+    if (to_known && from_known) {
+        call->status = call->driver->cuMemcpyAsync(to, from, size, stream);
+    } else if (tow_mirror_reaches(call->session, from, size)) {
+        /* Memory of a graph, say: the device's, or the driver refuses it. */
+        call->status =
+            call->driver->cuMemcpyHtoDAsync_v2(to, (void *)(uintptr_t)from, size, stream);
+    } else if (tow_mirror_reaches(call->session, to, size)) {
+        call->status =
+            call->driver->cuMemcpyDtoHAsync_v2((void *)(uintptr_t)to, from, size, stream);
+    } else {
+        call->status = call->driver->cuMemcpyDtoDAsync_v2(to, from, size, stream);
+    }
+}
+
 /* ---- two and three dimensions ---- */
 
 static CUmemorytype memory_type(uint32_t kind)
@@ -367,6 +404,10 @@ static CUmemorytype memory_type(uint32_t kind)
 static CUDA_MEMCPY3D_PEER describe(struct tow_serve *call, const struct tow_copy_shape *s,
                                    void *packed)
 {
+    if ((s->from.kind == TOW_AT_ADDRESS && !tow_mirror_reaches_side(call->session, &s->from, s)) ||
+        (s->to.kind == TOW_AT_ADDRESS && !tow_mirror_reaches_side(call->session, &s->to, s))) {
+        call->status = call->status == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : call->status;
+    }
     CUDA_MEMCPY3D_PEER p = {
         .srcXInBytes = s->from.x,
         .srcY = s->from.y,

@@ -2,11 +2,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/buf.h"
 #include "gen/server_api.h"
 #include "server/hostfn.h"
+#include "server/mirror.h"
 #include "server/session.h"
 #include "wire/code.h"
 #include "wire/copy.h"
@@ -54,9 +56,9 @@ static void get_kernel(struct tow_serve *call, CUgraphNodeParams *p, struct node
     }
 }
 
-static void get_side(struct tow_serve *call, const struct tow_copy_side *side,
-                     CUmemorytype *ret_type, const void **ret_host, CUdeviceptr *ret_device,
-                     CUarray *ret_array)
+static void get_side(struct tow_serve *call, const struct tow_copy_shape *shape,
+                     const struct tow_copy_side *side, CUmemorytype *ret_type,
+                     const void **ret_host, CUdeviceptr *ret_device, CUarray *ret_array)
 {
     switch (side->kind) {
     case TOW_AT_DEVICE:
@@ -70,6 +72,9 @@ static void get_side(struct tow_serve *call, const struct tow_copy_side *side,
     case TOW_AT_ADDRESS:
         *ret_type = CU_MEMORYTYPE_HOST;
         *ret_host = (const void *)(uintptr_t)side->address;
+        if (!tow_mirror_reaches_side(call->session, side, shape) && call->status == CUDA_SUCCESS) {
+            call->status = CUDA_ERROR_INVALID_VALUE;
+        }
         break;
     default:
         call->malformed = true;
@@ -99,8 +104,8 @@ static void get_copy(struct tow_serve *call, CUDA_MEMCPY3D *p)
         .Height = s.rows,
         .Depth = s.planes,
     };
-    get_side(call, &s.from, &p->srcMemoryType, &p->srcHost, &p->srcDevice, &p->srcArray);
-    get_side(call, &s.to, &p->dstMemoryType, &to, &p->dstDevice, &p->dstArray);
+    get_side(call, &s, &s.from, &p->srcMemoryType, &p->srcHost, &p->srcDevice, &p->srcArray);
+    get_side(call, &s, &s.to, &p->dstMemoryType, &to, &p->dstDevice, &p->dstArray);
     p->dstHost = (void *)(uintptr_t)to;
 }
 
@@ -275,7 +280,7 @@ void tow_serve_cuGraphKernelNodeGetParams_v2(struct tow_serve *call)
     if (call->status != CUDA_SUCCESS) {
         return;
     }
-    size_t offsets[TOW_KERNEL_PARAMS_MAX], sizes[TOW_KERNEL_PARAMS_MAX];
+    size_t offsets[TOW_KERNEL_PARAMS_MAX], sizes[TOW_KERNEL_PARAMS_MAX], end;
     uint32_t count = 0, bytes = 0;
     while (count < TOW_KERNEL_PARAMS_MAX) {
         CUresult more =
@@ -285,7 +290,13 @@ void tow_serve_cuGraphKernelNodeGetParams_v2(struct tow_serve *call)
         if (more != CUDA_SUCCESS) {
             break;
         }
-        bytes = (uint32_t)(offsets[count] + sizes[count]);
+        /* As the image says, which is the client's: in any order, and of any size. */
+        if (__builtin_add_overflow(offsets[count], sizes[count], &end) ||
+            end > TOW_LAUNCH_ARGS_MAX) {
+            call->status = CUDA_ERROR_INVALID_IMAGE;
+            return;
+        }
+        bytes = end > bytes ? (uint32_t)end : bytes;
         count++;
     }
     uint8_t *packed = tow_serve_room(call, bytes, 1);
@@ -294,10 +305,17 @@ void tow_serve_cuGraphKernelNodeGetParams_v2(struct tow_serve *call)
             memcpy(packed + offsets[i], p.kernelParams[i], sizes[i]);
         }
     } else if (p.extra != NULL && packed != NULL) {
+        const void *buffer = NULL;
+        size_t size = 0;
         for (unsigned i = 0; p.extra[i] != CU_LAUNCH_PARAM_END; i += 2) {
             if (p.extra[i] == CU_LAUNCH_PARAM_BUFFER_POINTER) {
-                memcpy(packed, p.extra[i + 1], bytes);
+                buffer = p.extra[i + 1];
+            } else if (p.extra[i] == CU_LAUNCH_PARAM_BUFFER_SIZE) {
+                size = *(const size_t *)p.extra[i + 1];
             }
+        }
+        if (buffer != NULL) {
+            memcpy(packed, buffer, (size_t)tow_min_u64(size, bytes));
         }
     }
     struct tow_launch_head head = {.function = export_kernel(call, &p),
@@ -467,11 +485,13 @@ void tow_serve_cuGraphDebugDotPrint(struct tow_serve *call)
 {
     CUgraph graph = tow_serve_handle(call, TOW_H_GRAPH, tow_dec_u64(&call->in));
     uint32_t flags = tow_dec_u32(&call->in);
-    char path[] = "/tmp/towline-dot-XXXXXX";
+    char path[32];
     if (!tow_serve_ready(call)) {
         return;
     }
-    int fd = mkstemp(path);
+    /* A file without a name: nothing of it is left, however this ends. */
+    int fd = memfd_create("towline-dot", MFD_CLOEXEC);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     if (fd < 0) {
         call->status = CUDA_ERROR_OPERATING_SYSTEM;
         return;
@@ -490,7 +510,6 @@ void tow_serve_cuGraphDebugDotPrint(struct tow_serve *call)
         tow_enc_align(&call->out, 8);
     }
     close(fd);
-    unlink(path);
 }
 
 void tow_serve_cuDeviceGetGraphMemAttribute(struct tow_serve *call)

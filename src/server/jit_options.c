@@ -75,9 +75,10 @@ static void read_option(struct tow_serve_jit *jit, struct tow_serve *call, unsig
     } else {
         int log = log_size_index(option);
         if (log >= 0) {
+            value = (uint32_t)value < TOW_JIT_LOG_MAX ? (uint32_t)value : TOW_JIT_LOG_MAX;
+            /* Said twice, it is the driver that chooses: there is room for either. */
             jit->log_rooms[log] =
-                (uint32_t)value < TOW_JIT_LOG_MAX ? (uint32_t)value : TOW_JIT_LOG_MAX;
-            value = jit->log_rooms[log];
+                value > jit->log_rooms[log] ? (uint32_t)value : jit->log_rooms[log];
         }
         jit->values[i] = (void *)(uintptr_t)value;
     }

@@ -57,7 +57,11 @@ static void load(struct tow_serve *call,
         bool send = false;
         call->in = ref;
         struct tow_code_image *image = tow_code_take(call, &send);
-        if (image != NULL) {
+        if (image != NULL && image->form == TOW_IMAGE_RAW) {
+            /* Only the linker is told a length: of this nobody has measured one. */
+            tow_code_unref(call->session, image);
+            call->status = CUDA_ERROR_INVALID_IMAGE;
+        } else if (image != NULL) {
             bool kept = false;
             CUresult result = one(call, id, image, &jit, &kept);
             tow_enc_u32(&call->out, (uint32_t)result);

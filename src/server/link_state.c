@@ -18,8 +18,11 @@ struct input {
     struct input *next;
 };
 
-/* What the client's CUlinkState id stands for: its own options and logs must live as long. */
+/* What the client's CUlinkState id stands for: its own options and logs must live as long. A client
+ * may use and destroy one at the same time: whoever uses it holds it. */
 struct linking {
+    unsigned users;       /* guarded by table_lock; the id is one */
+    pthread_mutex_t lock; /* guards the rest, and keeps calls for one link apart */
     CUlinkState state;
     struct tow_serve_jit jit;
     void *cubin; /* borrowed from the driver's state */
@@ -28,9 +31,45 @@ struct linking {
     bool completed;
 };
 
-static struct linking *linking_of(struct tow_serve *call)
+static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void linking_end(struct tow_session *session, struct linking *linking);
+
+/* The link of the id that comes next; NULL, or to be given back. */
+static struct linking *linking_take(struct tow_serve *call)
 {
-    return tow_serve_handle(call, TOW_H_LINKSTATE, tow_dec_u64(&call->in));
+    uint64_t id = tow_dec_u64(&call->in);
+    pthread_mutex_lock(&table_lock);
+    struct linking *linking = tow_serve_handle(call, TOW_H_LINKSTATE, id);
+    if (linking != NULL) {
+        linking->users++;
+    }
+    pthread_mutex_unlock(&table_lock);
+    if (linking != NULL) {
+        pthread_mutex_lock(&linking->lock);
+    }
+    return linking;
+}
+
+static CUresult drop_user(struct tow_session *session, struct linking *linking)
+{
+    pthread_mutex_lock(&table_lock);
+    bool last = --linking->users == 0;
+    pthread_mutex_unlock(&table_lock);
+    CUresult status = CUDA_SUCCESS;
+    if (last) {
+        status = session->driver->cuLinkDestroy(linking->state);
+        linking_end(session, linking);
+    }
+    return status;
+}
+
+static void linking_give(struct tow_serve *call, struct linking *linking)
+{
+    if (linking != NULL) {
+        pthread_mutex_unlock(&linking->lock);
+        drop_user(call->session, linking);
+    }
 }
 
 void tow_serve_cuLinkCreate_v2(struct tow_serve *call)
@@ -41,6 +80,8 @@ void tow_serve_cuLinkCreate_v2(struct tow_serve *call)
         call->status = CUDA_ERROR_OUT_OF_MEMORY;
         return;
     }
+    linking->users = 1;
+    pthread_mutex_init(&linking->lock, NULL);
     tow_serve_jit_init(&linking->jit, call);
     if (tow_serve_ready(call)) {
         call->status = call->driver->cuLinkCreate_v2(linking->jit.count, linking->jit.options,
@@ -50,13 +91,11 @@ void tow_serve_cuLinkCreate_v2(struct tow_serve *call)
             return;
         }
     }
-    tow_serve_jit_fini(&linking->jit);
-    free(linking);
+    linking_end(call->session, linking);
 }
 
-void tow_serve_cuLinkAddData_v2(struct tow_serve *call)
+static void add_data(struct tow_serve *call, struct linking *linking)
 {
-    struct linking *linking = linking_of(call);
     struct tow_dec ref = call->in;
     tow_dec_bytes(&call->in, sizeof(struct tow_code_ref));
     uint32_t type = tow_dec_u32(&call->in);
@@ -94,9 +133,15 @@ void tow_serve_cuLinkAddData_v2(struct tow_serve *call)
     free(input);
 }
 
-void tow_serve_cuLinkComplete(struct tow_serve *call)
+void tow_serve_cuLinkAddData_v2(struct tow_serve *call)
 {
-    struct linking *linking = linking_of(call);
+    struct linking *linking = linking_take(call);
+    add_data(call, linking);
+    linking_give(call, linking);
+}
+
+static void complete(struct tow_serve *call, struct linking *linking)
+{
     uint64_t offset = tow_dec_u64(&call->in);
     if (!tow_serve_ready(call) || linking == NULL) {
         return;
@@ -123,6 +168,14 @@ void tow_serve_cuLinkComplete(struct tow_serve *call)
     }
 }
 
+void tow_serve_cuLinkComplete(struct tow_serve *call)
+{
+    struct linking *linking = linking_take(call);
+    complete(call, linking);
+    linking_give(call, linking);
+}
+
+/* The driver's state, if there was one, has gone. */
 static void linking_end(struct tow_session *session, struct linking *linking)
 {
     while (linking->inputs != NULL) {
@@ -134,19 +187,23 @@ static void linking_end(struct tow_session *session, struct linking *linking)
         free(input);
     }
     tow_serve_jit_fini(&linking->jit);
+    pthread_mutex_destroy(&linking->lock);
     free(linking);
 }
 
 void tow_serve_cuLinkDestroy(struct tow_serve *call)
 {
     uint64_t id = tow_dec_u64(&call->in);
+    pthread_mutex_lock(&table_lock);
     struct linking *linking = tow_serve_handle(call, TOW_H_LINKSTATE, id);
-    if (!tow_serve_ready(call) || linking == NULL) {
-        return;
+    bool ready = tow_serve_ready(call) && linking != NULL;
+    if (ready) {
+        tow_serve_unbind(call, TOW_H_LINKSTATE, id);
     }
-    tow_serve_unbind(call, TOW_H_LINKSTATE, id);
-    call->status = call->driver->cuLinkDestroy(linking->state);
-    linking_end(call->session, linking);
+    pthread_mutex_unlock(&table_lock);
+    if (ready) {
+        call->status = drop_user(call->session, linking);
+    }
 }
 
 static void end_one(void *user, uint64_t id, const struct tow_handle_entry *entry)
@@ -155,8 +212,7 @@ static void end_one(void *user, uint64_t id, const struct tow_handle_entry *entr
     struct linking *linking = entry->handle;
     tow_handles_unbind(&session->handles, id);
     if (linking != NULL) {
-        session->driver->cuLinkDestroy(linking->state);
-        linking_end(session, linking);
+        drop_user(session, linking);
     }
 }
 

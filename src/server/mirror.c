@@ -8,6 +8,8 @@
 #include "base/log.h"
 #include "gen/server_api.h"
 #include "server/session.h"
+#include "server/share.h"
+#include "wire/copy.h"
 #include "wire/diff.h"
 
 enum {
@@ -272,6 +274,60 @@ void tow_mirror_pull(struct tow_session *session)
         }
     }
     pthread_mutex_unlock(&state->lock);
+}
+
+/* How many bytes from the address on lie in one mirror. */
+static uint64_t mirrored_from(struct tow_session *session, uint64_t address)
+{
+    struct mirror_state *state =
+        __atomic_load_n(&session->families[TOW_SESSION_MEMORY].state, __ATOMIC_ACQUIRE);
+    uint64_t left = 0;
+    if (state != NULL) {
+        pthread_mutex_lock(&state->lock);
+        for (const struct mirror *m = state->mirrors; m != NULL && left == 0; m = m->next) {
+            left = address - m->base < m->size ? m->size - (address - m->base) : 0;
+        }
+        pthread_mutex_unlock(&state->lock);
+    }
+    return left;
+}
+
+bool tow_mirror_reaches(struct tow_session *session, uint64_t address, uint64_t size)
+{
+    if (session->options->in_process) {
+        return true; /* the program's own process */
+    }
+    uint64_t here;
+    do {
+        here = mirrored_from(session, address);
+        here = here != 0 ? here : tow_share_from(session, address);
+        if (here >= size && here != 0) {
+            return true;
+        }
+        address += here;
+        size -= here;
+    } while (here != 0);
+    return false;
+}
+
+bool tow_mirror_reaches_side(struct tow_session *session, const struct tow_copy_side *side,
+                             const struct tow_copy_shape *shape)
+{
+    /* From the address to the end of the last row; no pitch is less than a row. */
+    uint64_t row, pitch, rows, planes, bytes, slice;
+    if (__builtin_add_overflow(side->x, shape->width, &row) ||
+        __builtin_add_overflow(side->y, shape->rows, &rows) ||
+        __builtin_add_overflow(side->z, shape->planes, &planes) || rows == 0 || planes == 0) {
+        return false;
+    }
+    pitch = side->pitch > row ? side->pitch : row;
+    slice = side->height > rows ? side->height : rows;
+    return !__builtin_mul_overflow(pitch, slice, &slice) &&
+           !__builtin_mul_overflow(slice, planes - 1, &slice) &&
+           !__builtin_mul_overflow(pitch, rows - 1, &bytes) &&
+           !__builtin_add_overflow(bytes, slice, &bytes) &&
+           !__builtin_add_overflow(bytes, row, &bytes) &&
+           tow_mirror_reaches(session, side->address, bytes);
 }
 
 static bool find_bytes(void *user, uint64_t address, size_t size, uint8_t **ret_now,

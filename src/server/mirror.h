@@ -2,14 +2,24 @@
 #ifndef TOW_SERVER_MIRROR_H
 #define TOW_SERVER_MIRROR_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+struct tow_copy_shape;
+struct tow_copy_side;
 struct tow_session;
 
 /* Sends what the GPU changed, before the reply to a synchronising call. */
 void tow_mirror_pull(struct tow_session *session);
 /* A MIRROR frame's body came: what the program changed. */
 int tow_mirror_take(struct tow_session *session, const uint8_t *records, size_t size);
+
+/* Host memory of the client that this worker has too, mirrored or shared: all of [address, address
+ * + size). At any other address is what belongs to the worker, and no command may name that. */
+bool tow_mirror_reaches(struct tow_session *session, uint64_t address, uint64_t size);
+/* The same for a side of a copy that is TOW_AT_ADDRESS. */
+bool tow_mirror_reaches_side(struct tow_session *session, const struct tow_copy_side *side,
+                             const struct tow_copy_shape *shape);
 
 #endif

@@ -105,6 +105,19 @@ bool tow_share_holds(struct tow_serve *call, uint64_t address, uint64_t size)
     return share != NULL;
 }
 
+uint64_t tow_share_from(struct tow_session *session, uint64_t address)
+{
+    struct share_state *state = state_of(session, false);
+    uint64_t left = 0;
+    if (state != NULL) {
+        pthread_mutex_lock(&state->lock);
+        const struct share *share = find(state, address, 1);
+        left = share != NULL ? share->size - (address - share->base) : 0;
+        pthread_mutex_unlock(&state->lock);
+    }
+    return left;
+}
+
 void tow_share_drop_context(struct tow_session *session, uint32_t context)
 {
     struct share_state *state = state_of(session, false);

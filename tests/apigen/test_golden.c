@@ -591,7 +591,9 @@ static void run_generated(void)
     driver.cuDevicePrimaryCtxRetain = retain;
     driver.cuCtxSetCurrent = set_current;
     tow_serve_add_all(session.table);
+    static const struct tow_session_options options = {.id = 1, .in_process = true};
     session.driver = &driver;
+    session.options = &options;
     pthread_mutex_init(&session.thread_lock, NULL);
     scripted = true;
     for (unsigned i = 0; i < golden_vector_count; i++) {

@@ -46,7 +46,8 @@ def hello(name="raw", slot=0xFFFFFFFF, variables=(), capabilities=0):
 
 
 def handle(kind, index, generation=1):
-    return KINDS[kind] << 56 | generation << 32 | index
+    """Objects of all kinds share the numbers; those of contexts also stand in headers."""
+    return KINDS[kind] << 56 | generation << 32 | index + (0 if kind == "CONTEXT" else 100 * KINDS[kind])
 
 
 class Client:

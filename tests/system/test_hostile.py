@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Clients that do what no program does: they get an error or lose their session, and nobody else notices."""
 
+import hashlib
+import os
 import pathlib
 import socket
 import struct
@@ -60,6 +62,101 @@ def the_memory_that_runs_out_is_a_workers():
         own = int(pathlib.Path(f"/proc/{server.process.pid}/oom_score_adj").read_text())
         worker = server.workers()[0]
         t.check(int(pathlib.Path(f"/proc/{worker}/oom_score_adj").read_text()) > own, "the listener would go first")
+
+
+def side(kind, address=0):
+    """One side of a copy (struct tow_copy_side)."""
+    return struct.pack("<7Q2I", address, 0, 0, 0, 0, 0, 0, kind, 0)
+
+
+def shape(source, target, width):
+    return source + target + struct.pack("<5Q2I", width, 1, 1, 0, 0, 0, 0)
+
+
+AT_DEVICE, AT_ADDRESS = 1, 3
+
+
+@t.test(trees=BOTH)
+def the_workers_own_memory_cannot_be_named():
+    with t.Server() as server, raw.Client(server).begin() as client:
+        worker = server.status()["sessions"][0]["worker_pid"]
+        maps = pathlib.Path(f"/proc/{worker}/maps").read_text().splitlines()
+        program = next(int(line.split("-")[0], 16) for line in maps if line.endswith("towlined"))
+        heap = next(int(line.split("-")[0], 16) for line in maps if line.endswith(("[heap]", "[stack]")))
+        device = client.alloc(4096)
+
+        def download():
+            result, body = client.call("cuMemcpyDtoHAsync_v2", struct.pack("<3Q2I", device, 64, 0, 0, 0))
+            t.equal(result, 0, "the result of a download")
+            return body[:64]
+
+        client.send("cuMemsetD8Async", struct.pack("<3QI", device, 64, 0, 7))
+        clean = download()
+        for name, body in (
+                ("cuMemcpyAsync", struct.pack("<4Q", device, program, 64, 0)),
+                ("cuMemcpyAsync", struct.pack("<4Q", heap, device, 64, 0)),
+                ("cuMemcpy3DAsync_v2", shape(side(AT_ADDRESS, program), side(AT_DEVICE, device), 64)),
+                ("cuMemcpy3DAsync_v2", shape(side(AT_DEVICE, device), side(AT_ADDRESS, heap), 64))):
+            client.send(name, body)
+            t.equal(client.call("cuCtxSynchronize")[0], 1, f"what {name} ends with")
+            t.check(download() == clean, f"{name} has read the worker's memory")
+        graph = raw.handle("GRAPH", 1)
+        client.send("cuGraphCreate", struct.pack("<QI", graph, 0))
+        for index, copy in enumerate((shape(side(AT_ADDRESS, program), side(AT_DEVICE, device), 64),
+                                      shape(side(AT_DEVICE, device), side(AT_ADDRESS, heap), 64))):
+            head = struct.pack("<3Q4I", raw.handle("GRAPHNODE", 1 + index), graph, 0, 0, 0, 1, 0)
+            t.equal(client.call("cuGraphAddNode_v2", head + copy)[0], 1, "what cuGraphAddNode answers")
+
+
+PTX, RAW = 1, 5  # forms of images
+NO_OPTIONS = struct.pack("<II", 0, 0)
+
+
+def image_ref(image, form, stage, transfer):
+    return hashlib.sha256(image).digest() + struct.pack("<Q4I", len(image), form, stage, transfer, 0)
+
+
+def with_image(client, function, image, form, transfer, before, after):
+    """A command with an image, which is sent if the server wants it: the reply's result and body."""
+    result, body = client.call(function, before + image_ref(image, form, 0, transfer) + after)
+    if result == 0 and struct.unpack_from("<II", body) == (0, 1):
+        for offset in range(0, len(image), 1 << 20):
+            client.data(transfer, offset, image[offset:offset + (1 << 20)])
+        result, body = client.call(function, before + image_ref(image, form, 1, transfer) + after)
+    return result, body
+
+
+def library(client, index, image, form=PTX, transfer=1, options=NO_OPTIONS):
+    before = struct.pack("<Q", raw.handle("LIBRARY", index))
+    return with_image(client, "cuLibraryLoadData", image, form, transfer, before, options)
+
+
+@t.test(trees=BOTH)
+def an_image_that_nobody_measured_is_not_loaded():
+    with t.Server() as server, raw.Client(server).begin() as client:
+        for image in (b"x", b".version 8.0 .target sm_80 .address_size 64"):
+            t.equal(library(client, 1, image, RAW)[0], 200, "the answer to an image of the linker's form")
+
+
+@t.test(trees=BOTH)
+def a_link_that_is_destroyed_while_it_is_used():
+    image = os.urandom(8 << 20)
+    with t.Server() as server, raw.Client(server).begin() as client:
+        for index in range(1, 6):
+            link = struct.pack("<Q", raw.handle("LINKSTATE", index))
+            t.equal(client.call("cuLinkCreate_v2", link + NO_OPTIONS)[0], 0, "the result of cuLinkCreate")
+            after = struct.pack("<I", 2) + raw.text("x") + NO_OPTIONS
+            if index == 1:
+                with_image(client, "cuLinkAddData_v2", image, RAW, 1, link, after)
+                t.equal(client.call("cuLinkDestroy", link)[0], 0, "the result of cuLinkDestroy")
+                continue
+            # It takes the server a while to read the image; meanwhile the link goes.
+            client.socket.sendall(raw.frame(raw.FUNCTIONS["cuLinkAddData_v2"], link + image_ref(image, RAW, 0, 9) + after,
+                                            1, 1, 1000 + index))
+            t.equal(client.call("cuLinkDestroy", link)[0], 0, "the result of cuLinkDestroy")
+            t.equal(client.call("cuCtxSynchronize")[0], 0, "the session")
+        time.sleep(0.5 * t.SLOW)
+        t.equal(len(server.status()["sessions"]), 1, "sessions")
 
 
 if __name__ == "__main__":
