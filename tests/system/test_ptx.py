@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """The software GPU against recordings of a real one: tests/ptx/differential."""
 
+import os
 import pathlib
 import re
 import subprocess
 import sys
+import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import towtest as t  # noqa: E402
@@ -54,15 +56,30 @@ def every_instruction_of_the_software_gpu_has_a_form():
     t.check(not missing, f"no form in tests/ptx/differential uses {', '.join(sorted(missing))}")
 
 
+def busy():
+    """Seconds of processor time that this machine has used, and that the children of this process have."""
+    user, nice, system, _, _, *rest = map(int, pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9])
+    times = os.times()
+    return (user + nice + system + sum(rest)) / os.sysconf("SC_CLK_TCK"), times.children_user + times.children_system
+
+
 @t.test(240, alone=True)
 def the_ptx_machine_is_fast_enough():
     # Within 12 times of the same loops in C, and on two processors 1.5 times as fast as on one. Other work on this
-    # machine makes it slower, never faster: the best of three counts.
-    for attempt in range(3):
+    # machine makes it slower, never faster: the best of three counts, and of twelve while there is other work.
+    undisturbed = attempts = 0
+    while undisturbed < 3 and attempts < 12:
+        start, (all_before, own_before) = time.monotonic(), busy()
         done = t.run([t.BUILD / "bench" / "ptx_speed"], 60, env={**t.clean_environment(), "TOWLINE_BENCH_CHECK": "1"})
-        print(done.stdout, done.stderr)
+        all_after, own_after = busy()
+        others = (all_after - all_before - own_after + own_before) / (time.monotonic() - start)
+        print(done.stdout, done.stderr, f"other work took {others:.0%} of a processor")
         if done.returncode == 0:
             return
+        attempts += 1
+        undisturbed += others < 0.1
+    if undisturbed == 0:
+        raise t.Skip("other work takes this machine's processors: how fast the PTX machine is cannot be told")
     t.check(False, f"{done.stdout}{done.stderr}")
 
 
