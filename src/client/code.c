@@ -2,6 +2,7 @@
 #include "client/code.h"
 
 #include "client/device.h"
+#include "client/known.h"
 #include "client/launch.h"
 #include "client/link.h"
 #include "gen/client_api.h"
@@ -70,6 +71,7 @@ void tow_library_destroy(struct tow_library *library)
         library->symbols = symbol->next;
         free(symbol);
     }
+    tow_known_drop(library);
     for (uint32_t i = 0; i < library->name_count; i++) {
         free(library->names[i]);
     }
@@ -333,6 +335,7 @@ CUresult tow_library_unload(struct tow_library *library)
     d->count = 0;
     d->library = library;
     d->status = CUDA_SUCCESS;
+    tow_known_drop(library);
     for (unsigned i = 0; i < tow_client_link_count(); i++) {
         d->link = tow_client_link_at(i);
         if (!is_on(&library->links, d->link)) {

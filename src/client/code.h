@@ -14,6 +14,7 @@
 #include "client/jit_options.h"
 #include "wire/code.h"
 
+struct tow_known;
 struct tow_library;
 struct tow_occupancy;
 struct tow_legacy_launch;
@@ -79,6 +80,7 @@ struct tow_library {
     atomic_uint links;         /* bit i: server i has it under this id */
     uint32_t context;          /* a module's context; 0 for a library */
     struct tow_library *parent; /* borrowed: the library that this module is of, or NULL */
+    struct tow_known *known;    /* of known.c: its image; or NULL */
 
     pthread_mutex_t lock;   /* guards what follows, and what its kernels say it guards */
     pthread_cond_t calm;    /* `spreading` is over */

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "client/device.h"
 #include "client/jit_cache.h"
+#include "client/known.h"
 #include "client/link.h"
 #include "wire/result.h"
 
@@ -43,10 +44,19 @@ void tow_code_put(struct tow_call *call, const struct tow_image *image, enum tow
     tow_enc_bytes(&call->enc, &ref, sizeof ref);
 }
 
-/* One offer, and if the server wants it the image and a second one. */
-static CUresult load_on(struct tow_library *library, struct tow_link *link, uint32_t context,
-                        const struct tow_image *image, const struct tow_jit *jit)
+/* One offer, and if the server wants it the image and a second one. `context`: the current one if
+ * it is alive, or NULL. */
+static CUresult load_on(struct tow_library *library, struct tow_link *link,
+                        struct tow_context *context, const struct tow_image *image,
+                        const struct tow_jit *jit)
 {
+    uint32_t number = context != NULL ? context->number : 0;
+    bool plain = library->kind == TOW_H_LIBRARY && jit->count == 0 && context != NULL &&
+                 atomic_load(&context->sticky) == 0;
+    CUresult known;
+    if (plain && tow_known_load(library, context, image, &known)) {
+        return known;
+    }
     unsigned fn =
         library->kind == TOW_H_MODULE ? TOW_FN_cuModuleLoadDataEx : TOW_FN_cuLibraryLoadData;
     size_t rooms[2];
@@ -56,7 +66,7 @@ static CUresult load_on(struct tow_library *library, struct tow_link *link, uint
     for (;;) {
         struct tow_call call;
         CUresult status =
-            tow_call_begin_on(&call, link, context, fn,
+            tow_call_begin_on(&call, link, number, fn,
                               8 + sizeof(struct tow_code_ref) + tow_jit_size(jit), TOW_CALL_REPLY);
         if (status != CUDA_SUCCESS) {
             return status;
@@ -72,6 +82,9 @@ static CUresult load_on(struct tow_library *library, struct tow_link *link, uint
             answer = tow_dec_u32(&call.dec);
             if (answer == TOW_CODE_DONE) {
                 tow_jit_decode(&call.dec, jit, rooms);
+                if (result == CUDA_SUCCESS && plain && !call.dec.bad) {
+                    tow_known_add(library, context, image, call.dec);
+                }
                 if (result == CUDA_SUCCESS && atomic_load(&library->links) == 0) {
                     tow_library_take_facts(library, link, &call.dec);
                 }
@@ -83,7 +96,7 @@ static CUresult load_on(struct tow_library *library, struct tow_link *link, uint
         }
         if (answer == TOW_CODE_DONE) {
             if (tow_result_is_sticky(result)) {
-                tow_context_note_number(context, result);
+                tow_context_note_number(number, result);
             }
             return result;
         }
@@ -128,8 +141,9 @@ static bool ptx_instead(const struct tow_image *image, struct tow_link *link,
     return found;
 }
 
-static CUresult load_best(struct tow_library *library, struct tow_link *link, uint32_t context,
-                          const struct tow_image *image, const struct tow_jit *jit)
+static CUresult load_best(struct tow_library *library, struct tow_link *link,
+                          struct tow_context *context, const struct tow_image *image,
+                          const struct tow_jit *jit)
 {
     struct tow_image ptx;
     bool other = ptx_instead(image, link, &ptx);
@@ -187,7 +201,7 @@ CUresult tow_library_load(enum tow_handle_kind kind, struct tow_image *image,
     if (kind == TOW_H_MODULE) {
         library->context = context->number;
     }
-    status = load_best(library, library->link, alive ? context->number : 0, image, jit);
+    status = load_best(library, library->link, alive ? context : NULL, image, jit);
     if (status != CUDA_SUCCESS) {
         tow_log(TOW_AREA_CLIENT, TOW_LOG_DEBUG, "a %s of %zu bytes was not loaded: result %d",
                 tow_image_form_name(image->form), image->size, (int)status);
@@ -238,7 +252,7 @@ static CUresult spread_library(struct tow_library *library, struct tow_link *lin
         return CUDA_ERROR_INVALID_HANDLE; /* a module of another server */
     }
     struct tow_jit none = {0};
-    return load_best(library, link, 0, &library->image, &none);
+    return load_best(library, link, NULL, &library->image, &none);
 }
 
 CUresult tow_library_spread(struct tow_library *library, struct tow_link *link)

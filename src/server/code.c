@@ -329,6 +329,10 @@ struct tow_code_image *tow_code_take(struct tow_serve *call, bool *ret_send)
     if (image != NULL) {
         return image;
     }
+    if (ref.stage == TOW_CODE_KNOWN) {
+        call->status = CUDA_ERROR_INVALID_IMAGE;
+        return NULL;
+    }
     uint8_t *bytes = NULL;
     if (code->cache != NULL && tow_codecache_get(code->cache, ref.hash, ref.size, &bytes) == 0) {
         return image_add(call, code, &ref, bytes);

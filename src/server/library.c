@@ -43,19 +43,21 @@ static CUresult load_module(struct tow_serve *call, uint64_t id, struct tow_code
     return result;
 }
 
-/* The reply to a load is always a success of the call itself: logs come back with failures too. */
+/* The reply to a load is a success of the call itself: logs come back with failures too. But what
+ * is known already needs no answer. */
 static void load(struct tow_serve *call,
                  CUresult (*one)(struct tow_serve *call, uint64_t id, struct tow_code_image *image,
                                  struct tow_serve_jit *jit, bool *ret_kept))
 {
     uint64_t id = tow_dec_u64(&call->in);
-    struct tow_dec ref = call->in;
-    tow_dec_bytes(&call->in, sizeof(struct tow_code_ref));
+    struct tow_dec again = call->in;
+    struct tow_code_ref ref;
+    tow_dec_copy(&call->in, &ref, sizeof ref);
     struct tow_serve_jit jit;
     tow_serve_jit_init(&jit, call);
     if (tow_serve_ready(call)) {
         bool send = false;
-        call->in = ref;
+        call->in = again;
         struct tow_code_image *image = tow_code_take(call, &send);
         if (image != NULL && image->form == TOW_IMAGE_RAW) {
             /* Only the linker is told a length: of this nobody has measured one. */
@@ -64,11 +66,16 @@ static void load(struct tow_serve *call,
         } else if (image != NULL) {
             bool kept = false;
             CUresult result = one(call, id, image, &jit, &kept);
-            tow_enc_u32(&call->out, (uint32_t)result);
-            tow_enc_u32(&call->out, TOW_CODE_DONE);
-            tow_serve_jit_reply(&jit, call);
-            if (result == CUDA_SUCCESS) {
-                tow_code_reply_facts(call, image);
+            if (ref.stage == TOW_CODE_KNOWN) {
+                call->status = result;
+                kept = true; /* the client counts on it: where the load failed, until the end */
+            } else {
+                tow_enc_u32(&call->out, (uint32_t)result);
+                tow_enc_u32(&call->out, TOW_CODE_DONE);
+                tow_serve_jit_reply(&jit, call);
+                if (result == CUDA_SUCCESS) {
+                    tow_code_reply_facts(call, image);
+                }
             }
             if (!kept) {
                 tow_code_unref(call->session, image);

@@ -15,6 +15,7 @@
 enum tow_code_stage {
     TOW_CODE_OFFER = 0, /* the sender has it; does the server? */
     TOW_CODE_SENT = 1,  /* it has just been sent as `transfer` */
+    TOW_CODE_KNOWN = 2, /* a library of this session holds it; the reply, if any, is empty */
 };
 
 enum tow_code_answer {

@@ -43,6 +43,22 @@ def image_travels_once():
         t.check(lookups["sync"] == 0 and lookups["async"] == 1, f"what is known was asked for again: {lookups}")
 
 
+# The second answer is kept: it says what is known of the kernels by then.
+@t.test(trees=C_TREES)
+def image_that_is_loaded_again_is_not_waited_for():
+    with t.Server() as server:
+        calls = run_counted(server, [code_program(), "again"])["calls"]
+        loads, lookups = calls["cuLibraryLoadData"], calls["cuLibraryGetKernel"]
+        t.equal((loads["sync"], loads["async"]), (2, 18), "loads waited for, and not")
+        t.check(lookups["sync"] <= 1, f"what is known was asked for again: {lookups}")
+
+
+@t.test(trees=C_TREES)
+def image_is_loaded_and_unloaded_by_many_threads():
+    with t.Server() as server:
+        run_counted(server, [code_program(), "often"])
+
+
 @t.test(trees=C_TREES)
 def handles_of_code_that_is_gone_are_errors():
     with t.Server() as server:

@@ -3,6 +3,7 @@
 
 #include "kernels_ptx.h"
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -129,6 +130,64 @@ static void test_file(void)
     unlink(path);
     EXPECT_ERROR(cuModuleLoad(&module, path), CUDA_ERROR_FILE_NOT_FOUND);
     CHECK(cuCtxSynchronize());
+}
+
+/* The same image as several libraries at once: each has its own variables. */
+static void test_again(void)
+{
+    enum { count = 20 };
+    CUlibrary libraries[count];
+    for (int i = 0; i < count; i++) {
+        CUkernel kernel;
+        CUdeviceptr counter;
+        CHECK(cuLibraryLoadData(&libraries[i], kernels_ptx, NULL, NULL, 0, NULL, NULL, 0));
+        CHECK(cuLibraryGetKernel(&kernel, libraries[i], "count"));
+        CHECK(cuLibraryGetGlobal(&counter, NULL, libraries[i], "counter"));
+        EXPECT(counter_after(counter, (CUfunction)kernel, 3, 10 + (unsigned)i) ==
+               35 + 3 * (unsigned)i);
+        for (int k = 0; k < i; k++) {
+            EXPECT(libraries[k] != libraries[i]);
+        }
+    }
+    /* In the order of loading, so that the first one does not hold the image for the others. */
+    for (int i = 0; i < count; i++) {
+        CHECK(cuLibraryUnload(libraries[i]));
+    }
+    CHECK(cuCtxSynchronize());
+}
+
+/* Threads that load and unload the same image: whoever is last to hold it changes all the time. */
+static void *load_often(void *context)
+{
+    CHECK(cuCtxSetCurrent(context));
+    for (int i = 0; i < 60; i++) {
+        CUlibrary library, second;
+        CUkernel kernel;
+        CHECK(cuLibraryLoadData(&library, kernels_ptx, NULL, NULL, 0, NULL, NULL, 0));
+        CHECK(cuLibraryLoadData(&second, kernels_ptx, NULL, NULL, 0, NULL, NULL, 0));
+        CHECK(cuLibraryUnload(library));
+        CHECK(cuLibraryGetKernel(&kernel, second, "nothing"));
+        CHECK(cuLaunchKernel((CUfunction)kernel, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL));
+        CHECK(cuLibraryUnload(second));
+        if (i % 10 == 0) {
+            CHECK(cuCtxSynchronize());
+        }
+    }
+    CHECK(cuCtxSynchronize());
+    return NULL;
+}
+
+static void test_often(void)
+{
+    CUcontext context;
+    pthread_t threads[4];
+    CHECK(cuCtxGetCurrent(&context));
+    for (int i = 0; i < 4; i++) {
+        EXPECT(pthread_create(&threads[i], NULL, load_often, context) == 0);
+    }
+    for (int i = 0; i < 4; i++) {
+        pthread_join(threads[i], NULL);
+    }
 }
 
 static void test_libraries(void)
@@ -434,6 +493,7 @@ int main(int argc, char **argv)
         {"occupancy", test_occupancy}, {"forms", test_launch_forms},
         {"many", test_many_launches},  {"large", test_large_image},
         {"log", test_compiler_log},    {"linking", test_linking},
+        {"again", test_again},         {"often", test_often},
         {"stale", test_stale},
     };
     CUcontext context;
