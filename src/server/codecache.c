@@ -20,15 +20,18 @@ enum {
     KEY_DIGITS = 16,
     NAME_SIZE = HASH_DIGITS + 1 + KEY_DIGITS + 1, /* facts: HASH.KEY */
     FACTS_MAX = 4 << 20,                          /* of one image on one GPU */
-    FILES_MAX = 1 << 20, /* more than this in the folder are not looked at */
+    FILES_MAX = 1 << 16, /* beyond this many the oldest go, however small they are */
+    BLOCK = 4096,        /* what the smallest file takes of a disk */
     STALE_S = 3600,      /* a temporary file of a writer that died is removed after this */
+    LOOK_SHARE = 64,     /* who has written this part of the limit looks what others wrote */
 };
 
 struct tow_codecache {
     char *folder; /* owned */
     uint64_t max;
-    pthread_mutex_t lock; /* guards the two below, and keeps two evictions of ours apart */
+    pthread_mutex_t lock; /* guards the rest, and keeps two evictions of ours apart */
     uint64_t used;        /* as of the last look, plus what was written since */
+    uint64_t written;     /* since the last look */
     bool looked;
 };
 
@@ -63,6 +66,11 @@ void tow_codecache_close(struct tow_codecache *cache)
         free(cache->folder);
         free(cache);
     }
+}
+
+static uint64_t cost(uint64_t size)
+{
+    return (size + BLOCK - 1) / BLOCK * BLOCK;
 }
 
 static char *path_of(const struct tow_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE])
@@ -156,8 +164,9 @@ static int look(struct tow_codecache *cache, struct file **ret_files, size_t *re
             continue;
         }
         if (!is_our_name(entry->d_name)) {
-            if (now.tv_sec - st.st_mtim.tv_sec > STALE_S) {
-                unlinkat(dirfd(dir), entry->d_name, 0);
+            if (now.tv_sec - st.st_mtim.tv_sec <= STALE_S ||
+                unlinkat(dirfd(dir), entry->d_name, 0) < 0) {
+                cache->used += cost((uint64_t)st.st_size);
             }
             continue;
         }
@@ -171,7 +180,7 @@ static int look(struct tow_codecache *cache, struct file **ret_files, size_t *re
             files = more;
         }
         strcpy(files[count].name, entry->d_name);
-        files[count].size = (uint64_t)st.st_size;
+        files[count].size = cost((uint64_t)st.st_size);
         files[count].used = st.st_mtim;
         cache->used += files[count].size;
         count++;
@@ -182,6 +191,7 @@ static int look(struct tow_codecache *cache, struct file **ret_files, size_t *re
         return error;
     }
     cache->looked = true;
+    cache->written = 0;
     *ret_files = files;
     *ret_count = count;
     return 0;
@@ -199,12 +209,13 @@ static int evict(struct tow_codecache *cache, uint64_t extra)
     if (count > 0) {
         qsort(files, count, sizeof *files, by_age);
     }
-    if (cache->used + extra > cache->max) {
+    if (cache->used + extra > cache->max || count == FILES_MAX) {
         /* A little more than needed, so that not every new image has to look at the whole folder.
          */
         uint64_t goal = cache->max - cache->max / 8;
         goal = goal > extra ? goal - extra : 0;
-        for (size_t i = 0; i < count && cache->used > goal; i++) {
+        size_t surplus = count == FILES_MAX ? FILES_MAX / 8 : 0;
+        for (size_t i = 0; i < count && (cache->used > goal || i < surplus); i++) {
             char *path = NULL;
             if (asprintf(&path, "%s/%s", cache->folder, files[i].name) < 0) {
                 break;
@@ -219,6 +230,45 @@ static int evict(struct tow_codecache *cache, uint64_t extra)
     return 0;
 }
 
+/* Room for so many bytes, which the caller writes then. Other workers write to the same folder: who
+ * writes much looks often, so that all together stay near the limit. */
+static int make_room(struct tow_codecache *cache, uint64_t size)
+{
+    int error = 0;
+    pthread_mutex_lock(&cache->lock);
+    if (!cache->looked || cache->used + size > cache->max ||
+        cache->written + size > cache->max / LOOK_SHARE) {
+        error = evict(cache, size);
+    }
+    if (error == 0) {
+        cache->used += size;
+        cache->written += size;
+    }
+    pthread_mutex_unlock(&cache->lock);
+    return error;
+}
+
+/* It gets its name when it is whole: of a worker that ends on the way nothing is left. */
+static int write_image(const struct tow_codecache *cache, const char *path, const void *bytes,
+                       size_t size)
+{
+    int fd = open(cache->folder, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+    if (fd >= 0) {
+        char self[32];
+        int error = tow_file_write_all(fd, bytes, size);
+        snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
+        bool linked =
+            error == 0 &&
+            (linkat(AT_FDCWD, self, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0 || errno == EEXIST);
+        close(fd);
+        if (error < 0 || linked) {
+            return error;
+        }
+    }
+    /* Not every file system can do that. */
+    return tow_file_write_atomic(path, bytes, size, 0600);
+}
+
 int tow_codecache_put(struct tow_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE],
                       const void *bytes, size_t size)
 {
@@ -229,17 +279,9 @@ int tow_codecache_put(struct tow_codecache *cache, const uint8_t hash[TOW_SHA256
     if (path == NULL) {
         return -ENOMEM;
     }
-    int error = 0;
-    pthread_mutex_lock(&cache->lock);
-    if (!cache->looked || cache->used + size > cache->max) {
-        error = evict(cache, size);
-    }
+    int error = make_room(cache, cost(size));
     if (error == 0) {
-        cache->used += size;
-    }
-    pthread_mutex_unlock(&cache->lock);
-    if (error == 0) {
-        error = tow_file_write_atomic(path, bytes, size, 0600);
+        error = write_image(cache, path, bytes, size);
     }
     free(path);
     return error;
@@ -271,12 +313,13 @@ int tow_codecache_get_facts(struct tow_codecache *cache, const uint8_t hash[TOW_
 int tow_codecache_add_facts(struct tow_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE],
                             uint64_t key, const void *bytes, size_t size)
 {
-    char *path = facts_path(cache, hash, key);
+    int error = make_room(cache, cost(size));
+    char *path = error == 0 ? facts_path(cache, hash, key) : NULL;
     if (path == NULL) {
-        return -ENOMEM;
+        return error < 0 ? error : -ENOMEM;
     }
     int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    int error = fd < 0 ? -errno : 0;
+    error = fd < 0 ? -errno : 0;
     free(path);
     if (error < 0) {
         return error;
@@ -284,11 +327,7 @@ int tow_codecache_add_facts(struct tow_codecache *cache, const uint8_t hash[TOW_
     struct stat st;
     if (fstat(fd, &st) == 0 && st.st_size + (off_t)size <= FACTS_MAX) {
         /* One write: what two workers add at once stands one behind the other. */
-        ssize_t written = write(fd, bytes, size);
-        error = written < 0 ? -errno : 0;
-        pthread_mutex_lock(&cache->lock);
-        cache->used += written > 0 ? (uint64_t)written : 0;
-        pthread_mutex_unlock(&cache->lock);
+        error = write(fd, bytes, size) < 0 ? -errno : 0;
     } else {
         error = -E2BIG;
     }

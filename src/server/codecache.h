@@ -2,7 +2,7 @@
  *
  * One folder is shared by all workers of a server, and by several servers: files appear by rename
  * and are checked against their name whenever they are read. Beyond the limit the files that were
- * not used for longest go.
+ * not used for longest go. Workers that write at the same time may exceed it by a 64th part each.
  */
 #ifndef TOW_SERVER_CODECACHE_H
 #define TOW_SERVER_CODECACHE_H

@@ -8,10 +8,12 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -108,7 +110,7 @@ static void set_age(const uint8_t *hash, time_t seconds)
 
 static void least_recently_used_goes_first(void **state)
 {
-    enum { SIZE = 1000 };
+    enum { SIZE = 4096 }; /* a block: less counts as one */
     struct tow_codecache *cache = open_cache(4 * SIZE);
     uint8_t hashes[5][TOW_SHA256_SIZE], *bytes[5], *back = NULL;
     for (unsigned i = 0; i < 4; i++) {
@@ -132,9 +134,27 @@ static void least_recently_used_goes_first(void **state)
     tow_codecache_close(cache);
 }
 
+/* What the files take, in whole blocks; and how many are no images. */
+static uint64_t count_used(unsigned *ret_strange)
+{
+    uint64_t used = 0;
+    DIR *dir = opendir(folder);
+    *ret_strange = 0;
+    for (struct dirent *e = readdir(dir); e != NULL; e = readdir(dir)) {
+        struct stat st;
+        assert_int_equal(fstatat(dirfd(dir), e->d_name, &st, 0), 0);
+        if (S_ISREG(st.st_mode)) {
+            used += ((uint64_t)st.st_size + 4095) / 4096 * 4096;
+            *ret_strange += strlen(e->d_name) != 2 * TOW_SHA256_SIZE;
+        }
+    }
+    closedir(dir);
+    return used;
+}
+
 static void limit_holds(void **state)
 {
-    enum { SIZE = 1000, COUNT = 40, MAX = 10 * SIZE };
+    enum { SIZE = 4096, COUNT = 40, MAX = 10 * SIZE };
     struct tow_codecache *cache = open_cache(MAX);
     for (unsigned i = 0; i < COUNT; i++) {
         uint8_t hash[TOW_SHA256_SIZE];
@@ -142,14 +162,8 @@ static void limit_holds(void **state)
         assert_int_equal(tow_codecache_put(cache, hash, bytes, SIZE), 0);
         free(bytes);
     }
-    uint64_t used = 0;
-    DIR *dir = opendir(folder);
-    for (struct dirent *e = readdir(dir); e != NULL; e = readdir(dir)) {
-        struct stat st;
-        assert_int_equal(fstatat(dirfd(dir), e->d_name, &st, 0), 0);
-        used += S_ISREG(st.st_mode) ? (uint64_t)st.st_size : 0;
-    }
-    closedir(dir);
+    unsigned strange = 0;
+    uint64_t used = count_used(&strange);
     assert_true(used <= MAX);
     assert_true(used >= MAX / 2);
     uint8_t hash[TOW_SHA256_SIZE];
@@ -159,6 +173,85 @@ static void limit_holds(void **state)
     tow_codecache_close(cache);
 }
 
+static void small_images_count_as_blocks(void **state)
+{
+    enum { MAX = 100 * 4096 };
+    struct tow_codecache *cache = open_cache(MAX);
+    for (unsigned i = 0; i < 1000; i++) {
+        uint8_t hash[TOW_SHA256_SIZE];
+        tow_sha256_of(&i, sizeof i, hash);
+        assert_int_equal(tow_codecache_put(cache, hash, &i, sizeof i), 0);
+    }
+    unsigned strange = 0;
+    assert_in_range(count_used(&strange), MAX / 2, MAX);
+    tow_codecache_close(cache);
+}
+
+static void limit_holds_for_several_writers(void **state)
+{
+    enum { SIZE = 4096, MAX = 128 * SIZE, WRITERS = 8 };
+    struct tow_codecache *caches[WRITERS];
+    for (unsigned i = 0; i < WRITERS; i++) {
+        caches[i] = open_cache(MAX);
+    }
+    for (unsigned i = 0; i < 800; i++) {
+        uint8_t hash[TOW_SHA256_SIZE], bytes[SIZE];
+        memset(bytes, 0, sizeof bytes);
+        memcpy(bytes, &i, sizeof i);
+        tow_sha256_of(bytes, SIZE, hash);
+        assert_int_equal(tow_codecache_put(caches[i % WRITERS], hash, bytes, SIZE), 0);
+    }
+    unsigned strange = 0;
+    assert_in_range(count_used(&strange), MAX / 2, MAX + WRITERS * (MAX / 64));
+    for (unsigned i = 0; i < WRITERS; i++) {
+        tow_codecache_close(caches[i]);
+    }
+}
+
+static void facts_are_within_the_limit(void **state)
+{
+    enum { MAX = 100 * 4096 };
+    struct tow_codecache *cache = open_cache(MAX);
+    char fact[2000];
+    memset(fact, 'f', sizeof fact);
+    for (unsigned i = 0; i < 1000; i++) {
+        uint8_t hash[TOW_SHA256_SIZE];
+        tow_sha256_of(&i, sizeof i, hash);
+        assert_int_equal(tow_codecache_add_facts(cache, hash, 1, fact, sizeof fact), 0);
+    }
+    unsigned strange = 0;
+    assert_in_range(count_used(&strange), 1, MAX + MAX / 64);
+    tow_codecache_close(cache);
+}
+
+static void a_writer_that_is_killed_leaves_nothing(void **state)
+{
+    enum { SIZE = 16 << 20 };
+    uint8_t hash[TOW_SHA256_SIZE];
+    uint8_t *bytes = make(SIZE, 1, hash);
+    for (int round = 0; round < 10; round++) {
+        pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0) {
+            struct tow_codecache *cache = open_cache(0);
+            for (uint32_t i = 0;; i++) {
+                memcpy(hash, &i, sizeof i);
+                tow_codecache_put(cache, hash, bytes, SIZE);
+                char path[256];
+                path_of(hash, path);
+                unlink(path);
+            }
+        }
+        usleep(20000);
+        kill(child, SIGKILL);
+        assert_int_equal(waitpid(child, NULL, 0), child);
+    }
+    free(bytes);
+    unsigned strange = 0;
+    count_used(&strange);
+    assert_int_equal(strange, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -166,6 +259,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(damaged_file_is_removed, setup, teardown),
         cmocka_unit_test_setup_teardown(least_recently_used_goes_first, setup, teardown),
         cmocka_unit_test_setup_teardown(limit_holds, setup, teardown),
+        cmocka_unit_test_setup_teardown(small_images_count_as_blocks, setup, teardown),
+        cmocka_unit_test_setup_teardown(limit_holds_for_several_writers, setup, teardown),
+        cmocka_unit_test_setup_teardown(facts_are_within_the_limit, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_writer_that_is_killed_leaves_nothing, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
