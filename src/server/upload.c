@@ -24,7 +24,7 @@
 enum {
     PIECE = 1 << 20, /* a DATA frame */
     FEW = 8,         /* pieces of a context that are made without patience */
-    MANY = 256,      /* beyond these the stream must move on */
+    MANY = 256,      /* of a context: beyond these the stream must move on */
 };
 
 /* How long more than FEW are put off: a device that is only busy has read one by then. */
@@ -40,15 +40,15 @@ struct slot {
     struct tow_piece *piece; /* owned; its event: the device has read it */
     CUstream stream;         /* only compared */
     const void *upload;      /* whose bytes it has, or had; only compared */
+    bool in_hand;            /* bytes are being received into it, or handed to the device */
     struct slot *next;
 };
 
 struct upload_state {
     struct tow_pinned pinned;
-    pthread_mutex_t lock;            /* guards the list */
-    struct slot *slots, **slots_end; /* those in use by the device, or no longer: oldest first */
-    atomic_uint count;
-    atomic_bool impatient; /* patience was in vain the last time */
+    pthread_mutex_t lock;            /* guards the list and what is in it */
+    struct slot *slots, **slots_end; /* all; used longest ago first */
+    atomic_bool impatient;           /* patience was in vain the last time */
 };
 
 struct upload {
@@ -108,40 +108,61 @@ static void unlink_slot(struct upload_state *state, struct slot **at)
     slot->next = NULL;
 }
 
+/* With the lock held. */
 static void append(struct upload_state *state, struct slot *slot)
 {
-    pthread_mutex_lock(&state->lock);
     slot->next = NULL;
     *state->slots_end = slot;
     state->slots_end = &slot->next;
+}
+
+/* It is the device's now, and was used last. */
+static void give_slot(struct upload *u, struct slot *slot)
+{
+    struct upload_state *state = u->state;
+    pthread_mutex_lock(&state->lock);
+    struct slot **at = &state->slots;
+    while (*at != slot) {
+        at = &(*at)->next;
+    }
+    unlink_slot(state, at);
+    slot->stream = u->stream;
+    slot->upload = u;
+    slot->in_hand = false;
+    append(state, slot);
     pthread_mutex_unlock(&state->lock);
 }
 
-/* Takes out a piece of the context that the device has read; NULL if there is none. Asking an event
- * never waits, so the lock may be held. */
-static struct slot *take_read(struct upload *u)
+/* Takes a piece of the context that the device has read in hand; NULL if there is none. Asking an
+ * event never waits, so the lock may be held. `ret_count`: how many of the context there are. */
+static struct slot *take_read(struct upload *u, unsigned *ret_count)
 {
     struct upload_state *state = u->state;
     const struct slot *waits = NULL; /* later ones of its stream wait as well */
     struct slot *found = NULL;
+    unsigned count = 0;
     pthread_mutex_lock(&state->lock);
-    for (struct slot **at = &state->slots; *at != NULL; at = &(*at)->next) {
-        struct slot *slot = *at;
-        if (slot->piece->context != u->context ||
-            (waits != NULL && waits->stream == slot->stream)) {
+    for (struct slot *slot = state->slots; slot != NULL && found == NULL; slot = slot->next) {
+        if (slot->piece->context != u->context) {
+            continue;
+        }
+        count++;
+        if (slot->in_hand || (waits != NULL && waits->stream == slot->stream)) {
             continue;
         }
         if (u->session->driver->cuEventQuery(slot->piece->filled) != CUDA_ERROR_NOT_READY) {
-            unlink_slot(state, at);
+            slot->in_hand = true;
             found = slot;
-            break;
+        } else {
+            waits = slot;
         }
-        waits = slot;
     }
     pthread_mutex_unlock(&state->lock);
+    *ret_count = count;
     return found;
 }
 
+/* A new one, in hand. */
 static CUresult make_slot(struct upload *u, struct slot **ret_slot)
 {
     struct slot *slot = calloc(1, sizeof *slot);
@@ -152,7 +173,10 @@ static CUresult make_slot(struct upload *u, struct slot **ret_slot)
         free(slot);
         return status;
     }
-    atomic_fetch_add(&u->state->count, 1);
+    slot->in_hand = true;
+    pthread_mutex_lock(&u->state->lock);
+    append(u->state, slot);
+    pthread_mutex_unlock(&u->state->lock);
     *ret_slot = slot;
     return CUDA_SUCCESS;
 }
@@ -165,14 +189,15 @@ static bool session_goes_on(struct tow_session *session)
     return goes_on;
 }
 
-/* Looks again and again for as long as `limit_ns`. */
+/* Looks again and again for as long as `limit_ns`, while the context has any at all. */
 static struct slot *wait_read(struct upload *u, int64_t limit_ns)
 {
-    int64_t until = limit_ns == TOW_TIME_FOREVER ? limit_ns : tow_time_now_ns() + limit_ns;
-    struct slot *slot = take_read(u);
-    while (slot == NULL && tow_time_now_ns() < until && session_goes_on(u->session)) {
+    int64_t until = tow_time_deadline(limit_ns);
+    unsigned count;
+    struct slot *slot = take_read(u, &count);
+    while (slot == NULL && count > 0 && !tow_time_passed(until) && session_goes_on(u->session)) {
         tow_time_sleep(NAP_NS);
-        slot = take_read(u);
+        slot = take_read(u, &count);
     }
     return slot;
 }
@@ -180,16 +205,17 @@ static struct slot *wait_read(struct upload *u, int64_t limit_ns)
 static CUresult next_slot(struct upload *u, struct slot **ret_slot)
 {
     struct upload_state *state = u->state;
-    struct slot *slot = take_read(u);
+    unsigned count;
+    struct slot *slot = take_read(u, &count);
     CUresult status = CUDA_SUCCESS;
-    if (slot == NULL && state->count >= FEW && !state->impatient) {
+    if (slot == NULL && count >= FEW && !state->impatient) {
         slot = wait_read(u, PATIENCE_NS);
     }
     state->impatient = slot == NULL;
-    if (slot == NULL && state->count < MANY) {
+    if (slot == NULL && count < MANY) {
         status = make_slot(u, &slot);
     }
-    if (slot == NULL) {
+    if (slot == NULL && (status == CUDA_SUCCESS || status == CUDA_ERROR_OUT_OF_MEMORY)) {
         /* No memory, or enough: then the stream must move on. */
         slot = wait_read(u, TOW_TIME_FOREVER);
     }
@@ -200,6 +226,24 @@ static CUresult next_slot(struct upload *u, struct slot **ret_slot)
     return CUDA_SUCCESS;
 }
 
+/* With the lock held: takes those out that nobody has in hand; false if somebody has one. */
+static bool take_out(struct upload_state *state, uint32_t context, struct slot **dropped)
+{
+    bool all = true;
+    for (struct slot **at = &state->slots; *at != NULL;) {
+        struct slot *slot = *at;
+        if (slot->piece->context != context || slot->in_hand) {
+            all &= slot->piece->context != context;
+            at = &slot->next;
+            continue;
+        }
+        unlink_slot(state, at);
+        slot->next = *dropped;
+        *dropped = slot;
+    }
+    return all;
+}
+
 void tow_upload_drop_context(struct tow_session *session, uint32_t context)
 {
     struct upload_state *state = state_of(session, false);
@@ -207,19 +251,19 @@ void tow_upload_drop_context(struct tow_session *session, uint32_t context)
         return;
     }
     struct slot *dropped = NULL;
-    pthread_mutex_lock(&state->lock);
-    for (struct slot **at = &state->slots; *at != NULL;) {
-        struct slot *slot = *at;
-        if (slot->piece->context == context) {
-            unlink_slot(state, at);
-            atomic_fetch_sub(&state->count, 1);
-            slot->next = dropped;
-            dropped = slot;
-        } else {
-            at = &slot->next;
+    bool all = false;
+    while (!all) {
+        pthread_mutex_lock(&state->lock);
+        all = take_out(state, context, &dropped);
+        pthread_mutex_unlock(&state->lock);
+        /* Into one in hand bytes are being received: its memory must not go before. */
+        if (!all && !session_goes_on(session)) {
+            break;
+        }
+        if (!all) {
+            tow_time_sleep(NAP_NS);
         }
     }
-    pthread_mutex_unlock(&state->lock);
     while (dropped != NULL) {
         struct slot *next = dropped->next;
         session->driver->cuEventSynchronize(dropped->piece->filled);
@@ -277,9 +321,7 @@ static void upload_filled(void *user, uint64_t offset, size_t size, void *token)
             fail(u, status);
         }
     }
-    slot->stream = u->stream;
-    slot->upload = u;
-    append(u->state, slot);
+    give_slot(u, slot);
 }
 
 static bool is_read(struct upload *u)
@@ -287,7 +329,7 @@ static bool is_read(struct upload *u)
     bool read = true;
     pthread_mutex_lock(&u->state->lock);
     for (struct slot *slot = u->state->slots; slot != NULL && read; slot = slot->next) {
-        read = slot->upload != u || slot->piece->context != u->context ||
+        read = slot->upload != u || slot->in_hand || slot->piece->context != u->context ||
                u->session->driver->cuEventQuery(slot->piece->filled) != CUDA_ERROR_NOT_READY;
     }
     pthread_mutex_unlock(&u->state->lock);

@@ -159,5 +159,55 @@ def a_link_that_is_destroyed_while_it_is_used():
         t.equal(len(server.status()["sessions"]), 1, "sessions")
 
 
+TRAP = b""".version 8.0
+.target sm_80
+.address_size 64
+.visible .entry stop() { trap; }
+\0"""
+
+
+def kernel(client, index, name):
+    """Looks a kernel up in the first library: its id."""
+    made = raw.handle("KERNEL", index)
+    text = name.encode() + b"\0"
+    body = struct.pack("<QQiII", raw.handle("LIBRARY", 1), made, 0, 0, len(text)) + text
+    t.equal(client.call("cuLibraryGetKernel", body)[0], 0, "the result of cuLibraryGetKernel")
+    return made
+
+
+def upload(client, to, size, transfer, context=1):
+    client.send("cuMemcpyHtoDAsync_v2", struct.pack("<3Q2I", to, size, 0, transfer, 0), context)
+    payload = bytes(1 << 20)
+    for offset in range(0, size, len(payload)):
+        client.data(transfer, offset, payload)
+
+
+@t.test(trees=BOTH)
+def an_upload_to_a_broken_context_fails():
+    with t.Server() as server, raw.Client(server).begin() as client:
+        device = client.alloc(1 << 20)
+        t.equal(library(client, 1, TRAP)[0], 0, "the result of cuLibraryLoadData")
+        client.send("cuLaunchKernel", struct.pack("<Q8IQ", kernel(client, 1, "stop"), 1, 1, 1, 1, 1, 1, 0, 0, 0))
+        broken = client.call("cuCtxSynchronize")[0]
+        t.check(broken != 0, "the kernel did not stop")
+        upload(client, device, 1 << 20, 5)
+        t.equal(client.call("cuCtxSynchronize")[0], broken, "what follows")
+
+
+@t.test(trees=BOTH)
+def an_upload_that_stands_still_leaves_room_for_another_contexts():
+    with t.Server("--soft-devices=2") as server, raw.Client(server).begin() as client:
+        second = struct.pack("<QI", raw.handle("CONTEXT", 2), 1)
+        t.equal(client.call("cuDevicePrimaryCtxRetain", second, context=0)[0], 0, "the second context's result")
+        size = 257 << 20
+        device, word = client.alloc(size), client.alloc(4096)
+        other = struct.unpack_from("<Q", client.call("cuMemAlloc_v2", struct.pack("<Q", 1 << 20), 2)[1])[0]
+        client.send("cuMemsetD8Async", struct.pack("<3QI", word, 4, 0, 0))
+        client.send("cuStreamWaitValue32_v2", struct.pack("<QQII", 0, word, 1, 1))
+        upload(client, device, 256 << 20, 5)
+        upload(client, other, 1 << 20, 6, context=2)
+        t.equal(client.call("cuCtxSynchronize", context=2)[0], 0, "the second context's end")
+
+
 if __name__ == "__main__":
     t.main()
