@@ -122,16 +122,16 @@ static CUresult download(void *to, CUdeviceptr from, size_t size, CUstream strea
 {
     /* The worker keeps what nobody waits for in page-locked memory, of which it has only so much.
      */
-    later = later && tow_link_outstanding(tow_context_current()->link) < LATER_MAX;
+    struct tow_link *link = tow_context_current()->link;
+    later = later && tow_link_outstanding(link) < LATER_MAX;
     bool inside = size <= TOW_COPY_INLINE_MAX && !later;
     struct tow_call call;
     CUresult status =
-        later ? CUDA_ERROR_NOT_SUPPORTED
-              : tow_share_stage_down(tow_context_current()->link, to, from, size, stream);
+        later ? CUDA_ERROR_NOT_SUPPORTED : tow_share_stage_down(link, to, from, size, stream);
     if (status != CUDA_ERROR_NOT_SUPPORTED) {
         return status;
     }
-    unsigned lanes = later ? 0 : tow_lane_use(tow_context_current()->link, size);
+    unsigned lanes = later ? 0 : tow_lane_use(link, size);
     status = tow_call_begin(&call, TOW_FN_cuMemcpyDtoHAsync_v2, 40,
                             TOW_CALL_CONTEXT | (later ? 0 : TOW_CALL_REPLY));
     if (status != CUDA_SUCCESS) {
@@ -151,7 +151,11 @@ static CUresult download(void *to, CUdeviceptr from, size_t size, CUstream strea
     tow_enc_u32(&call.enc, transfer);
     tow_enc_u32(&call.enc, lanes > 0 ? TOW_COPY_SPREAD : TOW_COPY_BYTES);
     if (later) {
-        return tow_call_send(&call);
+        status = tow_call_send(&call);
+        if (status != CUDA_SUCCESS) {
+            tow_link_forget(link, transfer); /* a reply was waited for after all, and refuses it */
+        }
+        return status;
     }
     status = tow_call_wait(&call);
     if (status == CUDA_SUCCESS && lanes > 0) {
@@ -189,6 +193,19 @@ static CUresult copy_captured(CUdeviceptr to, CUdeviceptr from, const void *host
     return status == CUDA_SUCCESS ? tow_send_cuMemcpyAsync(to, from, size, stream) : status;
 }
 
+/* A copy from or to host memory that the worker has too: kernels that come before it in its stream
+ * may be writing there, and those behind it read there. So the worker's memory takes part in it,
+ * and the program's is made equal as always. */
+static CUresult copy_named(struct tow_link *link, CUdeviceptr to, CUdeviceptr from, size_t size,
+                           CUstream stream, bool wait)
+{
+    CUresult status = tow_mirror_push(link);
+    if (status == CUDA_SUCCESS) {
+        status = tow_send_cuMemcpyAsync(to, from, size, stream);
+    }
+    return status == CUDA_SUCCESS && wait ? tow_send_cuStreamSynchronize(stream) : status;
+}
+
 /* A large one waits for the functions, or else the worker reads it in turn, from a mirror: that
  * costs every launch, but never stands still. */
 static CUresult upload_behind_functions(struct tow_link *link, CUdeviceptr to, const void *from,
@@ -202,10 +219,7 @@ static CUresult upload_behind_functions(struct tow_link *link, CUdeviceptr to, c
         tow_mirror_host(link, (uint64_t)(uintptr_t)from, size) != CUDA_SUCCESS) {
         return upload(to, from, size, stream, false);
     }
-    status = tow_mirror_push(link);
-    return status == CUDA_SUCCESS
-               ? tow_send_cuMemcpyAsync(to, (CUdeviceptr)(uintptr_t)from, size, stream)
-               : status;
+    return copy_named(link, to, (CUdeviceptr)(uintptr_t)from, size, stream, false);
 }
 
 /* True if the device may have much to do before a copy in a default stream. */
@@ -253,12 +267,15 @@ static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CU
     if (seen) {
         status = tow_mirror_push(tow_context_current()->link);
     }
-    if (status == CUDA_SUCCESS && !seen && is_shared(link, from, size)) {
+    if (status == CUDA_SUCCESS && is_shared(link, from, size)) {
         return tow_share_upload(link, to, from, size, stream, wait);
     }
     bool waits = wait && (seen || is_pinned(from) || is_long(link, size, stream));
     if (status == CUDA_SUCCESS) {
         status = settle_source(link, from, size);
+    }
+    if (status == CUDA_SUCCESS && tow_mirror_has(link, from, size)) {
+        return copy_named(link, to, (CUdeviceptr)(uintptr_t)from, size, stream, wait);
     }
     if (status == CUDA_SUCCESS) {
         /* A host function that was queued before may still write there: it is read in turn. */
@@ -304,6 +321,9 @@ static CUresult device_to_host(void *to, CUdeviceptr from, size_t size, CUstream
     }
     if (is_shared(link, to, size)) {
         return tow_share_download(link, to, from, size, stream, wait);
+    }
+    if (tow_mirror_has(link, to, size)) {
+        return copy_named(link, (CUdeviceptr)(uintptr_t)to, from, size, stream, wait);
     }
     return download(to, from, size, stream, !wait && size <= TOW_COPY_ASYNC_MAX && is_pinned(to));
 }
@@ -703,9 +723,10 @@ static CUresult copy_3d(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bool wait,
         }
     }
     const struct host_side *host = up ? &from : &to;
-    bool shared = (up || down) && is_shared(tow_context_current()->link, host->first,
-                                            (shape.planes - 1) * host->plane +
-                                                (shape.rows - 1) * host->pitch + shape.width);
+    struct tow_link *link = tow_context_current()->link;
+    size_t room = (shape.planes - 1) * host->plane + (shape.rows - 1) * host->pitch + shape.width;
+    bool shared = (up || down) &&
+                  (is_shared(link, host->first, room) || tow_mirror_has(link, host->first, room));
     status = shared ? send_addresses(&shape, p, stream) : send_shape(&shape, &from, &to, stream);
     if (status == CUDA_SUCCESS && wait &&
         (shared || (up && is_pinned(from.first)) || tow_mirror_sees(shape.to.address))) {

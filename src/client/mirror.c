@@ -20,19 +20,23 @@ struct mirror {
     uint64_t base, size;   /* kept equal on both sides */
     uint8_t *known; /* owned: what both sides had at the last exchange; NULL: really shared */
     unsigned uses;
-    bool managed; /* its pages are ours; small neighbours have pages in common */
-    bool foreign; /* the program's memory, never page-locked: it may vanish without a word */
-    struct mirror *next;
+    bool managed;    /* its pages are ours; small neighbours have pages in common */
+    bool foreign;    /* the program's memory, never page-locked: it may vanish without a word */
+    uint64_t serial; /* no other mirror ever has it */
+    bool leaving;    /* the worker is being told of its end; it takes no new users */
+    struct mirror *next, *next_gone;
 };
 
 atomic_uint tow_mirror_count;
 atomic_uint tow_mirror_candidates;
 
 static struct mirror *mirrors;                           /* guarded by lock */
+static uint64_t serials;                                 /* guarded by lock */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* never held while sending */
+static pthread_cond_t left = PTHREAD_COND_INITIALIZER;   /* with lock: one has left the list */
 static pthread_mutex_t make_lock =
     PTHREAD_MUTEX_INITIALIZER; /* taken before `lock`: two threads that need the same memory make
-                                  one mirror */
+                                  one mirror, and none is made of memory that is being freed */
 static pthread_mutex_t push_lock =
     PTHREAD_MUTEX_INITIALIZER; /* one sender at a time: newer follows older */
 
@@ -67,8 +71,9 @@ static CUresult ask(struct tow_link *link, unsigned fn, uint64_t base, uint64_t 
 {
     struct tow_context *context = tow_context_current();
     struct tow_call call;
-    CUresult status = tow_call_begin_on(&call, link, context != NULL ? context->number : 0, fn, 24,
-                                        TOW_CALL_REPLY);
+    bool here = context != NULL && context->link == link;
+    CUresult status =
+        tow_call_begin_on(&call, link, here ? context->number : 0, fn, 24, TOW_CALL_REPLY);
     if (status != CUDA_SUCCESS) {
         return status;
     }
@@ -90,8 +95,15 @@ static CUresult enlist(struct tow_link *link, uint64_t base, uint64_t size, bool
     struct tow_region region;
     bool foreign =
         !managed && !tow_region_find(base, &region) && !tow_region_find(base + size - 1, &region);
-    *made = (struct mirror){link, base, size, known, 1, managed, foreign, NULL};
+    *made = (struct mirror){.link = link,
+                            .base = base,
+                            .size = size,
+                            .known = known,
+                            .uses = 1,
+                            .managed = managed,
+                            .foreign = foreign};
     pthread_mutex_lock(&lock);
+    made->serial = ++serials;
     made->next = mirrors;
     mirrors = made;
     pthread_mutex_unlock(&lock);
@@ -101,69 +113,7 @@ static CUresult enlist(struct tow_link *link, uint64_t base, uint64_t size, bool
     return CUDA_SUCCESS;
 }
 
-/* True if the worker has the very same memory. */
-static bool is_shared(uint64_t base, uint64_t size)
-{
-    struct tow_region region;
-    return tow_region_find(base, &region) && region.shared &&
-           size <= region.size - (base - region.base);
-}
-
-/* With the make lock held. */
-static CUresult make(struct tow_link *link, uint64_t base, uint64_t size)
-{
-    uint64_t at = base & ~(page() - 1);
-    uint64_t end = (base + size + page() - 1) & ~(page() - 1);
-    while (at < end) {
-        /* Pages that another piece covers are shared with it; the next run of free ones is new. */
-        pthread_mutex_lock(&lock);
-        struct mirror *m = find(at);
-        uint64_t stop = end;
-        if (m != NULL) {
-            m->uses++;
-            stop = m->base + m->size;
-        } else {
-            for (struct mirror *o = mirrors; o != NULL; o = o->next) {
-                if (o->base > at && o->base < stop) {
-                    stop = o->base;
-                }
-            }
-        }
-        pthread_mutex_unlock(&lock);
-        if (m == NULL) {
-            CUresult status = ask(link, TOW_FN_cuMemHostGetDevicePointer_v2, at, stop - at, false);
-            if (status == CUDA_SUCCESS) {
-                status = enlist(link, at, stop - at, false);
-            }
-            if (status != CUDA_SUCCESS) {
-                tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN,
-                        "host memory at 0x%llx cannot be reached by the GPU of %s (error %d)",
-                        (unsigned long long)at, link->address, (int)status);
-                return status;
-            }
-        }
-        at = stop;
-    }
-    return CUDA_SUCCESS;
-}
-
-CUresult tow_mirror_host(struct tow_link *link, uint64_t base, uint64_t size)
-{
-    /* All of what was page-locked in one piece: that is how it ends, and how the driver sees it. */
-    struct tow_region region;
-    if (tow_region_find(base, &region) && tow_region_is_host(&region) &&
-        size <= region.size - (base - region.base)) {
-        base = region.base;
-        size = region.size;
-    }
-    if (is_shared(base, size) || tow_mirror_covers(base, size)) {
-        return CUDA_SUCCESS;
-    }
-    pthread_mutex_lock(&make_lock);
-    CUresult status = tow_mirror_covers(base, size) ? CUDA_SUCCESS : make(link, base, size);
-    pthread_mutex_unlock(&make_lock);
-    return status;
-}
+/* ---- the end of mirrors ---- */
 
 /* With the lock held: true if a page holds managed memory. */
 static bool is_page_used(uint64_t at)
@@ -189,6 +139,155 @@ static void pages_alone(uint64_t base, uint64_t size, uint64_t *ret_low, uint64_
     }
     *ret_low = low;
     *ret_high = high;
+}
+
+/* With the make lock held: one user less of everything in [base, base + size). Those that nobody
+ * uses any more are to leave. */
+static struct mirror *give_up(uint64_t base, uint64_t size)
+{
+    struct mirror *gone = NULL;
+    pthread_mutex_lock(&lock);
+    for (struct mirror *m = mirrors; m != NULL; m = m->next) {
+        if (!m->leaving && m->base < base + size && base < m->base + m->size && --m->uses == 0) {
+            m->leaving = true;
+            m->next_gone = gone;
+            gone = m;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    return gone;
+}
+
+/* Tells the worker, which waits for work that uses them. What that wrote still comes. */
+static CUresult let_go(struct mirror *gone)
+{
+    CUresult status = CUDA_SUCCESS;
+    while (gone != NULL) {
+        struct mirror *m = gone;
+        gone = m->next_gone;
+        CUresult told = ask(m->link, TOW_FN_cuMemHostUnregister, m->base, m->size, false);
+        status = status == CUDA_SUCCESS ? told : status;
+        pthread_mutex_lock(&lock);
+        struct mirror **at = &mirrors;
+        while (*at != m) {
+            at = &(*at)->next;
+        }
+        *at = m->next;
+        uint64_t low = 0, high = 0;
+        if (m->managed) {
+            pages_alone(m->base, m->size, &low, &high);
+        }
+        if (low < high) {
+            mmap((void *)(uintptr_t)low, high - low, PROT_NONE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+        }
+        pthread_cond_broadcast(&left);
+        pthread_mutex_unlock(&lock);
+        if (m->known != NULL) {
+            atomic_fetch_sub(&tow_mirror_count, 1);
+        }
+        free(m->known);
+        free(m);
+    }
+    return status;
+}
+
+CUresult tow_mirror_remove(uint64_t base, uint64_t size)
+{
+    /* Whoever found its region before that was removed makes its mirror first. */
+    pthread_mutex_lock(&make_lock);
+    struct mirror *gone = give_up(base, size);
+    /* Of managed memory the pages go too, which nobody may come to share meanwhile. */
+    bool managed = gone != NULL && gone->managed;
+    if (!managed) {
+        pthread_mutex_unlock(&make_lock);
+    }
+    CUresult status = let_go(gone);
+    if (managed) {
+        pthread_mutex_unlock(&make_lock);
+    }
+    return status;
+}
+
+/* ---- their beginning ---- */
+
+/* With the make lock held. */
+static CUresult make(struct tow_link *link, uint64_t base, uint64_t size)
+{
+    uint64_t begin = base & ~(page() - 1), at = begin;
+    uint64_t end = (base + size + page() - 1) & ~(page() - 1);
+    while (at < end) {
+        /* Pages that another piece covers are shared with it; the next run of free ones is new. */
+        pthread_mutex_lock(&lock);
+        struct mirror *m = find(at);
+        while (m != NULL && m->leaving) {
+            pthread_cond_wait(&left, &lock);
+            m = find(at);
+        }
+        uint64_t stop = end;
+        if (m != NULL) {
+            m->uses++;
+            stop = m->base + m->size;
+        } else {
+            for (struct mirror *o = mirrors; o != NULL; o = o->next) {
+                if (o->base > at && o->base < stop) {
+                    stop = o->base;
+                }
+            }
+        }
+        pthread_mutex_unlock(&lock);
+        if (m == NULL) {
+            CUresult status = ask(link, TOW_FN_cuMemHostGetDevicePointer_v2, at, stop - at, false);
+            if (status == CUDA_SUCCESS) {
+                status = enlist(link, at, stop - at, false);
+            }
+            if (status != CUDA_SUCCESS) {
+                tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN,
+                        "host memory at 0x%llx cannot be reached by the GPU of %s (error %d)",
+                        (unsigned long long)at, link->address, (int)status);
+                if (begin < at) {
+                    let_go(give_up(begin, at - begin));
+                }
+                return status;
+            }
+        }
+        at = stop;
+    }
+    return CUDA_SUCCESS;
+}
+
+/* Page-locked memory is mirrored as it was page-locked, in one piece: that is how it ends, and how
+ * the driver sees it. Its address may be in a kernel's arguments by chance, while another thread
+ * frees it: then there is nothing to be made, for nobody uses it. */
+static CUresult mirror_region(struct tow_link *link, const struct tow_region *region)
+{
+    if (region->shared || tow_mirror_covers(region->base, region->size)) {
+        return CUDA_SUCCESS;
+    }
+    struct tow_region now;
+    pthread_mutex_lock(&make_lock);
+    bool gone = !tow_region_find(region->base, &now) || now.id != region->id;
+    CUresult status = gone || tow_mirror_covers(region->base, region->size)
+                          ? CUDA_SUCCESS
+                          : make(link, region->base, region->size);
+    pthread_mutex_unlock(&make_lock);
+    return status;
+}
+
+CUresult tow_mirror_host(struct tow_link *link, uint64_t base, uint64_t size)
+{
+    struct tow_region region;
+    if (tow_region_find(base, &region) && tow_region_is_host(&region) &&
+        size <= region.size - (base - region.base)) {
+        return mirror_region(link, &region);
+    }
+    if (tow_mirror_covers(base, size)) {
+        return CUDA_SUCCESS;
+    }
+    pthread_mutex_lock(&make_lock);
+    CUresult status = tow_mirror_covers(base, size) ? CUDA_SUCCESS : make(link, base, size);
+    pthread_mutex_unlock(&make_lock);
+    return status;
 }
 
 CUresult tow_mirror_managed(struct tow_link *link, uint64_t base, uint64_t size, bool tell)
@@ -228,65 +327,40 @@ CUresult tow_mirror_managed(struct tow_link *link, uint64_t base, uint64_t size,
     if (status == CUDA_SUCCESS && tell) {
         /* The answer comes behind the contents. */
         status = ask(link, TOW_FN_cuMemHostGetDevicePointer_v2, base, size, true);
+        if (status != CUDA_SUCCESS) {
+            tow_mirror_remove(base, size);
+        }
     }
     return status;
 }
 
-CUresult tow_mirror_remove(uint64_t base, uint64_t size)
-{
-    CUresult status = CUDA_SUCCESS;
-    for (;;) {
-        pthread_mutex_lock(&lock);
-        struct mirror **at = &mirrors;
-        while (*at != NULL && !((*at)->base < base + size && base < (*at)->base + (*at)->size)) {
-            at = &(*at)->next;
-        }
-        struct mirror *m = *at;
-        if (m == NULL) {
-            pthread_mutex_unlock(&lock);
-            return status;
-        }
-        if (--m->uses > 0) {
-            /* Another piece of the program's memory lies on the same pages: go on behind it. */
-            uint64_t end = m->base + m->size;
-            pthread_mutex_unlock(&lock);
-            if (end >= base + size) {
-                return status;
-            }
-            size -= end - base;
-            base = end;
-            continue;
-        }
-        *at = m->next;
-        uint64_t low = 0, high = 0;
-        if (m->managed) {
-            pages_alone(m->base, m->size, &low, &high);
-        }
-        if (low < high) {
-            mmap((void *)(uintptr_t)low, high - low, PROT_NONE,
-                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
-        }
-        pthread_mutex_unlock(&lock);
-        if (m->known != NULL) {
-            atomic_fetch_sub(&tow_mirror_count, 1);
-        }
-        CUresult told = ask(m->link, TOW_FN_cuMemHostUnregister, m->base, m->size, false);
-        status = status == CUDA_SUCCESS ? told : status;
-        free(m->known);
-        free(m);
-    }
-}
-
-bool tow_mirror_covers(uint64_t base, uint64_t size)
+/* `link`: only what its worker has; NULL: any. */
+static bool covers(const struct tow_link *link, uint64_t base, uint64_t size)
 {
     pthread_mutex_lock(&lock);
     uint64_t at = base;
     struct mirror *m;
-    while (at < base + size && (m = find(at)) != NULL) {
+    while (at < base + size && (m = find(at)) != NULL && !m->leaving &&
+           (link == NULL || m->link == link)) {
         at = m->base + m->size;
     }
     pthread_mutex_unlock(&lock);
     return at >= base + size;
+}
+
+bool tow_mirror_covers(uint64_t base, uint64_t size)
+{
+    return covers(NULL, base, size);
+}
+
+bool tow_mirror_has(const struct tow_link *link, const void *address, size_t size)
+{
+    struct tow_region region;
+    uint64_t base = (uint64_t)(uintptr_t)address;
+    return atomic_load_explicit(&tow_region_visible, memory_order_relaxed) != 0 &&
+           tow_region_find(base, &region) &&
+           (region.kind == TOW_REGION_MANAGED || tow_region_is_host(&region)) &&
+           size <= region.size - (base - region.base) && covers(link, base, size);
 }
 
 static CUresult send_piece(struct tow_link *link, const uint8_t *bytes, size_t size)
@@ -303,6 +377,7 @@ static CUresult send_piece(struct tow_link *link, const uint8_t *bytes, size_t s
 CUresult tow_mirror_push_all(struct tow_link *link)
 {
     CUresult status = CUDA_SUCCESS;
+    struct mirror *gone = NULL;
     pthread_mutex_lock(&push_lock);
     static uint8_t *piece; /* kept: this runs at every launch, and fresh memory costs faults */
     if (piece == NULL) {
@@ -318,7 +393,7 @@ CUresult tow_mirror_push_all(struct tow_link *link)
         pthread_mutex_lock(&lock);
         struct mirror *next = NULL;
         for (struct mirror *m = mirrors; m != NULL; m = m->next) {
-            if (m->link == link && m->known != NULL && m->base >= after &&
+            if (m->link == link && m->known != NULL && !m->leaving && m->base >= after &&
                 (next == NULL || m->base < next->base)) {
                 next = m;
             }
@@ -328,11 +403,11 @@ CUresult tow_mirror_push_all(struct tow_link *link)
             break;
         }
         if (is_gone(next)) {
-            uint64_t base = next->base, size = next->size;
-            next->uses = 1;
+            next->leaving = true;
+            next->next_gone = gone;
+            gone = next;
+            after = next->base + 1;
             pthread_mutex_unlock(&lock);
-            tow_mirror_remove(base, size);
-            after = base + 1;
             continue;
         }
         size_t skip = after > next->base ? (size_t)(after - next->base) : 0;
@@ -341,12 +416,13 @@ CUresult tow_mirror_push_all(struct tow_link *link)
                                 .address = next->base,
                                 .size = next->size,
                                 .at = skip};
+        uint64_t serial = next->serial;
         size_t n = tow_diff_next(&diff, piece, PIECE);
         while (n > 0 && status == CUDA_SUCCESS) {
             pthread_mutex_unlock(&lock);
             status = send_piece(link, piece, n);
             pthread_mutex_lock(&lock);
-            if (find(diff.address) != next) {
+            if (find(diff.address) != next || next->serial != serial) {
                 break; /* removed meanwhile */
             }
             n = tow_diff_next(&diff, piece, PIECE);
@@ -358,6 +434,8 @@ CUresult tow_mirror_push_all(struct tow_link *link)
         }
     }
     pthread_mutex_unlock(&push_lock);
+    /* Not before: the worker may wait for host functions, whose ends push as well. */
+    let_go(gone);
     return status;
 }
 
@@ -370,7 +448,7 @@ CUresult tow_mirror_scan_all(struct tow_link *link, const void *params, size_t s
         memcpy(&word, bytes + at, 8);
         if (word >= 4096 && tow_region_find(word, &region) && tow_region_is_host(&region) &&
             !region.shared) {
-            CUresult status = tow_mirror_host(link, region.base, region.size);
+            CUresult status = mirror_region(link, &region);
             if (status != CUDA_SUCCESS) {
                 return status;
             }
@@ -386,8 +464,7 @@ CUresult tow_mirror_reach_all(uint64_t address)
         return CUDA_SUCCESS;
     }
     struct tow_context *context = tow_context_current();
-    return context == NULL ? CUDA_ERROR_INVALID_CONTEXT
-                           : tow_mirror_host(context->link, region.base, region.size);
+    return context == NULL ? CUDA_ERROR_INVALID_CONTEXT : mirror_region(context->link, &region);
 }
 
 bool tow_mirror_sees(uint64_t address)

@@ -29,6 +29,10 @@ CUresult tow_mirror_managed(struct tow_link *link, uint64_t base, uint64_t size,
 CUresult tow_mirror_remove(uint64_t base, uint64_t size);
 /* True if [base, base + size) is mirrored all through. */
 bool tow_mirror_covers(uint64_t base, uint64_t size);
+/* True if this is managed or page-locked memory that the worker of `link` has too: its GPU may
+ * write it, so copies must take it in the stream's order. (Pageable memory that a graph uses is
+ * mirrored as well, but a copy of it has read it when the call returns.) */
+bool tow_mirror_has(const struct tow_link *link, const void *address, size_t size);
 
 /* Sends what the program changed. Call before the command whose work may read it. */
 CUresult tow_mirror_push_all(struct tow_link *link);

@@ -22,6 +22,7 @@ struct mirror {
     uint8_t *known; /* owned; NULL in the program's own process */
     bool mapped;    /* we made the mapping */
     bool managed;   /* the driver's; else registered with it */
+    bool ending;    /* a thread is about to drop it */
     struct mirror *next;
 };
 
@@ -32,11 +33,8 @@ struct mirror_state {
     uint8_t *piece; /* owned: where changes are gathered */
 };
 
-static void drop(struct tow_session *session, struct mirror *m)
+static void drop(struct mirror *m)
 {
-    if (!m->managed) {
-        session->driver->cuMemHostUnregister((void *)(uintptr_t)m->base);
-    }
     if (m->mapped) {
         munmap((void *)(uintptr_t)m->base, m->size);
     }
@@ -48,9 +46,12 @@ static void free_state(struct tow_session *session, void *state)
 {
     struct mirror_state *mirrors = state;
     while (mirrors->mirrors != NULL) {
-        struct mirror *next = mirrors->mirrors->next;
-        drop(session, mirrors->mirrors);
-        mirrors->mirrors = next;
+        struct mirror *m = mirrors->mirrors;
+        mirrors->mirrors = m->next;
+        if (!m->managed) {
+            session->driver->cuMemHostUnregister((void *)(uintptr_t)m->base);
+        }
+        drop(m);
     }
     pthread_mutex_destroy(&mirrors->lock);
     free(mirrors->piece);
@@ -126,7 +127,7 @@ static void mirror_managed(struct tow_serve *call, uint64_t base, uint64_t size)
         call->status = CUDA_ERROR_INVALID_VALUE;
     }
     if (call->status == CUDA_SUCCESS &&
-        enlist(call->session, (struct mirror){base, size, NULL, false, true, NULL}) < 0) {
+        enlist(call->session, (struct mirror){.base = base, .size = size, .managed = true}) < 0) {
         call->status = CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (call->status == CUDA_SUCCESS) {
@@ -170,7 +171,7 @@ void tow_serve_cuMemHostGetDevicePointer_v2(struct tow_serve *call)
     call->status = call->driver->cuMemHostRegister_v2(
         at, size, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
     if (call->status == CUDA_SUCCESS &&
-        enlist(call->session, (struct mirror){base, size, NULL, map, false, NULL}) < 0) {
+        enlist(call->session, (struct mirror){.base = base, .size = size, .mapped = map}) < 0) {
         call->driver->cuMemHostUnregister(at);
         call->status = CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -190,17 +191,13 @@ void tow_serve_cuMemHostUnregister(struct tow_serve *call)
     struct mirror_state *state = state_of(call->session);
     struct mirror *found = NULL;
     if (state != NULL) {
-        /* The GPU may still use it. */
-        call->driver->cuCtxSynchronize();
         pthread_mutex_lock(&state->lock);
-        struct mirror **at = &state->mirrors;
-        while (*at != NULL && (*at)->base != base) {
-            at = &(*at)->next;
+        found = state->mirrors;
+        while (found != NULL && (found->base != base || found->ending)) {
+            found = found->next;
         }
-        found = *at;
         if (found != NULL) {
-            *at = found->next;
-            state->count--;
+            found->ending = true;
         }
         pthread_mutex_unlock(&state->lock);
     }
@@ -208,7 +205,21 @@ void tow_serve_cuMemHostUnregister(struct tow_serve *call)
         call->status = CUDA_ERROR_INVALID_VALUE;
         return;
     }
-    drop(call->session, found);
+    if (!found->managed) {
+        /* Waits for work that may still use it, and what that wrote goes to the program. Waiting
+         * for the context would end captures. */
+        call->driver->cuMemHostUnregister((void *)(uintptr_t)base);
+        tow_mirror_pull(call->session);
+    }
+    pthread_mutex_lock(&state->lock);
+    struct mirror **at = &state->mirrors;
+    while (*at != found) {
+        at = &(*at)->next;
+    }
+    *at = found->next;
+    state->count--;
+    pthread_mutex_unlock(&state->lock);
+    drop(found);
 }
 
 /* Both sides begin with zeros. In a stream of its own: waiting for any other, or for the context,
@@ -242,7 +253,8 @@ void tow_serve_cuMemAllocManaged(struct tow_serve *call)
         }
     }
     if (call->status == CUDA_SUCCESS &&
-        enlist(call->session, (struct mirror){address, size, NULL, false, true, NULL}) < 0) {
+        enlist(call->session, (struct mirror){.base = address, .size = size, .managed = true}) <
+            0) {
         call->driver->cuMemFree_v2(address);
         call->status = CUDA_ERROR_OUT_OF_MEMORY;
     }

@@ -1,6 +1,8 @@
 /* Host memory that kernels reach: page-locked, registered, mapped, managed. */
 #include <pthread.h>
 #include <semaphore.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "api.h"
@@ -424,6 +426,304 @@ static void threads_fill_page_locked_memory(struct api *api)
     OK(cuMemFreeHost(common));
 }
 
+struct guess {
+    struct api *api;
+    pthread_t thread;
+    _Atomic(unsigned *) word; /* page-locked by another thread, or was */
+    atomic_bool over;
+    int failures;
+};
+
+/* Arguments may hold addresses by chance: these kernels look at none of them. */
+static void *launch_with_any_address(void *user)
+{
+    struct guess *guess = user;
+    int launches = 0;
+    OK(cuCtxSetCurrent(guess->api->context));
+    while (!atomic_load(&guess->over)) {
+        CUdeviceptr address = (CUdeviceptr)(uintptr_t)atomic_load(&guess->word);
+        int none = 0;
+        void *params[] = {&address, &none, &none};
+        guess->failures += cuLaunchKernel(guess->api->add, 1, 1, 1, 1, 1, 1, 0, NULL, params,
+                                          NULL) != CUDA_SUCCESS;
+        if (++launches % 4 == 0) {
+            OK(cuStreamSynchronize(NULL)); /* few at a time: the others wait for them, too */
+        }
+    }
+    return NULL;
+}
+
+static void memory_is_freed_while_others_see_its_address(struct api *api)
+{
+    enum { ROUNDS = 100 };
+    struct guess guess = {.api = api};
+    EQUAL(pthread_create(&guess.thread, NULL, launch_with_any_address, &guess), 0);
+    for (int i = 0; i < ROUNDS; i++) {
+        unsigned *word;
+        OK(cuMemHostAlloc((void **)&word, sizeof *word, 0));
+        atomic_store(&guess.word, word);
+        OK(cuMemsetD32((CUdeviceptr)(uintptr_t)word, (unsigned)i, 1));
+        EQUAL(*word, i);
+        OK(cuMemFreeHost(word));
+    }
+    atomic_store(&guess.over, true);
+    EQUAL(pthread_join(guess.thread, NULL), 0);
+    EQUAL(guess.failures, 0);
+}
+
+/* Three pieces of one memory, of which the middle one has a page in common with each other. */
+static void pages_in_common_end_with_their_last_piece(struct api *api)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    CUdeviceptr plain;
+    OK(cuMemAlloc(&plain, 4));
+    OK(cuMemsetD32(plain, 0, 1));
+    for (int order = 0; order < 3; order++) {
+        char *memory =
+            mmap(NULL, 3 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        char *pieces[] = {memory, memory + 2 * page + page / 2, memory + page / 2};
+        size_t sizes[] = {page / 2, page / 2, 2 * page};
+        for (int i = 0; i < 3; i++) {
+            OK(cuMemHostRegister(pieces[i], sizes[i], 0));
+            OK(api_add(api, (CUdeviceptr)(uintptr_t)pieces[i], 1, 1 + i, NULL));
+        }
+        OK(cuCtxSynchronize());
+        for (int i = 0; i < 3; i++) {
+            EQUAL(*(int *)(void *)pieces[i], 1 + i);
+        }
+        for (int i = 0; i < 3; i++) {
+            OK(cuMemHostUnregister(pieces[(i + order) % 3]));
+        }
+        munmap(memory, 3 * page);
+        OK(api_add(api, plain, 1, 1, NULL)); /* nobody looks at it any more */
+        OK(cuCtxSynchronize());
+    }
+    OK(cuMemFree(plain));
+}
+
+/* What kernels wrote is there when memory has been unregistered, as unregistering waits for them.
+ */
+static void unregistered_memory_has_what_kernels_wrote(struct api *api)
+{
+    int *own = calloc(N, sizeof(int));
+    OK(cuMemHostRegister(own, N * sizeof(int), 0));
+    OK(api_add(api, (CUdeviceptr)(uintptr_t)own, N, 5, NULL));
+    OK(cuMemHostUnregister(own));
+    int wrong = 0;
+    for (int i = 0; i < N; i++) {
+        wrong += own[i] != 5;
+    }
+    EQUAL(wrong, 0);
+    free(own);
+}
+
+struct freed {
+    struct api *api;
+    void *word;
+};
+
+static void *free_word(void *user)
+{
+    struct freed *freed = user;
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    OK(cuCtxSetCurrent(freed->api->context));
+    OK(cuThreadExchangeStreamCaptureMode(&mode));
+    OK(cuMemFreeHost(freed->word));
+    return NULL;
+}
+
+/* A thread frees memory that kernels have used, while another one captures. */
+static void captures_outlive_freed_memory(struct api *api)
+{
+    CUstream stream;
+    CUgraph graph;
+    CUdeviceptr plain;
+    pthread_t thread;
+    struct freed freed = {.api = api};
+    OK(cuMemAlloc(&plain, 4));
+    OK(cuMemHostAlloc(&freed.word, sizeof(int), 0));
+    OK(api_add(api, (CUdeviceptr)(uintptr_t)freed.word, 1, 1, NULL));
+    OK(cuCtxSynchronize());
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    OK(api_add(api, plain, 1, 1, stream));
+    EQUAL(pthread_create(&thread, NULL, free_word, &freed), 0);
+    EQUAL(pthread_join(thread, NULL), 0);
+    OK(api_add(api, plain, 1, 1, stream));
+    OK(cuStreamEndCapture(stream, &graph));
+    OK(cuGraphDestroy(graph));
+    OK(cuStreamDestroy(stream));
+    OK(cuMemFree(plain));
+}
+
+static int wrong_words(const int *words, int expected)
+{
+    int wrong = 0;
+    for (int i = 0; i < N; i++) {
+        wrong += words[i] != expected;
+    }
+    return wrong;
+}
+
+/* Copies name it as host memory, and kernels before and behind them use it. */
+static void copies_take_their_turn(struct api *api, CUdeviceptr both, int value)
+{
+    int *host = (int *)(uintptr_t)both, *back = malloc(N * sizeof(int));
+    const CUstream none = NULL;
+    size_t size = N * sizeof(int);
+    CUdeviceptr device;
+    CUstream stream;
+    OK(cuMemAlloc(&device, size));
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    for (int i = 0; i < N; i++) {
+        host[i] = value;
+    }
+    OK(api_add(api, both, N, 1, stream));
+    OK(cuMemcpyHtoDAsync(device, host, size, stream));
+    OK(cuMemcpyDtoHAsync(back, device, size, stream));
+    OK(cuStreamSynchronize(stream));
+    EQUAL(wrong_words(back, value + 1), 0);
+    EQUAL(wrong_words(host, value + 1), 0);
+    OK(api_add(api, both, N, 1, none));
+    OK(cuMemcpyHtoD(device, host, size)); /* in the order of the default stream */
+    OK(cuMemcpyDtoH(back, device, size));
+    EQUAL(wrong_words(back, value + 2), 0);
+
+    OK(cuMemsetD32Async(device, 100, N, stream));
+    OK(api_add(api, both, N, 1000, stream));
+    OK(cuMemcpyDtoHAsync(host, device, size, stream));
+    OK(api_add(api, both, N, 1, stream));
+    OK(cuStreamSynchronize(stream));
+    EQUAL(wrong_words(host, 101), 0);
+    OK(api_add(api, both, N, 1000, none));
+    OK(cuMemsetD32(device, 101, N)); /* what the program had seen last */
+    OK(cuMemcpyDtoH(host, device, size));
+    EQUAL(wrong_words(host, 101), 0);
+    OK(api_add(api, both, N, 1, none));
+    OK(cuCtxSynchronize());
+    EQUAL(wrong_words(host, 102), 0);
+
+    CUDA_MEMCPY2D flat = {.srcMemoryType = CU_MEMORYTYPE_HOST,
+                          .srcHost = host,
+                          .srcPitch = 300,
+                          .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                          .dstDevice = device,
+                          .dstPitch = 300,
+                          .WidthInBytes = 300,
+                          .Height = size / 300};
+    OK(api_add(api, both, N, 1, stream));
+    OK(cuMemcpy2DAsync(&flat, stream));
+    OK(cuMemcpyDtoHAsync(back, device, size, stream));
+    OK(cuStreamSynchronize(stream));
+    EQUAL(wrong_words(back, 103), 0);
+    CUDA_MEMCPY2D down = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                          .srcDevice = device,
+                          .srcPitch = 300,
+                          .dstMemoryType = CU_MEMORYTYPE_HOST,
+                          .dstHost = host,
+                          .dstPitch = 300,
+                          .WidthInBytes = 300,
+                          .Height = size / 300};
+    OK(api_add(api, both, N, 1000, none));
+    OK(cuMemcpy2D(&down));
+    EQUAL(wrong_words(host, 103), 0);
+    OK(api_add(api, both, N, 1, none));
+    OK(cuCtxSynchronize());
+    EQUAL(wrong_words(host, 104), 0);
+    OK(cuStreamDestroy(stream));
+    OK(cuMemFree(device));
+    free(back);
+}
+
+static void copies_of_memory_that_kernels_use(struct api *api)
+{
+    CUdeviceptr managed;
+    int *pinned, *own = malloc(N * sizeof(int));
+    OK(cuMemAllocManaged(&managed, N * sizeof(int), CU_MEM_ATTACH_GLOBAL));
+    OK(cuMemHostAlloc((void **)&pinned, N * sizeof(int), 0));
+    OK(cuMemHostRegister(own, N * sizeof(int), 0));
+    copies_take_their_turn(api, managed, 7);
+    copies_take_their_turn(api, (CUdeviceptr)(uintptr_t)pinned, 8);
+    copies_take_their_turn(api, (CUdeviceptr)(uintptr_t)own, 9);
+    OK(cuMemHostUnregister(own));
+    OK(cuMemFreeHost(pinned));
+    OK(cuMemFree(managed));
+    free(own);
+}
+
+struct release {
+    struct api *api;
+    CUdeviceptr word;
+};
+
+static void *release_stream(void *user)
+{
+    struct release *release = user;
+    CUstream stream;
+    OK(cuCtxSetCurrent(release->api->context));
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    usleep(100000);
+    OK(cuMemsetD32Async(release->word, 1, 1, stream));
+    OK(cuStreamSynchronize(stream));
+    OK(cuStreamDestroy(stream));
+    return NULL;
+}
+
+/* The source of a copy into managed memory is filled by an earlier one, which is late. */
+static void managed_memory_gets_what_is_in_turn(struct api *api)
+{
+    CUdeviceptr managed, device;
+    CUstream stream;
+    pthread_t thread;
+    int *pinned;
+    size_t size = N * sizeof(int);
+    struct release release = {.api = api};
+    OK(cuMemAllocManaged(&managed, size, CU_MEM_ATTACH_GLOBAL));
+    OK(cuMemAlloc(&device, size));
+    OK(cuMemAlloc(&release.word, 4));
+    OK(cuMemHostAlloc((void **)&pinned, size, 0));
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    memset(pinned, 0, size);
+    OK(cuMemsetD32(release.word, 0, 1));
+    OK(cuMemsetD32(device, 55, N));
+    OK(cuCtxSynchronize());
+    EQUAL(pthread_create(&thread, NULL, release_stream, &release), 0);
+    OK(cuStreamWaitValue32(stream, release.word, 1, CU_STREAM_WAIT_VALUE_EQ));
+    OK(cuMemcpyDtoHAsync(pinned, device, size, stream));
+    OK(cuMemcpyHtoDAsync(managed, pinned, size, stream));
+    OK(cuStreamSynchronize(stream));
+    EQUAL(pthread_join(thread, NULL), 0);
+    EQUAL(wrong_words((int *)(uintptr_t)managed, 55), 0);
+    OK(cuStreamDestroy(stream));
+    OK(cuMemFreeHost(pinned));
+    OK(cuMemFree(release.word));
+    OK(cuMemFree(device));
+    OK(cuMemFree(managed));
+}
+
+/* A download that is refused at once, which is how it is while something captures, is over. */
+static void nothing_is_expected_of_a_refused_download(struct api *api)
+{
+    enum { SIZE = 1 << 16 };
+    CUstream stream, captures;
+    CUdeviceptr variable;
+    CUgraph graph;
+    size_t size;
+    void *pinned;
+    OK(cuModuleGetGlobal(&variable, &size, api->module, "counter"));
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuStreamCreate(&captures, CU_STREAM_NON_BLOCKING));
+    OK(cuMemHostAlloc(&pinned, SIZE, 0));
+    OK(cuStreamBeginCapture(captures, CU_STREAM_CAPTURE_MODE_RELAXED));
+    TRUE(cuMemcpyDtoHAsync(pinned, variable, SIZE, stream) != CUDA_SUCCESS);
+    OK(cuStreamEndCapture(captures, &graph));
+    OK(cuGraphDestroy(graph));
+    OK(cuMemFreeHost(pinned));
+    EQUAL(msync(pinned, SIZE, MS_ASYNC), -1); /* it does not linger for what might come */
+    OK(cuStreamDestroy(captures));
+    OK(cuStreamDestroy(stream));
+}
+
 struct check {
     const unsigned char *bytes;
     size_t size;
@@ -492,5 +792,12 @@ int main(void)
     a_kernel_sees_what_was_written_before_waiting_for_it(&api);
     page_locked_memory_is_device_memory(&api);
     threads_fill_page_locked_memory(&api);
+    memory_is_freed_while_others_see_its_address(&api);
+    pages_in_common_end_with_their_last_piece(&api);
+    unregistered_memory_has_what_kernels_wrote(&api);
+    captures_outlive_freed_memory(&api);
+    copies_of_memory_that_kernels_use(&api);
+    managed_memory_gets_what_is_in_turn(&api);
+    nothing_is_expected_of_a_refused_download(&api);
     return api_end(&api);
 }
