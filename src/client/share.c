@@ -500,12 +500,11 @@ static uint32_t next_value(struct bay *bay, CUstream stream)
     return bay->value;
 }
 
-/* Asks whether a bay's stream has work, in the context in which the bay was used. */
-static CUresult ask_stream(struct tow_link *link, const struct bay *bay)
+/* Asks in the context in which a bay was used: whether its stream has work, or waits for all. */
+static CUresult ask_for_bay(struct tow_link *link, const struct bay *bay, unsigned fn)
 {
     struct tow_call call;
-    CUresult status =
-        tow_call_begin_on(&call, link, bay->context, TOW_FN_cuStreamQuery, 8, TOW_CALL_REPLY);
+    CUresult status = tow_call_begin_on(&call, link, bay->context, fn, 8, TOW_CALL_REPLY);
     if (status == CUDA_SUCCESS) {
         tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)bay->stream);
         status = tow_call_end(&call, tow_call_wait(&call));
@@ -514,22 +513,34 @@ static CUresult ask_stream(struct tow_link *link, const struct bay *bay)
 }
 
 /* Until the device is through with a bay. Work that will never be done, because its context has
- * ended or failed, leaves it free as well; whoever goes on is told by what is asked next. */
-static void await_bay(struct tow_link *link, unsigned index)
+ * ended or failed, leaves it free as well; whoever goes on is told by what is asked next. An
+ * error of an earlier call, which the question brought, is the caller's. */
+static CUresult await_bay(struct tow_link *link, unsigned index)
 {
     struct bay *bay = &link->share->bays[index];
     const struct tow_share_note *note = bay_note(link->share, index);
     if (bay->value == 0 || await(note, bay->value) != LATE) {
-        return;
+        return CUDA_SUCCESS;
     }
     unsigned naps = 0;
     while (look(note, bay->value) == LATE) {
-        bool asks = naps++ % NAPS_PER_QUESTION == 0;
-        if (asks && ask_stream(link, bay) != CUDA_ERROR_NOT_READY) {
-            return;
+        CUresult status = naps++ % NAPS_PER_QUESTION == 0
+                              ? ask_for_bay(link, bay, TOW_FN_cuStreamQuery)
+                              : CUDA_ERROR_NOT_READY;
+        if (status == CUDA_SUCCESS) {
+            return CUDA_SUCCESS;
+        }
+        if (status != CUDA_ERROR_NOT_READY && look(note, bay->value) != LATE) {
+            return status;
+        }
+        if (status != CUDA_ERROR_NOT_READY) {
+            /* The stream was destroyed: what it had to do is still done. */
+            status = ask_for_bay(link, bay, TOW_FN_cuCtxSynchronize);
+            return look(note, bay->value) != LATE ? status : CUDA_SUCCESS;
         }
         tow_time_sleep(NAP_NS);
     }
+    return CUDA_SUCCESS;
 }
 
 /* Memory that several threads copy, piece by piece. */
@@ -590,9 +601,11 @@ CUresult tow_share_stage_up(struct tow_link *link, CUdeviceptr to, const void *f
     for (size_t done = 0; status == CUDA_SUCCESS && done < size;) {
         size_t n = size - done < share_of ? size - done : share_of;
         unsigned bay = share->next_bay++ % BAYS;
-        await_bay(link, bay);
-        carry(bay_at(share, bay), (const uint8_t *)from + done, n);
-        status = send_bay(share, bay, TOW_FN_cuMemcpyHtoDAsync_v2, to + done, n, stream);
+        status = await_bay(link, bay);
+        if (status == CUDA_SUCCESS) {
+            carry(bay_at(share, bay), (const uint8_t *)from + done, n);
+            status = send_bay(share, bay, TOW_FN_cuMemcpyHtoDAsync_v2, to + done, n, stream);
+        }
         done += n;
         if (status == CUDA_SUCCESS && settle && done == size) {
             outcome = await(bay_note(share, bay), share->bays[bay].value);
@@ -670,9 +683,11 @@ CUresult tow_share_stage_down(struct tow_link *link, void *to, CUdeviceptr from,
     for (size_t done = 0; status == CUDA_SUCCESS && done < size;) {
         while (status == CUDA_SUCCESS && asked < size && ask - first < BAYS) {
             size_t n = size - asked < share_of ? size - asked : share_of;
-            await_bay(link, ask % BAYS);
-            status =
-                send_bay(share, ask % BAYS, TOW_FN_cuMemcpyDtoHAsync_v2, from + asked, n, stream);
+            status = await_bay(link, ask % BAYS);
+            if (status == CUDA_SUCCESS) {
+                status = send_bay(share, ask % BAYS, TOW_FN_cuMemcpyDtoHAsync_v2, from + asked, n,
+                                  stream);
+            }
             asked += n;
             ask++;
         }

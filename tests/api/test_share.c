@@ -3,6 +3,8 @@
 #include "api.h"
 
 #include <pthread.h>
+#include <semaphore.h>
+#include <unistd.h>
 
 enum { MIB = 1 << 20, WORDS = 3 * MIB / 4 };
 
@@ -223,6 +225,59 @@ static void streams_that_wait_for_nobody_find_an_upload(struct api *api)
     free(back);
 }
 
+static sem_t gate;
+static void pass_gate(void *user)
+{
+    (void)user;
+    sem_wait(&gate);
+}
+
+static void *open_gate(void *user)
+{
+    (void)user;
+    usleep(100000);
+    sem_post(&gate);
+    return NULL;
+}
+
+/* Copies that wait in a stream when it is destroyed keep their bytes, whatever is copied next. */
+static void destroyed_streams_keep_their_copies(struct api *api)
+{
+    enum { SIZE = MIB };
+    unsigned char *plain = malloc(8 * SIZE), *back = malloc(SIZE);
+    CUdeviceptr first, second;
+    CUstream stream, other;
+    pthread_t thread;
+    (void)api;
+    OK(cuMemAlloc(&first, SIZE));
+    OK(cuMemAlloc(&second, 8 * SIZE));
+    OK(cuMemsetD8(first, 0, SIZE));
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+    OK(cuCtxSynchronize());
+    sem_init(&gate, 0, 0);
+    OK(cuLaunchHostFunc(stream, pass_gate, NULL));
+    memset(plain, 1, SIZE);
+    OK(cuMemcpyHtoDAsync(first, plain, SIZE, stream));
+    OK(cuStreamDestroy(stream));
+    EQUAL(pthread_create(&thread, NULL, open_gate, NULL), 0);
+    memset(plain, 2, 8 * SIZE);
+    OK(cuMemcpyHtoDAsync(second, plain, 8 * SIZE, other));
+    OK(cuCtxSynchronize());
+    EQUAL(pthread_join(thread, NULL), 0);
+    OK(cuMemcpyDtoH(back, first, SIZE));
+    int wrong = 0;
+    for (int i = 0; i < SIZE; i++) {
+        wrong += back[i] != 1;
+    }
+    EQUAL(wrong, 0);
+    OK(cuStreamDestroy(other));
+    OK(cuMemFree(first));
+    OK(cuMemFree(second));
+    free(plain);
+    free(back);
+}
+
 int main(void)
 {
     struct api api;
@@ -234,5 +289,6 @@ int main(void)
     a_context_ends_and_another_goes_on(&api);
     mistakes_are_told(&api);
     threads_do_not_mix(&api);
+    destroyed_streams_keep_their_copies(&api);
     return api_end(&api);
 }
