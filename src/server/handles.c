@@ -6,7 +6,8 @@
 
 #include "wire/id.h"
 
-/* Open addressing from (kind, driver handle) to id; grows at three quarters. */
+/* Open addressing from (kind, driver handle) to id; made anew at three quarters, what was used
+ * included: as large as the live ones need. */
 struct tow_handle_reverse {
     void *handle;
     uint64_t id; /* 0: free; 1: was used */
@@ -74,11 +75,17 @@ static size_t hash(enum tow_handle_kind kind, void *handle)
 static int reverse_put(struct tow_handles *h, void *handle, uint64_t id);
 static void unbind_locked(struct tow_handles *h, uint64_t id);
 
-static int reverse_grow(struct tow_handles *h)
+static int reverse_remake(struct tow_handles *h)
 {
     size_t old_size = h->reverse_size;
     struct tow_handle_reverse *old = h->reverse;
-    size_t size = old_size == 0 ? 256 : old_size * 2;
+    size_t live = 0, size = 256;
+    for (size_t i = 0; i < old_size; i++) {
+        live += old[i].id > GONE;
+    }
+    while (size < live * 4) {
+        size *= 2;
+    }
     struct tow_handle_reverse *made = calloc(size, sizeof *made);
     if (made == NULL) {
         return -ENOMEM;
@@ -98,7 +105,7 @@ static int reverse_grow(struct tow_handles *h)
 static int reverse_put(struct tow_handles *h, void *handle, uint64_t id)
 {
     if ((h->reverse_used + 1) * 4 > h->reverse_size * 3) {
-        int error = reverse_grow(h);
+        int error = reverse_remake(h);
         if (error < 0) {
             return error;
         }
@@ -191,6 +198,10 @@ static void unbind_locked(struct tow_handles *h, uint64_t id)
         r->id = GONE;
     }
     atomic_store_explicit(&entry->id, 0, memory_order_release);
+    if (TOW_ID_OF_SERVER(id)) {
+        entry->context = h->free_index;
+        h->free_index = TOW_ID_INDEX(id);
+    }
 }
 
 void tow_handles_unbind(struct tow_handles *handles, uint64_t id)
@@ -200,6 +211,27 @@ void tow_handles_unbind(struct tow_handles *handles, uint64_t id)
     pthread_mutex_unlock(&handles->lock);
 }
 
+/* An id of the server's that was not there before. */
+static uint64_t export_locked(struct tow_handles *h, enum tow_handle_kind kind, void *handle,
+                              uint32_t context)
+{
+    uint32_t index = h->free_index != 0 ? h->free_index : h->next_index;
+    struct tow_handle_entry *entry = entry_at(h, 1, index);
+    uint32_t next_free = h->free_index != 0 ? entry->context : 0;
+    uint32_t generation = entry != NULL ? entry->generation : 0;
+    uint64_t id = TOW_ID_MAKE(kind, 1, generation, index);
+    if (bind_locked(h, id, handle, CUDA_SUCCESS, context) < 0) {
+        return 0;
+    }
+    entry_at(h, 1, index)->generation = generation + 1;
+    if (h->free_index != 0) {
+        h->free_index = next_free;
+    } else {
+        h->next_index++;
+    }
+    return id;
+}
+
 uint64_t tow_handles_export(struct tow_handles *handles, enum tow_handle_kind kind, void *handle,
                             uint32_t context)
 {
@@ -207,12 +239,7 @@ uint64_t tow_handles_export(struct tow_handles *handles, enum tow_handle_kind ki
     struct tow_handle_reverse *r = reverse_find(handles, kind, handle);
     uint64_t id = r != NULL ? r->id : 0;
     if (id == 0) {
-        id = TOW_ID_MAKE(kind, 1, 0, handles->next_index);
-        if (bind_locked(handles, id, handle, CUDA_SUCCESS, context) < 0) {
-            id = 0;
-        } else {
-            handles->next_index++;
-        }
+        id = export_locked(handles, kind, handle, context);
     }
     pthread_mutex_unlock(&handles->lock);
     return id;

@@ -25,7 +25,8 @@ struct tow_handle_entry {
     _Atomic uint64_t id; /* 0: free */
     void *handle;        /* the driver's; borrowed from it */
     CUresult error;      /* why there is none */
-    uint32_t context;    /* in which it was made */
+    uint32_t context;    /* in which it was made; of a free one of the server's: the next free */
+    uint32_t generation; /* of the server's ids: of the last one here */
 };
 
 struct tow_handle_side {
@@ -34,10 +35,11 @@ struct tow_handle_side {
 
 struct tow_handles {
     struct tow_handle_side sides[2]; /* by owner: 0 the client, 1 the server */
-    pthread_mutex_t lock;            /* guards binding and the four below */
+    pthread_mutex_t lock;            /* guards binding and all below */
     struct tow_handle_reverse *reverse;
     size_t reverse_size, reverse_used;
-    uint32_t next_index;
+    uint32_t next_index; /* of the server's: never used yet */
+    uint32_t free_index; /* of the server's: to be used again; 0: none */
 };
 
 int tow_handles_init(struct tow_handles *handles);
