@@ -39,14 +39,34 @@ int tow_thread_start(const char *name, void *(*run)(void *arg), void *arg, pthre
     return 0;
 }
 
+int tow_cond_init(pthread_cond_t *cond)
+{
+    pthread_condattr_t attributes;
+    int error = pthread_condattr_init(&attributes);
+    if (error != 0) {
+        return -error;
+    }
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    error = pthread_cond_init(cond, &attributes);
+    pthread_condattr_destroy(&attributes);
+    return -error;
+}
+
+int tow_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t deadline_ns)
+{
+    struct timespec until = tow_time_spec(deadline_ns);
+    return deadline_ns == TOW_TIME_FOREVER ? -pthread_cond_wait(cond, mutex)
+                                           : -pthread_cond_timedwait(cond, mutex, &until);
+}
+
 int tow_futex_wait(_Atomic uint32_t *word, uint32_t expected, int64_t deadline_ns, bool shared)
 {
     /* FUTEX_WAIT_BITSET takes an absolute time on the monotonic clock. */
     int operation = FUTEX_WAIT_BITSET | (shared ? 0 : FUTEX_PRIVATE_FLAG);
     struct timespec until = tow_time_spec(deadline_ns);
-    long result = syscall(SYS_futex, word, operation, expected,
-                          deadline_ns == TOW_TIME_FOREVER ? NULL : &until, NULL,
-                          FUTEX_BITSET_MATCH_ANY);
+    long result =
+        syscall(SYS_futex, word, operation, expected,
+                deadline_ns == TOW_TIME_FOREVER ? NULL : &until, NULL, FUTEX_BITSET_MATCH_ANY);
     if (result == 0 || errno == EAGAIN) {
         return 0;
     }

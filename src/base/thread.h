@@ -8,11 +8,17 @@
 #include <stdint.h>
 
 /* Starts a thread with every signal blocked, so that the program's handlers never run on it. `name`
- * is cut to 15 characters. Returns -EAGAIN or another negative error when there is none to be had. */
+ * is cut to 15 characters. Returns -EAGAIN or another negative error when there is none to be had.
+ */
 int tow_thread_start(const char *name, void *(*run)(void *arg), void *arg, pthread_t *ret_thread);
 
 /* The kernel's number of the calling thread (asked each time: keep it if it is needed often). */
 int tow_thread_id(void);
+
+/* A condition whose waits end by the monotonic clock, whatever happens to the other one. */
+int tow_cond_init(pthread_cond_t *cond);
+/* -ETIMEDOUT when the deadline has passed. */
+int tow_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t deadline_ns);
 
 /* Sleeps while *word == expected, until `deadline_ns` (TOW_TIME_FOREVER: no limit). Returns 0 when
  * woken or when the word differs, -ETIMEDOUT, or -EINTR. Wakes without a reason are possible:

@@ -736,7 +736,7 @@ int tow_session_run(struct tow_line *line, struct tow_backend *backend,
     pthread_cond_init(&session->lead_free, NULL);
     pthread_mutex_init(&session->reply_lock, NULL);
     pthread_mutex_init(&session->thread_lock, NULL);
-    pthread_cond_init(&session->transfer_changed, NULL);
+    tow_cond_init(&session->transfer_changed);
     tow_serve_add_all(session->table);
     int result = session->client_threads == NULL ? -ENOMEM : tow_handles_init(&session->handles);
     if (result == 0) {

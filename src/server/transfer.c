@@ -2,11 +2,15 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "server/session.h"
 #include "wire/control.h"
+
+/* Transfers under way at once: one for each client thread that uploads just then. What is announced
+ * takes memory here, whether it comes or not. */
+enum { INCOMING_MAX = 4096 };
 
 struct tow_incoming {
     uint32_t number;
@@ -29,12 +33,16 @@ int tow_transfer_expect(struct tow_session *session, uint32_t number, uint64_t s
     }
     *made = (struct tow_incoming){.number = number, .size = size, .sink = *sink};
     pthread_mutex_lock(&session->thread_lock);
+    unsigned count = 0;
+    bool there = false;
     for (struct tow_incoming *i = session->incoming; i != NULL; i = i->next) {
-        if (i->number == number) {
-            pthread_mutex_unlock(&session->thread_lock);
-            free(made);
-            return -EEXIST;
-        }
+        there |= i->number == number;
+        count++;
+    }
+    if (there || count == INCOMING_MAX) {
+        pthread_mutex_unlock(&session->thread_lock);
+        free(made);
+        return there ? -EEXIST : -ENOSPC;
     }
     made->next = session->incoming;
     session->incoming = made;
@@ -89,12 +97,8 @@ static int take_placed(struct tow_line *line, const struct tow_transfer_sink *si
 /* With the thread lock held, for a while: something changed, or the session may have ended. */
 static int await_change(struct tow_session *session)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += 100000000;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
-    pthread_cond_timedwait(&session->transfer_changed, &session->thread_lock, &until);
+    tow_cond_wait(&session->transfer_changed, &session->thread_lock,
+                  tow_time_deadline(100 * TOW_TIME_MS));
     pthread_mutex_unlock(&session->thread_lock);
     pthread_mutex_lock(&session->lead_lock);
     int result = session->result;

@@ -31,7 +31,8 @@ struct tow_transfer_sink {
 };
 
 /* Announces a transfer. Must be called before its first byte can come: by a no-reply handler, or
- * before the reply that lets the client send. -EEXIST for a number that is under way, -ENOMEM. */
+ * before the reply that lets the client send. -EEXIST for a number that is under way, -ENOSPC when
+ * too many are, -ENOMEM. */
 int tow_transfer_expect(struct tow_session *session, uint32_t number, uint64_t size,
                         const struct tow_transfer_sink *sink);
 

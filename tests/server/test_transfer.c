@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "server/session.h"
 #include "server/transfer.h"
 #include "transport/line.h"
@@ -77,7 +78,7 @@ static int setup(void **state)
     session.result = 1;
     pthread_mutex_init(&session.thread_lock, NULL);
     pthread_mutex_init(&session.lead_lock, NULL);
-    pthread_cond_init(&session.transfer_changed, NULL);
+    tow_cond_init(&session.transfer_changed);
     return tow_line_pair(&client, &session.line);
 }
 
@@ -220,6 +221,17 @@ static void what_fits_no_transfer_is_refused(void **state)
         assert_int_equal(taken.placed, 0);
     }
     assert_int_equal(tow_transfer_expect(&session, 5, SIZE, &into_room), -EEXIST);
+}
+
+static void only_so_many_are_under_way(void **state)
+{
+    uint32_t count = 0;
+    int error = 0;
+    while (error == 0 && count < 100000) {
+        error = tow_transfer_expect(&session, ++count, SIZE, &into_room);
+    }
+    assert_int_equal(error, -ENOSPC);
+    assert_in_range(count, 1024, 65536);
 }
 
 static void a_frame_without_its_head_is_refused(void **state)
@@ -382,6 +394,7 @@ int main(void)
         CASE(a_line_that_ends_in_mid_frame_ends_the_transfer),
         CASE(a_spread_transfer_is_whole_when_all_lines_have_brought_theirs),
         CASE(lanes_may_not_bring_what_was_not_asked_of_them),
+        CASE(only_so_many_are_under_way),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
