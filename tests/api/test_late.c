@@ -46,13 +46,14 @@ static void copies_take_what_functions_wrote(struct api *api)
     static const size_t sizes[] = {4, 8192, 65536, 65537, 300000, 5 * MIB};
     enum { SIZE = 5 * MIB };
     unsigned char *pinned, *back = malloc(SIZE);
-    CUdeviceptr device, copy;
+    CUdeviceptr device, copy, second;
     CUstream stream, other;
     CUevent event;
     (void)api;
     OK(cuMemAllocHost((void **)&pinned, SIZE));
     OK(cuMemAlloc(&device, SIZE));
     OK(cuMemAlloc(&copy, SIZE));
+    OK(cuMemAlloc(&second, SIZE));
     OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
     OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
@@ -67,12 +68,12 @@ static void copies_take_what_functions_wrote(struct api *api)
         /* The next write must not be seen by the first copy. */
         struct note next = {pinned, sizes[i], 0x60 + (int)i, i % 2 == 0 ? 30 : 160};
         OK(cuLaunchHostFunc(stream, write_late, &next));
-        OK(cuMemcpyHtoDAsync(device, pinned, sizes[i], stream));
+        OK(cuMemcpyHtoDAsync(second, pinned, sizes[i], stream));
         OK(cuStreamSynchronize(other));
         OK(cuMemcpyDtoH(back, copy, sizes[i]));
         EQUAL(other_than(back, sizes[i], note.value), 0);
         OK(cuStreamSynchronize(stream));
-        OK(cuMemcpyDtoH(back, device, sizes[i]));
+        OK(cuMemcpyDtoH(back, second, sizes[i]));
         EQUAL(other_than(back, sizes[i], next.value), 0);
     }
     OK(cuEventDestroy(event));
@@ -80,6 +81,7 @@ static void copies_take_what_functions_wrote(struct api *api)
     OK(cuStreamDestroy(other));
     OK(cuMemFree(device));
     OK(cuMemFree(copy));
+    OK(cuMemFree(second));
     OK(cuMemFreeHost(pinned));
     free(back);
 }
