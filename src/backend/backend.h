@@ -53,6 +53,7 @@ struct tow_soft_options {
     uint64_t memory;  /* bytes each; 0: half of the machine's, at most 16 GiB */
     int capability;   /* 121 = 12.1; 0: 121 */
     unsigned threads; /* host threads that run kernels; 0: all cores */
+    bool strict;      /* waits where NVIDIA's driver may, see tow_soft_hold */
     /* Where device memory is to be reserved: base 0 lets the backend choose. Several software GPUs
      * of one client (several servers) must not overlap. */
     uint64_t address_base;

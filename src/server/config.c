@@ -50,6 +50,8 @@ static const struct option_entry entries[] = {
      "Compute capability that they report (12.1)."},
     {"soft-threads", 0, KIND_COUNT, FOR_WORKER, AT(soft_threads), 1024, "N",
      "Threads that run their kernels (all cores)."},
+    {"soft-strict", 0, KIND_COUNT, FOR_WORKER, AT(soft_strict), 1, "0|1",
+     "1: they make callers wait wherever NVIDIA's driver may; for tests (0)."},
     {"idle-workers", 0, KIND_COUNT, 0, AT(idle_workers), 64, "N",
      "Workers kept ready, so that a program starts faster (1). On a real GPU each\n"
      "holds some hundred MiB of its memory."},

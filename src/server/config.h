@@ -26,9 +26,10 @@ struct tow_config {
     uint64_t soft_memory;     /* bytes; 0: the backend chooses */
     uint64_t soft_capability; /* 121 = 12.1; 0: the backend chooses */
     uint64_t soft_threads;    /* 0: all cores */
+    uint64_t soft_strict;     /* 1: waits where NVIDIA's driver may */
     uint64_t idle_workers;
     uint64_t max_sessions;
-    uint64_t lanes; /* further connections that a session may have for bulk data */
+    uint64_t lanes;      /* further connections that a session may have for bulk data */
     uint64_t code_cache; /* bytes; 0: none is kept */
     char cache_dir[TOW_CONFIG_TEXT_MAX];
     uint64_t socket_mode;

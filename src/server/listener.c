@@ -412,6 +412,7 @@ static void reload(struct server *server)
         server->config.soft_memory = config.soft_memory;
         server->config.soft_capability = config.soft_capability;
         server->config.soft_threads = config.soft_threads;
+        server->config.soft_strict = config.soft_strict;
         server->config.code_cache = config.code_cache;
         memcpy(server->config.cache_dir, config.cache_dir, sizeof config.cache_dir);
         memcpy(server->config.device, config.device, sizeof config.device);

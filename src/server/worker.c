@@ -50,6 +50,7 @@ static int open_soft(const struct tow_config *config, struct tow_backend *ret_ba
         .memory = config->soft_memory,
         .capability = (int)config->soft_capability,
         .threads = (unsigned)config->soft_threads,
+        .strict = config->soft_strict != 0,
         .address_base = config->slot == 0 ? 0 : SLOT_SOFT_BASE + config->slot * SLOT_SIZE,
     };
     return tow_backend_soft_open(&options, ret_backend, why, why_size);

@@ -22,9 +22,28 @@ static uint64_t top(void)
     return stack.depth != 0 ? stack.handles[stack.depth - 1] : 0;
 }
 
+void tow_soft_hold(void)
+{
+    while (tow_soft.held) {
+        pthread_cond_wait(&tow_soft.changed, &tow_soft.lock);
+    }
+    tow_soft.held = tow_soft.strict;
+}
+
+void tow_soft_let_go(void)
+{
+    if (tow_soft.held) {
+        tow_soft.held = false;
+        pthread_cond_broadcast(&tow_soft.changed);
+    }
+}
+
 CUresult tow_soft_enter_any(void)
 {
     pthread_mutex_lock(&tow_soft.lock);
+    while (tow_soft.held) {
+        pthread_cond_wait(&tow_soft.changed, &tow_soft.lock);
+    }
     if (!tow_soft.initialised) {
         return tow_soft_leave(CUDA_ERROR_NOT_INITIALIZED);
     }

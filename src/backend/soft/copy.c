@@ -210,10 +210,28 @@ static void fill_desc(const struct side *dst, const struct side *src,
     desc->Depth = copy->depth;
 }
 
+/* With --soft-strict: larger copies of pageable memory wait for their stream, as NVIDIA's do. */
+enum { STAGED = 64 << 10 };
+
 enum copy_mode {
     COPY_SYNC,
     COPY_ASYNC,
 };
+
+/* Of a copy that the caller waits for. */
+static CUresult submit_held(struct tow_soft_stream *stream, struct tow_soft_work *work)
+{
+    uint64_t handle = stream->object.handle;
+    tow_soft_hold();
+    stream = tow_soft_lookup(TOW_SOFT_STREAM, handle);
+    CUresult result =
+        stream != NULL ? tow_soft_submit_wait(stream, work) : CUDA_ERROR_INVALID_HANDLE;
+    if (stream == NULL) {
+        tow_soft_work_fini(work);
+    }
+    tow_soft_let_go();
+    return result;
+}
 
 /* Locked; the common end of all copies. */
 static CUresult copy(struct tow_soft_ctx *ctx, struct tow_soft_stream *stream,
@@ -239,14 +257,14 @@ static CUresult copy(struct tow_soft_ctx *ctx, struct tow_soft_stream *stream,
         /* Device to device does not hold up the host. */
         bool host_involved = is_host_side(dst, (uintptr_t)work.copy.dst) ||
                              is_host_side(src, (uintptr_t)work.copy.src);
-        return host_involved ? tow_soft_submit_wait(stream, &work) : tow_soft_submit(stream, &work);
+        return host_involved ? submit_held(stream, &work) : tow_soft_submit(stream, &work);
     }
     if (pageable_dst) {
-        return tow_soft_submit_wait(stream, &work);
+        return submit_held(stream, &work);
     }
     if (pageable_src) {
-        if (tow_soft_stream_idle(stream)) {
-            return tow_soft_submit_wait(stream, &work);
+        if (tow_soft_stream_idle(stream) || (tow_soft.strict && width * height * depth > STAGED)) {
+            return submit_held(stream, &work);
         }
         result = stage(&work.copy);
         if (result != CUDA_SUCCESS) {

@@ -453,10 +453,15 @@ CUresult tow_soft_submit(struct tow_soft_stream *stream, struct tow_soft_work *w
     uint64_t handle = stream->object.handle;
     tow_soft_engine_kick();
     /* As with NVIDIA's driver, whoever is far ahead of the device waits for it. */
+    if (stream->queued <= QUEUE_MAX) {
+        return CUDA_SUCCESS;
+    }
+    tow_soft_hold();
     while ((stream = tow_soft_lookup(TOW_SOFT_STREAM, handle)) != NULL &&
            stream->queued > QUEUE_MAX) {
         pthread_cond_wait(&tow_soft.changed, &tow_soft.lock);
     }
+    tow_soft_let_go();
     return CUDA_SUCCESS;
 }
 
@@ -544,6 +549,17 @@ CUresult tow_soft_stream_wait(struct tow_soft_ctx *ctx, struct tow_soft_stream *
 CUresult tow_soft_ctx_wait(struct tow_soft_ctx *ctx)
 {
     return wait_for(ctx, NULL);
+}
+
+CUresult tow_soft_ctx_wait_strict(struct tow_soft_ctx *ctx)
+{
+    if (!tow_soft.strict) {
+        return CUDA_SUCCESS;
+    }
+    tow_soft_hold();
+    CUresult result = wait_for(ctx, NULL);
+    tow_soft_let_go();
+    return result;
 }
 
 CUresult tow_soft_mark_wait(struct tow_soft_mark *mark)

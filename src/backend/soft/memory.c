@@ -90,7 +90,9 @@ static CUresult soft_cuMemFree_v2(CUdeviceptr dptr)
     struct tow_soft_ctx *owner = alloc->ctx != NULL ? alloc->ctx : ctx;
     uint64_t id = alloc->id;
     /* Freeing waits for everything that may still use it. */
+    tow_soft_hold();
     result = tow_soft_ctx_wait(owner);
+    tow_soft_let_go();
     alloc = tow_soft_alloc_at(dptr);
     if (result == CUDA_SUCCESS && (alloc == NULL || alloc->id != id)) {
         result = CUDA_ERROR_INVALID_VALUE; /* somebody else was faster */
@@ -178,7 +180,9 @@ static CUresult soft_cuMemFreeHost(void *p)
     if (ctx != NULL) {
         result = tow_soft_capture_unsafe(ctx);
         if (result == CUDA_SUCCESS) {
+            tow_soft_hold();
             result = tow_soft_ctx_wait(ctx);
+            tow_soft_let_go();
         }
         alloc = tow_soft_alloc_at((uintptr_t)p);
     }
@@ -287,7 +291,9 @@ static CUresult soft_cuMemHostUnregister(void *p)
     }
     /* The caller may unmap it next: nothing may use it any more. */
     uint64_t id = alloc->id;
+    tow_soft_hold();
     result = tow_soft_ctx_wait(alloc->ctx);
+    tow_soft_let_go();
     alloc = tow_soft_alloc_at((uintptr_t)p);
     if (alloc != NULL && alloc->id == id) {
         tow_soft_alloc_drop(alloc);

@@ -323,7 +323,11 @@ static CUresult soft_cuModuleUnload(CUmodule hmod)
     if (module->library != NULL) {
         return tow_soft_leave(CUDA_ERROR_NOT_PERMITTED); /* it belongs to its library */
     }
-    tow_soft_module_destroy(module);
+    result = tow_soft_ctx_wait_strict(ctx);
+    module = tow_soft_lookup(TOW_SOFT_MODULE, TOW_SOFT_HANDLE(hmod));
+    if (result == CUDA_SUCCESS && module != NULL) {
+        tow_soft_module_destroy(module);
+    }
     return tow_soft_leave_printed(ctx->object.handle, result);
 }
 

@@ -143,6 +143,7 @@ int tow_backend_soft_open(const struct tow_soft_options *options, struct tow_bac
         return -EBUSY;
     }
     tow_soft.open = true;
+    tow_soft.strict = options->strict;
     tow_soft.capability = options->capability != 0 ? options->capability : 121;
     tow_soft.threads = options->threads != 0 ? options->threads : tow_cpu_count();
     tow_soft.sm_count = tow_soft.threads < 4 ? 4 : tow_soft.threads;

@@ -391,6 +391,8 @@ CUresult tow_soft_submit_wait(struct tow_soft_stream *stream, struct tow_soft_wo
  */
 CUresult tow_soft_stream_wait(struct tow_soft_ctx *ctx, struct tow_soft_stream *stream);
 CUresult tow_soft_ctx_wait(struct tow_soft_ctx *ctx);
+/* With --soft-strict: the same, keeping others out. For calls in which NVIDIA's driver may wait. */
+CUresult tow_soft_ctx_wait_strict(struct tow_soft_ctx *ctx);
 CUresult tow_soft_mark_wait(struct tow_soft_mark *mark);
 CUresult tow_soft_memops_check(const CUstreamBatchMemOpParams *ops, unsigned count);
 bool tow_soft_stream_idle(const struct tow_soft_stream *stream);
@@ -451,6 +453,12 @@ struct tow_soft_ctx {
     bool dying;                /* its contents are being destroyed */
     struct tow_soft_ctx *next; /* in tow_soft.contexts */
 };
+
+/* With the lock held. NVIDIA's driver waits for the device in many calls (freeing memory, copies of
+ * pageable memory, a full queue ...) and keeps every other call of the process out meanwhile. With
+ * --soft-strict so do we, between these two: others that enter wait. Else they do nothing. */
+void tow_soft_hold(void);
+void tow_soft_let_go(void);
 
 CUresult tow_soft_enter(struct tow_soft_ctx **ret_ctx);
 /* Locked and initialised, whatever the current context. */
@@ -688,6 +696,7 @@ struct tow_soft {
     unsigned runners, runners_idle, runners_starting;
     unsigned tokens; /* wake-ups that idle runners have not taken yet; never more than are idle */
     bool stopping, polls; /* polls: a stream waits for a value in memory */
+    bool strict, held;    /* see tow_soft_hold */
     struct tow_soft_retired *retired;
     uint64_t arena_base, arena_size;
     /* Set by the server before the first launch. */

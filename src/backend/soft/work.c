@@ -232,6 +232,24 @@ bool tow_soft_memop_try(const CUstreamBatchMemOpParams *op, const struct tow_sof
                          op->waitValue.flags, false);
 }
 
+/* NVIDIA's driver has one thread for all host functions. */
+static void host_run(const struct tow_soft_work *work)
+{
+    static pthread_mutex_t alone = PTHREAD_MUTEX_INITIALIZER;
+    bool strict = tow_soft.strict;
+    if (strict) {
+        pthread_mutex_lock(&alone);
+    }
+    if (work->host.callback != NULL) {
+        work->host.callback(work->host.stream, work->host.status, work->host.user);
+    } else {
+        work->host.fn(work->host.user);
+    }
+    if (strict) {
+        pthread_mutex_unlock(&alone);
+    }
+}
+
 CUresult tow_soft_work_run(struct tow_soft_work *work, struct tow_soft_ctx *ctx)
 {
     switch (work->kind) {
@@ -243,11 +261,7 @@ CUresult tow_soft_work_run(struct tow_soft_work *work, struct tow_soft_ctx *ctx)
         return set_run(&work->set, ctx);
     case TOW_SOFT_WORK_HOST:
         tow_soft_print_flush(ctx);
-        if (work->host.callback != NULL) {
-            work->host.callback(work->host.stream, work->host.status, work->host.user);
-        } else {
-            work->host.fn(work->host.user);
-        }
+        host_run(work);
         return CUDA_SUCCESS;
     case TOW_SOFT_WORK_GRAPH:
         return tow_soft_plan_run(work, ctx);
