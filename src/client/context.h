@@ -30,8 +30,6 @@ struct tow_context {
     /* Of commands up to these numbers all work is done: of all its streams, of its default stream
      */
     _Atomic uint64_t done, default_done;
-    _Atomic(CUstream) beside; /* for late copies, see client/late.h; NULL: none yet */
-    atomic_uint beside_epoch; /* the epoch that it was made in */
     unsigned api_version;
     int least_priority, greatest_priority;
 

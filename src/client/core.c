@@ -168,6 +168,10 @@ static CUresult ensure_connected(void)
         for (unsigned i = 0; i < link_count; i++) {
             tow_line_abandon(links[i]->line);
             tow_lanes_abandon(links[i]->lanes);
+            struct tow_line *side = atomic_load(&links[i]->side);
+            if (side != NULL) {
+                tow_line_abandon(side);
+            }
         }
         link_count = 0;
         tow_devices_forget();

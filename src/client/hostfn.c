@@ -8,12 +8,13 @@
 #include "base/thread.h"
 #include "client/call.h"
 #include "client/graph.h"
-#include "client/late.h"
 #include "client/link.h"
 #include "client/mirror.h"
+#include "client/side.h"
 #include "client/stream.h"
 #include "gen/client_api.h"
 #include "wire/frame.h"
+#include "wire/share.h"
 
 /* One function that waits for its turn, or runs. */
 struct turn {
@@ -79,12 +80,11 @@ bool tow_hostfn_find(uint64_t id, struct tow_hostfn *ret_function)
 
 static void say_done(struct tow_link *link, uint64_t id)
 {
-    struct tow_call call;
-    tow_mirror_push(link); /* what the function wrote is there when the stream goes on */
-    if (tow_call_begin_on(&call, link, 0, TOW_CONTROL_CALLBACK_DONE, 8, 0) == CUDA_SUCCESS) {
-        tow_enc_u64(&call.enc, id);
-        tow_call_send(&call);
-    }
+    tow_mirror_push_function(link); /* what it wrote is there when the stream goes on */
+    struct tow_line_stats stats;
+    tow_line_get_stats(link->line, &stats);
+    const uint64_t head[2] = {id, stats.bytes_out};
+    tow_side_send(link, TOW_CONTROL_CALLBACK_DONE, head, sizeof head, NULL, 0);
 }
 
 /* Runs turns one after the other, in the order in which the server gave them. */
@@ -111,7 +111,7 @@ static void *run_thread(void *arg)
         if (self != NULL) {
             self->in_hostfn = true;
         }
-        if (function.run != NULL && turn->status == CUDA_SUCCESS) {
+        if (function.run != NULL && (turn->status == CUDA_SUCCESS || function.own)) {
             function.run(function.user);
         } else if (function.callback != NULL) {
             function.callback(function.stream, turn->status, function.user);
@@ -136,6 +136,7 @@ CUresult tow_hostfn_add(struct tow_link *link, const struct tow_hostfn *function
         free(entry);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    tow_side_open(link);
     entry->function = *function;
     pthread_mutex_lock(&lock);
     if (!running) {
@@ -217,18 +218,14 @@ void tow_hostfn_call(struct tow_link *link, uint64_t id, CUresult status)
     pthread_mutex_unlock(&lock);
 }
 
-/* Puts a function into a stream: the body is the same for both calls, the server tells them apart
- * by number. */
-static CUresult put(unsigned fn, CUstream stream, const struct tow_hostfn *function)
+/* Puts a function into a stream, alone or (`upload` not NULL) with the copy behind it. */
+static CUresult put(unsigned fn, CUstream stream, const struct tow_hostfn *function,
+                    const struct tow_hostfn_upload *upload)
 {
     struct tow_context *context;
     CUresult status = tow_stream_context(stream, &context);
     if (status != CUDA_SUCCESS) {
         return status;
-    }
-    if (!function->kept && !function->own &&
-        atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0) {
-        tow_late_prepare(context);
     }
     uint64_t id = 0;
     status = tow_hostfn_add(context->link, function, &id);
@@ -237,7 +234,7 @@ static CUresult put(unsigned fn, CUstream stream, const struct tow_hostfn *funct
     }
     struct tow_call call;
     bool visited = tow_context_visit(context);
-    status = tow_call_begin(&call, fn, 16, TOW_CALL_CONTEXT);
+    status = tow_call_begin(&call, fn, 48, TOW_CALL_CONTEXT);
     tow_context_back(visited);
     if (status != CUDA_SUCCESS) {
         tow_hostfn_remove(id);
@@ -249,8 +246,19 @@ static CUresult put(unsigned fn, CUstream stream, const struct tow_hostfn *funct
     if (!function->kept && atomic_fetch_add(&tow_hostfn_turns, 1) == 0) {
         atomic_store_explicit(&call.link->behind, 0, memory_order_relaxed);
     }
+    if (upload != NULL) {
+        tow_enc_u64(&call.enc, upload->to);
+        tow_enc_u64(&call.enc, upload->size);
+    }
     tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)stream);
+    if (upload != NULL) {
+        tow_enc_u32(&call.enc, 0);
+        tow_enc_u32(&call.enc, TOW_COPY_LATE);
+    }
     tow_enc_u64(&call.enc, id);
+    if (upload != NULL) {
+        tow_enc_u64(&call.enc, upload->number);
+    }
     status = tow_call_send(&call);
     if (status != CUDA_SUCCESS) {
         /* Refused, or the server is gone: its turn never comes. */
@@ -262,9 +270,10 @@ static CUresult put(unsigned fn, CUstream stream, const struct tow_hostfn *funct
     return status;
 }
 
-CUresult tow_hostfn_put(CUstream stream, const struct tow_hostfn *function)
+CUresult tow_hostfn_put_upload(CUstream stream, const struct tow_hostfn *function,
+                               const struct tow_hostfn_upload *upload)
 {
-    return put(TOW_FN_cuLaunchHostFunc, stream, function);
+    return put(TOW_FN_cuMemcpyHtoDAsync_v2, stream, function, upload);
 }
 
 CUresult tow_cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void *userData)
@@ -274,7 +283,7 @@ CUresult tow_cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void *userData)
     }
     /* Into a graph: it runs at every launch of it. */
     struct tow_hostfn function = {.run = fn, .user = userData, .kept = tow_capture_on(hStream)};
-    return put(TOW_FN_cuLaunchHostFunc, hStream, &function);
+    return put(TOW_FN_cuLaunchHostFunc, hStream, &function, NULL);
 }
 
 CUresult tow_cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, void *userData,
@@ -284,5 +293,5 @@ CUresult tow_cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, vo
         return CUDA_ERROR_INVALID_VALUE;
     }
     struct tow_hostfn function = {.callback = callback, .stream = hStream, .user = userData};
-    return put(TOW_FN_cuStreamAddCallback, hStream, &function);
+    return put(TOW_FN_cuStreamAddCallback, hStream, &function, NULL);
 }

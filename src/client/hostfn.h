@@ -23,8 +23,16 @@ struct tow_hostfn {
 /* Gives a function its id, never 0, and makes sure that somebody listens on the link and runs
  * functions. */
 CUresult tow_hostfn_add(struct tow_link *link, const struct tow_hostfn *function, uint64_t *ret_id);
-/* Puts a function that runs once into a stream. */
-CUresult tow_hostfn_put(CUstream stream, const struct tow_hostfn *function);
+/* A copy to the device whose bytes the function in front of it sends (client/late.h). */
+struct tow_hostfn_upload {
+    CUdeviceptr to;
+    size_t size;
+    uint64_t number; /* by which those bytes are known */
+};
+/* Puts a function of ours, which runs once, and such a copy into a stream. It is also run when the
+ * server could not do so. */
+CUresult tow_hostfn_put_upload(CUstream stream, const struct tow_hostfn *function,
+                               const struct tow_hostfn_upload *upload);
 /* Waits until the program's functions that are in streams now have run, but no longer than
  * `limit_ns`; false if some have not. */
 bool tow_hostfn_settle(int64_t limit_ns);

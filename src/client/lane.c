@@ -84,6 +84,22 @@ static int greet(struct tow_line *line, const struct tow_lane *lane)
     return error;
 }
 
+int tow_lane_connect(const char *address, const struct tow_lane *lane, char *why, size_t why_size,
+                     struct tow_line **ret_line)
+{
+    struct tow_line *line = NULL;
+    int error = tow_transport_connect(address, tow_time_deadline(OPEN_NS), why, why_size, &line);
+    if (error == 0) {
+        error = greet(line, lane);
+    }
+    if (error < 0) {
+        tow_line_close(line);
+        return error;
+    }
+    *ret_line = line;
+    return 0;
+}
+
 /* With the lane lock held: as many as can be had; what cannot is done without. */
 static void open_lanes(struct tow_link *link)
 {
@@ -96,15 +112,9 @@ static void open_lanes(struct tow_link *link)
         struct tow_line *line = NULL;
         struct tow_lane lane = {.session = link->welcome.session, .index = i};
         memcpy(lane.key, link->lane_key, sizeof lane.key);
-        error = tow_transport_connect(link->address, tow_time_deadline(OPEN_NS), why, sizeof why,
-                                      &line);
+        error = tow_lane_connect(link->address, &lane, why, sizeof why, &line);
         if (error == 0) {
-            error = greet(line, &lane);
-            if (error < 0) {
-                tow_line_close(line);
-            } else {
-                error = tow_lanes_add(lanes, line);
-            }
+            error = tow_lanes_add(lanes, line);
         }
     }
     tow_log(TOW_AREA_CLIENT, TOW_LOG_INFO, "%s: %u further connections for large copies%s%s",

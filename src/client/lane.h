@@ -9,6 +9,9 @@
 unsigned tow_lane_wanted(const struct tow_link *link);
 /* The server told the key that opens them. */
 void tow_lane_note_key(struct tow_link *link, const uint64_t key[2]);
+/* Connects and says whose connection it is; 0 once the server has taken it. */
+int tow_lane_connect(const char *address, const struct tow_lane *lane, char *why, size_t why_size,
+                     struct tow_line **ret_line);
 
 /* How many to use for a copy of `size` bytes, opening them if need be; 0: the copy is too small or
  * there are none. Not with the send lock held. */

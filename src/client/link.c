@@ -16,6 +16,7 @@
 #include "client/mirror.h"
 #include "client/self.h"
 #include "client/share.h"
+#include "client/side.h"
 #include "client/thread.h"
 #include "transport/lanes.h"
 #include "transport/transport.h"
@@ -60,6 +61,7 @@ void tow_link_lose(struct tow_link *link, const char *what)
     pthread_cond_broadcast(&link->transfer_done);
     pthread_mutex_unlock(&link->wait_lock);
     tow_lane_lost(link);
+    tow_side_lost(link);
 }
 
 /* ---- reading ---- */
@@ -212,6 +214,8 @@ static int take_other(struct tow_link *link, const struct tow_frame *frame)
             tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN, "%s", notice.text);
         } else if (error == 0 && notice.topic == TOW_NOTICE_LANES) {
             tow_lane_note_key(link, notice.values);
+        } else if (error == 0 && notice.topic == TOW_NOTICE_SIDE) {
+            tow_side_note_key(link, notice.values);
         }
     } else if (frame->kind == TOW_CONTROL_MIRROR) {
         error = tow_mirror_apply(link, at + TOW_FRAME_HEADER, frame->length - TOW_FRAME_HEADER);
@@ -861,6 +865,7 @@ int tow_link_open(const char *address, unsigned index, struct tow_link **ret_lin
     pthread_mutex_init(&link->send_lock, NULL);
     pthread_mutex_init(&link->wait_lock, NULL);
     pthread_mutex_init(&link->lane_lock, NULL);
+    pthread_mutex_init(&link->side_lock, NULL);
     pthread_cond_init(&link->transfer_done, NULL);
     int error = connect_line(address, index, &link->line, why, why_size);
     if (error == 0) {
@@ -889,6 +894,7 @@ void tow_link_close(struct tow_link *link)
         return;
     }
     tow_lanes_destroy(link->lanes);
+    tow_line_close(atomic_load(&link->side));
     tow_line_close(link->line);
     tow_share_destroy(link->share);
     while (link->transfers != NULL) {
@@ -900,6 +906,7 @@ void tow_link_close(struct tow_link *link)
     pthread_mutex_destroy(&link->send_lock);
     pthread_mutex_destroy(&link->wait_lock);
     pthread_mutex_destroy(&link->lane_lock);
+    pthread_mutex_destroy(&link->side_lock);
     pthread_cond_destroy(&link->transfer_done);
     free(link);
 }

@@ -66,6 +66,15 @@ struct tow_link {
     uint64_t lane_key[2];
     struct tow_lanes *lanes; /* owned; NULL: none */
 
+    atomic_bool side_tried;
+    struct tow_line *_Atomic side; /* owned; set once; NULL: none, see client/side.h */
+    pthread_mutex_t side_lock;     /* guards the side line's producer side and the two below */
+    bool side_key_known;
+    uint64_t side_key[2];
+    /* MIRROR frames that went out on the side line (under the mirrors' push lock), and how many of
+     * them commands on the own line are known to wait for. */
+    _Atomic uint64_t side_mirrors, side_fenced;
+
     struct tow_share *share; /* owned; NULL where memory cannot be shared with the worker */
 
     struct tow_welcome welcome; /* what the server said of itself; fixed after connect */

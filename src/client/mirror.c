@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "client/context.h"
 #include "client/region.h"
+#include "client/side.h"
 #include "gen/client_api.h"
 #include "wire/diff.h"
 
@@ -365,16 +366,42 @@ bool tow_mirror_has(const struct tow_link *link, const void *address, size_t siz
 
 static CUresult send_piece(struct tow_link *link, const uint8_t *bytes, size_t size)
 {
+    if (tow_side_is_open(link)) {
+        atomic_fetch_add(&link->side_mirrors, 1);
+    }
+    return tow_side_send(link, TOW_CONTROL_MIRROR, NULL, 0, bytes, size);
+}
+
+/* Commands from here on wait for what went out on the side line. */
+static CUresult fence(struct tow_link *link)
+{
+    uint64_t number = atomic_load(&link->side_mirrors);
+    if (number <= atomic_load(&link->side_fenced)) {
+        return CUDA_SUCCESS;
+    }
     struct tow_call call;
-    CUresult status = tow_call_begin_on(&call, link, 0, TOW_CONTROL_MIRROR, size, 0);
+    CUresult status = tow_call_begin_on(&call, link, 0, TOW_CONTROL_FENCE, 8, 0);
     if (status == CUDA_SUCCESS) {
-        tow_enc_bytes(&call.enc, bytes, size);
+        tow_enc_u64(&call.enc, number);
         status = tow_call_send(&call);
+    }
+    if (status == CUDA_SUCCESS) {
+        tow_link_raise(&link->side_fenced, number); /* only now: others may rely on it */
     }
     return status;
 }
 
-CUresult tow_mirror_push_all(struct tow_link *link)
+void tow_mirror_pause(void)
+{
+    pthread_mutex_lock(&push_lock);
+}
+
+void tow_mirror_resume(void)
+{
+    pthread_mutex_unlock(&push_lock);
+}
+
+static CUresult push(struct tow_link *link, bool in_function)
 {
     CUresult status = CUDA_SUCCESS;
     struct mirror *gone = NULL;
@@ -401,6 +428,11 @@ CUresult tow_mirror_push_all(struct tow_link *link)
         if (next == NULL) {
             pthread_mutex_unlock(&lock);
             break;
+        }
+        if (is_gone(next) && in_function) {
+            after = next->base + 1; /* another time: the server would wait for this function */
+            pthread_mutex_unlock(&lock);
+            continue;
         }
         if (is_gone(next)) {
             next->leaving = true;
@@ -436,7 +468,19 @@ CUresult tow_mirror_push_all(struct tow_link *link)
     pthread_mutex_unlock(&push_lock);
     /* Not before: the worker may wait for host functions, whose ends push as well. */
     let_go(gone);
-    return status;
+    /* Nor this: the own line may be full, and a function's end must not wait for it. */
+    return status == CUDA_SUCCESS && !in_function ? fence(link) : status;
+}
+
+CUresult tow_mirror_push_all(struct tow_link *link)
+{
+    return push(link, false);
+}
+
+CUresult tow_mirror_push_function(struct tow_link *link)
+{
+    return atomic_load_explicit(&tow_mirror_count, memory_order_relaxed) == 0 ? CUDA_SUCCESS
+                                                                              : push(link, true);
 }
 
 CUresult tow_mirror_scan_all(struct tow_link *link, const void *params, size_t size)

@@ -36,6 +36,12 @@ bool tow_mirror_has(const struct tow_link *link, const void *address, size_t siz
 
 /* Sends what the program changed. Call before the command whose work may read it. */
 CUresult tow_mirror_push_all(struct tow_link *link);
+/* The same at the end of a host function, before that is told: waits for nothing that the server
+ * does. */
+CUresult tow_mirror_push_function(struct tow_link *link);
+/* Between these nothing is sent. */
+void tow_mirror_pause(void);
+void tow_mirror_resume(void);
 static inline CUresult tow_mirror_push(struct tow_link *link)
 {
     return atomic_load_explicit(&tow_mirror_count, memory_order_relaxed) == 0

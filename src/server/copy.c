@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "gen/server_api.h"
+#include "server/late.h"
 #include "server/mirror.h"
 #include "server/pinned.h"
 #include "server/session.h"
@@ -217,7 +218,7 @@ static void download_later(struct tow_serve *call, CUdeviceptr from, uint64_t si
         call->status = driver->cuMemcpyDtoHAsync_v2(piece->bytes, from, (size_t)size, stream);
         bool begun = call->status == CUDA_SUCCESS;
         if (begun) {
-            call->status = driver->cuEventRecord(piece->filled, stream);
+            call->status = tow_pinned_mark(piece, driver, stream);
         }
         if (!begun) {
             tow_pinned_give(&copies->pinned, piece);
@@ -267,8 +268,10 @@ void tow_copy_flush(struct tow_session *session)
     struct later **at = &copies->laters;
     while (*at != NULL) {
         struct later *later = *at;
-        tow_session_enter(session, later->piece->context); /* the courier's thread has none */
-        if (session->driver->cuEventQuery(later->piece->filled) == CUDA_ERROR_NOT_READY) {
+        if (!later->piece->marked) {
+            tow_session_enter(session, later->piece->context); /* the courier's thread has none */
+        }
+        if (!tow_pinned_is_marked(later->piece, session->driver)) {
             at = &later->next;
             continue;
         }
@@ -282,11 +285,13 @@ void tow_copy_flush(struct tow_session *session)
 void tow_copy_drop_context(struct tow_session *session, uint32_t context)
 {
     tow_upload_drop_context(session, context);
+    tow_late_drop_context(session, context);
     struct copy_state *copies =
         __atomic_load_n(&session->families[TOW_SESSION_COPY].state, __ATOMIC_ACQUIRE);
     if (copies == NULL) {
         return;
     }
+    struct later *dropped = NULL;
     pthread_mutex_lock(&copies->lock);
     struct later **at = &copies->laters;
     while (*at != NULL) {
@@ -296,11 +301,20 @@ void tow_copy_drop_context(struct tow_session *session, uint32_t context)
             continue;
         }
         *at = later->next;
-        session->driver->cuEventSynchronize(later->piece->filled);
-        finish_later(session, copies, later);
+        later->next = dropped;
+        dropped = later;
     }
     copies->laters_end = at;
     pthread_mutex_unlock(&copies->lock);
+    while (dropped != NULL) {
+        struct later *next = dropped->next;
+        /* Without the lock: the device may wait for a host function, which takes it. */
+        session->driver->cuEventSynchronize(dropped->piece->filled);
+        pthread_mutex_lock(&copies->lock);
+        finish_later(session, copies, dropped);
+        pthread_mutex_unlock(&copies->lock);
+        dropped = next;
+    }
     tow_pinned_drop_context(&copies->pinned, context);
 }
 

@@ -52,19 +52,34 @@ static void free_state(struct tow_session *session, void *opaque)
 
 static struct state *state_of(struct tow_session *session, bool make)
 {
+    /* Without a lock: others hold it while they call the driver, which may wait for a function. */
+    struct state *state =
+        __atomic_load_n(&session->families[TOW_SESSION_HOSTFN].state, __ATOMIC_ACQUIRE);
+    if (state != NULL || !make) {
+        return state;
+    }
     pthread_mutex_lock(&session->thread_lock);
-    struct state *state = session->families[TOW_SESSION_HOSTFN].state;
-    if (state == NULL && make) {
+    state = session->families[TOW_SESSION_HOSTFN].state;
+    if (state == NULL) {
         state = calloc(1, sizeof *state);
         if (state != NULL) {
             pthread_mutex_init(&state->lock, NULL);
             pthread_cond_init(&state->changed, NULL);
-            session->families[TOW_SESSION_HOSTFN].state = state;
             session->families[TOW_SESSION_HOSTFN].free = free_state;
+            __atomic_store_n(&session->families[TOW_SESSION_HOSTFN].state, state, __ATOMIC_RELEASE);
         }
     }
     pthread_mutex_unlock(&session->thread_lock);
     return state;
+}
+
+int tow_hostfn_tell(struct tow_session *session, uint64_t id, CUresult status)
+{
+    struct {
+        uint64_t id;
+        uint32_t status, zero;
+    } body = {id, (uint32_t)status, 0};
+    return tow_session_send(session, TOW_CONTROL_CALLBACK, 0, 0, 0, &body, sizeof body);
 }
 
 /* The oldest that the client was not told of. */
@@ -80,8 +95,8 @@ static struct waiter *next_unsent(struct state *state)
 }
 
 /* Tells the client whose turn it is. A thread of its own: the function may look at everything that
- * the stream did before, which takes driver calls to bring over, and those are forbidden on the
- * driver's thread. */
+ * the stream did before, which is brought over first. It calls no driver, which may stand still
+ * until the function has ended. */
 static void *courier_thread(void *arg)
 {
     struct tow_session *session = arg;
@@ -94,14 +109,12 @@ static void *courier_thread(void *arg)
             continue;
         }
         w->sent = true;
-        struct {
-            uint64_t id;
-            uint32_t status, zero;
-        } body = {w->id, (uint32_t)w->status, 0};
+        uint64_t id = w->id;
+        CUresult status = w->status;
         pthread_mutex_unlock(&state->lock);
         tow_copy_flush(session);
         tow_mirror_pull(session);
-        int error = tow_session_send(session, TOW_CONTROL_CALLBACK, 0, 0, 0, &body, sizeof body);
+        int error = tow_hostfn_tell(session, id, status);
         pthread_mutex_lock(&state->lock);
         if (error < 0) {
             state->ended = true;

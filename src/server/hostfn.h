@@ -14,6 +14,9 @@ struct tow_hostfn_turn;
  * ignored. */
 void tow_hostfn_done(struct tow_session *session, uint64_t id);
 
+/* Tells the client that it is the turn of function `id`, or (`status`) that it never will be. */
+int tow_hostfn_tell(struct tow_session *session, uint64_t id, CUresult status);
+
 /* The session ends: whoever waits for a host function goes on. */
 void tow_hostfn_end(struct tow_session *session);
 

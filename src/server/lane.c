@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "server/session.h"
+#include "server/side.h"
 #include "server/transfer.h"
 #include "transport/lanes.h"
 #include "wire/control.h"
@@ -16,7 +17,7 @@
 /* The listener has seen the whole first frame before it hands a connection over. */
 #define FIRST_FRAME_NS (1 * TOW_TIME_S)
 
-struct acceptor {
+struct tow_acceptor {
     struct tow_session *session; /* borrowed: the worker's, which ends with the process */
     uint64_t key[2];
 };
@@ -33,7 +34,7 @@ static void ended(void *user, int error)
 }
 
 /* Whether the client of this session sent it: then it is told so. */
-static bool welcome_lane(const struct acceptor *acceptor, struct tow_line *line)
+static bool welcome_lane(const struct tow_acceptor *acceptor, struct tow_line *line, bool *ret_side)
 {
     struct tow_session *session = acceptor->session;
     const uint8_t *at = NULL;
@@ -51,8 +52,10 @@ static bool welcome_lane(const struct acceptor *acceptor, struct tow_line *line)
     }
     /* All bits are looked at in any case: how long it takes tells nothing of the key. */
     uint64_t differs = (lane.key[0] ^ acceptor->key[0]) | (lane.key[1] ^ acceptor->key[1]);
-    if (differs != 0 || lane.session != session->options->id ||
-        tow_lanes_count(session->lanes) >= session->options->lanes) {
+    *ret_side = lane.index == TOW_LANE_SIDE;
+    bool room = *ret_side || (session->lanes != NULL &&
+                              tow_lanes_count(session->lanes) < session->options->lanes);
+    if (differs != 0 || lane.session != session->options->id || !room) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_WARN,
                 "%s wanted to add a connection to session %llu and was refused",
                 tow_line_peer(line), (unsigned long long)session->options->id);
@@ -69,12 +72,15 @@ static bool welcome_lane(const struct acceptor *acceptor, struct tow_line *line)
 
 static void *accept_run(void *arg)
 {
-    struct acceptor *acceptor = arg;
+    struct tow_acceptor *acceptor = arg;
     struct tow_session *session = acceptor->session;
     struct tow_line *line = NULL;
     while (session->options->next_lane(&line) == 0) {
-        if (!welcome_lane(acceptor, line)) {
+        bool side = false;
+        if (!welcome_lane(acceptor, line, &side)) {
             tow_line_close(line);
+        } else if (side) {
+            tow_side_begin(session, line);
         } else if (tow_lanes_add(session->lanes, line) < 0) {
             break;
         }
@@ -82,33 +88,9 @@ static void *accept_run(void *arg)
     return NULL; /* the acceptor stays: the process ends with the session */
 }
 
-void tow_lane_begin(struct tow_session *session)
+static void tell_key(struct tow_session *session, uint32_t topic, const uint64_t key[2])
 {
-    if (session->options->lanes == 0 || session->options->next_lane == NULL) {
-        return;
-    }
-    struct acceptor *acceptor = calloc(1, sizeof *acceptor);
-    const struct tow_lanes_user user = {take, ended, session};
-    struct tow_lanes *lanes = acceptor != NULL ? tow_lanes_create(&user) : NULL;
-    pthread_t thread;
-    if (lanes == NULL ||
-        getrandom(acceptor->key, sizeof acceptor->key, 0) != (ssize_t)sizeof acceptor->key) {
-        tow_lanes_destroy(lanes);
-        free(acceptor);
-        return;
-    }
-    acceptor->session = session;
-    session->lanes = lanes;
-    if (tow_thread_start("towline-lanes", accept_run, acceptor, &thread) < 0) {
-        session->lanes = NULL;
-        tow_lanes_destroy(lanes);
-        free(acceptor);
-        return;
-    }
-    pthread_detach(thread);
-    atomic_store(&session->stats->lanes, 1);
-    struct tow_notice notice = {.topic = TOW_NOTICE_LANES,
-                                .values = {acceptor->key[0], acceptor->key[1]}};
+    struct tow_notice notice = {.topic = topic, .values = {key[0], key[1]}};
     uint8_t *at = NULL;
     uint32_t length = 0;
     pthread_mutex_lock(&session->reply_lock);
@@ -117,4 +99,45 @@ void tow_lane_begin(struct tow_session *session)
         tow_line_commit(session->line, length);
     }
     pthread_mutex_unlock(&session->reply_lock);
+}
+
+/* Starts to accept; NULL if that cannot be. */
+static struct tow_acceptor *start(struct tow_session *session, bool bulk)
+{
+    const struct tow_lanes_user user = {take, ended, session};
+    struct tow_acceptor *acceptor = calloc(1, sizeof *acceptor);
+    struct tow_lanes *lanes = acceptor != NULL && bulk ? tow_lanes_create(&user) : NULL;
+    pthread_t thread;
+    if (acceptor == NULL || (bulk && lanes == NULL) ||
+        getrandom(acceptor->key, sizeof acceptor->key, 0) != (ssize_t)sizeof acceptor->key) {
+        tow_lanes_destroy(lanes);
+        free(acceptor);
+        return NULL;
+    }
+    acceptor->session = session;
+    session->lanes = lanes;
+    if (tow_thread_start("towline-lanes", accept_run, acceptor, &thread) < 0) {
+        session->lanes = NULL;
+        tow_lanes_destroy(lanes);
+        free(acceptor);
+        return NULL;
+    }
+    pthread_detach(thread);
+    atomic_store(&session->stats->lanes, 1);
+    return acceptor;
+}
+
+void tow_lane_begin(struct tow_session *session, bool bulk)
+{
+    static const uint64_t none[2];
+    if (session->acceptor == NULL && session->options->next_lane != NULL &&
+        (!bulk || session->options->lanes > 0)) {
+        session->acceptor = start(session, bulk);
+    }
+    if (!bulk) {
+        tell_key(session, TOW_NOTICE_SIDE,
+                 session->acceptor != NULL ? session->acceptor->key : none);
+    } else if (session->acceptor != NULL) {
+        tell_key(session, TOW_NOTICE_LANES, session->acceptor->key);
+    }
 }

@@ -8,8 +8,9 @@
 
 struct tow_session;
 
-/* Tells a client that can use them the key, and waits for them on a thread of its own. Called
- * before the session's first command. */
-void tow_lane_begin(struct tow_session *session);
+/* Tells the client the key, and waits for them on a thread of its own. With `bulk`, before the
+ * session's first command: they may be lanes for bulk data. Without, later, by the leader: only the
+ * side line (side.h). */
+void tow_lane_begin(struct tow_session *session, bool bulk);
 
 #endif

@@ -3,7 +3,10 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-enum { SLAB = 64 << 10 }; /* small pieces are made many at a time: asking the driver takes long */
+enum {
+    SLAB = 64 << 10, /* small pieces are made many at a time: asking the driver takes long */
+    WORD = 64,       /* of each piece, behind all of them: a line of the cache */
+};
 
 void tow_pinned_init(struct tow_pinned *pinned)
 {
@@ -23,13 +26,14 @@ void tow_pinned_fini(struct tow_pinned *pinned)
 }
 
 static CUresult make_piece(const struct tow_driver *driver, uint32_t context, unsigned order,
-                           uint8_t *bytes, struct tow_piece **ret_piece)
+                           uint8_t *bytes, void *word, struct tow_piece **ret_piece)
 {
     struct tow_piece *piece = malloc(sizeof *piece);
     if (piece == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    *piece = (struct tow_piece){.bytes = bytes, .context = context, .order = order};
+    *piece = (struct tow_piece){.bytes = bytes, .word = word, .context = context, .order = order};
+    atomic_store(piece->word, 0);
     CUresult status = driver->cuEventCreate(&piece->filled, CU_EVENT_DISABLE_TIMING);
     if (status != CUDA_SUCCESS) {
         free(piece);
@@ -59,13 +63,14 @@ static CUresult make(struct tow_pinned *pinned, const struct tow_driver *driver,
     if (!room) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    CUresult status = driver->cuMemHostAlloc(&memory, slab, CU_MEMHOSTALLOC_PORTABLE);
+    CUresult status = driver->cuMemHostAlloc(&memory, slab + slab / size * WORD,
+                                             CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
     if (status != CUDA_SUCCESS) {
         uncount(pinned, slab);
         return status;
     }
-    uint8_t *bytes = memory;
-    status = make_piece(driver, context, order, bytes, ret_piece);
+    uint8_t *bytes = memory, *word = bytes + slab;
+    status = make_piece(driver, context, order, bytes, word, ret_piece);
     if (status != CUDA_SUCCESS) {
         driver->cuMemFreeHost(memory);
         uncount(pinned, slab);
@@ -73,7 +78,8 @@ static CUresult make(struct tow_pinned *pinned, const struct tow_driver *driver,
     }
     for (size_t at = size; at < slab; at += size) {
         struct tow_piece *piece;
-        if (make_piece(driver, context, order, bytes + at, &piece) != CUDA_SUCCESS) {
+        word += WORD;
+        if (make_piece(driver, context, order, bytes + at, word, &piece) != CUDA_SUCCESS) {
             break; /* its bytes stay unused */
         }
         tow_pinned_give(pinned, piece);
@@ -110,6 +116,23 @@ CUresult tow_pinned_take(struct tow_pinned *pinned, const struct tow_driver *dri
     piece->next = NULL;
     *ret_piece = piece;
     return CUDA_SUCCESS;
+}
+
+CUresult tow_pinned_mark(struct tow_piece *piece, const struct tow_driver *driver, CUstream stream)
+{
+    CUresult status = driver->cuEventRecord(piece->filled, stream);
+    piece->value++;
+    piece->marked =
+        status == CUDA_SUCCESS &&
+        driver->cuStreamWriteValue32_v2(stream, (CUdeviceptr)(uintptr_t)piece->word, piece->value,
+                                        CU_STREAM_WRITE_VALUE_DEFAULT) == CUDA_SUCCESS;
+    return status;
+}
+
+bool tow_pinned_is_marked(const struct tow_piece *piece, const struct tow_driver *driver)
+{
+    return piece->marked ? atomic_load_explicit(piece->word, memory_order_acquire) == piece->value
+                         : driver->cuEventQuery(piece->filled) != CUDA_ERROR_NOT_READY;
 }
 
 void tow_pinned_give(struct tow_pinned *pinned, struct tow_piece *piece)

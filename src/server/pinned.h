@@ -9,6 +9,8 @@
 #define TOW_SERVER_PINNED_H
 
 #include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -22,8 +24,11 @@ enum {
 };
 
 struct tow_piece {
-    uint8_t *bytes; /* the driver's */
-    CUevent filled; /* the driver's, for the user's purposes; of the piece's context */
+    uint8_t *bytes;         /* the driver's */
+    CUevent filled;         /* the driver's, for the user's purposes; of the piece's context */
+    _Atomic uint32_t *word; /* the driver's, page-locked: the device writes `value` to it */
+    uint32_t value;         /* of the newest mark */
+    bool marked;            /* the newest mark was taken; else only the event tells */
     uint32_t context;
     unsigned order;
     struct tow_piece *next; /* in the list of whoever holds it */
@@ -43,6 +48,13 @@ void tow_pinned_fini(struct tow_pinned *pinned);
  * current. Never waits for the GPU. CUDA_ERROR_OUT_OF_MEMORY beyond TOW_PINNED_TOTAL. */
 CUresult tow_pinned_take(struct tow_pinned *pinned, const struct tow_driver *driver,
                          uint32_t context, size_t size, struct tow_piece **ret_piece);
+/* Has the stream mark the piece when it gets there: by the event, and by the word, which tells it
+ * without a call of the driver's. */
+CUresult tow_pinned_mark(struct tow_piece *piece, const struct tow_driver *driver, CUstream stream);
+/* Whether it has been, or never will be. Calls the driver only if it did not take words; the
+ * piece's context is current then. */
+bool tow_pinned_is_marked(const struct tow_piece *piece, const struct tow_driver *driver);
+
 /* The device no longer writes to the piece. */
 void tow_pinned_give(struct tow_pinned *pinned, struct tow_piece *piece);
 /* A context ends, and its memory with it. */

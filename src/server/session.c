@@ -16,6 +16,7 @@
 #include "server/lane.h"
 #include "server/mirror.h"
 #include "server/prints.h"
+#include "server/side.h"
 #include "server/transfer.h"
 #include "transport/lanes.h"
 #include "wire/handshake.h"
@@ -53,6 +54,7 @@ void tow_session_end(struct tow_session *session, int result)
     pthread_mutex_unlock(&session->lead_lock);
     tow_line_shutdown(session->line);
     tow_lanes_shutdown(session->lanes);
+    tow_side_end(session);
     tow_hostfn_end(session);
 }
 
@@ -359,23 +361,18 @@ static void reply(struct tow_serve *call)
 static int control(struct tow_session *session, const uint8_t *at, const struct tow_frame *frame)
 {
     switch (frame->kind) {
-    case TOW_CONTROL_MIRROR:
-        return tow_mirror_take(session, at + TOW_FRAME_HEADER, frame->length - TOW_FRAME_HEADER);
+    case TOW_CONTROL_SIDE:
+        tow_lane_begin(session, false);
+        return 0;
+    case TOW_CONTROL_FENCE:
+        return tow_side_await(session, at, frame);
     case TOW_CONTROL_BYE:
         return -ESHUTDOWN;
     case TOW_CONTROL_THREAD_EXIT:
         tow_session_drop_thread(session, frame->thread);
         return 0;
-    case TOW_CONTROL_CALLBACK_DONE: {
-        struct tow_callback_done done;
-        int error = tow_callback_done_decode(at, frame, &done);
-        if (error == 0) {
-            tow_hostfn_done(session, done.id);
-        }
-        return error;
-    }
     default:
-        return -EPROTO;
+        return tow_side_take(session, at, frame);
     }
 }
 
@@ -670,7 +667,7 @@ static int greet(struct tow_session *session)
     tow_line_consume(session->line, frame.length);
     error = welcome(session, (uint32_t)version);
     if (error == 0 && lanes) {
-        tow_lane_begin(session);
+        tow_lane_begin(session, true);
     }
     return error;
 }
@@ -737,6 +734,8 @@ int tow_session_run(struct tow_line *line, struct tow_backend *backend,
     pthread_mutex_init(&session->reply_lock, NULL);
     pthread_mutex_init(&session->thread_lock, NULL);
     tow_cond_init(&session->transfer_changed);
+    pthread_mutex_init(&session->side_lock, NULL);
+    pthread_cond_init(&session->side_changed, NULL);
     tow_serve_add_all(session->table);
     int result = session->client_threads == NULL ? -ENOMEM : tow_handles_init(&session->handles);
     if (result == 0) {
@@ -789,6 +788,8 @@ int tow_session_run(struct tow_line *line, struct tow_backend *backend,
     pthread_mutex_destroy(&session->reply_lock);
     pthread_mutex_destroy(&session->thread_lock);
     pthread_cond_destroy(&session->transfer_changed);
+    pthread_mutex_destroy(&session->side_lock);
+    pthread_cond_destroy(&session->side_changed);
     free(session);
     return result;
 }

@@ -64,6 +64,7 @@ int tow_session_run(struct tow_line *line, struct tow_backend *backend,
 struct tow_session_thread; /* a per-thread stream and the errors of no-reply calls of one client
                               thread */
 struct tow_lanes;          /* further connections, see transport/lanes.h */
+struct tow_acceptor;       /* who takes them */
 struct tow_incoming;       /* a bulk transfer on its way in, see transfer.h */
 
 enum {
@@ -75,6 +76,7 @@ enum tow_session_family {
     TOW_SESSION_CODE,
     TOW_SESSION_COPY,
     TOW_SESSION_HOSTFN,
+    TOW_SESSION_LATE,
     TOW_SESSION_GRAPH,
     TOW_SESSION_MEMORY,
     TOW_SESSION_UPLOAD,
@@ -110,7 +112,15 @@ struct tow_session {
     struct tow_incoming *incoming;   /* guarded by thread_lock */
     pthread_cond_t transfer_changed; /* with thread_lock: one was announced, or its bytes came */
     struct tow_lanes *lanes;         /* owned; NULL: none; fixed once the client was greeted */
-    uint64_t calls;                  /* only the leader counts */
+    struct tow_acceptor *acceptor;   /* lane.c's; the leader's */
+
+    pthread_mutex_t side_lock;   /* guards the four below; see side.h */
+    pthread_cond_t side_changed; /* a MIRROR frame was taken, or no more will be */
+    struct tow_line *side;       /* owned; NULL: none; set once */
+    uint64_t side_mirrors;       /* MIRROR frames taken from it */
+    bool side_ended;
+
+    uint64_t calls; /* only the leader counts */
     struct {
         void
             *state; /* owned; made by the family on first use, under thread_lock or by the leader */

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/thread.h"
 #include "gen/server_api.h"
+#include "server/late.h"
 #include "server/pinned.h"
 #include "server/session.h"
 #include "server/share.h"
@@ -382,6 +383,10 @@ void tow_serve_cuMemcpyHtoDAsync_v2(struct tow_serve *call)
     form &= ~TOW_COPY_SETTLE;
     if (call->in.bad) {
         call->malformed = true;
+        return;
+    }
+    if (form == TOW_COPY_LATE) {
+        tow_late_copy(call, to, size, stream);
         return;
     }
     if (form != TOW_COPY_BYTES && form != TOW_COPY_SPREAD) {

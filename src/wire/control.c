@@ -3,8 +3,9 @@
 const char *tow_control_name(uint16_t kind)
 {
     static const char *const names[] = {
-        "HELLO",  "WELCOME", "REFUSE", "REPLY",       "CALLBACK", "CALLBACK_DONE", "PRINT",  "DATA",
-        "CREDIT", "BYE",     "NOTICE", "THREAD_EXIT", "STATUS",   "REPORT",        "MIRROR", "LANE",
+        "HELLO",  "WELCOME", "REFUSE", "REPLY",  "CALLBACK",       "CALLBACK_DONE", "PRINT",
+        "DATA",   "CREDIT",  "BYE",    "NOTICE", "THREAD_EXIT",    "STATUS",        "REPORT",
+        "MIRROR", "LANE",    "SIDE",   "FENCE",  "CALLBACK_BYTES",
     };
     size_t index = (size_t)kind - TOW_CONTROL_FIRST;
     return kind >= TOW_CONTROL_FIRST && index < sizeof names / sizeof *names ? names[index] : NULL;
@@ -224,6 +225,7 @@ int tow_callback_done_encode(const struct tow_callback_done *done, void *at, siz
 {
     struct tow_enc enc = tow_frame_begin(at, bounded(size));
     tow_enc_u64(&enc, done->id);
+    tow_enc_u64(&enc, done->behind);
     return finish(&enc, at, TOW_CONTROL_CALLBACK_DONE, ret_length);
 }
 
@@ -232,6 +234,7 @@ int tow_callback_done_decode(const void *at, const struct tow_frame *frame,
 {
     struct tow_dec dec = tow_frame_body(at, frame);
     struct tow_callback_done done = {.id = tow_dec_u64(&dec)};
+    done.behind = tow_dec_u64(&dec);
     if (dec.bad || frame->kind != TOW_CONTROL_CALLBACK_DONE) {
         return -EPROTO;
     }

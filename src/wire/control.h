@@ -99,6 +99,7 @@ int tow_callback_decode(const void *at, const struct tow_frame *frame,
 
 struct tow_callback_done {
     uint64_t id;
+    uint64_t behind; /* bytes that had gone out on the session's own line before */
 };
 
 int tow_callback_done_encode(const struct tow_callback_done *done, void *at, size_t size,
@@ -141,8 +142,11 @@ int tow_data_head_decode(const void *at, const struct tow_frame *frame, struct t
 struct tow_lane {
     uint64_t session;
     uint64_t key[2]; /* as the NOTICE said: only who has it may add connections */
-    uint32_t index;  /* from 1 */
+    uint32_t index;  /* from 1, for bulk data; or: */
 };
+
+/* A session's side line: the ends of host functions and what comes with them, client to server. */
+#define TOW_LANE_SIDE UINT32_MAX
 
 int tow_lane_encode(const struct tow_lane *lane, void *at, size_t size, uint32_t *ret_length);
 int tow_lane_decode(const void *at, const struct tow_frame *frame, struct tow_lane *ret_lane);
@@ -169,6 +173,7 @@ enum tow_notice_topic {
     TOW_NOTICE_DEVICE_LOST = 3, /* value: device number */
     TOW_NOTICE_LANES = 4,       /* values: the key for further connections */
     TOW_NOTICE_PATIENCE = 5,    /* before the welcome: no worker is ready yet */
+    TOW_NOTICE_SIDE = 6,        /* values: the key for a side line; 0: there is none */
 };
 
 struct tow_notice {

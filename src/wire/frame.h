@@ -32,6 +32,9 @@ enum tow_control {
     TOW_CONTROL_REPORT = 0xf00d,        /* server's answer; the line is closed after it */
     TOW_CONTROL_MIRROR = 0xf00e, /* changes of memory that both sides hold, see wire/diff.h */
     TOW_CONTROL_LANE = 0xf00f,   /* first frame of a session's further connection, and its answer */
+    TOW_CONTROL_SIDE = 0xf010,   /* client: asks for the key of a side line; no body */
+    TOW_CONTROL_FENCE = 0xf011,  /* client: wait for so many MIRROR frames of the side line */
+    TOW_CONTROL_CALLBACK_BYTES = 0xf012, /* client: bytes of a copy behind host functions */
 };
 
 struct tow_frame {

@@ -274,6 +274,108 @@ static void threads_stage_their_copies(struct api *api)
     }
 }
 
+struct look {
+    const unsigned char *at;
+    size_t size;
+    int value;
+    size_t wrong;
+};
+
+static void look_late(void *user)
+{
+    struct look *look = user;
+    nanosleep(&(struct timespec){0, 60000000}, NULL);
+    look->wrong = other_than(look->at, look->size, look->value);
+}
+
+struct waiter {
+    struct api *api;
+    int kind;
+    CUdeviceptr device;
+    void *host;
+};
+
+/* Calls in which a driver waits until the device has nothing to do. */
+static void *wait_in_a_call(void *user)
+{
+    struct waiter *waiter = user;
+    OK(cuCtxSetCurrent(waiter->api->context));
+    switch (waiter->kind) {
+    case 0:
+        OK(cuMemFree(waiter->device));
+        break;
+    case 1:
+        OK(cuMemFreeHost(waiter->host));
+        break;
+    case 2:
+        OK(cuMemHostUnregister(waiter->host));
+        break;
+    default:
+        OK(cuCtxSynchronize());
+        break;
+    }
+    return NULL;
+}
+
+/* One thread stands in the driver until a host function has ended, others want to go on: what the
+ * function looks at, its end, and what copies behind it read get through all the same. */
+static void functions_end_while_calls_wait_for_them(struct api *api)
+{
+    enum { SIZE = 2 * PAGE, KINDS = 4, CALLS = 50 };
+    static unsigned char small[100], back[SIZE];
+    unsigned char *down, *up,
+        *own = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CUdeviceptr device, other;
+    CUstream stream, moving;
+    OK(cuMemAllocHost((void **)&down, SIZE));
+    OK(cuMemAllocHost((void **)&up, SIZE));
+    OK(cuMemAlloc(&device, SIZE));
+    OK(cuMemAlloc(&other, SIZE));
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuStreamCreate(&moving, CU_STREAM_NON_BLOCKING));
+    for (int kind = 0; kind < KINDS; kind++) {
+        struct waiter waiter = {.api = api, .kind = kind, .host = own};
+        OK(cuMemAlloc(&waiter.device, SIZE));
+        if (kind == 1) {
+            OK(cuMemAllocHost(&waiter.host, SIZE));
+        } else if (kind == 2) {
+            OK(cuMemHostRegister(own, SIZE, 0));
+        }
+        struct look look = {.at = down, .size = SIZE, .value = 0x30 + kind, .wrong = 1};
+        OK(cuMemsetD8Async(device, (unsigned char)look.value, SIZE, stream));
+        OK(cuMemcpyDtoHAsync(down, device, SIZE, stream));
+        OK(cuLaunchHostFunc(stream, look_late, &look));
+        pthread_t thread;
+        EQUAL(pthread_create(&thread, NULL, wait_in_a_call, &waiter), 0);
+        nanosleep(&(struct timespec){0, 20000000}, NULL);
+        for (int i = 0; i < CALLS; i++) {
+            memset(small, i, sizeof small);
+            OK(cuMemcpyHtoDAsync(other, small, sizeof small, moving));
+        }
+        struct note note = {up, SIZE, 0x70 + kind, 1};
+        OK(cuLaunchHostFunc(stream, write_late, &note));
+        OK(cuMemcpyHtoDAsync(device, up, SIZE, stream));
+        OK(cuStreamSynchronize(stream));
+        OK(cuStreamSynchronize(moving));
+        pthread_join(thread, NULL);
+        EQUAL(look.wrong, 0);
+        OK(cuMemcpyDtoH(back, device, SIZE));
+        EQUAL(other_than(back, SIZE, note.value), 0);
+        OK(cuMemcpyDtoH(back, other, sizeof small));
+        EQUAL(other_than(back, sizeof small, CALLS - 1), 0);
+        if (kind != 0) {
+            OK(cuMemFree(waiter.device));
+        }
+    }
+    OK(cuStreamDestroy(stream));
+    OK(cuStreamDestroy(moving));
+    OK(cuMemFree(device));
+    OK(cuMemFree(other));
+    OK(cuMemFreeHost(down));
+    OK(cuMemFreeHost(up));
+    munmap(own, SIZE);
+}
+
 int main(void)
 {
     struct api api;
@@ -283,5 +385,6 @@ int main(void)
     memory_is_read_before_it_goes(&api);
     graphs_read_one_buffer_in_several_places(&api);
     threads_stage_their_copies(&api);
+    functions_end_while_calls_wait_for_them(&api);
     return api_end(&api);
 }

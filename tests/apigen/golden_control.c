@@ -122,10 +122,10 @@ static void session(void)
         expect("CALLBACK", back.id == value.id && back.status == value.status);
     }
     {
-        static const struct tow_callback_done value = {0x0102030405060709u};
+        static const struct tow_callback_done value = {0x0102030405060709u, 0x1112131415161718u};
         struct tow_callback_done back = {0};
         THERE_AND_BACK("CALLBACK_DONE", callback_done);
-        expect("CALLBACK_DONE", back.id == value.id);
+        expect("CALLBACK_DONE", back.id == value.id && back.behind == value.behind);
     }
     {
         static const struct tow_print value = {3, "hi\n", true};
@@ -220,12 +220,31 @@ static void mirror(void)
     keep("THREAD_EXIT", 0, ended.length);
 }
 
+/* Frames of the side line that client and server write and read without a struct. */
+static void side(void)
+{
+    static const uint64_t bytes[] = {0x0102030405060708u, 0x40000, 5, 0x6f6c6c6568u};
+    static const struct {
+        uint16_t kind;
+        size_t size;
+    } frames[] = {{TOW_CONTROL_SIDE, 0}, {TOW_CONTROL_FENCE, 8}, {TOW_CONTROL_CALLBACK_BYTES, 29}};
+    for (size_t i = 0; i < sizeof frames / sizeof frames[0]; i++) {
+        uint32_t length = 0;
+        memset(room, 0, sizeof room);
+        struct tow_enc enc = tow_frame_begin(room, 256);
+        tow_enc_bytes(&enc, bytes, frames[i].size);
+        tow_frame_end(&enc, room, (struct tow_frame){.kind = frames[i].kind}, &length);
+        keep(tow_control_name(frames[i].kind), 0, length);
+    }
+}
+
 void golden_run_control(void)
 {
     handshake();
     session();
     data();
     mirror();
+    side();
     kept[TOW_CONTROL_REPLY - TOW_CONTROL_FIRST] = true; /* all lines with "<" */
     for (unsigned kind = TOW_CONTROL_FIRST; kind < TOW_CONTROL_FIRST + 64; kind++) {
         const char *name = tow_control_name((uint16_t)kind);

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The programs of tests/api over tcp, where no memory is shared with the worker (meson runs them over a local socket)."""
+"""The programs of tests/api over tcp, where no memory is shared with the worker (meson runs them over a local socket); and
+those with host functions on a software GPU that makes callers wait as NVIDIA's driver does (--soft-strict)."""
 
 import pathlib
 import sys
@@ -8,9 +9,12 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import towtest as t  # noqa: E402
 
 
-def run_over_tcp(name, lanes):
-    with t.Server("--soft-devices=2") as server:
-        done = t.towline_run(server.address("tcp"), [t.BUILD / "tests" / "api" / f"api_{name}"], 60 * t.SLOW,
+STRICT = ("graph", "hostmem", "late", "share", "uploads")
+
+
+def run(name, lanes, kind="tcp", flags=()):
+    with t.Server("--soft-devices=2", *flags) as server:
+        done = t.towline_run(server.address(kind), [t.BUILD / "tests" / "api" / f"api_{name}"], 60 * t.SLOW,
                              env={"TOWLINE_LANES": lanes})
         if done.returncode == 77:
             raise t.Skip(done.stdout.strip())
@@ -20,7 +24,10 @@ def run_over_tcp(name, lanes):
 
 for _source in sorted((t.ROOT / "tests" / "api").glob("test_*.c")):
     _name = _source.stem.removeprefix("test_")
-    t.test(90, trees=("plain", "asan"), name=f"{_name}_tcp")(lambda name=_name: run_over_tcp(name, "3"))
+    t.test(90, trees=("plain", "asan"), name=f"{_name}_tcp")(lambda name=_name: run(name, "3"))
+    for _kind in ("shm", "unix", "tcp") if _name in STRICT else ():
+        t.test(60, name=f"{_name}_strict_{_kind}")(
+            lambda name=_name, kind=_kind: run(name, "3", kind, ["--soft-strict=1"]))
 
 
 if __name__ == "__main__":

@@ -45,9 +45,9 @@ def by_case(text):
 COLLISION = "is in use in the worker"
 
 
-def run_all(program, kind, names=("all",)):
+def run_all(program, kind, names=("all",), flags=()):
     for attempt in range(3):
-        with t.Server() as server:
+        with t.Server(*flags) as server:
             done = t.towline_run(server.address(kind), [program, *names, "--jobs", "2"], 150)
             t.check("passed," in done.stdout, f"exit code {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
             if COLLISION not in server.log() or attempt == 2:
@@ -88,6 +88,13 @@ def driver_tcp():
 @t.test(limit=240)
 def driver_shm():
     compare(run_all(build_driver(), "shm", QUICK)[0], expected(False), False)
+
+
+@t.test(limit=240)
+def driver_strict():
+    """The software GPU makes callers wait where NVIDIA's driver may: nothing stands still, and the answers are the same."""
+    for kind in ("tcp", "shm"):
+        compare(run_all(build_driver(), kind, flags=["--soft-strict=1"])[0], expected(False), True)
 
 
 @t.test(limit=400)

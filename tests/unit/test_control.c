@@ -121,9 +121,9 @@ static const struct sample {
      .golden = "2000000004f0000000000000000000000807060504030201bc02000000000000"},
     {.name = "CALLBACK_DONE",
      OPS(callback_done),
-     .message.callback_done = {.id = 9},
-     .needed = 24,
-     .golden = "1800000005f0000000000000000000000900000000000000"},
+     .message.callback_done = {.id = 9, .behind = 0x0a},
+     .needed = 32,
+     .golden = "2000000005f00000000000000000000009000000000000000a00000000000000"},
     {.name = "PRINT",
      OPS(print),
      .message.print = {.size = 3, .text = "hi\n"},
@@ -365,6 +365,7 @@ static void every_kind_has_its_name(void **state)
     assert_string_equal(tow_control_name(TOW_CONTROL_CALLBACK_DONE), "CALLBACK_DONE");
     assert_string_equal(tow_control_name(TOW_CONTROL_NOTICE), "NOTICE");
     assert_string_equal(tow_control_name(TOW_CONTROL_REPORT), "REPORT");
+    assert_string_equal(tow_control_name(TOW_CONTROL_CALLBACK_BYTES), "CALLBACK_BYTES");
     assert_null(tow_control_name(0));
     assert_null(tow_control_name(0xefff));
     assert_null(tow_control_name(0xffff));
