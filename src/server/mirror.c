@@ -261,6 +261,22 @@ void tow_serve_cuMemAllocManaged(struct tow_serve *call)
     tow_enc_u64(&call->out, address);
 }
 
+/* Managed memory is the driver's: it may have been freed, also with its context or its module,
+ * without a word of the mirror. Other memory is ours. */
+static bool is_there(const struct tow_session *session, const struct mirror *m)
+{
+    uint64_t start = 0, size = 0;
+    unsigned is_managed = 0;
+    CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_IS_MANAGED,
+                                        CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+                                        CU_POINTER_ATTRIBUTE_RANGE_SIZE};
+    void *values[] = {&is_managed, &start, &size};
+    return !m->managed ||
+           (session->driver->cuPointerGetAttributes(3, attributes, values, m->base) ==
+                CUDA_SUCCESS &&
+            is_managed != 0 && m->base - start < size && m->size <= size - (m->base - start));
+}
+
 void tow_mirror_pull(struct tow_session *session)
 {
     struct mirror_state *state =
@@ -274,6 +290,9 @@ void tow_mirror_pull(struct tow_session *session)
     }
     uint8_t *piece = state->piece;
     for (struct mirror *m = state->mirrors; m != NULL && piece != NULL; m = m->next) {
+        if (!is_there(session, m)) {
+            continue;
+        }
         struct tow_diff diff = {.known = m->known,
                                 .now = (const uint8_t *)(uintptr_t)m->base,
                                 .address = m->base,
@@ -342,13 +361,24 @@ bool tow_mirror_reaches_side(struct tow_session *session, const struct tow_copy_
            tow_mirror_reaches(session, side->address, bytes);
 }
 
+/* Where the records of one frame go. */
+struct taking {
+    const struct tow_session *session;
+    const struct mirror *mirrors;
+    const struct mirror *there; /* the one that was looked for last, and is */
+};
+
 static bool find_bytes(void *user, uint64_t address, size_t size, uint8_t **ret_now,
                        uint8_t **ret_known)
 {
-    struct mirror_state *state = user;
-    for (struct mirror *m = state->mirrors; m != NULL; m = m->next) {
+    struct taking *taking = user;
+    for (const struct mirror *m = taking->mirrors; m != NULL; m = m->next) {
         if (address - m->base < m->size && size <= m->size - (address - m->base) &&
             m->known != NULL) {
+            if (m != taking->there && !is_there(taking->session, m)) {
+                return false;
+            }
+            taking->there = m;
             *ret_now = (uint8_t *)(uintptr_t)address;
             *ret_known = m->known + (address - m->base);
             return true;
@@ -365,7 +395,8 @@ int tow_mirror_take(struct tow_session *session, const uint8_t *records, size_t 
         return -EPROTO;
     }
     pthread_mutex_lock(&state->lock);
-    int error = tow_diff_apply(records, size, find_bytes, state);
+    struct taking taking = {session, state->mirrors, NULL};
+    int error = tow_diff_apply(records, size, find_bytes, &taking);
     pthread_mutex_unlock(&state->lock);
     return error;
 }

@@ -209,5 +209,18 @@ def an_upload_that_stands_still_leaves_room_for_another_contexts():
         t.equal(client.call("cuCtxSynchronize", context=2)[0], 0, "the second context's end")
 
 
+@t.test(trees=BOTH)
+def managed_memory_that_is_freed_is_not_looked_at():
+    with t.Server() as server, raw.Client(server).begin() as client:
+        result, body = client.call("cuMemAllocManaged", struct.pack("<QI", 8 << 20, 1))
+        t.equal(result, 0, "the result of cuMemAllocManaged")
+        address = struct.unpack_from("<Q", body)[0]
+        client.call("cuMemFree_v2", struct.pack("<Q", address))  # and not a word of the mirror
+        t.equal(client.call("cuCtxSynchronize")[0], 0, "the result of cuCtxSynchronize")
+        line = struct.pack("<QII", address, 1, 1) + bytes(64)
+        client.socket.sendall(raw.frame(0xF00E, line, 0))
+        t.equal(client.call("cuCtxSynchronize")[0], 0, "the result of cuCtxSynchronize")
+
+
 if __name__ == "__main__":
     t.main()
