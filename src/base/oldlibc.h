@@ -12,9 +12,11 @@
 #if defined(__x86_64__)
 #define TOW_OLD "GLIBC_2.2.5"
 #define TOW_OLD_SETNAME "GLIBC_2.12"
+#define TOW_OLD_SETCLOCK "GLIBC_2.3.3"
 #elif defined(__aarch64__)
 #define TOW_OLD "GLIBC_2.17"
 #define TOW_OLD_SETNAME "GLIBC_2.17"
+#define TOW_OLD_SETCLOCK "GLIBC_2.17"
 #endif
 
 #if defined(TOW_OLD)
@@ -40,6 +42,7 @@ TOW_SYMVER(pthread_sigmask, TOW_OLD);
 TOW_SYMVER(pthread_kill, TOW_OLD);
 TOW_SYMVER(pthread_attr_setstacksize, TOW_OLD);
 TOW_SYMVER(pthread_setname_np, TOW_OLD_SETNAME);
+TOW_SYMVER(pthread_condattr_setclock, TOW_OLD_SETCLOCK);
 TOW_SYMVER(sem_init, TOW_OLD);
 TOW_SYMVER(sem_wait, TOW_OLD);
 TOW_SYMVER(sem_post, TOW_OLD);
