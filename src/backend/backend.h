@@ -54,6 +54,7 @@ struct tow_soft_options {
     int capability;   /* 121 = 12.1; 0: 121 */
     unsigned threads; /* host threads that run kernels; 0: all cores */
     bool strict;      /* waits where NVIDIA's driver may, see tow_soft_hold */
+    bool dry;         /* kernels do nothing; machine code is taken, too */
     /* Where device memory is to be reserved: base 0 lets the backend choose. Several software GPUs
      * of one client (several servers) must not overlap. */
     uint64_t address_base;

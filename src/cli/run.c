@@ -105,8 +105,11 @@ static int start_private(const char *bin_dir, const char *device, bool quiet, ch
     }
     if (!quiet) {
         bool soft = strncmp(serves, "soft", 4) == 0;
+        bool dry = device != NULL && strcmp(device, "dry") == 0;
         tow_cli_say("no server was named: a private one serves this program with %s",
-                    soft ? "the software GPU" : "this machine's own GPU");
+                    dry    ? "a GPU whose kernels do nothing: its results are wrong"
+                    : soft ? "the software GPU"
+                           : "this machine's own GPU");
     }
     return 0;
 }
@@ -198,8 +201,9 @@ const struct tow_command tow_command_run = {
         "by "
         "commas:\n"
         "                         their GPUs are devices 0, 1, 2 ... one after another.\n"
-        "  -d, --device WHAT      a private server for this program: cuda, soft, or a driver "
-        "library's path\n"
+        "  -d, --device WHAT      a private server for this program: cuda, soft, dry (kernels do "
+        "nothing), or\n"
+        "                         a driver library's path\n"
         "  -q, --quiet            do not say that a private server was started\n"
         "\n"
         "Which server: -s, then the variable TOWLINE_SERVER, then `server = ADDRESS` in\n"

@@ -39,9 +39,10 @@ static const struct option_entry entries[] = {
      "Where to listen; may be given several times: unix:///PATH, tcp://HOST:PORT\n"
      "(tcp://0.0.0.0:4837 is every network this machine is on: anybody who reaches\n"
      "the port can use the GPU). Without it: the default socket and tcp://127.0.0.1:4837."},
-    {"device", 0, KIND_TEXT, FOR_WORKER, AT(device), 0, "cuda|soft|PATH",
-     "cuda: the machine's own driver. soft: the software GPU. PATH: a driver library\n"
-     "to open. Without it: the real driver if it works, else the software GPU."},
+    {"device", 0, KIND_TEXT, FOR_WORKER, AT(device), 0, "cuda|soft|dry|PATH",
+     "cuda: the machine's own driver. soft: the software GPU. dry: a GPU whose kernels\n"
+     "do nothing, to count what a program calls. PATH: a driver library to open.\n"
+     "Without it: the real driver if it works, else the software GPU."},
     {"soft-devices", 0, KIND_COUNT, FOR_WORKER, AT(soft_devices), 16, "N",
      "How many software GPUs there are (1)."},
     {"soft-memory", 0, KIND_SIZE, FOR_WORKER, AT(soft_memory), UINT64_C(1) << 40, "SIZE",

@@ -51,6 +51,7 @@ static int open_soft(const struct tow_config *config, struct tow_backend *ret_ba
         .capability = (int)config->soft_capability,
         .threads = (unsigned)config->soft_threads,
         .strict = config->soft_strict != 0,
+        .dry = strcmp(config->device, "dry") == 0,
         .address_base = config->slot == 0 ? 0 : SLOT_SOFT_BASE + config->slot * SLOT_SIZE,
     };
     return tow_backend_soft_open(&options, ret_backend, why, why_size);
@@ -60,7 +61,7 @@ static int open_backend(const struct tow_config *config, struct tow_backend *ret
                         size_t why_size)
 {
     const char *device = config->device;
-    if (strcmp(device, "soft") == 0) {
+    if (strcmp(device, "soft") == 0 || strcmp(device, "dry") == 0) {
         return open_soft(config, ret_backend, why, why_size);
     }
     if (strcmp(device, "cuda") == 0) {

@@ -46,16 +46,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
         }
         touch(parts[i], length);
     }
-    struct tow_soft_texts texts = {0};
-    char why[640];
-    if (tow_soft_image_texts(bytes, n, &texts, why, sizeof why) == CUDA_SUCCESS) {
-        for (size_t i = 0; i < texts.count; i++) {
-            if (strlen(texts.texts[i].text) != texts.texts[i].length) {
-                abort();
+    for (int dry = 0; dry < 2; dry++) {
+        struct tow_soft_texts texts = {0};
+        char why[640];
+        tow_soft.dry = dry;
+        if (tow_soft_image_texts(bytes, n, &texts, why, sizeof why) == CUDA_SUCCESS) {
+            for (size_t i = 0; i < texts.count; i++) {
+                if (strlen(texts.texts[i].text) != texts.texts[i].length) {
+                    abort();
+                }
             }
         }
+        tow_soft_texts_fini(&texts);
     }
-    tow_soft_texts_fini(&texts);
     uint8_t out[512];
     int64_t got = tow_lz4_decode(bytes, n, out, sizeof out);
     if (got > (int64_t)sizeof out) {
@@ -130,26 +133,65 @@ static size_t fatbin(uint8_t *at, uint64_t flags)
     return 16 + body;
 }
 
+/* A kernel k with two parameters and a variable v. */
 static size_t cubin(uint8_t *at)
 {
-    memset(at, 0, 64 + 3 * 64 + 56 + 32);
+    static const char names[] = "\0.nv.info.k\0k\0.text.k\0.nv.global\0v";
+    enum {
+        NAMES = 64,
+        SYMBOLS = 112,
+        INFO = 184,
+        SECTIONS = 216,
+        COUNT = 6,
+        END = SECTIONS + 64 * COUNT
+    };
+    static const struct {
+        unsigned name, type, offset, size, link;
+    } sections[COUNT] = {
+        {0},
+        {0, 3, NAMES, sizeof names, 0},
+        {0, 2, SYMBOLS, 72, 1},
+        {1, 0x70000000, INFO, 32, 0},
+        {14, 1, NAMES, 4, 0},
+        {22, 8, NAMES, 1 << 20, 0},
+    };
+    memset(at, 0, END + 56);
     put(at, TOW_IMAGE_ELF_MAGIC, 4);
     at[4] = 2;
     at[5] = 1;
     put(at + 0x12, 190, 2);
-    put(at + 0x20, 64 + 3 * 64 + 32, 8); /* program headers, last */
-    put(at + 0x28, 64 + 32, 8);
+    put(at + 0x20, END, 8); /* program headers, last */
+    put(at + 0x28, SECTIONS, 8);
     put(at + 0x36, 56, 2);
     put(at + 0x38, 1, 2);
     put(at + 0x3a, 64, 2);
-    put(at + 0x3c, 3, 2);
-    for (unsigned i = 1; i < 3; i++) {
-        uint8_t *section = at + 96 + (size_t)i * 64;
-        put(section + 4, i == 1 ? 1 : 8, 4);
-        put(section + 0x18, 64, 8);
-        put(section + 0x20, i == 1 ? 32 : 1 << 20, 8);
+    put(at + 0x3c, COUNT, 2);
+    put(at + 0x3e, 1, 2);
+    memcpy(at + NAMES, names, sizeof names);
+    for (unsigned i = 1; i < 3; i++) { /* after the empty symbol: k and v */
+        uint8_t *symbol = at + SYMBOLS + 24 * (size_t)i;
+        put(symbol, i == 1 ? 12 : 33, 4);
+        symbol[4] = i == 1 ? 0x12 : 0x11;
+        symbol[5] = i == 1 ? 0x10 : 0;
+        put(symbol + 6, i == 1 ? 4 : 5, 2);
+        put(symbol + 16, i == 1 ? 4 : 100, 8);
     }
-    return 64 + 3 * 64 + 56 + 32;
+    for (unsigned i = 0; i < 2; i++) { /* parameters of 8 and 4 bytes */
+        uint8_t *record = at + INFO + 16 * (size_t)i;
+        put(record, 0x000c1704, 4);
+        put(record + 8, i, 2);
+        put(record + 10, i * 8, 2);
+        put(record + 12, (uint64_t)(i == 0 ? 8 : 4) << 18, 4);
+    }
+    for (unsigned i = 0; i < COUNT; i++) {
+        uint8_t *section = at + SECTIONS + (size_t)i * 64;
+        put(section, sections[i].name, 4);
+        put(section + 4, sections[i].type, 4);
+        put(section + 0x18, sections[i].offset, 8);
+        put(section + 0x20, sections[i].size, 8);
+        put(section + 0x28, sections[i].link, 4);
+    }
+    return END + 56;
 }
 
 size_t fuzz_seed(unsigned number, uint8_t *ret_bytes, size_t size)

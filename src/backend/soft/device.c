@@ -219,7 +219,7 @@ static CUresult soft_cuDeviceGetName(char *name, int len, CUdevice dev)
     if (name == NULL || len <= 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    snprintf(name, (size_t)len, "%s", TOW_SOFT_NAME);
+    snprintf(name, (size_t)len, "%s", tow_soft.dry ? TOW_SOFT_NAME_DRY : TOW_SOFT_NAME);
     return CUDA_SUCCESS;
 }
 

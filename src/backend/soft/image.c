@@ -7,10 +7,13 @@
  *
  * The API gives no length for an image: a fat binary says its own, text ends with NUL. Everything
  * inside is checked against that length.
+ *
+ * A dry GPU takes machine code too: of all code only the skeleton is left (skeleton.c).
  */
 #include "backend/soft/soft.h"
 
 #include <ctype.h>
+#include <elf.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -73,8 +76,42 @@ int tow_soft_texts_add(struct tow_soft_texts *texts, const void *bytes, size_t s
     }
     memcpy(copy, bytes, size);
     copy[size] = '\0';
+    if (tow_soft.dry) {
+        tow_soft_skeleton_of_text(copy);
+        size = strlen(copy);
+    }
     texts->texts[texts->count++] = (struct tow_ptx_text){copy, size, label};
     return 0;
+}
+
+/* Whether an entry is to be taken instead of the best so far: the newest PTX. A dry GPU takes the
+ * machine code that a GPU of its capability would run, before any other. */
+static bool is_better(const struct tow_entry *entry, const struct tow_entry *best)
+{
+    if (best->payload == NULL || !tow_soft.dry) {
+        return (entry->kind == TOW_ENTRY_PTX || (tow_soft.dry && entry->kind == TOW_ENTRY_ELF)) &&
+               (best->payload == NULL || entry->sm >= best->sm);
+    }
+    unsigned capability = (unsigned)tow_soft.capability;
+    bool fits = entry->kind == TOW_ENTRY_ELF && entry->sm <= capability &&
+                entry->sm / 10 == capability / 10;
+    return fits || (best->kind == TOW_ENTRY_PTX && entry->kind == TOW_ENTRY_ELF);
+}
+
+static CUresult add_skeleton(const uint8_t *cubin, size_t size, struct tow_soft_texts *texts,
+                             char *why, size_t why_size)
+{
+    char *text = NULL;
+    int rc = tow_soft_skeleton_of_cubin(cubin, size, &text);
+    if (rc == 0) {
+        rc = tow_soft_texts_add(texts, text, strlen(text), "cubin");
+    }
+    free(text);
+    if (rc == -EINVAL || rc == -E2BIG) {
+        snprintf(why, why_size, "The cubin is damaged.");
+        return CUDA_ERROR_INVALID_IMAGE;
+    }
+    return rc == 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 /* Unpacks one entry's payload into new memory. */
@@ -123,7 +160,7 @@ static CUresult fatbin_texts(const uint8_t *image, size_t known_size, struct tow
     int more;
     while ((more = tow_entry_next(image, end, &at, &entry)) > 0) {
         has_elf |= entry.kind == TOW_ENTRY_ELF;
-        if (entry.kind == TOW_ENTRY_PTX && (best.payload == NULL || entry.sm >= best.sm)) {
+        if (is_better(&entry, &best)) {
             best = entry;
         }
     }
@@ -147,7 +184,13 @@ static CUresult fatbin_texts(const uint8_t *image, size_t known_size, struct tow
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    int rc = tow_soft_texts_add(texts, best.is_packed ? bytes : best.payload, size, name);
+    const uint8_t *code = best.is_packed ? bytes : best.payload;
+    if (best.kind == TOW_ENTRY_ELF) {
+        result = add_skeleton(code, size, texts, why, why_size);
+        free(bytes);
+        return result;
+    }
+    int rc = tow_soft_texts_add(texts, code, size, name);
     free(bytes);
     return rc == 0        ? CUDA_SUCCESS
            : rc == -E2BIG ? CUDA_ERROR_INVALID_IMAGE
@@ -214,6 +257,24 @@ static CUresult linked_texts(const char *image, size_t length, struct tow_soft_t
     return texts->count != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_IMAGE;
 }
 
+/* The length of a cubin that nobody has told, as its own headers say; who handed it over has
+ * measured it. */
+static size_t elf_size(const uint8_t *bytes)
+{
+    Elf64_Ehdr head;
+    memcpy(&head, bytes, sizeof head);
+    uint64_t count = head.e_shnum, end = sizeof head;
+    for (uint64_t i = 0; head.e_shoff != 0 && (i < count || i == 0); i++) {
+        Elf64_Shdr section;
+        memcpy(&section, bytes + head.e_shoff + i * sizeof section, sizeof section);
+        count = count == 0 ? section.sh_size : count;
+        uint64_t last = section.sh_offset + section.sh_size;
+        end = section.sh_type != SHT_NOBITS && last > end ? last : end;
+    }
+    uint64_t table = head.e_shoff + count * sizeof(Elf64_Shdr);
+    return table > end ? table : end;
+}
+
 CUresult tow_soft_image_texts(const void *image, size_t known_size, struct tow_soft_texts *texts,
                               char *why, size_t why_size)
 {
@@ -230,6 +291,10 @@ CUresult tow_soft_image_texts(const void *image, size_t known_size, struct tow_s
     }
     if (magic == MAGIC_FATBIN) {
         return fatbin_texts(bytes, known_size, texts, why, why_size);
+    }
+    if (magic == MAGIC_ELF && tow_soft.dry) {
+        return add_skeleton(bytes, known_size == SIZE_MAX ? elf_size(bytes) : known_size, texts,
+                            why, why_size);
     }
     if (magic == MAGIC_ELF) {
         snprintf(why, why_size,

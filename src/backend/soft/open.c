@@ -145,6 +145,7 @@ int tow_backend_soft_open(const struct tow_soft_options *options, struct tow_bac
     tow_soft.open = true;
     tow_soft.strict = options->strict;
     tow_soft.capability = options->capability != 0 ? options->capability : 121;
+    tow_soft.dry = options->dry;
     tow_soft.threads = options->threads != 0 ? options->threads : tow_cpu_count();
     tow_soft.sm_count = tow_soft.threads < 4 ? 4 : tow_soft.threads;
     pthread_condattr_t attr;
@@ -193,8 +194,9 @@ int tow_backend_soft_open(const struct tow_soft_options *options, struct tow_bac
     tow_soft_fill_green(driver);
     tow_soft_fill_ipc(driver);
     snprintf(ret_backend->description, sizeof ret_backend->description,
-             "%s (%u of them, compute capability %d.%d, %llu MiB each, %u threads)", TOW_SOFT_NAME,
-             tow_soft.device_count, tow_soft.capability / 10, tow_soft.capability % 10,
+             "%s (%u of them, compute capability %d.%d, %llu MiB each, %u threads)",
+             tow_soft.dry ? TOW_SOFT_NAME_DRY : TOW_SOFT_NAME, tow_soft.device_count,
+             tow_soft.capability / 10, tow_soft.capability % 10,
              (unsigned long long)(tow_soft.devices[0].total >> 20), tow_soft.threads);
     ret_backend->ranges[0] = (struct tow_backend_range){tow_soft.arena_base, tow_soft.arena_size};
     ret_backend->range_count = 1;

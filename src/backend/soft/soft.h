@@ -27,6 +27,7 @@
 
 #define TOW_SOFT_DEVICES_MAX 16
 #define TOW_SOFT_NAME "Towline Software GPU"
+#define TOW_SOFT_NAME_DRY "Towline Dry GPU (its kernels do nothing)"
 #define TOW_SOFT_DRIVER_VERSION 13000
 #define TOW_SOFT_BLOCK                                                                             \
     (UINT64_C(2) << 20)         /* small allocations are cut from blocks of this size              \
@@ -523,6 +524,10 @@ struct tow_soft_texts {
 CUresult tow_soft_image_texts(const void *image, size_t known_size, struct tow_soft_texts *texts,
                               char *why, size_t why_size);
 void tow_soft_texts_fini(struct tow_soft_texts *texts);
+/* What a dry GPU takes for code: PTX that declares a cubin's kernels and variables (owned by the
+ * caller; -EINVAL, -ENOMEM), and PTX text without the bodies of its functions, in place. */
+int tow_soft_skeleton_of_cubin(const uint8_t *bytes, size_t size, char **ret_text);
+void tow_soft_skeleton_of_text(char *text);
 int tow_soft_texts_add(struct tow_soft_texts *texts, const void *bytes, size_t size,
                        const char *name);
 
@@ -685,6 +690,7 @@ struct tow_soft {
     bool open;
     atomic_bool initialised;
     int capability; /* 121 = 12.1 */
+    bool dry;       /* kernels do nothing, and code may be of any kind */
     unsigned threads, sm_count;
     unsigned device_count;
     struct tow_soft_device devices[TOW_SOFT_DEVICES_MAX];
