@@ -1,9 +1,11 @@
 #include "server/mirror.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "gen/server_api.h"
@@ -31,6 +33,7 @@ struct mirror_state {
     struct mirror *mirrors;
     unsigned count;
     uint8_t *piece; /* owned: where changes are gathered */
+    int probe[2];   /* a pipe, see is_readable */
 };
 
 static void drop(struct mirror *m)
@@ -54,6 +57,8 @@ static void free_state(struct tow_session *session, void *state)
         drop(m);
     }
     pthread_mutex_destroy(&mirrors->lock);
+    close(mirrors->probe[0]);
+    close(mirrors->probe[1]);
     free(mirrors->piece);
     free(mirrors);
 }
@@ -64,6 +69,10 @@ static struct mirror_state *state_of(struct tow_session *session)
     struct mirror_state *state = session->families[TOW_SESSION_MEMORY].state;
     if (state == NULL) {
         state = calloc(1, sizeof *state);
+        if (state != NULL && pipe2(state->probe, O_CLOEXEC | O_NONBLOCK) != 0) {
+            free(state);
+            state = NULL;
+        }
         if (state != NULL) {
             pthread_mutex_init(&state->lock, NULL);
             session->families[TOW_SESSION_MEMORY].free = free_state;
@@ -261,20 +270,21 @@ void tow_serve_cuMemAllocManaged(struct tow_serve *call)
     tow_enc_u64(&call->out, address);
 }
 
-/* Managed memory is the driver's: it may have been freed, also with its context or its module,
- * without a word of the mirror. Other memory is ours. */
-static bool is_there(const struct tow_session *session, const struct mirror *m)
+/* With the lock held: whether a byte can be read, as the system sees it. */
+static bool is_readable(const struct mirror_state *state, uint64_t address)
 {
-    uint64_t start = 0, size = 0;
-    unsigned is_managed = 0;
-    CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_IS_MANAGED,
-                                        CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
-                                        CU_POINTER_ATTRIBUTE_RANGE_SIZE};
-    void *values[] = {&is_managed, &start, &size};
+    uint8_t byte;
+    return write(state->probe[1], (const void *)(uintptr_t)address, 1) == 1 &&
+           read(state->probe[0], &byte, 1) == 1;
+}
+
+/* With the lock held. Managed memory is the driver's: it may have been freed, also with its context
+ * or its module, without a word of the mirror. Other memory is ours. The driver is not asked: a
+ * host function's turn and end come by here, and it may wait for them. */
+static bool is_there(const struct mirror_state *state, const struct mirror *m)
+{
     return !m->managed ||
-           (session->driver->cuPointerGetAttributes(3, attributes, values, m->base) ==
-                CUDA_SUCCESS &&
-            is_managed != 0 && m->base - start < size && m->size <= size - (m->base - start));
+           (is_readable(state, m->base) && is_readable(state, m->base + m->size - 1));
 }
 
 void tow_mirror_pull(struct tow_session *session)
@@ -290,7 +300,7 @@ void tow_mirror_pull(struct tow_session *session)
     }
     uint8_t *piece = state->piece;
     for (struct mirror *m = state->mirrors; m != NULL && piece != NULL; m = m->next) {
-        if (!is_there(session, m)) {
+        if (!is_there(state, m)) {
             continue;
         }
         struct tow_diff diff = {.known = m->known,
@@ -363,8 +373,7 @@ bool tow_mirror_reaches_side(struct tow_session *session, const struct tow_copy_
 
 /* Where the records of one frame go. */
 struct taking {
-    const struct tow_session *session;
-    const struct mirror *mirrors;
+    const struct mirror_state *state;
     const struct mirror *there; /* the one that was looked for last, and is */
 };
 
@@ -372,10 +381,10 @@ static bool find_bytes(void *user, uint64_t address, size_t size, uint8_t **ret_
                        uint8_t **ret_known)
 {
     struct taking *taking = user;
-    for (const struct mirror *m = taking->mirrors; m != NULL; m = m->next) {
+    for (const struct mirror *m = taking->state->mirrors; m != NULL; m = m->next) {
         if (address - m->base < m->size && size <= m->size - (address - m->base) &&
             m->known != NULL) {
-            if (m != taking->there && !is_there(taking->session, m)) {
+            if (m != taking->there && !is_there(taking->state, m)) {
                 return false;
             }
             taking->there = m;
@@ -395,7 +404,7 @@ int tow_mirror_take(struct tow_session *session, const uint8_t *records, size_t 
         return -EPROTO;
     }
     pthread_mutex_lock(&state->lock);
-    struct taking taking = {session, state->mirrors, NULL};
+    struct taking taking = {state, NULL};
     int error = tow_diff_apply(records, size, find_bytes, &taking);
     pthread_mutex_unlock(&state->lock);
     return error;
