@@ -346,6 +346,79 @@ static void waiting_ends_when_the_context_is_destroyed(void **state)
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, soft_teardown)
 
+/* ---- as strict as hardware ---- */
+
+static int strict_setup(void **state)
+{
+    (void)state;
+    struct tow_soft_options options = {.memory = 256 * MIB, .strict = true};
+    return soft_open_with(&options);
+}
+
+static atomic_int gate, inside, most_inside;
+
+/* Stands until the gate is open; counts how many do at once. */
+static void stand(void *user)
+{
+    (void)user;
+    int now = atomic_fetch_add(&inside, 1) + 1;
+    if (now > atomic_load(&most_inside)) {
+        atomic_store(&most_inside, now);
+    }
+    while (atomic_load(&gate) == 0) {
+        usleep(200);
+    }
+    atomic_fetch_sub(&inside, 1);
+}
+
+struct stranger {
+    CUdeviceptr freed;
+    atomic_bool through;
+};
+
+static void *free_it(void *user)
+{
+    struct stranger *s = user;
+    OK(cu->cuCtxSetCurrent(context));
+    OK(cu->cuMemFree_v2(s->freed));
+    atomic_store(&s->through, true);
+    return NULL;
+}
+
+static void *ask_it(void *user)
+{
+    struct stranger *s = user;
+    CUdevice device;
+    OK(cu->cuCtxSetCurrent(context));
+    OK(cu->cuCtxGetDevice(&device));
+    atomic_store(&s->through, true);
+    return NULL;
+}
+
+static void strictly_a_call_that_waits_keeps_the_others_out(void **state)
+{
+    (void)state;
+    CUstream a, b;
+    struct stranger freer = {0}, asker = {0};
+    pthread_t threads[2];
+    OK(cu->cuStreamCreate(&a, CU_STREAM_NON_BLOCKING));
+    OK(cu->cuStreamCreate(&b, CU_STREAM_NON_BLOCKING));
+    OK(cu->cuMemAlloc_v2(&freer.freed, 4096));
+    OK(cu->cuLaunchHostFunc(a, stand, NULL));
+    OK(cu->cuLaunchHostFunc(b, stand, NULL));
+    assert_int_equal(pthread_create(&threads[0], NULL, free_it, &freer), 0);
+    usleep(30000);
+    assert_int_equal(pthread_create(&threads[1], NULL, ask_it, &asker), 0);
+    usleep(30000);
+    assert_false(atomic_load(&freer.through));
+    assert_false(atomic_load(&asker.through));
+    atomic_store(&gate, 1);
+    pthread_join(threads[0], NULL);
+    pthread_join(threads[1], NULL);
+    OK(cu->cuCtxSynchronize());
+    assert_int_equal(atomic_load(&most_inside), 1); /* all host functions have one thread */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -360,6 +433,8 @@ int main(void)
         TEST(properties_of_streams),
         TEST(sixteen_threads_with_a_stream_each),
         TEST(waiting_ends_when_the_context_is_destroyed),
+        cmocka_unit_test_setup_teardown(strictly_a_call_that_waits_keeps_the_others_out,
+                                        strict_setup, soft_teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
