@@ -9,6 +9,7 @@
 #include "client/context.h"
 #include "client/mirror.h"
 #include "gen/client_api.h"
+#include "wire/id.h"
 
 /* ---- memory that goes with an id ---- */
 
@@ -18,14 +19,29 @@ struct kept {
     _Alignas(16) uint8_t bytes[];
 };
 
-static struct kept *kept_list;
-static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the list */
+enum { BUCKETS = 1024 };
+
+static struct kept *kept_lists[BUCKETS];
+static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the lists */
+
+static struct kept **list_of(uint64_t key)
+{
+    return &kept_lists[TOW_ID_INDEX(key) % BUCKETS];
+}
+
+/* True for ids that differ in their generation alone. Nodes end with their graph, of which nothing
+ * tells us: their bytes stay until the index is used again. */
+static bool same_place(uint64_t a, uint64_t b)
+{
+    return TOW_ID_INDEX(a) == TOW_ID_INDEX(b) && TOW_ID_KIND(a) == TOW_ID_KIND(b) &&
+           TOW_ID_OF_SERVER(a) == TOW_ID_OF_SERVER(b);
+}
 
 static struct kept *take_kept(uint64_t key)
 {
     pthread_mutex_lock(&kept_lock);
-    struct kept **at = &kept_list;
-    while (*at != NULL && (*at)->key != key) {
+    struct kept **at = list_of(key);
+    while (*at != NULL && !same_place((*at)->key, key)) {
         at = &(*at)->next;
     }
     struct kept *found = *at;
@@ -50,8 +66,9 @@ void *tow_graph_keep(uint64_t key, size_t size)
     tow_graph_forget(key);
     made->key = key;
     pthread_mutex_lock(&kept_lock);
-    made->next = kept_list;
-    kept_list = made;
+    struct kept **list = list_of(key);
+    made->next = *list;
+    *list = made;
     pthread_mutex_unlock(&kept_lock);
     return made->bytes;
 }

@@ -1,4 +1,5 @@
 /* Graphs: built by hand and captured, updated, launched again; user objects; capture modes. */
+#include <malloc.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <unistd.h>
@@ -325,6 +326,50 @@ static void updating_tells_what_does_not_fit(struct api *api)
     OK(cuMemFree(data));
 }
 
+static size_t memory_in_use(void)
+{
+#if __GLIBC_PREREQ(2, 33)
+    return mallinfo2().uordblks; /* 0 under a sanitizer */
+#else
+    return 0;
+#endif
+}
+
+/* What inference programs do for every token: capture, look at the nodes, throw it all away. */
+static void graphs_that_are_gone_take_no_memory(struct api *api)
+{
+    enum { NODES = 40, ROUNDS = 150 };
+    CUstream stream;
+    CUdeviceptr data;
+    size_t before = 0;
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuMemAlloc(&data, N * sizeof(int)));
+    for (int round = 0; round < ROUNDS; round++) {
+        CUgraph graph;
+        CUgraphNode nodes[NODES];
+        size_t count = NODES;
+        if (round == ROUNDS / 3) {
+            before = memory_in_use();
+        }
+        OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+        for (int i = 0; i < NODES; i++) {
+            OK(api_add(api, data, N, i, stream));
+        }
+        OK(cuStreamEndCapture(stream, &graph));
+        OK(cuGraphGetNodes(graph, nodes, &count));
+        EQUAL(count, NODES);
+        for (int i = 0; i < NODES; i++) {
+            CUDA_KERNEL_NODE_PARAMS params;
+            OK(cuGraphKernelNodeGetParams(nodes[i], &params));
+            EQUAL(*(CUdeviceptr *)params.kernelParams[0], data);
+        }
+        OK(cuGraphDestroy(graph));
+    }
+    TRUE(memory_in_use() < before + (64 << 10));
+    OK(cuMemFree(data));
+    OK(cuStreamDestroy(stream));
+}
+
 int main(void)
 {
     struct api api;
@@ -336,5 +381,6 @@ int main(void)
     user_objects_live_as_long_as_their_graphs(&api);
     captured_host_functions_run_each_time(&api);
     updating_tells_what_does_not_fit(&api);
+    graphs_that_are_gone_take_no_memory(&api);
     return api_end(&api);
 }
