@@ -178,7 +178,9 @@ static CUresult let_go(struct mirror *gone)
         if (m->managed) {
             pages_alone(m->base, m->size, &low, &high);
         }
-        if (low < high) {
+        if (low < high && !tow_region_is_reserved_here(low)) {
+            munmap((void *)(uintptr_t)low, high - low);
+        } else if (low < high) {
             mmap((void *)(uintptr_t)low, high - low, PROT_NONE,
                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
         }
@@ -303,10 +305,19 @@ CUresult tow_mirror_managed(struct tow_link *link, uint64_t base, uint64_t size,
     pthread_mutex_unlock(&lock);
     CUresult status = CUDA_SUCCESS;
     if (low < high) {
-        /* The range was reserved for this server; nothing of the program's can be there. */
+        /* As a rule the range was reserved for this server: nothing of the program's is there. */
+        int how = tow_region_is_reserved_here(low) ? MAP_FIXED : MAP_FIXED_NOREPLACE;
         void *at = mmap((void *)(uintptr_t)low, high - low, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+                        MAP_PRIVATE | MAP_ANONYMOUS | how, -1, 0);
+        if (at != MAP_FAILED && (uint64_t)(uintptr_t)at != low) {
+            munmap(at, high - low); /* a kernel that takes it for a wish */
+            at = MAP_FAILED;
+        }
         if (at == MAP_FAILED) {
+            tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN,
+                    "managed memory at 0x%llx cannot be had here, where the program has memory of "
+                    "its own",
+                    (unsigned long long)base);
             status = CUDA_ERROR_OUT_OF_MEMORY;
         } else {
             madvise(at, high - low, MADV_DONTFORK);

@@ -22,6 +22,7 @@ static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
 
 /* Written only while a server is attached, before any of its addresses can be known. */
 static struct tow_range ranges[RANGES_MAX];
+static bool reserved_here[RANGES_MAX]; /* the range of this number, by us */
 static atomic_uint range_count;
 
 /* A second attempt to connect, after one that failed late, finds its ranges reserved by the first.
@@ -45,8 +46,9 @@ void tow_region_attach(struct tow_link *link)
             continue;
         }
         ranges[n] = *range;
-        atomic_store_explicit(&range_count, n + 1, memory_order_release);
+        reserved_here[n] = false;
         if (strncmp(link->address, "self:", 5) == 0) {
+            atomic_store_explicit(&range_count, n + 1, memory_order_release);
             continue; /* the memory is this process's own */
         }
         void *at = mmap((void *)(uintptr_t)range->base, range->size, PROT_NONE,
@@ -62,8 +64,21 @@ void tow_region_attach(struct tow_link *link)
                     (unsigned long long)(range->base + range->size));
         } else {
             madvise(at, range->size, MADV_DONTDUMP);
+            reserved_here[n] = true;
+        }
+        atomic_store_explicit(&range_count, n + 1, memory_order_release);
+    }
+}
+
+bool tow_region_is_reserved_here(uint64_t address)
+{
+    unsigned n = atomic_load_explicit(&range_count, memory_order_acquire);
+    for (unsigned i = 0; i < n; i++) {
+        if (address - ranges[i].base < ranges[i].size) {
+            return reserved_here[i];
         }
     }
+    return false;
 }
 
 static bool is_visible(const struct tow_region *region)

@@ -48,6 +48,8 @@ extern atomic_uint tow_region_visible;
 
 /* Reserves the address ranges of a server in this process, as far as they are free. */
 void tow_region_attach(struct tow_link *link);
+/* True if the address is in a range that could be reserved: nothing else is mapped there. */
+bool tow_region_is_reserved_here(uint64_t address);
 
 int tow_region_add(const struct tow_region *region);
 /* The region that holds `address`. Regions of kind RESERVED are found only where nothing else is.
