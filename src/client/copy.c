@@ -52,9 +52,14 @@ static bool is_shared(const struct tow_link *link, const void *address, size_t s
 /* An upload must not read memory that an earlier download is still to fill. */
 static CUresult settle_source(struct tow_link *link, const void *from, size_t size)
 {
+    CUresult status = CUDA_SUCCESS;
+    for (int i = 0; i < 4 && status == CUDA_SUCCESS && tow_link_expecting(link, from, size); i++) {
+        status = tow_link_settle(link, from, size);
+    }
+    /* The stream was destroyed, or is another thread's own: then all of them. */
     return tow_link_expecting(link, from, size)
                ? tow_cuCtxSynchronize_v2(tow_context_current()->handle)
-               : CUDA_SUCCESS;
+               : status;
 }
 
 static CUresult link_here(struct tow_link **ret_link)
@@ -138,9 +143,8 @@ static CUresult download(void *to, CUdeviceptr from, size_t size, CUstream strea
         return status;
     }
     uint32_t transfer = 0;
-    int error = inside      ? 0
-                : lanes > 0 ? tow_link_expect_spread(call.link, to, size, &transfer)
-                            : tow_link_expect(call.link, to, size, &transfer);
+    int error =
+        inside ? 0 : tow_link_expect(link, to, size, call.context, stream, lanes > 0, &transfer);
     if (error < 0) {
         tow_call_cancel(&call);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -462,15 +466,24 @@ CUresult tow_cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUde
     if (tow_context_find(dstContext)->link != link || tow_context_find(srcContext)->link != link) {
         return tow_peer_copy(dstDevice, srcDevice, ByteCount, hStream);
     }
-    return tow_send_cuMemcpyPeerAsync(dstDevice, dstContext, srcDevice, srcContext, ByteCount,
-                                      hStream);
+    bool seen = tow_mirror_sees(dstDevice) || tow_mirror_sees(srcDevice);
+    status = seen ? tow_mirror_push(link) : CUDA_SUCCESS;
+    if (status == CUDA_SUCCESS) {
+        status = tow_send_cuMemcpyPeerAsync(dstDevice, dstContext, srcDevice, srcContext, ByteCount,
+                                            hStream);
+    }
+    return status;
 }
 
 CUresult tow_cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,
                           CUcontext srcContext, size_t ByteCount)
 {
-    return tow_cuMemcpyPeerAsync(dstDevice, dstContext, srcDevice, srcContext, ByteCount,
-                                 tow_default_stream());
+    CUstream stream = tow_default_stream();
+    CUresult status =
+        tow_cuMemcpyPeerAsync(dstDevice, dstContext, srcDevice, srcContext, ByteCount, stream);
+    return status == CUDA_SUCCESS && ByteCount > 0 && tow_mirror_sees(dstDevice)
+               ? tow_send_cuStreamSynchronize(stream)
+               : status;
 }
 
 /* ---- two and three dimensions, arrays ---- */
@@ -578,7 +591,8 @@ static CUresult send_shape(const struct tow_copy_shape *shape, const struct host
     sent.stream = (uint64_t)(uintptr_t)stream;
     if (up && !inside) {
         sent.transfer = link->next_transfer++;
-    } else if (down && tow_link_expect(link, packed, shape->bytes, &sent.transfer) < 0) {
+    } else if (down && tow_link_expect(link, packed, shape->bytes, call.context, stream, false,
+                                       &sent.transfer) < 0) {
         tow_call_cancel(&call);
         free(packed);
         return CUDA_ERROR_OUT_OF_MEMORY;

@@ -546,14 +546,19 @@ void tow_call_get_array(struct tow_call *call, void *into, size_t element, size_
 
 /* ---- bulk ---- */
 
-static int expect(struct tow_link *link, void *into, size_t size, bool spread, uint32_t *ret_number)
+int tow_link_expect(struct tow_link *link, void *into, size_t size, uint32_t context,
+                    CUstream stream, bool spread, uint32_t *ret_number)
 {
     struct tow_transfer *transfer = malloc(sizeof *transfer);
     if (transfer == NULL) {
         return -ENOMEM;
     }
-    *transfer = (struct tow_transfer){
-        .number = link->next_transfer++, .into = into, .size = size, .spread = spread};
+    *transfer = (struct tow_transfer){.number = link->next_transfer++,
+                                      .into = into,
+                                      .size = size,
+                                      .context = context,
+                                      .stream = stream,
+                                      .spread = spread};
     pthread_mutex_lock(&link->wait_lock);
     transfer->next = link->transfers;
     link->transfers = transfer;
@@ -561,16 +566,6 @@ static int expect(struct tow_link *link, void *into, size_t size, bool spread, u
     pthread_mutex_unlock(&link->wait_lock);
     *ret_number = transfer->number;
     return 0;
-}
-
-int tow_link_expect(struct tow_link *link, void *into, size_t size, uint32_t *ret_number)
-{
-    return expect(link, into, size, false, ret_number);
-}
-
-int tow_link_expect_spread(struct tow_link *link, void *into, size_t size, uint32_t *ret_number)
-{
-    return expect(link, into, size, true, ret_number);
 }
 
 size_t tow_link_outstanding(struct tow_link *link)
@@ -589,17 +584,49 @@ bool tow_link_expects(struct tow_link *link)
     return any;
 }
 
-bool tow_link_expecting(struct tow_link *link, const void *address, size_t size)
+/* With the wait lock held: the newest transfer into some of [address, address + size). */
+static const struct tow_transfer *find_into(const struct tow_link *link, const void *address,
+                                            size_t size)
 {
     uintptr_t low = (uintptr_t)address;
-    bool found = false;
-    pthread_mutex_lock(&link->wait_lock);
-    for (struct tow_transfer *t = link->transfers; t != NULL && !found; t = t->next) {
+    const struct tow_transfer *t = link->transfers;
+    for (; t != NULL; t = t->next) {
         uintptr_t into = (uintptr_t)t->into;
-        found = low < into + t->size && (into < low || into - low < size);
+        if (low < into + t->size && (into < low || into - low < size)) {
+            break;
+        }
     }
+    return t;
+}
+
+bool tow_link_expecting(struct tow_link *link, const void *address, size_t size)
+{
+    pthread_mutex_lock(&link->wait_lock);
+    bool found = find_into(link, address, size) != NULL;
     pthread_mutex_unlock(&link->wait_lock);
     return found;
+}
+
+CUresult tow_link_settle(struct tow_link *link, const void *address, size_t size)
+{
+    struct tow_transfer found = {0};
+    pthread_mutex_lock(&link->wait_lock);
+    const struct tow_transfer *t = find_into(link, address, size);
+    if (t != NULL) {
+        found = *t;
+    }
+    pthread_mutex_unlock(&link->wait_lock);
+    if (t == NULL || tow_thread_in_hostfn()) {
+        return t == NULL ? CUDA_SUCCESS : CUDA_ERROR_NOT_PERMITTED;
+    }
+    struct tow_call call;
+    CUresult status = tow_call_begin_on(&call, link, found.context, TOW_FN_cuStreamSynchronize, 8,
+                                        TOW_CALL_REPLY);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)found.stream);
+    return tow_call_end(&call, tow_call_wait(&call));
 }
 
 void tow_link_forget(struct tow_link *link, uint32_t number)

@@ -30,6 +30,8 @@ struct tow_transfer {
     uint32_t number;
     uint8_t *into; /* borrowed from the program until the data has come */
     size_t size, got;
+    uint32_t context; /* of the copy that fills it, and its stream */
+    CUstream stream;
     bool spread;        /* its bytes come on several lines, in any order: done when all have come */
     unsigned receiving; /* lines that fill it just now */
     struct tow_transfer *next;
@@ -110,12 +112,12 @@ int tow_link_open(const char *address, unsigned index, struct tow_link **ret_lin
                   size_t why_size);
 void tow_link_close(struct tow_link *link);
 
-/* Registers memory to be filled by DATA frames of transfer `number`. Call with the send lock held,
- * before the command that asks for the data is committed. The transfer is removed when all has
- * come. */
-int tow_link_expect(struct tow_link *link, void *into, size_t size, uint32_t *ret_number);
-/* The same for one whose bytes come on several lines. */
-int tow_link_expect_spread(struct tow_link *link, void *into, size_t size, uint32_t *ret_number);
+/* Registers memory to be filled by DATA frames of transfer `number`, which a copy in this context
+ * and stream brings. Call with the send lock held, before the command that asks for the data is
+ * committed. The transfer is removed when all has come. `spread`: its bytes come on several lines.
+ */
+int tow_link_expect(struct tow_link *link, void *into, size_t size, uint32_t context,
+                    CUstream stream, bool spread, uint32_t *ret_number);
 /* Receives the payload of a DATA frame that came on `line`, its head consumed. Bytes of a transfer
  * that was given up are thrown away if `stray_ok`. */
 int tow_link_take_payload(struct tow_link *link, struct tow_line *line, const struct tow_data *data,
@@ -128,6 +130,10 @@ size_t tow_link_outstanding(struct tow_link *link);
 bool tow_link_expects(struct tow_link *link);
 /* True while some of [address, address+size) waits to be filled. */
 bool tow_link_expecting(struct tow_link *link, const void *address, size_t size);
+/* Waits for the stream of a copy that is to fill some of it: waiting for all of them could end a
+ * capture, or wait for one that waits for the program. That may leave other copies, and fails if
+ * the stream was destroyed. */
+CUresult tow_link_settle(struct tow_link *link, const void *address, size_t size);
 
 /* Sends `size` bytes of the program's memory as DATA frames of a transfer, from the caller's own
  * memory. The source may be reused when it returns. Takes the send lock for each chunk, so other

@@ -233,7 +233,8 @@ static CUresult settle(const struct tow_region *region)
 {
     atomic_fetch_sub(&tow_mirror_candidates, 1);
     tow_mirror_remove(region->base, region->size);
-    CUresult status = CUDA_SUCCESS;
+    CUresult status =
+        tow_link_settle(region->link, (const void *)(uintptr_t)region->base, region->size);
     if (is_expected(region) && tow_context_current() != NULL) {
         status = tow_cuCtxSynchronize_v2(NULL);
     }

@@ -337,12 +337,13 @@ static void reply(struct tow_serve *call)
     }
     const struct tow_fn_info *info = tow_fn_info(call->frame.kind);
     if (info != NULL && (info->flags & TOW_FN_SYNCS)) {
-        if (call->status == CUDA_SUCCESS) {
-            call->status = take_deferred(session, call->frame.thread);
-        }
         if (call->status == CUDA_SUCCESS || call->status == CUDA_ERROR_NOT_READY) {
             tow_copy_flush(session);
             tow_mirror_pull(session);
+        }
+        if (call->status == CUDA_SUCCESS) {
+            /* An earlier call's: what this one brings has come all the same. */
+            call->status = take_deferred(session, call->frame.thread);
         }
     }
     bool failed = call->status != CUDA_SUCCESS && call->status != CUDA_ERROR_NOT_READY;

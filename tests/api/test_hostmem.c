@@ -724,6 +724,85 @@ static void nothing_is_expected_of_a_refused_download(struct api *api)
     OK(cuStreamDestroy(stream));
 }
 
+/* A synchronisation that tells of an earlier mistake has waited, and brought everything. */
+static void mistakes_do_not_delay_downloads(struct api *api)
+{
+    CUdeviceptr device, variable;
+    CUstream stream;
+    size_t size;
+    int *pinned;
+    OK(cuModuleGetGlobal(&variable, &size, api->module, "counter"));
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuMemAlloc(&device, N * sizeof(int)));
+    OK(cuMemHostAlloc((void **)&pinned, N * sizeof(int), 0));
+    memset(pinned, 0, N * sizeof(int));
+    OK(cuMemsetD32Async(device, 66, N, stream));
+    OK(cuMemcpyDtoHAsync(pinned, device, N * sizeof(int), stream));
+    CUresult made = cuMemsetD32Async(variable, 1, 1 << 16, stream);
+    CUresult told = cuStreamSynchronize(stream);
+    TRUE(made != CUDA_SUCCESS || told != CUDA_SUCCESS);
+    EQUAL(wrong_words(pinned, 66), 0);
+    OK(cuStreamSynchronize(stream));
+    OK(cuMemFreeHost(pinned));
+    OK(cuMemFree(device));
+    OK(cuStreamDestroy(stream));
+}
+
+static void copies_between_contexts_know_managed_memory(struct api *api)
+{
+    CUdeviceptr managed, device;
+    size_t size = N * sizeof(int);
+    OK(cuMemAllocManaged(&managed, size, CU_MEM_ATTACH_GLOBAL));
+    OK(cuMemAlloc(&device, size));
+    int *host = (int *)(uintptr_t)managed, *back = malloc(size);
+    for (int i = 0; i < N; i++) {
+        host[i] = 31;
+    }
+    OK(cuMemcpyPeer(device, api->context, managed, api->context, size));
+    OK(cuMemcpyDtoH(back, device, size));
+    EQUAL(wrong_words(back, 31), 0);
+    OK(cuMemsetD32(device, 32, N));
+    OK(cuMemcpyPeer(managed, api->context, device, api->context, size));
+    EQUAL(wrong_words(host, 32), 0);
+    OK(cuMemFree(device));
+    OK(cuMemFree(managed));
+    free(back);
+}
+
+/* An upload of what a download brings waits for that one alone, and so does freeing the memory. */
+static void captures_outlive_copies_in_other_streams(struct api *api)
+{
+    CUdeviceptr device, second;
+    CUstream stream, captures;
+    CUgraph graph;
+    size_t size = N * sizeof(int);
+    int *pinned, *other, *back = malloc(size);
+    OK(cuMemAlloc(&device, size));
+    OK(cuMemAlloc(&second, size));
+    OK(cuMemHostAlloc((void **)&pinned, size, 0));
+    OK(cuMemHostAlloc((void **)&other, size, 0));
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuStreamCreate(&captures, CU_STREAM_NON_BLOCKING));
+    OK(cuMemsetD32Async(device, 12, N, stream));
+    OK(cuMemcpyDtoHAsync(pinned, device, size, stream));
+    OK(cuMemcpyDtoHAsync(other, device, size, stream));
+    OK(cuStreamBeginCapture(captures, CU_STREAM_CAPTURE_MODE_RELAXED));
+    OK(api_add(api, second, N, 1, captures));
+    OK(cuMemcpyHtoDAsync(second, pinned, size, stream));
+    OK(cuMemFreeHost(other));
+    OK(cuStreamEndCapture(captures, &graph));
+    OK(cuMemcpyDtoHAsync(back, second, size, stream));
+    OK(cuStreamSynchronize(stream));
+    EQUAL(wrong_words(back, 12), 0);
+    OK(cuGraphDestroy(graph));
+    OK(cuStreamDestroy(captures));
+    OK(cuStreamDestroy(stream));
+    OK(cuMemFreeHost(pinned));
+    OK(cuMemFree(second));
+    OK(cuMemFree(device));
+    free(back);
+}
+
 struct check {
     const unsigned char *bytes;
     size_t size;
@@ -799,5 +878,8 @@ int main(void)
     copies_of_memory_that_kernels_use(&api);
     managed_memory_gets_what_is_in_turn(&api);
     nothing_is_expected_of_a_refused_download(&api);
+    mistakes_do_not_delay_downloads(&api);
+    copies_between_contexts_know_managed_memory(&api);
+    captures_outlive_copies_in_other_streams(&api);
     return api_end(&api);
 }
