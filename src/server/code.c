@@ -28,11 +28,13 @@ struct upload {
     struct upload *next;
 };
 
-struct keeper {
-    uint64_t library; /* or module */
+struct tow_code_keeper {
+    uint64_t library;   /* or module */
+    const void *handle; /* the driver's, only compared */
+    uint64_t serial;    /* never used twice; 0: nothing is learned of it */
     uint8_t hash[TOW_SHA256_SIZE];
     struct tow_code_image *image; /* shared; NULL for a module */
-    struct keeper *next;
+    struct tow_code_keeper *next;
 };
 
 struct code {
@@ -40,42 +42,38 @@ struct code {
     struct tow_code_image *images;
     struct upload *uploads;
     unsigned upload_count;
-    struct keeper *keepers;
+    struct tow_code_keeper *keepers;
+    uint64_t last_serial;
     uint64_t keys[TOW_SNAPSHOT_DEVICES_MAX]; /* of devices, see device_key; 0: not asked yet */
     struct tow_codecache *cache;             /* owned; NULL if none is kept. Fixed */
 };
 
 static void code_free(struct tow_session *session, void *state);
 
+static void code_init(struct tow_session *session, void *state)
+{
+    struct code *code = state;
+    const struct tow_session_options *options = session->options;
+    pthread_mutex_init(&code->lock, NULL);
+    if (options != NULL && options->code_cache != NULL) {
+        int error = tow_codecache_open(options->code_cache, options->code_cache_max, &code->cache);
+        if (error < 0) {
+            tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "no code is cached in %s: %s",
+                    options->code_cache, strerror(-error));
+        }
+    }
+}
+
 static struct code *code_of(struct tow_session *session)
 {
-    pthread_mutex_lock(&session->thread_lock);
-    struct code *code = session->families[TOW_SESSION_CODE].state;
-    if (code == NULL && (code = calloc(1, sizeof *code)) != NULL) {
-        pthread_mutex_init(&code->lock, NULL);
-        const struct tow_session_options *options = session->options;
-        if (options != NULL && options->code_cache != NULL) {
-            int error =
-                tow_codecache_open(options->code_cache, options->code_cache_max, &code->cache);
-            if (error < 0) {
-                tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "no code is cached in %s: %s",
-                        options->code_cache, strerror(-error));
-            }
-        }
-        session->families[TOW_SESSION_CODE].state = code;
-        session->families[TOW_SESSION_CODE].free = code_free;
-    }
-    pthread_mutex_unlock(&session->thread_lock);
-    return code;
+    return tow_session_make_state(session, TOW_SESSION_CODE, sizeof(struct code), code_init,
+                                  code_free);
 }
 
 /* The session's, which some load has made; NULL before the first. */
 static struct code *code_peek(struct tow_session *session)
 {
-    pthread_mutex_lock(&session->thread_lock);
-    struct code *code = session->families[TOW_SESSION_CODE].state;
-    pthread_mutex_unlock(&session->thread_lock);
-    return code;
+    return tow_session_state(session, TOW_SESSION_CODE);
 }
 
 static void image_free(struct tow_code_image *image)
@@ -372,43 +370,66 @@ void tow_code_unref(struct tow_session *session, struct tow_code_image *image)
     }
 }
 
-void tow_code_keep(struct tow_session *session, uint64_t library, struct tow_code_image *image,
-                   bool whole)
+void tow_code_keep(struct tow_session *session, uint64_t library, const void *handle,
+                   struct tow_code_image *image, bool whole, bool plain)
 {
     struct code *code = code_peek(session);
-    struct keeper *keeper = calloc(1, sizeof *keeper);
+    struct tow_code_keeper *keeper = calloc(1, sizeof *keeper);
     if (keeper == NULL) {
         return; /* the image stays until the session ends */
     }
     keeper->library = library;
+    keeper->handle = handle;
     memcpy(keeper->hash, image->hash, sizeof keeper->hash);
     keeper->image = whole ? image : NULL;
     pthread_mutex_lock(&code->lock);
+    keeper->serial = plain ? ++code->last_serial : 0;
     keeper->next = code->keepers;
     code->keepers = keeper;
     pthread_mutex_unlock(&code->lock);
 }
 
-void tow_code_release(struct tow_session *session, uint64_t library)
+struct tow_code_keeper *tow_code_detach(struct tow_session *session, uint64_t library)
 {
     struct code *code = code_peek(session);
     if (code == NULL) {
-        return;
+        return NULL;
     }
     pthread_mutex_lock(&code->lock);
-    struct keeper **at = &code->keepers;
+    struct tow_code_keeper **at = &code->keepers;
     while (*at != NULL && (*at)->library != library) {
         at = &(*at)->next;
     }
-    struct keeper *keeper = *at;
+    struct tow_code_keeper *keeper = *at;
     if (keeper != NULL) {
         *at = keeper->next;
     }
     pthread_mutex_unlock(&code->lock);
+    return keeper;
+}
+
+void tow_code_release(struct tow_session *session, struct tow_code_keeper *keeper)
+{
     if (keeper != NULL) {
         tow_code_unref(session, keeper->image);
         free(keeper);
     }
+}
+
+uint64_t tow_code_name(struct tow_session *session, uint64_t library, const void *handle)
+{
+    struct code *code = code_peek(session);
+    uint64_t serial = 0;
+    if (code != NULL) {
+        pthread_mutex_lock(&code->lock);
+        const struct tow_code_keeper *keeper = code->keepers;
+        while (keeper != NULL && (keeper->library != library || keeper->handle != handle)) {
+            keeper = keeper->next;
+        }
+        serial = keeper != NULL ? keeper->serial : 0;
+        pthread_mutex_unlock(&code->lock);
+    }
+    return serial;
 }
 
 /* ---- what is known of kernels ---- */
@@ -462,7 +483,7 @@ void tow_code_reply_facts(struct tow_serve *call, const struct tow_code_image *i
     struct tow_buf facts;
     tow_buf_init(&facts, 8 << 20);
     size_t size = 0;
-    uint64_t key = code->cache != NULL ? device_key(call, code, device) : 0;
+    uint64_t key = image != NULL && code->cache != NULL ? device_key(call, code, device) : 0;
     if (key != 0 && tow_codecache_get_facts(code->cache, image->hash, key, &facts) == 0) {
         /* As many as are whole and fit. */
         struct tow_dec dec = tow_dec_init(facts.data, facts.size);
@@ -481,14 +502,40 @@ void tow_code_reply_facts(struct tow_serve *call, const struct tow_code_image *i
     tow_buf_fini(&facts);
 }
 
-void tow_code_learn(struct tow_serve *call, uint64_t library, int device,
+/* What a program has set is no fact: others would take it for the kernel's own. */
+static bool is_untouched(const struct tow_kernel_info *info)
+{
+    static const struct {
+        CUfunction_attribute attribute;
+        int value;
+    } defaults[] = {
+        {CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, CU_SHAREDMEM_CARVEOUT_DEFAULT},
+        {CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH, 0},
+        {CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT, 0},
+        {CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH, 0},
+        {CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 0},
+        {CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE, 0},
+    };
+    for (size_t i = 0; i < sizeof defaults / sizeof *defaults; i++) {
+        unsigned which = defaults[i].attribute;
+        if ((info->known >> which & 1) != 0 && info->attributes[which] != defaults[i].value) {
+            return false;
+        }
+    }
+    /* Without a wish for more, static and dynamic shared memory have 48 KiB together. */
+    const uint32_t needed = 1u << CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES |
+                            1u << CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES;
+    int most = 48 * 1024, fixed = info->attributes[CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES];
+    int dynamic = info->attributes[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES];
+    return (info->known & needed) == needed && dynamic <= most && fixed >= 0 &&
+           dynamic >= most - (fixed < most ? fixed : most);
+}
+
+void tow_code_learn(struct tow_serve *call, uint64_t name_of, int device,
                     const struct tow_kernel_info *info, const void *params, const char *name)
 {
     struct code *code = code_peek(call->session);
-    /* Settings of the program are no facts: a kernel that was changed already is left out. */
-    const uint32_t needed = 1u << CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-    if (code == NULL || code->cache == NULL || (info->known & needed) == 0 ||
-        info->attributes[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES] > 48 * 1024) {
+    if (name_of == 0 || code == NULL || code->cache == NULL || !is_untouched(info)) {
         return;
     }
     if (device == TOW_DEVICE_NONE) {
@@ -497,8 +544,8 @@ void tow_code_learn(struct tow_serve *call, uint64_t library, int device,
     uint64_t key = device_key(call, code, device);
     uint8_t hash[TOW_SHA256_SIZE];
     pthread_mutex_lock(&code->lock);
-    struct keeper *keeper = code->keepers;
-    while (keeper != NULL && keeper->library != library) {
+    const struct tow_code_keeper *keeper = code->keepers;
+    while (keeper != NULL && keeper->serial != name_of) {
         keeper = keeper->next;
     }
     if (keeper != NULL) {
@@ -522,7 +569,7 @@ static void code_free(struct tow_session *session, void *state)
     struct code *code = state;
     tow_link_state_end(session);
     while (code->keepers != NULL) {
-        struct keeper *next = code->keepers->next;
+        struct tow_code_keeper *next = code->keepers->next;
         free(code->keepers);
         code->keepers = next;
     }

@@ -30,15 +30,25 @@ void tow_code_ref(struct tow_session *session, struct tow_code_image *image);
 void tow_code_unref(struct tow_session *session, struct tow_code_image *image);
 
 /* A library keeps its image as long as it lives (`whole`); a module only needs what it is called.
- * Takes the reference over if it keeps it. */
-void tow_code_keep(struct tow_session *session, uint64_t library, struct tow_code_image *image,
-                   bool whole);
-void tow_code_release(struct tow_session *session, uint64_t library);
+ * Takes the reference over if it keeps it. `handle`: the driver's. `plain`: it was compiled as
+ * everybody's is, so that what is learned of it holds for all. */
+void tow_code_keep(struct tow_session *session, uint64_t library, const void *handle,
+                   struct tow_code_image *image, bool whole, bool plain);
+/* Ends that in two steps, around the driver's unloading: from the first on nothing is learned of
+ * it, with the second its image goes. NULL is fine. */
+struct tow_code_keeper;
+struct tow_code_keeper *tow_code_detach(struct tow_session *session, uint64_t library);
+void tow_code_release(struct tow_session *session, struct tow_code_keeper *keeper);
+/* Names what the id stands for just now, with the driver's handle that was found for it; 0: nothing
+ * that can be learned of. */
+uint64_t tow_code_name(struct tow_session *session, uint64_t library, const void *handle);
 
-/* Adds to a load's reply what is known of the image's kernels: i32 device, u32 bytes, facts. */
+/* Adds to a load's reply what is known of the image's kernels: i32 device, u32 bytes, facts. NULL:
+ * nothing is. */
 void tow_code_reply_facts(struct tow_serve *call, const struct tow_code_image *image);
-/* A kernel of a library or module was described: for later sessions. */
-void tow_code_learn(struct tow_serve *call, uint64_t library, int device,
+/* A kernel was described, for later sessions. `name_of` is what tow_code_name gave before that: if
+ * it has ended since, the answers may be another's. */
+void tow_code_learn(struct tow_serve *call, uint64_t name_of, int device,
                     const struct tow_kernel_info *info, const void *params, const char *name);
 
 /* link_state.c: ends the links of a session, whose inputs are images. */

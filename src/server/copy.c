@@ -60,22 +60,18 @@ static void free_state(struct tow_session *session, void *state)
     free(copies);
 }
 
+static void init_state(struct tow_session *session, void *opaque)
+{
+    struct copy_state *state = opaque;
+    tow_pinned_init(&state->pinned);
+    pthread_mutex_init(&state->lock, NULL);
+    state->laters_end = &state->laters;
+}
+
 static struct copy_state *state_of(struct tow_session *session)
 {
-    pthread_mutex_lock(&session->thread_lock);
-    struct copy_state *copies = session->families[TOW_SESSION_COPY].state;
-    if (copies == NULL) {
-        copies = calloc(1, sizeof *copies);
-        if (copies != NULL) {
-            tow_pinned_init(&copies->pinned);
-            pthread_mutex_init(&copies->lock, NULL);
-            copies->laters_end = &copies->laters;
-            session->families[TOW_SESSION_COPY].free = free_state;
-            __atomic_store_n(&session->families[TOW_SESSION_COPY].state, copies, __ATOMIC_RELEASE);
-        }
-    }
-    pthread_mutex_unlock(&session->thread_lock);
-    return copies;
+    return tow_session_make_state(session, TOW_SESSION_COPY, sizeof(struct copy_state), init_state,
+                                  free_state);
 }
 
 /* ---- downloads ---- */
@@ -241,8 +237,7 @@ static void download_later(struct tow_serve *call, CUdeviceptr from, uint64_t si
 
 static struct copy_state *copies_under_way(struct tow_session *session)
 {
-    struct copy_state *copies =
-        __atomic_load_n(&session->families[TOW_SESSION_COPY].state, __ATOMIC_ACQUIRE);
+    struct copy_state *copies = tow_session_state(session, TOW_SESSION_COPY);
     return copies != NULL && atomic_load(&copies->later_count) != 0 ? copies : NULL;
 }
 
@@ -286,8 +281,7 @@ void tow_copy_drop_context(struct tow_session *session, uint32_t context)
 {
     tow_upload_drop_context(session, context);
     tow_late_drop_context(session, context);
-    struct copy_state *copies =
-        __atomic_load_n(&session->families[TOW_SESSION_COPY].state, __ATOMIC_ACQUIRE);
+    struct copy_state *copies = tow_session_state(session, TOW_SESSION_COPY);
     if (copies == NULL) {
         return;
     }

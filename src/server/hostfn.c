@@ -50,27 +50,18 @@ static void free_state(struct tow_session *session, void *opaque)
     free(state);
 }
 
+static void init_state(struct tow_session *session, void *opaque)
+{
+    struct state *state = opaque;
+    pthread_mutex_init(&state->lock, NULL);
+    pthread_cond_init(&state->changed, NULL);
+}
+
 static struct state *state_of(struct tow_session *session, bool make)
 {
-    /* Without a lock: others hold it while they call the driver, which may wait for a function. */
-    struct state *state =
-        __atomic_load_n(&session->families[TOW_SESSION_HOSTFN].state, __ATOMIC_ACQUIRE);
-    if (state != NULL || !make) {
-        return state;
-    }
-    pthread_mutex_lock(&session->thread_lock);
-    state = session->families[TOW_SESSION_HOSTFN].state;
-    if (state == NULL) {
-        state = calloc(1, sizeof *state);
-        if (state != NULL) {
-            pthread_mutex_init(&state->lock, NULL);
-            pthread_cond_init(&state->changed, NULL);
-            session->families[TOW_SESSION_HOSTFN].free = free_state;
-            __atomic_store_n(&session->families[TOW_SESSION_HOSTFN].state, state, __ATOMIC_RELEASE);
-        }
-    }
-    pthread_mutex_unlock(&session->thread_lock);
-    return state;
+    return make ? tow_session_make_state(session, TOW_SESSION_HOSTFN, sizeof(struct state),
+                                         init_state, free_state)
+                : tow_session_state(session, TOW_SESSION_HOSTFN);
 }
 
 int tow_hostfn_tell(struct tow_session *session, uint64_t id, CUresult status)

@@ -151,6 +151,17 @@ static bool is_output(CUjit_option option)
     return log_index(option) >= 0 || log_size_index(option) >= 0 || option == CU_JIT_WALL_TIME;
 }
 
+bool tow_serve_jit_is_plain(const struct tow_serve_jit *jit)
+{
+    bool plain = true;
+    for (unsigned i = 0; i < jit->count; i++) {
+        plain &= is_output(jit->options[i]) || jit->options[i] == CU_JIT_LOG_VERBOSE ||
+                 jit->options[i] == CU_JIT_TARGET_FROM_CUCONTEXT ||
+                 jit->options[i] == CU_JIT_CACHE_MODE;
+    }
+    return plain;
+}
+
 void tow_serve_jit_reply(const struct tow_serve_jit *jit, struct tow_serve *call)
 {
     uint32_t count = 0;

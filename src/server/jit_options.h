@@ -18,6 +18,8 @@ struct tow_serve_jit {
 void tow_serve_jit_init(struct tow_serve_jit *jit, struct tow_serve *call);
 /* The part that must outlive the command is all in *jit: it may be moved. */
 void tow_serve_jit_fini(struct tow_serve_jit *jit);
+/* True if none of the options changes the code that comes out. */
+bool tow_serve_jit_is_plain(const struct tow_serve_jit *jit);
 /* Adds logs, their sizes and times to the reply. */
 void tow_serve_jit_reply(const struct tow_serve_jit *jit, struct tow_serve *call);
 

@@ -42,27 +42,19 @@ static void free_state(struct tow_session *session, void *opaque)
     free(state);
 }
 
+static void init_state(struct tow_session *session, void *opaque)
+{
+    struct late_state *state = opaque;
+    tow_pinned_init(&state->pinned);
+    pthread_mutex_init(&state->lock, NULL);
+    pthread_mutex_init(&state->sort_lock, NULL);
+}
+
 static struct late_state *state_of(struct tow_session *session, bool make)
 {
-    struct late_state *state =
-        __atomic_load_n(&session->families[TOW_SESSION_LATE].state, __ATOMIC_ACQUIRE);
-    if (state != NULL || !make) {
-        return state;
-    }
-    pthread_mutex_lock(&session->thread_lock);
-    state = session->families[TOW_SESSION_LATE].state;
-    if (state == NULL) {
-        state = calloc(1, sizeof *state);
-        if (state != NULL) {
-            tow_pinned_init(&state->pinned);
-            pthread_mutex_init(&state->lock, NULL);
-            pthread_mutex_init(&state->sort_lock, NULL);
-            session->families[TOW_SESSION_LATE].free = free_state;
-            __atomic_store_n(&session->families[TOW_SESSION_LATE].state, state, __ATOMIC_RELEASE);
-        }
-    }
-    pthread_mutex_unlock(&session->thread_lock);
-    return state;
+    return make ? tow_session_make_state(session, TOW_SESSION_LATE, sizeof(struct late_state),
+                                         init_state, free_state)
+                : tow_session_state(session, TOW_SESSION_LATE);
 }
 
 static void enlist(struct late_state *state, struct late *late)

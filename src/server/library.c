@@ -24,9 +24,11 @@ static CUresult load_library(struct tow_serve *call, uint64_t id, struct tow_cod
         return result;
     }
     *ret_kept = true;
-    /* The driver may read the image for as long as the library lives. */
-    tow_code_keep(call->session, id, image, true);
     tow_serve_bind(call, TOW_H_LIBRARY, id, library);
+    if (!call->malformed) {
+        /* The driver may read the image for as long as the library lives. */
+        tow_code_keep(call->session, id, library, image, true, tow_serve_jit_is_plain(jit));
+    }
     return result;
 }
 
@@ -37,8 +39,10 @@ static CUresult load_module(struct tow_serve *call, uint64_t id, struct tow_code
     CUresult result = call->driver->cuModuleLoadDataEx(&module, image->handed, jit->count,
                                                        jit->options, jit->values);
     if (result == CUDA_SUCCESS) {
-        tow_code_keep(call->session, id, image, false);
         tow_serve_bind(call, TOW_H_MODULE, id, module);
+    }
+    if (result == CUDA_SUCCESS && !call->malformed) {
+        tow_code_keep(call->session, id, module, image, false, tow_serve_jit_is_plain(jit));
     }
     return result;
 }
@@ -107,7 +111,7 @@ struct subject {
     CUkernel kernel; /* or NULL */
     CUfunction function;
     int device;
-    uint64_t library; /* or module */
+    uint64_t name_of; /* of the library or module, see tow_code_name */
     const char *name;
 };
 
@@ -171,7 +175,7 @@ static void describe(const struct subject *s)
     }
     /* Only what is surely whole is kept for others. */
     if (!call->out.overflow && (asked == CUDA_SUCCESS || asked == CUDA_ERROR_INVALID_VALUE)) {
-        tow_code_learn(call, s->library, s->kernel == NULL ? TOW_DEVICE_NONE : s->device, &info,
+        tow_code_learn(call, s->name_of, s->kernel == NULL ? TOW_DEVICE_NONE : s->device, &info,
                        call->out_start + at + sizeof info, s->name);
     }
 }
@@ -181,8 +185,9 @@ static void describe(const struct subject *s)
 static void look_up(struct tow_serve *call, enum tow_handle_kind from, enum tow_handle_kind to)
 {
     struct subject s = {.call = call};
-    s.library = tow_dec_u64(&call->in);
-    void *library = tow_serve_handle(call, from, s.library);
+    uint64_t library_id = tow_dec_u64(&call->in);
+    void *library = tow_serve_handle(call, from, library_id);
+    s.name_of = tow_code_name(call->session, library_id, library);
     uint64_t id = tow_dec_u64(&call->in);
     s.device = tow_dec_i32(&call->in);
     tow_dec_u32(&call->in);
@@ -346,8 +351,9 @@ void tow_serve_cuModuleUnload(struct tow_serve *call)
         return;
     }
     tow_serve_unbind(call, TOW_H_MODULE, id);
+    struct tow_code_keeper *keeper = tow_code_detach(call->session, id);
     call->status = call->driver->cuModuleUnload(module);
-    tow_code_release(call->session, id);
+    tow_code_release(call->session, keeper);
 }
 
 void tow_serve_cuLibraryUnload(struct tow_serve *call)
@@ -359,8 +365,9 @@ void tow_serve_cuLibraryUnload(struct tow_serve *call)
         return;
     }
     tow_serve_unbind(call, TOW_H_LIBRARY, id);
+    struct tow_code_keeper *keeper = tow_code_detach(call->session, id);
     call->status = call->driver->cuLibraryUnload(library);
-    tow_code_release(call->session, id);
+    tow_code_release(call->session, keeper);
 }
 
 /* The runtime asks for managed variables before the program has a context: they are made in the

@@ -57,30 +57,25 @@ static void free_state(struct tow_session *session, void *state)
         drop(m);
     }
     pthread_mutex_destroy(&mirrors->lock);
-    close(mirrors->probe[0]);
-    close(mirrors->probe[1]);
+    if (mirrors->probe[0] >= 0) {
+        close(mirrors->probe[0]);
+        close(mirrors->probe[1]);
+    }
     free(mirrors->piece);
     free(mirrors);
 }
 
+static void init_state(struct tow_session *session, void *opaque)
+{
+    struct mirror_state *state = opaque;
+    pthread_mutex_init(&state->lock, NULL);
+    state->probe[0] = state->probe[1] = -1;
+}
+
 static struct mirror_state *state_of(struct tow_session *session)
 {
-    pthread_mutex_lock(&session->thread_lock);
-    struct mirror_state *state = session->families[TOW_SESSION_MEMORY].state;
-    if (state == NULL) {
-        state = calloc(1, sizeof *state);
-        if (state != NULL && pipe2(state->probe, O_CLOEXEC | O_NONBLOCK) != 0) {
-            free(state);
-            state = NULL;
-        }
-        if (state != NULL) {
-            pthread_mutex_init(&state->lock, NULL);
-            session->families[TOW_SESSION_MEMORY].free = free_state;
-            __atomic_store_n(&session->families[TOW_SESSION_MEMORY].state, state, __ATOMIC_RELEASE);
-        }
-    }
-    pthread_mutex_unlock(&session->thread_lock);
-    return state;
+    return tow_session_make_state(session, TOW_SESSION_MEMORY, sizeof(struct mirror_state),
+                                  init_state, free_state);
 }
 
 static int enlist(struct tow_session *session, struct mirror made)
@@ -100,7 +95,8 @@ static int enlist(struct tow_session *session, struct mirror made)
     }
     *m = made;
     pthread_mutex_lock(&state->lock);
-    bool room = state->count < MIRRORS_MAX;
+    bool room = state->count < MIRRORS_MAX &&
+                (state->probe[0] >= 0 || pipe2(state->probe, O_CLOEXEC | O_NONBLOCK) == 0);
     if (room) {
         m->next = state->mirrors;
         state->mirrors = m;
@@ -289,8 +285,7 @@ static bool is_there(const struct mirror_state *state, const struct mirror *m)
 
 void tow_mirror_pull(struct tow_session *session)
 {
-    struct mirror_state *state =
-        __atomic_load_n(&session->families[TOW_SESSION_MEMORY].state, __ATOMIC_ACQUIRE);
+    struct mirror_state *state = tow_session_state(session, TOW_SESSION_MEMORY);
     if (state == NULL || session->options->in_process) {
         return;
     }
@@ -320,8 +315,7 @@ void tow_mirror_pull(struct tow_session *session)
 /* How many bytes from the address on lie in one mirror. */
 static uint64_t mirrored_from(struct tow_session *session, uint64_t address)
 {
-    struct mirror_state *state =
-        __atomic_load_n(&session->families[TOW_SESSION_MEMORY].state, __ATOMIC_ACQUIRE);
+    struct mirror_state *state = tow_session_state(session, TOW_SESSION_MEMORY);
     uint64_t left = 0;
     if (state != NULL) {
         pthread_mutex_lock(&state->lock);
@@ -398,8 +392,7 @@ static bool find_bytes(void *user, uint64_t address, size_t size, uint8_t **ret_
 
 int tow_mirror_take(struct tow_session *session, const uint8_t *records, size_t size)
 {
-    struct mirror_state *state =
-        __atomic_load_n(&session->families[TOW_SESSION_MEMORY].state, __ATOMIC_ACQUIRE);
+    struct mirror_state *state = tow_session_state(session, TOW_SESSION_MEMORY);
     if (state == NULL) {
         return -EPROTO;
     }

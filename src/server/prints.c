@@ -132,8 +132,7 @@ static void look(struct tow_session *session, struct prints *prints, struct tow_
 static void *looking_thread(void *arg)
 {
     struct tow_session *session = arg;
-    struct prints *prints =
-        __atomic_load_n(&session->families[TOW_SESSION_PRINTS].state, __ATOMIC_ACQUIRE);
+    struct prints *prints = tow_session_state(session, TOW_SESSION_PRINTS);
     pthread_mutex_lock(&prints->lock);
     while (prints->jobs != NULL) {
         struct job *job = prints->jobs;
@@ -158,21 +157,16 @@ static void free_state(struct tow_session *session, void *opaque)
     free(prints);
 }
 
+static void init_state(struct tow_session *session, void *opaque)
+{
+    struct prints *state = opaque;
+    pthread_mutex_init(&state->lock, NULL);
+}
+
 static struct prints *state_of(struct tow_session *session)
 {
-    pthread_mutex_lock(&session->thread_lock);
-    struct prints *prints = session->families[TOW_SESSION_PRINTS].state;
-    if (prints == NULL) {
-        prints = calloc(1, sizeof *prints);
-        if (prints != NULL) {
-            pthread_mutex_init(&prints->lock, NULL);
-            session->families[TOW_SESSION_PRINTS].free = free_state;
-            __atomic_store_n(&session->families[TOW_SESSION_PRINTS].state, prints,
-                             __ATOMIC_RELEASE);
-        }
-    }
-    pthread_mutex_unlock(&session->thread_lock);
-    return prints;
+    return tow_session_make_state(session, TOW_SESSION_PRINTS, sizeof(struct prints), init_state,
+                                  free_state);
 }
 
 /* Hands the image to the thread beside; false if that cannot be. */
@@ -224,8 +218,7 @@ void tow_prints_look(struct tow_session *session, struct tow_code_image *image)
 
 bool tow_prints_maybe(struct tow_session *session)
 {
-    struct prints *prints =
-        __atomic_load_n(&session->families[TOW_SESSION_PRINTS].state, __ATOMIC_ACQUIRE);
+    struct prints *prints = tow_session_state(session, TOW_SESSION_PRINTS);
     return prints != NULL && (atomic_load_explicit(&prints->found, memory_order_relaxed) ||
                               atomic_load_explicit(&prints->open, memory_order_acquire) != 0);
 }

@@ -58,6 +58,25 @@ void tow_session_end(struct tow_session *session, int result)
     tow_hostfn_end(session);
 }
 
+void *tow_session_make_state(struct tow_session *session, enum tow_session_family family,
+                             size_t size, void (*init)(struct tow_session *session, void *state),
+                             void (*free_state)(struct tow_session *session, void *state))
+{
+    void *state = tow_session_state(session, family);
+    if (state != NULL) {
+        return state;
+    }
+    pthread_mutex_lock(&session->thread_lock);
+    state = tow_session_state(session, family);
+    if (state == NULL && (state = calloc(1, size)) != NULL) {
+        init(session, state);
+        session->families[family].free = free_state;
+        atomic_store_explicit(&session->families[family].state, state, memory_order_release);
+    }
+    pthread_mutex_unlock(&session->thread_lock);
+    return state;
+}
+
 /* ---- sending ---- */
 
 int tow_session_send(struct tow_session *session, uint16_t kind, uint16_t thread, uint32_t context,

@@ -122,11 +122,22 @@ struct tow_session {
 
     uint64_t calls; /* only the leader counts */
     struct {
-        void
-            *state; /* owned; made by the family on first use, under thread_lock or by the leader */
+        void *_Atomic state; /* owned; see tow_session_state */
         void (*free)(struct tow_session *session, void *state);
     } families[TOW_SESSION_FAMILIES];
 };
+
+/* What a family keeps for the session; NULL before its first use. Takes no lock: others hold theirs
+ * while they call the driver. */
+static inline void *tow_session_state(struct tow_session *session, enum tow_session_family family)
+{
+    return atomic_load_explicit(&session->families[family].state, memory_order_acquire);
+}
+/* The same, made by whoever comes first: `size` bytes of zeros that `init` begins, and `free` ends
+ * and frees with the session. NULL: there is no memory. */
+void *tow_session_make_state(struct tow_session *session, enum tow_session_family family,
+                             size_t size, void (*init)(struct tow_session *session, void *state),
+                             void (*free)(struct tow_session *session, void *state));
 
 /* Sends a frame of the server's own (PRINT, CALLBACK, DATA ...): `body` gets no header. */
 int tow_session_send(struct tow_session *session, uint16_t kind, uint16_t thread, uint32_t context,

@@ -39,25 +39,17 @@ static void free_state(struct tow_session *session, void *opaque)
     free(state);
 }
 
+static void init_state(struct tow_session *session, void *opaque)
+{
+    struct share_state *state = opaque;
+    pthread_mutex_init(&state->lock, NULL);
+}
+
 static struct share_state *state_of(struct tow_session *session, bool make)
 {
-    struct share_state *state =
-        __atomic_load_n(&session->families[TOW_SESSION_SHARE].state, __ATOMIC_ACQUIRE);
-    if (state != NULL || !make) {
-        return state;
-    }
-    pthread_mutex_lock(&session->thread_lock);
-    state = session->families[TOW_SESSION_SHARE].state;
-    if (state == NULL) {
-        state = calloc(1, sizeof *state);
-        if (state != NULL) {
-            pthread_mutex_init(&state->lock, NULL);
-            session->families[TOW_SESSION_SHARE].free = free_state;
-            __atomic_store_n(&session->families[TOW_SESSION_SHARE].state, state, __ATOMIC_RELEASE);
-        }
-    }
-    pthread_mutex_unlock(&session->thread_lock);
-    return state;
+    return make ? tow_session_make_state(session, TOW_SESSION_SHARE, sizeof(struct share_state),
+                                         init_state, free_state)
+                : tow_session_state(session, TOW_SESSION_SHARE);
 }
 
 /* With the lock held: the piece that holds all of [address, address + size). */

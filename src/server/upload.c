@@ -78,22 +78,19 @@ static void free_state(struct tow_session *session, void *opaque)
     free(state);
 }
 
+static void init_state(struct tow_session *session, void *opaque)
+{
+    struct upload_state *state = opaque;
+    tow_pinned_init(&state->pinned);
+    pthread_mutex_init(&state->lock, NULL);
+    state->slots_end = &state->slots;
+}
+
 static struct upload_state *state_of(struct tow_session *session, bool make)
 {
-    pthread_mutex_lock(&session->thread_lock);
-    struct upload_state *state = session->families[TOW_SESSION_UPLOAD].state;
-    if (state == NULL && make) {
-        state = calloc(1, sizeof *state);
-        if (state != NULL) {
-            tow_pinned_init(&state->pinned);
-            pthread_mutex_init(&state->lock, NULL);
-            state->slots_end = &state->slots;
-            session->families[TOW_SESSION_UPLOAD].free = free_state;
-            session->families[TOW_SESSION_UPLOAD].state = state;
-        }
-    }
-    pthread_mutex_unlock(&session->thread_lock);
-    return state;
+    return make ? tow_session_make_state(session, TOW_SESSION_UPLOAD, sizeof(struct upload_state),
+                                         init_state, free_state)
+                : tow_session_state(session, TOW_SESSION_UPLOAD);
 }
 
 /* ---- pieces ---- */

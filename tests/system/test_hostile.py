@@ -222,5 +222,48 @@ def managed_memory_that_is_freed_is_not_looked_at():
         t.equal(client.call("cuCtxSynchronize")[0], 0, "the result of cuCtxSynchronize")
 
 
+def facts_of_a_load(client, image, options=NO_OPTIONS):
+    """Loads the image as the first library: how many bytes are told of its kernels."""
+    result, body = library(client, 1, image, options=options)
+    t.equal((result, *struct.unpack_from("<II", body)), (0, 0, 0), "the result of a load")
+    count = struct.unpack_from("<I", body, 8)[0]
+    t.equal(count, 0, "outputs of options")
+    return struct.unpack_from("<I", body, 20)[0]
+
+
+@t.test(trees=BOTH)
+def what_one_client_sets_is_not_told_to_others():
+    def image(name):
+        return f".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry {name}() {{ ret; }}\n\0".encode()
+
+    with t.Server() as server:
+        with raw.Client(server).begin() as client:
+            t.equal(facts_of_a_load(client, image("plain")), 0, "facts before anybody asked")
+            kernel(client, 1, "plain")
+        with raw.Client(server).begin() as client:
+            t.check(facts_of_a_load(client, image("plain")) > 0, "facts are not kept at all")
+        # Compiled with another limit of registers.
+        limit = struct.pack("<IIIIQ", 1, 0, 0, 0, 16)
+        with raw.Client(server).begin() as client:
+            facts_of_a_load(client, image("limited"), limit)
+            kernel(client, 1, "limited")
+        with raw.Client(server).begin() as client:
+            t.equal(facts_of_a_load(client, image("limited")), 0, "facts of what was compiled otherwise")
+        # Changed before it is described: dynamic shared memory (8), then the carveout (9).
+        for attribute, value in ((8, 16), (9, 50)):
+            name = f"changed{attribute}"
+            with raw.Client(server).begin() as client:
+                facts_of_a_load(client, image(name))
+                text = name.encode() + b"\0"
+                first = raw.handle("KERNEL", 1)
+                client.send("cuLibraryGetKernel",
+                            struct.pack("<QQiII", raw.handle("LIBRARY", 1), first, 0, 0, len(text)) + text)
+                set_it = struct.pack("<QIiI", first, attribute, value, 0)
+                t.equal(client.call("cuKernelSetAttribute", set_it)[0], 0, "the result of cuKernelSetAttribute")
+                kernel(client, 2, name)
+            with raw.Client(server).begin() as client:
+                t.equal(facts_of_a_load(client, image(name)), 0, "facts of a changed kernel")
+
+
 if __name__ == "__main__":
     t.main()
