@@ -247,6 +247,8 @@ static CUresult put(unsigned fn, CUstream stream, const struct tow_hostfn *funct
         atomic_store_explicit(&call.link->behind, 0, memory_order_relaxed);
     }
     if (upload != NULL) {
+        /* Three entries of the driver's queue: the function, the copy, an event. */
+        atomic_fetch_add_explicit(&call.link->behind, 2, memory_order_relaxed);
         tow_enc_u64(&call.enc, upload->to);
         tow_enc_u64(&call.enc, upload->size);
     }
