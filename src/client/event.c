@@ -156,10 +156,10 @@ static bool is_done(struct tow_event *e)
     uint64_t recorded = e->recorded;
     const struct tow_stream *s = e->stream;
     uint64_t done = atomic_load_explicit(&context->done, memory_order_relaxed);
-    uint64_t here = s == NULL ? atomic_load_explicit(&context->default_done, memory_order_relaxed)
-                    : s->unique == e->stream_unique
-                        ? atomic_load_explicit(&s->done, memory_order_relaxed)
-                        : 0; /* its stream is gone */
+    uint64_t here = atomic_load(s == NULL ? &context->default_done : &s->done);
+    if (s != NULL && atomic_load(&s->unique) != e->stream_unique) {
+        here = 0; /* its stream is gone: that was another one's, or may have been */
+    }
     pthread_mutex_unlock(&e->lock);
     return recorded <= (done > here ? done : here) &&
            atomic_load_explicit(&context->sticky, memory_order_relaxed) == 0 &&

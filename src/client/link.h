@@ -96,7 +96,7 @@ static inline void tow_link_raise(_Atomic uint64_t *value, uint64_t number)
 {
     uint64_t old = atomic_load_explicit(value, memory_order_relaxed);
     while (old < number && !atomic_compare_exchange_weak_explicit(
-                               value, &old, number, memory_order_relaxed, memory_order_relaxed)) {
+                               value, &old, number, memory_order_release, memory_order_relaxed)) {
     }
 }
 

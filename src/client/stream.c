@@ -105,8 +105,9 @@ CUresult tow_stream_mint(struct tow_context *context, unsigned flags, int priori
     s->epoch = atomic_load(&context->epoch);
     s->flags = flags;
     s->priority = priority;
-    atomic_store_explicit(&s->done, 0, memory_order_relaxed);
-    s->unique = atomic_fetch_add_explicit(&uniques, 1, memory_order_relaxed) + 1;
+    /* In this order, see is_done in event.c. */
+    atomic_store(&s->unique, atomic_fetch_add(&uniques, 1) + 1);
+    atomic_store(&s->done, 0);
     uint64_t id = 0;
     CUresult status = tow_handle_mint_object(TOW_H_STREAM, s, &id);
     if (status != CUDA_SUCCESS) {

@@ -17,8 +17,8 @@ struct tow_stream {
     unsigned epoch;              /* the context's, when it was made */
     unsigned flags;
     int priority;
-    uint64_t unique;       /* cuStreamGetId: never used again */
-    _Atomic uint64_t done; /* its work of commands up to this number is done */
+    _Atomic uint64_t unique; /* cuStreamGetId: never used again */
+    _Atomic uint64_t done;   /* its work of commands up to this number is done */
     struct tow_stream *next_free;
 };
 
