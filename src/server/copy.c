@@ -76,6 +76,13 @@ static struct copy_state *state_of(struct tow_session *session)
 
 /* ---- downloads ---- */
 
+/* After a failure: the pieces are free again when the device is through with them. False: that
+ * cannot be known, or the client has gone and nobody waits. */
+static bool is_through(const struct tow_driver *driver, CUstream stream, CUresult status)
+{
+    return status != CUDA_ERROR_UNKNOWN && driver->cuStreamSynchronize(stream) == CUDA_SUCCESS;
+}
+
 /* Piece by piece: while one is sent, the device fills the next ones. */
 static CUresult download_large(struct tow_serve *call, CUdeviceptr from, uint64_t size,
                                CUstream stream, uint32_t transfer)
@@ -116,8 +123,9 @@ static CUresult download_large(struct tow_serve *call, CUdeviceptr from, uint64_
         sent += n;
         send += status == CUDA_SUCCESS;
     }
+    bool through = fill == send || is_through(driver, stream, status);
     for (int i = 0; i < STAGES && stage[i] != NULL; i++) {
-        if (fill == send) {
+        if (through) {
             tow_pinned_give(&copies->pinned, stage[i]);
         } else {
             free(stage[i]); /* the device may still write to it; its memory goes with the context */
@@ -183,11 +191,12 @@ static CUresult download_spread(struct tow_serve *call, CUdeviceptr from, uint64
         sent += n;
         send += status == CUDA_SUCCESS;
     }
+    bool through = fill == send || is_through(driver, stream, status);
     for (unsigned i = 0; i < depth && pieces[i].piece != NULL; i++) {
         if (pieces[i].queued && tow_lanes_wait(all, &pieces[i].job) < 0) {
             status = CUDA_ERROR_UNKNOWN;
         }
-        if (fill == send) {
+        if (through) {
             tow_pinned_give(&copies->pinned, pieces[i].piece);
         } else {
             free(pieces[i].piece); /* as above */

@@ -201,6 +201,9 @@ int tow_lanes_add(struct tow_lanes *lanes, struct tow_line *line)
                 pthread_cond_broadcast(&lanes->changed);
                 pthread_mutex_unlock(&lanes->lock);
                 pthread_join(lane->sender, NULL);
+                for (unsigned i = 0; i < lanes->count; i++) { /* no more can come */
+                    tow_line_shutdown(lanes->lane[i]->line);
+                }
                 pthread_mutex_lock(&lanes->lock);
             }
         }

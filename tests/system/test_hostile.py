@@ -265,5 +265,16 @@ def what_one_client_sets_is_not_told_to_others():
                 t.equal(facts_of_a_load(client, image(name)), 0, "facts of a changed kernel")
 
 
+@t.test(trees=BOTH)
+def downloads_that_fail_half_way_use_nothing_up():
+    with t.Server() as server, raw.Client(server).begin() as client:
+        device = client.alloc(2 << 20)
+        for transfer in range(1, 401):
+            body = struct.pack("<3Q2I", device, 8 << 20, 0, transfer, 0)
+            t.equal(client.call("cuMemcpyDtoHAsync_v2", body)[0], 1, "the result of a download of too much")
+        body = struct.pack("<3Q2I", device, 2 << 20, 0, 500, 0)
+        t.equal(client.call("cuMemcpyDtoHAsync_v2", body)[0], 0, "the result of the last download")
+
+
 if __name__ == "__main__":
     t.main()
