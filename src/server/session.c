@@ -755,7 +755,7 @@ int tow_session_run(struct tow_line *line, struct tow_backend *backend,
     pthread_mutex_init(&session->thread_lock, NULL);
     tow_cond_init(&session->transfer_changed);
     pthread_mutex_init(&session->side_lock, NULL);
-    pthread_cond_init(&session->side_changed, NULL);
+    tow_cond_init(&session->side_changed);
     tow_serve_add_all(session->table);
     int result = session->client_threads == NULL ? -ENOMEM : tow_handles_init(&session->handles);
     if (result == 0) {

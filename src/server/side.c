@@ -13,6 +13,8 @@
 /* How long the session's own line stands still before it is overtaken. */
 #define STILL_NS (5 * TOW_TIME_MS)
 #define NAP_NS (20 * TOW_TIME_US)
+/* The client uses the side line once it is welcome, which is a moment before it is read. */
+#define BEGIN_NS (5 * TOW_TIME_S)
 
 /* What the program did before a function ended comes before that end here, too: all that went out
  * on the session's own line up to `behind`. Unless it stands still: then perhaps in the driver,
@@ -104,7 +106,11 @@ int tow_side_begin(struct tow_session *session, struct tow_line *line)
     if (error == 0) {
         session->side = line;
         error = tow_thread_start("towline-side", take_run, session, &thread);
-        session->side = error == 0 ? line : NULL;
+        if (error < 0) {
+            session->side = NULL;
+            session->side_ended = true; /* the client counts on it */
+        }
+        pthread_cond_broadcast(&session->side_changed);
     }
     pthread_mutex_unlock(&session->side_lock);
     if (error < 0) {
@@ -120,11 +126,16 @@ int tow_side_await(struct tow_session *session, const uint8_t *at, const struct 
     struct tow_dec dec = tow_frame_body(at, frame);
     uint64_t number = tow_dec_u64(&dec);
     pthread_mutex_lock(&session->side_lock);
-    int error = dec.bad || session->side == NULL ? -EPROTO : 0;
+    int error = dec.bad ? -EPROTO : 0;
+    int64_t until = tow_time_deadline(BEGIN_NS);
     while (error == 0 && session->side_mirrors < number) {
-        error = session->side_ended ? -EPIPE : 0;
-        if (error == 0) {
+        if (session->side_ended) {
+            error = -EPIPE;
+        } else if (session->side != NULL) {
             pthread_cond_wait(&session->side_changed, &session->side_lock);
+        } else if (tow_cond_wait(&session->side_changed, &session->side_lock, until) ==
+                   -ETIMEDOUT) {
+            error = -EPROTO;
         }
     }
     pthread_mutex_unlock(&session->side_lock);
