@@ -1,11 +1,13 @@
-import os
+import tempfile
+
 import torch
 import torch.distributed as dist
 from common import show
 
-os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29517", RANK="0", WORLD_SIZE="1")
-dist.init_process_group("nccl", rank=0, world_size=1)
-x = torch.arange(1000, dtype=torch.float32, device="cuda")
-dist.all_reduce(x)
-show("all_reduce", x)
-dist.destroy_process_group()
+# A file, not a port: several of these may run at once.
+with tempfile.TemporaryDirectory() as folder:
+    dist.init_process_group("nccl", init_method=f"file://{folder}/store", rank=0, world_size=1)
+    x = torch.arange(1000, dtype=torch.float32, device="cuda")
+    dist.all_reduce(x)
+    show("all_reduce", x)
+    dist.destroy_process_group()
