@@ -78,7 +78,9 @@ static void load(struct tow_serve *call,
                 tow_enc_u32(&call->out, TOW_CODE_DONE);
                 tow_serve_jit_reply(&jit, call);
                 if (result == CUDA_SUCCESS) {
-                    tow_code_reply_facts(call, image);
+                    /* They are of what everybody compiles: with other options it is something else.
+                     */
+                    tow_code_reply_facts(call, tow_serve_jit_is_plain(&jit) ? image : NULL);
                 }
             }
             if (!kept) {

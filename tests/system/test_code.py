@@ -43,6 +43,14 @@ def image_travels_once():
         t.check(lookups["sync"] == 0 and lookups["async"] == 1, f"what is known was asked for again: {lookups}")
 
 
+@t.test()
+def what_is_known_is_of_code_without_options():
+    with t.Server() as server:
+        for mode, asked in (("modules", None), ("modules", 0), ("options", 1)):
+            lookups = run_counted(server, [code_program(), mode])["calls"]["cuModuleGetFunction"]
+            t.check(asked in (None, lookups["sync"]), f"{mode}: {lookups}, not {asked} that ask")
+
+
 # The second answer is kept: it says what is known of the kernels by then.
 @t.test(trees=C_TREES)
 def image_that_is_loaded_again_is_not_waited_for():

@@ -426,6 +426,18 @@ static const char callee_ptx[] = ".version 7.0\n"
                                  "    ret;\n"
                                  "}\n";
 
+/* With an option of its own it is other code, whatever is known of this image. */
+static void test_options(void)
+{
+    CUjit_option option = CU_JIT_MAX_REGISTERS;
+    void *value = (void *)32;
+    CUmodule module;
+    CUfunction count;
+    CHECK(cuModuleLoadDataEx(&module, kernels_ptx, 1, &option, &value));
+    CHECK(cuModuleGetFunction(&count, module, "count"));
+    CHECK(cuModuleUnload(module));
+}
+
 static void test_linking(void)
 {
     CUlinkState link;
@@ -494,7 +506,7 @@ int main(int argc, char **argv)
         {"many", test_many_launches},  {"large", test_large_image},
         {"log", test_compiler_log},    {"linking", test_linking},
         {"again", test_again},         {"often", test_often},
-        {"stale", test_stale},
+        {"options", test_options},     {"stale", test_stale},
     };
     CUcontext context;
     seed = argc > 2 ? (unsigned)atoi(argv[2]) : (unsigned)getpid();
