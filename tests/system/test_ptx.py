@@ -78,9 +78,8 @@ def the_ptx_machine_is_fast_enough():
             return
         attempts += 1
         undisturbed += others < 0.1
-    if undisturbed == 0:
-        raise t.Skip("other work takes this machine's processors: how fast the PTX machine is cannot be told")
-    t.check(False, f"{done.stdout}{done.stderr}")
+    t.check(False, f"{done.stdout}{done.stderr}"
+                   f"other work took {others:.0%} of a processor in the last of {attempts} runs")
 
 
 if __name__ == "__main__":
