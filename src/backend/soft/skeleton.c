@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/unpack.h"
+
 enum {
     ENTRY_BIT = 0x10, /* in st_other: a kernel */
     FORMAT_SIZED = 4, /* of a record: its value is the size of what follows */
@@ -37,10 +39,9 @@ static bool section_at(const struct elf *elf, uint64_t index, Elf64_Shdr *ret_se
         return false;
     }
     memcpy(ret_section, elf->sections + index * sizeof *ret_section, sizeof *ret_section);
-    bool inside = ret_section->sh_type == SHT_NOBITS ||
-                  (ret_section->sh_offset <= elf->size &&
-                   ret_section->sh_size <= elf->size - ret_section->sh_offset);
-    return inside;
+    return ret_section->sh_type == SHT_NOBITS ||
+           (ret_section->sh_offset <= elf->size &&
+            ret_section->sh_size <= elf->size - ret_section->sh_offset);
 }
 
 /* A name that ends within its table; NULL if it does not. */
@@ -170,25 +171,27 @@ int tow_soft_skeleton_of_cubin(const uint8_t *bytes, size_t size, char **ret_tex
         return -ENOMEM;
     }
     fprintf(out, ".version 9.0\n.target sm_%d\n.address_size 64\n", tow_soft.capability);
-    for (uint64_t i = 0; i < elf.count; i++) {
+    bool fits = true;
+    for (uint64_t i = 0; i < elf.count && fits; i++) {
         Elf64_Shdr table, strings;
         if (!section_at(&elf, i, &table) || table.sh_type != SHT_SYMTAB ||
             !section_at(&elf, table.sh_link, &strings)) {
             continue;
         }
-        for (uint64_t k = 0; k < table.sh_size / sizeof(Elf64_Sym); k++) {
+        for (uint64_t k = 0; k < table.sh_size / sizeof(Elf64_Sym) && fits; k++) {
             Elf64_Sym symbol;
             memcpy(&symbol, bytes + table.sh_offset + k * sizeof symbol, sizeof symbol);
             const char *name = name_in(&elf, &strings, symbol.st_name);
             if (name != NULL) {
                 write_symbol(out, &elf, &symbol, name, params);
+                fits = ftello(out) <= (off_t)TOW_UNPACKED_MAX; /* records may stand for many */
             }
         }
     }
     free(params);
-    if (fclose(out) != 0) {
+    if (fclose(out) != 0 || !fits) {
         free(text);
-        return -ENOMEM;
+        return fits ? -ENOMEM : -EINVAL;
     }
     *ret_text = text;
     return 0;
