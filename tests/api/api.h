@@ -6,11 +6,13 @@
 #ifndef TOW_TESTS_API_H
 #define TOW_TESTS_API_H
 
+#include <semaphore.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cuda.h>
 
@@ -95,6 +97,22 @@ static inline int api_end(struct api *api)
     OK(cuDevicePrimaryCtxRelease(api->device));
     printf("%s\n", api_failures == 0 ? "OK" : "FAILED");
     return api_failures != 0;
+}
+
+/* A host function that holds its stream up, and a thread that lets it go after a while. */
+static sem_t api_gate;
+static inline void api_pass_gate(void *user)
+{
+    (void)user;
+    sem_wait(&api_gate);
+}
+
+static inline void *api_open_gate(void *user)
+{
+    (void)user;
+    usleep(100000);
+    sem_post(&api_gate);
+    return NULL;
 }
 
 #endif

@@ -1,6 +1,5 @@
 /* Host memory that kernels reach: page-locked, registered, mapped, managed. */
 #include <pthread.h>
-#include <semaphore.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -74,21 +73,6 @@ static void registered_memory_does_not_overlap(struct api *api)
     free(own);
 }
 
-static sem_t gate;
-static void pass_gate(void *user)
-{
-    (void)user;
-    sem_wait(&gate);
-}
-
-static void *open_gate(void *user)
-{
-    (void)user;
-    usleep(100000);
-    sem_post(&gate);
-    return NULL;
-}
-
 /* Freed without a current context while a copy is still to fill it: the copy ends first. */
 static void memory_is_freed_after_what_fills_it(struct api *api)
 {
@@ -102,11 +86,11 @@ static void memory_is_freed_after_what_fills_it(struct api *api)
     OK(cuMemAlloc(&device, SIZE));
     OK(cuMemHostAlloc(&host, SIZE, 0));
     OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    sem_init(&gate, 0, 0);
-    OK(cuLaunchHostFunc(stream, pass_gate, NULL));
+    sem_init(&api_gate, 0, 0);
+    OK(cuLaunchHostFunc(stream, api_pass_gate, NULL));
     OK(cuMemcpyDtoHAsync(host, device, SIZE, stream));
     OK(cuCtxPopCurrent(&popped));
-    pthread_create(&thread, NULL, open_gate, NULL);
+    pthread_create(&thread, NULL, api_open_gate, NULL);
     OK(cuMemFreeHost(host));
     pthread_join(thread, NULL);
     OK(cuCtxPushCurrent(popped));
@@ -130,12 +114,12 @@ static void parts_of_freed_memory_are_not_looked_at(struct api *api)
         unsigned char *host;
         OK(cuMemHostAlloc((void **)&host, SIZE, 0));
         memset(host, round, SIZE);
-        sem_init(&gate, 0, 0);
-        OK(cuLaunchHostFunc(stream, pass_gate, NULL));
+        sem_init(&api_gate, 0, 0);
+        OK(cuLaunchHostFunc(stream, api_pass_gate, NULL));
         for (int at = 0; at + PART <= SIZE; at += PART / 2) {
             OK(cuMemcpyHtoDAsync(device + at, host + at, PART, stream));
         }
-        pthread_create(&thread, NULL, open_gate, NULL);
+        pthread_create(&thread, NULL, api_open_gate, NULL);
         OK(cuStreamSynchronize(stream));
         pthread_join(thread, NULL);
         OK(cuMemFreeHost(host));

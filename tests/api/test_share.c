@@ -3,7 +3,6 @@
 #include "api.h"
 
 #include <pthread.h>
-#include <semaphore.h>
 #include <unistd.h>
 
 enum { MIB = 1 << 20, WORDS = 3 * MIB / 4 };
@@ -225,21 +224,6 @@ static void streams_that_wait_for_nobody_find_an_upload(struct api *api)
     free(back);
 }
 
-static sem_t gate;
-static void pass_gate(void *user)
-{
-    (void)user;
-    sem_wait(&gate);
-}
-
-static void *open_gate(void *user)
-{
-    (void)user;
-    usleep(100000);
-    sem_post(&gate);
-    return NULL;
-}
-
 /* Copies that wait in a stream when it is destroyed keep their bytes, whatever is copied next. */
 static void destroyed_streams_keep_their_copies(struct api *api)
 {
@@ -255,12 +239,12 @@ static void destroyed_streams_keep_their_copies(struct api *api)
     OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
     OK(cuCtxSynchronize());
-    sem_init(&gate, 0, 0);
-    OK(cuLaunchHostFunc(stream, pass_gate, NULL));
+    sem_init(&api_gate, 0, 0);
+    OK(cuLaunchHostFunc(stream, api_pass_gate, NULL));
     memset(plain, 1, SIZE);
     OK(cuMemcpyHtoDAsync(first, plain, SIZE, stream));
     OK(cuStreamDestroy(stream));
-    EQUAL(pthread_create(&thread, NULL, open_gate, NULL), 0);
+    EQUAL(pthread_create(&thread, NULL, api_open_gate, NULL), 0);
     memset(plain, 2, 8 * SIZE);
     OK(cuMemcpyHtoDAsync(second, plain, 8 * SIZE, other));
     OK(cuCtxSynchronize());
