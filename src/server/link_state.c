@@ -1,7 +1,13 @@
-/* cuLink*: the driver's linker with the client's inputs. */
+/* cuLink*: the driver's linker with the client's inputs.
+ *
+ * NVIDIA's linker remembers things by thread. When a link was made by one thread, completed by
+ * another and destroyed by a third, as our threads take turns, a later one crashed (driver 580: three
+ * of nine runs of tests/conform) or failed for want of memory. So each link has a thread of its own.
+ */
 #include "base/log.h"
 #include "gen/server_api.h"
 #include "server/code.h"
+#include "server/errand.h"
 #include "server/jit_options.h"
 #include "server/session.h"
 
@@ -23,6 +29,7 @@ struct input {
 struct linking {
     unsigned users;       /* guarded by table_lock; the id is one */
     pthread_mutex_t lock; /* guards the rest, and keeps calls for one link apart */
+    struct tow_errand errand; /* does all that the driver does for it */
     CUlinkState state;
     struct tow_serve_jit jit;
     void *cubin; /* borrowed from the driver's state */
@@ -34,6 +41,52 @@ struct linking {
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void linking_end(struct tow_session *session, struct linking *linking);
+
+/* What the driver is to do with a link, for its thread. */
+struct request {
+    const struct tow_driver *driver;
+    struct linking *linking;
+    CUjitInputType type; /* of `input` */
+    struct input *input;
+    CUresult result;
+};
+
+static void create_state(void *arg)
+{
+    struct request *request = arg;
+    struct linking *linking = request->linking;
+    request->result = request->driver->cuLinkCreate_v2(linking->jit.count, linking->jit.options,
+                                                       linking->jit.values, &linking->state);
+}
+
+static void add_input(void *arg)
+{
+    struct request *request = arg;
+    struct input *input = request->input;
+    request->result = request->driver->cuLinkAddData_v2(
+        request->linking->state, request->type, input->image->bytes, input->image->size,
+        input->name, input->jit.count, input->jit.options, input->jit.values);
+}
+
+static void complete_state(void *arg)
+{
+    struct request *request = arg;
+    struct linking *linking = request->linking;
+    request->result =
+        request->driver->cuLinkComplete(linking->state, &linking->cubin, &linking->cubin_size);
+}
+
+static void destroy_state(void *arg)
+{
+    struct request *request = arg;
+    request->result = request->driver->cuLinkDestroy(request->linking->state);
+}
+
+static CUresult ask(struct request *request, void (*what)(void *arg))
+{
+    tow_errand_do(&request->linking->errand, what, request);
+    return request->result;
+}
 
 /* The link of the id that comes next; NULL, or to be given back. */
 static struct linking *linking_take(struct tow_serve *call)
@@ -58,7 +111,9 @@ static CUresult drop_user(struct tow_session *session, struct linking *linking)
     pthread_mutex_unlock(&table_lock);
     CUresult status = CUDA_SUCCESS;
     if (last) {
-        status = session->driver->cuLinkDestroy(linking->state);
+        struct request request = {.driver = session->driver, .linking = linking};
+        status = ask(&request, destroy_state);
+        tow_errand_end(&linking->errand);
         linking_end(session, linking);
     }
     return status;
@@ -84,11 +139,15 @@ void tow_serve_cuLinkCreate_v2(struct tow_serve *call)
     pthread_mutex_init(&linking->lock, NULL);
     tow_serve_jit_init(&linking->jit, call);
     if (tow_serve_ready(call)) {
-        call->status = call->driver->cuLinkCreate_v2(linking->jit.count, linking->jit.options,
-                                                     linking->jit.values, &linking->state);
+        struct request request = {.driver = call->driver, .linking = linking};
+        bool begun = tow_errand_begin(&linking->errand, call->driver) == 0;
+        call->status = begun ? ask(&request, create_state) : CUDA_ERROR_OUT_OF_MEMORY;
         if (call->status == CUDA_SUCCESS) {
             tow_serve_bind(call, TOW_H_LINKSTATE, id, linking);
             return;
+        }
+        if (begun) {
+            tow_errand_end(&linking->errand);
         }
     }
     linking_end(call->session, linking);
@@ -116,10 +175,8 @@ static void add_data(struct tow_serve *call, struct linking *linking)
     if (input->image != NULL) {
         input->next = linking->inputs;
         linking->inputs = input;
-        CUresult result = call->driver->cuLinkAddData_v2(
-            linking->state, (CUjitInputType)type, input->image->bytes, input->image->size,
-            input->name, input->jit.count, input->jit.options, input->jit.values);
-        tow_enc_u32(&call->out, (uint32_t)result);
+        struct request request = {call->driver, linking, (CUjitInputType)type, input, CUDA_SUCCESS};
+        tow_enc_u32(&call->out, (uint32_t)ask(&request, add_input));
         tow_enc_u32(&call->out, TOW_CODE_DONE);
         tow_serve_jit_reply(&linking->jit, call);
         return;
@@ -148,8 +205,8 @@ static void complete(struct tow_serve *call, struct linking *linking)
     }
     CUresult result = CUDA_SUCCESS;
     if (offset == 0 && !linking->completed) {
-        result =
-            call->driver->cuLinkComplete(linking->state, &linking->cubin, &linking->cubin_size);
+        struct request request = {.driver = call->driver, .linking = linking};
+        result = ask(&request, complete_state);
         linking->completed = result == CUDA_SUCCESS;
     }
     uint64_t total = linking->completed ? linking->cubin_size : 0;
@@ -175,7 +232,7 @@ void tow_serve_cuLinkComplete(struct tow_serve *call)
     linking_give(call, linking);
 }
 
-/* The driver's state, if there was one, has gone. */
+/* The driver's state and the thread, if there were any, have gone. */
 static void linking_end(struct tow_session *session, struct linking *linking)
 {
     while (linking->inputs != NULL) {

@@ -703,7 +703,9 @@ static void nothing_is_expected_of_a_refused_download(struct api *api)
     OK(cuStreamEndCapture(captures, &graph));
     OK(cuGraphDestroy(graph));
     OK(cuMemFreeHost(pinned));
-    EQUAL(msync(pinned, SIZE, MS_ASYNC), -1); /* it does not linger for what might come */
+    if (api_is_remote()) { /* it does not linger for what might come; NVIDIA's may keep its pages */
+        EQUAL(msync(pinned, SIZE, MS_ASYNC), -1);
+    }
     OK(cuStreamDestroy(captures));
     OK(cuStreamDestroy(stream));
 }

@@ -194,7 +194,8 @@ static void threads_do_not_mix(struct api *api)
     }
 }
 
-/* A synchronous copy is done for everybody, also for streams that wait for nobody. */
+/* A synchronous copy is done for everybody, also for streams that wait for nobody. (NVIDIA's driver
+ * returns as soon as it has read the pageable memory: on an H200 28 of 30 of these were late.) */
 static void streams_that_wait_for_nobody_find_an_upload(struct api *api)
 {
     enum { SIZE = 5 * MIB };
@@ -216,7 +217,7 @@ static void streams_that_wait_for_nobody_find_an_upload(struct api *api)
         OK(cuMemsetD8(first, 0, SIZE));
         OK(cuCtxSynchronize());
     }
-    EQUAL(late, 0);
+    EQUAL(api_is_remote() ? late : 0, 0);
     OK(cuMemFree(first));
     OK(cuMemFree(second));
     OK(cuStreamDestroy(stream));

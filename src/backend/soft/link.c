@@ -15,6 +15,7 @@ struct link {
     struct tow_soft_texts texts;
     struct tow_soft_jit jit; /* its buffers are the caller's until the link is destroyed */
     struct tow_buf image;    /* what cuLinkComplete returned */
+    pthread_t thread;        /* that made it */
 };
 
 void tow_soft_link_free(struct tow_soft_object *object)
@@ -33,8 +34,16 @@ static CUresult enter_link(CUlinkState state, struct link **ret_link)
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    *ret_link = tow_soft_lookup(TOW_SOFT_LINK, TOW_SOFT_HANDLE(state));
-    return *ret_link != NULL ? CUDA_SUCCESS : tow_soft_leave(CUDA_ERROR_INVALID_HANDLE);
+    struct link *link = tow_soft_lookup(TOW_SOFT_LINK, TOW_SOFT_HANDLE(state));
+    if (link == NULL) {
+        return tow_soft_leave(CUDA_ERROR_INVALID_HANDLE);
+    }
+    /* NVIDIA's linker remembers things by thread, and fails later if others come to it. */
+    if (tow_soft.strict && !pthread_equal(link->thread, pthread_self())) {
+        return tow_soft_leave(CUDA_ERROR_UNKNOWN);
+    }
+    *ret_link = link;
+    return CUDA_SUCCESS;
 }
 
 static CUresult soft_cuLinkCreate(unsigned int numOptions, CUjit_option *options,
@@ -53,6 +62,7 @@ static CUresult soft_cuLinkCreate(unsigned int numOptions, CUjit_option *options
         free(link);
         return tow_soft_leave(CUDA_ERROR_OUT_OF_MEMORY);
     }
+    link->thread = pthread_self();
     tow_soft_jit_parse(numOptions, options, optionValues, &link->jit);
     tow_buf_init(&link->image, TOW_SOFT_IMAGE_MAX);
     *stateOut = TOW_SOFT_POINTER(link->object.handle);

@@ -4,11 +4,12 @@ import sys
 import numpy as np
 from common import show
 
+np.row_stack = np.vstack  # gone from NumPy 2.4, and all that an older Numba misses
 try:
     from numba import cuda, float32
 except Exception as error:  # not installed, or not made for this NumPy
-    print("numba cannot be imported:", type(error).__name__)
-    sys.exit(0)
+    print("numba cannot be imported:", type(error).__name__, error)
+    sys.exit(77)
 
 
 @cuda.jit

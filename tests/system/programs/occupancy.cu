@@ -83,7 +83,7 @@ int main()
     large_shared<<<1, 128, most>>>(out, words);
     CHECK(cudaGetLastError());
     CHECK(cudaMemcpy(&total, out, sizeof(int), cudaMemcpyDeviceToHost));
-    EXPECT(total == words * (words - 1) / 2);
+    EXPECT(total == (long long)words * (words - 1) / 2);
     EXPECT_ERROR(
         cudaFuncSetAttribute(large_shared, cudaFuncAttributeMaxDynamicSharedMemorySize, most + 4),
         cudaErrorInvalidValue);
