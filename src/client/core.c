@@ -329,7 +329,7 @@ __attribute__((destructor)) static void program_ends(void)
     }
 }
 
-/* ---- profiler, logs ---- */
+/* ---- profiler ---- */
 
 CUresult tow_cuProfilerInitialize(const char *configFile, const char *outputFile,
                                   CUoutput_mode outputMode)
@@ -348,62 +348,4 @@ CUresult tow_cuProfilerStart(void)
 CUresult tow_cuProfilerStop(void)
 {
     return tow_client_state();
-}
-
-/* The driver's log of errors. Ours goes to TOWLINE_LOG, so the driver's stays empty: callbacks are
- * accepted and never called. */
-CUresult tow_cuLogsRegisterCallback(CUlogsCallback callbackFunc, void *userData,
-                                    CUlogsCallbackHandle *callback_out)
-{
-    static char token;
-    (void)userData;
-    if (callbackFunc == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (callback_out != NULL) {
-        *callback_out = (CUlogsCallbackHandle)(void *)&token;
-    }
-    return CUDA_SUCCESS;
-}
-
-CUresult tow_cuLogsUnregisterCallback(CUlogsCallbackHandle callback)
-{
-    return callback != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult tow_cuLogsCurrent(CUlogIterator *iterator_out, unsigned int flags)
-{
-    if (iterator_out == NULL || flags != 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    *iterator_out = 0;
-    return CUDA_SUCCESS;
-}
-
-CUresult tow_cuLogsDumpToFile(CUlogIterator *iterator, const char *pathToFile, unsigned int flags)
-{
-    (void)iterator;
-    if (pathToFile == NULL || flags != 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    FILE *file = fopen(pathToFile, "we");
-    if (file == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    fclose(file);
-    return CUDA_SUCCESS;
-}
-
-CUresult tow_cuLogsDumpToMemory(CUlogIterator *iterator, char *buffer, size_t *size,
-                                unsigned int flags)
-{
-    (void)iterator;
-    if (buffer == NULL || size == NULL || flags != 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (*size > 0) {
-        buffer[0] = '\0';
-    }
-    *size = 0;
-    return CUDA_SUCCESS;
 }

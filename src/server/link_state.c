@@ -1,8 +1,9 @@
 /* cuLink*: the driver's linker with the client's inputs.
  *
  * NVIDIA's linker remembers things by thread. When a link was made by one thread, completed by
- * another and destroyed by a third, as our threads take turns, a later one crashed (driver 580: three
- * of nine runs of tests/conform) or failed for want of memory. So each link has a thread of its own.
+ * another and destroyed by a third, as our threads take turns, a later one crashed (driver 580:
+ * three of nine runs of tests/conform) or failed for want of memory. So each link has a thread of
+ * its own.
  */
 #include "base/log.h"
 #include "gen/server_api.h"
@@ -27,8 +28,8 @@ struct input {
 /* What the client's CUlinkState id stands for: its own options and logs must live as long. A client
  * may use and destroy one at the same time: whoever uses it holds it. */
 struct linking {
-    unsigned users;       /* guarded by table_lock; the id is one */
-    pthread_mutex_t lock; /* guards the rest, and keeps calls for one link apart */
+    unsigned users;           /* guarded by table_lock; the id is one */
+    pthread_mutex_t lock;     /* guards the rest, and keeps calls for one link apart */
     struct tow_errand errand; /* does all that the driver does for it */
     CUlinkState state;
     struct tow_serve_jit jit;

@@ -237,15 +237,15 @@ def trace(model, f, w):
 
 def entry(model, f, w):
     if f.stub:
-        w(f"/* {f.where} */\nTOW_PUBLIC CUresult CUDAAPI {f.name}({f.prototype})\n{{\n    return tow_refuse(TOW_FN_{f.name});\n}}\n")
+        w(f"/* {f.where} */\nTOW_PUBLIC CUresult CUDAAPI {f.name}({f.prototype})\n{{\n    return tow_logged(TOW_FN_{f.name}, tow_refuse(TOW_FN_{f.name}));\n}}\n")
         if f.variant:
-            w(f"TOW_PUBLIC CUresult CUDAAPI {f.name}_{f.variant}({f.prototype})\n{{\n    return tow_refuse(TOW_FN_{f.name});\n}}\n")
+            w(f"TOW_PUBLIC CUresult CUDAAPI {f.name}_{f.variant}({f.prototype})\n{{\n    return tow_logged(TOW_FN_{f.name}, tow_refuse(TOW_FN_{f.name}));\n}}\n")
         return
     trace(model, f, w)
     result_args = ", ".join(["result"] + [p.name for p in f.params])
     records = "    tow_event_elsewhere();\n" if "records" in f.flags else ""
-    observed = f"{records}    if (__builtin_expect(tow_observed != 0, 0)) {{\n        struct tow_observation o;\n        tow_observe_begin(&o, TOW_FN_{f.name});\n        CUresult result = tow_{f.name}({f.args});\n        if (tow_observe_end(&o, result)) {{\n            trace_{f.name}({result_args});\n        }}\n        return result;\n    }}"
-    w(f"/* {f.where} */\nTOW_PUBLIC CUresult CUDAAPI {f.name}({f.prototype})\n{{\n{observed}\n    return tow_{f.name}({f.args});\n}}\n")
+    observed = f"{records}    if (__builtin_expect(tow_observed != 0, 0)) {{\n        struct tow_observation o;\n        tow_observe_begin(&o, TOW_FN_{f.name});\n        CUresult result = tow_{f.name}({f.args});\n        if (tow_observe_end(&o, result)) {{\n            trace_{f.name}({result_args});\n        }}\n        return tow_logged(TOW_FN_{f.name}, result);\n    }}"
+    w(f"/* {f.where} */\nTOW_PUBLIC CUresult CUDAAPI {f.name}({f.prototype})\n{{\n{observed}\n    return tow_logged(TOW_FN_{f.name}, tow_{f.name}({f.args}));\n}}\n")
     if f.variant == "ptsz":
         stream = [p.name for p in f.params if p.base == "CUstream" and p.stars == 0]
         if not stream:
@@ -271,7 +271,7 @@ def entry(model, f, w):
 
 def source(model, family):
     w = Writer(f"Client side of {family.name}.")
-    w('#include "client/call.h"\n#include "client/observe.h"\n#include "gen/client_api.h"\n\n#include <string.h>\n')
+    w('#include "client/call.h"\n#include "client/logs.h"\n#include "client/observe.h"\n#include "gen/client_api.h"\n\n#include <string.h>\n')
     for f in family.functions:
         if f.plain_send:
             send(model, f, w)

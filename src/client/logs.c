@@ -1,0 +1,267 @@
+/* The last failed calls, without a lock: a failing call may come from any thread, from within a
+ * callback, and from a child after a fork. A line is made of its entry when somebody wants to read
+ * it.
+ *
+ * What NVIDIA's driver in the worker logs stays there; the lines here say which call of the program
+ * failed, and how. */
+#include "client/logs.h"
+
+#include "base/thread.h"
+#include "gen/client_api.h"
+#include "gen/functions.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    ENTRIES = 128, /* as many lines as 25,600 bytes hold, which is what NVIDIA's keeps */
+    CALLBACKS = 64,
+    LINE_MAX_SIZE = 256,
+};
+
+static const char cut[] = "[earlier lines were left out: too many, or no room for them]\n";
+
+struct entry {
+    _Atomic uint32_t number; /* of the line, from 1; 0 while it is being written */
+    _Atomic uint32_t thread, fn, result;
+    _Atomic int64_t time_ms; /* since 1970 */
+};
+
+struct CUlogsCallbackEntry_st {
+    _Atomic(CUlogsCallback) function; /* NULL: free */
+    void *_Atomic user;
+    atomic_bool taken;
+};
+
+static struct entry entries[ENTRIES];
+static _Atomic uint32_t last; /* number of the newest line */
+static struct CUlogsCallbackEntry_st callbacks[CALLBACKS];
+static _Thread_local bool telling; /* a callback runs: what fails in it is not told again */
+
+/* What is no mistake: an answer, or a question whether something exists. */
+static bool is_answer(unsigned fn, CUresult result)
+{
+    return result == CUDA_ERROR_NOT_READY || result == CUDA_ERROR_NOT_INITIALIZED ||
+           result == CUDA_ERROR_DEINITIALIZED || fn == TOW_FN_cuGetProcAddress ||
+           fn == TOW_FN_cuGetProcAddress_v2 || fn == TOW_FN_cuGetExportTable;
+}
+
+static int say_what(char *text, size_t size, unsigned fn, CUresult result)
+{
+    const char *name = NULL, *words = NULL;
+    const struct tow_fn_info *info = tow_fn_info(fn);
+    tow_cuGetErrorName(result, &name);
+    tow_cuGetErrorString(result, &words);
+    return snprintf(text, size, "[%s] %s (%s)", info != NULL ? info->name : "?",
+                    words != NULL ? words : "an error without a name",
+                    name != NULL ? name : "unknown");
+}
+
+/* The line of an entry, with its end; 0 if there is none of this number (any more). */
+static size_t line_of(uint32_t number, char line[LINE_MAX_SIZE])
+{
+    struct entry *entry = &entries[number % ENTRIES];
+    if (atomic_load(&entry->number) != number) {
+        return 0;
+    }
+    uint32_t thread = atomic_load(&entry->thread), fn = atomic_load(&entry->fn);
+    CUresult result = (CUresult)atomic_load(&entry->result);
+    int64_t time_ms = atomic_load(&entry->time_ms);
+    if (atomic_load(&entry->number) != number) {
+        return 0;
+    }
+    time_t seconds = (time_t)(time_ms / 1000);
+    struct tm clock = {0};
+    localtime_r(&seconds, &clock);
+    int head = snprintf(line, LINE_MAX_SIZE, "[%02d:%02d:%02d.%03d][%u][CUDA][E]", clock.tm_hour,
+                        clock.tm_min, clock.tm_sec, (int)(time_ms % 1000), thread);
+    int rest = say_what(line + head, (size_t)(LINE_MAX_SIZE - head - 1), fn, result);
+    size_t length = (size_t)head + (size_t)rest;
+    length = length < LINE_MAX_SIZE - 2 ? length : LINE_MAX_SIZE - 2;
+    line[length++] = '\n';
+    line[length] = '\0';
+    return length;
+}
+
+/* Where CUDA_LOG_FILE says; -1 if nowhere. Opened with the first line. */
+static int log_file(void)
+{
+    enum { UNTRIED = INT_MIN };
+    static _Atomic int known = UNTRIED;
+    int fd = atomic_load(&known);
+    if (fd != UNTRIED) {
+        return fd;
+    }
+    const char *path = getenv("CUDA_LOG_FILE");
+    fd = path == NULL || path[0] == '\0' ? -1
+         : strcmp(path, "stdout") == 0   ? STDOUT_FILENO
+         : strcmp(path, "stderr") == 0
+             ? STDERR_FILENO
+             : open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    int untried = UNTRIED;
+    if (!atomic_compare_exchange_strong(&known, &untried, fd)) {
+        if (fd > STDERR_FILENO) {
+            close(fd);
+        }
+        return untried;
+    }
+    return fd;
+}
+
+CUresult tow_logs_failed(unsigned fn, CUresult result)
+{
+    if (is_answer(fn, result)) {
+        return result;
+    }
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    uint32_t number = atomic_fetch_add(&last, 1) + 1;
+    struct entry *entry = &entries[number % ENTRIES];
+    atomic_store(&entry->number, 0);
+    atomic_store(&entry->thread, (uint32_t)tow_thread_id());
+    atomic_store(&entry->fn, fn);
+    atomic_store(&entry->result, (uint32_t)result);
+    atomic_store(&entry->time_ms, (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000);
+    atomic_store(&entry->number, number);
+
+    char text[LINE_MAX_SIZE];
+    int fd = log_file();
+    size_t length = fd >= 0 ? line_of(number, text) : 0;
+    if (length > 0) {
+        ssize_t written = write(fd, text, length);
+        (void)written;
+    }
+    for (unsigned i = 0; i < CALLBACKS && !telling; i++) {
+        CUlogsCallback function = atomic_load(&callbacks[i].function);
+        if (function != NULL) {
+            int size = say_what(text, sizeof text, fn, result);
+            telling = true;
+            function(atomic_load(&callbacks[i].user), CU_LOG_LEVEL_ERROR, text, (size_t)size);
+            telling = false;
+        }
+    }
+    return result;
+}
+
+CUresult tow_cuLogsRegisterCallback(CUlogsCallback callbackFunc, void *userData,
+                                    CUlogsCallbackHandle *callback_out)
+{
+    if (callbackFunc == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    for (unsigned i = 0; i < CALLBACKS; i++) {
+        if (!atomic_exchange(&callbacks[i].taken, true)) {
+            atomic_store(&callbacks[i].user, userData);
+            atomic_store(&callbacks[i].function, callbackFunc);
+            if (callback_out != NULL) {
+                *callback_out = &callbacks[i];
+            }
+            return CUDA_SUCCESS;
+        }
+    }
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult tow_cuLogsUnregisterCallback(CUlogsCallbackHandle callback)
+{
+    for (unsigned i = 0; i < CALLBACKS; i++) {
+        if (callback == &callbacks[i] && atomic_exchange(&callbacks[i].function, NULL) != NULL) {
+            atomic_store(&callbacks[i].taken, false);
+            return CUDA_SUCCESS;
+        }
+    }
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult tow_cuLogsCurrent(CUlogIterator *iterator_out, unsigned int flags)
+{
+    if (iterator_out == NULL || flags != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *iterator_out = atomic_load(&last) + 1;
+    return CUDA_SUCCESS;
+}
+
+/* The lines from `first` (0: all) to `*ret_end`, where the next one will be; *ret_cut if some of
+ * them are gone. To be freed; NULL without memory. */
+static char *lines_from(uint32_t first, uint32_t *ret_end, bool *ret_cut)
+{
+    uint32_t end = atomic_load(&last) + 1, held = end - 1 < ENTRIES ? end - 1 : ENTRIES;
+    uint32_t oldest = end - held;
+    *ret_cut = first == 0 ? oldest > 1 : end - first > held;
+    *ret_end = end;
+    char *text = malloc((size_t)held * LINE_MAX_SIZE + 1);
+    size_t length = 0;
+    for (uint32_t n = first == 0 || *ret_cut ? oldest : first; text != NULL && n != end; n++) {
+        length += line_of(n, text + length);
+    }
+    if (text != NULL) {
+        text[length] = '\0';
+    }
+    return text;
+}
+
+CUresult tow_cuLogsDumpToFile(CUlogIterator *iterator, const char *pathToFile, unsigned int flags)
+{
+    if (pathToFile == NULL || flags != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    FILE *file = fopen(pathToFile, "we");
+    if (file == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    uint32_t end;
+    bool gone;
+    char *text = lines_from(iterator != NULL ? *iterator : 0, &end, &gone);
+    bool good = text != NULL && fprintf(file, "%s%s", gone ? cut : "", text) >= 0;
+    good = fclose(file) == 0 && good;
+    free(text);
+    if (good && iterator != NULL) {
+        *iterator = end;
+    }
+    return good ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
+}
+
+CUresult tow_cuLogsDumpToMemory(CUlogIterator *iterator, char *buffer, size_t *size,
+                                unsigned int flags)
+{
+    if (buffer == NULL || size == NULL || flags != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    uint32_t end;
+    bool gone;
+    char *text = lines_from(iterator != NULL ? *iterator : 0, &end, &gone);
+    if (text == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    /* The newest lines that fit, behind one that says so. */
+    const char *from = text;
+    size_t room = *size, head = gone ? strlen(cut) : 0;
+    while (*from != '\0' && head + strlen(from) + 1 > room) {
+        from = strchr(from, '\n') + 1;
+        head = strlen(cut);
+    }
+    bool some = *from != '\0', none_at_all = *text == '\0';
+    *size = 0;
+    if (some) {
+        *size = (size_t)snprintf(buffer, room, "%s%s", head > 0 ? cut : "", from);
+    } else if (room > 0) {
+        buffer[0] = '\0';
+    }
+    free(text);
+    if (!some && !none_at_all) {
+        return CUDA_ERROR_INVALID_VALUE; /* no room for any of them: they stay */
+    }
+    if (iterator != NULL) {
+        *iterator = end;
+    }
+    return CUDA_SUCCESS;
+}

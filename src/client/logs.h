@@ -1,0 +1,17 @@
+/* The driver's log of failed calls: cuLogs*, CUDA_LOG_FILE. */
+#ifndef TOW_CLIENT_LOGS_H
+#define TOW_CLIENT_LOGS_H
+
+#include "gen/cuda_abi.h"
+
+/* A call of the program has failed: remembered, written where CUDA_LOG_FILE says, and told to who
+ * asked. Returns `result`. */
+CUresult tow_logs_failed(unsigned fn, CUresult result);
+
+/* What every entry returns through. */
+static inline CUresult tow_logged(unsigned fn, CUresult result)
+{
+    return __builtin_expect(result == CUDA_SUCCESS, 1) ? result : tow_logs_failed(fn, result);
+}
+
+#endif
