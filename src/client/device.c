@@ -9,6 +9,7 @@
 #include "client/call.h"
 #include "client/context.h"
 #include "client/core.h"
+#include "client/error.h"
 #include "client/link.h"
 #include "gen/client_api.h"
 
@@ -153,6 +154,9 @@ CUresult tow_devices_take(struct tow_link *const *links, unsigned count, const c
                 links[server]->address);
             return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
         }
+        if (server == 0) {
+            tow_error_use(snapshot);
+        }
         if ((int)snapshot->version < driver_version) {
             driver_version = (int)snapshot->version;
         }
@@ -186,6 +190,7 @@ CUresult tow_devices_take(struct tow_link *const *links, unsigned count, const c
 
 void tow_devices_forget(void)
 {
+    tow_error_use(NULL);
     memset(snapshots, 0, sizeof snapshots);
     device_count = 0;
 }

@@ -23,6 +23,9 @@ void tow_snapshot_fini(struct tow_snapshot *snapshot)
 {
     free(snapshot->devices);
     free(snapshot->peers);
+    for (unsigned i = 0; i < TOW_SNAPSHOT_RESULTS; i++) {
+        free(snapshot->texts[i]);
+    }
     memset(snapshot, 0, sizeof *snapshot);
 }
 
@@ -40,15 +43,73 @@ enum {
     DEVICE_SIZE = TOW_SNAPSHOT_NAME_SIZE + 16 + 16 + 8 + 4 + 4 + 8 + 4 + 4,
     ATTRIBUTE_SIZE = 8,
     PEER_SIZE = 8 + 4 * TOW_SNAPSHOT_PEER_ATTRIBUTES,
+    TEXT_SIZE = 8, /* and what it says */
 };
+
+/* Of a text with its zeros. */
+static size_t padded(size_t length)
+{
+    return (length + 7) & ~(size_t)7;
+}
+
+static size_t length_of(const char *text)
+{
+    return strnlen(text, TOW_SNAPSHOT_TEXT_MAX);
+}
 
 size_t tow_snapshot_size(const struct tow_snapshot *snapshot)
 {
-    size_t size = HEAD_SIZE + (size_t)snapshot->count * snapshot->count * PEER_SIZE;
+    size_t size = HEAD_SIZE + (size_t)snapshot->count * snapshot->count * PEER_SIZE + 8;
+    for (unsigned i = 0; i < TOW_SNAPSHOT_RESULTS; i++) {
+        const char *text = snapshot->texts[i];
+        size += text != NULL ? TEXT_SIZE + padded(length_of(text)) : 0;
+    }
     for (uint32_t i = 0; i < snapshot->count; i++) {
         size += DEVICE_SIZE + (size_t)count_known(&snapshot->devices[i]) * ATTRIBUTE_SIZE;
     }
     return size;
+}
+
+static void encode_texts(const struct tow_snapshot *snapshot, struct tow_enc *enc)
+{
+    static const uint8_t zeros[8];
+    uint32_t count = 0;
+    for (unsigned i = 0; i < TOW_SNAPSHOT_RESULTS; i++) {
+        count += snapshot->texts[i] != NULL;
+    }
+    tow_enc_u32(enc, count);
+    tow_enc_u32(enc, 0);
+    for (uint32_t i = 0; i < TOW_SNAPSHOT_RESULTS; i++) {
+        const char *text = snapshot->texts[i];
+        if (text != NULL) {
+            size_t length = length_of(text);
+            tow_enc_u32(enc, i);
+            tow_enc_u32(enc, (uint32_t)length);
+            tow_enc_bytes(enc, text, length);
+            tow_enc_bytes(enc, zeros, padded(length) - length);
+        }
+    }
+}
+
+static int decode_texts(struct tow_snapshot *snapshot, struct tow_dec *dec)
+{
+    uint32_t count = tow_dec_count(dec, TOW_SNAPSHOT_RESULTS, TEXT_SIZE);
+    tow_dec_u32(dec);
+    for (uint32_t i = 0; i < count && !dec->bad; i++) {
+        uint32_t result = tow_dec_u32(dec), length = tow_dec_u32(dec);
+        if (result >= TOW_SNAPSHOT_RESULTS || length > TOW_SNAPSHOT_TEXT_MAX ||
+            snapshot->texts[result] != NULL) {
+            return -EPROTO;
+        }
+        const uint8_t *bytes = tow_dec_bytes(dec, padded(length));
+        if (bytes != NULL) {
+            snapshot->texts[result] = strndup((const char *)bytes, length);
+            if (snapshot->texts[result] == NULL) {
+                return -ENOMEM;
+            }
+        }
+    }
+    return dec->bad ? -EPROTO : 0;
 }
 
 int tow_snapshot_encode(const struct tow_snapshot *snapshot, void *at, size_t size)
@@ -83,6 +144,7 @@ int tow_snapshot_encode(const struct tow_snapshot *snapshot, void *at, size_t si
         tow_enc_u32(&enc, peer->known);
         tow_enc_bytes(&enc, peer->attribute, sizeof peer->attribute);
     }
+    encode_texts(snapshot, &enc);
     return enc.overflow ? -EMSGSIZE : 0;
 }
 
@@ -126,9 +188,10 @@ int tow_snapshot_decode(const void *at, size_t size, struct tow_snapshot *ret_sn
         peer->known = tow_dec_u32(&dec);
         tow_dec_copy(&dec, peer->attribute, sizeof peer->attribute);
     }
-    if (dec.bad) {
+    error = decode_texts(&snapshot, &dec);
+    if (error < 0) {
         tow_snapshot_fini(&snapshot);
-        return -EPROTO;
+        return error;
     }
     *ret_snapshot = snapshot;
     return 0;

@@ -3,10 +3,12 @@
  *
  * Layout (little-endian, every part a multiple of 8 bytes):
  *
- *     u32 format = 1, u32 driver version, u32 devices, u32 flags (TOW_SNAPSHOT_...)
+ *     u32 format = 2, u32 driver version, u32 devices, u32 flags (TOW_SNAPSHOT_...)
  *     per device: 256 bytes name, 16 uuid, 16 uuid (v2), 8 luid, u32 luid node mask, u32 affinity
  * bits, u64 memory, u32 attributes, u32 0, then per attribute u32 id, i32 value per pair of devices
  * (row by row): u32 may access, u32 valid bits, i32 attribute[6]
+ *     u32 texts, u32 0, then per text u32 result, u32 length, its bytes, zeros up to a multiple of
+ * 8
  */
 #ifndef TOW_WIRE_SNAPSHOT_H
 #define TOW_WIRE_SNAPSHOT_H
@@ -14,12 +16,14 @@
 #include "wire/cursor.h"
 
 enum {
-    TOW_SNAPSHOT_FORMAT = 1,
+    TOW_SNAPSHOT_FORMAT = 2,
     TOW_SNAPSHOT_DEVICES_MAX = 64,
     /* The driver knows 148 attributes in CUDA 13.0; a newer one may know more. */
     TOW_SNAPSHOT_ATTRIBUTES_MAX = 256,
     TOW_SNAPSHOT_NAME_SIZE = 256,
     TOW_SNAPSHOT_PEER_ATTRIBUTES = 6,
+    TOW_SNAPSHOT_RESULTS = 1024, /* CUresult ends with 999 */
+    TOW_SNAPSHOT_TEXT_MAX = 255,
 };
 
 /* The devices are software: code without PTX cannot run there. */
@@ -49,6 +53,7 @@ struct tow_snapshot {
     uint32_t count;
     struct tow_snapshot_device *devices; /* owned */
     struct tow_snapshot_peer *peers;     /* owned: [row * count + column] */
+    char *texts[TOW_SNAPSHOT_RESULTS];   /* owned: how the driver describes each result, or NULL */
 };
 
 /* Zeroed room for `count` devices; -E2BIG, -ENOMEM. */

@@ -33,6 +33,8 @@ static void nothing_works_before_initialising_but_what_must(void **state)
     assert_null(table);
     assert_int_equal(tow_cuGetErrorName(CUDA_ERROR_INVALID_VALUE, &name), CUDA_SUCCESS);
     assert_string_equal(name, "CUDA_ERROR_INVALID_VALUE");
+    assert_int_equal(tow_cuGetErrorString(CUDA_ERROR_OUT_OF_MEMORY, &name), CUDA_SUCCESS);
+    assert_string_equal(name, "there is not enough memory");
     assert_int_equal(tow_client_link_count(), 0);
 }
 
@@ -57,6 +59,19 @@ static void a_child_of_one_that_only_asked_connects_anew(void **state)
     int status = 0;
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
+}
+
+/* As the server's driver describes it, where it does. */
+static void errors_are_described_in_the_drivers_words(void **state)
+{
+    const char *text = NULL;
+    assert_int_equal(tow_cuInit(0), CUDA_SUCCESS);
+    assert_int_equal(tow_cuGetErrorString(CUDA_ERROR_OUT_OF_MEMORY, &text), CUDA_SUCCESS);
+    assert_string_equal(text, "fake memory is used up");
+    assert_int_equal(tow_cuGetErrorString(CUDA_ERROR_INVALID_VALUE, &text), CUDA_SUCCESS);
+    assert_string_equal(text, "an argument has a value that is not allowed");
+    assert_int_equal(tow_cuGetErrorString((CUresult)12345, &text), CUDA_ERROR_INVALID_VALUE);
+    assert_null(text);
 }
 
 static void devices_are_those_that_are_visible_in_their_order(void **state)
@@ -121,6 +136,7 @@ int main(void)
         cmocka_unit_test(nothing_works_before_initialising_but_what_must),
         cmocka_unit_test(a_child_of_one_that_only_asked_connects_anew),
         cmocka_unit_test(devices_are_those_that_are_visible_in_their_order),
+        cmocka_unit_test(errors_are_described_in_the_drivers_words),
         cmocka_unit_test(a_forked_child_is_not_initialised),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

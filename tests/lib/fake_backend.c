@@ -304,6 +304,12 @@ static CUresult add_callback(CUstream stream, CUstreamCallback callback, void *u
     return add_job(NULL, callback, user);
 }
 
+static CUresult describe_error(CUresult error, const char **text)
+{
+    *text = error == CUDA_ERROR_OUT_OF_MEMORY ? "fake memory is used up" : NULL;
+    return *text != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
 void tow_fake_open(struct tow_backend *backend)
 {
     memset(backend, 0, sizeof *backend);
@@ -313,6 +319,7 @@ void tow_fake_open(struct tow_backend *backend)
     d->cuInit = init;
     d->cuDeviceGetCount = get_count;
     d->cuDriverGetVersion = get_version;
+    d->cuGetErrorString = describe_error;
     d->cuDeviceGetName = get_name;
     d->cuDeviceGetUuid = get_uuid;
     d->cuDeviceTotalMem_v2 = total_mem;

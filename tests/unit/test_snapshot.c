@@ -25,6 +25,9 @@ static uint8_t *encoded(size_t *ret_size)
         tow_snapshot_set(device, 256, 7); /* too new: not kept */
     }
     snapshot.peers[1] = (struct tow_snapshot_peer){1, 2, {0, 42}};
+    snapshot.texts[0] = strdup("no error");
+    snapshot.texts[700] = strdup("");
+    snapshot.texts[999] = strdup("unknown error");
     *ret_size = tow_snapshot_size(&snapshot);
     uint8_t *bytes = malloc(*ret_size);
     assert_int_equal(tow_snapshot_encode(&snapshot, bytes, *ret_size), 0);
@@ -54,6 +57,10 @@ static void what_goes_in_comes_out(void **state)
     assert_false(tow_snapshot_get(&snapshot.devices[1], 2, &value));
     assert_false(tow_snapshot_get(&snapshot.devices[1], 256, &value));
     assert_int_equal(snapshot.peers[1].attribute[1], 42);
+    assert_string_equal(snapshot.texts[0], "no error");
+    assert_string_equal(snapshot.texts[700], "");
+    assert_string_equal(snapshot.texts[999], "unknown error");
+    assert_null(snapshot.texts[1]);
     tow_snapshot_fini(&snapshot);
     free(bytes);
 }
