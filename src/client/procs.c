@@ -1,8 +1,40 @@
 /* Finding functions by name and version. */
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "gen/client_api.h"
+
+/* Drivers have these besides what is in the table, for OpenGL, EGL and VDPAU. A runtime that does
+ * not find them tells the user to install a newer driver, so they are found, and refuse. */
+static CUresult refuse_graphics(void)
+{
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+    if (!atomic_flag_test_and_set(&said)) {
+        tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN,
+                "graphics resources cannot be shared with a GPU that is somewhere else; "
+                "docs/api-status.md says why");
+    }
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+static bool is_graphics(const char *name)
+{
+    static const char *const prefixes[] = {"cuGL",
+                                           "cuGraphicsGL",
+                                           "cuEGL",
+                                           "cuGraphicsEGL",
+                                           "cuVDPAU",
+                                           "cuGraphicsVDPAU",
+                                           "cuEventCreateFromEGL"};
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
+        if (strncmp(name, prefixes[i], strlen(prefixes[i])) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
 
 /* The rows of a name: the first of them, and how many. */
 static unsigned rows_of(const char *name, unsigned *ret_first)
@@ -43,6 +75,10 @@ static void *find(const char *name, int version, bool per_thread, bool *ret_know
         } else if (proc->since <= version) {
             found = proc->entry;
         }
+    }
+    if (!*ret_known && is_graphics(name)) {
+        *ret_known = true;
+        found = (void *)refuse_graphics;
     }
     return found;
 }

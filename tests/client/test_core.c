@@ -61,6 +61,24 @@ static void a_child_of_one_that_only_asked_connects_anew(void **state)
     assert_int_equal(status, 0);
 }
 
+/* Not "not found": a runtime would ask for a newer driver. */
+static void graphics_are_refused_by_name(void **state)
+{
+    static const char *const names[] = {"cuGraphicsGLRegisterBuffer", "cuGLGetDevices",
+                                        "cuEGLStreamConsumerConnect", "cuGraphicsVDPAURegister..."};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        CUresult (*entry)(void) = NULL;
+        CUdriverProcAddressQueryResult found = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+        assert_int_equal(tow_cuGetProcAddress_v2(names[i], (void **)&entry, 13000, 0, &found),
+                         CUDA_SUCCESS);
+        assert_int_equal(found, CU_GET_PROC_ADDRESS_SUCCESS);
+        assert_int_equal(entry(), CUDA_ERROR_NOT_SUPPORTED);
+    }
+    void *none = &none;
+    assert_int_equal(tow_cuGetProcAddress_v2("cuGreatIdea", &none, 13000, 0, NULL), CUDA_SUCCESS);
+    assert_null(none);
+}
+
 /* As the server's driver describes it, where it does. */
 static void errors_are_described_in_the_drivers_words(void **state)
 {
@@ -137,6 +155,7 @@ int main(void)
         cmocka_unit_test(a_child_of_one_that_only_asked_connects_anew),
         cmocka_unit_test(devices_are_those_that_are_visible_in_their_order),
         cmocka_unit_test(errors_are_described_in_the_drivers_words),
+        cmocka_unit_test(graphics_are_refused_by_name),
         cmocka_unit_test(a_forked_child_is_not_initialised),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
