@@ -59,14 +59,16 @@ void tow_spin_learn(struct tow_spin *spin, int64_t waited_ns)
         return;
     }
     /* A wait that spinning could have covered, or may have, raises the budget at once to twice its
-     * length; a long one takes half of it away, since spinning was in vain. */
+     * length; a long one takes a quarter of it away, since spinning was in vain. */
     int64_t budget = spin->budget_ns;
     if (waited_ns > spin->max_ns + SPIN_DOUBT_NS) {
-        budget /= 2;
+        budget -= budget / 4;
     } else if (2 * waited_ns > budget) {
         budget = 2 * waited_ns;
     } else {
-        budget -= (budget - 2 * waited_ns) / 8;
+        /* Slowly: programs launch in rows of a few microseconds with a hundred in between, and a
+         * budget that forgets the hundred sleeps through the next row's beginning. */
+        budget -= (budget - 2 * waited_ns) / 64;
     }
     spin->budget_ns = budget < spin->min_ns   ? spin->min_ns
                       : budget > spin->max_ns ? spin->max_ns

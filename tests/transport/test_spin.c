@@ -1,0 +1,75 @@
+/* How long to spin, learned from the waits of programs as they are. */
+#include "lines.h"
+
+#include "base/clock.h"
+#include "transport/ring.h"
+
+/* Waits as the spinning sees them: a wait beyond the budget is a sleep. Returns the sleeps. */
+static int live_through(struct tow_spin *spin, const int64_t *waits_us, int count, int times)
+{
+    int sleeps = 0;
+    for (int i = 0; i < times; i++) {
+        for (int k = 0; k < count; k++) {
+            int64_t waited = waits_us[k] * TOW_TIME_US;
+            bool slept = waited > tow_spin_until(spin, 0);
+            sleeps += slept;
+            tow_spin_learn(spin, waited + (slept ? 50 * TOW_TIME_US : 0)); /* waking takes time */
+        }
+    }
+    return sleeps;
+}
+
+static struct tow_spin spin_new(void)
+{
+    return (struct tow_spin){
+        .budget_ns = 300 * TOW_TIME_US, .min_ns = 2 * TOW_TIME_US, .max_ns = 300 * TOW_TIME_US};
+}
+
+/* An interpreter between its launches: mostly a few microseconds, now and then a hundred. Each
+ * sleep would cost its next launch a wake-up. */
+static void uneven_work_finds_the_other_side_awake(void **state)
+{
+    static const int64_t waits[] = {12, 9, 15, 11, 14, 8,  110, 10, 13, 12, 9,  16, 40, 12,
+                                    11, 9, 15, 10, 13, 12, 8,   14, 90, 11, 12, 9,  10, 15};
+    struct tow_spin spin = spin_new();
+    assert_int_equal(live_through(&spin, waits, sizeof waits / sizeof *waits, 100), 0);
+}
+
+/* The same with a synchronisation of two milliseconds in each round: one sleep for that, no other.
+ */
+static void a_long_wait_costs_its_own_sleep_only(void **state)
+{
+    static const int64_t waits[] = {12, 9, 15, 11, 60, 8, 14, 10, 13, 12, 9, 16, 40, 2000};
+    struct tow_spin spin = spin_new();
+    assert_in_range(live_through(&spin, waits, sizeof waits / sizeof *waits, 100), 100, 110);
+}
+
+/* Who waits long every time stops spinning; who then waits briefly again spins at once. */
+static void idle_programs_do_not_spin(void **state)
+{
+    static const int64_t rare[] = {5000}, brisk[] = {20};
+    struct tow_spin spin = spin_new();
+    live_through(&spin, rare, 1, 20);
+    assert_int_equal(tow_spin_until(&spin, 0), 2 * TOW_TIME_US);
+    assert_int_equal(live_through(&spin, brisk, 1, 100), 1);
+}
+
+/* Short waits for a long time: the budget comes down to what they need. */
+static void short_waits_shorten_the_spinning(void **state)
+{
+    static const int64_t brisk[] = {5};
+    struct tow_spin spin = spin_new();
+    live_through(&spin, brisk, 1, 1000);
+    assert_in_range(tow_spin_until(&spin, 0), 10 * TOW_TIME_US, 12 * TOW_TIME_US);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(uneven_work_finds_the_other_side_awake),
+        cmocka_unit_test(a_long_wait_costs_its_own_sleep_only),
+        cmocka_unit_test(idle_programs_do_not_spin),
+        cmocka_unit_test(short_waits_shorten_the_spinning),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
