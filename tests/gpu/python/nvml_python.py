@@ -5,7 +5,7 @@ try:
     import pynvml as n
 except ImportError:
     print("pynvml is not installed")
-    sys.exit(0)
+    sys.exit(77)
 
 n.nvmlInit()
 print("driver", n.nvmlSystemGetDriverVersion(), "CUDA", n.nvmlSystemGetCudaDriverVersion())

@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+"""tests/gpu/accept and tests/gpu/table themselves: what they count as passed, failed and skipped. No GPU is needed."""
+
+import argparse
+import importlib.machinery
+import importlib.util
+import json
+import pathlib
+import subprocess
+import sys
+import tarfile
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import towtest as t  # noqa: E402
+
+FOLDER = t.ROOT / "tests" / "gpu"
+sys.dont_write_bytecode = True
+_loader = importlib.machinery.SourceFileLoader("accept", str(FOLDER / "accept"))
+accept = importlib.util.module_from_spec(importlib.util.spec_from_loader("accept", _loader))
+_loader.exec_module(accept)
+
+
+class NoServer:
+    folder = pathlib.Path("/nonexistent")
+
+    def address(self, transport):
+        return f"{transport}://nowhere"
+
+
+def result(code=0, out="", err=""):
+    return {"code": code, "out": out, "err": err, "seconds": 0.1}
+
+
+def measure(native, remote, archive=None, judge=accept.equal):
+    """What accept makes of an item with these results, over one transport."""
+    accept.run = lambda command, *_: remote if "run" in command else native
+    args = argparse.Namespace(pretend=False, no_cover=True)
+    item = accept.Item("part/one item", ["program"], judge=judge)
+    return accept.measure(item, args, NoServer(), ["unix"], archive or accept.Archive(None))
+
+
+@t.test()
+def exit_code_77_is_a_skip_on_both_sides_only():
+    row, outcome, records = measure(result(77, "no such library\n"), result(77, "no such library\n"))
+    t.equal((row, outcome), (("part/one item", "skip", "skip", "no such library"), "skipped"), "both skipped")
+    t.equal((records[0]["equal"], records[0]["skipped"], records[0]["reason"]), (True, True, "no such library"), "its record")
+    for native, remote in ((77, 0), (0, 77), (77, 1), (1, 1)):
+        _, outcome, records = measure(result(native), result(remote))
+        t.equal(outcome, "failed", f"exit code {native} natively, {remote} remotely")
+        t.equal(records[0]["skipped"], False, "its record")
+    t.equal(measure(result(), result())[1], "passed", "exit code 0")
+    t.equal(accept.total(["passed", "skipped"]), ("1 passed, 0 failed, 1 skipped", 0), "a skip")
+    t.equal(accept.total(["passed", "failed", "skipped"]), ("1 passed, 1 failed, 1 skipped", 1), "a failure")
+    t.equal(accept.total(["passed"], 2), ("1 passed, 0 failed, 0 skipped, 2 not reached", 1), "items without time")
+    t.equal(accept.total(["passed"], 0, 1), ("1 passed, 1 failed, 0 skipped", 1), "a crash that nobody noticed")
+
+
+@t.test()
+def the_software_gpus_answers_are_no_excuse():
+    soft = [line for line in (t.ROOT / "tests/conform/soft.txt").read_text().splitlines() if not line.startswith("#")]
+    t.check(soft, "soft.txt has no cases")
+    name = soft[0].partition(":")[0]
+    native = result(0, f"{name}: right\nother: 1\n2 passed, 0 failed\n")
+    mine = [line for line in soft if line.startswith(f"{name}: ")]
+    remote = result(0, "\n".join(mine) + "\nother: 1\n2 passed, 0 failed\n")
+    t.check(accept.equal_cases([native], remote) != "", "what soft.txt says passes on a real GPU")
+    t.equal(accept.equal_cases([native], native), "", "what is said of equal lines")
+    more = result(0, native["out"] + "third: 3\n")
+    t.check("third" in accept.equal_cases([native], more), "a case that only the remote side has goes unnoticed")
+    less = result(0, native["out"].replace("other: 1\n", ""))
+    t.check("other" in accept.equal_cases([native], less), "a missing case goes unnoticed")
+
+
+@t.test()
+def one_archive_holds_what_a_run_leaves():
+    with tempfile.TemporaryDirectory() as folder:
+        for run in (1, 2):
+            archive = accept.Archive(folder)
+            measure(result(0, "a\n"), result(1, "b\n", f"broken {run}\n"), archive)
+            archive.add("towlined.log", f"log {run}")
+            archive.save()
+        t.equal([p.name for p in pathlib.Path(folder).iterdir()], ["accept.tar.xz"], "the folder")
+        with tarfile.open(pathlib.Path(folder, "accept.tar.xz")) as tar:
+            texts = {m.name: tar.extractfile(m).read().decode() for m in tar}
+        for run in (1, 2):
+            t.equal(texts[f"{run}/failed/part-one-item.unix.err"], f"broken {run}\n", "stderr of the failed item")
+            t.equal(texts[f"{run}/failed/part-one-item.native.out"], "a\n", "its native output")
+            t.equal(texts[f"{run}/towlined.log"], f"log {run}", "the log")
+
+
+def table(doc, *files):
+    return subprocess.run([str(FOLDER / "table"), "--doc", str(doc), *map(str, files)], capture_output=True, text=True)
+
+
+def record(item, transport, equal=True, skipped=False):
+    return json.dumps({"item": item, "transport": transport, "equal": equal, "skipped": skipped}) + "\n"
+
+
+@t.test()
+def table_tells_what_ran_and_keeps_the_words():
+    text = (t.ROOT / "docs/compatibility.md").read_text()
+    with tempfile.TemporaryDirectory() as folder:
+        doc, one, two = (pathlib.Path(folder, name) for name in ("doc.md", "one.json", "two.json"))
+        doc.write_text(text)
+        one.write_text(record("servers/a", "unix") + record("servers/b", "unix", equal=False) + record("errors", "shm")
+                       + record("api/a", "tcp") + record("api/b", "tcp", equal=False) + record("api/c", "unix"))
+        two.write_text(record("servers/b", "unix") + record("servers/a", "tcp", skipped=True) + record("errors", "unix"))
+        t.equal(table(doc, one, two).returncode, 0, "the exit code")
+        rows = {line.split("`")[1]: [c.strip() for c in line.split("|")[1:-1]] for line in doc.read_text().splitlines()
+                if line.startswith("| `")}
+        t.equal([rows["servers"][i] for i in (1, 3, 4, 5)], ["2", "not run", "equal", "1 skipped, 1 not run"], "servers")
+        t.equal([rows["errors"][i] for i in (1, 3, 4, 5)], ["1", "equal", "equal", "not run"], "errors")
+        t.equal([rows["api"][i] for i in (1, 4, 5)], ["3", "1 equal, 2 not run", "1 equal, 1 not run, **failed**: b"], "api")
+        t.equal(rows["pytorch"][1:2] + rows["pytorch"][3:6], ["0", "not run", "not run", "not run"], "pytorch")
+        old = {line.split("`")[1]: [c.strip() for c in line.split("|")[1:-1]] for line in text.splitlines()
+               if line.startswith("| `")}
+        t.check(len(old) == 9 and old["errors"][2], "the document has no table")
+        t.equal({part: (r[2], r[6]) for part, r in rows.items()}, {part: (r[2], r[6]) for part, r in old.items()}, "the words")
+        # The rest of the document is untouched, and the same again changes nothing.
+        cut = lambda s: s[:s.index("<!--")] + s[s.rindex("-->"):]  # noqa: E731
+        t.equal(cut(doc.read_text()), cut(text), "what is around the table")
+        once = doc.read_text()
+        archive = accept.Archive(folder)
+        archive.add("accept.json", one.read_text())
+        archive.save()
+        again = accept.Archive(folder)
+        again.add("accept.json", two.read_text())
+        again.save()
+        table(doc, pathlib.Path(folder, "accept.tar.xz"))
+        t.equal(doc.read_text(), once, "the table made of an archive")
+        doc.write_text("no marks\n")
+        t.equal(table(doc, one).returncode, 2, "the exit code without marks")
+        t.equal(doc.read_text(), "no marks\n", "a document without marks")
+
+
+if __name__ == "__main__":
+    t.main()
