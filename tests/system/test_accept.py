@@ -6,6 +6,7 @@ import importlib.machinery
 import importlib.util
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import tarfile
@@ -132,6 +133,15 @@ def table_tells_what_ran_and_keeps_the_words():
         doc.write_text("no marks\n")
         t.equal(table(doc, one).returncode, 2, "the exit code without marks")
         t.equal(doc.read_text(), "no marks\n", "a document without marks")
+
+
+@t.test()
+def the_document_names_what_the_client_masks():
+    text = (t.ROOT / "docs/compatibility.md").read_text()
+    array = re.search(r"masked\[\] = \{(.*?)\};", (t.ROOT / "src/client/device.c").read_text(), re.S).group(1)
+    names = re.findall(r"CU_DEVICE_ATTRIBUTE_(\w+)", array)
+    t.check(len(names) > 10, "the client's list was not found")
+    t.equal([name for name in names if not re.search(rf"\b{name}\b", text)], [], "masked and not in docs/compatibility.md")
 
 
 if __name__ == "__main__":
