@@ -8,7 +8,21 @@ program = shutil.which("nvidia-smi", path=os.environ["PATH"] + ":/usr/local/nvid
 if program is None:
     print("nvidia-smi is not installed")
     sys.exit(77)
-done = subprocess.run([program, "-L"], capture_output=True, text=True, timeout=60)
-print(done.stdout)
-sys.stderr.write(done.stderr)
-sys.exit(done.returncode)
+
+
+def ask(*arguments):
+    done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=60)
+    sys.stderr.write(done.stderr)
+    print("nvidia-smi", *arguments, "-> exit code", done.returncode)
+    codes.append(done.returncode)
+    return done.stdout
+
+
+codes = []
+print(ask("-L"))
+query = ask("--query-gpu=name,uuid,memory.total,driver_version", "--format=csv")
+print(query)
+names = [line.split(", ")[0] for line in query.splitlines()[1:]]
+table = ask()  # times, temperatures and processes in it are never the same
+print("the table names", [name for name in names if name in table], "driver", query.rpartition(", ")[2].strip() in table)
+sys.exit(max(codes, key=abs))
