@@ -1,4 +1,6 @@
 // Device printf and assert. Both are looked at by catching this program's own stdout and stderr.
+// What was caught of them goes to stdout in the end, for those who compare the outputs of two
+// drivers.
 #include "check.h"
 
 #include <cassert>
@@ -24,6 +26,11 @@ __global__ void returned(int *result)
 {
     result[0] = printf("none\n");
     result[1] = printf("%d %d\n", 1, 2);
+}
+
+__global__ void number(int n)
+{
+    printf("kernel %d\n", n);
 }
 
 __global__ void insist(int limit)
@@ -66,8 +73,36 @@ static int occurrences(const std::string &text, const std::string &what)
     return count;
 }
 
+// The host's lines and the kernels' are written in turns: what a kernel prints comes out in the
+// synchronisation that waits for it, neither earlier nor later.
+static std::string in_turns()
+{
+    Capture out(1);
+    puts("host 0");
+    number<<<1, 1>>>(0);
+    cudaError_t error = cudaGetLastError();
+    usleep(50000); // it has ended now, and is not heard of yet
+    puts("host 1");
+    cudaError_t first = cudaDeviceSynchronize();
+    puts("host 2");
+    number<<<1, 1>>>(1);
+    cudaError_t second = cudaStreamSynchronize(0);
+    puts("host 3");
+    std::string text = out.text();
+    CHECK(error);
+    CHECK(first);
+    CHECK(second);
+    return text;
+}
+
 int main()
 {
+    setvbuf(stdout, nullptr, _IONBF, 0); // each line is written at once
+    std::string turns = in_turns();
+    if (turns != "host 0\nhost 1\nkernel 0\nhost 2\nkernel 1\nhost 3\n") {
+        fprintf(stderr, "FAILED: the order is:\n%s", turns.c_str());
+        return 1;
+    }
     Capture out(1);
     speak<<<1, 64>>>();
     cudaError_t launch = cudaGetLastError(), sync = cudaDeviceSynchronize();
@@ -109,17 +144,19 @@ int main()
     insist<<<1, 8>>>(8); // holds
     CHECK(cudaDeviceSynchronize());
     Capture errors(2);
-    insist<<<2, 8>>>(7); // thread 7 of both blocks fails
+    insist<<<1, 8>>>(7); // thread 7 fails
     launch = cudaGetLastError();
     sync = cudaDeviceSynchronize();
-    text = errors.text();
+    std::string failure = errors.text();
     CHECK(launch);
     EXPECT(sync == cudaErrorAssert);
-    EXPECT(occurrences(text, "Assertion `int(threadIdx.x) < limit` failed") >= 1);
-    EXPECT(occurrences(text, "thread: [7,0,0]") >= 1 && occurrences(text, "insist") >= 1);
+    EXPECT(occurrences(failure, "Assertion `int(threadIdx.x) < limit` failed") == 1);
+    EXPECT(occurrences(failure, "block: [0,0,0], thread: [7,0,0]") == 1);
+    EXPECT(occurrences(failure, "insist") == 1 && occurrences(failure, "\n") == 1);
     // The context is lost from now on.
     EXPECT_ERROR(cudaDeviceSynchronize(), cudaErrorAssert);
     EXPECT_ERROR(cudaMalloc(&device, 4), cudaErrorAssert);
+    printf("%s%s", turns.c_str(), failure.c_str());
     puts("OK");
     return 0;
 }
