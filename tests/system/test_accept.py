@@ -74,6 +74,30 @@ def the_software_gpus_answers_are_no_excuse():
 
 
 @t.test()
+def a_table_of_mistakes_that_ends_early_is_no_success():
+    expected = (t.PROGRAMS / "errors.expected").read_text()
+    with tempfile.TemporaryDirectory() as folder:
+        for text in ("", expected[:len(expected) // 2]):
+            t.check("did not run natively" in accept.compare_errors(text, text, pathlib.Path(folder)), "a table cut off passes")
+        t.equal(accept.compare_errors(expected, expected, pathlib.Path(folder)), "", "what is said of equal tables")
+        t.check(accept.compare_errors(expected, expected[:len(expected) // 2], pathlib.Path(folder)), "half a table passes")
+
+
+@t.test()
+def a_driver_that_is_not_covered_ends_the_run():
+    with tempfile.TemporaryDirectory() as folder:
+        accept.run = lambda *_: result(1)
+        accept.check_cover(pathlib.Path(folder))
+        accept.run = lambda *_: result(0)
+        try:
+            accept.check_cover(pathlib.Path(folder))
+        except SystemExit as end:
+            t.check("not covered" in str(end), f"it says {end}")
+        else:
+            t.check(False, "the run goes on")
+
+
+@t.test()
 def one_archive_holds_what_a_run_leaves():
     with tempfile.TemporaryDirectory() as folder:
         for run in (1, 2):
