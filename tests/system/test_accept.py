@@ -160,6 +160,17 @@ def table_tells_what_ran_and_keeps_the_words():
 
 
 @t.test()
+def the_framework_programs_are_python():
+    sources = sorted((FOLDER / "python").glob("*.py"))
+    t.check(len(sources) > 30, "there are none")
+    for source in sources:
+        text = source.read_text()
+        compile(text, str(source), "exec")
+        item = accept.script_item("part", source)
+        t.equal(len(item.env), sum(line.startswith("# env: ") for line in text.splitlines()), f"settings that {source.name} gets")
+
+
+@t.test()
 def the_document_names_what_the_client_masks():
     text = (t.ROOT / "docs/compatibility.md").read_text()
     array = re.search(r"masked\[\] = \{(.*?)\};", (t.ROOT / "src/client/device.c").read_text(), re.S).group(1)
