@@ -1,9 +1,10 @@
 /* `towline bench`: how fast a server is, seen from here; with --native beside this machine's own
  * driver. The measuring is done by a program of its own (bench/measure.c), which knows nothing of
- * Towline, in a fresh process each time. */
+ * Towline, in a fresh process each time; example programs are timed from start to end. */
 #include "cli/bench.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,20 +19,24 @@ enum { LINE_MAX_BYTES = 4096, ARGS_MAX = 32 };
 
 struct plan {
     const char *server, *plot, *max_bytes;
-    const char *parts[8];
+    const char *examples_dir; /* as the user named it; NULL: beside the tools */
+    const char *parts[8];     /* that towline-measure takes */
     unsigned part_count;
-    bool native, json, quick;
+    bool native, json, quick, with_examples;
     long rounds;
+    struct tow_bench_examples examples;
     char self[PATH_MAX + 16], measure[PATH_MAX + 32], lib_dir[PATH_MAX];
 };
 
-static struct tow_bench_figure *figure_of(struct tow_bench *bench, const char *name,
-                                          const char *memory, const char *direction, uint64_t bytes)
+/* The figure of that name (and memory, direction, size, program); NULL if there are too many. */
+static struct tow_bench_figure *figure_of(struct tow_bench *bench,
+                                          const struct tow_bench_figure *like)
 {
     for (unsigned i = 0; i < bench->figure_count; i++) {
         struct tow_bench_figure *f = &bench->figures[i];
-        if (strcmp(f->name, name) == 0 && strcmp(f->memory, memory) == 0 &&
-            strcmp(f->direction, direction) == 0 && f->bytes == bytes) {
+        if (strcmp(f->name, like->name) == 0 && strcmp(f->memory, like->memory) == 0 &&
+            strcmp(f->direction, like->direction) == 0 && f->bytes == like->bytes &&
+            strcmp(f->program, like->program) == 0) {
             return f;
         }
     }
@@ -39,11 +44,19 @@ static struct tow_bench_figure *figure_of(struct tow_bench *bench, const char *n
         return NULL;
     }
     struct tow_bench_figure *f = &bench->figures[bench->figure_count++];
-    snprintf(f->name, sizeof f->name, "%s", name);
-    snprintf(f->memory, sizeof f->memory, "%s", memory);
-    snprintf(f->direction, sizeof f->direction, "%s", direction);
-    f->bytes = bytes;
+    *f = *like;
     return f;
+}
+
+static void add_value(struct tow_bench *bench, enum tow_bench_side side,
+                      const struct tow_bench_figure *like, double value, double p99)
+{
+    struct tow_bench_figure *f = figure_of(bench, like);
+    if (f != NULL && f->count[side] < TOW_BENCH_ROUNDS_MAX) {
+        f->value[side][f->count[side]] = value;
+        f->p99[side][f->count[side]] = p99;
+        f->count[side]++;
+    }
 }
 
 static void take_line(struct tow_bench *bench, enum tow_bench_side side, const char *line)
@@ -57,15 +70,14 @@ static void take_line(struct tow_bench *bench, enum tow_bench_side side, const c
         snprintf(bench->device[side], sizeof bench->device[side], "%s",
                  tow_json_text(&doc, all, "device"));
     } else if (tow_json_member(&doc, all, "value") != NULL) {
-        struct tow_bench_figure *f = figure_of(
-            bench, tow_json_text(&doc, all, "name"), tow_json_text(&doc, all, "memory"),
-            tow_json_text(&doc, all, "direction"), (uint64_t)tow_json_number(&doc, all, "bytes"));
-        if (f != NULL && f->count[side] < TOW_BENCH_ROUNDS_MAX) {
-            snprintf(f->unit, sizeof f->unit, "%s", tow_json_text(&doc, all, "unit"));
-            f->value[side][f->count[side]] = tow_json_number(&doc, all, "value");
-            f->p99[side][f->count[side]] = tow_json_number(&doc, all, "p99");
-            f->count[side]++;
-        }
+        struct tow_bench_figure like = {.bytes = (uint64_t)tow_json_number(&doc, all, "bytes")};
+        snprintf(like.name, sizeof like.name, "%s", tow_json_text(&doc, all, "name"));
+        snprintf(like.unit, sizeof like.unit, "%s", tow_json_text(&doc, all, "unit"));
+        snprintf(like.memory, sizeof like.memory, "%s", tow_json_text(&doc, all, "memory"));
+        snprintf(like.direction, sizeof like.direction, "%s",
+                 tow_json_text(&doc, all, "direction"));
+        add_value(bench, side, &like, tow_json_number(&doc, all, "value"),
+                  tow_json_number(&doc, all, "p99"));
     }
     tow_json_doc_fini(&doc);
 }
@@ -92,40 +104,64 @@ static void forget_towline(const char *lib_dir)
     }
 }
 
-static void become_measure(const struct plan *plan, enum tow_bench_side side, int out)
+/* Becomes a program on a side; does not return. */
+static void become(const struct plan *plan, enum tow_bench_side side, const char *const *program)
 {
-    char *args[ARGS_MAX];
-    char began[32];
+    const char *args[ARGS_MAX];
     unsigned n = 0;
     if (side == TOW_BENCH_REMOTE) {
-        args[n++] = (char *)plan->self;
-        args[n++] = (char *)"run";
-        args[n++] = (char *)"-q";
+        args[n++] = plan->self;
+        args[n++] = "run";
+        args[n++] = "-q";
         if (plan->server != NULL) {
-            args[n++] = (char *)"-s";
-            args[n++] = (char *)plan->server;
+            args[n++] = "-s";
+            args[n++] = plan->server;
         }
-        args[n++] = (char *)"--";
+        args[n++] = "--";
     } else {
         forget_towline(plan->lib_dir);
     }
+    while (*program != NULL && n < ARGS_MAX - 1) {
+        args[n++] = *program++;
+    }
+    args[n] = NULL;
+    execv(args[0], (char *const *)args);
+    tow_cli_say("%s cannot be run: %s", args[0], strerror(errno));
+    _exit(TOW_EXIT_NOT_EXECUTABLE);
+}
+
+static void become_measure(const struct plan *plan, enum tow_bench_side side, int out)
+{
+    const char *args[ARGS_MAX];
+    char began[32];
+    unsigned n = 0;
     snprintf(began, sizeof began, "%lld", (long long)tow_time_now_ns());
-    args[n++] = (char *)plan->measure;
-    args[n++] = (char *)"--began";
+    args[n++] = plan->measure;
+    args[n++] = "--began";
     args[n++] = began;
-    args[n++] = (char *)"--max-bytes";
-    args[n++] = (char *)plan->max_bytes;
+    args[n++] = "--max-bytes";
+    args[n++] = plan->max_bytes;
     if (plan->quick) {
-        args[n++] = (char *)"--quick";
+        args[n++] = "--quick";
     }
     for (unsigned i = 0; i < plan->part_count; i++) {
-        args[n++] = (char *)plan->parts[i];
+        args[n++] = plan->parts[i];
     }
     args[n] = NULL;
     dup2(out, STDOUT_FILENO);
-    execv(args[0], args);
-    tow_cli_say("%s cannot be run: %s", args[0], strerror(errno));
-    _exit(TOW_EXIT_NOT_EXECUTABLE);
+    become(plan, side, args);
+}
+
+/* What it prints is not shown, but what it complains of. */
+static void become_example(const struct plan *plan, enum tow_bench_side side, const char *path)
+{
+    const char *args[] = {path, NULL};
+    int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (nothing >= 0) {
+        dup2(nothing, STDIN_FILENO);
+        dup2(nothing, STDOUT_FILENO);
+    }
+    become(plan, side, args);
 }
 
 /* A server that has just served needs a moment until its next worker is ready; what is to be seen
@@ -138,6 +174,20 @@ static void rest(const struct plan *plan)
             return;
         }
     }
+}
+
+/* How a child has ended, as of waitpid; -1 if there is none. */
+static int wait_for(pid_t child)
+{
+    int status = -1;
+    while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    }
+    return status;
+}
+
+static bool ended_well(int status)
+{
+    return status != -1 && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
 static int run_once(const struct plan *plan, struct tow_bench *bench, enum tow_bench_side side)
@@ -164,10 +214,8 @@ static int run_once(const struct plan *plan, struct tow_bench *bench, enum tow_b
     } else {
         close(ends[0]);
     }
-    int status = -1;
-    while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR) {
-    }
-    if (child < 0 || !WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+    int status = wait_for(child);
+    if (!ended_well(status)) {
         tow_cli_say(side == TOW_BENCH_NATIVE
                         ? "the native measurement failed; --native needs this machine's own GPU "
                           "and driver"
@@ -175,6 +223,88 @@ static int run_once(const struct plan *plan, struct tow_bench *bench, enum tow_b
                           "the server answers");
         return -EIO;
     }
+    return 0;
+}
+
+/* An example from its start to its end, as someone who runs it sees it. */
+static int run_example(const struct plan *plan, struct tow_bench *bench, enum tow_bench_side side,
+                       const char *name)
+{
+    struct tow_bench_figure like = {.name = "example", .unit = "ms"};
+    char path[sizeof plan->examples.folder + sizeof like.program + 1];
+    snprintf(like.program, sizeof like.program, "%s", name);
+    snprintf(path, sizeof path, "%s/%s", plan->examples.folder, name);
+    /* As in rest(); there are many of them, so it is shorter. */
+    tow_time_sleep(plan->quick ? 100 * TOW_TIME_MS : 500 * TOW_TIME_MS);
+    int64_t begin = tow_time_now_ns();
+    pid_t child = fork();
+    if (child == 0) {
+        become_example(plan, side, path);
+    }
+    int status = wait_for(child);
+    double ms = (double)(tow_time_now_ns() - begin) / TOW_TIME_MS;
+    if (!ended_well(status)) {
+        const char *where =
+            side == TOW_BENCH_NATIVE ? "on this machine's own driver" : "through Towline";
+        if (status != -1 && WIFSIGNALED(status)) {
+            tow_cli_say("the example %s was ended by signal %d %s", name, WTERMSIG(status), where);
+        } else {
+            tow_cli_say("the example %s failed with exit code %d %s", name,
+                        status != -1 ? WEXITSTATUS(status) : -1, where);
+        }
+        return -EIO;
+    }
+    add_value(bench, side, &like, ms, 0);
+    return 0;
+}
+
+static int run_round(const struct plan *plan, struct tow_bench *bench)
+{
+    int error = 0;
+    if (plan->part_count > 0 && plan->native) {
+        error = run_once(plan, bench, TOW_BENCH_NATIVE);
+    }
+    if (plan->part_count > 0 && error == 0) {
+        error = run_once(plan, bench, TOW_BENCH_REMOTE);
+    }
+    for (unsigned i = 0; i < plan->examples.count && error == 0; i++) {
+        if (plan->native) {
+            error = run_example(plan, bench, TOW_BENCH_NATIVE, plan->examples.names[i]);
+        }
+        if (error == 0) {
+            error = run_example(plan, bench, TOW_BENCH_REMOTE, plan->examples.names[i]);
+        }
+    }
+    return error;
+}
+
+/* Checks the parts that were named, or takes all; `examples` is none of towline-measure's. */
+static int take_parts(struct plan *plan)
+{
+    static const char *const known[] = {"startup", "latency", "launches", "bandwidth", "examples"};
+    for (unsigned i = 0; i < plan->part_count; i++) {
+        bool found = false;
+        for (size_t k = 0; k < sizeof known / sizeof *known; k++) {
+            found |= strcmp(plan->parts[i], known[k]) == 0;
+        }
+        if (!found) {
+            tow_cli_say("--part is startup, latency, launches, bandwidth or examples");
+            return -EINVAL;
+        }
+    }
+    if (plan->part_count == 0) {
+        memcpy(plan->parts, known, sizeof known);
+        plan->part_count = sizeof known / sizeof *known;
+    }
+    unsigned kept = 0;
+    for (unsigned i = 0; i < plan->part_count; i++) {
+        if (strcmp(plan->parts[i], "examples") == 0) {
+            plan->with_examples = true;
+        } else {
+            plan->parts[kept++] = plan->parts[i];
+        }
+    }
+    plan->part_count = kept;
     return 0;
 }
 
@@ -193,6 +323,8 @@ static int take_flags(int argc, char **argv, struct plan *plan)
         } else if (tow_flags_take(&flags, NULL, "--plot", &plan->plot) && plan->plot != NULL) {
         } else if (tow_flags_take(&flags, NULL, "--max-bytes", &plan->max_bytes) &&
                    plan->max_bytes != NULL) {
+        } else if (tow_flags_take(&flags, NULL, "--examples", &plan->examples_dir) &&
+                   plan->examples_dir != NULL) {
         } else if (tow_flags_take(&flags, NULL, "--rounds", &rounds) && rounds != NULL) {
         } else if (tow_flags_take(&flags, NULL, "--part", &part) && part != NULL &&
                    plan->part_count < sizeof plan->parts / sizeof *plan->parts) {
@@ -207,25 +339,10 @@ static int take_flags(int argc, char **argv, struct plan *plan)
         tow_cli_say("--rounds is a number from 1 to %d", TOW_BENCH_ROUNDS_MAX);
         return -EINVAL;
     }
-    static const char *const known[] = {"startup", "latency", "launches", "bandwidth"};
-    for (unsigned i = 0; i < plan->part_count; i++) {
-        bool found = false;
-        for (size_t k = 0; k < sizeof known / sizeof *known; k++) {
-            found |= strcmp(plan->parts[i], known[k]) == 0;
-        }
-        if (!found) {
-            tow_cli_say("--part is startup, latency, launches or bandwidth");
-            return -EINVAL;
-        }
-    }
-    if (plan->part_count == 0) {
-        memcpy(plan->parts, known, sizeof known);
-        plan->part_count = sizeof known / sizeof *known;
-    }
     if (plan->max_bytes == NULL) {
         plan->max_bytes = "268435456";
     }
-    return 0;
+    return take_parts(plan);
 }
 
 static int find_programs(struct plan *plan)
@@ -270,7 +387,9 @@ static int bench_main(int argc, char **argv)
     if (take_flags(argc, argv, &plan) < 0) {
         return TOW_EXIT_USAGE;
     }
-    if (find_programs(&plan) < 0) {
+    if (find_programs(&plan) < 0 ||
+        (plan.with_examples &&
+         tow_bench_examples_find(plan.examples_dir, plan.lib_dir, &plan.examples) < 0)) {
         return TOW_EXIT_FAILED;
     }
     struct tow_bench *bench = calloc(1, sizeof *bench);
@@ -285,12 +404,7 @@ static int bench_main(int argc, char **argv)
         if (isatty(STDERR_FILENO)) {
             fprintf(stderr, "\rround %ld of %ld", round + 1, plan.rounds);
         }
-        if (plan.native) {
-            error = run_once(&plan, bench, TOW_BENCH_NATIVE);
-        }
-        if (error == 0) {
-            error = run_once(&plan, bench, TOW_BENCH_REMOTE);
-        }
+        error = run_round(&plan, bench);
         bench->rounds++;
     }
     if (isatty(STDERR_FILENO)) {
@@ -310,9 +424,10 @@ static int bench_main(int argc, char **argv)
 
 const struct tow_command tow_command_bench = {
     .name = "bench",
-    .summary = "measure a server: latency, launches, bandwidth, start-up",
+    .summary = "measure a server: latency, launches, bandwidth, start-up, examples",
     .help =
-        "towline bench [-s ADDRESS] [--native] [--json] [--plot FILE.svg] [--quick]\n"
+        "towline bench [-s ADDRESS] [--native] [--examples DIR] [--json] [--plot FILE.svg] "
+        "[--quick]\n"
         "\n"
         "Measures what programs will see of a server from this machine.\n"
         "\n"
@@ -325,7 +440,11 @@ const struct tow_command tow_command_bench = {
         "are\n"
         "                        printed; needs a GPU and its driver here\n"
         "  --rounds N            default 3, with --native 7; the medians of the rounds are shown\n"
-        "  --part NAME           startup, latency, launches or bandwidth; repeat it for several\n"
+        "  --part NAME           startup, latency, launches, bandwidth or examples; repeat it for "
+        "several\n"
+        "  --examples DIR        the programs whose times are taken: every executable file in it. "
+        "Default:\n"
+        "                        those that examples/run has built beside this program\n"
         "  --max-bytes N         the largest copy, default 268435456\n"
         "  --quick               a tenth of the repetitions\n"
         "  --json                everything, with each round's values\n"
@@ -339,6 +458,8 @@ const struct tow_command tow_command_bench = {
         "above 1).\n"
         "Latencies have a median and a 99th percentile. Start-up begins with the program: a "
         "server with\n"
-        "idle workers answers faster than a driver that has to start.\n",
+        "idle workers answers faster than a driver that has to start. An example's time is that "
+        "of its\n"
+        "process from start to end; it must end with exit code 0.\n",
     .run = bench_main,
 };

@@ -83,16 +83,22 @@ static void print_side(const struct tow_bench_figure *f, enum tow_bench_side sid
     }
 }
 
-static void show_plain(const struct tow_bench *bench, FILE *out)
+/* The examples' times, or everything else that is no copy. */
+static void show_rows(const struct tow_bench *bench, bool examples, FILE *out)
 {
-    fprintf(out, "%-27s %-4s %10s %10s", "", "", "Towline", "p99");
-    fprintf(out, bench->native ? " %10s %10s %8s\n" : "\n", "native", "p99", "ratio");
+    const char *p99 = examples ? "" : "p99";
+    bool any = false;
     for (unsigned i = 0; i < bench->figure_count; i++) {
         const struct tow_bench_figure *f = &bench->figures[i];
-        if (f->bytes != 0) {
+        if (f->bytes != 0 || (f->program[0] != '\0') != examples) {
             continue;
         }
-        fprintf(out, "%-27s %-4s", title_of(f->name), f->unit);
+        if (!any) {
+            fprintf(out, "\n%-27s %-4s %10s %10s", examples ? "examples" : "", "", "Towline", p99);
+            fprintf(out, bench->native ? " %10s %10s %8s\n" : "\n", "native", p99, "ratio");
+            any = true;
+        }
+        fprintf(out, "%-27s %-4s", examples ? f->program : title_of(f->name), f->unit);
         print_side(f, TOW_BENCH_REMOTE, out);
         if (bench->native) {
             print_side(f, TOW_BENCH_NATIVE, out);
@@ -130,11 +136,12 @@ static void show_copies(const struct tow_bench *bench, FILE *out)
 
 void tow_bench_show(const struct tow_bench *bench, FILE *out)
 {
-    fprintf(out, "%s by way of %s, median of %u round%s\n\n",
+    fprintf(out, "%s by way of %s, median of %u round%s\n",
             bench->device[TOW_BENCH_REMOTE][0] != '\0' ? bench->device[TOW_BENCH_REMOTE] : "a GPU",
             bench->server, bench->rounds, bench->rounds == 1 ? "" : "s");
-    show_plain(bench, out);
+    show_rows(bench, false, out);
     show_copies(bench, out);
+    show_rows(bench, true, out);
 }
 
 /* ---- for programs ---- */
@@ -175,6 +182,9 @@ int tow_bench_json(const struct tow_bench *bench, FILE *out)
             tow_json_str(&json, "memory", f->memory);
             tow_json_str(&json, "direction", f->direction);
             tow_json_u64(&json, "bytes", f->bytes);
+        }
+        if (f->program[0] != '\0') {
+            tow_json_str(&json, "program", f->program);
         }
         json_side(&json, "towline", f, TOW_BENCH_REMOTE);
         if (bench->native) {

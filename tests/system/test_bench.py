@@ -2,7 +2,10 @@
 """`towline bench`: what it prints, not how fast this machine is."""
 
 import json
+import os
 import pathlib
+import re
+import statistics
 import sys
 import tempfile
 import xml.dom.minidom
@@ -14,15 +17,50 @@ LATENCIES = {"launch_enqueue", "launch_sync", "memset_sync", "event_record", "al
              "copy_4b_h2d"}
 
 
-def bench(server, *flags):
-    return t.run([t.TOWLINE, "bench", "-s", server.address("tcp"), "--quick", "--max-bytes=262144", *flags], 120)
+# Says at a program's end which libcuda it had.
+WITNESS = r"""
+#include <dlfcn.h>
+#include <errno.h>
+#include <link.h>
+#include <stdio.h>
+#include <stdlib.h>
+__attribute__((destructor)) static void say(void)
+{
+    void *library = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_NOW);
+    struct link_map *map;
+    FILE *file = library ? fopen(getenv("WITNESS"), "a") : NULL;
+    if (file && dlinfo(library, RTLD_DI_LINKMAP, &map) == 0) {
+        fprintf(file, "%s %s\n", program_invocation_short_name, map->l_name);
+        fclose(file);
+    }
+}
+"""
+
+
+def bench(server, *flags, env=None):
+    return t.run([t.TOWLINE, "bench", "-s", server.address("tcp"), "--quick", "--max-bytes=262144", *flags], 120, env=env)
+
+
+def examples(folder):
+    """A folder with one program that uses a GPU, and what is none."""
+    program = t.build_c(t.ROOT / "examples" / "driver" / "vectoradd.c", ["-lcuda"], "bench-vectoradd")
+    made = pathlib.Path(folder) / "examples"
+    (made / "folder").mkdir(parents=True)
+    (made / "vectoradd").symlink_to(program)
+    (made / "README").write_text("not a program")
+    return made
+
+
+def script(folder, name, text):
+    (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+    (folder / name).chmod(0o755)
 
 
 @t.test(120)
 def bench_measures_everything_and_draws():
     with t.Server() as server, tempfile.TemporaryDirectory(prefix="tow") as folder:
         plot = pathlib.Path(folder) / "plot.svg"
-        done = bench(server, "--json", "--rounds=2", f"--plot={plot}")
+        done = bench(server, "--json", "--rounds=2", f"--plot={plot}", f"--examples={examples(folder)}")
         t.equal(done.returncode, 0, f"the exit code ({done.stderr})")
         report = json.loads(done.stdout)
         t.equal(report["rounds"], 2, "the number of rounds")
@@ -37,6 +75,10 @@ def bench_measures_everything_and_draws():
             for direction in ("h2d", "d2h"):
                 for size in (4, 64, 1024, 16384, 262144):
                     t.check(figures["copy", memory, direction, size]["towline"]["median"] > 0, "a copy's bandwidth")
+        times = [f for f in report["figures"] if f["name"] == "example"]
+        t.equal([f["program"] for f in times], ["vectoradd"], "the examples")
+        t.check(times[0]["unit"] == "ms" and times[0]["towline"]["median"] > 0, str(times))
+        t.equal(len(times[0]["towline"]["rounds"]), 2, "an example's rounds")
         lines = xml.dom.minidom.parse(str(plot)).getElementsByTagName("polyline")
         t.equal(len(lines), 8, "the number of curves")  # four of bandwidth, four of time
         t.equal(len(lines[0].getAttribute("points").split()), 5, "the points of a curve")
@@ -50,6 +92,62 @@ def bench_prints_a_table():
         for words in ("launch + sync", "launches per second", "p99", server.address("tcp")):
             t.check(words in done.stdout, f"{words!r} is not in:\n{done.stdout}")
         t.check("GB/s" not in done.stdout, done.stdout)
+
+
+@t.test(120)
+def bench_takes_turns_with_the_native_driver():
+    # Our library with its server inside stands for the machine's own driver.
+    with t.Server() as server, tempfile.TemporaryDirectory(prefix="tow") as folder:
+        folder = pathlib.Path(folder)
+        native, witness, seen = folder / "native", folder / "witness.c", folder / "seen"
+        native.mkdir()
+        for name in ("libcuda.so.1", "libtowline-server.so"):
+            (native / name).symlink_to(t.BUILD / "lib" / name)
+        witness.write_text(WITNESS)
+        library = t.build(["gcc", "-shared", "-fPIC", "-D_GNU_SOURCE", witness], folder / "witness.so", [witness])
+        env = dict(os.environ, LD_LIBRARY_PATH=f"{t.BUILD / 'lib'}:{native}", TOWLINE_SERVER="self:soft-memory=2G",
+                   LD_PRELOAD=str(library), WITNESS=str(seen))
+        done = bench(server, "--native", "--json", "--rounds=2", f"--examples={examples(folder)}", env=env)
+        t.equal(done.returncode, 0, f"the exit code ({done.stderr})")
+        round_ = [f"{program} {where / 'libcuda.so.1'}" for program in ("towline-measure", "vectoradd")
+                  for where in (native, t.BUILD / "lib")]
+        t.equal(seen.read_text().splitlines(), round_ * 2, "the order of the programs and their drivers")
+        report = json.loads(done.stdout)
+        t.equal(len(report["figures"]), 11 + 4 * 5 + 1, "the number of figures")
+        for figure in report["figures"]:
+            sides = [figure[side]["rounds"] for side in ("towline", "native")]
+            t.check(all(len(values) == 2 and min(values) > 0 for values in sides), str(figure))
+            ratio = statistics.median(a / b for a, b in zip(*sides))
+            t.check(abs(figure["ratio"] / ratio - 1) < 1e-3, f"the ratio is not {ratio}: {figure}")
+
+        done = bench(server, "--native", "--rounds=1", f"--examples={folder / 'examples'}", env=env)
+        t.equal(done.returncode, 0, f"the exit code ({done.stderr})")
+        rows = [line for line in done.stdout.splitlines()[1:] if line and not line.endswith("ratio")]
+        t.equal(len(rows), len(report["figures"]), f"the number of rows in\n{done.stdout}")
+        number = r"[0-9][0-9.e+-]*"
+        for row in rows:
+            t.check(re.search(rf" {number}( +{number})? +{number}( +{number})? +[0-9]+\.[0-9][0-9]$", row), row)
+        t.check(re.search(r"^examples .*\nvectoradd  ", done.stdout, re.M), done.stdout)
+
+
+@t.test()
+def bench_says_what_is_wrong_with_examples():
+    with t.Server() as server, tempfile.TemporaryDirectory(prefix="tow") as folder:
+        folder = pathlib.Path(folder)
+        done = bench(server, "--part=examples", f"--examples={folder}")
+        t.check(done.returncode == 0 and done.stderr.count("\n") == 1, str(done))
+        for words in (str(folder), "examples/run --build-only", "--examples DIR"):
+            t.check(words in done.stderr, f"{words!r} is not in:\n{done.stderr}")
+        done = bench(server, "--part=examples", f"--examples={folder}/missing")
+        t.check(done.returncode == 1 and f"{folder}/missing" in done.stderr, str(done))
+        script(folder, "good", "exit 0")
+        script(folder, "wicked", "echo row 7 differs >&2; exit 3")
+        done = bench(server, "--part=examples", f"--examples={folder}")
+        t.check(done.returncode == 1 and "wicked" in done.stderr and "exit code 3" in done.stderr, str(done))
+        t.check("row 7 differs" in done.stderr and "good" not in done.stderr, str(done))
+        script(folder, "wicked", "kill -9 $$")
+        done = bench(server, "--part=examples", f"--examples={folder}")
+        t.check(done.returncode == 1 and "signal 9" in done.stderr, str(done))
 
 
 @t.test()
