@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""`towline bench`: what it prints, not how fast this machine is."""
+"""`towline bench` and tests/gpu/bench: what they print, not how fast this machine is."""
 
+import importlib.machinery
+import importlib.util
 import json
 import os
 import pathlib
@@ -13,6 +15,7 @@ import xml.dom.minidom
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import towtest as t  # noqa: E402
 
+GPU_BENCH = t.ROOT / "tests" / "gpu" / "bench"
 LATENCIES = {"launch_enqueue", "launch_sync", "memset_sync", "event_record", "alloc_free_1mib", "copy_4b_d2h",
              "copy_4b_h2d"}
 
@@ -160,6 +163,71 @@ def bench_says_what_is_wrong():
     t.check(done.returncode == 1 and "/nonexistent/sock" in done.stderr, str(done))
     done = t.run([t.TOWLINE, "bench", "--help"])
     t.check(done.returncode == 0 and "--native" in done.stdout, str(done))
+
+
+# ---- tests/gpu/bench ----
+
+def gpu_bench(folder, *flags):
+    """Its report, from the software GPU on both sides."""
+    path = pathlib.Path(folder) / "report.json"
+    done = t.run([GPU_BENCH, "--pretend", "--build", t.BUILD, "--json", path, *flags], 120)
+    t.equal(done.returncode, 0, f"the exit code ({done.stdout}{done.stderr})")
+    report = json.loads(path.read_text())
+    t.equal(report["problems"], [], f"the problems ({done.stdout})")
+    return done.stdout, report
+
+
+@t.test(120)
+def the_gpu_bench_measures_both_sides_and_judges():
+    with tempfile.TemporaryDirectory(prefix="tow") as folder:
+        text, report = gpu_bench(folder, "--part=micro", "--rounds=2", "--transport=shm,tcp")
+    samples = {tuple(sample["key"]): sample for sample in report["samples"]}
+    for key in [(name,) for name in LATENCIES] + [("copy", "pinned", "d2h", 16 << 20), ("launches_drained",)]:
+        for side in ("native", "shm", "tcp"):
+            t.equal(len(samples[key][side]), 2, f"the rounds of {key} on {side}")
+    judged = [row for row in report["table"] if row["shm"]["verdict"] != "not measured"]
+    t.equal(len(judged), 8, f"the figures of this part in\n{text}")
+    for row in judged:
+        for side in ("shm", "tcp"):
+            t.check(row[side]["value"] > 0 and row[side]["limit"] > 0, str(row))
+            t.check(row[side]["verdict"] in ("PASS", "MISS") and row[side]["without_noise"] in ("PASS", "MISS"), str(row))
+    reached = sum(row[side]["verdict"] == "PASS" for row in judged for side in ("shm", "tcp"))
+    t.check(re.search(rf"^{reached} reached \([0-9]+ of them by the 3% of noise\), {16 - reached} missed, 18 not", text, re.M),
+            text)
+
+
+@t.test(120)
+def the_gpu_bench_shows_examples_and_judges_none():
+    if not t.find_nvcc():
+        raise t.Skip("nvcc is not installed")
+    with tempfile.TemporaryDirectory(prefix="tow") as folder:
+        text, report = gpu_bench(folder, "--part=examples", "--only=vectorAdd", "--rounds=2", "--transport=unix")
+    t.equal([sample["key"] for sample in report["samples"]], [["example", "vectorAdd", "ms"]], "the figures")
+    t.check(all(len(report["samples"][0][side]) == 2 for side in ("native", "unix")), str(report["samples"]))
+    t.check(re.search(r"^example vectorAdd ms +[0-9.]+ +[0-9.]+ \([0-9.]+x\)$", text, re.M), text)
+    t.check("0 reached (0 of them by the 3% of noise), 0 missed" in text, text)
+
+
+@t.test()
+def the_gpu_bench_allows_noise_near_1_only_and_says_so():
+    loader = importlib.machinery.SourceFileLoader("gpu_bench", str(GPU_BENCH))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("gpu_bench", loader))
+    sys.dont_write_bytecode = True
+    loader.exec_module(module)
+    most, least = module.Row("most", {}), module.Row("least", {}, at_least=True)
+    for row, value, limit, cell in (
+            (most, 1.0, 1.0, "1 <= 1 PASS"),
+            (most, 1.029, 1.0, "1.029 <= 1 MISS, PASS by 3%"),
+            (most, 1.031, 1.0, "1.031 <= 1 MISS"),
+            (most, 1.08, 1.05, "1.08 <= 1.05 MISS, PASS by 3%"),
+            (most, 1.101, 1.1, "1.101 <= 1.1 MISS"),
+            (most, 0.251, 0.25, "0.251 <= 0.25 MISS"),
+            (least, 0.945, 0.97, "0.945 >= 0.97 MISS, PASS by 3%"),
+            (least, 0.94, 0.97, "0.94 >= 0.97 MISS"),
+            (least, 0.899, 0.9, "0.899 >= 0.9 MISS"),
+            (least, 1.199, 1.2, "1.199 >= 1.2 MISS"),
+            (most, None, 1.0, "not measured")):
+        t.equal(row.cell(value, limit), cell, f"the cell of {value} against {limit}")
 
 
 if __name__ == "__main__":
