@@ -1,6 +1,7 @@
 /* Does the things that are counted, and nothing else.
  *
  *     counts launches N   N launches and one synchronisation
+ *     counts sized:B N    the same of a kernel with B bytes of arguments
  *     counts loop N       N steps like a training loop's, one synchronisation each
  *     counts frees N      N times memory is taken and freed in a stream's order, and a sync
  *     counts uploads N    N synchronous copies of pageable memory
@@ -75,6 +76,32 @@ static void launches(unsigned n)
     CHECK(cuStreamSynchronize(stream));
 }
 
+/* Launches of a kernel that takes a structure of so many bytes; 0: nothing. */
+static void sized(unsigned bytes, unsigned n)
+{
+    char code[256], argument[256] = "";
+    void *args[] = {argument};
+    CUmodule module;
+    CUfunction take;
+    if (bytes > sizeof argument) {
+        exit(2);
+    }
+    int length = snprintf(code, sizeof code, ".version 7.0\n.target sm_70\n.address_size 64\n");
+    if (bytes > 0) {
+        snprintf(code + length, sizeof code - (size_t)length,
+                 ".visible .entry take(.param .align 1 .b8 what[%u])\n{\nret;\n}\n", bytes);
+    } else {
+        snprintf(code + length, sizeof code - (size_t)length,
+                 ".visible .entry take()\n{\nret;\n}\n");
+    }
+    CHECK(cuModuleLoadData(&module, code));
+    CHECK(cuModuleGetFunction(&take, module, "take"));
+    for (unsigned i = 0; i < n; i++) {
+        CHECK(cuLaunchKernel(take, 1, 1, 1, 1, 1, 1, 0, stream, args, NULL));
+    }
+    CHECK(cuStreamSynchronize(stream));
+}
+
 static void loop(unsigned steps)
 {
     enum { BATCH = 64 << 10, KERNELS = 20 };
@@ -145,6 +172,8 @@ int main(int argc, char **argv)
     CHECK(cuStreamSynchronize(stream));
     if (strcmp(argv[1], "loop") == 0) {
         loop(n);
+    } else if (strncmp(argv[1], "sized:", 6) == 0) {
+        sized((unsigned)strtoul(argv[1] + 6, NULL, 10), n);
     } else if (strcmp(argv[1], "uploads") == 0 || strcmp(argv[1], "behind") == 0) {
         enum { SIZE = 128 << 10 };
         CUdeviceptr memory;
