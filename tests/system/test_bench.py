@@ -10,6 +10,7 @@ import re
 import statistics
 import sys
 import tempfile
+import types
 import xml.dom.minidom
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
@@ -208,12 +209,32 @@ def the_gpu_bench_shows_examples_and_judges_none():
     t.check("0 reached (0 of them by the 3% of noise), 0 missed" in text, text)
 
 
-@t.test()
-def the_gpu_bench_allows_noise_near_1_only_and_says_so():
+def load_gpu_bench():
     loader = importlib.machinery.SourceFileLoader("gpu_bench", str(GPU_BENCH))
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader("gpu_bench", loader))
     sys.dont_write_bytecode = True
     loader.exec_module(module)
+    return module
+
+
+@t.test()
+def the_gpu_bench_compares_what_is_of_one_round():
+    args = types.SimpleNamespace(transport="shm", rounds=3, seconds=60, pretend=True)
+    bench = load_gpu_bench().Bench(args, None)
+    values = iter([10, None, 20, 30, 40, 80])  # natively and over shm in turns; one run fails
+
+    def once(side):
+        value = next(values)
+        if value is not None:
+            bench.add(("figure",), side, value)
+    bench.rounds("a test", once)
+    t.equal(bench.ratio(("figure",), "shm"), 1.75, "the median of 30/20 and 80/40")
+    t.equal(bench.median(("figure",), "shm"), 55, "the median of 30 and 80")
+
+
+@t.test()
+def the_gpu_bench_allows_noise_near_1_only_and_says_so():
+    module = load_gpu_bench()
     most, least = module.Row("most", {}), module.Row("least", {}, at_least=True)
     for row, value, limit, cell in (
             (most, 1.0, 1.0, "1 <= 1 PASS"),
