@@ -241,6 +241,18 @@ static CUresult check_record(CUevent event, CUstream stream)
     return e != NULL && e->context != context ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
 }
 
+CUresult tow_event_settle(CUevent event, CUstream stream, CUresult status)
+{
+    const struct tow_event *e = tow_event_find(event);
+    bool shared = e != NULL ? (e->flags & CU_EVENT_INTERPROCESS) != 0
+                            : TOW_ID_OF_SERVER((uint64_t)(uintptr_t)event);
+    if (status != CUDA_SUCCESS || !shared || tow_capture_on(stream)) {
+        return status; /* captures wait for every call anyway */
+    }
+    status = tow_send_cuEventQuery(event);
+    return status == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : status;
+}
+
 CUresult tow_cuEventRecord(CUevent hEvent, CUstream hStream)
 {
     CUresult status = check_record(hEvent, hStream);
@@ -251,6 +263,7 @@ CUresult tow_cuEventRecord(CUevent hEvent, CUstream hStream)
     note_record(hEvent, hStream, false);
     status = tow_send_cuEventRecord(hEvent, hStream);
     note_record(hEvent, hStream, status == CUDA_SUCCESS);
+    status = tow_event_settle(hEvent, hStream, status);
     tow_context_back(visited);
     return status;
 }
@@ -271,6 +284,7 @@ CUresult tow_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned i
     note_record(hEvent, hStream, false);
     status = tow_send_cuEventRecordWithFlags(hEvent, hStream, flags);
     note_record(hEvent, hStream, status == CUDA_SUCCESS);
+    status = tow_event_settle(hEvent, hStream, status);
     tow_context_back(visited);
     return status;
 }

@@ -323,6 +323,7 @@ CUresult tow_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Fl
     }
     bool visited = tow_context_visit(context);
     status = tow_send_cuStreamWaitEvent(hStream, hEvent, Flags);
+    status = tow_event_settle(hEvent, hStream, status);
     tow_context_back(visited);
     return status;
 }

@@ -56,6 +56,9 @@ void tow_stream_retire(CUstream stream);
 CUresult tow_stream_id(struct tow_context *context, CUstream stream, uint64_t *ret_id);
 
 struct tow_event *tow_event_find(CUevent event);
+/* After a record of the event, or a stream's wait for it: if other processes know the event,
+ * returns only when the server has done that, since they may look at once. */
+CUresult tow_event_settle(CUevent event, CUstream stream, CUresult status);
 
 /* A synchronisation of a stream that was sent behind command `number` was successful. */
 void tow_stream_finished(CUstream stream, struct tow_context *context, uint64_t number);

@@ -1,14 +1,17 @@
-/* Device memory of one program used by another: two processes, each a client of its own. */
+/* Device memory and events of one program used by another: two processes, each a client of its own.
+ */
 #include "api.h"
 
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { N = 1000 };
+enum { N = 1000, ROUNDS = 200 };
 
 struct message {
     CUresult result;
     CUipcMemHandle handle[2];
+    CUipcEventHandle event;
 };
 
 static void give(int fd, const void *bytes, size_t size)
@@ -52,6 +55,151 @@ static int other(int from, int to)
     return api_end(&api);
 }
 
+static void tell(int fd)
+{
+    give(fd, "x", 1);
+}
+
+static void hear(int fd)
+{
+    char byte;
+    take(fd, &byte, 1);
+}
+
+static CUresult api_copy(struct api *api, CUdeviceptr to, CUdeviceptr from, CUstream stream)
+{
+    int count = N;
+    void *params[] = {&to, &from, &count};
+    return cuLaunchKernel(api->copy, (N + 63) / 64, 1, 1, 64, 1, 1, 0, stream, params, NULL);
+}
+
+/* What the kernel copied is all `wanted`. */
+static void check_values(CUdeviceptr memory, int wanted)
+{
+    int value[N];
+    OK(cuMemcpyDtoH(value, memory, sizeof value));
+    EQUAL(value[0], wanted);
+    EQUAL(value[N - 1], wanted);
+}
+
+/* Waits for the parent's records, and has the parent wait for its own. */
+static int other_events(int from, int to)
+{
+    struct api api;
+    struct message message;
+    CUdeviceptr memory = 0, copy = 0;
+    CUstream stream;
+    CUevent event = NULL, again = NULL, own = NULL;
+    float time;
+    api_begin(&api);
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuMemAlloc(&copy, N * sizeof(int)));
+    take(from, &message, sizeof message);
+    if (message.result != CUDA_SUCCESS) {
+        return api_end(&api);
+    }
+    OK(cuIpcOpenMemHandle(&memory, message.handle[0], CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+    OK(cuIpcOpenEventHandle(&event, message.event));
+    EQUAL(cuEventQuery(event), CUDA_ERROR_NOT_READY);
+    OK(cuStreamWaitEvent(stream, event, 0));
+    OK(api_copy(&api, copy, memory, stream));
+    EQUAL(cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
+    tell(to); /* the parent lets go */
+    OK(cuEventSynchronize(event));
+    OK(cuEventQuery(event));
+    OK(cuStreamSynchronize(stream));
+    check_values(copy, 42);
+    tell(to);
+    for (int i = 0; i < ROUNDS && api_failures == 0; i++) {
+        hear(from);
+        OK(cuStreamWaitEvent(stream, event, 0));
+        OK(api_copy(&api, copy, memory, stream));
+        OK(cuEventRecord(event, stream));
+        tell(to);
+        OK(cuStreamSynchronize(stream));
+        check_values(copy, 100 + i);
+    }
+    OK(cuEventCreate(&own, CU_EVENT_DEFAULT));
+    TRUE(cuEventElapsedTime(&time, own, event) != CUDA_SUCCESS);
+    OK(cuEventDestroy(own));
+    memset(&message.event, 1, sizeof message.event);
+    TRUE(cuIpcOpenEventHandle(&again, message.event) != CUDA_SUCCESS);
+    if (api_is_remote()) {
+        /* It dies with a record that was not reached. */
+        sem_init(&api_gate, 0, 0);
+        OK(cuLaunchHostFunc(stream, api_pass_gate, NULL));
+        OK(cuEventRecord(event, stream));
+        EQUAL(cuEventQuery(event), CUDA_ERROR_NOT_READY);
+        tell(to);
+        hear(from);
+        _exit(api_failures != 0);
+    }
+    OK(cuEventDestroy(event));
+    OK(cuIpcCloseMemHandle(memory));
+    OK(cuMemFree(copy));
+    OK(cuStreamDestroy(stream));
+    return api_end(&api);
+}
+
+static void events_are_shared(int to, int from)
+{
+    struct message message = {0};
+    CUdeviceptr memory = 0;
+    CUstream stream;
+    CUevent event = NULL, plain = NULL;
+    EQUAL(cuEventCreate(&event, CU_EVENT_INTERPROCESS), CUDA_ERROR_INVALID_VALUE);
+    OK(cuEventCreate(&plain, CU_EVENT_DISABLE_TIMING));
+    TRUE(cuIpcGetEventHandle(&message.event, plain) != CUDA_SUCCESS);
+    OK(cuEventDestroy(plain));
+    OK(cuEventCreate(&event, CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING));
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuMemAlloc(&memory, N * sizeof(int)));
+    OK(cuMemsetD32(memory, 1, N));
+    OK(cuCtxSynchronize());
+    message.result = cuIpcGetMemHandle(&message.handle[0], memory);
+    if (message.result == CUDA_SUCCESS) {
+        message.result = cuIpcGetEventHandle(&message.event, event);
+    }
+    if (message.result == CUDA_ERROR_NOT_SUPPORTED) {
+        printf("shared events are not supported by this device\n");
+    } else {
+        OK(message.result);
+    }
+    sem_init(&api_gate, 0, 0);
+    if (message.result == CUDA_SUCCESS) {
+        OK(cuLaunchHostFunc(stream, api_pass_gate, NULL));
+        OK(cuMemsetD32Async(memory, 42, N, stream));
+        OK(cuEventRecord(event, stream));
+        EQUAL(cuEventQuery(event), CUDA_ERROR_NOT_READY);
+    }
+    give(to, &message, sizeof message);
+    if (message.result == CUDA_SUCCESS) {
+        hear(from);
+        sem_post(&api_gate);
+        hear(from); /* the child has its copy */
+        for (int i = 0; i < ROUNDS && api_failures == 0; i++) {
+            OK(cuMemsetD32Async(memory, 100 + (unsigned)i, N, stream));
+            OK(cuEventRecord(event, stream));
+            tell(to);
+            hear(from);
+            OK(cuStreamWaitEvent(stream, event, 0)); /* the child's record */
+        }
+        OK(cuStreamSynchronize(stream));
+        OK(cuEventQuery(event));
+        if (api_is_remote()) {
+            hear(from);
+            EQUAL(cuEventQuery(event), CUDA_ERROR_NOT_READY);
+            OK(cuStreamWaitEvent(stream, event, 0));
+            tell(to);
+            OK(cuEventSynchronize(event));
+            OK(cuStreamSynchronize(stream));
+        }
+    }
+    OK(cuMemFree(memory));
+    OK(cuEventDestroy(event));
+    OK(cuStreamDestroy(stream));
+}
+
 static void memory_is_shared(struct api *api, int to, int from)
 {
     struct message message = {0};
@@ -86,21 +234,47 @@ static void memory_is_shared(struct api *api, int to, int from)
     OK(cuMemFree(memory));
 }
 
+struct child {
+    pid_t pid;
+    int to, from;
+};
+
+static void start(struct child *child, int (*run)(int from, int to))
+{
+    int there[2], back[2];
+    if (pipe(there) != 0 || pipe(back) != 0) {
+        exit(1);
+    }
+    child->pid = fork();
+    if (child->pid == 0) {
+        close(there[1]); /* if the parent fails, reading ends */
+        exit(run(there[0], back[1]));
+    }
+    close(there[0]);
+    close(back[1]);
+    child->to = there[1];
+    child->from = back[0];
+}
+
+static void finish(struct child *child)
+{
+    int status = -1;
+    EQUAL(waitpid(child->pid, &status, 0), child->pid);
+    EQUAL(status, 0);
+}
+
 int main(void)
 {
+    struct child memory, events;
+    signal(SIGPIPE, SIG_IGN); /* a child that failed is told by its status */
     /* Before CUDA is touched: a forked child cannot use its parent's. */
-    int there[2], back[2], status = -1;
-    if (pipe(there) != 0 || pipe(back) != 0) {
-        return 1;
-    }
-    pid_t child = fork();
-    if (child == 0) {
-        return other(there[0], back[1]);
-    }
+    start(&memory, other);
+    start(&events, other_events);
     struct api api;
     api_begin(&api);
-    memory_is_shared(&api, there[1], back[0]);
-    EQUAL(waitpid(child, &status, 0), child);
-    EQUAL(status, 0);
+    memory_is_shared(&api, memory.to, memory.from);
+    finish(&memory);
+    events_are_shared(events.to, events.from);
+    finish(&events);
     return api_end(&api);
 }

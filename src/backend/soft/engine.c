@@ -23,7 +23,7 @@
 #define POLL_MIN (20 * TOW_TIME_US)
 #define POLL_MAX (200 * TOW_TIME_US)
 
-static bool poller;           /* an idle runner watches memory for wait-value ops */
+static bool poller;           /* an idle runner watches what other processes or the host write */
 static int64_t poll_interval; /* how long it sleeps */
 
 /* ---- marks
@@ -51,7 +51,47 @@ struct tow_soft_mark *tow_soft_mark_ref(struct tow_soft_mark *mark)
 void tow_soft_mark_unref(struct tow_soft_mark *mark)
 {
     if (mark != NULL && --mark->refs == 0) {
+        if (mark->board != NULL) {
+            tow_soft_mark_finish(mark); /* if it never got into a queue */
+            tow_soft_board_unref(mark->board);
+        }
         free(mark);
+    }
+}
+
+void tow_soft_mark_finish(struct tow_soft_mark *mark)
+{
+    if (!mark->done && mark->board != NULL && !mark->foreign) {
+        tow_soft_board_finish(mark);
+    }
+    mark->done = true;
+}
+
+bool tow_soft_mark_done(struct tow_soft_mark *mark)
+{
+    if (!mark->done && mark->foreign) {
+        mark->done = tow_soft_board_done(mark);
+    }
+    return mark->done;
+}
+
+static struct timespec time_in(int64_t wait_ns)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    int64_t ns = until.tv_nsec + wait_ns;
+    until.tv_sec += ns / TOW_TIME_S;
+    until.tv_nsec = ns % TOW_TIME_S;
+    return until;
+}
+
+void tow_soft_mark_pause(const struct tow_soft_mark *mark)
+{
+    if (mark->foreign) {
+        struct timespec until = time_in(POLL_MAX);
+        pthread_cond_timedwait(&tow_soft.changed, &tow_soft.lock, &until);
+    } else {
+        pthread_cond_wait(&tow_soft.changed, &tow_soft.lock);
     }
 }
 
@@ -124,7 +164,7 @@ static void drop_queued(struct tow_soft_stream *stream, bool told)
             stream->queued++;
         } else {
             if (op->work.kind == TOW_SOFT_WORK_RECORD) {
-                op->work.event.mark->done = true;
+                tow_soft_mark_finish(op->work.event.mark);
             }
             op_free(op);
         }
@@ -183,10 +223,11 @@ static bool advance(struct tow_soft_stream *stream, bool *ret_polls)
             break;
         case TOW_SOFT_WORK_RECORD:
             op->work.event.mark->time_ns = tow_time_now_ns();
-            op->work.event.mark->done = true;
+            tow_soft_mark_finish(op->work.event.mark);
             break;
         case TOW_SOFT_WORK_WAIT:
-            if (!op->work.event.mark->done) {
+            if (!tow_soft_mark_done(op->work.event.mark)) {
+                *ret_polls |= op->work.event.mark->foreign;
                 return changed;
             }
             break;
@@ -348,11 +389,7 @@ static void idle(void)
             continue;
         }
         poller = true;
-        struct timespec until;
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        int64_t ns = until.tv_nsec + poll_interval;
-        until.tv_sec += ns / TOW_TIME_S;
-        until.tv_nsec = ns % TOW_TIME_S;
+        struct timespec until = time_in(poll_interval);
         pthread_cond_timedwait(&tow_soft.work, &tow_soft.lock, &until);
         poll_interval = poll_interval * 2 < POLL_MAX ? poll_interval * 2 : POLL_MAX;
         tow_soft_engine_kick();
@@ -566,8 +603,8 @@ CUresult tow_soft_mark_wait(struct tow_soft_mark *mark)
 {
     uint64_t handle = mark->ctx->object.handle;
     tow_soft_mark_ref(mark);
-    while (!mark->done) {
-        pthread_cond_wait(&tow_soft.changed, &tow_soft.lock);
+    while (!tow_soft_mark_done(mark)) {
+        tow_soft_mark_pause(mark);
     }
     tow_soft_mark_unref(mark);
     return state_of(handle);

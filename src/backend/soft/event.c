@@ -7,6 +7,7 @@ void tow_soft_event_free(struct tow_soft_event *event)
 {
     tow_soft_object_remove(&event->object);
     tow_soft_mark_unref(event->mark);
+    tow_soft_board_unref(event->board);
     free(event->capture_deps);
     free(event);
 }
@@ -56,6 +57,17 @@ static CUresult soft_cuEventDestroy(CUevent hEvent)
     return tow_soft_leave(CUDA_SUCCESS);
 }
 
+CUresult tow_soft_event_renew(struct tow_soft_event *event, struct tow_soft_mark *mark)
+{
+    CUresult result = event->board != NULL ? tow_soft_board_post(event->board, mark) : CUDA_SUCCESS;
+    if (result == CUDA_SUCCESS) {
+        tow_soft_mark_unref(event->mark);
+        event->mark = tow_soft_mark_ref(mark);
+        event->capture_id = 0;
+    }
+    return result;
+}
+
 static CUresult record(struct tow_soft_event *event, struct tow_soft_stream *stream, bool external)
 {
     bool captured = false;
@@ -68,11 +80,13 @@ static CUresult record(struct tow_soft_event *event, struct tow_soft_stream *str
     if (mark == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    result = tow_soft_event_renew(event, mark);
+    if (result != CUDA_SUCCESS) {
+        tow_soft_mark_unref(mark);
+        return result;
+    }
     struct tow_soft_work work = {.kind = TOW_SOFT_WORK_RECORD,
                                  .event = {.mark = mark, .event = event->object.handle}};
-    tow_soft_mark_unref(event->mark);
-    event->mark = tow_soft_mark_ref(mark);
-    event->capture_id = 0;
     return tow_soft_submit(stream, &work);
 }
 
@@ -108,6 +122,13 @@ static CUresult soft_cuEventRecord(CUevent hEvent, CUstream hStream)
     return soft_cuEventRecordWithFlags(hEvent, hStream, 0);
 }
 
+/* The host wants to know of it. */
+static CUresult asked(struct tow_soft_event *event)
+{
+    CUresult result = tow_soft_capture_asked(event);
+    return result == CUDA_SUCCESS ? tow_soft_event_refresh(event) : result;
+}
+
 static CUresult soft_cuEventQuery(CUevent hEvent)
 {
     struct tow_soft_ctx *ctx;
@@ -116,13 +137,13 @@ static CUresult soft_cuEventQuery(CUevent hEvent)
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    result = tow_soft_capture_asked(event);
+    result = asked(event);
     if (result != CUDA_SUCCESS) {
         return tow_soft_leave(result);
     }
-    if (event->mark != NULL && !event->mark->done) {
+    if (event->mark != NULL && !tow_soft_mark_done(event->mark)) {
         tow_soft_engine_kick();
-        result = event->mark->done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+        result = tow_soft_mark_done(event->mark) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
     }
     return tow_soft_leave(result);
 }
@@ -135,7 +156,7 @@ static CUresult soft_cuEventSynchronize(CUevent hEvent)
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    result = tow_soft_capture_asked(event);
+    result = asked(event);
     if (result != CUDA_SUCCESS) {
         return tow_soft_leave(result);
     }
@@ -184,10 +205,14 @@ static CUresult soft_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigne
     }
     bool captured = false;
     if (result == CUDA_SUCCESS) {
+        result = tow_soft_event_refresh(event);
+    }
+    if (result == CUDA_SUCCESS) {
         result =
             tow_soft_capture_wait(stream, event, (Flags & CU_EVENT_WAIT_EXTERNAL) != 0, &captured);
     }
-    if (result != CUDA_SUCCESS || captured || event->mark == NULL || event->mark->done) {
+    if (result != CUDA_SUCCESS || captured || event->mark == NULL ||
+        tow_soft_mark_done(event->mark)) {
         return tow_soft_leave(result);
     }
     struct tow_soft_work work = {

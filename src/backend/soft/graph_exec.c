@@ -182,15 +182,16 @@ static CUresult run_locked(struct tow_soft_node *node, struct tow_soft_work *lau
     switch (node->work.kind) {
     case TOW_SOFT_WORK_RECORD:
         launch->graph.marks[node->mark]->time_ns = tow_time_now_ns();
-        launch->graph.marks[node->mark]->done = true;
+        tow_soft_mark_finish(launch->graph.marks[node->mark]);
         pthread_cond_broadcast(&tow_soft.changed);
         tow_soft_engine_kick();
         break;
     case TOW_SOFT_WORK_WAIT: {
         struct tow_soft_event *event = tow_soft_lookup(TOW_SOFT_EVENT, node->work.event.event);
+        result = event != NULL ? tow_soft_event_refresh(event) : CUDA_SUCCESS;
         struct tow_soft_mark *mark = event != NULL ? tow_soft_mark_ref(event->mark) : NULL;
-        while (mark != NULL && !mark->done && !atomic_load(&ctx->stop)) {
-            pthread_cond_wait(&tow_soft.changed, &tow_soft.lock);
+        while (mark != NULL && !tow_soft_mark_done(mark) && !atomic_load(&ctx->stop)) {
+            tow_soft_mark_pause(mark);
         }
         tow_soft_mark_unref(mark);
         break;
@@ -419,9 +420,11 @@ static CUresult launch_build(struct tow_soft_ctx *ctx, struct tow_soft_plan *pla
         struct tow_soft_node *node = plan->order[i];
         if (node->work.kind == TOW_SOFT_WORK_RECORD) {
             struct tow_soft_event *event = tow_soft_lookup(TOW_SOFT_EVENT, node->work.event.event);
-            tow_soft_mark_unref(event->mark);
-            event->mark = tow_soft_mark_ref(work.graph.marks[node->mark]);
-            event->capture_id = 0;
+            CUresult result = tow_soft_event_renew(event, work.graph.marks[node->mark]);
+            if (result != CUDA_SUCCESS) {
+                tow_soft_work_fini(&work);
+                return result;
+            }
         }
     }
     *ret_work = work;

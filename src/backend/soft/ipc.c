@@ -1,8 +1,8 @@
 /* Memory shared with other workers of the same machine. Ordinary memory becomes shareable when its
  * handle is first asked for: its pages move into a memfd, at the same addresses. The handle says
  * where the memfd is and names a token that only it carries, so that nobody opens what he was not
- * given. Events cannot be shared. */
-#include "backend/soft/soft.h"
+ * given. */
+#include "backend/soft/ipc.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,11 +14,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MAGIC "towlipc1"
+#include "backend/soft/soft.h"
 
-struct token {
-    uint8_t bytes[16];
-};
+#define MAGIC "towlipc1"
 
 /* What the 64 bytes of a CUipcMemHandle are. */
 struct wire_handle {
@@ -27,7 +25,7 @@ struct wire_handle {
     int32_t fd;
     uint64_t pages;        /* size of the memfd */
     uint64_t offset, size; /* of the allocation in it */
-    struct token token;
+    struct tow_soft_token token;
     uint32_t device, zero;
 };
 _Static_assert(sizeof(struct wire_handle) == sizeof(CUipcMemHandle), "a handle has 64 bytes");
@@ -37,7 +35,7 @@ struct exported {
     struct exported *next;
     uint64_t base, size;
     int fd; /* owned */
-    struct token token;
+    struct tow_soft_token token;
 };
 
 struct opened {
@@ -52,12 +50,41 @@ struct opened {
 static struct exported *exports;
 static struct opened *openings;
 
-static void name_of(const struct token *token, char *ret_name, size_t size)
+static void name_of(const struct tow_soft_token *token, char *ret_name, size_t size)
 {
     int used = snprintf(ret_name, size, "towline-ipc-");
     for (size_t i = 0; i < sizeof token->bytes; i++) {
         used += snprintf(ret_name + used, size - (size_t)used, "%02x", token->bytes[i]);
     }
+}
+
+int tow_soft_ipc_make(struct tow_soft_token *ret_token)
+{
+    char name[64];
+    if (getrandom(ret_token, sizeof *ret_token, 0) != (ssize_t)sizeof *ret_token) {
+        return -1;
+    }
+    name_of(ret_token, name, sizeof name);
+    return memfd_create(name, MFD_CLOEXEC);
+}
+
+int tow_soft_ipc_fetch(uint32_t pid, int32_t number, const struct tow_soft_token *token,
+                       uint64_t size)
+{
+    char path[64], target[128] = "", name[64], wanted[96];
+    struct stat status;
+    snprintf(path, sizeof path, "/proc/%u/fd/%d", pid, number);
+    name_of(token, name, sizeof name);
+    snprintf(wanted, sizeof wanted, "/memfd:%s (deleted)", name);
+    if (readlink(path, target, sizeof target - 1) < 0 || strcmp(target, wanted) != 0) {
+        return -1;
+    }
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd >= 0 && (fstat(fd, &status) != 0 || (uint64_t)status.st_size != size)) {
+        close(fd);
+        fd = -1;
+    }
+    return fd;
 }
 
 /* ---- giving ---- */
@@ -85,15 +112,11 @@ static struct exported *export_pages(uint64_t base, uint64_t size)
             return e;
         }
     }
-    char name[64];
     struct exported *made = calloc(1, sizeof *made);
-    if (made == NULL ||
-        getrandom(&made->token, sizeof made->token, 0) != (ssize_t)sizeof made->token) {
-        free(made);
+    if (made == NULL) {
         return NULL;
     }
-    name_of(&made->token, name, sizeof name);
-    made->fd = memfd_create(name, MFD_CLOEXEC);
+    made->fd = tow_soft_ipc_make(&made->token);
     if (made->fd < 0 || move_pages(base, size, made->fd) != 0) {
         if (made->fd >= 0) {
             close(made->fd);
@@ -155,25 +178,6 @@ static CUresult soft_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr
 
 /* ---- taking ---- */
 
-/* The memfd of a handle, if it is what the handle says; -1 if not. */
-static int open_pages(const struct wire_handle *handle)
-{
-    char path[64], target[128] = "", name[64], wanted[96];
-    struct stat status;
-    snprintf(path, sizeof path, "/proc/%u/fd/%d", handle->pid, handle->fd);
-    name_of(&handle->token, name, sizeof name);
-    snprintf(wanted, sizeof wanted, "/memfd:%s (deleted)", name);
-    if (readlink(path, target, sizeof target - 1) < 0 || strcmp(target, wanted) != 0) {
-        return -1;
-    }
-    int fd = open(path, O_RDWR | O_CLOEXEC);
-    if (fd >= 0 && (fstat(fd, &status) != 0 || (uint64_t)status.st_size != handle->pages)) {
-        close(fd);
-        fd = -1;
-    }
-    return fd;
-}
-
 static struct opened *find_opened(const struct wire_handle *handle)
 {
     struct opened *o = openings;
@@ -231,7 +235,7 @@ static CUresult soft_cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle ha
     }
     struct opened *o = find_opened(&wire);
     if (o == NULL) {
-        int fd = open_pages(&wire);
+        int fd = tow_soft_ipc_fetch(wire.pid, wire.fd, &wire.token, wire.pages);
         o = fd >= 0 ? calloc(1, sizeof *o) : NULL;
         if (o == NULL) {
             if (fd >= 0) {

@@ -193,6 +193,7 @@ int tow_backend_soft_open(const struct tow_soft_options *options, struct tow_bac
     tow_soft_fill_capture(driver);
     tow_soft_fill_green(driver);
     tow_soft_fill_ipc(driver);
+    tow_soft_fill_ipc_event(driver);
     snprintf(ret_backend->description, sizeof ret_backend->description,
              "%s (%u of them, compute capability %d.%d, %llu MiB each, %u threads)",
              tow_soft.dry ? TOW_SOFT_NAME_DRY : TOW_SOFT_NAME, tow_soft.device_count,

@@ -327,17 +327,36 @@ struct tow_soft_mark {
     bool timing;
     int64_t time_ns;
     struct tow_soft_ctx *ctx; /* borrowed */
+    /* Of an event that other processes know: where they see it. */
+    struct tow_soft_board *board; /* counted; NULL: nobody else knows it */
+    uint32_t slot, turn;
+    bool foreign; /* recorded elsewhere: `done` only once tow_soft_mark_done has seen it */
 };
 struct tow_soft_mark *tow_soft_mark_create(struct tow_soft_ctx *ctx, bool timing);
 struct tow_soft_mark *tow_soft_mark_ref(struct tow_soft_mark *mark);
 void tow_soft_mark_unref(struct tow_soft_mark *mark);
+/* Its moment has come, or never will. */
+void tow_soft_mark_finish(struct tow_soft_mark *mark);
+bool tow_soft_mark_done(struct tow_soft_mark *mark);
+/* Sleeps until something changed that may have ended it; the lock is given up meanwhile. */
+void tow_soft_mark_pause(const struct tow_soft_mark *mark);
+
+/* Events between processes (ipc_event.c): a board is memory that they share. */
+struct tow_soft_board *tow_soft_board_ref(struct tow_soft_board *board);
+void tow_soft_board_unref(struct tow_soft_board *board);
+/* Puts a mark that was just made on the board, where it becomes the event's last record. */
+CUresult tow_soft_board_post(struct tow_soft_board *board, struct tow_soft_mark *mark);
+void tow_soft_board_finish(const struct tow_soft_mark *mark);
+/* Of a mark that another process made. */
+bool tow_soft_board_done(const struct tow_soft_mark *mark);
 
 struct tow_soft_capture;
 
 struct tow_soft_event {
     struct tow_soft_object object;
     unsigned flags;
-    struct tow_soft_mark *mark; /* counted; NULL until recorded */
+    struct tow_soft_mark *mark;   /* counted; NULL until recorded */
+    struct tow_soft_board *board; /* counted; NULL unless other processes know it */
     /* Set while the last record was captured: what waits on the event joins that capture. */
     uint64_t capture_id;
     uint64_t *capture_deps; /* owned: node handles */
@@ -735,6 +754,11 @@ void tow_soft_fill_capture(struct tow_driver *driver);
 void tow_soft_fill_green(struct tow_driver *driver);
 void tow_soft_greens_free(void);
 void tow_soft_fill_ipc(struct tow_driver *driver);
+void tow_soft_fill_ipc_event(struct tow_driver *driver);
+/* Sees to it that event->mark is the last record, whichever process made it. */
+CUresult tow_soft_event_refresh(struct tow_soft_event *event);
+/* A record that is about to be queued becomes the event's last. */
+CUresult tow_soft_event_renew(struct tow_soft_event *event, struct tow_soft_mark *mark);
 /* Pages that begin at `base` are given back: they are shared no more. */
 void tow_soft_ipc_forget(uint64_t base);
 /* An opened allocation left the index: its pages go. */

@@ -31,7 +31,8 @@ void tow_soft_work_fini(struct tow_soft_work *work)
         break;
     case TOW_SOFT_WORK_GRAPH:
         for (size_t i = 0; i < work->graph.mark_count; i++) {
-            work->graph.marks[i]->done = true; /* also when the graph failed or was thrown away */
+            /* Also when the graph failed or was thrown away. */
+            tow_soft_mark_finish(work->graph.marks[i]);
             tow_soft_mark_unref(work->graph.marks[i]);
         }
         free(work->graph.marks);
