@@ -710,6 +710,9 @@ static CUresult copy_3d(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bool wait,
         status = resolve(&shape.to, p->dstMemoryType, p->dstHost, p->dstDevice, p->dstArray,
                          shape.width, shape.rows, stream, &to);
     }
+    if (status == CUDA_SUCCESS && tow_peer_elsewhere_3d(p)) {
+        return tow_peer_copy_3d(p, stream);
+    }
     if (status == CUDA_SUCCESS) {
         status = tow_mirror_push(tow_context_current()->link);
     }

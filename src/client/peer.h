@@ -11,5 +11,8 @@ bool tow_peer_elsewhere(CUdeviceptr address);
 
 /* Copies by address, either side on any server or on the host, after what `stream` has to do. */
 CUresult tow_peer_copy(CUdeviceptr dst, CUdeviceptr src, size_t size, CUstream stream);
+/* The same for copies of two and three dimensions. */
+bool tow_peer_elsewhere_3d(const CUDA_MEMCPY3D_PEER *copy);
+CUresult tow_peer_copy_3d(const CUDA_MEMCPY3D_PEER *copy, CUstream stream);
 
 #endif

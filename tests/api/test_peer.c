@@ -35,6 +35,80 @@ static void copies_go_both_ways(void)
     expect(0, 8);
 }
 
+/* Part of a volume, from rows that are far apart, into an array of the other device; then that
+ * array's back into plain memory. */
+static void volumes_go_to_arrays_and_back(void)
+{
+    enum { W = 8, H = 6, D = 3, PITCH = 16 };
+    static int values[N], got[N];
+    CUarray array = NULL;
+    CUDA_ARRAY3D_DESCRIPTOR made = {.Width = W,
+                                    .Height = H,
+                                    .Depth = D,
+                                    .Format = CU_AD_FORMAT_UNSIGNED_INT32,
+                                    .NumChannels = 1};
+    for (int i = 0; i < N; i++) {
+        values[i] = i;
+    }
+    OK(cuCtxSetCurrent(context[1]));
+    OK(cuArray3DCreate(&array, &made));
+    OK(cuCtxSetCurrent(context[0]));
+    OK(cuMemcpyHtoD(memory[0], values, sizeof values));
+    CUDA_MEMCPY3D_PEER there = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                                .srcDevice = memory[0],
+                                .srcContext = context[0],
+                                .srcPitch = PITCH * sizeof(int),
+                                .srcHeight = 10,
+                                .srcXInBytes = 2 * sizeof(int),
+                                .srcY = 1,
+                                .srcZ = 1,
+                                .dstMemoryType = CU_MEMORYTYPE_ARRAY,
+                                .dstArray = array,
+                                .dstContext = context[1],
+                                .WidthInBytes = W * sizeof(int),
+                                .Height = H,
+                                .Depth = D};
+    OK(cuMemcpy3DPeer(&there));
+    CUDA_MEMCPY3D_PEER back = {.srcMemoryType = CU_MEMORYTYPE_ARRAY,
+                               .srcArray = array,
+                               .srcContext = context[1],
+                               .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                               .dstDevice = memory[0],
+                               .dstContext = context[0],
+                               .dstPitch = W * sizeof(int),
+                               .dstHeight = H,
+                               .WidthInBytes = W * sizeof(int),
+                               .Height = H,
+                               .Depth = D};
+    OK(cuMemcpy3DPeerAsync(&back, NULL));
+    OK(cuMemcpyDtoH(got, memory[0], sizeof got));
+    for (int z = 0; z < D; z++) {
+        for (int y = 0; y < H; y++) {
+            for (int x = 0; x < W; x++) {
+                EQUAL(got[(z * H + y) * W + x], ((z + 1) * 10 + y + 1) * PITCH + x + 2);
+            }
+        }
+    }
+    EQUAL(got[W * H * D], W * H * D); /* and nothing behind it */
+    CUDA_MEMCPY2D rows = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                          .srcDevice = memory[0],
+                          .srcPitch = W * sizeof(int),
+                          .dstMemoryType = CU_MEMORYTYPE_UNIFIED, /* the address says where */
+                          .dstDevice = memory[1],
+                          .dstPitch = PITCH * sizeof(int),
+                          .WidthInBytes = W * sizeof(int),
+                          .Height = H};
+    fill(1, -1);
+    OK(cuCtxSetCurrent(context[0]));
+    OK(cuMemcpy2D(&rows));
+    OK(cuCtxSynchronize());
+    OK(cuCtxSetCurrent(context[1]));
+    OK(cuMemcpyDtoH(values, memory[1], sizeof values));
+    EQUAL(values[PITCH + 3], got[W + 3]);
+    EQUAL(values[PITCH + W], -1);
+    OK(cuArrayDestroy(array));
+}
+
 static void addresses_tell_their_device(void)
 {
     for (int i = 0; i < 2; i++) {
@@ -149,6 +223,7 @@ int main(void)
     }
     addresses_tell_their_device();
     copies_go_both_ways();
+    volumes_go_to_arrays_and_back();
     streams_and_events_are_used_from_elsewhere();
     kernels_reach_a_peer_once_allowed();
     locations_find_their_server();
