@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """Two devices in one program: of one server, and of two."""
 
+import json
 import pathlib
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import towtest as t  # noqa: E402
+
+GPU_PROGRAMS = t.ROOT / "tests" / "gpu" / "programs"
 
 
 def run(program, servers, **environment):
@@ -32,6 +35,32 @@ def devices_of_two_servers_exchange_memory():
 def places_are_the_programs_own_numbers():
     with t.Server("--soft-devices=2", "--soft-memory=1G") as server:
         run("places", server.address(), CUDA_VISIBLE_DEVICES="1,0")
+
+
+def outputs_are_equal(program):
+    """On two servers, on one with two devices, and where one device plays both parts."""
+    def out(servers, devices):
+        done = t.run([t.TOWLINE, "run", "-s", servers, "--", program], timeout=120,
+                     env=t.clean_environment(EXPECT_DEVICES=str(devices)))
+        t.check(done.returncode == 0 and done.stdout.endswith("OK\n"), done.stdout + done.stderr)
+        return done.stdout
+    with t.Server(memory="1G") as one, t.Server(memory="1G") as two, \
+            t.Server("--soft-devices=2", "--soft-memory=1G") as both:
+        alone = out(one.address(), 1)
+        for servers in (f"{one.address()},{two.address()}", f"{one.address('tcp')},{two.address('tcp')}", both.address()):
+            got = out(servers, 2)
+            t.check(got == alone, f"{servers}:\n{got}\nnot\n{alone}")
+
+
+@t.test(limit=300)
+def a_driver_program_uses_two_servers():
+    outputs_are_equal(t.build_c(GPU_PROGRAMS / "servers_driver.c", ["-lcuda"]))
+
+
+@t.test(limit=300)
+def a_runtime_program_uses_two_servers():
+    flags = json.loads((GPU_PROGRAMS / "programs.json").read_text())["flags"]
+    outputs_are_equal(t.build_cuda([GPU_PROGRAMS / "servers_runtime.cu"], flags, [], "servers_runtime"))
 
 
 if __name__ == "__main__":

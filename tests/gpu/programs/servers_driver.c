@@ -70,6 +70,59 @@ static void send(struct part *to, struct part *from)
     CHECK(cuStreamWaitEvent(to->stream, from->event, 0));
 }
 
+/* What one device says of the other is so: kernels reach it once allowed, or never. */
+static void reach(struct part *part, struct part *other)
+{
+    int can = -1;
+    CHECK(cuDeviceCanAccessPeer(&can, part->device, other->device));
+    CHECK(cuCtxSetCurrent(part->context));
+    CUresult result = cuCtxEnablePeerAccess(other->context, 0);
+    if (can) {
+        struct part there = *part;
+        CHECK(result);
+        CHECK(cuMemsetD32(other->data, 4, COUNT));
+        CHECK(cuCtxSynchronize());
+        there.data = other->data;
+        step(&there, 1);
+        CHECK(cuStreamSynchronize(part->stream));
+        unsigned value = 0;
+        CHECK(cuMemcpyDtoH(&value, other->data, sizeof value));
+        EXPECT(value == 13);
+        CHECK(cuCtxDisablePeerAccess(other->context));
+    } else if (part->device != other->device) {
+        EXPECT(result == CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
+        EXPECT(cuCtxDisablePeerAccess(other->context) == CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
+    }
+    puts("peer access is what the device says");
+}
+
+/* A block out of the middle of the volume that `from` has, to the start of what `to` has. */
+static void send_block(struct part *to, struct part *from)
+{
+    CUDA_MEMCPY3D_PEER copy = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                               .srcDevice = from->data,
+                               .srcContext = from->context,
+                               .srcPitch = 1024,
+                               .srcHeight = 64,
+                               .srcXInBytes = 128,
+                               .srcY = 3,
+                               .srcZ = 2,
+                               .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                               .dstDevice = to->data,
+                               .dstContext = to->context,
+                               .dstPitch = 512,
+                               .dstHeight = 32,
+                               .WidthInBytes = 256,
+                               .Height = 20,
+                               .Depth = 5};
+    CHECK(cuCtxSetCurrent(from->context));
+    CHECK(cuMemcpy3DPeerAsync(&copy, from->stream));
+    CHECK(cuStreamSynchronize(from->stream));
+    copy.dstZ = 8;
+    CHECK(cuMemcpy3DPeer(&copy));
+    CHECK(cuCtxSynchronize());
+}
+
 static unsigned *fetch(struct part *part)
 {
     unsigned *host = malloc(BYTES);
@@ -145,6 +198,19 @@ int main(void)
     first = fetch(&parts[0]);
     show("copied by address", first);
     EXPECT(first[0] == second[0] && first[COUNT - 1] == 0x11111111);
+
+    CHECK(cuMemsetD32(parts[0].data, 9, COUNT));
+    CHECK(cuCtxSynchronize());
+    send_block(&parts[0], &parts[1]);
+    free(first);
+    first = fetch(&parts[0]);
+    show("a block of it", first);
+    /* Rows are 256 words there and 128 here. */
+    EXPECT(first[0] == second[(2 * 64 + 3) * 256 + 32] && first[64] == 9);
+    EXPECT(first[(4 * 32 + 19) * 128 + 63] == second[(6 * 64 + 22) * 256 + 95]);
+    EXPECT(first[8 * 32 * 128] == first[0] && first[20 * 128] == 9);
+    reach(&parts[0], &parts[1]);
+    reach(&parts[1], &parts[0]);
     for (int i = 0; i < 2; i++) {
         CHECK(cuCtxSetCurrent(parts[i].context));
         CHECK(cuMemFree(parts[i].data));
