@@ -1,7 +1,7 @@
 /* Arrays, mipmaps, texture and surface objects, tensor maps. */
 #include "api.h"
 
-enum { WIDTH = 64, HEIGHT = 16 };
+enum { WIDTH = 64, HEIGHT = 16, DEPTH = 3 };
 
 /* fetch(unsigned long long texture, float *out, int width): out[y * width + x] = texel (x, y) */
 static const char texture_ptx[] =
@@ -13,7 +13,38 @@ static const char texture_ptx[] =
     "mov.u32 %x, %tid.x; mov.u32 %y, %ctaid.x; mov.b32 %sx, %x; mov.b32 %sy, %y;\n"
     "tex.2d.v4.f32.s32 {%r, %g, %b, %c}, [%t, {%sx, %sy}];\n"
     "mad.lo.u32 %i, %y, %w, %x; mul.wide.u32 %o, %i, 4; add.u64 %a, %a, %o;\n"
-    "st.global.f32 [%a], %r; ret;\n}\n";
+    "st.global.f32 [%a], %r; ret;\n}\n"
+    /* level(unsigned long long texture, float *out, int width, int height, float level):
+     * out[y * width + x] = what the texture has in the middle of texel (x, y) of that level */
+    ".visible .entry level(.param .u64 p0, .param .u64 p1, .param .u32 p2, .param .u32 p3, "
+    ".param .f32 p4)\n{\n"
+    ".reg .u64 %t, %a, %o; .reg .u32 %x, %y, %w, %h, %i; .reg .f32 %u, %v, %s, %l, %r, %g, %b, "
+    "%c;\n"
+    "ld.param.u64 %t, [p0]; ld.param.u64 %a, [p1]; ld.param.u32 %w, [p2]; ld.param.u32 %h, [p3];\n"
+    "ld.param.f32 %l, [p4]; mov.u32 %x, %tid.x; mov.u32 %y, %ctaid.x;\n"
+    "cvt.rn.f32.u32 %u, %x; add.f32 %u, %u, 0f3F000000; cvt.rn.f32.u32 %s, %w; "
+    "div.rn.f32 %u, %u, %s;\n"
+    "cvt.rn.f32.u32 %v, %y; add.f32 %v, %v, 0f3F000000; cvt.rn.f32.u32 %s, %h; "
+    "div.rn.f32 %v, %v, %s;\n"
+    "tex.level.2d.v4.f32.f32 {%r, %g, %b, %c}, [%t, {%u, %v}], %l;\n"
+    "mad.lo.u32 %i, %y, %w, %x; mul.wide.u32 %o, %i, 4; add.u64 %a, %a, %o;\n"
+    "st.global.f32 [%a], %r; ret;\n}\n"
+    /* layered(texture, out, width, height), volume(texture, out, width, height): blocks are rows
+     * and layers or planes */
+    ".visible .entry layered(.param .u64 p0, .param .u64 p1, .param .u32 p2, .param .u32 p3)\n{\n"
+    ".reg .u64 %t, %a, %o; .reg .u32 %x, %y, %z, %w, %h, %i; .reg .f32 %r, %g, %b, %c;\n"
+    "ld.param.u64 %t, [p0]; ld.param.u64 %a, [p1]; ld.param.u32 %w, [p2]; ld.param.u32 %h, [p3];\n"
+    "mov.u32 %x, %tid.x; mov.u32 %y, %ctaid.x; mov.u32 %z, %ctaid.y;\n"
+    "tex.a2d.v4.f32.s32 {%r, %g, %b, %c}, [%t, {%z, %x, %y, %y}];\n"
+    "mad.lo.u32 %i, %z, %h, %y; mad.lo.u32 %i, %i, %w, %x; mul.wide.u32 %o, %i, 4;\n"
+    "add.u64 %a, %a, %o; st.global.f32 [%a], %r; ret;\n}\n"
+    ".visible .entry volume(.param .u64 p0, .param .u64 p1, .param .u32 p2, .param .u32 p3)\n{\n"
+    ".reg .u64 %t, %a, %o; .reg .u32 %x, %y, %z, %w, %h, %i; .reg .f32 %r, %g, %b, %c;\n"
+    "ld.param.u64 %t, [p0]; ld.param.u64 %a, [p1]; ld.param.u32 %w, [p2]; ld.param.u32 %h, [p3];\n"
+    "mov.u32 %x, %tid.x; mov.u32 %y, %ctaid.x; mov.u32 %z, %ctaid.y;\n"
+    "tex.3d.v4.f32.s32 {%r, %g, %b, %c}, [%t, {%x, %y, %z, %z}];\n"
+    "mad.lo.u32 %i, %z, %h, %y; mad.lo.u32 %i, %i, %w, %x; mul.wide.u32 %o, %i, 4;\n"
+    "add.u64 %a, %a, %o; st.global.f32 [%a], %r; ret;\n}\n";
 
 static void array_keeps_its_description(void)
 {
@@ -89,6 +120,135 @@ static void texture_reads_its_array(void)
     OK(cuModuleUnload(module));
     OK(cuTexObjectDestroy(texture));
     OK(cuArrayDestroy(array));
+}
+
+static const CUDA_TEXTURE_DESC nearest = {
+    .addressMode = {CU_TR_ADDRESS_MODE_CLAMP, CU_TR_ADDRESS_MODE_CLAMP, CU_TR_ADDRESS_MODE_CLAMP},
+    .filterMode = CU_TR_FILTER_MODE_POINT};
+
+/* Texels in layers or in the planes of a volume, each read by its place. */
+static void texture_reads_layers_or_planes(const char *kernel, unsigned flags)
+{
+    static float values[DEPTH * HEIGHT * WIDTH], read[DEPTH * HEIGHT * WIDTH];
+    CUarray array = NULL;
+    CUtexObject texture = 0;
+    CUmodule module = NULL;
+    CUfunction function = NULL;
+    CUdeviceptr out = 0;
+    int width = WIDTH, height = HEIGHT;
+    CUDA_ARRAY3D_DESCRIPTOR made = {.Width = WIDTH,
+                                    .Height = HEIGHT,
+                                    .Depth = DEPTH,
+                                    .Format = CU_AD_FORMAT_FLOAT,
+                                    .NumChannels = 1,
+                                    .Flags = flags};
+    OK(cuArray3DCreate(&array, &made));
+    for (int i = 0; i < DEPTH * HEIGHT * WIDTH; i++) {
+        values[i] = (float)i / 8;
+    }
+    CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_HOST,
+                          .srcHost = values,
+                          .srcPitch = WIDTH * sizeof(float),
+                          .srcHeight = HEIGHT,
+                          .dstMemoryType = CU_MEMORYTYPE_ARRAY,
+                          .dstArray = array,
+                          .WidthInBytes = WIDTH * sizeof(float),
+                          .Height = HEIGHT,
+                          .Depth = DEPTH};
+    OK(cuMemcpy3D(&copy));
+    CUDA_RESOURCE_DESC resource = {.resType = CU_RESOURCE_TYPE_ARRAY, .res.array.hArray = array};
+    OK(cuTexObjectCreate(&texture, &resource, &nearest, NULL));
+    OK(cuModuleLoadData(&module, texture_ptx));
+    OK(cuModuleGetFunction(&function, module, kernel));
+    OK(cuMemAlloc(&out, sizeof read));
+    void *params[] = {&texture, &out, &width, &height};
+    OK(cuLaunchKernel(function, HEIGHT, DEPTH, 1, WIDTH, 1, 1, 0, NULL, params, NULL));
+    OK(cuMemcpyDtoH(read, out, sizeof read));
+    EQUAL(memcmp(read, values, sizeof read), 0);
+    OK(cuMemFree(out));
+    OK(cuModuleUnload(module));
+    OK(cuTexObjectDestroy(texture));
+    OK(cuArrayDestroy(array));
+}
+
+static void fill_level(CUmipmappedArray mipmap, unsigned index, float first)
+{
+    static float values[WIDTH * HEIGHT];
+    CUarray level = NULL;
+    size_t width = WIDTH >> index, height = HEIGHT >> index;
+    OK(cuMipmappedArrayGetLevel(&level, mipmap, index));
+    for (size_t i = 0; i < width * height; i++) {
+        values[i] = first + (float)i;
+    }
+    CUDA_MEMCPY2D copy = {.srcMemoryType = CU_MEMORYTYPE_HOST,
+                          .srcHost = values,
+                          .srcPitch = width * sizeof(float),
+                          .dstMemoryType = CU_MEMORYTYPE_ARRAY,
+                          .dstArray = level,
+                          .WidthInBytes = width * sizeof(float),
+                          .Height = height};
+    OK(cuMemcpy2D(&copy));
+}
+
+/* Reads as many texels as level `index` has, at `level`. */
+static void read_level(CUfunction kernel, CUtexObject texture, unsigned index, float level,
+                       float *ret_read)
+{
+    int width = WIDTH >> index, height = HEIGHT >> index;
+    size_t size = (size_t)width * (size_t)height * sizeof(float);
+    CUdeviceptr out = 0;
+    OK(cuMemAlloc(&out, size));
+    void *params[] = {&texture, &out, &width, &height, &level};
+    OK(cuLaunchKernel(kernel, (unsigned)height, 1, 1, (unsigned)width, 1, 1, 0, NULL, params,
+                      NULL));
+    OK(cuMemcpyDtoH(ret_read, out, size));
+    OK(cuMemFree(out));
+}
+
+static void mipmap_levels_are_sampled(void)
+{
+    static float read[WIDTH * HEIGHT];
+    CUmipmappedArray mipmap = NULL;
+    CUmodule module = NULL;
+    CUfunction kernel = NULL;
+    CUtexObject texture = 0;
+    CUDA_ARRAY3D_DESCRIPTOR made = {
+        .Width = WIDTH, .Height = HEIGHT, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1};
+    OK(cuMipmappedArrayCreate(&mipmap, &made, 3));
+    fill_level(mipmap, 0, 1000);
+    fill_level(mipmap, 1, 5000);
+    fill_level(mipmap, 2, 9000);
+    CUDA_RESOURCE_DESC resource = {.resType = CU_RESOURCE_TYPE_MIPMAPPED_ARRAY,
+                                   .res.mipmap.hMipmappedArray = mipmap};
+    CUDA_TEXTURE_DESC how = nearest;
+    how.flags = CU_TRSF_NORMALIZED_COORDINATES;
+    how.maxMipmapLevelClamp = 2;
+    OK(cuTexObjectCreate(&texture, &resource, &how, NULL));
+    OK(cuModuleLoadData(&module, texture_ptx));
+    OK(cuModuleGetFunction(&kernel, module, "level"));
+    const float first[] = {1000, 5000, 9000};
+    for (unsigned index = 0; index < 3; index++) {
+        read_level(kernel, texture, index, (float)index, read);
+        for (int i = 0; i < (WIDTH >> index) * (HEIGHT >> index); i++) {
+            EQUAL(read[i], first[index] + (float)i);
+        }
+    }
+    read_level(kernel, texture, 2, 7, read); /* beyond the last level is the last */
+    EQUAL(read[0], 9000);
+    OK(cuTexObjectDestroy(texture));
+
+    how.mipmapFilterMode = CU_TR_FILTER_MODE_LINEAR; /* half way is half of each */
+    OK(cuTexObjectCreate(&texture, &resource, &how, NULL));
+    read_level(kernel, texture, 1, 1.5f, read);
+    EQUAL(read[0], 7000);
+    OK(cuTexObjectDestroy(texture));
+    how.maxMipmapLevelClamp = 1;
+    OK(cuTexObjectCreate(&texture, &resource, &how, NULL));
+    read_level(kernel, texture, 1, 1.5f, read);
+    EQUAL(read[0], 5000);
+    OK(cuTexObjectDestroy(texture));
+    OK(cuModuleUnload(module));
+    OK(cuMipmappedArrayDestroy(mipmap));
 }
 
 static void texture_of_linear_memory(void)
@@ -208,6 +368,9 @@ int main(void)
     api_begin(&api);
     array_keeps_its_description();
     texture_reads_its_array();
+    texture_reads_layers_or_planes("layered", CUDA_ARRAY3D_LAYERED);
+    texture_reads_layers_or_planes("volume", 0);
+    mipmap_levels_are_sampled();
     texture_of_linear_memory();
     surface_knows_its_array();
     mipmap_has_levels();
