@@ -1,10 +1,12 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "client/call.h"
 #include "client/handle.h"
 #include "client/graph.h"
 #include "client/link.h"
+#include "client/share.h"
 #include "client/stream.h"
 #include "gen/client_api.h"
 
@@ -15,6 +17,12 @@ static atomic_bool elsewhere; /* tow_event_elsewhere was called */
 
 /* Of `recorded`: it cannot be told from here. */
 #define UNKNOWN UINT64_MAX
+
+/* A note that does not come is asked about this often. */
+#define ASK_NS TOW_TIME_MS
+
+/* An event that was recorded so often without being looked at gets no more notes. */
+#define UNSEEN_MAX 16
 
 void tow_event_elsewhere(void)
 {
@@ -103,6 +111,8 @@ CUresult tow_cuEventCreate(CUevent *phEvent, unsigned int Flags)
     pthread_mutex_lock(&e->lock);
     e->records++;
     e->recorded = 0;
+    e->noted = 0;
+    e->watched = false;
     pthread_mutex_unlock(&e->lock);
     if ((Flags & CU_EVENT_INTERPROCESS) != 0) {
         tow_event_elsewhere();
@@ -166,8 +176,37 @@ static bool is_done(struct tow_event *e)
            !atomic_load_explicit(&elsewhere, memory_order_relaxed);
 }
 
-/* Calls on an event go to its server, unless its answer is known. */
-static CUresult ask(CUevent event, CUresult (*send)(CUevent event))
+/* Of a watched event: its state by its note, which the GPU writes behind the record. A note that is
+ * late may be one that never comes, because the context broke: once in a while the server is asked.
+ * False: it is asked now. */
+static bool ask_note(struct tow_event *e, bool wait, CUresult *ret_status)
+{
+    pthread_mutex_lock(&e->lock);
+    const struct tow_share_note *note = e->note;
+    uint32_t value = e->noted;
+    uint64_t records = e->records;
+    int64_t asked = e->asked_ns;
+    e->unseen = 0;
+    pthread_mutex_unlock(&e->lock);
+    if (value == 0 || atomic_load(&elsewhere) || atomic_load(&e->context->sticky) != 0) {
+        return false;
+    }
+    enum tow_share_outcome outcome = tow_share_look(e->context->link, note, value, wait);
+    int64_t now = outcome == TOW_SHARE_LATE ? tow_time_now_ns() : 0;
+    pthread_mutex_lock(&e->lock);
+    if (outcome == TOW_SHARE_DONE && e->records == records) {
+        e->recorded = 0;
+    } else if (outcome == TOW_SHARE_LATE && now - asked > ASK_NS) {
+        e->asked_ns = now;
+        outcome = TOW_SHARE_REFUSED;
+    }
+    pthread_mutex_unlock(&e->lock);
+    *ret_status = outcome == TOW_SHARE_DONE ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+    return outcome == TOW_SHARE_DONE || (outcome == TOW_SHARE_LATE && !wait);
+}
+
+/* Calls on an event go to its server, unless its answer is known. `wait`: they wait for it. */
+static CUresult ask(CUevent event, bool wait, CUresult (*send)(CUevent event))
 {
     CUresult status = check(event);
     if (status != CUDA_SUCCESS) {
@@ -177,10 +216,14 @@ static CUresult ask(CUevent event, CUresult (*send)(CUevent event))
     if (e != NULL && is_done(e)) {
         return CUDA_SUCCESS;
     }
+    if (e != NULL && ask_note(e, wait, &status)) {
+        return status;
+    }
     uint64_t records = 0;
     if (e != NULL) {
         pthread_mutex_lock(&e->lock);
         records = e->records;
+        e->watched = e->context->link->share != NULL;
         pthread_mutex_unlock(&e->lock);
     }
     bool visited = visit(event);
@@ -196,8 +239,24 @@ static CUresult ask(CUevent event, CUresult (*send)(CUevent event))
     return status;
 }
 
-/* Around the command that records it: until that was sent nobody takes it for done. */
-static void note_record(CUevent event, CUstream stream, bool sent)
+/* Before the command that records it: until that was sent nobody takes it for done. Returns its
+ * records so far. */
+static uint64_t begin_record(CUevent event)
+{
+    struct tow_event *e = tow_event_find(event);
+    uint64_t records = 0;
+    if (e != NULL) {
+        pthread_mutex_lock(&e->lock);
+        records = ++e->records;
+        e->recorded = UNKNOWN;
+        e->noted = 0;
+        pthread_mutex_unlock(&e->lock);
+    }
+    return records;
+}
+
+/* Behind it. `noted`: what its note will say, or 0. */
+static void end_record(CUevent event, CUstream stream, uint64_t begun, bool sent, uint32_t noted)
 {
     struct tow_event *e = tow_event_find(event);
     if (e == NULL) {
@@ -206,6 +265,8 @@ static void note_record(CUevent event, CUstream stream, bool sent)
     struct tow_stream *s = tow_stream_find(stream);
     bool known = sent && stream != CU_STREAM_PER_THREAD && !tow_capture_on(stream);
     pthread_mutex_lock(&e->lock);
+    /* Of two threads that record it at the same time, who knows which is the last. */
+    e->noted = known && e->records == begun ? noted : 0;
     e->records++;
     e->recorded = known ? tow_link_sent(e->context->link) : UNKNOWN;
     e->stream = s;
@@ -216,13 +277,13 @@ static void note_record(CUevent event, CUstream stream, bool sent)
 CUresult tow_cuEventQuery(CUevent hEvent)
 {
     CUresult unsafe = tow_capture_unsafe();
-    return unsafe != CUDA_SUCCESS ? unsafe : ask(hEvent, tow_send_cuEventQuery);
+    return unsafe != CUDA_SUCCESS ? unsafe : ask(hEvent, false, tow_send_cuEventQuery);
 }
 
 CUresult tow_cuEventSynchronize(CUevent hEvent)
 {
     CUresult unsafe = tow_capture_unsafe();
-    return unsafe != CUDA_SUCCESS ? unsafe : ask(hEvent, tow_send_cuEventSynchronize);
+    return unsafe != CUDA_SUCCESS ? unsafe : ask(hEvent, true, tow_send_cuEventSynchronize);
 }
 
 /* A stream and an event that meet in a record must be of one context. */
@@ -253,6 +314,53 @@ CUresult tow_event_settle(CUevent event, CUstream stream, CUresult status)
     return status == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : status;
 }
 
+/* The note that is to follow this record, and what it is to say; NULL if none is. */
+static const struct tow_share_note *take_note(struct tow_event *e, uint32_t *ret_value)
+{
+    struct tow_link *link = e->context->link;
+    pthread_mutex_lock(&e->lock);
+    e->watched = e->watched && e->unseen++ < UNSEEN_MAX;
+    bool watched = e->watched, without = e->note_link != link;
+    pthread_mutex_unlock(&e->lock);
+    if (!watched || (e->flags & CU_EVENT_INTERPROCESS) != 0 || atomic_load(&tow_captures) != 0) {
+        return NULL;
+    }
+    const struct tow_share_note *fresh = without ? tow_share_slip(link) : NULL;
+    pthread_mutex_lock(&e->lock);
+    if (fresh != NULL) {
+        e->note = fresh;
+        e->note_link = link;
+    }
+    const struct tow_share_note *note = e->note_link == link ? e->note : NULL;
+    e->note_value += e->note_value == UINT32_MAX ? 2 : 1; /* never 0 */
+    *ret_value = e->note_value;
+    pthread_mutex_unlock(&e->lock);
+    return note;
+}
+
+static CUresult send_record(CUevent event, CUstream stream, uint32_t *ret_noted)
+{
+    struct tow_event *e = tow_event_find(event);
+    uint32_t value = 0;
+    const struct tow_share_note *note =
+        e != NULL && stream != CU_STREAM_PER_THREAD ? take_note(e, &value) : NULL;
+    if (note == NULL) {
+        return tow_send_cuEventRecord(event, stream);
+    }
+    struct tow_call call;
+    CUresult status = tow_call_begin(&call, TOW_FN_cuEventRecord, 32, TOW_CALL_CONTEXT);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)event);
+    tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)stream);
+    tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)note);
+    tow_enc_u32(&call.enc, value);
+    tow_enc_u32(&call.enc, 0);
+    *ret_noted = value;
+    return tow_call_send(&call);
+}
+
 CUresult tow_cuEventRecord(CUevent hEvent, CUstream hStream)
 {
     CUresult status = check_record(hEvent, hStream);
@@ -260,9 +368,10 @@ CUresult tow_cuEventRecord(CUevent hEvent, CUstream hStream)
         return status;
     }
     bool visited = visit(hEvent);
-    note_record(hEvent, hStream, false);
-    status = tow_send_cuEventRecord(hEvent, hStream);
-    note_record(hEvent, hStream, status == CUDA_SUCCESS);
+    uint64_t begun = begin_record(hEvent);
+    uint32_t noted = 0;
+    status = send_record(hEvent, hStream, &noted);
+    end_record(hEvent, hStream, begun, status == CUDA_SUCCESS, noted);
     status = tow_event_settle(hEvent, hStream, status);
     tow_context_back(visited);
     return status;
@@ -281,9 +390,9 @@ CUresult tow_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned i
         tow_event_elsewhere(); /* launches of the graph record it */
     }
     bool visited = visit(hEvent);
-    note_record(hEvent, hStream, false);
+    uint64_t begun = begin_record(hEvent);
     status = tow_send_cuEventRecordWithFlags(hEvent, hStream, flags);
-    note_record(hEvent, hStream, status == CUDA_SUCCESS);
+    end_record(hEvent, hStream, begun, status == CUDA_SUCCESS, 0);
     status = tow_event_settle(hEvent, hStream, status);
     tow_context_back(visited);
     return status;

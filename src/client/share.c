@@ -25,6 +25,7 @@
 enum {
     DESKS = 64,          /* threads that wait at once; the others ask in the ordinary way */
     DESK_SIZE = 8 << 10, /* a note, then room for a small download */
+    SLIPS = 1024,        /* notes for events */
     BAYS = 4,            /* of the staging: some are filled while others are emptied */
     BAY_SIZE = 2 << 20,  /* one transfer of the device's copy engine */
     PIECE = 128 << 10,   /* what one thread copies at a time */
@@ -58,9 +59,10 @@ enum share_state { UNTRIED, READY, ABSENT };
 struct tow_share {
     struct tow_line *line; /* borrowed */
     atomic_uint_fast64_t next_number;
-    pthread_mutex_t make_lock; /* guards making the two below */
-    atomic_int desks_state, bays_state;
-    uint8_t *desk_base, *bay_base; /* owned; set once */
+    pthread_mutex_t make_lock; /* guards making the three below */
+    atomic_int desks_state, bays_state, slips_state;
+    uint8_t *desk_base, *bay_base, *slip_base; /* owned; set once */
+    atomic_uint slips;                         /* given out */
     struct desk desks[DESKS];
     _Atomic uint64_t owed; /* tow_share_owe; a bit stands for all streams of the same hash */
 
@@ -94,6 +96,9 @@ void tow_share_destroy(struct tow_share *share)
         }
         if (share->bay_base != NULL) {
             munmap(share->bay_base, (size_t)(BAYS + 1) * BAY_SIZE);
+        }
+        if (share->slip_base != NULL) {
+            munmap(share->slip_base, SLIPS * sizeof(struct tow_share_note));
         }
         pthread_mutex_destroy(&share->make_lock);
         pthread_mutex_destroy(&share->bay_lock);
@@ -218,25 +223,24 @@ static bool bays_ready(struct tow_link *link)
 
 /* ---- notes ---- */
 
-enum outcome { DONE, REFUSED, LATE };
-
-static enum outcome look(const struct tow_share_note *note, uint32_t value)
+static enum tow_share_outcome look(const struct tow_share_note *note, uint32_t value)
 {
     if (atomic_load_explicit(&note->done, memory_order_acquire) == value) {
-        return DONE;
+        return TOW_SHARE_DONE;
     }
-    return atomic_load_explicit(&note->refused, memory_order_acquire) == value ? REFUSED : LATE;
+    return atomic_load_explicit(&note->refused, memory_order_acquire) == value ? TOW_SHARE_REFUSED
+                                                                               : TOW_SHARE_LATE;
 }
 
-static enum outcome await(const struct tow_share_note *note, uint32_t value)
+static enum tow_share_outcome await(const struct tow_share_note *note, uint32_t value)
 {
-    enum outcome outcome = look(note, value);
+    enum tow_share_outcome outcome = look(note, value);
     const struct tow_context *context = tow_context_current();
     unsigned wish = context != NULL ? atomic_load(&context->flags) & CU_CTX_SCHED_MASK : 0;
     bool crowded = tow_cpu_count() <= 2 || wish == CU_CTX_SCHED_YIELD;
     bool brief = tow_cpu_count() <= 2 || wish == CU_CTX_SCHED_BLOCKING_SYNC;
     int64_t until = tow_time_now_ns() + (brief ? LOOK_BRIEF_NS : LOOK_NS);
-    for (unsigned round = 1; outcome == LATE; round++) {
+    for (unsigned round = 1; outcome == TOW_SHARE_LATE; round++) {
         if (crowded) {
             sched_yield(); /* the worker needs this processor */
         } else {
@@ -282,6 +286,28 @@ static bool brings_more(struct tow_link *link)
     return atomic_load_explicit(&tow_wait_always, memory_order_relaxed) != 0 ||
            atomic_load_explicit(&tow_mirror_count, memory_order_relaxed) != 0 ||
            tow_link_expects(link);
+}
+
+const struct tow_share_note *tow_share_slip(struct tow_link *link)
+{
+    struct tow_share *share = link->share;
+    if (share == NULL || !ready(link, &share->slips_state, &share->slip_base,
+                                SLIPS * sizeof(struct tow_share_note))) {
+        return NULL;
+    }
+    unsigned index = atomic_load(&share->slips);
+    do {
+        if (index == SLIPS) {
+            return NULL;
+        }
+    } while (!atomic_compare_exchange_weak(&share->slips, &index, index + 1));
+    return (const struct tow_share_note *)share->slip_base + index;
+}
+
+enum tow_share_outcome tow_share_look(struct tow_link *link, const struct tow_share_note *note,
+                                      uint32_t value, bool wait)
+{
+    return brings_more(link) ? TOW_SHARE_REFUSED : wait ? await(note, value) : look(note, value);
 }
 
 /* Between begin and send: the number that the command will have. */
@@ -352,7 +378,7 @@ static bool synchronize_by_note(struct tow_link *link, CUstream stream, CUresult
     if (desk == NULL) {
         return false;
     }
-    enum outcome outcome = REFUSED;
+    enum tow_share_outcome outcome = TOW_SHARE_REFUSED;
     uint64_t number = 0;
     if (tow_call_begin(&call, TOW_FN_cuStreamSynchronize, 24, TOW_CALL_CONTEXT) == CUDA_SUCCESS) {
         bool waits = call.waits; /* host functions are outstanding: it was asked for after all */
@@ -372,11 +398,11 @@ static bool synchronize_by_note(struct tow_link *link, CUstream stream, CUresult
         }
     }
     leave_desk(desk);
-    if (outcome == DONE) {
+    if (outcome == TOW_SHARE_DONE) {
         note_quiet(link, stream, number);
         *ret_status = CUDA_SUCCESS;
     }
-    return outcome == DONE;
+    return outcome == TOW_SHARE_DONE;
 }
 
 static uint64_t owed_bit(CUstream stream)
@@ -448,20 +474,20 @@ static CUresult copy_shared(struct tow_link *link, unsigned fn, CUdeviceptr devi
     struct desk *desk = wait && !brings_more(link) ? take_desk(link, &note, &room) : NULL;
     CUresult status =
         send_copy(fn, device, host, size, stream, note, desk != NULL ? desk->value : 0, &number);
-    enum outcome outcome =
-        status == CUDA_SUCCESS && desk != NULL ? await(note, desk->value) : REFUSED;
+    enum tow_share_outcome outcome =
+        status == CUDA_SUCCESS && desk != NULL ? await(note, desk->value) : TOW_SHARE_REFUSED;
     if (desk != NULL) {
         leave_desk(desk);
     }
-    if (status == CUDA_SUCCESS && wait && outcome != DONE) {
+    if (status == CUDA_SUCCESS && wait && outcome != TOW_SHARE_DONE) {
         /* Also after a refusal: this tells what is wrong. */
         status = ask_and_wait(link, stream);
-        if (status == CUDA_SUCCESS && outcome == REFUSED && desk != NULL &&
+        if (status == CUDA_SUCCESS && outcome == TOW_SHARE_REFUSED && desk != NULL &&
             fn == TOW_FN_cuMemcpyDtoHAsync_v2) {
             status = copy_shared(link, fn, device, host, size, stream, false);
             status = status == CUDA_SUCCESS ? ask_and_wait(link, stream) : status;
         }
-    } else if (status == CUDA_SUCCESS && outcome == DONE) {
+    } else if (status == CUDA_SUCCESS && outcome == TOW_SHARE_DONE) {
         note_quiet(link, stream, number);
     }
     return status;
@@ -519,24 +545,24 @@ static CUresult await_bay(struct tow_link *link, unsigned index)
 {
     struct bay *bay = &link->share->bays[index];
     const struct tow_share_note *note = bay_note(link->share, index);
-    if (bay->value == 0 || await(note, bay->value) != LATE) {
+    if (bay->value == 0 || await(note, bay->value) != TOW_SHARE_LATE) {
         return CUDA_SUCCESS;
     }
     unsigned naps = 0;
-    while (look(note, bay->value) == LATE) {
+    while (look(note, bay->value) == TOW_SHARE_LATE) {
         CUresult status = naps++ % NAPS_PER_QUESTION == 0
                               ? ask_for_bay(link, bay, TOW_FN_cuStreamQuery)
                               : CUDA_ERROR_NOT_READY;
         if (status == CUDA_SUCCESS) {
             return CUDA_SUCCESS;
         }
-        if (status != CUDA_ERROR_NOT_READY && look(note, bay->value) != LATE) {
+        if (status != CUDA_ERROR_NOT_READY && look(note, bay->value) != TOW_SHARE_LATE) {
             return status;
         }
         if (status != CUDA_ERROR_NOT_READY) {
             /* The stream was destroyed: what it had to do is still done. */
             status = ask_for_bay(link, bay, TOW_FN_cuCtxSynchronize);
-            return look(note, bay->value) != LATE ? status : CUDA_SUCCESS;
+            return look(note, bay->value) != TOW_SHARE_LATE ? status : CUDA_SUCCESS;
         }
         tow_time_sleep(NAP_NS);
     }
@@ -596,7 +622,7 @@ CUresult tow_share_stage_up(struct tow_link *link, CUdeviceptr to, const void *f
         return CUDA_ERROR_NOT_SUPPORTED;
     }
     CUresult status = CUDA_SUCCESS;
-    enum outcome outcome = DONE;
+    enum tow_share_outcome outcome = TOW_SHARE_DONE;
     size_t share_of = bay_share(size);
     for (size_t done = 0; status == CUDA_SUCCESS && done < size;) {
         size_t n = size - done < share_of ? size - done : share_of;
@@ -614,7 +640,8 @@ CUresult tow_share_stage_up(struct tow_link *link, CUdeviceptr to, const void *f
     pthread_mutex_unlock(&share->bay_lock);
     /* What is before it in the stream takes long; natively that is waited for, too. A capture would
      * not outlive the question. */
-    return outcome == LATE && atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0
+    return outcome == TOW_SHARE_LATE &&
+                   atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0
                ? ask_and_wait(link, stream)
                : status;
 }
@@ -623,8 +650,8 @@ CUresult tow_share_stage_up(struct tow_link *link, CUdeviceptr to, const void *f
 static CUresult await_full(struct tow_link *link, unsigned bay, CUstream stream)
 {
     struct tow_share *share = link->share;
-    enum outcome outcome = await(bay_note(share, bay), share->bays[bay].value);
-    if (outcome == LATE) {
+    enum tow_share_outcome outcome = await(bay_note(share, bay), share->bays[bay].value);
+    if (outcome == TOW_SHARE_LATE) {
         CUresult status = ask_and_wait(link, stream);
         if (status != CUDA_SUCCESS) {
             share->bays[bay].value = 0;
@@ -632,7 +659,7 @@ static CUresult await_full(struct tow_link *link, unsigned bay, CUstream stream)
         }
         outcome = look(bay_note(share, bay), share->bays[bay].value);
     }
-    return outcome == DONE ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+    return outcome == TOW_SHARE_DONE ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 }
 
 /* A download that is small enough for the room beside a note. */
@@ -648,14 +675,15 @@ static CUresult down_by_desk(struct tow_link *link, void *to, CUdeviceptr from, 
     }
     CUresult status = send_copy(TOW_FN_cuMemcpyDtoHAsync_v2, from, room, size, stream, note,
                                 desk->value, &number);
-    enum outcome outcome = status == CUDA_SUCCESS ? await(note, desk->value) : REFUSED;
-    if (outcome == LATE) {
+    enum tow_share_outcome outcome =
+        status == CUDA_SUCCESS ? await(note, desk->value) : TOW_SHARE_REFUSED;
+    if (outcome == TOW_SHARE_LATE) {
         status = ask_and_wait(link, stream);
-        outcome = status == CUDA_SUCCESS ? look(note, desk->value) : REFUSED;
-    } else if (outcome == DONE) {
+        outcome = status == CUDA_SUCCESS ? look(note, desk->value) : TOW_SHARE_REFUSED;
+    } else if (outcome == TOW_SHARE_DONE) {
         note_quiet(link, stream, number);
     }
-    if (outcome == DONE) {
+    if (outcome == TOW_SHARE_DONE) {
         memcpy(to, room, size);
     } else if (status == CUDA_SUCCESS) {
         status = CUDA_ERROR_NOT_SUPPORTED;

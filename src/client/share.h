@@ -9,6 +9,7 @@
 #include <stddef.h>
 
 #include "client/link.h"
+#include "wire/share.h"
 
 struct tow_share;
 
@@ -26,6 +27,19 @@ CUresult tow_share_free(struct tow_link *link, void *at, size_t size);
 CUresult tow_share_synchronize(struct tow_link *link, CUstream stream);
 /* True if the stream was seen empty, and nothing was sent since. */
 bool tow_share_is_quiet(struct tow_link *link, CUstream stream);
+/* A note of the program's own, for an event; NULL if there is none to be had. For the life of the
+ * link. */
+const struct tow_share_note *tow_share_slip(struct tow_link *link);
+enum tow_share_outcome {
+    TOW_SHARE_DONE,
+    TOW_SHARE_REFUSED, /* it must be asked for */
+    TOW_SHARE_LATE,
+};
+/* Whether the note says so; `wait`: looks at it for as long as a synchronisation does. REFUSED also
+ * where a reply brings more than the news. */
+enum tow_share_outcome tow_share_look(struct tow_link *link, const struct tow_share_note *note,
+                                      uint32_t value, bool wait);
+
 /* Memory was freed in the stream's order. It goes back to its pool, and from there to the system,
  * in the driver's own synchronisation: the stream's next one is asked for. */
 void tow_share_owe(struct tow_link *link, CUstream stream);

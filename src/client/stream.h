@@ -23,15 +23,25 @@ struct tow_stream {
 };
 
 /* Used again like streams. What a synchronisation brought to its end need not be asked for. */
+struct tow_link;
+struct tow_share_note;
 struct tow_event {
     struct tow_context *context; /* shared */
     unsigned epoch;
     unsigned flags;
-    pthread_mutex_t lock;      /* guards the four below */
+    pthread_mutex_t lock;      /* guards what follows, down to asked_ns */
     uint64_t records;          /* how often it was recorded: raised at both ends of a record */
     uint64_t recorded;         /* no command after this number recorded it; 0: it is done */
     struct tow_stream *stream; /* where; NULL: in its context's default stream */
     uint64_t stream_unique;
+    /* Over shared memory, while the program looks at it: its records are followed by a note. */
+    bool watched;
+    unsigned unseen;                   /* records since it was looked at last */
+    const struct tow_share_note *note; /* shared; of the link below */
+    const struct tow_link *note_link;
+    uint32_t note_value; /* the newest that was given out */
+    uint32_t noted;      /* what the note says when the last record is done; 0: it says nothing */
+    int64_t asked_ns;    /* when the server was asked last */
     struct tow_event *next_free;
 };
 

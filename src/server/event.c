@@ -1,5 +1,20 @@
 #include "gen/server_api.h"
 #include "server/session.h"
+#include "server/share.h"
+
+/* An event that the program looks at has a note besides, which the stream writes behind it. */
+void tow_serve_cuEventRecord(struct tow_serve *call)
+{
+    CUevent event = tow_serve_handle(call, TOW_H_EVENT, tow_dec_u64(&call->in));
+    CUstream stream = tow_serve_handle(call, TOW_H_STREAM, tow_dec_u64(&call->in));
+    bool noted = tow_dec_left(&call->in) > 0;
+    if (tow_serve_ready(call)) {
+        call->status = call->driver->cuEventRecord(event, stream);
+    }
+    if (noted) {
+        tow_share_note(call, stream);
+    }
+}
 
 void tow_serve_cuEventElapsedTime_v2(struct tow_serve *call)
 {

@@ -305,16 +305,8 @@ void tow_share_copy(struct tow_serve *call, bool host_is_source, CUdeviceptr dev
     }
 }
 
-/* Without a reply: a note is to tell when the stream is through. */
-void tow_serve_cuStreamSynchronize(struct tow_serve *call)
+void tow_share_note(struct tow_serve *call, CUstream stream)
 {
-    CUstream stream = tow_serve_handle(call, TOW_H_STREAM, tow_dec_u64(&call->in));
-    if (call->frame.seq != 0) {
-        if (tow_serve_ready(call)) {
-            call->status = call->driver->cuStreamSynchronize(stream);
-        }
-        return;
-    }
     uint64_t address = tow_dec_u64(&call->in);
     uint32_t value = tow_dec_u32(&call->in);
     struct tow_share_note *note = call->in.bad ? NULL : note_at(call, address);
@@ -322,9 +314,22 @@ void tow_serve_cuStreamSynchronize(struct tow_serve *call)
         call->malformed = true;
         return;
     }
+    CUresult before = call->status;
     if (call->status == CUDA_SUCCESS && tow_session_owes(call->session, call->frame.thread)) {
         call->status = CUDA_ERROR_NOT_READY; /* the ordinary way delivers the error */
     }
     leave_note(call, note, value, stream);
-    call->status = CUDA_SUCCESS;
+    call->status = before;
+}
+
+/* Without a reply: a note is to tell when the stream is through. */
+void tow_serve_cuStreamSynchronize(struct tow_serve *call)
+{
+    CUstream stream = tow_serve_handle(call, TOW_H_STREAM, tow_dec_u64(&call->in));
+    if (call->frame.seq == 0) {
+        tow_share_note(call, stream);
+        call->status = CUDA_SUCCESS; /* what is wrong with the stream is told to who asks */
+    } else if (tow_serve_ready(call)) {
+        call->status = call->driver->cuStreamSynchronize(stream);
+    }
 }

@@ -187,6 +187,18 @@ int main(int argc, char **argv)
         }
         CHECK(cuStreamSynchronize(stream));
         free(host);
+    } else if (strcmp(argv[1], "events") == 0) {
+        /* As an allocator that keeps memory until its event is done. */
+        CUevent event;
+        CHECK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+        for (unsigned i = 0; i < n; i++) {
+            launch();
+            CHECK(cuEventRecord(event, stream));
+            usleep(5000);
+            while (cuEventQuery(event) == CUDA_ERROR_NOT_READY) {
+                usleep(1000);
+            }
+        }
     } else if (strcmp(argv[1], "frees") == 0) {
         for (unsigned i = 0; i < n; i++) {
             CUdeviceptr memory;
