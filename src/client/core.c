@@ -15,6 +15,7 @@
 #include "client/device.h"
 #include "client/graph.h"
 #include "client/link.h"
+#include "client/logs.h"
 #include "transport/lanes.h"
 #include "client/region.h"
 #include "client/observe.h"
@@ -242,6 +243,7 @@ CUresult tow_cuInit(unsigned int Flags)
     pthread_mutex_lock(&connect_lock);
     CUresult status = ensure_connected();
     if (status == CUDA_SUCCESS && !initialised) {
+        tow_logs_begin();
         status = begin_phase();
         initialised = true;
     }

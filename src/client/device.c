@@ -155,7 +155,7 @@ CUresult tow_devices_take(struct tow_link *const *links, unsigned count, const c
             return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
         }
         if (server == 0) {
-            tow_error_use(snapshot);
+            tow_error_take(snapshot);
         }
         if ((int)snapshot->version < driver_version) {
             driver_version = (int)snapshot->version;
@@ -190,7 +190,6 @@ CUresult tow_devices_take(struct tow_link *const *links, unsigned count, const c
 
 void tow_devices_forget(void)
 {
-    tow_error_use(NULL);
     memset(snapshots, 0, sizeof snapshots);
     device_count = 0;
 }

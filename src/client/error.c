@@ -237,11 +237,19 @@ CUresult tow_cuGetErrorName(CUresult error, const char **pStr)
     return *pStr != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-static const struct tow_snapshot *_Atomic words; /* of the first server's driver */
+/* Of the first driver that a server told of. Programs keep the pointers: never changed, never
+ * freed. */
+static char *_Atomic known[TOW_SNAPSHOT_RESULTS];
 
-void tow_error_use(const struct tow_snapshot *snapshot)
+void tow_error_take(struct tow_snapshot *snapshot)
 {
-    atomic_store(&words, snapshot);
+    for (unsigned i = 0; i < TOW_SNAPSHOT_RESULTS; i++) {
+        char *none = NULL;
+        if (snapshot->texts[i] != NULL &&
+            atomic_compare_exchange_strong(&known[i], &none, snapshot->texts[i])) {
+            snapshot->texts[i] = NULL;
+        }
+    }
 }
 
 CUresult tow_cuGetErrorString(CUresult error, const char **pStr)
@@ -249,9 +257,8 @@ CUresult tow_cuGetErrorString(CUresult error, const char **pStr)
     if (pStr == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    const struct tow_snapshot *driver = atomic_load(&words);
-    if (driver != NULL && (unsigned)error < TOW_SNAPSHOT_RESULTS && driver->texts[error] != NULL) {
-        *pStr = driver->texts[error];
+    *pStr = (unsigned)error < TOW_SNAPSHOT_RESULTS ? atomic_load(&known[error]) : NULL;
+    if (*pStr != NULL) {
         return CUDA_SUCCESS;
     }
     *pStr = describe(error);

@@ -4,8 +4,8 @@
 
 #include "wire/snapshot.h"
 
-/* From now on results are described as a server's driver does (`snapshot` stays); NULL: in our own
- * words. */
-void tow_error_use(const struct tow_snapshot *snapshot);
+/* From now on results are described as this server's driver does, those that none has described
+ * before: takes the texts over. */
+void tow_error_take(struct tow_snapshot *snapshot);
 
 #endif

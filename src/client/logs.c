@@ -7,11 +7,13 @@
 #include "client/logs.h"
 
 #include "base/thread.h"
+#include "client/core.h"
 #include "gen/client_api.h"
 #include "gen/functions.h"
 
 #include <fcntl.h>
 #include <limits.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -36,15 +38,18 @@ struct entry {
 };
 
 struct CUlogsCallbackEntry_st {
-    _Atomic(CUlogsCallback) function; /* NULL: free */
+    _Atomic(CUlogsCallback) function; /* NULL: nobody is to be told */
     void *_Atomic user;
     atomic_bool taken;
+    atomic_uint callers; /* that may be calling it */
 };
 
 static struct entry entries[ENTRIES];
 static _Atomic uint32_t last; /* number of the newest line */
 static struct CUlogsCallbackEntry_st callbacks[CALLBACKS];
+static atomic_uint registered;     /* of them */
 static _Thread_local bool telling; /* a callback runs: what fails in it is not told again */
+static _Atomic long east_s;        /* of Greenwich, as it was when CUDA was initialised */
 
 /* What is no mistake: an answer, or a question whether something exists. */
 static bool is_answer(unsigned fn, CUresult result)
@@ -54,18 +59,45 @@ static bool is_answer(unsigned fn, CUresult result)
            fn == TOW_FN_cuGetProcAddress_v2 || fn == TOW_FN_cuGetExportTable;
 }
 
-static int say_what(char *text, size_t size, unsigned fn, CUresult result)
+void tow_logs_begin(void)
+{
+    time_t now = time(NULL);
+    struct tm local = {0};
+    if (localtime_r(&now, &local) != NULL) {
+        atomic_store(&east_s, local.tm_gmtoff);
+    }
+}
+
+/* Returns the length of what was written. */
+static size_t say_what(char *text, size_t size, unsigned fn, CUresult result)
 {
     const char *name = NULL, *words = NULL;
     const struct tow_fn_info *info = tow_fn_info(fn);
     tow_cuGetErrorName(result, &name);
     tow_cuGetErrorString(result, &words);
-    return snprintf(text, size, "[%s] %s (%s)", info != NULL ? info->name : "?",
-                    words != NULL ? words : "an error without a name",
-                    name != NULL ? name : "unknown");
+    int length = snprintf(text, size, "[%s] %s (%s)", info != NULL ? info->name : "?",
+                          words != NULL ? words : "an error without a name",
+                          name != NULL ? name : "unknown");
+    return length < 0 ? 0 : (size_t)length < size ? (size_t)length : size - 1;
 }
 
-/* The line of an entry, with its end; 0 if there is none of this number (any more). */
+/* A line, with its end. Without the C library's clock, whose lock another thread may have held when
+ * this process was forked. */
+static size_t write_line(char line[LINE_MAX_SIZE], int64_t time_ms, uint32_t thread, unsigned fn,
+                         CUresult result)
+{
+    int64_t day_ms = (time_ms + atomic_load(&east_s) * 1000) % (24 * 3600 * 1000);
+    int head = snprintf(line, LINE_MAX_SIZE, "[%02d:%02d:%02d.%03d][%u][CUDA][E]",
+                        (int)(day_ms / 3600000), (int)(day_ms / 60000 % 60),
+                        (int)(day_ms / 1000 % 60), (int)(day_ms % 1000), thread);
+    size_t length =
+        (size_t)head + say_what(line + head, (size_t)(LINE_MAX_SIZE - head - 1), fn, result);
+    line[length++] = '\n';
+    line[length] = '\0';
+    return length;
+}
+
+/* The line of an entry; 0 if there is none of this number (any more). */
 static size_t line_of(uint32_t number, char line[LINE_MAX_SIZE])
 {
     struct entry *entry = &entries[number % ENTRIES];
@@ -75,20 +107,8 @@ static size_t line_of(uint32_t number, char line[LINE_MAX_SIZE])
     uint32_t thread = atomic_load(&entry->thread), fn = atomic_load(&entry->fn);
     CUresult result = (CUresult)atomic_load(&entry->result);
     int64_t time_ms = atomic_load(&entry->time_ms);
-    if (atomic_load(&entry->number) != number) {
-        return 0;
-    }
-    time_t seconds = (time_t)(time_ms / 1000);
-    struct tm clock = {0};
-    localtime_r(&seconds, &clock);
-    int head = snprintf(line, LINE_MAX_SIZE, "[%02d:%02d:%02d.%03d][%u][CUDA][E]", clock.tm_hour,
-                        clock.tm_min, clock.tm_sec, (int)(time_ms % 1000), thread);
-    int rest = say_what(line + head, (size_t)(LINE_MAX_SIZE - head - 1), fn, result);
-    size_t length = (size_t)head + (size_t)rest;
-    length = length < LINE_MAX_SIZE - 2 ? length : LINE_MAX_SIZE - 2;
-    line[length++] = '\n';
-    line[length] = '\0';
-    return length;
+    return atomic_load(&entry->number) == number ? write_line(line, time_ms, thread, fn, result)
+                                                 : 0;
 }
 
 /* Where CUDA_LOG_FILE says; -1 if nowhere. Opened with the first line. */
@@ -100,7 +120,7 @@ static int log_file(void)
     if (fd != UNTRIED) {
         return fd;
     }
-    const char *path = getenv("CUDA_LOG_FILE");
+    const char *path = secure_getenv("CUDA_LOG_FILE");
     fd = path == NULL || path[0] == '\0' ? -1
          : strcmp(path, "stdout") == 0   ? STDOUT_FILENO
          : strcmp(path, "stderr") == 0
@@ -116,6 +136,24 @@ static int log_file(void)
     return fd;
 }
 
+/* Who unregisters one waits until nobody calls it: what it was given may go then. */
+static void tell(unsigned fn, CUresult result)
+{
+    char text[LINE_MAX_SIZE];
+    size_t size = say_what(text, sizeof text, fn, result);
+    telling = true;
+    for (unsigned i = 0; i < CALLBACKS; i++) {
+        struct CUlogsCallbackEntry_st *callback = &callbacks[i];
+        atomic_fetch_add(&callback->callers, 1);
+        CUlogsCallback function = atomic_load(&callback->function);
+        if (function != NULL) {
+            function(atomic_load(&callback->user), CU_LOG_LEVEL_ERROR, text, size);
+        }
+        atomic_fetch_sub(&callback->callers, 1);
+    }
+    telling = false;
+}
+
 CUresult tow_logs_failed(unsigned fn, CUresult result)
 {
     if (is_answer(fn, result)) {
@@ -123,30 +161,24 @@ CUresult tow_logs_failed(unsigned fn, CUresult result)
     }
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    uint32_t number = atomic_fetch_add(&last, 1) + 1;
+    int64_t time_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+    uint32_t thread = (uint32_t)tow_thread_id(), number = atomic_fetch_add(&last, 1) + 1;
     struct entry *entry = &entries[number % ENTRIES];
     atomic_store(&entry->number, 0);
-    atomic_store(&entry->thread, (uint32_t)tow_thread_id());
+    atomic_store(&entry->thread, thread);
     atomic_store(&entry->fn, fn);
     atomic_store(&entry->result, (uint32_t)result);
-    atomic_store(&entry->time_ms, (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000);
+    atomic_store(&entry->time_ms, time_ms);
     atomic_store(&entry->number, number);
 
-    char text[LINE_MAX_SIZE];
     int fd = log_file();
-    size_t length = fd >= 0 ? line_of(number, text) : 0;
-    if (length > 0) {
-        ssize_t written = write(fd, text, length);
+    if (fd >= 0) {
+        char line[LINE_MAX_SIZE];
+        ssize_t written = write(fd, line, write_line(line, time_ms, thread, fn, result));
         (void)written;
     }
-    for (unsigned i = 0; i < CALLBACKS && !telling; i++) {
-        CUlogsCallback function = atomic_load(&callbacks[i].function);
-        if (function != NULL) {
-            int size = say_what(text, sizeof text, fn, result);
-            telling = true;
-            function(atomic_load(&callbacks[i].user), CU_LOG_LEVEL_ERROR, text, (size_t)size);
-            telling = false;
-        }
+    if (atomic_load(&registered) > 0 && !telling) {
+        tell(fn, result);
     }
     return result;
 }
@@ -161,6 +193,7 @@ CUresult tow_cuLogsRegisterCallback(CUlogsCallback callbackFunc, void *userData,
         if (!atomic_exchange(&callbacks[i].taken, true)) {
             atomic_store(&callbacks[i].user, userData);
             atomic_store(&callbacks[i].function, callbackFunc);
+            atomic_fetch_add(&registered, 1);
             if (callback_out != NULL) {
                 *callback_out = &callbacks[i];
             }
@@ -174,7 +207,13 @@ CUresult tow_cuLogsUnregisterCallback(CUlogsCallbackHandle callback)
 {
     for (unsigned i = 0; i < CALLBACKS; i++) {
         if (callback == &callbacks[i] && atomic_exchange(&callbacks[i].function, NULL) != NULL) {
-            atomic_store(&callbacks[i].taken, false);
+            atomic_fetch_sub(&registered, 1);
+            /* Not from within one; nor in a forked child, where the callers are not. */
+            while (!telling && tow_client_state() == CUDA_SUCCESS &&
+                   atomic_load(&callbacks[i].callers) > 0) {
+                sched_yield();
+            }
+            atomic_store(&callbacks[i].taken, telling); /* from within one: its place stays taken */
             return CUDA_SUCCESS;
         }
     }

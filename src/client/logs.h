@@ -8,6 +8,9 @@
  * asked. Returns `result`. */
 CUresult tow_logs_failed(unsigned fn, CUresult result);
 
+/* CUDA is being initialised: the time zone is looked up. */
+void tow_logs_begin(void);
+
 /* What every entry returns through. */
 static inline CUresult tow_logged(unsigned fn, CUresult result)
 {

@@ -567,7 +567,6 @@ void tow_code_learn(struct tow_serve *call, uint64_t name_of, int device,
 static void code_free(struct tow_session *session, void *state)
 {
     struct code *code = state;
-    tow_link_state_end(session);
     while (code->keepers != NULL) {
         struct tow_code_keeper *next = code->keepers->next;
         free(code->keepers);

@@ -12,10 +12,14 @@
 #include "server/jit_options.h"
 #include "server/session.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { PIECE_MAX = 512 * 1024 }; /* of the cubin in one reply */
+enum {
+    PIECE_MAX = 512 * 1024, /* of the cubin in one reply */
+    LINKS_MAX = 256,        /* of a session at a time: each has a thread */
+};
 
 /* One input. The driver may look at all of it until the link ends: its messages name it. */
 struct input {
@@ -40,6 +44,7 @@ struct linking {
 };
 
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
+static atomic_uint links; /* that have a thread, of all sessions of this process: mostly one */
 
 static void linking_end(struct tow_session *session, struct linking *linking);
 
@@ -89,6 +94,24 @@ static CUresult ask(struct request *request, void (*what)(void *arg))
     return request->result;
 }
 
+static bool begin_errand(struct linking *linking, const struct tow_driver *driver)
+{
+    if (atomic_fetch_add(&links, 1) < LINKS_MAX &&
+        tow_errand_begin(&linking->errand, driver) == 0) {
+        return true;
+    }
+    atomic_fetch_sub(&links, 1);
+    tow_log(TOW_AREA_SERVER, TOW_LOG_WARN,
+            "cuLinkCreate fails: the program has too many links at once; cuLinkDestroy ends one");
+    return false;
+}
+
+static void end_errand(struct linking *linking)
+{
+    tow_errand_end(&linking->errand);
+    atomic_fetch_sub(&links, 1);
+}
+
 /* The link of the id that comes next; NULL, or to be given back. */
 static struct linking *linking_take(struct tow_serve *call)
 {
@@ -114,7 +137,7 @@ static CUresult drop_user(struct tow_session *session, struct linking *linking)
     if (last) {
         struct request request = {.driver = session->driver, .linking = linking};
         status = ask(&request, destroy_state);
-        tow_errand_end(&linking->errand);
+        end_errand(linking);
         linking_end(session, linking);
     }
     return status;
@@ -141,14 +164,14 @@ void tow_serve_cuLinkCreate_v2(struct tow_serve *call)
     tow_serve_jit_init(&linking->jit, call);
     if (tow_serve_ready(call)) {
         struct request request = {.driver = call->driver, .linking = linking};
-        bool begun = tow_errand_begin(&linking->errand, call->driver) == 0;
+        bool begun = begin_errand(linking, call->driver);
         call->status = begun ? ask(&request, create_state) : CUDA_ERROR_OUT_OF_MEMORY;
         if (call->status == CUDA_SUCCESS) {
             tow_serve_bind(call, TOW_H_LINKSTATE, id, linking);
             return;
         }
         if (begun) {
-            tow_errand_end(&linking->errand);
+            end_errand(linking);
         }
     }
     linking_end(call->session, linking);

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "gen/server_api.h"
+#include "server/code.h"
 #include "server/copy.h"
 #include "server/device.h"
 #include "server/hostfn.h"
@@ -793,6 +794,7 @@ int tow_session_run(struct tow_line *line, struct tow_backend *backend,
     }
     tow_lanes_destroy(session->lanes);
     tow_transfer_end_all(session);
+    tow_link_state_end(session); /* before the images that links hold */
     for (size_t i = 0; i < sizeof session->families / sizeof session->families[0]; i++) {
         if (session->families[i].free != NULL) {
             session->families[i].free(session, session->families[i].state);

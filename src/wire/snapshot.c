@@ -107,6 +107,11 @@ static int decode_texts(struct tow_snapshot *snapshot, struct tow_dec *dec)
             if (snapshot->texts[result] == NULL) {
                 return -ENOMEM;
             }
+            for (char *c = snapshot->texts[result]; *c != '\0'; c++) {
+                if ((unsigned char)*c < ' ' || *c == 0x7f) {
+                    *c = ' '; /* programs print them: they move no cursor */
+                }
+            }
         }
     }
     return dec->bad ? -EPROTO : 0;

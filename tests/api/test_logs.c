@@ -1,6 +1,9 @@
 /* cuLogs*: failed calls are told to callbacks, kept, and dumped from where an iterator stands. */
 #include "api.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
+
 static int told, nested;
 
 static void on_log(void *user, CUlogLevel level, char *message, size_t length)
@@ -53,6 +56,53 @@ static void a_callback_may_fail_itself(void)
     EQUAL(nested, 1);
     OK(cuLogsUnregisterCallback(handle));
     EQUAL(cuLogsUnregisterCallback(handle), CUDA_ERROR_INVALID_VALUE);
+}
+
+static void is_alive(void *user, CUlogLevel level, char *message, size_t length)
+{
+    (void)level, (void)message, (void)length;
+    atomic_int *alive = user;
+    if (atomic_load(alive) != 1) {
+        api_fail(__FILE__, __LINE__, "a callback's data", atomic_load(alive), 1);
+    }
+}
+
+static void *make_mistakes(void *user)
+{
+    while (!atomic_load((atomic_bool *)user)) {
+        make_a_mistake();
+    }
+    return NULL;
+}
+
+/* Once it is unregistered nobody calls it any more. */
+static void a_callback_has_ended_when_it_is_unregistered(void)
+{
+    enum { THREADS = 2 };
+    pthread_t threads[THREADS];
+    atomic_bool end = false;
+    if (!api_is_remote()) {
+        return; /* not promised anywhere */
+    }
+    for (int i = 0; i < THREADS; i++) {
+        TRUE(pthread_create(&threads[i], NULL, make_mistakes, &end) == 0);
+    }
+    for (int i = 0; i < 3000; i++) {
+        CUlogsCallbackHandle one = NULL, other = NULL;
+        static atomic_int data[2];
+        atomic_store(&data[0], 1);
+        atomic_store(&data[1], 1);
+        OK(cuLogsRegisterCallback(is_alive, &data[0], &one));
+        OK(cuLogsRegisterCallback(is_alive, &data[1], &other));
+        OK(cuLogsUnregisterCallback(one));
+        atomic_store(&data[0], 0);
+        OK(cuLogsUnregisterCallback(other));
+        atomic_store(&data[1], 0);
+    }
+    atomic_store(&end, true);
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+    }
 }
 
 static void an_iterator_goes_on_where_it_was(void)
@@ -138,6 +188,7 @@ int main(void)
     api_begin(&api);
     callbacks_are_told_until_they_are_unregistered();
     a_callback_may_fail_itself();
+    a_callback_has_ended_when_it_is_unregistered();
     an_iterator_goes_on_where_it_was();
     many_lines_leave_the_newest();
     a_file_gets_them();

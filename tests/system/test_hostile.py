@@ -159,6 +159,17 @@ def a_link_that_is_destroyed_while_it_is_used():
         t.equal(len(server.status()["sessions"]), 1, "sessions")
 
 
+@t.test(trees=BOTH)
+def links_without_end():
+    """Each has a thread in the worker: their number is limited, and an ended one makes room."""
+    with t.Server() as server, raw.Client(server).begin() as client:
+        links = [struct.pack("<Q", raw.handle("LINKSTATE", index)) for index in range(1, 260)]
+        results = [client.call("cuLinkCreate_v2", link + NO_OPTIONS)[0] for link in links]
+        t.equal(results, [0] * 256 + [2] * 3, "the results of cuLinkCreate")
+        t.equal(client.call("cuLinkDestroy", links[0])[0], 0, "the result of cuLinkDestroy")
+        t.equal(client.call("cuLinkCreate_v2", links[256] + NO_OPTIONS)[0], 0, "the result of cuLinkCreate")
+
+
 TRAP = b""".version 8.0
 .target sm_80
 .address_size 64
