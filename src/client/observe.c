@@ -19,6 +19,7 @@
 #include "client/core.h"
 #include "client/link.h"
 #include "client/thread.h"
+#include "gen/client_api.h"
 #include "gen/functions.h"
 
 int tow_observed;
@@ -34,6 +35,7 @@ static _Atomic uint64_t nanoseconds[TOW_FN_LIMIT];
 static const char *stats_path, *trace_path; /* borrowed from the environment, read once at load */
 static pthread_once_t trace_once = PTHREAD_ONCE_INIT;
 static int trace_fd = -1;
+enum { TRACE_RESULT = 128 }; /* what long arguments leave of a line for the result */
 static __thread int64_t took_ns __attribute__((tls_model("initial-exec")));
 
 /* Only looks at the environment: files are opened when there is something to write. */
@@ -57,10 +59,11 @@ void tow_observe_begin(struct tow_observation *o, unsigned fn)
 
 bool tow_observe_end(struct tow_observation *o, CUresult result)
 {
-    (void)result;
     struct tow_thread *self = tow_thread_self();
     const struct tow_fn_info *info = tow_fn_info(o->fn);
-    int kind = info != NULL && (info->flags & TOW_FN_LOCAL) ? KIND_LOCAL : KIND_CACHED;
+    /* What was refused without asking anybody is an answer of our own, not a remembered one. */
+    bool local = result != CUDA_SUCCESS || (info != NULL && (info->flags & TOW_FN_LOCAL));
+    int kind = local ? KIND_LOCAL : KIND_CACHED;
     if (self != NULL && self->waited != o->waited) {
         kind = KIND_SYNC;
     } else if (self != NULL && self->sent != o->sent) {
@@ -155,12 +158,12 @@ __attribute__((format(printf, 2, 3))) static void add(struct tow_trace *t, const
 {
     va_list args;
     va_start(args, format);
-    int n = vsnprintf(t->line + t->length, sizeof t->line - t->length, format, args);
+    int n = vsnprintf(t->line + t->length, t->limit - t->length, format, args);
     va_end(args);
     if (n > 0) {
         t->length += (size_t)n;
-        if (t->length > sizeof t->line - 1) {
-            t->length = sizeof t->line - 1;
+        if (t->length > t->limit - 1) {
+            t->length = t->limit - 1;
         }
     }
 }
@@ -169,6 +172,7 @@ void tow_trace_begin(struct tow_trace *t, unsigned fn)
 {
     const struct tow_fn_info *info = tow_fn_info(fn);
     t->length = 0;
+    t->limit = sizeof t->line - TRACE_RESULT;
     t->args = 0;
     add(t, "%d %s(", tow_thread_id(), info != NULL ? info->name : "?");
 }
@@ -238,11 +242,14 @@ void tow_trace_out(struct tow_trace *t, const char *arg, const void *pointer, ui
 void tow_trace_end(struct tow_trace *t, CUresult result)
 {
     pthread_once(&trace_once, open_trace);
-    add(t, ") = %d %.1fus", (int)result, (double)took_ns / 1e3);
-    if (t->length > sizeof t->line - 2) {
-        t->length = sizeof t->line - 2;
+    const char *error = NULL;
+    bool cut = t->length == t->limit - 1;
+    t->limit = sizeof t->line;
+    add(t, "%s) = %d ", cut ? "..." : "", (int)result);
+    if (result != CUDA_SUCCESS && tow_cuGetErrorName(result, &error) == CUDA_SUCCESS) {
+        add(t, "%s ", error);
     }
-    t->line[t->length++] = '\n';
+    add(t, "%.1fus\n", (double)took_ns / 1e3);
     if (trace_fd >= 0 && write(trace_fd, t->line, t->length) < 0) {
         /* A trace that cannot be written is no reason to disturb the program. */
         return;

@@ -29,6 +29,7 @@ void tow_observe_finish(void);
 struct tow_trace {
     char line[1024];
     size_t length;
+    size_t limit; /* of `length`, and one more */
     unsigned args;
 };
 void tow_trace_begin(struct tow_trace *t, unsigned fn);

@@ -236,16 +236,16 @@ def trace(model, f, w):
 
 
 def entry(model, f, w):
-    if f.stub:
-        w(f"/* {f.where} */\nTOW_PUBLIC CUresult CUDAAPI {f.name}({f.prototype})\n{{\n    return tow_logged(TOW_FN_{f.name}, tow_refuse(TOW_FN_{f.name}));\n}}\n")
-        if f.variant:
-            w(f"TOW_PUBLIC CUresult CUDAAPI {f.name}_{f.variant}({f.prototype})\n{{\n    return tow_logged(TOW_FN_{f.name}, tow_refuse(TOW_FN_{f.name}));\n}}\n")
-        return
     trace(model, f, w)
+    answer = f"tow_refuse(TOW_FN_{f.name})" if f.stub else f"tow_{f.name}({f.args})"
     result_args = ", ".join(["result"] + [p.name for p in f.params])
-    records = "    tow_event_elsewhere();\n" if "records" in f.flags else ""
-    observed = f"{records}    if (__builtin_expect(tow_observed != 0, 0)) {{\n        struct tow_observation o;\n        tow_observe_begin(&o, TOW_FN_{f.name});\n        CUresult result = tow_{f.name}({f.args});\n        if (tow_observe_end(&o, result)) {{\n            trace_{f.name}({result_args});\n        }}\n        return tow_logged(TOW_FN_{f.name}, result);\n    }}"
-    w(f"/* {f.where} */\nTOW_PUBLIC CUresult CUDAAPI {f.name}({f.prototype})\n{{\n{observed}\n    return tow_logged(TOW_FN_{f.name}, tow_{f.name}({f.args}));\n}}\n")
+    records = "    tow_event_elsewhere();\n" if "records" in f.flags and not f.stub else ""
+    observed = f"{records}    if (__builtin_expect(tow_observed != 0, 0)) {{\n        struct tow_observation o;\n        tow_observe_begin(&o, TOW_FN_{f.name});\n        CUresult result = {answer};\n        if (tow_observe_end(&o, result)) {{\n            trace_{f.name}({result_args});\n        }}\n        return tow_logged(TOW_FN_{f.name}, result);\n    }}"
+    w(f"/* {f.where} */\nTOW_PUBLIC CUresult CUDAAPI {f.name}({f.prototype})\n{{\n{observed}\n    return tow_logged(TOW_FN_{f.name}, {answer});\n}}\n")
+    if f.stub:
+        if f.variant:
+            w(f"TOW_PUBLIC CUresult CUDAAPI {f.name}_{f.variant}({f.prototype})\n{{\n    return {f.name}({f.args});\n}}\n")
+        return
     if f.variant == "ptsz":
         stream = [p.name for p in f.params if p.base == "CUstream" and p.stars == 0]
         if not stream:
