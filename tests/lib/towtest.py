@@ -155,6 +155,36 @@ class Server:
         children = pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
         return [int(word) for word in children.split()]
 
+    def resident(self):
+        """Bytes that the listener and all workers keep: their pages, and memfds (twice, where they are mapped as well)."""
+        pages, memfds = 0, {}
+        for pid in (self.process.pid, *self.workers()):
+            with contextlib.suppress(OSError):  # it has just ended
+                found = re.search(r"^Pss:\s+(\d+) kB", pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text(), re.M)
+                pages += int(found.group(1)) << 10 if found else 0
+                for descriptor in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+                    with contextlib.suppress(FileNotFoundError):
+                        if os.readlink(descriptor).startswith("/memfd:"):
+                            memfds[descriptor.stat().st_ino] = descriptor.stat().st_blocks * 512
+        return pages + sum(memfds.values())
+
+    def settled(self):
+        """resident(), once no worker is about to start."""
+        sizes = []
+
+        def same():
+            sizes.append(self.resident())
+            return len(sizes) > 5 and abs(sizes[-1] - sizes[-6]) < 1 << 20
+        wait_until(same, 20, "the server's memory stays the same")
+        return sizes[-1]
+
+    def forgets(self, worker, before, spare=48 << 20):
+        """Within 2 s of now a session's worker is gone, its memory (more than `spare`) free, and the status without it."""
+        seconds = wait_until(lambda: gone(worker) and self.resident() < before + spare and worker not in [
+            session["worker_pid"] for session in self.status()["sessions"]], 2,
+            f"a worker is gone, its session not listed, and its memory free ({before >> 20} MiB were in use before)")
+        print(f"the worker was gone and its memory free after {seconds:.2f} s")
+
     def stop(self):
         """SIGTERM; the exit code."""
         if self.process.poll() is None:

@@ -70,18 +70,24 @@ def copying(server, lanes="4"):
 
 @t.test(trees=ALL, alone=True)
 def a_killed_client_leaves_nothing():
-    with t.Server() as server, copying(server) as client:
-        worker = server.status()["sessions"][0]["worker_pid"]
-        client.kill()
-        t.wait_until(lambda: t.gone(worker), 3, "the killed client's worker is gone")
+    with t.Server() as server:
+        before = server.settled()
+        with copying(server) as client:
+            worker = server.status()["sessions"][0]["worker_pid"]
+            t.wait_until(lambda: server.resident() >= before + (64 << 20), 20, "the server holds 64 MiB more")
+            client.kill()
+            server.forgets(worker, before)
 
 
 @t.test(trees=ALL, alone=True)
 def a_killed_worker_is_noticed():
     with t.Server() as server, copying(server) as client:
+        start = time.monotonic()
         os.kill(server.status()["sessions"][0]["worker_pid"], signal.SIGKILL)
         out, err = client.communicate(timeout=10 * t.SLOW)
         t.check("error CUDA_ERROR" in out and client.returncode == 3, f"{client.returncode}: {out}{err}")
+        seconds = time.monotonic() - start
+        t.check(seconds < 2 * t.SLOW, f"the client noticed only after {seconds:.1f} s")
 
 
 def lane_frame(session, key=(1, 2), length=48, magic=b"TOWL", index=1):

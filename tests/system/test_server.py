@@ -54,14 +54,18 @@ def status_shows_a_session():
         t.check("hold" in table and "MiB" in table, table)
 
 
+HELD = {"copy": 64 << 20, "poll": 256 << 20, "spin": 0}  # what hold.c has written to on the device
+
+
 def kill_client(mode, kind):
     with t.Server() as server:
+        before = server.settled()
         with held(server, mode, kind) as client:
             worker = sessions(server)[0]["worker_pid"]
+            # Only when a first copy has been made is it in the midst of one.
+            t.wait_until(lambda: server.resident() >= before + HELD[mode], 20, f"the server holds {HELD[mode] >> 20} MiB more")
             client.kill()
-            seconds = t.wait_until(lambda: t.gone(worker), 2, "the killed client's worker is gone")
-            print(f"the worker was gone after {seconds:.2f} s")
-        t.wait_until(lambda: not sessions(server), 2, "no session is left")
+            server.forgets(worker, before)
 
 
 for _mode in ("copy", "poll", "spin"):
@@ -71,21 +75,28 @@ for _mode in ("copy", "poll", "spin"):
                 lambda mode=_mode, kind=_kind: kill_client(mode, kind))
 
 
-@t.test(alone=True, trees=ALL)
-def kill_worker():
-    with t.Server() as server, held(server, "poll") as other, held(server, "poll") as client:
+def kill_worker(mode, kind):
+    with t.Server() as server, held(server, "poll", kind) as other, held(server, mode, kind) as client:
         worker = next(s["worker_pid"] for s in sessions(server) if s["client_pid"] == client.pid)
         start = time.monotonic()
         os.kill(worker, signal.SIGKILL)
         out, err = client.communicate(timeout=10 * t.SLOW)
         seconds = time.monotonic() - start
+        print(f"the client had its error after {seconds:.2f} s")
         t.check(seconds < 2 * t.SLOW, f"the client noticed only after {seconds:.1f} s")
         t.equal(client.returncode, 3, f"the client's exit code ({out}{err})")
         t.check("error CUDA_ERROR" in out, f"no error code: {out}")
         t.equal(len(err.splitlines()), 1, f"lines on stderr ({err}); their number")
-        time.sleep(0.3)
+        t.wait_until(lambda: [s["client_pid"] for s in sessions(server)] == [other.pid], 2, "only the other session is left")
+        calls = sessions(server)[0]["calls"]
+        t.wait_until(lambda: sessions(server)[0]["calls"] > calls + 5, 2, "the other client goes on")
         t.check(other.poll() is None, "the other client has ended too")
-        t.equal([s["client_pid"] for s in sessions(server)], [other.pid], "the session that is left")
+
+
+for _mode in ("copy", "poll", "spin"):
+    for _kind in ("unix", "tcp", "shm"):
+        t.test(alone=True, trees=ALL, name=f"kill_worker_{_mode}_{_kind}")(
+            lambda mode=_mode, kind=_kind: kill_worker(mode, kind))
 
 
 # After each synchronisation, both streams get a mark: the driver's text must have come before.
@@ -136,23 +147,45 @@ def a_program_waits_for_a_worker_that_takes_long_to_begin():
         slow.unlink(missing_ok=True)
 
 
-@t.test(trees=ALL)
-def two_programs_do_not_see_each_other():
-    with t.Server("--soft-memory=1G") as server, held(server, "poll") as one, held(server, "poll") as two:
+def two_programs(kinds):
+    """Each writes and checks its own memory while it tries the other's addresses and handles."""
+    program = t.build_c(HELPERS / "apart.c", ["-lcuda"], "apart")
+    with t.Server("--soft-memory=1G") as server, contextlib.ExitStack() as stack:
+        both = [subprocess.Popen([str(t.TOWLINE), "run", "-s", server.address(kind), "--", str(program), str(number)],
+                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+                for number, kind in enumerate(kinds)]
+        for process in both:
+            stack.callback(process.communicate)
+            stack.callback(process.kill)
+        mine = [process.stdout.readline().split() for process in both]
+        t.check(all(words[:1] == ["mine"] and len(words) == 6 for words in mine), f"they said {mine}")
+        t.check(not set(mine[0][1:]) & set(mine[1][1:]), f"they have values in common, so nothing can be tried: {mine}")
         t.equal(len({s["worker_pid"] for s in sessions(server)}), 2, "the number of workers")
-        time.sleep(0.3)
-        t.check(one.poll() is None and two.poll() is None, "one of them has ended")
+        for process, other in zip(both, reversed(mine)):
+            process.stdin.write(f"theirs {' '.join(other[1:])}\n")
+            process.stdin.flush()
+        t.equal([process.stdout.readline() for process in both], ["tried\n"] * 2, "what they found")
+        for process in both:  # each has tried to spoil the other's
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        t.equal([process.communicate(timeout=30 * t.SLOW)[0] for process in both], ["kept\nend\n"] * 2, "how they ended")
 
 
-@t.test(trees=ALL)
+for _kinds in (("unix", "unix"), ("tcp", "tcp"), ("shm", "shm"), ("tcp", "shm")):
+    t.test(trees=ALL, name=f"two_programs_do_not_see_each_other_{'_'.join(_kinds)}")(lambda kinds=_kinds: two_programs(kinds))
+
+
+@t.test(alone=True, trees=ALL)
 def memory_is_free_again():
-    program = t.build_c(HELPERS / "hold.c", ["-lcuda"], "hold")
+    """After a program that ends by itself and frees nothing."""
     with t.Server() as server:
-        before = t.towline_run(server.address(), [program, "free"]).stdout
-        with held(server, "poll"):
-            pass
-        t.wait_until(lambda: not sessions(server), 3, "the session has ended")
-        t.equal(t.towline_run(server.address(), [program, "free"]).stdout, before, "the free memory afterwards")
+        before = server.settled()
+        with held(server, "leave") as client:
+            session = sessions(server)[0]
+            t.check(session["memory"] >= HELD["poll"], f"the memory on the books: {session}")
+            t.check(server.resident() >= before + HELD["poll"], "the memory is not seen: nothing can be shown")
+            t.equal(client.wait(10 * t.SLOW), 0, "the exit code")
+            server.forgets(session["worker_pid"], before)
 
 
 @t.test(trees=ALL)

@@ -1,8 +1,12 @@
 /* A client that holds a session in a chosen state until something is done to it:
+ *
  *   hold copy    copies 64 MiB to the device and back for ever
- *   hold poll    holds 256 MiB and makes a call that waits every 20 ms; exits 3 with "error NAME"
- * when it fails hold spin    runs a kernel that never ends, and waits for it hold free    prints
- * the free memory and ends It says "ready" on stdout once it is there. */
+ *   hold poll    holds 256 MiB and makes a call that waits every 20 ms
+ *   hold leave   does so for a second and ends, freeing nothing
+ *   hold spin    runs a kernel that never ends, and waits for it
+ *   hold free    prints the free memory and ends
+ *
+ * It says "ready" on stdout once it is there, and exits 3 with "error NAME" when a call fails. */
 #include <cuda.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,18 +62,19 @@ static int hold_copy(void)
     }
 }
 
-static int hold_poll(void)
+static int hold_poll(int rounds)
 {
     CUdeviceptr at;
     TRY(cuMemAlloc(&at, 256 << 20));
     TRY(cuMemsetD8(at, 1, 256 << 20));
     TRY(cuCtxSynchronize());
     ready();
-    for (;;) {
+    for (int i = 0; i != rounds; i++) {
         unsigned char byte;
         TRY(cuMemcpyDtoH(&byte, at, 1));
         usleep(20000);
     }
+    return 0;
 }
 
 static int hold_spin(void)
@@ -105,7 +110,10 @@ int main(int argc, char **argv)
         return hold_copy();
     }
     if (strcmp(mode, "poll") == 0) {
-        return hold_poll();
+        return hold_poll(-1);
+    }
+    if (strcmp(mode, "leave") == 0) {
+        return hold_poll(50);
     }
     if (strcmp(mode, "spin") == 0) {
         return hold_spin();
