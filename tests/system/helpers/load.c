@@ -21,11 +21,13 @@ int main(int argc, char **argv)
 {
     int *on = dlsym(RTLD_DEFAULT, "watch_load_on");
     int *seen = dlsym(RTLD_DEFAULT, "watch_load_count");
-    if (argc < 2 || on == NULL || seen == NULL) {
+    const char **library_path = dlsym(RTLD_DEFAULT, "watch_load_library");
+    if (argc < 2 || on == NULL || seen == NULL || library_path == NULL) {
         fprintf(stderr, "watch_load.so must be preloaded\n");
         return 2;
     }
     int files = count("/proc/self/fd"), threads = count("/proc/self/task");
+    *library_path = argv[1];
     *on = 1;
     void *library = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
     *on = 0;
