@@ -10,6 +10,7 @@
 #include "client/launch.h"
 #include "client/mirror.h"
 #include "client/region.h"
+#include "client/stream.h"
 #include "gen/client_api.h"
 #include "wire/copy.h"
 #include "wire/graph.h"
@@ -187,7 +188,7 @@ static CUresult put_memops(struct tow_buf *out, const CUDA_BATCH_MEM_OP_NODE_PAR
     sent.paramArray = NULL;
     tow_buf_append(out, &sent, sizeof sent);
     tow_buf_append(out, p->paramArray, p->count * sizeof *p->paramArray);
-    return CUDA_SUCCESS;
+    return tow_memops_reach(p->paramArray, p->count);
 }
 
 static CUresult put_conditional(struct tow_buf *out, const CUDA_CONDITIONAL_NODE_PARAMS *p)
@@ -525,6 +526,50 @@ CUresult tow_cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode 
     }
     CUgraphNodeParams params = of_copy(copyParams, ctx);
     return set_node(hGraphExec, hNode, &params);
+}
+
+CUresult tow_cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+                                  const CUgraphNode *dependencies, size_t numDependencies,
+                                  const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx)
+{
+    uint64_t id = 0;
+    if (phGraphNode == NULL || memsetParams == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult status = tow_mirror_reach(memsetParams->dst);
+    if (status == CUDA_SUCCESS) {
+        status = tow_handle_mint(TOW_H_GRAPHNODE, &id);
+    }
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    status = tow_send_cuGraphAddMemsetNode((CUgraphNode)(uintptr_t)id, hGraph, dependencies,
+                                           numDependencies, memsetParams, ctx);
+    if (status != CUDA_SUCCESS) {
+        tow_handle_retire(id);
+        return status;
+    }
+    *phGraphNode = (CUgraphNode)(uintptr_t)id;
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_cuGraphMemsetNodeSetParams(CUgraphNode hNode,
+                                        const CUDA_MEMSET_NODE_PARAMS *nodeParams)
+{
+    CUresult status =
+        nodeParams == NULL ? CUDA_ERROR_INVALID_VALUE : tow_mirror_reach(nodeParams->dst);
+    return status != CUDA_SUCCESS ? status : tow_send_cuGraphMemsetNodeSetParams(hNode, nodeParams);
+}
+
+CUresult tow_cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                            const CUDA_MEMSET_NODE_PARAMS *memsetParams,
+                                            CUcontext ctx)
+{
+    CUresult status =
+        memsetParams == NULL ? CUDA_ERROR_INVALID_VALUE : tow_mirror_reach(memsetParams->dst);
+    return status != CUDA_SUCCESS
+               ? status
+               : tow_send_cuGraphExecMemsetNodeSetParams(hGraphExec, hNode, memsetParams, ctx);
 }
 
 CUresult tow_cuGraphAddHostNode(CUgraphNode *phGraphNode, CUgraph hGraph,

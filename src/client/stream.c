@@ -8,6 +8,7 @@
 #include "client/graph.h"
 #include "client/handle.h"
 #include "client/link.h"
+#include "client/mirror.h"
 #include "client/share.h"
 #include "gen/client_api.h"
 
@@ -416,6 +417,70 @@ CUresult tow_cuStreamSynchronize(CUstream hStream)
 }
 
 /* ---- values in memory ---- */
+
+CUresult tow_memops_reach(const CUstreamBatchMemOpParams *ops, unsigned count)
+{
+    CUresult status = CUDA_SUCCESS;
+    for (unsigned i = 0; i < count && status == CUDA_SUCCESS; i++) {
+        switch ((int)ops[i].operation) {
+        case CU_STREAM_MEM_OP_WAIT_VALUE_32:
+        case CU_STREAM_MEM_OP_WAIT_VALUE_64:
+            status = tow_mirror_reach(ops[i].waitValue.address);
+            break;
+        case CU_STREAM_MEM_OP_WRITE_VALUE_32:
+        case CU_STREAM_MEM_OP_WRITE_VALUE_64:
+            status = tow_mirror_reach(ops[i].writeValue.address);
+            break;
+        default: /* no address */
+            break;
+        }
+    }
+    return status;
+}
+
+CUresult tow_cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value,
+                                     unsigned int flags)
+{
+    CUresult status = tow_mirror_reach(addr);
+    return status != CUDA_SUCCESS ? status
+                                  : tow_send_cuStreamWriteValue32_v2(stream, addr, value, flags);
+}
+
+CUresult tow_cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value,
+                                    unsigned int flags)
+{
+    CUresult status = tow_mirror_reach(addr);
+    return status != CUDA_SUCCESS ? status
+                                  : tow_send_cuStreamWaitValue32_v2(stream, addr, value, flags);
+}
+
+CUresult tow_cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value,
+                                     unsigned int flags)
+{
+    CUresult status = tow_mirror_reach(addr);
+    return status != CUDA_SUCCESS ? status
+                                  : tow_send_cuStreamWriteValue64_v2(stream, addr, value, flags);
+}
+
+CUresult tow_cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value,
+                                    unsigned int flags)
+{
+    CUresult status = tow_mirror_reach(addr);
+    return status != CUDA_SUCCESS ? status
+                                  : tow_send_cuStreamWaitValue64_v2(stream, addr, value, flags);
+}
+
+CUresult tow_cuStreamBatchMemOp_v2(CUstream stream, unsigned int count,
+                                   CUstreamBatchMemOpParams *paramArray, unsigned int flags)
+{
+    if (paramArray == NULL && count > 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult status = tow_memops_reach(paramArray, count);
+    return status != CUDA_SUCCESS
+               ? status
+               : tow_send_cuStreamBatchMemOp_v2(stream, count, paramArray, flags);
+}
 
 /* The first versions of these took the same arguments. */
 CUresult tow_cuStreamWriteValue32(CUstream stream, CUdeviceptr addr, cuuint32_t value,

@@ -226,6 +226,15 @@ void tow_serve_cuGraphAddNode_v2(struct tow_serve *call)
     }
 }
 
+/* Sets a node of a graph. Of the older forms some name no context: the node keeps its own. */
+static CUresult set_in_graph(const struct tow_driver *driver, CUgraphNode node,
+                             CUgraphNodeParams *p)
+{
+    return p->type == CU_GRAPH_NODE_TYPE_MEMCPY && p->memcpy.copyCtx == NULL
+               ? driver->cuGraphMemcpyNodeSetParams(node, &p->memcpy.copyParams)
+               : driver->cuGraphNodeSetParams(node, p);
+}
+
 static void set_params(struct tow_serve *call, bool of_exec)
 {
     struct tow_node_set_head head;
@@ -236,9 +245,18 @@ static void set_params(struct tow_serve *call, bool of_exec)
     CUgraphNode node = tow_serve_handle(call, TOW_H_GRAPHNODE, head.node);
     void *context = tow_serve_handle(call, TOW_H_CONTEXT, head.context);
     get_params(call, head.type, context, &params, &room);
-    if (tow_serve_ready(call)) {
-        call->status = of_exec ? call->driver->cuGraphExecNodeSetParams(exec, node, &params)
-                               : call->driver->cuGraphNodeSetParams(node, &params);
+    if (!tow_serve_ready(call)) {
+        return;
+    }
+    CUDA_BATCH_MEM_OP_NODE_PARAMS before;
+    if (params.type == CU_GRAPH_NODE_TYPE_BATCH_MEM_OP && context == NULL &&
+        call->driver->cuGraphBatchMemOpNodeGetParams(node, &before) == CUDA_SUCCESS) {
+        params.memOp.ctx = before.ctx;
+    }
+    call->status = of_exec ? call->driver->cuGraphExecNodeSetParams(exec, node, &params)
+                           : set_in_graph(call->driver, node, &params);
+    if (call->status != CUDA_SUCCESS && params.type == CU_GRAPH_NODE_TYPE_HOST) {
+        tow_hostfn_drop(params.host.userData);
     }
 }
 

@@ -1,7 +1,7 @@
 /* Graphs built by hand: nodes and their parameters, edges, clones, updates, memory nodes. */
-#include "driver.h"
+#include "graphs.h"
 
-static CUgraph graph_new(void)
+CUgraph graph_new(void)
 {
     CUgraph graph = NULL;
     OK(cuGraphCreate(&graph, 0));
@@ -22,7 +22,7 @@ static int count_edges(CUgraph graph)
     return (int)count;
 }
 
-static CUgraphNode add_inc(CUgraph graph, CUgraphNode after, CUdeviceptr to, int value)
+CUgraphNode add_inc(CUgraph graph, CUgraphNode after, CUdeviceptr to, int value)
 {
     CUgraphNode node = NULL;
     void *params[] = {&to, &value};
@@ -35,14 +35,14 @@ static CUgraphNode add_inc(CUgraph graph, CUgraphNode after, CUdeviceptr to, int
     return node;
 }
 
-static CUgraphExec make(CUgraph graph)
+CUgraphExec make(CUgraph graph)
 {
     CUgraphExec exec = NULL;
     OK(cuGraphInstantiate(&exec, graph, 0));
     return exec;
 }
 
-static void go(CUgraphExec exec)
+void go(CUgraphExec exec)
 {
     OK(cuGraphLaunch(exec, side));
     OK(cuStreamSynchronize(side));
@@ -226,7 +226,7 @@ CASE(graph_memset_node_of_unknown_address,
     SEE(cuGraphInstantiate(&exec, graph, 0));
 }
 
-static CUDA_MEMCPY3D copy_of(CUdeviceptr to, const void *from, size_t size)
+CUDA_MEMCPY3D copy_of(CUdeviceptr to, const void *from, size_t size)
 {
     CUDA_MEMCPY3D p;
     memset(&p, 0, sizeof p);
@@ -531,7 +531,7 @@ CASE(graph_types_of_nodes, "cuGraphNodeGetType tells each node's type")
     SEE(cuGraphKernelNodeGetParams(n, &p));
 }
 
-static CUgraphNode add_alloc(CUgraph graph, CUdeviceptr *ret_address)
+CUgraphNode add_alloc(CUgraph graph, CUdeviceptr *ret_address)
 {
     CUDA_MEM_ALLOC_NODE_PARAMS p;
     CUgraphNode node;

@@ -655,3 +655,38 @@ CASE(stream_per_thread_entry_points, "NULL means the per-thread stream to the _p
     IS(cuStreamSynchronize(CU_STREAM_PER_THREAD), CUDA_SUCCESS);
     IS(query(NULL), CUDA_SUCCESS);
 }
+
+CASE(stream_values_in_host_memory,
+     "memory operations write and wait for page-locked memory of the host")
+{
+    struct place {
+        int word, beside;
+        uint64_t wide;
+    };
+    struct place *host[4];
+    CUstreamBatchMemOpParams op;
+    for (int i = 0; i < 4; i++) {
+        OK(cuMemAllocHost((void **)&host[i], 4096));
+        memset(host[i], 0, sizeof *host[i]);
+        host[i]->beside = 2;
+    }
+    IS(cuStreamWriteValue32(side, (CUdeviceptr)&host[0]->word, 5, 0), CUDA_SUCCESS);
+    IS(cuStreamWriteValue64(side, (CUdeviceptr)&host[1]->wide, 0x100000006, 0), CUDA_SUCCESS);
+    memset(&op, 0, sizeof op);
+    op.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+    op.writeValue.address = (CUdeviceptr)&host[2]->word;
+    op.writeValue.value = 7;
+    IS(cuStreamBatchMemOp(side, 1, &op, 0), CUDA_SUCCESS);
+    host[3]->word = 8;
+    IS(cuStreamWaitValue32(side, (CUdeviceptr)&host[3]->word, 8, CU_STREAM_WAIT_VALUE_EQ),
+       CUDA_SUCCESS);
+    IS(cuStreamSynchronize(side), CUDA_SUCCESS);
+    EQ(host[0]->word, 5);
+    EQ(host[0]->beside, 2);
+    EQ(host[1]->wide, 0x100000006);
+    EQ(host[2]->word, 7);
+    EQ(host[3]->word, 8);
+    for (int i = 0; i < 4; i++) {
+        OK(cuMemFreeHost(host[i]));
+    }
+}
