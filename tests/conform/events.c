@@ -254,3 +254,131 @@ CASE(event_timing_of_pending_record, "an event recorded anew and not reached has
     OK(cuEventSynchronize(b));
     IS(cuEventElapsedTime(&ms, a, b), CUDA_SUCCESS);
 }
+
+/* As gate() and open_gate(), for words that are there: a second gate() would wait for the first. */
+static void gate_at(CUstream stream, CUdeviceptr word)
+{
+    OK(cuStreamWaitValue32(stream, word, 1, CU_STREAM_WAIT_VALUE_EQ));
+}
+
+CASE(event_behind_a_context, "cuCtxRecordEvent records behind the work of all streams of a context")
+{
+    CUdeviceptr w = words(4), first = w + 8, second = w + 12;
+    CUstream s = stream_new(CU_STREAM_NON_BLOCKING), t = stream_new(CU_STREAM_NON_BLOCKING);
+    CUevent e = event_new(CU_EVENT_DISABLE_TIMING);
+    gate_at(s, first);
+    gate_at(t, second);
+    OK(launch_set(s, w, 1));
+    OK(launch_set(t, w + 4, 2));
+    IS(cuCtxRecordEvent(ctx, e), CUDA_SUCCESS);
+    IS(cuEventQuery(e), CUDA_ERROR_NOT_READY);
+    open_gate(first);
+    OK(cuStreamSynchronize(s));
+    IS(cuEventQuery(e), CUDA_ERROR_NOT_READY);
+    open_gate(second);
+    IS(cuEventSynchronize(e), CUDA_SUCCESS);
+    EQ(peek(w, 0), 1);
+    EQ(peek(w, 1), 2);
+}
+
+CASE(event_before_a_context, "cuCtxWaitEvent makes later work of all streams of a context wait")
+{
+    CUdeviceptr w = words(2);
+    CUstream s = stream_new(CU_STREAM_NON_BLOCKING), t = stream_new(CU_STREAM_NON_BLOCKING);
+    CUevent e = event_new(CU_EVENT_DISABLE_TIMING);
+    hold(s);
+    OK(launch_set(s, w, 5));
+    OK(cuEventRecord(e, s));
+    IS(cuCtxWaitEvent(ctx, e), CUDA_SUCCESS);
+    OK(launch_copy(t, w + 4, w));
+    conform_sleep_ms(10);
+    IS(cuStreamQuery(t), CUDA_ERROR_NOT_READY);
+    let_go();
+    IS(cuStreamSynchronize(t), CUDA_SUCCESS);
+    EQ(peek(w, 1), 5);
+}
+
+CASE(event_before_a_new_stream, "whether a stream made after cuCtxWaitEvent waits as well")
+{
+    CUdeviceptr w = words(2);
+    CUstream s = stream_new(CU_STREAM_NON_BLOCKING);
+    CUevent e = event_new(CU_EVENT_DISABLE_TIMING);
+    hold(s);
+    OK(cuEventRecord(e, s));
+    OK(cuCtxWaitEvent(ctx, e));
+    CUstream t = stream_new(CU_STREAM_NON_BLOCKING);
+    OK(launch_set(t, w, 5));
+    conform_sleep_ms(10);
+    SEE(cuStreamQuery(t));
+    let_go();
+    IS(cuStreamSynchronize(t), CUDA_SUCCESS);
+    EQ(peek(w, 0), 5);
+}
+
+CASE(event_of_a_capturing_context, "a context whose stream captures has no events of its own")
+{
+    CUstream s = stream_new(CU_STREAM_NON_BLOCKING);
+    CUevent e = event_new(CU_EVENT_DISABLE_TIMING);
+    CUgraph graph = NULL;
+    OK(cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_RELAXED));
+    IS(cuCtxRecordEvent(ctx, e), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    SEE(cuStreamEndCapture(s, &graph));
+    OK(cuStreamBeginCapture(s, CU_STREAM_CAPTURE_MODE_RELAXED));
+    IS(cuCtxWaitEvent(ctx, e), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    IS(cuStreamEndCapture(s, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+}
+
+/* A green context with half of the processors, or somewhat more, and a stream of it. */
+static CUgreenCtx green_new(CUstream *ret_stream)
+{
+    CUdevResource all, some;
+    CUdevResourceDesc description = NULL;
+    CUgreenCtx green = NULL;
+    unsigned groups = 1;
+    OK(cuDeviceGetDevResource(dev, &all, CU_DEV_RESOURCE_TYPE_SM));
+    OK(cuDevSmResourceSplitByCount(&some, &groups, &all, NULL, 0, all.sm.smCount / 2));
+    OK(cuDevResourceGenerateDesc(&description, &some, 1));
+    OK(cuGreenCtxCreate(&green, description, dev, CU_GREEN_CTX_DEFAULT_STREAM));
+    OK(cuGreenCtxStreamCreate(ret_stream, green, CU_STREAM_NON_BLOCKING, 0));
+    return green;
+}
+
+CASE(event_behind_a_green_context,
+     "cuGreenCtxRecordEvent records behind a green context's work alone")
+{
+    CUstream s = NULL, other = stream_new(CU_STREAM_NON_BLOCKING);
+    CUgreenCtx green = green_new(&s);
+    CUevent e = event_new(CU_EVENT_DISABLE_TIMING);
+    CUdeviceptr inside = words(2), outside = inside + 4;
+    gate_at(s, inside);
+    gate_at(other, outside);
+    IS(cuGreenCtxRecordEvent(green, e), CUDA_SUCCESS);
+    IS(cuEventQuery(e), CUDA_ERROR_NOT_READY);
+    open_gate(inside);
+    IS(cuEventSynchronize(e), CUDA_SUCCESS);
+    IS(cuStreamQuery(other), CUDA_ERROR_NOT_READY);
+    open_gate(outside);
+    OK(cuStreamSynchronize(other));
+    OK(cuStreamDestroy(s));
+    OK(cuGreenCtxDestroy(green));
+}
+
+CASE(event_before_a_green_context, "cuGreenCtxWaitEvent makes a green context's work alone wait")
+{
+    CUdeviceptr w = words(2);
+    CUstream s = NULL, first = stream_new(CU_STREAM_NON_BLOCKING);
+    CUgreenCtx green = green_new(&s);
+    CUevent e = event_new(CU_EVENT_DISABLE_TIMING);
+    CUdeviceptr word = gate(first);
+    OK(cuEventRecord(e, first));
+    IS(cuGreenCtxWaitEvent(green, e), CUDA_SUCCESS);
+    OK(cuMemsetD32Async(w, 5, 1, s));
+    conform_sleep_ms(10);
+    IS(cuStreamQuery(s), CUDA_ERROR_NOT_READY);
+    EQ(peek(w, 0), 0); /* the stream that looks is not in the green context */
+    open_gate(word);
+    IS(cuStreamSynchronize(s), CUDA_SUCCESS);
+    EQ(peek(w, 0), 5);
+    OK(cuStreamDestroy(s));
+    OK(cuGreenCtxDestroy(green));
+}

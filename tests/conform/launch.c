@@ -355,3 +355,22 @@ CASE(occupancy_shared, "the dynamic shared memory that fits is told")
     SEE(cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, function("shared"), 64, 100 << 20));
     NUM(blocks);
 }
+
+CASE(launch_largest_cluster, "the largest cluster is the portable one until a kernel allows more")
+{
+    CUfunction f = function("count");
+    CUlaunchConfig config;
+    int size = -1;
+    memset(&config, 0, sizeof config);
+    config.gridDimX = 64;
+    config.gridDimY = config.gridDimZ = 1;
+    config.blockDimX = 32;
+    config.blockDimY = config.blockDimZ = 1;
+    IS(cuOccupancyMaxPotentialClusterSize(&size, f, &config), CUDA_SUCCESS);
+    NUM(size);
+    OK(cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1));
+    IS(cuOccupancyMaxPotentialClusterSize(&size, f, &config), CUDA_SUCCESS);
+    NUM(size);
+    OK(cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 0));
+    IS(cuOccupancyMaxPotentialClusterSize(NULL, f, &config), CUDA_ERROR_INVALID_VALUE);
+}

@@ -230,6 +230,9 @@ void tow_soft_ctx_destroy_contents(struct tow_soft_ctx *ctx)
         }
     }
     ctx->legacy = NULL;
+    ctx->meeting = NULL;
+    tow_soft_mark_unref(ctx->barrier);
+    ctx->barrier = NULL;
     /* Graphs first: they hold references to modules and arrays. */
     tow_soft_graphs_forget(ctx);
     while (ctx->objects != NULL) {

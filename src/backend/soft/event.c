@@ -221,8 +221,172 @@ static CUresult soft_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigne
     return tow_soft_leave(tow_soft_submit(stream, &work));
 }
 
+/* ---- events of whole contexts ---- */
+
+static CUresult submit(struct tow_soft_stream *stream, enum tow_soft_work_kind kind,
+                       struct tow_soft_mark *mark)
+{
+    struct tow_soft_work work = {.kind = kind, .event = {.mark = tow_soft_mark_ref(mark)}};
+    return tow_soft_submit(stream, &work);
+}
+
+/* Calls it for each stream of the context but the meeting. By handles: submitting gives up the
+ * lock, and streams come and go. */
+static CUresult each_stream(struct tow_soft_ctx *ctx,
+                            CUresult (*call)(struct tow_soft_stream *stream,
+                                             struct tow_soft_mark *mark),
+                            struct tow_soft_mark *mark)
+{
+    size_t count = 0;
+    for (struct tow_soft_stream *s = tow_soft.streams; s != NULL; s = s->next) {
+        count += s->object.ctx == ctx && s != ctx->meeting;
+    }
+    uint64_t *handles = calloc(count + 1, sizeof *handles);
+    if (handles == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    count = 0;
+    for (struct tow_soft_stream *s = tow_soft.streams; s != NULL; s = s->next) {
+        if (s->object.ctx == ctx && s != ctx->meeting) {
+            handles[count++] = s->object.handle;
+        }
+    }
+    CUresult result = CUDA_SUCCESS;
+    for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
+        struct tow_soft_stream *stream = tow_soft_lookup(TOW_SOFT_STREAM, handles[i]);
+        result = stream != NULL ? call(stream, mark) : CUDA_SUCCESS;
+    }
+    free(handles);
+    return result;
+}
+
+/* The meeting waits for what the stream holds now. */
+static CUresult meet(struct tow_soft_stream *stream, struct tow_soft_mark *unused)
+{
+    (void)unused;
+    struct tow_soft_ctx *ctx = stream->object.ctx;
+    if (tow_soft_stream_idle(stream)) {
+        return CUDA_SUCCESS;
+    }
+    struct tow_soft_mark *mark = tow_soft_mark_create(ctx, false);
+    if (mark == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    CUresult result = submit(stream, TOW_SOFT_WORK_RECORD, mark);
+    if (result == CUDA_SUCCESS) {
+        result = submit(ctx->meeting, TOW_SOFT_WORK_WAIT, mark);
+    }
+    tow_soft_mark_unref(mark);
+    return result;
+}
+
+static CUresult wait_for(struct tow_soft_stream *stream, struct tow_soft_mark *mark)
+{
+    return submit(stream, TOW_SOFT_WORK_WAIT, mark);
+}
+
+/* Whether the context's streams can all be waited for or made to wait; makes the meeting. */
+static CUresult meeting_make(struct tow_soft_ctx *ctx)
+{
+    if (!ctx->alive || ctx->error != CUDA_SUCCESS) {
+        return ctx->alive ? ctx->error : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    }
+    CUresult result = tow_soft_capture_forbid_all(ctx);
+    if (result == CUDA_SUCCESS && ctx->meeting == NULL) {
+        ctx->meeting = tow_soft_stream_create(ctx, CU_STREAM_NON_BLOCKING, 0);
+        result = ctx->meeting != NULL ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return result;
+}
+
+/* Submitting gives up the lock: the context must not go meanwhile. */
+static CUresult unpin(struct tow_soft_ctx *ctx, CUresult result)
+{
+    if (--ctx->pins == 0 && ctx->dying) {
+        pthread_cond_broadcast(&tow_soft.changed);
+    }
+    return result;
+}
+
+CUresult tow_soft_event_record_all(CUevent handle, struct tow_soft_ctx *ctx)
+{
+    struct tow_soft_event *event = tow_soft_lookup(TOW_SOFT_EVENT, TOW_SOFT_HANDLE(handle));
+    if (event == NULL || event->object.ctx->device != ctx->device) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    CUresult result = meeting_make(ctx);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    ctx->pins++;
+    result = each_stream(ctx, meet, NULL);
+    event = tow_soft_lookup(TOW_SOFT_EVENT, TOW_SOFT_HANDLE(handle));
+    if (result == CUDA_SUCCESS && event != NULL) {
+        result = record(event, ctx->meeting, false);
+    }
+    return unpin(ctx, result);
+}
+
+CUresult tow_soft_event_wait_all(CUevent handle, struct tow_soft_ctx *ctx)
+{
+    struct tow_soft_event *event = tow_soft_lookup(TOW_SOFT_EVENT, TOW_SOFT_HANDLE(handle));
+    if (event == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    CUresult result =
+        event->capture_id != 0 ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : meeting_make(ctx);
+    if (result != CUDA_SUCCESS || event->mark == NULL || event->mark->done) {
+        return result;
+    }
+    /* One mark behind this wait and those before it. */
+    struct tow_soft_mark *mark = tow_soft_mark_create(ctx, false);
+    if (mark == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    ctx->pins++;
+    tow_soft_mark_unref(ctx->barrier);
+    ctx->barrier = tow_soft_mark_ref(mark);
+    result = submit(ctx->meeting, TOW_SOFT_WORK_WAIT, event->mark);
+    if (result == CUDA_SUCCESS) {
+        result = submit(ctx->meeting, TOW_SOFT_WORK_RECORD, mark);
+    }
+    if (result == CUDA_SUCCESS) {
+        result = each_stream(ctx, wait_for, mark);
+    }
+    mark->done |= result != CUDA_SUCCESS; /* new streams wait for nothing that never comes */
+    tow_soft_mark_unref(mark);
+    return unpin(ctx, result);
+}
+
+static CUresult soft_cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent)
+{
+    CUresult result = tow_soft_enter_any();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    struct tow_soft_ctx *ctx = tow_soft_lookup(TOW_SOFT_CTX, TOW_SOFT_HANDLE(hCtx));
+    struct tow_soft_event *event = tow_soft_lookup(TOW_SOFT_EVENT, TOW_SOFT_HANDLE(hEvent));
+    if (ctx == NULL || event == NULL || event->object.ctx != ctx) {
+        return tow_soft_leave(ctx == NULL ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_HANDLE);
+    }
+    return tow_soft_leave(tow_soft_event_record_all(hEvent, ctx));
+}
+
+static CUresult soft_cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent)
+{
+    CUresult result = tow_soft_enter_any();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    struct tow_soft_ctx *ctx = tow_soft_lookup(TOW_SOFT_CTX, TOW_SOFT_HANDLE(hCtx));
+    return tow_soft_leave(ctx == NULL ? CUDA_ERROR_INVALID_CONTEXT
+                                      : tow_soft_event_wait_all(hEvent, ctx));
+}
+
 void tow_soft_fill_event(struct tow_driver *driver)
 {
+    driver->cuCtxRecordEvent = soft_cuCtxRecordEvent;
+    driver->cuCtxWaitEvent = soft_cuCtxWaitEvent;
     driver->cuEventCreate = soft_cuEventCreate;
     driver->cuEventDestroy = soft_cuEventDestroy;
     driver->cuEventDestroy_v2 = soft_cuEventDestroy;

@@ -245,6 +245,32 @@ static CUresult soft_cuGreenCtxDestroy(CUgreenCtx hCtx)
     return result;
 }
 
+/* The ordinary context of a green one; locked on success. */
+static CUresult enter_context(CUgreenCtx handle, struct tow_soft_ctx **ret_ctx)
+{
+    struct tow_soft_green *green;
+    CUresult result = enter_green(handle, &green);
+    if (result == CUDA_SUCCESS) {
+        *ret_ctx = tow_soft_lookup(TOW_SOFT_CTX, TOW_SOFT_HANDLE(green->context));
+        result = *ret_ctx != NULL ? CUDA_SUCCESS : tow_soft_leave(CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    }
+    return result;
+}
+
+static CUresult soft_cuGreenCtxRecordEvent(CUgreenCtx hCtx, CUevent hEvent)
+{
+    struct tow_soft_ctx *ctx;
+    CUresult result = enter_context(hCtx, &ctx);
+    return result != CUDA_SUCCESS ? result : tow_soft_leave(tow_soft_event_record_all(hEvent, ctx));
+}
+
+static CUresult soft_cuGreenCtxWaitEvent(CUgreenCtx hCtx, CUevent hEvent)
+{
+    struct tow_soft_ctx *ctx;
+    CUresult result = enter_context(hCtx, &ctx);
+    return result != CUDA_SUCCESS ? result : tow_soft_leave(tow_soft_event_wait_all(hEvent, ctx));
+}
+
 static CUresult soft_cuCtxFromGreenCtx(CUcontext *pContext, CUgreenCtx hCtx)
 {
     struct tow_soft_green *green;
@@ -328,6 +354,8 @@ void tow_soft_fill_green(struct tow_driver *driver)
     stream_create = driver->cuStreamCreateWithPriority;
     stream_context = driver->cuStreamGetCtx;
     attribute = driver->cuDeviceGetAttribute;
+    driver->cuGreenCtxRecordEvent = soft_cuGreenCtxRecordEvent;
+    driver->cuGreenCtxWaitEvent = soft_cuGreenCtxWaitEvent;
     driver->cuDeviceGetDevResource = soft_cuDeviceGetDevResource;
     driver->cuCtxGetDevResource = soft_cuCtxGetDevResource;
     driver->cuGreenCtxGetDevResource = soft_cuGreenCtxGetDevResource;

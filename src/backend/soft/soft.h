@@ -455,6 +455,8 @@ struct tow_soft_ctx {
     struct tow_soft_object *objects; /* owned: everything that dies with it */
     struct tow_soft_alloc *allocs;   /* owned */
     struct tow_soft_stream *legacy;  /* owned */
+    struct tow_soft_stream *meeting; /* owned: where events of the whole context meet, or NULL */
+    struct tow_soft_mark *barrier;   /* counted: what work of new streams waits for, or NULL */
     size_t limits[CU_LIMIT_MAX];
     CUfunc_cache cache;
     CUsharedconfig shared_config;
@@ -698,6 +700,9 @@ void tow_soft_link_free(struct tow_soft_object *object);
 void tow_soft_event_free(struct tow_soft_event *event);
 /* Records it behind what the stream has; a capture may take it. */
 CUresult tow_soft_event_record(struct tow_soft_event *event, struct tow_soft_stream *stream);
+/* Behind all work of the context; and: all later work of the context waits for the event. */
+CUresult tow_soft_event_record_all(CUevent handle, struct tow_soft_ctx *ctx);
+CUresult tow_soft_event_wait_all(CUevent handle, struct tow_soft_ctx *ctx);
 
 /* ---- everything ---------------------------------------------------------------------------------
  */

@@ -30,6 +30,14 @@ struct tow_soft_stream *tow_soft_stream_create(struct tow_soft_ctx *ctx, unsigne
         stream->next->prev = stream;
     }
     tow_soft.streams = stream;
+    if (ctx->barrier != NULL && !ctx->barrier->done) {
+        struct tow_soft_work work = {.kind = TOW_SOFT_WORK_WAIT,
+                                     .event = {.mark = tow_soft_mark_ref(ctx->barrier)}};
+        if (tow_soft_submit(stream, &work) != CUDA_SUCCESS) {
+            tow_soft_stream_free(stream);
+            return NULL;
+        }
+    }
     return stream;
 }
 
