@@ -158,13 +158,25 @@ __global__ void count(int *value, cudaGraphConditionalHandle handle)
     cudaGraphSetConditional(handle, *value < 20);
 }
 
-static void conditional_nodes()
+static cudaGraphNode_t add_kernel(cudaGraph_t graph, const void *function, void **arguments)
+{
+    cudaGraphNode_t node;
+    cudaGraphNodeParams params = {};
+    params.type = cudaGraphNodeTypeKernel;
+    params.kernel.func = const_cast<void *>(function);
+    params.kernel.gridDim = params.kernel.blockDim = dim3(1);
+    params.kernel.kernelParams = arguments;
+    CHECK(cudaGraphAddNode(&node, graph, nullptr, nullptr, 0, &params));
+    return node;
+}
+
+static void while_node()
 {
     int *value = nullptr, back = 0;
     CHECK(cudaMalloc(&value, sizeof(int)));
     CHECK(cudaMemset(value, 0, sizeof(int)));
     cudaGraph_t graph, body;
-    cudaGraphNode_t loop, step;
+    cudaGraphNode_t loop;
     cudaGraphConditionalHandle handle;
     CHECK(cudaGraphCreate(&graph, 0));
     CHECK(cudaGraphConditionalHandleCreate(&handle, graph, 1, cudaGraphCondAssignDefault));
@@ -176,12 +188,7 @@ static void conditional_nodes()
     CHECK(cudaGraphAddNode(&loop, graph, nullptr, nullptr, 0, &params));
     body = params.conditional.phGraph_out[0];
     void *arguments[] = {&value, &handle};
-    cudaGraphNodeParams kernel = {};
-    kernel.type = cudaGraphNodeTypeKernel;
-    kernel.kernel.func = (void *)count;
-    kernel.kernel.gridDim = kernel.kernel.blockDim = dim3(1);
-    kernel.kernel.kernelParams = arguments;
-    CHECK(cudaGraphAddNode(&step, body, nullptr, nullptr, 0, &kernel));
+    add_kernel(body, (const void *)count, arguments);
     cudaGraphExec_t exec;
     CHECK(cudaGraphInstantiate(&exec, graph, 0));
     cudaStream_t stream;
@@ -195,6 +202,66 @@ static void conditional_nodes()
     }
     CHECK(cudaGraphExecDestroy(exec));
     CHECK(cudaGraphDestroy(graph));
+}
+
+__global__ void choose(const int *choice, cudaGraphConditionalHandle handle)
+{
+    cudaGraphSetConditional(handle, *choice);
+}
+
+__global__ void put(int *value, int what)
+{
+    *value = what;
+}
+
+// A node whose body i puts 10 + i; which one runs is chosen on the device, anew at each launch.
+static void branches(const char *name, cudaGraphConditionalNodeType type, int bodies, int choices)
+{
+    int *memory = nullptr, back = 0;
+    CHECK(cudaMalloc(&memory, 2 * sizeof(int)));
+    int *choice = memory, *value = memory + 1;
+    cudaGraph_t graph;
+    cudaGraphNode_t branch;
+    cudaGraphConditionalHandle handle;
+    CHECK(cudaGraphCreate(&graph, 0));
+    CHECK(cudaGraphConditionalHandleCreate(&handle, graph, 0, 0));
+    void *chosen[] = {&choice, &handle};
+    cudaGraphNode_t first = add_kernel(graph, (const void *)choose, chosen);
+    cudaGraphNodeParams params = {};
+    params.type = cudaGraphNodeTypeConditional;
+    params.conditional.handle = handle;
+    params.conditional.type = type;
+    params.conditional.size = bodies;
+    CHECK(cudaGraphAddNode(&branch, graph, &first, nullptr, 1, &params));
+    for (int i = 0; i < bodies; i++) {
+        int what = 10 + i;
+        void *arguments[] = {&value, &what};
+        add_kernel(params.conditional.phGraph_out[i], (const void *)put, arguments);
+    }
+    cudaGraphExec_t exec;
+    CHECK(cudaGraphInstantiate(&exec, graph, 0));
+    cudaStream_t stream;
+    CHECK(cudaStreamCreate(&stream));
+    for (int i = 0; i < choices; i++) {
+        int now[] = {i, -1};
+        CHECK(cudaMemcpyAsync(memory, now, sizeof(now), cudaMemcpyHostToDevice, stream));
+        CHECK(cudaGraphLaunch(exec, stream));
+        CHECK(cudaMemcpyAsync(&back, value, sizeof(int), cudaMemcpyDeviceToHost, stream));
+        CHECK(cudaStreamSynchronize(stream));
+        printf("%s node, %d: %d\n", name, i, back);
+    }
+    CHECK(cudaGraphExecDestroy(exec));
+    CHECK(cudaGraphDestroy(graph));
+    CHECK(cudaStreamDestroy(stream));
+    CHECK(cudaFree(memory));
+}
+
+static void conditional_nodes()
+{
+    while_node();
+    branches("if", cudaGraphCondTypeIf, 1, 2);
+    branches("if with else", cudaGraphCondTypeIf, 2, 3);
+    branches("switch", cudaGraphCondTypeSwitch, 3, 4); // 3: none of them
 }
 
 static int messages;
