@@ -52,7 +52,8 @@ void hold(CUstream stream);
 void let_go(void);
 void let_go_in(int ms);
 
-/* The same with a word that the stream waits for; any number. */
+/* The same with a word that the stream waits for. Making one waits for the device: no second one
+ * before the first is open. */
 CUdeviceptr gate(CUstream stream);
 void open_gate(CUdeviceptr gate);
 

@@ -281,3 +281,91 @@ CASE(memory_device_sees_fill_order,
     OK(cuStreamSynchronize(s));
     EQ(peek(a, 1), 9);
 }
+
+/* ---- batches of managed memory ---- */
+
+static int *managed_new(void)
+{
+    CUdeviceptr at = 0;
+    OK(cuMemAllocManaged(&at, 1 << 16, CU_MEM_ATTACH_GLOBAL));
+    return (int *)at;
+}
+
+static int last_prefetch(const int *at)
+{
+    int location = -99;
+    OK(cuMemRangeGetAttribute(&location, sizeof location,
+                              CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION, (CUdeviceptr)at,
+                              1 << 16));
+    return location;
+}
+
+CASE(mem_prefetch_batch, "a batch brings each piece of managed memory where it is wanted")
+{
+    int *a = managed_new(), *b = managed_new();
+    CUdeviceptr w = words(1), pieces[] = {(CUdeviceptr)a, (CUdeviceptr)b};
+    size_t sizes[] = {1 << 16, 1 << 16}, first[] = {0, 1};
+    CUmemLocation where[] = {{.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev},
+                             {.type = CU_MEM_LOCATION_TYPE_HOST}};
+    a[0] = 5;
+    b[0] = 6;
+    IS(cuMemPrefetchBatchAsync(pieces, sizes, 2, where, first, 2, 0, side), CUDA_SUCCESS);
+    OK(cuStreamSynchronize(side));
+    NUM(last_prefetch(a));
+    NUM(last_prefetch(b));
+    OK(launch_copy(side, w, pieces[0]));
+    OK(launch_inc(side, pieces[1], 10));
+    OK(cuStreamSynchronize(side));
+    EQ(peek(w, 0), 5);
+    EQ(a[0], 5);
+    EQ(b[0], 16);
+    OK(cuMemFree(pieces[0]));
+    OK(cuMemFree(pieces[1]));
+}
+
+CASE(mem_discard_batch, "managed memory that was discarded holds what is written to it afterwards")
+{
+    int *a = managed_new(), *b = managed_new();
+    CUdeviceptr pieces[] = {(CUdeviceptr)a, (CUdeviceptr)b};
+    size_t sizes[] = {1 << 16, 1 << 16};
+    a[0] = 5;
+    b[0] = 6;
+    IS(cuMemDiscardBatchAsync(pieces, sizes, 2, 0, side), CUDA_SUCCESS);
+    OK(launch_set(side, pieces[0], 7));
+    OK(cuStreamSynchronize(side));
+    b[0] = 8;
+    OK(launch_inc(side, pieces[1], 10));
+    OK(cuStreamSynchronize(side));
+    EQ(a[0], 7);
+    EQ(b[0], 18);
+    OK(cuMemFree(pieces[0]));
+    OK(cuMemFree(pieces[1]));
+}
+
+CASE(mem_discard_and_prefetch_batch, "memory is discarded and brought elsewhere at once")
+{
+    int *a = managed_new();
+    CUdeviceptr piece = (CUdeviceptr)a;
+    size_t size = 1 << 16, first = 0;
+    CUmemLocation where = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev};
+    a[0] = 5;
+    IS(cuMemDiscardAndPrefetchBatchAsync(&piece, &size, 1, &where, &first, 1, 0, side),
+       CUDA_SUCCESS);
+    OK(launch_set(side, piece, 7));
+    OK(cuStreamSynchronize(side));
+    NUM(last_prefetch(a));
+    EQ(a[0], 7);
+    OK(cuMemFree(piece));
+}
+
+CASE(mem_batch_of_ordinary_memory, "what batches say to memory that is not managed, and to none")
+{
+    CUdeviceptr w = words(1);
+    size_t size = 4, first = 0;
+    CUmemLocation where = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev};
+    SEE_LATE(cuMemPrefetchBatchAsync(&w, &size, 1, &where, &first, 1, 0, side));
+    SEE_LATE(cuMemDiscardBatchAsync(&w, &size, 1, 0, side));
+    SEE_LATE(cuMemDiscardBatchAsync(&w, &size, 0, 0, side));
+    IS_LATE(cuMemDiscardBatchAsync(&w, &size, 1, 1, side), CUDA_ERROR_INVALID_VALUE);
+    EQ(peek(w, 0), 0);
+}

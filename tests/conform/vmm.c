@@ -278,3 +278,115 @@ CASE(vmm_fixed_address, "a reservation at a given address gets it when it is fre
     IS(cuMemAddressReserve(&b, g, 0, a, 0), CUDA_SUCCESS);
     TRUE(a == b);
 }
+
+static CUarray array_new(unsigned flags)
+{
+    CUDA_ARRAY3D_DESCRIPTOR desc;
+    CUarray array = NULL;
+    memset(&desc, 0, sizeof desc);
+    desc.Width = desc.Height = 1024;
+    desc.Format = CU_AD_FORMAT_UNSIGNED_INT32;
+    desc.NumChannels = 1;
+    desc.Flags = flags;
+    OK(cuArray3DCreate(&array, &desc));
+    return array;
+}
+
+static CUresult copy_row(CUarray array, int *host, bool to_array)
+{
+    CUDA_MEMCPY2D p;
+    memset(&p, 0, sizeof p);
+    p.srcMemoryType = to_array ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_ARRAY;
+    p.dstMemoryType = to_array ? CU_MEMORYTYPE_ARRAY : CU_MEMORYTYPE_HOST;
+    p.srcHost = p.dstHost = host;
+    p.srcArray = p.dstArray = array;
+    p.WidthInBytes = 16;
+    p.Height = 1;
+    return cuMemcpy2D(&p);
+}
+
+CASE(vmm_sparse_array, "a tile of a sparse array keeps data once memory is mapped into it")
+{
+    CUarray array = array_new(CUDA_ARRAY3D_SPARSE);
+    CUDA_ARRAY_SPARSE_PROPERTIES tiles;
+    CUmemAllocationProp prop = prop_of();
+    CUarrayMapInfo info;
+    size_t g = grain();
+    int out[4] = {1, 2, 3, 4}, back[4] = {0};
+    memset(&tiles, 0x55, sizeof tiles);
+    IS(cuArrayGetSparseProperties(&tiles, array), CUDA_SUCCESS);
+    NUM(tiles.tileExtent.width);
+    NUM(tiles.tileExtent.height);
+    NUM(tiles.tileExtent.depth);
+    prop.allocFlags.usage = CU_MEM_CREATE_USAGE_TILE_POOL;
+    memset(&info, 0, sizeof info);
+    OK(cuMemCreate(&info.memHandle.memHandle, g, &prop, 0));
+    info.resourceType = CU_RESOURCE_TYPE_ARRAY;
+    info.resource.array = array;
+    info.subresourceType = CU_ARRAY_SPARSE_SUBRESOURCE_TYPE_SPARSE_LEVEL;
+    info.subresource.sparseLevel.extentWidth = tiles.tileExtent.width;
+    info.subresource.sparseLevel.extentHeight = tiles.tileExtent.height;
+    info.subresource.sparseLevel.extentDepth = 1;
+    info.memOperationType = CU_MEM_OPERATION_TYPE_MAP;
+    info.memHandleType = CU_MEM_HANDLE_TYPE_GENERIC;
+    info.deviceBitMask = 1u << dev;
+    IS_LATE(cuMemMapArrayAsync(&info, 1, side), CUDA_SUCCESS);
+    IS(copy_row(array, out, true), CUDA_SUCCESS);
+    IS(copy_row(array, back, false), CUDA_SUCCESS);
+    EQ(back[0] * 1000 + back[1] * 100 + back[2] * 10 + back[3], 1234);
+    CUmemGenericAllocationHandle memory = info.memHandle.memHandle;
+    info.memOperationType = CU_MEM_OPERATION_TYPE_UNMAP;
+    info.memHandle.memHandle = 0;
+    IS_LATE(cuMemMapArrayAsync(&info, 1, side), CUDA_SUCCESS);
+    IS(cuArrayDestroy(array), CUDA_SUCCESS);
+    IS(cuMemRelease(memory), CUDA_SUCCESS);
+}
+
+CASE(vmm_array_that_is_not_sparse, "an ordinary array has no tiles")
+{
+    CUarray array = array_new(0);
+    CUDA_ARRAY_SPARSE_PROPERTIES tiles;
+    IS(cuArrayGetSparseProperties(&tiles, array), CUDA_ERROR_INVALID_VALUE);
+    OK(cuArrayDestroy(array));
+}
+
+CASE(vmm_array_without_memory, "an array that is to be mapped later tells how much memory it needs")
+{
+    CUarray array = array_new(CUDA_ARRAY3D_DEFERRED_MAPPING);
+    CUDA_ARRAY_MEMORY_REQUIREMENTS need;
+    memset(&need, 0, sizeof need);
+    IS(cuArrayGetMemoryRequirements(&need, array, dev), CUDA_SUCCESS);
+    TRUE(need.size >= 4 << 20);
+    TRUE(need.alignment != 0);
+    OK(cuArrayDestroy(array));
+}
+
+CASE(vmm_array_with_memory, "an array that has its memory tells no needs")
+{
+    CUarray array = array_new(0);
+    CUDA_ARRAY_MEMORY_REQUIREMENTS need;
+    IS(cuArrayGetMemoryRequirements(&need, array, dev), CUDA_ERROR_INVALID_VALUE);
+    OK(cuArrayDestroy(array));
+}
+
+CASE(vmm_multicast, "what a device alone says to a multicast object for two")
+{
+    CUmulticastObjectProp prop;
+    CUmemGenericAllocationHandle handle = 0;
+    size_t least = 0;
+    int supported = -1;
+    OK(cuDeviceGetAttribute(&supported, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, dev));
+    NUM(supported);
+    memset(&prop, 0, sizeof prop);
+    prop.numDevices = 2;
+    prop.size = 2 << 20;
+    SEE(cuMulticastGetGranularity(&least, &prop, CU_MULTICAST_GRANULARITY_MINIMUM));
+    NUM(least);
+    if (least != 0) {
+        prop.size = least;
+    }
+    SEE(cuMulticastCreate(&handle, &prop));
+    if (handle != 0) {
+        SEE(cuMemRelease(handle));
+    }
+}

@@ -14,6 +14,8 @@ EXPECTED = FOLDER / "expected.txt"
 SOFT = FOLDER / "soft.txt"  # cases that the software GPU answers otherwise, with the reasons
 QUICK = ["stream_", "event_", "capture_", "copy_"]  # what runs over tcp as well
 
+PLACES = ["vmm_", "pool_", "mem_", "graph_alloc", "graph_memory", "green"]  # what names devices in records
+
 
 def build_driver():
     sources = sorted(FOLDER.glob("*.c"))
@@ -45,10 +47,10 @@ def by_case(text):
 COLLISION = "is in use in the worker"
 
 
-def run_all(program, kind, names=("all",), flags=()):
+def run_all(program, kind, names=("all",), flags=(), env=None):
     for attempt in range(3):
         with t.Server(*flags) as server:
-            done = t.towline_run(server.address(kind), [program, *names, "--jobs", "2"], 150)
+            done = t.towline_run(server.address(kind), [program, *names, "--jobs", "2"], 150, env=env)
             t.check("passed," in done.stdout, f"exit code {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
             if COLLISION not in server.log() or attempt == 2:
                 return done.stdout, done.stderr
@@ -95,6 +97,13 @@ def driver_strict():
     """The software GPU makes callers wait where NVIDIA's driver may: nothing stands still, and the answers are the same."""
     for kind in ("tcp", "shm"):
         compare(run_all(build_driver(), kind, flags=["--soft-strict=1"])[0], expected(False), True)
+
+
+@t.test(limit=120)
+def driver_second_device():
+    """The program's device 0 is the server's device 1: wherever devices are named, the right one is meant."""
+    text = run_all(build_driver(), "unix", PLACES, ["--soft-devices=2"], {"CUDA_VISIBLE_DEVICES": "1"})[0]
+    compare(text, expected(False), False)
 
 
 @t.test(limit=400)

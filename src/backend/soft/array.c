@@ -89,7 +89,8 @@ static CUresult desc_ok(const CUDA_ARRAY3D_DESCRIPTOR *desc, uint32_t *ret_texel
 {
     struct tow_soft_format format;
     unsigned known = CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_SURFACE_LDST | CUDA_ARRAY3D_CUBEMAP |
-                     CUDA_ARRAY3D_TEXTURE_GATHER | CUDA_ARRAY3D_COLOR_ATTACHMENT;
+                     CUDA_ARRAY3D_TEXTURE_GATHER | CUDA_ARRAY3D_COLOR_ATTACHMENT |
+                     CUDA_ARRAY3D_SPARSE;
     if (desc == NULL || desc->Width == 0 || !size_ok(desc) ||
         (desc->NumChannels != 1 && desc->NumChannels != 2 && desc->NumChannels != 4)) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -102,6 +103,7 @@ static CUresult desc_ok(const CUDA_ARRAY3D_DESCRIPTOR *desc, uint32_t *ret_texel
     }
     bool layered = desc->Flags & CUDA_ARRAY3D_LAYERED, cube = desc->Flags & CUDA_ARRAY3D_CUBEMAP;
     if ((format.channels != 0 && format.channels != desc->NumChannels) ||
+        (desc->Flags & CUDA_ARRAY3D_SPARSE && desc->Height == 0) ||
         (!layered && desc->Depth != 0 && desc->Height == 0) || (layered && desc->Depth == 0) ||
         (cube && (desc->Width != desc->Height || desc->Depth == 0 || desc->Depth % 6 != 0 ||
                   (!layered && desc->Depth != 6)))) {
@@ -255,19 +257,102 @@ static CUresult soft_cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR *desc, CUarra
 static CUresult soft_cuArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *requirements,
                                                   CUarray hArray, CUdevice device)
 {
+    (void)requirements;
+    (void)device;
+    struct tow_soft_array *array;
+    CUresult result = enter_array(hArray, &array);
+    /* There are no arrays here whose memory comes later. */
+    return result != CUDA_SUCCESS ? result : tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
+}
+
+/* ---- sparse arrays ----
+ * They have all their memory from the beginning; mappings are checked, and that is all. */
+
+/* A tile has 64 KiB; its shape goes by the size of a texel: 1, 2, 4, 8, 16 bytes. */
+static const unsigned *tile_of(const struct tow_soft_array *array)
+{
+    static const unsigned flat[5][3] = {
+        {256, 256, 1}, {256, 128, 1}, {128, 128, 1}, {128, 64, 1}, {64, 64, 1}};
+    static const unsigned deep[5][3] = {
+        {64, 32, 32}, {32, 32, 32}, {32, 32, 16}, {32, 16, 16}, {16, 16, 16}};
+    unsigned size = (unsigned)__builtin_ctz(array->texel);
+    bool solid = array->desc.Depth != 0 && !(array->desc.Flags & CUDA_ARRAY3D_LAYERED);
+    return solid ? deep[size] : flat[size];
+}
+
+static CUresult soft_cuArrayGetSparseProperties(CUDA_ARRAY_SPARSE_PROPERTIES *properties,
+                                                CUarray hArray)
+{
     struct tow_soft_array *array;
     CUresult result = enter_array(hArray, &array);
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    if (requirements == NULL || tow_soft_device_of(device) == NULL) {
-        return tow_soft_leave(requirements == NULL ? CUDA_ERROR_INVALID_VALUE
-                                                   : CUDA_ERROR_INVALID_DEVICE);
+    if (properties == NULL || !(array->desc.Flags & CUDA_ARRAY3D_SPARSE)) {
+        return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
     }
-    memset(requirements, 0, sizeof *requirements);
-    requirements->size = tow_soft_round_up(array->slice_pitch * array->slices, TOW_SOFT_UNIT);
-    requirements->alignment = TOW_SOFT_UNIT;
+    const unsigned *tile = tile_of(array);
+    memset(properties, 0, sizeof *properties);
+    properties->tileExtent.width = tile[0];
+    properties->tileExtent.height = tile[1];
+    properties->tileExtent.depth = tile[2];
     return tow_soft_leave(CUDA_SUCCESS);
+}
+
+/* Whole tiles, or to the end of the array. */
+static bool range_ok(uint64_t offset, uint64_t extent, uint64_t size, unsigned tile)
+{
+    return extent != 0 && offset % tile == 0 && offset + extent <= size &&
+           (extent % tile == 0 || offset + extent == size);
+}
+
+static CUresult map_ok(const struct tow_soft_ctx *ctx, const CUarrayMapInfo *info)
+{
+    const struct tow_soft_array *array =
+        info->resourceType == CU_RESOURCE_TYPE_ARRAY
+            ? tow_soft_lookup(TOW_SOFT_ARRAY, TOW_SOFT_HANDLE(info->resource.array))
+            : NULL;
+    if (array == NULL || !(array->desc.Flags & CUDA_ARRAY3D_SPARSE) ||
+        info->subresourceType != CU_ARRAY_SPARSE_SUBRESOURCE_TYPE_SPARSE_LEVEL ||
+        info->subresource.sparseLevel.level != 0 ||
+        info->memHandleType != CU_MEM_HANDLE_TYPE_GENERIC || info->flags != 0 ||
+        info->deviceBitMask != 1u << ctx->device->ordinal) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    bool layered = array->desc.Flags & CUDA_ARRAY3D_LAYERED;
+    const unsigned *tile = tile_of(array);
+    if (!range_ok(info->subresource.sparseLevel.offsetX, info->subresource.sparseLevel.extentWidth,
+                  array->desc.Width, tile[0]) ||
+        !range_ok(info->subresource.sparseLevel.offsetY, info->subresource.sparseLevel.extentHeight,
+                  array->rows, tile[1]) ||
+        !range_ok(info->subresource.sparseLevel.offsetZ, info->subresource.sparseLevel.extentDepth,
+                  layered ? 1 : array->slices, tile[2]) ||
+        info->subresource.sparseLevel.layer >= (layered ? array->slices : 1)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    bool known = tow_soft_lookup(TOW_SOFT_MEMORY, info->memHandle.memHandle) != NULL;
+    return (info->memOperationType == CU_MEM_OPERATION_TYPE_MAP && known) ||
+                   (info->memOperationType == CU_MEM_OPERATION_TYPE_UNMAP &&
+                    info->memHandle.memHandle == 0)
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult soft_cuMemMapArrayAsync(CUarrayMapInfo *mapInfoList, unsigned int count,
+                                        CUstream hStream)
+{
+    struct tow_soft_ctx *ctx;
+    struct tow_soft_stream *stream;
+    CUresult result = tow_soft_enter(&ctx);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    result = mapInfoList == NULL || count == 0 ? CUDA_ERROR_INVALID_VALUE
+                                               : tow_soft_stream_of(ctx, hStream, &stream);
+    for (unsigned i = 0; i < count && result == CUDA_SUCCESS; i++) {
+        result = map_ok(ctx, &mapInfoList[i]);
+    }
+    return tow_soft_leave(result);
 }
 
 /* ---- mipmapped arrays
@@ -298,6 +383,9 @@ static CUresult soft_cuMipmappedArrayCreate(CUmipmappedArray *pHandle,
     uint32_t texel;
     result =
         pHandle == NULL || numMipmapLevels == 0 ? CUDA_ERROR_INVALID_VALUE : desc_ok(desc, &texel);
+    if (result == CUDA_SUCCESS && desc->Flags & CUDA_ARRAY3D_SPARSE) {
+        result = CUDA_ERROR_NOT_SUPPORTED;
+    }
     if (result != CUDA_SUCCESS) {
         return tow_soft_leave(result);
     }
@@ -395,6 +483,8 @@ void tow_soft_fill_array(struct tow_driver *driver)
     driver->cuArrayGetDescriptor_v2 = soft_cuArrayGetDescriptor_v2;
     driver->cuArray3DGetDescriptor_v2 = soft_cuArray3DGetDescriptor_v2;
     driver->cuArrayGetMemoryRequirements = soft_cuArrayGetMemoryRequirements;
+    driver->cuArrayGetSparseProperties = soft_cuArrayGetSparseProperties;
+    driver->cuMemMapArrayAsync = soft_cuMemMapArrayAsync;
     driver->cuMipmappedArrayCreate = soft_cuMipmappedArrayCreate;
     driver->cuMipmappedArrayGetLevel = soft_cuMipmappedArrayGetLevel;
     driver->cuMipmappedArrayDestroy = soft_cuMipmappedArrayDestroy;
