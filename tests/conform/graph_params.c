@@ -476,6 +476,61 @@ CASE(graph_exec_set_by_type,
     EQ(peek(w, 1), 3);
 }
 
+CASE(graph_set_others_by_type, "the general parameters change events and memory operations, too")
+{
+    CUdeviceptr w = words(2);
+    CUevent start = event_new(0), e = event_new(0), f = event_new(0), got = NULL;
+    CUstreamBatchMemOpParams op = write_of(w, 5);
+    CUgraph graph = graph_new();
+    CUgraphNode record, wait, memops = add_memops(graph, &op, 1);
+    OK(cuGraphAddEventRecordNode(&record, graph, NULL, 0, e));
+    OK(cuGraphAddEventWaitNode(&wait, graph, NULL, 0, e));
+    CUgraphExec exec = make(graph);
+    CUgraphNodeParams p;
+    memset(&p, 0, sizeof p);
+    p.type = CU_GRAPH_NODE_TYPE_EVENT_RECORD;
+    p.eventRecord.event = f;
+    IS(cuGraphExecNodeSetParams(exec, record, &p), CUDA_SUCCESS);
+    memset(&p, 0, sizeof p);
+    p.type = CU_GRAPH_NODE_TYPE_WAIT_EVENT;
+    p.eventWait.event = f;
+    IS(cuGraphNodeSetParams(wait, &p), CUDA_SUCCESS);
+    OK(cuGraphEventWaitNodeGetEvent(wait, &got));
+    TRUE(got == f);
+    op = write_of(w + 4, 6);
+    memset(&p, 0, sizeof p);
+    p.type = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
+    p.memOp.ctx = ctx;
+    p.memOp.count = 1;
+    p.memOp.paramArray = &op;
+    IS(cuGraphExecNodeSetParams(exec, memops, &p), CUDA_SUCCESS);
+    OK(cuEventRecord(start, side));
+    go(exec);
+    IS(time_of(start, f), CUDA_SUCCESS);
+    IS(time_of(start, e), CUDA_ERROR_INVALID_HANDLE);
+    EQ(peek(w, 0), 0);
+    EQ(peek(w, 1), 6);
+}
+
+CASE(graph_exec_set_child_by_type,
+     "the general parameters give an instance's child other arguments")
+{
+    CUdeviceptr w = words(1);
+    CUgraph inner = graph_new(), other = graph_new(), outer = graph_new();
+    CUgraphNode child;
+    add_inc(inner, NULL, w, 2);
+    add_inc(other, NULL, w, 30);
+    OK(cuGraphAddChildGraphNode(&child, outer, NULL, 0, inner));
+    CUgraphExec exec = make(outer);
+    CUgraphNodeParams p;
+    memset(&p, 0, sizeof p);
+    p.type = CU_GRAPH_NODE_TYPE_GRAPH;
+    p.graph.graph = other;
+    SEE(cuGraphExecNodeSetParams(exec, child, &p));
+    go(exec);
+    NUM(peek(w, 0));
+}
+
 /* ---- looking at graphs ---- */
 
 CASE(graph_alloc_params_come_back, "an allocation node's parameters are what it was made with")

@@ -87,6 +87,8 @@ CUresult tow_soft_node_build(struct tow_soft_ctx *ctx, const CUgraphNodeParams *
                              struct tow_soft_work *ret_work);
 /* Makes sure that nothing but the instance uses its plan. */
 CUresult tow_soft_exec_own(struct tow_soft_exec *exec);
+/* cuGraphExecChildGraphNodeSetParams; takes the lock. */
+CUresult tow_soft_exec_set_child(CUgraphExec hGraphExec, CUgraphNode hNode, CUgraph childGraph);
 /* Puts new work into a node of the same kind. */
 CUresult tow_soft_node_replace(struct tow_soft_node *node, struct tow_soft_work *work);
 void tow_soft_user_object_put(struct tow_soft_user_object *object, unsigned count);

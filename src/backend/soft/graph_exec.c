@@ -615,8 +615,7 @@ static CUresult soft_cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph,
     return result;
 }
 
-static CUresult soft_cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
-                                                        CUgraph childGraph)
+CUresult tow_soft_exec_set_child(CUgraphExec hGraphExec, CUgraphNode hNode, CUgraph childGraph)
 {
     struct tow_soft_ctx *ctx;
     struct tow_soft_exec *exec;
@@ -750,7 +749,7 @@ void tow_soft_fill_graph_exec(struct tow_driver *driver)
     driver->cuGraphLaunch = soft_cuGraphLaunch;
     driver->cuGraphExecUpdate = soft_cuGraphExecUpdate;
     driver->cuGraphExecUpdate_v2 = soft_cuGraphExecUpdate_v2;
-    driver->cuGraphExecChildGraphNodeSetParams = soft_cuGraphExecChildGraphNodeSetParams;
+    driver->cuGraphExecChildGraphNodeSetParams = tow_soft_exec_set_child;
     driver->cuGraphNodeSetEnabled = soft_cuGraphNodeSetEnabled;
     driver->cuGraphNodeGetEnabled = soft_cuGraphNodeGetEnabled;
     driver->cuDeviceGraphMemTrim = soft_cuDeviceGraphMemTrim;

@@ -594,7 +594,9 @@ static CUresult soft_cuGraphNodeSetParams(CUgraphNode hNode, CUgraphNodeParams *
 static CUresult soft_cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
                                               CUgraphNodeParams *nodeParams)
 {
-    return change(hGraphExec, true, hNode, nodeParams);
+    return nodeParams != NULL && nodeParams->type == CU_GRAPH_NODE_TYPE_GRAPH
+               ? tow_soft_exec_set_child(hGraphExec, hNode, nodeParams->graph.graph)
+               : change(hGraphExec, true, hNode, nodeParams);
 }
 
 static CUresult soft_cuGraphKernelNodeSetParams_v2(CUgraphNode hNode,
