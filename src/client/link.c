@@ -746,24 +746,31 @@ static bool takes_patience(struct tow_link *link, const uint8_t *at, int64_t dea
     return true;
 }
 
-static int read_welcome(struct tow_link *link, char *why, size_t why_size)
+static void explain_silence(const char *address, char *why, size_t why_size)
+{
+    snprintf(why, why_size,
+             "%s accepts connections but says nothing within %d seconds; is it a towlined?",
+             address, TOW_CONNECT_TIMEOUT_S);
+}
+
+static int read_welcome(struct tow_link *link, int64_t deadline, char *why, size_t why_size)
 {
     const uint8_t *at = NULL;
     size_t available = 0;
     struct tow_frame frame;
-    int64_t deadline;
-    int error;
-    do {
+    int error = tow_line_peek(link->line, TOW_FRAME_HEADER, deadline, &at, &available);
+    while (error == 0 && takes_patience(link, at, deadline)) {
         deadline = tow_time_deadline(TOW_CONNECT_TIMEOUT_NS);
         error = tow_line_peek(link->line, TOW_FRAME_HEADER, deadline, &at, &available);
-    } while (error == 0 && takes_patience(link, at, deadline));
+    }
+    if (error == -ETIMEDOUT) {
+        explain_silence(link->address, why, why_size);
+        return error;
+    }
     if (error < 0) {
-        snprintf(
-            why, why_size,
-            error == -ETIMEDOUT
-                ? "%s accepts connections but says nothing within 5 seconds; is it a towlined?"
-                : "%s closed the connection at once; is it a towlined, and what does its log say?",
-            link->address);
+        snprintf(why, why_size,
+                 "%s closed the connection at once; is it a towlined, and what does its log say?",
+                 link->address);
         return error;
     }
     error = tow_handshake_sniff(TOW_SIDE_CLIENT, at, available, link->address, why, why_size);
@@ -818,8 +825,8 @@ static int read_welcome(struct tow_link *link, char *why, size_t why_size)
 
 /* A server on this machine is best reached through shared memory, which its unix socket arranges.
  * TOWLINE_TRANSPORT=unix stays with the socket, TOWLINE_TRANSPORT=shm takes nothing else. */
-static int connect_local(const char *address, bool own_worker, struct tow_line **ret_line,
-                         char *why, size_t why_size)
+static int connect_local(const char *address, bool own_worker, int64_t *deadline,
+                         struct tow_line **ret_line, char *why, size_t why_size)
 {
     const char *wish = getenv("TOWLINE_TRANSPORT");
     bool must = wish != NULL && strcmp(wish, "shm") == 0;
@@ -832,16 +839,13 @@ static int connect_local(const char *address, bool own_worker, struct tow_line *
     if (must || (!own_worker && (wish == NULL || strcmp(wish, "unix") != 0))) {
         char shared[TOW_ADDRESS_MAX];
         snprintf(shared, sizeof shared, "shm://%s", address + strlen("unix://"));
-        int error = tow_transport_connect(shared, tow_time_deadline(TOW_CONNECT_TIMEOUT_NS), why,
-                                          why_size, ret_line);
+        int error = tow_transport_connect_by(shared, deadline, why, why_size, ret_line);
         if (error == 0 || must) {
             return error;
         }
         switch (-error) {
         case ETIMEDOUT:
-            snprintf(why, why_size,
-                     "%s accepts connections but says nothing within 5 seconds; is it a towlined?",
-                     address);
+            explain_silence(address, why, why_size);
             return error;
         case ENOENT:
         case ECONNREFUSED:
@@ -853,12 +857,11 @@ static int connect_local(const char *address, bool own_worker, struct tow_line *
                     "%s: no shared memory, the socket is used instead: %s", address, why);
         }
     }
-    return tow_transport_connect(address, tow_time_deadline(TOW_CONNECT_TIMEOUT_NS), why, why_size,
-                                 ret_line);
+    return tow_transport_connect_by(address, deadline, why, why_size, ret_line);
 }
 
-static int connect_line(const char *address, unsigned index, struct tow_line **ret_line, char *why,
-                        size_t why_size)
+static int connect_line(const char *address, unsigned index, int64_t *deadline,
+                        struct tow_line **ret_line, char *why, size_t why_size)
 {
     /* Shared memory is arranged before the server has read our hello. Where that decides which
      * worker will do (the session's further servers, settings of the driver), the socket is used.
@@ -871,10 +874,9 @@ static int connect_line(const char *address, unsigned index, struct tow_line **r
         return tow_self_connect(address + 5, ret_line, why, why_size);
     }
     if (strncmp(address, "unix://", 7) == 0) {
-        return connect_local(address, own_worker, ret_line, why, why_size);
+        return connect_local(address, own_worker, deadline, ret_line, why, why_size);
     }
-    return tow_transport_connect(address, tow_time_deadline(TOW_CONNECT_TIMEOUT_NS), why, why_size,
-                                 ret_line);
+    return tow_transport_connect_by(address, deadline, why, why_size, ret_line);
 }
 
 int tow_link_open(const char *address, unsigned index, struct tow_link **ret_link, char *why,
@@ -894,7 +896,8 @@ int tow_link_open(const char *address, unsigned index, struct tow_link **ret_lin
     pthread_mutex_init(&link->lane_lock, NULL);
     pthread_mutex_init(&link->side_lock, NULL);
     pthread_cond_init(&link->transfer_done, NULL);
-    int error = connect_line(address, index, &link->line, why, why_size);
+    int64_t deadline = tow_time_deadline(TOW_CONNECT_TIMEOUT_NS); /* of all that follows */
+    int error = connect_line(address, index, &deadline, &link->line, why, why_size);
     if (error == 0) {
         error = say_hello(link->line, index, tow_lane_wanted(link) > 0);
         if (error < 0) {
@@ -902,7 +905,7 @@ int tow_link_open(const char *address, unsigned index, struct tow_link **ret_lin
         }
     }
     if (error == 0) {
-        error = read_welcome(link, why, why_size);
+        error = read_welcome(link, deadline, why, why_size);
     }
     if (error < 0) {
         tow_link_close(link);

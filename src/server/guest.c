@@ -17,7 +17,7 @@
 #define STRANGER_NS (10 * TOW_TIME_S)
 /* The real driver may take a while to start; a client that has had enough goes by itself. */
 #define PROGRAM_NS (60 * TOW_TIME_S)
-/* So often it is told that this is a server, which has no worker ready yet: it waits 5 s only for
+/* So often it is told that this is a server, which has no worker ready yet: it waits 4 s only for
  * somebody who says nothing. */
 #define PATIENCE_NS (2 * TOW_TIME_S)
 #define ANSWER_NS (5 * TOW_TIME_S)

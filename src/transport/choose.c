@@ -107,9 +107,9 @@ static int read_answer(struct tow_line *line, const char *address, int64_t deadl
     }
     if (error == -ETIMEDOUT) {
         snprintf(why, why_size,
-                 "%s took the connection and then said nothing for 5 s; is it towlined that "
+                 "%s took the connection and then said nothing for %d s; is it towlined that "
                  "listens there?",
-                 address);
+                 address, TOW_CONNECT_TIMEOUT_S);
         return error;
     }
     if (error < 0) {

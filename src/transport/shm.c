@@ -450,25 +450,25 @@ static bool memory_is_safe(int memory, uint64_t ring_size)
            fstat(memory, &status) == 0 && (uint64_t)status.st_size == total_size(ring_size);
 }
 
-static int shm_connect(const char *rest, int64_t deadline_ns, char *ret_why, size_t size,
+static int shm_connect(const char *rest, int64_t *deadline_ns, char *ret_why, size_t size,
                        struct tow_line **ret_line)
 {
     int fd;
-    int error = tow_unix_connect_fd("shm", rest, deadline_ns, ret_why, size, &fd);
+    int error = tow_unix_connect_fd("shm", rest, *deadline_ns, ret_why, size, &fd);
     if (error < 0) {
         return error;
     }
     struct shm_request request = {.magic = TOW_SHM_MAGIC, .version = SHM_VERSION};
     struct shm_answer answer;
     int memory = -1, count = 0;
-    error = tow_sock_send_all(fd, &request, sizeof request, deadline_ns);
+    error = tow_sock_send_all(fd, &request, sizeof request, *deadline_ns);
     bool patience = error == 0;
     while (patience) {
-        error = tow_fds_recv(fd, &answer, sizeof answer, deadline_ns, &memory, 1, &count);
+        error = tow_fds_recv(fd, &answer, sizeof answer, *deadline_ns, &memory, 1, &count);
         patience = error == 0 && count == 0 && answer.version == 0 &&
                    memcmp(answer.magic, TOW_SHM_MAGIC, sizeof answer.magic) == 0;
         if (patience) {
-            deadline_ns = tow_time_deadline(TOW_CONNECT_TIMEOUT_NS);
+            *deadline_ns = tow_time_deadline(TOW_CONNECT_TIMEOUT_NS);
         }
     }
     if (error < 0) {

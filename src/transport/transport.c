@@ -15,7 +15,7 @@ static const struct tow_transport_ops *const transports[TOW_TRANSPORT_COUNT] = {
     [TOW_TRANSPORT_HOOK] = &tow_transport_hook,
 };
 
-static int self_no_connect(const char *rest, int64_t deadline_ns, char *ret_why, size_t size,
+static int self_no_connect(const char *rest, int64_t *deadline_ns, char *ret_why, size_t size,
                            struct tow_line **ret_line)
 {
     snprintf(ret_why, size, "self: has no server to connect to: it is made inside the program");
@@ -63,6 +63,12 @@ int tow_transport_find(const char *address, const char **ret_rest, char *ret_why
 
 int tow_transport_connect(const char *address, int64_t deadline_ns, char *ret_why, size_t size,
                           struct tow_line **ret_line)
+{
+    return tow_transport_connect_by(address, &deadline_ns, ret_why, size, ret_line);
+}
+
+int tow_transport_connect_by(const char *address, int64_t *deadline_ns, char *ret_why, size_t size,
+                             struct tow_line **ret_line)
 {
     const char *rest;
     int kind = tow_transport_find(address, &rest, ret_why, size);

@@ -19,7 +19,10 @@
 #define TOW_WHY_MAX 512
 #define TOW_ADDRESS_MAX 512
 #define TOW_DEFAULT_PORT 4837
-#define TOW_CONNECT_TIMEOUT_NS INT64_C(5000000000)
+/* How long a server may be silent, from the first attempt to connect to its welcome; a user is to
+ * have an answer within 5 s. */
+#define TOW_CONNECT_TIMEOUT_S 4
+#define TOW_CONNECT_TIMEOUT_NS (TOW_CONNECT_TIMEOUT_S * INT64_C(1000000000))
 
 enum tow_transport_kind {
     TOW_TRANSPORT_SELF,
@@ -34,7 +37,8 @@ enum tow_transport_kind {
 struct tow_transport_ops {
     const char *name;
     const char *prefix;
-    int (*connect)(const char *rest, int64_t deadline_ns, char *ret_why, size_t size,
+    /* Moves the deadline on when the server asks for patience. */
+    int (*connect)(const char *rest, int64_t *deadline_ns, char *ret_why, size_t size,
                    struct tow_line **ret_line);
     /* Gives a listening, non-blocking socket, and its address as one can connect to it. */
     int (*listen)(const char *rest, mode_t mode, char *ret_why, size_t size, int *ret_fd,
@@ -54,9 +58,15 @@ extern const struct tow_transport_ops tow_transport_hook;
 int tow_transport_find(const char *address, const char **ret_rest, char *ret_why, size_t size);
 
 /* Connects to a server. Fails within the deadline (use tow_time_deadline(TOW_CONNECT_TIMEOUT_NS)
- * where nobody said otherwise); only name resolution may take longer. */
+ * where nobody said otherwise); only name resolution may take longer, and a server that asks for
+ * patience. */
 int tow_transport_connect(const char *address, int64_t deadline_ns, char *ret_why, size_t size,
                           struct tow_line **ret_line);
+
+/* The same, for a caller with more to do by the deadline: whether or not it succeeds, the deadline
+ * is TOW_CONNECT_TIMEOUT_NS from when the server last asked for patience, if it did. */
+int tow_transport_connect_by(const char *address, int64_t *deadline_ns, char *ret_why, size_t size,
+                             struct tow_line **ret_line);
 
 struct tow_listener {
     int fd; /* owned: poll it for reading */

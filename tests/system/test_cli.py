@@ -21,6 +21,7 @@ import towtest as t  # noqa: E402
 HELPERS = t.ROOT / "tests" / "system" / "helpers"
 ALL = ("plain", "asan", "tsan")
 MAGIC = 0x4C574F54
+SHM_MAGIC = b"TOWLSHM\0"
 
 
 def hold_program():
@@ -33,38 +34,58 @@ def frame(kind, body):
 
 
 @contextlib.contextmanager
-def fake_server(answer):
-    """Listens on a free port and answers each first bytes with `answer` (None: says nothing)."""
-    listener = socket.create_server(("127.0.0.1", 0))
+def fake_server(answer, unix=False, late=0):
+    """Listens on a free port or unix socket and answers each first bytes with `answer`: bytes, None (says nothing) or a
+    function of the connection and its first bytes. `late`: the first connection gets into the queue so late."""
     kept = []
+    with contextlib.ExitStack() as stack:
+        if unix:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tow"))
+            listener = socket.socket(socket.AF_UNIX)
+            listener.bind(f"{folder}/s")
+            listener.listen(0 if late else 8)
+            address = f"unix://{folder}/s"
+            if late:
+                filler = stack.enter_context(socket.socket(socket.AF_UNIX))
+                filler.connect(f"{folder}/s")
+        else:
+            listener = socket.create_server(("127.0.0.1", 0))
+            address = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
+        stack.enter_context(listener)
 
-    def serve():
-        while True:
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                return
-            kept.append(connection)
-            if answer is not None:
-                connection.recv(65536)
-                connection.sendall(answer)
-                connection.shutdown(socket.SHUT_WR)
-    threading.Thread(target=serve, daemon=True).start()
-    yield f"tcp://127.0.0.1:{listener.getsockname()[1]}"
-    listener.close()
+        def serve():
+            time.sleep(late)
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                kept.append(connection)
+                if callable(answer):
+                    threading.Thread(target=lambda: answer(connection, connection.recv(65536)), daemon=True).start()
+                elif answer is not None:
+                    connection.recv(65536)
+                    connection.sendall(answer)
+                    connection.shutdown(socket.SHUT_WR)
+        threading.Thread(target=serve, daemon=True).start()
+        yield address
     for connection in kept:
         connection.close()
 
 
-def expect_failure(address, words):
+def run_program(address):
+    return [t.TOWLINE, "run", "-s", address, "--", hold_program(), "free"]
+
+
+def expect_failure(address, words, commands=None, transport="auto"):
     """A program and `towline status` both fail within 5 s with one sentence that has these words."""
-    for command in ([t.TOWLINE, "run", "-s", address, "--", hold_program(), "free"], [t.TOWLINE, "status", "-s", address]):
+    for command in commands or (run_program(address), [t.TOWLINE, "status", "-s", address]):
         start = time.monotonic()
-        done = t.run(command, 20)
+        done = t.run(command, 20, env=t.clean_environment(TOWLINE_TRANSPORT=transport))
         seconds = time.monotonic() - start
         text = f"{' '.join(map(str, command))}: exit code {done.returncode}, {seconds:.1f} s\n{done.stdout}{done.stderr}"
         t.check(done.returncode not in (0, None) and done.returncode > 0, f"no error code, or a crash: {text}")
-        t.check(seconds < 5.8 * t.SLOW, f"too slow: {text}")
+        t.check(seconds < 5 * t.SLOW, f"too slow: {text}")
         lines = [line for line in done.stderr.splitlines() if line.strip()]
         t.equal(len(lines), 1, f"lines on stderr: {text}; their number")
         for word in words:
@@ -115,6 +136,46 @@ def run_peer_that_speaks_nonsense():
 def run_peer_that_is_silent():
     with fake_server(None) as address:
         expect_failure(address, ["127.0.0.1"])
+    with fake_server(None, unix=True) as address:
+        expect_failure(address, [address])
+
+
+@t.test(60)
+def run_peer_that_is_late_and_silent():
+    """Connecting and the welcome have one time limit together."""
+    for transport in ("auto", "unix"):
+        with fake_server(None, unix=True, late=2.5) as address:
+            expect_failure(address, [address], [run_program(address)], transport)
+
+    def no_memory(connection, request):
+        if request.startswith(SHM_MAGIC):
+            time.sleep(2.5)
+            connection.shutdown(socket.SHUT_RDWR)
+    with fake_server(no_memory, unix=True) as address:
+        expect_failure(address, [address], [run_program(address)])
+
+
+@t.test(60)
+def run_server_that_asks_for_patience():
+    """It may take as long as it says every 2 s that it is there; so does what it says over shared memory."""
+    refuse = frame(0xF002, struct.pack("<III", MAGIC, 2, 5) + b"full\0")
+    notice = frame(0xF00A, struct.pack("<IIQQI", 5, 0, 0, 0, 1) + b"\0")
+    told = []
+
+    def busy(connection, request):
+        shared = request.startswith(SHM_MAGIC)
+        told.append(shared)
+        for _ in range(3):
+            time.sleep(2)
+            connection.sendall(SHM_MAGIC + bytes(24) if shared else notice)
+        if not shared:
+            time.sleep(2)
+            connection.sendall(refuse)
+        connection.shutdown(socket.SHUT_RDWR)
+    with fake_server(busy, unix=True) as address:
+        done = t.run(run_program(address), 30, env=t.clean_environment())
+        t.check("refuses: full" in done.stderr, done.stderr)
+        t.equal(told, [True, False], "shared memory was asked for, then the socket; what was asked for")
 
 
 @t.test(trees=ALL)
