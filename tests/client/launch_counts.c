@@ -6,10 +6,13 @@
  * our own counts of system calls as JSON
  *     launch_counts tcp N        N launches and a synchronisation over tcp, to a driver that takes
  * 5 us for each: prints the counts of both ends as JSON
+ *     launch_counts heap-tcp N   (or heap-self, heap-shm) N launches and a synchronisation: prints
+ * how often both ends allocated memory meanwhile, and before
  */
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +24,7 @@
 #include "client/link.h"
 #include "client/self.h"
 #include "gen/client_api.h"
+#include "heap.h"
 #include "server/session.h"
 #include "transport/transport.h"
 
@@ -209,9 +213,9 @@ static void drained_launches(unsigned n)
     tow_listener_close(peer.listener);
 }
 
-/* ---- over tcp ---- */
+/* ---- the real session, over a transport ---- */
 
-static void *serve_tcp(void *arg)
+static void *serve_one(void *arg)
 {
     struct peer *peer = arg;
     char why[TOW_WHY_MAX], who[TOW_ADDRESS_MAX];
@@ -220,30 +224,55 @@ static void *serve_tcp(void *arg)
         sched_yield();
     }
     must(error == 0, "accept");
-    must(tow_line_from_fd(fd, TOW_TRANSPORT_TCP, tow_time_deadline(10 * TOW_TIME_S), why,
+    must(tow_line_from_fd(fd, peer->listener->kind, tow_time_deadline(10 * TOW_TIME_S), why,
                           sizeof why, &peer->line) == 0,
          "adopt");
     return serve(peer->line);
 }
 
-static void tcp_launches(unsigned n)
+static struct peer server; /* its session goes on until the process ends */
+
+static void set_up_over(const char *address, bool slow)
 {
-    static struct peer peer; /* the session goes on until the process ends */
     char why[TOW_WHY_MAX];
     pthread_t thread;
     must(open_backend(why, sizeof why) == 0, why);
-    backend.driver.cuLaunchKernel = slow_launch;
-    must(tow_listener_open("tcp://127.0.0.1:0", 0600, why, sizeof why, &peer.listener) == 0, why);
-    must(pthread_create(&thread, NULL, serve_tcp, &peer) == 0, "thread");
-    set_up(peer.listener->address);
+    backend.driver.cuLaunchKernel = slow ? slow_launch : null_launch;
+    must(tow_listener_open(address, 0600, why, sizeof why, &server.listener) == 0, why);
+    must(pthread_create(&thread, NULL, serve_one, &server) == 0, "thread");
+    set_up(server.listener->address);
+}
+
+static void heap_launches(const char *kind, unsigned n)
+{
+    if (strcmp(kind, "self") == 0) {
+        set_up("self:");
+    } else {
+        char address[64];
+        snprintf(address, sizeof address, "shm://@towline-heap-%d", (int)getpid());
+        set_up_over(strcmp(kind, "shm") == 0 ? address : "tcp://127.0.0.1:0", false);
+    }
+    /* Once more than fits a ring: whatever grows has its size then. */
+    launches(n);
+    must(tow_cuStreamSynchronize(stream) == CUDA_SUCCESS, "synchronisation");
+    unsigned long before = atomic_load(&allocations);
+    launches(n);
+    must(tow_cuStreamSynchronize(stream) == CUDA_SUCCESS, "synchronisation");
+    printf("%lu of %lu\n", atomic_load(&allocations) - before, before);
+    fflush(stdout);
+}
+
+static void tcp_launches(unsigned n)
+{
+    set_up_over("tcp://127.0.0.1:0", true);
     struct tow_line *line = tow_client_link(-1)->line;
     struct tow_line_stats before, after, before_there, after_there;
     tow_line_get_stats(line, &before);
-    tow_line_get_stats(peer.line, &before_there);
+    tow_line_get_stats(server.line, &before_there);
     launches(n);
     must(tow_cuStreamSynchronize(stream) == CUDA_SUCCESS, "synchronisation");
     tow_line_get_stats(line, &after);
-    tow_line_get_stats(peer.line, &after_there);
+    tow_line_get_stats(server.line, &after_there);
     printf("{\"launches\":%u,\"bytes\":%llu,\"sends\":%llu,\"wakes\":%llu,"
            "\"server_receives\":%llu,\"server_sends\":%llu}\n",
            n, (unsigned long long)(after.bytes_out - before.bytes_out),
@@ -263,6 +292,10 @@ int main(int argc, char **argv)
     tow_line_set_spin(0, 0); /* waiting must not be counted as work */
     if (strcmp(argv[1], "tcp") == 0) {
         tcp_launches(n);
+        return 0;
+    }
+    if (strncmp(argv[1], "heap-", 5) == 0) {
+        heap_launches(argv[1] + 5, n);
         return 0;
     }
     set_up("self:");

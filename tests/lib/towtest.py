@@ -269,7 +269,7 @@ def build_c(source, flags=(), name=None, include=None):
     with locked(target.with_name(target.name + ".lock")):
         command = ["gcc", "-std=gnu17", "-g", "-O1", "-pthread", *sanitize_flags(), *(include or include_flags()),
                    str(source), f"-L{BUILD / 'lib'}", *flags]
-        return build(command, target, [source, *source.parent.glob("*.h"), LIBCUDA])
+        return build(command, target, [source, *source.parent.glob("*.h"), ROOT / "tests" / "lib" / "heap.h", LIBCUDA])
 
 
 def build_cuda(sources, flags, variant, name):

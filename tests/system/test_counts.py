@@ -119,15 +119,25 @@ def a_launch_takes_64_bytes_and_its_arguments_padded_to_8():
                         f"over {kind} the size of 1,000 launches with {arguments} bytes of arguments ({what})")
 
 
+def expect_no_allocations(done, what):
+    t.check(done.returncode == 0, f"{done.stdout}{done.stderr}")
+    during, before = map(int, done.stdout.replace("of", "").split())
+    t.check(before > 0, "no allocation is seen at all: the counting does not work")
+    t.equal(during, 0, f"allocations of all launches over {what}; their number")
+
+
 @t.test(120)
 def a_launch_allocates_nothing():
     with t.Server() as server:
         for kind in KINDS:
-            done = t.towline_run(server.address(kind), [program(), "heap", "10000"])
-            t.check(done.returncode == 0, f"{done.stdout}{done.stderr}")
-            during, before = map(int, done.stdout.replace("of", "").split())
-            t.check(before > 0, "no allocation is seen at all: the counting does not work")
-            t.equal(during, 0, f"allocations of 10,000 launches over {kind}; their number")
+            expect_no_allocations(t.towline_run(server.address(kind), [program(), "heap", "10000"]), kind)
+
+
+@t.test(120)
+def a_launch_allocates_nothing_on_the_server_either():
+    # Client and session in one process; ten times what fits a ring.
+    for kind in ("self", "tcp", "shm"):
+        expect_no_allocations(t.run([LAUNCH_COUNTS, f"heap-{kind}", "300000"]), f"{kind}, both ends")
 
 
 @t.test(120)

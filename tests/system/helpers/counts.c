@@ -10,11 +10,12 @@
  *     counts time N       prints the milliseconds of N launches and one synchronisation
  */
 #include <cuda.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+#include "../../lib/heap.h"
 
 static const char text[] = ".version 7.0\n.target sm_70\n.address_size 64\n"
                            ".visible .entry bump(.param .u64 at, .param .u32 by)\n{\n"
@@ -31,29 +32,6 @@ static const char text[] = ".version 7.0\n.target sm_70\n.address_size 64\n"
             exit(1);                                                                               \
         }                                                                                          \
     } while (0)
-
-/* Everybody's malloc, the driver library's too. */
-static atomic_ulong allocations;
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-extern void *__libc_malloc(size_t);
-extern void *__libc_calloc(size_t, size_t);
-extern void *__libc_realloc(void *, size_t);
-void *malloc(size_t size)
-{
-    atomic_fetch_add(&allocations, 1);
-    return __libc_malloc(size);
-}
-void *calloc(size_t count, size_t size)
-{
-    atomic_fetch_add(&allocations, 1);
-    return __libc_calloc(count, size);
-}
-void *realloc(void *old, size_t size)
-{
-    atomic_fetch_add(&allocations, 1);
-    return __libc_realloc(old, size);
-}
-#endif
 
 static CUfunction bump;
 static CUdeviceptr word;
