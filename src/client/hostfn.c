@@ -13,7 +13,7 @@
 #include "client/side.h"
 #include "client/stream.h"
 #include "gen/client_api.h"
-#include "wire/frame.h"
+#include "wire/control.h"
 #include "wire/share.h"
 
 /* One function that waits for its turn, or runs. */
@@ -83,7 +83,8 @@ static void say_done(struct tow_link *link, uint64_t id)
     tow_mirror_push_function(link); /* what it wrote is there when the stream goes on */
     struct tow_line_stats stats;
     tow_line_get_stats(link->line, &stats);
-    const uint64_t head[2] = {id, stats.bytes_out};
+    uint8_t head[TOW_CALLBACK_DONE_HEAD];
+    tow_callback_done_head(&(struct tow_callback_done){id, stats.bytes_out}, head);
     tow_side_send(link, TOW_CONTROL_CALLBACK_DONE, head, sizeof head, NULL, 0);
 }
 

@@ -9,8 +9,8 @@
 #include "client/hostfn.h"
 #include "client/side.h"
 #include "client/stream.h"
+#include "wire/control.h"
 #include "wire/copy.h"
-#include "wire/frame.h"
 
 struct late {
     struct late *next;
@@ -89,7 +89,9 @@ static void take_turn(void *user)
     CUresult status = CUDA_SUCCESS;
     for (size_t at = 0; at < late->size && status == CUDA_SUCCESS;) {
         size_t n = late->size - at < PIECE ? late->size - at : PIECE;
-        const uint64_t head[3] = {late->number, at, n};
+        uint8_t head[TOW_CALLBACK_BYTES_HEAD];
+        tow_callback_bytes_head(
+            &(struct tow_callback_bytes){.number = late->number, .offset = at, .size = n}, head);
         status = tow_side_send(late->link, TOW_CONTROL_CALLBACK_BYTES, head, sizeof head,
                                late->from + at, n);
         at += n;

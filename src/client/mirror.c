@@ -12,6 +12,7 @@
 #include "client/region.h"
 #include "client/side.h"
 #include "gen/client_api.h"
+#include "wire/control.h"
 #include "wire/diff.h"
 
 enum { PIECE = 256 << 10 }; /* changes sent in one frame */
@@ -391,9 +392,11 @@ static CUresult fence(struct tow_link *link)
         return CUDA_SUCCESS;
     }
     struct tow_call call;
-    CUresult status = tow_call_begin_on(&call, link, 0, TOW_CONTROL_FENCE, 8, 0);
+    uint8_t head[TOW_FENCE_HEAD];
+    tow_fence_head(&(struct tow_fence){number}, head);
+    CUresult status = tow_call_begin_on(&call, link, 0, TOW_CONTROL_FENCE, sizeof head, 0);
     if (status == CUDA_SUCCESS) {
-        tow_enc_u64(&call.enc, number);
+        tow_enc_bytes(&call.enc, head, sizeof head);
         status = tow_call_send(&call);
     }
     if (status == CUDA_SUCCESS) {

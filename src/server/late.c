@@ -7,6 +7,7 @@
 #include "server/hostfn.h"
 #include "server/pinned.h"
 #include "server/session.h"
+#include "wire/control.h"
 #include "wire/copy.h"
 
 _Static_assert((int)TOW_COPY_LATE_MAX <= (int)TOW_PINNED_MAX, "pieces hold them");
@@ -187,21 +188,17 @@ void tow_late_copy(struct tow_serve *call, CUdeviceptr to, uint64_t size, CUstre
 
 int tow_late_take(struct tow_session *session, const uint8_t *at, const struct tow_frame *frame)
 {
-    struct tow_dec dec = tow_frame_body(at, frame);
-    uint64_t number = tow_dec_u64(&dec);
-    uint64_t offset = tow_dec_u64(&dec);
-    uint64_t size = tow_dec_u64(&dec);
-    const void *bytes = tow_dec_bytes(&dec, (size_t)size);
+    struct tow_callback_bytes piece;
     struct late_state *state = state_of(session, false);
-    int error = dec.bad ? -EPROTO : 0;
+    int error = tow_callback_bytes_decode(at, frame, &piece);
     if (error == 0 && state != NULL) {
         pthread_mutex_lock(&state->lock);
         struct late *late = state->list;
-        while (late != NULL && late->number != number) {
+        while (late != NULL && late->number != piece.number) {
             late = late->next;
         }
-        if (late != NULL && offset <= late->size && size <= late->size - offset) {
-            memcpy(late->piece->bytes + offset, bytes, (size_t)size);
+        if (late != NULL && piece.offset <= late->size && piece.size <= late->size - piece.offset) {
+            memcpy(late->piece->bytes + piece.offset, piece.bytes, (size_t)piece.size);
         } else if (late != NULL) {
             error = -EPROTO;
         }

@@ -123,12 +123,11 @@ int tow_side_begin(struct tow_session *session, struct tow_line *line)
 
 int tow_side_await(struct tow_session *session, const uint8_t *at, const struct tow_frame *frame)
 {
-    struct tow_dec dec = tow_frame_body(at, frame);
-    uint64_t number = tow_dec_u64(&dec);
+    struct tow_fence fence;
+    int error = tow_fence_decode(at, frame, &fence);
     pthread_mutex_lock(&session->side_lock);
-    int error = dec.bad ? -EPROTO : 0;
     int64_t until = tow_time_deadline(BEGIN_NS);
-    while (error == 0 && session->side_mirrors < number) {
+    while (error == 0 && session->side_mirrors < fence.mirrors) {
         if (session->side_ended) {
             error = -EPIPE;
         } else if (session->side != NULL) {

@@ -196,7 +196,7 @@ int tow_refuse_decode(const void *at, const struct tow_frame *frame, struct tow_
     return 0;
 }
 
-/* ---- CALLBACK, CALLBACK_DONE ---- */
+/* ---- CALLBACK, CALLBACK_DONE, CALLBACK_BYTES, FENCE ---- */
 
 int tow_callback_encode(const struct tow_callback *callback, void *at, size_t size,
                         uint32_t *ret_length)
@@ -220,12 +220,21 @@ int tow_callback_decode(const void *at, const struct tow_frame *frame,
     return 0;
 }
 
+void tow_callback_done_head(const struct tow_callback_done *done,
+                            uint8_t ret_head[TOW_CALLBACK_DONE_HEAD])
+{
+    struct tow_enc enc = tow_enc_init(ret_head, TOW_CALLBACK_DONE_HEAD);
+    tow_enc_u64(&enc, done->id);
+    tow_enc_u64(&enc, done->behind);
+}
+
 int tow_callback_done_encode(const struct tow_callback_done *done, void *at, size_t size,
                              uint32_t *ret_length)
 {
+    uint8_t head[TOW_CALLBACK_DONE_HEAD];
     struct tow_enc enc = tow_frame_begin(at, bounded(size));
-    tow_enc_u64(&enc, done->id);
-    tow_enc_u64(&enc, done->behind);
+    tow_callback_done_head(done, head);
+    tow_enc_bytes(&enc, head, sizeof head);
     return finish(&enc, at, TOW_CONTROL_CALLBACK_DONE, ret_length);
 }
 
@@ -239,6 +248,67 @@ int tow_callback_done_decode(const void *at, const struct tow_frame *frame,
         return -EPROTO;
     }
     *ret_done = done;
+    return 0;
+}
+
+void tow_callback_bytes_head(const struct tow_callback_bytes *piece,
+                             uint8_t ret_head[TOW_CALLBACK_BYTES_HEAD])
+{
+    struct tow_enc enc = tow_enc_init(ret_head, TOW_CALLBACK_BYTES_HEAD);
+    tow_enc_u64(&enc, piece->number);
+    tow_enc_u64(&enc, piece->offset);
+    tow_enc_u64(&enc, piece->size);
+}
+
+int tow_callback_bytes_encode(const struct tow_callback_bytes *piece, void *at, size_t size,
+                              uint32_t *ret_length)
+{
+    uint8_t head[TOW_CALLBACK_BYTES_HEAD];
+    struct tow_enc enc = tow_frame_begin(at, bounded(size));
+    tow_callback_bytes_head(piece, head);
+    tow_enc_bytes(&enc, head, sizeof head);
+    tow_enc_bytes(&enc, piece->bytes, (size_t)piece->size);
+    return finish(&enc, at, TOW_CONTROL_CALLBACK_BYTES, ret_length);
+}
+
+int tow_callback_bytes_decode(const void *at, const struct tow_frame *frame,
+                              struct tow_callback_bytes *ret_piece)
+{
+    struct tow_dec dec = tow_frame_body(at, frame);
+    struct tow_callback_bytes piece = {.number = tow_dec_u64(&dec)};
+    piece.offset = tow_dec_u64(&dec);
+    piece.size = tow_dec_u64(&dec);
+    piece.bytes = tow_dec_bytes(&dec, (size_t)piece.size);
+    if (dec.bad || frame->kind != TOW_CONTROL_CALLBACK_BYTES) {
+        return -EPROTO;
+    }
+    *ret_piece = piece;
+    return 0;
+}
+
+void tow_fence_head(const struct tow_fence *fence, uint8_t ret_head[TOW_FENCE_HEAD])
+{
+    struct tow_enc enc = tow_enc_init(ret_head, TOW_FENCE_HEAD);
+    tow_enc_u64(&enc, fence->mirrors);
+}
+
+int tow_fence_encode(const struct tow_fence *fence, void *at, size_t size, uint32_t *ret_length)
+{
+    uint8_t head[TOW_FENCE_HEAD];
+    struct tow_enc enc = tow_frame_begin(at, bounded(size));
+    tow_fence_head(fence, head);
+    tow_enc_bytes(&enc, head, sizeof head);
+    return finish(&enc, at, TOW_CONTROL_FENCE, ret_length);
+}
+
+int tow_fence_decode(const void *at, const struct tow_frame *frame, struct tow_fence *ret_fence)
+{
+    struct tow_dec dec = tow_frame_body(at, frame);
+    struct tow_fence fence = {.mirrors = tow_dec_u64(&dec)};
+    if (dec.bad || frame->kind != TOW_CONTROL_FENCE) {
+        return -EPROTO;
+    }
+    *ret_fence = fence;
     return 0;
 }
 

@@ -102,10 +102,39 @@ struct tow_callback_done {
     uint64_t behind; /* bytes that had gone out on the session's own line before */
 };
 
+/* The body alone, for a sender that writes the header itself; so with the two below. */
+#define TOW_CALLBACK_DONE_HEAD 16u
+void tow_callback_done_head(const struct tow_callback_done *done,
+                            uint8_t ret_head[TOW_CALLBACK_DONE_HEAD]);
 int tow_callback_done_encode(const struct tow_callback_done *done, void *at, size_t size,
                              uint32_t *ret_length);
 int tow_callback_done_decode(const void *at, const struct tow_frame *frame,
                              struct tow_callback_done *ret_done);
+
+/* Some of the bytes of the late copy `number`. */
+struct tow_callback_bytes {
+    uint64_t number;
+    uint64_t offset;
+    uint64_t size;
+    const void *bytes;
+};
+
+#define TOW_CALLBACK_BYTES_HEAD 24u /* in front of the bytes */
+void tow_callback_bytes_head(const struct tow_callback_bytes *piece,
+                             uint8_t ret_head[TOW_CALLBACK_BYTES_HEAD]);
+int tow_callback_bytes_encode(const struct tow_callback_bytes *piece, void *at, size_t size,
+                              uint32_t *ret_length);
+int tow_callback_bytes_decode(const void *at, const struct tow_frame *frame,
+                              struct tow_callback_bytes *ret_piece);
+
+struct tow_fence {
+    uint64_t mirrors; /* MIRROR frames of the side line that commands behind it wait for */
+};
+
+#define TOW_FENCE_HEAD 8u
+void tow_fence_head(const struct tow_fence *fence, uint8_t ret_head[TOW_FENCE_HEAD]);
+int tow_fence_encode(const struct tow_fence *fence, void *at, size_t size, uint32_t *ret_length);
+int tow_fence_decode(const void *at, const struct tow_frame *frame, struct tow_fence *ret_fence);
 
 struct tow_print {
     uint32_t size;

@@ -31,6 +31,8 @@ static void decode(const uint8_t *at, const struct tow_frame *frame)
         struct tow_refuse refuse;
         struct tow_callback callback;
         struct tow_callback_done done;
+        struct tow_callback_bytes piece;
+        struct tow_fence fence;
         struct tow_print print;
         struct tow_credit credit;
         struct tow_bye bye;
@@ -54,6 +56,9 @@ static void decode(const uint8_t *at, const struct tow_frame *frame)
     if (tow_refuse_decode(at, frame, &got.refuse) == 0) {
         touch_text(got.refuse.sentence);
     }
+    if (tow_callback_bytes_decode(at, frame, &got.piece) == 0) {
+        touch(got.piece.bytes, got.piece.size);
+    }
     if (tow_print_decode(at, frame, &got.print) == 0) {
         touch(got.print.text, got.print.size);
     }
@@ -74,6 +79,7 @@ static void decode(const uint8_t *at, const struct tow_frame *frame)
     }
     tow_callback_decode(at, frame, &got.callback);
     tow_callback_done_decode(at, frame, &got.done);
+    tow_fence_decode(at, frame, &got.fence);
     tow_credit_decode(at, frame, &got.credit);
     tow_status_decode(at, frame, &got.status);
 }

@@ -13,6 +13,8 @@ union message {
     struct tow_refuse refuse;
     struct tow_callback callback;
     struct tow_callback_done callback_done;
+    struct tow_callback_bytes callback_bytes;
+    struct tow_fence fence;
     struct tow_print print;
     struct tow_credit credit;
     struct tow_bye bye;
@@ -40,6 +42,8 @@ WRAP(welcome)
 WRAP(refuse)
 WRAP(callback)
 WRAP(callback_done)
+WRAP(callback_bytes)
+WRAP(fence)
 WRAP(print)
 WRAP(credit)
 WRAP(bye)
@@ -124,6 +128,17 @@ static const struct sample {
      .message.callback_done = {.id = 9, .behind = 0x0a},
      .needed = 32,
      .golden = "2000000005f00000000000000000000009000000000000000a00000000000000"},
+    {.name = "CALLBACK_BYTES",
+     OPS(callback_bytes),
+     .message.callback_bytes = {.number = 9, .offset = 0x40000, .size = 3, .bytes = "abc"},
+     .needed = 43,
+     .golden = "3000000012f0000000000000000000000900000000000000"
+               "000004000000000003000000000000006162630000000000"},
+    {.name = "FENCE",
+     OPS(fence),
+     .message.fence = {.mirrors = 0x0102030405060708u},
+     .needed = 24,
+     .golden = "1800000011f0000000000000000000000807060504030201"},
     {.name = "PRINT",
      OPS(print),
      .message.print = {.size = 3, .text = "hi\n"},
