@@ -174,18 +174,35 @@ static CUresult check_device(CUdevice device, struct tow_context **ret_context)
     return *ret_context != NULL ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+/* Whether the welcome told all about this context: once, and while nobody has changed it. */
+static bool take_ahead(const struct tow_context *context)
+{
+    return tow_device_to_server(context->device) == 0 &&
+           atomic_exchange(&context->link->context_ahead, false);
+}
+
 /* With the right to change it. */
 static CUresult begin_primary(struct tow_context *context)
 {
     struct tow_call call;
+    bool ahead = take_ahead(context);
     CUresult status = tow_call_begin_on(&call, context->link, 0, TOW_FN_cuDevicePrimaryCtxRetain,
-                                        24, TOW_CALL_REPLY);
+                                        24, ahead ? 0 : TOW_CALL_REPLY);
     if (status != CUDA_SUCCESS) {
         return status;
     }
     tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)context->handle);
     tow_enc_u32(&call.enc, (uint32_t)tow_device_to_server(context->device));
     tow_enc_u32(&call.enc, 0);
+    if (ahead) {
+        const struct tow_welcome *welcome = &context->link->welcome;
+        struct tow_dec dec = tow_dec_init(welcome->context, welcome->context_size);
+        status = tow_call_send(&call);
+        if (status == CUDA_SUCCESS) {
+            tow_context_take_facts(context, &dec);
+        }
+        return status;
+    }
     status = tow_call_wait(&call);
     if (status == CUDA_SUCCESS) {
         tow_context_take_facts(context, &call.dec);
@@ -313,6 +330,7 @@ CUresult tow_cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags)
     if (status != CUDA_SUCCESS) {
         return status;
     }
+    take_ahead(context); /* it is to be another than the welcome said */
     status = tow_send_cuDevicePrimaryCtxSetFlags_v2(dev, flags);
     if (status == CUDA_SUCCESS) {
         atomic_store(&context->flags, flags);

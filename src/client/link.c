@@ -812,13 +812,19 @@ static int read_welcome(struct tow_link *link, int64_t deadline, char *why, size
                  link->address);
         return -EPROTO;
     }
-    link->snapshot = malloc(link->welcome.snapshot_size + 1);
+    link->snapshot = malloc(link->welcome.snapshot_size + link->welcome.context_size + 1);
     if (link->snapshot == NULL) {
         snprintf(why, why_size, "memory is used up");
         return -ENOMEM;
     }
     memcpy(link->snapshot, link->welcome.snapshot, link->welcome.snapshot_size);
     link->welcome.snapshot = link->snapshot;
+    if (link->welcome.context_size > 0) {
+        uint8_t *context = link->snapshot + link->welcome.snapshot_size;
+        memcpy(context, link->welcome.context, link->welcome.context_size);
+        link->welcome.context = context;
+        atomic_store(&link->context_ahead, true);
+    }
     tow_line_consume(link->line, frame.length);
     return 0;
 }

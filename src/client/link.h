@@ -80,7 +80,8 @@ struct tow_link {
     struct tow_share *share; /* owned; NULL where memory cannot be shared with the worker */
 
     struct tow_welcome welcome; /* what the server said of itself; fixed after connect */
-    uint8_t *snapshot;          /* owned copy of the welcome's device snapshot */
+    uint8_t *snapshot;          /* owned copy of the welcome's device snapshot and context */
+    atomic_bool context_ahead;  /* the welcome's context is as it said; whoever takes that is it */
 };
 
 /* How many commands have gone out: those before a later one have a number of at most that. What is

@@ -10,9 +10,8 @@
 
 /* What the client keeps of a context it has got; tow_context_take_facts in src/client/context.c
  * reads it. */
-void tow_context_put_facts(struct tow_serve *call, CUcontext context)
+static void write_facts(const struct tow_driver *driver, CUcontext context, struct tow_enc *enc)
 {
-    const struct tow_driver *driver = call->driver;
     unsigned version = 0, flags = 0;
     int least = 0, greatest = 0;
     CUfunc_cache cache = CU_FUNC_CACHE_PREFER_NONE;
@@ -38,18 +37,42 @@ void tow_context_put_facts(struct tow_serve *call, CUcontext context)
         CUcontext popped = NULL;
         driver->cuCtxPopCurrent_v2(&popped);
     }
-    tow_serve_reserve(call, 32 + sizeof limits);
-    tow_enc_u32(&call->out, version);
-    tow_enc_u32(&call->out, flags);
-    tow_enc_i32(&call->out, least);
-    tow_enc_i32(&call->out, greatest);
-    tow_enc_i32(&call->out, (int32_t)cache);
-    tow_enc_i32(&call->out, (int32_t)shared);
-    tow_enc_u32(&call->out, known);
-    tow_enc_u32(&call->out, CU_LIMIT_MAX);
+    tow_enc_u32(enc, version);
+    tow_enc_u32(enc, flags);
+    tow_enc_i32(enc, least);
+    tow_enc_i32(enc, greatest);
+    tow_enc_i32(enc, (int32_t)cache);
+    tow_enc_i32(enc, (int32_t)shared);
+    tow_enc_u32(enc, known);
+    tow_enc_u32(enc, CU_LIMIT_MAX);
     for (unsigned i = 0; i < CU_LIMIT_MAX; i++) {
-        tow_enc_u64(&call->out, limits[i]);
+        tow_enc_u64(enc, limits[i]);
     }
+}
+
+enum { FACTS_SIZE = 32 + CU_LIMIT_MAX * sizeof(uint64_t) };
+_Static_assert(FACTS_SIZE <= TOW_WELCOME_CONTEXT_MAX, "they go into the welcome");
+
+void tow_context_put_facts(struct tow_serve *call, CUcontext context)
+{
+    tow_serve_reserve(call, FACTS_SIZE);
+    write_facts(call->driver, context, &call->out);
+}
+
+bool tow_context_describe_ahead(const struct tow_driver *driver, struct tow_enc *enc)
+{
+    unsigned flags = 0;
+    int active = 0;
+    CUdevice device;
+    CUcontext context = NULL;
+    if (driver->cuDeviceGet(&device, 0) != CUDA_SUCCESS ||
+        driver->cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS || !active ||
+        driver->cuDevicePrimaryCtxRetain(&context, device) != CUDA_SUCCESS) {
+        return false;
+    }
+    write_facts(driver, context, enc);
+    driver->cuDevicePrimaryCtxRelease_v2(device);
+    return true;
 }
 
 void tow_serve_cuDevicePrimaryCtxRetain(struct tow_serve *call)

@@ -11,6 +11,7 @@
 #include "base/thread.h"
 #include "gen/server_api.h"
 #include "server/code.h"
+#include "server/context.h"
 #include "server/copy.h"
 #include "server/device.h"
 #include "server/hostfn.h"
@@ -637,6 +638,13 @@ static int welcome(struct tow_session *session, uint32_t version)
         .snapshot_size = (uint32_t)snapshot_size,
     };
     memcpy(welcome.table_hash, table_hash, sizeof table_hash);
+    uint8_t facts[TOW_WELCOME_CONTEXT_MAX];
+    struct tow_enc enc = tow_enc_init(facts, sizeof facts);
+    if (!session->options->in_process &&
+        tow_context_describe_ahead(&session->backend->driver, &enc)) {
+        welcome.context = facts;
+        welcome.context_size = (uint32_t)(enc.at - facts);
+    }
     for (unsigned i = 0; i < session->backend->range_count; i++) {
         welcome.ranges[welcome.range_count++] = (struct tow_range){
             session->backend->ranges[i].base, session->backend->ranges[i].size, TOW_RANGE_DEVICE};

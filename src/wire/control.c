@@ -100,7 +100,8 @@ int tow_welcome_encode(const struct tow_welcome *welcome, void *at, size_t size,
                        uint32_t *ret_length)
 {
     if (welcome->range_count > TOW_WELCOME_RANGES_MAX ||
-        welcome->snapshot_size > TOW_WELCOME_SNAPSHOT_MAX) {
+        welcome->snapshot_size > TOW_WELCOME_SNAPSHOT_MAX ||
+        welcome->context_size > TOW_WELCOME_CONTEXT_MAX) {
         return -EMSGSIZE;
     }
     struct tow_enc enc = tow_frame_begin(at, bounded(size));
@@ -126,6 +127,12 @@ int tow_welcome_encode(const struct tow_welcome *welcome, void *at, size_t size,
     tow_enc_u32(&enc, welcome->snapshot_size);
     tow_enc_align(&enc, 8);
     tow_enc_bytes(&enc, welcome->snapshot, welcome->snapshot_size);
+    if (welcome->context_size > 0) {
+        tow_enc_align(&enc, 8);
+        tow_enc_u32(&enc, welcome->context_size);
+        tow_enc_align(&enc, 8);
+        tow_enc_bytes(&enc, welcome->context, welcome->context_size);
+    }
     return finish(&enc, at, TOW_CONTROL_WELCOME, ret_length);
 }
 
@@ -166,6 +173,15 @@ int tow_welcome_decode(const void *at, const struct tow_frame *frame,
     if (dec.bad || frame->kind != TOW_CONTROL_WELCOME || magic != TOW_MAGIC ||
         welcome.version == 0 || welcome.frame_max < TOW_FRAME_HEADER) {
         return -EPROTO;
+    }
+    /* A later addition: where it is missing or damaged, nothing was said. */
+    tow_dec_align(&dec, 8);
+    welcome.context_size = tow_dec_u32(&dec);
+    tow_dec_align(&dec, 8);
+    welcome.context = tow_dec_bytes(&dec, welcome.context_size);
+    if (dec.bad || welcome.context_size > TOW_WELCOME_CONTEXT_MAX) {
+        welcome.context_size = 0;
+        welcome.context = NULL;
     }
     *ret_welcome = welcome;
     return 0;

@@ -63,6 +63,10 @@ struct tow_welcome {
     struct tow_range ranges[TOW_WELCOME_RANGES_MAX];
     uint32_t snapshot_size;
     const uint8_t *snapshot; /* opaque here: the devices */
+    /* What a client that retains device 0's primary context would be told of it, so that it need
+     * not wait for that. Size 0: there is no such context yet. */
+    uint32_t context_size;
+    const uint8_t *context;
 };
 
 int tow_welcome_encode(const struct tow_welcome *welcome, void *at, size_t size,

@@ -1,4 +1,5 @@
-/* Every maximum of the wire, with its reason. A peer that goes beyond one has broken the protocol. */
+/* Every maximum of the wire, with its reason. A peer that goes beyond one has broken the protocol.
+ */
 #ifndef TOW_WIRE_LIMITS_H
 #define TOW_WIRE_LIMITS_H
 
@@ -36,6 +37,9 @@
 
 /* Device properties of a whole server, in one frame. */
 #define TOW_WELCOME_SNAPSHOT_MAX (512u << 10)
+
+/* What a client keeps of a context: a few words, and one for each limit of the driver. */
+#define TOW_WELCOME_CONTEXT_MAX 1024u
 
 /* A sentence for a person. */
 #define TOW_SENTENCE_MAX 1024u

@@ -52,6 +52,7 @@ static void decode(const uint8_t *at, const struct tow_frame *frame)
     }
     if (tow_welcome_decode(at, frame, &got.welcome) == 0) {
         touch(got.welcome.snapshot, got.welcome.snapshot_size);
+        touch(got.welcome.context, got.welcome.context_size);
     }
     if (tow_refuse_decode(at, frame, &got.refuse) == 0) {
         touch_text(got.refuse.sentence);

@@ -12,6 +12,7 @@ import re
 import shutil
 import sys
 import tempfile
+import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import towtest as t  # noqa: E402
@@ -215,6 +216,29 @@ def a_thousand_launches_over_a_slow_line_take_one_round_trip():
         t.equal(run["calls"]["cuLaunchKernel"]["sync"], 0, "launches that waited for a reply; their number")
         t.equal(run["calls"]["cuStreamSynchronize"]["sync"], 2, "synchronisations, the first launch's and that of all")
         t.equal(waited_again(run), 0, "replies that were waited for besides; their number")
+
+
+@t.test(120, alone=True)
+def a_program_is_ready_after_one_round_trip():
+    """The welcome tells what a client wants to know of the context that a worker has made ahead."""
+    def least(server, line, kind):
+        times = []
+        for _ in range(5):
+            # One that has been idle for a while has its context.
+            t.wait_until(lambda: len(server.workers()) == 1, 10, "one idle worker")
+            time.sleep(0.3)
+            done = t.towline_run(line + server.address(kind), [program(), "ready", "0"])
+            t.check(done.returncode == 0, f"{done.stdout}{done.stderr}")
+            times.append(float(done.stdout))
+        return min(times)
+
+    with t.Server("--idle-workers=1") as server:
+        for kind in ("tcp", "shm"):
+            near, far = least(server, "", kind), least(server, "hook:delay=20ms:", kind)
+            print(f"{kind}: {near} ms, {far} ms with 20 ms each way")
+            t.check(far >= 40, f"{kind}: with 20 ms each way it took {far} ms: the delay does not work")
+            # What arranges the memory of shm goes over its socket before, one round trip that is not delayed here.
+            t.check(far - near < 60, f"{kind}: {near} ms without a delay, {far} ms with 20 ms each way: two round trips")
 
 
 def private_mib(pid):

@@ -257,6 +257,37 @@ static void a_cut_message_is_refused_wherever_it_is_cut(void **state)
     }
 }
 
+static void a_welcome_may_bring_a_context(void **state)
+{
+    static const struct tow_welcome whole = {.version = 1,
+                                             .frame_max = TOW_FRAME_MAX,
+                                             .snapshot_size = 3,
+                                             .snapshot = (const uint8_t *)"abc",
+                                             .context_size = 5,
+                                             .context = (const uint8_t *)"facts"};
+    struct tow_welcome without = whole, got;
+    struct tow_frame frame;
+    uint32_t length = 0, shorter = 0;
+    without.context_size = 0;
+    assert_int_equal(tow_welcome_encode(&without, bytes, sizeof bytes, &shorter), 0);
+    assert_int_equal(tow_welcome_encode(&whole, bytes, sizeof bytes, &length), 0);
+    assert_int_equal(length, shorter + 16);
+    for (frame.length = length; frame.length >= shorter; frame.length -= 8) {
+        memcpy(bytes, &frame.length, sizeof frame.length);
+        assert_int_equal(tow_frame_read(bytes, &frame), 0);
+        assert_int_equal(tow_welcome_decode(bytes, &frame, &got), 0);
+        /* Cut anywhere, it was not said. */
+        assert_int_equal(got.context_size, frame.length == length ? 5 : 0);
+        assert_memory_equal(got.snapshot, "abc", 3);
+    }
+    assert_int_equal(tow_welcome_encode(&whole, bytes, sizeof bytes, &length), 0);
+    assert_int_equal(tow_frame_read(bytes, &frame), 0);
+    assert_int_equal(tow_welcome_decode(bytes, &frame, &got), 0);
+    assert_memory_equal(got.context, "facts", 5);
+    without.context_size = TOW_WELCOME_CONTEXT_MAX + 1;
+    assert_int_equal(tow_welcome_encode(&without, bytes, sizeof bytes, &length), -EMSGSIZE);
+}
+
 static void a_wrong_byte_is_refused_or_harmless(void **state)
 {
     static const uint8_t flips[] = {0x01, 0x80, 0xff};
@@ -393,6 +424,7 @@ int main(void)
         cmocka_unit_test(they_come_back_as_they_went),
         cmocka_unit_test(a_newer_peer_may_have_added_fields),
         cmocka_unit_test(a_cut_message_is_refused_wherever_it_is_cut),
+        cmocka_unit_test(a_welcome_may_bring_a_context),
         cmocka_unit_test(a_wrong_byte_is_refused_or_harmless),
         cmocka_unit_test(a_small_place_is_an_error),
         cmocka_unit_test(hellos_that_make_no_sense_are_refused),

@@ -8,6 +8,7 @@
  *     counts behind N     the same, each behind a launch
  *     counts heap N       prints how often N launches allocated memory
  *     counts time N       prints the milliseconds of N launches and one synchronisation
+ *     counts ready 0      prints the milliseconds of cuInit and a context
  */
 #include <cuda.h>
 #include <stdio.h>
@@ -137,10 +138,16 @@ int main(int argc, char **argv)
         return 2;
     }
     unsigned n = (unsigned)strtoul(argv[2], NULL, 10);
+    double start = now_ms();
     CHECK(cuInit(0));
     CHECK(cuDeviceGet(&device, 0));
     CHECK(cuDevicePrimaryCtxRetain(&context, device));
     CHECK(cuCtxSetCurrent(context));
+    if (strcmp(argv[1], "ready") == 0) {
+        printf("%.3f\n", now_ms() - start);
+        CHECK(cuCtxSynchronize());
+        return 0;
+    }
     CHECK(cuModuleLoadData(&module, text));
     CHECK(cuModuleGetFunction(&bump, module, "bump"));
     CHECK(cuMemAlloc(&word, 4096));
