@@ -3,6 +3,13 @@
 
 #include <math.h>
 
+/* The sanitizers are slow, and find what they look for in a few. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { PASSES = 4000 };
+#else
+enum { PASSES = 20000 };
+#endif
+
 /* The nearest even value of a format with `bits` of precision and least exponent `least`; an own
  * way: scale, round to an integer, scale back. */
 static double nearest(double v, int bits, int least, double limit)
@@ -114,7 +121,7 @@ static void f16_fma_is_exact(void **state)
 {
     struct tow_num_form form = {.op = TOW_NUM_FMA, .type = TOW_NUM_F16X2, .round = TOW_NUM_RN};
     tow_num_fn *fn = tow_num_find(&form);
-    for (int pass = 0; pass < 20000; pass++) {
+    for (int pass = 0; pass < PASSES; pass++) {
         uint32_t v[3][32], d[32];
         for (int l = 0; l < 32; l++) {
             for (int s = 0; s < 3; s++) {
@@ -155,7 +162,7 @@ static void half_sums_and_products_are_nearest(void **state)
             struct tow_num_form form = {
                 .op = ops[o], .type = bf ? TOW_NUM_BF16 : TOW_NUM_F16, .round = TOW_NUM_RN};
             tow_num_fn *fn = tow_num_find(&form);
-            for (int pass = 0; pass < 10000; pass++) {
+            for (int pass = 0; pass < PASSES / 2; pass++) {
                 uint32_t a[32], b[32], d[32];
                 for (int l = 0; l < 32; l++) {
                     a[l] = bf ? (uint32_t)test_random() & 0xffff : f16_random();
