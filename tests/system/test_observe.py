@@ -184,7 +184,9 @@ for i in range(ROUNDS):
 def statistics_count_each_command():
     with t.Server() as server:
         few, many = (observe(server, ROUNDS.replace("ROUNDS", str(n)))[2] for n in (10, 60))
-        t.equal(many["replies_waited"] - few["replies_waited"], 50, "replies of 50 more downloads")
+        # Whether a worker that waited has its context already, so that nobody waits for it, is a matter of time.
+        more = many["replies_waited"] - few["replies_waited"]
+        t.check(49 <= more <= 51, f"50 more downloads waited for {more} more replies")
         t.equal(many["commands"] - few["commands"], 100, "commands of 50 more fills and downloads")
         more = many["bytes_in"] - few["bytes_in"]
         t.check(50 * 4096 <= more < 50 * 4300, f"50 more downloads of 4096 bytes brought {more} bytes")
