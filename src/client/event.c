@@ -188,7 +188,8 @@ static bool ask_note(struct tow_event *e, bool wait, CUresult *ret_status)
     int64_t asked = e->asked_ns;
     e->unseen = 0;
     pthread_mutex_unlock(&e->lock);
-    if (value == 0 || atomic_load(&elsewhere) || atomic_load(&e->context->sticky) != 0) {
+    if (value == 0 || atomic_load(&elsewhere) || atomic_load(&e->context->sticky) != 0 ||
+        tow_thread_in_hostfn()) { /* where asking is not permitted */
         return false;
     }
     enum tow_share_outcome outcome = tow_share_look(e->context->link, note, value, wait);

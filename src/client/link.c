@@ -877,7 +877,8 @@ static int connect_line(const char *address, unsigned index, int64_t *deadline,
         own_worker = own_worker || forwarded_value(i) != NULL;
     }
     if (strncmp(address, "self:", 5) == 0) {
-        *deadline = tow_time_deadline(60 * TOW_TIME_S); /* our own threads: slow perhaps, not silent */
+        *deadline =
+            tow_time_deadline(60 * TOW_TIME_S); /* our own threads: slow perhaps, not silent */
         return tow_self_connect(address + 5, ret_line, why, why_size);
     }
     if (strncmp(address, "unix://", 7) == 0) {

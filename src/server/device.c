@@ -83,7 +83,8 @@ int tow_device_snapshot(struct tow_backend *backend, uint8_t **ret_bytes, size_t
         }
     }
     /* Programs print them: they are to be the driver's own. (The software GPU has none.) */
-    for (unsigned i = 0; i < TOW_SNAPSHOT_RESULTS && snapshot.flags == 0; i++) {
+    bool soft = (snapshot.flags & TOW_SNAPSHOT_SOFT) != 0;
+    for (unsigned i = 0; i < TOW_SNAPSHOT_RESULTS && !soft; i++) {
         const char *text = NULL;
         if (driver->cuGetErrorString((CUresult)i, &text) == CUDA_SUCCESS && text != NULL) {
             snapshot.texts[i] = strdup(text); /* NULL without memory: the client has its own */

@@ -96,13 +96,14 @@ static CUresult ask(struct request *request, void (*what)(void *arg))
 
 static bool begin_errand(struct linking *linking, const struct tow_driver *driver)
 {
-    if (atomic_fetch_add(&links, 1) < LINKS_MAX &&
-        tow_errand_begin(&linking->errand, driver) == 0) {
+    bool room = atomic_fetch_add(&links, 1) < LINKS_MAX;
+    if (room && tow_errand_begin(&linking->errand, driver) == 0) {
         return true;
     }
     atomic_fetch_sub(&links, 1);
-    tow_log(TOW_AREA_SERVER, TOW_LOG_WARN,
-            "cuLinkCreate fails: the program has too many links at once; cuLinkDestroy ends one");
+    tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "cuLinkCreate fails: %s",
+            room ? "no thread can be started for the link"
+                 : "the program has too many links at once; cuLinkDestroy ends one");
     return false;
 }
 

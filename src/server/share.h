@@ -14,7 +14,8 @@ struct tow_session;
 void tow_share_copy(struct tow_serve *call, bool host_is_source, CUdeviceptr device, uint64_t size,
                     CUstream stream, uint32_t form);
 /* After a command that was carried out, or not, in the stream: decodes an address and a value, and
- * lets the stream write that note when it gets there. Whether it can is not the command's affair. */
+ * lets the stream write that note when it gets there. Whether it can is not the command's affair.
+ */
 void tow_share_note(struct tow_serve *call, CUstream stream);
 /* True if the client shares all of [address, address + size), and the driver knows it. */
 bool tow_share_holds(struct tow_serve *call, uint64_t address, uint64_t size);

@@ -7,8 +7,7 @@
  *     per device: 256 bytes name, 16 uuid, 16 uuid (v2), 8 luid, u32 luid node mask, u32 affinity
  * bits, u64 memory, u32 attributes, u32 0, then per attribute u32 id, i32 value per pair of devices
  * (row by row): u32 may access, u32 valid bits, i32 attribute[6]
- *     u32 texts, u32 0, then per text u32 result, u32 length, its bytes, zeros up to a multiple of
- * 8
+ *     u32 texts, u32 0, then per text u32 result, u32 length, its bytes, and zeros up to 8 bytes
  */
 #ifndef TOW_WIRE_SNAPSHOT_H
 #define TOW_WIRE_SNAPSHOT_H

@@ -61,7 +61,8 @@ static const char api_ptx[] =
     "st.global.u32 [%a], %v;\n"
     "done: ret;\n}\n";
 
-/* Whether Towline is what serves this program: some of what it promises, NVIDIA's driver does not. */
+/* Whether Towline is what serves this program: some of what it promises, NVIDIA's driver does not.
+ */
 static inline bool api_is_remote(void)
 {
     return getenv("TOWLINE_SERVER") != NULL;

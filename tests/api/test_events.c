@@ -143,6 +143,34 @@ static void a_captured_record_is_none(CUevent event)
     OK(cuStreamDestroy(stream));
 }
 
+static CUresult asked_in_function;
+
+static void ask_in_function(void *user)
+{
+    asked_in_function = cuEventQuery(user);
+}
+
+/* A host function asks nothing, also where the answer lies at hand. */
+static void a_host_function_does_not_ask(CUevent event)
+{
+    CUstream stream, held;
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuStreamCreate(&held, CU_STREAM_NON_BLOCKING));
+    OK(cuEventRecord(event, held));
+    OK(query_for(event, 10000)); /* it is looked at: its next record has a note */
+    hold(held);
+    OK(cuEventRecord(event, held));
+    OK(cuLaunchHostFunc(stream, ask_in_function, event));
+    sem_post(&api_gate); /* functions run one after another */
+    OK(cuStreamSynchronize(stream));
+    OK(cuStreamSynchronize(held));
+    if (api_is_remote()) {
+        EQUAL(asked_in_function, CUDA_ERROR_NOT_PERMITTED);
+    }
+    OK(cuStreamDestroy(stream));
+    OK(cuStreamDestroy(held));
+}
+
 /* The last one: it breaks the context. Who looks at an event is told, however often it looks. */
 static void a_fault_is_told(struct api *api, CUevent event)
 {
@@ -172,6 +200,7 @@ int main(void)
     a_download_is_there_when_its_event_is(&api, event, data);
     threads_share_an_event(&api, event);
     a_captured_record_is_none(event);
+    a_host_function_does_not_ask(event);
     a_fault_is_told(&api, event);
     printf("%s\n", api_failures == 0 ? "OK" : "FAILED");
     return api_failures != 0;

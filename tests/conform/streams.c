@@ -487,7 +487,8 @@ static void CUDA_CB set_context(void *user)
     inside[3] = cuStreamQuery(side);
 }
 
-CASE_ALONE(stream_host_function_sets_context, "what a host function is told that makes a context current")
+CASE_ALONE(stream_host_function_sets_context,
+           "what a host function is told that makes a context current")
 {
     CUstream s = stream_new(CU_STREAM_NON_BLOCKING);
     OK(cuLaunchHostFunc(s, set_context, NULL));
