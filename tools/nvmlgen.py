@@ -43,7 +43,7 @@ def main():
     (args.out / "nvml_api.h").write_text("\n".join(header))
     # Whatever a refused function takes, it looks at nothing.
     source = [note + '#include "nvml/nvml_api.h"\n']
-    source += [f"TOW_NVML_PUBLIC int {name}(void)\n{{\n    return NVML_ERROR_NOT_SUPPORTED;\n}}\n" for name in refused]
+    source += [f"TOW_NVML_PUBLIC int {name}(void)\n{{\n    return tow_nvml_refuse(__func__);\n}}\n" for name in refused]
     (args.out / "nvml_refused.c").write_text("\n".join(source))
     names = [n for _, n, _ in done] + refused
     (args.out / "nvml.map").write_text("{\nglobal:\n" + "".join(f"    {n};\n" for n in names) + "local:\n    *;\n};\n")

@@ -523,7 +523,9 @@ TOW_NVML_PUBLIC int nvmlDeviceGetFieldValues(void *handle, int count,
         return tow_nvml_end(NVML_ERROR_INVALID_ARGUMENT);
     }
     for (int i = 0; i < count; i++) {
-        values[i].result = NVML_ERROR_NOT_SUPPORTED;
+        char what[32];
+        snprintf(what, sizeof what, "field %u", values[i].field);
+        values[i].result = tow_nvml_refuse(what);
     }
     return tow_nvml_end(NVML_SUCCESS);
 }

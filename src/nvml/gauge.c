@@ -12,7 +12,7 @@ static int number(void *handle, enum tow_gauge_id id, int64_t *ret_value)
     struct tow_nvml_device *device = tow_nvml_device(handle);
     result = device == NULL ? NVML_ERROR_INVALID_ARGUMENT : tow_nvml_refresh();
     if (result == NVML_SUCCESS && (device->known >> id & 1) == 0) {
-        result = NVML_ERROR_NOT_SUPPORTED;
+        result = tow_nvml_refuse(tow_nvml_gauge_names[id]);
     }
     if (result == NVML_SUCCESS) {
         *ret_value = device->gauge[id];
@@ -112,16 +112,29 @@ TOW_NVML_PUBLIC int nvmlDeviceGetDecoderUtilization(void *handle, unsigned *ret_
     return codec(handle, TOW_GAUGE_util_decoder, ret_load, ret_period_us);
 }
 
+static int wide(void *handle, enum tow_gauge_id id, unsigned long long *ret_value)
+{
+    int64_t value = 0;
+    int result = ret_value == NULL ? NVML_ERROR_INVALID_ARGUMENT : number(handle, id, &value);
+    if (result == NVML_SUCCESS) {
+        *ret_value = (unsigned long long)value;
+    }
+    return result;
+}
+
 TOW_NVML_PUBLIC int nvmlDeviceGetTotalEnergyConsumption(void *handle,
                                                         unsigned long long *ret_energy)
 {
-    int64_t value = 0;
-    int result =
-        ret_energy == NULL ? NVML_ERROR_INVALID_ARGUMENT : number(handle, TOW_GAUGE_energy, &value);
-    if (result == NVML_SUCCESS) {
-        *ret_energy = (unsigned long long)value;
-    }
-    return result;
+    return wide(handle, TOW_GAUGE_energy, ret_energy);
+}
+
+/* Kind: corrected, uncorrected. Since: the driver was loaded, ever. */
+TOW_NVML_PUBLIC int nvmlDeviceGetTotalEccErrors(void *handle, int kind, int since,
+                                                unsigned long long *ret_errors)
+{
+    return kind < 0 || kind > 1 || since < 0 || since > 1
+               ? NVML_ERROR_INVALID_ARGUMENT
+               : wide(handle, TOW_GAUGE_ecc_corrected + 2 * kind + since, ret_errors);
 }
 
 /* There is one sensor: the GPU's. */

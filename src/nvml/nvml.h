@@ -139,6 +139,10 @@ struct tow_nvml_system {
  * answers NVML_ERROR_UNINITIALIZED if that is so; then there is nothing to end. */
 int tow_nvml_begin(void);
 int tow_nvml_end(int result);
+/* NVML_ERROR_NOT_SUPPORTED; `what` is named in the log (TOWLINE_LOG=nvml=debug). */
+int tow_nvml_refuse(const char *what);
+/* In the report, by TOW_GAUGE_*. */
+extern const char *const tow_nvml_gauge_names[];
 /* The device of a handle; NULL if it is none. */
 struct tow_nvml_device *tow_nvml_device(void *handle);
 unsigned tow_nvml_count(void);

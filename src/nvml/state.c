@@ -10,6 +10,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/doc.h"
+#include "base/log.h"
 #include "transport/choose.h"
 #include "wire/limits.h"
 
@@ -38,19 +39,20 @@ static void copy_text(char *into, const char *text)
     snprintf(into, TOW_NVML_TEXT_MAX, "%s", text);
 }
 
+const char *const tow_nvml_gauge_names[] = {
+#define TOW_GAUGE_NAME(name) #name,
+    TOW_GAUGES(TOW_GAUGE_NAME)
+#undef TOW_GAUGE_NAME
+};
+
 static void take_gauges(struct tow_nvml_device *device, const struct tow_json_doc *doc,
                         const struct tow_json_value *object)
 {
-    static const char *const names[] = {
-#define TOW_GAUGE_NAME(name) #name,
-        TOW_GAUGES(TOW_GAUGE_NAME)
-#undef TOW_GAUGE_NAME
-    };
     device->known = 0;
     copy_text(device->serial, tow_json_text(doc, object, "serial"));
     copy_text(device->vbios, tow_json_text(doc, object, "vbios"));
     for (unsigned i = 0; i < TOW_GAUGE_COUNT; i++) {
-        const struct tow_json_value *value = tow_json_member(doc, object, names[i]);
+        const struct tow_json_value *value = tow_json_member(doc, object, tow_nvml_gauge_names[i]);
         if (value != NULL && value->type == TOW_JSON_NUMBER) {
             device->known |= UINT64_C(1) << i;
             device->gauge[i] = (int64_t)value->number;
@@ -317,6 +319,12 @@ int tow_nvml_end(int result)
 {
     pthread_mutex_unlock(&lock);
     return result;
+}
+
+int tow_nvml_refuse(const char *what)
+{
+    tow_log(TOW_AREA_NVML, TOW_LOG_DEBUG, "%s is not supported", what);
+    return NVML_ERROR_NOT_SUPPORTED;
 }
 
 /* ---- for the functions, between begin and end ---- */

@@ -70,6 +70,7 @@ typedef int nvml_one(nvml_device, unsigned *);
 typedef int nvml_two(nvml_device, unsigned *, unsigned *);
 typedef int nvml_of(nvml_device, unsigned, unsigned *);
 typedef int nvml_wide(nvml_device, unsigned long long *);
+typedef int nvml_errors(nvml_device, unsigned, unsigned, unsigned long long *);
 typedef int nvml_record(nvml_device, void *);
 
 static void set(struct gauge_device *device, enum tow_gauge_id id, int64_t value)
@@ -172,6 +173,18 @@ static void take_load(struct gauge_device *out, nvml_device device)
     }
 }
 
+/* Memory errors: corrected or not, since the driver was loaded or ever. */
+static void take_ecc(struct gauge_device *out, nvml_device device)
+{
+    nvml_errors *ask = (nvml_errors *)symbol("nvmlDeviceGetTotalEccErrors");
+    for (unsigned i = 0; i < 4 && ask != NULL; i++) {
+        unsigned long long errors = 0;
+        if (ask(device, i / 2, i % 2, &errors) == 0) {
+            set(out, TOW_GAUGE_ecc_corrected + i, (int64_t)errors);
+        }
+    }
+}
+
 struct gauge_name {
     const char *name;
     enum tow_gauge_id id;
@@ -194,6 +207,7 @@ static void take_state(struct gauge_device *out, nvml_device device)
     for (size_t i = 0; i < sizeof ones / sizeof *ones; i++) {
         take_one(out, device, ones[i].name, ones[i].id);
     }
+    take_ecc(out, device);
     take_of(out, device, "nvmlDeviceGetTemperature", 0, TOW_GAUGE_temperature);
     for (unsigned i = 0; i < 4; i++) {
         take_of(out, device, "nvmlDeviceGetClockInfo", i, clocks[i]);

@@ -206,11 +206,19 @@ static void look_up(struct tow_serve *call, enum tow_handle_kind from, enum tow_
     if (call->status == CUDA_SUCCESS || !waits) {
         tow_serve_bind(call, to, id, to == TOW_H_FUNCTION ? (void *)s.function : (void *)s.kernel);
     }
-    if (call->status == CUDA_SUCCESS && waits) {
+    if (call->status != CUDA_SUCCESS || !waits) {
+        return;
+    }
+    if (call->frame.context == 0) {
+        /* The runtime looks kernels up before the program has a context, and NVIDIA's driver tells
+         * of their parameters in a context only. */
+        call->status = tow_session_enter_primary(call->session);
+    }
+    if (call->status == CUDA_SUCCESS) {
         describe(&s);
-        if (call->status != CUDA_SUCCESS) {
-            tow_serve_unbind(call, to, id);
-        }
+    }
+    if (call->status != CUDA_SUCCESS) {
+        tow_serve_unbind(call, to, id);
     }
 }
 

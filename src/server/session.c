@@ -173,7 +173,12 @@ CUresult tow_session_enter_primary(struct tow_session *session)
 {
     CUresult status = CUDA_SUCCESS;
     pthread_mutex_lock(&session->thread_lock);
-    if (session->primary == NULL) {
+    unsigned flags = 0;
+    int active = 0;
+    if (session->primary != NULL) { /* the program may have reset it meanwhile */
+        session->driver->cuDevicePrimaryCtxGetState(0, &flags, &active);
+    }
+    if (!active) {
         status = session->driver->cuDevicePrimaryCtxRetain(&session->primary, 0);
     }
     CUcontext primary = session->primary;
@@ -729,6 +734,15 @@ static void print_error_to_client(void *user, const char *text, size_t length)
     tow_session_print(user, text, length, true);
 }
 
+static void finish_context(void *user, uint64_t id, const struct tow_handle_entry *entry)
+{
+    (void)id;
+    const struct tow_session *session = user;
+    if (entry->handle != NULL && session->driver->cuCtxSetCurrent(entry->handle) == CUDA_SUCCESS) {
+        session->driver->cuCtxSynchronize();
+    }
+}
+
 static void end_context(void *user, uint64_t id, const struct tow_handle_entry *entry)
 {
     (void)id;
@@ -785,6 +799,12 @@ int tow_session_run(struct tow_line *line, struct tow_backend *backend,
                 result == 0 ? "the client left" : strerror(-result));
     }
     if (!options->in_process) {
+        /* A record that is not reached any more would keep another session waiting for ever. The
+         * client's host functions hold nothing up any more, and a worker whose work never ends is
+         * ended by its watcher. */
+        if (atomic_load(&session->shares_events)) {
+            tow_handles_each(&session->handles, TOW_H_CONTEXT, finish_context, session);
+        }
         /* The worker process ends now; other threads may be inside the driver, which frees all. */
         return result;
     }

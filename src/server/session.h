@@ -120,7 +120,8 @@ struct tow_session {
     uint64_t side_mirrors;       /* MIRROR frames taken from it */
     bool side_ended;
 
-    uint64_t calls; /* only the leader counts */
+    atomic_bool shares_events; /* other sessions may wait for events that this one recorded */
+    uint64_t calls;            /* only the leader counts */
     struct {
         void *_Atomic state; /* owned; see tow_session_state */
         void (*free)(struct tow_session *session, void *state);

@@ -5,7 +5,7 @@
 #define TOW_WIRE_GAUGES_H
 
 /* GAUGE(NAME): bytes, per cent, degrees Celsius, milliwatts, millijoules, MHz; else NVML's number.
- */
+ * The four counts of memory errors stand in the order of NVML's numbers for them. */
 #define TOW_GAUGES(GAUGE)                                                                          \
     GAUGE(memory_total)                                                                            \
     GAUGE(memory_free)                                                                             \
@@ -39,6 +39,10 @@
     GAUGE(brand)                                                                                   \
     GAUGE(ecc_current)                                                                             \
     GAUGE(ecc_pending)                                                                             \
+    GAUGE(ecc_corrected)                                                                           \
+    GAUGE(ecc_corrected_ever)                                                                      \
+    GAUGE(ecc_uncorrected)                                                                         \
+    GAUGE(ecc_uncorrected_ever)                                                                    \
     GAUGE(pcie_generation)                                                                         \
     GAUGE(pcie_width)                                                                              \
     GAUGE(pcie_generation_max)                                                                     \

@@ -132,6 +132,8 @@ static int other_events(int from, int to)
         EQUAL(cuEventQuery(event), CUDA_ERROR_NOT_READY);
         tell(to);
         hear(from);
+        puts(api_failures == 0 ? "OK" : "FAILED"); /* as api_end would */
+        fflush(stdout);
         _exit(api_failures != 0);
     }
     OK(cuEventDestroy(event));

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """libnvidia-ml.so.1 as monitoring programs see it, through a server on the software GPU."""
 
+import os
 import pathlib
 import re
 import subprocess
@@ -159,11 +160,27 @@ for name in "nvmlDeviceGetPowerUsage nvmlDeviceGetMinorNumber nvmlDeviceGetFanSp
     ok(getattr(n, name)(h, c.byref(value)), 3)
 ok(n.nvmlDeviceGetTemperature(h, 0, c.byref(value)), 3)
 ok(n.nvmlDeviceGetNvLinkState(h, 0, c.byref(value)), 3)
+errors = c.c_ulonglong()
+ok(n.nvmlDeviceGetTotalEccErrors(h, 1, 0, c.byref(errors)), 3)
+ok(n.nvmlDeviceGetTotalEccErrors(h, 2, 0, c.byref(errors)), 2)
 ok(n.nvmlDeviceGetUtilizationRates(h, (c.c_uint * 2)()), 3)
 ok(n.nvmlDeviceGetPowerUsage(c.c_void_p(12), c.byref(value)), 2)
 equal(n.nvmlErrorString(3), b"Not Supported")
 ok(n.nvmlShutdown()); ok(n.nvmlShutdown(), 1)
 """)
+
+
+@t.test()
+def the_log_says_what_was_refused():
+    program = """
+value = c.c_uint()
+ok(n.nvmlInit_v2())
+ok(n.nvmlDeviceGetNvLinkState(device(0), 0, c.byref(value)), 3)
+ok(n.nvmlDeviceGetPowerUsage(device(0), c.byref(value)), 3)
+"""
+    done = t.run([t.TOWLINE, "run", "--device", "soft", "--", "python3", "-c", BEGIN + program], env=dict(os.environ, TOWLINE_LOG="nvml=debug"))
+    for what in ("nvmlDeviceGetNvLinkState", "power"):
+        t.check(f"{what} is not supported" in done.stderr, f"nothing is said of {what}:\n{done.stderr}")
 
 
 @t.test()

@@ -242,6 +242,9 @@ static CUresult soft_cuKernelGetParamInfo(CUkernel handle, size_t paramIndex, si
     if (ctx != NULL && ctx->error != CUDA_SUCCESS) {
         return tow_soft_leave(ctx->error);
     }
+    if (ctx == NULL && tow_soft.strict) {
+        return tow_soft_leave(CUDA_ERROR_INVALID_CONTEXT); /* as NVIDIA's */
+    }
     return tow_soft_leave(param_get(&kernel->info, paramIndex, paramOffset, paramSize));
 }
 

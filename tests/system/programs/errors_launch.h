@@ -247,3 +247,26 @@ CASE(launch_then_next_works, MODULE)
     CUresult next = launch(nothing, 1, 32, NULL);
     then(next != CUDA_SUCCESS ? next : cuCtxSynchronize());
 }
+
+/* The runtime loads and looks up before the program has a context. */
+static CUkernel kernel_without_context(void)
+{
+    CUlibrary library;
+    CUkernel kernel;
+    NEED(cuLibraryLoadData(&library, kernels_ptx, NULL, NULL, 0, NULL, NULL, 0));
+    NEED(cuLibraryGetKernel(&kernel, library, "poke"));
+    return kernel;
+}
+ALONE(launch_of_a_kernel_looked_up_early, INIT)
+{
+    CUkernel kernel = kernel_without_context();
+    NEED(cuCtxCreate(&context, NULL, 0, device));
+    NEED(cuMemAlloc(&memory, 16));
+    void *params[] = {&memory};
+    say_and_sync(launch((CUfunction)kernel, 1, 1, params));
+}
+ALONE(kernel_params_without_context, INIT)
+{
+    size_t offset, size;
+    say(cuKernelGetParamInfo(kernel_without_context(), 0, &offset, &size));
+}
