@@ -134,9 +134,13 @@ static CUresult get_param(const void *handle, size_t index, size_t *offset, size
     return CUDA_SUCCESS;
 }
 
+/* In a context only, though it depends on none: as NVIDIA's driver answers. */
 CUresult tow_cuKernelGetParamInfo(CUkernel kernel, size_t paramIndex, size_t *paramOffset,
                                   size_t *paramSize)
 {
+    if (tow_context_current() == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
     return get_param(kernel, paramIndex, paramOffset, paramSize);
 }
 

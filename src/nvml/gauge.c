@@ -80,6 +80,16 @@ ONE(nvmlDeviceGetDisplayActive, display_active)
 ONE(nvmlDeviceGetDisplayMode, display_mode)
 TWO(nvmlDeviceGetMigMode, mig_current, mig_pending)
 ONE(nvmlDeviceGetNumGpuCores, cores)
+ONE(nvmlDeviceGetMaxMigDeviceCount, mig_devices_max)
+ONE(nvmlDeviceGetVirtualizationMode, virtualization)
+
+/* What the server's library said is the result. */
+TOW_NVML_PUBLIC int nvmlDeviceValidateInforom(void *handle)
+{
+    unsigned said = 0;
+    int result = one(handle, TOW_GAUGE_inforom, &said);
+    return result == NVML_SUCCESS ? (int)said : result;
+}
 
 TOW_NVML_PUBLIC int nvmlDeviceGetUtilizationRates(void *handle, struct nvml_utilization *load)
 {

@@ -60,12 +60,15 @@ static void *symbol(const char *name)
     return dlsym(library, name);
 }
 
+enum { NVML_OK = 0, NVML_CORRUPTED_INFOROM = 14 };
+
 /* Its functions by what they take; all return 0 for success. */
 typedef int nvml_plain(void);
 typedef int nvml_text(char *, unsigned);
 typedef int nvml_count(unsigned *);
 typedef int nvml_by_index(unsigned, nvml_device *);
 typedef int nvml_device_text(nvml_device, char *, unsigned);
+typedef int nvml_check(nvml_device);
 typedef int nvml_one(nvml_device, unsigned *);
 typedef int nvml_two(nvml_device, unsigned *, unsigned *);
 typedef int nvml_of(nvml_device, unsigned, unsigned *);
@@ -230,6 +233,8 @@ static void take_facts(struct gauge_device *out, nvml_device device)
         {"nvmlDeviceGetDisplayActive", TOW_GAUGE_display_active},
         {"nvmlDeviceGetDisplayMode", TOW_GAUGE_display_mode},
         {"nvmlDeviceGetNumGpuCores", TOW_GAUGE_cores},
+        {"nvmlDeviceGetMaxMigDeviceCount", TOW_GAUGE_mig_devices_max},
+        {"nvmlDeviceGetVirtualizationMode", TOW_GAUGE_virtualization},
         {"nvmlDeviceGetMemoryBusWidth", TOW_GAUGE_bus_width},
     };
     static const enum tow_gauge_id max_clocks[] = {
@@ -249,6 +254,12 @@ static void take_facts(struct gauge_device *out, nvml_device device)
     }
     for (size_t i = 0; i < sizeof ones / sizeof *ones; i++) {
         take_one(out, device, ones[i].name, ones[i].id);
+    }
+    /* Its result is what there is to know. */
+    nvml_check *validate = (nvml_check *)symbol("nvmlDeviceValidateInforom");
+    int valid = validate != NULL ? validate(device) : -1;
+    if (valid == NVML_OK || valid == NVML_CORRUPTED_INFOROM) {
+        set(out, TOW_GAUGE_inforom, valid);
     }
     take_two(out, device, "nvmlDeviceGetPowerManagementLimitConstraints", TOW_GAUGE_power_min_limit,
              TOW_GAUGE_power_max_limit);

@@ -53,6 +53,9 @@
     GAUGE(display_mode)                                                                            \
     GAUGE(mig_current)                                                                             \
     GAUGE(mig_pending)                                                                             \
+    GAUGE(mig_devices_max)                                                                         \
+    GAUGE(virtualization)                                                                          \
+    GAUGE(inforom)                                                                                 \
     GAUGE(cores)                                                                                   \
     GAUGE(bus_width)                                                                               \
     GAUGE(pci_device_id)                                                                           \

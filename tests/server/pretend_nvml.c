@@ -62,6 +62,17 @@ int nvmlDeviceGetTotalEccErrors(void *device, unsigned kind, unsigned since,
     return device == &gpu ? 0 : 2;
 }
 
+int nvmlDeviceValidateInforom(void *device)
+{
+    return device == &gpu ? 14 : 2; /* corrupted, which a program should hear of */
+}
+
+int nvmlDeviceGetVirtualizationMode(void *device, unsigned *ret_mode)
+{
+    *ret_mode = 1;
+    return device == &gpu ? 0 : 2;
+}
+
 int nvmlDeviceGetFanSpeed(void *device, unsigned *ret_speed)
 {
     (void)device;

@@ -47,6 +47,7 @@ int main(int argc, char **argv)
     has(report, "\"ecc_current\":1,\"ecc_pending\":0,");
     has(report, "\"ecc_corrected\":101,\"ecc_corrected_ever\":102,");
     has(report, "\"ecc_uncorrected\":201,\"ecc_uncorrected_ever\":202");
+    has(report, "\"virtualization\":1,\"inforom\":14");
     if (strstr(report, "fan_speed") != NULL) {
         printf("what failed is reported: %s\n", report);
         failures++;

@@ -115,16 +115,6 @@ def errors_tells_crashes_and_hangs():
 
 
 @t.test()
-def kernels_are_looked_up_before_there_is_a_context():
-    # NVIDIA's driver tells of a kernel's parameters in a context only: without one they were none, and the launch failed.
-    entry = next(e for e in TABLE["programs"] if e["name"] == "errors")
-    case = "launch_of_a_kernel_looked_up_early"
-    with t.Server("--soft-strict=1") as server:
-        done = t.towline_run(server.address(), [build_program(entry, "c"), case], entry["timeout"])
-        t.equal(done.stdout.split("\n")[0], f"{case}: CUDA_SUCCESS / CUDA_SUCCESS", "what the launch gives")
-
-
-@t.test()
 def compare_errors_forgives_what_it_should():
     table = [  # expected, ours, how it is counted
         ("CUDA_ERROR_INVALID_VALUE", "CUDA_ERROR_INVALID_VALUE", "equal"),

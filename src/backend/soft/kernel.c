@@ -237,13 +237,10 @@ static CUresult soft_cuKernelGetParamInfo(CUkernel handle, size_t paramIndex, si
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    /* Of no context's own, but a context that failed answers nothing. */
+    /* Of no context's own, but NVIDIA's driver answers in one only, and not in one that failed. */
     const struct tow_soft_ctx *ctx = tow_soft_current();
-    if (ctx != NULL && ctx->error != CUDA_SUCCESS) {
-        return tow_soft_leave(ctx->error);
-    }
-    if (ctx == NULL && tow_soft.strict) {
-        return tow_soft_leave(CUDA_ERROR_INVALID_CONTEXT); /* as NVIDIA's */
+    if (ctx == NULL || ctx->error != CUDA_SUCCESS) {
+        return tow_soft_leave(ctx == NULL ? CUDA_ERROR_INVALID_CONTEXT : ctx->error);
     }
     return tow_soft_leave(param_get(&kernel->info, paramIndex, paramOffset, paramSize));
 }
