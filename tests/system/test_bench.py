@@ -10,6 +10,7 @@ import re
 import statistics
 import sys
 import tempfile
+import time
 import types
 import xml.dom.minidom
 
@@ -219,7 +220,7 @@ def load_gpu_bench():
 
 @t.test()
 def the_gpu_bench_compares_what_is_of_one_round():
-    args = types.SimpleNamespace(transport="shm", rounds=3, seconds=60, pretend=True)
+    args = types.SimpleNamespace(transport="shm", rounds=3, seconds=60, pretend=True, json=None)
     bench = load_gpu_bench().Bench(args, None)
     values = iter([10, None, 20, 30, 40, 80])  # natively and over shm in turns; one run fails
 
@@ -230,6 +231,23 @@ def the_gpu_bench_compares_what_is_of_one_round():
     bench.rounds("a test", once)
     t.equal(bench.ratio(("figure",), "shm"), 1.75, "the median of 30/20 and 80/40")
     t.equal(bench.median(("figure",), "shm"), 55, "the median of 30 and 80")
+
+
+@t.test()
+def the_gpu_bench_begins_no_round_that_it_cannot_end():
+    with tempfile.TemporaryDirectory() as folder:
+        report = pathlib.Path(folder, "report.json")
+        args = types.SimpleNamespace(transport="shm", rounds=7, seconds=3.2, pretend=True, json=report)
+        bench = load_gpu_bench().Bench(args, None)
+
+        def once(side):
+            time.sleep(0.4)
+            bench.add(("figure",), side, 1)
+        bench.rounds("a test", once)  # at least 1.2 s each
+        done = len(bench.samples[("figure",)]["shm"])
+        t.check(1 <= done <= 2 and bench.problems == [f"a test: {done} rounds, then the time was up"],
+                f"{done} rounds, and this is said of it: {bench.problems}")
+        t.equal(len(json.loads(report.read_text())["samples"][0]["shm"]), done, "rounds saved though nobody asked for the table")
 
 
 @t.test()
