@@ -237,7 +237,7 @@ def the_gpu_bench_compares_what_is_of_one_round():
 def the_gpu_bench_begins_no_round_that_it_cannot_end():
     with tempfile.TemporaryDirectory() as folder:
         report = pathlib.Path(folder, "report.json")
-        args = types.SimpleNamespace(transport="shm", rounds=7, seconds=3.2, pretend=True, json=report)
+        args = types.SimpleNamespace(transport="shm", rounds=7, seconds=3.2, pretend=True, json=report, sockets=1)
         bench = load_gpu_bench().Bench(args, None)
 
         def once(side):
