@@ -628,9 +628,11 @@ CUresult tow_soft_exec_set_child(CUgraphExec hGraphExec, CUgraphNode hNode, CUgr
     struct tow_soft_node *node = result == CUDA_SUCCESS ? tow_soft_exec_node(exec, hNode) : NULL;
     struct tow_soft_node *bad;
     if (result == CUDA_SUCCESS &&
-        (graph == NULL || node == NULL || node->work.kind != TOW_SOFT_WORK_CHILD ||
-         compare(node->work.child.graph, graph, &bad) != CU_GRAPH_EXEC_UPDATE_SUCCESS)) {
+        (graph == NULL || node == NULL || node->work.kind != TOW_SOFT_WORK_CHILD)) {
         result = CUDA_ERROR_INVALID_VALUE;
+    } else if (result == CUDA_SUCCESS &&
+               compare(node->work.child.graph, graph, &bad) != CU_GRAPH_EXEC_UPDATE_SUCCESS) {
+        result = CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
     }
     if (result == CUDA_SUCCESS) {
         result = overwrite(node->work.child.graph, graph);
