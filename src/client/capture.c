@@ -22,6 +22,7 @@ struct capture {
     uint64_t stream; /* id, or 2 with the thread for a per-thread stream */
     uint16_t thread; /* that began it */
     CUstreamCaptureMode mode;
+    bool to_graph; /* into a graph that was there before */
     struct capture *next;
 };
 
@@ -55,12 +56,15 @@ static bool is_of(const struct capture *c, CUstream stream, unsigned thread)
 /* ---- beginning and ending ---- */
 
 /* Made before the server begins: what it has begun can always be noted. */
-static struct capture *prepare(CUstream stream, CUstreamCaptureMode mode)
+static struct capture *prepare(CUstream stream, CUstreamCaptureMode mode, bool to_graph)
 {
     const struct tow_thread *self = tow_thread_self();
     struct capture *made = self != NULL ? malloc(sizeof *made) : NULL;
     if (made != NULL) {
-        *made = (struct capture){(uint64_t)(uintptr_t)stream, self->number, mode, NULL};
+        *made = (struct capture){.stream = (uint64_t)(uintptr_t)stream,
+                                 .thread = self->number,
+                                 .mode = mode,
+                                 .to_graph = to_graph};
     }
     return made;
 }
@@ -155,7 +159,7 @@ CUresult tow_cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode)
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    struct capture *made = prepare(hStream, mode);
+    struct capture *made = prepare(hStream, mode, false);
     if (made == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -181,7 +185,7 @@ CUresult tow_cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph,
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    struct capture *made = prepare(hStream, mode);
+    struct capture *made = prepare(hStream, mode, true);
     if (made == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -196,9 +200,6 @@ CUresult tow_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    if (phGraph == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
     const struct tow_thread *self = tow_thread_self();
     if (self == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -210,17 +211,24 @@ CUresult tow_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
     }
     bool wrong_thread =
         c != NULL && c->mode != CU_STREAM_CAPTURE_MODE_RELAXED && c->thread != self->number;
+    bool to_graph = c != NULL && c->to_graph;
     pthread_mutex_unlock(&lock);
+    /* Who captured into a graph of his own need not be told which one. */
+    if (phGraph == NULL && !to_graph) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
     CUgraph graph = NULL;
     status = tow_send_cuStreamEndCapture(hStream, &graph);
     if (wrong_thread) {
         /* It ends all the same, and what was captured is lost. */
-        if (status == CUDA_SUCCESS) {
+        if (status == CUDA_SUCCESS && !to_graph) {
             tow_cuGraphDestroy(graph);
         }
         status = CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
     }
-    *phGraph = status == CUDA_SUCCESS ? graph : NULL;
+    if (phGraph != NULL) {
+        *phGraph = status == CUDA_SUCCESS ? graph : NULL;
+    }
     if (status != CUDA_ERROR_STREAM_CAPTURE_UNMATCHED) {
         tow_capture_drop(hStream, self->number);
     }

@@ -601,6 +601,33 @@ CASE(capture_to_a_graph, "cuStreamBeginCaptureToGraph adds to a graph that has n
     EQ(peek(w, 0), 3);
 }
 
+CASE(capture_to_a_graph_untold, "who captures into a graph of his own need not ask for it")
+{
+    CUdeviceptr w = words(1);
+    CUstream s = stream_new(CU_STREAM_NON_BLOCKING);
+    CUgraph graph = NULL;
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuStreamBeginCaptureToGraph(s, graph, NULL, NULL, 0, CU_STREAM_CAPTURE_MODE_RELAXED));
+    OK(launch_inc(s, w, 3));
+    IS(cuStreamEndCapture(s, NULL), CUDA_SUCCESS);
+    EQ(status_of(s), CU_STREAM_CAPTURE_STATUS_NONE);
+    run_graph(graph);
+    EQ(peek(w, 0), 3);
+}
+
+CASE_ALONE(capture_to_a_graph_in_its_thread,
+           "a capture that another thread ends does not take the graph with it")
+{
+    CUstream s = stream_new(CU_STREAM_NON_BLOCKING);
+    CUgraph graph = NULL;
+    CUgraphNode node;
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuStreamBeginCaptureToGraph(s, graph, NULL, NULL, 0, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    in_thread(end_here, &s);
+    IS(cuGraphAddEmptyNode(&node, graph, NULL, 0), CUDA_SUCCESS);
+    run_graph(graph);
+}
+
 CASE(capture_two_at_once, "one thread may have two captures at the same time")
 {
     CUdeviceptr w = words(2);

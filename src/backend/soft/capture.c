@@ -469,6 +469,10 @@ static CUresult soft_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
         return tow_soft_leave(result);
     }
     struct tow_soft_capture *capture = stream->capture;
+    CUgraph ignored;
+    if (phGraph == NULL && capture != NULL && capture->to_graph) {
+        phGraph = &ignored; /* the caller knows it */
+    }
     if (phGraph == NULL || capture == NULL) {
         return tow_soft_leave(phGraph == NULL ? CUDA_ERROR_INVALID_VALUE
                                               : CUDA_ERROR_ILLEGAL_STATE);
