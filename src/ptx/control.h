@@ -8,8 +8,13 @@ tow_ptx_fn tow_ptx_guarded, tow_ptx_guarded_control, tow_ptx_bra, tow_ptx_bra_if
     tow_ptx_exit_op, tow_ptx_trap, tow_ptx_fell_off;
 tow_ptx_fn tow_ptx_call_op, tow_ptx_ret_op, tow_ptx_syscall_op;
 
-/* syscall.c: what the machine itself provides to device code; NULL if it has no such function. */
-int (*tow_ptx_syscall_find(const char *name))(struct tow_ptx_warp *, const struct tow_ptx_op *,
-                                              const struct tow_ptx_call *);
+/* syscall.c: what the machine itself provides to device code. */
+struct tow_ptx_syscall {
+    const char *name;
+    unsigned arg_count;
+    int (*run)(struct tow_ptx_warp *w, const struct tow_ptx_op *o, const struct tow_ptx_call *call);
+};
+/* NULL if there is no such function. */
+const struct tow_ptx_syscall *tow_ptx_syscall_find(const char *name);
 
 #endif

@@ -336,20 +336,15 @@ static int sys_abort(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
     return -1;
 }
 
-int (*tow_ptx_syscall_find(const char *name))(struct tow_ptx_warp *, const struct tow_ptx_op *,
-                                              const struct tow_ptx_call *)
+const struct tow_ptx_syscall *tow_ptx_syscall_find(const char *name)
 {
-    static const struct {
-        const char *name;
-        int (*run)(struct tow_ptx_warp *, const struct tow_ptx_op *, const struct tow_ptx_call *);
-    } table[] = {{"vprintf", sys_vprintf},
-                 {"malloc", sys_malloc},
-                 {"free", sys_free},
-                 {"__assertfail", sys_assertfail},
-                 {"abort", sys_abort}};
+    static const struct tow_ptx_syscall table[] = {
+        {"vprintf", 2, sys_vprintf},         {"malloc", 1, sys_malloc}, {"free", 1, sys_free},
+        {"__assertfail", 5, sys_assertfail}, {"abort", 0, sys_abort},
+    };
     for (unsigned i = 0; i < sizeof table / sizeof table[0]; i++) {
         if (strcmp(name, table[i].name) == 0) {
-            return table[i].run;
+            return &table[i];
         }
     }
     return NULL;

@@ -60,6 +60,9 @@ static void mistakes_in_the_text_are_explained(void **state)
     refused(-EINVAL, 6, "'}'", PTX_HEAD ".entry k() {\n.reg .b32 %r<3>;\n");
     refused(-ENOENT, 5, "no text defines it",
             PTX_HEAD ".extern .func mystery();\n.entry k() { call mystery; }");
+    refused(-EINVAL, 5, "'vprintf' has 2 parameters",
+            PTX_HEAD ".extern .func (.param .b32 r) vprintf();\n"
+                     ".entry k() { .param .b32 r; call (r), vprintf, (); }");
     refused(
         -ENOENT, 4, "no text defines it",
         PTX_HEAD
