@@ -133,6 +133,8 @@ struct tow_ptx_env_ops {
                           const char *function, const uint32_t block[3], const uint32_t thread[3]);
     /* Nanoseconds for %globaltimer. */
     uint64_t (*time)(void *user);
+    /* cudaGraphSetConditional(): -1 if there is no such handle. */
+    int (*set_condition)(void *user, uint64_t handle, uint32_t value);
 };
 
 struct tow_ptx_launch {

@@ -1,4 +1,5 @@
-/* Functions that the machine itself provides to device code: printf, malloc, assert. */
+/* Functions that the machine itself provides to device code: printf, malloc, assert, conditions of
+ * graphs. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -336,11 +337,30 @@ static int sys_abort(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
     return -1;
 }
 
+/* cudaGraphSetConditional(handle, value). Several threads at once are undefined: here the last one
+ * wins. */
+static int sys_set_conditional(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
+                               const struct tow_ptx_call *call)
+{
+    FOR_LANES(l, w->exec)
+    {
+        uint64_t handle = argument(w, call, 0, l);
+        uint32_t value = (uint32_t)argument(w, call, 1, l);
+        if (w->launch->env->set_condition(w->launch->env_user, handle, value) < 0) {
+            tow_ptx_fault(w, o, TOW_PTX_FAULT_ADDRESS, l, handle,
+                          "0x%llx is the handle of no condition", (unsigned long long)handle);
+            return -1;
+        }
+    }
+    return 0;
+}
+
 const struct tow_ptx_syscall *tow_ptx_syscall_find(const char *name)
 {
     static const struct tow_ptx_syscall table[] = {
-        {"vprintf", 2, sys_vprintf},         {"malloc", 1, sys_malloc}, {"free", 1, sys_free},
-        {"__assertfail", 5, sys_assertfail}, {"abort", 0, sys_abort},
+        {"vprintf", 2, sys_vprintf}, {"malloc", 1, sys_malloc},
+        {"free", 1, sys_free},       {"__assertfail", 5, sys_assertfail},
+        {"abort", 0, sys_abort},     {"cudaGraphSetConditional", 2, sys_set_conditional},
     };
     for (unsigned i = 0; i < sizeof table / sizeof table[0]; i++) {
         if (strcmp(name, table[i].name) == 0) {

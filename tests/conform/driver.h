@@ -64,5 +64,6 @@ CUevent event_new(unsigned flags);
 void in_thread(void (*run)(void *), void *arg);
 
 extern const char driver_ptx[];
+extern const char condition_ptx[]; /* apart: it needs a function that the driver provides */
 
 #endif

@@ -63,3 +63,21 @@ const char driver_ptx[] =
     "exact(.param .u64 to)\n.reqntid 32, 2, 1\n{\n" WORDS_0_2
     "ld.param.u64 %a, [to]; red.global.add.u32 [%a], 1; ret;\n}\n" ENTRY
     "nothing()\n{\nret;\n}\n" ENTRY "broken()\n{\ntrap;\nret;\n}\n";
+
+#define SET_CONDITION                                                                              \
+    "{ .param .b64 p; .param .b32 q; st.param.b64 [p], %b; st.param.b32 [q], %v;\n"                \
+    "call.uni cudaGraphSetConditional, (p, q); }\n"
+
+const char condition_ptx[] =
+    ".version 7.0\n.target sm_70\n.address_size 64\n"
+    ".extern .func cudaGraphSetConditional(.param .b64 p, .param .b32 q);\n"
+    /* the condition = *from */
+    ENTRY "decide(.param .u64 handle, .param .u64 from)\n{\n" WORDS_0_2
+    "ld.param.u64 %b, [handle]; ld.param.u64 %a, [from]; ld.global.u32 %v, [%a];\n" SET_CONDITION
+    "ret;\n}\n"
+    /* *count += 1; the condition = *count < limit */
+    ENTRY "again(.param .u64 handle, .param .u64 count, .param .u32 limit)\n{\n" WORDS_0_2
+    "ld.param.u64 %b, [handle]; ld.param.u64 %a, [count]; ld.param.u32 %n, [limit];\n"
+    "ld.global.u32 %w, [%a]; add.u32 %w, %w, 1; st.global.u32 [%a], %w;\n"
+    "setp.lt.u32 %p, %w, %n; selp.u32 %v, 1, 0, %p;\n" SET_CONDITION "ret;\n}\n" ENTRY
+    "fail()\n{\ntrap;\nret;\n}\n";

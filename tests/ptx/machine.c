@@ -83,8 +83,18 @@ static uint64_t now(void *user)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+static int set_condition(void *user, uint64_t handle, uint32_t value)
+{
+    struct machine *m = user;
+    if (handle != MACHINE_CONDITION) {
+        return -1;
+    }
+    m->condition = value;
+    return 0;
+}
+
 static const struct tow_ptx_env_ops env = {find,  texture,       heap_alloc, heap_free,
-                                           print, assert_failed, now};
+                                           print, assert_failed, now,        set_condition};
 
 void *machine_alloc(struct machine *m, size_t bytes)
 {

@@ -11,6 +11,7 @@
 #include "ptx/ptx.h"
 
 #define MACHINE_ALLOCS 512
+#define MACHINE_CONDITION 0x1122334455667788u /* the handle of its one condition */
 
 struct machine {
     struct tow_ptx_module *module;     /* owned */
@@ -22,6 +23,7 @@ struct machine {
     char output[65536];
     size_t output_length;
     unsigned asserts;
+    uint32_t condition; /* what MACHINE_CONDITION was set to */
     struct tow_ptx_fault fault;
     struct tow_ptx_diag diag;
     const struct tow_ptx_texture *texture; /* what any handle stands for; may be NULL */

@@ -63,6 +63,9 @@ static void mistakes_in_the_text_are_explained(void **state)
     refused(-EINVAL, 5, "'vprintf' has 2 parameters",
             PTX_HEAD ".extern .func (.param .b32 r) vprintf();\n"
                      ".entry k() { .param .b32 r; call (r), vprintf, (); }");
+    refused(-EINVAL, 5, "'cudaGraphSetConditional' has 2 parameters",
+            PTX_HEAD ".extern .func cudaGraphSetConditional(.param .b64 h);\n"
+                     ".entry k() { .param .b64 h; call cudaGraphSetConditional, (h); }");
     refused(
         -ENOENT, 4, "no text defines it",
         PTX_HEAD

@@ -314,6 +314,27 @@ static void assertions_report_and_fault(void **state)
     machine_unload(&m);
 }
 
+static void conditions_are_set_by_handle(void **state)
+{
+    (void)state;
+    static const char declarations[] =
+        ".extern .func cudaGraphSetConditional(.param .b64 h, .param .b32 v);\n";
+    /* The handle is the kernel's second parameter; only thread 3 sets it. */
+    static const char body[] =
+        "setp.ne.u32 %p0, %r1, 3; @%p0 bra OTHERS; ld.param.u64 %d3, [p1]; add.u32 %r2, %r1, 37;\n"
+        "{ .param .b64 h; .param .b32 v; st.param.b64 [h], %d3; st.param.b32 [v], %r2;\n"
+        "call.uni cudaGraphSetConditional, (h, v); } OTHERS: st.global.u32 [%d1], 1;";
+    run_well(declarations, body, 1, 8);
+    assert_int_equal(m.condition, 40);
+    assert_int_equal(out[3] + out[7], 2);
+    machine_unload(&m);
+    fault_is(TOW_PTX_FAULT_ADDRESS, 2, declarations,
+             "setp.ne.u32 %p0, %r1, 2; @%p0 bra OTHERS;\n"
+             "{ .param .b64 h; .param .b32 v; st.param.b64 [h], 9; st.param.b32 [v], 1;\n"
+             "call.uni cudaGraphSetConditional, (h, v); } OTHERS:",
+             8);
+}
+
 static void alloca_grows_the_stack(void **state)
 {
     (void)state;
@@ -341,6 +362,7 @@ int main(void)
         cmocka_unit_test(device_printf_formats),
         cmocka_unit_test(device_malloc_gives_memory),
         cmocka_unit_test(assertions_report_and_fault),
+        cmocka_unit_test(conditions_are_set_by_handle),
         cmocka_unit_test(alloca_grows_the_stack),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

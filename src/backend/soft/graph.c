@@ -76,14 +76,17 @@ void tow_soft_graph_free(struct tow_soft_graph *graph)
     if (graph == NULL) {
         return;
     }
+    tow_soft_capture_graph_gone(graph);
     for (size_t i = 0; i < graph->count; i++) {
         tow_soft_node_free(graph->nodes[i]);
     }
     for (size_t i = 0; i < graph->user_count; i++) {
         tow_soft_user_object_put(graph->users[i].object, graph->users[i].count);
     }
+    tow_soft_conditions_drop(graph);
     free(graph->users);
     free(graph->nodes);
+    free(graph->order);
     tow_soft_object_remove(&graph->object);
     if (graph->prev != NULL) {
         graph->prev->next = graph->next;
@@ -165,6 +168,8 @@ CUgraphNodeType tow_soft_node_type_of(const struct tow_soft_work *work)
         return CU_GRAPH_NODE_TYPE_MEM_FREE;
     case TOW_SOFT_WORK_CHILD:
         return CU_GRAPH_NODE_TYPE_GRAPH;
+    case TOW_SOFT_WORK_BRANCH:
+        return CU_GRAPH_NODE_TYPE_CONDITIONAL;
     default:
         return CU_GRAPH_NODE_TYPE_EMPTY;
     }
@@ -230,6 +235,10 @@ static int node_append(struct tow_soft_graph *graph, struct tow_soft_node *node)
     if (node->work.kind == TOW_SOFT_WORK_CHILD) {
         node->work.child.graph->inside = node;
     }
+    for (unsigned i = 0; node->work.kind == TOW_SOFT_WORK_BRANCH && i < node->work.branch.count;
+         i++) {
+        node->work.branch.bodies[i]->inside = node;
+    }
     graph->nodes[graph->count++] = node;
     return 0;
 }
@@ -242,6 +251,9 @@ CUresult tow_soft_graph_add(struct tow_soft_graph *graph, const CUgraphNode *fro
     CUresult result = node == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
     if (result == CUDA_SUCCESS && count != 0 && from == NULL) {
         result = CUDA_ERROR_INVALID_VALUE;
+    }
+    if (result == CUDA_SUCCESS) {
+        result = tow_soft_body_takes(graph, type, work);
     }
     for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
         struct tow_soft_node *before = tow_soft_node_lookup(from[i]);
@@ -266,6 +278,9 @@ CUresult tow_soft_graph_add(struct tow_soft_graph *graph, const CUgraphNode *fro
     if (node_append(graph, node) != 0) {
         tow_soft_node_free(node);
         return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (node->work.kind == TOW_SOFT_WORK_BRANCH) {
+        node->work.branch.condition->taken = true;
     }
     *ret_node = node;
     return CUDA_SUCCESS;
@@ -292,6 +307,8 @@ struct tow_soft_graph *tow_soft_graph_copy(const struct tow_soft_graph *graph, b
             twin->work.kind = TOW_SOFT_WORK_CHILD;
             twin->work.child.graph = tow_soft_graph_copy(node->work.child.graph, anonymous);
             rc = twin->work.child.graph != NULL ? 0 : -ENOMEM;
+        } else if (node->work.kind == TOW_SOFT_WORK_BRANCH) {
+            rc = tow_soft_branch_copy(&node->work, &twin->work) == CUDA_SUCCESS ? 0 : -ENOMEM;
         } else {
             rc = tow_soft_work_clone(&node->work, &twin->work);
         }
@@ -329,11 +346,6 @@ struct tow_soft_graph *tow_soft_graph_copy(const struct tow_soft_graph *graph, b
 free_copy:
     tow_soft_graph_free(copy);
     return NULL;
-}
-
-struct tow_soft_graph *tow_soft_graph_clone(const struct tow_soft_graph *graph)
-{
-    return tow_soft_graph_copy(graph, graph->anonymous);
 }
 
 int tow_soft_graph_order(struct tow_soft_graph *graph, struct tow_soft_node ***ret_order)
@@ -426,16 +438,16 @@ static CUresult soft_cuGraphDestroy(CUgraph hGraph)
     if (graph->inside != NULL) {
         return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
     }
-    tow_soft_capture_graph_gone(graph);
     tow_soft_graph_free(graph);
     return tow_soft_leave(CUDA_SUCCESS);
 }
 
-bool tow_soft_graph_has_memory(const struct tow_soft_graph *graph)
+bool tow_soft_graph_is_unique(const struct tow_soft_graph *graph)
 {
     for (size_t i = 0; i < graph->count; i++) {
         CUgraphNodeType type = graph->nodes[i]->type;
-        if (type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || type == CU_GRAPH_NODE_TYPE_MEM_FREE) {
+        if (type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || type == CU_GRAPH_NODE_TYPE_MEM_FREE ||
+            type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
             return true;
         }
     }
@@ -452,7 +464,7 @@ static CUresult soft_cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph)
     if (phGraphClone == NULL) {
         return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
     }
-    if (tow_soft_graph_has_memory(graph)) {
+    if (tow_soft_graph_is_unique(graph)) {
         return tow_soft_leave(CUDA_ERROR_NOT_SUPPORTED);
     }
     struct tow_soft_graph *copy = tow_soft_graph_copy(graph, false);

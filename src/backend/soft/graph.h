@@ -1,5 +1,6 @@
-/* Graphs as their files see them: graph.c (structure), graph_nodes.c (what nodes do), graph_exec.c
- * (instances and launches), capture.c. All of it is guarded by tow_soft.lock. */
+/* Graphs as their files see them: graph.c (structure), graph_nodes.c (what nodes do),
+ * graph_condition.c (conditional nodes), graph_exec.c (instances and launches), capture.c. All of
+ * it is guarded by tow_soft.lock. */
 #ifndef TOW_SOFT_GRAPH_H
 #define TOW_SOFT_GRAPH_H
 
@@ -29,19 +30,36 @@ struct tow_soft_node {
     bool disabled;
 };
 
+/* What a conditional node asks. Kept by its graph and by the work of the node. */
+struct tow_soft_condition {
+    struct tow_soft_object object;
+    unsigned refs;
+    uint64_t ctx;                 /* handle: whose kernels may set it */
+    struct tow_soft_graph *graph; /* borrowed: whose it is; NULL once that is gone */
+    struct tow_soft_condition *next;
+    bool taken;  /* a node has it */
+    bool assign; /* each launch begins with `initial` */
+    uint32_t initial;
+    _Atomic uint32_t value; /* changed under the lock, read by the thread that runs the graph */
+};
+
 struct tow_soft_graph {
     struct tow_soft_object object;
     struct tow_soft_node **nodes; /* owned, in order of creation */
     size_t count, capacity;
-    struct tow_soft_node
-        *inside;    /* borrowed: the child graph node that owns this; NULL if a user does */
-    bool anonymous; /* of an instance: neither it nor its nodes have handles */
+    struct tow_soft_node *inside; /* borrowed: the child graph node or conditional node that owns
+                                     this; NULL if a user does */
+    bool anonymous;               /* of an instance: neither it nor its nodes have handles */
     struct {
         struct tow_soft_user_object *object;
         unsigned count;
     } * users; /* owned array, counted objects */
     size_t user_count;
-    uint64_t memory_exec;               /* handle of the latest instance, if it has memory nodes */
+    struct tow_soft_condition *conditions; /* counted */
+    uint64_t only_exec; /* handle of the latest instance, if there may be one only */
+    /* Of an instance, and of the bodies in it: the leaves as they run, child graphs taken apart. */
+    struct tow_soft_node **order; /* owned array */
+    size_t order_count;
     struct tow_soft_graph *prev, *next; /* all graphs */
 };
 
@@ -50,9 +68,7 @@ struct tow_soft_graph {
 struct tow_soft_plan {
     unsigned refs;
     struct tow_soft_graph *graph; /* owned: an anonymous copy */
-    struct tow_soft_node **order; /* owned array: leaves only, child graphs are taken apart */
-    size_t count;
-    size_t mark_count; /* events that it records */
+    size_t mark_count;            /* events that it records */
     bool auto_free;
 };
 
@@ -67,8 +83,9 @@ extern struct tow_soft_graph *tow_soft_graphs;
 
 struct tow_soft_graph *tow_soft_graph_create(bool anonymous);
 struct tow_soft_graph *tow_soft_graph_copy(const struct tow_soft_graph *graph, bool anonymous);
-/* Whether it allocates or frees: then it has at most one instance and no clone. */
-bool tow_soft_graph_has_memory(const struct tow_soft_graph *graph);
+/* Whether it has memory or conditional nodes: then there is at most one instance of it, no clone,
+ * and it becomes no child graph. */
+bool tow_soft_graph_is_unique(const struct tow_soft_graph *graph);
 /* Adds a node and takes the work over, also on failure. Edges are given as handles, or as none. */
 CUresult tow_soft_graph_add(struct tow_soft_graph *graph, const CUgraphNode *from,
                             const CUgraphEdgeData *data, size_t count, CUgraphNodeType type,
@@ -85,6 +102,18 @@ struct tow_soft_node *tow_soft_exec_node(struct tow_soft_exec *exec, CUgraphNode
 /* Builds the work that a node's parameters describe. */
 CUresult tow_soft_node_build(struct tow_soft_ctx *ctx, const CUgraphNodeParams *params,
                              struct tow_soft_work *ret_work);
+/* The same for a conditional node that will be in `graph`: its bodies are empty. */
+CUresult tow_soft_branch_build(struct tow_soft_ctx *ctx, const struct tow_soft_graph *graph,
+                               const CUDA_CONDITIONAL_NODE_PARAMS *params,
+                               struct tow_soft_work *ret_work);
+/* For an instance. */
+CUresult tow_soft_branch_copy(const struct tow_soft_work *from, struct tow_soft_work *ret_work);
+/* Gives an instance's node the condition of another one. */
+void tow_soft_branch_adopt(struct tow_soft_work *work, const struct tow_soft_work *from);
+/* Whether the graph, if it is in a body at any depth, may get such a node. */
+CUresult tow_soft_body_takes(const struct tow_soft_graph *graph, CUgraphNodeType type,
+                             const struct tow_soft_work *work);
+void tow_soft_conditions_drop(struct tow_soft_graph *graph);
 /* Makes sure that nothing but the instance uses its plan. */
 CUresult tow_soft_exec_own(struct tow_soft_exec *exec);
 /* cuGraphExecChildGraphNodeSetParams; takes the lock. */

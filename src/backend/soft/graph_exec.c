@@ -18,7 +18,6 @@ void tow_soft_plan_unref(struct tow_soft_plan *plan)
 {
     if (plan != NULL && --plan->refs == 0) {
         tow_soft_graph_free(plan->graph);
-        free(plan->order);
         free(plan);
     }
 }
@@ -34,7 +33,10 @@ static size_t leaves(const struct tow_soft_graph *graph)
     return count;
 }
 
-static int flatten(struct tow_soft_graph *graph, struct tow_soft_plan *plan)
+static int arrange(struct tow_soft_graph *graph, struct tow_soft_plan *plan);
+
+static int flatten(struct tow_soft_graph *graph, struct tow_soft_graph *into,
+                   struct tow_soft_plan *plan)
 {
     struct tow_soft_node **order;
     int rc = tow_soft_graph_order(graph, &order);
@@ -42,17 +44,28 @@ static int flatten(struct tow_soft_graph *graph, struct tow_soft_plan *plan)
         return rc;
     }
     for (size_t i = 0; i < graph->count && rc == 0; i++) {
-        if (order[i]->work.kind == TOW_SOFT_WORK_CHILD) {
-            rc = flatten(order[i]->work.child.graph, plan);
+        struct tow_soft_work *work = &order[i]->work;
+        if (work->kind == TOW_SOFT_WORK_CHILD) {
+            rc = flatten(work->child.graph, into, plan);
             continue;
         }
-        if (order[i]->work.kind == TOW_SOFT_WORK_RECORD) {
+        if (work->kind == TOW_SOFT_WORK_RECORD) {
             order[i]->mark = plan->mark_count++;
         }
-        plan->order[plan->count++] = order[i];
+        for (unsigned b = 0;
+             work->kind == TOW_SOFT_WORK_BRANCH && b < work->branch.count && rc == 0; b++) {
+            rc = arrange(work->branch.bodies[b], plan);
+        }
+        into->order[into->order_count++] = order[i];
     }
     free(order);
     return rc;
+}
+
+static int arrange(struct tow_soft_graph *graph, struct tow_soft_plan *plan)
+{
+    graph->order = calloc(leaves(graph) + 1, sizeof *graph->order);
+    return graph->order != NULL ? flatten(graph, graph, plan) : -ENOMEM;
 }
 
 static struct tow_soft_plan *plan_create(const struct tow_soft_graph *graph, bool auto_free,
@@ -66,9 +79,8 @@ static struct tow_soft_plan *plan_create(const struct tow_soft_graph *graph, boo
     plan->refs = 1;
     plan->auto_free = auto_free;
     plan->graph = tow_soft_graph_copy(graph, true);
-    plan->order = plan->graph != NULL ? calloc(leaves(plan->graph) + 1, sizeof *plan->order) : NULL;
-    if (plan->order != NULL) {
-        *ret_error = flatten(plan->graph, plan);
+    if (plan->graph != NULL) {
+        *ret_error = arrange(plan->graph, plan);
     }
     if (*ret_error != 0) {
         tow_soft_plan_unref(plan);
@@ -100,20 +112,63 @@ CUresult tow_soft_exec_own(struct tow_soft_exec *exec)
     return CUDA_SUCCESS;
 }
 
+/* The graphs that a node holds: a child, the bodies of a condition. */
+static unsigned inner_count(const struct tow_soft_node *node)
+{
+    return node->work.kind == TOW_SOFT_WORK_CHILD    ? 1
+           : node->work.kind == TOW_SOFT_WORK_BRANCH ? node->work.branch.count
+                                                     : 0;
+}
+
+static struct tow_soft_graph *inner_at(const struct tow_soft_node *node, unsigned index)
+{
+    return node->work.kind == TOW_SOFT_WORK_CHILD ? node->work.child.graph
+                                                  : node->work.branch.bodies[index];
+}
+
 static struct tow_soft_node *find_origin(struct tow_soft_graph *graph, uint64_t handle)
 {
     for (size_t i = 0; i < graph->count; i++) {
-        if (graph->nodes[i]->origin == handle) {
-            return graph->nodes[i];
+        struct tow_soft_node *found = graph->nodes[i]->origin == handle ? graph->nodes[i] : NULL;
+        for (unsigned g = 0; found == NULL && g < inner_count(graph->nodes[i]); g++) {
+            found = find_origin(inner_at(graph->nodes[i], g), handle);
         }
-        if (graph->nodes[i]->work.kind == TOW_SOFT_WORK_CHILD) {
-            struct tow_soft_node *found = find_origin(graph->nodes[i]->work.child.graph, handle);
-            if (found != NULL) {
-                return found;
-            }
+        if (found != NULL) {
+            return found;
         }
     }
     return NULL;
+}
+
+/* False if a context is gone that a node at any depth needs. */
+static bool is_whole(const struct tow_soft_graph *graph)
+{
+    bool whole = true;
+    for (size_t i = 0; i < graph->count && whole; i++) {
+        const struct tow_soft_node *node = graph->nodes[i];
+        whole = tow_soft_node_type_of(&node->work) == node->type &&
+                (node->work.kind != TOW_SOFT_WORK_BRANCH ||
+                 tow_soft_lookup(TOW_SOFT_CTX, node->work.branch.condition->ctx) != NULL);
+        for (unsigned g = 0; whole && g < inner_count(node); g++) {
+            whole = is_whole(inner_at(node, g));
+        }
+    }
+    return whole;
+}
+
+/* Whether every condition of the graph and its bodies has its node. */
+static bool conditions_used(const struct tow_soft_graph *graph)
+{
+    bool used = true;
+    for (const struct tow_soft_condition *c = graph->conditions; c != NULL && used; c = c->next) {
+        used = c->taken;
+    }
+    for (size_t i = 0; i < graph->count && used; i++) {
+        for (unsigned g = 0; used && g < inner_count(graph->nodes[i]); g++) {
+            used = conditions_used(inner_at(graph->nodes[i], g));
+        }
+    }
+    return used;
 }
 
 struct tow_soft_node *tow_soft_exec_node(struct tow_soft_exec *exec, CUgraphNode handle)
@@ -207,11 +262,63 @@ static CUresult run_locked(struct tow_soft_node *node, struct tow_soft_work *lau
     return result;
 }
 
-CUresult tow_soft_plan_run(struct tow_soft_work *launch, struct tow_soft_ctx *ctx)
+static CUresult run_graph(struct tow_soft_graph *graph, struct tow_soft_work *launch,
+                          struct tow_soft_ctx *ctx);
+
+static CUresult run_while(struct tow_soft_node *node, struct tow_soft_work *launch,
+                          struct tow_soft_ctx *ctx)
 {
-    struct tow_soft_plan *plan = launch->graph.plan;
-    for (size_t i = 0; i < plan->count; i++) {
-        struct tow_soft_node *node = plan->order[i];
+    CUresult result = CUDA_SUCCESS;
+    while (result == CUDA_SUCCESS && atomic_load(&node->work.branch.condition->value) != 0) {
+        if (atomic_load(&ctx->stop)) {
+            return CUDA_ERROR_LAUNCH_FAILED;
+        }
+        result = run_graph(node->work.branch.bodies[0], launch, ctx);
+        if (tow_soft.dry) {
+            break; /* no kernel will ever set it to 0 */
+        }
+    }
+    return result;
+}
+
+static CUresult run_branch(struct tow_soft_node *node, struct tow_soft_work *launch,
+                           struct tow_soft_ctx *ctx)
+{
+    uint32_t index = atomic_load(&node->work.branch.condition->value);
+    switch (node->work.branch.type) {
+    case CU_GRAPH_COND_TYPE_WHILE:
+        return run_while(node, launch, ctx);
+    case CU_GRAPH_COND_TYPE_IF:
+        index = index == 0;
+        break;
+    default: /* SWITCH */
+        break;
+    }
+    return index < node->work.branch.count ? run_graph(node->work.branch.bodies[index], launch, ctx)
+                                           : CUDA_SUCCESS;
+}
+
+static void conditions_begin(const struct tow_soft_graph *graph)
+{
+    for (size_t i = 0; i < graph->order_count; i++) {
+        const struct tow_soft_work *work = &graph->order[i]->work;
+        if (work->kind != TOW_SOFT_WORK_BRANCH) {
+            continue;
+        }
+        if (work->branch.condition->assign) {
+            atomic_store(&work->branch.condition->value, work->branch.condition->initial);
+        }
+        for (unsigned b = 0; b < work->branch.count; b++) {
+            conditions_begin(work->branch.bodies[b]);
+        }
+    }
+}
+
+static CUresult run_graph(struct tow_soft_graph *graph, struct tow_soft_work *launch,
+                          struct tow_soft_ctx *ctx)
+{
+    for (size_t i = 0; i < graph->order_count; i++) {
+        struct tow_soft_node *node = graph->order[i];
         CUresult result = CUDA_SUCCESS;
         if (atomic_load(&ctx->stop)) {
             return CUDA_ERROR_LAUNCH_FAILED;
@@ -235,6 +342,9 @@ CUresult tow_soft_plan_run(struct tow_soft_work *launch, struct tow_soft_ctx *ct
         case TOW_SOFT_WORK_FREE:
             result = run_locked(node, launch, ctx);
             break;
+        case TOW_SOFT_WORK_BRANCH:
+            result = run_branch(node, launch, ctx);
+            break;
         default:
             result = tow_soft_work_run(&node->work, ctx);
             break;
@@ -244,6 +354,13 @@ CUresult tow_soft_plan_run(struct tow_soft_work *launch, struct tow_soft_ctx *ct
         }
     }
     return CUDA_SUCCESS;
+}
+
+CUresult tow_soft_plan_run(struct tow_soft_work *launch, struct tow_soft_ctx *ctx)
+{
+    struct tow_soft_graph *graph = launch->graph.plan->graph;
+    conditions_begin(graph);
+    return run_graph(graph, launch, ctx);
 }
 
 /* ---- instantiating
@@ -270,14 +387,16 @@ static CUresult instantiate(CUgraphExec *phGraphExec, CUgraph hGraph, unsigned l
         *ret_reason = CUDA_GRAPH_INSTANTIATE_NODE_OPERATION_NOT_SUPPORTED;
         return tow_soft_leave(CUDA_ERROR_NOT_SUPPORTED);
     }
-    for (size_t i = 0; i < graph->count; i++) {
-        if (tow_soft_node_type_of(&graph->nodes[i]->work) != graph->nodes[i]->type) {
-            return tow_soft_leave(CUDA_ERROR_INVALID_VALUE); /* its context is gone */
-        }
+    if (!is_whole(graph)) {
+        return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
     }
-    bool has_memory = tow_soft_graph_has_memory(graph);
-    if (has_memory && tow_soft_lookup(TOW_SOFT_EXEC, graph->memory_exec) != NULL) {
-        return tow_soft_leave(CUDA_ERROR_NOT_SUPPORTED); /* its addresses are taken */
+    if (!conditions_used(graph)) {
+        *ret_reason = CUDA_GRAPH_INSTANTIATE_CONDITIONAL_HANDLE_UNUSED;
+        return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    bool unique = tow_soft_graph_is_unique(graph);
+    if (unique && tow_soft_lookup(TOW_SOFT_EXEC, graph->only_exec) != NULL) {
+        return tow_soft_leave(CUDA_ERROR_NOT_SUPPORTED); /* its addresses or handles are taken */
     }
     struct tow_soft_exec *exec = calloc(1, sizeof *exec);
     int error = -ENOMEM;
@@ -298,7 +417,7 @@ static CUresult instantiate(CUgraphExec *phGraphExec, CUgraph hGraph, unsigned l
         return tow_soft_leave(CUDA_ERROR_OUT_OF_MEMORY);
     }
     exec->flags = flags;
-    graph->memory_exec = has_memory ? exec->object.handle : 0;
+    graph->only_exec = unique ? exec->object.handle : 0;
     *phGraphExec = TOW_SOFT_POINTER(exec->object.handle);
     *ret_reason = CUDA_GRAPH_INSTANTIATE_SUCCESS;
     return tow_soft_leave(CUDA_SUCCESS);
@@ -398,12 +517,13 @@ static CUresult launch_build(struct tow_soft_ctx *ctx, struct tow_soft_plan *pla
     }
     work.graph.plan = plan;
     plan->refs++;
-    for (size_t i = 0; i < plan->count; i++) {
-        struct tow_soft_node *node = plan->order[i];
-        if (tow_soft_node_type_of(&node->work) != node->type) {
-            tow_soft_work_fini(&work);
-            return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-        }
+    const struct tow_soft_graph *graph = plan->graph;
+    if (!is_whole(graph)) {
+        tow_soft_work_fini(&work);
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    }
+    for (size_t i = 0; i < graph->order_count; i++) {
+        struct tow_soft_node *node = graph->order[i];
         if (node->work.kind != TOW_SOFT_WORK_RECORD) {
             continue;
         }
@@ -416,8 +536,8 @@ static CUresult launch_build(struct tow_soft_ctx *ctx, struct tow_soft_plan *pla
         }
         work.graph.marks[work.graph.mark_count++] = mark;
     }
-    for (size_t i = 0; i < plan->count; i++) {
-        struct tow_soft_node *node = plan->order[i];
+    for (size_t i = 0; i < graph->order_count; i++) {
+        struct tow_soft_node *node = graph->order[i];
         if (node->work.kind == TOW_SOFT_WORK_RECORD) {
             struct tow_soft_event *event = tow_soft_lookup(TOW_SOFT_EVENT, node->work.event.event);
             CUresult result = tow_soft_event_renew(event, work.graph.marks[node->mark]);
@@ -481,8 +601,9 @@ static CUresult soft_cuGraphLaunch(CUgraphExec hGraph, CUstream hStream)
     if (stream->capture != NULL) {
         return tow_soft_leave(tow_soft_capture_forbid(ctx, stream));
     }
-    for (size_t i = 0; i < exec->plan->count && !exec->plan->auto_free; i++) {
-        struct tow_soft_node *node = exec->plan->order[i];
+    const struct tow_soft_graph *graph = exec->plan->graph;
+    for (size_t i = 0; i < graph->order_count && !exec->plan->auto_free; i++) {
+        struct tow_soft_node *node = graph->order[i];
         if (node->work.kind == TOW_SOFT_WORK_ALLOC && tow_soft_stream_idle(stream) &&
             tow_soft_alloc_at(node->work.alloc.va->base) != NULL) {
             return tow_soft_leave(
@@ -529,13 +650,19 @@ static CUgraphExecUpdateResult compare(struct tow_soft_graph *have, struct tow_s
                 return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
             }
         }
-        if (a->work.kind == TOW_SOFT_WORK_CHILD && b->work.kind == TOW_SOFT_WORK_CHILD) {
-            CUgraphExecUpdateResult inner =
-                compare(a->work.child.graph, b->work.child.graph, ret_bad);
+        if (a->work.kind == TOW_SOFT_WORK_BRANCH &&
+            (a->work.branch.type != b->work.branch.type ||
+             a->work.branch.count != b->work.branch.count ||
+             a->work.branch.condition->ctx != b->work.branch.condition->ctx)) {
+            return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
+        }
+        for (unsigned g = 0; g < inner_count(a); g++) {
+            CUgraphExecUpdateResult inner = compare(inner_at(a, g), inner_at(b, g), ret_bad);
             if (inner != CU_GRAPH_EXEC_UPDATE_SUCCESS) {
                 return inner;
             }
         }
+        *ret_bad = b;
         if (a->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || a->type == CU_GRAPH_NODE_TYPE_MEM_FREE) {
             return CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
         }
@@ -554,11 +681,17 @@ static CUresult overwrite(struct tow_soft_graph *have, struct tow_soft_graph *wa
 {
     for (size_t i = 0; i < have->count; i++) {
         struct tow_soft_node *a = have->nodes[i], *b = want->nodes[i];
-        if (a->work.kind == TOW_SOFT_WORK_CHILD) {
-            CUresult result = overwrite(a->work.child.graph, b->work.child.graph);
-            if (result != CUDA_SUCCESS) {
-                return result;
-            }
+        CUresult result = CUDA_SUCCESS;
+        for (unsigned g = 0; g < inner_count(a) && result == CUDA_SUCCESS; g++) {
+            result = overwrite(inner_at(a, g), inner_at(b, g));
+        }
+        if (result != CUDA_SUCCESS) {
+            return result;
+        }
+        if (a->work.kind == TOW_SOFT_WORK_BRANCH) {
+            tow_soft_branch_adopt(&a->work, &b->work);
+        }
+        if (inner_count(a) != 0) {
             continue;
         }
         struct tow_soft_work work;

@@ -87,11 +87,8 @@ static CUresult build_child(CUgraph handle, struct tow_soft_work *ret_work)
     if (graph == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    for (size_t i = 0; i < graph->count; i++) {
-        if (graph->nodes[i]->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC ||
-            graph->nodes[i]->type == CU_GRAPH_NODE_TYPE_MEM_FREE) {
-            return CUDA_ERROR_NOT_SUPPORTED;
-        }
+    if (tow_soft_graph_is_unique(graph)) {
+        return CUDA_ERROR_NOT_SUPPORTED;
     }
     struct tow_soft_graph *copy = tow_soft_graph_copy(graph, false);
     if (copy == NULL) {
@@ -143,7 +140,6 @@ CUresult tow_soft_node_build(struct tow_soft_ctx *ctx, const CUgraphNodeParams *
         return build_memops(&p->memOp, ret_work);
     case CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL:
     case CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT:
-    case CU_GRAPH_NODE_TYPE_CONDITIONAL:
         return CUDA_ERROR_NOT_SUPPORTED;
     default:
         return CUDA_ERROR_INVALID_VALUE;
@@ -181,7 +177,9 @@ static CUresult add(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode 
         return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
     }
     struct tow_soft_work work;
-    result = tow_soft_node_build(ctx, params, &work);
+    result = params->type == CU_GRAPH_NODE_TYPE_CONDITIONAL
+                 ? tow_soft_branch_build(ctx, graph, &params->conditional, &work)
+                 : tow_soft_node_build(ctx, params, &work);
     if (result != CUDA_SUCCESS) {
         return tow_soft_leave(result);
     }
@@ -191,6 +189,8 @@ static CUresult add(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode 
         *phGraphNode = TOW_SOFT_POINTER(node->object.handle);
         if (params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) {
             params->alloc.dptr = node->work.alloc.va->base;
+        } else if (params->type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
+            params->conditional.phGraph_out = node->work.branch.handles;
         }
     }
     return tow_soft_leave(result);
@@ -543,7 +543,8 @@ static CUresult soft_cuGraphMemFreeNodeGetParams(CUgraphNode hNode, CUdeviceptr 
 static bool is_settable(CUgraphNodeType type)
 {
     return type != CU_GRAPH_NODE_TYPE_GRAPH && type != CU_GRAPH_NODE_TYPE_MEM_ALLOC &&
-           type != CU_GRAPH_NODE_TYPE_MEM_FREE && type != CU_GRAPH_NODE_TYPE_EMPTY;
+           type != CU_GRAPH_NODE_TYPE_MEM_FREE && type != CU_GRAPH_NODE_TYPE_EMPTY &&
+           type != CU_GRAPH_NODE_TYPE_CONDITIONAL;
 }
 
 /* In a graph (exec NULL) or in an instance of it. */

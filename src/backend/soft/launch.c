@@ -83,6 +83,11 @@ static uint64_t env_time(void *user)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+static int env_set_condition(void *user, uint64_t handle, uint32_t value)
+{
+    return tow_soft_condition_set(user, handle, value);
+}
+
 static const struct tow_ptx_env_ops env_ops = {
     .find = env_find,
     .texture = env_texture,
@@ -91,6 +96,7 @@ static const struct tow_ptx_env_ops env_ops = {
     .print = env_print,
     .assert_failed = env_assert_failed,
     .time = env_time,
+    .set_condition = env_set_condition,
 };
 
 static CUresult result_of(enum tow_ptx_fault_kind kind)

@@ -189,6 +189,7 @@ int tow_backend_soft_open(const struct tow_soft_options *options, struct tow_bac
     tow_soft_fill_vmm(driver);
     tow_soft_fill_texture(driver);
     tow_soft_fill_graph(driver);
+    tow_soft_fill_graph_condition(driver);
     tow_soft_fill_graph_exec(driver);
     tow_soft_fill_capture(driver);
     tow_soft_fill_green(driver);

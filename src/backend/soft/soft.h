@@ -62,6 +62,7 @@ enum tow_soft_kind {
     TOW_SOFT_USER_OBJECT,
     TOW_SOFT_GREEN,
     TOW_SOFT_RESOURCES,
+    TOW_SOFT_CONDITION, /* a CUgraphConditionalHandle */
 };
 
 struct tow_soft_ctx;
@@ -209,6 +210,7 @@ struct tow_soft_function;
 struct tow_soft_array;
 struct tow_soft_mark;
 struct tow_soft_graph;
+struct tow_soft_condition;
 struct tow_soft_exec;
 struct tow_soft_plan;
 
@@ -223,8 +225,9 @@ enum tow_soft_work_kind {
     TOW_SOFT_WORK_MEMOPS,
     TOW_SOFT_WORK_ALLOC, /* graph nodes only */
     TOW_SOFT_WORK_FREE,
-    TOW_SOFT_WORK_GRAPH, /* a launched graph */
-    TOW_SOFT_WORK_CHILD, /* graph nodes only */
+    TOW_SOFT_WORK_GRAPH,  /* a launched graph */
+    TOW_SOFT_WORK_CHILD,  /* graph nodes only */
+    TOW_SOFT_WORK_BRANCH, /* a conditional node */
 };
 
 struct tow_soft_kernel_work {
@@ -293,6 +296,13 @@ struct tow_soft_work {
         struct {
             struct tow_soft_graph *graph; /* owned */
         } child;
+        struct {
+            struct tow_soft_condition *condition; /* counted */
+            CUgraphConditionalNodeType type;
+            unsigned count;
+            struct tow_soft_graph **bodies; /* owned, and so are the graphs */
+            CUgraph *handles;               /* owned: theirs; NULL in an instance */
+        } branch;
     };
 };
 
@@ -309,7 +319,7 @@ CUresult tow_soft_set_build(const CUDA_MEMSET_NODE_PARAMS *params, enum tow_soft
                             struct tow_soft_work *ret_work);
 /* Frees what the work holds. */
 void tow_soft_work_fini(struct tow_soft_work *work);
-/* Copies it with references of its own. */
+/* Copies it with references of its own; not what holds graphs (tow_soft_graph_copy does that). */
 int tow_soft_work_clone(const struct tow_soft_work *work, struct tow_soft_work *ret_work);
 /* One stream memory operation; false if it has to wait. Needs no lock. */
 bool tow_soft_memop_try(const CUstreamBatchMemOpParams *op, const struct tow_soft_ctx *ctx,
@@ -646,11 +656,14 @@ void tow_soft_memory_unref(struct tow_soft_memory *memory);
 void tow_soft_reservation_around(uint64_t address, uint64_t *base, uint64_t *size);
 void tow_soft_vmm_fini(void);
 
-struct tow_soft_graph *tow_soft_graph_clone(const struct tow_soft_graph *graph);
 void tow_soft_graph_free(struct tow_soft_graph *graph);
 void tow_soft_exec_free(struct tow_soft_exec *exec);
 void tow_soft_plan_unref(struct tow_soft_plan *plan);
 CUresult tow_soft_plan_run(struct tow_soft_work *work, struct tow_soft_ctx *ctx);
+void tow_soft_branch_fini(struct tow_soft_work *work);
+/* What a kernel of the context sets a condition to; -1 if it has none of that handle. Takes the
+ * lock. */
+int tow_soft_condition_set(const struct tow_soft_ctx *ctx, uint64_t handle, uint32_t value);
 /* The address of a graph's allocation. Pages are put behind it when it is first used. */
 struct tow_soft_graph_va {
     unsigned refs;
@@ -752,6 +765,7 @@ void tow_soft_fill_vmm(struct tow_driver *driver);
 void tow_soft_fill_array(struct tow_driver *driver);
 void tow_soft_fill_texture(struct tow_driver *driver);
 void tow_soft_fill_graph(struct tow_driver *driver);
+void tow_soft_fill_graph_condition(struct tow_driver *driver);
 void tow_soft_fill_graph_exec(struct tow_driver *driver);
 void tow_soft_fill_graph_nodes(struct tow_driver *driver);
 void tow_soft_fill_capture(struct tow_driver *driver);

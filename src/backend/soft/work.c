@@ -41,6 +41,9 @@ void tow_soft_work_fini(struct tow_soft_work *work)
     case TOW_SOFT_WORK_CHILD:
         tow_soft_graph_free(work->child.graph);
         break;
+    case TOW_SOFT_WORK_BRANCH:
+        tow_soft_branch_fini(work);
+        break;
     case TOW_SOFT_WORK_ALLOC:
         tow_soft_graph_va_unref(work->alloc.va);
         break;
@@ -88,14 +91,10 @@ int tow_soft_work_clone(const struct tow_soft_work *work, struct tow_soft_work *
             return -ENOMEM;
         }
         break;
-    case TOW_SOFT_WORK_GRAPH:
-        return -EINVAL; /* only queued */
-    case TOW_SOFT_WORK_CHILD:
-        copy.child.graph = tow_soft_graph_clone(work->child.graph);
-        if (copy.child.graph == NULL) {
-            return -ENOMEM;
-        }
-        break;
+    case TOW_SOFT_WORK_GRAPH: /* only queued */
+    case TOW_SOFT_WORK_CHILD: /* who copies a graph sees to these */
+    case TOW_SOFT_WORK_BRANCH:
+        return -EINVAL;
     case TOW_SOFT_WORK_ALLOC:
         tow_soft_graph_va_ref(copy.alloc.va);
         break;
