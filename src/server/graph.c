@@ -176,6 +176,7 @@ static void get_params(struct tow_serve *call, uint32_t type, void *context, CUg
         tow_serve_record(call, &p->conditional, sizeof p->conditional);
         p->conditional.phGraph_out = NULL;
         p->conditional.ctx = context;
+        call->malformed |= p->conditional.size > TOW_NODE_GRAPHS_MAX;
         break;
     default:
         call->status = CUDA_ERROR_NOT_SUPPORTED;

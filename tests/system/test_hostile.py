@@ -220,6 +220,29 @@ def an_upload_that_stands_still_leaves_room_for_another_contexts():
         t.equal(client.call("cuCtxSynchronize", context=2)[0], 0, "the second context's end")
 
 
+CONDITIONAL, SWITCH = 13, 2
+
+
+@t.test(trees=BOTH)
+def a_node_has_no_more_bodies_than_a_client_asks_for():
+    with t.Server() as server, raw.Client(server).begin() as other:
+        with raw.Client(server).begin() as client:
+            graph = raw.handle("GRAPH", 1)
+            client.send("cuGraphCreate", struct.pack("<QI", graph, 0))
+
+            def branch(index, size):
+                result, body = client.call("cuGraphConditionalHandleCreate", struct.pack("<QQII", graph, 0, 0, 0))
+                t.equal(result, 0, "the result of cuGraphConditionalHandleCreate")
+                head = struct.pack("<3Q4I", raw.handle("GRAPHNODE", index), graph, 0, 0, 0, CONDITIONAL, 0)
+                return head + struct.pack("<QIIQQ", struct.unpack_from("<Q", body)[0], SWITCH, size, 0, 0)
+
+            result, body = client.call("cuGraphAddNode_v2", branch(1, 64))
+            t.equal((result, len(set(struct.unpack_from("<64Q", body)))), (0, 64), "the result and the bodies of a node of 64")
+            client.send("cuGraphAddNode_v2", branch(2, 65))
+            t.check(client.ended(), "the session goes on")
+        t.equal(other.call("cuCtxSynchronize")[0], 0, "the other session")
+
+
 @t.test(trees=BOTH)
 def managed_memory_that_is_freed_is_not_looked_at():
     with t.Server() as server, raw.Client(server).begin() as client:
