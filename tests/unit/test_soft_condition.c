@@ -269,6 +269,14 @@ static void an_unknown_handle_is_a_fault_of_the_kernel(void **state)
     CUfunction set = soft_function(code, "set");
     OK(soft_launch(set, 1, 1, stream, params));
     OK(cu->cuStreamSynchronize(stream));
+    /* Another context does not know it, and nobody does when its graph is gone. */
+    CUcontext other;
+    OK(cu->cuCtxCreate_v2(&other, 0, 0));
+    OK(cu->cuModuleLoadData(&code, setter));
+    OK(soft_launch(soft_function(code, "set"), 1, 1, NULL, params));
+    FAILS(CUDA_ERROR_ILLEGAL_ADDRESS, cu->cuCtxSynchronize());
+    OK(cu->cuCtxDestroy_v2(other));
+    OK(cu->cuCtxSetCurrent(context));
     OK(cu->cuGraphDestroy(graph));
     OK(soft_launch(set, 1, 1, stream, params));
     FAILS(CUDA_ERROR_ILLEGAL_ADDRESS, cu->cuStreamSynchronize(stream));
