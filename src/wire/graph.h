@@ -17,7 +17,7 @@ enum {
     TOW_NODE_DEPENDENCIES_MAX = 1 << 16,
     TOW_NODE_ACCESS_MAX = 1024,
     TOW_NODE_MEMOPS_MAX = 4096,
-    TOW_NODE_GRAPHS_MAX = 64, /* bodies of a conditional node */
+    TOW_NODE_GRAPHS_MAX = 1024, /* bodies of a conditional node */
 };
 
 struct tow_node_head {

@@ -281,6 +281,20 @@ CASE(graph_conditional_sizes, "a while node has one body, an if node one or two,
     TRUE(cuGraphAddNode(&node, graph, NULL, NULL, 0, &p) != CUDA_SUCCESS);
 }
 
+CASE(graph_conditional_many, "a switch node may have hundreds of bodies")
+{
+    CUdeviceptr w = words(1);
+    CUgraph graph = graph_new();
+    CUgraphNode node;
+    CUgraphConditionalHandle handle = handle_of(graph, 250, CU_GRAPH_COND_ASSIGN_DEFAULT);
+    const CUgraph *bodies = add_branch(graph, NULL, handle, CU_GRAPH_COND_TYPE_SWITCH, 300, &node);
+    for (int i = 0; i < 300; i++) {
+        add_inc(bodies[i], NULL, w, i);
+    }
+    go(make(graph));
+    EQ(peek(w, 0), 250);
+}
+
 CASE(graph_conditional_captured, "a node is put into a graph that is being captured, and a stream "
                                  "is captured into its body")
 {

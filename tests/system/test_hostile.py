@@ -236,9 +236,9 @@ def a_node_has_no_more_bodies_than_a_client_asks_for():
                 head = struct.pack("<3Q4I", raw.handle("GRAPHNODE", index), graph, 0, 0, 0, CONDITIONAL, 0)
                 return head + struct.pack("<QIIQQ", struct.unpack_from("<Q", body)[0], SWITCH, size, 0, 0)
 
-            result, body = client.call("cuGraphAddNode_v2", branch(1, 64))
-            t.equal((result, len(set(struct.unpack_from("<64Q", body)))), (0, 64), "the result and the bodies of a node of 64")
-            client.send("cuGraphAddNode_v2", branch(2, 65))
+            result, body = client.call("cuGraphAddNode_v2", branch(1, 1024))
+            t.equal((result, len(set(struct.unpack_from("<1024Q", body)))), (0, 1024), "the result and the bodies of a large node")
+            client.send("cuGraphAddNode_v2", branch(2, 1025))
             t.check(client.ended(), "the session goes on")
         t.equal(other.call("cuCtxSynchronize")[0], 0, "the other session")
 
