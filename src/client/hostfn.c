@@ -112,6 +112,7 @@ static void *run_thread(void *arg)
         if (self != NULL) {
             self->in_hostfn = true;
         }
+        tow_mirror_stale(turn->link);
         if (function.run != NULL && (turn->status == CUDA_SUCCESS || function.own)) {
             function.run(function.user);
         } else if (function.callback != NULL) {

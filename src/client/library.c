@@ -190,7 +190,7 @@ static CUresult adopt_managed(struct tow_link *link, CUdeviceptr address, size_t
     if (tow_mirror_covers(address, size)) {
         return CUDA_SUCCESS;
     }
-    CUresult status = tow_mirror_managed(link, address, size, true);
+    CUresult status = tow_mirror_managed(link, address, size, TOW_MANAGED_TOLD);
     struct tow_region region = {
         .base = address,
         .size = size,

@@ -490,6 +490,10 @@ CUresult tow_call_wait(struct tow_call *call)
         return status;
     }
     await(call->link, &call->waiter);
+    if (TOW_UNLIKELY(atomic_load_explicit(&tow_fault_count, memory_order_relaxed) != 0) &&
+        call->fn < TOW_CONTROL_FIRST && (tow_fn_info(call->fn)->flags & TOW_FN_SYNCS)) {
+        tow_mirror_stale_all(call->link);
+    }
     if (TOW_UNLIKELY(atomic_load_explicit(&tow_hostfn_graphs, memory_order_relaxed) != 0) &&
         atomic_load_explicit(&tow_hostfn_turns, memory_order_relaxed) == 0 &&
         call->waiter.status == CUDA_SUCCESS && (tow_fn_info(call->fn)->flags & TOW_FN_SYNCS)) {

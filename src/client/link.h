@@ -23,6 +23,7 @@ enum { TOW_LINK_BUCKETS = 64 };
 struct tow_link_counters {
     _Atomic uint64_t commands; /* written with the send lock held, read by anybody */
     uint64_t replies_waited, bytes_out, bytes_in;
+    _Atomic uint64_t side_out, side_in; /* bytes of the side line */
 };
 
 /* A piece of the program's memory that the server will fill: an asynchronous copy to the host. */

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "client/context.h"
+#include "client/fault.h"
 #include "client/graph.h"
 #include "client/late.h"
 #include "client/mirror.h"
@@ -349,23 +350,19 @@ CUresult tow_cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned 
     return status;
 }
 
-CUresult tow_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags)
+static CUresult alloc_managed(CUdeviceptr *dptr, size_t bytesize, unsigned int flags, bool watched)
 {
-    if (dptr == NULL || bytesize == 0 ||
-        (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
     struct tow_call call;
-    CUresult status = tow_capture_unsafe();
-    if (status == CUDA_SUCCESS) {
-        status =
-            tow_call_begin(&call, TOW_FN_cuMemAllocManaged, 16, TOW_CALL_REPLY | TOW_CALL_CONTEXT);
-    }
+    size_t size =
+        watched ? (bytesize + TOW_FAULT_BLOCK - 1) & ~(size_t)(TOW_FAULT_BLOCK - 1) : bytesize;
+    CUresult status =
+        tow_call_begin(&call, TOW_FN_cuMemAllocManaged, 16, TOW_CALL_REPLY | TOW_CALL_CONTEXT);
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    tow_enc_u64(&call.enc, bytesize);
+    tow_enc_u64(&call.enc, size);
     tow_enc_u32(&call.enc, flags);
+    tow_enc_u32(&call.enc, watched);
     status = tow_call_wait(&call);
     uint64_t address = status == CUDA_SUCCESS ? tow_dec_u64(&call.dec) : 0;
     status = tow_call_end(&call, status);
@@ -373,9 +370,10 @@ CUresult tow_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int 
         return status;
     }
     struct tow_region region = region_here(address, bytesize, TOW_REGION_MANAGED, flags);
-    status = tow_mirror_managed(region.link, address, bytesize, false);
+    status = tow_mirror_managed(region.link, address, size,
+                                watched ? TOW_MANAGED_WATCHED : TOW_MANAGED_COMPARED);
     if (status == CUDA_SUCCESS && tow_region_add(&region) < 0) {
-        tow_mirror_remove(address, bytesize);
+        tow_mirror_remove(address, size);
         status = CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (status != CUDA_SUCCESS) {
@@ -384,6 +382,26 @@ CUresult tow_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int 
     }
     *dptr = address;
     return CUDA_SUCCESS;
+}
+
+CUresult tow_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags)
+{
+    if (dptr == NULL || bytesize == 0 ||
+        (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult status = tow_capture_unsafe();
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    const struct tow_context *context = tow_context_current();
+    if (context_here() == CUDA_SUCCESS && tow_fault_wanted(context->link, bytesize)) {
+        status = alloc_managed(dptr, bytesize, flags, true);
+        if (status != CUDA_ERROR_NOT_SUPPORTED) {
+            return status;
+        }
+    }
+    return alloc_managed(dptr, bytesize, flags, false);
 }
 
 CUresult tow_cuMemHostGetFlags(unsigned int *pFlags, void *p)

@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "client/context.h"
+#include "client/fault.h"
 #include "client/region.h"
 #include "client/side.h"
 #include "gen/client_api.h"
@@ -20,7 +21,8 @@ enum { PIECE = 256 << 10 }; /* changes sent in one frame */
 struct mirror {
     struct tow_link *link; /* borrowed */
     uint64_t base, size;   /* kept equal on both sides */
-    uint8_t *known; /* owned: what both sides had at the last exchange; NULL: really shared */
+    uint8_t *known; /* owned: what both sides had at the last exchange; NULL: really shared, or: */
+    bool watched;   /* large managed memory, see client/fault.h */
     unsigned uses;
     bool managed;    /* its pages are ours; small neighbours have pages in common */
     bool foreign;    /* the program's memory, never page-locked: it may vanish without a word */
@@ -85,11 +87,13 @@ static CUresult ask(struct tow_link *link, unsigned fn, uint64_t base, uint64_t 
     return tow_call_end(&call, tow_call_wait(&call));
 }
 
-static CUresult enlist(struct tow_link *link, uint64_t base, uint64_t size, bool managed)
+static CUresult enlist(struct tow_link *link, uint64_t base, uint64_t size, bool managed,
+                       bool watched)
 {
     struct mirror *made = calloc(1, sizeof *made);
-    uint8_t *known = is_self(link) ? NULL : calloc(1, size);
-    if (made == NULL || (known == NULL && !is_self(link))) {
+    bool compared = !is_self(link) && !watched;
+    uint8_t *known = compared ? calloc(1, size) : NULL;
+    if (made == NULL || (known == NULL && compared)) {
         free(made);
         free(known);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -103,13 +107,14 @@ static CUresult enlist(struct tow_link *link, uint64_t base, uint64_t size, bool
                             .known = known,
                             .uses = 1,
                             .managed = managed,
+                            .watched = watched,
                             .foreign = foreign};
     pthread_mutex_lock(&lock);
     made->serial = ++serials;
     made->next = mirrors;
     mirrors = made;
     pthread_mutex_unlock(&lock);
-    if (known != NULL) {
+    if (known != NULL || watched) {
         atomic_fetch_add(&tow_mirror_count, 1);
     }
     return CUDA_SUCCESS;
@@ -160,6 +165,17 @@ static struct mirror *give_up(uint64_t base, uint64_t size)
     return gone;
 }
 
+/* Pages of managed memory go; the addresses stay the server's. */
+static void drop_pages(uint64_t low, uint64_t high)
+{
+    if (low < high && !tow_region_is_reserved_here(low)) {
+        munmap((void *)(uintptr_t)low, high - low);
+    } else if (low < high) {
+        mmap((void *)(uintptr_t)low, high - low, PROT_NONE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    }
+}
+
 /* Tells the worker, which waits for work that uses them. What that wrote still comes. */
 static CUresult let_go(struct mirror *gone)
 {
@@ -179,15 +195,16 @@ static CUresult let_go(struct mirror *gone)
         if (m->managed) {
             pages_alone(m->base, m->size, &low, &high);
         }
-        if (low < high && !tow_region_is_reserved_here(low)) {
-            munmap((void *)(uintptr_t)low, high - low);
-        } else if (low < high) {
-            mmap((void *)(uintptr_t)low, high - low, PROT_NONE,
-                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+        if (m->watched) {
+            tow_fault_remove(m->base);
+        }
+        drop_pages(low, high);
+        if (m->watched) {
+            tow_fault_wake(m->base, m->size);
         }
         pthread_cond_broadcast(&left);
         pthread_mutex_unlock(&lock);
-        if (m->known != NULL) {
+        if (m->known != NULL || m->watched) {
             atomic_fetch_sub(&tow_mirror_count, 1);
         }
         free(m->known);
@@ -243,7 +260,7 @@ static CUresult make(struct tow_link *link, uint64_t base, uint64_t size)
         if (m == NULL) {
             CUresult status = ask(link, TOW_FN_cuMemHostGetDevicePointer_v2, at, stop - at, false);
             if (status == CUDA_SUCCESS) {
-                status = enlist(link, at, stop - at, false);
+                status = enlist(link, at, stop - at, false, false);
             }
             if (status != CUDA_SUCCESS) {
                 tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN,
@@ -294,11 +311,13 @@ CUresult tow_mirror_host(struct tow_link *link, uint64_t base, uint64_t size)
     return status;
 }
 
-CUresult tow_mirror_managed(struct tow_link *link, uint64_t base, uint64_t size, bool tell)
+CUresult tow_mirror_managed(struct tow_link *link, uint64_t base, uint64_t size,
+                            enum tow_managed_how how)
 {
     if (is_self(link)) {
-        return enlist(link, base, size, false);
+        return enlist(link, base, size, false, false);
     }
+    bool watched = how == TOW_MANAGED_WATCHED;
     pthread_mutex_lock(&make_lock);
     uint64_t low, high;
     pthread_mutex_lock(&lock);
@@ -307,9 +326,10 @@ CUresult tow_mirror_managed(struct tow_link *link, uint64_t base, uint64_t size,
     CUresult status = CUDA_SUCCESS;
     if (low < high) {
         /* As a rule the range was reserved for this server: nothing of the program's is there. */
-        int how = tow_region_is_reserved_here(low) ? MAP_FIXED : MAP_FIXED_NOREPLACE;
+        int flags = tow_region_is_reserved_here(low) ? MAP_FIXED : MAP_FIXED_NOREPLACE;
+        flags |= watched ? MAP_NORESERVE : 0; /* it is moved about, little of it at a time */
         void *at = mmap((void *)(uintptr_t)low, high - low, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | how, -1, 0);
+                        MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
         if (at != MAP_FAILED && (uint64_t)(uintptr_t)at != low) {
             munmap(at, high - low); /* a kernel that takes it for a wish */
             at = MAP_FAILED;
@@ -334,10 +354,19 @@ CUresult tow_mirror_managed(struct tow_link *link, uint64_t base, uint64_t size,
             uint64_t from = high > base ? high : base;
             memset((void *)(uintptr_t)from, 0, end - from);
         }
-        status = enlist(link, base, size, true);
+        bool added =
+            watched && low == base && high == base + size && tow_fault_add(link, base, size);
+        status =
+            watched && !added ? CUDA_ERROR_NOT_SUPPORTED : enlist(link, base, size, true, watched);
+        if (status != CUDA_SUCCESS && added) {
+            tow_fault_remove(base);
+        }
+        if (status != CUDA_SUCCESS && watched) {
+            drop_pages(low, high);
+        }
     }
     pthread_mutex_unlock(&make_lock);
-    if (status == CUDA_SUCCESS && tell) {
+    if (status == CUDA_SUCCESS && how == TOW_MANAGED_TOLD) {
         /* The answer comes behind the contents. */
         status = ask(link, TOW_FN_cuMemHostGetDevicePointer_v2, base, size, true);
         if (status != CUDA_SUCCESS) {
@@ -415,15 +444,22 @@ void tow_mirror_resume(void)
     pthread_mutex_unlock(&push_lock);
 }
 
+/* With the push lock held: where changes are gathered. */
+static uint8_t *gathering(void)
+{
+    static uint8_t *piece; /* kept: this runs at every launch, and fresh memory costs faults */
+    if (piece == NULL) {
+        piece = malloc(PIECE);
+    }
+    return piece;
+}
+
 static CUresult push(struct tow_link *link, bool in_function)
 {
     CUresult status = CUDA_SUCCESS;
     struct mirror *gone = NULL;
     pthread_mutex_lock(&push_lock);
-    static uint8_t *piece; /* kept: this runs at every launch, and fresh memory costs faults */
-    if (piece == NULL) {
-        piece = malloc(PIECE);
-    }
+    uint8_t *piece = gathering();
     if (piece == NULL) {
         pthread_mutex_unlock(&push_lock);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -479,6 +515,9 @@ static CUresult push(struct tow_link *link, bool in_function)
             break;
         }
     }
+    if (status == CUDA_SUCCESS && atomic_load(&tow_fault_count) != 0) {
+        status = tow_fault_push(link, false, piece, PIECE, send_piece);
+    }
     pthread_mutex_unlock(&push_lock);
     /* Not before: the worker may wait for host functions, whose ends push as well. */
     let_go(gone);
@@ -495,6 +534,17 @@ CUresult tow_mirror_push_function(struct tow_link *link)
 {
     return atomic_load_explicit(&tow_mirror_count, memory_order_relaxed) == 0 ? CUDA_SUCCESS
                                                                               : push(link, true);
+}
+
+void tow_mirror_stale_all(struct tow_link *link)
+{
+    pthread_mutex_lock(&push_lock);
+    uint8_t *piece = gathering();
+    if (piece != NULL) {
+        tow_fault_push(link, true, piece, PIECE,
+                       send_piece); /* a lost server tells the next call */
+    }
+    pthread_mutex_unlock(&push_lock);
 }
 
 CUresult tow_mirror_scan_all(struct tow_link *link, const void *params, size_t size)

@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "client/fault.h"
 #include "client/link.h"
 
 /* How many pieces are mirrored, and whether page-locked memory exists at all: 0 keeps launches
@@ -21,10 +22,16 @@ extern atomic_uint tow_mirror_candidates;
 /* Makes host memory [base, base + size) reachable at the same address, unless it is already; of
  * page-locked memory always the whole piece. */
 CUresult tow_mirror_host(struct tow_link *link, uint64_t base, uint64_t size);
+enum tow_managed_how {
+    TOW_MANAGED_COMPARED,
+    TOW_MANAGED_WATCHED, /* as client/fault.h does, and the worker knows */
+    TOW_MANAGED_TOLD, /* compared; the worker does not know that it is to be mirrored (a __managed__
+                         variable), and sends its contents at once */
+};
 /* Puts memory of this process behind managed memory that the worker has at [base, base + size) and
- * mirrors it. `tell`: the worker does not know that it is to be mirrored (a __managed__ variable);
- * its contents come at once. */
-CUresult tow_mirror_managed(struct tow_link *link, uint64_t base, uint64_t size, bool tell);
+ * mirrors it. CUDA_ERROR_NOT_SUPPORTED if it cannot be watched. */
+CUresult tow_mirror_managed(struct tow_link *link, uint64_t base, uint64_t size,
+                            enum tow_managed_how how);
 /* Ends the mirroring of what begins at `base`; the worker's mapping goes too. */
 CUresult tow_mirror_remove(uint64_t base, uint64_t size);
 /* True if [base, base + size) is mirrored all through. */
@@ -39,6 +46,15 @@ CUresult tow_mirror_push_all(struct tow_link *link);
 /* The same at the end of a host function, before that is told: waits for nothing that the server
  * does. */
 CUresult tow_mirror_push_function(struct tow_link *link);
+/* The program may look at what the GPU wrote from now on: the worker has sent it, or memory that is
+ * watched is fetched anew. Call behind every synchronising reply and before a host function. */
+void tow_mirror_stale_all(struct tow_link *link);
+static inline void tow_mirror_stale(struct tow_link *link)
+{
+    if (__builtin_expect(atomic_load_explicit(&tow_fault_count, memory_order_relaxed) != 0, 0)) {
+        tow_mirror_stale_all(link);
+    }
+}
 /* Between these nothing is sent. */
 void tow_mirror_pause(void);
 void tow_mirror_resume(void);

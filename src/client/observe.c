@@ -88,8 +88,8 @@ static void write_stats(void)
         const struct tow_link_counters *c = &tow_client_link_at(i)->counters;
         total.commands += c->commands;
         total.replies_waited += c->replies_waited;
-        total.bytes_out += c->bytes_out;
-        total.bytes_in += c->bytes_in;
+        total.bytes_out += c->bytes_out + c->side_out;
+        total.bytes_in += c->bytes_in + c->side_in;
     }
     tow_json_object(&json, NULL);
     tow_json_u64(&json, "replies_waited", total.replies_waited);

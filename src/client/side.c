@@ -130,6 +130,7 @@ CUresult tow_side_send(struct tow_link *link, unsigned kind, const void *head, s
     }
     if (error == 0) {
         tow_line_commit_now(side, length);
+        atomic_fetch_add_explicit(&link->counters.side_out, length, memory_order_relaxed);
     }
     pthread_mutex_unlock(&link->side_lock);
     if (error < 0) {

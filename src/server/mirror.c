@@ -11,6 +11,7 @@
 #include "gen/server_api.h"
 #include "server/session.h"
 #include "server/share.h"
+#include "wire/control.h"
 #include "wire/copy.h"
 #include "wire/diff.h"
 
@@ -21,19 +22,26 @@ enum {
 
 struct mirror {
     uint64_t base, size;
-    uint8_t *known; /* owned; NULL in the program's own process */
-    bool mapped;    /* we made the mapping */
-    bool managed;   /* the driver's; else registered with it */
-    bool ending;    /* a thread is about to drop it */
+    uint8_t *known;  /* owned; NULL in the program's own process, or if the client fetches */
+    bool mapped;     /* we made the mapping */
+    bool managed;    /* the driver's; else registered with it */
+    bool fetched;    /* the client asks for what it looks at (FETCH): nothing is sent unasked */
+    bool ending;     /* a thread is about to drop it */
+    uint64_t serial; /* no other of the session ever has it */
     struct mirror *next;
 };
 
 struct mirror_state {
-    pthread_mutex_t lock; /* guards the list, and orders pulls */
+    /* Guards the list. Never held while sending: who reads the client's side line takes it, and the
+     * client may not read its own line before that has given it the memory it looks at. */
+    pthread_mutex_t lock;
     struct mirror *mirrors;
     unsigned count;
-    uint8_t *piece; /* owned: where changes are gathered */
-    int probe[2];   /* a pipe, see is_readable */
+    uint64_t serials;
+    int probe[2];              /* a pipe, see is_readable */
+    pthread_mutex_t pull_lock; /* orders pulls, and guards: */
+    uint8_t *piece;            /* owned: where changes are gathered */
+    uint8_t *fetched;          /* owned, the side thread's: what is on its way to the client */
 };
 
 static void drop(struct mirror *m)
@@ -57,11 +65,13 @@ static void free_state(struct tow_session *session, void *state)
         drop(m);
     }
     pthread_mutex_destroy(&mirrors->lock);
+    pthread_mutex_destroy(&mirrors->pull_lock);
     if (mirrors->probe[0] >= 0) {
         close(mirrors->probe[0]);
         close(mirrors->probe[1]);
     }
     free(mirrors->piece);
+    free(mirrors->fetched);
     free(mirrors);
 }
 
@@ -69,6 +79,7 @@ static void init_state(struct tow_session *session, void *opaque)
 {
     struct mirror_state *state = opaque;
     pthread_mutex_init(&state->lock, NULL);
+    pthread_mutex_init(&state->pull_lock, NULL);
     state->probe[0] = state->probe[1] = -1;
 }
 
@@ -86,7 +97,7 @@ static int enlist(struct tow_session *session, struct mirror made)
         free(m);
         return -ENOMEM;
     }
-    if (!session->options->in_process) {
+    if (!session->options->in_process && !made.fetched) {
         made.known = calloc(1, made.size);
         if (made.known == NULL) {
             free(m);
@@ -98,6 +109,7 @@ static int enlist(struct tow_session *session, struct mirror made)
     bool room = state->count < MIRRORS_MAX &&
                 (state->probe[0] >= 0 || pipe2(state->probe, O_CLOEXEC | O_NONBLOCK) == 0);
     if (room) {
+        m->serial = ++state->serials;
         m->next = state->mirrors;
         state->mirrors = m;
         state->count++;
@@ -246,6 +258,7 @@ void tow_serve_cuMemAllocManaged(struct tow_serve *call)
 {
     uint64_t size = tow_dec_u64(&call->in);
     uint32_t flags = tow_dec_u32(&call->in);
+    bool fetched = tow_dec_u32(&call->in) != 0 && !call->session->options->in_process;
     CUdeviceptr address = 0;
     if (!tow_serve_ready(call)) {
         return;
@@ -258,8 +271,9 @@ void tow_serve_cuMemAllocManaged(struct tow_serve *call)
         }
     }
     if (call->status == CUDA_SUCCESS &&
-        enlist(call->session, (struct mirror){.base = address, .size = size, .managed = true}) <
-            0) {
+        enlist(call->session,
+               (struct mirror){
+                   .base = address, .size = size, .managed = true, .fetched = fetched}) < 0) {
         call->driver->cuMemFree_v2(address);
         call->status = CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -283,33 +297,102 @@ static bool is_there(const struct mirror_state *state, const struct mirror *m)
            (is_readable(state, m->base) && is_readable(state, m->base + m->size - 1));
 }
 
+/* With both locks held: gathers changes, from byte *at of the newest mirror with a serial of at
+ * most *after on; both are moved on. 0 if there are no more. */
+static size_t next_changes(struct mirror_state *state, uint64_t *after, size_t *at)
+{
+    for (struct mirror *m = state->mirrors; m != NULL; m = m->next) {
+        if (m->serial > *after || m->known == NULL || !is_there(state, m)) {
+            continue;
+        }
+        struct tow_diff diff = {.known = m->known,
+                                .now = (const uint8_t *)(uintptr_t)m->base,
+                                .address = m->base,
+                                .size = m->size,
+                                .at = m->serial == *after ? *at : 0};
+        size_t n = tow_diff_next(&diff, state->piece, PIECE);
+        if (n > 0) {
+            *after = m->serial;
+            *at = diff.at;
+            return n;
+        }
+    }
+    return 0;
+}
+
 void tow_mirror_pull(struct tow_session *session)
 {
     struct mirror_state *state = tow_session_state(session, TOW_SESSION_MEMORY);
     if (state == NULL || session->options->in_process) {
         return;
     }
-    pthread_mutex_lock(&state->lock);
-    if (state->mirrors != NULL && state->piece == NULL) {
+    pthread_mutex_lock(&state->pull_lock);
+    if (state->piece == NULL) {
         state->piece = malloc(PIECE);
     }
-    uint8_t *piece = state->piece;
-    for (struct mirror *m = state->mirrors; m != NULL && piece != NULL; m = m->next) {
-        if (!is_there(state, m)) {
-            continue;
+    uint64_t after = UINT64_MAX; /* new ones come in front: the list goes from high to low */
+    size_t at = 0, n = 0;
+    int error = state->piece != NULL ? 0 : -ENOMEM;
+    do {
+        pthread_mutex_lock(&state->lock);
+        n = error == 0 ? next_changes(state, &after, &at) : 0;
+        pthread_mutex_unlock(&state->lock);
+        if (n > 0) {
+            error = tow_session_send(session, TOW_CONTROL_MIRROR, 0, 0, 0, state->piece, n);
         }
-        struct tow_diff diff = {.known = m->known,
-                                .now = (const uint8_t *)(uintptr_t)m->base,
-                                .address = m->base,
-                                .size = m->size};
-        size_t n;
-        while ((n = tow_diff_next(&diff, piece, PIECE)) > 0) {
-            if (tow_session_send(session, TOW_CONTROL_MIRROR, 0, 0, 0, piece, n) < 0) {
-                break;
-            }
-        }
+    } while (n > 0 && error == 0);
+    pthread_mutex_unlock(&state->pull_lock);
+}
+
+/* With the lock held: whether [address, address + size) is in one mirror, and there. Nothing else
+ * of it is looked at: that would bring it here from the GPU. */
+static bool can_fetch(const struct mirror_state *state, uint64_t address, uint64_t size)
+{
+    const struct mirror *m = state->mirrors;
+    while (m != NULL && (address - m->base >= m->size || size > m->size - (address - m->base))) {
+        m = m->next;
     }
-    pthread_mutex_unlock(&state->lock);
+    return m != NULL && is_readable(state, address) && is_readable(state, address + size - 1);
+}
+
+static int send_fetched(struct tow_session *session, const uint8_t *bytes, struct tow_data data)
+{
+    static const uint8_t zeros[8];
+    uint8_t head[TOW_DATA_HEAD];
+    uint32_t pad = 0;
+    int error = tow_data_head_encode(&data, 0, 0, head, &pad);
+    struct iovec parts[3] = {{head, sizeof head},
+                             {(void *)(uintptr_t)bytes, data.size},
+                             {(void *)(uintptr_t)zeros, pad}};
+    return error == 0 ? tow_line_send_direct(session->side, parts, 3) : error;
+}
+
+int tow_mirror_fetch(struct tow_session *session, const uint8_t *at, const struct tow_frame *frame)
+{
+    struct tow_fetch fetch;
+    struct mirror_state *state = tow_session_state(session, TOW_SESSION_MEMORY);
+    int error = state == NULL ? -EPROTO : tow_fetch_decode(at, frame, &fetch);
+    if (error == 0 && state->fetched == NULL && (state->fetched = malloc(TOW_DATA_MAX)) == NULL) {
+        error = -ENOMEM;
+    }
+    for (uint64_t done = 0; error == 0 && done < fetch.size;) {
+        uint64_t left = fetch.size - done;
+        uint32_t n = left < TOW_DATA_MAX ? (uint32_t)left : TOW_DATA_MAX;
+        pthread_mutex_lock(&state->lock);
+        bool found = can_fetch(state, fetch.address + done, n);
+        if (found) {
+            memcpy(state->fetched, (const void *)(uintptr_t)(fetch.address + done), n);
+        }
+        pthread_mutex_unlock(&state->lock);
+        struct tow_data data = {.flags = !found      ? TOW_DATA_FAILED
+                                         : n == left ? TOW_DATA_LAST
+                                                     : 0,
+                                .offset = done,
+                                .size = found ? n : 0};
+        error = send_fetched(session, state->fetched, data);
+        done = found ? done + n : fetch.size;
+    }
+    return error;
 }
 
 /* How many bytes from the address on lie in one mirror. */
@@ -377,13 +460,13 @@ static bool find_bytes(void *user, uint64_t address, size_t size, uint8_t **ret_
     struct taking *taking = user;
     for (const struct mirror *m = taking->state->mirrors; m != NULL; m = m->next) {
         if (address - m->base < m->size && size <= m->size - (address - m->base) &&
-            m->known != NULL) {
+            (m->known != NULL || m->fetched)) {
             if (m != taking->there && !is_there(taking->state, m)) {
                 return false;
             }
             taking->there = m;
             *ret_now = (uint8_t *)(uintptr_t)address;
-            *ret_known = m->known + (address - m->base);
+            *ret_known = m->known != NULL ? m->known + (address - m->base) : NULL;
             return true;
         }
     }

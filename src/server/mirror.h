@@ -8,10 +8,13 @@
 
 struct tow_copy_shape;
 struct tow_copy_side;
+struct tow_frame;
 struct tow_session;
 
 /* Sends what the GPU changed, before the reply to a synchronising call. */
 void tow_mirror_pull(struct tow_session *session);
+/* A FETCH frame came on the side line: answers it there. */
+int tow_mirror_fetch(struct tow_session *session, const uint8_t *at, const struct tow_frame *frame);
 /* A MIRROR frame's body came: what the program changed. */
 int tow_mirror_take(struct tow_session *session, const uint8_t *records, size_t size);
 

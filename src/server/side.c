@@ -69,7 +69,8 @@ static int take_next(struct tow_session *session)
         error = tow_line_peek(session->side, frame.length, TOW_TIME_FOREVER, &at, &available);
     }
     if (error == 0) {
-        error = tow_side_take(session, at, &frame);
+        error = frame.kind == TOW_CONTROL_FETCH ? tow_mirror_fetch(session, at, &frame)
+                                                : tow_side_take(session, at, &frame);
     }
     if (error == 0) {
         tow_line_consume(session->side, frame.length);

@@ -5,7 +5,7 @@ const char *tow_control_name(uint16_t kind)
     static const char *const names[] = {
         "HELLO",  "WELCOME", "REFUSE", "REPLY",  "CALLBACK",       "CALLBACK_DONE", "PRINT",
         "DATA",   "CREDIT",  "BYE",    "NOTICE", "THREAD_EXIT",    "STATUS",        "REPORT",
-        "MIRROR", "LANE",    "SIDE",   "FENCE",  "CALLBACK_BYTES",
+        "MIRROR", "LANE",    "SIDE",   "FENCE",  "CALLBACK_BYTES", "FETCH",
     };
     size_t index = (size_t)kind - TOW_CONTROL_FIRST;
     return kind >= TOW_CONTROL_FIRST && index < sizeof names / sizeof *names ? names[index] : NULL;
@@ -325,6 +325,37 @@ int tow_fence_decode(const void *at, const struct tow_frame *frame, struct tow_f
         return -EPROTO;
     }
     *ret_fence = fence;
+    return 0;
+}
+
+/* ---- FETCH ---- */
+
+void tow_fetch_head(const struct tow_fetch *fetch, uint8_t ret_head[TOW_FETCH_HEAD])
+{
+    struct tow_enc enc = tow_enc_init(ret_head, TOW_FETCH_HEAD);
+    tow_enc_u64(&enc, fetch->address);
+    tow_enc_u64(&enc, fetch->size);
+}
+
+int tow_fetch_encode(const struct tow_fetch *fetch, void *at, size_t size, uint32_t *ret_length)
+{
+    uint8_t head[TOW_FETCH_HEAD];
+    struct tow_enc enc = tow_frame_begin(at, bounded(size));
+    tow_fetch_head(fetch, head);
+    tow_enc_bytes(&enc, head, sizeof head);
+    return finish(&enc, at, TOW_CONTROL_FETCH, ret_length);
+}
+
+int tow_fetch_decode(const void *at, const struct tow_frame *frame, struct tow_fetch *ret_fetch)
+{
+    struct tow_dec dec = tow_frame_body(at, frame);
+    struct tow_fetch fetch = {.address = tow_dec_u64(&dec)};
+    fetch.size = tow_dec_u64(&dec);
+    if (dec.bad || frame->kind != TOW_CONTROL_FETCH || fetch.size == 0 ||
+        fetch.size > TOW_FETCH_MAX) {
+        return -EPROTO;
+    }
+    *ret_fetch = fetch;
     return 0;
 }
 

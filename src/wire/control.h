@@ -140,6 +140,18 @@ void tow_fence_head(const struct tow_fence *fence, uint8_t ret_head[TOW_FENCE_HE
 int tow_fence_encode(const struct tow_fence *fence, void *at, size_t size, uint32_t *ret_length);
 int tow_fence_decode(const void *at, const struct tow_frame *frame, struct tow_fence *ret_fence);
 
+/* Memory that host and GPU see, as the worker has it now: it comes back on the side line in DATA
+ * frames of transfer 0, in order. Not known there (any more): one frame with TOW_DATA_FAILED. */
+struct tow_fetch {
+    uint64_t address;
+    uint64_t size; /* 1 .. TOW_FETCH_MAX */
+};
+
+#define TOW_FETCH_HEAD 16u
+void tow_fetch_head(const struct tow_fetch *fetch, uint8_t ret_head[TOW_FETCH_HEAD]);
+int tow_fetch_encode(const struct tow_fetch *fetch, void *at, size_t size, uint32_t *ret_length);
+int tow_fetch_decode(const void *at, const struct tow_frame *frame, struct tow_fetch *ret_fetch);
+
 struct tow_print {
     uint32_t size;
     const char *text; /* size bytes, any value, no NUL needed */

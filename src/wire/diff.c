@@ -119,12 +119,17 @@ int tow_diff_apply(const uint8_t *records, size_t size, tow_diff_find *find, voi
             }
             if (mask == UINT64_MAX) {
                 memcpy(now, line, TOW_DIFF_LINE);
-                memcpy(known, line, TOW_DIFF_LINE);
+                if (known != NULL) {
+                    memcpy(known, line, TOW_DIFF_LINE);
+                }
                 continue;
             }
             for (; mask != 0; mask &= mask - 1) {
                 int byte = __builtin_ctzll(mask);
-                now[byte] = known[byte] = line[byte];
+                now[byte] = line[byte];
+                if (known != NULL) {
+                    known[byte] = line[byte];
+                }
             }
         }
     }

@@ -32,8 +32,9 @@ struct tow_diff {
 /* Fills `out` with the next records; 0 when nothing (more) differs. */
 size_t tow_diff_next(struct tow_diff *diff, uint8_t *out, size_t room);
 
-/* Where the bytes of [address, address + size) are to be written, and the side's `known` for them;
- * false if this side does not hold them (any more): the record is passed over. */
+/* Where the bytes of [address, address + size) are to be written, and the side's `known` for them
+ * (NULL: it keeps none); false if this side does not hold them (any more): the record is passed
+ * over. */
 typedef bool tow_diff_find(void *user, uint64_t address, size_t size, uint8_t **ret_now,
                            uint8_t **ret_known);
 

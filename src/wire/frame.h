@@ -35,6 +35,7 @@ enum tow_control {
     TOW_CONTROL_SIDE = 0xf010,   /* client: asks for the key of a side line; no body */
     TOW_CONTROL_FENCE = 0xf011,  /* client: wait for so many MIRROR frames of the side line */
     TOW_CONTROL_CALLBACK_BYTES = 0xf012, /* client: bytes of a copy behind host functions */
+    TOW_CONTROL_FETCH = 0xf013, /* client, on the side line: what the worker has at an address */
 };
 
 struct tow_frame {

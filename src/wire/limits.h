@@ -44,6 +44,9 @@
 /* A sentence for a person. */
 #define TOW_SENTENCE_MAX 1024u
 
+/* Managed memory that is asked for at once: what a program that walks through it reads ahead. */
+#define TOW_FETCH_MAX (4u << 20)
+
 /* Text of one PRINT frame. */
 #define TOW_PRINT_MAX (64u << 10)
 

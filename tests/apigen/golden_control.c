@@ -238,6 +238,12 @@ static void side(void)
         expect("FENCE", back.mirrors == value.mirrors);
     }
     {
+        static const struct tow_fetch value = {0x0102030405060708u, 0x10000};
+        struct tow_fetch back = {0};
+        THERE_AND_BACK("FETCH", fetch);
+        expect("FETCH", back.address == value.address && back.size == value.size);
+    }
+    {
         static const struct tow_callback_bytes value = {0x0102030405060708u, 0x40000, 5, "hello"};
         struct tow_callback_bytes back = {0};
         THERE_AND_BACK("CALLBACK_BYTES", callback_bytes);

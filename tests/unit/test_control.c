@@ -15,6 +15,7 @@ union message {
     struct tow_callback_done callback_done;
     struct tow_callback_bytes callback_bytes;
     struct tow_fence fence;
+    struct tow_fetch fetch;
     struct tow_print print;
     struct tow_credit credit;
     struct tow_bye bye;
@@ -44,6 +45,7 @@ WRAP(callback)
 WRAP(callback_done)
 WRAP(callback_bytes)
 WRAP(fence)
+WRAP(fetch)
 WRAP(print)
 WRAP(credit)
 WRAP(bye)
@@ -139,6 +141,12 @@ static const struct sample {
      .message.fence = {.mirrors = 0x0102030405060708u},
      .needed = 24,
      .golden = "1800000011f0000000000000000000000807060504030201"},
+    {.name = "FETCH",
+     OPS(fetch),
+     .message.fetch = {.address = 0x0102030405060708u, .size = 0x10000},
+     .needed = 32,
+     .golden = "2000000013f0000000000000000000000807060504030201"
+               "0000010000000000"},
     {.name = "PRINT",
      OPS(print),
      .message.print = {.size = 3, .text = "hi\n"},

@@ -1,0 +1,350 @@
+/* Large managed memory, which the client watches instead of comparing it where the system lets it.
+ * With an argument: `little` and `lost` are for tests/system/test_managed.py. */
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "api.h"
+
+enum { MUCH = 256 << 20, LARGE = 8 << 20, BLOCK = 64 << 10 };
+
+static int *alloc(size_t size)
+{
+    CUdeviceptr address = 0;
+    OK(cuMemAllocManaged(&address, size, CU_MEM_ATTACH_GLOBAL));
+    if (address == 0) {
+        exit(1);
+    }
+    return (int *)(uintptr_t)address;
+}
+
+static CUdeviceptr of(const void *host)
+{
+    return (CUdeviceptr)(uintptr_t)host;
+}
+
+/* Host and kernel write bytes of the same pages in turns, far apart in much memory. */
+static void host_and_kernel_take_turns(struct api *api)
+{
+    int *data = alloc(LARGE);
+    const size_t far[] = {0, 5, 1023, 1024, BLOCK / 4 - 1, BLOCK / 4, LARGE / 8, LARGE / 4 - 2};
+    int wrong = 0;
+    for (int round = 0; round < 6; round++) {
+        for (size_t i = 0; i < sizeof far / sizeof far[0]; i++) {
+            data[far[i]] += 1;                                     /* the host's */
+            OK(api_add(api, of(data + (far[i] ^ 1)), 1, 2, NULL)); /* the kernel's, beside it */
+            OK(api_add(api, of(data + far[i]), 1, 100, NULL));
+            OK(i % 2 ? cuCtxSynchronize() : cuStreamSynchronize(NULL));
+            wrong += data[far[i]] != (round + 1) * 101;
+            wrong += data[far[i] ^ 1] != (round + 1) * 2;
+        }
+    }
+    EQUAL(wrong, 0);
+    EQUAL(data[100], 0);
+    OK(cuMemFree(of(data)));
+}
+
+/* All of it, in both directions. */
+static void all_of_it_is_seen(struct api *api)
+{
+    enum { N = LARGE / 4 };
+    int *data = alloc(LARGE), *back = malloc(LARGE);
+    int wrong = 0;
+    for (int i = 0; i < N; i++) {
+        data[i] = i;
+    }
+    OK(api_add(api, of(data + N / 2 - 1000), 2000, 7, NULL));
+    OK(cuMemcpyDtoH(back, of(data), LARGE));
+    for (int i = 0; i < N; i++) {
+        int wanted = i + (i >= N / 2 - 1000 && i < N / 2 + 1000 ? 7 : 0);
+        wrong += back[i] != wanted;
+        wrong += data[i] != wanted;
+    }
+    EQUAL(wrong, 0);
+    OK(cuMemsetD32Async(of(data), 0x1234567, N, NULL));
+    OK(cuCtxSynchronize());
+    for (int i = N - 1; i >= 0; i--) {
+        wrong += data[i] != 0x1234567;
+    }
+    EQUAL(wrong, 0);
+    /* Without a word between launches the program's writes still reach each of them. */
+    for (int round = 1; round <= 4; round++) {
+        data[9] = round;
+        OK(api_add(api, of(data + 8), 1, 1, NULL));
+        OK(cuMemcpyDtoH(back, of(data + 9), 4));
+        wrong += back[0] != round;
+    }
+    EQUAL(data[8], 0x1234567 + 4);
+    EQUAL(wrong, 0);
+    OK(cuMemFree(of(data)));
+    free(back);
+}
+
+/* System calls read and write it, wherever its bytes are. */
+static void system_calls_reach_it(struct api *api)
+{
+    int *data = alloc(LARGE);
+    int file = memfd_create("managed", MFD_CLOEXEC), back[4] = {0};
+    enum { FAR = LARGE / 16 };
+    OK(api_add(api, of(data + FAR), 4, 5, NULL));
+    OK(cuCtxSynchronize());
+    EQUAL(write(file, data + FAR, 16), 16); /* not here yet */
+    EQUAL(pread(file, back, 16, 0), 16);
+    EQUAL(back[0] == 5 && back[3] == 5, 1);
+    EQUAL(pread(file, data + 2 * FAR - 2, 16, 0), 16); /* across two blocks, neither of them here */
+    OK(api_add(api, of(data + 2 * FAR - 2), 4, 1, NULL));
+    OK(cuCtxSynchronize());
+    EQUAL(pwrite(file, data + 2 * FAR - 2, 16, 0), 16);
+    EQUAL(pread(file, back, 16, 0), 16);
+    EQUAL(back[0] == 6 && back[3] == 6, 1);
+    close(file);
+    OK(cuMemFree(of(data)));
+}
+
+enum { THREADS = 3, SLOTS = 64 };
+static atomic_bool over;
+static atomic_int lost;
+struct writer {
+    volatile int *data; /* every THREADS + 1 numbers one is ours */
+    int count;
+};
+
+/* Adds to its numbers all the time, and finds there what it wrote. */
+static void *write_on(void *user)
+{
+    struct writer *w = user;
+    for (; !atomic_load(&over); w->count++) {
+        for (int i = 0; i < SLOTS; i++) {
+            volatile int *slot = &w->data[(size_t)i * (BLOCK / 16) + (size_t)i * 4];
+            if (*slot != w->count) {
+                atomic_fetch_add(&lost, 1);
+            }
+            *slot = w->count + 1;
+        }
+    }
+    return NULL;
+}
+
+static void no_write_is_lost(struct api *api)
+{
+    int *data = alloc(LARGE);
+    struct writer writers[THREADS];
+    pthread_t threads[THREADS];
+    struct timespec begun, now;
+    int rounds = 0, wrong = 0;
+    atomic_store(&over, false);
+    for (int t = 0; t < THREADS; t++) {
+        writers[t] = (struct writer){data + 1 + t, 0};
+        pthread_create(&threads[t], NULL, write_on, &writers[t]);
+    }
+    clock_gettime(CLOCK_MONOTONIC, &begun);
+    do {
+        rounds++;
+        OK(api_add(api, of(data), 1, 1, NULL));
+        OK(cuCtxSynchronize());
+        wrong += data[0] != rounds;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    } while (now.tv_sec - begun.tv_sec < 3 && api_failures == 0);
+    atomic_store(&over, true);
+    for (int t = 0; t < THREADS; t++) {
+        pthread_join(threads[t], NULL);
+    }
+    EQUAL(wrong, 0);
+    EQUAL(atomic_load(&lost), 0);
+    OK(cuCtxSynchronize());
+    for (int t = 0; t < THREADS; t++) {
+        TRUE(writers[t].count > 0);
+        for (int i = 0; i < SLOTS; i++) {
+            wrong += writers[t].data[(size_t)i * (BLOCK / 16) + (size_t)i * 4] != writers[t].count;
+        }
+    }
+    EQUAL(wrong, 0);
+    OK(cuMemFree(of(data)));
+}
+
+static void fresh_memory_is_fresh(struct api *api)
+{
+    for (int round = 0; round < 4; round++) {
+        size_t size = (size_t)LARGE + (size_t)round * 4097;
+        int *data = alloc(size);
+        size_t last = size / 4 - 1;
+        EQUAL(data[0] == 0 && data[last] == 0, 1);
+        data[last] = 5;
+        OK(api_add(api, of(data + last), 1, 6, NULL));
+        OK(cuCtxSynchronize());
+        EQUAL(data[last], 11);
+        data[0] = 1; /* and nobody asks for it any more */
+        OK(cuMemFree(of(data)));
+    }
+}
+
+static void add_far(void *user)
+{
+    int *data = user;
+    data[0] = data[LARGE / 8] + 1;
+}
+
+/* A host function sees what came before it, and what it writes is seen behind it. While it runs,
+ * and another thread of the program waits for it, the memory can be had. */
+static void *synchronise(void *user)
+{
+    OK(cuCtxSetCurrent(((struct api *)user)->context));
+    OK(cuCtxSynchronize());
+    return NULL;
+}
+
+static void host_functions_see_it(struct api *api)
+{
+    int *data = alloc(LARGE);
+    CUstream stream;
+    pthread_t waiting, opening;
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    EQUAL(data[LARGE / 8], 0); /* here, and old soon */
+    OK(api_add(api, of(data + LARGE / 8), 1, 41, stream));
+    OK(cuLaunchHostFunc(stream, add_far, data));
+    OK(api_add(api, of(data), 1, 100, stream));
+    OK(cuStreamSynchronize(stream));
+    EQUAL(data[0], 142);
+
+    sem_init(&api_gate, 0, 0);
+    OK(cuLaunchHostFunc(stream, api_pass_gate, NULL));
+    pthread_create(&waiting, NULL, synchronise, api);
+    usleep(50000);
+    EQUAL(data[LARGE / 16], 0); /* nobody else could help to fetch it */
+    data[LARGE / 16] = 3;
+    pthread_create(&opening, NULL, api_open_gate, NULL);
+    pthread_join(waiting, NULL);
+    pthread_join(opening, NULL);
+    OK(api_add(api, of(data + LARGE / 16), 1, 1, NULL));
+    OK(cuCtxSynchronize());
+    EQUAL(data[LARGE / 16], 4);
+    OK(cuStreamDestroy(stream));
+    OK(cuMemFree(of(data)));
+}
+
+static void copies_name_it(struct api *api)
+{
+    enum { SIZE = 1 << 20 };
+    int *data = alloc(LARGE), *own = malloc(SIZE);
+    CUdeviceptr device;
+    (void)api;
+    OK(cuMemAlloc(&device, SIZE));
+    for (int i = 0; i < SIZE / 4; i++) {
+        own[i] = i * 3;
+    }
+    OK(cuMemcpyHtoD(of(data), own, SIZE));
+    EQUAL(memcmp(data, own, SIZE), 0);
+    memset(data + SIZE, 7, SIZE);
+    OK(cuMemcpyHtoD(device, data + SIZE, SIZE));
+    OK(cuMemcpyDtoH(own, device, SIZE));
+    EQUAL(memcmp(data + SIZE, own, SIZE), 0);
+    OK(cuMemsetD8(device, 9, SIZE));
+    OK(cuMemcpyDtoH(data + SIZE, device, SIZE));
+    EQUAL(((char *)(data + SIZE))[SIZE - 1], 9);
+    OK(cuMemcpy(of(data), of(data + SIZE), SIZE));
+    EQUAL(((char *)data)[SIZE - 1], 9);
+    OK(cuMemFree(device));
+    OK(cuMemFree(of(data)));
+    free(own);
+}
+
+static void a_child_does_not_hang(struct api *api)
+{
+    int *data = alloc(LARGE), status = -1;
+    OK(api_add(api, of(data), 1, 3, NULL));
+    OK(cuCtxSynchronize());
+    pid_t child = fork();
+    if (child == 0) {
+        struct sigaction action = {.sa_handler = SIG_DFL};
+        sigaction(SIGSEGV, &action, NULL);
+        alarm(20);
+        _exit(((volatile int *)data)[LARGE / 8] == 0 ? 0 : 1); /* it has no such memory */
+    }
+    TRUE(waitpid(child, &status, 0) == child);
+    TRUE(!WIFSIGNALED(status) || WTERMSIG(status) != SIGALRM);
+    EQUAL(data[0], 3);
+    OK(cuMemFree(of(data)));
+}
+
+/* ---- for tests/system/test_managed.py ---- */
+
+/* Much memory, of which little is used. */
+static void little(struct api *api)
+{
+    int *data = alloc(MUCH);
+    struct timespec begun, now;
+    clock_gettime(CLOCK_MONOTONIC, &begun);
+    for (int round = 0; round < 200; round++) {
+        data[MUCH / 8] += 1;
+        OK(api_add(api, of(data + MUCH / 8), 1, 1, NULL));
+        OK(cuCtxSynchronize());
+    }
+    EQUAL(data[MUCH / 8], 400);
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    printf("%ld ms\n",
+           (now.tv_sec - begun.tv_sec) * 1000 + (now.tv_nsec - begun.tv_nsec) / 1000000);
+    OK(cuMemFree(of(data)));
+}
+
+/* All of it was written by the host, and is looked at by nobody from then on. */
+static void many_launches(struct api *api)
+{
+    int *data = alloc(MUCH);
+    struct timespec begun, now;
+    memset(data, 1, MUCH);
+    OK(api_add(api, of(data), 1, 1, NULL));
+    OK(api_add(api, of(data), 1, 1, NULL));
+    clock_gettime(CLOCK_MONOTONIC, &begun);
+    for (int round = 0; round < 200; round++) {
+        OK(api_add(api, of(data), 1, 1, NULL));
+    }
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    printf("%ld ms\n",
+           (now.tv_sec - begun.tv_sec) * 1000 + (now.tv_nsec - begun.tv_nsec) / 1000000);
+    OK(cuCtxSynchronize());
+    EQUAL(data[0], 0x01010101 + 202);
+    EQUAL(data[MUCH / 4 - 1], 0x01010101);
+    OK(cuMemFree(of(data)));
+}
+
+/* The server stops, and is gone while this waits for its memory. */
+static int lose(struct api *api)
+{
+    int *data = alloc(MUCH);
+    OK(cuMemsetD32(of(data), 7, MUCH / 4));
+    EQUAL(data[0], 7);
+    printf("ready\n");
+    getchar();
+    int found = ((volatile int *)data)[MUCH / 8];
+    printf("found %d, then %d\n", found, (int)cuCtxSynchronize());
+    printf("kept %d\n", data[0]);
+    data[MUCH / 16] = 1;
+    (void)api;
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct api api;
+    api_begin(&api);
+    if (argc > 1 && strcmp(argv[1], "lost") == 0) {
+        return lose(&api);
+    }
+    if (argc > 1) {
+        (strcmp(argv[1], "little") == 0 ? little : many_launches)(&api);
+        return api_end(&api);
+    }
+    host_and_kernel_take_turns(&api);
+    all_of_it_is_seen(&api);
+    system_calls_reach_it(&api);
+    fresh_memory_is_fresh(&api);
+    host_functions_see_it(&api);
+    copies_name_it(&api);
+    a_child_does_not_hang(&api);
+    no_write_is_lost(&api);
+    return api_end(&api);
+}
