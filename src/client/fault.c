@@ -102,10 +102,15 @@ static bool place(int fd, uint64_t at, const uint8_t *bytes, uint64_t size)
         if (ioctl(fd, UFFDIO_COPY, &copy) == 0) {
             return true;
         }
-        if (errno != EAGAIN) {
+        int error = errno;
+        done += copy.copy > 0 ? (uint64_t)copy.copy : 0;
+        if (error == EEXIST) {
+            done += (uint64_t)sysconf(_SC_PAGESIZE); /* somebody was faster */
+        } else if (error == ENOMEM) {
+            tow_time_sleep(TOW_TIME_MS); /* whoever waits for it cannot go on without */
+        } else if (error != EAGAIN) {
             return false;
         }
-        done += copy.copy > 0 ? (uint64_t)copy.copy : 0;
     }
     return true;
 }

@@ -182,10 +182,12 @@ static void fresh_memory_is_fresh(struct api *api)
     }
 }
 
+static sem_t far_added;
 static void add_far(void *user)
 {
     int *data = user;
     data[0] = data[LARGE / 8] + 1;
+    sem_post(&far_added);
 }
 
 /* A host function sees what came before it, and what it writes is seen behind it. While it runs,
@@ -205,7 +207,10 @@ static void host_functions_see_it(struct api *api)
     OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     EQUAL(data[LARGE / 8], 0); /* here, and old soon */
     OK(api_add(api, of(data + LARGE / 8), 1, 41, stream));
+    sem_init(&far_added, 0, 0);
     OK(cuLaunchHostFunc(stream, add_far, data));
+    sem_wait(&far_added); /* no call of ours brings it meanwhile */
+    EQUAL(data[0], 42);
     OK(api_add(api, of(data), 1, 100, stream));
     OK(cuStreamSynchronize(stream));
     EQUAL(data[0], 142);

@@ -44,6 +44,34 @@ static size_t exchange(struct copy *from, struct copy *to, size_t room)
     return total;
 }
 
+static bool find_without_known(void *user, uint64_t address, size_t size, uint8_t **ret_now,
+                               uint8_t **ret_known)
+{
+    bool found = find(user, address, size, ret_now, ret_known);
+    *ret_known = NULL;
+    return found;
+}
+
+/* Whole lines and single bytes reach a side that remembers nothing, and its own bytes stay. */
+static void a_side_may_remember_nothing(void **state)
+{
+    (void)state;
+    struct copy *host = calloc(1, sizeof *host), *device = calloc(1, sizeof *device);
+    uint8_t out[4096];
+    memset(host->now, 5, 64);
+    host->now[128] = 6;
+    device->now[129] = 7;
+    struct tow_diff diff = {
+        .known = host->known, .now = host->now, .address = 0x10000, .size = SIZE};
+    size_t n = tow_diff_next(&diff, out, sizeof out);
+    assert_int_equal(tow_diff_apply(out, n, find_without_known, device), 0);
+    assert_memory_equal(device->now, host->now, 129);
+    assert_int_equal(device->now[129], 7);
+    assert_int_equal(device->known[0], 0);
+    free(host);
+    free(device);
+}
+
 static void both_sides_keep_their_own_bytes(void **state)
 {
     (void)state;
@@ -114,6 +142,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(both_sides_keep_their_own_bytes),
+        cmocka_unit_test(a_side_may_remember_nothing),
         cmocka_unit_test(whole_lines_cost_their_bytes_only),
         cmocka_unit_test(nonsense_is_refused),
     };
