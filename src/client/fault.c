@@ -447,10 +447,14 @@ static const uint8_t *begin_run(struct range *r, const struct run *run)
     if (move_away(at, run->n * BLOCK)) {
         return scratch;
     }
-    tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN,
-            "managed memory cannot be moved (%s): what threads write during a synchronisation may "
-            "be lost",
-            strerror(errno));
+    static bool said; /* guarded by lock */
+    if (!said) {
+        said = true;
+        tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN,
+                "managed memory cannot be moved (%s): what threads write during a synchronisation "
+                "may be lost; TOWLINE_MANAGED=compare is safe",
+                strerror(errno));
+    }
     return at;
 }
 
