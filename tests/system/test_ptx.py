@@ -66,8 +66,10 @@ def busy():
 @t.test(240, alone=True)
 def the_ptx_machine_is_fast_enough():
     # Within 12 times of the same loops in C, and on two processors 1.5 times as fast as on one. Other work on this
-    # machine makes it slower, never faster: the best of three counts, and of twelve while there is other work.
+    # machine makes it slower, never faster: the best of three counts, and of twelve while there is other work. Where two
+    # processors were never to be had in all of these, nothing is known.
     undisturbed = attempts = 0
+    quietest = 2.0
     while undisturbed < 3 and attempts < 12:
         start, (all_before, own_before) = time.monotonic(), busy()
         done = t.run([t.BUILD / "bench" / "ptx_speed"], 60, env={**t.clean_environment(), "TOWLINE_BENCH_CHECK": "1"})
@@ -78,6 +80,9 @@ def the_ptx_machine_is_fast_enough():
             return
         attempts += 1
         undisturbed += others < 0.1
+        quietest = min(others, quietest)
+    if quietest > 0.5:
+        t.skip(f"other work took at least {quietest:.0%} of a processor in each of {attempts} runs")
     t.check(False, f"{done.stdout}{done.stderr}"
                    f"other work took {others:.0%} of a processor in the last of {attempts} runs")
 
