@@ -508,33 +508,42 @@ static bool push_run(uint64_t serial, size_t *at, bool stale, uint8_t *piece, si
     return true;
 }
 
+/* The first range of the link behind number `after` of which anything is here; 0 if there is none.
+ * The list may change meanwhile: go by number, not by pointer. */
+static uint64_t next_here(const struct tow_link *link, uint64_t after)
+{
+    uint64_t found = 0;
+    pthread_mutex_lock(&lock);
+    for (const struct range *r = ranges; r != NULL; r = r->next) {
+        if (r->link == link && r->here > 0 && r->serial > after &&
+            (found == 0 || r->serial < found)) {
+            found = r->serial;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
 CUresult tow_fault_push(struct tow_link *link, bool stale, uint8_t *piece, size_t room,
                         tow_fault_send *send)
 {
-    CUresult status = CUDA_SUCCESS;
-    uint64_t after = 0;
-    for (;;) {
-        /* The list may change meanwhile: go by number, not by pointer. */
-        struct range *next = NULL;
-        pthread_mutex_lock(&lock);
-        for (struct range *r = ranges; r != NULL; r = r->next) {
-            if (r->link == link && r->serial > after &&
-                (next == NULL || r->serial < next->serial)) {
-                next = r;
-            }
-        }
-        if (next != NULL) {
-            after = next->serial;
-            next->blank = false;
-            next->epoch += stale;
-        }
-        pthread_mutex_unlock(&lock);
-        /* With a lost server the program keeps what it has. */
-        if (next == NULL || atomic_load(&link->lost) != 0) {
-            return next == NULL ? status : (CUresult)atomic_load(&link->lost);
-        }
-        size_t at = 0;
-        while (push_run(after, &at, stale, piece, room, send, &status)) {
+    CUresult status = (CUresult)atomic_load(&link->lost);
+    if (status != CUDA_SUCCESS) {
+        return status; /* the program keeps what it has */
+    }
+    pthread_mutex_lock(&lock);
+    for (struct range *r = ranges; r != NULL; r = r->next) {
+        if (r->link == link) {
+            r->blank = false;
+            r->epoch += stale;
         }
     }
+    pthread_mutex_unlock(&lock);
+    uint64_t serial = 0;
+    while (status == CUDA_SUCCESS && (serial = next_here(link, serial)) != 0) {
+        size_t at = 0;
+        while (status == CUDA_SUCCESS && push_run(serial, &at, stale, piece, room, send, &status)) {
+        }
+    }
+    return status;
 }
