@@ -53,6 +53,7 @@ struct tow_context *tow_context_make(CUdevice device, bool primary)
     atomic_init(&context->shared_config, -1);
     pthread_mutex_init(&context->lock, NULL);
     pthread_cond_init(&context->changed, NULL);
+    pthread_mutex_init(&context->default_watch.lock, NULL);
     return context;
 }
 
@@ -61,6 +62,7 @@ void tow_context_discard(struct tow_context *context)
     tow_handle_retire((uint64_t)(uintptr_t)context->handle);
     pthread_cond_destroy(&context->changed);
     pthread_mutex_destroy(&context->lock);
+    pthread_mutex_destroy(&context->default_watch.lock);
     free(context);
 }
 

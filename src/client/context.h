@@ -10,9 +10,18 @@
 #include "client/core.h"
 #include "client/link.h"
 #include "client/thread.h"
+#include "client/watch.h"
 #include "gen/cuda_abi.h"
 
 struct tow_local_value;
+
+/* What is known of a stream that the program has asked for. */
+struct tow_stream_watch {
+    pthread_mutex_t lock; /* guards the rest */
+    struct tow_watch watch;
+    uint64_t number; /* of the command that asked */
+    unsigned epoch;  /* the context's */
+};
 
 /* Never freed: a thread may have a destroyed context on its stack. */
 struct tow_context {
@@ -30,6 +39,7 @@ struct tow_context {
     /* Of commands up to these numbers all work is done: of all its streams, of its default stream
      */
     _Atomic uint64_t done, default_done;
+    struct tow_stream_watch default_watch;
     unsigned api_version;
     int least_priority, greatest_priority;
 

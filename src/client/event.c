@@ -8,6 +8,7 @@
 #include "client/link.h"
 #include "client/share.h"
 #include "client/stream.h"
+#include "client/watch.h"
 #include "gen/client_api.h"
 
 static pthread_mutex_t free_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the next */
@@ -111,7 +112,7 @@ CUresult tow_cuEventCreate(CUevent *phEvent, unsigned int Flags)
     pthread_mutex_lock(&e->lock);
     e->records++;
     e->recorded = 0;
-    e->noted = 0;
+    e->watch.awaited = 0;
     e->watched = false;
     pthread_mutex_unlock(&e->lock);
     if ((Flags & CU_EVENT_INTERPROCESS) != 0) {
@@ -176,34 +177,103 @@ static bool is_done(struct tow_event *e)
            !atomic_load_explicit(&elsewhere, memory_order_relaxed);
 }
 
-/* Of a watched event: its state by its note, which the GPU writes behind the record. A note that is
- * late may be one that never comes, because the context broke: once in a while the server is asked.
- * False: it is asked now. */
+/* Whether the answer cannot be known here. */
+static bool is_murky(const struct tow_event *e)
+{
+    return atomic_load(&elsewhere) || atomic_load(&e->context->sticky) != 0 ||
+           tow_thread_in_hostfn(); /* where asking is not permitted */
+}
+
+/* Of a watched event: its state by its note, which the GPU writes behind the record, or the reader
+ * of what the server tells. Over shared memory a note that is late may be one that never comes,
+ * because the context broke: once in a while the server is asked. False: it is asked now. */
 static bool ask_note(struct tow_event *e, bool wait, CUresult *ret_status)
 {
+    struct tow_link *link = e->context->link;
+    bool by_gpu = link->share != NULL;
     pthread_mutex_lock(&e->lock);
-    const struct tow_share_note *note = e->note;
-    uint32_t value = e->noted;
+    struct tow_watch watch = e->watch;
     uint64_t records = e->records;
-    int64_t asked = e->asked_ns;
-    e->unseen = 0;
+    if (by_gpu || !wait) {
+        e->unseen = 0;
+    }
     pthread_mutex_unlock(&e->lock);
-    if (value == 0 || atomic_load(&elsewhere) || atomic_load(&e->context->sticky) != 0 ||
-        tow_thread_in_hostfn()) { /* where asking is not permitted */
+    if (watch.awaited == 0 || is_murky(e)) {
         return false;
     }
-    enum tow_share_outcome outcome = tow_share_look(e->context->link, note, value, wait);
-    int64_t now = outcome == TOW_SHARE_LATE ? tow_time_now_ns() : 0;
+    enum tow_share_outcome outcome = by_gpu ? tow_share_look(link, watch.note, watch.awaited, wait)
+                                            : tow_watch_look(link, &watch);
+    int64_t now = by_gpu && outcome == TOW_SHARE_LATE ? tow_time_now_ns() : 0;
     pthread_mutex_lock(&e->lock);
     if (outcome == TOW_SHARE_DONE && e->records == records) {
         e->recorded = 0;
-    } else if (outcome == TOW_SHARE_LATE && now - asked > ASK_NS) {
-        e->asked_ns = now;
+    } else if (now != 0 && now - watch.asked_ns > ASK_NS) {
+        e->watch.asked_ns = now;
         outcome = TOW_SHARE_REFUSED;
     }
     pthread_mutex_unlock(&e->lock);
     *ret_status = outcome == TOW_SHARE_DONE ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
     return outcome == TOW_SHARE_DONE || (outcome == TOW_SHARE_LATE && !wait);
+}
+
+/* A note for the event's next value, and that value; NULL if there is none to be had. For a
+ * question `ret_records` gets its records so far; it is over when `asking` is unset. */
+static const struct tow_share_note *take_note(struct tow_event *e, uint64_t *ret_records,
+                                              uint32_t *ret_value)
+{
+    struct tow_link *link = e->context->link;
+    const struct tow_share_note *fresh = NULL, *note = NULL;
+    pthread_mutex_lock(&e->lock);
+    bool without = e->watch.link != link;
+    pthread_mutex_unlock(&e->lock);
+    if (without) {
+        fresh = link->share != NULL ? tow_share_slip(link) : tow_watch_note(link);
+    }
+    pthread_mutex_lock(&e->lock);
+    if (fresh != NULL) {
+        e->watch.note = fresh;
+        e->watch.link = link;
+    }
+    bool clear = ret_records == NULL || (e->recorded != UNKNOWN && !e->watch.asking);
+    if (clear && e->watch.link == link) {
+        note = e->watch.note;
+        *ret_value = tow_watch_next(&e->watch);
+        if (ret_records != NULL) {
+            *ret_records = e->records;
+            e->watch.asking = true;
+        }
+        if (link->share == NULL) {
+            tow_watch_asked(&e->watch, link);
+        }
+    }
+    pthread_mutex_unlock(&e->lock);
+    return note;
+}
+
+/* Asks whether its last record is done, and wants to hear when it is. */
+static CUresult ask_and_watch(CUevent event)
+{
+    struct tow_event *e = tow_event_find(event);
+    struct tow_link *link = e != NULL ? e->context->link : NULL;
+    if (link == NULL || link->share != NULL || (e->flags & CU_EVENT_INTERPROCESS) != 0 ||
+        is_murky(e) || !tow_watch_possible()) {
+        return tow_send_cuEventQuery(event);
+    }
+    uint64_t records = 0;
+    uint32_t value = 0;
+    const struct tow_share_note *note = take_note(e, &records, &value);
+    if (note == NULL) {
+        return tow_send_cuEventQuery(event);
+    }
+    CUresult status =
+        tow_watch_ask(link, TOW_FN_cuEventQuery, (uint64_t)(uintptr_t)event, note, value, NULL);
+    pthread_mutex_lock(&e->lock);
+    e->watch.asking = false;
+    if (e->records == records && e->watch.given == value) { /* the server knows the newest only */
+        e->watch.awaited = status == CUDA_ERROR_NOT_READY ? value : 0;
+    }
+    pthread_mutex_unlock(&e->lock);
+    return status;
 }
 
 /* Calls on an event go to its server, unless its answer is known. `wait`: they wait for it. */
@@ -224,7 +294,7 @@ static CUresult ask(CUevent event, bool wait, CUresult (*send)(CUevent event))
     if (e != NULL) {
         pthread_mutex_lock(&e->lock);
         records = e->records;
-        e->watched = e->context->link->share != NULL;
+        e->watched = e->watched || e->context->link->share != NULL || !wait;
         pthread_mutex_unlock(&e->lock);
     }
     bool visited = visit(event);
@@ -250,7 +320,7 @@ static uint64_t begin_record(CUevent event)
         pthread_mutex_lock(&e->lock);
         records = ++e->records;
         e->recorded = UNKNOWN;
-        e->noted = 0;
+        e->watch.awaited = 0;
         pthread_mutex_unlock(&e->lock);
     }
     return records;
@@ -267,7 +337,7 @@ static void end_record(CUevent event, CUstream stream, uint64_t begun, bool sent
     bool known = sent && stream != CU_STREAM_PER_THREAD && !tow_capture_on(stream);
     pthread_mutex_lock(&e->lock);
     /* Of two threads that record it at the same time, who knows which is the last. */
-    e->noted = known && e->records == begun ? noted : 0;
+    e->watch.awaited = known && e->records == begun && e->watch.given == noted ? noted : 0;
     e->records++;
     e->recorded = known ? tow_link_sent(e->context->link) : UNKNOWN;
     e->stream = s;
@@ -278,7 +348,7 @@ static void end_record(CUevent event, CUstream stream, uint64_t begun, bool sent
 CUresult tow_cuEventQuery(CUevent hEvent)
 {
     CUresult unsafe = tow_capture_unsafe();
-    return unsafe != CUDA_SUCCESS ? unsafe : ask(hEvent, false, tow_send_cuEventQuery);
+    return unsafe != CUDA_SUCCESS ? unsafe : ask(hEvent, false, ask_and_watch);
 }
 
 CUresult tow_cuEventSynchronize(CUevent hEvent)
@@ -315,36 +385,24 @@ CUresult tow_event_settle(CUevent event, CUstream stream, CUresult status)
     return status == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : status;
 }
 
-/* The note that is to follow this record, and what it is to say; NULL if none is. */
-static const struct tow_share_note *take_note(struct tow_event *e, uint32_t *ret_value)
+/* Whether a note is to follow this record. */
+static bool is_watched(struct tow_event *e)
 {
-    struct tow_link *link = e->context->link;
     pthread_mutex_lock(&e->lock);
     e->watched = e->watched && e->unseen++ < UNSEEN_MAX;
-    bool watched = e->watched, without = e->note_link != link;
+    bool watched = e->watched;
     pthread_mutex_unlock(&e->lock);
-    if (!watched || (e->flags & CU_EVENT_INTERPROCESS) != 0 || atomic_load(&tow_captures) != 0) {
-        return NULL;
-    }
-    const struct tow_share_note *fresh = without ? tow_share_slip(link) : NULL;
-    pthread_mutex_lock(&e->lock);
-    if (fresh != NULL) {
-        e->note = fresh;
-        e->note_link = link;
-    }
-    const struct tow_share_note *note = e->note_link == link ? e->note : NULL;
-    e->note_value += e->note_value == UINT32_MAX ? 2 : 1; /* never 0 */
-    *ret_value = e->note_value;
-    pthread_mutex_unlock(&e->lock);
-    return note;
+    return watched && (e->flags & CU_EVENT_INTERPROCESS) == 0 && atomic_load(&tow_captures) == 0 &&
+           (e->context->link->share != NULL || tow_watch_possible());
 }
 
 static CUresult send_record(CUevent event, CUstream stream, uint32_t *ret_noted)
 {
     struct tow_event *e = tow_event_find(event);
     uint32_t value = 0;
-    const struct tow_share_note *note =
-        e != NULL && stream != CU_STREAM_PER_THREAD ? take_note(e, &value) : NULL;
+    const struct tow_share_note *note = e != NULL && stream != CU_STREAM_PER_THREAD && is_watched(e)
+                                            ? take_note(e, NULL, &value)
+                                            : NULL;
     if (note == NULL) {
         return tow_send_cuEventRecord(event, stream);
     }
@@ -355,9 +413,13 @@ static CUresult send_record(CUevent event, CUstream stream, uint32_t *ret_noted)
     }
     tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)event);
     tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)stream);
-    tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)note);
-    tow_enc_u32(&call.enc, value);
-    tow_enc_u32(&call.enc, 0);
+    if (e->context->link->share != NULL) {
+        tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)note);
+        tow_enc_u32(&call.enc, value);
+        tow_enc_u32(&call.enc, 0);
+    } else {
+        tow_watch_put(&call, note, value);
+    }
     *ret_noted = value;
     return tow_call_send(&call);
 }

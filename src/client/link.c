@@ -18,6 +18,7 @@
 #include "client/share.h"
 #include "client/side.h"
 #include "client/thread.h"
+#include "client/watch.h"
 #include "transport/lanes.h"
 #include "transport/transport.h"
 #include "wire/control.h"
@@ -205,6 +206,7 @@ static int take_other(struct tow_link *link, const struct tow_frame *frame)
         struct tow_callback callback;
         error = tow_callback_decode(at, frame, &callback);
         if (error == 0) {
+            tow_watch_hear(link);
             tow_hostfn_call(link, callback.id, (CUresult)callback.status);
         }
     } else if (frame->kind == TOW_CONTROL_NOTICE) {
@@ -219,6 +221,12 @@ static int take_other(struct tow_link *link, const struct tow_frame *frame)
         }
     } else if (frame->kind == TOW_CONTROL_MIRROR) {
         error = tow_mirror_apply(link, at + TOW_FRAME_HEADER, frame->length - TOW_FRAME_HEADER);
+    } else if (frame->kind == TOW_CONTROL_DONE) {
+        struct tow_done done;
+        error = tow_done_decode(at, frame, &done);
+        if (error == 0) {
+            error = tow_watch_take(link, &done);
+        }
     } else if (frame->kind == TOW_CONTROL_BYE) {
         error = -ESHUTDOWN;
     } else {
@@ -325,7 +333,39 @@ static void await(struct tow_link *link, struct tow_waiter *waiter)
     }
 }
 
-/* ---- the thread that reads when nobody waits ---- */
+/* ---- reading when nobody waits ---- */
+
+void tow_link_catch_up(struct tow_link *link)
+{
+    for (;;) {
+        if (pthread_mutex_trylock(&link->wait_lock) != 0) {
+            return; /* whoever has it reads, or this thread does the next time */
+        }
+        bool leads = !link->reading && atomic_load(&link->lost) == 0;
+        if (leads) {
+            link->reading = true;
+        }
+        pthread_mutex_unlock(&link->wait_lock);
+        if (!leads) {
+            return;
+        }
+        int error = tow_line_wait_readable(link->line, 0);
+        bool none = error == -ETIMEDOUT;
+        if (error == 0) {
+            error = take_frame(link);
+        }
+        if (error < 0 && !none) {
+            tow_link_lose(link, loss_reason(error));
+            return;
+        }
+        pthread_mutex_lock(&link->wait_lock);
+        pass_reading(link);
+        pthread_mutex_unlock(&link->wait_lock);
+        if (none) {
+            return;
+        }
+    }
+}
 
 static void *listen_thread(void *arg)
 {
@@ -939,6 +979,7 @@ void tow_link_close(struct tow_link *link)
     tow_line_close(atomic_load(&link->side));
     tow_line_close(link->line);
     tow_share_destroy(link->share);
+    free(atomic_load(&link->watches));
     while (link->transfers != NULL) {
         struct tow_transfer *next = link->transfers->next;
         free(link->transfers);

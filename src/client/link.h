@@ -2,7 +2,8 @@
  *
  * Commands go out in the order of tow_link_lock. Replies are read by whichever thread waits: the
  * first waiter reads for all, hands replies to the others, and when its own came passes the reading
- * on. Nothing runs in the background unless host functions are in use (tow_link_listen).
+ * on. Nothing runs in the background unless host functions are in use (tow_link_listen); who looks
+ * for something that the server tells unasked reads what is there (tow_link_catch_up).
  */
 #ifndef TOW_CLIENT_LINK_H
 #define TOW_CLIENT_LINK_H
@@ -39,6 +40,7 @@ struct tow_transfer {
 };
 
 struct tow_lanes;
+struct tow_watches;
 
 struct tow_link {
     unsigned index;        /* which server of the session, from 0 */
@@ -79,6 +81,8 @@ struct tow_link {
     _Atomic uint64_t side_mirrors, side_fenced;
 
     struct tow_share *share; /* owned; NULL where memory cannot be shared with the worker */
+    struct tow_watches *_Atomic watches; /* owned; set once, when first needed; client/watch.h */
+    _Atomic uint64_t heard;              /* see tow_watch_hear */
 
     struct tow_welcome welcome; /* what the server said of itself; fixed after connect */
     uint8_t *snapshot;          /* owned copy of the welcome's device snapshot and context */
@@ -149,6 +153,9 @@ CUresult tow_link_upload_from(struct tow_link *link, uint32_t transfer, const vo
 /* The server is gone: says so once on stderr, fails all waiters; every later call gets the error.
  */
 void tow_link_lose(struct tow_link *link, const char *what);
+
+/* Takes what the server has sent, if nobody else does just now. Does not wait. */
+void tow_link_catch_up(struct tow_link *link);
 
 /* Starts the thread that reads when nobody waits (host functions need it). Idempotent. */
 int tow_link_listen(struct tow_link *link);

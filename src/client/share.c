@@ -19,6 +19,7 @@
 #include "client/mirror.h"
 #include "client/stream.h"
 #include "client/thread.h"
+#include "client/watch.h"
 #include "gen/client_api.h"
 #include "wire/share.h"
 
@@ -307,7 +308,14 @@ const struct tow_share_note *tow_share_slip(struct tow_link *link)
 enum tow_share_outcome tow_share_look(struct tow_link *link, const struct tow_share_note *note,
                                       uint32_t value, bool wait)
 {
-    return brings_more(link) ? TOW_SHARE_REFUSED : wait ? await(note, value) : look(note, value);
+    if (brings_more(link)) {
+        return TOW_SHARE_REFUSED;
+    }
+    enum tow_share_outcome outcome = wait ? await(note, value) : look(note, value);
+    if (outcome == TOW_SHARE_DONE) {
+        tow_watch_hear(link);
+    }
+    return outcome;
 }
 
 /* Between begin and send: the number that the command will have. */
@@ -324,6 +332,7 @@ static uint32_t context_here(void)
 
 static void note_quiet(struct tow_link *link, CUstream stream, uint64_t number)
 {
+    tow_watch_hear(link);
     if (stream == CU_STREAM_PER_THREAD) {
         return; /* another one in every thread */
     }
@@ -659,6 +668,7 @@ static CUresult await_full(struct tow_link *link, unsigned bay, CUstream stream)
         }
         outcome = look(bay_note(share, bay), share->bays[bay].value);
     }
+    tow_watch_hear(link);
     return outcome == TOW_SHARE_DONE ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 }
 

@@ -101,6 +101,7 @@ CUresult tow_stream_mint(struct tow_context *context, unsigned flags, int priori
         if (s == NULL) {
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
+        pthread_mutex_init(&s->watch.lock, NULL);
     }
     s->context = context;
     s->epoch = atomic_load(&context->epoch);
@@ -109,6 +110,9 @@ CUresult tow_stream_mint(struct tow_context *context, unsigned flags, int priori
     /* In this order, see is_done in event.c. */
     atomic_store(&s->unique, atomic_fetch_add(&uniques, 1) + 1);
     atomic_store(&s->done, 0);
+    pthread_mutex_lock(&s->watch.lock);
+    s->watch.watch.awaited = 0;
+    pthread_mutex_unlock(&s->watch.lock);
     uint64_t id = 0;
     CUresult status = tow_handle_mint_object(TOW_H_STREAM, s, &id);
     if (status != CUDA_SUCCESS) {
@@ -360,12 +364,83 @@ static CUresult ask(CUstream stream, CUresult (*send)(CUstream stream))
     return status;
 }
 
+/* True if the stream was seen empty, and nothing was sent since to any. */
+static bool is_idle(struct tow_context *context, CUstream stream)
+{
+    const struct tow_stream *s = tow_stream_find(stream);
+    uint64_t done = atomic_load(&context->done);
+    uint64_t here = atomic_load(s != NULL ? &s->done : &context->default_done);
+    return tow_link_sent(context->link) == (done > here ? done : here) &&
+           atomic_load(&context->link->lost) == 0 && !tow_link_expects(context->link);
+}
+
+/* Asks, and wants to hear when that changes. */
+static CUresult ask_and_watch(struct tow_context *context, CUstream stream,
+                              struct tow_stream_watch *own)
+{
+    struct tow_link *link = context->link;
+    struct tow_watch *watch = &own->watch;
+    const struct tow_share_note *note = NULL;
+    uint32_t value = 0;
+    pthread_mutex_lock(&own->lock);
+    if (watch->link != link) {
+        watch->note = tow_watch_note(link);
+        watch->link = watch->note != NULL ? link : NULL;
+    }
+    if (watch->note != NULL && !watch->asking) {
+        note = watch->note;
+        value = tow_watch_next(watch);
+        tow_watch_asked(watch, link);
+        watch->asking = true;
+    }
+    pthread_mutex_unlock(&own->lock);
+    if (note == NULL) {
+        return tow_send_cuStreamQuery(stream);
+    }
+    uint64_t number = 0;
+    CUresult status = tow_watch_ask(link, TOW_FN_cuStreamQuery, (uint64_t)(uintptr_t)stream, note,
+                                    value, &number);
+    pthread_mutex_lock(&own->lock);
+    watch->asking = false;
+    if (watch->given == value) { /* the server knows the newest only */
+        watch->awaited = status == CUDA_ERROR_NOT_READY ? value : 0;
+        own->number = number;
+        own->epoch = atomic_load(&context->epoch);
+    }
+    pthread_mutex_unlock(&own->lock);
+    return status;
+}
+
 static CUresult query(CUstream stream)
 {
-    const struct tow_context *context = tow_context_current();
-    return context != NULL && tow_share_is_quiet(context->link, stream)
+    struct tow_context *context;
+    CUresult status = tow_stream_context(stream, &context);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    struct tow_stream *s = tow_stream_find(stream);
+    struct tow_link *link = context->link;
+    if (stream == CU_STREAM_PER_THREAD || atomic_load(&context->sticky) != 0 ||
+        !tow_watch_possible()) {
+        return tow_send_cuStreamQuery(stream);
+    }
+    if (tow_share_is_quiet(link, stream) || is_idle(context, stream)) {
+        return CUDA_SUCCESS;
+    }
+    struct tow_stream_watch *own = s != NULL ? &s->watch : &context->default_watch;
+    pthread_mutex_lock(&own->lock);
+    struct tow_watch watch = own->watch;
+    uint64_t number = own->number;
+    bool known =
+        watch.awaited != 0 && watch.link == link && own->epoch == atomic_load(&context->epoch);
+    pthread_mutex_unlock(&own->lock);
+    enum tow_share_outcome outcome = known ? tow_watch_look(link, &watch) : TOW_SHARE_REFUSED;
+    if (outcome == TOW_SHARE_LATE) {
+        return CUDA_ERROR_NOT_READY;
+    }
+    return outcome == TOW_SHARE_DONE && tow_link_sent(link) == number
                ? CUDA_SUCCESS
-               : tow_send_cuStreamQuery(stream);
+               : ask_and_watch(context, stream, own);
 }
 
 /* NVIDIA's driver lets a host function ask for streams and wait for them, but not the runtime,

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "client/context.h"
+#include "client/watch.h"
 #include "gen/cuda_abi.h"
 
 /* A stream that the program created. Used again after the stream's end, never freed: a late reader
@@ -19,6 +20,7 @@ struct tow_stream {
     int priority;
     _Atomic uint64_t unique; /* cuStreamGetId: never used again */
     _Atomic uint64_t done;   /* its work of commands up to this number is done */
+    struct tow_stream_watch watch;
     struct tow_stream *next_free;
 };
 
@@ -29,19 +31,16 @@ struct tow_event {
     struct tow_context *context; /* shared */
     unsigned epoch;
     unsigned flags;
-    pthread_mutex_t lock;      /* guards what follows, down to asked_ns */
+    pthread_mutex_t lock;      /* guards what follows, down to watch */
     uint64_t records;          /* how often it was recorded: raised at both ends of a record */
     uint64_t recorded;         /* no command after this number recorded it; 0: it is done */
     struct tow_stream *stream; /* where; NULL: in its context's default stream */
     uint64_t stream_unique;
-    /* Over shared memory, while the program looks at it: its records are followed by a note. */
-    bool watched;
-    unsigned unseen;                   /* records since it was looked at last */
-    const struct tow_share_note *note; /* shared; of the link below */
-    const struct tow_link *note_link;
-    uint32_t note_value; /* the newest that was given out */
-    uint32_t noted;      /* what the note says when the last record is done; 0: it says nothing */
-    int64_t asked_ns;    /* when the server was asked last */
+    bool watched;    /* the program looks at it: its records are followed by a note */
+    unsigned unseen; /* records since it was looked at last */
+    /* Of its last record; over shared memory the GPU writes the note, else it is client/watch.h's.
+     */
+    struct tow_watch watch;
     struct tow_event *next_free;
 };
 

@@ -6,6 +6,7 @@
 #include "server/copy.h"
 #include "server/session.h"
 #include "server/share.h"
+#include "server/watch.h"
 #include "wire/id.h"
 
 /* What the client keeps of a context it has got; tow_context_take_facts in src/client/context.c
@@ -122,6 +123,7 @@ void tow_context_drop(struct tow_session *session, uint64_t id)
     tow_share_drop_context(session, drop.context);
     tow_handles_each(&session->handles, TOW_H_NONE, drop_entry, &drop);
     tow_handles_unbind(&session->handles, id);
+    tow_watch_drop_context(session, drop.context);
     tow_session_forget_current();
 }
 

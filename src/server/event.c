@@ -1,18 +1,52 @@
 #include "gen/server_api.h"
 #include "server/session.h"
 #include "server/share.h"
+#include "server/watch.h"
 
-/* An event that the program looks at has a note besides, which the stream writes behind it. */
+/* What follows a record of an event that the program looks at: over shared memory an address and a
+ * value, a note that the stream writes behind it; else a slip and a value, of which the client is
+ * told. */
+enum { NOTE_SIZE = 16, SLIP_SIZE = 8 };
+
 void tow_serve_cuEventRecord(struct tow_serve *call)
 {
-    CUevent event = tow_serve_handle(call, TOW_H_EVENT, tow_dec_u64(&call->in));
+    uint64_t id = tow_dec_u64(&call->in);
+    CUevent event = tow_serve_handle(call, TOW_H_EVENT, id);
     CUstream stream = tow_serve_handle(call, TOW_H_STREAM, tow_dec_u64(&call->in));
-    bool noted = tow_dec_left(&call->in) > 0;
     if (tow_serve_ready(call)) {
         call->status = call->driver->cuEventRecord(event, stream);
     }
-    if (noted) {
+    if (tow_dec_left(&call->in) >= NOTE_SIZE) {
         tow_share_note(call, stream);
+    } else if (tow_dec_left(&call->in) >= SLIP_SIZE) {
+        tow_watch_event(call, id, event);
+    }
+}
+
+void tow_serve_cuEventQuery(struct tow_serve *call)
+{
+    uint64_t id = tow_dec_u64(&call->in);
+    CUevent event = tow_serve_handle(call, TOW_H_EVENT, id);
+    if (!tow_serve_ready(call)) {
+        return;
+    }
+    call->status = call->driver->cuEventQuery(event);
+    if (call->status == CUDA_ERROR_NOT_READY && tow_dec_left(&call->in) >= SLIP_SIZE) {
+        tow_watch_event(call, id, event);
+    }
+}
+
+void tow_serve_cuEventDestroy_v2(struct tow_serve *call)
+{
+    uint64_t id = tow_dec_u64(&call->in);
+    CUevent event = tow_serve_handle(call, TOW_H_EVENT, id);
+    if (!tow_serve_ready(call)) {
+        return;
+    }
+    tow_watch_drop(call->session, event);
+    call->status = call->driver->cuEventDestroy_v2(event);
+    if (call->status == CUDA_SUCCESS) {
+        tow_serve_unbind(call, TOW_H_EVENT, id);
     }
 }
 

@@ -20,6 +20,7 @@
 #include "server/prints.h"
 #include "server/side.h"
 #include "server/transfer.h"
+#include "server/watch.h"
 #include "transport/lanes.h"
 #include "wire/handshake.h"
 #include "wire/id.h"
@@ -58,6 +59,7 @@ void tow_session_end(struct tow_session *session, int result)
     tow_lanes_shutdown(session->lanes);
     tow_side_end(session);
     tow_hostfn_end(session);
+    tow_watch_end(session);
 }
 
 void *tow_session_make_state(struct tow_session *session, enum tow_session_family family,
@@ -368,6 +370,7 @@ static void reply(struct tow_serve *call)
             tow_mirror_pull(session);
         }
         if (call->status == CUDA_SUCCESS) {
+            tow_watch_sweep(session);
             /* An earlier call's: what this one brings has come all the same. */
             call->status = take_deferred(session, call->frame.thread);
         }

@@ -82,6 +82,7 @@ enum tow_session_family {
     TOW_SESSION_UPLOAD,
     TOW_SESSION_SHARE,
     TOW_SESSION_PRINTS,
+    TOW_SESSION_WATCH,
     TOW_SESSION_FAMILIES,
 };
 

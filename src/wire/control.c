@@ -5,7 +5,7 @@ const char *tow_control_name(uint16_t kind)
     static const char *const names[] = {
         "HELLO",  "WELCOME", "REFUSE", "REPLY",  "CALLBACK",       "CALLBACK_DONE", "PRINT",
         "DATA",   "CREDIT",  "BYE",    "NOTICE", "THREAD_EXIT",    "STATUS",        "REPORT",
-        "MIRROR", "LANE",    "SIDE",   "FENCE",  "CALLBACK_BYTES", "FETCH",
+        "MIRROR", "LANE",    "SIDE",   "FENCE",  "CALLBACK_BYTES", "FETCH",         "DONE",
     };
     size_t index = (size_t)kind - TOW_CONTROL_FIRST;
     return kind >= TOW_CONTROL_FIRST && index < sizeof names / sizeof *names ? names[index] : NULL;
@@ -356,6 +356,42 @@ int tow_fetch_decode(const void *at, const struct tow_frame *frame, struct tow_f
         return -EPROTO;
     }
     *ret_fetch = fetch;
+    return 0;
+}
+
+/* ---- DONE ---- */
+
+int tow_done_encode(const struct tow_done *done, void *at, size_t size, uint32_t *ret_length)
+{
+    if (done->count > TOW_WATCH_MAX) {
+        return -EMSGSIZE;
+    }
+    struct tow_enc enc = tow_frame_begin(at, bounded(size));
+    tow_enc_u32(&enc, done->count);
+    tow_enc_align(&enc, 8);
+    for (uint32_t i = 0; i < done->count; i++) {
+        tow_enc_u32(&enc, done->slips[i].slip | (done->slips[i].refused ? TOW_DONE_REFUSED : 0));
+        tow_enc_u32(&enc, done->slips[i].value);
+    }
+    return finish(&enc, at, TOW_CONTROL_DONE, ret_length);
+}
+
+int tow_done_decode(const void *at, const struct tow_frame *frame, struct tow_done *ret_done)
+{
+    struct tow_dec dec = tow_frame_body(at, frame);
+    uint32_t count = tow_dec_u32(&dec);
+    tow_dec_align(&dec, 8);
+    if (dec.bad || frame->kind != TOW_CONTROL_DONE || count > TOW_WATCH_MAX ||
+        count > tow_dec_left(&dec) / 8) {
+        return -EPROTO;
+    }
+    ret_done->count = count;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t slip = tow_dec_u32(&dec);
+        ret_done->slips[i].slip = slip & ~TOW_DONE_REFUSED;
+        ret_done->slips[i].refused = (slip & TOW_DONE_REFUSED) != 0;
+        ret_done->slips[i].value = tow_dec_u32(&dec);
+    }
     return 0;
 }
 

@@ -152,6 +152,23 @@ void tow_fetch_head(const struct tow_fetch *fetch, uint8_t ret_head[TOW_FETCH_HE
 int tow_fetch_encode(const struct tow_fetch *fetch, void *at, size_t size, uint32_t *ret_length);
 int tow_fetch_decode(const void *at, const struct tow_frame *frame, struct tow_fetch *ret_fetch);
 
+/* DONE: of so many slips the awaited value has come; they hold all at once. A slip is a number that
+ * the client has given to an event or a stream; a value is greater (modulo 2^32) than those that it
+ * awaited there before. */
+struct tow_done {
+    uint32_t count;
+    struct {
+        uint32_t slip;
+        uint32_t value;
+        bool refused; /* it must be asked for; the highest bit of the slip's word */
+    } slips[TOW_WATCH_MAX];
+};
+
+#define TOW_DONE_REFUSED 0x80000000u
+
+int tow_done_encode(const struct tow_done *done, void *at, size_t size, uint32_t *ret_length);
+int tow_done_decode(const void *at, const struct tow_frame *frame, struct tow_done *ret_done);
+
 struct tow_print {
     uint32_t size;
     const char *text; /* size bytes, any value, no NUL needed */

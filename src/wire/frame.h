@@ -36,6 +36,7 @@ enum tow_control {
     TOW_CONTROL_FENCE = 0xf011,  /* client: wait for so many MIRROR frames of the side line */
     TOW_CONTROL_CALLBACK_BYTES = 0xf012, /* client: bytes of a copy behind host functions */
     TOW_CONTROL_FETCH = 0xf013, /* client, on the side line: what the worker has at an address */
+    TOW_CONTROL_DONE = 0xf014,  /* server: events and streams that the client awaits */
 };
 
 struct tow_frame {

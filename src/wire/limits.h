@@ -47,6 +47,10 @@
 /* Managed memory that is asked for at once: what a program that walks through it reads ahead. */
 #define TOW_FETCH_MAX (4u << 20)
 
+/* Events and streams of a session whose completion the server tells of; all of them fit one DONE
+ * frame. A server looks at each in turn, so there are not many. */
+#define TOW_WATCH_MAX 1024u
+
 /* Text of one PRINT frame. */
 #define TOW_PRINT_MAX (64u << 10)
 

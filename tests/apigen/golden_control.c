@@ -244,6 +244,14 @@ static void side(void)
         expect("FETCH", back.address == value.address && back.size == value.size);
     }
     {
+        static const struct tow_done value = {2, {{3, 0x01020304, false}, {5, 7, true}}};
+        static struct tow_done back;
+        THERE_AND_BACK("DONE", done);
+        expect("DONE", back.count == 2 && back.slips[0].slip == 3 && !back.slips[0].refused &&
+                           back.slips[0].value == value.slips[0].value && back.slips[1].slip == 5 &&
+                           back.slips[1].refused && back.slips[1].value == 7);
+    }
+    {
         static const struct tow_callback_bytes value = {0x0102030405060708u, 0x40000, 5, "hello"};
         struct tow_callback_bytes back = {0};
         THERE_AND_BACK("CALLBACK_BYTES", callback_bytes);

@@ -43,12 +43,16 @@ ALL_ALIKE = "--idle-workers=0"
 
 def stats(server, kind, *arguments, line=""):
     """TOWLINE_STATS of one run of the program."""
+    return stats_and_output(server, kind, *arguments, line=line)[0]
+
+
+def stats_and_output(server, kind, *arguments, line=""):
     with tempfile.TemporaryDirectory(prefix="tow") as folder:
         path = pathlib.Path(folder) / "stats"
         done = t.towline_run(line + server.address(kind), [program(), *map(str, arguments)],
                              env={"TOWLINE_STATS": str(path)})
         t.check(done.returncode == 0, f"{kind} {arguments}: {done.stdout}{done.stderr}")
-        return json.loads(path.read_text())
+        return json.loads(path.read_text()), done.stdout
 
 
 def between(server, kind, what, few, many, key):
@@ -100,6 +104,46 @@ def an_event_that_is_looked_at_often_is_not_asked_for_over_shared_memory():
         # Where a machine is slow, some are late and asked for; without notes each would be.
         replies = between(server, "shm", "events", 5, 45, "replies_waited")
         t.check(replies <= 0.5, f"an event's record and query wait for {replies:g} replies")
+
+
+# An event or stream of which nothing was heard for so long is asked for.
+ASK_MS = 200
+
+
+def expect_few_questions(server, kind, line, arguments, function, most):
+    """How many of the program's queries waited for a reply; and the milliseconds it printed."""
+    run, output = stats_and_output(server, kind, *arguments, line=line)
+    took = float(output)
+    calls = run["calls"][function]
+    asked, polls = calls["sync"], sum(calls[how] for how in ("local", "cached", "async", "sync"))
+    print(f"{line}{kind} {arguments}: {asked} of {polls} waited, {took} ms")
+    t.check(asked <= most + took / ASK_MS, f"{line}{kind} {arguments}: {asked} queries waited for a reply in {took} ms")
+    t.check(polls > 300, f"only {polls} queries are counted")
+    return took
+
+
+@t.test(120)
+def what_is_not_ready_is_asked_for_once_and_told():
+    with t.Server() as server:
+        for kind in KINDS:
+            # One that is told, and one because the command that lets the stream go was sent meanwhile.
+            expect_few_questions(server, kind, "", ("poll:stream", 1000), "cuStreamQuery", 2)
+            expect_few_questions(server, kind, "", ("poll:default", 1000), "cuStreamQuery", 2)
+        for kind in ("unix", "tcp"):
+            expect_few_questions(server, kind, "", ("poll:event", 1000), "cuEventQuery", 1)
+            # From the second record on the server tells of it without being asked.
+            took = expect_few_questions(server, kind, "", ("rounds", 100), "cuEventQuery", 1)
+            t.check(took < 100 * ASK_MS / 4, f"{kind}: 100 rounds took {took} ms: nothing is told")
+
+
+@t.test(120)
+def a_poll_does_not_wait_for_the_line():
+    with t.Server() as server:
+        for kind, what in (("tcp", "poll:event"), ("unix", "poll:stream"), ("shm", "poll:stream")):
+            function = "cuEventQuery" if what == "poll:event" else "cuStreamQuery"
+            took = expect_few_questions(server, kind, "hook:delay=1ms:", (what, 1000), function, 2)
+            # Waiting for each reply takes two seconds.
+            t.check(took < 1000, f"{kind}: 1,000 polls over a line with 1 ms each way took {took} ms")
 
 
 def launch_bytes(arguments):

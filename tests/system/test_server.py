@@ -94,7 +94,7 @@ def kill_worker(mode, kind):
         t.check(other.poll() is None, "the other client has ended too")
 
 
-for _mode in ("copy", "poll", "spin"):
+for _mode in ("copy", "poll", "spin", "event", "stream"):
     for _kind in ("unix", "tcp", "shm"):
         t.test(alone=True, trees=ALL, name=f"kill_worker_{_mode}_{_kind}")(
             lambda mode=_mode, kind=_kind: kill_worker(mode, kind))

@@ -16,6 +16,7 @@ union message {
     struct tow_callback_bytes callback_bytes;
     struct tow_fence fence;
     struct tow_fetch fetch;
+    struct tow_done done;
     struct tow_print print;
     struct tow_credit credit;
     struct tow_bye bye;
@@ -46,6 +47,7 @@ WRAP(callback_done)
 WRAP(callback_bytes)
 WRAP(fence)
 WRAP(fetch)
+WRAP(done)
 WRAP(print)
 WRAP(credit)
 WRAP(bye)
@@ -147,6 +149,12 @@ static const struct sample {
      .needed = 32,
      .golden = "2000000013f0000000000000000000000807060504030201"
                "0000010000000000"},
+    {.name = "DONE",
+     OPS(done),
+     .message.done = {.count = 2, .slips = {{3, 0x01020304, false}, {5, 7, true}}},
+     .needed = 40,
+     .golden = "2800000014f00000000000000000000002000000000000000300000004030201"
+               "0500008007000000"},
     {.name = "PRINT",
      OPS(print),
      .message.print = {.size = 3, .text = "hi\n"},
@@ -420,6 +428,7 @@ static void every_kind_has_its_name(void **state)
     assert_string_equal(tow_control_name(TOW_CONTROL_NOTICE), "NOTICE");
     assert_string_equal(tow_control_name(TOW_CONTROL_REPORT), "REPORT");
     assert_string_equal(tow_control_name(TOW_CONTROL_CALLBACK_BYTES), "CALLBACK_BYTES");
+    assert_string_equal(tow_control_name(TOW_CONTROL_DONE), "DONE");
     assert_null(tow_control_name(0));
     assert_null(tow_control_name(0xefff));
     assert_null(tow_control_name(0xffff));

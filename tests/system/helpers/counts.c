@@ -6,9 +6,13 @@
  *     counts frees N      N times memory is taken and freed in a stream's order, and a sync
  *     counts uploads N    N synchronous copies of pageable memory
  *     counts behind N     the same, each behind a launch
- *     counts heap N       prints how often N launches allocated memory
- *     counts time N       prints the milliseconds of N launches and one synchronisation
- *     counts ready 0      prints the milliseconds of cuInit and a context
+ *     counts events N     N times an event is recorded and asked for until it is done
+ *     counts poll:WHAT N  asks N times for an event, a stream or the default stream that is held
+ * up, then until it is done; prints the milliseconds of the N counts rounds N     N times an event
+ * is recorded, asked for while it is held up, and until it is done; prints the milliseconds counts
+ * heap N       prints how often N launches allocated memory counts time N       prints the
+ * milliseconds of N launches and one synchronisation counts ready 0      prints the milliseconds of
+ * cuInit and a context
  */
 #include <cuda.h>
 #include <stdio.h>
@@ -128,6 +132,76 @@ static double now_ms(void)
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
 }
 
+/* The stream stands until let_go. */
+static unsigned passes;
+
+static void hold(CUstream held)
+{
+    CHECK(cuStreamWaitValue32(held, word + 64, ++passes, CU_STREAM_WAIT_VALUE_GEQ));
+}
+
+static void let_go(void)
+{
+    static CUstream other;
+    if (other == NULL) {
+        CHECK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+    }
+    CHECK(cuMemsetD32Async(word + 64, passes, 1, other));
+}
+
+static CUevent polled;
+
+static CUresult poll(const char *what)
+{
+    return strcmp(what, "event") == 0    ? cuEventQuery(polled)
+           : strcmp(what, "stream") == 0 ? cuStreamQuery(stream)
+                                         : cuStreamQuery(NULL);
+}
+
+static void poll_held(const char *what, unsigned n)
+{
+    CUstream held = strcmp(what, "default") == 0 ? NULL : stream;
+    CHECK(cuEventCreate(&polled, CU_EVENT_DISABLE_TIMING));
+    hold(held);
+    CHECK(cuEventRecord(polled, held));
+    double begin = now_ms();
+    for (unsigned i = 0; i < n; i++) {
+        CUresult result = poll(what);
+        if (result != CUDA_ERROR_NOT_READY) {
+            fprintf(stderr, "counts: poll %u answered %d\n", i, (int)result);
+            exit(1);
+        }
+    }
+    printf("%.3f\n", now_ms() - begin);
+    let_go();
+    CUresult result;
+    while ((result = poll(what)) == CUDA_ERROR_NOT_READY) {
+    }
+    CHECK(result);
+}
+
+static void rounds(unsigned n)
+{
+    CHECK(cuEventCreate(&polled, CU_EVENT_DISABLE_TIMING));
+    double begin = now_ms();
+    for (unsigned i = 0; i < n; i++) {
+        hold(stream);
+        CHECK(cuEventRecord(polled, stream));
+        for (int k = 0; k < 3; k++) {
+            if (cuEventQuery(polled) != CUDA_ERROR_NOT_READY) {
+                fprintf(stderr, "counts: round %u is done before it is let go\n", i);
+                exit(1);
+            }
+        }
+        let_go();
+        CUresult result;
+        while ((result = cuEventQuery(polled)) == CUDA_ERROR_NOT_READY) {
+        }
+        CHECK(result);
+    }
+    printf("%.3f\n", now_ms() - begin);
+}
+
 int main(int argc, char **argv)
 {
     CUdevice device;
@@ -184,6 +258,10 @@ int main(int argc, char **argv)
                 usleep(1000);
             }
         }
+    } else if (strncmp(argv[1], "poll:", 5) == 0) {
+        poll_held(argv[1] + 5, n);
+    } else if (strcmp(argv[1], "rounds") == 0) {
+        rounds(n);
     } else if (strcmp(argv[1], "frees") == 0) {
         for (unsigned i = 0; i < n; i++) {
             CUdeviceptr memory;

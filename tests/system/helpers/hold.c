@@ -4,6 +4,8 @@
  *   hold poll    holds 256 MiB and makes a call that waits every 20 ms
  *   hold leave   does so for a second and ends, freeing nothing
  *   hold spin    runs a kernel that never ends, and waits for it
+ *   hold event   the same, and asks for an event behind it again and again
+ *   hold stream  the same with the stream
  *   hold free    prints the free memory and ends
  *
  * It says "ready" on stdout once it is there, and exits 3 with "error NAME" when a call fails. */
@@ -77,15 +79,22 @@ static int hold_poll(int rounds)
     return 0;
 }
 
-static int hold_spin(void)
+static int hold_spin(const char *mode)
 {
+    CUevent event;
     CUmodule module;
     CUfunction function;
     TRY(cuModuleLoadData(&module, spin_text));
     TRY(cuModuleGetFunction(&function, module, "spin"));
     TRY(cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, NULL, NULL, NULL));
+    TRY(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    TRY(cuEventRecord(event, NULL));
     ready();
-    TRY(cuCtxSynchronize());
+    CUresult result = CUDA_ERROR_NOT_READY;
+    while (result == CUDA_ERROR_NOT_READY && strcmp(mode, "spin") != 0) {
+        result = strcmp(mode, "event") == 0 ? cuEventQuery(event) : cuStreamQuery(NULL);
+    }
+    TRY(strcmp(mode, "spin") == 0 ? cuCtxSynchronize() : result);
     return 0;
 }
 
@@ -115,8 +124,8 @@ int main(int argc, char **argv)
     if (strcmp(mode, "leave") == 0) {
         return hold_poll(50);
     }
-    if (strcmp(mode, "spin") == 0) {
-        return hold_spin();
+    if (strcmp(mode, "spin") == 0 || strcmp(mode, "event") == 0 || strcmp(mode, "stream") == 0) {
+        return hold_spin(mode);
     }
     return print_free();
 }
