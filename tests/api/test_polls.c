@@ -38,7 +38,7 @@ static void hold(struct gate *gate)
 
 static void let_go(struct gate *gate)
 {
-    OK(cuMemsetD32Async(gate->word, gate->passes, 1, gate->free));
+    OK(cuStreamWriteValue32(gate->free, gate->word, gate->passes, 0));
 }
 
 static CUresult poll_event(CUevent event)

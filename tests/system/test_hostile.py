@@ -256,6 +256,51 @@ def managed_memory_that_is_freed_is_not_looked_at():
         t.equal(client.call("cuCtxSynchronize")[0], 0, "the result of cuCtxSynchronize")
 
 
+def held_event(client, index, slip, value):
+    """An event in a stream that stands, awaited by that slip."""
+    event = raw.handle("EVENT", index)
+    client.send("cuEventCreate", struct.pack("<QI", event, 2))
+    client.send("cuEventRecord", struct.pack("<QQII", event, 0, slip, value))
+    return event
+
+
+def told(client, wanted):
+    """What DONE frames say, up to so many slips: {slip: (value, refused)}."""
+    found = {}
+    while len(found) < wanted:
+        kind, _, _, body = client.receive()
+        if kind == 0xF013:
+            for i in range(struct.unpack_from("<I", body)[0]):
+                slip, value = struct.unpack_from("<II", body, 8 + 8 * i)
+                found[slip & 0x7FFFFFFF] = value, bool(slip >> 31)
+    return found
+
+
+@t.test(trees=BOTH)
+def what_is_awaited_is_told_of_when_it_ends():
+    count = 600  # a stream takes not many more before it makes the caller wait
+    with t.Server() as server, raw.Client(server).begin() as client:
+        word = client.alloc(4096)
+        client.send("cuMemsetD8Async", struct.pack("<3QI", word, 4, 0, 0))
+        client.send("cuStreamWaitValue32_v2", struct.pack("<QQII", 0, word, 1, 1))
+        events = [held_event(client, i, i, 5) for i in range(count)]
+        for event in events[:100]:
+            client.send("cuEventDestroy_v2", struct.pack("<Q", event))
+        for i in range(100, 200):
+            client.send("cuEventRecord", struct.pack("<QQII", events[i], 0, i, 4))  # older than what it awaits: ignored
+        t.equal(told(client, 100), {i: (5, True) for i in range(100)}, "what is told of events that were destroyed")
+        client.send("cuDevicePrimaryCtxReset_v2", struct.pack("<QI", raw.handle("CONTEXT", 1), 0), context=0)
+        t.equal(told(client, count - 100), {i: (5, True) for i in range(100, count)}, "what is told of the others")
+
+
+@t.test(trees=BOTH)
+def a_slip_that_is_none_ends_the_session():
+    for slip, value in ((1024, 1), (0xFFFFFFFF, 1), (0, 0)):
+        with t.Server() as server, raw.Client(server).begin() as client:
+            held_event(client, 1, slip, value)
+            t.check(client.ended(), f"the session goes on after slip {slip}, value {value}")
+
+
 def facts_of_a_load(client, image, options=NO_OPTIONS):
     """Loads the image as the first library: how many bytes are told of its kernels."""
     result, body = library(client, 1, image, options=options)

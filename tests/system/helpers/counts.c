@@ -146,7 +146,7 @@ static void let_go(void)
     if (other == NULL) {
         CHECK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
     }
-    CHECK(cuMemsetD32Async(word + 64, passes, 1, other));
+    CHECK(cuStreamWriteValue32(other, word + 64, passes, 0));
 }
 
 static CUevent polled;
