@@ -269,7 +269,7 @@ def told(client, wanted):
     found = {}
     while len(found) < wanted:
         kind, _, _, body = client.receive()
-        if kind == 0xF013:
+        if kind == 0xF014:
             for i in range(struct.unpack_from("<I", body)[0]):
                 slip, value = struct.unpack_from("<II", body, 8 + 8 * i)
                 found[slip & 0x7FFFFFFF] = value, bool(slip >> 31)
