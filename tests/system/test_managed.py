@@ -66,6 +66,11 @@ for _kind in ("unix", "tcp", "shm"):
 t.test(120, name="compared_tcp")(lambda: run("tcp", [], {"TOWLINE_MANAGED": "compare"}))
 
 
+def is_stopped(pid):
+    stats = [path.read_text() for path in pathlib.Path(f"/proc/{pid}/task").glob("*/stat")]
+    return all(stat.rpartition(")")[2].split()[0] == "T" for stat in stats)
+
+
 def lost(kind):
     """The worker stops; the program waits for a block of it; the worker is killed."""
     must_watch()
@@ -76,6 +81,7 @@ def lost(kind):
             t.equal(program.stdout.readline(), "ready\n", "the program's first line")
             worker = server.status()["sessions"][0]["worker_pid"]
             os.kill(worker, signal.SIGSTOP)
+            t.wait_until(lambda: is_stopped(worker), 10, "every thread of the worker stands still")
             program.stdin.write("\n")
             program.stdin.flush()
             waits = pathlib.Path(f"/proc/{program.pid}/stack") if os.geteuid() == 0 else None
