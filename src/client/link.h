@@ -2,8 +2,9 @@
  *
  * Commands go out in the order of tow_link_lock. Replies are read by whichever thread waits: the
  * first waiter reads for all, hands replies to the others, and when its own came passes the reading
- * on. Nothing runs in the background unless host functions are in use (tow_link_listen); who looks
- * for something that the server tells unasked reads what is there (tow_link_catch_up).
+ * on. Nothing runs in the background unless host functions or large managed memory are in use
+ * (tow_link_listen, client/fault.h); who looks for something that the server tells unasked reads
+ * what is there (tow_link_catch_up).
  */
 #ifndef TOW_CLIENT_LINK_H
 #define TOW_CLIENT_LINK_H

@@ -302,6 +302,15 @@ int tow_callback_bytes_decode(const void *at, const struct tow_frame *frame,
     return 0;
 }
 
+/* A frame that is its head alone. */
+static int encode_head(uint16_t kind, const uint8_t *head, size_t head_size, void *at, size_t size,
+                       uint32_t *ret_length)
+{
+    struct tow_enc enc = tow_frame_begin(at, bounded(size));
+    tow_enc_bytes(&enc, head, head_size);
+    return finish(&enc, at, kind, ret_length);
+}
+
 void tow_fence_head(const struct tow_fence *fence, uint8_t ret_head[TOW_FENCE_HEAD])
 {
     struct tow_enc enc = tow_enc_init(ret_head, TOW_FENCE_HEAD);
@@ -311,10 +320,8 @@ void tow_fence_head(const struct tow_fence *fence, uint8_t ret_head[TOW_FENCE_HE
 int tow_fence_encode(const struct tow_fence *fence, void *at, size_t size, uint32_t *ret_length)
 {
     uint8_t head[TOW_FENCE_HEAD];
-    struct tow_enc enc = tow_frame_begin(at, bounded(size));
     tow_fence_head(fence, head);
-    tow_enc_bytes(&enc, head, sizeof head);
-    return finish(&enc, at, TOW_CONTROL_FENCE, ret_length);
+    return encode_head(TOW_CONTROL_FENCE, head, sizeof head, at, size, ret_length);
 }
 
 int tow_fence_decode(const void *at, const struct tow_frame *frame, struct tow_fence *ret_fence)
@@ -340,10 +347,8 @@ void tow_fetch_head(const struct tow_fetch *fetch, uint8_t ret_head[TOW_FETCH_HE
 int tow_fetch_encode(const struct tow_fetch *fetch, void *at, size_t size, uint32_t *ret_length)
 {
     uint8_t head[TOW_FETCH_HEAD];
-    struct tow_enc enc = tow_frame_begin(at, bounded(size));
     tow_fetch_head(fetch, head);
-    tow_enc_bytes(&enc, head, sizeof head);
-    return finish(&enc, at, TOW_CONTROL_FETCH, ret_length);
+    return encode_head(TOW_CONTROL_FETCH, head, sizeof head, at, size, ret_length);
 }
 
 int tow_fetch_decode(const void *at, const struct tow_frame *frame, struct tow_fetch *ret_fetch)

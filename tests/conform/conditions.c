@@ -151,14 +151,21 @@ CASE(graph_conditional_while, "a while node's body runs until a kernel sets the 
     EQ(peek(w, 1), 4);
 }
 
+/* A graph with a while node alone, whose body counts `w` up to `times`. */
+static CUgraph loop_of(unsigned value, CUdeviceptr w, int times)
+{
+    CUgraph graph = begin();
+    CUgraphNode node;
+    CUgraphConditionalHandle handle = handle_of(graph, value, CU_GRAPH_COND_ASSIGN_DEFAULT);
+    add_again(add_branch(graph, NULL, handle, CU_GRAPH_COND_TYPE_WHILE, 1, &node)[0], NULL, handle,
+              w, times);
+    return graph;
+}
+
 CASE(graph_conditional_while_never, "a while node's body does not run where the condition is 0")
 {
     CUdeviceptr w = words(1);
-    CUgraph graph = begin();
-    CUgraphNode node;
-    CUgraphConditionalHandle handle = handle_of(graph, 0, CU_GRAPH_COND_ASSIGN_DEFAULT);
-    add_again(add_branch(graph, NULL, handle, CU_GRAPH_COND_TYPE_WHILE, 1, &node)[0], NULL, handle,
-              w, 7);
+    CUgraph graph = loop_of(0, w, 7);
     go(make(graph));
     EQ(peek(w, 0), 0);
 }
@@ -217,11 +224,7 @@ CASE(graph_conditional_nested, "a body may have conditional nodes of its own")
 CASE(graph_conditional_outlived, "an instance's conditions can be set when the graph is gone")
 {
     CUdeviceptr w = words(1);
-    CUgraph graph = begin();
-    CUgraphNode node;
-    CUgraphConditionalHandle handle = handle_of(graph, 1, CU_GRAPH_COND_ASSIGN_DEFAULT);
-    add_again(add_branch(graph, NULL, handle, CU_GRAPH_COND_TYPE_WHILE, 1, &node)[0], NULL, handle,
-              w, 4);
+    CUgraph graph = loop_of(1, w, 4);
     CUgraphExec exec = make(graph);
     OK(cuGraphDestroy(graph));
     go(exec);

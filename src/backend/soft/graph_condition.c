@@ -48,8 +48,7 @@ int tow_soft_condition_set(const struct tow_soft_ctx *ctx, uint64_t handle, uint
     return known ? 0 : -1;
 }
 
-/* ---- the work of a conditional node
- * -------------------------------------------------------------------------- */
+/* ---- the work of a conditional node ---- */
 
 void tow_soft_branch_fini(struct tow_soft_work *work)
 {
@@ -145,8 +144,7 @@ void tow_soft_branch_adopt(struct tow_soft_work *work, const struct tow_soft_wor
     work->branch.condition = condition;
 }
 
-/* ---- what a body may hold
- * ------------------------------------------------------------------------------------ */
+/* ---- what a body may hold ---- */
 
 static CUresult takes(const struct tow_soft_condition *condition, CUgraphNodeType type,
                       const struct tow_soft_work *work)
@@ -201,8 +199,7 @@ CUresult tow_soft_body_takes(const struct tow_soft_graph *graph, CUgraphNodeType
     return condition != NULL ? takes(condition, type, work) : CUDA_SUCCESS;
 }
 
-/* ---- entry point
- * --------------------------------------------------------------------------------------------- */
+/* ---- entry point ---- */
 
 static CUresult soft_cuGraphConditionalHandleCreate(CUgraphConditionalHandle *pHandle_out,
                                                     CUgraph hGraph, CUcontext hCtx,
