@@ -220,8 +220,9 @@ CUresult tow_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
     CUgraph graph = NULL;
     status = tow_send_cuStreamEndCapture(hStream, &graph);
     if (wrong_thread) {
-        /* It ends all the same, and what was captured is lost. */
-        if (status == CUDA_SUCCESS && !to_graph) {
+        /* It ends all the same, and its graph is lost: with NVIDIA's driver also one that was there
+         * before. */
+        if (status == CUDA_SUCCESS) {
             tow_cuGraphDestroy(graph);
         }
         status = CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;

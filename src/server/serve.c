@@ -64,6 +64,21 @@ static bool kinds_agree(unsigned wanted, unsigned has)
            (wanted == TOW_H_KERNEL && has == TOW_H_FUNCTION);
 }
 
+/* What NVIDIA's driver says of one that is gone. */
+static CUresult error_of(enum tow_handle_kind kind)
+{
+    switch (kind) {
+    case TOW_H_CONTEXT:
+        return CUDA_ERROR_INVALID_CONTEXT;
+    case TOW_H_GRAPH:
+    case TOW_H_GRAPHNODE:
+    case TOW_H_GRAPHEXEC:
+        return CUDA_ERROR_INVALID_VALUE;
+    default:
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+}
+
 void *tow_serve_handle(struct tow_serve *call, enum tow_handle_kind kind, uint64_t id)
 {
     void *handle = NULL;
@@ -78,7 +93,7 @@ void *tow_serve_handle(struct tow_serve *call, enum tow_handle_kind kind, uint64
                                                    ? tow_handles_find(&call->session->handles, id)
                                                    : NULL;
         if (entry == NULL) {
-            status = kind == TOW_H_CONTEXT ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_HANDLE;
+            status = error_of(kind);
         } else {
             handle = entry->handle;
             status = entry->error;

@@ -616,16 +616,17 @@ CASE(capture_to_a_graph_untold, "who captures into a graph of his own need not a
 }
 
 CASE_ALONE(capture_to_a_graph_in_its_thread,
-           "a capture that another thread ends does not take the graph with it")
+           "a capture that another thread ends takes the graph with it that was there before")
 {
     CUstream s = stream_new(CU_STREAM_NON_BLOCKING);
     CUgraph graph = NULL;
     CUgraphNode node;
+    CUgraphExec exec;
     OK(cuGraphCreate(&graph, 0));
     OK(cuStreamBeginCaptureToGraph(s, graph, NULL, NULL, 0, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
     in_thread(end_here, &s);
-    IS(cuGraphAddEmptyNode(&node, graph, NULL, 0), CUDA_SUCCESS);
-    run_graph(graph);
+    IS(cuGraphAddEmptyNode(&node, graph, NULL, 0), CUDA_ERROR_INVALID_VALUE);
+    IS(cuGraphInstantiate(&exec, graph, 0), CUDA_ERROR_INVALID_VALUE);
 }
 
 CASE(capture_two_at_once, "one thread may have two captures at the same time")

@@ -210,12 +210,13 @@ struct job {
     size_t count, done, first; /* `first`: how many were done when the process began */
     pid_t child;               /* 0: none */
     int output;                /* what it prints */
+    bool again;                /* a case that hung among others, by itself */
     double deadline;
     size_t length;
     char text[TEXT_MAX - 2]; /* of the case under way */
 };
 
-static struct job *jobs[CASES_MAX + JOBS_MAX]; /* owned */
+static struct job *jobs[2 * CASES_MAX + JOBS_MAX]; /* owned */
 static size_t job_count;
 
 static double now(void)
@@ -284,7 +285,17 @@ static void take_output(struct job *job, double limit)
     }
 }
 
-/* 1 if it went wrong. What a process did not come to is left for another one. */
+static struct job *add_job(void)
+{
+    struct job *job = calloc(1, sizeof *job);
+    if (job == NULL) {
+        abort();
+    }
+    return jobs[job_count++] = job;
+}
+
+/* 1 if it went wrong. A case that hangs gets a second chance when nothing else runs: a driver with
+ * many processes may just be slow. What a process did not come to is left for another one. */
 static int look_after(struct job *job, double limit)
 {
     int status = 0, failed = 0;
@@ -302,9 +313,13 @@ static int look_after(struct job *job, double limit)
     } else if (now() > job->deadline) {
         /* One that is stuck inside the kernel's driver does not even die now: it is left behind. */
         kill(job->child, SIGKILL);
-        failed = 1;
-        if (job->done < job->count) {
+        failed = job->again || job->done == job->count;
+        if (job->again && job->done < job->count) {
             settle(job, "hangs");
+        } else if (job->done < job->count) {
+            struct job *again = add_job();
+            again->again = true;
+            again->cases[again->count++] = job->cases[job->done++];
         }
         ended = true;
     }
@@ -313,15 +328,6 @@ static int look_after(struct job *job, double limit)
         job->child = 0;
     }
     return failed;
-}
-
-static struct job *add_job(void)
-{
-    struct job *job = calloc(1, sizeof *job);
-    if (job == NULL) {
-        abort();
-    }
-    return jobs[job_count++] = job;
 }
 
 /* Those that share are dealt out to a few processes, lower levels first; each of the others gets
@@ -363,7 +369,8 @@ static int run_all(unsigned limit_jobs, double limit)
             running += jobs[i]->child != 0;
         }
         for (size_t i = 0; i < job_count && running < limit_jobs; i++) {
-            if (jobs[i]->child == 0 && jobs[i]->done < jobs[i]->count) {
+            if (jobs[i]->child == 0 && jobs[i]->done < jobs[i]->count &&
+                (!jobs[i]->again || running == 0)) {
                 start(jobs[i], limit);
                 running++;
             }

@@ -190,3 +190,32 @@ CASE(graph_launch_null, CONTEXT)
 {
     say_and_sync(cuGraphLaunch(NULL, NULL));
 }
+ALONE(graph_destroyed, CONTEXT)
+{
+    CUgraph graph;
+    CUgraphNode node;
+    NEED(cuGraphCreate(&graph, 0));
+    NEED(cuGraphDestroy(graph));
+    say(cuGraphAddEmptyNode(&node, graph, NULL, 0));
+    then(cuGraphDestroy(graph));
+}
+ALONE(graph_node_destroyed, CONTEXT)
+{
+    CUgraph graph;
+    CUgraphNode node;
+    CUgraphNodeType type;
+    NEED(cuGraphCreate(&graph, 0));
+    NEED(cuGraphAddEmptyNode(&node, graph, NULL, 0));
+    NEED(cuGraphDestroyNode(node));
+    say(cuGraphNodeGetType(node, &type));
+    then(cuGraphDestroyNode(node));
+}
+ALONE(graph_exec_destroyed, CONTEXT)
+{
+    CUgraph graph;
+    CUgraphExec exec;
+    NEED(cuGraphCreate(&graph, 0));
+    NEED(cuGraphInstantiate(&exec, graph, 0));
+    NEED(cuGraphExecDestroy(exec));
+    say_and_sync(cuGraphLaunch(exec, NULL));
+}
