@@ -24,7 +24,7 @@ static int ask_each(const char *addresses, bool json, tow_ask_show *show)
         tow_buf_init(&report, TOW_FRAME_MAX);
         char why[TOW_WHY_MAX] = "";
         struct tow_json_doc doc = {0};
-        int error = tow_ask_report(address, &report, why, sizeof why);
+        int error = tow_ask_report(address, 0, &report, why, sizeof why);
         if (error == 0) {
             error = tow_json_doc_parse((const char *)report.data, report.size, &doc);
             if (error < 0) {

@@ -12,6 +12,7 @@
 #include "base/doc.h"
 #include "base/log.h"
 #include "transport/choose.h"
+#include "wire/control.h"
 #include "wire/limits.h"
 
 enum { SERVERS_MAX = 16 };
@@ -150,8 +151,8 @@ static struct tow_nvml_device *find_device(unsigned server, int ordinal)
     return NULL;
 }
 
-/* False if the server is still starting, or its numbers are to come. */
-static bool is_whole(const struct tow_json_doc *doc, bool *ret_usable)
+/* False if the server is still starting, or its numbers (at first: any) are to come. */
+static bool is_whole(const struct tow_json_doc *doc, bool first, bool *ret_usable)
 {
     const struct tow_json_value *root = doc->values;
     const struct tow_json_value *list = tow_json_member(doc, root, "devices");
@@ -164,7 +165,7 @@ static bool is_whole(const struct tow_json_doc *doc, bool *ret_usable)
         return true;
     }
     const struct tow_json_value *age = tow_json_member(doc, gauges, "age_s");
-    return age != NULL && age->number < old_s;
+    return age != NULL && (first || age->number < old_s);
 }
 
 static void take_report(unsigned server, const struct tow_json_doc *doc, bool first)
@@ -216,12 +217,14 @@ static int ask(unsigned server, bool first)
         char why[TOW_WHY_MAX];
         bool usable = false, whole = false;
         tow_buf_init(&report, TOW_FRAME_MAX);
-        int error = tow_ask_report(servers[server], &report, why, sizeof why);
+        /* At first the devices are wanted, and many programs never ask for more. */
+        int error = tow_ask_report(servers[server], first ? TOW_STATUS_AT_HAND : 0, &report, why,
+                                   sizeof why);
         if (error == 0) {
             error = tow_json_doc_parse((const char *)report.data, report.size, &doc);
         }
         if (error == 0) {
-            whole = is_whole(&doc, &usable);
+            whole = is_whole(&doc, first, &usable);
         }
         bool last = whole || error < 0 || tow_time_passed(deadline);
         if (error == 0 && last && usable) {
@@ -267,8 +270,7 @@ static int begin(void)
         }
         server_count++;
     }
-    taken_ns = tow_time_now_ns();
-    stale = false;
+    stale = true; /* whoever asks for numbers gets new ones */
     return count > 0 ? NVML_SUCCESS : NVML_ERROR_DRIVER_NOT_LOADED;
 }
 

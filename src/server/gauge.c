@@ -24,6 +24,8 @@ enum { DEVICES_MAX = 64, TEXT_MAX = 96, CLOSE_MAX = 4096 };
 static const int64_t apart_ns = 8 * TOW_TIME_MS;
 /* What hardly ever changes is asked for this often. */
 static const int64_t facts_ns = TOW_TIME_S;
+/* Reading the infoROM keeps the driver busy for some 70 ms. */
+static const int64_t inforom_ns = 60 * TOW_TIME_S;
 
 struct gauge_device {
     char uuid[TEXT_MAX], serial[TEXT_MAX], vbios[TEXT_MAX];
@@ -210,7 +212,6 @@ static void take_state(struct gauge_device *out, nvml_device device)
     for (size_t i = 0; i < sizeof ones / sizeof *ones; i++) {
         take_one(out, device, ones[i].name, ones[i].id);
     }
-    take_ecc(out, device);
     take_of(out, device, "nvmlDeviceGetTemperature", 0, TOW_GAUGE_temperature);
     for (unsigned i = 0; i < 4; i++) {
         take_of(out, device, "nvmlDeviceGetClockInfo", i, clocks[i]);
@@ -255,15 +256,10 @@ static void take_facts(struct gauge_device *out, nvml_device device)
     for (size_t i = 0; i < sizeof ones / sizeof *ones; i++) {
         take_one(out, device, ones[i].name, ones[i].id);
     }
-    /* Its result is what there is to know. */
-    nvml_check *validate = (nvml_check *)symbol("nvmlDeviceValidateInforom");
-    int valid = validate != NULL ? validate(device) : -1;
-    if (valid == NVML_OK || valid == NVML_CORRUPTED_INFOROM) {
-        set(out, TOW_GAUGE_inforom, valid);
-    }
     take_two(out, device, "nvmlDeviceGetPowerManagementLimitConstraints", TOW_GAUGE_power_min_limit,
              TOW_GAUGE_power_max_limit);
     take_two(out, device, "nvmlDeviceGetEccMode", TOW_GAUGE_ecc_current, TOW_GAUGE_ecc_pending);
+    take_ecc(out, device);
     take_two(out, device, "nvmlDeviceGetMigMode", TOW_GAUGE_mig_current, TOW_GAUGE_mig_pending);
     take_of(out, device, "nvmlDeviceGetTemperatureThreshold", 0, TOW_GAUGE_temperature_shutdown);
     take_of(out, device, "nvmlDeviceGetTemperatureThreshold", 1, TOW_GAUGE_temperature_slowdown);
@@ -272,24 +268,38 @@ static void take_facts(struct gauge_device *out, nvml_device device)
     }
 }
 
+static bool is_old(int64_t taken_ns, int64_t now_ns, int64_t good_ns)
+{
+    return taken_ns == 0 || now_ns - taken_ns >= good_ns;
+}
+
 /* One device: its facts as they were kept, if they are of this device and not old. */
 static void take_device(struct gauge_device *out, unsigned index, nvml_device device)
 {
     static struct {
-        int64_t taken_ns; /* 0: never */
+        int64_t taken_ns, checked_ns; /* 0: never */
+        int inforom;                  /* the result is what there is to know */
         struct gauge_device facts;
     } kept[DEVICES_MAX];
     char uuid[TEXT_MAX];
     int64_t now_ns = tow_time_now_ns();
     take_device_text(device, "nvmlDeviceGetUUID", uuid);
-    if (kept[index].taken_ns == 0 || now_ns - kept[index].taken_ns >= facts_ns ||
-        strcmp(kept[index].facts.uuid, uuid) != 0) {
+    bool another = strcmp(kept[index].facts.uuid, uuid) != 0;
+    if (another || is_old(kept[index].checked_ns, now_ns, inforom_ns)) {
+        nvml_check *validate = (nvml_check *)symbol("nvmlDeviceValidateInforom");
+        kept[index].inforom = validate != NULL ? validate(device) : -1;
+        kept[index].checked_ns = now_ns;
+    }
+    if (another || is_old(kept[index].taken_ns, now_ns, facts_ns)) {
         memset(&kept[index].facts, 0, sizeof kept[index].facts);
         memcpy(kept[index].facts.uuid, uuid, sizeof uuid);
         take_facts(&kept[index].facts, device);
         kept[index].taken_ns = now_ns;
     }
     *out = kept[index].facts;
+    if (kept[index].inforom == NVML_OK || kept[index].inforom == NVML_CORRUPTED_INFOROM) {
+        set(out, TOW_GAUGE_inforom, kept[index].inforom);
+    }
     take_state(out, device);
 }
 

@@ -39,6 +39,7 @@ struct tow_guest {
     char key[TOW_WORKER_KEY_MAX]; /* PROGRAM: which worker it needs */
     uint64_t session;             /* LANE: whose it is */
     uint64_t ticket;              /* ASKED: the numbers it waits for; 0: not asked for yet */
+    bool at_hand;                 /* ASKED: it waits for none */
     struct tow_buf out;
     size_t sent;
 };

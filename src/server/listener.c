@@ -200,6 +200,9 @@ static unsigned count_waiting(const struct server *server, const char *key)
 /* A report waits, for a moment, for numbers that were taken after the question. */
 static bool has_numbers(struct server *server, struct tow_guest *guest)
 {
+    if (guest->at_hand) {
+        return true;
+    }
     if (guest->ticket == 0) {
         guest->ticket = tow_gauge_ask(&server->gauge);
         guest->until_ns = tow_time_deadline(NUMBERS_MS * TOW_TIME_MS);

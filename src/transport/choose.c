@@ -136,7 +136,8 @@ static int read_answer(struct tow_line *line, const char *address, int64_t deadl
     return -EPROTO;
 }
 
-int tow_ask_report(const char *address, struct tow_buf *report, char *why, size_t why_size)
+int tow_ask_report(const char *address, uint32_t topics, struct tow_buf *report, char *why,
+                   size_t why_size)
 {
     int64_t deadline = tow_time_deadline(TOW_CONNECT_TIMEOUT_NS);
     struct tow_line *line;
@@ -154,7 +155,7 @@ int tow_ask_report(const char *address, struct tow_buf *report, char *why, size_
     uint32_t length;
     error = tow_line_reserve(line, 64, &at);
     if (error == 0) {
-        error = tow_status_encode(&(struct tow_status){0}, at, 64, &length);
+        error = tow_status_encode(&(struct tow_status){topics}, at, 64, &length);
     }
     if (error == 0) {
         tow_line_commit_now(line, length);

@@ -24,8 +24,9 @@ enum { TOW_SERVERS_TEXT_MAX = 4096 };
  * commas) has TOW_SERVERS_TEXT_MAX bytes. A choice, or -ENAMETOOLONG with a sentence in `why`. */
 int tow_choose_servers(char *ret_servers, char *why, size_t why_size);
 
-/* Asks a server for its report (one JSON object) and appends it. Within 5 s; else one sentence in
- * `why`. */
-int tow_ask_report(const char *address, struct tow_buf *report, char *why, size_t why_size);
+/* Asks a server for its report (one JSON object) and appends it; `topics` as in wire/control.h.
+ * Within 5 s; else one sentence in `why`. */
+int tow_ask_report(const char *address, uint32_t topics, struct tow_buf *report, char *why,
+                   size_t why_size);
 
 #endif

@@ -248,8 +248,12 @@ int tow_notice_encode(const struct tow_notice *notice, void *at, size_t size, ui
 int tow_notice_decode(const void *at, const struct tow_frame *frame, struct tow_notice *ret_notice);
 
 /* STATUS and REPORT keep their layout in every version, as REFUSE does. */
+enum {
+    TOW_STATUS_AT_HAND = 1, /* without waiting for new numbers of the GPUs' state */
+};
+
 struct tow_status {
-    uint32_t topics; /* 0: everything; no other value has a meaning yet */
+    uint32_t topics; /* 0: everything; else TOW_STATUS_...; unknown bits are ignored */
 };
 
 int tow_status_encode(const struct tow_status *status, void *at, size_t size, uint32_t *ret_length);

@@ -4,8 +4,10 @@
 import os
 import pathlib
 import re
+import socket
 import subprocess
 import sys
+import threading
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import towtest as t  # noqa: E402
@@ -182,6 +184,40 @@ ok(n.nvmlDeviceGetPowerUsage(device(0), c.byref(value)), 3)
     done = t.run([t.TOWLINE, "run", "--device", "soft", "--", "python3", "-c", BEGIN + program], env=dict(os.environ, TOWLINE_LOG="nvml=debug"))
     for what in ("nvmlDeviceGetNvLinkState", "power"):
         t.check(f"{what} is not supported" in done.stderr, f"nothing is said of {what}:\n{done.stderr}")
+
+
+@t.test()
+def beginning_waits_for_no_numbers():
+    # New numbers may take a real GPU's driver 70 ms, and PyTorch does nothing but begin. Somebody between the library and
+    # the server notes what each question's flags are.
+    flags = []
+
+    def relay(listener, server):
+        while True:
+            try:
+                guest, _ = listener.accept()
+            except OSError:
+                return
+            with guest, socket.socket(socket.AF_UNIX) as host:
+                host.connect(str(server.socket))
+                question = guest.recv(4096)
+                flags.append(int.from_bytes(question[20:24], "little"))
+                host.sendall(question)
+                while answer := host.recv(65536):
+                    guest.sendall(answer)
+
+    with t.Server() as server, socket.socket(socket.AF_UNIX) as listener:
+        path = server.folder / "relay"
+        listener.bind(str(path))
+        listener.listen()
+        threading.Thread(target=relay, args=(listener, server), daemon=True).start()
+        program = "ok(n.nvmlInit_v2()); h = device(0)"
+        t.run([t.TOWLINE, "run", "-s", f"unix://{path}", "--", "python3", "-c", BEGIN + program])
+        t.equal(flags, [1], "questions of a program that begins")
+        program += "; m = Memory(); ok(n.nvmlDeviceGetMemoryInfo(h, c.byref(m)))"
+        t.run([t.TOWLINE, "run", "-s", f"unix://{path}", "--", "python3", "-c", BEGIN + program])
+        t.equal(flags, [1, 1, 0], "questions of a program that asks for numbers")
+        listener.close()
 
 
 @t.test()

@@ -57,6 +57,11 @@ static void numbers_are_those_of_the_library(void **state)
     until(&gauge, "\"temperature\":55");
     char *text = report(&gauge);
     assert_null(strstr(text, "\"power\"")); /* the library has no such function */
+    assert_null(strstr(text, "fan_speed")); /* it failed */
+    assert_non_null(strstr(text, "\"ecc_current\":1,\"ecc_pending\":0,"));
+    assert_non_null(strstr(text, "\"ecc_corrected\":101,\"ecc_corrected_ever\":102,"));
+    assert_non_null(strstr(text, "\"ecc_uncorrected\":201,\"ecc_uncorrected_ever\":202"));
+    assert_non_null(strstr(text, "\"virtualization\":1,\"inforom\":14"));
     free(text);
     tow_gauge_stop(&gauge);
 }
@@ -95,6 +100,20 @@ static void asking_brings_numbers_of_later(void **state)
         wait_for(&gauge, ticket);
         assert_int_equal(rounds(&gauge), i);
     }
+    tow_gauge_stop(&gauge);
+}
+
+/* Reading the infoROM takes long: not for every round, nor with the facts of each second. */
+static void the_inforom_is_read_seldom(void **state)
+{
+    (void)state;
+    struct tow_gauge gauge;
+    assert_int_equal(tow_gauge_start(&gauge, getenv("FAKE_NVML")), 0);
+    until(&gauge, "\"inforom\":14");
+    tow_time_sleep(1100 * TOW_TIME_MS);
+    wait_for(&gauge, tow_gauge_ask(&gauge));
+    assert_int_equal(rounds(&gauge), 2);
+    until(&gauge, "\"inforom\":14");
     tow_gauge_stop(&gauge);
 }
 
@@ -157,6 +176,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(numbers_are_those_of_the_library),
         cmocka_unit_test(asking_brings_numbers_of_later),
+        cmocka_unit_test(the_inforom_is_read_seldom),
         cmocka_unit_test(many_questions_are_few_rounds),
         cmocka_unit_test(a_process_that_has_ended_is_not_waited_for),
         cmocka_unit_test(without_gauges_the_report_says_so),

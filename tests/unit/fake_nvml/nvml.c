@@ -11,6 +11,12 @@ int nvmlDeviceGetUUID(void *device, char *text, unsigned size);
 int nvmlDeviceGetMemoryInfo(void *device, unsigned long long *memory);
 int nvmlDeviceGetUtilizationRates(void *device, unsigned *load);
 int nvmlDeviceGetTemperature(void *device, int sensor, unsigned *value);
+int nvmlDeviceGetEccMode(void *device, unsigned *current, unsigned *pending);
+int nvmlDeviceGetTotalEccErrors(void *device, unsigned kind, unsigned since,
+                                unsigned long long *errors);
+int nvmlDeviceValidateInforom(void *device);
+int nvmlDeviceGetVirtualizationMode(void *device, unsigned *mode);
+int nvmlDeviceGetFanSpeed(void *device, unsigned *speed);
 
 #define PUBLIC __attribute__((visibility("default")))
 
@@ -73,4 +79,43 @@ PUBLIC int nvmlDeviceGetTemperature(void *device, int sensor, unsigned *value)
     (void)device;
     *value = 55;
     return sensor == 0 ? 0 : 2;
+}
+
+PUBLIC int nvmlDeviceGetEccMode(void *device, unsigned *current, unsigned *pending)
+{
+    (void)device;
+    *current = 1;
+    *pending = 0;
+    return 0;
+}
+
+/* Corrected or not, since the driver was loaded or ever. */
+PUBLIC int nvmlDeviceGetTotalEccErrors(void *device, unsigned kind, unsigned since,
+                                       unsigned long long *errors)
+{
+    (void)device;
+    *errors = 100 * (kind + 1) + since + 1;
+    return 0;
+}
+
+/* Corrupted, which a program should hear of; but not for whoever asks again. */
+PUBLIC int nvmlDeviceValidateInforom(void *device)
+{
+    static int asked;
+    (void)device;
+    return asked++ == 0 ? 14 : 0;
+}
+
+PUBLIC int nvmlDeviceGetVirtualizationMode(void *device, unsigned *mode)
+{
+    (void)device;
+    *mode = 1;
+    return 0;
+}
+
+PUBLIC int nvmlDeviceGetFanSpeed(void *device, unsigned *speed)
+{
+    (void)device;
+    *speed = 5;
+    return 3; /* not supported: the number is not to be believed */
 }
