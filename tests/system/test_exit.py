@@ -12,7 +12,7 @@ import towtest as t  # noqa: E402
 @t.test(limit=60)
 def nothing_is_said_about_a_server_that_hangs_up():
     """A program with host functions has a thread that listens until the very end."""
-    program = t.BUILD / "tests" / "api" / "api_hostmem"
+    program = t.BUILD / "tests" / "api" / "api_graph"
     with t.Server() as server:
         for transport in ("unix", "tcp", "shm"):
             for _ in range(8):
