@@ -4,6 +4,7 @@
 #include "client/graph.h"
 #include "client/mirror.h"
 #include "client/region.h"
+#include "client/share.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -683,6 +684,16 @@ CUresult tow_cuCtxSetSharedMemConfig(CUsharedconfig config)
     return tow_send_cuCtxSetSharedMemConfig(config);
 }
 
+static CUresult ask_for_end(struct tow_context *context)
+{
+    /* The server knows the context by the command's header: no need of the newer function there. */
+    struct tow_call call;
+    CUresult status =
+        tow_call_begin_on(&call, context->link, context->number, TOW_FN_cuCtxSynchronize, 0,
+                          TOW_CALL_REPLY | TOW_CALL_CONTEXT);
+    return status == CUDA_SUCCESS ? tow_call_end(&call, tow_call_wait(&call)) : status;
+}
+
 CUresult tow_cuCtxSynchronize_v2(CUcontext ctx)
 {
     struct tow_context *context;
@@ -701,15 +712,11 @@ CUresult tow_cuCtxSynchronize_v2(CUcontext ctx)
     if (sticky != CUDA_SUCCESS) {
         return (CUresult)sticky;
     }
-    /* The server knows the context by the command's header: no need of the newer function there. */
-    struct tow_call call;
     uint64_t number = tow_link_sent(context->link);
-    status = tow_call_begin_on(&call, context->link, context->number, TOW_FN_cuCtxSynchronize, 0,
-                               TOW_CALL_REPLY | TOW_CALL_CONTEXT);
-    if (status != CUDA_SUCCESS) {
-        return status;
+    if (context != tow_context_current() ||
+        !tow_share_synchronize_context(context->link, &status)) {
+        status = ask_for_end(context);
     }
-    status = tow_call_end(&call, tow_call_wait(&call));
     tow_context_note(context, status);
     if (status == CUDA_SUCCESS) {
         tow_link_raise(&context->done, number);

@@ -376,9 +376,9 @@ static CUresult ask_and_wait(struct tow_link *link, CUstream stream)
     return status;
 }
 
-/* By a note, if that does not take long and nothing has to be fetched. False: it must be asked for.
- */
-static bool synchronize_by_note(struct tow_link *link, CUstream stream, CUresult *ret_status)
+/* By a note, if that does not take long and nothing has to be fetched: of a stream, or of the whole
+ * context. False: it must be asked for. */
+static bool synchronize_by_note(struct tow_link *link, const CUstream *stream, CUresult *ret_status)
 {
     struct tow_share_note *note = NULL;
     uint8_t *room = NULL;
@@ -389,10 +389,13 @@ static bool synchronize_by_note(struct tow_link *link, CUstream stream, CUresult
     }
     enum tow_share_outcome outcome = TOW_SHARE_REFUSED;
     uint64_t number = 0;
-    if (tow_call_begin(&call, TOW_FN_cuStreamSynchronize, 24, TOW_CALL_CONTEXT) == CUDA_SUCCESS) {
+    unsigned fn = stream != NULL ? TOW_FN_cuStreamSynchronize : TOW_FN_cuCtxSynchronize;
+    if (tow_call_begin(&call, fn, 24, TOW_CALL_CONTEXT) == CUDA_SUCCESS) {
         bool waits = call.waits; /* host functions are outstanding: it was asked for after all */
         number = number_of(&call);
-        tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)stream);
+        if (stream != NULL) {
+            tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)*stream);
+        }
         tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)note);
         tow_enc_u32(&call.enc, desk->value);
         tow_enc_u32(&call.enc, 0);
@@ -408,7 +411,11 @@ static bool synchronize_by_note(struct tow_link *link, CUstream stream, CUresult
     }
     leave_desk(desk);
     if (outcome == TOW_SHARE_DONE) {
-        note_quiet(link, stream, number);
+        if (stream != NULL) {
+            note_quiet(link, *stream, number);
+        } else {
+            tow_watch_hear(link);
+        }
         *ret_status = CUDA_SUCCESS;
     }
     return outcome == TOW_SHARE_DONE;
@@ -442,9 +449,17 @@ CUresult tow_share_synchronize(struct tow_link *link, CUstream stream)
         return ask_and_wait(link, stream);
     }
     CUresult status = CUDA_SUCCESS;
-    return tow_share_is_quiet(link, stream) || synchronize_by_note(link, stream, &status)
+    return tow_share_is_quiet(link, stream) || synchronize_by_note(link, &stream, &status)
                ? status
                : ask_and_wait(link, stream);
+}
+
+bool tow_share_synchronize_context(struct tow_link *link, CUresult *ret_status)
+{
+    return link->share != NULL && !brings_more(link) &&
+           atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0 &&
+           atomic_load_explicit(&link->share->owed, memory_order_relaxed) == 0 &&
+           synchronize_by_note(link, NULL, ret_status);
 }
 
 /* ---- copies ---- */

@@ -25,6 +25,9 @@ CUresult tow_share_free(struct tow_link *link, void *at, size_t size);
 /* cuStreamSynchronize: by a note of the GPU's where that is possible, else by asking, which also
  * tells what went wrong. */
 CUresult tow_share_synchronize(struct tow_link *link, CUstream stream);
+/* cuCtxSynchronize of the current context, by a note: if one stream can tell, and nothing has to be
+ * fetched. False: it must be asked for. */
+bool tow_share_synchronize_context(struct tow_link *link, CUresult *ret_status);
 /* True if the stream was seen empty, and nothing was sent since. */
 bool tow_share_is_quiet(struct tow_link *link, CUstream stream);
 /* A note of the program's own, for an event; NULL if there is none to be had. For the life of the

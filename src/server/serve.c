@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "wire/id.h"
+#include "server/busy.h"
 #include "server/session.h"
 
 /* Memory of one call, freed with it. */
@@ -82,6 +83,9 @@ static CUresult error_of(enum tow_handle_kind kind)
 void *tow_serve_handle(struct tow_serve *call, enum tow_handle_kind kind, uint64_t id)
 {
     void *handle = NULL;
+    if (kind == TOW_H_STREAM) {
+        tow_busy_use(call, id);
+    }
     if (id == 0) {
         return NULL;
     }

@@ -232,6 +232,9 @@ void tow_session_drop_thread(struct tow_session *session, uint16_t thread)
     struct tow_session_thread *t = session->client_threads[thread];
     session->client_threads[thread] = NULL;
     pthread_mutex_unlock(&session->thread_lock);
+    if (t != NULL && t->stream_count > 0) {
+        tow_busy_lose(session); /* what they were given goes on */
+    }
     for (unsigned i = 0; t != NULL && i < t->stream_count; i++) {
         if (tow_session_enter(session, t->streams[i].context) == CUDA_SUCCESS) {
             session->driver->cuStreamDestroy_v2(t->streams[i].stream);
@@ -329,6 +332,7 @@ static void call_init(struct tow_serve *call, struct tow_session *session, const
     call->status = CUDA_SUCCESS;
     call->malformed = false;
     call->blocks = NULL;
+    call->streams = 0;
 }
 
 struct block_head {
@@ -554,6 +558,7 @@ static void *serve_thread(void *arg)
             pthread_mutex_lock(&session->lead_lock);
             break;
         }
+        atomic_fetch_add(&session->busy.in_flight, 1);
         pthread_mutex_lock(&session->lead_lock);
         error = pass_lead(session);
         pthread_mutex_unlock(&session->lead_lock);
@@ -561,6 +566,8 @@ static void *serve_thread(void *arg)
             tow_session_end(session, error);
         } else {
             carry_out(&call);
+            tow_busy_again(&call);
+            atomic_fetch_sub(&session->busy.in_flight, 1);
             if (call.malformed) {
                 tow_session_end(session, -EPROTO);
             } else {
@@ -775,6 +782,7 @@ int tow_session_run(struct tow_line *line, struct tow_backend *backend,
     session->stats = options->stats != NULL ? options->stats : &session->own_stats;
     session->result = 1;
     session->client_threads = calloc(TOW_THREADS_MAX + 1, sizeof(void *));
+    tow_busy_init(&session->busy);
     pthread_mutex_init(&session->lead_lock, NULL);
     pthread_cond_init(&session->lead_free, NULL);
     pthread_mutex_init(&session->reply_lock, NULL);
@@ -836,6 +844,7 @@ int tow_session_run(struct tow_line *line, struct tow_backend *backend,
     }
     free(session->client_threads);
     tow_handles_fini(&session->handles);
+    tow_busy_fini(&session->busy);
     pthread_mutex_destroy(&session->lead_lock);
     pthread_cond_destroy(&session->lead_free);
     pthread_mutex_destroy(&session->reply_lock);

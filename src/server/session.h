@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "backend/backend.h"
+#include "server/busy.h"
 #include "server/handles.h"
 #include "server/serve.h"
 #include "transport/line.h"
@@ -95,6 +96,7 @@ struct tow_session {
     struct tow_session_stats own_stats;
     tow_serve_fn *table[TOW_FN_LIMIT];
     struct tow_handles handles;
+    struct tow_busy busy;
 
     pthread_mutex_t lead_lock; /* guards the six below; led and result are looked at without it */
     pthread_cond_t lead_free;  /* the lead is to be had, or the session ends */

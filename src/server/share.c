@@ -305,13 +305,20 @@ void tow_share_copy(struct tow_serve *call, bool host_is_source, CUdeviceptr dev
     }
 }
 
-void tow_share_note(struct tow_serve *call, CUstream stream)
+static struct tow_share_note *take_note(struct tow_serve *call, uint32_t *ret_value)
 {
     uint64_t address = tow_dec_u64(&call->in);
-    uint32_t value = tow_dec_u32(&call->in);
+    *ret_value = tow_dec_u32(&call->in);
     struct tow_share_note *note = call->in.bad ? NULL : note_at(call, address);
+    call->malformed = call->malformed || note == NULL;
+    return note;
+}
+
+void tow_share_note(struct tow_serve *call, CUstream stream)
+{
+    uint32_t value = 0;
+    struct tow_share_note *note = take_note(call, &value);
     if (note == NULL) {
-        call->malformed = true;
         return;
     }
     CUresult before = call->status;
@@ -331,5 +338,40 @@ void tow_serve_cuStreamSynchronize(struct tow_serve *call)
         call->status = CUDA_SUCCESS; /* what is wrong with the stream is told to who asks */
     } else if (tow_serve_ready(call)) {
         call->status = call->driver->cuStreamSynchronize(stream);
+    }
+}
+
+/* Without a reply: a note is to tell when the context is through. */
+static void note_context(struct tow_serve *call)
+{
+    uint32_t value = 0;
+    struct tow_share_note *note = take_note(call, &value);
+    CUstream stream = NULL;
+    bool idle = false;
+    if (note == NULL) {
+        return;
+    }
+    if (call->status == CUDA_SUCCESS && (tow_session_owes(call->session, call->frame.thread) ||
+                                         !tow_busy_last(call, &stream, &idle))) {
+        call->status = CUDA_ERROR_NOT_READY; /* it must be asked for */
+    }
+    if (call->status == CUDA_SUCCESS && idle) {
+        atomic_store_explicit(&note->done, value, memory_order_release);
+    } else {
+        leave_note(call, note, value, stream);
+    }
+    call->status = CUDA_SUCCESS;
+}
+
+void tow_serve_cuCtxSynchronize(struct tow_serve *call)
+{
+    if (call->frame.seq == 0) {
+        note_context(call);
+    } else if (tow_serve_ready(call)) {
+        tow_busy_forget(call->session);
+        call->status = call->driver->cuCtxSynchronize();
+        if (call->status != CUDA_SUCCESS) {
+            tow_busy_lose(call->session);
+        }
     }
 }

@@ -263,6 +263,95 @@ static void destroyed_streams_keep_their_copies(struct api *api)
     free(back);
 }
 
+enum { SHARE = WORDS / 8 }; /* of each stream */
+
+/* Gives each stream its part to work on, the last one most, waits for the context, and looks
+ * without a further call. */
+static void work_and_wait(struct api *api, int *host, const CUstream *streams, int count, int by)
+{
+    memset(host, 0, WORDS * sizeof(int));
+    for (int i = 0; i < count; i++) {
+        OK(api_add(api, (CUdeviceptr)(uintptr_t)(host + i * SHARE), i + 1 < count ? 64 : SHARE, by,
+                   streams[i]));
+    }
+    OK(cuCtxSynchronize());
+    for (int i = 0; i < count; i++) {
+        EQUAL(wrong_words(host + i * SHARE, i + 1 < count ? 64 : SHARE, by, 0), 0);
+    }
+}
+
+struct worker {
+    struct api *api;
+    int *host;
+    int wrong;
+};
+
+/* With and without calls that are answered, whose work another thread of the server begins. */
+static void *work_and_wait_often(void *arg)
+{
+    struct worker *w = arg;
+    CUstream stream;
+    OK(cuCtxSetCurrent(w->api->context));
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    for (int round = 1; round <= 20; round++) {
+        CUdeviceptr memory = 0;
+        if (round % 3 == 0) {
+            OK(cuMemAllocAsync(&memory, 4096, stream));
+        }
+        OK(api_add(w->api, (CUdeviceptr)(uintptr_t)w->host, SHARE, 1,
+                   round % 4 == 0 ? CU_STREAM_PER_THREAD : stream));
+        OK(cuCtxSynchronize());
+        w->wrong += wrong_words(w->host, SHARE, round, 0);
+        if (memory != 0) {
+            OK(cuMemFreeAsync(memory, stream));
+        }
+    }
+    OK(cuStreamDestroy(stream));
+    return NULL;
+}
+
+static void a_context_is_through_when_all_its_streams_are(struct api *api)
+{
+    int *host;
+    CUstream some[7] = {NULL};
+    OK(cuMemAllocHost((void **)&host, WORDS * sizeof(int)));
+    for (int i = 1; i < 7; i++) {
+        OK(cuStreamCreate(&some[i], i % 2 ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT));
+    }
+    CUstream own = CU_STREAM_PER_THREAD;
+    for (int round = 1; round <= 3; round++) {
+        work_and_wait(api, host, some, 1, round); /* the default stream */
+        work_and_wait(api, host, some + 1, 1, round);
+        work_and_wait(api, host, some + 2, 1, round);
+        work_and_wait(api, host, some + 1, 2, round);
+        work_and_wait(api, host, some, 6, round);
+        work_and_wait(api, host, &own, 1, round);
+        OK(cuCtxSynchronize()); /* of nothing */
+    }
+    /* A stream that ended with work. */
+    memset(host, 0, WORDS * sizeof(int));
+    OK(api_add(api, (CUdeviceptr)(uintptr_t)host, WORDS, 5, some[1]));
+    OK(cuStreamDestroy(some[1]));
+    OK(cuCtxSynchronize());
+    EQUAL(wrong_words(host, WORDS, 5, 0), 0);
+    work_and_wait(api, host, some, 1, 9);
+    struct worker workers[4];
+    pthread_t threads[4];
+    memset(host, 0, WORDS * sizeof(int));
+    for (int i = 0; i < 4; i++) {
+        workers[i] = (struct worker){api, host + i * SHARE, 0};
+        pthread_create(&threads[i], NULL, work_and_wait_often, &workers[i]);
+    }
+    for (int i = 0; i < 4; i++) {
+        pthread_join(threads[i], NULL);
+        EQUAL(workers[i].wrong, 0);
+    }
+    for (int i = 2; i < 7; i++) {
+        OK(cuStreamDestroy(some[i]));
+    }
+    OK(cuMemFreeHost(host));
+}
+
 int main(void)
 {
     struct api api;
@@ -275,5 +364,6 @@ int main(void)
     mistakes_are_told(&api);
     threads_do_not_mix(&api);
     destroyed_streams_keep_their_copies(&api);
+    a_context_is_through_when_all_its_streams_are(&api);
     return api_end(&api);
 }

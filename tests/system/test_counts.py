@@ -106,6 +106,13 @@ def an_event_that_is_looked_at_often_is_not_asked_for_over_shared_memory():
         t.check(replies <= 0.5, f"an event's record and query wait for {replies:g} replies")
 
 
+@t.test(120)
+def the_end_of_a_contexts_work_is_told_by_its_only_stream_over_shared_memory():
+    with t.Server(ALL_ALIKE) as server:
+        replies = between(server, "shm", "contexts", 5, 45, "replies_waited")
+        t.check(replies <= 0.5, f"a synchronisation of the context waits for {replies:g} replies")
+
+
 # An event or stream of which nothing was heard for so long is asked for.
 ASK_MS = 200
 

@@ -7,12 +7,14 @@
  *     counts uploads N    N synchronous copies of pageable memory
  *     counts behind N     the same, each behind a launch
  *     counts events N     N times an event is recorded and asked for until it is done
+ *     counts contexts N   N launches and synchronisations of the context
  *     counts poll:WHAT N  asks N times for an event, a stream or the default stream that is held
- * up, then until it is done; prints the milliseconds of the N counts rounds N     N times an event
- * is recorded, asked for while it is held up, and until it is done; prints the milliseconds counts
- * heap N       prints how often N launches allocated memory counts time N       prints the
- * milliseconds of N launches and one synchronisation counts ready 0      prints the milliseconds of
- * cuInit and a context
+ *                         up, then until it is done; prints the milliseconds of the N
+ *     counts rounds N     N times an event is recorded, asked for while it is held up, and until it
+ *                         is done; prints the milliseconds
+ *     counts heap N       prints how often N launches allocated memory
+ *     counts time N       prints the milliseconds of N launches and one synchronisation
+ *     counts ready 0      prints the milliseconds of cuInit and a context
  */
 #include <cuda.h>
 #include <stdio.h>
@@ -257,6 +259,12 @@ int main(int argc, char **argv)
             while (cuEventQuery(event) == CUDA_ERROR_NOT_READY) {
                 usleep(1000);
             }
+        }
+    } else if (strcmp(argv[1], "contexts") == 0) {
+        for (unsigned i = 0; i < n; i++) {
+            launch();
+            usleep(5000);
+            CHECK(cuCtxSynchronize());
         }
     } else if (strncmp(argv[1], "poll:", 5) == 0) {
         poll_held(argv[1] + 5, n);
