@@ -445,13 +445,14 @@ CUresult tow_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned i
     if ((flags & ~(unsigned)CU_EVENT_RECORD_EXTERNAL) != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    if (flags == 0) {
+        return tow_cuEventRecord(hEvent, hStream);
+    }
     CUresult status = check_record(hEvent, hStream);
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    if ((flags & CU_EVENT_RECORD_EXTERNAL) != 0) {
-        tow_event_elsewhere(); /* launches of the graph record it */
-    }
+    tow_event_elsewhere(); /* launches of the graph record it */
     bool visited = visit(hEvent);
     uint64_t begun = begin_record(hEvent);
     status = tow_send_cuEventRecordWithFlags(hEvent, hStream, flags);
