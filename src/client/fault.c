@@ -248,6 +248,16 @@ bool tow_fault_add(struct tow_link *link, uint64_t base, uint64_t size)
     return true;
 }
 
+void tow_fault_filled(uint64_t base)
+{
+    pthread_mutex_lock(&lock);
+    struct range *r = find(base);
+    if (r != NULL) {
+        r->blank = false;
+    }
+    pthread_mutex_unlock(&lock);
+}
+
 void tow_fault_remove(uint64_t base)
 {
     pthread_mutex_lock(&lock);

@@ -36,6 +36,8 @@ bool tow_fault_wanted(struct tow_link *link, uint64_t size);
 /* Watches [base, base + size): fresh anonymous memory, of which the worker has zeros. False if that
  * cannot be. */
 bool tow_fault_add(struct tow_link *link, uint64_t base, uint64_t size);
+/* The worker has something else there: for memory that nobody touched yet. */
+void tow_fault_filled(uint64_t base);
 /* Forgets it; before its memory is unmapped. Whoever waits for it finds what is there next. */
 void tow_fault_remove(uint64_t base);
 /* Lets those go on who wait for memory that is unmapped now. */

@@ -4,7 +4,11 @@
 #include "client/region.h"
 #include "gen/client_api.h"
 
+#include <pthread.h>
 #include <string.h>
+
+/* Who asks for a managed variable while another thread does finds all of it. */
+static pthread_mutex_t adoption = PTHREAD_MUTEX_INITIALIZER;
 
 static CUresult load_library(struct tow_image *image, const struct tow_jit *jit, bool stays,
                              CUlibrary *library)
@@ -183,14 +187,40 @@ CUresult tow_cuLibraryGetModule(CUmodule *pMod, CUlibrary library)
     return CUDA_SUCCESS;
 }
 
-/* A managed variable is the program's as much as the GPU's. Asking again finds it there. */
+/* Of a large variable the whole blocks are watched. What is left at its ends shares its pages with
+ * others and is compared. */
+static CUresult mirror_variable(struct tow_link *link, uint64_t base, uint64_t size)
+{
+    const uint64_t mask = TOW_FAULT_BLOCK - 1, end = base + size;
+    uint64_t low = (base + mask) & ~mask, high = end & ~mask;
+    CUresult status =
+        tow_fault_wanted(link, size)
+            ? tow_mirror_managed(link, low, high - low, TOW_MANAGED_TOLD | TOW_MANAGED_WATCHED)
+            : CUDA_ERROR_NOT_SUPPORTED;
+    if (status == CUDA_ERROR_NOT_SUPPORTED) {
+        return tow_mirror_managed(link, base, size, TOW_MANAGED_TOLD);
+    }
+    if (status == CUDA_SUCCESS && base < low) {
+        status = tow_mirror_managed(link, base, low - base, TOW_MANAGED_TOLD);
+    }
+    if (status == CUDA_SUCCESS && high < end) {
+        status = tow_mirror_managed(link, high, end - high, TOW_MANAGED_TOLD);
+    }
+    if (status != CUDA_SUCCESS) {
+        tow_mirror_remove(base, size);
+    }
+    return status;
+}
+
+/* A managed variable is the program's as much as the GPU's. Asking again finds it there. With the
+ * adoption lock held. */
 static CUresult adopt_managed(struct tow_link *link, CUdeviceptr address, size_t size)
 {
     struct tow_context *context = tow_context_current();
     if (tow_mirror_covers(address, size)) {
         return CUDA_SUCCESS;
     }
-    CUresult status = tow_mirror_managed(link, address, size, TOW_MANAGED_TOLD);
+    CUresult status = mirror_variable(link, address, size);
     struct tow_region region = {
         .base = address,
         .size = size,
@@ -239,7 +269,9 @@ static CUresult get_symbol(CUdeviceptr *dptr, size_t *bytes, CUlibrary library, 
             return status;
         }
         if (managed) {
+            pthread_mutex_lock(&adoption);
             status = adopt_managed(object->link, address, size);
+            pthread_mutex_unlock(&adoption);
             if (status != CUDA_SUCCESS) {
                 return status;
             }

@@ -370,8 +370,7 @@ static CUresult alloc_managed(CUdeviceptr *dptr, size_t bytesize, unsigned int f
         return status;
     }
     struct tow_region region = region_here(address, bytesize, TOW_REGION_MANAGED, flags);
-    status = tow_mirror_managed(region.link, address, size,
-                                watched ? TOW_MANAGED_WATCHED : TOW_MANAGED_COMPARED);
+    status = tow_mirror_managed(region.link, address, size, watched ? TOW_MANAGED_WATCHED : 0);
     if (status == CUDA_SUCCESS && tow_region_add(&region) < 0) {
         tow_mirror_remove(address, size);
         status = CUDA_ERROR_OUT_OF_MEMORY;

@@ -71,7 +71,12 @@ static bool is_gone(const struct mirror *m)
            errno == ENOMEM;
 }
 
-static CUresult ask(struct tow_link *link, unsigned fn, uint64_t base, uint64_t size, bool managed)
+/* What cuMemHostGetDevicePointer_v2 is told of the memory. */
+enum { ASK_HOST, ASK_MANAGED, ASK_WATCHED };
+
+/* ret_blank: of ASK_WATCHED, whether the worker has zeros there; else NULL. */
+static CUresult ask(struct tow_link *link, unsigned fn, uint64_t base, uint64_t size, uint32_t kind,
+                    bool *ret_blank)
 {
     struct tow_context *context = tow_context_current();
     struct tow_call call;
@@ -83,8 +88,12 @@ static CUresult ask(struct tow_link *link, unsigned fn, uint64_t base, uint64_t 
     }
     tow_enc_u64(&call.enc, base);
     tow_enc_u64(&call.enc, size);
-    tow_enc_u32(&call.enc, managed);
-    return tow_call_end(&call, tow_call_wait(&call));
+    tow_enc_u32(&call.enc, kind);
+    status = tow_call_wait(&call);
+    if (status == CUDA_SUCCESS && ret_blank != NULL) {
+        *ret_blank = tow_dec_u32(&call.dec) != 0;
+    }
+    return tow_call_end(&call, status);
 }
 
 static CUresult enlist(struct tow_link *link, uint64_t base, uint64_t size, bool managed,
@@ -183,7 +192,7 @@ static CUresult let_go(struct mirror *gone)
     while (gone != NULL) {
         struct mirror *m = gone;
         gone = m->next_gone;
-        CUresult told = ask(m->link, TOW_FN_cuMemHostUnregister, m->base, m->size, false);
+        CUresult told = ask(m->link, TOW_FN_cuMemHostUnregister, m->base, m->size, ASK_HOST, NULL);
         status = status == CUDA_SUCCESS ? told : status;
         pthread_mutex_lock(&lock);
         struct mirror **at = &mirrors;
@@ -258,7 +267,8 @@ static CUresult make(struct tow_link *link, uint64_t base, uint64_t size)
         }
         pthread_mutex_unlock(&lock);
         if (m == NULL) {
-            CUresult status = ask(link, TOW_FN_cuMemHostGetDevicePointer_v2, at, stop - at, false);
+            CUresult status =
+                ask(link, TOW_FN_cuMemHostGetDevicePointer_v2, at, stop - at, ASK_HOST, NULL);
             if (status == CUDA_SUCCESS) {
                 status = enlist(link, at, stop - at, false, false);
             }
@@ -311,13 +321,28 @@ CUresult tow_mirror_host(struct tow_link *link, uint64_t base, uint64_t size)
     return status;
 }
 
-CUresult tow_mirror_managed(struct tow_link *link, uint64_t base, uint64_t size,
-                            enum tow_managed_how how)
+/* The worker is told of a __managed__ variable. What it has there comes before its answer, or is
+ * fetched: while that is nothing but zeros, it needs not be. */
+static CUresult tell(struct tow_link *link, uint64_t base, uint64_t size, bool watched)
+{
+    bool blank = true;
+    CUresult status = ask(link, TOW_FN_cuMemHostGetDevicePointer_v2, base, size,
+                          watched ? ASK_WATCHED : ASK_MANAGED, watched ? &blank : NULL);
+    if (!blank) {
+        tow_fault_filled(base);
+    }
+    if (status != CUDA_SUCCESS) {
+        tow_mirror_remove(base, size);
+    }
+    return status;
+}
+
+CUresult tow_mirror_managed(struct tow_link *link, uint64_t base, uint64_t size, unsigned how)
 {
     if (is_self(link)) {
         return enlist(link, base, size, false, false);
     }
-    bool watched = how == TOW_MANAGED_WATCHED;
+    bool watched = (how & TOW_MANAGED_WATCHED) != 0;
     pthread_mutex_lock(&make_lock);
     uint64_t low, high;
     pthread_mutex_lock(&lock);
@@ -366,12 +391,8 @@ CUresult tow_mirror_managed(struct tow_link *link, uint64_t base, uint64_t size,
         }
     }
     pthread_mutex_unlock(&make_lock);
-    if (status == CUDA_SUCCESS && how == TOW_MANAGED_TOLD) {
-        /* The answer comes behind the contents. */
-        status = ask(link, TOW_FN_cuMemHostGetDevicePointer_v2, base, size, true);
-        if (status != CUDA_SUCCESS) {
-            tow_mirror_remove(base, size);
-        }
+    if (status == CUDA_SUCCESS && (how & TOW_MANAGED_TOLD) != 0) {
+        status = tell(link, base, size, watched);
     }
     return status;
 }

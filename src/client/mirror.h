@@ -22,16 +22,14 @@ extern atomic_uint tow_mirror_candidates;
 /* Makes host memory [base, base + size) reachable at the same address, unless it is already; of
  * page-locked memory always the whole piece. */
 CUresult tow_mirror_host(struct tow_link *link, uint64_t base, uint64_t size);
-enum tow_managed_how {
-    TOW_MANAGED_COMPARED,
-    TOW_MANAGED_WATCHED, /* as client/fault.h does, and the worker knows */
-    TOW_MANAGED_TOLD, /* compared; the worker does not know that it is to be mirrored (a __managed__
-                         variable), and sends its contents at once */
+enum {
+    TOW_MANAGED_WATCHED = 1, /* as client/fault.h does; else it is compared */
+    TOW_MANAGED_TOLD = 2, /* the worker does not know yet that it is to be mirrored (a __managed__
+                             variable), and what it has there may not be zeros */
 };
 /* Puts memory of this process behind managed memory that the worker has at [base, base + size) and
  * mirrors it. CUDA_ERROR_NOT_SUPPORTED if it cannot be watched. */
-CUresult tow_mirror_managed(struct tow_link *link, uint64_t base, uint64_t size,
-                            enum tow_managed_how how);
+CUresult tow_mirror_managed(struct tow_link *link, uint64_t base, uint64_t size, unsigned how);
 /* Ends the mirroring of what begins at `base`; the worker's mapping goes too. */
 CUresult tow_mirror_remove(uint64_t base, uint64_t size);
 /* True if [base, base + size) is mirrored all through. */

@@ -122,8 +122,13 @@ static int enlist(struct tow_session *session, struct mirror made)
     return room ? 0 : -ENOMEM;
 }
 
-/* A __managed__ variable: its contents go to the client before the reply. */
-static void mirror_managed(struct tow_serve *call, uint64_t base, uint64_t size)
+static bool is_blank(const uint8_t *bytes, uint64_t size)
+{
+    return bytes[0] == 0 && memcmp(bytes, bytes + 1, size - 1) == 0;
+}
+
+/* A __managed__ variable: its contents go to the client before the reply, or are fetched. */
+static void mirror_managed(struct tow_serve *call, uint64_t base, uint64_t size, bool fetched)
 {
     CUdeviceptr start = 0;
     size_t length = 0;
@@ -144,10 +149,14 @@ static void mirror_managed(struct tow_serve *call, uint64_t base, uint64_t size)
         call->status = CUDA_ERROR_INVALID_VALUE;
     }
     if (call->status == CUDA_SUCCESS &&
-        enlist(call->session, (struct mirror){.base = base, .size = size, .managed = true}) < 0) {
+        enlist(call->session,
+               (struct mirror){.base = base, .size = size, .managed = true, .fetched = fetched}) <
+            0) {
         call->status = CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (call->status == CUDA_SUCCESS) {
+    if (call->status == CUDA_SUCCESS && fetched) {
+        tow_enc_u32(&call->out, is_blank((const uint8_t *)(uintptr_t)base, size));
+    } else if (call->status == CUDA_SUCCESS) {
         tow_mirror_pull(call->session);
     }
 }
@@ -157,12 +166,12 @@ void tow_serve_cuMemHostGetDevicePointer_v2(struct tow_serve *call)
 {
     uint64_t base = tow_dec_u64(&call->in);
     uint64_t size = tow_dec_u64(&call->in);
-    bool managed = tow_dec_u32(&call->in) != 0;
+    uint32_t kind = tow_dec_u32(&call->in); /* 0: host memory; 1: managed; 2: managed and fetched */
     if (!tow_serve_ready(call)) {
         return;
     }
-    if (managed) {
-        mirror_managed(call, base, size);
+    if (kind != 0) {
+        mirror_managed(call, base, size, kind == 2 && !call->session->options->in_process);
         return;
     }
     if (base % 4096 != 0 || size % 4096 != 0 || size == 0 || size > UINT64_C(1) << 46) {

@@ -1,5 +1,5 @@
 /* Large managed memory, which the client watches instead of comparing it where the system lets it.
- * With an argument: `little` and `lost` are for tests/system/test_managed.py. */
+ * With an argument it is for tests/system/test_managed.py. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -10,7 +10,7 @@
 
 #include "api.h"
 
-enum { MUCH = 256 << 20, LARGE = 8 << 20, BLOCK = 64 << 10 };
+enum { MUCH = 256 << 20, LARGE = 8 << 20, BLOCK = 64 << 10, VARIABLE = 6 << 20 };
 
 static int *alloc(size_t size)
 {
@@ -27,14 +27,12 @@ static CUdeviceptr of(const void *host)
     return (CUdeviceptr)(uintptr_t)host;
 }
 
-/* Host and kernel write bytes of the same pages in turns, far apart in much memory. */
-static void host_and_kernel_take_turns(struct api *api)
+/* Host and kernel write bytes of the same pages in turns, at numbers that are far apart. */
+static void take_turns(struct api *api, int *data, const size_t *far, size_t count)
 {
-    int *data = alloc(LARGE);
-    const size_t far[] = {0, 5, 1023, 1024, BLOCK / 4 - 1, BLOCK / 4, LARGE / 8, LARGE / 4 - 2};
     int wrong = 0;
     for (int round = 0; round < 6; round++) {
-        for (size_t i = 0; i < sizeof far / sizeof far[0]; i++) {
+        for (size_t i = 0; i < count; i++) {
             data[far[i]] += 1;                                     /* the host's */
             OK(api_add(api, of(data + (far[i] ^ 1)), 1, 2, NULL)); /* the kernel's, beside it */
             OK(api_add(api, of(data + far[i]), 1, 100, NULL));
@@ -45,7 +43,96 @@ static void host_and_kernel_take_turns(struct api *api)
     }
     EQUAL(wrong, 0);
     EQUAL(data[100], 0);
+}
+
+static void host_and_kernel_take_turns(struct api *api)
+{
+    int *data = alloc(LARGE);
+    const size_t far[] = {0, 5, 1023, 1024, BLOCK / 4 - 1, BLOCK / 4, LARGE / 8, LARGE / 4 - 2};
+    take_turns(api, data, far, sizeof far / sizeof far[0]);
     OK(cuMemFree(of(data)));
+}
+
+/* ---- __managed__ variables: the same, but other memory may be on the pages at their ends ---- */
+
+enum { FILLED = BLOCK / 4 + 1000 }; /* numbers that begin as 7: more than a block of them */
+
+static CUlibrary variables(void)
+{
+    char *ptx = malloc(512 + 2 * FILLED);
+    int n = sprintf(ptx,
+                    ".version 7.0\n.target sm_70\n.address_size 64\n"
+                    ".visible .global .attribute(.managed) .align 4 .b32 large[%d];\n"
+                    ".visible .global .attribute(.managed) .align 4 .b32 small = 5;\n"
+                    ".visible .global .attribute(.managed) .align 4 .b32 filled[%d] = {7",
+                    VARIABLE / 4 + 8, LARGE / 4);
+    for (int i = 1; i < FILLED; i++) {
+        n += sprintf(ptx + n, ",7");
+    }
+    strcpy(ptx + n, "};\n");
+    CUlibrary library = NULL;
+    OK(cuLibraryLoadData(&library, ptx, NULL, NULL, 0, NULL, NULL, 0));
+    if (library == NULL) {
+        exit(1);
+    }
+    free(ptx);
+    return library;
+}
+
+static int *variable(CUlibrary library, const char *name, size_t wanted)
+{
+    CUdeviceptr address = 0;
+    size_t size = 0;
+    OK(cuLibraryGetManaged(&address, &size, library, name));
+    EQUAL(size, wanted);
+    if (address == 0) {
+        exit(1);
+    }
+    return (int *)(uintptr_t)address;
+}
+
+static void variables_are_seen(struct api *api)
+{
+    CUlibrary library = variables();
+    enum { N = VARIABLE / 4 + 8 };
+    int *large = variable(library, "large", N * sizeof(int));
+    int *small = variable(library, "small", sizeof(int));
+    int *filled = variable(library, "filled", LARGE), wrong = 0;
+    EQUAL(filled[FILLED - 1] == 7 && filled[0] == 7 && filled[FILLED] == 0, 1);
+    /* Both ends, the first block's and the last block's boundaries as well. */
+    size_t first = (BLOCK - of(large) % BLOCK) / sizeof(int);
+    size_t last = N - of(large + N) % BLOCK / sizeof(int);
+    const size_t far[] = {0, first - 1, first, N / 2, last - 1, last, N - 1};
+    if (api_is_remote()) {
+        TRUE(first < BLOCK / 4 && last < N); /* the software GPU's have such ends */
+    }
+    take_turns(api, large, far, sizeof far / sizeof far[0]);
+    *small += 1;
+    OK(api_add(api, of(small), 1, 10, NULL));
+    filled[FILLED] += 1;
+    OK(api_add(api, of(filled), FILLED + 1, 10, NULL));
+    OK(cuCtxSynchronize());
+    EQUAL(*small, 16);
+    EQUAL(filled[0] == 17 && filled[FILLED - 1] == 17 && filled[FILLED] == 11, 1);
+
+    /* Copies that take all of it, out of the program's memory and back. */
+    int *own = malloc(N * sizeof(int));
+    for (int i = 0; i < N; i++) {
+        own[i] = i * 3;
+    }
+    OK(cuMemcpyHtoD(of(large), own, N * sizeof(int)));
+    EQUAL(memcmp(large, own, N * sizeof(int)), 0);
+    for (int i = 0; i < N; i += 1000) {
+        large[i] = i;
+    }
+    large[N - 1] = 1;
+    OK(cuMemcpyDtoH(own, of(large), N * sizeof(int)));
+    for (int i = 0; i < N; i++) {
+        wrong += own[i] != (i == N - 1 ? 1 : i % 1000 == 0 ? i : i * 3);
+    }
+    EQUAL(wrong, 0);
+    free(own);
+    OK(cuLibraryUnload(library));
 }
 
 /* All of it, in both directions. */
@@ -278,21 +365,36 @@ static void a_child_does_not_hang(struct api *api)
 /* ---- for tests/system/test_managed.py ---- */
 
 /* Much memory, of which little is used. */
-static void little(struct api *api)
+static void use_little(struct api *api, int *number)
 {
-    int *data = alloc(MUCH);
     struct timespec begun, now;
     clock_gettime(CLOCK_MONOTONIC, &begun);
     for (int round = 0; round < 200; round++) {
-        data[MUCH / 8] += 1;
-        OK(api_add(api, of(data + MUCH / 8), 1, 1, NULL));
+        *number += 1;
+        OK(api_add(api, of(number), 1, 1, NULL));
         OK(cuCtxSynchronize());
     }
-    EQUAL(data[MUCH / 8], 400);
+    EQUAL(*number, 400);
     clock_gettime(CLOCK_MONOTONIC, &now);
     printf("%ld ms\n",
            (now.tv_sec - begun.tv_sec) * 1000 + (now.tv_nsec - begun.tv_nsec) / 1000000);
+}
+
+static void little(struct api *api)
+{
+    int *data = alloc(MUCH);
+    use_little(api, data + MUCH / 8);
     OK(cuMemFree(of(data)));
+}
+
+/* The same of a variable; all of it was written by the host before, and of that nothing came. */
+static void little_variable(struct api *api)
+{
+    CUlibrary library = variables();
+    int *data = variable(library, "large", VARIABLE + 32);
+    memset(data, 0, VARIABLE);
+    use_little(api, data + VARIABLE / 8);
+    OK(cuLibraryUnload(library));
 }
 
 /* All of it was written by the host, and is looked at by nobody from then on. */
@@ -340,9 +442,12 @@ int main(int argc, char **argv)
         return lose(&api);
     }
     if (argc > 1) {
-        (strcmp(argv[1], "little") == 0 ? little : many_launches)(&api);
+        (strcmp(argv[1], "little") == 0     ? little
+         : strcmp(argv[1], "variable") == 0 ? little_variable
+                                            : many_launches)(&api);
         return api_end(&api);
     }
+    variables_are_seen(&api);
     host_and_kernel_take_turns(&api);
     all_of_it_is_seen(&api);
     system_calls_reach_it(&api);

@@ -43,10 +43,10 @@ def run(kind, what, env=None):
         return int(took[1]) if took else None, json.loads(pathlib.Path(stats.name).read_text())
 
 
-def little(kind):
+def little(kind, what="little"):
     """200 times a word is written on both sides, in 256 MiB: a block of 64 KiB comes each time, some bytes go."""
     must_watch()
-    took, counts = run(kind, ["little"])
+    took, counts = run(kind, [what])
     t.check(200 * (64 << 10) <= counts["bytes_in"] < 230 * (64 << 10), f"{counts['bytes_in']} bytes came")
     t.check(counts["bytes_out"] < 400_000, f"{counts['bytes_out']} bytes went")
     t.check(took < 4000 * t.SLOW, f"200 launches and synchronisations took {took} ms")
@@ -63,6 +63,8 @@ for _kind in ("unix", "tcp", "shm"):
     t.test(alone=True, name=f"little_of_much_is_moved_{_kind}")(lambda kind=_kind: little(kind))
     t.test(alone=True, name=f"launches_compare_nothing_old_{_kind}")(lambda kind=_kind: many_launches(kind))
     t.test(name=f"watched_{_kind}", trees=("plain", "asan"))(lambda kind=_kind: run(kind, []))
+# A __managed__ variable of 6 MiB and some bytes, which begins and ends on no page's boundary.
+t.test(alone=True, name="little_of_a_variable_is_moved")(lambda: little("tcp", "variable"))
 t.test(120, name="compared_tcp")(lambda: run("tcp", [], {"TOWLINE_MANAGED": "compare"}))
 
 

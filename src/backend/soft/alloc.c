@@ -263,6 +263,16 @@ CUresult tow_soft_alloc_make(struct tow_soft_ctx *ctx, int device, enum tow_soft
     return CUDA_SUCCESS;
 }
 
+CUresult tow_soft_alloc_shift(struct tow_soft_alloc *alloc, uint64_t lead)
+{
+    tow_soft_index_remove(alloc->base, NULL);
+    alloc->base += lead;
+    alloc->size -= lead;
+    alloc->lead = lead;
+    struct tow_soft_entry entry = {alloc->base, alloc->base + alloc->size, meta_of(alloc), alloc};
+    return tow_soft_index_add(&entry) == 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 void tow_soft_alloc_disown(struct tow_soft_alloc *alloc)
 {
     if (alloc->ctx != NULL) {
@@ -301,7 +311,7 @@ void tow_soft_alloc_drop(struct tow_soft_alloc *alloc)
         if (alloc->block != NULL) {
             piece_drop(owner, alloc->block, alloc->base, alloc->reserved);
         } else {
-            pages_drop(owner, alloc->base, alloc->reserved, is_counted(alloc->kind));
+            pages_drop(owner, alloc->base - alloc->lead, alloc->reserved, is_counted(alloc->kind));
         }
         break;
     }

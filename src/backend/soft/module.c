@@ -101,9 +101,15 @@ static CUresult module_create(struct tow_soft_ctx *ctx, struct tow_soft_code *co
         const struct tow_ptx_variable *variable = tow_ptx_variable_at(code->ptx, i);
         enum tow_soft_alloc_kind kind =
             variable->managed ? TOW_SOFT_MEM_MANAGED : TOW_SOFT_MEM_GLOBAL;
+        /* A GPU's managed variables lie side by side: large ones begin on no page's boundary. */
+        uint64_t lead =
+            variable->managed && variable->size > TOW_SOFT_BLOCK / 2 ? TOW_SOFT_UNIT : 0;
         result = tow_soft_alloc_make(ctx, ctx->device->ordinal, kind,
-                                     variable->size != 0 ? variable->size : 1, CU_MEM_ATTACH_GLOBAL,
-                                     &module->variables[i]);
+                                     (variable->size != 0 ? variable->size : 1) + lead,
+                                     CU_MEM_ATTACH_GLOBAL, &module->variables[i]);
+        if (result == CUDA_SUCCESS && lead != 0) {
+            result = tow_soft_alloc_shift(module->variables[i], lead);
+        }
         addresses[i] = result == CUDA_SUCCESS ? module->variables[i]->base : 0;
         if (result == CUDA_SUCCESS && variable->managed && library != NULL) {
             tow_soft_alloc_disown(module->variables[i]);

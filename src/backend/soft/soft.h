@@ -124,7 +124,8 @@ struct tow_soft_memory;
 /* One live piece of memory. */
 struct tow_soft_alloc {
     uint64_t base, size; /* exactly what was asked for */
-    uint64_t reserved;   /* what it occupies from base on */
+    uint64_t reserved;   /* what it occupies, from base - lead on */
+    uint64_t lead;       /* see tow_soft_alloc_shift */
     enum tow_soft_alloc_kind kind;
     struct tow_soft_ctx *ctx; /* borrowed; NULL for host-wide memory */
     int device;
@@ -183,10 +184,12 @@ CUresult tow_soft_alloc_make(struct tow_soft_ctx *ctx, int device, enum tow_soft
                              uint64_t size, unsigned flags, struct tow_soft_alloc **ret_alloc);
 /* Enters memory that somebody else provides (registered, mapped); -ENOMEM. */
 int tow_soft_alloc_enter(struct tow_soft_alloc *alloc);
-/* Forgets it: kernels that start from now on fault on it; its pages go when no kernel that may
- * still use them runs. */
+/* New memory with pages of its own begins so many bytes later. */
+CUresult tow_soft_alloc_shift(struct tow_soft_alloc *alloc, uint64_t lead);
 /* It no longer ends with its context. */
 void tow_soft_alloc_disown(struct tow_soft_alloc *alloc);
+/* Forgets it: kernels that start from now on fault on it; its pages go when no kernel that may
+ * still use them runs. */
 void tow_soft_alloc_drop(struct tow_soft_alloc *alloc);
 /* The allocation that holds [address, address + size), NULL if none or if it ends before. */
 struct tow_soft_alloc *tow_soft_alloc_at(uint64_t address);

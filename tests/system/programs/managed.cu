@@ -3,6 +3,7 @@
 
 __managed__ int counter = 3;
 __managed__ float table[100];
+__managed__ float large[(5 << 20) / 4 + 3] = {2, 4}; // watched, but for its ends
 
 struct Node {
     int value;
@@ -17,6 +18,13 @@ __global__ void fill(int n)
     }
     if (i == 0) {
         counter *= 10;
+    }
+}
+
+__global__ void twice(int n)
+{
+    for (int i = threadIdx.x; i < n; i += blockDim.x) {
+        large[i * 1000] *= 2;
     }
 }
 
@@ -39,6 +47,18 @@ int main()
     for (int i = 0; i < 100; i++) {
         EXPECT(table[i] == i * 1.5f);
     }
+    const int LARGE = sizeof large / sizeof large[0];
+    EXPECT(large[0] == 2 && large[1] == 4 && large[LARGE - 1] == 0);
+    for (int i = 2; i < LARGE; i++) {
+        large[i] = i;
+    }
+    twice<<<1, 128>>>((LARGE + 999) / 1000);
+    CHECK(cudaGetLastError());
+    CHECK(cudaDeviceSynchronize());
+    for (int i = 2; i < LARGE; i++) {
+        EXPECT(large[i] == (i % 1000 == 0 ? 2 * i : i));
+    }
+    EXPECT(large[0] == 4 && large[1] == 4);
     // A list built by the host: addresses mean the same on both sides.
     const int N = 50;
     Node *nodes;
