@@ -117,9 +117,13 @@ CUdevice tow_device_on(const struct tow_link *link, int ordinal);
  * on one server. */
 CUresult tow_device_route(CUdevice device, struct tow_link **link);
 
-/* Events are also recorded by graphs, launches or other processes from now on: what was seen of
+/* Events are also recorded by graphs or launches from now on, this one among them: what was seen of
  * records here says nothing any more. */
-void tow_event_elsewhere(void);
+void tow_event_elsewhere(CUevent event);
+/* Graphs record the event, or wait for it. If other processes know it, then a launch returns when
+ * the server has done it. */
+void tow_event_in_graph(CUevent event);
+bool tow_event_graphs_wait(void);
 
 /* Answers CUDA_ERROR_NOT_SUPPORTED, counts, and names the function once in the log. */
 CUresult tow_refuse(unsigned fn);

@@ -14,7 +14,8 @@
 static pthread_mutex_t free_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the next */
 static struct tow_event *free_events;
 
-static atomic_bool elsewhere; /* tow_event_elsewhere was called */
+static atomic_bool elsewhere;     /* not all records are seen here */
+static atomic_bool shared_graphs; /* graphs use events that other processes know */
 
 /* Of `recorded`: it cannot be told from here. */
 #define UNKNOWN UINT64_MAX
@@ -25,11 +26,6 @@ static atomic_bool elsewhere; /* tow_event_elsewhere was called */
 /* An event that was recorded so often without being looked at gets no more notes. */
 #define UNSEEN_MAX 16
 
-void tow_event_elsewhere(void)
-{
-    atomic_store(&elsewhere, true);
-}
-
 struct tow_event *tow_event_find(CUevent event)
 {
     struct tow_event *e = tow_handle_object(TOW_H_EVENT, (uint64_t)(uintptr_t)event);
@@ -37,6 +33,32 @@ struct tow_event *tow_event_find(CUevent event)
         return NULL; /* went with its context */
     }
     return e;
+}
+
+/* Whether other processes know it. */
+static bool is_shared(CUevent event)
+{
+    const struct tow_event *e = tow_event_find(event);
+    return e != NULL ? (e->flags & CU_EVENT_INTERPROCESS) != 0
+                     : TOW_ID_OF_SERVER((uint64_t)(uintptr_t)event);
+}
+
+void tow_event_in_graph(CUevent event)
+{
+    if (is_shared(event)) {
+        atomic_store(&shared_graphs, true);
+    }
+}
+
+bool tow_event_graphs_wait(void)
+{
+    return atomic_load_explicit(&shared_graphs, memory_order_relaxed);
+}
+
+void tow_event_elsewhere(CUevent event)
+{
+    atomic_store(&elsewhere, true);
+    tow_event_in_graph(event);
 }
 
 /* For every call on an event. Events that a server made (opened from another process) have no
@@ -116,7 +138,7 @@ CUresult tow_cuEventCreate(CUevent *phEvent, unsigned int Flags)
     e->watched = false;
     pthread_mutex_unlock(&e->lock);
     if ((Flags & CU_EVENT_INTERPROCESS) != 0) {
-        tow_event_elsewhere();
+        atomic_store(&elsewhere, true);
     }
     uint64_t id = 0;
     CUresult status = tow_handle_mint_object(TOW_H_EVENT, e, &id);
@@ -375,10 +397,7 @@ static CUresult check_record(CUevent event, CUstream stream)
 
 CUresult tow_event_settle(CUevent event, CUstream stream, CUresult status)
 {
-    const struct tow_event *e = tow_event_find(event);
-    bool shared = e != NULL ? (e->flags & CU_EVENT_INTERPROCESS) != 0
-                            : TOW_ID_OF_SERVER((uint64_t)(uintptr_t)event);
-    if (status != CUDA_SUCCESS || !shared || tow_capture_on(stream)) {
+    if (status != CUDA_SUCCESS || !is_shared(event) || tow_capture_on(stream)) {
         return status; /* captures wait for every call anyway */
     }
     status = tow_send_cuEventQuery(event);
@@ -452,7 +471,7 @@ CUresult tow_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned i
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    tow_event_elsewhere(); /* launches of the graph record it */
+    tow_event_elsewhere(hEvent); /* launches of the graph record it */
     bool visited = visit(hEvent);
     uint64_t begun = begin_record(hEvent);
     status = tow_send_cuEventRecordWithFlags(hEvent, hStream, flags);

@@ -389,6 +389,21 @@ CUresult tow_cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGra
     return CUDA_SUCCESS;
 }
 
+/* Who is told of it by other means finds in the events that other processes know what the graph
+ * recorded. */
+static CUresult launch_and_wait(CUgraphExec exec, CUstream stream)
+{
+    struct tow_call call;
+    CUresult status =
+        tow_call_begin(&call, TOW_FN_cuGraphLaunch, 16, TOW_CALL_REPLY | TOW_CALL_CONTEXT);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)exec);
+    tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)stream);
+    return tow_call_end(&call, tow_call_wait(&call));
+}
+
 CUresult tow_cuGraphLaunch(CUgraphExec hGraph, CUstream hStream)
 {
     struct tow_context *context = tow_context_current();
@@ -400,7 +415,8 @@ CUresult tow_cuGraphLaunch(CUgraphExec hGraph, CUstream hStream)
     }
     CUresult status = tow_mirror_push(context->link);
     if (status == CUDA_SUCCESS) {
-        status = tow_send_cuGraphLaunch(hGraph, hStream);
+        status = tow_event_graphs_wait() ? launch_and_wait(hGraph, hStream)
+                                         : tow_send_cuGraphLaunch(hGraph, hStream);
         atomic_store_explicit(&context->link->worked, tow_link_sent(context->link),
                               memory_order_relaxed);
     }

@@ -220,10 +220,11 @@ static CUresult put_params(struct tow_buf *out, const CUgraphNodeParams *p)
     case CU_GRAPH_NODE_TYPE_EMPTY:
         return CUDA_SUCCESS;
     case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
-        tow_event_elsewhere();
+        tow_event_elsewhere(p->eventRecord.event);
         tow_buf_append(out, &p->eventRecord, sizeof p->eventRecord);
         return CUDA_SUCCESS;
     case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+        tow_event_in_graph(p->eventWait.event);
         tow_buf_append(out, &p->eventWait, sizeof p->eventWait);
         return CUDA_SUCCESS;
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC:

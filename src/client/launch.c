@@ -339,7 +339,7 @@ CUresult tow_launch_attributes_check(const CUlaunchAttribute *attributes, unsign
             event = attributes[i].value.launchCompletionEvent.event;
         }
         if (event != NULL) {
-            tow_event_elsewhere();
+            tow_event_elsewhere(event);
         }
         if (event != NULL && !tow_handle_valid(TOW_H_EVENT, (uint64_t)(uintptr_t)event)) {
             return tow_no_handle();

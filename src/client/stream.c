@@ -326,6 +326,9 @@ CUresult tow_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Fl
         return tow_capture_on(hStream) ? CUDA_ERROR_STREAM_CAPTURE_ISOLATION
                                        : tow_cuEventSynchronize(hEvent);
     }
+    if ((Flags & CU_EVENT_WAIT_EXTERNAL) != 0) {
+        tow_event_in_graph(hEvent);
+    }
     bool visited = tow_context_visit(context);
     status = tow_send_cuStreamWaitEvent(hStream, hEvent, Flags);
     status = tow_event_settle(hEvent, hStream, status);

@@ -68,6 +68,14 @@ static inline bool api_is_remote(void)
     return getenv("TOWLINE_SERVER") != NULL;
 }
 
+/* Whether this is the software GPU. */
+static inline bool api_is_soft(void)
+{
+    char name[64] = "";
+    OK(cuDeviceGetName(name, sizeof name, 0));
+    return strcmp(name, "Towline Software GPU") == 0;
+}
+
 struct api {
     CUdevice device;
     CUcontext context;

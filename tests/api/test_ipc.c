@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { N = 1000, ROUNDS = 200 };
+enum { N = 1000, ROUNDS = 200, LAUNCHES = 50 };
 
 struct message {
     CUresult result;
@@ -82,6 +82,58 @@ static void check_values(CUdeviceptr memory, int wanted)
     EQUAL(value[N - 1], wanted);
 }
 
+/* A graph that adds 1 to the memory and records the event then, as a stream did. */
+static CUgraphExec captured(struct api *api, CUdeviceptr memory, CUevent event, CUstream stream)
+{
+    CUgraph graph = NULL;
+    CUgraphExec exec = NULL;
+    OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    OK(api_add(api, memory, N, 1, stream));
+    OK(cuEventRecordWithFlags(event, stream, CU_EVENT_RECORD_EXTERNAL));
+    OK(cuStreamEndCapture(stream, &graph));
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    OK(cuGraphDestroy(graph));
+    return exec;
+}
+
+/* The memory goes from one to the other and back as in other_events, but graphs record the event:
+ * that a launch recorded it can be told by other means. */
+static void other_launches(struct api *api, int from, int to, CUdeviceptr memory, CUdeviceptr copy,
+                           CUevent event, CUstream stream)
+{
+    CUgraph graph;
+    CUgraphNode node;
+    CUgraphExec record = NULL;
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphAddEventRecordNode(&node, graph, NULL, 0, event));
+    OK(cuGraphInstantiate(&record, graph, 0));
+    OK(cuGraphDestroy(graph));
+    for (int i = 0; i < LAUNCHES && api_failures == 0; i++) {
+        hear(from);
+        OK(cuStreamWaitEvent(stream, event, 0));
+        OK(api_copy(api, copy, memory, stream));
+        OK(cuGraphLaunch(record, stream));
+        tell(to);
+        OK(cuStreamSynchronize(stream));
+        check_values(copy, 100 + ROUNDS + i);
+    }
+    OK(cuGraphExecDestroy(record));
+}
+
+static void launches(struct api *api, int to, int from, CUdeviceptr memory, CUevent event,
+                     CUstream stream)
+{
+    CUgraphExec record = captured(api, memory, event, stream);
+    for (int i = 0; i < LAUNCHES && api_failures == 0; i++) {
+        OK(cuGraphLaunch(record, stream));
+        tell(to);
+        hear(from);
+        OK(cuStreamWaitEvent(stream, event, 0));
+    }
+    OK(cuStreamSynchronize(stream));
+    OK(cuGraphExecDestroy(record));
+}
+
 /* Waits for the parent's records, and has the parent wait for its own. */
 static int other_events(int from, int to)
 {
@@ -119,6 +171,7 @@ static int other_events(int from, int to)
         OK(cuStreamSynchronize(stream));
         check_values(copy, 100 + i);
     }
+    other_launches(&api, from, to, memory, copy, event, stream);
     OK(cuEventCreate(&own, CU_EVENT_DEFAULT));
     TRUE(cuEventElapsedTime(&time, own, event) != CUDA_SUCCESS);
     OK(cuEventDestroy(own));
@@ -143,7 +196,7 @@ static int other_events(int from, int to)
     return api_end(&api);
 }
 
-static void events_are_shared(int to, int from)
+static void events_are_shared(struct api *api, int to, int from)
 {
     struct message message = {0};
     CUdeviceptr memory = 0;
@@ -188,6 +241,7 @@ static void events_are_shared(int to, int from)
         }
         OK(cuStreamSynchronize(stream));
         OK(cuEventQuery(event));
+        launches(api, to, from, memory, event, stream);
         if (api_is_remote()) {
             hear(from);
             EQUAL(cuEventQuery(event), CUDA_ERROR_NOT_READY);
@@ -276,7 +330,7 @@ int main(void)
     api_begin(&api);
     memory_is_shared(&api, memory.to, memory.from);
     finish(&memory);
-    events_are_shared(events.to, events.from);
+    events_are_shared(&api, events.to, events.from);
     finish(&events);
     return api_end(&api);
 }

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "client/handle.h"
 #include "client/link.h"
 #include "client/stream.h"
 #include "fake_backend.h"
@@ -148,7 +149,7 @@ static void what_a_synchronisation_ended_is_not_asked_for(void **state)
     }
     assert_int_equal(status, CUDA_SUCCESS);
 
-    tow_event_elsewhere(); /* from now on a graph may record it as well */
+    tow_event_elsewhere(event); /* from now on a graph may record it as well */
     before = waited();
     assert_int_equal(tow_cuEventQuery(event), CUDA_SUCCESS);
     assert_int_equal(waited(), before + 1);
@@ -171,6 +172,30 @@ static void what_was_in_a_context_goes_with_it(void **state)
     assert_int_equal(tow_cuStreamDestroy_v2(stream), CUDA_ERROR_CONTEXT_IS_DESTROYED);
 }
 
+/* A graph's launch is waited for once graphs use an event that other processes know. */
+static void launches_are_waited_for_if_others_may_see_them(void **state)
+{
+    CUevent shared = NULL, own = NULL;
+    uint64_t id = 0, before = waited();
+    assert_int_equal(tow_cuEventCreate(&own, CU_EVENT_DISABLE_TIMING), CUDA_SUCCESS);
+    assert_int_equal(tow_cuEventCreate(&shared, CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS),
+                     CUDA_SUCCESS);
+    assert_int_equal(tow_handle_mint(TOW_H_GRAPHEXEC, &id), CUDA_SUCCESS);
+    CUgraphExec exec = (CUgraphExec)(uintptr_t)id; /* the server knows nothing of it */
+    assert_int_equal(tow_cuGraphLaunch(exec, NULL), CUDA_SUCCESS);
+    assert_int_equal(waited(), before);
+    assert_true(tow_cuCtxSynchronize() != CUDA_SUCCESS);
+    cuGraphEventWaitNodeSetEvent(NULL, own);
+    assert_int_equal(tow_cuGraphLaunch(exec, NULL), CUDA_SUCCESS);
+    assert_true(tow_cuCtxSynchronize() != CUDA_SUCCESS);
+    cuGraphEventWaitNodeSetEvent(NULL, shared);
+    before = waited();
+    assert_true(tow_cuGraphLaunch(exec, NULL) != CUDA_SUCCESS);
+    assert_int_equal(waited(), before + 1);
+    assert_int_equal(tow_cuEventDestroy_v2(own), CUDA_SUCCESS);
+    assert_int_equal(tow_cuEventDestroy_v2(shared), CUDA_SUCCESS);
+}
+
 int main(void)
 {
     CUcontext context = NULL;
@@ -187,6 +212,7 @@ int main(void)
         cmocka_unit_test(a_per_thread_stream_ends_with_its_thread),
         cmocka_unit_test(events_follow_the_rules),
         cmocka_unit_test(what_a_synchronisation_ended_is_not_asked_for),
+        cmocka_unit_test(launches_are_waited_for_if_others_may_see_them),
         cmocka_unit_test(what_was_in_a_context_goes_with_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -239,8 +239,9 @@ def entry(model, f, w):
     trace(model, f, w)
     answer = f"tow_refuse(TOW_FN_{f.name})" if f.stub else f"tow_{f.name}({f.args})"
     result_args = ", ".join(["result"] + [p.name for p in f.params])
-    records = "    tow_event_elsewhere();\n" if "records" in f.flags and not f.stub else ""
-    observed = f"{records}    if (__builtin_expect(tow_observed != 0, 0)) {{\n        struct tow_observation o;\n        tow_observe_begin(&o, TOW_FN_{f.name});\n        CUresult result = {answer};\n        if (tow_observe_end(&o, result)) {{\n            trace_{f.name}({result_args});\n        }}\n        return tow_logged(TOW_FN_{f.name}, result);\n    }}"
+    event = next((p.name for p in f.params if p.base == "CUevent"), "")
+    told = "" if f.stub else f"    tow_event_elsewhere({event});\n" if "records" in f.flags else f"    tow_event_in_graph({event});\n" if "awaits" in f.flags else ""
+    observed = f"{told}    if (__builtin_expect(tow_observed != 0, 0)) {{\n        struct tow_observation o;\n        tow_observe_begin(&o, TOW_FN_{f.name});\n        CUresult result = {answer};\n        if (tow_observe_end(&o, result)) {{\n            trace_{f.name}({result_args});\n        }}\n        return tow_logged(TOW_FN_{f.name}, result);\n    }}"
     w(f"/* {f.where} */\nTOW_PUBLIC CUresult CUDAAPI {f.name}({f.prototype})\n{{\n{observed}\n    return tow_logged(TOW_FN_{f.name}, {answer});\n}}\n")
     if f.stub:
         if f.variant:

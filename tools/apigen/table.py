@@ -6,7 +6,7 @@ from pathlib import Path
 
 PARAM_WORDS = {"in", "out", "inout", "opt", "cstr", "new", "drop", "addr"}
 PARAM_CALLS = {"count", "bytes"}
-FLAGS = {"async", "local", "by-hand", "client-by-hand", "server-by-hand", "noctx", "syncs", "quick", "blocks", "records", "pending"}
+FLAGS = {"async", "local", "by-hand", "client-by-hand", "server-by-hand", "noctx", "syncs", "quick", "blocks", "records", "awaits", "pending"}
 FLAG_CALLS = {"ptsz", "ptds", "since", "unsupported"}
 
 
