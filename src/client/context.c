@@ -358,21 +358,6 @@ CUresult tow_cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *
     return CUDA_SUCCESS;
 }
 
-CUresult tow_cuDevicePrimaryCtxRelease(CUdevice dev)
-{
-    return tow_cuDevicePrimaryCtxRelease_v2(dev);
-}
-
-CUresult tow_cuDevicePrimaryCtxReset(CUdevice dev)
-{
-    return tow_cuDevicePrimaryCtxReset_v2(dev);
-}
-
-CUresult tow_cuDevicePrimaryCtxSetFlags(CUdevice dev, unsigned int flags)
-{
-    return tow_cuDevicePrimaryCtxSetFlags_v2(dev, flags);
-}
-
 /* ---- the stack ---- */
 
 /* A program's host functions may not even look at their thread's stack of contexts. */
@@ -434,16 +419,6 @@ CUresult tow_cuCtxPopCurrent_v2(CUcontext *pctx)
         *pctx = context->handle;
     }
     return CUDA_SUCCESS;
-}
-
-CUresult tow_cuCtxPushCurrent(CUcontext ctx)
-{
-    return tow_cuCtxPushCurrent_v2(ctx);
-}
-
-CUresult tow_cuCtxPopCurrent(CUcontext *pctx)
-{
-    return tow_cuCtxPopCurrent_v2(pctx);
 }
 
 CUresult tow_cuCtxSetCurrent(CUcontext ctx)
@@ -881,11 +856,6 @@ CUresult tow_cuCtxDestroy_v2(CUcontext ctx)
     }
     tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)ctx);
     return tow_call_end(&call, tow_call_wait(&call));
-}
-
-CUresult tow_cuCtxDestroy(CUcontext ctx)
-{
-    return tow_cuCtxDestroy_v2(ctx);
 }
 
 CUresult tow_cuCtxAttach(CUcontext *pctx, unsigned int flags)

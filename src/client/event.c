@@ -176,11 +176,6 @@ CUresult tow_cuEventDestroy_v2(CUevent hEvent)
     return status;
 }
 
-CUresult tow_cuEventDestroy(CUevent hEvent)
-{
-    return tow_cuEventDestroy_v2(hEvent);
-}
-
 /* True if its last record is known to be done. */
 static bool is_done(struct tow_event *e)
 {

@@ -344,12 +344,6 @@ CUresult tow_cuGraphInstantiate_v2(CUgraphExec *phGraphExec, CUgraph hGraph,
     return tow_cuGraphInstantiateWithFlags(phGraphExec, hGraph, 0);
 }
 
-CUresult tow_cuGraphInstantiate(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode,
-                                char *logBuffer, size_t bufferSize)
-{
-    return tow_cuGraphInstantiate_v2(phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize);
-}
-
 CUresult tow_cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGraph,
                                           CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
 {

@@ -61,11 +61,6 @@ CUresult tow_cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, un
     return status;
 }
 
-CUresult tow_cuIpcOpenMemHandle(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags)
-{
-    return tow_cuIpcOpenMemHandle_v2(pdptr, handle, Flags);
-}
-
 CUresult tow_cuIpcCloseMemHandle(CUdeviceptr dptr)
 {
     struct tow_region region;

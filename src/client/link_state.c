@@ -270,23 +270,3 @@ CUresult tow_cuLinkDestroy(CUlinkState state)
     linking_free(linking);
     return status;
 }
-
-/* The first versions differ in name only. */
-CUresult tow_cuLinkCreate(unsigned int numOptions, CUjit_option *options, void **optionValues,
-                          CUlinkState *stateOut)
-{
-    return tow_cuLinkCreate_v2(numOptions, options, optionValues, stateOut);
-}
-
-CUresult tow_cuLinkAddData(CUlinkState state, CUjitInputType type, void *data, size_t size,
-                           const char *name, unsigned int numOptions, CUjit_option *options,
-                           void **optionValues)
-{
-    return tow_cuLinkAddData_v2(state, type, data, size, name, numOptions, options, optionValues);
-}
-
-CUresult tow_cuLinkAddFile(CUlinkState state, CUjitInputType type, const char *path,
-                           unsigned int numOptions, CUjit_option *options, void **optionValues)
-{
-    return tow_cuLinkAddFile_v2(state, type, path, numOptions, options, optionValues);
-}

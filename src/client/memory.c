@@ -308,11 +308,6 @@ CUresult tow_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags)
     return CUDA_SUCCESS;
 }
 
-CUresult tow_cuMemHostRegister(void *p, size_t bytesize, unsigned int Flags)
-{
-    return tow_cuMemHostRegister_v2(p, bytesize, Flags);
-}
-
 CUresult tow_cuMemHostUnregister(void *p)
 {
     CUresult state = tow_client_state();

@@ -204,11 +204,6 @@ CUresult tow_cuStreamDestroy_v2(CUstream hStream)
     return status;
 }
 
-CUresult tow_cuStreamDestroy(CUstream hStream)
-{
-    return tow_cuStreamDestroy_v2(hStream);
-}
-
 /* ---- questions that the client answers ---- */
 
 CUresult tow_cuStreamGetPriority(CUstream hStream, int *priority)
@@ -516,38 +511,6 @@ CUresult tow_memops_reach(const CUstreamBatchMemOpParams *ops, unsigned count)
     return status;
 }
 
-CUresult tow_cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value,
-                                     unsigned int flags)
-{
-    CUresult status = tow_mirror_reach(addr);
-    return status != CUDA_SUCCESS ? status
-                                  : tow_send_cuStreamWriteValue32_v2(stream, addr, value, flags);
-}
-
-CUresult tow_cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value,
-                                    unsigned int flags)
-{
-    CUresult status = tow_mirror_reach(addr);
-    return status != CUDA_SUCCESS ? status
-                                  : tow_send_cuStreamWaitValue32_v2(stream, addr, value, flags);
-}
-
-CUresult tow_cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value,
-                                     unsigned int flags)
-{
-    CUresult status = tow_mirror_reach(addr);
-    return status != CUDA_SUCCESS ? status
-                                  : tow_send_cuStreamWriteValue64_v2(stream, addr, value, flags);
-}
-
-CUresult tow_cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value,
-                                    unsigned int flags)
-{
-    CUresult status = tow_mirror_reach(addr);
-    return status != CUDA_SUCCESS ? status
-                                  : tow_send_cuStreamWaitValue64_v2(stream, addr, value, flags);
-}
-
 CUresult tow_cuStreamBatchMemOp_v2(CUstream stream, unsigned int count,
                                    CUstreamBatchMemOpParams *paramArray, unsigned int flags)
 {
@@ -558,37 +521,6 @@ CUresult tow_cuStreamBatchMemOp_v2(CUstream stream, unsigned int count,
     return status != CUDA_SUCCESS
                ? status
                : tow_send_cuStreamBatchMemOp_v2(stream, count, paramArray, flags);
-}
-
-/* The first versions of these took the same arguments. */
-CUresult tow_cuStreamWriteValue32(CUstream stream, CUdeviceptr addr, cuuint32_t value,
-                                  unsigned int flags)
-{
-    return tow_cuStreamWriteValue32_v2(stream, addr, value, flags);
-}
-
-CUresult tow_cuStreamWaitValue32(CUstream stream, CUdeviceptr addr, cuuint32_t value,
-                                 unsigned int flags)
-{
-    return tow_cuStreamWaitValue32_v2(stream, addr, value, flags);
-}
-
-CUresult tow_cuStreamWriteValue64(CUstream stream, CUdeviceptr addr, cuuint64_t value,
-                                  unsigned int flags)
-{
-    return tow_cuStreamWriteValue64_v2(stream, addr, value, flags);
-}
-
-CUresult tow_cuStreamWaitValue64(CUstream stream, CUdeviceptr addr, cuuint64_t value,
-                                 unsigned int flags)
-{
-    return tow_cuStreamWaitValue64_v2(stream, addr, value, flags);
-}
-
-CUresult tow_cuStreamBatchMemOp(CUstream stream, unsigned int count,
-                                CUstreamBatchMemOpParams *paramArray, unsigned int flags)
-{
-    return tow_cuStreamBatchMemOp_v2(stream, count, paramArray, flags);
 }
 
 /* ---- attributes ---- */

@@ -36,20 +36,6 @@ void tow_serve_cuEventQuery(struct tow_serve *call)
     }
 }
 
-void tow_serve_cuEventDestroy_v2(struct tow_serve *call)
-{
-    uint64_t id = tow_dec_u64(&call->in);
-    CUevent event = tow_serve_handle(call, TOW_H_EVENT, id);
-    if (!tow_serve_ready(call)) {
-        return;
-    }
-    tow_watch_drop(call->session, event);
-    call->status = call->driver->cuEventDestroy_v2(event);
-    if (call->status == CUDA_SUCCESS) {
-        tow_serve_unbind(call, TOW_H_EVENT, id);
-    }
-}
-
 void tow_serve_cuEventElapsedTime_v2(struct tow_serve *call)
 {
     CUevent start = tow_serve_handle(call, TOW_H_EVENT, tow_dec_u64(&call->in));

@@ -94,6 +94,17 @@ class Rules(unittest.TestCase):
                 self._read(text)
             self.assertIn(message, str(caught.exception))
 
+    def test_words_that_spare_code_by_hand(self):
+        family = self._read("family x 10;\nfn 11 cuA(CUstream s, reach CUdeviceptr p) async before(tow_hook, s) since(1);\n"
+                            "fn 12 cuB(CUstream s, CUdeviceptr p) same(cuA) since(1);\n")[0]
+        model = cgen.Model([family], MODEL.types)
+        import server
+        ours, theirs = client.source(model, family), server.source(model, family)
+        self.assertIn("return tow_cuA(s, p);", ours)
+        self.assertLess(ours.index("tow_mirror_reach(p)"), ours.index("return tow_send_cuA(s, p)"))
+        self.assertLess(theirs.index("tow_hook(call->session, s);"), theirs.index("call->driver->cuA("))
+        self.assertNotIn("cuB", theirs)
+
     def test_generating_twice_gives_the_same(self):
         self.assertEqual(apigen.outputs(MODEL), apigen.outputs(MODEL))
 

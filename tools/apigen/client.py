@@ -193,6 +193,9 @@ def body(model, f, w):
             tests.append(f"{n} == NULL")
     if tests:
         w(f"    if ({' || '.join(tests)}) {{\n        return CUDA_ERROR_INVALID_VALUE;\n    }}")
+    for p in f.params:
+        if "reach" in p.words:
+            w(f"    CUresult {p.name}_status = tow_mirror_reach({p.name});\n    if ({p.name}_status != CUDA_SUCCESS) {{\n        return {p.name}_status;\n    }}")
     new = [p for p in f.params if "new" in p.words]
     drop = [p for p in f.params if "drop" in p.words]
     args = ", ".join(f"({p.base})(uintptr_t)id" if p in new else p.name for p in f.params)
@@ -273,7 +276,11 @@ def entry(model, f, w):
 def source(model, family):
     w = Writer(f"Client side of {family.name}.")
     w('#include "client/call.h"\n#include "client/logs.h"\n#include "client/observe.h"\n#include "gen/client_api.h"\n\n#include <string.h>\n')
+    if any("reach" in p.words for f in family.functions for p in f.params):
+        w('#include "client/mirror.h"\n')
     for f in family.functions:
+        if "same" in f.calls:
+            w(f"/* {f.where} */\nCUresult tow_{f.name}({f.prototype})\n{{\n    return tow_{f.calls['same']}({f.args});\n}}\n")
         if f.plain_send:
             send(model, f, w)
             if "client-by-hand" not in f.flags:

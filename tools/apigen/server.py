@@ -95,6 +95,9 @@ def handler(model, f, w):
         w(f"    uint64_t {a.name}_room = {a.name} != NULL ? (uint64_t)({a.count}) : 0;")
     refused = f"        tow_serve_bind(call, {model.handle_kind(new.param.base)}, {new.param.name}_id, NULL);\n" if new else ""
     w("    if (!tow_serve_ready(call)) {\n" + refused + "        return;\n    }")
+    if "before" in f.calls:
+        hook, *rest = f.calls["before"].split(", ")
+        w(f"    {hook}({', '.join(['call->session'] + rest)});")
     w(f"    call->status = call->driver->{f.name}({', '.join(args)});")
     if new:
         a = new.param
@@ -158,6 +161,8 @@ def handler(model, f, w):
 def source(model, family):
     w = Writer(f"Server side of {family.name}.")
     w('#include "server/serve.h"\n#include "gen/server_api.h"\n\n#include <string.h>\n')
+    if any("before" in f.calls for f in family.functions):
+        w('#include "server/watch.h"\n')
     for f in family.functions:
         if f.plain_send and "server-by-hand" not in f.flags:
             handler(model, f, w)

@@ -4,10 +4,10 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-PARAM_WORDS = {"in", "out", "inout", "opt", "cstr", "new", "drop", "addr"}
+PARAM_WORDS = {"in", "out", "inout", "opt", "cstr", "new", "drop", "addr", "reach"}
 PARAM_CALLS = {"count", "bytes"}
 FLAGS = {"async", "local", "by-hand", "client-by-hand", "server-by-hand", "noctx", "syncs", "quick", "blocks", "records", "awaits", "pending"}
-FLAG_CALLS = {"ptsz", "ptds", "since", "unsupported"}
+FLAG_CALLS = {"ptsz", "ptds", "since", "unsupported", "same", "before"}
 
 
 class TableError(Exception):
@@ -42,7 +42,7 @@ class Function:
     family: str
     params: list
     flags: set
-    calls: dict  # since, ptsz, ptds, unsupported -> its argument
+    calls: dict  # the FLAG_CALLS -> their arguments
     doc: str
     where: str
 
@@ -147,6 +147,8 @@ def _function(text, family, doc, where):
             flags.add(word)
         else:
             raise TableError(f"{where}: {m.group(2)}: unknown word '{word}'")
+    if "same" in calls:
+        flags.add("local")
     if "since" not in calls:
         raise TableError(f"{where}: {m.group(2)} does not say since which version")
     return Function(m.group(2), int(m.group(1)), family.name, params, flags, calls, doc, where)
