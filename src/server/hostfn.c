@@ -9,7 +9,7 @@
 #include "server/copy.h"
 #include "server/mirror.h"
 #include "server/session.h"
-#include "wire/frame.h"
+#include "wire/control.h"
 
 /* One function in a stream or graph. The driver calls tow_hostfn_run or run_callback with it. */
 struct tow_hostfn_turn {
@@ -66,11 +66,9 @@ static struct state *state_of(struct tow_session *session, bool make)
 
 int tow_hostfn_tell(struct tow_session *session, uint64_t id, CUresult status)
 {
-    struct {
-        uint64_t id;
-        uint32_t status, zero;
-    } body = {id, (uint32_t)status, 0};
-    return tow_session_send(session, TOW_CONTROL_CALLBACK, 0, 0, 0, &body, sizeof body);
+    uint8_t head[TOW_CALLBACK_HEAD];
+    tow_callback_head(&(struct tow_callback){id, (uint32_t)status}, head);
+    return tow_session_send(session, TOW_CONTROL_CALLBACK, 0, 0, 0, head, sizeof head);
 }
 
 /* The oldest that the client was not told of. */

@@ -214,13 +214,12 @@ int tow_refuse_decode(const void *at, const struct tow_frame *frame, struct tow_
 
 /* ---- CALLBACK, CALLBACK_DONE, CALLBACK_BYTES, FENCE ---- */
 
-int tow_callback_encode(const struct tow_callback *callback, void *at, size_t size,
-                        uint32_t *ret_length)
+void tow_callback_head(const struct tow_callback *callback, uint8_t ret_head[TOW_CALLBACK_HEAD])
 {
-    struct tow_enc enc = tow_frame_begin(at, bounded(size));
+    struct tow_enc enc = tow_enc_init(ret_head, TOW_CALLBACK_HEAD);
     tow_enc_u64(&enc, callback->id);
     tow_enc_u32(&enc, callback->status);
-    return finish(&enc, at, TOW_CONTROL_CALLBACK, ret_length);
+    tow_enc_align(&enc, 8);
 }
 
 int tow_callback_decode(const void *at, const struct tow_frame *frame,
@@ -242,16 +241,6 @@ void tow_callback_done_head(const struct tow_callback_done *done,
     struct tow_enc enc = tow_enc_init(ret_head, TOW_CALLBACK_DONE_HEAD);
     tow_enc_u64(&enc, done->id);
     tow_enc_u64(&enc, done->behind);
-}
-
-int tow_callback_done_encode(const struct tow_callback_done *done, void *at, size_t size,
-                             uint32_t *ret_length)
-{
-    uint8_t head[TOW_CALLBACK_DONE_HEAD];
-    struct tow_enc enc = tow_frame_begin(at, bounded(size));
-    tow_callback_done_head(done, head);
-    tow_enc_bytes(&enc, head, sizeof head);
-    return finish(&enc, at, TOW_CONTROL_CALLBACK_DONE, ret_length);
 }
 
 int tow_callback_done_decode(const void *at, const struct tow_frame *frame,
@@ -276,17 +265,6 @@ void tow_callback_bytes_head(const struct tow_callback_bytes *piece,
     tow_enc_u64(&enc, piece->size);
 }
 
-int tow_callback_bytes_encode(const struct tow_callback_bytes *piece, void *at, size_t size,
-                              uint32_t *ret_length)
-{
-    uint8_t head[TOW_CALLBACK_BYTES_HEAD];
-    struct tow_enc enc = tow_frame_begin(at, bounded(size));
-    tow_callback_bytes_head(piece, head);
-    tow_enc_bytes(&enc, head, sizeof head);
-    tow_enc_bytes(&enc, piece->bytes, (size_t)piece->size);
-    return finish(&enc, at, TOW_CONTROL_CALLBACK_BYTES, ret_length);
-}
-
 int tow_callback_bytes_decode(const void *at, const struct tow_frame *frame,
                               struct tow_callback_bytes *ret_piece)
 {
@@ -302,26 +280,10 @@ int tow_callback_bytes_decode(const void *at, const struct tow_frame *frame,
     return 0;
 }
 
-/* A frame that is its head alone. */
-static int encode_head(uint16_t kind, const uint8_t *head, size_t head_size, void *at, size_t size,
-                       uint32_t *ret_length)
-{
-    struct tow_enc enc = tow_frame_begin(at, bounded(size));
-    tow_enc_bytes(&enc, head, head_size);
-    return finish(&enc, at, kind, ret_length);
-}
-
 void tow_fence_head(const struct tow_fence *fence, uint8_t ret_head[TOW_FENCE_HEAD])
 {
     struct tow_enc enc = tow_enc_init(ret_head, TOW_FENCE_HEAD);
     tow_enc_u64(&enc, fence->mirrors);
-}
-
-int tow_fence_encode(const struct tow_fence *fence, void *at, size_t size, uint32_t *ret_length)
-{
-    uint8_t head[TOW_FENCE_HEAD];
-    tow_fence_head(fence, head);
-    return encode_head(TOW_CONTROL_FENCE, head, sizeof head, at, size, ret_length);
 }
 
 int tow_fence_decode(const void *at, const struct tow_frame *frame, struct tow_fence *ret_fence)
@@ -342,13 +304,6 @@ void tow_fetch_head(const struct tow_fetch *fetch, uint8_t ret_head[TOW_FETCH_HE
     struct tow_enc enc = tow_enc_init(ret_head, TOW_FETCH_HEAD);
     tow_enc_u64(&enc, fetch->address);
     tow_enc_u64(&enc, fetch->size);
-}
-
-int tow_fetch_encode(const struct tow_fetch *fetch, void *at, size_t size, uint32_t *ret_length)
-{
-    uint8_t head[TOW_FETCH_HEAD];
-    tow_fetch_head(fetch, head);
-    return encode_head(TOW_CONTROL_FETCH, head, sizeof head, at, size, ret_length);
 }
 
 int tow_fetch_decode(const void *at, const struct tow_frame *frame, struct tow_fetch *ret_fetch)

@@ -96,8 +96,9 @@ struct tow_callback {
     uint32_t status; /* CUresult that the callback is told (stream callbacks), else 0 */
 };
 
-int tow_callback_encode(const struct tow_callback *callback, void *at, size_t size,
-                        uint32_t *ret_length);
+/* The body alone, for a sender that writes the header itself; so with the four below. */
+#define TOW_CALLBACK_HEAD 16u
+void tow_callback_head(const struct tow_callback *callback, uint8_t ret_head[TOW_CALLBACK_HEAD]);
 int tow_callback_decode(const void *at, const struct tow_frame *frame,
                         struct tow_callback *ret_callback);
 
@@ -106,12 +107,9 @@ struct tow_callback_done {
     uint64_t behind; /* bytes that had gone out on the session's own line before */
 };
 
-/* The body alone, for a sender that writes the header itself; so with the two below. */
 #define TOW_CALLBACK_DONE_HEAD 16u
 void tow_callback_done_head(const struct tow_callback_done *done,
                             uint8_t ret_head[TOW_CALLBACK_DONE_HEAD]);
-int tow_callback_done_encode(const struct tow_callback_done *done, void *at, size_t size,
-                             uint32_t *ret_length);
 int tow_callback_done_decode(const void *at, const struct tow_frame *frame,
                              struct tow_callback_done *ret_done);
 
@@ -126,8 +124,6 @@ struct tow_callback_bytes {
 #define TOW_CALLBACK_BYTES_HEAD 24u /* in front of the bytes */
 void tow_callback_bytes_head(const struct tow_callback_bytes *piece,
                              uint8_t ret_head[TOW_CALLBACK_BYTES_HEAD]);
-int tow_callback_bytes_encode(const struct tow_callback_bytes *piece, void *at, size_t size,
-                              uint32_t *ret_length);
 int tow_callback_bytes_decode(const void *at, const struct tow_frame *frame,
                               struct tow_callback_bytes *ret_piece);
 
@@ -137,7 +133,6 @@ struct tow_fence {
 
 #define TOW_FENCE_HEAD 8u
 void tow_fence_head(const struct tow_fence *fence, uint8_t ret_head[TOW_FENCE_HEAD]);
-int tow_fence_encode(const struct tow_fence *fence, void *at, size_t size, uint32_t *ret_length);
 int tow_fence_decode(const void *at, const struct tow_frame *frame, struct tow_fence *ret_fence);
 
 /* Memory that host and GPU see, as the worker has it now: it comes back on the side line in DATA
@@ -149,7 +144,6 @@ struct tow_fetch {
 
 #define TOW_FETCH_HEAD 16u
 void tow_fetch_head(const struct tow_fetch *fetch, uint8_t ret_head[TOW_FETCH_HEAD]);
-int tow_fetch_encode(const struct tow_fetch *fetch, void *at, size_t size, uint32_t *ret_length);
 int tow_fetch_decode(const void *at, const struct tow_frame *frame, struct tow_fetch *ret_fetch);
 
 /* DONE: of so many slips the awaited value has come; they hold all at once. A slip is a number that

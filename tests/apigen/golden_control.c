@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "../lib/control_heads.h"
 #include "wire/control.h"
 #include "wire/diff.h"
 

@@ -1,6 +1,7 @@
 /* Every control message: its exact bytes, there and back, cut at each byte, and each byte wrong. */
 #include "cmocka_all.h"
 
+#include "../lib/control_heads.h"
 #include "wire/control.h"
 
 #include <stdio.h>
