@@ -5,6 +5,8 @@
 #include "client/known.h"
 #include "client/launch.h"
 #include "client/link.h"
+#include "client/region.h"
+#include "client/mirror.h"
 #include "gen/client_api.h"
 
 #include <stdlib.h>
@@ -322,6 +324,19 @@ static void drop_kernels(struct dropping *d, const struct tow_library *library)
     }
 }
 
+/* Its managed variables end with it, and the program's side of them. */
+static void drop_managed(const struct tow_library *library)
+{
+    for (const struct tow_symbol *symbol = library->symbols; symbol != NULL;
+         symbol = symbol->next) {
+        struct tow_region region;
+        if (symbol->managed &&
+            tow_region_remove(symbol->address, 1u << TOW_REGION_MANAGED, &region)) {
+            tow_mirror_remove(region.base, region.size);
+        }
+    }
+}
+
 CUresult tow_library_unload(struct tow_library *library)
 {
     if (library->parent != NULL || !library_withdraw(library)) {
@@ -336,6 +351,7 @@ CUresult tow_library_unload(struct tow_library *library)
     d->library = library;
     d->status = CUDA_SUCCESS;
     tow_known_drop(library);
+    drop_managed(library);
     for (unsigned i = 0; i < tow_client_link_count(); i++) {
         d->link = tow_client_link_at(i);
         if (!is_on(&library->links, d->link)) {

@@ -133,6 +133,17 @@ static void variables_are_seen(struct api *api)
     EQUAL(wrong, 0);
     free(own);
     OK(cuLibraryUnload(library));
+    /* They ended with it, here too: nothing is sent of them any more. (A server within the program
+     * keeps its memory.) */
+    if (api_is_remote() && strncmp(getenv("TOWLINE_SERVER"), "self:", 5) != 0) {
+        int pair[2];
+        EQUAL(pipe(pair), 0);
+        EQUAL(write(pair[1], small, sizeof *small), -1);
+        EQUAL(write(pair[1], large + N / 2, sizeof *large), -1);
+        EQUAL(write(pair[1], filled, sizeof *filled), -1);
+        close(pair[0]);
+        close(pair[1]);
+    }
 }
 
 /* All of it, in both directions. */
