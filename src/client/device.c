@@ -31,9 +31,7 @@ static const uint16_t masked[] = {
     CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED,
     CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED,
     CU_DEVICE_ATTRIBUTE_HOST_ALLOC_DMA_BUF_SUPPORTED,
-    CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
     CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED,
-    CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES,
     CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
     CU_DEVICE_ATTRIBUTE_HOST_NUMA_MEMORY_POOLS_SUPPORTED,
     CU_DEVICE_ATTRIBUTE_HOST_NUMA_MULTINODE_IPC_SUPPORTED,
@@ -43,6 +41,11 @@ static const uint16_t masked[] = {
 
 static void mask(struct tow_snapshot_device *device)
 {
+    int32_t types;
+    if (tow_snapshot_get(device, CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES, &types)) {
+        tow_snapshot_set(device, CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES,
+                         types & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    }
     for (size_t i = 0; i < sizeof masked / sizeof masked[0]; i++) {
         int32_t value;
         if (tow_snapshot_get(device, masked[i], &value)) {

@@ -425,6 +425,18 @@ static struct tow_region range_of(const struct tow_region *region)
                : *region;
 }
 
+/* As what the memory behind a mapping may be exported. */
+static uint64_t handle_types(CUdeviceptr ptr)
+{
+    CUmemGenericAllocationHandle memory;
+    CUmemAllocationProp prop = {.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE};
+    if (tow_send_cuMemRetainAllocationHandle(&memory, (void *)(uintptr_t)ptr) == CUDA_SUCCESS) {
+        tow_send_cuMemGetAllocationPropertiesFromHandle(&prop, memory);
+        tow_send_cuMemRelease(memory);
+    }
+    return (uint64_t)prop.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+}
+
 static CUresult attribute_of(const struct tow_region *region, CUpointer_attribute attribute,
                              CUdeviceptr ptr, void *data)
 {
@@ -473,7 +485,7 @@ static CUresult attribute_of(const struct tow_region *region, CUpointer_attribut
         *(int *)data = region->kind != TOW_REGION_RESERVED;
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-        *(uint64_t *)data = 0;
+        *(uint64_t *)data = region->kind == TOW_REGION_VMM ? handle_types(ptr) : 0;
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
         *(int *)data = 0;

@@ -2,6 +2,7 @@
 #include "client/context.h"
 #include "client/region.h"
 #include "client/share.h"
+#include "client/shareable.h"
 #include "client/stream.h"
 #include "gen/client_api.h"
 
@@ -77,6 +78,16 @@ CUresult tow_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
         tow_region_add(&region); /* it is still there */
     } else {
         tow_share_owe(region.link, hStream);
+    }
+    return status;
+}
+
+CUresult tow_cuMemPoolDestroy(CUmemoryPool pool)
+{
+    tow_shareable_sweep();
+    CUresult status = tow_send_cuMemPoolDestroy(pool);
+    if (status == CUDA_SUCCESS) {
+        tow_handle_retire((uint64_t)(uintptr_t)pool);
     }
     return status;
 }
@@ -181,7 +192,18 @@ CUresult tow_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
         /* It would be the worker's. NCCL tries, and does without if it is refused. */
         return CUDA_ERROR_NOT_SUPPORTED;
     }
+    if (prop->requestedHandleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+        /* It could not be exported. PyTorch tries fabric handles, and takes descriptors then. */
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    tow_shareable_sweep();
     return tow_send_cuMemCreate(handle, size, prop, flags);
+}
+
+CUresult tow_cuMemRelease(CUmemGenericAllocationHandle handle)
+{
+    tow_shareable_sweep();
+    return tow_send_cuMemRelease(handle);
 }
 
 CUresult tow_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
@@ -205,6 +227,7 @@ CUresult tow_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
 
 CUresult tow_cuMemUnmap(CUdeviceptr ptr, size_t size)
 {
+    tow_shareable_sweep();
     CUresult status = tow_send_cuMemUnmap(ptr, size);
     if (status == CUDA_SUCCESS) {
         tow_region_remove_mappings(ptr, size);

@@ -21,6 +21,7 @@
 enum {
     WORKER_ENV_MAX = 64,
     BACKOFF_MAX_S = 60,
+    LISTENER_FILES = 65536, /* as packaging/systemd has it */
 };
 
 void tow_crew_init(struct tow_crew *crew, const struct tow_config *config)
@@ -28,6 +29,15 @@ void tow_crew_init(struct tow_crew *crew, const struct tow_config *config)
     memset(crew, 0, sizeof *crew);
     crew->config = config;
     crew->next_session = 1;
+    /* What sessions export is all here. Workers keep what they were given: not every library of a
+     * driver's can do with high descriptors. */
+    getrlimit(RLIMIT_NOFILE, &crew->files);
+    struct rlimit more = crew->files;
+    more.rlim_cur = more.rlim_max < LISTENER_FILES ? more.rlim_max : LISTENER_FILES;
+    if (more.rlim_cur > crew->files.rlim_cur) {
+        setrlimit(RLIMIT_NOFILE, &more);
+    }
+    tow_kept_init(&crew->kept);
 }
 
 /* Splits a key: NAME=VALUE lines go into the environment, slot=N becomes a flag. */
@@ -89,6 +99,7 @@ static void run_child(const struct tow_crew *crew, const char *key, int control,
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
+    setrlimit(RLIMIT_NOFILE, &crew->files);
 
     static char text[8 * TOW_CONFIG_TEXT_MAX];
     static char key_copy[TOW_WORKER_KEY_MAX];
@@ -133,8 +144,9 @@ static int make_stats(struct tow_session_stats **ret_stats)
     return fd;
 }
 
-static void worker_free(struct tow_worker *worker)
+static void worker_free(struct tow_crew *crew, struct tow_worker *worker)
 {
+    tow_kept_end(&crew->kept, worker, &worker->kept);
     if (worker->control >= 0) {
         close(worker->control);
     }
@@ -186,7 +198,7 @@ int tow_crew_start(struct tow_crew *crew, const char *key)
 
 free_worker:
     close(stats);
-    worker_free(worker);
+    worker_free(crew, worker);
     return error;
 }
 
@@ -284,21 +296,84 @@ static void note_ready(struct tow_crew *crew, const struct tow_post *post, const
     crew->retry_ns = 0;
 }
 
+/* What a worker says, with at most two descriptors: -EAGAIN, or the packet's size (0: it has closed
+ * its end). */
+static ssize_t receive(int control, void *packet, size_t size, int ret_fds[2])
+{
+    union {
+        char bytes[CMSG_SPACE(2 * sizeof(int))];
+        struct cmsghdr align;
+    } fds;
+    struct iovec iov = {packet, size};
+    struct msghdr message = {
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &fds, .msg_controllen = sizeof fds};
+    ssize_t got = recvmsg(control, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (got < 0) {
+        return errno == EAGAIN || errno == EINTR ? -EAGAIN : 0;
+    }
+    const struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+    if (head != NULL && head->cmsg_level == SOL_SOCKET && head->cmsg_type == SCM_RIGHTS) {
+        /* The kernel has put no more there than there was room for, and closed the rest. */
+        memcpy(ret_fds, CMSG_DATA(head), head->cmsg_len - CMSG_LEN(0));
+    }
+    return got;
+}
+
+/* A session exports, imports or forgets a descriptor. It may be in the hands of its client: only
+ * what it has exported itself is its own, and a socket that takes no answer at once gets none. */
+static void exchange(struct tow_crew *crew, struct tow_worker *worker, const struct tow_post *post,
+                     int fds[2])
+{
+    struct tow_post_answer answer = {.error = -EINVAL};
+    enum tow_token_kind kind = (enum tow_token_kind)post->kind;
+    int given = -1;
+    if (worker->state != TOW_WORKER_BUSY) {
+        return;
+    }
+    if (post->what == TOW_POST_KEEP && fds[1] >= 0) {
+        answer.error =
+            tow_kept_add(&crew->kept, worker, &worker->kept, kind, fds[1], &answer.token);
+        fds[1] = -1;
+    } else if (post->what == TOW_POST_GET) {
+        given = tow_kept_find(&crew->kept, kind, &post->token);
+        answer.error = given < 0 ? given : 0;
+    } else if (post->what == TOW_POST_FORGET) {
+        tow_kept_forget(&crew->kept, worker, &worker->kept, &post->token);
+        answer.error = 0;
+    }
+    tow_fds_try_send(fds[0], &answer, sizeof answer, &given, given >= 0);
+}
+
+static void close_all(int fds[2])
+{
+    for (int i = 0; i < 2; i++) {
+        if (fds[i] >= 0) {
+            close(fds[i]);
+        }
+    }
+}
+
 int tow_crew_hear(struct tow_crew *crew, struct tow_worker *worker)
 {
     static char packet[sizeof(struct tow_post) + TOW_POST_TEXT_MAX];
-    ssize_t got = recv(worker->control, packet, sizeof packet, MSG_DONTWAIT);
-    if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
+    int fds[2] = {-1, -1};
+    ssize_t got = receive(worker->control, packet, sizeof packet, fds);
+    if (got == -EAGAIN) {
         return 0;
     }
     struct tow_post post;
     if (got < (ssize_t)sizeof post) {
         /* It has closed its end: SIGCHLD tells the rest. */
+        close_all(fds);
         close(worker->control);
         worker->control = -1;
         return 0;
     }
     memcpy(&post, packet, sizeof post);
+    if (post.what == TOW_POST_KEEP || post.what == TOW_POST_GET || post.what == TOW_POST_FORGET) {
+        exchange(crew, worker, &post, fds);
+    }
+    close_all(fds);
     if (post.text_size > (size_t)got - sizeof post) {
         return 0;
     }
@@ -378,7 +453,7 @@ int tow_crew_reap(struct tow_crew *crew, char ret_key[TOW_WORKER_KEY_MAX])
         tell_end(worker, status);
         strcpy(ret_key, worker->key);
         *at = worker->next;
-        worker_free(worker);
+        worker_free(crew, worker);
         if (failed) {
             return 1;
         }
@@ -422,7 +497,7 @@ void tow_crew_fini(struct tow_crew *crew)
     while (crew->workers != NULL) {
         struct tow_worker *worker = crew->workers;
         crew->workers = worker->next;
-        worker_free(worker);
+        worker_free(crew, worker);
     }
     free(crew->devices);
     crew->devices = NULL;

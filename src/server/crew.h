@@ -9,9 +9,11 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include "server/config.h"
+#include "server/kept.h"
 #include "server/session.h"
 #include "transport/transport.h"
 
@@ -34,6 +36,7 @@ struct tow_worker {
     char key[TOW_WORKER_KEY_MAX];
     struct tow_session_stats *stats; /* owned mapping, shared with the worker */
     uint64_t session;
+    unsigned kept; /* descriptors that it has exported */
     char peer[128];
     char transport[16];
     int64_t since_ns; /* of the state */
@@ -43,7 +46,9 @@ struct tow_crew {
     const struct tow_config *config; /* borrowed */
     struct tow_worker *workers;      /* owned */
     uint64_t next_session;
-    bool opened; /* some worker has opened its backend: the texts below hold */
+    struct tow_kept kept; /* what sessions have exported for each other */
+    struct rlimit files;  /* how many descriptors a worker may have */
+    bool opened;          /* some worker has opened its backend: the texts below hold */
     char backend[16];
     char description[256];
     char *devices;     /* owned: a JSON array; NULL until a worker was ready */

@@ -5,6 +5,8 @@
 
 #include <stdint.h>
 
+#include "wire/token.h"
+
 /* Descriptors a worker finds open. */
 enum {
     TOW_POST_FD = 3,  /* its end of the pair */
@@ -18,6 +20,12 @@ enum tow_post_what {
     TOW_POST_LANE = 4,   /* listener: a further connection of the session; the same */
     TOW_POST_WARM = 5,   /* worker: may it make a context ahead; then, that it has. Listener: it may
                             (it gets no connection meanwhile) */
+    /* Worker: about descriptors for other sessions (server/kept.h). The first descriptor that comes
+     * with it is a socket of which the worker has the other end: there it gets one tow_post_answer.
+     * So threads ask at the same time, and whoever is never answered reads an end of file. */
+    TOW_POST_KEEP = 6,   /* keep the second descriptor; answer: its token */
+    TOW_POST_GET = 7,    /* answer: the descriptor of the token */
+    TOW_POST_FORGET = 8, /* close the descriptor of the token, which this session exported */
 };
 
 enum { TOW_POST_TEXT_MAX = 64 << 10 };
@@ -30,6 +38,14 @@ struct tow_post {
     char description[256];
     char peer[128]; /* SERVE */
     uint32_t text_size;
+    uint32_t kind;          /* KEEP, GET: enum tow_token_kind */
+    struct tow_token token; /* GET, FORGET */
+};
+
+struct tow_post_answer {
+    int32_t error; /* 0, or -Exxx */
+    uint32_t zero;
+    struct tow_token token;
 };
 
 #endif

@@ -1,6 +1,8 @@
 #include "server/self.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +10,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "server/config.h"
+#include "server/kept.h"
 #include "server/session.h"
 #include "server/worker.h"
 
@@ -16,6 +19,43 @@ struct self {
     struct tow_backend backend;
     struct tow_config config;
 };
+
+/* Descriptors that this program exports to itself. */
+static struct {
+    pthread_mutex_t lock; /* guards the rest */
+    struct tow_kept table;
+    unsigned count;
+} kept = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static int keep(enum tow_token_kind kind, int fd, struct tow_token *ret_token)
+{
+    pthread_mutex_lock(&kept.lock);
+    if (kept.table.max == 0) {
+        tow_kept_init(&kept.table);
+    }
+    int error = tow_kept_add(&kept.table, &kept, &kept.count, kind, fd, ret_token);
+    pthread_mutex_unlock(&kept.lock);
+    return error;
+}
+
+static int get(enum tow_token_kind kind, const struct tow_token *token)
+{
+    pthread_mutex_lock(&kept.lock);
+    int fd = tow_kept_find(&kept.table, kind, token);
+    int own = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : fd;
+    int error = fd >= 0 && own < 0 ? -errno : own;
+    pthread_mutex_unlock(&kept.lock);
+    return error;
+}
+
+static void forget(const struct tow_token *token)
+{
+    pthread_mutex_lock(&kept.lock);
+    tow_kept_forget(&kept.table, &kept, &kept.count, token);
+    pthread_mutex_unlock(&kept.lock);
+}
+
+static const struct tow_kept_ops kept_ops = {keep, get, forget};
 
 static void *serve(void *arg)
 {
@@ -27,12 +67,16 @@ static void *serve(void *arg)
         .code_cache = code_cache[0] == '\0' ? NULL : code_cache,
         .code_cache_max = self->config.code_cache,
         .in_process = true,
+        .kept = &kept_ops,
     };
     int error = tow_session_run(self->line, &self->backend, &options);
     if (error < 0) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "the session inside this program ended: %s",
                 strerror(-error));
     }
+    pthread_mutex_lock(&kept.lock);
+    tow_kept_end(&kept.table, &kept, &kept.count);
+    pthread_mutex_unlock(&kept.lock);
     tow_line_close(self->line);
     self->backend.close(&self->backend);
     free(self);

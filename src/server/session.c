@@ -18,6 +18,7 @@
 #include "server/lane.h"
 #include "server/mirror.h"
 #include "server/prints.h"
+#include "server/shareable.h"
 #include "server/side.h"
 #include "server/transfer.h"
 #include "server/watch.h"
@@ -400,6 +401,8 @@ static int control(struct tow_session *session, const uint8_t *at, const struct 
         return 0;
     case TOW_CONTROL_FENCE:
         return tow_side_await(session, at, frame);
+    case TOW_CONTROL_FORGET:
+        return tow_shareable_forget(session, at, frame);
     case TOW_CONTROL_BYE:
         return -ESHUTDOWN;
     case TOW_CONTROL_THREAD_EXIT:

@@ -22,6 +22,7 @@
 #include "server/serve.h"
 #include "transport/line.h"
 #include "wire/control.h"
+#include "wire/token.h"
 
 enum { TOW_STATS_GPUS_MAX = 16 };
 
@@ -39,6 +40,15 @@ struct tow_session_stats {
     char client[128]; /* written once, before started_ns */
 };
 
+/* Who keeps what sessions export: see server/kept.h. */
+struct tow_kept_ops {
+    /* Takes the descriptor, also when it fails. */
+    int (*keep)(enum tow_token_kind kind, int fd, struct tow_token *ret_token);
+    /* A descriptor of the caller's own; -ENOENT. */
+    int (*get)(enum tow_token_kind kind, const struct tow_token *token);
+    void (*forget)(const struct tow_token *token);
+};
+
 struct tow_session_options {
     uint64_t id;
     struct tow_session_stats *stats; /* borrowed, may be NULL */
@@ -49,6 +59,9 @@ struct tow_session_options {
     /* Waits for the next of them, of which nothing was read yet; -EPIPE: none will come. NULL:
      * there are none. */
     int (*next_lane)(struct tow_line **ret_line);
+    /* Descriptors for other sessions of the same server; NULL: there is no sharing. All three may
+     * be called by several threads at once. */
+    const struct tow_kept_ops *kept;
     bool in_process; /* self: everything is freed; a worker process ends instead, and the driver
                         frees */
 };
@@ -84,6 +97,7 @@ enum tow_session_family {
     TOW_SESSION_SHARE,
     TOW_SESSION_PRINTS,
     TOW_SESSION_WATCH,
+    TOW_SESSION_SHAREABLE,
     TOW_SESSION_FAMILIES,
 };
 

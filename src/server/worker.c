@@ -24,6 +24,8 @@
 #define GRACE_NS (1 * TOW_TIME_S)
 /* How long a connection may take to say what it is. */
 #define HANDSHAKE_NS (10 * TOW_TIME_S)
+/* How long the listener may take to answer. */
+#define ASK_NS (10 * TOW_TIME_S)
 /* Address space of one slot of the software GPU: a session's further servers put their memory
  * above. */
 #define SLOT_SIZE (UINT64_C(1) << 40)
@@ -150,6 +152,60 @@ static int next_lane(struct tow_line **ret_line)
     }
 }
 
+/* ---- descriptors for other sessions: the listener keeps them ---- */
+
+/* Asks the listener, who never keeps anybody waiting for long. */
+static int ask(struct tow_post *post, const int *fd, struct tow_post_answer *ret_answer,
+               int *ret_fd)
+{
+    int pair[2], count = 0;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {
+        return -errno;
+    }
+    int fds[2] = {pair[1], fd != NULL ? *fd : -1};
+    int error = tow_fds_send(TOW_POST_FD, post, sizeof *post, fds, fd != NULL ? 2 : 1);
+    close(pair[1]);
+    *ret_fd = -1;
+    if (error == 0) {
+        error = tow_fds_recv(pair[0], ret_answer, sizeof *ret_answer, tow_time_deadline(ASK_NS),
+                             ret_fd, 1, &count);
+    }
+    close(pair[0]);
+    return error < 0 ? error : ret_answer->error;
+}
+
+static int keep(enum tow_token_kind kind, int fd, struct tow_token *ret_token)
+{
+    struct tow_post post = {.what = TOW_POST_KEEP, .kind = (uint32_t)kind};
+    struct tow_post_answer answer;
+    int none;
+    int error = ask(&post, &fd, &answer, &none);
+    close(fd);
+    if (error == 0) {
+        *ret_token = answer.token;
+    }
+    return error;
+}
+
+static int get(enum tow_token_kind kind, const struct tow_token *token)
+{
+    struct tow_post post = {.what = TOW_POST_GET, .kind = (uint32_t)kind, .token = *token};
+    struct tow_post_answer answer;
+    int fd;
+    int error = ask(&post, NULL, &answer, &fd);
+    return error < 0 ? error : fd >= 0 ? fd : -EPROTO;
+}
+
+static void forget(const struct tow_token *token)
+{
+    struct tow_post post = {.what = TOW_POST_FORGET, .token = *token};
+    struct tow_post_answer answer;
+    int none;
+    ask(&post, NULL, &answer, &none);
+}
+
+static const struct tow_kept_ops kept_ops = {keep, get, forget};
+
 static int serve(const struct tow_config *config, struct tow_backend *backend,
                  struct tow_session_stats *stats, const struct tow_post *request, int fd)
 {
@@ -179,6 +235,7 @@ static int serve(const struct tow_config *config, struct tow_backend *backend,
         .code_cache_max = config->code_cache,
         .lanes = (unsigned)config->lanes,
         .next_lane = next_lane,
+        .kept = &kept_ops,
     };
     error = tow_session_run(line, backend, &options);
     if (error == -EPROTO) {

@@ -13,7 +13,9 @@ union fds_control {
     struct cmsghdr align;
 };
 
-int tow_fds_send(int sock, const void *bytes, size_t n, const int *fds, int count)
+/* How many bytes went, and with them the descriptors. */
+static ssize_t send_once(int sock, const void *bytes, size_t n, const int *fds, int count,
+                         int flags)
 {
     if (n == 0 || count < 0 || count > TOW_FDS_MAX) {
         return -EINVAL;
@@ -33,10 +35,22 @@ int tow_fds_send(int sock, const void *bytes, size_t n, const int *fds, int coun
     }
     ssize_t sent;
     do {
-        sent = sendmsg(sock, &message, MSG_NOSIGNAL);
+        sent = sendmsg(sock, &message, MSG_NOSIGNAL | flags);
     } while (sent < 0 && errno == EINTR);
+    return sent < 0 ? -errno : sent;
+}
+
+int tow_fds_try_send(int sock, const void *bytes, size_t n, const int *fds, int count)
+{
+    ssize_t sent = send_once(sock, bytes, n, fds, count, MSG_DONTWAIT);
+    return sent < 0 ? (int)sent : (size_t)sent < n ? -EAGAIN : 0;
+}
+
+int tow_fds_send(int sock, const void *bytes, size_t n, const int *fds, int count)
+{
+    ssize_t sent = send_once(sock, bytes, n, fds, count, 0);
     if (sent < 0) {
-        return -errno;
+        return (int)sent;
     }
     /* The descriptors went with the first byte; the rest is plain. */
     if ((size_t)sent < n) {

@@ -102,6 +102,8 @@ int tow_line_hook(struct tow_line *inner, const char *spec, char *ret_why, size_
 /* Descriptors over a unix socket, with `n` bytes (at least 1) beside them. */
 #define TOW_FDS_MAX 16
 int tow_fds_send(int sock, const void *bytes, size_t n, const int *fds, int count);
+/* The same in one piece and at once, or not at all: -EAGAIN. */
+int tow_fds_try_send(int sock, const void *bytes, size_t n, const int *fds, int count);
 /* Receives one such message of exactly `n` bytes. The descriptors (CLOEXEC) are the caller's;
  * *ret_count of them, at most `max`. -EPROTO if more came or bytes are missing. */
 int tow_fds_recv(int sock, void *bytes, size_t n, int64_t deadline_ns, int *ret_fds, int max,

@@ -3,9 +3,10 @@
 const char *tow_control_name(uint16_t kind)
 {
     static const char *const names[] = {
-        "HELLO",  "WELCOME", "REFUSE", "REPLY",  "CALLBACK",       "CALLBACK_DONE", "PRINT",
-        "DATA",   "CREDIT",  "BYE",    "NOTICE", "THREAD_EXIT",    "STATUS",        "REPORT",
-        "MIRROR", "LANE",    "SIDE",   "FENCE",  "CALLBACK_BYTES", "FETCH",         "DONE",
+        "HELLO",          "WELCOME", "REFUSE", "REPLY",  "CALLBACK", "CALLBACK_DONE",
+        "PRINT",          "DATA",    "CREDIT", "BYE",    "NOTICE",   "THREAD_EXIT",
+        "STATUS",         "REPORT",  "MIRROR", "LANE",   "SIDE",     "FENCE",
+        "CALLBACK_BYTES", "FETCH",   "DONE",   "FORGET",
     };
     size_t index = (size_t)kind - TOW_CONTROL_FIRST;
     return kind >= TOW_CONTROL_FIRST && index < sizeof names / sizeof *names ? names[index] : NULL;
@@ -316,6 +317,28 @@ int tow_fetch_decode(const void *at, const struct tow_frame *frame, struct tow_f
         return -EPROTO;
     }
     *ret_fetch = fetch;
+    return 0;
+}
+
+/* ---- FORGET ---- */
+
+int tow_forget_encode(const struct tow_forget *forget, void *at, size_t size, uint32_t *ret_length)
+{
+    struct tow_enc enc = tow_frame_begin(at, bounded(size));
+    tow_enc_u64(&enc, forget->token.word[0]);
+    tow_enc_u64(&enc, forget->token.word[1]);
+    return finish(&enc, at, TOW_CONTROL_FORGET, ret_length);
+}
+
+int tow_forget_decode(const void *at, const struct tow_frame *frame, struct tow_forget *ret_forget)
+{
+    struct tow_dec dec = tow_frame_body(at, frame);
+    struct tow_forget forget = {.token.word[0] = tow_dec_u64(&dec)};
+    forget.token.word[1] = tow_dec_u64(&dec);
+    if (dec.bad || frame->kind != TOW_CONTROL_FORGET) {
+        return -EPROTO;
+    }
+    *ret_forget = forget;
     return 0;
 }
 

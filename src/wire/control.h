@@ -9,6 +9,7 @@
 #define TOW_WIRE_CONTROL_H
 
 #include "wire/frame.h"
+#include "wire/token.h"
 
 /* "TOWL": the first word of the body of HELLO, WELCOME and REFUSE. */
 #define TOW_MAGIC 0x4c574f54u
@@ -145,6 +146,15 @@ struct tow_fetch {
 #define TOW_FETCH_HEAD 16u
 void tow_fetch_head(const struct tow_fetch *fetch, uint8_t ret_head[TOW_FETCH_HEAD]);
 int tow_fetch_decode(const void *at, const struct tow_frame *frame, struct tow_fetch *ret_fetch);
+
+/* No descriptor of this program stands for the token any more: the server need not keep what it
+ * stands for. */
+struct tow_forget {
+    struct tow_token token;
+};
+
+int tow_forget_encode(const struct tow_forget *forget, void *at, size_t size, uint32_t *ret_length);
+int tow_forget_decode(const void *at, const struct tow_frame *frame, struct tow_forget *ret_forget);
 
 /* DONE: of so many slips the awaited value has come; they hold all at once. A slip is a number that
  * the client has given to an event or a stream; a value is greater (modulo 2^32) than those that it

@@ -35,8 +35,9 @@ enum tow_control {
     TOW_CONTROL_SIDE = 0xf010,   /* client: asks for the key of a side line; no body */
     TOW_CONTROL_FENCE = 0xf011,  /* client: wait for so many MIRROR frames of the side line */
     TOW_CONTROL_CALLBACK_BYTES = 0xf012, /* client: bytes of a copy behind host functions */
-    TOW_CONTROL_FETCH = 0xf013, /* client, on the side line: what the worker has at an address */
-    TOW_CONTROL_DONE = 0xf014,  /* server: events and streams that the client awaits */
+    TOW_CONTROL_FETCH = 0xf013,  /* client, on the side line: what the worker has at an address */
+    TOW_CONTROL_DONE = 0xf014,   /* server: events and streams that the client awaits */
+    TOW_CONTROL_FORGET = 0xf015, /* client: an export whose descriptors are all closed */
 };
 
 struct tow_frame {

@@ -6,17 +6,20 @@
  * run: the software GPU's addresses begin where we say, host memory lies where we put it. */
 #include "golden.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "backend/backend.h"
 #include "client/call.h"
 #include "client/self.h"
 #include "gen/client_api.h"
 #include "server/session.h"
+#include "wire/token.h"
 
 #define GPU_BASE 0x210000000000u
 #define HOST_BASE 0x3a0000000000u
@@ -60,9 +63,34 @@ static CUresult encode_tiled(CUtensorMap *map, CUtensorMapDataType type, cuuint3
     return same ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+/* One exported descriptor at a time, with a token that is always the same. */
+static const struct tow_token token = {{0x0102030405060708u, 0x1112131415161718u}};
+static int kept = -1;
+
+static int keep(enum tow_token_kind kind, int fd, struct tow_token *ret_token)
+{
+    (void)kind;
+    kept = fd;
+    *ret_token = token;
+    return 0;
+}
+
+static int get(enum tow_token_kind kind, const struct tow_token *wanted)
+{
+    (void)kind;
+    return tow_token_equal(wanted, &token) ? dup(kept) : -ENOENT;
+}
+
+static void forget(const struct tow_token *gone)
+{
+    (void)gone;
+    close(kept);
+}
+
 static void *serve(void *arg)
 {
-    static const struct tow_session_options options = {.id = 1, .in_process = true};
+    static const struct tow_kept_ops ops = {keep, get, forget};
+    static const struct tow_session_options options = {.id = 1, .in_process = true, .kept = &ops};
     tow_session_run(arg, &backend, &options);
     return NULL;
 }
@@ -370,6 +398,43 @@ static void sharing(void)
     }
 }
 
+static void shareable(void)
+{
+    const CUmemAllocationHandleType type = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    CUmemAllocationProp prop;
+    CUmemPoolProps props;
+    CUmemGenericAllocationHandle memory = 0, imported = 0;
+    CUmemPoolPtrExportData pointer;
+    CUmemoryPool pool = NULL, other = NULL;
+    CUdeviceptr at = 0;
+    int fd = -1;
+    memset(&prop, 0, sizeof prop);
+    prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    prop.requestedHandleTypes = type;
+    prop.location = (CUmemLocation){CU_MEM_LOCATION_TYPE_DEVICE, device};
+    OK(cuMemCreate(&memory, 2u << 20, &prop, 0));
+    OK(cuMemExportToShareableHandle(&fd, memory, type, 0));
+    OK(cuMemImportFromShareableHandle(&imported, (void *)(intptr_t)fd, type));
+    close(fd);
+    OK(cuMemRelease(imported));
+    OK(cuMemRelease(memory));
+    memset(&props, 0, sizeof props);
+    props.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    props.handleTypes = type;
+    props.location = prop.location;
+    OK(cuMemPoolCreate(&pool, &props));
+    OK(cuMemPoolExportToShareableHandle(&fd, pool, type, 0));
+    OK(cuMemPoolImportFromShareableHandle(&other, (void *)(intptr_t)fd, type, 0));
+    close(fd);
+    /* A pointer names its pool by random bytes: the refusal is what is to be seen. */
+    golden_fill(&pointer, sizeof pointer, 5);
+    if (cuMemPoolImportPointer(&at, other, &pointer) == CUDA_SUCCESS) {
+        golden_wrong("a made-up pointer was imported");
+    }
+    OK(cuMemPoolDestroy(other));
+    OK(cuMemPoolDestroy(pool));
+}
+
 static void end(void)
 {
     OK(cuModuleUnload(module));
@@ -411,5 +476,6 @@ void golden_run_by_hand(void)
     launches();
     graphs();
     sharing();
+    shareable();
     end();
 }

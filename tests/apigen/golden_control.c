@@ -245,6 +245,12 @@ static void side(void)
         expect("FETCH", back.address == value.address && back.size == value.size);
     }
     {
+        static const struct tow_forget value = {{{0x0102030405060708u, 0x1112131415161718u}}};
+        struct tow_forget back = {0};
+        THERE_AND_BACK("FORGET", forget);
+        expect("FORGET", tow_token_equal(&back.token, &value.token));
+    }
+    {
         static const struct tow_done value = {2, {{3, 0x01020304, false}, {5, 7, true}}};
         static struct tow_done back;
         THERE_AND_BACK("DONE", done);

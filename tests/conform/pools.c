@@ -1,7 +1,9 @@
 /* Stream-ordered memory: pools and their attributes, reuse, order, access, refusals. */
 #include "driver.h"
 
-static CUmemoryPool pool_new(void)
+#include <unistd.h>
+
+static CUmemoryPool pool_of(CUmemAllocationHandleType types)
 {
     CUmemoryPool pool = NULL;
     CUmemPoolProps props;
@@ -9,8 +11,14 @@ static CUmemoryPool pool_new(void)
     props.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
     props.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     props.location.id = dev;
+    props.handleTypes = types;
     OK(cuMemPoolCreate(&pool, &props));
     return pool;
+}
+
+static CUmemoryPool pool_new(void)
+{
+    return pool_of(CU_MEM_HANDLE_TYPE_NONE);
 }
 
 static long long attribute(CUmemoryPool pool, CUmemPool_attribute name)
@@ -219,6 +227,33 @@ CASE(pool_export_refused, "a pool that was not made for export is not exported")
                                                        CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
     TRUE(result != CUDA_SUCCESS);
     EQ(fd, -1);
+}
+
+CASE(pool_export, "a pool made for export is exported and used as any other")
+{
+    CUmemoryPool pool = pool_of(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    CUmemPoolPtrExportData data;
+    CUdeviceptr a = 0, b = 0, plain = 0;
+    int fd = -1;
+    IS(cuMemPoolExportToShareableHandle(&fd, pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+       CUDA_SUCCESS);
+    TRUE(fd > 2);
+    OK(cuMemAllocFromPoolAsync(&a, 4096, pool, side));
+    OK(cuMemAllocFromPoolAsync(&b, 5 << 20, pool, side));
+    OK(launch_set(side, a, 31));
+    OK(launch_copy(side, b, a));
+    OK(cuMemAllocAsync(&plain, 4096, side));
+    OK(cuStreamSynchronize(side));
+    EQ(peek(b, 0), 31);
+    IS(cuMemPoolExportPointer(&data, a), CUDA_SUCCESS);
+    IS(cuMemPoolExportPointer(&data, b), CUDA_SUCCESS);
+    SEE(cuMemPoolExportPointer(&data, plain));
+    OK(cuMemFreeAsync(plain, side));
+    OK(cuMemFreeAsync(a, side));
+    OK(cuMemFreeAsync(b, side));
+    OK(cuStreamSynchronize(side));
+    close(fd);
+    IS(cuMemPoolDestroy(pool), CUDA_SUCCESS);
 }
 
 CASE(pool_destroy_with_memory, "a pool destroyed with memory in use ends when that is freed")

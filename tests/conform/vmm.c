@@ -1,6 +1,8 @@
 /* Addresses and memory apart: reserve, create, map, give access, unmap. */
 #include "driver.h"
 
+#include <unistd.h>
+
 static CUmemAllocationProp prop_of(void)
 {
     CUmemAllocationProp prop;
@@ -19,12 +21,18 @@ static size_t grain(void)
     return size;
 }
 
-static CUmemGenericAllocationHandle memory_new(size_t size)
+static CUmemGenericAllocationHandle memory_of(size_t size, CUmemAllocationHandleType types)
 {
     CUmemAllocationProp prop = prop_of();
     CUmemGenericAllocationHandle handle = 0;
+    prop.requestedHandleTypes = types;
     OK(cuMemCreate(&handle, size, &prop, 0));
     return handle;
+}
+
+static CUmemGenericAllocationHandle memory_new(size_t size)
+{
+    return memory_of(size, CU_MEM_HANDLE_TYPE_NONE);
 }
 
 static CUdeviceptr space(size_t size)
@@ -207,6 +215,89 @@ CASE(vmm_properties_come_back, "a memory's properties are what it was made with"
     EQ(prop.location.type, CU_MEM_LOCATION_TYPE_DEVICE);
     EQ(prop.location.id, 0);
     EQ(prop.requestedHandleTypes, 0);
+}
+
+#define POSIX CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+
+CASE(vmm_import_is_the_same_memory, "a descriptor is good for another handle of the same memory")
+{
+    size_t g = grain();
+    CUmemGenericAllocationHandle memory = memory_of(g, POSIX), other = 0;
+    CUmemAllocationProp prop;
+    CUdeviceptr a = space(g), b = space(g);
+    cuuint64_t types = 99;
+    int fd = -1;
+    OK(cuMemMap(a, g, 0, memory, 0));
+    OK(allow(a, g, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+    IS(cuMemExportToShareableHandle(&fd, memory, POSIX, 0), CUDA_SUCCESS);
+    TRUE(fd > 2);
+    IS(cuMemImportFromShareableHandle(&other, (void *)(intptr_t)fd, POSIX), CUDA_SUCCESS);
+    close(fd);
+    memset(&prop, 0x55, sizeof prop);
+    IS(cuMemGetAllocationPropertiesFromHandle(&prop, other), CUDA_SUCCESS);
+    NUM(prop.requestedHandleTypes);
+    EQ(prop.location.id, dev);
+    IS(cuMemMap(b, g, 0, other, 0), CUDA_SUCCESS);
+    OK(allow(b, g, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+    OK(cuPointerGetAttribute(&types, CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, a));
+    NUM(types);
+    OK(cuPointerGetAttribute(&types, CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, b));
+    NUM(types);
+    OK(launch_set(side, a, 41));
+    OK(cuStreamSynchronize(side));
+    EQ(peek(b, 0), 41);
+    OK(cuMemUnmap(a, g));
+    IS(cuMemRelease(memory), CUDA_SUCCESS);
+    EQ(peek(b, 0), 41);
+    IS(cuMemRelease(other), CUDA_SUCCESS);
+    EQ(peek(b, 0), 41);
+    OK(cuMemUnmap(b, g));
+}
+
+CASE(vmm_import_after_release, "an open descriptor keeps memory that is released")
+{
+    size_t g = grain();
+    CUmemGenericAllocationHandle memory = memory_of(g, POSIX), other = 0;
+    CUdeviceptr a = space(g);
+    int fd = -1;
+    OK(cuMemMap(a, g, 0, memory, 0));
+    OK(allow(a, g, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+    OK(launch_set(side, a, 43));
+    OK(cuStreamSynchronize(side));
+    OK(cuMemExportToShareableHandle(&fd, memory, POSIX, 0));
+    OK(cuMemUnmap(a, g));
+    OK(cuMemRelease(memory));
+    IS(cuMemImportFromShareableHandle(&other, (void *)(intptr_t)fd, POSIX), CUDA_SUCCESS);
+    close(fd);
+    OK(cuMemMap(a, g, 0, other, 0));
+    OK(allow(a, g, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
+    EQ(peek(a, 0), 43);
+    OK(cuMemUnmap(a, g));
+    OK(cuMemRelease(other));
+}
+
+CASE(vmm_export_refused, "memory is exported only as what it was made for")
+{
+    CUmemGenericAllocationHandle plain = memory_new(grain()), memory = memory_of(grain(), POSIX);
+    int fd = -1;
+    SEE(cuMemExportToShareableHandle(&fd, plain, POSIX, 0));
+    SEE(cuMemExportToShareableHandle(&fd, memory, CU_MEM_HANDLE_TYPE_NONE, 0));
+    SEE(cuMemExportToShareableHandle(&fd, memory, POSIX, 1));
+    EQ(fd, -1);
+    OK(cuMemRelease(plain));
+    OK(cuMemRelease(memory));
+}
+
+CASE(vmm_import_refused, "what nobody exported is not imported")
+{
+    CUmemGenericAllocationHandle memory = 0;
+    int ends[2] = {-1, -1};
+    EQ(pipe(ends), 0);
+    SEE(cuMemImportFromShareableHandle(&memory, (void *)(intptr_t)-1, POSIX));
+    SEE(cuMemImportFromShareableHandle(&memory, (void *)(intptr_t)ends[0], POSIX));
+    EQ(memory, 0);
+    close(ends[0]);
+    close(ends[1]);
 }
 
 CASE(vmm_retain_by_address, "an address leads back to its memory's handle")

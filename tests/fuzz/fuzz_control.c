@@ -34,6 +34,7 @@ static void decode(const uint8_t *at, const struct tow_frame *frame)
         struct tow_callback_bytes piece;
         struct tow_fence fence;
         struct tow_fetch fetch;
+        struct tow_forget forget;
         struct tow_done told;
         struct tow_print print;
         struct tow_credit credit;
@@ -84,6 +85,7 @@ static void decode(const uint8_t *at, const struct tow_frame *frame)
     tow_callback_done_decode(at, frame, &got.done);
     tow_fence_decode(at, frame, &got.fence);
     tow_fetch_decode(at, frame, &got.fetch);
+    tow_forget_decode(at, frame, &got.forget);
     tow_done_decode(at, frame, &got.told);
     tow_credit_decode(at, frame, &got.credit);
     tow_status_decode(at, frame, &got.status);

@@ -106,7 +106,7 @@ def sanitizer_library():
 class Server:
     """A towlined of this build on the software GPU, with its own folder. Use with `with`."""
 
-    def __init__(self, *flags, device="soft", listen=None, env=None, memory="2G"):
+    def __init__(self, *flags, device="soft", listen=None, env=None, memory="2G", files=None):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="towline-test-"))
         self.socket = self.folder / "sock"
         self.log_path = self.folder / "log"
@@ -119,11 +119,12 @@ class Server:
         if not any("cache-dir" in flag for flag in flags):
             self.flags.append(f"--cache-dir={self.folder / 'cache'}")
         self.env = dict(os.environ, **(env or {}))
+        self.limit = ["sh", "-c", f'ulimit -n {files}; exec "$@"', "sh"] if files else []
         self.process = None
 
     def __enter__(self):
         with open(self.log_path, "wb") as log:
-            self.process = subprocess.Popen([str(TOWLINED), *self.flags], stdin=subprocess.DEVNULL, stdout=log,
+            self.process = subprocess.Popen([*self.limit, str(TOWLINED), *self.flags], stdin=subprocess.DEVNULL, stdout=log,
                                             stderr=log, env=self.env, start_new_session=True)
         try:
             wait_until(lambda: " serves " in self.log() or self.process.poll() is not None, 20, "the server serves")

@@ -17,6 +17,7 @@ union message {
     struct tow_callback_bytes callback_bytes;
     struct tow_fence fence;
     struct tow_fetch fetch;
+    struct tow_forget forget;
     struct tow_done done;
     struct tow_print print;
     struct tow_credit credit;
@@ -48,6 +49,7 @@ WRAP(callback_done)
 WRAP(callback_bytes)
 WRAP(fence)
 WRAP(fetch)
+WRAP(forget)
 WRAP(done)
 WRAP(print)
 WRAP(credit)
@@ -144,6 +146,11 @@ static const struct sample {
      .message.fence = {.mirrors = 0x0102030405060708u},
      .needed = 24,
      .golden = "1800000011f0000000000000000000000807060504030201"},
+    {.name = "FORGET",
+     OPS(forget),
+     .message.forget = {.token = {{0x0102030405060708u, 0x0a}}},
+     .needed = 32,
+     .golden = "2000000015f00000000000000000000008070605040302010a00000000000000"},
     {.name = "FETCH",
      OPS(fetch),
      .message.fetch = {.address = 0x0102030405060708u, .size = 0x10000},

@@ -10,7 +10,6 @@ REASONS = {
     "rdma": "Direct access of other devices to GPU memory is only possible on the GPU's own machine.",
     "notification": "Notifications about memory of other processes concern the server's machine.",
     "hmm": "Unified function pointers need memory that CPU and GPU share by hardware.",
-    "sharing": "Shareable handles are descriptors of the kernel that runs the driver; they cannot be passed on by processes of another machine.",
     "removed": "NVIDIA removed the feature.",
     "pending": "Not written yet.",
 }

@@ -306,12 +306,13 @@ void tow_soft_alloc_drop(struct tow_soft_alloc *alloc)
         break;
     default:
         if (alloc->pool != NULL) {
-            tow_soft_pool_released(alloc->pool, alloc->reserved);
+            tow_soft_pool_released(alloc);
         }
         if (alloc->block != NULL) {
             piece_drop(owner, alloc->block, alloc->base, alloc->reserved);
         } else {
-            pages_drop(owner, alloc->base - alloc->lead, alloc->reserved, is_counted(alloc->kind));
+            pages_drop(owner, alloc->base - alloc->lead, alloc->reserved,
+                       is_counted(alloc->kind) && !alloc->imported);
         }
         break;
     }

@@ -3,11 +3,28 @@
  * The address is given out and usable at once, as CUDA allows (a later op in the stream uses it); a
  * free takes effect when its stream reaches it. Released memory goes back to the device at once, so
  * a pool reserves what it uses and no more.
+ *
+ * A pool that can be exported is a memory file as large as the device (sparse); its allocations are
+ * parts of the file, in whole blocks. A worker that imports the pool maps the parts it is told of.
  */
+#include "backend/soft/shareable.h"
 #include "backend/soft/soft.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+#define EXPORT_MAGIC "towlptr1"
+
+/* What the 64 bytes of a CUmemPoolPtrExportData are. */
+struct export_data {
+    char magic[8];
+    uint64_t key[2]; /* the pool's */
+    uint64_t offset, size;
+    uint64_t zero[3];
+};
+_Static_assert(sizeof(struct export_data) == sizeof(CUmemPoolPtrExportData), "it has 64 bytes");
 
 struct tow_soft_pool {
     struct tow_soft_object object;
@@ -22,6 +39,10 @@ struct tow_soft_pool {
     uint32_t access;                  /* devices */
     unsigned live;
     int reuse[3];
+    int fd; /* owned; -1 for a pool that is no file */
+    struct tow_soft_file file;
+    struct tow_soft_space parts; /* free ones of the file */
+    bool imported;               /* nothing can be allocated */
 };
 
 static struct tow_soft_pool *pools; /* all of them; guarded by tow_soft.lock */
@@ -33,6 +54,7 @@ struct tow_soft_pool *tow_soft_pool_create(int device, bool is_default)
         free(pool);
         return NULL;
     }
+    pool->fd = -1;
     pool->device = device;
     pool->is_default = is_default;
     pool->access = 1u << device;
@@ -57,6 +79,10 @@ static void pool_free(struct tow_soft_pool *pool)
     }
     *at = pool->next;
     tow_soft_object_remove(&pool->object);
+    if (pool->fd >= 0) {
+        close(pool->fd);
+    }
+    tow_soft_space_fini(&pool->parts);
     free(pool);
 }
 
@@ -67,9 +93,15 @@ static void release(struct tow_soft_pool *pool, uint64_t keep)
     pool->reserved = pool->reserved < least ? pool->reserved : least;
 }
 
-void tow_soft_pool_released(struct tow_soft_pool *pool, uint64_t size)
+void tow_soft_pool_released(const struct tow_soft_alloc *alloc)
 {
-    pool->used -= size;
+    struct tow_soft_pool *pool = alloc->pool;
+    if (pool->fd >= 0 && !pool->imported) {
+        fallocate(pool->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)alloc->file_offset,
+                  (off_t)alloc->reserved);
+        tow_soft_space_give(&pool->parts, alloc->file_offset, alloc->reserved);
+    }
+    pool->used -= alloc->reserved;
     release(pool, pool->threshold);
     pool->live--;
     if (pool->destroyed && pool->live == 0) {
@@ -145,7 +177,7 @@ static CUresult soft_cuDeviceSetMemPool(CUdevice dev, CUmemoryPool handle)
         return result;
     }
     struct tow_soft_pool *pool = lookup(handle);
-    if (pool == NULL || pool->device != device->ordinal) {
+    if (pool == NULL || pool->device != device->ordinal || pool->imported) {
         return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
     }
     device->pool = pool;
@@ -191,7 +223,7 @@ static CUresult soft_cuMemPoolCreate(CUmemoryPool *ret_pool, const CUmemPoolProp
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (poolProps->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
-        poolProps->handleTypes != CU_MEM_HANDLE_TYPE_NONE) {
+        (poolProps->handleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != 0) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
     struct tow_soft_device *device;
@@ -205,6 +237,14 @@ static CUresult soft_cuMemPoolCreate(CUmemoryPool *ret_pool, const CUmemPoolProp
     }
     pool->props = *poolProps;
     pool->max_size = poolProps->maxSize;
+    if (poolProps->handleTypes != CU_MEM_HANDLE_TYPE_NONE) {
+        uint64_t size = device->total & ~(TOW_SOFT_BLOCK - 1);
+        pool->fd = tow_soft_file_make(TOW_SOFT_FILE_POOL, device->ordinal, size, &pool->file);
+        if (pool->fd < 0 || tow_soft_space_init(&pool->parts, 0, size) != 0) {
+            pool_free(pool);
+            return tow_soft_leave(CUDA_ERROR_OUT_OF_MEMORY);
+        }
+    }
     *ret_pool = TOW_SOFT_POINTER(pool->object.handle);
     return tow_soft_leave(CUDA_SUCCESS);
 }
@@ -391,17 +431,58 @@ static CUresult soft_cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool h
 /* ---- stream-ordered allocation
  * ----------------------------------------------------------------------------- */
 
-static CUresult pool_alloc(struct tow_soft_ctx *ctx, struct tow_soft_pool *pool, size_t size,
-                           CUdeviceptr *dptr)
+/* Puts a part of the pool's file behind addresses and enters it. */
+static CUresult part_map(struct tow_soft_ctx *ctx, struct tow_soft_pool *pool, uint64_t offset,
+                         uint64_t size, struct tow_soft_alloc **ret_alloc)
 {
-    if (pool->max_size != 0 && (size > pool->max_size || pool->used > pool->max_size - size)) {
+    uint64_t reserved = tow_soft_round_up(size, TOW_SOFT_BLOCK);
+    struct tow_soft_alloc *alloc = calloc(1, sizeof *alloc);
+    uint64_t base;
+    if (alloc == NULL || tow_soft_arena_take(reserved, TOW_SOFT_BLOCK, 0, &base) != 0) {
+        free(alloc);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    struct tow_soft_alloc *alloc;
-    CUresult result = tow_soft_alloc_make(ctx, pool->device, TOW_SOFT_MEM_POOL, size, 0, &alloc);
+    *alloc = (struct tow_soft_alloc){.base = base,
+                                     .size = size,
+                                     .reserved = reserved,
+                                     .kind = TOW_SOFT_MEM_POOL,
+                                     .ctx = ctx,
+                                     .device = pool->device,
+                                     .file_offset = offset,
+                                     .imported = pool->imported};
+    if (tow_soft_arena_commit(base, reserved, pool->fd, offset) != 0 ||
+        tow_soft_alloc_enter(alloc) != 0) {
+        tow_soft_arena_decommit(base, reserved);
+        tow_soft_arena_give(base, reserved);
+        free(alloc);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *ret_alloc = alloc;
+    return CUDA_SUCCESS;
+}
+
+static CUresult part_alloc(struct tow_soft_ctx *ctx, struct tow_soft_pool *pool, uint64_t size,
+                           struct tow_soft_alloc **ret_alloc)
+{
+    struct tow_soft_device *device = &tow_soft.devices[pool->device];
+    uint64_t reserved = size <= device->total ? tow_soft_round_up(size, TOW_SOFT_BLOCK) : size;
+    uint64_t offset;
+    if (reserved > device->total || *device->used > device->total - reserved ||
+        tow_soft_space_take(&pool->parts, reserved, TOW_SOFT_BLOCK, 0, &offset) != 0) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    CUresult result = part_map(ctx, pool, offset, size, ret_alloc);
     if (result != CUDA_SUCCESS) {
+        tow_soft_space_give(&pool->parts, offset, reserved);
         return result;
     }
+    *device->used += reserved;
+    return CUDA_SUCCESS;
+}
+
+/* The pool has one more allocation. */
+static void pool_count(struct tow_soft_pool *pool, struct tow_soft_alloc *alloc)
+{
     alloc->pool = pool;
     pool->live++;
     pool->used += alloc->reserved;
@@ -413,6 +494,22 @@ static CUresult pool_alloc(struct tow_soft_ctx *ctx, struct tow_soft_pool *pool,
         tow_soft_index_set_meta(alloc->base,
                                 tow_soft_meta(alloc->kind, pool->access, pool->access));
     }
+}
+
+static CUresult pool_alloc(struct tow_soft_ctx *ctx, struct tow_soft_pool *pool, size_t size,
+                           CUdeviceptr *dptr)
+{
+    if (pool->max_size != 0 && (size > pool->max_size || pool->used > pool->max_size - size)) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    struct tow_soft_alloc *alloc;
+    CUresult result =
+        pool->fd >= 0 ? part_alloc(ctx, pool, size, &alloc)
+                      : tow_soft_alloc_make(ctx, pool->device, TOW_SOFT_MEM_POOL, size, 0, &alloc);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    pool_count(pool, alloc);
     *dptr = alloc->base;
     return CUDA_SUCCESS;
 }
@@ -433,7 +530,7 @@ static CUresult alloc_async(CUdeviceptr *dptr, size_t bytesize, bool named, CUme
     struct tow_soft_pool *pool = NULL;
     if (result == CUDA_SUCCESS) {
         pool = named ? lookup(handle) : stream->object.ctx->device->pool;
-        result = pool == NULL ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+        result = pool == NULL || pool->imported ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
     }
     if (result == CUDA_SUCCESS && stream->capture != NULL) {
         return tow_soft_leave(tow_soft_capture_alloc(stream, bytesize, pool->device, dptr));
@@ -504,6 +601,112 @@ static CUresult soft_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
     return tow_soft_leave(tow_soft_submit(stream, &work));
 }
 
+/* ---- pools of other workers
+ * ----------------------------------------------------------------------------- */
+
+static CUresult soft_cuMemPoolExportToShareableHandle(void *handle_out, CUmemoryPool handle,
+                                                      CUmemAllocationHandleType handleType,
+                                                      unsigned long long flags)
+{
+    struct tow_soft_pool *pool;
+    CUresult result = enter_pool(handle, &pool);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    result = tow_soft_file_export_ok(handle_out, handleType, flags);
+    if (result == CUDA_SUCCESS && (pool->fd < 0 || pool->imported)) {
+        result = CUDA_ERROR_INVALID_VALUE;
+    }
+    int fd = result == CUDA_SUCCESS ? fcntl(pool->fd, F_DUPFD_CLOEXEC, 0) : -1;
+    if (result == CUDA_SUCCESS && fd < 0) {
+        result = CUDA_ERROR_OPERATING_SYSTEM;
+    }
+    if (result == CUDA_SUCCESS) {
+        *(int *)handle_out = fd;
+    }
+    return tow_soft_leave(result);
+}
+
+static CUresult soft_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool_out, void *handle,
+                                                        CUmemAllocationHandleType handleType,
+                                                        unsigned long long flags)
+{
+    CUresult result = tow_soft_enter_any();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    int fd = (int)(intptr_t)handle;
+    struct tow_soft_file file;
+    result = tow_soft_file_export_ok(pool_out, handleType, flags);
+    if (result == CUDA_SUCCESS && tow_soft_file_read(fd, TOW_SOFT_FILE_POOL, &file) != 0) {
+        result = CUDA_ERROR_INVALID_VALUE;
+    }
+    if (result != CUDA_SUCCESS) {
+        return tow_soft_leave(result);
+    }
+    struct tow_soft_pool *pool = tow_soft_pool_create(file.device, false);
+    if (pool == NULL) {
+        return tow_soft_leave(CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    pool->imported = true;
+    pool->file = file;
+    pool->props.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    pool->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (pool->fd < 0) {
+        pool_free(pool);
+        return tow_soft_leave(CUDA_ERROR_OPERATING_SYSTEM);
+    }
+    *pool_out = TOW_SOFT_POINTER(pool->object.handle);
+    return tow_soft_leave(CUDA_SUCCESS);
+}
+
+static CUresult soft_cuMemPoolExportPointer(CUmemPoolPtrExportData *shareData_out, CUdeviceptr ptr)
+{
+    CUresult result = tow_soft_enter_any();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    const struct tow_soft_alloc *alloc = tow_soft_alloc_at(ptr);
+    if (shareData_out == NULL || alloc == NULL || alloc->base != ptr || alloc->pool == NULL ||
+        alloc->pool->fd < 0 || alloc->imported) {
+        return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    struct export_data data = {
+        .magic = EXPORT_MAGIC, .offset = alloc->file_offset, .size = alloc->size};
+    memcpy(data.key, alloc->pool->file.key, sizeof data.key);
+    memcpy(shareData_out, &data, sizeof data);
+    return tow_soft_leave(CUDA_SUCCESS);
+}
+
+static CUresult soft_cuMemPoolImportPointer(CUdeviceptr *ptr_out, CUmemoryPool handle,
+                                            CUmemPoolPtrExportData *shareData)
+{
+    struct tow_soft_ctx *ctx;
+    CUresult result = tow_soft_enter(&ctx);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    struct tow_soft_pool *pool = lookup(handle);
+    struct export_data data;
+    if (ptr_out == NULL || pool == NULL || !pool->imported || shareData == NULL) {
+        return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    memcpy(&data, shareData, sizeof data);
+    if (memcmp(data.magic, EXPORT_MAGIC, sizeof data.magic) != 0 ||
+        memcmp(data.key, pool->file.key, sizeof data.key) != 0 || data.size == 0 ||
+        data.size > pool->file.size || data.offset > pool->file.size - data.size ||
+        data.offset % TOW_SOFT_BLOCK != 0) {
+        return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    struct tow_soft_alloc *alloc;
+    result = part_map(ctx, pool, data.offset, data.size, &alloc);
+    if (result == CUDA_SUCCESS) {
+        pool_count(pool, alloc);
+        *ptr_out = alloc->base;
+    }
+    return tow_soft_leave(result);
+}
+
 void tow_soft_fill_pool(struct tow_driver *driver)
 {
     driver->cuDeviceGetDefaultMemPool = soft_cuDeviceGetDefaultMemPool;
@@ -522,4 +725,8 @@ void tow_soft_fill_pool(struct tow_driver *driver)
     driver->cuMemAllocAsync = soft_cuMemAllocAsync;
     driver->cuMemAllocFromPoolAsync = soft_cuMemAllocFromPoolAsync;
     driver->cuMemFreeAsync = soft_cuMemFreeAsync;
+    driver->cuMemPoolExportToShareableHandle = soft_cuMemPoolExportToShareableHandle;
+    driver->cuMemPoolImportFromShareableHandle = soft_cuMemPoolImportFromShareableHandle;
+    driver->cuMemPoolExportPointer = soft_cuMemPoolExportPointer;
+    driver->cuMemPoolImportPointer = soft_cuMemPoolImportPointer;
 }

@@ -137,6 +137,8 @@ struct tow_soft_alloc {
     uint32_t accessed_by;           /* devices, by cuMemAdvise; bit 31: the host */
     struct tow_soft_block *block;   /* borrowed; NULL for memory with pages of its own */
     struct tow_soft_pool *pool;     /* borrowed; for POOL */
+    uint64_t file_offset;           /* for POOL, where the pool is a file: where in it */
+    bool imported;                  /* another worker's, which counts it */
     struct tow_soft_memory *memory; /* counted; for VMM */
     struct tow_soft_graph_va
         *va; /* counted; for GRAPH: its pages outlive it, the graph may come again */
@@ -652,7 +654,8 @@ void tow_soft_textures_fini(void);
 
 struct tow_soft_pool *tow_soft_pool_create(int device, bool is_default);
 uint64_t tow_soft_pool_handle(const struct tow_soft_pool *pool);
-void tow_soft_pool_released(struct tow_soft_pool *pool, uint64_t size);
+/* A pool's allocation goes, and a pool that was destroyed goes with its last. */
+void tow_soft_pool_released(const struct tow_soft_alloc *alloc);
 CUresult tow_soft_free_async_run(uint64_t address);
 void tow_soft_memory_unref(struct tow_soft_memory *memory);
 /* If an address is reserved, the extent of the whole reservation; else they stay as they are. */

@@ -1,7 +1,9 @@
 /* Virtual memory management: reserved addresses, memory objects (a memfd each), and mappings of one
  * into the other, which kernels may use once access was given. */
+#include "backend/soft/shareable.h"
 #include "backend/soft/soft.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -14,6 +16,7 @@ struct tow_soft_memory {
     unsigned refs; /* handles given out, and mappings */
     unsigned handles;
     int fd;
+    bool imported; /* counted where it was made */
     uint64_t size;
     CUmemAllocationProp prop;
     int device;
@@ -43,7 +46,9 @@ void tow_soft_memory_unref(struct tow_soft_memory *memory)
         return;
     }
     tow_soft_object_remove(&memory->object);
-    *tow_soft.devices[memory->device].used -= memory->size;
+    if (!memory->imported) {
+        *tow_soft.devices[memory->device].used -= memory->size;
+    }
     if (memory->prev != NULL) {
         memory->prev->next = memory->next;
     } else {
@@ -169,6 +174,51 @@ static CUresult prop_ok(const CUmemAllocationProp *prop)
     return tow_soft_device_of(prop->location.id) != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
+/* Takes the descriptor, also when it fails. */
+static CUresult memory_add(int fd, uint64_t size, const CUmemAllocationProp *prop, bool imported,
+                           CUmemGenericAllocationHandle *ret_handle)
+{
+    struct tow_soft_memory *memory = fd >= 0 ? calloc(1, sizeof *memory) : NULL;
+    if (memory == NULL || tow_soft_object_add(&memory->object, TOW_SOFT_MEMORY, NULL) != 0) {
+        if (fd >= 0) {
+            close(fd);
+        }
+        free(memory);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    memory->refs = 1;
+    memory->handles = 1;
+    memory->fd = fd;
+    memory->imported = imported;
+    memory->size = size;
+    memory->prop = *prop;
+    memory->device = prop->location.id;
+    memory->next = memories;
+    if (memories != NULL) {
+        memories->prev = memory;
+    }
+    memories = memory;
+    if (!imported) {
+        *tow_soft.devices[memory->device].used += size;
+    }
+    *ret_handle = memory->object.handle;
+    return CUDA_SUCCESS;
+}
+
+static int memory_file(const CUmemAllocationProp *prop, uint64_t size)
+{
+    struct tow_soft_file file;
+    if (prop->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE) {
+        return tow_soft_file_make(TOW_SOFT_FILE_MEMORY, prop->location.id, size, &file);
+    }
+    int fd = memfd_create("towline-soft", MFD_CLOEXEC);
+    if (fd >= 0 && ftruncate(fd, (off_t)size) != 0) {
+        close(fd);
+        fd = -1;
+    }
+    return fd;
+}
+
 static CUresult soft_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
                                  const CUmemAllocationProp *prop, unsigned long long flags)
 {
@@ -185,30 +235,7 @@ static CUresult soft_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t si
     if (size > device->total || *device->used > device->total - size) {
         return tow_soft_leave(CUDA_ERROR_OUT_OF_MEMORY);
     }
-    struct tow_soft_memory *memory = calloc(1, sizeof *memory);
-    int fd = memory != NULL ? memfd_create("towline-soft", MFD_CLOEXEC) : -1;
-    if (fd < 0 || ftruncate(fd, (off_t)size) != 0 ||
-        tow_soft_object_add(&memory->object, TOW_SOFT_MEMORY, NULL) != 0) {
-        if (fd >= 0) {
-            close(fd);
-        }
-        free(memory);
-        return tow_soft_leave(CUDA_ERROR_OUT_OF_MEMORY);
-    }
-    memory->refs = 1;
-    memory->handles = 1;
-    memory->fd = fd;
-    memory->size = size;
-    memory->prop = *prop;
-    memory->device = device->ordinal;
-    memory->next = memories;
-    if (memories != NULL) {
-        memories->prev = memory;
-    }
-    memories = memory;
-    *device->used += size;
-    *handle = memory->object.handle;
-    return tow_soft_leave(CUDA_SUCCESS);
+    return tow_soft_leave(memory_add(memory_file(prop, size), size, prop, false, handle));
 }
 
 static CUresult enter_memory(CUmemGenericAllocationHandle handle,
@@ -450,6 +477,55 @@ static CUresult soft_cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *h
     return tow_soft_leave(CUDA_SUCCESS);
 }
 
+static CUresult soft_cuMemExportToShareableHandle(void *shareableHandle,
+                                                  CUmemGenericAllocationHandle handle,
+                                                  CUmemAllocationHandleType handleType,
+                                                  unsigned long long flags)
+{
+    struct tow_soft_memory *memory;
+    CUresult result = enter_memory(handle, &memory);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    result = tow_soft_file_export_ok(shareableHandle, handleType, flags);
+    if (result == CUDA_SUCCESS && (memory->prop.requestedHandleTypes & handleType) == 0) {
+        result = CUDA_ERROR_INVALID_VALUE;
+    }
+    int fd = result == CUDA_SUCCESS ? fcntl(memory->fd, F_DUPFD_CLOEXEC, 0) : -1;
+    if (result == CUDA_SUCCESS && fd < 0) {
+        result = CUDA_ERROR_OPERATING_SYSTEM;
+    }
+    if (result == CUDA_SUCCESS) {
+        *(int *)shareableHandle = fd;
+    }
+    return tow_soft_leave(result);
+}
+
+static CUresult soft_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle,
+                                                    void *osHandle,
+                                                    CUmemAllocationHandleType shHandleType)
+{
+    CUresult result = tow_soft_enter_any();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    int fd = (int)(intptr_t)osHandle;
+    struct tow_soft_file file;
+    result = tow_soft_file_export_ok(handle, shHandleType, 0);
+    if (result == CUDA_SUCCESS && tow_soft_file_read(fd, TOW_SOFT_FILE_MEMORY, &file) != 0) {
+        result = CUDA_ERROR_INVALID_VALUE;
+    }
+    if (result == CUDA_SUCCESS) {
+        CUmemAllocationProp prop = {
+            .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+            .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+            .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = file.device},
+        };
+        result = memory_add(fcntl(fd, F_DUPFD_CLOEXEC, 0), file.size, &prop, true, handle);
+    }
+    return tow_soft_leave(result);
+}
+
 void tow_soft_fill_vmm(struct tow_driver *driver)
 {
     driver->cuMemAddressReserve = soft_cuMemAddressReserve;
@@ -463,4 +539,6 @@ void tow_soft_fill_vmm(struct tow_driver *driver)
     driver->cuMemGetAllocationGranularity = soft_cuMemGetAllocationGranularity;
     driver->cuMemGetAllocationPropertiesFromHandle = soft_cuMemGetAllocationPropertiesFromHandle;
     driver->cuMemRetainAllocationHandle = soft_cuMemRetainAllocationHandle;
+    driver->cuMemExportToShareableHandle = soft_cuMemExportToShareableHandle;
+    driver->cuMemImportFromShareableHandle = soft_cuMemImportFromShareableHandle;
 }

@@ -1,0 +1,40 @@
+/* Descriptors that sessions have exported, known by tokens: see wire/token.h.
+ *
+ * The listener has one such table for all its workers; the server inside a program has its own. A
+ * descriptor stays until the session that exported it forgets it or ends. Only one thread at a time
+ * may call this.
+ */
+#ifndef TOW_SERVER_KEPT_H
+#define TOW_SERVER_KEPT_H
+
+#include "wire/token.h"
+
+enum {
+    /* PyTorch exports its memory in pieces of 20 MiB: this is all of an H200 and some. */
+    TOW_KEPT_SESSION_MAX = 8192,
+    TOW_KEPT_BUCKETS = 1024,
+};
+
+struct tow_kept_entry;
+
+struct tow_kept {
+    struct tow_kept_entry *buckets[TOW_KEPT_BUCKETS]; /* owned */
+    unsigned count, max;                              /* of all sessions */
+};
+
+/* Room for half of the descriptors that this process may have: the others are for connections. */
+void tow_kept_init(struct tow_kept *kept);
+/* Takes the descriptor, also when it fails: -EMFILE if there are too many. `owner` names the
+ * session, `*count` are those it has. */
+int tow_kept_add(struct tow_kept *kept, const void *owner, unsigned *count,
+                 enum tow_token_kind kind, int fd, struct tow_token *ret_token);
+/* The descriptor, borrowed; -ENOENT. */
+int tow_kept_find(const struct tow_kept *kept, enum tow_token_kind kind,
+                  const struct tow_token *token);
+/* Closes what the owner had under the token, if anything. */
+void tow_kept_forget(struct tow_kept *kept, const void *owner, unsigned *count,
+                     const struct tow_token *token);
+/* Closes all that the owner had. */
+void tow_kept_end(struct tow_kept *kept, const void *owner, unsigned *count);
+
+#endif

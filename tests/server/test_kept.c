@@ -1,0 +1,143 @@
+/* Descriptors that sessions export: found by their tokens, closed when they should be, never too
+ * many. */
+#include "cmocka_all.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "server/kept.h"
+
+static struct tow_kept kept;
+static char ann, bob; /* sessions */
+static unsigned anns, bobs;
+
+static int setup(void **state)
+{
+    (void)state;
+    tow_kept_init(&kept);
+    anns = bobs = 0;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    tow_kept_end(&kept, &ann, &anns);
+    tow_kept_end(&kept, &bob, &bobs);
+    assert_int_equal(kept.count, 0);
+    return 0;
+}
+
+static int any_fd(void)
+{
+    int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    return fd;
+}
+
+static bool is_open(int fd)
+{
+    return fcntl(fd, F_GETFD) >= 0;
+}
+
+static void a_token_leads_to_its_descriptor_only(void **state)
+{
+    struct tow_token token[50];
+    int fd[50];
+    (void)state;
+    for (int i = 0; i < 50; i++) {
+        fd[i] = any_fd();
+        assert_int_equal(tow_kept_add(&kept, i % 2 ? &ann : &bob, i % 2 ? &anns : &bobs,
+                                      i % 3 ? TOW_TOKEN_MEMORY : TOW_TOKEN_POOL, fd[i], &token[i]),
+                         0);
+    }
+    assert_int_equal(anns + bobs, 50);
+    for (int i = 0; i < 50; i++) {
+        enum tow_token_kind is = i % 3 ? TOW_TOKEN_MEMORY : TOW_TOKEN_POOL;
+        enum tow_token_kind is_not = i % 3 ? TOW_TOKEN_POOL : TOW_TOKEN_MEMORY;
+        assert_int_equal(tow_kept_find(&kept, is, &token[i]), fd[i]);
+        assert_int_equal(tow_kept_find(&kept, is_not, &token[i]), -ENOENT);
+        token[i].word[1] ^= 1;
+        assert_int_equal(tow_kept_find(&kept, is, &token[i]), -ENOENT);
+    }
+}
+
+static void only_its_session_forgets_a_descriptor(void **state)
+{
+    struct tow_token token;
+    int fd = any_fd();
+    (void)state;
+    assert_int_equal(tow_kept_add(&kept, &ann, &anns, TOW_TOKEN_POOL, fd, &token), 0);
+    tow_kept_forget(&kept, &bob, &bobs, &token);
+    assert_int_equal(tow_kept_find(&kept, TOW_TOKEN_POOL, &token), fd);
+    tow_kept_end(&kept, &bob, &bobs);
+    assert_true(is_open(fd));
+    tow_kept_forget(&kept, &ann, &anns, &token);
+    assert_int_equal(tow_kept_find(&kept, TOW_TOKEN_POOL, &token), -ENOENT);
+    assert_false(is_open(fd));
+    tow_kept_forget(&kept, &ann, &anns, &token);
+    assert_int_equal(anns, 0);
+}
+
+static void a_session_that_ends_takes_its_own_along(void **state)
+{
+    struct tow_token token;
+    int fd[20];
+    (void)state;
+    for (int i = 0; i < 20; i++) {
+        fd[i] = any_fd();
+        tow_kept_add(&kept, i < 15 ? &ann : &bob, i < 15 ? &anns : &bobs, TOW_TOKEN_MEMORY, fd[i],
+                     &token);
+    }
+    tow_kept_end(&kept, &ann, &anns);
+    for (int i = 0; i < 20; i++) {
+        assert_int_equal(is_open(fd[i]), i >= 15);
+    }
+    assert_int_equal(anns, 0);
+    assert_int_equal(bobs, 5);
+}
+
+/* The rest of what this process may open is for connections. */
+static void no_more_than_half_of_all_descriptors(void **state)
+{
+    struct rlimit before, few;
+    struct tow_token token;
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    few = before;
+    few.rlim_cur = 64;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    tow_kept_init(&kept);
+    for (int i = 0; i < 32; i++) {
+        assert_int_equal(tow_kept_add(&kept, &ann, &anns, TOW_TOKEN_MEMORY, any_fd(), &token), 0);
+    }
+    int fd = any_fd();
+    assert_int_equal(tow_kept_add(&kept, &bob, &bobs, TOW_TOKEN_MEMORY, fd, &token), -EMFILE);
+    assert_false(is_open(fd));
+    tow_kept_end(&kept, &ann, &anns);
+    assert_int_equal(tow_kept_add(&kept, &bob, &bobs, TOW_TOKEN_MEMORY, any_fd(), &token), 0);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
+static void a_session_has_a_limit_of_its_own(void **state)
+{
+    struct tow_token token;
+    unsigned many = TOW_KEPT_SESSION_MAX;
+    (void)state;
+    assert_int_equal(tow_kept_add(&kept, &ann, &many, TOW_TOKEN_MEMORY, any_fd(), &token), -EMFILE);
+    assert_int_equal(many, TOW_KEPT_SESSION_MAX);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_token_leads_to_its_descriptor_only, setup, teardown),
+        cmocka_unit_test_setup_teardown(only_its_session_forgets_a_descriptor, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_session_that_ends_takes_its_own_along, setup, teardown),
+        cmocka_unit_test_setup_teardown(no_more_than_half_of_all_descriptors, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_session_has_a_limit_of_its_own, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+"""Descriptors that programs export: who may import them, and that none is left when nobody can use it any more."""
+
+import os
+import pathlib
+import signal
+import struct
+import subprocess
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import towtest as t  # noqa: E402
+import rawclient as raw  # noqa: E402
+
+PROGRAM = t.BUILD / "tests" / "api" / "api_shareable"
+BOTH = ("plain", "asan")
+FORGET = 0xF015
+INVALID_VALUE, OPERATING_SYSTEM = 1, 304
+SIZE = 2 << 20
+
+
+def memfds(pid, name):
+    """How many descriptors of such memory files a process has."""
+    count = 0
+    for entry in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            count += os.readlink(entry).startswith(f"/memfd:towline-{name}")
+        except FileNotFoundError:
+            pass
+    return count
+
+
+def kept(server):
+    return memfds(server.process.pid, "shareable")
+
+
+def create(client):
+    prop = struct.pack("<IIIIQQ", 1, 1, 1, 0, 0, 0)  # pinned, POSIX descriptors, device 0
+    result, body = client.call("cuMemCreate", struct.pack("<QQ", SIZE, 0) + prop)
+    t.equal(result, 0, "the result of cuMemCreate")
+    return struct.unpack_from("<Q", body)[0]
+
+
+def export(client, memory):
+    result, body = client.call("cuMemExportToShareableHandle", struct.pack("<Q", memory))
+    t.equal(result, 0, "the result of an export")
+    return body[:16]
+
+
+def imports(client, token, function="cuMemImportFromShareableHandle"):
+    """The result, and the handle."""
+    result, body = client.call(function, token)
+    return result, struct.unpack_from("<Q", body)[0] if result == 0 else None
+
+
+def forget(client, token):
+    client.socket.sendall(raw.frame(FORGET, token))
+
+
+@t.test(trees=BOTH)
+def a_token_is_good_for_who_has_it_while_its_session_lasts():
+    with t.Server() as server, t.Server() as elsewhere:
+        with raw.Client(server).begin() as ann, raw.Client(server).begin() as bob, \
+                raw.Client(elsewhere).begin() as stranger:
+            memory = create(ann)
+            tokens = [export(ann, memory) for _ in range(20)]
+            t.equal(len(set(tokens)), 20, "different tokens")
+            t.equal(kept(server), 20, "descriptors that the listener keeps")
+            t.equal(imports(stranger, tokens[0])[0], INVALID_VALUE, "a token of another server")
+            t.equal(imports(bob, tokens[0], "cuMemPoolImportFromShareableHandle")[0], INVALID_VALUE, "memory as a pool")
+            t.equal(imports(bob, bytes(16))[0], INVALID_VALUE, "a token that is none")
+            t.equal(imports(bob, bytes([tokens[0][0] ^ 1]) + tokens[0][1:])[0], INVALID_VALUE, "a wrong token")
+            result, handle = imports(bob, tokens[0])
+            t.equal(result, 0, "the result of an import")
+            forget(bob, tokens[1])  # which it has not exported
+            t.equal(imports(bob, tokens[1])[0], 0, "an import after a stranger's word")
+            for token in tokens[2:]:
+                forget(ann, token)
+            forget(ann, tokens[2])
+            t.equal(imports(ann, tokens[2])[0], INVALID_VALUE, "what was forgotten")
+            t.equal(kept(server), 2, "descriptors that the listener keeps")
+            ann.socket.close()  # as kill -9 of its program does
+            t.wait_until(lambda: kept(server) == 0, 5, "what a session has exported ends with it")
+            t.equal(imports(bob, tokens[0])[0], INVALID_VALUE, "a token of a session that has ended")
+            # What was imported before is bob's own.
+            t.equal(bob.call("cuMemGetAllocationPropertiesFromHandle", struct.pack("<Q", handle))[0], 0, "its properties")
+            worker = next(s["worker_pid"] for s in server.status()["sessions"])
+            t.equal(memfds(worker, "shareable"), 2, "descriptors of what bob has imported")
+            for memory in (handle, handle):
+                bob.call("cuMemRelease", struct.pack("<Q", memory))
+            t.equal(memfds(worker, "shareable"), 1, "descriptors after one was released")
+
+
+@t.test(trees=BOTH)
+def a_frame_that_is_cut_ends_the_session_alone():
+    with t.Server() as server, raw.Client(server).begin() as ann, raw.Client(server).begin() as bob:
+        token = export(ann, create(ann))
+        bob.socket.sendall(raw.frame(FORGET, token[:8]))
+        t.check(bob.ended(), "the line is closed")
+        with raw.Client(server).begin() as carl:
+            t.equal(imports(carl, token)[0], 0, "an import")
+
+
+@t.test(trees=BOTH)
+def exports_run_out_for_their_session_and_the_server_goes_on():
+    limit = 200
+    with t.Server(files=limit) as server, raw.Client(server).begin() as ann:
+        memory = create(ann)
+        tokens = [export(ann, memory) for _ in range(limit // 2)]
+        for _ in range(3):
+            result, _ = ann.call("cuMemExportToShareableHandle", struct.pack("<Q", memory))
+            t.equal(result, OPERATING_SYSTEM, "one more export")
+        with raw.Client(server).begin() as bob:
+            t.equal(imports(bob, tokens[-1])[0], 0, "an import")
+        forget(ann, tokens[0])
+        export(ann, memory)
+
+
+@t.test(trees=BOTH)
+def descriptors_that_programs_close_are_closed_here_too():
+    for kind in ("unix", "tcp", "shm"):
+        with t.Server() as server:
+            program = subprocess.Popen([str(t.TOWLINE), "run", "-s", server.address(kind), "--", str(PROGRAM), "hold"],
+                                       stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            try:
+                # 300 were exported and closed; 20 more are open, of memory that was released.
+                t.equal(program.stdout.readline(), "holds 20\n", "the program's word")
+                t.equal(kept(server), 20, "descriptors that the listener keeps")
+                t.equal(memfds(program.pid, "handle"), 40, "descriptors that the program has, and those it watches by")
+                program.stdin.write("x")
+                program.stdin.flush()
+                t.equal(program.stdout.readline(), "holds 5\n", "the program's word")
+                t.equal(kept(server), 5, "descriptors that the listener keeps")
+                t.equal(memfds(program.pid, "handle"), 10, "descriptors that the program has, and those it watches by")
+            finally:
+                program.send_signal(signal.SIGKILL)
+                program.wait()
+            t.wait_until(lambda: kept(server) == 0, 5, "what a killed program has exported is closed")
+
+
+if __name__ == "__main__":
+    t.main()
