@@ -92,6 +92,27 @@ def a_token_is_good_for_who_has_it_while_its_session_lasts():
 
 
 @t.test(trees=BOTH)
+def a_pool_that_is_destroyed_leaves_nothing_open():
+    with t.Server() as server, raw.Client(server).begin() as ann, raw.Client(server).begin() as bob:
+        workers = [s["worker_pid"] for s in server.status()["sessions"]]
+        pool = raw.handle("MEMORYPOOL", 1)
+        props = struct.pack("<IIIIQQ56x", 1, 1, 1, 0, 0, 0)  # pinned, POSIX descriptors, device 0
+        t.equal(ann.call("cuMemPoolCreate", struct.pack("<Q", pool) + props)[0], 0, "the result of cuMemPoolCreate")
+        result, body = ann.call("cuMemPoolExportToShareableHandle", struct.pack("<Q", pool))
+        t.equal(result, 0, "the result of an export")
+        token = body[:16]
+        t.equal(imports(bob, token)[0], INVALID_VALUE, "a pool as memory")
+        for _ in range(3):
+            result, imported = imports(bob, token, "cuMemPoolImportFromShareableHandle")
+            t.equal(result, 0, "the result of an import")
+            t.equal(bob.call("cuMemPoolDestroy", struct.pack("<Q", imported))[0], 0, "the result of cuMemPoolDestroy")
+        t.equal(ann.call("cuMemPoolDestroy", struct.pack("<Q", pool))[0], 0, "the result of cuMemPoolDestroy")
+        forget(ann, token)
+        ann.call("cuCtxSynchronize")
+        t.equal([memfds(pid, "shareable") for pid in (server.process.pid, *workers)], [0, 0, 0], "descriptors that are left")
+
+
+@t.test(trees=BOTH)
 def a_frame_that_is_cut_ends_the_session_alone():
     with t.Server() as server, raw.Client(server).begin() as ann, raw.Client(server).begin() as bob:
         token = export(ann, create(ann))

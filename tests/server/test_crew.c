@@ -1,0 +1,177 @@
+/* What the listener makes of a worker's word about descriptors, also of one that its client has
+ * taken over: it answers or does not, never waits, and keeps nothing that nobody can ask for. */
+#include "cmocka_all.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "server/crew.h"
+#include "server/post.h"
+#include "transport/transport.h"
+
+static struct tow_crew crew;
+static struct tow_worker worker, other;
+static int theirs, others; /* the workers' ends */
+static int before;         /* descriptors */
+
+static int count_open(void)
+{
+    int count = 0;
+    DIR *folder = opendir("/proc/self/fd");
+    assert_non_null(folder);
+    while (readdir(folder) != NULL) {
+        count++;
+    }
+    closedir(folder);
+    return count;
+}
+
+static void begin(struct tow_worker *made, int *ret_theirs)
+{
+    int pair[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+    memset(made, 0, sizeof *made);
+    made->control = pair[0];
+    made->state = TOW_WORKER_BUSY;
+    *ret_theirs = pair[1];
+}
+
+static int setup(void **state)
+{
+    static const struct tow_config config;
+    (void)state;
+    tow_crew_init(&crew, &config);
+    begin(&worker, &theirs);
+    begin(&other, &others);
+    before = count_open();
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    tow_kept_end(&crew.kept, &worker, &worker.kept);
+    tow_kept_end(&crew.kept, &other, &other.kept);
+    assert_int_equal(count_open(), before - (worker.control < 0));
+    close(worker.control);
+    close(other.control);
+    close(theirs);
+    close(others);
+    return 0;
+}
+
+/* Says it, and gives back our end of the socket for the answer. */
+static int say(int sock, struct tow_worker *from, const struct tow_post *post, int fd)
+{
+    int pair[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+    int fds[2] = {pair[1], fd};
+    assert_int_equal(tow_fds_send(sock, post, sizeof *post, fds, fd >= 0 ? 2 : 1), 0);
+    close(pair[1]);
+    assert_int_equal(tow_crew_hear(&crew, from), 0);
+    return pair[0];
+}
+
+static int ask(int sock, struct tow_worker *from, const struct tow_post *post, int fd,
+               struct tow_post_answer *ret_answer)
+{
+    int got = -1, count;
+    int answers = say(sock, from, post, fd);
+    memset(ret_answer, 0, sizeof *ret_answer);
+    assert_int_equal(tow_fds_recv(answers, ret_answer, sizeof *ret_answer,
+                                  tow_time_deadline(TOW_TIME_S), &got, 1, &count),
+                     0);
+    close(answers);
+    return got;
+}
+
+static void a_descriptor_goes_from_worker_to_worker(void **state)
+{
+    struct tow_post keep = {.what = TOW_POST_KEEP, .kind = TOW_TOKEN_MEMORY};
+    struct tow_post get = {.what = TOW_POST_GET, .kind = TOW_TOKEN_MEMORY};
+    struct tow_post forget = {.what = TOW_POST_FORGET};
+    struct tow_post_answer answer;
+    int file[2];
+    (void)state;
+    assert_int_equal(pipe(file), 0);
+    assert_int_equal(ask(theirs, &worker, &keep, file[1], &answer), -1);
+    assert_int_equal(answer.error, 0);
+    close(file[1]);
+    get.token = forget.token = answer.token;
+    int got = ask(others, &other, &get, -1, &answer);
+    assert_true(got >= 0 && answer.error == 0);
+    char byte = 0;
+    assert_int_equal(write(got, "x", 1), 1);
+    assert_int_equal(read(file[0], &byte, 1), 1);
+    assert_int_equal(byte, 'x');
+    close(got);
+    ask(others, &other, &forget, -1, &answer); /* which is not its own */
+    got = ask(others, &other, &get, -1, &answer);
+    assert_true(got >= 0);
+    close(got);
+    ask(theirs, &worker, &forget, -1, &answer);
+    assert_int_equal(read(file[0], &byte, 1), 0); /* the last one is closed */
+    assert_int_equal(ask(others, &other, &get, -1, &answer), -1);
+    assert_int_equal(answer.error, -ENOENT);
+    close(file[0]);
+}
+
+static void half_questions_are_answered_or_not(void **state)
+{
+    struct tow_post post = {.what = TOW_POST_KEEP, .kind = 77};
+    struct tow_post_answer answer;
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    (void)state;
+    ask(theirs, &worker, &post, -1, &answer); /* nothing to keep */
+    assert_int_equal(answer.error, -EINVAL);
+    assert_int_equal(send(theirs, &post, sizeof post, 0), sizeof post); /* nowhere to answer */
+    assert_int_equal(tow_crew_hear(&crew, &worker), 0);
+    int fds[3] = {null, null, null}; /* no socket, and one too many */
+    assert_int_equal(tow_fds_send(theirs, &post, sizeof post, fds, 3), 0);
+    assert_int_equal(tow_crew_hear(&crew, &worker), 0);
+    post.what = TOW_POST_READY; /* what has none with it */
+    assert_int_equal(tow_fds_send(theirs, &post, sizeof post, fds, 2), 0);
+    assert_int_equal(tow_crew_hear(&crew, &worker), 0);
+    worker.state = TOW_WORKER_IDLE; /* no session, no exports */
+    post.what = TOW_POST_KEEP;
+    close(say(theirs, &worker, &post, null));
+    assert_int_equal(worker.kept, 1);                          /* that of three descriptors */
+    assert_int_equal(tow_fds_send(theirs, "x", 1, fds, 2), 0); /* no message at all */
+    assert_int_equal(tow_crew_hear(&crew, &worker), 0);
+    assert_int_equal(worker.control, -1);
+    close(null);
+}
+
+static void a_socket_that_is_full_gets_no_answer(void **state)
+{
+    struct tow_post post = {.what = TOW_POST_KEEP, .kind = TOW_TOKEN_POOL};
+    int pair[2];
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    while (send(pair[1], &post, sizeof post, MSG_DONTWAIT) > 0) {
+    }
+    while (send(pair[1], &post, 1, MSG_DONTWAIT) > 0) {
+    }
+    int fds[2] = {pair[1], pair[0]};
+    assert_int_equal(tow_fds_send(theirs, &post, sizeof post, fds, 2), 0);
+    int64_t start = tow_time_now_ns();
+    assert_int_equal(tow_crew_hear(&crew, &worker), 0);
+    assert_true(tow_time_now_ns() - start < TOW_TIME_S);
+    close(pair[0]);
+    close(pair[1]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_descriptor_goes_from_worker_to_worker, setup, teardown),
+        cmocka_unit_test_setup_teardown(half_questions_are_answered_or_not, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_socket_that_is_full_gets_no_answer, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
