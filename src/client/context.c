@@ -154,6 +154,10 @@ void tow_context_end(struct tow_context *context)
     while (tow_region_take_managed(context->handle, &region)) {
         tow_mirror_remove(region.base, region.size);
     }
+    /* Nor is memory that the program registered page-locked any more: it may free it now. */
+    while (tow_region_unshare(context->handle, &region)) {
+        tow_mirror_unlend(&region);
+    }
     tow_region_drop_context(context->handle);
     atomic_store(&tow_hostfn_turns, 0); /* functions in its streams may never run */
     atomic_store(&tow_hostfn_writers, 0);

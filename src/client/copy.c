@@ -45,8 +45,23 @@ static bool is_shared(const struct tow_link *link, const void *address, size_t s
 {
     struct tow_region region;
     uint64_t at = (uint64_t)(uintptr_t)address;
-    return link->share != NULL && tow_region_find(at, &region) && region.shared &&
-           region.link == link && size <= region.size - (at - region.base);
+    return link->share != NULL && tow_region_find(at, &region) && region.link == link &&
+           at >= region.shared_low && at < region.shared_high && size <= region.shared_high - at;
+}
+
+/* How many of the bytes are alike: of memory that the program registered, whole pages may be shared
+ * and its ends are not. Each part is copied in its own way. */
+static size_t alike(const struct tow_link *link, const void *address, size_t size)
+{
+    struct tow_region region;
+    uint64_t at = (uint64_t)(uintptr_t)address, end = UINT64_MAX;
+    if (link->share != NULL && tow_region_find(at, &region) && region.link == link &&
+        region.shared_high != 0) {
+        end = at < region.shared_low    ? region.shared_low
+              : at < region.shared_high ? region.shared_high
+                                        : end;
+    }
+    return size <= end - at ? size : (size_t)(end - at);
 }
 
 /* An upload must not read memory that an earlier download is still to fill. */
@@ -267,6 +282,13 @@ static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CU
     if (!wait && tow_capture_on(stream)) {
         return copy_captured(to, (CUdeviceptr)(uintptr_t)from, from, size, stream);
     }
+    size_t first = alike(link, from, size);
+    if (first < size) {
+        status = host_to_device(to, from, first, stream, wait);
+        return status == CUDA_SUCCESS ? host_to_device(to + first, (const uint8_t *)from + first,
+                                                       size - first, stream, wait)
+                                      : status;
+    }
     bool seen = tow_mirror_sees(to);
     if (seen) {
         status = tow_mirror_push(tow_context_current()->link);
@@ -316,6 +338,13 @@ static CUresult device_to_host(void *to, CUdeviceptr from, size_t size, CUstream
     }
     if (!wait && tow_capture_on(stream)) {
         return copy_captured((CUdeviceptr)(uintptr_t)to, from, to, size, stream);
+    }
+    size_t first = alike(link, to, size);
+    if (first < size) {
+        CUresult status = device_to_host(to, from, first, stream, wait);
+        return status == CUDA_SUCCESS
+                   ? device_to_host((uint8_t *)to + first, from + first, size - first, stream, wait)
+                   : status;
     }
     if (tow_mirror_sees(from)) {
         CUresult status = tow_mirror_push(tow_context_current()->link);
@@ -744,7 +773,14 @@ static CUresult copy_3d(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bool wait,
     size_t room = (shape.planes - 1) * host->plane + (shape.rows - 1) * host->pitch + shape.width;
     bool shared = (up || down) &&
                   (is_shared(link, host->first, room) || tow_mirror_has(link, host->first, room));
-    status = shared ? send_addresses(&shape, p, stream) : send_shape(&shape, &from, &to, stream);
+    if (shared && alike(link, host->first, room) < room) {
+        status = tow_mirror_host(link, (uint64_t)(uintptr_t)host->first, room);
+        status = status == CUDA_SUCCESS ? tow_mirror_push(link) : status;
+    }
+    if (status == CUDA_SUCCESS) {
+        status =
+            shared ? send_addresses(&shape, p, stream) : send_shape(&shape, &from, &to, stream);
+    }
     if (status == CUDA_SUCCESS && wait &&
         (shared || (up && is_pinned(from.first)) || tow_mirror_sees(shape.to.address))) {
         status = tow_send_cuStreamSynchronize(stream);

@@ -64,10 +64,10 @@ static uint8_t *zeros;   /* RUN blocks that are never written */
 
 /* ---- getting ready ---- */
 
-static int open_uffd(void)
+int tow_fault_open(uint64_t features)
 {
-    /* System calls that the program makes on managed memory must fault as well, so nothing less
-     * will do. */
+    /* System calls that the program makes on its memory must fault as well, so nothing less will
+     * do. */
     int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
 #ifdef USERFAULTFD_IOC_NEW
     if (fd < 0) {
@@ -78,7 +78,7 @@ static int open_uffd(void)
         }
     }
 #endif
-    struct uffdio_api api = {.api = UFFD_API};
+    struct uffdio_api api = {.api = UFFD_API, .features = features};
     if (fd >= 0 && ioctl(fd, UFFDIO_API, &api) != 0) {
         close(fd);
         fd = -1;
@@ -161,7 +161,7 @@ static void begin(void)
         return;
     }
     pthread_t thread;
-    int fd = open_uffd();
+    int fd = tow_fault_open(0);
     scratch = map(PROT_NONE);
     fetched = map(PROT_READ | PROT_WRITE);
     zeros = map(PROT_READ);

@@ -29,6 +29,9 @@ enum {
 /* How many pieces are watched: 0 keeps calls short. */
 extern atomic_uint tow_fault_count;
 
+/* A descriptor that watches memory, for system calls as well; -1 if that is not permitted. */
+int tow_fault_open(uint64_t features);
+
 /* Whether new managed memory of this size is to be watched; then its size is to be a multiple of
  * TOW_FAULT_BLOCK. Gets everything ready for it. */
 bool tow_fault_wanted(struct tow_link *link, uint64_t size);

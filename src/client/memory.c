@@ -9,6 +9,7 @@
 #include "client/fault.h"
 #include "client/graph.h"
 #include "client/late.h"
+#include "client/lend.h"
 #include "client/mirror.h"
 #include "client/region.h"
 #include "client/share.h"
@@ -166,7 +167,7 @@ CUresult tow_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdevice
 static CUresult release(const struct tow_region *region)
 {
     void *at = (void *)(uintptr_t)region->base;
-    if (region->shared) {
+    if (tow_region_is_shared(region)) {
         return tow_share_free(region->link, at, region->size);
     }
     munmap(at, region->size);
@@ -204,7 +205,10 @@ CUresult tow_cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags)
     }
     struct tow_region region =
         region_here((uint64_t)(uintptr_t)at, bytesize, TOW_REGION_HOST, Flags);
-    region.shared = shared;
+    if (shared) {
+        region.shared_low = region.base;
+        region.shared_high = region.base + region.size;
+    }
     if (tow_region_add(&region) < 0) {
         release(&region);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -263,7 +267,7 @@ CUresult tow_cuMemFreeHost(void *p)
     if (!tow_region_remove((uint64_t)(uintptr_t)p, 1u << TOW_REGION_HOST, &region)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (region.shared) {
+    if (tow_region_is_shared(&region)) {
         return release(&region);
     }
     CUresult status = settle(&region);
@@ -301,10 +305,17 @@ CUresult tow_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags)
         return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
     }
     region = region_here(base, bytesize, TOW_REGION_REGISTERED, Flags);
+    bool lent =
+        tow_mirror_lend(region.link, base, bytesize, &region.shared_low, &region.shared_high);
     if (tow_region_add(&region) < 0) {
+        if (lent) {
+            tow_lend_end(region.link, region.shared_low);
+        }
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    atomic_fetch_add(&tow_mirror_candidates, 1);
+    if (!tow_region_is_shared(&region)) {
+        atomic_fetch_add(&tow_mirror_candidates, 1);
+    }
     return CUDA_SUCCESS;
 }
 
@@ -323,7 +334,12 @@ CUresult tow_cuMemHostUnregister(void *p)
                    ? CUDA_ERROR_INVALID_VALUE /* inside of something */
                    : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
     }
-    return settle(&region);
+    CUresult status = tow_region_is_shared(&region) ? CUDA_SUCCESS : settle(&region);
+    if (region.shared_high != 0) {
+        CUresult ended = tow_lend_end(region.link, region.shared_low);
+        status = status == CUDA_SUCCESS ? ended : status;
+    }
+    return status;
 }
 
 CUresult tow_cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned int Flags)
@@ -338,7 +354,7 @@ CUresult tow_cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned 
         !tow_region_is_host(&region)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult status = tow_mirror_host(region.link, region.base, region.size);
+    CUresult status = tow_mirror_host(region.link, address, 1);
     if (status == CUDA_SUCCESS) {
         *pdptr = address; /* unified addressing: the same on both sides */
     }

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "client/context.h"
 #include "client/fault.h"
+#include "client/lend.h"
 #include "client/region.h"
 #include "client/side.h"
 #include "gen/client_api.h"
@@ -247,6 +248,12 @@ static CUresult make(struct tow_link *link, uint64_t base, uint64_t size)
     uint64_t begin = base & ~(page() - 1), at = begin;
     uint64_t end = (base + size + page() - 1) & ~(page() - 1);
     while (at < end) {
+        bool lent;
+        uint64_t stop = tow_lend_until(link, at, end, &lent);
+        if (lent) {
+            at = stop;
+            continue;
+        }
         /* Pages that another piece covers are shared with it; the next run of free ones is new. */
         pthread_mutex_lock(&lock);
         struct mirror *m = find(at);
@@ -254,7 +261,6 @@ static CUresult make(struct tow_link *link, uint64_t base, uint64_t size)
             pthread_cond_wait(&left, &lock);
             m = find(at);
         }
-        uint64_t stop = end;
         if (m != NULL) {
             m->uses++;
             stop = m->base + m->size;
@@ -292,7 +298,7 @@ static CUresult make(struct tow_link *link, uint64_t base, uint64_t size)
  * frees it: then there is nothing to be made, for nobody uses it. */
 static CUresult mirror_region(struct tow_link *link, const struct tow_region *region)
 {
-    if (region->shared || tow_mirror_covers(region->base, region->size)) {
+    if (tow_region_is_shared(region) || tow_mirror_covers(region->base, region->size)) {
         return CUDA_SUCCESS;
     }
     struct tow_region now;
@@ -305,9 +311,30 @@ static CUresult mirror_region(struct tow_link *link, const struct tow_region *re
     return status;
 }
 
+static void take_shared(struct tow_region *region, void *user)
+{
+    *(struct tow_region *)user = *region;
+    region->shared_low = region->shared_high = 0;
+}
+
+/* What a command names must be one piece to the driver. Memory of which whole pages are lent is
+ * not, from end to end: then it is mirrored as a whole from now on. */
+static void join(uint64_t base, uint64_t size)
+{
+    struct tow_region region;
+    uint64_t end = base + size;
+    if (tow_region_find(base, &region) && region.shared_high != 0 &&
+        ((base < region.shared_low && region.shared_low < end) ||
+         (base < region.shared_high && region.shared_high < end)) &&
+        tow_region_edit(base, take_shared, &region) && region.shared_high != 0) {
+        tow_mirror_unlend(&region);
+    }
+}
+
 CUresult tow_mirror_host(struct tow_link *link, uint64_t base, uint64_t size)
 {
     struct tow_region region;
+    join(base, size);
     if (tow_region_find(base, &region) && tow_region_is_host(&region) &&
         size <= region.size - (base - region.base)) {
         return mirror_region(link, &region);
@@ -319,6 +346,34 @@ CUresult tow_mirror_host(struct tow_link *link, uint64_t base, uint64_t size)
     CUresult status = tow_mirror_covers(base, size) ? CUDA_SUCCESS : make(link, base, size);
     pthread_mutex_unlock(&make_lock);
     return status;
+}
+
+bool tow_mirror_lend(struct tow_link *link, uint64_t base, uint64_t size, uint64_t *ret_low,
+                     uint64_t *ret_high)
+{
+    if (link->share == NULL) {
+        return false;
+    }
+    pthread_mutex_lock(&make_lock);
+    pthread_mutex_lock(&lock);
+    const struct mirror *m = mirrors;
+    while (m != NULL && (base + size <= m->base || m->base + m->size <= base)) {
+        m = m->next;
+    }
+    pthread_mutex_unlock(&lock);
+    bool lent = m == NULL && tow_lend_begin(link, base, size, ret_low, ret_high);
+    pthread_mutex_unlock(&make_lock);
+    return lent;
+}
+
+void tow_mirror_unlend(const struct tow_region *region)
+{
+    if (tow_region_is_shared(region)) {
+        atomic_fetch_add(&tow_mirror_candidates, 1);
+    } else {
+        tow_mirror_remove(region->base, region->size); /* its ends; the next one is in one piece */
+    }
+    tow_lend_end(region->link, region->shared_low);
 }
 
 /* The worker is told of a __managed__ variable. What it has there comes before its answer, or is
@@ -400,12 +455,18 @@ CUresult tow_mirror_managed(struct tow_link *link, uint64_t base, uint64_t size,
 /* `link`: only what its worker has; NULL: any. */
 static bool covers(const struct tow_link *link, uint64_t base, uint64_t size)
 {
-    pthread_mutex_lock(&lock);
     uint64_t at = base;
-    struct mirror *m;
-    while (at < base + size && (m = find(at)) != NULL && !m->leaving &&
-           (link == NULL || m->link == link)) {
-        at = m->base + m->size;
+    bool more = true;
+    pthread_mutex_lock(&lock);
+    while (more && at < base + size) {
+        struct mirror *m = find(at);
+        if (m != NULL) {
+            more = !m->leaving && (link == NULL || m->link == link);
+            at = more ? m->base + m->size : at;
+        } else {
+            uint64_t end = tow_lend_until(link, at, base + size, &more);
+            at = more ? end : at;
+        }
     }
     pthread_mutex_unlock(&lock);
     return at >= base + size;
@@ -576,7 +637,7 @@ CUresult tow_mirror_scan_all(struct tow_link *link, const void *params, size_t s
         struct tow_region region;
         memcpy(&word, bytes + at, 8);
         if (word >= 4096 && tow_region_find(word, &region) && tow_region_is_host(&region) &&
-            !region.shared) {
+            !tow_region_is_shared(&region)) {
             CUresult status = mirror_region(link, &region);
             if (status != CUDA_SUCCESS) {
                 return status;
@@ -607,6 +668,10 @@ bool tow_mirror_sees(uint64_t address)
 CUresult tow_mirror_check_device(uint64_t address, uint64_t size)
 {
     CUresult status = tow_region_check_device(address, size);
+    if (status == CUDA_SUCCESS &&
+        atomic_load_explicit(&tow_mirror_candidates, memory_order_relaxed) != 0) {
+        join(address, size);
+    }
     return status == CUDA_SUCCESS ? tow_mirror_reach(address) : status;
 }
 

@@ -13,6 +13,7 @@
 
 #include "client/fault.h"
 #include "client/link.h"
+#include "client/region.h"
 
 /* How many pieces are mirrored, and whether page-locked memory exists at all: 0 keeps launches
  * short. */
@@ -22,6 +23,12 @@ extern atomic_uint tow_mirror_candidates;
 /* Makes host memory [base, base + size) reachable at the same address, unless it is already; of
  * page-locked memory always the whole piece. */
 CUresult tow_mirror_host(struct tow_link *link, uint64_t base, uint64_t size);
+/* Shares memory that the program registers, as far as that can be (client/lend.h), unless some of
+ * it is mirrored already. */
+bool tow_mirror_lend(struct tow_link *link, uint64_t base, uint64_t size, uint64_t *ret_low,
+                     uint64_t *ret_high);
+/* The end of that for a region that stays registered: it is staged and mirrored from now on. */
+void tow_mirror_unlend(const struct tow_region *region);
 enum {
     TOW_MANAGED_WATCHED = 1, /* as client/fault.h does; else it is compared */
     TOW_MANAGED_TOLD = 2, /* the worker does not know yet that it is to be mirrored (a __managed__
@@ -32,7 +39,7 @@ enum {
 CUresult tow_mirror_managed(struct tow_link *link, uint64_t base, uint64_t size, unsigned how);
 /* Ends the mirroring of what begins at `base`; the worker's mapping goes too. */
 CUresult tow_mirror_remove(uint64_t base, uint64_t size);
-/* True if [base, base + size) is mirrored all through. */
+/* True if [base, base + size) is mirrored or lent all through. */
 bool tow_mirror_covers(uint64_t base, uint64_t size);
 /* True if this is managed or page-locked memory that the worker of `link` has too: its GPU may
  * write it, so copies must take it in the stream's order. (Pageable memory that a graph uses is

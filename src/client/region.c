@@ -257,6 +257,22 @@ bool tow_region_take_managed(CUcontext context, struct tow_region *ret_region)
     return found;
 }
 
+bool tow_region_unshare(CUcontext context, struct tow_region *ret_region)
+{
+    bool found = false;
+    pthread_rwlock_wrlock(&lock);
+    for (size_t i = 0; i < region_count && !found; i++) {
+        struct tow_region *r = &regions[i];
+        if (r->context == context && r->kind == TOW_REGION_REGISTERED && r->shared_high != 0) {
+            *ret_region = *r;
+            r->shared_low = r->shared_high = 0;
+            found = true;
+        }
+    }
+    pthread_rwlock_unlock(&lock);
+    return found;
+}
+
 void tow_region_drop_context(CUcontext context)
 {
     const unsigned kinds =

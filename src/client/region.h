@@ -33,9 +33,16 @@ struct tow_region {
     struct tow_link *link; /* borrowed: the server that has it */
     CUmemoryPool pool;
     bool sync_memops;
-    bool shared; /* host memory that the worker has too */
-    bool graph;  /* of a graph's allocation node: freed and allocated again by launches */
+    bool graph; /* of a graph's allocation node: freed and allocated again by launches */
+    /* Host memory that the worker has too: all of it, or whole pages of it; both 0: nothing. */
+    uint64_t shared_low, shared_high;
 };
+
+/* True if the worker has all of it. */
+static inline bool tow_region_is_shared(const struct tow_region *region)
+{
+    return region->shared_low == region->base && region->shared_high == region->base + region->size;
+}
 
 static inline bool tow_region_is_host(const struct tow_region *region)
 {
@@ -71,6 +78,10 @@ void tow_region_drop_context(CUcontext context);
 /* Takes one region of managed memory of a context that ends out of the map; false: there is none.
  */
 bool tow_region_take_managed(CUcontext context, struct tow_region *ret_region);
+
+/* The same for registered memory of which something is shared: that is not so any more, and the
+ * region stays. */
+bool tow_region_unshare(CUcontext context, struct tow_region *ret_region);
 
 /* True if the address is device memory or may be: a region that is not host memory, or a server's
  * range. */

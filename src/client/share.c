@@ -115,64 +115,45 @@ static size_t whole_pages(size_t size)
     return (size + page - 1) & ~(page - 1);
 }
 
-/* Memory of ours whose size is fixed for good, and its descriptor. */
-static int make_memory(size_t size, void **ret_at, int *ret_fd)
+int tow_share_make_memory(size_t size, int *ret_fd)
 {
     int fd = memfd_create("towline-host", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0) {
         return -errno;
     }
-    void *at = MAP_FAILED;
-    if (ftruncate(fd, (off_t)size) == 0 &&
-        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0) {
-        at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    }
-    if (at == MAP_FAILED) {
+    if (ftruncate(fd, (off_t)size) != 0 ||
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
         int error = -errno;
         close(fd);
         return error;
     }
-    /* A forked child must not write into what the GPU reads for its parent. */
-    madvise(at, size, MADV_DONTFORK);
-    *ret_at = at;
     *ret_fd = fd;
     return 0;
 }
 
-CUresult tow_share_alloc(struct tow_link *link, size_t size, void **ret_at)
+CUresult tow_share_lend(struct tow_link *link, int fd, uint64_t at, uint64_t size,
+                        const uint64_t *offset)
 {
     struct tow_share *share = link->share;
-    void *at = NULL;
-    int fd = -1;
-    if (share == NULL || size > SIZE_MAX / 2) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
-    size = whole_pages(size);
-    if (make_memory(size, &at, &fd) < 0) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
-    uint64_t number = atomic_fetch_add(&share->next_number, 1);
     struct tow_call call;
+    uint64_t number = atomic_fetch_add(&share->next_number, 1);
     CUresult status =
         tow_line_send_fd(share->line, fd, number) < 0
             ? CUDA_ERROR_NOT_SUPPORTED
-            : tow_call_begin(&call, TOW_FN_cuMemHostAlloc, 24, TOW_CALL_REPLY | TOW_CALL_CONTEXT);
-    close(fd);
+            : tow_call_begin(&call, TOW_FN_cuMemHostAlloc, 32, TOW_CALL_REPLY | TOW_CALL_CONTEXT);
     if (status == CUDA_SUCCESS) {
-        tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)at);
+        tow_enc_u64(&call.enc, at);
         tow_enc_u64(&call.enc, size);
         tow_enc_u64(&call.enc, number);
+        if (offset != NULL) {
+            tow_enc_u64(&call.enc, *offset);
+        }
         status = tow_call_end(&call, tow_call_wait(&call));
     }
-    if (status != CUDA_SUCCESS) {
-        munmap(at, size);
-        return status;
-    }
-    *ret_at = at;
-    return CUDA_SUCCESS;
+    return status;
 }
 
-CUresult tow_share_free(struct tow_link *link, void *at, size_t size)
+CUresult tow_share_take_back(struct tow_link *link, uint64_t at)
 {
     struct tow_context *context = tow_context_current();
     struct tow_call call;
@@ -180,9 +161,41 @@ CUresult tow_share_free(struct tow_link *link, void *at, size_t size)
     CUresult status = tow_call_begin_on(&call, link, here ? context->number : 0,
                                         TOW_FN_cuMemFreeHost, 8, TOW_CALL_REPLY);
     if (status == CUDA_SUCCESS) {
-        tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)at);
+        tow_enc_u64(&call.enc, at);
         status = tow_call_end(&call, tow_call_wait(&call));
     }
+    return status;
+}
+
+CUresult tow_share_alloc(struct tow_link *link, size_t size, void **ret_at)
+{
+    int fd = -1;
+    if (link->share == NULL || size > SIZE_MAX / 2) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    size = whole_pages(size);
+    if (tow_share_make_memory(size, &fd) < 0) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    void *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    CUresult status = CUDA_ERROR_NOT_SUPPORTED;
+    if (at != MAP_FAILED) {
+        /* A forked child must not write into what the GPU reads for its parent. */
+        madvise(at, size, MADV_DONTFORK);
+        status = tow_share_lend(link, fd, (uint64_t)(uintptr_t)at, size, NULL);
+    }
+    close(fd);
+    if (status == CUDA_SUCCESS) {
+        *ret_at = at;
+    } else if (at != MAP_FAILED) {
+        munmap(at, size);
+    }
+    return status;
+}
+
+CUresult tow_share_free(struct tow_link *link, void *at, size_t size)
+{
+    CUresult status = tow_share_take_back(link, (uint64_t)(uintptr_t)at);
     munmap(at, whole_pages(size));
     return status;
 }

@@ -22,6 +22,16 @@ CUresult tow_share_alloc(struct tow_link *link, size_t size, void **ret_at);
 /* Ends it; the worker has let go of it when this returns. */
 CUresult tow_share_free(struct tow_link *link, void *at, size_t size);
 
+/* A file in memory whose size is fixed for good. */
+int tow_share_make_memory(size_t size, int *ret_fd);
+/* Passes memory that the program has at [at, at + size), whole pages, for the worker to map there
+ * as well: one that tow_share_make_memory made for it, or, with an offset, a file of the program's.
+ */
+CUresult tow_share_lend(struct tow_link *link, int fd, uint64_t at, uint64_t size,
+                        const uint64_t *offset);
+/* Ends that; here nothing changes. */
+CUresult tow_share_take_back(struct tow_link *link, uint64_t at);
+
 /* cuStreamSynchronize: by a note of the GPU's where that is possible, else by asking, which also
  * tells what went wrong. */
 CUresult tow_share_synchronize(struct tow_link *link, CUstream stream);

@@ -2,10 +2,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -128,18 +130,31 @@ void tow_share_drop_context(struct tow_session *session, uint32_t context)
 
 /* ---- sharing ---- */
 
-/* Maps the client's memory where the client has it. Its size cannot change, or our accesses could
- * fault. */
-static int map_at(int fd, uint64_t base, uint64_t size)
+/* Memory that the client made for this. Its size cannot change, or our accesses could fault. */
+static bool is_sealed(int fd, uint64_t size)
 {
     struct stat status;
     int seals = fcntl(fd, F_GET_SEALS);
-    if (seals < 0 || (seals & SEALS) != SEALS || fstat(fd, &status) != 0 ||
-        (uint64_t)status.st_size != size) {
-        return -EPROTO;
-    }
+    return seals >= 0 && (seals & SEALS) == SEALS && fstat(fd, &status) == 0 &&
+           (uint64_t)status.st_size == size;
+}
+
+/* A file of the program's, in memory: no other would be at hand when it is touched. A program that
+ * makes it shorter loses its pages, as anywhere, and if we touch them its session. */
+static bool is_in_memory(int fd, uint64_t offset, uint64_t size)
+{
+    struct stat status;
+    struct statfs system;
+    return fstatfs(fd, &system) == 0 && system.f_type == TMPFS_MAGIC && fstat(fd, &status) == 0 &&
+           offset % 4096 == 0 && offset <= (uint64_t)status.st_size &&
+           size <= (uint64_t)status.st_size - offset;
+}
+
+/* Maps the client's memory where the client has it. */
+static int map_at(int fd, uint64_t base, uint64_t size, uint64_t offset)
+{
     void *at = mmap((void *)(uintptr_t)base, size, PROT_READ | PROT_WRITE,
-                    MAP_SHARED | MAP_FIXED_NOREPLACE, fd, 0);
+                    MAP_SHARED | MAP_FIXED_NOREPLACE, fd, (off_t)offset);
     if (at == MAP_FAILED) {
         return -errno;
     }
@@ -166,13 +181,15 @@ static bool enlist(struct share_state *state, struct share share)
     return true;
 }
 
-/* Page-locked memory: the client has made it, and passes it. */
+/* Page-locked memory: the client or its program has made it, and passes it. */
 void tow_serve_cuMemHostAlloc(struct tow_serve *call)
 {
     struct share share = {0};
     share.base = tow_dec_u64(&call->in); /* one after another: C does not order initialisers */
     share.size = tow_dec_u64(&call->in);
     uint64_t number = tow_dec_u64(&call->in);
+    bool file = tow_dec_left(&call->in) != 0; /* the program's: where in it the memory is */
+    uint64_t offset = file ? tow_dec_u64(&call->in) : 0;
     int fd = -1;
     if (call->in.bad) {
         call->malformed = true;
@@ -185,10 +202,14 @@ void tow_serve_cuMemHostAlloc(struct tow_serve *call)
         return;
     }
     struct share_state *state = state_of(call->session, true);
-    if (error == 0 && share.base % 4096 == 0 && share.size % 4096 == 0 && share.size != 0) {
-        error = state != NULL ? map_at(fd, share.base, share.size) : -ENOMEM;
-    } else if (error == 0) {
+    if (error == 0 && (share.base % 4096 != 0 || share.size % 4096 != 0 || share.size == 0)) {
         error = -EINVAL;
+    }
+    if (error == 0 && !(file ? is_in_memory(fd, offset, share.size) : is_sealed(fd, share.size))) {
+        error = -EPROTO;
+    }
+    if (error == 0) {
+        error = state != NULL ? map_at(fd, share.base, share.size, offset) : -ENOMEM;
     }
     if (fd >= 0) {
         close(fd);
@@ -284,10 +305,12 @@ void tow_share_copy(struct tow_serve *call, bool host_is_source, CUdeviceptr dev
         tow_dec_u32(&call->in);
         note = call->in.bad ? NULL : note_at(call, address);
     }
-    if (call->in.bad || form > TOW_COPY_NOTED || call->malformed ||
-        !tow_share_holds(call, host, size)) {
+    if (call->in.bad || form > TOW_COPY_NOTED || call->malformed) {
         call->malformed = true;
         return;
+    }
+    if (!tow_share_holds(call, host, size) && call->status == CUDA_SUCCESS) {
+        call->status = CUDA_ERROR_INVALID_VALUE; /* another thread's call has just taken it back */
     }
     if (call->status == CUDA_SUCCESS) {
         void *bytes = (void *)(uintptr_t)host;

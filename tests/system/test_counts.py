@@ -41,16 +41,16 @@ def program():
 ALL_ALIKE = "--idle-workers=0"
 
 
-def stats(server, kind, *arguments, line=""):
+def stats(server, kind, *arguments, line="", env=None):
     """TOWLINE_STATS of one run of the program."""
-    return stats_and_output(server, kind, *arguments, line=line)[0]
+    return stats_and_output(server, kind, *arguments, line=line, env=env)[0]
 
 
-def stats_and_output(server, kind, *arguments, line=""):
+def stats_and_output(server, kind, *arguments, line="", env=None):
     with tempfile.TemporaryDirectory(prefix="tow") as folder:
         path = pathlib.Path(folder) / "stats"
         done = t.towline_run(line + server.address(kind), [program(), *map(str, arguments)],
-                             env={"TOWLINE_STATS": str(path)})
+                             env={"TOWLINE_STATS": str(path), **(env or {})})
         t.check(done.returncode == 0, f"{kind} {arguments}: {done.stdout}{done.stderr}")
         return json.loads(path.read_text()), done.stdout
 
@@ -151,6 +151,28 @@ def a_poll_does_not_wait_for_the_line():
             took = expect_few_questions(server, kind, "hook:delay=1ms:", (what, 1000), function, 2)
             # Waiting for each reply takes two seconds.
             t.check(took < 1000, f"{kind}: 1,000 polls over a line with 1 ms each way took {took} ms")
+
+
+@t.test(60)
+def registered_memory_is_used_where_it_is_over_shared_memory():
+    t.must_watch()
+    size, staged = 8 << 20, {"TOWLINE_REGISTERED": "stage"}
+
+    def each(what, key, env=None):
+        few, many = (stats(server, "shm", f"registered:{what}", n, env=env)[key] for n in (2, 6))
+        return (many - few) / 4
+
+    with t.Server(ALL_ALIKE) as server:
+        stats(server, "shm", "registered:kernel", 1)  # its code travels once
+        # A copy up, one down and a synchronisation, which may look for its word and then ask; a staging takes four pieces of
+        # 2 MiB each way.
+        commands = each("copy", "commands")
+        t.check(commands <= 4.5, f"a copy up and one down are {commands:g} commands")
+        t.check(each("copy", "commands", staged) >= 8, "staged copies are too few commands to tell the difference")
+        # Nothing of the memory is compared and sent before a kernel.
+        went = each("kernel", "bytes_out")
+        t.check(went < 4096, f"{went:g} bytes went for a kernel that uses 8 MiB")
+        t.check(each("kernel", "bytes_out", staged) >= size, "what is staged is not sent: the counting does not work")
 
 
 def launch_bytes(arguments):

@@ -2,7 +2,6 @@
 """Large managed memory: little of it used is little moved, nothing is compared at launches, a lost server leaves nobody
 waiting; and what a client may ask of the worker's."""
 
-import ctypes
 import json
 import os
 import pathlib
@@ -23,16 +22,6 @@ NOTICE, MIRROR, SIDE, FETCH = 0xF00A, 0xF00E, 0xF010, 0xF013
 DATA_FAILED = 16
 
 
-def must_watch():
-    """Whether a program may watch its memory here, system calls included."""
-    number = {"x86_64": 323, "aarch64": 282}[os.uname().machine]
-    opened = ctypes.CDLL(None, use_errno=True).syscall(number, os.O_CLOEXEC)
-    if opened >= 0:
-        os.close(opened)
-    elif not os.access("/dev/userfaultfd", os.R_OK | os.W_OK):
-        raise t.Skip("userfaultfd is not permitted here")
-
-
 def run(kind, what, env=None):
     """Milliseconds that the program took for its launches, and what TOWLINE_STATS says."""
     with t.Server() as server, tempfile.NamedTemporaryFile(suffix=".json") as stats:
@@ -45,7 +34,7 @@ def run(kind, what, env=None):
 
 def little(kind, what="little"):
     """200 times a word is written on both sides, in 256 MiB: a block of 64 KiB comes each time, some bytes go."""
-    must_watch()
+    t.must_watch()
     took, counts = run(kind, [what])
     t.check(200 * (64 << 10) <= counts["bytes_in"] < 230 * (64 << 10), f"{counts['bytes_in']} bytes came")
     t.check(counts["bytes_out"] < 400_000, f"{counts['bytes_out']} bytes went")
@@ -54,7 +43,7 @@ def little(kind, what="little"):
 
 def many_launches(kind):
     """The host wrote all of it once: launches later do not pay for that."""
-    must_watch()
+    t.must_watch()
     took, _ = run(kind, ["many"])
     t.check(took < 1000 * t.SLOW, f"200 launches took {took} ms")
 
@@ -75,7 +64,7 @@ def is_stopped(pid):
 
 def lost(kind):
     """The worker stops; the program waits for a block of it; the worker is killed."""
-    must_watch()
+    t.must_watch()
     with t.Server() as server:
         command = [t.TOWLINE, "run", "-s", server.address(kind), "--", PROGRAM, "lost"]
         program = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -6,6 +6,7 @@
  *     counts frees N      N times memory is taken and freed in a stream's order, and a sync
  *     counts uploads N    N synchronous copies of pageable memory
  *     counts behind N     the same, each behind a launch
+ *     counts registered:WHAT N  N times registered memory is written and: copy, or kernel
  *     counts events N     N times an event is recorded and asked for until it is done
  *     counts contexts N   N launches and synchronisations of the context
  *     counts poll:WHAT N  asks N times for an event, a stream or the default stream that is held
@@ -20,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #include "../../lib/heap.h"
@@ -125,6 +127,34 @@ static void loop(unsigned steps)
             exit(1);
         }
     }
+}
+
+static void registered(const char *what, unsigned n)
+{
+    enum { SIZE = 8 << 20 };
+    CUdeviceptr memory, host_there;
+    char *host = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    unsigned by = 1;
+    CHECK(cuMemAlloc(&memory, SIZE));
+    CHECK(cuMemHostRegister(host, SIZE, 0));
+    host_there = (CUdeviceptr)(uintptr_t)host;
+    void *args[] = {&host_there, &by};
+    for (unsigned i = 0; i < n; i++) {
+        memset(host, (int)i, SIZE);
+        if (strcmp(what, "copy") == 0) {
+            CHECK(cuMemcpyHtoDAsync(memory, host, SIZE, stream));
+            CHECK(cuMemcpyDtoHAsync(host, memory, SIZE, stream));
+        } else {
+            CHECK(cuLaunchKernel(bump, 1, 1, 1, 1, 1, 1, 0, stream, args, NULL));
+        }
+        CHECK(cuStreamSynchronize(stream));
+        if (host[0] != (char)(i + (strcmp(what, "copy") != 0)) || host[SIZE - 1] != (char)i) {
+            fprintf(stderr, "counts: round %u lost its bytes\n", i);
+            exit(1);
+        }
+    }
+    CHECK(cuMemHostUnregister(host));
+    munmap(host, SIZE);
 }
 
 static double now_ms(void)
@@ -268,6 +298,8 @@ int main(int argc, char **argv)
             usleep(5000);
             CHECK(cuCtxSynchronize());
         }
+    } else if (strncmp(argv[1], "registered:", 11) == 0) {
+        registered(argv[1] + 11, n);
     } else if (strncmp(argv[1], "poll:", 5) == 0) {
         poll_held(argv[1] + 5, n);
     } else if (strcmp(argv[1], "rounds") == 0) {
