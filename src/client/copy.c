@@ -282,7 +282,8 @@ static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CU
     if (!wait && tow_capture_on(stream)) {
         return copy_captured(to, (CUdeviceptr)(uintptr_t)from, from, size, stream);
     }
-    size_t first = alike(link, from, size);
+    bool shared = is_shared(link, from, size);
+    size_t first = shared ? size : alike(link, from, size);
     if (first < size) {
         status = host_to_device(to, from, first, stream, wait);
         return status == CUDA_SUCCESS ? host_to_device(to + first, (const uint8_t *)from + first,
@@ -293,7 +294,7 @@ static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CU
     if (seen) {
         status = tow_mirror_push(tow_context_current()->link);
     }
-    if (status == CUDA_SUCCESS && is_shared(link, from, size)) {
+    if (status == CUDA_SUCCESS && shared) {
         return tow_share_upload(link, to, from, size, stream, wait);
     }
     bool waits = wait && (seen || is_pinned(from) || is_long(link, size, stream));
@@ -339,7 +340,8 @@ static CUresult device_to_host(void *to, CUdeviceptr from, size_t size, CUstream
     if (!wait && tow_capture_on(stream)) {
         return copy_captured((CUdeviceptr)(uintptr_t)to, from, to, size, stream);
     }
-    size_t first = alike(link, to, size);
+    bool shared = is_shared(link, to, size);
+    size_t first = shared ? size : alike(link, to, size);
     if (first < size) {
         CUresult status = device_to_host(to, from, first, stream, wait);
         return status == CUDA_SUCCESS
@@ -352,7 +354,7 @@ static CUresult device_to_host(void *to, CUdeviceptr from, size_t size, CUstream
             return status;
         }
     }
-    if (is_shared(link, to, size)) {
+    if (shared) {
         return tow_share_download(link, to, from, size, stream, wait);
     }
     if (tow_mirror_has(link, to, size)) {

@@ -19,8 +19,8 @@
 #include "client/vma.h"
 
 enum {
-    /* Private memory below this is staged. To lend it and to take it back costs some 0.4 ms and
-     * 0.7 us for each KiB, twice; to copy 64 KiB through the staging costs 20 us. */
+    /* Private memory below this is staged. To lend it or to take it back costs some 120 us and 0.7
+     * us for each KiB; copies of 64 KiB through the staging cost 50 us more than others at most. */
     PRIVATE_MIN = 64 << 10,
     FRAMES = 256 << 10, /* more than our functions take of a stack */
     PARTS = 16,         /* mappings that private memory may consist of */

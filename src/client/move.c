@@ -139,44 +139,43 @@ static void hush(sigset_t *before)
     pthread_sigmask(SIG_SETMASK, &all, before);
 }
 
-/* Copies a part that is away into the file, at `offset`. *ret_done: how much of it has gone. */
-static int fill(const struct tow_move_part *part, int memfd, uint8_t *to, uint64_t offset,
-                uint64_t *ret_done)
+/* Copies a part that is away into the file, at `offset`. A system call says so if there is no
+ * memory, and need not clear it first. */
+static int fill(struct tow_move_part *part, int memfd, uint64_t offset)
 {
-    int error = 0;
-    uint64_t done = 0;
-    while (error == 0 && done < part->size) {
-        uint64_t n = part->size - done < CHUNK ? part->size - done : CHUNK;
-        error = fallocate(memfd, 0, (off_t)(offset + done), (off_t)n) == 0 ? 0 : -errno;
-        if (error == 0) {
-            memcpy(to + done, part->away + done, n);
-            madvise(part->away + done, n, MADV_DONTNEED);
-            done += n;
+    while (part->filled < part->size) {
+        uint8_t *from = part->away + part->filled;
+        uint64_t left = part->size - part->filled;
+        size_t piece = left < CHUNK ? left : CHUNK;
+        ssize_t n = pwrite(memfd, from, piece, (off_t)(offset + part->filled));
+        if (n <= 0) {
+            return n < 0 ? -errno : -ENOSPC;
+        }
+        part->filled += (uint64_t)n;
+        if (n == CHUNK) {
+            madvise(from, CHUNK, MADV_DONTNEED);
         }
     }
-    *ret_done = done;
-    return error;
+    return 0;
 }
 
 int tow_move_in(struct tow_move_part *parts, unsigned count, int memfd, uint8_t *alias)
 {
     uint64_t low = parts[0].low, size = parts[count - 1].low + parts[count - 1].size - low;
+    uint8_t *made = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, 0);
+    if (made == MAP_FAILED) {
+        return -errno;
+    }
     sigset_t before;
     hush(&before);
     int error = guard(uffd, low, size, PRIVATE) ? 0 : -errno;
-    bool guarded = error == 0;
     for (unsigned i = 0; i < count; i++) {
         parts[i].filled = 0;
         parts[i].away = error == 0 ? move_away(parts[i].low, parts[i].size) : NULL;
         error = error == 0 && parts[i].away == NULL ? -errno : error;
     }
     for (unsigned i = 0; error == 0 && i < count; i++) {
-        uint64_t offset = parts[i].low - low;
-        error = fill(&parts[i], memfd, alias + offset, offset, &parts[i].filled);
-    }
-    if (error == 0 && mmap(at(low), size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, memfd,
-                           0) == MAP_FAILED) {
-        error = -errno;
+        error = fill(&parts[i], memfd, parts[i].low - low);
     }
     for (unsigned i = 0; i < count; i++) {
         if (parts[i].away != NULL && error == 0) {
@@ -186,8 +185,11 @@ int tow_move_in(struct tow_move_part *parts, unsigned count, int memfd, uint8_t 
             move_to(parts[i].away, parts[i].low, parts[i].size);
         }
     }
-    if (guarded && error < 0) {
+    if (error == 0) {
+        move_to(made, low, size);
+    } else {
         unguard(low, size);
+        munmap(made, size);
     }
     wake(low, size);
     pthread_sigmask(SIG_SETMASK, &before, NULL);

@@ -10,7 +10,7 @@
 
 #include "api.h"
 
-enum { KIB = 1 << 10, MIB = 1 << 20, PAGE = 4096, ODD = 52 };
+enum { KIB = 1 << 10, PAGE = 4096, ODD = 52 };
 
 static void *pages(size_t size)
 {
@@ -36,9 +36,10 @@ static void count_from(int *at, int n, int first)
 
 /* ---- threads that write ---- */
 
-enum { WRITERS = 3, AREA = 256 * KIB, WORDS = AREA / 64, ROUNDS = 60 };
+enum { WRITERS = 3, AREA = 256 * KIB, WORDS = (AREA - PAGE) / 64, ROUNDS = 60 };
 
-static volatile unsigned *area; /* words of 64 bytes, of which each writer has its own 4 */
+/* Pieces of 64 bytes, of which each writer has its own word, and a page that nobody writes. */
+static volatile unsigned *area;
 static atomic_bool over;
 
 struct writer {
@@ -115,7 +116,7 @@ static void no_write_is_lost(struct api *api)
     setitimer(ITIMER_REAL, &timer, NULL);
     for (int round = 0; round < ROUNDS; round++) {
         OK(cuMemHostRegister((void *)area, AREA, 0));
-        OK(cuMemcpyHtoDAsync(device, (void *)area, AREA, NULL));
+        OK(cuMemcpyHtoDAsync(device, (uint8_t *)area + AREA - PAGE, PAGE, NULL));
         OK(cuMemHostUnregister((void *)area));
     }
     setitimer(ITIMER_REAL, &none, NULL);
@@ -228,30 +229,31 @@ static void kernels_and_copies(struct api *api, int *own, int n)
 
 static void memory_of_all_kinds_is_one_memory(struct api *api)
 {
-    uint8_t *odd = malloc(MIB), *whole = pages(MIB), *few = malloc(2 * PAGE);
-    kernels_and_copies(api, (int *)(odd + ODD), (MIB - 4 * ODD) / 4);
-    kernels_and_copies(api, (int *)whole, MIB / 4);
-    kernels_and_copies(api, (int *)(whole + PAGE), MIB / 8);
+    enum { SIZE = 128 * KIB };
+    uint8_t *odd = malloc(SIZE), *whole = pages(SIZE), *few = malloc(2 * PAGE);
+    kernels_and_copies(api, (int *)(odd + ODD), (SIZE - 4 * ODD) / 4);
+    kernels_and_copies(api, (int *)whole, SIZE / 4);
+    kernels_and_copies(api, (int *)(whole + PAGE), SIZE / 8);
     kernels_and_copies(api, (int *)(few + ODD), PAGE / 4);
     free(odd);
     free(few);
-    munmap(whole, MIB);
+    munmap(whole, SIZE);
     for (int anonymous = 0; anonymous < 2; anonymous++) {
         int fd = anonymous ? -1 : memfd_create("registered", 0);
-        EQUAL(anonymous ? 0 : ftruncate(fd, MIB + PAGE), 0);
+        EQUAL(anonymous ? 0 : ftruncate(fd, SIZE + PAGE), 0);
         uint8_t *shared =
-            mmap(NULL, MIB, PROT_READ | PROT_WRITE, MAP_SHARED | (anonymous ? MAP_ANONYMOUS : 0),
+            mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | (anonymous ? MAP_ANONYMOUS : 0),
                  fd, anonymous ? 0 : PAGE);
-        kernels_and_copies(api, (int *)shared, MIB / 4);
-        kernels_and_copies(api, (int *)(shared + ODD), (MIB - 4 * ODD) / 4);
+        kernels_and_copies(api, (int *)shared, SIZE / 4);
+        kernels_and_copies(api, (int *)(shared + ODD), (SIZE - 4 * ODD) / 4);
         int last = 0;
         if (!anonymous) {
             /* Who else has the file finds the same there. */
-            EQUAL(pread(fd, &last, 4, MIB + PAGE - 4 - 4 * ODD + ODD), 4);
-            EQUAL(last, 9 + (MIB - 4 * ODD) / 4 - 1);
+            EQUAL(pread(fd, &last, 4, SIZE + PAGE - 4 - 4 * ODD + ODD), 4);
+            EQUAL(last, 9 + (SIZE - 4 * ODD) / 4 - 1);
             close(fd);
         }
-        munmap(shared, MIB);
+        munmap(shared, SIZE);
     }
 }
 
@@ -261,7 +263,7 @@ static void memory_of_all_kinds_is_one_memory(struct api *api)
  * nobody sees what it writes. */
 static void a_child_has_its_own(struct api *api)
 {
-    enum { SIZE = 300 * KIB, N = SIZE / 4 };
+    enum { SIZE = 100 * KIB, N = SIZE / 4 };
     uint8_t *memory = malloc(SIZE + ODD);
     int *own = (int *)(memory + ODD), go[2], status = 0;
     CUdeviceptr there;
@@ -414,7 +416,7 @@ static void a_context_ends(struct api *api)
 /* A graph reads and writes it at every launch. */
 static void graphs_use_it_where_it_is(struct api *api)
 {
-    enum { SIZE = 200 * KIB, N = SIZE / 4 };
+    enum { SIZE = 100 * KIB, N = SIZE / 4 };
     uint8_t *memory = malloc(SIZE + ODD);
     int *own = (int *)(memory + ODD);
     CUgraph graph;
@@ -447,7 +449,7 @@ static void graphs_use_it_where_it_is(struct api *api)
 /* Unregistered while a copy is still to fill it. */
 static void what_fills_it_ends_first(struct api *api)
 {
-    enum { SIZE = MIB };
+    enum { SIZE = 256 * KIB };
     int *own = pages(SIZE);
     CUdeviceptr device;
     CUstream stream;
