@@ -355,5 +355,13 @@ def downloads_that_fail_half_way_use_nothing_up():
         t.equal(client.call("cuMemcpyDtoHAsync_v2", body)[0], 0, "the result of the last download")
 
 
+@t.test(60)
+def memory_that_is_not_as_the_client_says_is_not_mapped():
+    with t.Server() as server:
+        done = t.run([t.BUILD / "tests" / "client" / "share_hostile"], 30,
+                     env={**os.environ, "TOWLINE_SERVER": server.address("shm")})
+        t.check(done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}{done.stderr}\n{server.log()[-2000:]}")
+
+
 if __name__ == "__main__":
     t.main()
