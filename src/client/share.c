@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -117,6 +118,10 @@ static size_t whole_pages(size_t size)
 
 int tow_share_make_memory(size_t size, int *ret_fd)
 {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && size > limit.rlim_cur) {
+        return -EFBIG; /* the system would say so by a signal that ends the program */
+    }
     int fd = memfd_create("towline-host", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0) {
         return -errno;

@@ -3,6 +3,7 @@
  */
 #include "cmocka_all.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -10,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
@@ -152,6 +154,21 @@ static void protection_stays(void **state)
     drop(&m, SIZE);
 }
 
+/* Beyond a limit of the program's the system would end it. */
+static void limits_are_kept(void **state)
+{
+    (void)state;
+    struct rlimit before, little;
+    int memfd = -1;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    little = (struct rlimit){PAGE, before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &little), 0);
+    assert_int_equal(tow_share_make_memory(SIZE, &memfd), -EFBIG);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    assert_int_equal(tow_share_make_memory(SIZE, &memfd), 0);
+    close(memfd);
+}
+
 /* ---- mappings ---- */
 
 static void lines_are_parsed(void **state)
@@ -228,6 +245,7 @@ int main(void)
     const struct CMUnitTest mappings[] = {
         cmocka_unit_test(lines_are_parsed),
         cmocka_unit_test(files_are_opened_again),
+        cmocka_unit_test(limits_are_kept),
     };
     const struct CMUnitTest moves[] = {
         cmocka_unit_test(no_write_is_lost_on_the_way),
