@@ -1,10 +1,10 @@
 /* Memory that the program and its worker both have, at the same address: lines within one machine.
  *
- * The program makes it, seals its size and passes the descriptor beside the line; the worker maps
- * it where the program has it and page-locks it with the driver. Copies then name an address
- * instead of carrying bytes, and a note tells when the device has come so far: the GPU itself
- * writes `done`. The program looks at a note for a while and then asks in the ordinary way, so a
- * note can be late or missing, but never early.
+ * The client makes it, seals its size and passes the descriptor beside the line, or passes a file
+ * in memory that the program has mapped; the worker maps it where the program has it and page-locks
+ * it with the driver. Copies then name an address instead of carrying bytes, and a note tells when
+ * the device has come so far: the GPU itself writes `done`. The program looks at a note for a while
+ * and then asks in the ordinary way, so a note can be late or missing, but never early.
  */
 #ifndef TOW_WIRE_SHARE_H
 #define TOW_WIRE_SHARE_H
