@@ -28,17 +28,16 @@
 
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE)
 
-struct export
-{
-    struct export *next;
+struct exported {
+    struct exported *next;
     struct tow_link *link; /* borrowed: links stay */
     struct tow_token token;
     int watch; /* owned: the file, opened once more */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct export *exports; /* owned; guarded by lock */
-static atomic_bool any;        /* exports is not empty */
+static struct exported *exports; /* owned; guarded by lock */
+static atomic_bool any;          /* exports is not empty */
 
 static void forget(struct tow_link *link, const struct tow_token *token)
 {
@@ -64,26 +63,26 @@ void tow_shareable_sweep(void)
         tow_thread_in_hostfn()) {
         return;
     }
-    struct export *closed = NULL;
+    struct exported *closed = NULL;
     pthread_mutex_lock(&lock);
-    for (struct export **at = &exports; *at != NULL;) {
-        struct export *export = *at;
-        if (is_closed(export->watch)) {
-            *at = export->next;
-            export->next = closed;
-            closed = export;
+    for (struct exported **at = &exports; *at != NULL;) {
+        struct exported *e = *at;
+        if (is_closed(e->watch)) {
+            *at = e->next;
+            e->next = closed;
+            closed = e;
         } else {
-            at = &export->next;
+            at = &e->next;
         }
     }
     atomic_store_explicit(&any, exports != NULL, memory_order_relaxed);
     pthread_mutex_unlock(&lock);
     while (closed != NULL) {
-        struct export *export = closed;
-        closed = export->next;
-        forget(export->link, &export->token);
-        close(export->watch);
-        free(export);
+        struct exported *e = closed;
+        closed = e->next;
+        forget(e->link, &e->token);
+        close(e->watch);
+        free(e);
     }
 }
 
@@ -109,16 +108,16 @@ static int open_watch(int fd)
 static void watch_export(struct tow_link *link, const struct tow_token *token, int fd)
 {
     int watch = open_watch(fd);
-    struct export *export = watch >= 0 ? malloc(sizeof *export) : NULL;
-    if (export == NULL) {
+    struct exported *e = watch >= 0 ? malloc(sizeof *e) : NULL;
+    if (e == NULL) {
         if (watch >= 0) {
             close(watch);
         }
         return;
     }
     pthread_mutex_lock(&lock);
-    *export = (struct export){exports, link, *token, watch};
-    exports = export;
+    *e = (struct exported){exports, link, *token, watch};
+    exports = e;
     atomic_store_explicit(&any, true, memory_order_relaxed);
     pthread_mutex_unlock(&lock);
 }

@@ -90,7 +90,7 @@ void tow_kept_forget(struct tow_kept *kept, const void *owner, unsigned *count,
 
 void tow_kept_end(struct tow_kept *kept, const void *owner, unsigned *count)
 {
-    for (unsigned i = 0; i<TOW_KEPT_BUCKETS && * count> 0; i++) {
+    for (unsigned i = 0; *count > 0 && i < TOW_KEPT_BUCKETS; i++) {
         struct tow_kept_entry **at = &kept->buckets[i];
         while (*at != NULL) {
             if ((*at)->owner == owner) {
