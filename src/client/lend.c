@@ -371,6 +371,12 @@ static bool lend_private(struct lend *l, struct search *found)
     return lent;
 }
 
+static bool wishes(const char *wanted)
+{
+    const char *wish = getenv("TOWLINE_REGISTERED");
+    return wish != NULL && strcmp(wish, wanted) == 0;
+}
+
 /* Owns `l`. */
 static bool lend(struct lend *l)
 {
@@ -381,7 +387,10 @@ static bool lend(struct lend *l)
         enlist(l);
         return true;
     }
-    if (mapped && found.plain && l->high - l->low >= PRIVATE_MIN && !is_stood_on(l)) {
+    /* To move private memory twice takes as long as to stage it some twenty times: only for
+     * programs that say that they use it more often. */
+    if (mapped && found.plain && wishes("share") && l->high - l->low >= PRIVATE_MIN &&
+        !is_stood_on(l)) {
         pthread_once(&once, begin);
         if (watched_forks && tow_move_ready() && !has_fixed_pages()) {
             return lend_private(l, &found);
@@ -410,12 +419,10 @@ static struct lend *take(enum state state, const struct tow_link *link, uint64_t
 bool tow_lend_begin(struct tow_link *link, uint64_t base, uint64_t size, uint64_t *ret_low,
                     uint64_t *ret_high)
 {
-    const char *wish = getenv("TOWLINE_REGISTERED");
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     uint64_t low = (base + page - 1) & ~(page - 1), high = (base + size) & ~(page - 1);
     /* A capture would not like the worker's calls. */
-    if (link->share == NULL || low >= high || atomic_load(&tow_captures) != 0 ||
-        (wish != NULL && strcmp(wish, "stage") == 0)) {
+    if (link->share == NULL || low >= high || atomic_load(&tow_captures) != 0 || wishes("stage")) {
         return false;
     }
     struct lend *l = calloc(1, sizeof *l);

@@ -8,8 +8,8 @@
  * Shared mappings of a file in memory (shm_open, memfd, MAP_SHARED | MAP_ANONYMOUS): the worker
  * maps the same file, and nothing changes here.
  *
- * Private memory (malloc, mmap): its pages become those of a memfd, and private again at the end
- * (client/move.h). A forked child gets a copy of its own, as natively.
+ * Private memory (malloc, mmap), with TOWLINE_REGISTERED=share: its pages become those of a memfd,
+ * and private again at the end (client/move.h). A forked child gets a copy of its own, as natively.
  */
 #ifndef TOW_CLIENT_LEND_H
 #define TOW_CLIENT_LEND_H

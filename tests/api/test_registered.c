@@ -476,6 +476,7 @@ static void what_fills_it_ends_first(struct api *api)
 int main(void)
 {
     struct api api;
+    setenv("TOWLINE_REGISTERED", "share", 1);
     api_begin(&api);
     memory_of_all_kinds_is_one_memory(&api);
     no_write_is_lost(&api);

@@ -156,9 +156,9 @@ def a_poll_does_not_wait_for_the_line():
 @t.test(60)
 def registered_memory_is_used_where_it_is_over_shared_memory():
     t.must_watch()
-    size, staged = 8 << 20, {"TOWLINE_REGISTERED": "stage"}
+    size, staged = 8 << 20, {}
 
-    def each(what, key, env=None):
+    def each(what, key, env={"TOWLINE_REGISTERED": "share"}):
         few, many = (stats(server, "shm", f"registered:{what}", n, env=env)[key] for n in (2, 6))
         return (many - few) / 4
 
