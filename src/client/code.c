@@ -5,8 +5,8 @@
 #include "client/known.h"
 #include "client/launch.h"
 #include "client/link.h"
-#include "client/region.h"
 #include "client/mirror.h"
+#include "client/region.h"
 #include "gen/client_api.h"
 
 #include <stdlib.h>

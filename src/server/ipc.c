@@ -43,17 +43,9 @@ void tow_serve_cuIpcOpenMemHandle_v2(struct tow_serve *call)
     if (!tow_serve_ready(call)) {
         return;
     }
-    CUdeviceptr address = 0, base = 0;
-    size_t size = 0;
+    CUdeviceptr address = 0;
     call->status = call->driver->cuIpcOpenMemHandle_v2(&address, handle, flags);
-    if (call->status != CUDA_SUCCESS) {
-        return;
+    if (call->status == CUDA_SUCCESS) {
+        tow_serve_put_range(call, address);
     }
-    if (call->driver->cuMemGetAddressRange_v2(&base, &size, address) == CUDA_SUCCESS) {
-        size -= address - base;
-    } else {
-        size = 1;
-    }
-    tow_enc_u64(&call->out, address);
-    tow_enc_u64(&call->out, size);
 }

@@ -166,6 +166,15 @@ void tow_serve_reserve(struct tow_serve *call, size_t bytes)
     }
 }
 
+void tow_serve_put_range(struct tow_serve *call, CUdeviceptr address)
+{
+    CUdeviceptr base = 0;
+    size_t size = 0;
+    bool known = call->driver->cuMemGetAddressRange_v2(&base, &size, address) == CUDA_SUCCESS;
+    tow_enc_u64(&call->out, address);
+    tow_enc_u64(&call->out, known ? size - (address - base) : 1);
+}
+
 void tow_serve_bind(struct tow_serve *call, enum tow_handle_kind kind, uint64_t id, void *handle)
 {
     if (TOW_ID_KIND(id) != (unsigned)kind || TOW_ID_OF_SERVER(id) ||

@@ -62,6 +62,9 @@ void tow_serve_record(struct tow_serve *call, void *into, size_t size);
 /* Makes sure that the reply has room for `bytes` more. */
 void tow_serve_reserve(struct tow_serve *call, size_t bytes);
 
+/* Memory that came from another process: its address, and how far it goes from there. */
+void tow_serve_put_range(struct tow_serve *call, CUdeviceptr address);
+
 /* After a creating call: ties the client's id to the driver's handle, or to the error
  * (call->status). */
 void tow_serve_bind(struct tow_serve *call, enum tow_handle_kind kind, uint64_t id, void *handle);

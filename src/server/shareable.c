@@ -214,20 +214,12 @@ void tow_serve_cuMemPoolImportPointer(struct tow_serve *call)
     CUmemoryPool pool = tow_serve_handle(call, TOW_H_MEMORYPOOL, tow_dec_u64(&call->in));
     CUmemPoolPtrExportData data;
     tow_serve_record(call, &data, sizeof data);
-    CUdeviceptr address = 0, base = 0;
-    size_t size = 0;
     if (!tow_serve_ready(call)) {
         return;
     }
+    CUdeviceptr address = 0;
     call->status = call->driver->cuMemPoolImportPointer(&address, pool, &data);
-    if (call->status != CUDA_SUCCESS) {
-        return;
+    if (call->status == CUDA_SUCCESS) {
+        tow_serve_put_range(call, address);
     }
-    if (call->driver->cuMemGetAddressRange_v2(&base, &size, address) == CUDA_SUCCESS) {
-        size -= address - base;
-    } else {
-        size = 1;
-    }
-    tow_enc_u64(&call->out, address);
-    tow_enc_u64(&call->out, size);
 }

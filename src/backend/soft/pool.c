@@ -617,12 +617,8 @@ static CUresult soft_cuMemPoolExportToShareableHandle(void *handle_out, CUmemory
     if (result == CUDA_SUCCESS && (pool->fd < 0 || pool->imported)) {
         result = CUDA_ERROR_INVALID_VALUE;
     }
-    int fd = result == CUDA_SUCCESS ? fcntl(pool->fd, F_DUPFD_CLOEXEC, 0) : -1;
-    if (result == CUDA_SUCCESS && fd < 0) {
-        result = CUDA_ERROR_OPERATING_SYSTEM;
-    }
     if (result == CUDA_SUCCESS) {
-        *(int *)handle_out = fd;
+        result = tow_soft_file_give(pool->fd, handle_out);
     }
     return tow_soft_leave(result);
 }

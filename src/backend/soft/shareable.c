@@ -61,3 +61,13 @@ CUresult tow_soft_file_export_ok(const void *ret, CUmemAllocationHandleType type
                ? CUDA_SUCCESS
                : CUDA_ERROR_INVALID_VALUE;
 }
+
+CUresult tow_soft_file_give(int fd, void *ret)
+{
+    int given = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (given < 0) {
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    }
+    *(int *)ret = given;
+    return CUDA_SUCCESS;
+}

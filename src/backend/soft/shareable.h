@@ -30,5 +30,7 @@ int tow_soft_file_read(int fd, enum tow_soft_file_kind kind, struct tow_soft_fil
 /* What every export of a descriptor checks, but for the object. */
 CUresult tow_soft_file_export_ok(const void *ret, CUmemAllocationHandleType type,
                                  unsigned long long flags);
+/* A descriptor of the file for the program, which is an int there. */
+CUresult tow_soft_file_give(int fd, void *ret);
 
 #endif

@@ -491,12 +491,8 @@ static CUresult soft_cuMemExportToShareableHandle(void *shareableHandle,
     if (result == CUDA_SUCCESS && (memory->prop.requestedHandleTypes & handleType) == 0) {
         result = CUDA_ERROR_INVALID_VALUE;
     }
-    int fd = result == CUDA_SUCCESS ? fcntl(memory->fd, F_DUPFD_CLOEXEC, 0) : -1;
-    if (result == CUDA_SUCCESS && fd < 0) {
-        result = CUDA_ERROR_OPERATING_SYSTEM;
-    }
     if (result == CUDA_SUCCESS) {
-        *(int *)shareableHandle = fd;
+        result = tow_soft_file_give(memory->fd, shareableHandle);
     }
     return tow_soft_leave(result);
 }
