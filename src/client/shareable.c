@@ -211,7 +211,7 @@ static CUresult import_handle(unsigned fn, const void *out, void *os_handle,
         return status;
     }
     if (!read_file((int)(intptr_t)os_handle, &token)) {
-        return CUDA_ERROR_INVALID_VALUE;
+        return CUDA_ERROR_UNKNOWN;
     }
     status = tow_call_begin(&call, fn, sizeof token, TOW_CALL_REPLY);
     if (status != CUDA_SUCCESS) {

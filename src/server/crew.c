@@ -325,17 +325,15 @@ static void exchange(struct tow_crew *crew, struct tow_worker *worker, const str
                      int fds[2])
 {
     struct tow_post_answer answer = {.error = -EINVAL};
-    enum tow_token_kind kind = (enum tow_token_kind)post->kind;
     int given = -1;
     if (worker->state != TOW_WORKER_BUSY) {
         return;
     }
     if (post->what == TOW_POST_KEEP && fds[1] >= 0) {
-        answer.error =
-            tow_kept_add(&crew->kept, worker, &worker->kept, kind, fds[1], &answer.token);
+        answer.error = tow_kept_add(&crew->kept, worker, &worker->kept, fds[1], &answer.token);
         fds[1] = -1;
     } else if (post->what == TOW_POST_GET) {
-        given = tow_kept_find(&crew->kept, kind, &post->token);
+        given = tow_kept_find(&crew->kept, &post->token);
         answer.error = given < 0 ? given : 0;
     } else if (post->what == TOW_POST_FORGET) {
         tow_kept_forget(&crew->kept, worker, &worker->kept, &post->token);

@@ -11,7 +11,6 @@ struct tow_kept_entry {
     struct tow_kept_entry *next; /* owned by the table */
     const void *owner;           /* a name only */
     struct tow_token token;
-    enum tow_token_kind kind;
     int fd; /* owned */
 };
 
@@ -28,8 +27,8 @@ static struct tow_kept_entry **bucket(const struct tow_kept *kept, const struct 
     return (struct tow_kept_entry **)&kept->buckets[token->word[0] % TOW_KEPT_BUCKETS];
 }
 
-int tow_kept_add(struct tow_kept *kept, const void *owner, unsigned *count,
-                 enum tow_token_kind kind, int fd, struct tow_token *ret_token)
+int tow_kept_add(struct tow_kept *kept, const void *owner, unsigned *count, int fd,
+                 struct tow_token *ret_token)
 {
     struct tow_kept_entry *entry = NULL;
     int error = 0;
@@ -47,7 +46,6 @@ int tow_kept_add(struct tow_kept *kept, const void *owner, unsigned *count,
     }
     struct tow_kept_entry **at = bucket(kept, &entry->token);
     entry->owner = owner;
-    entry->kind = kind;
     entry->fd = fd;
     entry->next = *at;
     *at = entry;
@@ -57,14 +55,13 @@ int tow_kept_add(struct tow_kept *kept, const void *owner, unsigned *count,
     return 0;
 }
 
-int tow_kept_find(const struct tow_kept *kept, enum tow_token_kind kind,
-                  const struct tow_token *token)
+int tow_kept_find(const struct tow_kept *kept, const struct tow_token *token)
 {
     const struct tow_kept_entry *entry = *bucket(kept, token);
     while (entry != NULL && !tow_token_equal(&entry->token, token)) {
         entry = entry->next;
     }
-    return entry != NULL && entry->kind == kind ? entry->fd : -ENOENT;
+    return entry != NULL ? entry->fd : -ENOENT;
 }
 
 static void drop(struct tow_kept *kept, struct tow_kept_entry **at, unsigned *count)

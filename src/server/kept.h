@@ -26,11 +26,10 @@ struct tow_kept {
 void tow_kept_init(struct tow_kept *kept);
 /* Takes the descriptor, also when it fails: -EMFILE if there are too many. `owner` names the
  * session, `*count` are those it has. */
-int tow_kept_add(struct tow_kept *kept, const void *owner, unsigned *count,
-                 enum tow_token_kind kind, int fd, struct tow_token *ret_token);
+int tow_kept_add(struct tow_kept *kept, const void *owner, unsigned *count, int fd,
+                 struct tow_token *ret_token);
 /* The descriptor, borrowed; -ENOENT. */
-int tow_kept_find(const struct tow_kept *kept, enum tow_token_kind kind,
-                  const struct tow_token *token);
+int tow_kept_find(const struct tow_kept *kept, const struct tow_token *token);
 /* Closes what the owner had under the token, if anything. */
 void tow_kept_forget(struct tow_kept *kept, const void *owner, unsigned *count,
                      const struct tow_token *token);

@@ -38,7 +38,7 @@ struct tow_post {
     char description[256];
     char peer[128]; /* SERVE */
     uint32_t text_size;
-    uint32_t kind;          /* KEEP, GET: enum tow_token_kind */
+    uint32_t zero;
     struct tow_token token; /* GET, FORGET */
 };
 

@@ -27,21 +27,21 @@ static struct {
     unsigned count;
 } kept = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static int keep(enum tow_token_kind kind, int fd, struct tow_token *ret_token)
+static int keep(int fd, struct tow_token *ret_token)
 {
     pthread_mutex_lock(&kept.lock);
     if (kept.table.max == 0) {
         tow_kept_init(&kept.table);
     }
-    int error = tow_kept_add(&kept.table, &kept, &kept.count, kind, fd, ret_token);
+    int error = tow_kept_add(&kept.table, &kept, &kept.count, fd, ret_token);
     pthread_mutex_unlock(&kept.lock);
     return error;
 }
 
-static int get(enum tow_token_kind kind, const struct tow_token *token)
+static int get(const struct tow_token *token)
 {
     pthread_mutex_lock(&kept.lock);
-    int fd = tow_kept_find(&kept.table, kind, token);
+    int fd = tow_kept_find(&kept.table, token);
     int own = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : fd;
     int error = fd >= 0 && own < 0 ? -errno : own;
     pthread_mutex_unlock(&kept.lock);

@@ -43,9 +43,9 @@ struct tow_session_stats {
 /* Who keeps what sessions export: see server/kept.h. */
 struct tow_kept_ops {
     /* Takes the descriptor, also when it fails. */
-    int (*keep)(enum tow_token_kind kind, int fd, struct tow_token *ret_token);
+    int (*keep)(int fd, struct tow_token *ret_token);
     /* A descriptor of the caller's own; -ENOENT. */
-    int (*get)(enum tow_token_kind kind, const struct tow_token *token);
+    int (*get)(const struct tow_token *token);
     void (*forget)(const struct tow_token *token);
 };
 

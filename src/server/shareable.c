@@ -14,10 +14,10 @@
 #define TYPE CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 
 /* Gives the driver's descriptor away and the client its token. */
-static void keep(struct tow_serve *call, enum tow_token_kind kind, int fd)
+static void keep(struct tow_serve *call, int fd)
 {
     struct tow_token token;
-    int error = call->session->options->kept->keep(kind, fd, &token);
+    int error = call->session->options->kept->keep(fd, &token);
     if (error < 0) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "a shareable handle cannot be kept: %s",
                 strerror(-error));
@@ -37,16 +37,16 @@ static bool can_share(struct tow_serve *call)
 }
 
 /* The driver's descriptor of the token in the command; -1 with call->status set. */
-static int get(struct tow_serve *call, enum tow_token_kind kind)
+static int get(struct tow_serve *call)
 {
     struct tow_token token = {.word[0] = tow_dec_u64(&call->in)};
     token.word[1] = tow_dec_u64(&call->in);
     if (!can_share(call)) {
         return -1;
     }
-    int fd = call->session->options->kept->get(kind, &token);
+    int fd = call->session->options->kept->get(&token);
     if (fd < 0) {
-        call->status = fd == -ENOENT ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OPERATING_SYSTEM;
+        call->status = fd == -ENOENT ? CUDA_ERROR_UNKNOWN : CUDA_ERROR_OPERATING_SYSTEM;
         return -1;
     }
     return fd;
@@ -72,14 +72,14 @@ void tow_serve_cuMemExportToShareableHandle(struct tow_serve *call)
     }
     call->status = call->driver->cuMemExportToShareableHandle(&fd, handle, TYPE, 0);
     if (call->status == CUDA_SUCCESS) {
-        keep(call, TOW_TOKEN_MEMORY, fd);
+        keep(call, fd);
     }
 }
 
 void tow_serve_cuMemImportFromShareableHandle(struct tow_serve *call)
 {
     CUmemGenericAllocationHandle handle = 0;
-    int fd = get(call, TOW_TOKEN_MEMORY);
+    int fd = get(call);
     if (fd < 0) {
         return;
     }
@@ -172,14 +172,14 @@ void tow_serve_cuMemPoolExportToShareableHandle(struct tow_serve *call)
     }
     call->status = call->driver->cuMemPoolExportToShareableHandle(&fd, pool, TYPE, 0);
     if (call->status == CUDA_SUCCESS) {
-        keep(call, TOW_TOKEN_POOL, fd);
+        keep(call, fd);
     }
 }
 
 void tow_serve_cuMemPoolImportFromShareableHandle(struct tow_serve *call)
 {
     CUmemoryPool pool = NULL;
-    int fd = get(call, TOW_TOKEN_POOL);
+    int fd = get(call);
     if (fd < 0) {
         return;
     }

@@ -174,9 +174,9 @@ static int ask(struct tow_post *post, const int *fd, struct tow_post_answer *ret
     return error < 0 ? error : ret_answer->error;
 }
 
-static int keep(enum tow_token_kind kind, int fd, struct tow_token *ret_token)
+static int keep(int fd, struct tow_token *ret_token)
 {
-    struct tow_post post = {.what = TOW_POST_KEEP, .kind = (uint32_t)kind};
+    struct tow_post post = {.what = TOW_POST_KEEP};
     struct tow_post_answer answer;
     int none;
     int error = ask(&post, &fd, &answer, &none);
@@ -187,9 +187,9 @@ static int keep(enum tow_token_kind kind, int fd, struct tow_token *ret_token)
     return error;
 }
 
-static int get(enum tow_token_kind kind, const struct tow_token *token)
+static int get(const struct tow_token *token)
 {
-    struct tow_post post = {.what = TOW_POST_GET, .kind = (uint32_t)kind, .token = *token};
+    struct tow_post post = {.what = TOW_POST_GET, .token = *token};
     struct tow_post_answer answer;
     int fd;
     int error = ask(&post, NULL, &answer, &fd);

@@ -15,12 +15,6 @@ struct tow_token {
     uint64_t word[2];
 };
 
-/* What a token may be used as. */
-enum tow_token_kind {
-    TOW_TOKEN_MEMORY = 1, /* cuMemImportFromShareableHandle */
-    TOW_TOKEN_POOL = 2,   /* cuMemPoolImportFromShareableHandle */
-};
-
 #define TOW_TOKEN_MAGIC "towlshr1"
 
 /* All of the file. */

@@ -117,12 +117,12 @@ static void check_values(CUdeviceptr memory, int wanted)
     EQUAL(value[N - 1], wanted);
 }
 
-static void check_types(CUmemGenericAllocationHandle memory, CUdevice device)
+static void check_types(CUmemGenericAllocationHandle memory, CUdevice device, int types)
 {
     CUmemAllocationProp prop;
     memset(&prop, 0, sizeof prop);
     OK(cuMemGetAllocationPropertiesFromHandle(&prop, memory));
-    EQUAL(prop.requestedHandleTypes, POSIX);
+    EQUAL(prop.requestedHandleTypes, types);
     EQUAL(prop.location.type, CU_MEM_LOCATION_TYPE_DEVICE);
     EQUAL(prop.location.id, device);
 }
@@ -135,28 +135,30 @@ static int other_memory(int sock)
     struct message message;
     CUmemGenericAllocationHandle memory = 0, same = 0;
     CUmemoryPool pool = NULL;
+    uint64_t allowed = 99;
     api_begin(&api);
     int fd = take(sock, &message);
     if (is_alone()) {
         EQUAL(cuMemImportFromShareableHandle(&memory, (void *)(intptr_t)fd, POSIX),
-              CUDA_ERROR_INVALID_VALUE);
+              CUDA_ERROR_UNKNOWN);
         tell(sock);
         return api_end(&api);
     }
-    if (api_is_remote()) {
-        EQUAL(cuMemPoolImportFromShareableHandle(&pool, (void *)(intptr_t)fd, POSIX, 0),
-              CUDA_ERROR_INVALID_VALUE);
-    }
+    EQUAL(cuMemPoolImportFromShareableHandle(&pool, (void *)(intptr_t)fd, POSIX, 0),
+          CUDA_ERROR_NOT_SUPPORTED);
     OK(cuMemImportFromShareableHandle(&memory, (void *)(intptr_t)fd, POSIX));
     close(fd);
-    check_types(memory, api.device);
+    check_types(memory, api.device, 0); /* what is imported is not exported further */
+    EQUAL(cuMemExportToShareableHandle(&fd, memory, POSIX, 0), CUDA_ERROR_INVALID_VALUE);
     CUdeviceptr at = map(&api, memory, message.size);
+    OK(cuPointerGetAttribute(&allowed, CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, at));
+    EQUAL(allowed, 0);
     check_values(at, 7);
     OK(api_add(&api, at, N, 5, NULL));
     OK(cuMemsetD32(at + message.size / 2, 77, N));
     OK(cuCtxSynchronize());
     OK(cuMemRetainAllocationHandle(&same, (void *)(uintptr_t)at));
-    check_types(same, api.device);
+    check_types(same, api.device, 0);
     OK(cuMemRelease(same));
     tell(sock);
     hear(sock); /* the parent has given the memory up */
@@ -188,7 +190,7 @@ static void memory_is_shared(struct api *api, int sock)
     OK(cuMemGetAllocationGranularity(&message.size, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
     message.size *= 2;
     OK(cuMemCreate(&memory, message.size, &prop, 0));
-    check_types(memory, api->device);
+    check_types(memory, api->device, POSIX);
     CUdeviceptr at = map(api, memory, message.size);
     OK(cuPointerGetAttribute(&allowed, CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, at));
     EQUAL(allowed, POSIX);
@@ -239,14 +241,12 @@ static int other_pool(int sock)
     int fd = take(sock, &message);
     if (is_alone()) {
         EQUAL(cuMemPoolImportFromShareableHandle(&pool, (void *)(intptr_t)fd, POSIX, 0),
-              CUDA_ERROR_INVALID_VALUE);
+              CUDA_ERROR_UNKNOWN);
         tell(sock);
         return api_end(&api);
     }
-    if (api_is_remote()) {
-        EQUAL(cuMemImportFromShareableHandle(&memory, (void *)(intptr_t)fd, POSIX),
-              CUDA_ERROR_INVALID_VALUE);
-    }
+    EQUAL(cuMemImportFromShareableHandle(&memory, (void *)(intptr_t)fd, POSIX),
+          CUDA_ERROR_NOT_SUPPORTED);
     OK(cuMemPoolImportFromShareableHandle(&pool, (void *)(intptr_t)fd, POSIX, 0));
     close(fd);
     TRUE(cuMemAllocFromPoolAsync(&own, 4096, pool, stream) != CUDA_SUCCESS);
@@ -325,14 +325,10 @@ static void refuse(int fd)
 {
     CUmemGenericAllocationHandle memory = 0;
     CUmemoryPool pool = NULL;
-    CUresult result = cuMemImportFromShareableHandle(&memory, (void *)(intptr_t)fd, POSIX);
-    TRUE(result != CUDA_SUCCESS && memory == 0);
-    if (api_is_remote()) {
-        EQUAL(result, CUDA_ERROR_INVALID_VALUE);
-        EQUAL(cuMemPoolImportFromShareableHandle(&pool, (void *)(intptr_t)fd, POSIX, 0),
-              CUDA_ERROR_INVALID_VALUE);
-        TRUE(pool == NULL);
-    }
+    EQUAL(cuMemImportFromShareableHandle(&memory, (void *)(intptr_t)fd, POSIX), CUDA_ERROR_UNKNOWN);
+    EQUAL(cuMemPoolImportFromShareableHandle(&pool, (void *)(intptr_t)fd, POSIX, 0),
+          CUDA_ERROR_UNKNOWN);
+    TRUE(memory == 0 && pool == NULL);
 }
 
 /* A file of our own with these bytes, sealed as Towline's are. */

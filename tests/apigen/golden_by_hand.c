@@ -67,17 +67,15 @@ static CUresult encode_tiled(CUtensorMap *map, CUtensorMapDataType type, cuuint3
 static const struct tow_token token = {{0x0102030405060708u, 0x1112131415161718u}};
 static int kept = -1;
 
-static int keep(enum tow_token_kind kind, int fd, struct tow_token *ret_token)
+static int keep(int fd, struct tow_token *ret_token)
 {
-    (void)kind;
     kept = fd;
     *ret_token = token;
     return 0;
 }
 
-static int get(enum tow_token_kind kind, const struct tow_token *wanted)
+static int get(const struct tow_token *wanted)
 {
-    (void)kind;
     return tow_token_equal(wanted, &token) ? dup(kept) : -ENOENT;
 }
 

@@ -225,13 +225,17 @@ CASE(vmm_import_is_the_same_memory, "a descriptor is good for another handle of 
     CUmemGenericAllocationHandle memory = memory_of(g, POSIX), other = 0;
     CUmemAllocationProp prop;
     CUdeviceptr a = space(g), b = space(g);
+    CUmemoryPool pool = NULL;
     cuuint64_t types = 99;
-    int fd = -1;
+    int fd = -1, second = -1;
     OK(cuMemMap(a, g, 0, memory, 0));
     OK(allow(a, g, CU_MEM_ACCESS_FLAGS_PROT_READWRITE));
     IS(cuMemExportToShareableHandle(&fd, memory, POSIX, 0), CUDA_SUCCESS);
     TRUE(fd > 2);
+    SEE(cuMemPoolImportFromShareableHandle(&pool, (void *)(intptr_t)fd, POSIX, 0));
     IS(cuMemImportFromShareableHandle(&other, (void *)(intptr_t)fd, POSIX), CUDA_SUCCESS);
+    SEE(cuMemExportToShareableHandle(&second, other, POSIX, 0));
+    EQ(second, -1);
     close(fd);
     memset(&prop, 0x55, sizeof prop);
     IS(cuMemGetAllocationPropertiesFromHandle(&prop, other), CUDA_SUCCESS);
@@ -291,11 +295,15 @@ CASE(vmm_export_refused, "memory is exported only as what it was made for")
 CASE(vmm_import_refused, "what nobody exported is not imported")
 {
     CUmemGenericAllocationHandle memory = 0;
+    CUmemoryPool pool = NULL;
     int ends[2] = {-1, -1};
     EQ(pipe(ends), 0);
     SEE(cuMemImportFromShareableHandle(&memory, (void *)(intptr_t)-1, POSIX));
     SEE(cuMemImportFromShareableHandle(&memory, (void *)(intptr_t)ends[0], POSIX));
+    SEE(cuMemPoolImportFromShareableHandle(&pool, (void *)(intptr_t)-1, POSIX, 0));
+    SEE(cuMemPoolImportFromShareableHandle(&pool, (void *)(intptr_t)ends[0], POSIX, 0));
     EQ(memory, 0);
+    TRUE(pool == NULL);
     close(ends[0]);
     close(ends[1]);
 }

@@ -92,8 +92,8 @@ static int ask(int sock, struct tow_worker *from, const struct tow_post *post, i
 
 static void a_descriptor_goes_from_worker_to_worker(void **state)
 {
-    struct tow_post keep = {.what = TOW_POST_KEEP, .kind = TOW_TOKEN_MEMORY};
-    struct tow_post get = {.what = TOW_POST_GET, .kind = TOW_TOKEN_MEMORY};
+    struct tow_post keep = {.what = TOW_POST_KEEP};
+    struct tow_post get = {.what = TOW_POST_GET};
     struct tow_post forget = {.what = TOW_POST_FORGET};
     struct tow_post_answer answer;
     int file[2];
@@ -123,7 +123,7 @@ static void a_descriptor_goes_from_worker_to_worker(void **state)
 
 static void half_questions_are_answered_or_not(void **state)
 {
-    struct tow_post post = {.what = TOW_POST_KEEP, .kind = 77};
+    struct tow_post post = {.what = TOW_POST_KEEP};
     struct tow_post_answer answer;
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     (void)state;
@@ -149,7 +149,7 @@ static void half_questions_are_answered_or_not(void **state)
 
 static void a_socket_that_is_full_gets_no_answer(void **state)
 {
-    struct tow_post post = {.what = TOW_POST_KEEP, .kind = TOW_TOKEN_POOL};
+    struct tow_post post = {.what = TOW_POST_KEEP};
     int pair[2];
     (void)state;
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);

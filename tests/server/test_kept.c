@@ -49,18 +49,14 @@ static void a_token_leads_to_its_descriptor_only(void **state)
     (void)state;
     for (int i = 0; i < 50; i++) {
         fd[i] = any_fd();
-        assert_int_equal(tow_kept_add(&kept, i % 2 ? &ann : &bob, i % 2 ? &anns : &bobs,
-                                      i % 3 ? TOW_TOKEN_MEMORY : TOW_TOKEN_POOL, fd[i], &token[i]),
-                         0);
+        assert_int_equal(
+            tow_kept_add(&kept, i % 2 ? &ann : &bob, i % 2 ? &anns : &bobs, fd[i], &token[i]), 0);
     }
     assert_int_equal(anns + bobs, 50);
     for (int i = 0; i < 50; i++) {
-        enum tow_token_kind is = i % 3 ? TOW_TOKEN_MEMORY : TOW_TOKEN_POOL;
-        enum tow_token_kind is_not = i % 3 ? TOW_TOKEN_POOL : TOW_TOKEN_MEMORY;
-        assert_int_equal(tow_kept_find(&kept, is, &token[i]), fd[i]);
-        assert_int_equal(tow_kept_find(&kept, is_not, &token[i]), -ENOENT);
+        assert_int_equal(tow_kept_find(&kept, &token[i]), fd[i]);
         token[i].word[1] ^= 1;
-        assert_int_equal(tow_kept_find(&kept, is, &token[i]), -ENOENT);
+        assert_int_equal(tow_kept_find(&kept, &token[i]), -ENOENT);
     }
 }
 
@@ -69,13 +65,13 @@ static void only_its_session_forgets_a_descriptor(void **state)
     struct tow_token token;
     int fd = any_fd();
     (void)state;
-    assert_int_equal(tow_kept_add(&kept, &ann, &anns, TOW_TOKEN_POOL, fd, &token), 0);
+    assert_int_equal(tow_kept_add(&kept, &ann, &anns, fd, &token), 0);
     tow_kept_forget(&kept, &bob, &bobs, &token);
-    assert_int_equal(tow_kept_find(&kept, TOW_TOKEN_POOL, &token), fd);
+    assert_int_equal(tow_kept_find(&kept, &token), fd);
     tow_kept_end(&kept, &bob, &bobs);
     assert_true(is_open(fd));
     tow_kept_forget(&kept, &ann, &anns, &token);
-    assert_int_equal(tow_kept_find(&kept, TOW_TOKEN_POOL, &token), -ENOENT);
+    assert_int_equal(tow_kept_find(&kept, &token), -ENOENT);
     assert_false(is_open(fd));
     tow_kept_forget(&kept, &ann, &anns, &token);
     assert_int_equal(anns, 0);
@@ -88,8 +84,7 @@ static void a_session_that_ends_takes_its_own_along(void **state)
     (void)state;
     for (int i = 0; i < 20; i++) {
         fd[i] = any_fd();
-        tow_kept_add(&kept, i < 15 ? &ann : &bob, i < 15 ? &anns : &bobs, TOW_TOKEN_MEMORY, fd[i],
-                     &token);
+        tow_kept_add(&kept, i < 15 ? &ann : &bob, i < 15 ? &anns : &bobs, fd[i], &token);
     }
     tow_kept_end(&kept, &ann, &anns);
     for (int i = 0; i < 20; i++) {
@@ -111,13 +106,13 @@ static void no_more_than_half_of_all_descriptors(void **state)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
     tow_kept_init(&kept);
     for (int i = 0; i < 32; i++) {
-        assert_int_equal(tow_kept_add(&kept, &ann, &anns, TOW_TOKEN_MEMORY, any_fd(), &token), 0);
+        assert_int_equal(tow_kept_add(&kept, &ann, &anns, any_fd(), &token), 0);
     }
     int fd = any_fd();
-    assert_int_equal(tow_kept_add(&kept, &bob, &bobs, TOW_TOKEN_MEMORY, fd, &token), -EMFILE);
+    assert_int_equal(tow_kept_add(&kept, &bob, &bobs, fd, &token), -EMFILE);
     assert_false(is_open(fd));
     tow_kept_end(&kept, &ann, &anns);
-    assert_int_equal(tow_kept_add(&kept, &bob, &bobs, TOW_TOKEN_MEMORY, any_fd(), &token), 0);
+    assert_int_equal(tow_kept_add(&kept, &bob, &bobs, any_fd(), &token), 0);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
@@ -126,7 +121,7 @@ static void a_session_has_a_limit_of_its_own(void **state)
     struct tow_token token;
     unsigned many = TOW_KEPT_SESSION_MAX;
     (void)state;
-    assert_int_equal(tow_kept_add(&kept, &ann, &many, TOW_TOKEN_MEMORY, any_fd(), &token), -EMFILE);
+    assert_int_equal(tow_kept_add(&kept, &ann, &many, any_fd(), &token), -EMFILE);
     assert_int_equal(many, TOW_KEPT_SESSION_MAX);
 }
 

@@ -634,8 +634,8 @@ static CUresult soft_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool_out, 
     int fd = (int)(intptr_t)handle;
     struct tow_soft_file file;
     result = tow_soft_file_export_ok(pool_out, handleType, flags);
-    if (result == CUDA_SUCCESS && tow_soft_file_read(fd, TOW_SOFT_FILE_POOL, &file) != 0) {
-        result = CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS) {
+        result = tow_soft_file_read(fd, TOW_SOFT_FILE_POOL, &file);
     }
     if (result != CUDA_SUCCESS) {
         return tow_soft_leave(result);

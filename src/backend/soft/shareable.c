@@ -31,7 +31,7 @@ int tow_soft_file_make(enum tow_soft_file_kind kind, int device, uint64_t size,
     return fd;
 }
 
-int tow_soft_file_read(int fd, enum tow_soft_file_kind kind, struct tow_soft_file *ret_file)
+CUresult tow_soft_file_read(int fd, enum tow_soft_file_kind kind, struct tow_soft_file *ret_file)
 {
     struct tow_soft_file file;
     struct stat status;
@@ -40,14 +40,14 @@ int tow_soft_file_read(int fd, enum tow_soft_file_kind kind, struct tow_soft_fil
         status.st_size <= (off_t)sizeof file ||
         pread(fd, &file, sizeof file, status.st_size - (off_t)sizeof file) !=
             (ssize_t)sizeof file ||
-        memcmp(file.magic, MAGIC, sizeof file.magic) != 0 || file.kind != (uint32_t)kind ||
+        memcmp(file.magic, MAGIC, sizeof file.magic) != 0 ||
         file.size != (uint64_t)status.st_size - sizeof file || file.size % TOW_SOFT_BLOCK != 0 ||
         tow_soft_device_of(file.device) == NULL ||
         file.size > tow_soft.devices[file.device].total) {
-        return -1;
+        return CUDA_ERROR_UNKNOWN;
     }
     *ret_file = file;
-    return 0;
+    return file.kind == (uint32_t)kind ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 }
 
 CUresult tow_soft_file_export_ok(const void *ret, CUmemAllocationHandleType type,

@@ -24,9 +24,9 @@ struct tow_soft_file {
 /* A new file of so many bytes for a device; its descriptor, or -1. */
 int tow_soft_file_make(enum tow_soft_file_kind kind, int device, uint64_t size,
                        struct tow_soft_file *ret_file);
-/* What a descriptor is that another worker may have made; -1 if it is no file of that kind and of a
- * device that is there. */
-int tow_soft_file_read(int fd, enum tow_soft_file_kind kind, struct tow_soft_file *ret_file);
+/* What a descriptor is that another worker may have made: CUDA_ERROR_UNKNOWN if it is no file of a
+ * device that is there, CUDA_ERROR_NOT_SUPPORTED if it is of another kind. */
+CUresult tow_soft_file_read(int fd, enum tow_soft_file_kind kind, struct tow_soft_file *ret_file);
 /* What every export of a descriptor checks, but for the object. */
 CUresult tow_soft_file_export_ok(const void *ret, CUmemAllocationHandleType type,
                                  unsigned long long flags);

@@ -508,13 +508,12 @@ static CUresult soft_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle
     int fd = (int)(intptr_t)osHandle;
     struct tow_soft_file file;
     result = tow_soft_file_export_ok(handle, shHandleType, 0);
-    if (result == CUDA_SUCCESS && tow_soft_file_read(fd, TOW_SOFT_FILE_MEMORY, &file) != 0) {
-        result = CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS) {
+        result = tow_soft_file_read(fd, TOW_SOFT_FILE_MEMORY, &file);
     }
     if (result == CUDA_SUCCESS) {
         CUmemAllocationProp prop = {
             .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-            .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
             .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = file.device},
         };
         result = memory_add(fcntl(fd, F_DUPFD_CLOEXEC, 0), file.size, &prop, true, handle);
