@@ -99,7 +99,8 @@ static void bury(struct tow_context *context)
 
 void tow_context_seen_idle(struct tow_context *context, uint64_t busied)
 {
-    if (tow_link_busied(context->link) == busied) {
+    /* A green context's work is not all of its memory's context's. */
+    if (context->green == NULL && tow_link_busied(context->link) == busied) {
         atomic_store_explicit(&context->idle, busied, memory_order_release);
     }
 }
