@@ -1,12 +1,11 @@
-/* What modules and libraries share: kernels by name, symbols, the end. Loading is in load.c. */
+/* What modules and libraries share: kernels by name, the end. Loading is in load.c, variables in
+ * symbol.c. */
 #include "client/code.h"
 
 #include "client/device.h"
 #include "client/known.h"
 #include "client/launch.h"
 #include "client/link.h"
-#include "client/mirror.h"
-#include "client/region.h"
 #include "gen/client_api.h"
 
 #include <stdlib.h>
@@ -324,19 +323,6 @@ static void drop_kernels(struct dropping *d, const struct tow_library *library)
     }
 }
 
-/* Its managed variables end with it, and the program's side of them. */
-static void drop_managed(const struct tow_library *library)
-{
-    for (const struct tow_symbol *symbol = library->symbols; symbol != NULL;
-         symbol = symbol->next) {
-        struct tow_region region;
-        if (symbol->managed &&
-            tow_region_remove(symbol->address, 1u << TOW_REGION_MANAGED, &region)) {
-            tow_mirror_remove(region.base, region.size);
-        }
-    }
-}
-
 CUresult tow_library_unload(struct tow_library *library)
 {
     if (library->parent != NULL || !library_withdraw(library)) {
@@ -351,7 +337,7 @@ CUresult tow_library_unload(struct tow_library *library)
     d->library = library;
     d->status = CUDA_SUCCESS;
     tow_known_drop(library);
-    drop_managed(library);
+    tow_symbols_end(library);
     for (unsigned i = 0; i < tow_client_link_count(); i++) {
         d->link = tow_client_link_at(i);
         if (!is_on(&library->links, d->link)) {
@@ -422,15 +408,7 @@ void tow_code_drop_context(uint32_t context)
             module->next = modules;
             modules = module;
         }
-        for (struct tow_symbol **s = &library->symbols; *s != NULL;) {
-            struct tow_symbol *symbol = *s;
-            if (symbol->context != context) {
-                s = &symbol->next;
-                continue;
-            }
-            *s = symbol->next;
-            free(symbol);
-        }
+        tow_symbols_drop_context(library, context);
         pthread_mutex_unlock(&library->lock);
         tow_kernel_destroy(functions);
         while (modules != NULL) {
@@ -443,6 +421,7 @@ void tow_code_drop_context(uint32_t context)
     while (dead != NULL) {
         struct tow_library *library = dead;
         dead = library->next;
+        tow_symbols_end(library);
         tow_library_destroy(library);
     }
 }
@@ -729,41 +708,4 @@ CUresult tow_library_enumerate(struct tow_library *library, unsigned room, void 
         }
     }
     return status;
-}
-
-/* ---- symbols ---- */
-
-bool tow_library_symbol(struct tow_library *library, uint32_t context, bool managed,
-                        const char *name, CUdeviceptr *ret_address, size_t *ret_size)
-{
-    pthread_mutex_lock(&library->lock);
-    struct tow_symbol *s = library->symbols;
-    while (s != NULL &&
-           (s->context != context || s->managed != managed || strcmp(s->name, name) != 0)) {
-        s = s->next;
-    }
-    if (s != NULL) {
-        *ret_address = s->address;
-        *ret_size = s->size;
-    }
-    pthread_mutex_unlock(&library->lock);
-    return s != NULL;
-}
-
-void tow_library_keep_symbol(struct tow_library *library, uint32_t context, bool managed,
-                             const char *name, CUdeviceptr address, size_t size)
-{
-    struct tow_symbol *symbol = malloc(sizeof *symbol + strlen(name) + 1);
-    if (symbol == NULL) {
-        return; /* it is only a cache */
-    }
-    symbol->context = context;
-    symbol->managed = managed;
-    symbol->address = address;
-    symbol->size = size;
-    strcpy(symbol->name, name);
-    pthread_mutex_lock(&library->lock);
-    symbol->next = library->symbols;
-    library->symbols = symbol;
-    pthread_mutex_unlock(&library->lock);
 }

@@ -60,10 +60,10 @@ struct tow_kernel {
     struct tow_legacy_launch *legacy; /* owned; what cuParamSet* collected */
 };
 
-/* A variable of a module. */
+/* A variable of a module or a library, where it was found. */
 struct tow_symbol {
-    uint32_t context;
-    bool managed;
+    uint32_t context; /* 0: whichever is current */
+    bool managed;     /* host memory of the program, too, until its module or library ends */
     CUdeviceptr address;
     size_t size;
     struct tow_symbol *next;
@@ -203,11 +203,6 @@ CUresult tow_library_kernel(struct tow_library *library, const char *name,
 CUresult tow_library_names(struct tow_library *library);
 /* The kernels in the order of the names, at most `room`. */
 CUresult tow_library_enumerate(struct tow_library *library, unsigned room, void **ret_handles);
-/* A symbol that was already asked for; false if it was not. */
-bool tow_library_symbol(struct tow_library *library, uint32_t context, bool managed,
-                        const char *name, CUdeviceptr *ret_address, size_t *ret_size);
-void tow_library_keep_symbol(struct tow_library *library, uint32_t context, bool managed,
-                             const char *name, CUdeviceptr address, size_t size);
 /* Begins a call about a library on its server. */
 CUresult tow_library_begin(struct tow_library *library, struct tow_call *call, unsigned fn,
                            size_t bytes, unsigned flags);
@@ -218,6 +213,17 @@ void tow_code_drop_context(uint32_t context);
 /* Puts an image's name into a command; `stage` OFFER takes a number for the transfer. */
 void tow_code_put(struct tow_call *call, const struct tow_image *image, enum tow_code_stage stage,
                   uint32_t *transfer);
+
+/* ---- symbol.c ---- */
+
+/* Where a variable is, asked once: `fn` is cuModuleGetGlobal_v2, cuLibraryGetGlobal or
+ * cuLibraryGetManaged. The program can use a managed one at its address from then on. */
+CUresult tow_symbol_get(struct tow_library *library, unsigned fn, uint32_t context,
+                        const char *name, CUdeviceptr *dptr, size_t *bytes);
+/* Managed variables end with their module or library, before the server is told of its end. */
+void tow_symbols_end(struct tow_library *library);
+/* With the library's lock held: what was found in this context is not there any more. */
+void tow_symbols_drop_context(struct tow_library *library, uint32_t context);
 
 /* ---- occupancy.c ---- */
 

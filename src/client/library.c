@@ -1,14 +1,9 @@
 /* cuLibrary*. */
 #include "client/code.h"
-#include "client/mirror.h"
-#include "client/region.h"
 #include "gen/client_api.h"
 
 #include <pthread.h>
 #include <string.h>
-
-/* Who asks for a managed variable while another thread does finds all of it. */
-static pthread_mutex_t adoption = PTHREAD_MUTEX_INITIALIZER;
 
 static CUresult load_library(struct tow_image *image, const struct tow_jit *jit, bool stays,
                              CUlibrary *library)
@@ -187,59 +182,8 @@ CUresult tow_cuLibraryGetModule(CUmodule *pMod, CUlibrary library)
     return CUDA_SUCCESS;
 }
 
-/* Of a large variable the whole blocks are watched. What is left at its ends shares its pages with
- * others and is compared. */
-static CUresult mirror_variable(struct tow_link *link, uint64_t base, uint64_t size)
-{
-    const uint64_t mask = TOW_FAULT_BLOCK - 1, end = base + size;
-    uint64_t low = (base + mask) & ~mask, high = end & ~mask;
-    CUresult status =
-        tow_fault_wanted(link, size)
-            ? tow_mirror_managed(link, low, high - low, TOW_MANAGED_TOLD | TOW_MANAGED_WATCHED)
-            : CUDA_ERROR_NOT_SUPPORTED;
-    if (status == CUDA_ERROR_NOT_SUPPORTED) {
-        return tow_mirror_managed(link, base, size, TOW_MANAGED_TOLD);
-    }
-    if (status == CUDA_SUCCESS && base < low) {
-        status = tow_mirror_managed(link, base, low - base, TOW_MANAGED_TOLD);
-    }
-    if (status == CUDA_SUCCESS && high < end) {
-        status = tow_mirror_managed(link, high, end - high, TOW_MANAGED_TOLD);
-    }
-    if (status != CUDA_SUCCESS) {
-        tow_mirror_remove(base, size);
-    }
-    return status;
-}
-
-/* A managed variable is the program's as much as the GPU's. Asking again finds it there. With the
- * adoption lock held. */
-static CUresult adopt_managed(struct tow_link *link, CUdeviceptr address, size_t size)
-{
-    struct tow_context *context = tow_context_current();
-    if (tow_mirror_covers(address, size)) {
-        return CUDA_SUCCESS;
-    }
-    CUresult status = mirror_variable(link, address, size);
-    struct tow_region region = {
-        .base = address,
-        .size = size,
-        .kind = TOW_REGION_MANAGED,
-        .flags = CU_MEM_ATTACH_GLOBAL,
-        .context = NULL, /* it is the library's, and outlives contexts */
-        .device = context != NULL ? context->device : 0,
-        .link = link,
-    };
-    if (status == CUDA_SUCCESS && tow_region_add(&region) < 0) {
-        tow_mirror_remove(address, size);
-        status = CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    return status;
-}
-
-/* The address and size of a symbol in the current context. */
-static CUresult get_symbol(CUdeviceptr *dptr, size_t *bytes, CUlibrary library, const char *name,
-                           bool managed)
+CUresult tow_cuLibraryGetGlobal(CUdeviceptr *dptr, size_t *bytes, CUlibrary library,
+                                const char *name)
 {
     struct tow_library *object = tow_library_find(TOW_H_LIBRARY, library);
     if (name == NULL) {
@@ -248,53 +192,23 @@ static CUresult get_symbol(CUdeviceptr *dptr, size_t *bytes, CUlibrary library, 
     if (object == NULL) {
         return tow_no_handle();
     }
-    /* A managed variable is one for all contexts, and the runtime asks for it before there is any.
-     */
     struct tow_context *context = NULL;
-    CUresult status = managed ? CUDA_SUCCESS : tow_code_context(&context);
-    if (TOW_UNLIKELY(status != CUDA_SUCCESS)) {
-        return status;
-    }
-    uint32_t number = context != NULL ? context->number : 0;
-    CUdeviceptr address;
-    size_t size;
-    if (!tow_library_symbol(object, number, managed, name, &address, &size)) {
-        status = context != NULL ? tow_library_reach(object, context->link) : CUDA_SUCCESS;
-        if (status != CUDA_SUCCESS) {
-            return status;
-        }
-        status = managed ? tow_send_cuLibraryGetManaged(&address, &size, library, name)
-                         : tow_send_cuLibraryGetGlobal(&address, &size, library, name);
-        if (status != CUDA_SUCCESS) {
-            return status;
-        }
-        if (managed) {
-            pthread_mutex_lock(&adoption);
-            status = adopt_managed(object->link, address, size);
-            pthread_mutex_unlock(&adoption);
-            if (status != CUDA_SUCCESS) {
-                return status;
-            }
-        }
-        tow_library_keep_symbol(object, number, managed, name, address, size);
-    }
-    if (dptr != NULL) {
-        *dptr = address;
-    }
-    if (bytes != NULL) {
-        *bytes = size;
-    }
-    return CUDA_SUCCESS;
+    CUresult status = tow_code_context(&context);
+    return TOW_UNLIKELY(status != CUDA_SUCCESS)
+               ? status
+               : tow_symbol_get(object, TOW_FN_cuLibraryGetGlobal, context->number, name, dptr,
+                                bytes);
 }
 
-CUresult tow_cuLibraryGetGlobal(CUdeviceptr *dptr, size_t *bytes, CUlibrary library,
-                                const char *name)
-{
-    return get_symbol(dptr, bytes, library, name, false);
-}
-
+/* A managed variable is one for all contexts, and the runtime asks for it before there is any. */
 CUresult tow_cuLibraryGetManaged(CUdeviceptr *dptr, size_t *bytes, CUlibrary library,
                                  const char *name)
 {
-    return get_symbol(dptr, bytes, library, name, true);
+    struct tow_library *object = tow_library_find(TOW_H_LIBRARY, library);
+    if (name == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return object == NULL
+               ? tow_no_handle()
+               : tow_symbol_get(object, TOW_FN_cuLibraryGetManaged, 0, name, dptr, bytes);
 }

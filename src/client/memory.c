@@ -139,8 +139,12 @@ CUresult tow_cuMemFree_v2(CUdeviceptr dptr)
         return state;
     }
     unsigned kinds = 1u << TOW_REGION_DEVICE | 1u << TOW_REGION_POOL | 1u << TOW_REGION_MANAGED;
-    if (tow_region_find(dptr, &region) && region.graph) {
+    bool found = tow_region_find(dptr, &region);
+    if (found && region.graph) {
         return tow_send_cuMemFree_v2(dptr);
+    }
+    if (found && region.variable) {
+        return CUDA_ERROR_INVALID_VALUE;
     }
     if (!tow_region_remove(dptr, kinds, &region)) {
         return CUDA_ERROR_INVALID_VALUE;

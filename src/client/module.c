@@ -141,20 +141,5 @@ CUresult tow_cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmodule hmo
     if (module == NULL) {
         return tow_no_handle();
     }
-    CUdeviceptr address;
-    size_t size;
-    if (!tow_library_symbol(module, module->context, false, name, &address, &size)) {
-        status = tow_send_cuModuleGetGlobal_v2(&address, &size, hmod, name);
-        if (status != CUDA_SUCCESS) {
-            return status;
-        }
-        tow_library_keep_symbol(module, module->context, false, name, address, size);
-    }
-    if (dptr != NULL) {
-        *dptr = address;
-    }
-    if (bytes != NULL) {
-        *bytes = size;
-    }
-    return CUDA_SUCCESS;
+    return tow_symbol_get(module, TOW_FN_cuModuleGetGlobal_v2, module->context, name, dptr, bytes);
 }

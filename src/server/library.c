@@ -380,14 +380,60 @@ void tow_serve_cuLibraryUnload(struct tow_serve *call)
     tow_code_release(call->session, keeper);
 }
 
+/* ---- variables ---- */
+
+/* {u64 module or library, u32 which outputs are wanted: both are cheap, u32 0, string} */
+static void *symbol_take(struct tow_serve *call, enum tow_handle_kind kind, const char **ret_name)
+{
+    void *handle = tow_serve_handle(call, kind, tow_dec_u64(&call->in));
+    tow_dec_u32(&call->in);
+    tow_dec_align(&call->in, 8);
+    *ret_name = tow_serve_text(call);
+    return handle;
+}
+
+/* {u64 address, u64 size, u32 whether the program is to have it too} */
+static void symbol_reply(struct tow_serve *call, CUdeviceptr address, size_t size)
+{
+    unsigned managed = 0;
+    if (call->status == CUDA_SUCCESS) {
+        call->driver->cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, address);
+    }
+    tow_enc_u64(&call->out, address);
+    tow_enc_u64(&call->out, size);
+    tow_enc_u32(&call->out, managed);
+}
+
+void tow_serve_cuModuleGetGlobal_v2(struct tow_serve *call)
+{
+    const char *name;
+    CUmodule module = symbol_take(call, TOW_H_MODULE, &name);
+    CUdeviceptr address = 0;
+    size_t size = 0;
+    if (tow_serve_ready(call)) {
+        call->status = call->driver->cuModuleGetGlobal_v2(&address, &size, module, name);
+        symbol_reply(call, address, size);
+    }
+}
+
+void tow_serve_cuLibraryGetGlobal(struct tow_serve *call)
+{
+    const char *name;
+    CUlibrary library = symbol_take(call, TOW_H_LIBRARY, &name);
+    CUdeviceptr address = 0;
+    size_t size = 0;
+    if (tow_serve_ready(call)) {
+        call->status = call->driver->cuLibraryGetGlobal(&address, &size, library, name);
+        symbol_reply(call, address, size);
+    }
+}
+
 /* The runtime asks for managed variables before the program has a context: they are made in the
  * primary context of the first device then, which the session keeps. */
 void tow_serve_cuLibraryGetManaged(struct tow_serve *call)
 {
-    CUlibrary library = tow_serve_handle(call, TOW_H_LIBRARY, tow_dec_u64(&call->in));
-    tow_dec_u32(&call->in); /* which outputs are wanted: both are cheap */
-    tow_dec_align(&call->in, 8);
-    const char *name = tow_serve_text(call);
+    const char *name;
+    CUlibrary library = symbol_take(call, TOW_H_LIBRARY, &name);
     CUdeviceptr address = 0;
     size_t size = 0;
     if (!tow_serve_ready(call)) {
@@ -399,6 +445,5 @@ void tow_serve_cuLibraryGetManaged(struct tow_serve *call)
     if (call->status == CUDA_SUCCESS) {
         call->status = call->driver->cuLibraryGetManaged(&address, &size, library, name);
     }
-    tow_enc_u64(&call->out, address);
-    tow_enc_u64(&call->out, size);
+    symbol_reply(call, address, size);
 }

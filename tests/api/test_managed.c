@@ -91,6 +91,19 @@ static int *variable(CUlibrary library, const char *name, size_t wanted)
     return (int *)(uintptr_t)address;
 }
 
+/* It ended with its module or library, here too: nothing is sent of it any more. (A server within
+ * the program keeps its memory.) */
+static void ended(const int *variable)
+{
+    if (api_is_remote() && strncmp(getenv("TOWLINE_SERVER"), "self:", 5) != 0) {
+        int pair[2];
+        EQUAL(pipe(pair), 0);
+        EQUAL(write(pair[1], variable, sizeof *variable), -1);
+        close(pair[0]);
+        close(pair[1]);
+    }
+}
+
 static void variables_are_seen(struct api *api)
 {
     CUlibrary library = variables();
@@ -133,17 +146,138 @@ static void variables_are_seen(struct api *api)
     EQUAL(wrong, 0);
     free(own);
     OK(cuLibraryUnload(library));
-    /* They ended with it, here too: nothing is sent of them any more. (A server within the program
-     * keeps its memory.) */
-    if (api_is_remote() && strncmp(getenv("TOWLINE_SERVER"), "self:", 5) != 0) {
-        int pair[2];
-        EQUAL(pipe(pair), 0);
-        EQUAL(write(pair[1], small, sizeof *small), -1);
-        EQUAL(write(pair[1], large + N / 2, sizeof *large), -1);
-        EQUAL(write(pair[1], filled, sizeof *filled), -1);
-        close(pair[0]);
-        close(pair[1]);
+    ended(small);
+    ended(large + N / 2);
+    ended(filled);
+}
+
+/* ---- the same as a driver-API program finds them, in a module ---- */
+
+/* bump(by): word += by; large[0] += by. */
+static const char module_ptx[] =
+    ".version 7.0\n.target sm_70\n.address_size 64\n"
+    ".visible .global .attribute(.managed) .align 4 .b32 word = 5;\n"
+    ".visible .global .align 4 .b32 plain = 3;\n"
+    ".visible .global .attribute(.managed) .align 4 .b32 large[1572872];\n"
+    ".visible .entry bump(.param .u32 p0)\n{\n.reg .u32 %b, %v;\n"
+    "ld.param.u32 %b, [p0];\n"
+    "ld.global.u32 %v, [word]; add.u32 %v, %v, %b; st.global.u32 [word], %v;\n"
+    "ld.global.u32 %v, [large]; add.u32 %v, %v, %b; st.global.u32 [large], %v;\n"
+    "ret;\n}\n";
+
+static int *global(CUmodule module, const char *name, size_t wanted, unsigned managed)
+{
+    CUdeviceptr address = 0;
+    size_t size = 0;
+    unsigned is_managed = 2;
+    OK(cuModuleGetGlobal(&address, &size, module, name));
+    EQUAL(size, wanted);
+    if (address == 0) {
+        exit(1);
     }
+    OK(cuPointerGetAttribute(&is_managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, address));
+    EQUAL(is_managed, managed);
+    return (int *)(uintptr_t)address;
+}
+
+static void bump(CUmodule module, int by)
+{
+    CUfunction function = NULL;
+    void *params[] = {&by};
+    OK(cuModuleGetFunction(&function, module, "bump"));
+    OK(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, params, NULL));
+}
+
+/* Host and the module's own kernel change its variables. */
+static void use_variables(CUmodule module, int *word, int *large)
+{
+    EQUAL(*word == 5 && large[0] == 0 && large[VARIABLE / 4 + 7] == 0, 1);
+    for (int round = 1; round <= 3; round++) {
+        *word += 100;
+        large[0] += 1;
+        bump(module, 10);
+        OK(round % 2 ? cuCtxSynchronize() : cuStreamSynchronize(NULL));
+        EQUAL(*word, 5 + round * 110);
+        EQUAL(large[0], round * 11);
+    }
+}
+
+static void a_modules_variables_are_seen(struct api *api)
+{
+    enum { N = VARIABLE / 4 + 8 };
+    for (int round = 0; round < 2; round++) { /* the second finds what it says itself */
+        CUmodule module = NULL;
+        int back = 0;
+        OK(cuModuleLoadData(&module, module_ptx));
+        int *plain = global(module, "plain", sizeof(int), 0);
+        int *word = global(module, "word", sizeof(int), 1);
+        int *large = global(module, "large", N * sizeof(int), 1);
+        EQUAL(global(module, "word", sizeof(int), 1) == word, 1);
+        use_variables(module, word, large);
+        const size_t far[] = {2, BLOCK / 4 - 1, BLOCK / 4, N / 2, N - 1};
+        take_turns(api, large, far, sizeof far / sizeof far[0]);
+        OK(cuMemcpyDtoH(&back, of(plain), sizeof back));
+        EQUAL(back, 3);
+        if (api_is_remote()) {
+            EQUAL(cuMemFree(of(word)), CUDA_ERROR_INVALID_VALUE);
+        }
+        EQUAL(*word, 335);
+        OK(cuModuleUnload(module));
+        ended(word);
+        ended(large + N / 2);
+    }
+}
+
+/* One variable, whatever it is asked of; it is the library's. */
+static void a_librarys_module_has_its_variables(struct api *api)
+{
+    CUlibrary library = NULL;
+    CUmodule module = NULL;
+    CUdeviceptr other = 0;
+    (void)api;
+    OK(cuLibraryLoadData(&library, module_ptx, NULL, NULL, 0, NULL, NULL, 0));
+    OK(cuLibraryGetModule(&module, library));
+    int *word = global(module, "word", sizeof(int), 1);
+    CUresult found = cuLibraryGetGlobal(&other, NULL, library, "word");
+    if (api_is_soft()) {
+        OK(found); /* what a GPU's driver says of it is its own affair */
+    }
+    EQUAL(found != CUDA_SUCCESS || other == of(word), 1);
+    OK(cuLibraryGetManaged(&other, NULL, library, "large"));
+    int *large = (int *)(uintptr_t)other;
+    EQUAL(global(module, "large", VARIABLE + 32, 1) == large, 1);
+    use_variables(module, word, large);
+    OK(cuLibraryUnload(library));
+    ended(word);
+    ended(large + VARIABLE / 8);
+}
+
+static void a_modules_variables_end_with_its_context(struct api *api)
+{
+    CUcontext context = NULL;
+    CUlibrary library = NULL;
+    CUmodule module = NULL;
+    OK(cuLibraryLoadData(&library, module_ptx, NULL, NULL, 0, NULL, NULL, 0));
+    OK(cuCtxCreate_v2(&context, 0, api->device));
+    OK(cuModuleLoadData(&module, module_ptx));
+    if (api_is_soft()) {
+        OK(cuCtxSetCurrent(api->context)); /* it is of its own context, whoever asks */
+    }
+    int *large = global(module, "large", VARIABLE + 32, 1);
+    OK(cuCtxSetCurrent(context));
+    use_variables(module, global(module, "word", sizeof(int), 1), large);
+    OK(cuLibraryGetModule(&module, library));
+    int *kept = global(module, "word", sizeof(int), 1);
+    *kept = 77;
+    OK(cuCtxDestroy(context));
+    OK(cuCtxSetCurrent(api->context));
+    ended(large + VARIABLE / 8);
+    if (api_is_remote()) {
+        EQUAL(*kept, 77); /* a library's does not */
+    }
+    OK(cuCtxSynchronize());
+    OK(cuLibraryUnload(library));
+    ended(kept);
 }
 
 /* All of it, in both directions. */
@@ -459,6 +593,9 @@ int main(int argc, char **argv)
         return api_end(&api);
     }
     variables_are_seen(&api);
+    a_modules_variables_are_seen(&api);
+    a_librarys_module_has_its_variables(&api);
+    a_modules_variables_end_with_its_context(&api);
     host_and_kernel_take_turns(&api);
     all_of_it_is_seen(&api);
     system_calls_reach_it(&api);

@@ -440,6 +440,21 @@ static void shareable(void)
     OK(cuMemPoolDestroy(pool));
 }
 
+/* An ordinary one, and one that is managed. */
+static void variables(void)
+{
+    static const char shared[] = ".version 7.0\n.target sm_70\n.address_size 64\n"
+                                 ".visible .global .attribute(.managed) .align 4 .u32 both;\n";
+    CUlibrary library = NULL;
+    CUdeviceptr at = 0;
+    size_t size = 0;
+    OK(cuModuleGetGlobal_v2(&at, &size, module, "counter"));
+    OK(cuLibraryLoadData(&library, shared, NULL, NULL, 0, NULL, NULL, 0));
+    OK(cuLibraryGetGlobal(&at, &size, library, "both"));
+    OK(cuLibraryGetManaged(&at, &size, library, "both"));
+    OK(cuLibraryUnload(library));
+}
+
 static void end(void)
 {
     OK(cuModuleUnload(module));
@@ -482,5 +497,6 @@ void golden_run_by_hand(void)
     graphs();
     sharing();
     shareable();
+    variables();
     end();
 }

@@ -33,6 +33,28 @@ CASE(module_loaded_twice, "two loads of one image have globals of their own")
     EQ(peek(a, 0), 99);
 }
 
+CASE(module_managed_variable, "the program uses a managed variable at the address of its module's")
+{
+    static const char shared[] = ".version 7.0\n.target sm_70\n.address_size 64\n"
+                                 ".visible .global .attribute(.managed) .align 4 .b32 both = 5;\n";
+    CUmodule other = NULL;
+    CUdeviceptr at = 0;
+    size_t size = 0;
+    unsigned managed = 2;
+    OK(cuModuleLoadData(&other, shared));
+    IS(cuModuleGetGlobal(&at, &size, other, "both"), CUDA_SUCCESS);
+    EQ(size, 4);
+    IS(cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, at), CUDA_SUCCESS);
+    EQ(managed, 1);
+    volatile int *both = (volatile int *)(uintptr_t)at;
+    EQ(*both, 5);
+    *both += 100;
+    OK(launch_inc(NULL, at, 10));
+    OK(cuCtxSynchronize());
+    EQ(*both, 115);
+    IS(cuModuleUnload(other), CUDA_SUCCESS);
+}
+
 CASE(module_function_is_one, "asking for a function twice gives the same handle")
 {
     TRUE(function("set") == function("set"));
