@@ -5,6 +5,7 @@
 #include "client/mirror.h"
 #include "client/region.h"
 #include "client/share.h"
+#include "client/stream.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -717,6 +718,18 @@ CUresult tow_cuCtxSynchronize_v2(CUcontext ctx)
 CUresult tow_cuCtxSynchronize(void)
 {
     return tow_cuCtxSynchronize_v2(NULL);
+}
+
+CUresult tow_cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent)
+{
+    return tow_event_record_all(TOW_FN_cuCtxRecordEvent, hCtx, hEvent);
+}
+
+CUresult tow_cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent)
+{
+    const struct tow_context *context = tow_context_find(hCtx);
+    return tow_event_wait_all(TOW_FN_cuCtxWaitEvent, hCtx, context != NULL ? context->link : NULL,
+                              hEvent);
 }
 
 /* Both contexts of a peer call must be on one server: no other can connect them. */

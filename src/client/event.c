@@ -476,6 +476,41 @@ CUresult tow_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned i
     return status;
 }
 
+/* No single stream's end tells of such a record: it is always asked for. */
+CUresult tow_event_record_all(unsigned fn, void *of, CUevent event)
+{
+    CUresult status = check(event);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    bool visited = visit(event);
+    uint64_t begun = begin_record(event);
+    status = fn == TOW_FN_cuCtxRecordEvent ? tow_send_cuCtxRecordEvent(of, event)
+                                           : tow_send_cuGreenCtxRecordEvent(of, event);
+    end_record(event, NULL, begun, false, 0);
+    status = tow_event_settle(event, NULL, status);
+    tow_context_back(visited);
+    return status;
+}
+
+CUresult tow_event_wait_all(unsigned fn, void *of, const struct tow_link *link, CUevent event)
+{
+    CUresult status = check(event);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    const struct tow_event *e = tow_event_find(event);
+    if (e != NULL && link != NULL && e->context->link != link) {
+        return tow_cuEventSynchronize(event); /* as for a stream: the program waits instead */
+    }
+    bool visited = visit(event);
+    status = fn == TOW_FN_cuCtxWaitEvent ? tow_send_cuCtxWaitEvent(of, event)
+                                         : tow_send_cuGreenCtxWaitEvent(of, event);
+    status = tow_event_settle(event, NULL, status);
+    tow_context_back(visited);
+    return status;
+}
+
 static CUresult check_elapsed(const float *ret_milliseconds, CUevent start, CUevent end)
 {
     CUresult status = check(start);

@@ -193,3 +193,15 @@ CUresult tow_cuGreenCtxStreamCreate(CUstream *phStream, CUgreenCtx greenCtx, uns
     *phStream = stream;
     return CUDA_SUCCESS;
 }
+
+CUresult tow_cuGreenCtxRecordEvent(CUgreenCtx hCtx, CUevent hEvent)
+{
+    return tow_event_record_all(TOW_FN_cuGreenCtxRecordEvent, hCtx, hEvent);
+}
+
+CUresult tow_cuGreenCtxWaitEvent(CUgreenCtx hCtx, CUevent hEvent)
+{
+    const struct green *green = find(hCtx);
+    return tow_event_wait_all(TOW_FN_cuGreenCtxWaitEvent, hCtx, green != NULL ? green->link : NULL,
+                              hEvent);
+}

@@ -68,6 +68,10 @@ void tow_stream_retire(CUstream stream);
 CUresult tow_stream_id(struct tow_context *context, CUstream stream, uint64_t *ret_id);
 
 struct tow_event *tow_event_find(CUevent event);
+/* cuCtxRecordEvent, cuCtxWaitEvent or their green forms (`fn`), of the context `of` on `link`
+ * (NULL: it is none). */
+CUresult tow_event_record_all(unsigned fn, void *of, CUevent event);
+CUresult tow_event_wait_all(unsigned fn, void *of, const struct tow_link *link, CUevent event);
 /* After a record of the event, or a stream's wait for it: if other processes know the event,
  * returns only when the server has done that, since they may look at once. */
 CUresult tow_event_settle(CUevent event, CUstream stream, CUresult status);

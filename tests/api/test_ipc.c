@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { N = 1000, ROUNDS = 200, LAUNCHES = 50 };
+enum { N = 1000, ROUNDS = 200, LAUNCHES = 50, WHOLES = 10, DELAY = 400 };
 
 struct message {
     CUresult result;
@@ -134,6 +134,153 @@ static void launches(struct api *api, int to, int from, CUdeviceptr memory, CUev
     OK(cuGraphExecDestroy(record));
 }
 
+/* ---- records and waits of a whole context, or of a green one ---- */
+
+struct whole {
+    CUcontext context;
+    CUgreenCtx green; /* NULL: the context itself */
+    CUstream stream;  /* of it */
+};
+
+static void whole_begin(struct whole *whole, struct api *api, bool green)
+{
+    *whole = (struct whole){.context = api->context};
+    if (green) {
+        CUdevResource all, some;
+        CUdevResourceDesc description = NULL;
+        unsigned groups = 1;
+        OK(cuDeviceGetDevResource(api->device, &all, CU_DEV_RESOURCE_TYPE_SM));
+        OK(cuDevSmResourceSplitByCount(&some, &groups, &all, NULL, 0, all.sm.smCount / 2));
+        OK(cuDevResourceGenerateDesc(&description, &some, 1));
+        OK(cuGreenCtxCreate(&whole->green, description, api->device, CU_GREEN_CTX_DEFAULT_STREAM));
+        OK(cuGreenCtxStreamCreate(&whole->stream, whole->green, CU_STREAM_NON_BLOCKING, 0));
+    } else {
+        OK(cuStreamCreate(&whole->stream, CU_STREAM_NON_BLOCKING));
+    }
+}
+
+static void whole_end(struct whole *whole)
+{
+    OK(cuStreamSynchronize(whole->stream));
+    OK(cuStreamDestroy(whole->stream));
+    if (whole->green != NULL) {
+        OK(cuGreenCtxDestroy(whole->green));
+    }
+}
+
+static CUresult whole_record(const struct whole *whole, CUevent event)
+{
+    return whole->green != NULL ? cuGreenCtxRecordEvent(whole->green, event)
+                                : cuCtxRecordEvent(whole->context, event);
+}
+
+static CUresult whole_wait(const struct whole *whole, CUevent event)
+{
+    return whole->green != NULL ? cuGreenCtxWaitEvent(whole->green, event)
+                                : cuCtxWaitEvent(whole->context, event);
+}
+
+/* Keeps whoever carries this program's commands out busy for a while: what follows would come late
+ * if nobody waited for it. */
+static void delay(const struct whole *whole, CUdeviceptr scratch)
+{
+    for (int i = 0; i < DELAY; i++) {
+        OK(cuMemsetD32Async(scratch, 0, 1, whole->stream));
+    }
+}
+
+static bool is_done_soon(CUstream stream)
+{
+    for (int i = 0; i < 2000 && cuStreamQuery(stream) == CUDA_ERROR_NOT_READY; i++) {
+        usleep(1000);
+    }
+    return cuStreamQuery(stream) == CUDA_SUCCESS;
+}
+
+/* The memory goes to and fro as in other_events. Then a wait is for the record that was the last
+ * when it returned, not for one that follows. */
+static void other_wholes(struct api *api, int from, int to, CUdeviceptr memory, CUdeviceptr copy,
+                         CUevent event)
+{
+    for (int green = 0; green < 2; green++) {
+        struct whole whole;
+        whole_begin(&whole, api, green != 0);
+        for (int i = 0; i < WHOLES && api_failures == 0; i++) {
+            hear(from);
+            OK(whole_wait(&whole, event));
+            OK(cuMemcpyDtoDAsync(copy, memory, N * sizeof(int), whole.stream));
+            OK(whole_record(&whole, event));
+            tell(to);
+            OK(cuStreamSynchronize(whole.stream));
+            check_values(copy, 1000 + i);
+        }
+        for (int i = 0; i < WHOLES && api_failures == 0; i++) {
+            hear(from);
+            delay(&whole, copy);
+            OK(whole_wait(&whole, event));
+            tell(to);
+            hear(from); /* the parent has recorded it again */
+            TRUE(is_done_soon(whole.stream));
+            tell(to);
+        }
+        /* All of the context waits, also where no stream has work. */
+        for (int i = 0; i < 3 && green == 0 && api_is_soft() && api_failures == 0; i++) {
+            hear(from);
+            OK(whole_wait(&whole, event));
+            tell(to);
+            OK(cuCtxSynchronize());
+            OK(cuEventQuery(event));
+            tell(to);
+        }
+        whole_end(&whole);
+    }
+}
+
+static void wholes(struct api *api, int to, int from, CUdeviceptr memory, CUevent event)
+{
+    CUdeviceptr scratch = 0;
+    OK(cuMemAlloc(&scratch, sizeof(int)));
+    for (int green = 0; green < 2; green++) {
+        struct whole whole;
+        whole_begin(&whole, api, green != 0);
+        for (int i = 0; i < WHOLES && api_failures == 0; i++) {
+            delay(&whole, scratch);
+            OK(cuMemsetD32Async(memory, 1000 + (unsigned)i, N, whole.stream));
+            OK(whole_record(&whole, event));
+            tell(to);
+            hear(from);
+            OK(whole_wait(&whole, event));
+        }
+        OK(cuStreamSynchronize(whole.stream));
+        for (int i = 0; i < WHOLES && api_failures == 0; i++) {
+            OK(whole_record(&whole, event));
+            OK(cuEventSynchronize(event));
+            tell(to);
+            hear(from);
+            sem_init(&api_gate, 0, 0);
+            OK(cuLaunchHostFunc(whole.stream, api_pass_gate, NULL));
+            OK(whole_record(&whole, event));
+            tell(to);
+            hear(from);
+            EQUAL(cuEventQuery(event), CUDA_ERROR_NOT_READY);
+            sem_post(&api_gate);
+            OK(cuStreamSynchronize(whole.stream));
+        }
+        for (int i = 0; i < 3 && green == 0 && api_is_soft() && api_failures == 0; i++) {
+            OK(cuLaunchHostFunc(whole.stream, api_pass_gate, NULL));
+            OK(whole_record(&whole, event));
+            tell(to);
+            hear(from);
+            usleep(20000);
+            sem_post(&api_gate);
+            OK(cuStreamSynchronize(whole.stream));
+            hear(from);
+        }
+        whole_end(&whole);
+    }
+    OK(cuMemFree(scratch));
+}
+
 /* Waits for the parent's records, and has the parent wait for its own. */
 static int other_events(int from, int to)
 {
@@ -171,6 +318,7 @@ static int other_events(int from, int to)
         OK(cuStreamSynchronize(stream));
         check_values(copy, 100 + i);
     }
+    other_wholes(&api, from, to, memory, copy, event);
     other_launches(&api, from, to, memory, copy, event, stream);
     OK(cuEventCreate(&own, CU_EVENT_DEFAULT));
     TRUE(cuEventElapsedTime(&time, own, event) != CUDA_SUCCESS);
@@ -241,6 +389,9 @@ static void events_are_shared(struct api *api, int to, int from)
         }
         OK(cuStreamSynchronize(stream));
         OK(cuEventQuery(event));
+        wholes(api, to, from, memory, event);
+        OK(cuMemsetD32(memory, 100 + ROUNDS - 1, N));
+        OK(cuCtxSynchronize());
         launches(api, to, from, memory, event, stream);
         if (api_is_remote()) {
             hear(from);

@@ -335,7 +335,10 @@ CUresult tow_soft_event_wait_all(CUevent handle, struct tow_soft_ctx *ctx)
     }
     CUresult result =
         event->capture_id != 0 ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : meeting_make(ctx);
-    if (result != CUDA_SUCCESS || event->mark == NULL || event->mark->done) {
+    if (result == CUDA_SUCCESS) {
+        result = tow_soft_event_refresh(event);
+    }
+    if (result != CUDA_SUCCESS || event->mark == NULL || tow_soft_mark_done(event->mark)) {
         return result;
     }
     /* One mark behind this wait and those before it. */

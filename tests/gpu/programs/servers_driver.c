@@ -123,6 +123,21 @@ static void send_block(struct part *to, struct part *from)
     CHECK(cuCtxSynchronize());
 }
 
+/* One context waits for all work of the other, and calls about either are made where it is not
+ * current. */
+static void wait_for_all(struct part *part, struct part *other)
+{
+    step(other, 1);
+    CHECK(cuCtxSetCurrent(part->context));
+    CHECK(cuCtxRecordEvent(other->context, other->event));
+    CHECK(cuCtxSetCurrent(other->context));
+    CHECK(cuCtxWaitEvent(part->context, other->event));
+    step(part, 1);
+    CHECK(cuStreamSynchronize(part->stream));
+    EXPECT(cuEventQuery(other->event) == CUDA_SUCCESS);
+    puts("a context waits for the other");
+}
+
 static unsigned *fetch(struct part *part)
 {
     unsigned *host = malloc(BYTES);
@@ -211,6 +226,8 @@ int main(void)
     EXPECT(first[8 * 32 * 128] == first[0] && first[20 * 128] == 9);
     reach(&parts[0], &parts[1]);
     reach(&parts[1], &parts[0]);
+    wait_for_all(&parts[0], &parts[1]);
+    wait_for_all(&parts[1], &parts[0]);
     for (int i = 0; i < 2; i++) {
         CHECK(cuCtxSetCurrent(parts[i].context));
         CHECK(cuMemFree(parts[i].data));
