@@ -506,13 +506,36 @@ CUresult tow_cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUde
     return status;
 }
 
+/* A copy between contexts that names no stream comes behind the work of both, and before what they
+ * are given next. The default stream of the current one says nothing of another: the program waits
+ * for that before the copy, and for the copy. */
+static CUresult wait_for_other(CUcontext handle, bool *ret_other)
+{
+    const struct tow_context *context = tow_context_find(handle);
+    if (context == NULL || context == tow_context_current()) {
+        return CUDA_SUCCESS;
+    }
+    *ret_other = true;
+    return tow_cuCtxSynchronize_v2(handle);
+}
+
+static CUresult wait_for_others(CUcontext dst, CUcontext src, bool *ret_others)
+{
+    CUresult status = wait_for_other(dst, ret_others);
+    return status == CUDA_SUCCESS ? wait_for_other(src, ret_others) : status;
+}
+
 CUresult tow_cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,
                           CUcontext srcContext, size_t ByteCount)
 {
     CUstream stream = tow_default_stream();
-    CUresult status =
-        tow_cuMemcpyPeerAsync(dstDevice, dstContext, srcDevice, srcContext, ByteCount, stream);
-    return status == CUDA_SUCCESS && ByteCount > 0 && tow_mirror_sees(dstDevice)
+    bool others = false;
+    CUresult status = wait_for_others(dstContext, srcContext, &others);
+    if (status == CUDA_SUCCESS) {
+        status =
+            tow_cuMemcpyPeerAsync(dstDevice, dstContext, srcDevice, srcContext, ByteCount, stream);
+    }
+    return status == CUDA_SUCCESS && ByteCount > 0 && (others || tow_mirror_sees(dstDevice))
                ? tow_send_cuStreamSynchronize(stream)
                : status;
 }
@@ -891,8 +914,16 @@ CUresult tow_cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *pCopy, CUstream hStre
 
 CUresult tow_cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *pCopy)
 {
-    return pCopy == NULL ? CUDA_ERROR_INVALID_VALUE
-                         : copy_3d(pCopy, tow_default_stream(), true, true);
+    if (pCopy == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUstream stream = tow_default_stream();
+    bool others = false;
+    CUresult status = wait_for_others(pCopy->dstContext, pCopy->srcContext, &others);
+    if (status == CUDA_SUCCESS) {
+        status = copy_3d(pCopy, stream, true, true);
+    }
+    return status == CUDA_SUCCESS && others ? tow_send_cuStreamSynchronize(stream) : status;
 }
 
 static CUresult host_array(CUarray array, size_t offset, const void *from, void *to, size_t size,

@@ -1,4 +1,6 @@
 /* Two devices: of one server, or of two. Without a second device there is nothing to test. */
+#include <pthread.h>
+
 #include "api.h"
 
 enum { N = 5000 };
@@ -33,6 +35,34 @@ static void copies_go_both_ways(void)
     OK(cuMemcpyPeerAsync(memory[0], context[0], memory[1], context[1], N * sizeof(int), NULL));
     OK(cuCtxSynchronize());
     expect(0, 8);
+}
+
+/* A copy that names no stream comes behind all work of both, whichever is current, and before what
+ * they are given next. `late`: which of them is held up. */
+static void copies_are_ordered_in_both(int late, int current, bool volume)
+{
+    CUDA_MEMCPY3D_PEER all = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                              .srcDevice = memory[0],
+                              .srcContext = context[0],
+                              .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                              .dstDevice = memory[1],
+                              .dstContext = context[1],
+                              .WidthInBytes = N * sizeof(int),
+                              .Height = 1,
+                              .Depth = 1};
+    pthread_t opening;
+    fill(0, 5);
+    fill(1, 6);
+    sem_init(&api_gate, 0, 0);
+    OK(cuCtxSetCurrent(context[late]));
+    OK(cuLaunchHostFunc(NULL, api_pass_gate, NULL));
+    OK(cuMemsetD32Async(memory[late], 21, N, NULL));
+    pthread_create(&opening, NULL, api_open_gate, NULL);
+    OK(cuCtxSetCurrent(context[current]));
+    OK(volume ? cuMemcpy3DPeer(&all)
+              : cuMemcpyPeer(memory[1], context[1], memory[0], context[0], N * sizeof(int)));
+    expect(1, late == 0 ? 21 : 5);
+    pthread_join(opening, NULL);
 }
 
 /* Part of a volume, from rows that are far apart, into an array of the other device; then that
@@ -223,6 +253,9 @@ int main(void)
     }
     addresses_tell_their_device();
     copies_go_both_ways();
+    for (int i = 0; i < 8; i++) {
+        copies_are_ordered_in_both(i % 2, i / 2 % 2, i >= 4);
+    }
     volumes_go_to_arrays_and_back();
     streams_and_events_are_used_from_elsewhere();
     kernels_reach_a_peer_once_allowed();
