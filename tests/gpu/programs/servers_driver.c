@@ -180,6 +180,7 @@ int main(void)
     }
     CHECK(cuCtxSetCurrent(parts[0].context));
     CHECK(cuMemcpyHtoD(parts[0].data, values, BYTES));
+    CHECK(cuCtxSynchronize()); /* the streams wait for no other */
     CHECK(cuCtxSetCurrent(parts[1].context));
     CHECK(cuMemsetD32(parts[1].data, 7, COUNT));
     CHECK(cuCtxSynchronize());
