@@ -239,22 +239,6 @@ CASE(memory_free_while_in_use, "freeing memory that queued work uses waits for t
     EQ(peek(b, 0), 5);
 }
 
-CASE(memory_alloc_beside_work, "taking memory does not wait for work")
-{
-    CUstream s = stream_new(CU_STREAM_NON_BLOCKING);
-    CUdeviceptr word = words(1), small = 0, large = 0;
-    hold(s);
-    OK(launch_set(s, word, 5));
-    let_go_in(300);
-    OK(cuMemAlloc(&small, 4096));
-    SEE(cuStreamQuery(s));
-    OK(cuMemAlloc(&large, 64 << 20));
-    SEE(cuStreamQuery(s));
-    OK(cuStreamSynchronize(s));
-    OK(cuMemFree(small));
-    OK(cuMemFree(large));
-}
-
 CASE(memory_free_then_alloc, "an address that was freed can come back, and is fresh")
 {
     CUdeviceptr a = 0, b = 0;
