@@ -1,5 +1,5 @@
 /* Runs a fuzz target without libFuzzer: the files named, or a fixed walk around its seeds.
- * FUZZ_RUNS is how many inputs each seed gives (5000), FUZZ_START where another walk begins. */
+ * FUZZ_RUNS is how many inputs each seed gives (3000), FUZZ_START where another walk begins. */
 #include "fuzz.h"
 
 #include <stdio.h>
@@ -76,7 +76,7 @@ int main(int argc, char **argv)
         return 0;
     }
     const char *more = getenv("FUZZ_RUNS"), *start = getenv("FUZZ_START");
-    unsigned long inputs = more ? strtoul(more, NULL, 10) : 5000;
+    unsigned long inputs = more ? strtoul(more, NULL, 10) : 3000;
     state ^= start ? strtoull(start, NULL, 10) << 24 : 0;
     unsigned seeds = 0;
     unsigned long runs = 0;
