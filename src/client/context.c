@@ -98,14 +98,6 @@ static void bury(struct tow_context *context)
 
 /* ---- errors that stay ---- */
 
-void tow_context_seen_idle(struct tow_context *context, uint64_t busied)
-{
-    /* A green context's work is not all of its memory's context's. */
-    if (context->green == NULL && tow_link_busied(context->link) == busied) {
-        atomic_store_explicit(&context->idle, busied, memory_order_release);
-    }
-}
-
 void tow_context_note(struct tow_context *context, CUresult status)
 {
     if (context != NULL && tow_result_is_sticky(status)) {
@@ -700,9 +692,7 @@ CUresult tow_cuCtxSynchronize_v2(CUcontext ctx)
     if (sticky != CUDA_SUCCESS) {
         return (CUresult)sticky;
     }
-    const struct tow_thread *self = tow_thread_self();
-    uint64_t number = tow_link_sent(context->link), busied = tow_link_busied(context->link);
-    uint64_t own = self != NULL ? self->sent : 0;
+    uint64_t number = tow_link_sent(context->link);
     if (context != tow_context_current() ||
         !tow_share_synchronize_context(context->link, &status)) {
         status = ask_for_end(context);
@@ -710,7 +700,6 @@ CUresult tow_cuCtxSynchronize_v2(CUcontext ctx)
     tow_context_note(context, status);
     if (status == CUDA_SUCCESS) {
         tow_link_raise(&context->done, number);
-        tow_context_seen_idle(context, busied + (self->sent - own));
     }
     return status;
 }

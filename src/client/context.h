@@ -39,7 +39,6 @@ struct tow_context {
     /* Of commands up to these numbers all work is done: of all its streams, of its default stream
      */
     _Atomic uint64_t done, default_done;
-    _Atomic uint64_t idle; /* tow_link_busied when all its work was done */
     struct tow_stream_watch default_watch;
     unsigned api_version;
     int least_priority, greatest_priority;
@@ -90,8 +89,6 @@ void tow_context_discard(struct tow_context *context);
 /* A call on `context` came back with `status`: remembers errors that a context does not recover
  * from. */
 void tow_context_note(struct tow_context *context, CUresult status);
-/* All work was done when the device had been given so much (tow_link_busied). */
-void tow_context_seen_idle(struct tow_context *context, uint64_t busied);
 /* The same for a context that is known by its number on the wire. */
 void tow_context_note_number(uint32_t number, CUresult status);
 

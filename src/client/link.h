@@ -56,7 +56,6 @@ struct tow_link {
     struct tow_link_counters counters;
     atomic_uint behind;      /* calls that went out while host functions were outstanding */
     _Atomic uint64_t worked; /* the newest command that may keep the device busy for long */
-    _Atomic uint64_t calm;   /* commands that surely gave the device nothing to do */
     _Atomic uint64_t
         beside; /* calls that need no reply, and waited for one: carried out beside the line */
 
@@ -97,20 +96,6 @@ static inline uint64_t tow_link_sent(const struct tow_link *link)
 {
     return atomic_load_explicit(&link->counters.commands, memory_order_relaxed) +
            atomic_load_explicit(&link->beside, memory_order_relaxed);
-}
-
-/* As long as this stays what it was, no work has been given to the device. */
-static inline uint64_t tow_link_busied(const struct tow_link *link)
-{
-    /* In this order: a calm command is counted as such after it was sent. */
-    uint64_t calm = atomic_load_explicit(&link->calm, memory_order_acquire);
-    return tow_link_sent(link) - calm;
-}
-
-/* A command that has gone out was a calm one. */
-static inline void tow_link_note_calm(struct tow_link *link)
-{
-    atomic_fetch_add_explicit(&link->calm, 1, memory_order_release);
 }
 
 /* Raises a number that only grows, "done up to here". */

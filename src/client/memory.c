@@ -66,7 +66,6 @@ CUresult tow_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
     }
     if (status == CUDA_SUCCESS) {
         struct tow_region region = region_here(*dptr, bytesize, TOW_REGION_DEVICE, 0);
-        tow_link_note_calm(region.link);
         if (tow_region_add(&region) < 0) {
             tow_send_cuMemFree_v2(*dptr);
             return CUDA_ERROR_OUT_OF_MEMORY;
@@ -92,34 +91,6 @@ CUresult tow_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthI
             tow_send_cuMemFree_v2(*dptr);
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
-    }
-    return status;
-}
-
-/* The driver frees such memory once all work of the context is done. Who has nothing to wait for
- * need not be told when that was. */
-static CUresult free_device(CUdeviceptr at, const struct tow_region *region)
-{
-    struct tow_context *context = tow_context_current();
-    struct tow_link *link = context->link;
-    struct tow_call call;
-    uint64_t busied = tow_link_busied(link);
-    bool here = region->context == context->handle && region->link == link;
-    bool idle = here && atomic_load_explicit(&context->idle, memory_order_acquire) == busied;
-    CUresult status = tow_call_begin(&call, TOW_FN_cuMemFree_v2, 8,
-                                     TOW_CALL_CONTEXT | (idle ? 0 : TOW_CALL_REPLY));
-    if (status != CUDA_SUCCESS) {
-        return status;
-    }
-    tow_enc_u64(&call.enc, at);
-    if (idle) {
-        status = tow_call_send(&call);
-        tow_link_note_calm(link);
-        return status;
-    }
-    status = tow_call_end(&call, tow_call_wait(&call));
-    if (status == CUDA_SUCCESS && here) {
-        tow_context_seen_idle(context, busied + 1);
     }
     return status;
 }
@@ -152,8 +123,8 @@ CUresult tow_cuMemFree_v2(CUdeviceptr dptr)
     if (region.kind == TOW_REGION_MANAGED) {
         tow_mirror_remove(region.base, region.size);
     }
-    CUresult status =
-        region.kind == TOW_REGION_DEVICE ? free_device(dptr, &region) : tow_send_cuMemFree_v2(dptr);
+    /* Waited for: others, NVML among them, find the memory free when this returns. */
+    CUresult status = tow_send_cuMemFree_v2(dptr);
     if (status == CUDA_ERROR_INVALID_CONTEXT) {
         tow_region_add(&region);
     }

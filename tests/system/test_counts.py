@@ -91,14 +91,6 @@ def an_upload_over_a_network_waits_only_behind_launches():
 
 
 @t.test(120)
-def only_the_first_free_behind_work_is_waited_for():
-    with t.Server(ALL_ALIKE) as server:
-        for kind in KINDS:
-            frees = stats(server, kind, "memory", 20)["calls"]["cuMemFree_v2"]
-            t.equal((frees["sync"], frees["async"]), (20, 40), f"{kind}: frees that were waited for, and others")
-
-
-@t.test(120)
 def memory_freed_in_order_goes_back_at_the_next_synchronisation():
     # Pools let go of memory in the driver's synchronisation; a note of the GPU's would not do.
     with t.Server(ALL_ALIKE) as server:

@@ -4,7 +4,6 @@
  *     counts sized:B N    the same of a kernel with B bytes of arguments
  *     counts loop N       N steps like a training loop's, one synchronisation each
  *     counts frees N      N times memory is taken and freed in a stream's order, and a sync
- *     counts memory N     N times three pieces of memory are taken, used and freed
  *     counts uploads N    N synchronous copies of pageable memory
  *     counts behind N     the same, each behind a launch
  *     counts registered:WHAT N  N times registered memory is written and: copy, or kernel
@@ -311,17 +310,6 @@ int main(int argc, char **argv)
             CHECK(cuMemAllocAsync(&memory, 4096, stream));
             CHECK(cuMemFreeAsync(memory, stream));
             CHECK(cuStreamSynchronize(stream));
-        }
-    } else if (strcmp(argv[1], "memory") == 0) {
-        for (unsigned i = 0; i < n; i++) {
-            CUdeviceptr memory[3];
-            for (unsigned k = 0; k < 3; k++) {
-                CHECK(cuMemAlloc(&memory[k], 1 << 20));
-            }
-            launch();
-            for (unsigned k = 0; k < 3; k++) {
-                CHECK(cuMemFree(memory[k]));
-            }
         }
     } else if (strcmp(argv[1], "heap") == 0) {
         unsigned long before = atomic_load(&allocations);
