@@ -159,8 +159,8 @@ def registered_memory_is_used_where_it_is_over_shared_memory():
     size, staged = 8 << 20, {}
 
     def each(what, key, env={"TOWLINE_REGISTERED": "share"}):
-        few, many = (stats(server, "shm", f"registered:{what}", n, env=env)[key] for n in (2, 6))
-        return (many - few) / 4
+        few, many = (stats(server, "shm", f"registered:{what}", n, env=env)[key] for n in (2, 18))
+        return (many - few) / 16
 
     with t.Server(ALL_ALIKE) as server:
         stats(server, "shm", "registered:kernel", 1)  # its code travels once
@@ -168,7 +168,7 @@ def registered_memory_is_used_where_it_is_over_shared_memory():
         # 2 MiB each way.
         commands = each("copy", "commands")
         t.check(commands <= 4.5, f"a copy up and one down are {commands:g} commands")
-        t.check(each("copy", "commands", staged) >= 7, "staged copies are too few commands to tell the difference")
+        t.check(each("copy", "commands", staged) >= 8, "staged copies are too few commands to tell the difference")
         # Nothing of the memory is compared and sent before a kernel.
         went = each("kernel", "bytes_out")
         t.check(went < 4096, f"{went:g} bytes went for a kernel that uses 8 MiB")
