@@ -433,3 +433,41 @@ CASE(copy_down_waits_in_its_stream,
     OK(cuStreamSynchronize(s));
     EQ(*(volatile int *)p, 9);
 }
+
+/* Whether bytes [from, from + size) of w are the pattern's and those around them are 0x11. */
+static int filled(CUdeviceptr w, size_t from, size_t size, unsigned pattern, size_t element)
+{
+    unsigned char out[64];
+    if (cuMemcpyDtoH(out, w, sizeof out) != CUDA_SUCCESS) {
+        return 0;
+    }
+    for (size_t i = 0; i < sizeof out; i++) {
+        unsigned want = i < from || i >= from + size ? 0x11 : pattern >> (i - from) % element * 8;
+        if (out[i] != (want & 0xff)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+CASE(fill_any_start_and_count,
+     "fills reach exactly their elements, wherever they start and however many they are")
+{
+    CUdeviceptr w = words(16);
+    int right = 0, tried = 0;
+    for (size_t first = 0; first < 9; first++) {
+        for (size_t n = 0; n < 8; n++) {
+            OK(cuMemsetD8(w, 0x11, 64));
+            OK(cuMemsetD8(w + first, 0x23, n));
+            right += filled(w, first, n, 0x23, 1);
+            OK(cuMemsetD8(w, 0x11, 64));
+            OK(cuMemsetD16(w + first * 2, 0x4567, n));
+            right += filled(w, first * 2, n * 2, 0x4567, 2);
+            OK(cuMemsetD8(w, 0x11, 64));
+            OK(cuMemsetD32(w + first * 4, 0x89abcdef, n));
+            right += filled(w, first * 4, n * 4, 0x89abcdef, 4);
+            tried += 3;
+        }
+    }
+    EQ(tried - right, 0);
+}

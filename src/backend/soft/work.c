@@ -144,22 +144,37 @@ static CUresult copy_run(struct tow_soft_copy_work *copy, struct tow_soft_ctx *c
     return CUDA_SUCCESS;
 }
 
+/* The element of a fill at a place, which is a multiple of its size. */
+static void fill_one(uint8_t *at, uint32_t value, uint32_t element)
+{
+    if (element == 2) {
+        atomic_store_explicit((_Atomic uint16_t *)at, (uint16_t)value, memory_order_relaxed);
+    } else {
+        atomic_store_explicit((_Atomic uint32_t *)at, value, memory_order_relaxed);
+    }
+}
+
+/*
+ * Wider elements are stored whole, two or four at a time: another stream may wait for one of them
+ * (tow_soft_memop_try), and must see it as it was or as it is.
+ */
 static void fill_row(uint8_t *at, uint32_t value, uint32_t element, size_t n)
 {
-    switch (element) {
-    case 1:
+    if (element == 1) {
         memset(at, (int)(value & 0xff), n);
-        break;
-    case 2:
-        for (size_t i = 0; i < n; i++) {
-            ((uint16_t *)at)[i] = (uint16_t)value;
-        }
-        break;
-    default:
-        for (size_t i = 0; i < n; i++) {
-            ((uint32_t *)at)[i] = value;
-        }
-        break;
+        return;
+    }
+    uint8_t *end = at + n * element;
+    uint64_t pattern = element == 2 ? (value & 0xffff) * UINT64_C(0x0001000100010001)
+                                    : value * UINT64_C(0x0000000100000001);
+    for (; at < end && (uintptr_t)at % sizeof(pattern) != 0; at += element) {
+        fill_one(at, value, element);
+    }
+    for (; (size_t)(end - at) >= sizeof(pattern); at += sizeof(pattern)) {
+        atomic_store_explicit((_Atomic uint64_t *)at, pattern, memory_order_relaxed);
+    }
+    for (; at < end; at += element) {
+        fill_one(at, value, element);
     }
 }
 
