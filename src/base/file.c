@@ -163,7 +163,7 @@ int tow_file_default_socket(char *ret_path, size_t size)
 {
     const char *run = getenv("XDG_RUNTIME_DIR");
     if (geteuid() == 0) {
-        return fits(snprintf(ret_path, size, "/run/towline.sock"), size);
+        return fits(snprintf(ret_path, size, "%s", TOW_FILE_MACHINE_SOCKET), size);
     }
     if (run == NULL || run[0] != '/') {
         return -ENOENT;

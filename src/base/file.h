@@ -1,4 +1,4 @@
-/* Whole files: read with a maximum, written so that a reader sees the old or the new, never half. */
+/* Whole files: read with a maximum, written so that a reader sees old or new, never half. */
 #ifndef TOW_BASE_FILE_H
 #define TOW_BASE_FILE_H
 
@@ -24,11 +24,14 @@ int tow_file_mkdir_all(const char *path, bool private);
 int tow_file_write_all(int fd, const void *bytes, size_t n);
 
 /* Where this user's caches live: /var/cache/towline for a daemon that runs as root (`daemon`),
- * otherwise $XDG_CACHE_HOME/towline or ~/.cache/towline. Not created. -ENOENT when there is no home,
- * -ENAMETOOLONG. */
+ * otherwise $XDG_CACHE_HOME/towline or ~/.cache/towline. Not created. -ENOENT when there is no
+ * home, -ENAMETOOLONG. */
 int tow_file_cache_dir(bool daemon, char *ret_path, size_t size);
 
-/* The default unix socket: /run/towline.sock as root, $XDG_RUNTIME_DIR/towline.sock otherwise. */
+/* Where a server that runs as root listens, for all users of the machine. */
+#define TOW_FILE_MACHINE_SOCKET "/run/towline.sock"
+
+/* The default unix socket: the machine's as root, $XDG_RUNTIME_DIR/towline.sock otherwise. */
 int tow_file_default_socket(char *ret_path, size_t size);
 
 #endif

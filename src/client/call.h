@@ -66,8 +66,8 @@ struct tow_call {
     bool waits;
 };
 
-/* While not 0 every call waits for its reply: TOWLINE_SYNC=1, CUDA_LAUNCH_BLOCKING=1, or a stream
- * captures. Each reason adds 1. */
+/* While not 0 every call waits for its reply: TOWLINE_SYNC=1, CUDA_LAUNCH_BLOCKING=1
+ * (tow_launch_wishes), or a stream captures. Each reason adds 1. */
 extern atomic_uint tow_wait_always;
 
 /* Host functions that are in streams and have not run; those of them that are the program's and may

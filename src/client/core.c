@@ -14,6 +14,7 @@
 #include "client/call.h"
 #include "client/device.h"
 #include "client/graph.h"
+#include "client/launch.h"
 #include "client/link.h"
 #include "client/logs.h"
 #include "transport/lanes.h"
@@ -244,6 +245,7 @@ CUresult tow_cuInit(unsigned int Flags)
     CUresult status = ensure_connected();
     if (status == CUDA_SUCCESS && !initialised) {
         tow_logs_begin();
+        tow_launch_wishes();
         status = begin_phase();
         initialised = true;
     }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "client/context.h"
+#include "client/launch.h"
 #include "client/mirror.h"
 #include "gen/client_api.h"
 #include "wire/id.h"
@@ -414,7 +415,7 @@ CUresult tow_cuGraphLaunch(CUgraphExec hGraph, CUstream hStream)
         atomic_store_explicit(&context->link->worked, tow_link_sent(context->link),
                               memory_order_relaxed);
     }
-    return status;
+    return tow_launch_settle(hStream, status);
 }
 
 CUresult tow_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,

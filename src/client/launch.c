@@ -231,6 +231,41 @@ static inline CUresult reach(struct tow_link *link, const struct tow_kernel *ker
     return tow_launch_reach_all(link, kernel, args);
 }
 
+/* ---- waiting for launches ---- */
+
+static atomic_bool blocking;
+
+static bool wished(const char *name)
+{
+    const char *value = getenv(name);
+    return value != NULL && value[0] != '\0' && strcmp(value, "0") != 0;
+}
+
+void tow_launch_wishes(void)
+{
+    if (wished("TOWLINE_SYNC") || wished("CUDA_LAUNCH_BLOCKING")) {
+        atomic_store(&blocking, true);
+        atomic_fetch_add(&tow_wait_always, 1);
+    }
+}
+
+CUresult tow_launch_settle(CUstream stream, CUresult status)
+{
+    /* What is captured does not run yet; and to synchronise now might spoil the capture. */
+    bool settles = status == CUDA_SUCCESS &&
+                   atomic_load_explicit(&blocking, memory_order_relaxed) &&
+                   atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0;
+    return settles ? tow_cuStreamSynchronize(stream) : status;
+}
+
+static inline CUresult send(struct tow_call *call, CUstream stream)
+{
+    return TOW_UNLIKELY(call->waits) ? tow_launch_settle(stream, tow_call_send(call))
+                                     : tow_call_send(call);
+}
+
+/* ---- launches ---- */
+
 /* Function and stream must be of the current context; a CUkernel and a default stream are of any.
  */
 static inline bool belongs(const struct tow_kernel *kernel, const struct tow_context *context,
@@ -307,7 +342,7 @@ CUresult tow_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gr
     }
     atomic_store_explicit(&kernel->loaded, true, memory_order_relaxed);
     tow_link_note_work(call.link);
-    return tow_call_send(&call);
+    return send(&call, hStream);
 }
 
 /* ---- attributes ---- */
@@ -504,7 +539,7 @@ CUresult tow_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void *
     atomic_store_explicit(&kernel->loaded, true, memory_order_relaxed);
     tow_link_note_work(call.link);
     if (!waits) {
-        return tow_call_send(&call);
+        return send(&call, config->hStream);
     }
     status = tow_call_wait(&call);
     if (status == CUDA_SUCCESS) {
@@ -513,7 +548,7 @@ CUresult tow_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void *
         node->value.deviceUpdatableKernelNode.devNode =
             (CUgraphDeviceNode)(uintptr_t)tow_dec_u64(&call.dec);
     }
-    return tow_call_end(&call, status);
+    return tow_launch_settle(config->hStream, tow_call_end(&call, status));
 }
 
 /* The server's driver has no packed form of this call, so it travels as what it means. */

@@ -39,6 +39,13 @@ CUresult tow_launch_args_init(const struct tow_kernel *kernel, void **params, vo
 void tow_launch_args_pack(const struct tow_kernel *kernel, const struct tow_launch_args *args,
                           uint8_t *into);
 
+/* TOWLINE_SYNC=1, and CUDA_LAUNCH_BLOCKING=1 as with NVIDIA's driver: read when the program begins.
+ */
+void tow_launch_wishes(void);
+/* Behind a launch into a stream, whose result is `status`: waits for it if that is wished, and then
+ * returns what became of it. */
+CUresult tow_launch_settle(CUstream stream, CUresult status);
+
 /* Makes host memory that the arguments point at reachable, and brings the worker's copies up to
  * date. */
 CUresult tow_launch_reach_all(struct tow_link *link, const struct tow_kernel *kernel,

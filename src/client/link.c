@@ -27,9 +27,10 @@
 
 /* Variables that change how the driver behaves on the server. */
 static const char *const forwarded[] = {
-    "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_MODULE_LOADING",  "CUDA_MODULE_DATA_LOADING",
-    "CUDA_FORCE_PTX_JIT",          "CUDA_DISABLE_PTX_JIT", "CUDA_AUTO_BOOST",
-    "CUDA_SCALE_LAUNCH_QUEUES",    "CUDA_LAUNCH_BLOCKING", "CUDA_BINARY_LOADER_THREAD_COUNT",
+    "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_MODULE_LOADING",
+    "CUDA_MODULE_DATA_LOADING",    "CUDA_FORCE_PTX_JIT",
+    "CUDA_DISABLE_PTX_JIT",        "CUDA_AUTO_BOOST",
+    "CUDA_SCALE_LAUNCH_QUEUES",    "CUDA_BINARY_LOADER_THREAD_COUNT",
 };
 
 /* The least that a transfer costs the worker, for tow_link_outstanding. */

@@ -406,20 +406,17 @@ static void reload(struct server *server)
         tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "the settings stay as they were: %s", why);
     } else {
         if (config.listen_count != server->config.listen_count ||
-            memcmp(config.listen, server->config.listen, sizeof config.listen) != 0) {
-            tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "other addresses need a restart: these stay");
+            memcmp(config.listen, server->config.listen, sizeof config.listen) != 0 ||
+            config.socket_mode != server->config.socket_mode) {
+            tow_log(
+                TOW_AREA_SERVER, TOW_LOG_WARN,
+                "other addresses, and other permissions of sockets, need a restart: these stay");
         }
-        server->config.idle_workers = config.idle_workers;
-        server->config.max_sessions = config.max_sessions;
-        server->config.soft_devices = config.soft_devices;
-        server->config.soft_memory = config.soft_memory;
-        server->config.soft_capability = config.soft_capability;
-        server->config.soft_threads = config.soft_threads;
-        server->config.soft_strict = config.soft_strict;
-        server->config.code_cache = config.code_cache;
-        memcpy(server->config.cache_dir, config.cache_dir, sizeof config.cache_dir);
-        memcpy(server->config.device, config.device, sizeof config.device);
-        memcpy(server->config.log, config.log, sizeof config.log);
+        memcpy(config.listen, server->config.listen, sizeof config.listen);
+        config.listen_count = server->config.listen_count;
+        config.socket_mode = server->config.socket_mode;
+        config.ready_fd = server->config.ready_fd; /* closed once it was told */
+        server->config = config;
         tow_log_configure(config.log[0] == '\0' ? "info" : config.log);
         /* Workers that were started ahead have the old settings. */
         for (struct tow_worker *worker = server->crew.workers; worker != NULL;

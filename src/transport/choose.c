@@ -71,8 +71,11 @@ int tow_choose_servers(char *ret_servers, char *why, size_t why_size)
     if (found == TOW_CHOICE_NONE) {
         found = read_config("/etc/towline/towline.conf", ret_servers, why, why_size);
     }
-    if (found == TOW_CHOICE_NONE && tow_file_default_socket(path, sizeof path) == 0 &&
-        access(path, F_OK) == 0) {
+    if (found == TOW_CHOICE_NONE &&
+        (tow_file_default_socket(path, sizeof path) < 0 || access(path, F_OK) != 0)) {
+        snprintf(path, sizeof path, "%s", TOW_FILE_MACHINE_SOCKET);
+    }
+    if (found == TOW_CHOICE_NONE && access(path, F_OK) == 0) {
         snprintf(ret_servers, TOW_SERVERS_TEXT_MAX, "unix://%s", path);
         found = TOW_CHOICE_SOCKET;
     }

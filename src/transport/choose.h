@@ -19,9 +19,10 @@ enum tow_choice {
 
 enum { TOW_SERVERS_TEXT_MAX = 4096 };
 
-/* Chooses in the order of the manual: TOWLINE_SERVER, the config files, the default socket if its
- * file is there (whether somebody listens is not tried). `ret_servers` (addresses, separated by
- * commas) has TOW_SERVERS_TEXT_MAX bytes. A choice, or -ENAMETOOLONG with a sentence in `why`. */
+/* Chooses in the order of the manual: TOWLINE_SERVER, the config files, the user's own default
+ * socket, the machine's, if its file is there (whether somebody listens is not tried).
+ * `ret_servers` (addresses, separated by commas) has TOW_SERVERS_TEXT_MAX bytes. A choice, or
+ * -ENAMETOOLONG with a sentence in `why`. */
 int tow_choose_servers(char *ret_servers, char *why, size_t why_size);
 
 /* Asks a server for its report (one JSON object) and appends it; `topics` as in wire/control.h.

@@ -107,9 +107,9 @@ enum {
     TOW_JIT_NAMES_MAX = 65536,
 };
 
-/* Then `bytes` of payload, padded to a multiple of 8: the strings of a list of names one behind the
- * other, or a list of u64. In a reply `option` is the index of the option, and the payload is a
- * log's text. */
+/* Then `bytes` of payload, padded to a multiple of 8: the names of a list, each
+ * with its NUL, or a list of u64. In a reply `option` is the index of the option, and the payload
+ * is a log's text. */
 struct tow_jit_field {
     uint32_t option;
     uint32_t bytes;

@@ -12,10 +12,10 @@ import towtest as t  # noqa: E402
 STRICT = ("graph", "hostmem", "ipc", "late", "managed", "polls", "share", "uploads")
 
 
-def run(name, lanes, kind="tcp", flags=()):
+def run(name, lanes, kind="tcp", flags=(), **env):
     with t.Server("--soft-devices=2", *flags) as server:
         done = t.towline_run(server.address(kind), [t.BUILD / "tests" / "api" / f"api_{name}"], 60 * t.SLOW,
-                             env={"TOWLINE_LANES": lanes})
+                             env={"TOWLINE_LANES": lanes, **env})
         if done.returncode == 77:
             raise t.Skip(done.stdout.strip())
         t.check(done.returncode == 0 and done.stdout.endswith("OK\n"),
@@ -30,6 +30,12 @@ for _source in sorted((t.ROOT / "tests" / "api").glob("test_*.c")):
         _trees = ("plain", "tsan") if _name == "late" and _kind != "shm" else ("plain",)
         t.test(60, trees=_trees, name=f"{_name}_strict_{_kind}")(
             lambda name=_name, kind=_kind: run(name, "3", kind, ["--soft-strict=1"]))
+
+
+@t.test(60)
+def towline_sync_is_launch_blocking():
+    for kind in ("shm", "unix", "tcp"):
+        run("blocking", "3", kind, TOWLINE_SYNC="1")
 
 
 if __name__ == "__main__":

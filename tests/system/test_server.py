@@ -278,10 +278,13 @@ def sighup_reads_the_file_again():
         config.write_text("# test\nidle-workers = 1\nsoft-devices = 1\n")
         with t.Server(f"--config={config}") as server:
             t.equal(len(server.status()["devices"]), 1, "devices")
-            config.write_text("idle-workers = 2\nsoft-devices = 3\n")
+            config.write_text("idle-workers = 2\nsoft-devices = 3\nlanes = 2\nsocket-mode = 0640\n")
             server.process.send_signal(signal.SIGHUP)
             t.wait_until(lambda: len(server.status()["devices"]) == 3 and server.status()["workers"]["idle"] == 2, 10,
                          "the new settings are used")
+            flags = [pathlib.Path(f"/proc/{worker}/cmdline").read_bytes().split(b"\0") for worker in server.workers()]
+            t.check(all(b"--lanes=2" in worker for worker in flags), f"the workers' flags: {flags}")
+            t.check("need a restart" in server.log(), "the log says that the socket stays as it is")
             config.write_text("nonsense\n")
             server.process.send_signal(signal.SIGHUP)
             t.wait_until(lambda: "nonsense" in server.log(), 5, "the complaint")
