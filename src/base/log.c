@@ -12,9 +12,9 @@
 #include <unistd.h>
 
 static const char *const area_names[TOW_AREA_COUNT] = {
-    "base", "wire", "transport", "client", "server", "backend", "soft", "ptx", "nvml", "cli",
+    "client", "server", "backend", "soft", "nvml",
 };
-static const char *const level_names[] = {"off", "error", "warn", "info", "debug", "trace"};
+static const char *const level_names[] = {"off", "error", "warn", "info", "debug"};
 
 static atomic_uchar levels[TOW_AREA_COUNT];
 static const char *program = "towline";
@@ -46,7 +46,7 @@ static bool may_write(enum tow_log_level level)
 
 static int find_level(const char *word, size_t length)
 {
-    for (int i = 0; i <= TOW_LOG_TRACE; i++) {
+    for (int i = 0; i <= TOW_LOG_DEBUG; i++) {
         if (strlen(level_names[i]) == length && memcmp(level_names[i], word, length) == 0) {
             return i;
         }
@@ -113,7 +113,7 @@ static void start(void)
     if (wrong) {
         dprintf(log_fd,
                 "%s: TOWLINE_LOG=%s is not understood; write for example TOWLINE_LOG=info or "
-                "TOWLINE_LOG=warn,client=trace\n",
+                "TOWLINE_LOG=warn,client=debug\n",
                 program, spec);
     }
 }

@@ -17,20 +17,14 @@ enum tow_log_level {
     TOW_LOG_WARN,  /* something is not as asked, and we go on */
     TOW_LOG_INFO,
     TOW_LOG_DEBUG,
-    TOW_LOG_TRACE,
 };
 
 enum tow_log_area {
-    TOW_AREA_BASE,
-    TOW_AREA_WIRE,
-    TOW_AREA_TRANSPORT,
     TOW_AREA_CLIENT,
     TOW_AREA_SERVER,
     TOW_AREA_BACKEND,
     TOW_AREA_SOFT,
-    TOW_AREA_PTX,
     TOW_AREA_NVML,
-    TOW_AREA_CLI,
     TOW_AREA_COUNT,
 };
 

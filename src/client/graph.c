@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "client/context.h"
 #include "client/launch.h"
 #include "client/mirror.h"
@@ -313,12 +314,30 @@ CUresult tow_cuGraphExecDestroy(CUgraphExec hGraphExec)
     return status;
 }
 
+/* A kernel that launches a graph knows it by the driver's own handle, which a program does not get.
+ */
+static bool for_kernels(unsigned long long flags)
+{
+    static atomic_bool said;
+    if ((flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) == 0) {
+        return false;
+    }
+    if (!atomic_exchange(&said, true)) {
+        tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN,
+                "graphs that kernels launch are not supported; docs/compatibility.md says why");
+    }
+    return true;
+}
+
 CUresult tow_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph,
                                          unsigned long long flags)
 {
     uint64_t id = 0;
     if (phGraphExec == NULL || hGraph == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (for_kernels(flags)) {
+        return CUDA_ERROR_NOT_SUPPORTED;
     }
     CUresult status = tow_handle_mint(TOW_H_GRAPHEXEC, &id);
     if (status == CUDA_SUCCESS) {
@@ -351,6 +370,11 @@ CUresult tow_cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGra
     uint64_t id = 0;
     if (phGraphExec == NULL || hGraph == NULL || instantiateParams == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (for_kernels(instantiateParams->flags)) {
+        instantiateParams->hErrNode_out = NULL;
+        instantiateParams->result_out = CUDA_GRAPH_INSTANTIATE_NODE_OPERATION_NOT_SUPPORTED;
+        return CUDA_ERROR_NOT_SUPPORTED;
     }
     CUresult status = tow_handle_mint(TOW_H_GRAPHEXEC, &id);
     if (status != CUDA_SUCCESS) {

@@ -25,14 +25,6 @@
 #include "wire/handshake.h"
 #include "wire/result.h"
 
-/* Variables that change how the driver behaves on the server. */
-static const char *const forwarded[] = {
-    "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_MODULE_LOADING",
-    "CUDA_MODULE_DATA_LOADING",    "CUDA_FORCE_PTX_JIT",
-    "CUDA_DISABLE_PTX_JIT",        "CUDA_AUTO_BOOST",
-    "CUDA_SCALE_LAUNCH_QUEUES",    "CUDA_BINARY_LOADER_THREAD_COUNT",
-};
-
 /* The least that a transfer costs the worker, for tow_link_outstanding. */
 enum { TRANSFER_MIN = 4096 };
 
@@ -732,12 +724,11 @@ CUresult tow_link_upload(struct tow_link *link, uint32_t transfer, const void *f
 
 /* ---- connecting ---- */
 
-/* A forwarded variable that is not what the driver does anyway; NULL if there is none. */
-static const char *forwarded_value(size_t i)
+/* What the server's driver is to start with, unless that is what it does anyway; else NULL. */
+static const char *forwarded_value(const char *name)
 {
-    const char *value = getenv(forwarded[i]);
-    if (value != NULL && strcmp(forwarded[i], "CUDA_MODULE_LOADING") == 0 &&
-        strcmp(value, "LAZY") == 0) {
+    const char *value = getenv(name);
+    if (value != NULL && strcmp(name, "CUDA_MODULE_LOADING") == 0 && strcmp(value, "LAZY") == 0) {
         return NULL;
     }
     return value;
@@ -756,12 +747,13 @@ static int say_hello(struct tow_line *line, unsigned slot, bool lanes)
                               .release = TOWLINE_VERSION,
                               .functions = TOW_TABLE_FUNCTIONS};
     memcpy(hello.table_hash, table_hash, sizeof table_hash);
-    char text[sizeof forwarded / sizeof forwarded[0]][256];
-    for (size_t i = 0; i < sizeof forwarded / sizeof forwarded[0]; i++) {
-        const char *value = forwarded_value(i);
+    char text[TOW_DRIVER_VARIABLES_MAX][256];
+    for (const char *const *name = tow_driver_variables; *name != NULL; name++) {
+        const char *value = forwarded_value(*name);
+        char *into = text[hello.env_count];
         if (value != NULL &&
-            snprintf(text[i], sizeof text[i], "%s=%s", forwarded[i], value) < (int)sizeof text[i]) {
-            hello.env[hello.env_count++] = text[i];
+            snprintf(into, sizeof text[0], "%s=%s", *name, value) < (int)sizeof text[0]) {
+            hello.env[hello.env_count++] = into;
         }
     }
     uint8_t *at = NULL;
@@ -918,8 +910,8 @@ static int connect_line(const char *address, unsigned index, int64_t *deadline,
      * worker will do (the session's further servers, settings of the driver), the socket is used.
      */
     bool own_worker = index > 0;
-    for (size_t i = 0; i < sizeof forwarded / sizeof forwarded[0]; i++) {
-        own_worker = own_worker || forwarded_value(i) != NULL;
+    for (const char *const *name = tow_driver_variables; *name != NULL; name++) {
+        own_worker = own_worker || forwarded_value(*name) != NULL;
     }
     if (strncmp(address, "self:", 5) == 0) {
         *deadline =

@@ -130,34 +130,13 @@ void tow_guest_report(struct tow_guest *guest, const char *json, size_t size)
     move_on(guest, TOW_GUEST_ANSWERED, ANSWER_NS);
 }
 
-/* Variables that change how the driver starts, and nothing else of a server's environment: a client
- * must not reach its files or its loader. */
+/* Nothing else of a server's environment: a client must not reach its files or its loader. */
 static bool variable_allowed(const char *variable)
 {
-    static const char *const names[] = {
-        "CUDA_DEVICE_MAX_CONNECTIONS",
-        "CUDA_DEVICE_MAX_COPY_CONNECTIONS",
-        "CUDA_DEVICE_ORDER",
-        "CUDA_MODULE_LOADING",
-        "CUDA_MODULE_DATA_LOADING",
-        "CUDA_BINARY_LOADER_THREAD_COUNT",
-        "CUDA_FORCE_PTX_JIT",
-        "CUDA_DISABLE_PTX_JIT",
-        "CUDA_FORCE_JIT",
-        "CUDA_DISABLE_JIT",
-        "CUDA_CACHE_DISABLE",
-        "CUDA_CACHE_MAXSIZE",
-        "CUDA_AUTO_BOOST",
-        "CUDA_SCALE_LAUNCH_QUEUES",
-        "CUDA_GRAPHS_USE_NODE_PRIORITY",
-        "CUDA_DEVICE_WAITS_ON_EXCEPTION",
-        "CUDA_DEVICE_DEFAULT_PERSISTING_L2_CACHE_PERCENTAGE_LIMIT",
-        "CUDA_MANAGED_FORCE_DEVICE_ALLOC",
-    };
     size_t length = strcspn(variable, "=");
     bool known = false;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        known |= strlen(names[i]) == length && memcmp(names[i], variable, length) == 0;
+    for (const char *const *name = tow_driver_variables; *name != NULL; name++) {
+        known |= strlen(*name) == length && memcmp(*name, variable, length) == 0;
     }
     if (!known || strlen(variable + length) > 64) {
         return false;

@@ -54,6 +54,21 @@ static int read_config(const char *path, char *ret_servers, char *why, size_t wh
     return found;
 }
 
+/* Whether somebody listens on a socket that nobody named. */
+static bool answers(const char *path)
+{
+    char address[TOW_ADDRESS_MAX], ignored[TOW_WHY_MAX];
+    struct tow_line *line;
+    if (access(path, F_OK) != 0 ||
+        snprintf(address, sizeof address, "unix://%s", path) >= (int)sizeof address ||
+        tow_transport_connect(address, tow_time_deadline(TOW_TIME_S), ignored, sizeof ignored,
+                              &line) < 0) {
+        return false;
+    }
+    tow_line_close(line);
+    return true;
+}
+
 int tow_choose_servers(char *ret_servers, char *why, size_t why_size)
 {
     const char *named = getenv("TOWLINE_SERVER");
@@ -72,10 +87,8 @@ int tow_choose_servers(char *ret_servers, char *why, size_t why_size)
         found = read_config("/etc/towline/towline.conf", ret_servers, why, why_size);
     }
     if (found == TOW_CHOICE_NONE &&
-        (tow_file_default_socket(path, sizeof path) < 0 || access(path, F_OK) != 0)) {
-        snprintf(path, sizeof path, "%s", TOW_FILE_MACHINE_SOCKET);
-    }
-    if (found == TOW_CHOICE_NONE && access(path, F_OK) == 0) {
+        ((tow_file_default_socket(path, sizeof path) == 0 && answers(path)) ||
+         answers(strcpy(path, TOW_FILE_MACHINE_SOCKET)))) {
         snprintf(ret_servers, TOW_SERVERS_TEXT_MAX, "unix://%s", path);
         found = TOW_CHOICE_SOCKET;
     }

@@ -20,7 +20,7 @@ enum tow_choice {
 enum { TOW_SERVERS_TEXT_MAX = 4096 };
 
 /* Chooses in the order of the manual: TOWLINE_SERVER, the config files, the user's own default
- * socket, the machine's, if its file is there (whether somebody listens is not tried).
+ * socket, the machine's, if somebody listens there.
  * `ret_servers` (addresses, separated by commas) has TOW_SERVERS_TEXT_MAX bytes. A choice, or
  * -ENAMETOOLONG with a sentence in `why`. */
 int tow_choose_servers(char *ret_servers, char *why, size_t why_size);

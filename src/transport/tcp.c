@@ -170,7 +170,7 @@ static void write_address(int fd, const struct tcp_address *address, char *ret_a
         port = bound.ss_family == AF_INET6 ? ntohs(((struct sockaddr_in6 *)&bound)->sin6_port)
                                            : ntohs(((struct sockaddr_in *)&bound)->sin_port);
     }
-    const char *host = address->host[0] == '\0' ? "localhost" : address->host;
+    const char *host = address->host[0] == '\0' ? "*" : address->host;
     bool brackets = strchr(host, ':') != NULL;
     snprintf(ret_address, TOW_ADDRESS_MAX, "tcp://%s%s%s:%u", brackets ? "[" : "", host,
              brackets ? "]" : "", port);

@@ -3,6 +3,28 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+const char *const tow_driver_variables[] = {
+    "CUDA_AUTO_BOOST",
+    "CUDA_BINARY_LOADER_THREAD_COUNT",
+    "CUDA_DEVICE_DEFAULT_PERSISTING_L2_CACHE_PERCENTAGE_LIMIT",
+    "CUDA_DEVICE_MAX_CONNECTIONS",
+    "CUDA_DEVICE_MAX_COPY_CONNECTIONS",
+    "CUDA_DEVICE_WAITS_ON_EXCEPTION",
+    "CUDA_DISABLE_JIT",
+    "CUDA_DISABLE_PTX_JIT",
+    "CUDA_FORCE_JIT",
+    "CUDA_FORCE_PTX_JIT",
+    "CUDA_GRAPHS_USE_NODE_PRIORITY",
+    "CUDA_MANAGED_FORCE_DEVICE_ALLOC",
+    "CUDA_MODULE_DATA_LOADING",
+    "CUDA_MODULE_LOADING",
+    "CUDA_SCALE_LAUNCH_QUEUES",
+    NULL,
+};
+_Static_assert(sizeof tow_driver_variables / sizeof *tow_driver_variables <=
+                   TOW_DRIVER_VARIABLES_MAX,
+               "a client keeps so many");
+
 struct foreign {
     const char *start;
     size_t size;

@@ -19,6 +19,11 @@ int tow_handshake_sniff(enum tow_side side, const void *bytes, size_t n, const c
 int tow_handshake_pick_version(uint32_t client_min, uint32_t client_max, uint32_t server_min,
                                uint32_t server_max, char *ret_why, size_t size);
 
+/* Variables that change how the GPU's driver starts: a client sends those that are set, and a
+ * server takes no others. NULL ends the list. */
+enum { TOW_DRIVER_VARIABLES_MAX = 32 };
+extern const char *const tow_driver_variables[];
+
 /* Who was built from which table of the driver API. */
 struct tow_table {
     const uint64_t *hash; /* 4 of them; borrowed */

@@ -374,6 +374,26 @@ static void graphs_that_are_gone_take_no_memory(struct api *api)
     OK(cuStreamDestroy(stream));
 }
 
+/* A kernel would not know the graph by the handle that the program has: no success that crashes. */
+static void graphs_for_kernels_are_refused(struct api *api)
+{
+    CUgraph graph;
+    CUgraphNode node;
+    CUgraphExec exec = NULL;
+    CUDA_GRAPH_INSTANTIATE_PARAMS params = {.flags = CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH};
+    (void)api;
+    if (!api_is_remote()) {
+        return;
+    }
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphAddEmptyNode(&node, graph, NULL, 0));
+    EQUAL(cuGraphInstantiateWithFlags(&exec, graph, CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH),
+          CUDA_ERROR_NOT_SUPPORTED);
+    EQUAL(cuGraphInstantiateWithParams(&exec, graph, &params), CUDA_ERROR_NOT_SUPPORTED);
+    EQUAL(params.result_out, CUDA_GRAPH_INSTANTIATE_NODE_OPERATION_NOT_SUPPORTED);
+    OK(cuGraphDestroy(graph));
+}
+
 int main(void)
 {
     struct api api;
@@ -386,5 +406,6 @@ int main(void)
     captured_host_functions_run_each_time(&api);
     updating_tells_what_does_not_fit(&api);
     graphs_that_are_gone_take_no_memory(&api);
+    graphs_for_kernels_are_refused(&api);
     return api_end(&api);
 }

@@ -333,6 +333,10 @@ def run_finds_the_socket_of_the_machine():
         t.equal(t.run([*alone, *show], env=env).stdout, "1000\nunix:///run/towline.sock\n", "the machine's server")
         os.symlink(server.socket, f"{base}/towline.sock")
         t.equal(t.run([*alone, *show], env=env).stdout, f"1000\nunix://{base}/towline.sock\n", "one's own server")
+        os.unlink(f"{base}/towline.sock")
+        with socket.socket(socket.AF_UNIX) as left:
+            left.bind(f"{base}/towline.sock")  # and nobody listens
+        t.equal(t.run([*alone, *show], env=env).stdout, "1000\nunix:///run/towline.sock\n", "the one that answers")
 
 
 @t.test()
