@@ -30,7 +30,6 @@
 /* What is kept for one client thread. Guarded by the session's thread lock. */
 struct tow_session_thread {
     CUresult deferred; /* first error of its no-reply calls that it was not told yet */
-    uint16_t deferred_fn;
     unsigned stream_count;
     struct {
         uint32_t context;
@@ -270,7 +269,6 @@ void tow_session_defer(struct tow_session *session, uint16_t thread, uint16_t fn
     struct tow_session_thread *t = thread_of(session, thread);
     if (t != NULL && t->deferred == CUDA_SUCCESS) {
         t->deferred = status;
-        t->deferred_fn = fn;
     }
     pthread_mutex_unlock(&session->thread_lock);
 }
