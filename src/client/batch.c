@@ -131,8 +131,10 @@ static CUresult operand_element(const CUmemcpy3DOperand *operand, size_t *elemen
 static CUresult copy_box(const CUDA_MEMCPY3D_BATCH_OP *op, CUstream stream)
 {
     size_t element = 0;
-    CUresult status = order_known(op->srcAccessOrder) ? operand_element(&op->src, &element)
-                                                      : CUDA_ERROR_INVALID_VALUE;
+    bool empty = op->extent.width == 0 || op->extent.height == 0 || op->extent.depth == 0;
+    CUresult status = order_known(op->srcAccessOrder) && !empty
+                          ? operand_element(&op->src, &element)
+                          : CUDA_ERROR_INVALID_VALUE;
     if (status == CUDA_SUCCESS) {
         status = operand_element(&op->dst, &element);
     }

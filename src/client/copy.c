@@ -31,7 +31,7 @@
  * TOW_PINNED_TOTAL, is more than twice that: it rounds sizes up to powers of two. */
 #define LATER_MAX ((size_t)384 << 20)
 
-/* How long a large upload waits for host functions that were queued before. */
+/* How long a copy that is large or has a shape waits for host functions that were queued before. */
 #define FUNCTIONS_NS (100 * TOW_TIME_MS)
 
 static bool is_pinned(const void *address)
@@ -321,6 +321,15 @@ static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CU
     return status;
 }
 
+/* Behind host functions that write its source, or that the program is still to let go, a copy takes
+ * place in its turn: between the device and the worker's memory, which is mirrored from then on. */
+static bool is_in_turn(bool up)
+{
+    return atomic_load_explicit(up ? &tow_hostfn_writers : &tow_hostfn_turns,
+                                memory_order_relaxed) != 0 &&
+           !tow_hostfn_settle(FUNCTIONS_NS);
+}
+
 static CUresult device_to_host(void *to, CUdeviceptr from, size_t size, CUstream stream, bool wait)
 {
     struct tow_link *link = NULL;
@@ -360,7 +369,12 @@ static CUresult device_to_host(void *to, CUdeviceptr from, size_t size, CUstream
     if (tow_mirror_has(link, to, size)) {
         return copy_named(link, (CUdeviceptr)(uintptr_t)to, from, size, stream, wait);
     }
-    return download(to, from, size, stream, !wait && size <= TOW_COPY_ASYNC_MAX && is_pinned(to));
+    bool later = !wait && is_pinned(to);
+    if (later && size > TOW_COPY_ASYNC_MAX && is_in_turn(false) &&
+        tow_mirror_host(link, (uint64_t)(uintptr_t)to, size) == CUDA_SUCCESS) {
+        return copy_named(link, (CUdeviceptr)(uintptr_t)to, from, size, stream, false);
+    }
+    return download(to, from, size, stream, later && size <= TOW_COPY_ASYNC_MAX);
 }
 
 static CUresult device_to_device(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream,
@@ -801,6 +815,11 @@ static CUresult copy_3d(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bool wait,
     if (shared && alike(link, host->first, room) < room) {
         status = tow_mirror_host(link, (uint64_t)(uintptr_t)host->first, room);
         status = status == CUDA_SUCCESS ? tow_mirror_push(link) : status;
+    }
+    if (!wait && !shared && (up || down) && is_pinned(host->first) && is_in_turn(up)) {
+        status = tow_mirror_host(link, (uint64_t)(uintptr_t)host->first, room);
+        shared = status == CUDA_SUCCESS;
+        status = shared ? tow_mirror_push(link) : CUDA_SUCCESS;
     }
     if (status == CUDA_SUCCESS) {
         status =

@@ -376,11 +376,119 @@ static void functions_end_while_calls_wait_for_them(struct api *api)
     munmap(own, SIZE);
 }
 
+/* Copies of rows, and to and from arrays, have their turn as well. */
+static void shapes_take_what_functions_wrote(struct api *api)
+{
+    enum { WIDTH = 64, ROWS = 32, SIZE = 2 * WIDTH * ROWS };
+    unsigned char *pinned, back[WIDTH * ROWS];
+    CUDA_ARRAY_DESCRIPTOR desc = {WIDTH, ROWS, CU_AD_FORMAT_UNSIGNED_INT8, 1};
+    CUdeviceptr device;
+    CUarray array, line;
+    CUstream stream;
+    (void)api;
+    OK(cuMemAllocHost((void **)&pinned, SIZE));
+    OK(cuMemAlloc(&device, SIZE));
+    OK(cuArrayCreate(&array, &desc));
+    desc.Height = 0;
+    OK(cuArrayCreate(&line, &desc));
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    CUDA_MEMCPY2D rows = {.srcMemoryType = CU_MEMORYTYPE_HOST,
+                          .srcHost = pinned,
+                          .srcPitch = 2 * WIDTH,
+                          .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                          .dstDevice = device,
+                          .dstPitch = WIDTH,
+                          .WidthInBytes = WIDTH,
+                          .Height = ROWS};
+    CUDA_MEMCPY2D picture = rows;
+    picture.dstMemoryType = CU_MEMORYTYPE_ARRAY;
+    picture.dstArray = array;
+    CUDA_MEMCPY2D seen = {.srcMemoryType = CU_MEMORYTYPE_ARRAY,
+                          .srcArray = array,
+                          .dstMemoryType = CU_MEMORYTYPE_HOST,
+                          .dstHost = back,
+                          .dstPitch = WIDTH,
+                          .WidthInBytes = WIDTH,
+                          .Height = ROWS};
+    for (int i = 0; i < 2; i++) {
+        struct note note = {pinned, SIZE, 0x31 + i, i == 0 ? 10 : 150};
+        memset(pinned, 0xee, SIZE);
+        OK(cuLaunchHostFunc(stream, write_late, &note));
+        OK(cuMemcpy2DAsync(&rows, stream));
+        OK(cuMemcpy2DAsync(&picture, stream));
+        OK(cuMemcpyHtoAAsync(line, 0, pinned, WIDTH, stream));
+        OK(cuStreamSynchronize(stream));
+        OK(cuMemcpyDtoH(back, device, sizeof back));
+        EQUAL(other_than(back, sizeof back, note.value), 0);
+        OK(cuMemcpy2D(&seen));
+        EQUAL(other_than(back, sizeof back, note.value), 0);
+        OK(cuMemcpyAtoH(back, line, 0, WIDTH));
+        EQUAL(other_than(back, WIDTH, note.value), 0);
+    }
+    OK(cuStreamDestroy(stream));
+    OK(cuArrayDestroy(line));
+    OK(cuArrayDestroy(array));
+    OK(cuMemFree(device));
+    OK(cuMemFreeHost(pinned));
+}
+
+/* Nobody waits in an asynchronous copy for a function that only the caller can let go. */
+static void downloads_do_not_wait_for_functions(struct api *api)
+{
+    enum { PITCH = 128, WIDTH = 64, ROWS = 32, LARGE = 5 * MIB };
+    unsigned char *pinned, *large;
+    CUDA_ARRAY_DESCRIPTOR desc = {WIDTH, 0, CU_AD_FORMAT_UNSIGNED_INT8, 1};
+    CUdeviceptr device;
+    CUarray line;
+    CUstream stream;
+    (void)api;
+    OK(cuMemAllocHost((void **)&pinned, PITCH * ROWS + WIDTH));
+    OK(cuMemAllocHost((void **)&large, LARGE));
+    OK(cuMemAlloc(&device, LARGE));
+    OK(cuArrayCreate(&line, &desc));
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuMemsetD8(device, 0x47, LARGE));
+    memset(pinned, 0xee, PITCH * ROWS + WIDTH);
+    memset(large, 0xee, LARGE);
+    OK(cuMemcpyHtoA(line, 0, memset(pinned + PITCH * ROWS, 0x48, WIDTH), WIDTH));
+    memset(pinned + PITCH * ROWS, 0xee, WIDTH);
+    CUDA_MEMCPY2D rows = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                          .srcDevice = device,
+                          .srcPitch = WIDTH,
+                          .dstMemoryType = CU_MEMORYTYPE_HOST,
+                          .dstHost = pinned,
+                          .dstPitch = PITCH,
+                          .WidthInBytes = WIDTH,
+                          .Height = ROWS};
+    sem_init(&api_gate, 0, 0);
+    OK(cuLaunchHostFunc(stream, api_pass_gate, NULL));
+    OK(cuMemcpy2DAsync(&rows, stream));
+    OK(cuMemcpyAtoHAsync(pinned + PITCH * ROWS, line, 0, WIDTH, stream));
+    OK(cuMemcpyDtoHAsync(large, device, LARGE, stream));
+    EQUAL(cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
+    sem_post(&api_gate);
+    OK(cuStreamSynchronize(stream));
+    for (int row = 0; row < ROWS; row++) {
+        EQUAL(other_than(pinned + row * PITCH, WIDTH, 0x47), 0);
+        EQUAL(other_than(pinned + row * PITCH + WIDTH, PITCH - WIDTH, 0xee), 0);
+    }
+    EQUAL(other_than(pinned + PITCH * ROWS, WIDTH, 0x48), 0);
+    EQUAL(other_than(large, LARGE, 0x47), 0);
+    sem_destroy(&api_gate);
+    OK(cuStreamDestroy(stream));
+    OK(cuArrayDestroy(line));
+    OK(cuMemFree(device));
+    OK(cuMemFreeHost(large));
+    OK(cuMemFreeHost(pinned));
+}
+
 int main(void)
 {
     struct api api;
     api_begin(&api);
     copies_take_what_functions_wrote(&api);
+    shapes_take_what_functions_wrote(&api);
+    downloads_do_not_wait_for_functions(&api);
     one_buffer_serves_copies_of_all_sizes(&api);
     memory_is_read_before_it_goes(&api);
     graphs_read_one_buffer_in_several_places(&api);
