@@ -124,6 +124,67 @@ CASE(context_facts, "a context tells its device, version and an id of its own")
     NUM(flags & CU_CTX_SCHED_MASK);
 }
 
+CASE(context_flags_are_set, "flags set later replace those a context was made with")
+{
+    CUcontext a = NULL;
+    unsigned flags = 99;
+    OK(cuCtxCreate(&a, NULL, CU_CTX_SCHED_SPIN, dev));
+    IS(cuCtxSetFlags(CU_CTX_SCHED_BLOCKING_SYNC), CUDA_SUCCESS);
+    OK(cuCtxGetFlags(&flags));
+    EQ(flags & CU_CTX_SCHED_MASK, CU_CTX_SCHED_BLOCKING_SYNC);
+    IS(cuCtxSetFlags(1u << 30), CUDA_ERROR_INVALID_VALUE);
+    OK(cuCtxGetFlags(&flags));
+    EQ(flags & CU_CTX_SCHED_MASK, CU_CTX_SCHED_BLOCKING_SYNC);
+    OK(cuCtxDestroy(a));
+}
+
+CASE(context_attach_and_detach, "a context that was attached to ends with the second detach")
+{
+    CUcontext a = NULL, b = NULL, got = NULL;
+    CUdeviceptr p = 0;
+    OK(cuCtxCreate(&a, NULL, 0, dev));
+    IS(cuCtxAttach(&b, 1), CUDA_ERROR_INVALID_VALUE);
+    IS(cuCtxAttach(&b, 0), CUDA_SUCCESS);
+    TRUE(b == a);
+    IS(cuCtxDetach(b), CUDA_SUCCESS);
+    OK(cuCtxGetCurrent(&got));
+    TRUE(got == a);
+    IS(cuMemAlloc(&p, 256), CUDA_SUCCESS);
+    IS(cuCtxDetach(a), CUDA_SUCCESS);
+    OK(cuCtxSetCurrent(ctx));
+}
+
+CASE(context_affinity, "what a context says that may use all processors")
+{
+    CUexecAffinityParam p;
+    memset(&p, 0, sizeof p);
+    SEE(cuCtxGetExecAffinity(&p, CU_EXEC_AFFINITY_TYPE_SM_COUNT));
+}
+
+static CUgreenCtx green_whole(void)
+{
+    CUdevResource all;
+    CUdevResourceDesc description = NULL;
+    CUgreenCtx green = NULL;
+    OK(cuDeviceGetDevResource(dev, &all, CU_DEV_RESOURCE_TYPE_SM));
+    OK(cuDevResourceGenerateDesc(&description, &all, 1));
+    OK(cuGreenCtxCreate(&green, description, dev, CU_GREEN_CTX_DEFAULT_STREAM));
+    return green;
+}
+
+CASE(green_ids, "each green context has an id of its own")
+{
+    CUgreenCtx a = green_whole(), b = green_whole();
+    unsigned long long a_id = 0, again = 0, b_id = 0;
+    IS(cuGreenCtxGetId(a, &a_id), CUDA_SUCCESS);
+    IS(cuGreenCtxGetId(b, &b_id), CUDA_SUCCESS);
+    OK(cuGreenCtxGetId(a, &again));
+    TRUE(a_id == again);
+    TRUE(a_id != b_id);
+    OK(cuGreenCtxDestroy(a));
+    OK(cuGreenCtxDestroy(b));
+}
+
 CASE_ALONE(context_limits, "limits are what was set, or more")
 {
     size_t value = 0;
@@ -318,6 +379,13 @@ CASE_AT(device_peers, INIT, "a device is no peer of its own")
     IS(cuDeviceCanAccessPeer(&can, dev, dev), CUDA_SUCCESS);
     EQ(can, 0);
     SEE(cuDeviceGetP2PAttribute(&value, CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED, dev, dev));
+}
+
+CASE_AT(device_atomics_with_itself, INIT, "a device has no atomics with itself as a peer")
+{
+    CUatomicOperation operation = CU_ATOMIC_OPERATION_INTEGER_ADD;
+    unsigned can = 0;
+    IS(cuDeviceGetP2PAtomicCapabilities(&can, &operation, 1, dev, dev), CUDA_ERROR_INVALID_DEVICE);
 }
 
 CASE_AT(device_versions, BARE, "the driver's version is told before anything else")

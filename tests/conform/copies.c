@@ -369,6 +369,143 @@ CASE(copy_past_an_array, "a copy past the end of an array is refused")
     IS_LATE(cuMemcpyHtoA(a, 0, in, 16), CUDA_SUCCESS);
 }
 
+CASE(copy_line_arrays_in_order, "asynchronous copies to and from an array come in stream order")
+{
+    CUarray a = array_new(16, 0);
+    CUdeviceptr w = words(1);
+    CUstream s = stream_new(CU_STREAM_NON_BLOCKING);
+    int *p;
+    OK(cuMemAllocHost((void **)&p, 64));
+    memset(p, 0, 64);
+    OK(cuMemcpyHtoA(a, 0, p, 64));
+    for (int i = 0; i < 4; i++) {
+        p[i] = i + 1;
+    }
+    hold(s);
+    IS(cuMemcpyHtoAAsync(a, 8, p, 16, s), CUDA_SUCCESS);
+    OK(launch_set(s, w, 7));
+    EQ(peek(w, 0), 0);
+    let_go_in(20);
+    IS(cuMemcpyAtoHAsync(p + 8, a, 4, 16, s), CUDA_SUCCESS);
+    IS(cuStreamSynchronize(s), CUDA_SUCCESS);
+    EQ(p[8] * 1000 + p[9] * 100 + p[10] * 10 + p[11], 123);
+    EQ(peek(w, 0), 7);
+    OK(cuMemFreeHost(p));
+}
+
+/* Boxes of memory and of arrays, for batches. */
+static CUmemcpy3DOperand box_at(CUdeviceptr at, size_t row_length)
+{
+    CUmemcpy3DOperand box;
+    memset(&box, 0, sizeof box);
+    box.type = CU_MEMCPY_OPERAND_TYPE_POINTER;
+    box.op.ptr.ptr = at;
+    box.op.ptr.rowLength = row_length;
+    return box;
+}
+
+static CUmemcpy3DOperand box_in(CUarray array, size_t x, size_t y)
+{
+    CUmemcpy3DOperand box;
+    memset(&box, 0, sizeof box);
+    box.type = CU_MEMCPY_OPERAND_TYPE_ARRAY;
+    box.op.array.array = array;
+    box.op.array.offset.x = x;
+    box.op.array.offset.y = y;
+    return box;
+}
+
+static CUDA_MEMCPY3D_BATCH_OP box_copy(CUmemcpy3DOperand to, CUmemcpy3DOperand from, size_t width,
+                                       size_t height)
+{
+    CUDA_MEMCPY3D_BATCH_OP op;
+    memset(&op, 0, sizeof op);
+    op.src = from;
+    op.dst = to;
+    op.extent.width = width;
+    op.extent.height = height;
+    op.extent.depth = 1;
+    op.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
+    return op;
+}
+
+/* 16 ints on the device: 0, 1, 2 ... */
+static CUdeviceptr numbers(void)
+{
+    CUdeviceptr w = words(16);
+    int in[16];
+    for (int i = 0; i < 16; i++) {
+        in[i] = i;
+    }
+    OK(cuMemcpyHtoD(w, in, sizeof in));
+    return w;
+}
+
+CASE(copy_batch_of_boxes,
+     "a batch copies boxes, of bytes between pointers and of elements where there is an array")
+{
+    CUdeviceptr w = numbers(), to = words(16);
+    CUarray a = array_new(4, 4);
+    CUDA_MEMCPY3D_BATCH_OP first[] = {
+        box_copy(box_in(a, 0, 0), box_at(w, 0), 4, 4),
+        box_copy(box_at(to, 0), box_at(w + 20, 16), 8, 2),
+    };
+    CUDA_MEMCPY3D_BATCH_OP second[] = {box_copy(box_at(to + 16, 4), box_in(a, 1, 2), 2, 2)};
+    IS(cuMemcpy3DBatchAsync(2, first, 0, side), CUDA_SUCCESS);
+    IS(cuMemcpy3DBatchAsync(1, second, 0, side), CUDA_SUCCESS);
+    IS(cuStreamSynchronize(side), CUDA_SUCCESS);
+    EQ(peek(to, 0), 5);
+    EQ(peek(to, 1), 6);
+    EQ(peek(to, 2), 9);
+    EQ(peek(to, 3), 10);
+    EQ(peek(to, 4), 9);
+    EQ(peek(to, 5), 10);
+    EQ(peek(to, 6), 0);
+    EQ(peek(to, 8), 13);
+    EQ(peek(to, 9), 14);
+}
+
+CASE(copy_batch_of_boxes_refused,
+     "a batch of boxes with flags, or without an order of access, is refused")
+{
+    CUdeviceptr w = numbers(), to = words(16);
+    CUDA_MEMCPY3D_BATCH_OP op = box_copy(box_at(to, 0), box_at(w, 0), 8, 2);
+    IS_LATE(cuMemcpy3DBatchAsync(1, &op, 1, side), CUDA_ERROR_INVALID_VALUE);
+    op.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_INVALID;
+    IS_LATE(cuMemcpy3DBatchAsync(1, &op, 0, side), CUDA_ERROR_INVALID_VALUE);
+    op.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
+    IS_LATE(cuMemcpy3DBatchAsync(1, &op, 0, side), CUDA_SUCCESS);
+    EQ(peek(to, 3), 3);
+}
+
+CASE(copy_batch_of_an_empty_box, "a batch with a box that has no width is refused")
+{
+    CUdeviceptr w = numbers(), to = words(16);
+    CUDA_MEMCPY3D_BATCH_OP op = box_copy(box_at(to, 0), box_at(w, 0), 0, 2);
+    IS_LATE(cuMemcpy3DBatchAsync(1, &op, 0, side), CUDA_ERROR_INVALID_VALUE);
+}
+
+CASE(copy_batch_of_boxes_first_form, "the batch of CUDA 12.8 copies, and tells which copy is wrong")
+{
+    CUresult (*batch)(size_t, CUDA_MEMCPY3D_BATCH_OP *, size_t *, unsigned long long, CUstream) =
+        NULL;
+    CUdriverProcAddressQueryResult found = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+    CUdeviceptr w = numbers(), to = words(16);
+    CUDA_MEMCPY3D_BATCH_OP ops[] = {
+        box_copy(box_at(to, 0), box_at(w + 16, 0), 8, 2),
+        box_copy(box_at(to + 32, 0), box_at(w, 0), 8, 2),
+    };
+    size_t failed = 99;
+    OK(cuGetProcAddress("cuMemcpy3DBatchAsync", (void **)&batch, 12080, 0, &found));
+    EQ(found, CU_GET_PROC_ADDRESS_SUCCESS);
+    IS_LATE(batch(2, ops, &failed, 0, side), CUDA_SUCCESS);
+    EQ(peek(to, 3), 7);
+    EQ(peek(to, 11), 3);
+    ops[1].srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_INVALID;
+    IS_LATE(batch(2, ops, &failed, 0, side), CUDA_ERROR_INVALID_VALUE);
+    EQ(failed, 1);
+}
+
 CASE(copy_plane_arrays, "rows of a two-dimensional array are copied with offsets")
 {
     CUarray a = array_new(4, 4);

@@ -814,3 +814,54 @@ CASE(graph_bad_kernel_node, "a kernel node that could not be launched")
     NUM(count_nodes(graph));
     SEE(cuGraphInstantiate(&exec, graph, 0));
 }
+
+static int destroyed;
+
+static void CUDA_CB destroy_object(void *user)
+{
+    __atomic_add_fetch((int *)user, 1, __ATOMIC_SEQ_CST);
+}
+
+static CUuserObject object_new(void)
+{
+    CUuserObject object = NULL;
+    __atomic_store_n(&destroyed, 0, __ATOMIC_SEQ_CST);
+    OK(cuUserObjectCreate(&object, &destroyed, destroy_object, 1,
+                          CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
+    return object;
+}
+
+/* How often the object was destroyed, which the driver may do some time later. */
+static int destroyed_soon(int wanted)
+{
+    conform_sleep_ms(wanted == 0 ? 20 : 0);
+    for (int i = 0; i < 200 && __atomic_load_n(&destroyed, __ATOMIC_SEQ_CST) < wanted; i++) {
+        conform_sleep_ms(10);
+    }
+    return __atomic_load_n(&destroyed, __ATOMIC_SEQ_CST);
+}
+
+CASE(graph_object_counts, "a user object is destroyed when its last reference is released")
+{
+    CUuserObject object = object_new();
+    IS(cuUserObjectRetain(object, 0), CUDA_ERROR_INVALID_VALUE);
+    IS(cuUserObjectRetain(object, 2), CUDA_SUCCESS);
+    IS(cuUserObjectRelease(object, 0), CUDA_ERROR_INVALID_VALUE);
+    IS(cuUserObjectRelease(object, 2), CUDA_SUCCESS);
+    EQ(destroyed_soon(0), 0);
+    IS(cuUserObjectRelease(object, 1), CUDA_SUCCESS);
+    EQ(destroyed_soon(1), 1);
+}
+
+CASE(graph_object_released, "a graph that releases its references to a user object may be the last")
+{
+    CUgraph graph = graph_new();
+    CUuserObject object = object_new();
+    IS(cuGraphRetainUserObject(graph, object, 2, 0), CUDA_SUCCESS);
+    IS(cuUserObjectRelease(object, 1), CUDA_SUCCESS);
+    IS(cuGraphReleaseUserObject(graph, object, 1), CUDA_SUCCESS);
+    EQ(destroyed_soon(0), 0);
+    IS(cuGraphReleaseUserObject(graph, object, 1), CUDA_SUCCESS);
+    EQ(destroyed_soon(1), 1);
+    OK(cuGraphDestroy(graph));
+}

@@ -369,3 +369,21 @@ CASE(mem_batch_of_ordinary_memory, "what batches say to memory that is not manag
     IS_LATE(cuMemDiscardBatchAsync(&w, &size, 1, 1, side), CUDA_ERROR_INVALID_VALUE);
     EQ(peek(w, 0), 0);
 }
+
+CASE(mem_decompress, "a device that decompresses nothing refuses to")
+{
+    CUdeviceptr w = words(64);
+    CUmemDecompressParams p;
+    int kinds = -1;
+    OK(cuDeviceGetAttribute(&kinds, CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK, dev));
+    NUM(kinds);
+    memset(&p, 0, sizeof p);
+    p.srcNumBytes = p.dstNumBytes = 64;
+    p.src = (void *)(uintptr_t)w;
+    p.dst = (void *)(uintptr_t)(w + 64);
+    p.dstActBytes = (cuuint32_t *)(uintptr_t)(w + 128);
+    p.algo = CU_MEM_DECOMPRESS_ALGORITHM_DEFLATE;
+    if (kinds == 0) {
+        SEE_LATE(cuMemBatchDecompressAsync(&p, 1, 0, NULL, side));
+    }
+}

@@ -289,3 +289,25 @@ CASE(pool_of_device_is_used, "cuMemAllocAsync takes memory from the device's cur
     TRUE(got == mine);
     TRUE(attribute(mine, CU_MEMPOOL_ATTR_USED_MEM_CURRENT) >= 4096);
 }
+
+CASE(pool_of_a_place, "a device named as a place has the pools that it has as a device")
+{
+    CUmemLocation here = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = dev};
+    CUmemoryPool first = NULL, a = NULL, b = NULL, mine = pool_new();
+    OK(cuDeviceGetDefaultMemPool(&first, dev));
+    IS(cuMemGetDefaultMemPool(&a, &here, CU_MEM_ALLOCATION_TYPE_PINNED), CUDA_SUCCESS);
+    TRUE(a == first);
+    IS(cuMemSetMemPool(&here, CU_MEM_ALLOCATION_TYPE_PINNED, mine), CUDA_SUCCESS);
+    IS(cuMemGetMemPool(&a, &here, CU_MEM_ALLOCATION_TYPE_PINNED), CUDA_SUCCESS);
+    OK(cuDeviceGetMemPool(&b, dev));
+    TRUE(a == mine && b == mine);
+    OK(cuDeviceSetMemPool(dev, first));
+    OK(cuMemGetMemPool(&a, &here, CU_MEM_ALLOCATION_TYPE_PINNED));
+    TRUE(a == first);
+}
+
+CASE(pool_of_another_place, "a device's pool is not set for the host")
+{
+    CUmemLocation host = {.type = CU_MEM_LOCATION_TYPE_HOST};
+    IS(cuMemSetMemPool(&host, CU_MEM_ALLOCATION_TYPE_PINNED, pool_new()), CUDA_ERROR_INVALID_VALUE);
+}

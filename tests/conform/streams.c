@@ -691,3 +691,13 @@ CASE(stream_values_in_host_memory,
         OK(cuMemFreeHost(host[i]));
     }
 }
+
+CASE(stream_device, "a stream tells its device")
+{
+    CUdevice d = 99;
+    IS(cuStreamGetDevice(stream_new(CU_STREAM_NON_BLOCKING), &d), CUDA_SUCCESS);
+    EQ(d, 0);
+    d = 99;
+    IS(cuStreamGetDevice(CU_STREAM_LEGACY, &d), CUDA_SUCCESS);
+    EQ(d, 0);
+}

@@ -38,6 +38,30 @@ CASE(array_descriptions,
     conform_say("%zu x %zu, format %d, channels %u", d.Width, d.Height, d.Format, d.NumChannels);
 }
 
+CASE(array_planes, "the planes of an array of a planar format are arrays, the second of half size")
+{
+    CUarray array = array_of(64, 32, 0, CU_AD_FORMAT_NV12, 3, 0), plane = NULL;
+    for (unsigned i = 0; i < 2; i++) {
+        CUDA_ARRAY_DESCRIPTOR d;
+        memset(&d, 0x55, sizeof d);
+        IS(cuArrayGetPlane(&plane, array, i), CUDA_SUCCESS);
+        IS(cuArrayGetDescriptor(&d, plane), CUDA_SUCCESS);
+        EQ(d.Width, i == 0 ? 64 : 32);
+        EQ(d.Height, i == 0 ? 32 : 16);
+        EQ(d.Format, CU_AD_FORMAT_UNSIGNED_INT8);
+        EQ(d.NumChannels, i + 1);
+    }
+    IS(cuArrayGetPlane(&plane, array, 2), CUDA_ERROR_INVALID_VALUE);
+    OK(cuArrayDestroy(array));
+}
+
+CASE(array_without_planes, "an array of an ordinary format has no planes")
+{
+    CUarray array = array_of(8, 8, 0, CU_AD_FORMAT_UNSIGNED_INT8, 4, 0), plane = NULL;
+    IS(cuArrayGetPlane(&plane, array, 0), CUDA_ERROR_INVALID_VALUE);
+    OK(cuArrayDestroy(array));
+}
+
 CASE(array_mistakes, "arrays that cannot be are refused")
 {
     CUarray array;
@@ -211,4 +235,89 @@ CASE(mipmap_levels, "levels of a mipmapped array halve, and end")
     describe(level);
     SEE(cuMipmappedArrayGetLevel(&level, array, 4));
     IS(cuMipmappedArrayDestroy(array), CUDA_SUCCESS);
+}
+
+/* 1024 x 1024 floats and four smaller levels. */
+static CUmipmappedArray mipmap_of(unsigned flags)
+{
+    CUmipmappedArray array = NULL;
+    CUDA_ARRAY3D_DESCRIPTOR d = {.Width = 1024,
+                                 .Height = 1024,
+                                 .Format = CU_AD_FORMAT_FLOAT,
+                                 .NumChannels = 1,
+                                 .Flags = flags};
+    OK(cuMipmappedArrayCreate(&array, &d, 5));
+    return array;
+}
+
+CASE(mipmap_sparse, "levels smaller than a tile of a sparse mipmapped array are in its tail")
+{
+    CUmipmappedArray array = mipmap_of(CUDA_ARRAY3D_SPARSE);
+    CUDA_ARRAY_SPARSE_PROPERTIES tiles;
+    memset(&tiles, 0x55, sizeof tiles);
+    IS(cuMipmappedArrayGetSparseProperties(&tiles, array), CUDA_SUCCESS);
+    NUM(tiles.tileExtent.width);
+    NUM(tiles.tileExtent.height);
+    NUM(tiles.tileExtent.depth);
+    NUM(tiles.miptailFirstLevel);
+    TRUE(tiles.miptailSize != 0);
+    OK(cuMipmappedArrayDestroy(array));
+}
+
+CASE(mipmap_not_sparse, "an ordinary mipmapped array has no tiles")
+{
+    CUmipmappedArray array = mipmap_of(0);
+    CUDA_ARRAY_SPARSE_PROPERTIES tiles;
+    IS(cuMipmappedArrayGetSparseProperties(&tiles, array), CUDA_ERROR_INVALID_VALUE);
+    OK(cuMipmappedArrayDestroy(array));
+}
+
+CASE(mipmap_without_memory,
+     "a mipmapped array that is to be mapped later tells how much memory it needs")
+{
+    CUmipmappedArray array = mipmap_of(CUDA_ARRAY3D_DEFERRED_MAPPING);
+    CUDA_ARRAY_MEMORY_REQUIREMENTS need;
+    memset(&need, 0, sizeof need);
+    IS(cuMipmappedArrayGetMemoryRequirements(&need, array, dev), CUDA_SUCCESS);
+    TRUE(need.size >= 5 << 20);
+    TRUE(need.alignment != 0);
+    OK(cuMipmappedArrayDestroy(array));
+}
+
+CASE(mipmap_with_memory, "a mipmapped array that has its memory tells no needs")
+{
+    CUmipmappedArray array = mipmap_of(0);
+    CUDA_ARRAY_MEMORY_REQUIREMENTS need;
+    IS(cuMipmappedArrayGetMemoryRequirements(&need, array, dev), CUDA_ERROR_INVALID_VALUE);
+    OK(cuMipmappedArrayDestroy(array));
+}
+
+/* Two images of 8 x 8 pixels of 64 halves, for a filter of 3 x 3. */
+static CUresult encode_im2col(CUtensorMap *map, unsigned rank, CUdeviceptr at, int corner)
+{
+    const cuuint64_t size[] = {64, 8, 8, 2}, strides[] = {128, 1024, 8192};
+    const int lower[] = {corner, corner}, upper[] = {-1, -1};
+    const cuuint32_t steps[] = {1, 1, 1, 1};
+    memset(map, 0, sizeof *map);
+    return cuTensorMapEncodeIm2col(
+        map, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, rank, (void *)(uintptr_t)at, size, strides, lower,
+        upper, 64, 64, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+        CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+}
+
+CASE(tensor_im2col, "an im2col tensor map is the same for the same tensor and another for another")
+{
+    CUdeviceptr w = words(4096);
+    CUtensorMap a, b;
+    OK(encode_im2col(&a, 4, w, -1));
+    IS(encode_im2col(&b, 4, w, -1), CUDA_SUCCESS);
+    EQ(memcmp(&a, &b, sizeof a), 0);
+    IS(encode_im2col(&b, 4, w, 0), CUDA_SUCCESS);
+    TRUE(memcmp(&a, &b, sizeof a) != 0);
+}
+
+CASE(tensor_im2col_of_rows, "an im2col tensor map needs three dimensions")
+{
+    CUtensorMap map;
+    IS(encode_im2col(&map, 2, words(4096), -1), CUDA_ERROR_INVALID_VALUE);
 }
