@@ -61,6 +61,50 @@ static void a_child_of_one_that_only_asked_connects_anew(void **state)
     assert_int_equal(status, 0);
 }
 
+/* What a child that connects anew, with these two variables, calls its devices. */
+static bool devices_are_named(const char *order, const char *visible, const char *const *names)
+{
+    int count = 0;
+    char name[64];
+    order != NULL ? setenv("CUDA_DEVICE_ORDER", order, 1) : unsetenv("CUDA_DEVICE_ORDER");
+    visible != NULL ? setenv("CUDA_VISIBLE_DEVICES", visible, 1) : unsetenv("CUDA_VISIBLE_DEVICES");
+    bool right = tow_cuInit(0) == CUDA_SUCCESS && tow_cuDeviceGetCount(&count) == CUDA_SUCCESS;
+    for (int i = 0; right && i < count; i++) {
+        right = names[i] != NULL && tow_cuDeviceGetName(name, sizeof name, i) == CUDA_SUCCESS &&
+                strcmp(name, names[i]) == 0;
+    }
+    return right && names[count] == NULL;
+}
+
+/* The fake devices' bus numbers fall. The variable counts before CUDA_VISIBLE_DEVICES does. */
+static void devices_may_be_in_the_order_of_their_bus_numbers(void **state)
+{
+#ifdef __SANITIZE_THREAD__
+    skip(); /* it allows no new threads after a fork */
+#endif
+    static const struct {
+        const char *order, *visible, *names[4];
+    } cases[] = {
+        {NULL, NULL, {"Fake 0", "Fake 1", "Fake 2"}},
+        {"FASTEST_FIRST", NULL, {"Fake 0", "Fake 1", "Fake 2"}},
+        {"PCI_BUS_ID", NULL, {"Fake 2", "Fake 1", "Fake 0"}},
+        {"FASTEST_FIRST", "2,1", {"Fake 2", "Fake 1"}},
+        {"PCI_BUS_ID", "2,1", {"Fake 0", "Fake 1"}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        pid_t child = fork();
+        if (child == 0) {
+            _exit(devices_are_named(cases[i].order, cases[i].visible, cases[i].names) ? 0 : 1);
+        }
+        int status = 0;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        if (status != 0) {
+            fail_msg("CUDA_DEVICE_ORDER=%s CUDA_VISIBLE_DEVICES=%s", cases[i].order,
+                     cases[i].visible);
+        }
+    }
+}
+
 /* Not "not found": a runtime would ask for a newer driver. */
 static void graphics_are_refused_by_name(void **state)
 {
@@ -153,6 +197,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_works_before_initialising_but_what_must),
         cmocka_unit_test(a_child_of_one_that_only_asked_connects_anew),
+        cmocka_unit_test(devices_may_be_in_the_order_of_their_bus_numbers),
         cmocka_unit_test(devices_are_those_that_are_visible_in_their_order),
         cmocka_unit_test(errors_are_described_in_the_drivers_words),
         cmocka_unit_test(graphics_are_refused_by_name),
