@@ -302,6 +302,105 @@ def wrong_settings_are_told():
         t.check(words in done.stderr and len(done.stderr.splitlines()) == 1, f"{flags}: {done.stderr}")
 
 
+# A /run of its own and a network of its own with nothing but this machine in it.
+ALONE = """
+mount -t tmpfs tmpfs /run && python3 -c '
+import fcntl, socket, struct
+fcntl.ioctl(socket.socket(), 0x8914, struct.pack("16sh14x", b"lo", 0x41))  # SIOCSIFFLAGS, IFF_UP | IFF_RUNNING
+' && exec "$@"
+"""
+
+
+@t.test()
+def without_addresses_it_listens_on_this_machine_only():
+    alone = ["unshare", "-m", "-n", "sh", "-c", ALONE, "sh"]
+    if os.geteuid() != 0 or t.run([*alone, "true"]).returncode != 0:
+        raise t.Skip("mount and network namespaces are not permitted here")
+    server = t.Server(listen=[], env={"XDG_RUNTIME_DIR": "/nowhere"})
+    server.limit = alone
+    with server:
+        inside = pathlib.Path(f"/proc/{server.process.pid}")
+        words = {name: [line.split() for line in (inside / "net" / name).read_text().splitlines()[1:]]
+                 for name in ("tcp", "tcp6", "udp", "udp6", "unix")}
+        t.equal([w[1] for w in words["tcp"] if w[3] == "0A"], ["0100007F:12E5"], "what listens on tcp, 127.0.0.1:4837 being all,")
+        t.equal([w[1] for name in ("tcp6", "udp", "udp6") for w in words[name]], [], "what is open beside")
+        # The flag of those that listen; names follow after the inode.
+        t.equal([w[7:] for w in words["unix"] if int(w[3], 16) & 0x10000], [["/run/towline.sock"]], "what listens on unix")
+        t.equal(os.listdir(inside / "root" / "run"), ["towline.sock"], "/run")
+        enter = ["nsenter", "-t", server.process.pid, "-m", "-n"]
+        for address in ([], ["-s", "unix:///run/towline.sock"], ["-s", "tcp://127.0.0.1:4837"], ["-s", "tcp://127.0.0.1"]):
+            done = t.run([*enter, t.TOWLINE, "devices", *address], env=t.clean_environment())
+            t.check(done.returncode == 0 and "Towline" in done.stdout, f"{address}: {done.stdout}{done.stderr}")
+
+
+@t.test()
+def without_a_device_it_takes_the_driver_that_works():
+    """Else the software GPU: where there is no driver, none with a GPU, or none but our own client library."""
+    found = "import ctypes; ctypes.CDLL('libcuda.so.1')"
+    env = {key: value for key, value in os.environ.items() if key != "LD_LIBRARY_PATH"}
+    folders = re.findall(r'^    "(/.+)",$', (t.ROOT / "src" / "backend" / "cuda" / "open.c").read_text(), re.M)
+    t.check("/usr/lib64" in folders, f"open.c was not understood: {folders}")
+    if t.run([sys.executable, "-c", found], env=env).returncode == 0 or any(
+            pathlib.Path(folder, "libcuda.so.1").exists() for folder in folders):
+        raise t.Skip("this machine has a driver of its own")
+    driver = t.build_c(HELPERS / "printing_driver.c", ["-shared", "-fPIC"], "printing_driver.so")
+    with tempfile.TemporaryDirectory(prefix="tow") as folder:
+        for name, path, more, kind in (("no", "/nowhere", {}, "soft"), ("a", folder, {}, "cuda"),
+                                       ("an unusable", folder, {"PRINTER_NONE": "1"}, "soft"),
+                                       ("our own", str(t.LIBCUDA.parent), {}, "soft")):
+            if path == folder and not os.path.lexists(f"{folder}/libcuda.so.1"):
+                os.symlink(driver, f"{folder}/libcuda.so.1")
+            with t.Server(device=None, env={"LD_LIBRARY_PATH": path, **more}) as server:
+                t.equal(re.search(r" serves (\w+): ", server.log())[1], kind, f"what is served with {name} driver")
+                device = server.status()["devices"][0]["name"]
+                t.equal(device == "a printer", kind == "cuda", f"with {name} driver, that {device!r} is the driver's")
+
+
+HOLD = """
+import ctypes as c, sys
+assert c.CDLL("libcuda.so.1").cuInit(0) == 0
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+@t.test()
+def a_setting_of_the_driver_gets_a_worker_of_its_own():
+    """The driver reads its variables when it begins, so the worker must have begun with them."""
+    driver = t.build_c(HELPERS / "printing_driver.c", ["-shared", "-fPIC"], "printing_driver.so")
+    names = ("CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_MODULE_LOADING", "CUDA_VISIBLE_DEVICES")
+    t.check(not set(names) & set(os.environ), f"one of {names} is set here")
+
+    def environment(pid):
+        try:
+            pairs = pathlib.Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
+        except OSError:  # it has just ended
+            return {}
+        return {key: value for key, _, value in (pair.partition("=") for pair in pairs) if key in names}
+
+    # The last two are what the driver does anyway, and what is for the client alone.
+    both = {names[0]: "1", names[1]: "EAGER"}
+    cases = (({}, {}), (both, both), ({names[0]: "2"}, {names[0]: "2"}), ({names[1]: "LAZY"}, {}), ({names[2]: "0"}, {}))
+    with t.Server(device=str(driver)) as server:
+        for kind, some in (("unix", cases), ("tcp", cases[1:3])):
+            with contextlib.ExitStack() as stack:
+                clients = []
+                for given, _ in some:
+                    clients.append(subprocess.Popen(
+                        [str(t.TOWLINE), "run", "-s", server.address(kind), "--", sys.executable, "-c", HOLD],
+                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                        env=dict(os.environ, TOWLINE_TRANSPORT="auto", **given)))
+                    stack.callback(clients[-1].communicate)
+                said = [client.stdout.readline() for client in clients]
+                t.equal(said, ["ready\n"] * len(clients), f"what they say over {kind}")
+                workers = {session["client_pid"]: session["worker_pid"] for session in sessions(server)}
+                t.equal(len(set(workers.values())), len(clients), "the number of workers")
+                for client, (given, wanted) in zip(clients, some):
+                    t.equal(environment(workers[client.pid]), wanted, f"what a worker for {given} has over {kind}")
+            t.wait_until(lambda: not sessions(server), 5, "the sessions end")
+        t.wait_until(lambda: not any(map(environment, server.workers())), 5, "workers that wait ahead have no settings")
+
+
 @t.test()
 def second_server_does_not_steal_the_socket():
     with t.Server() as server:
