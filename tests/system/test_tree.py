@@ -80,6 +80,35 @@ def manual_knows_every_flag():
             t.check(re.search(rf"^#?{flag} = ", example, re.M), f"{flag} is not in packaging/towlined.conf")
 
 
+def variables_read():
+    """Names of environment variables that the product asks for: by getenv, by a function that hands its argument to it, or
+    because the client forwards them to the server."""
+    names = set()
+    for path in sources(".c"):
+        text = path.read_text()
+        readers = ["getenv", "secure_getenv"] + [name for name, _ in re.findall(
+            r"^static [^\n;]*?(\w+)\(const char \*(\w+)\)\n\{[^}]*?getenv\(\2\)", text, re.M)]
+        names.update(re.findall(rf'\b(?:{"|".join(readers)})\(\s*"(\w+)"\s*\)', text))
+    lists = re.findall(r"\bforwarded\[\] = \{([^}]*)\}", (SRC / "client" / "link.c").read_text())
+    t.equal(len(lists), 1, "lists of forwarded variables; their number")
+    return names | set(re.findall(r'"(\w+)"', lists[0]))
+
+
+@t.test()
+def manual_knows_every_variable_and_no_other():
+    read = {name for name in variables_read() if name.startswith(("TOWLINE_", "CUDA_"))}
+    t.check({"TOWLINE_SERVER", "CUDA_LOG_FILE", "CUDA_AUTO_BOOST"} <= read, f"not understood: {sorted(read)}")
+    named = {}
+    for page in [t.ROOT / "README.md", *(t.ROOT / "docs" / "guide").glob("*.md"), *(t.ROOT / "docs" / "man").glob("*.[0-9]")]:
+        # Not TRITON_LIBCUDA_PATH, and not the names of errors.
+        for name in re.findall(r"(?<![A-Z_])(?:TOWLINE|CUDA)_(?!ERROR_)[A-Z0-9_]+", page.read_text()):
+            named.setdefault(name, set()).add(page)
+    for name in sorted(set(named) - read):
+        t.check(False, f"{name}, in {', '.join(str(p.relative_to(t.ROOT)) for p in named[name])}, is read by nobody")
+    for name in sorted(read):
+        t.check(any(page.parent.name == "man" for page in named.get(name, ())), f"{name} is not in docs/man")
+
+
 @t.test()
 def example_config_is_understood():
     text = (t.ROOT / "packaging" / "towlined.conf").read_text()
