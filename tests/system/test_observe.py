@@ -97,6 +97,24 @@ def a_trace_has_every_call_in_order():
                 t.equal(line[5] is not None, line[4] != "0", f"that {line[0]!r} names its error")
 
 
+@t.test()
+def a_trace_and_statistics_may_go_to_stderr():
+    """A file called "-" is not made."""
+    with t.Server() as server, tempfile.TemporaryDirectory(prefix="tow") as folder:
+        program = ["env", "-C", folder, sys.executable, "-c", BEGIN + CONTEXT + END]
+        for trace, stats in (("-", ""), ("", "-"), ("-", "-")):
+            done = t.towline_run(server.address(), program, preload=True,
+                                 env={"TOWLINE_TRACE": trace, "TOWLINE_STATS": stats})
+            made = done.stdout.split("\n")[:-1]
+            t.equal(len(made), 3, f"calls of the program ({done.stderr}); their number")
+            lines = done.stderr.splitlines()
+            t.equal([f"{m[2]} {m[4]}" for m in map(understood, lines[:3] if trace else [])], made if trace else [], "the trace")
+            rest = "\n".join(lines[3:] if trace else lines)
+            t.equal(sorted(json.loads(rest)["calls"]) if stats else rest, sorted(m.split()[0] for m in made) if stats else "",
+                    "the statistics")
+        t.equal(list(pathlib.Path(folder).iterdir()), [], "files that were made")
+
+
 @t.test(trees=TREES)
 def a_trace_is_readable():
     with t.Server() as server:
