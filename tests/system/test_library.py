@@ -66,5 +66,44 @@ def does_nothing_when_loaded():
     t.equal(done.stdout, "0 descriptors, 0 threads, 0 calls\n", "what loading changed")
 
 
+# Host functions, managed memory and a large copy, each of which may take threads; then what each thread blocks.
+THREADS = """
+import contextlib, ctypes as c, os, pathlib, threading
+
+def words(task):
+    return dict(line.split(":", 1) for line in (task / "status").read_text().splitlines())
+
+print("before", words(pathlib.Path("/proc/self"))["SigBlk"].strip(), "main")
+cu, pointer, wide = c.CDLL("libcuda.so.1"), c.c_void_p, c.c_uint64
+context, at, managed, called, size = pointer(), wide(), wide(), threading.Event(), c.c_size_t(64 << 20)
+host, function = c.create_string_buffer(size.value), c.CFUNCTYPE(None, pointer)(lambda _: called.set())
+assert cu.cuInit(0) == 0 and cu.cuDevicePrimaryCtxRetain(c.byref(context), 0) == 0 and cu.cuCtxSetCurrent(context) == 0
+assert cu.cuMemAlloc_v2(c.byref(at), size) == 0 and cu.cuMemAllocManaged(c.byref(managed), c.c_size_t(4096), 1) == 0
+assert cu.cuMemcpyHtoD_v2(at, host, size) == 0 and cu.cuMemcpyDtoH_v2(host, at, size) == 0
+assert cu.cuLaunchHostFunc(None, function, None) == 0 and cu.cuCtxSynchronize() == 0 and called.wait(10)
+for task in pathlib.Path("/proc/self/task").iterdir():
+    with contextlib.suppress(OSError):  # it has just ended
+        its = words(task)
+        print("main" if int(task.name) == os.getpid() else "ours", its["SigBlk"].strip(), its["Name"].strip())
+"""
+
+
+@t.test()
+def its_threads_take_no_signals():
+    """All of them go to the program's threads. SIGKILL and SIGSTOP cannot be blocked, and the C library keeps 32 and 33."""
+    every = sum(1 << (number - 1) for number in range(1, 65) if number not in (9, 19, 32, 33))
+    with t.Server() as server:
+        for kind in ("tcp", "unix", "shm"):
+            done = t.towline_run(server.address(kind), [sys.executable, "-c", THREADS], env={"TOWLINE_LANES": "3"})
+            t.equal(done.returncode, 0, f"the exit code over {kind} ({done.stderr})")
+            threads = [line.split(None, 2) for line in done.stdout.splitlines()]
+            masks = {whose: blocked for whose, blocked, _ in threads if whose != "ours"}
+            t.equal(masks["main"], masks["before"], f"what the program's own thread blocks over {kind}")
+            ours = [(name, int(blocked, 16) & every) for whose, blocked, name in threads if whose == "ours"]
+            print(kind, [name for name, _ in ours])
+            t.check(len(ours) >= (3 if kind == "tcp" else 1), f"the library's threads over {kind}: {ours}")
+            t.equal([name for name, blocked in ours if blocked != every], [], f"threads over {kind} that take signals")
+
+
 if __name__ == "__main__":
     t.main()
