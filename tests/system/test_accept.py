@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""tests/gpu/accept and tests/gpu/table themselves: what they count as passed, failed and skipped. No GPU is needed."""
+"""tests/gpu/accept, tests/gpu/table and tests/run themselves: what they count as passed, failed and skipped. No GPU is needed."""
 
 import argparse
+import contextlib
 import importlib.machinery
 import importlib.util
+import io
 import json
 import pathlib
 import re
@@ -17,9 +19,16 @@ import towtest as t  # noqa: E402
 
 FOLDER = t.ROOT / "tests" / "gpu"
 sys.dont_write_bytecode = True
-_loader = importlib.machinery.SourceFileLoader("accept", str(FOLDER / "accept"))
-accept = importlib.util.module_from_spec(importlib.util.spec_from_loader("accept", _loader))
-_loader.exec_module(accept)
+
+
+def load(path):
+    loader = importlib.machinery.SourceFileLoader(path.name, str(path))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(path.name, loader))
+    loader.exec_module(module)
+    return module
+
+
+accept = load(FOLDER / "accept")
 
 
 class NoServer:
@@ -51,10 +60,27 @@ def exit_code_77_is_a_skip_on_both_sides_only():
         t.equal(outcome, "failed", f"exit code {native} natively, {remote} remotely")
         t.equal(records[0]["skipped"], False, "its record")
     t.equal(measure(result(), result())[1], "passed", "exit code 0")
-    t.equal(accept.total(["passed", "skipped"]), ("1 passed, 0 failed, 1 skipped", 0), "a skip")
-    t.equal(accept.total(["passed", "failed", "skipped"]), ("1 passed, 1 failed, 1 skipped", 1), "a failure")
-    t.equal(accept.total(["passed"], 2), ("1 passed, 0 failed, 0 skipped, 2 not reached", 1), "items without time")
-    t.equal(accept.total(["passed"], 0, 1), ("1 passed, 1 failed, 0 skipped", 1), "a crash that nobody noticed")
+    t.equal(accept.total(["passed", "skipped"]), ("1 skipped\n1 passed, 0 failed", 0), "a skip")
+    t.equal(accept.total(["passed", "failed", "skipped"]), ("1 skipped\n1 passed, 1 failed", 1), "a failure")
+    t.equal(accept.total(["passed"], 2), ("2 not reached\n1 passed, 0 failed", 1), "items without time")
+    t.equal(accept.total(["passed"], 0, 1), ("1 passed, 1 failed", 1), "a crash that nobody noticed")
+
+
+@t.test()
+def the_last_line_of_a_run_has_two_numbers():
+    run = load(t.ROOT / "tests" / "run")
+    for results, wanted, code in ((["ok", "skipped"], ["1 skipped", "1 passed, 0 failed"], 0),
+                                  (["ok", "FAILED", "skipped"], ["failed: a test", "1 skipped", "1 passed, 1 failed"], 1),
+                                  (["ok", "ok"], ["2 passed, 0 failed"], 0),
+                                  (["skipped"], ["1 skipped", "0 passed, 0 failed"], 1)):
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            tally = run.Tally(False)
+            for result in results:
+                tally.report("a test", result, 0, "because\n")
+            got = tally.finish()
+        t.equal(said.getvalue().splitlines()[-len(wanted):], wanted, f"the end of what is said of {results}")
+        t.equal(got, code, f"the exit code of {results}")
 
 
 @t.test()
