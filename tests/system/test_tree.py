@@ -89,7 +89,7 @@ def variables_read():
         readers = ["getenv", "secure_getenv"] + [name for name, _ in re.findall(
             r"^static [^\n;]*?(\w+)\(const char \*(\w+)\)\n\{[^}]*?getenv\(\2\)", text, re.M)]
         names.update(re.findall(rf'\b(?:{"|".join(readers)})\(\s*"(\w+)"\s*\)', text))
-    lists = re.findall(r"\bforwarded\[\] = \{([^}]*)\}", (SRC / "client" / "link.c").read_text())
+    lists = re.findall(r"\btow_driver_variables\[\] = \{([^}]*)\}", (SRC / "wire" / "handshake.c").read_text())
     t.equal(len(lists), 1, "lists of forwarded variables; their number")
     return names | set(re.findall(r'"(\w+)"', lists[0]))
 
