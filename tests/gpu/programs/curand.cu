@@ -1,9 +1,9 @@
-// cuRAND: the host API's generators, uniform and normal.
+// cuRAND: the host API's generators, uniform and normal; those named as arguments, or all.
 #include "bits.h"
 
 #include <curand.h>
 
-int main()
+int main(int argc, char **argv)
 {
     const size_t n = 20000;
     struct {
@@ -18,6 +18,13 @@ int main()
     CHECK(cudaMalloc(&data, n * sizeof(float)));
     CHECK(cudaMalloc(&bits, n * sizeof(unsigned)));
     for (auto &g : generators) {
+        bool wanted = argc == 1;
+        for (int i = 1; i < argc; i++) {
+            wanted = wanted || strcmp(argv[i], g.name) == 0;
+        }
+        if (!wanted) {
+            continue;
+        }
         curandGenerator_t generator;
         CHECK(curandCreateGenerator(&generator, g.type));
         CHECK(curandSetPseudoRandomGeneratorSeed(generator, 1234));
