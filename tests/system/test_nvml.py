@@ -302,20 +302,5 @@ def without_a_server_there_is_no_driver():
     t.equal(done.stdout, "9\n", "nvmlInit_v2")
 
 
-@t.test()
-def records_are_as_pynvml_knows_them():
-    try:
-        import pynvml
-    except ImportError:
-        raise t.Skip("pynvml (nvidia-ml-py) is not installed")
-    run("import pynvml as p\np.nvmlInit(); h = p.nvmlDeviceGetHandleByIndex(0)\n"
-        "m = p.nvmlDeviceGetMemoryInfo(h); m2 = p.nvmlDeviceGetMemoryInfo(h, p.nvmlMemory_v2)\n"
-        "equal((m.total, m.free), (m2.total, m2.free))\n"
-        "b = p.nvmlDeviceGetPciInfo(h); equal(b.busId, '%08X:%02X:%02X.0' % (b.domain, b.bus, b.device))\n"
-        "f = p.c_nvmlGpuFabricInfo_v2_t(); f.version = p.nvmlGpuFabricInfo_v2\n"
-        "p.nvmlDeviceGetGpuFabricInfoV(h, c.byref(f)); equal(f.state, 0)\n")
-    del pynvml
-
-
 if __name__ == "__main__":
     t.main()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Numba-CUDA, CuPy and JAX as PyPI has them, unmodified, on the software GPU. None knows about Towline.
+"""Numba-CUDA, CuPy, pynvml and JAX as PyPI has them, unmodified, on the software GPU. None knows about Towline.
 
 They are installed once into a folder of the build; a package index that cannot be reached, or is too slow, skips the tests.
 """
@@ -16,7 +16,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import towtest as t  # noqa: E402
 
 # docs/compatibility.md says what was run with these.
-PACKAGES = ["numba==0.68.1", "numba-cuda==0.30.4", "cupy-cuda13x==14.2.0"]
+PACKAGES = ["numba==0.68.1", "numba-cuda==0.30.4", "cupy-cuda13x==14.2.0", "nvidia-ml-py==13.615.71"]
 JAX_PACKAGES = ["jax==0.10.2", "jaxlib==0.10.2"]
 # Their dependencies are NVIDIA's libraries, which the toolkit has.
 JAX_PLUGINS = ["--no-deps", "jax-cuda13-plugin==0.10.2", "jax-cuda13-pjrt==0.10.2"]
@@ -103,6 +103,13 @@ def cupy_linear_algebra():
     install()
     with t.Server("--soft-capability=13.0") as server:
         run_script(server, "cupy_ops.py", "linear_algebra")
+
+
+@t.test(limit=2 * INSTALL_LIMIT + 330)
+def pynvml():
+    install()
+    with t.Server() as server:
+        t.equal(len(run_script(server, "nvml_ops.py")), 6, "the number of lines of nvml_ops.py")
 
 
 @t.test(limit=3 * INSTALL_LIMIT + 330)
