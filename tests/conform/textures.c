@@ -38,23 +38,6 @@ CASE(array_descriptions,
     conform_say("%zu x %zu, format %d, channels %u", d.Width, d.Height, d.Format, d.NumChannels);
 }
 
-CASE(array_planes, "the planes of an array of a planar format are arrays, the second of half size")
-{
-    CUarray array = array_of(64, 32, 0, CU_AD_FORMAT_NV12, 3, 0), plane = NULL;
-    for (unsigned i = 0; i < 2; i++) {
-        CUDA_ARRAY_DESCRIPTOR d;
-        memset(&d, 0x55, sizeof d);
-        IS(cuArrayGetPlane(&plane, array, i), CUDA_SUCCESS);
-        IS(cuArrayGetDescriptor(&d, plane), CUDA_SUCCESS);
-        EQ(d.Width, i == 0 ? 64 : 32);
-        EQ(d.Height, i == 0 ? 32 : 16);
-        EQ(d.Format, CU_AD_FORMAT_UNSIGNED_INT8);
-        EQ(d.NumChannels, i + 1);
-    }
-    IS(cuArrayGetPlane(&plane, array, 2), CUDA_ERROR_INVALID_VALUE);
-    OK(cuArrayDestroy(array));
-}
-
 CASE(array_without_planes, "an array of an ordinary format has no planes")
 {
     CUarray array = array_of(8, 8, 0, CU_AD_FORMAT_UNSIGNED_INT8, 4, 0), plane = NULL;
