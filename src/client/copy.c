@@ -322,7 +322,8 @@ static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CU
 }
 
 /* Behind host functions that write its source, or that the program is still to let go, a copy takes
- * place in its turn: between the device and the worker's memory, which is mirrored from then on. */
+ * place in its turn: between the device and the worker's memory, which is mirrored from then on.
+ * Gives the functions a moment first: when they have run it is a copy like any other. */
 static bool is_in_turn(bool up)
 {
     return atomic_load_explicit(up ? &tow_hostfn_writers : &tow_hostfn_turns,

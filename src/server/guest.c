@@ -130,7 +130,8 @@ void tow_guest_report(struct tow_guest *guest, const char *json, size_t size)
     move_on(guest, TOW_GUEST_ANSWERED, ANSWER_NS);
 }
 
-/* Nothing else of a server's environment: a client must not reach its files or its loader. */
+/* A client may set what changes how the driver starts, and nothing else of a server's environment:
+ * it must not reach its files or its loader. */
 static bool variable_allowed(const char *variable)
 {
     size_t length = strcspn(variable, "=");

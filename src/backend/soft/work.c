@@ -144,7 +144,7 @@ static CUresult copy_run(struct tow_soft_copy_work *copy, struct tow_soft_ctx *c
     return CUDA_SUCCESS;
 }
 
-/* The element of a fill at a place, which is a multiple of its size. */
+/* Stores one element of a fill, whole; `at` is a multiple of its size. */
 static void fill_one(uint8_t *at, uint32_t value, uint32_t element)
 {
     if (element == 2) {
@@ -154,10 +154,8 @@ static void fill_one(uint8_t *at, uint32_t value, uint32_t element)
     }
 }
 
-/*
- * Wider elements are stored whole, two or four at a time: another stream may wait for one of them
- * (tow_soft_memop_try), and must see it as it was or as it is.
- */
+/* Elements wider than a byte are stored whole, two or four at a time: another stream may wait for
+ * one of them (tow_soft_memop_try), and must see it as it was or as it is. */
 static void fill_row(uint8_t *at, uint32_t value, uint32_t element, size_t n)
 {
     if (element == 1) {
