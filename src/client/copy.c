@@ -226,7 +226,7 @@ static CUresult copy_named(struct tow_link *link, CUdeviceptr to, CUdeviceptr fr
 }
 
 /* A large one waits for the functions, or else the worker reads it in turn, from a mirror: that
- * costs every launch, but never stands still. */
+ * costs every launch, but stands still only where the worker cannot have one there. */
 static CUresult upload_behind_functions(struct tow_link *link, CUdeviceptr to, const void *from,
                                         size_t size, CUstream stream)
 {
@@ -234,11 +234,14 @@ static CUresult upload_behind_functions(struct tow_link *link, CUdeviceptr to, c
     if (status != CUDA_ERROR_NOT_SUPPORTED) {
         return status;
     }
-    if (tow_hostfn_settle(FUNCTIONS_NS) || is_shared(link, from, size) ||
-        tow_mirror_host(link, (uint64_t)(uintptr_t)from, size) != CUDA_SUCCESS) {
+    if (tow_hostfn_settle(FUNCTIONS_NS) || is_shared(link, from, size)) {
         return upload(to, from, size, stream, false);
     }
-    return copy_named(link, to, (CUdeviceptr)(uintptr_t)from, size, stream, false);
+    if (tow_mirror_host(link, (uint64_t)(uintptr_t)from, size) == CUDA_SUCCESS) {
+        return copy_named(link, to, (CUdeviceptr)(uintptr_t)from, size, stream, false);
+    }
+    status = tow_send_cuStreamSynchronize(stream); /* better late than wrong */
+    return status == CUDA_SUCCESS ? upload(to, from, size, stream, false) : status;
 }
 
 /* True if the device may have much to do before a copy in a default stream. */
@@ -820,7 +823,9 @@ static CUresult copy_3d(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bool wait,
     if (!wait && !shared && (up || down) && is_pinned(host->first) && is_in_turn(up)) {
         status = tow_mirror_host(link, (uint64_t)(uintptr_t)host->first, room);
         shared = status == CUDA_SUCCESS;
-        status = shared ? tow_mirror_push(link) : CUDA_SUCCESS;
+        status = shared ? tow_mirror_push(link)
+                 : up   ? tow_send_cuStreamSynchronize(stream)
+                        : CUDA_SUCCESS;
     }
     if (status == CUDA_SUCCESS) {
         status =
