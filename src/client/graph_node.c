@@ -34,9 +34,10 @@ static void encode_kernel(struct tow_buf *out, const struct tow_kernel *kernel,
     struct tow_launch_head head = {
         .function = kernel->id,
         .grid = {p->gridDimX, p->gridDimY, p->gridDimZ},
-        .block = {p->blockDimX, p->blockDimY, p->blockDimZ},
+        .block = {tow_launch_side(p->blockDimX), tow_launch_side(p->blockDimY),
+                  tow_launch_side(p->blockDimZ)},
         .shared = p->sharedMemBytes,
-        .bytes = args->bytes,
+        .bytes = (uint16_t)args->bytes,
     };
     tow_buf_append(out, &head, sizeof head);
     uint8_t *packed = calloc(1, args->bytes + 8u);

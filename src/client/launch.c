@@ -82,8 +82,11 @@ const struct tow_launch_limits *tow_launch_limits(CUdevice device)
 void tow_launch_bounds_init(struct tow_bounds *bounds, CUdevice device)
 {
     const struct tow_launch_limits *limits = tow_launch_limits(device);
-    /* For a device that is not ours to know: nothing is refused here. */
+    /* For a device that is not ours to know: nothing is refused here that a head can tell. */
     memset(bounds, 0xff, sizeof *bounds);
+    for (unsigned i = 0; i < 3; i++) {
+        bounds->block[i] = UINT16_MAX;
+    }
     if (limits != NULL) {
         memcpy(bounds->grid, limits->grid, sizeof bounds->grid);
         memcpy(bounds->block, limits->block, sizeof bounds->block);
@@ -299,14 +302,9 @@ CUresult tow_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gr
     if (TOW_UNLIKELY(kernel == NULL || !belongs(kernel, context, hStream))) {
         return tow_no_handle();
     }
-    struct tow_launch_head head = {
-        .function = kernel->id,
-        .grid = {gridDimX, gridDimY, gridDimZ},
-        .block = {blockDimX, blockDimY, blockDimZ},
-        .shared = sharedMemBytes,
-        .stream = (uint64_t)(uintptr_t)hStream,
-    };
-    status = check(kernel, context->device, head.grid, head.block, head.shared);
+    const uint32_t grid[3] = {gridDimX, gridDimY, gridDimZ};
+    const uint32_t block[3] = {blockDimX, blockDimY, blockDimZ};
+    status = check(kernel, context->device, grid, block, sharedMemBytes);
     if (TOW_UNLIKELY(status != CUDA_SUCCESS)) {
         return tow_capture_refused(hStream, status);
     }
@@ -321,7 +319,14 @@ CUresult tow_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gr
     if (TOW_UNLIKELY(status != CUDA_SUCCESS)) {
         return status;
     }
-    head.bytes = args.bytes;
+    struct tow_launch_head head = {
+        .function = kernel->id,
+        .stream = (uint64_t)(uintptr_t)hStream,
+        .grid = {gridDimX, gridDimY, gridDimZ},
+        .shared = sharedMemBytes,
+        .block = {(uint16_t)blockDimX, (uint16_t)blockDimY, (uint16_t)blockDimZ}, /* checked */
+        .bytes = (uint16_t)args.bytes,
+    };
     size_t size = sizeof head + ((args.bytes + 7) & ~(size_t)7);
     struct tow_call call;
     status =
@@ -511,11 +516,12 @@ CUresult tow_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void *
     }
     struct tow_launch_head head = {
         .function = kernel->id,
-        .grid = {config->gridDimX, config->gridDimY, config->gridDimZ},
-        .block = {config->blockDimX, config->blockDimY, config->blockDimZ},
-        .shared = config->sharedMemBytes,
-        .bytes = args.bytes,
         .stream = (uint64_t)(uintptr_t)config->hStream,
+        .grid = {config->gridDimX, config->gridDimY, config->gridDimZ},
+        .shared = config->sharedMemBytes,
+        .block = {tow_launch_side(config->blockDimX), tow_launch_side(config->blockDimY),
+                  tow_launch_side(config->blockDimZ)},
+        .bytes = (uint16_t)args.bytes,
     };
     size_t padded = (args.bytes + 7) & ~(size_t)7;
     bool waits = has_output(config);

@@ -257,7 +257,8 @@ static CUresult clusters(unsigned fn, int *ret_count, CUfunction func, const CUl
     struct tow_launch_head head = {
         .function = kernel->id,
         .grid = {config->gridDimX, config->gridDimY, config->gridDimZ},
-        .block = {config->blockDimX, config->blockDimY, config->blockDimZ},
+        .block = {tow_launch_side(config->blockDimX), tow_launch_side(config->blockDimY),
+                  tow_launch_side(config->blockDimZ)},
         .shared = config->sharedMemBytes,
         .stream = (uint64_t)(uintptr_t)config->hStream,
     };

@@ -339,9 +339,11 @@ void tow_serve_cuGraphKernelNodeGetParams_v2(struct tow_serve *call)
     }
     struct tow_launch_head head = {.function = export_kernel(call, &p),
                                    .grid = {p.gridDimX, p.gridDimY, p.gridDimZ},
-                                   .block = {p.blockDimX, p.blockDimY, p.blockDimZ},
+                                   .block = {tow_launch_side(p.blockDimX),
+                                             tow_launch_side(p.blockDimY),
+                                             tow_launch_side(p.blockDimZ)},
                                    .shared = p.sharedMemBytes,
-                                   .bytes = bytes};
+                                   .bytes = (uint16_t)bytes};
     tow_serve_reserve(call, sizeof head + 8 + count * 4 + 8 + bytes + 8);
     tow_enc_bytes(&call->out, &head, sizeof head);
     tow_enc_u32(&call->out, count);

@@ -75,22 +75,30 @@ bool tow_kernel_fact_write(struct tow_enc *enc, const struct tow_kernel_info *in
 /* ---- launches ---- */
 
 enum {
-    /* CUDA allows 32,764 bytes of kernel arguments. */
-    TOW_LAUNCH_ARGS_MAX = 65536,
+    TOW_LAUNCH_ARGS_MAX = 65528, /* CUDA allows 32,764 bytes of kernel arguments */
     TOW_LAUNCH_ATTRIBUTES_MAX = 64,
     TOW_LAUNCH_VALUE_WORDS = 8, /* a launch attribute's value in u64 */
 };
 
-/* With the frame's header 64 bytes; then `bytes` of arguments, packed as the kernel wants them. */
+/* With the frame's header 56 bytes; then `bytes` of arguments, packed as the kernel wants them.
+ * With what fills them up to a multiple of 8 a launch has at most 64 bytes and its arguments. */
 struct tow_launch_head {
     uint64_t function;
-    uint32_t grid[3];
-    uint32_t block[3];
-    uint32_t shared;
-    uint32_t bytes;
     uint64_t stream;
+    uint32_t grid[3];
+    uint32_t shared;
+    uint16_t block[3]; /* as tow_launch_side says */
+    uint16_t bytes;
 };
-_Static_assert(sizeof(struct tow_launch_head) == 48, "as the wire says");
+_Static_assert(sizeof(struct tow_launch_head) == 40, "as the wire says");
+_Static_assert(TOW_LAUNCH_ARGS_MAX <= UINT16_MAX, "their size fits into a head");
+
+/* A side of a block. No GPU has any that is as large as 65,535: what is larger is refused as that.
+ */
+static inline uint16_t tow_launch_side(uint32_t side)
+{
+    return side < UINT16_MAX ? (uint16_t)side : UINT16_MAX;
+}
 
 /* cuLaunchKernelEx: behind the head {u32 count, u32 0} and, `count` times, this and `words` u64 of
  * value (zeros at its end are left out); then the arguments. */

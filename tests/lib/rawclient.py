@@ -11,6 +11,7 @@ import towtest as t
 
 HELLO, WELCOME, REPLY, DATA, LANE = 0xF000, 0xF001, 0xF003, 0xF007, 0xF00F
 MAGIC = 0x4C574F54
+PROTOCOL = int(re.search(r"TOW_PROTOCOL_MAX (\d+)u", (t.ROOT / "src" / "wire" / "limits.h").read_text())[1])
 
 
 def _functions():
@@ -41,7 +42,7 @@ def frame(kind, body=b"", thread=1, context=0, seq=0):
 
 
 def hello(name="raw", slot=0xFFFFFFFF, variables=(), capabilities=0):
-    body = struct.pack("<IIII4QQII", MAGIC, 1, 1, 4711, *TABLE_HASH, capabilities, slot, len(variables))
+    body = struct.pack("<IIII4QQII", MAGIC, PROTOCOL, PROTOCOL, 4711, *TABLE_HASH, capabilities, slot, len(variables))
     return frame(HELLO, body + b"".join(map(text, variables)) + text(name) + text(None), thread=0)
 
 

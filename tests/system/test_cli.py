@@ -17,20 +17,15 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import towtest as t  # noqa: E402
+from rawclient import MAGIC, PROTOCOL, frame  # noqa: E402
 
 HELPERS = t.ROOT / "tests" / "system" / "helpers"
 ALL = ("plain", "asan", "tsan")
-MAGIC = 0x4C574F54
 SHM_MAGIC = b"TOWLSHM\0"
 
 
 def hold_program():
     return t.build_c(HELPERS / "hold.c", ["-lcuda"], "hold")
-
-
-def frame(kind, body):
-    body += b"\0" * (-len(body) % 8)
-    return struct.pack("<IHHII", 16 + len(body), kind, 0, 0, 0) + body
 
 
 @contextlib.contextmanager
@@ -208,19 +203,26 @@ def server_refuses_a_newer_client():
 
 
 @t.test(trees=ALL)
+def server_refuses_an_older_client():
+    with t.Server() as server:
+        answer = refusal(server, 1, PROTOCOL - 1)
+        t.check(b"install a newer Towline on the client" in answer, f"the sentence: {answer!r}")
+
+
+@t.test(trees=ALL)
 def server_refuses_another_table():
     with t.Server() as server:
         for tail, sentence in ((b"", b"on the client"),
                                (struct.pack("<I8sI", 6, b"0.0.1\0\0\0", 5), b"the client is Towline 0.0.1"),
                                (struct.pack("<I4sI", 4, b"9.1\0", 5), b"install Towline 9.1 on the server")):
-            answer = refusal(server, 1, 1, tail)
+            answer = refusal(server, 1, PROTOCOL, tail)
             t.check(sentence in answer, f"{sentence!r} is not in {answer!r}")
 
 
 @t.test(trees=ALL)
 def run_peer_of_another_table():
     """A server that welcomes a client whose table it does not have: the client says so."""
-    welcome = struct.pack("<II", MAGIC, 1) + b"\1" * 32 + struct.pack("<QQIIQQ", 0, 1, 1 << 20, 1 << 20, 0, 0)
+    welcome = struct.pack("<II", MAGIC, PROTOCOL) + b"\1" * 32 + struct.pack("<QQIIQQ", 0, 1, 1 << 20, 1 << 20, 0, 0)
     welcome += struct.pack("<IIII", 0, 0, 0, 0)
     with fake_server(frame(0xF001, welcome)) as address:
         done = t.run([t.TOWLINE, "run", "-s", address, "--", hold_program(), "free"])

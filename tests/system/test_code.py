@@ -125,14 +125,16 @@ def launch_takes_few_instructions():
     if not shutil.which("valgrind"):
         raise t.Skip("valgrind is not installed")
     program = launches_program()
-    counts = []
+
+    def count(server, launches):
+        done = t.towline_run(server.address(), ["valgrind", "--tool=callgrind", "--toggle-collect=cuLaunchKernel",
+                                                "--callgrind-out-file=/dev/null", program, launches])
+        t.check(done.returncode == 0, done.stdout + done.stderr)
+        return int(re.search(r"Collected : (\d+)", done.stderr).group(1))
+
     with t.Server() as server:
-        for launches in (100, 1100):
-            done = t.towline_run(server.address(), ["valgrind", "--tool=callgrind", "--toggle-collect=cuLaunchKernel",
-                                                    "--callgrind-out-file=/dev/null", program, launches])
-            t.check(done.returncode == 0, done.stdout + done.stderr)
-            counts.append(int(re.search(r"Collected : (\d+)", done.stderr).group(1)))
-    each = (counts[1] - counts[0]) / 1000
+        # The least of three: now and then a launch wakes a server that has gone to sleep.
+        each = min((count(server, 1100) - count(server, 100)) / 1000 for _ in range(3))
     print(f"{each:.0f} instructions per launch")
     t.check(0 < each <= 600, f"{each:.0f} instructions per launch on the client, more than 600")
 

@@ -26,7 +26,7 @@ INSTRUCTIONS_MAX = 600  # of client and of server, each, per launch
 # What a step of the program's "loop" calls besides cuStreamSynchronize.
 STEP = ("cuMemcpyHtoDAsync_v2", "cuEventRecord", "cuStreamWaitEvent", "cuMemsetD32Async", "cuLaunchKernel",
         "cuMemcpyDtoDAsync_v2", "cuMemcpyDtoHAsync_v2")
-LAUNCH_BYTES = 64       # per launch, without the arguments
+LAUNCH_BYTES = 56       # per launch, without the arguments
 ASKING_BYTES = 24       # of a command that has no arguments, as one that waits for a stream
 CLIENT_MIB = 32
 WORKER_MIB = 8
@@ -181,12 +181,13 @@ def launch_bytes(arguments):
 
 
 @t.test(120)
-def a_launch_takes_64_bytes_and_its_arguments_padded_to_8():
+def a_launch_takes_at_most_64_bytes_and_its_arguments():
     # What is launched, and the bytes of its arguments; the program's own kernel takes a pointer and a u32.
     kernels = [("launches", 12), *((f"sized:{size}", size) for size in (0, 1, 8, 9, 12, 16, 64))]
     with t.Server() as server:
         for kind in KINDS:
             for what, arguments in kernels:
+                t.check(launch_bytes(arguments) <= 64 + arguments, f"{launch_bytes(arguments)} bytes for {arguments} of arguments")
                 stats(server, kind, what, 1)  # what only a first run needs (its code travels once)
                 few, many = stats(server, kind, what, 500), stats(server, kind, what, 1500)
                 commands, size = many["commands"] - few["commands"], many["bytes_out"] - few["bytes_out"]
@@ -242,32 +243,31 @@ def launches_over_tcp_are_received_many_at_a_time():
     t.check(counts["server_sends"] <= 4, f"{counts['server_sends']} calls sent one reply")
 
 
-def instructions(arguments, only=None):
-    """What callgrind counts; inside one function and what it calls, if that is named."""
+def instructions(launches):
+    """What callgrind counts of so many launches: in the thread that launches, and in all others (the session's)."""
     if not shutil.which("valgrind"):
         raise t.Skip("valgrind is not installed (apt install valgrind)")
     with tempfile.TemporaryDirectory(prefix="tow") as folder:
         path = pathlib.Path(folder) / "callgrind.out"
-        command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={path}"]
-        if only:
-            command.append(f"--toggle-collect={only}")
-        done = t.run([*command, LAUNCH_COUNTS, *map(str, arguments)], 120)
-        t.check(done.returncode == 0, f"{arguments}: {done.stdout}{done.stderr}")
-        found = re.search(r"^(?:summary|totals): (\d+)", path.read_text(errors="replace"), re.M)
-        t.check(found, f"callgrind counted nothing: {done.stderr}")
-        return int(found.group(1))
-
-
-def instructions_per_launch(only=None):
-    # Waking a peer that had gone to sleep counts, too, and happens more or less often: the least of three.
-    return min((instructions(["launches", 2000], only) - instructions(["launches", 1000], only)) / 1000 for _ in range(3))
+        # By threads: where one function begins and another ends callgrind guesses, on arm64 wrongly at times.
+        command = ["valgrind", "--tool=callgrind", "--separate-threads=yes", f"--callgrind-out-file={path}"]
+        done = t.run([*command, LAUNCH_COUNTS, "launches", str(launches)], 120)
+        t.check(done.returncode == 0, f"{launches} launches: {done.stdout}{done.stderr}")
+        counts = {}
+        for part in pathlib.Path(folder).glob("callgrind.out-*"):
+            found = re.search(r"^(?:summary|totals): (\d+)", part.read_text(errors="replace"), re.M)
+            counts[part.suffix] = int(found.group(1)) if found else 0
+        client = counts.pop(".out-01", 0)
+        t.check(client > 0 and counts, f"callgrind counted nothing: {done.stderr}")
+        return client, sum(counts.values())
 
 
 @t.test(240)
 def a_launch_takes_few_instructions_on_both_sides():
-    client = instructions_per_launch("tow_cuLaunchKernel")
-    # Everything there is besides: the session, whose driver's launch does nothing, and the loop that launches.
-    server = instructions_per_launch() - client
+    # Waking a peer that had gone to sleep counts, too, and happens more or less often: the least of three. The client's are with
+    # the loop that launches; the session's driver does nothing.
+    pairs = [(instructions(1000), instructions(2000)) for _ in range(3)]
+    client, server = (min((many[side] - few[side]) / 1000 for few, many in pairs) for side in (0, 1))
     print(f"client {client:g}, server {server:g} instructions a launch")
     t.check(50 < client <= INSTRUCTIONS_MAX, f"the client takes {client:g} instructions a launch")
     t.check(50 < server <= INSTRUCTIONS_MAX, f"the server takes {server:g} instructions a launch")

@@ -198,7 +198,7 @@ def an_upload_to_a_broken_context_fails():
     with t.Server() as server, raw.Client(server).begin() as client:
         device = client.alloc(1 << 20)
         t.equal(library(client, 1, TRAP)[0], 0, "the result of cuLibraryLoadData")
-        client.send("cuLaunchKernel", struct.pack("<Q8IQ", kernel(client, 1, "stop"), 1, 1, 1, 1, 1, 1, 0, 0, 0))
+        client.send("cuLaunchKernel", struct.pack("<2Q4I4H", kernel(client, 1, "stop"), 0, 1, 1, 1, 0, 1, 1, 1, 0))
         broken = client.call("cuCtxSynchronize")[0]
         t.check(broken != 0, "the kernel did not stop")
         upload(client, device, 1 << 20, 5)

@@ -71,7 +71,7 @@ static void no_common_version_names_who_is_older(void **state)
                              "newer Towline on the client");
     assert_int_equal(tow_handshake_check_version(TOW_PROTOCOL_MAX, why, sizeof why), 0);
     assert_int_equal(tow_handshake_check_version(TOW_PROTOCOL_MAX + 1, why, sizeof why), -EPROTO);
-    assert_string_equal(why, "the server chose Towline protocol 2, this client speaks 1; install "
+    assert_string_equal(why, "the server chose Towline protocol 3, this client speaks 2; install "
                              "the same Towline on both sides");
 }
 
