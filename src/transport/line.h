@@ -87,6 +87,9 @@ struct tow_line_ops {
 struct tow_spin {
     int64_t budget_ns; /* 0: never */
     int64_t min_ns, max_ns;
+    int64_t expected_ns; /* until when somebody expects the wait to end; 0: nobody does */
+    unsigned lost;       /* grows with every one that was wrong in a row */
+    unsigned doubts;     /* so many of the next are not believed */
 };
 
 /* Only the inline functions below and this folder look inside. */
@@ -265,5 +268,9 @@ int tow_line_pair(struct tow_line **ret_first, struct tow_line **ret_second);
  * between. Negative: choose by the number of processors (none on one or two, where spinning takes
  * the peer's processor away). */
 void tow_line_set_spin(int64_t min_ns, int64_t max_ns);
+
+/* By the consumer: what comes next is expected within `ns`, so that the next wait had better spin
+ * as long. Expectations that were wrong make that rarer. */
+void tow_line_expect(struct tow_line *line, int64_t ns);
 
 #endif

@@ -24,6 +24,9 @@
  * may have come early, and the rest was waking up. */
 #define SPIN_DOUBT_NS (400 * TOW_TIME_US)
 
+/* Most expectations in a row that are not believed after wrong ones. */
+enum { DOUBTS_MAX = 63 };
+
 /* A copy into a ring is committed in pieces of this size: the consumer copies out meanwhile. */
 #define COPY_PIECE (256u << 10)
 
@@ -50,12 +53,49 @@ static struct tow_spin spin_start(void)
 
 int64_t tow_spin_until(const struct tow_spin *spin, int64_t now_ns)
 {
-    return now_ns + spin->budget_ns;
+    int64_t until = now_ns + spin->budget_ns;
+    return spin->expected_ns > until ? spin->expected_ns : until;
 }
 
-void tow_spin_learn(struct tow_spin *spin, int64_t waited_ns)
+void tow_spin_expect(struct tow_spin *spin, int64_t until_ns)
 {
     if (spin->max_ns == 0) {
+        return;
+    }
+    if (spin->doubts > 0) {
+        spin->doubts--;
+        return;
+    }
+    spin->expected_ns = until_ns;
+}
+
+void tow_line_expect(struct tow_line *line, int64_t ns)
+{
+    tow_spin_expect(&line->in_spin, tow_time_now_ns() + ns);
+}
+
+/* True where the wait was an expected one: other waits have nothing to learn from it. */
+static bool was_expected(struct tow_spin *spin, int64_t now_ns)
+{
+    int64_t expected = spin->expected_ns;
+    spin->expected_ns = 0;
+    if (expected == 0) {
+        return false;
+    }
+    if (now_ns <= expected) {
+        spin->lost = 0;
+        return true;
+    }
+    /* In vain: after 1, 3, 7 ... DOUBTS_MAX others it is tried again. */
+    spin->lost = 2 * spin->lost + 1 < DOUBTS_MAX ? 2 * spin->lost + 1 : DOUBTS_MAX;
+    spin->doubts = spin->lost;
+    return false;
+}
+
+void tow_spin_learn(struct tow_spin *spin, int64_t began_ns, int64_t now_ns)
+{
+    int64_t waited_ns = now_ns - began_ns;
+    if (spin->max_ns == 0 || was_expected(spin, now_ns)) {
         return;
     }
     /* A wait that spinning could have covered, or may have, raises the budget at once to twice its
@@ -264,7 +304,7 @@ int tow_ring_wait(struct tow_line *line, const struct tow_ring_wait *wait, int64
     }
     int error = wait_slowly(line, wait, deadline_ns, ret_value);
     if (spins) {
-        tow_spin_learn(wait->spin, tow_time_now_ns() - began);
+        tow_spin_learn(wait->spin, began, tow_time_now_ns());
     }
     return error;
 }

@@ -47,9 +47,10 @@ void tow_ring_wake(_Atomic uint32_t *waits, bool shared);
 int tow_ring_send_copy(struct tow_line *line, const struct iovec *iov, int count);
 
 /* Spinning: until when to spin from `now_ns` on (not at all where that is now), and what to learn
- * from a wait that took `waited_ns`, sleep included: spinning pays where waits are short. */
+ * from a wait that began and ended then, sleep included: spinning pays where waits are short. */
 int64_t tow_spin_until(const struct tow_spin *spin, int64_t now_ns);
-void tow_spin_learn(struct tow_spin *spin, int64_t waited_ns);
+void tow_spin_learn(struct tow_spin *spin, int64_t began_ns, int64_t now_ns);
+void tow_spin_expect(struct tow_spin *spin, int64_t until_ns);
 
 /* True when the socket says that its peer is gone. */
 bool tow_socket_ended(int fd);

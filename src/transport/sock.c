@@ -336,7 +336,7 @@ static ssize_t receive(struct sock_line *sock, void *to, size_t n, int64_t deadl
         }
     }
     if (spins) {
-        tow_spin_learn(&line->in_spin, tow_time_now_ns() - began);
+        tow_spin_learn(&line->in_spin, began, tow_time_now_ns());
     }
     return got;
 }

@@ -76,6 +76,51 @@ static void awake_peers_make_no_system_call(void **state)
     tow_line_set_spin(-1, -1);
 }
 
+static void *send_late(void *arg)
+{
+    struct tow_line *line = arg;
+    uint8_t *to;
+    nanosleep(&(struct timespec){0, 20 * TOW_TIME_MS}, NULL);
+    if (tow_line_reserve(line, 24, &to) < 0) {
+        return line;
+    }
+    memset(to, 1, 24);
+    tow_line_commit(line, 24);
+    return NULL;
+}
+
+/* How often the server sleeps while the client takes 20 ms to send. */
+static uint64_t sleeps_while_late(bool expected)
+{
+    struct tow_line *client, *server;
+    tow_line_set_spin(TOW_TIME_US, 2 * TOW_TIME_US);
+    lines_pair(&client, &server);
+    tow_line_set_spin(-1, -1);
+    struct tow_line_stats before, after;
+    tow_line_get_stats(server, &before);
+    if (expected) {
+        tow_line_expect(server, 20 * TOW_TIME_S);
+    }
+    pthread_t thread;
+    assert_int_equal(tow_thread_start("late", send_late, client, &thread), 0);
+    const uint8_t *at = NULL;
+    size_t available;
+    assert_int_equal(tow_line_peek(server, 24, TOW_TIME_FOREVER, &at, &available), 0);
+    tow_line_get_stats(server, &after);
+    void *failed;
+    pthread_join(thread, &failed);
+    assert_null(failed);
+    tow_line_close(client);
+    tow_line_close(server);
+    return after.sleeps - before.sleeps;
+}
+
+static void who_expects_something_stays_awake(void **state)
+{
+    assert_int_equal(sleeps_while_late(true), 0);
+    assert_int_not_equal(sleeps_while_late(false), 0);
+}
+
 static void a_unix_listener_serves_shm_and_plain_clients(void **state)
 {
     char address[TOW_ADDRESS_MAX], why[TOW_WHY_MAX];
@@ -323,6 +368,7 @@ int main(void)
     lines_kind = "shm";
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(awake_peers_make_no_system_call),
+        cmocka_unit_test(who_expects_something_stays_awake),
         cmocka_unit_test(a_unix_listener_serves_shm_and_plain_clients),
         cmocka_unit_test(a_head_that_cannot_be_is_a_protocol_error),
         cmocka_unit_test(a_tail_that_cannot_be_is_a_protocol_error),

@@ -13,7 +13,8 @@ static int live_through(struct tow_spin *spin, const int64_t *waits_us, int coun
             int64_t waited = waits_us[k] * TOW_TIME_US;
             bool slept = waited > tow_spin_until(spin, 0);
             sleeps += slept;
-            tow_spin_learn(spin, waited + (slept ? 50 * TOW_TIME_US : 0)); /* waking takes time */
+            tow_spin_learn(spin, 0,
+                           waited + (slept ? 50 * TOW_TIME_US : 0)); /* waking takes time */
         }
     }
     return sleeps;
@@ -63,6 +64,49 @@ static void short_waits_shorten_the_spinning(void **state)
     assert_in_range(tow_spin_until(&spin, 0), 10 * TOW_TIME_US, 12 * TOW_TIME_US);
 }
 
+/* A program that copies and looks when it is done: nobody sleeps while the copy takes as long as
+ * it should, and what other waits have taught stays. */
+static void what_is_expected_is_spun_for(void **state)
+{
+    struct tow_spin spin = spin_new();
+    for (int i = 0; i < 100; i++) {
+        tow_spin_expect(&spin, 3000 * TOW_TIME_US);
+        assert_int_equal(tow_spin_until(&spin, 0), 3000 * TOW_TIME_US);
+        tow_spin_learn(&spin, 0, 2000 * TOW_TIME_US);
+        assert_int_equal(tow_spin_until(&spin, 0), 300 * TOW_TIME_US); /* for one wait only */
+    }
+}
+
+/* One that copies now and then: the worker soon stops to spin for what does not come. */
+static void expectations_in_vain_are_given_up(void **state)
+{
+    struct tow_spin spin = spin_new();
+    int believed = 0;
+    for (int i = 0; i < 1000; i++) {
+        tow_spin_expect(&spin, 3000 * TOW_TIME_US);
+        believed += tow_spin_until(&spin, 0) == 3000 * TOW_TIME_US;
+        tow_spin_learn(&spin, 0, 20000 * TOW_TIME_US);
+    }
+    assert_in_range(believed, 10, 30);
+    assert_int_equal(tow_spin_until(&spin, 0), 2 * TOW_TIME_US); /* long waits teach as ever */
+    /* One that comes true again is believed at once the next time. */
+    int tries = 0;
+    do {
+        assert_true(tries++ < 64);
+        tow_spin_expect(&spin, 3000 * TOW_TIME_US);
+    } while (tow_spin_until(&spin, 0) != 3000 * TOW_TIME_US);
+    tow_spin_learn(&spin, 0, 2000 * TOW_TIME_US);
+    tow_spin_expect(&spin, 3000 * TOW_TIME_US);
+    assert_int_equal(tow_spin_until(&spin, 0), 3000 * TOW_TIME_US);
+}
+
+static void who_must_not_spin_expects_nothing(void **state)
+{
+    struct tow_spin spin = {0};
+    tow_spin_expect(&spin, 3000 * TOW_TIME_US);
+    assert_int_equal(tow_spin_until(&spin, 0), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -70,6 +114,9 @@ int main(void)
         cmocka_unit_test(a_long_wait_costs_its_own_sleep_only),
         cmocka_unit_test(idle_programs_do_not_spin),
         cmocka_unit_test(short_waits_shorten_the_spinning),
+        cmocka_unit_test(what_is_expected_is_spun_for),
+        cmocka_unit_test(expectations_in_vain_are_given_up),
+        cmocka_unit_test(who_must_not_spin_expects_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
