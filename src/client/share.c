@@ -251,14 +251,16 @@ static enum tow_share_outcome look(const struct tow_share_note *note, uint32_t v
                                                                                : TOW_SHARE_LATE;
 }
 
-static enum tow_share_outcome await(const struct tow_share_note *note, uint32_t value)
+/* `more_ns`: what the stream is known to need. */
+static enum tow_share_outcome await_long(const struct tow_share_note *note, uint32_t value,
+                                         int64_t more_ns)
 {
     enum tow_share_outcome outcome = look(note, value);
     const struct tow_context *context = tow_context_current();
     unsigned wish = context != NULL ? atomic_load(&context->flags) & CU_CTX_SCHED_MASK : 0;
     bool crowded = tow_cpu_count() <= 2 || wish == CU_CTX_SCHED_YIELD;
     bool brief = tow_cpu_count() <= 2 || wish == CU_CTX_SCHED_BLOCKING_SYNC;
-    int64_t until = tow_time_now_ns() + (brief ? LOOK_BRIEF_NS : LOOK_NS);
+    int64_t until = tow_time_now_ns() + (brief ? LOOK_BRIEF_NS : LOOK_NS + more_ns);
     for (unsigned round = 1; outcome == TOW_SHARE_LATE; round++) {
         if (crowded) {
             sched_yield(); /* the worker needs this processor */
@@ -271,6 +273,11 @@ static enum tow_share_outcome await(const struct tow_share_note *note, uint32_t 
         }
     }
     return outcome;
+}
+
+static enum tow_share_outcome await(const struct tow_share_note *note, uint32_t value)
+{
+    return await_long(note, value, 0);
 }
 
 static struct desk *take_desk(struct tow_link *link, struct tow_share_note **ret_note,
@@ -516,8 +523,9 @@ static CUresult copy_shared(struct tow_link *link, unsigned fn, CUdeviceptr devi
     struct desk *desk = wait && !brings_more(link) ? take_desk(link, &note, &room) : NULL;
     CUresult status =
         send_copy(fn, device, host, size, stream, note, desk != NULL ? desk->value : 0, &number);
-    enum tow_share_outcome outcome =
-        status == CUDA_SUCCESS && desk != NULL ? await(note, desk->value) : TOW_SHARE_REFUSED;
+    enum tow_share_outcome outcome = status == CUDA_SUCCESS && desk != NULL
+                                         ? await_long(note, desk->value, tow_share_copy_ns(size))
+                                         : TOW_SHARE_REFUSED;
     if (desk != NULL) {
         leave_desk(desk);
     }

@@ -34,4 +34,12 @@ struct tow_share_note {
 };
 _Static_assert(sizeof(struct tow_share_note) == 64, "a cache line each");
 
+/* What a copy takes over a bus as slow as PCIe 4, at most 16 ms: as long it is worth looking for
+ * its end, and staying awake for what the program does then. */
+static inline int64_t tow_share_copy_ns(uint64_t size)
+{
+    enum { BYTES_PER_NS = 20, COPY_MAX = 320 << 20 };
+    return (int64_t)((size < COPY_MAX ? size : COPY_MAX) / BYTES_PER_NS);
+}
+
 #endif
