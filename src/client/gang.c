@@ -1,6 +1,9 @@
 #include "client/gang.h"
 
+#include <errno.h>
+#include <limits.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 
@@ -18,6 +21,7 @@ struct job {
     size_t count;
     atomic_size_t next;
     unsigned inside; /* threads of the gang at work; guarded by lock */
+    bool alone;      /* the gang is not at it */
 };
 
 static pthread_mutex_t caller_lock = PTHREAD_MUTEX_INITIALIZER; /* held by the gang's user */
@@ -101,27 +105,31 @@ void tow_gang_set_size(unsigned size)
     told_size = size;
 }
 
-void tow_gang_run(size_t count, void (*piece)(void *user, size_t index), void *user)
+/* Puts the gang to a job, if it is free: not if `alone`. */
+static void begin(struct job *mine, bool alone)
 {
-    struct job mine = {.piece = piece, .user = user, .count = count};
-    bool alone = count < 2 || pthread_mutex_trylock(&caller_lock) != 0;
-    if (!alone && !tried) {
+    mine->alone = alone || pthread_mutex_trylock(&caller_lock) != 0;
+    if (!mine->alone && !tried) {
         gather();
     }
-    if (!alone && members > 0) {
+    if (!mine->alone && members > 0) {
         pthread_mutex_lock(&lock);
-        job = &mine;
+        job = mine;
         pthread_mutex_unlock(&lock);
         atomic_fetch_add(&turn, 1);
         tow_futex_wake(&turn, (int)members, false);
     }
-    work(&mine);
-    if (alone) {
+}
+
+/* Until nobody is at the job any more; its pieces are all taken. */
+static void end(struct job *mine)
+{
+    if (mine->alone) {
         return;
     }
     pthread_mutex_lock(&lock);
     job = NULL;
-    while (mine.inside > 0) {
+    while (mine->inside > 0) {
         uint32_t seen = atomic_load(&left);
         pthread_mutex_unlock(&lock);
         for (unsigned i = 0; i < 4096 && atomic_load(&left) == seen; i++) {
@@ -132,4 +140,124 @@ void tow_gang_run(size_t count, void (*piece)(void *user, size_t index), void *u
     }
     pthread_mutex_unlock(&lock);
     pthread_mutex_unlock(&caller_lock);
+}
+
+void tow_gang_run(size_t count, void (*piece)(void *user, size_t index), void *user)
+{
+    struct job mine = {.piece = piece, .user = user, .count = count};
+    begin(&mine, count < 2);
+    work(&mine);
+    end(&mine);
+}
+
+/* ---- lots ---- */
+
+struct flow {
+    const struct tow_flow *plan;
+    size_t lots;
+    _Atomic uint32_t opened; /* lots; a futex */
+    atomic_uint sleepers;    /* threads that wait for it */
+    atomic_bool failed;
+    atomic_size_t filled[TOW_FLOW_BAYS]; /* pieces in the lot that a bay has now */
+};
+
+static void await_opened(struct flow *flow, size_t lot)
+{
+    int64_t until = 0;
+    for (unsigned round = 1;; round++) {
+        uint32_t opened = atomic_load_explicit(&flow->opened, memory_order_acquire);
+        if (lot < opened) {
+            return;
+        }
+        tow_thread_pause();
+        int64_t now = round % 64 == 0 ? tow_time_now_ns() : 0;
+        until = until == 0 && now != 0 ? now + LINGER_NS : until;
+        if (now != 0 && now > until) {
+            atomic_fetch_add(&flow->sleepers, 1);
+            tow_futex_wait(&flow->opened, opened, TOW_TIME_FOREVER, false);
+            atomic_fetch_sub(&flow->sleepers, 1);
+        }
+    }
+}
+
+static void fill_piece(void *user, size_t index)
+{
+    struct flow *flow = user;
+    size_t lot = index / flow->plan->each;
+    await_opened(flow, lot);
+    if (!atomic_load_explicit(&flow->failed, memory_order_relaxed)) {
+        flow->plan->piece(flow->plan->user, index);
+    }
+    atomic_fetch_add_explicit(&flow->filled[lot % TOW_FLOW_BAYS], 1, memory_order_release);
+}
+
+static void set_opened(struct flow *flow, size_t lots)
+{
+    atomic_store(&flow->opened, (uint32_t)lots);
+    if (atomic_load(&flow->sleepers) > 0) {
+        tow_futex_wake(&flow->opened, INT_MAX, false);
+    }
+}
+
+static bool is_full(struct flow *flow, size_t lot)
+{
+    size_t left_over = flow->plan->pieces - lot * flow->plan->each;
+    size_t pieces = left_over < flow->plan->each ? left_over : flow->plan->each;
+    return atomic_load_explicit(&flow->filled[lot % TOW_FLOW_BAYS], memory_order_acquire) == pieces;
+}
+
+static int open_lot(struct flow *flow, size_t lot, bool wait)
+{
+    int error = flow->plan->open(flow->plan->user, lot, wait);
+    if (error == 0) {
+        atomic_store_explicit(&flow->filled[lot % TOW_FLOW_BAYS], 0, memory_order_relaxed);
+        set_opened(flow, lot + 1);
+    }
+    return error;
+}
+
+/* Takes a piece of an open lot: the caller cannot wait for what only it opens. */
+static bool take_open(struct job *mine, size_t end_of_open, size_t *ret_index)
+{
+    size_t next = atomic_load_explicit(&mine->next, memory_order_relaxed);
+    while (next < end_of_open && next < mine->count) {
+        if (atomic_compare_exchange_weak_explicit(&mine->next, &next, next + 1,
+                                                  memory_order_relaxed, memory_order_relaxed)) {
+            *ret_index = next;
+            return true;
+        }
+    }
+    return false;
+}
+
+int tow_gang_flow(const struct tow_flow *plan)
+{
+    struct flow flow = {.plan = plan, .lots = (plan->pieces + plan->each - 1) / plan->each};
+    struct job mine = {.piece = fill_piece, .user = &flow, .count = plan->pieces};
+    size_t sent = 0, opened = 0, index = 0;
+    unsigned idle = 0;
+    int error = 0;
+    begin(&mine, plan->pieces < 3);
+    while (error == 0 && sent < flow.lots) {
+        bool room = opened < flow.lots && opened - sent < TOW_FLOW_BAYS;
+        if (sent < opened && is_full(&flow, sent)) {
+            error = plan->send(plan->user, sent++);
+        } else if (room && (error = open_lot(&flow, opened, opened == sent)) == 0) {
+            opened++;
+        } else if (error == 0 || error == -EAGAIN) {
+            error = 0;
+            if (take_open(&mine, opened * plan->each, &index)) {
+                fill_piece(&flow, index);
+            } else if (++idle % 4096 == 0) {
+                sched_yield(); /* who has the missing pieces may need this processor */
+            } else {
+                tow_thread_pause();
+            }
+        }
+    }
+    atomic_store(&flow.failed, error != 0);
+    set_opened(&flow, flow.lots);
+    work(&mine); /* what is left after a failure: nothing is done for it */
+    end(&mine);
+    return error;
 }

@@ -25,12 +25,12 @@
 #include "wire/share.h"
 
 enum {
-    DESKS = 64,          /* threads that wait at once; the others ask in the ordinary way */
-    DESK_SIZE = 8 << 10, /* a note, then room for a small download */
-    SLIPS = 1024,        /* notes for events */
-    BAYS = 4,            /* of the staging: some are filled while others are emptied */
-    BAY_SIZE = 2 << 20,  /* one transfer of the device's copy engine */
-    PIECE = 128 << 10,   /* what one thread copies at a time */
+    DESKS = 64,           /* threads that wait at once; the others ask in the ordinary way */
+    DESK_SIZE = 8 << 10,  /* a note, then room for a small download */
+    SLIPS = 1024,         /* notes for events */
+    BAYS = TOW_FLOW_BAYS, /* of the staging: some are filled while others are emptied */
+    BAY_SIZE = 2 << 20,   /* one transfer of the device's copy engine */
+    PIECE = 64 << 10,     /* what one thread copies at a time */
 };
 
 /* How long to look at a note before asking, and sleeping until the answer comes. NVIDIA's driver
@@ -664,6 +664,48 @@ static CUresult send_bay(struct tow_share *share, unsigned bay, unsigned fn, CUd
                      next_value(&share->bays[bay], stream), &number);
 }
 
+/* An upload on its way through the bays. */
+struct stage {
+    struct tow_link *link;
+    CUdeviceptr to;
+    const uint8_t *from;
+    size_t size, each; /* `each`: bytes in one bay */
+    CUstream stream;
+    unsigned first_bay;
+};
+
+static unsigned bay_of(const struct stage *s, size_t lot)
+{
+    return (s->first_bay + (unsigned)lot) % BAYS;
+}
+
+static void stage_piece(void *user, size_t index)
+{
+    const struct stage *s = user;
+    size_t offset = index * PIECE, rest = s->size - offset;
+    memcpy(bay_at(s->link->share, bay_of(s, offset / s->each)) + offset % s->each, s->from + offset,
+           rest < PIECE ? rest : PIECE);
+}
+
+static int stage_open(void *user, size_t lot, bool wait)
+{
+    const struct stage *s = user;
+    unsigned bay = bay_of(s, lot);
+    uint32_t value = s->link->share->bays[bay].value;
+    if (!wait && value != 0 && look(bay_note(s->link->share, bay), value) == TOW_SHARE_LATE) {
+        return -EAGAIN;
+    }
+    return (int)await_bay(s->link, bay);
+}
+
+static int stage_send(void *user, size_t lot)
+{
+    const struct stage *s = user;
+    size_t offset = lot * s->each, rest = s->size - offset;
+    return (int)send_bay(s->link->share, bay_of(s, lot), TOW_FN_cuMemcpyHtoDAsync_v2,
+                         s->to + offset, rest < s->each ? rest : s->each, s->stream);
+}
+
 CUresult tow_share_stage_up(struct tow_link *link, CUdeviceptr to, const void *from, size_t size,
                             CUstream stream, bool settle)
 {
@@ -671,22 +713,26 @@ CUresult tow_share_stage_up(struct tow_link *link, CUdeviceptr to, const void *f
     if (share == NULL) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
-    CUresult status = CUDA_SUCCESS;
-    enum tow_share_outcome outcome = TOW_SHARE_DONE;
-    size_t share_of = bay_share(size);
-    for (size_t done = 0; status == CUDA_SUCCESS && done < size;) {
-        size_t n = size - done < share_of ? size - done : share_of;
-        unsigned bay = share->next_bay++ % BAYS;
-        status = await_bay(link, bay);
-        if (status == CUDA_SUCCESS) {
-            carry(bay_at(share, bay), (const uint8_t *)from + done, n);
-            status = send_bay(share, bay, TOW_FN_cuMemcpyHtoDAsync_v2, to + done, n, stream);
-        }
-        done += n;
-        if (status == CUDA_SUCCESS && settle && done == size) {
-            outcome = await(bay_note(share, bay), share->bays[bay].value);
-        }
-    }
+    struct stage stage = {.link = link,
+                          .to = to,
+                          .from = from,
+                          .size = size,
+                          .each = bay_share(size),
+                          .stream = stream,
+                          .first_bay = share->next_bay};
+    struct tow_flow flow = {.pieces = (size + PIECE - 1) / PIECE,
+                            .each = stage.each / PIECE,
+                            .piece = stage_piece,
+                            .open = stage_open,
+                            .send = stage_send,
+                            .user = &stage};
+    CUresult status = (CUresult)tow_gang_flow(&flow);
+    size_t lots = (size + stage.each - 1) / stage.each;
+    unsigned last = bay_of(&stage, lots - 1);
+    share->next_bay = (last + 1) % BAYS;
+    enum tow_share_outcome outcome = status == CUDA_SUCCESS && settle
+                                         ? await(bay_note(share, last), share->bays[last].value)
+                                         : TOW_SHARE_DONE;
     pthread_mutex_unlock(&share->bay_lock);
     /* What is before it in the stream takes long; natively that is waited for, too. A capture would
      * not outlive the question. */
