@@ -30,7 +30,7 @@ enum {
     SLIPS = 1024,         /* notes for events */
     BAYS = TOW_FLOW_BAYS, /* of the staging: some are filled while others are emptied */
     BAY_SIZE = 2 << 20,   /* one transfer of the device's copy engine */
-    PIECE = 64 << 10,     /* what one thread copies at a time */
+    PIECE = 128 << 10,    /* what one thread copies at a time */
 };
 
 /* How long to look at a note before asking, and sleeping until the answer comes. NVIDIA's driver
