@@ -280,8 +280,9 @@ static CUresult make(struct tow_link *link, uint64_t base, uint64_t size)
             }
             if (status != CUDA_SUCCESS) {
                 tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN,
-                        "host memory at 0x%llx cannot be reached by the GPU of %s (error %d)",
-                        (unsigned long long)at, link->address, (int)status);
+                        "%s has no room for host memory at 0x%llx (error %d): kernels cannot use "
+                        "it, and copies of it behind host functions are waited for",
+                        link->address, (unsigned long long)at, (int)status);
                 if (begin < at) {
                     let_go(give_up(begin, at - begin));
                 }
