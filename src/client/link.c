@@ -734,7 +734,8 @@ static const char *forwarded_value(const char *name)
     return value;
 }
 
-static int say_hello(struct tow_line *line, unsigned slot, bool lanes)
+/* Made once: a server on this machine is shown it before the line is there. Owned by the caller. */
+static int make_hello(unsigned slot, bool lanes, uint8_t **ret_bytes, uint32_t *ret_size)
 {
     static const uint64_t table_hash[4] = TOW_TABLE_HASH;
     struct tow_hello hello = {.version_min = TOW_PROTOCOL_MIN,
@@ -756,14 +757,18 @@ static int say_hello(struct tow_line *line, unsigned slot, bool lanes)
             hello.env[hello.env_count++] = into;
         }
     }
+    *ret_bytes = malloc(TOW_PREFACE_MAX);
+    return *ret_bytes == NULL ? -ENOMEM
+                              : tow_hello_encode(&hello, *ret_bytes, TOW_PREFACE_MAX, ret_size);
+}
+
+static int say_hello(struct tow_line *line, const struct tow_preface *hello)
+{
     uint8_t *at = NULL;
-    uint32_t length = 0;
-    int error = tow_line_reserve(line, 64 << 10, &at);
-    if (error >= 0) {
-        error = tow_hello_encode(&hello, at, 64 << 10, &length);
-    }
-    if (error >= 0) {
-        tow_line_commit_now(line, length);
+    int error = tow_line_reserve(line, hello->size, &at);
+    if (error == 0) {
+        memcpy(at, hello->bytes, hello->size);
+        tow_line_commit_now(line, hello->size);
     }
     return error;
 }
@@ -868,7 +873,7 @@ static int read_welcome(struct tow_link *link, int64_t deadline, char *why, size
 
 /* A server on this machine is best reached through shared memory, which its unix socket arranges.
  * TOWLINE_TRANSPORT=unix stays with the socket, TOWLINE_TRANSPORT=shm takes nothing else. */
-static int connect_local(const char *address, bool own_worker, int64_t *deadline,
+static int connect_local(const char *address, const struct tow_preface *hello, int64_t *deadline,
                          struct tow_line **ret_line, char *why, size_t why_size)
 {
     const char *wish = getenv("TOWLINE_TRANSPORT");
@@ -879,10 +884,10 @@ static int connect_local(const char *address, bool own_worker, int64_t *deadline
                  wish);
         return -EINVAL;
     }
-    if (must || (!own_worker && (wish == NULL || strcmp(wish, "unix") != 0))) {
+    if (must || wish == NULL || strcmp(wish, "unix") != 0) {
         char shared[TOW_ADDRESS_MAX];
         snprintf(shared, sizeof shared, "shm://%s", address + strlen("unix://"));
-        int error = tow_transport_connect_by(shared, deadline, why, why_size, ret_line);
+        int error = tow_transport_connect_by(shared, hello, deadline, why, why_size, ret_line);
         if (error == 0 || must) {
             return error;
         }
@@ -900,28 +905,23 @@ static int connect_local(const char *address, bool own_worker, int64_t *deadline
                     "%s: no shared memory, the socket is used instead: %s", address, why);
         }
     }
-    return tow_transport_connect_by(address, deadline, why, why_size, ret_line);
+    return tow_transport_connect_by(address, hello, deadline, why, why_size, ret_line);
 }
 
-static int connect_line(const char *address, unsigned index, int64_t *deadline,
+/* The hello decides which worker will do: the session's further servers and settings of the driver
+ * need one of their own. Shared memory is arranged before, so that the server is shown it then. */
+static int connect_line(const char *address, const struct tow_preface *hello, int64_t *deadline,
                         struct tow_line **ret_line, char *why, size_t why_size)
 {
-    /* Shared memory is arranged before the server has read our hello. Where that decides which
-     * worker will do (the session's further servers, settings of the driver), the socket is used.
-     */
-    bool own_worker = index > 0;
-    for (const char *const *name = tow_driver_variables; *name != NULL; name++) {
-        own_worker = own_worker || forwarded_value(*name) != NULL;
-    }
     if (strncmp(address, "self:", 5) == 0) {
         *deadline =
             tow_time_deadline(60 * TOW_TIME_S); /* our own threads: slow perhaps, not silent */
         return tow_self_connect(address + 5, ret_line, why, why_size);
     }
     if (strncmp(address, "unix://", 7) == 0) {
-        return connect_local(address, own_worker, deadline, ret_line, why, why_size);
+        return connect_local(address, hello, deadline, ret_line, why, why_size);
     }
-    return tow_transport_connect_by(address, deadline, why, why_size, ret_line);
+    return tow_transport_connect_by(address, hello, deadline, why, why_size, ret_line);
 }
 
 int tow_link_open(const char *address, unsigned index, struct tow_link **ret_link, char *why,
@@ -942,13 +942,22 @@ int tow_link_open(const char *address, unsigned index, struct tow_link **ret_lin
     pthread_mutex_init(&link->side_lock, NULL);
     pthread_cond_init(&link->transfer_done, NULL);
     int64_t deadline = tow_time_deadline(TOW_CONNECT_TIMEOUT_NS); /* of all that follows */
-    int error = connect_line(address, index, &deadline, &link->line, why, why_size);
+    uint8_t *bytes = NULL;
+    uint32_t size = 0;
+    int error = make_hello(index, tow_lane_wanted(link) > 0, &bytes, &size);
+    const struct tow_preface hello = {bytes, size};
+    if (error < 0) {
+        snprintf(why, why_size, "cannot make a hello for %s: %s", address, strerror(-error));
+    } else {
+        error = connect_line(address, &hello, &deadline, &link->line, why, why_size);
+    }
     if (error == 0) {
-        error = say_hello(link->line, index, tow_lane_wanted(link) > 0);
+        error = say_hello(link->line, &hello);
         if (error < 0) {
             snprintf(why, why_size, "%s closed the connection at once; is it a towlined?", address);
         }
     }
+    free(bytes);
     if (error == 0) {
         error = read_welcome(link, deadline, why, why_size);
     }

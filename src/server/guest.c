@@ -25,6 +25,7 @@
 
 /* How much of a hello is looked at. It stays in the socket: the worker reads it again. */
 enum { PEEK_MAX = 64 << 10 };
+_Static_assert(PEEK_MAX >= TOW_PREFACE_MAX + 64, "a request for shared memory is seen whole");
 
 struct tow_guest *tow_guest_create(int fd, enum tow_transport_kind kind, const char *peer)
 {
@@ -84,7 +85,7 @@ static void become_program(struct tow_guest *guest, bool shared)
 static void ask_for_patience(struct tow_guest *guest)
 {
     uint8_t bytes[256];
-    uint32_t size = TOW_SHM_PATIENCE_SIZE;
+    uint32_t size = TOW_SHM_ANSWER_SIZE;
     if (guest->shared) {
         tow_shm_write_patience(bytes);
     } else {
@@ -168,6 +169,49 @@ static void make_key(struct tow_guest *guest, const struct tow_hello *hello)
     guest->key[used] = '\0';
 }
 
+/* Whether a preface is a HELLO frame from end to end. */
+static bool is_hello(const struct tow_preface *preface, struct tow_frame *ret_frame)
+{
+    char ignored[TOW_WHY_MAX];
+    return tow_handshake_sniff(TOW_SIDE_SERVER, preface->bytes, preface->size, "", ignored,
+                               sizeof ignored) == 0 &&
+           tow_frame_read(preface->bytes, ret_frame) == 0 && ret_frame->kind == TOW_CONTROL_HELLO &&
+           ret_frame->length == preface->size;
+}
+
+/* A request for shared memory shows the hello, which tells which worker will do. That one gets it
+ * once more and judges it: a HELLO that cannot be read here is no reason to go. */
+static void look_at_request(struct tow_guest *guest, const uint8_t *bytes, size_t n)
+{
+    char why[TOW_WHY_MAX];
+    struct tow_preface preface = {0};
+    struct tow_frame frame;
+    struct tow_hello hello;
+    int error = tow_shm_read_request(bytes, n, &preface, why, sizeof why);
+    if (error == -EAGAIN) {
+        return;
+    }
+    if (error == 0 && preface.size > 0 && !is_hello(&preface, &frame)) {
+        snprintf(why, sizeof why, "what comes with its request for shared memory is not a HELLO");
+        error = -EPROTO;
+    }
+    if (error == 0) {
+        if (preface.size > 0 && tow_hello_decode(preface.bytes, &frame, &hello) == 0) {
+            make_key(guest, &hello);
+        }
+        become_program(guest, true);
+        return;
+    }
+    tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "%s: %s: the connection was closed", guest->peer, why);
+    guest->state = TOW_GUEST_GONE;
+    uint8_t *answer = NULL;
+    if (error == -EPROTONOSUPPORT &&
+        tow_buf_extend(&guest->out, TOW_SHM_ANSWER_SIZE, &answer) == 0) {
+        tow_shm_write_refusal(answer);
+        move_on(guest, TOW_GUEST_ANSWERED, ANSWER_NS);
+    }
+}
+
 /* Looks at a whole first frame. Returns false while bytes are missing. */
 static bool look_at_frame(struct tow_guest *guest, const uint8_t *bytes, size_t n)
 {
@@ -222,7 +266,7 @@ static void look(struct tow_guest *guest)
     size_t n = (size_t)got;
     guest->partial = true;
     if (n >= TOW_SHM_MAGIC_SIZE && memcmp(bytes, TOW_SHM_MAGIC, TOW_SHM_MAGIC_SIZE) == 0) {
-        become_program(guest, true);
+        look_at_request(guest, bytes, n);
         return;
     }
     char why[TOW_WHY_MAX];
@@ -275,6 +319,10 @@ void tow_guest_step(struct tow_guest *guest, short events)
         bool ended = (events & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
         look(guest);
         if (ended && guest->state == TOW_GUEST_STRANGER) {
+            if (guest->partial) {
+                tow_log(TOW_AREA_SERVER, TOW_LOG_WARN,
+                        "%s went before it had said all of its first words", guest->peer);
+            }
             guest->state = TOW_GUEST_GONE;
         }
     } else if ((guest->state == TOW_GUEST_PROGRAM || guest->state == TOW_GUEST_ASKED) &&

@@ -412,8 +412,8 @@ free_hook:
     return error;
 }
 
-static int hook_connect(const char *rest, int64_t *deadline_ns, char *ret_why, size_t size,
-                        struct tow_line **ret_line)
+static int hook_connect(const char *rest, const struct tow_preface *preface, int64_t *deadline_ns,
+                        char *ret_why, size_t size, struct tow_line **ret_line)
 {
     size_t length = strcspn(rest, ":");
     char spec[TOW_ADDRESS_MAX];
@@ -427,7 +427,8 @@ static int hook_connect(const char *rest, int64_t *deadline_ns, char *ret_why, s
     memcpy(spec, rest, length);
     spec[length] = '\0';
     struct tow_line *inner;
-    int error = tow_transport_connect_by(rest + length + 1, deadline_ns, ret_why, size, &inner);
+    int error =
+        tow_transport_connect_by(rest + length + 1, preface, deadline_ns, ret_why, size, &inner);
     if (error < 0) {
         return error;
     }

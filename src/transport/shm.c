@@ -25,7 +25,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define SHM_VERSION 1u
+#define SHM_VERSION 2u
 
 /* The control words come first and take this much: the largest page size we meet. */
 #define CONTROL_SIZE (64u << 10)
@@ -52,7 +52,7 @@ _Static_assert(sizeof(struct shm_control) <= CONTROL_SIZE, "the control words fi
 struct shm_request {
     char magic[TOW_SHM_MAGIC_SIZE];
     uint32_t version;
-    uint32_t flags;
+    uint32_t preface; /* so many bytes follow; at most TOW_PREFACE_MAX */
 };
 
 struct shm_answer {
@@ -388,33 +388,101 @@ static int make_memory(size_t ring_size, int *ret_memory)
     return 0;
 }
 
-_Static_assert(sizeof(struct shm_answer) == TOW_SHM_PATIENCE_SIZE, "it is read as an answer");
+_Static_assert(sizeof(struct shm_answer) == TOW_SHM_ANSWER_SIZE, "they are read as answers");
 
-/* An answer of version 0, without memory. */
+/* Of version 0, which no client has. */
 void tow_shm_write_patience(uint8_t *ret_bytes)
 {
     struct shm_answer answer = {.magic = TOW_SHM_MAGIC};
     memcpy(ret_bytes, &answer, sizeof answer);
 }
 
-int tow_shm_serve(int fd, int64_t deadline_ns, char *ret_why, size_t size,
-                  struct tow_line **ret_line)
+void tow_shm_write_refusal(uint8_t *ret_bytes)
+{
+    struct shm_answer answer = {.magic = TOW_SHM_MAGIC, .version = SHM_VERSION};
+    memcpy(ret_bytes, &answer, sizeof answer);
+}
+
+static int check_request(const struct shm_request *request, char *ret_why, size_t size)
+{
+    if (request->version == 0) {
+        snprintf(ret_why, size, "the client's request for shared memory makes no sense");
+        return -EPROTO;
+    }
+    if (request->version != SHM_VERSION) {
+        snprintf(ret_why, size,
+                 "the client asks for shared memory in version %u, this server has version %u; "
+                 "install the same Towline on both sides",
+                 request->version, SHM_VERSION);
+        return -EPROTONOSUPPORT;
+    }
+    if (request->preface > TOW_PREFACE_MAX) {
+        snprintf(ret_why, size,
+                 "the client's request for shared memory has a preface of %u bytes, more than %u",
+                 request->preface, TOW_PREFACE_MAX);
+        return -EPROTO;
+    }
+    return 0;
+}
+
+int tow_shm_read_request(const uint8_t *bytes, size_t n, struct tow_preface *ret_preface,
+                         char *ret_why, size_t size)
 {
     struct shm_request request;
-    int error = tow_sock_set_blocking(fd, true);
-    if (error == 0) {
-        error = tow_sock_recv_all(fd, &request, sizeof request, deadline_ns);
+    if (n < sizeof request) {
+        return -EAGAIN;
+    }
+    memcpy(&request, bytes, sizeof request);
+    int error = check_request(&request, ret_why, size);
+    if (error < 0) {
+        return error;
+    }
+    if (request.preface > n - sizeof request) {
+        return -EAGAIN;
+    }
+    *ret_preface = (struct tow_preface){bytes + sizeof request, request.preface};
+    return 0;
+}
+
+/* The request, checked; the preface is dropped. */
+static int take_request(int fd, int64_t deadline_ns, char *ret_why, size_t size)
+{
+    struct shm_request request;
+    uint8_t dropped[1024];
+    int error = tow_sock_recv_all(fd, &request, sizeof request, deadline_ns);
+    int wrong = error < 0 ? 0 : check_request(&request, ret_why, size);
+    if (wrong == -EPROTONOSUPPORT) {
+        uint8_t answer[TOW_SHM_ANSWER_SIZE];
+        tow_shm_write_refusal(answer);
+        tow_sock_send_all(fd, answer, sizeof answer, deadline_ns);
+    }
+    if (wrong < 0) {
+        return wrong;
+    }
+    for (size_t left = request.preface; error == 0 && left > 0;) {
+        size_t piece = left < sizeof dropped ? left : sizeof dropped;
+        error = tow_sock_recv_all(fd, dropped, piece, deadline_ns);
+        left -= piece;
     }
     if (error < 0) {
         snprintf(ret_why, size, "the client's request for shared memory did not arrive: %s",
                  strerror(-error));
+    }
+    return error;
+}
+
+int tow_shm_serve(int fd, int64_t deadline_ns, char *ret_why, size_t size,
+                  struct tow_line **ret_line)
+{
+    int error = tow_sock_set_blocking(fd, true);
+    if (error < 0) {
+        snprintf(ret_why, size, "cannot set up the connection: %s", strerror(-error));
+    } else {
+        error = take_request(fd, deadline_ns, ret_why, size);
+    }
+    if (error < 0) {
         close(fd);
         return error;
-    }
-    if (request.version == 0) {
-        snprintf(ret_why, size, "the client's request for shared memory makes no sense");
-        close(fd);
-        return -EPROTO;
     }
     int memory;
     error = make_memory(TOW_LINE_RING_SIZE, &memory);
@@ -450,18 +518,36 @@ static bool memory_is_safe(int memory, uint64_t ring_size)
            fstat(memory, &status) == 0 && (uint64_t)status.st_size == total_size(ring_size);
 }
 
-static int shm_connect(const char *rest, int64_t *deadline_ns, char *ret_why, size_t size,
-                       struct tow_line **ret_line)
+/* In one piece: a listener that finds less looks again only after a while. */
+static int send_request(int fd, const struct tow_preface *preface, int64_t deadline_ns)
+{
+    size_t more = preface != NULL ? preface->size : 0;
+    struct shm_request request = {
+        .magic = TOW_SHM_MAGIC, .version = SHM_VERSION, .preface = (uint32_t)more};
+    uint8_t *bytes = more <= TOW_PREFACE_MAX ? malloc(sizeof request + more) : NULL;
+    if (bytes == NULL) {
+        return more <= TOW_PREFACE_MAX ? -ENOMEM : -EMSGSIZE;
+    }
+    memcpy(bytes, &request, sizeof request);
+    if (more > 0) {
+        memcpy(bytes + sizeof request, preface->bytes, more);
+    }
+    int error = tow_sock_send_all(fd, bytes, sizeof request + more, deadline_ns);
+    free(bytes);
+    return error;
+}
+
+static int shm_connect(const char *rest, const struct tow_preface *preface, int64_t *deadline_ns,
+                       char *ret_why, size_t size, struct tow_line **ret_line)
 {
     int fd;
     int error = tow_unix_connect_fd("shm", rest, *deadline_ns, ret_why, size, &fd);
     if (error < 0) {
         return error;
     }
-    struct shm_request request = {.magic = TOW_SHM_MAGIC, .version = SHM_VERSION};
     struct shm_answer answer;
     int memory = -1, count = 0;
-    error = tow_sock_send_all(fd, &request, sizeof request, *deadline_ns);
+    error = send_request(fd, preface, *deadline_ns);
     bool patience = error == 0;
     while (patience) {
         error = tow_fds_recv(fd, &answer, sizeof answer, *deadline_ns, &memory, 1, &count);

@@ -3,17 +3,28 @@
 #define TOW_TRANSPORT_SHM_H
 
 #include "transport/line.h"
+#include "transport/transport.h"
 
 /* The first bytes of a client that wants shared memory; no frame can start like this. */
 #define TOW_SHM_MAGIC "TOWLSHM\0"
 #define TOW_SHM_MAGIC_SIZE 8
 
-/* The server's end, on a socket whose client has sent the magic. Owns fd in any case. */
+/* Looks at the first `n` bytes of a client, which begin with the magic: its preface (borrowed from
+ * them; empty if it has none) and 0, or -EAGAIN while bytes are missing. With a sentence:
+ * -EPROTONOSUPPORT if it speaks another version, which tow_shm_write_refusal tells it, or -EPROTO.
+ */
+int tow_shm_read_request(const uint8_t *bytes, size_t n, struct tow_preface *ret_preface,
+                         char *ret_why, size_t size);
+
+/* The server's end, on a socket whose client has sent the magic; drops the preface, which was for
+ * whoever chose this process. Owns fd in any case. */
 int tow_shm_serve(int fd, int64_t deadline_ns, char *ret_why, size_t size,
                   struct tow_line **ret_line);
 
-/* What a server says while it has no worker ready: the client waits on. */
-#define TOW_SHM_PATIENCE_SIZE 32u
+/* Answers without memory. While the server has no worker ready: the client waits on. */
+#define TOW_SHM_ANSWER_SIZE 32u
 void tow_shm_write_patience(uint8_t *ret_bytes);
+/* To a client of another version, who is told ours. */
+void tow_shm_write_refusal(uint8_t *ret_bytes);
 
 #endif

@@ -108,8 +108,8 @@ static void explain_connect(const char *rest, const struct tcp_address *address,
     }
 }
 
-static int tcp_connect(const char *rest, int64_t *deadline_ns, char *ret_why, size_t size,
-                       struct tow_line **ret_line)
+static int tcp_connect(const char *rest, const struct tow_preface *preface, int64_t *deadline_ns,
+                       char *ret_why, size_t size, struct tow_line **ret_line)
 {
     struct tcp_address address;
     int error = parse(rest, &address, ret_why, size);

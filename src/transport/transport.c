@@ -15,7 +15,8 @@ static const struct tow_transport_ops *const transports[TOW_TRANSPORT_COUNT] = {
     [TOW_TRANSPORT_HOOK] = &tow_transport_hook,
 };
 
-static int self_no_connect(const char *rest, int64_t *deadline_ns, char *ret_why, size_t size,
+static int self_no_connect(const char *rest, const struct tow_preface *preface,
+                           int64_t *deadline_ns, char *ret_why, size_t size,
                            struct tow_line **ret_line)
 {
     snprintf(ret_why, size, "self: has no server to connect to: it is made inside the program");
@@ -64,10 +65,11 @@ int tow_transport_find(const char *address, const char **ret_rest, char *ret_why
 int tow_transport_connect(const char *address, int64_t deadline_ns, char *ret_why, size_t size,
                           struct tow_line **ret_line)
 {
-    return tow_transport_connect_by(address, &deadline_ns, ret_why, size, ret_line);
+    return tow_transport_connect_by(address, NULL, &deadline_ns, ret_why, size, ret_line);
 }
 
-int tow_transport_connect_by(const char *address, int64_t *deadline_ns, char *ret_why, size_t size,
+int tow_transport_connect_by(const char *address, const struct tow_preface *preface,
+                             int64_t *deadline_ns, char *ret_why, size_t size,
                              struct tow_line **ret_line)
 {
     const char *rest;
@@ -75,7 +77,7 @@ int tow_transport_connect_by(const char *address, int64_t *deadline_ns, char *re
     if (kind < 0) {
         return kind;
     }
-    return transports[kind]->connect(rest, deadline_ns, ret_why, size, ret_line);
+    return transports[kind]->connect(rest, preface, deadline_ns, ret_why, size, ret_line);
 }
 
 int tow_line_from_fd(int fd, enum tow_transport_kind kind, int64_t deadline_ns, char *ret_why,

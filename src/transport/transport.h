@@ -24,6 +24,15 @@
 #define TOW_CONNECT_TIMEOUT_S 4
 #define TOW_CONNECT_TIMEOUT_NS (TOW_CONNECT_TIMEOUT_S * INT64_C(1000000000))
 
+/* What the client will say first on the line. A transport that must arrange something before a line
+ * can carry anything shows it to the server then, who may have to know it in order to choose who
+ * answers; the client says it on the line all the same. The transports do not look inside. */
+struct tow_preface {
+    const void *bytes; /* borrowed */
+    size_t size;
+};
+#define TOW_PREFACE_MAX (60u << 10)
+
 enum tow_transport_kind {
     TOW_TRANSPORT_SELF,
     TOW_TRANSPORT_UNIX,
@@ -37,9 +46,9 @@ enum tow_transport_kind {
 struct tow_transport_ops {
     const char *name;
     const char *prefix;
-    /* Moves the deadline on when the server asks for patience. */
-    int (*connect)(const char *rest, int64_t *deadline_ns, char *ret_why, size_t size,
-                   struct tow_line **ret_line);
+    /* Moves the deadline on when the server asks for patience. `preface` may be NULL. */
+    int (*connect)(const char *rest, const struct tow_preface *preface, int64_t *deadline_ns,
+                   char *ret_why, size_t size, struct tow_line **ret_line);
     /* Gives a listening, non-blocking socket, and its address as one can connect to it. */
     int (*listen)(const char *rest, mode_t mode, char *ret_why, size_t size, int *ret_fd,
                   char *ret_address);
@@ -64,8 +73,10 @@ int tow_transport_connect(const char *address, int64_t deadline_ns, char *ret_wh
                           struct tow_line **ret_line);
 
 /* The same, for a caller with more to do by the deadline: whether or not it succeeds, the deadline
- * is TOW_CONNECT_TIMEOUT_NS from when the server last asked for patience, if it did. */
-int tow_transport_connect_by(const char *address, int64_t *deadline_ns, char *ret_why, size_t size,
+ * is TOW_CONNECT_TIMEOUT_NS from when the server last asked for patience, if it did. `preface` may
+ * be NULL: then any of the server's workers will do. */
+int tow_transport_connect_by(const char *address, const struct tow_preface *preface,
+                             int64_t *deadline_ns, char *ret_why, size_t size,
                              struct tow_line **ret_line);
 
 struct tow_listener {

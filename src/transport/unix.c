@@ -150,8 +150,8 @@ int tow_unix_listen_fd(const char *scheme, const char *rest, mode_t mode, char *
     return 0;
 }
 
-static int unix_connect(const char *rest, int64_t *deadline_ns, char *ret_why, size_t size,
-                        struct tow_line **ret_line)
+static int unix_connect(const char *rest, const struct tow_preface *preface, int64_t *deadline_ns,
+                        char *ret_why, size_t size, struct tow_line **ret_line)
 {
     int fd;
     int error = tow_unix_connect_fd("unix", rest, *deadline_ns, ret_why, size, &fd);
