@@ -218,7 +218,7 @@ CUresult tow_cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags)
         release(&region);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (!shared) {
+    if (tow_mirror_is_candidate(&region)) {
         atomic_fetch_add(&tow_mirror_candidates, 1);
     }
     *pp = at;
@@ -230,11 +230,15 @@ CUresult tow_cuMemAllocHost_v2(void **pp, size_t bytesize)
     return tow_cuMemHostAlloc(pp, bytesize, 0);
 }
 
-/* True while copies to it or from it are still to come. */
+/* True while copies to it or from it are still to come, whichever server makes them. */
 static bool is_expected(const struct tow_region *region)
 {
     const void *at = (const void *)(uintptr_t)region->base;
-    return tow_link_expecting(region->link, at, region->size) || tow_late_reads(at, region->size);
+    bool expected = tow_late_reads(at, region->size);
+    for (unsigned i = 0; i < tow_client_link_count() && !expected; i++) {
+        expected = tow_link_expecting(tow_client_link_at(i), at, region->size);
+    }
+    return expected;
 }
 
 /* Asynchronous copies of host memory end before it may go away, and the GPU loses sight of it.
@@ -243,8 +247,11 @@ static CUresult settle(const struct tow_region *region)
 {
     atomic_fetch_sub(&tow_mirror_candidates, 1);
     tow_mirror_remove(region->base, region->size);
-    CUresult status =
-        tow_link_settle(region->link, (const void *)(uintptr_t)region->base, region->size);
+    CUresult status = CUDA_SUCCESS;
+    for (unsigned i = 0; i < tow_client_link_count() && status == CUDA_SUCCESS; i++) {
+        status = tow_link_settle(tow_client_link_at(i), (const void *)(uintptr_t)region->base,
+                                 region->size);
+    }
     if (is_expected(region) && tow_context_current() != NULL) {
         status = tow_cuCtxSynchronize_v2(NULL);
     }
@@ -272,14 +279,15 @@ CUresult tow_cuMemFreeHost(void *p)
     if (!tow_region_remove((uint64_t)(uintptr_t)p, 1u << TOW_REGION_HOST, &region)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (tow_region_is_shared(&region)) {
+    if (!tow_mirror_is_candidate(&region)) {
         return release(&region);
     }
     CUresult status = settle(&region);
     /* What is still to be filled or read stays mapped: those bytes would come down on something
      * else. */
     if (atomic_load(&region.link->lost) != 0 || !is_expected(&region)) {
-        release(&region);
+        CUresult ended = release(&region);
+        status = status == CUDA_SUCCESS ? ended : status;
     }
     return status;
 }
@@ -318,7 +326,7 @@ CUresult tow_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags)
         }
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (!tow_region_is_shared(&region)) {
+    if (tow_mirror_is_candidate(&region)) {
         atomic_fetch_add(&tow_mirror_candidates, 1);
     }
     return CUDA_SUCCESS;
@@ -339,7 +347,7 @@ CUresult tow_cuMemHostUnregister(void *p)
                    ? CUDA_ERROR_INVALID_VALUE /* inside of something */
                    : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
     }
-    CUresult status = tow_region_is_shared(&region) ? CUDA_SUCCESS : settle(&region);
+    CUresult status = tow_mirror_is_candidate(&region) ? settle(&region) : CUDA_SUCCESS;
     if (region.shared_high != 0) {
         CUresult ended = tow_lend_end(region.link, region.shared_low);
         status = status == CUDA_SUCCESS ? ended : status;
@@ -359,7 +367,8 @@ CUresult tow_cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned 
         !tow_region_is_host(&region)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult status = tow_mirror_host(region.link, address, 1);
+    const struct tow_context *context = tow_context_current();
+    CUresult status = tow_mirror_host(context != NULL ? context->link : region.link, address, 1);
     if (status == CUDA_SUCCESS) {
         *pdptr = address; /* unified addressing: the same on both sides */
     }

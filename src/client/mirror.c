@@ -55,11 +55,11 @@ static uint64_t page(void)
     return (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* With the lock held: the mirror that holds `address`. */
-static struct mirror *find(uint64_t address)
+/* With the lock held: the mirror that holds `address` at this server's worker; NULL: at any. */
+static struct mirror *find(const struct tow_link *link, uint64_t address)
 {
     struct mirror *m = mirrors;
-    while (m != NULL && address - m->base >= m->size) {
+    while (m != NULL && (address - m->base >= m->size || (link != NULL && m->link != link))) {
         m = m->next;
     }
     return m;
@@ -242,6 +242,26 @@ CUresult tow_mirror_remove(uint64_t base, uint64_t size)
 
 /* ---- their beginning ---- */
 
+/* `link`: only what its worker has; NULL: any. */
+static bool covers(const struct tow_link *link, uint64_t base, uint64_t size)
+{
+    uint64_t at = base;
+    bool more = true;
+    pthread_mutex_lock(&lock);
+    while (more && at < base + size) {
+        struct mirror *m = find(link, at);
+        if (m != NULL) {
+            more = !m->leaving;
+            at = more ? m->base + m->size : at;
+        } else {
+            uint64_t end = tow_lend_until(link, at, base + size, &more);
+            at = more ? end : at;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    return at >= base + size;
+}
+
 /* With the make lock held. */
 static CUresult make(struct tow_link *link, uint64_t base, uint64_t size)
 {
@@ -256,17 +276,17 @@ static CUresult make(struct tow_link *link, uint64_t base, uint64_t size)
         }
         /* Pages that another piece covers are shared with it; the next run of free ones is new. */
         pthread_mutex_lock(&lock);
-        struct mirror *m = find(at);
+        struct mirror *m = find(link, at);
         while (m != NULL && m->leaving) {
             pthread_cond_wait(&left, &lock);
-            m = find(at);
+            m = find(link, at);
         }
         if (m != NULL) {
             m->uses++;
             stop = m->base + m->size;
         } else {
             for (struct mirror *o = mirrors; o != NULL; o = o->next) {
-                if (o->base > at && o->base < stop) {
+                if (o->link == link && o->base > at && o->base < stop) {
                     stop = o->base;
                 }
             }
@@ -295,17 +315,19 @@ static CUresult make(struct tow_link *link, uint64_t base, uint64_t size)
 }
 
 /* Page-locked memory is mirrored as it was page-locked, in one piece: that is how it ends, and how
- * the driver sees it. Its address may be in a kernel's arguments by chance, while another thread
- * frees it: then there is nothing to be made, for nobody uses it. */
+ * the driver sees it. What one server's worker shares is mirrored at another's. Its address may be
+ * in a kernel's arguments by chance, while another thread frees it: then there is nothing to be
+ * made, for nobody uses it. */
 static CUresult mirror_region(struct tow_link *link, const struct tow_region *region)
 {
-    if (tow_region_is_shared(region) || tow_mirror_covers(region->base, region->size)) {
+    if ((tow_region_is_shared(region) && region->link == link) ||
+        covers(link, region->base, region->size)) {
         return CUDA_SUCCESS;
     }
     struct tow_region now;
     pthread_mutex_lock(&make_lock);
     bool gone = !tow_region_find(region->base, &now) || now.id != region->id;
-    CUresult status = gone || tow_mirror_covers(region->base, region->size)
+    CUresult status = gone || covers(link, region->base, region->size)
                           ? CUDA_SUCCESS
                           : make(link, region->base, region->size);
     pthread_mutex_unlock(&make_lock);
@@ -340,11 +362,11 @@ CUresult tow_mirror_host(struct tow_link *link, uint64_t base, uint64_t size)
         size <= region.size - (base - region.base)) {
         return mirror_region(link, &region);
     }
-    if (tow_mirror_covers(base, size)) {
+    if (covers(link, base, size)) {
         return CUDA_SUCCESS;
     }
     pthread_mutex_lock(&make_lock);
-    CUresult status = tow_mirror_covers(base, size) ? CUDA_SUCCESS : make(link, base, size);
+    CUresult status = covers(link, base, size) ? CUDA_SUCCESS : make(link, base, size);
     pthread_mutex_unlock(&make_lock);
     return status;
 }
@@ -369,9 +391,10 @@ bool tow_mirror_lend(struct tow_link *link, uint64_t base, uint64_t size, uint64
 
 void tow_mirror_unlend(const struct tow_region *region)
 {
-    if (tow_region_is_shared(region)) {
+    if (!tow_mirror_is_candidate(region)) {
         atomic_fetch_add(&tow_mirror_candidates, 1);
-    } else {
+    }
+    if (!tow_region_is_shared(region)) {
         tow_mirror_remove(region->base, region->size); /* its ends; the next one is in one piece */
     }
     tow_lend_end(region->link, region->shared_low);
@@ -451,26 +474,6 @@ CUresult tow_mirror_managed(struct tow_link *link, uint64_t base, uint64_t size,
         status = tell(link, base, size, watched);
     }
     return status;
-}
-
-/* `link`: only what its worker has; NULL: any. */
-static bool covers(const struct tow_link *link, uint64_t base, uint64_t size)
-{
-    uint64_t at = base;
-    bool more = true;
-    pthread_mutex_lock(&lock);
-    while (more && at < base + size) {
-        struct mirror *m = find(at);
-        if (m != NULL) {
-            more = !m->leaving && (link == NULL || m->link == link);
-            at = more ? m->base + m->size : at;
-        } else {
-            uint64_t end = tow_lend_until(link, at, base + size, &more);
-            at = more ? end : at;
-        }
-    }
-    pthread_mutex_unlock(&lock);
-    return at >= base + size;
 }
 
 bool tow_mirror_covers(uint64_t base, uint64_t size)
@@ -587,7 +590,7 @@ static CUresult push(struct tow_link *link, bool in_function)
             pthread_mutex_unlock(&lock);
             status = send_piece(link, piece, n);
             pthread_mutex_lock(&lock);
-            if (find(diff.address) != next || next->serial != serial) {
+            if (find(link, diff.address) != next || next->serial != serial) {
                 break; /* removed meanwhile */
             }
             n = tow_diff_next(&diff, piece, PIECE);
@@ -637,8 +640,7 @@ CUresult tow_mirror_scan_all(struct tow_link *link, const void *params, size_t s
         uint64_t word;
         struct tow_region region;
         memcpy(&word, bytes + at, 8);
-        if (word >= 4096 && tow_region_find(word, &region) && tow_region_is_host(&region) &&
-            !tow_region_is_shared(&region)) {
+        if (word >= 4096 && tow_region_find(word, &region) && tow_region_is_host(&region)) {
             CUresult status = mirror_region(link, &region);
             if (status != CUDA_SUCCESS) {
                 return status;
@@ -679,9 +681,8 @@ CUresult tow_mirror_check_device(uint64_t address, uint64_t size)
 static bool find_bytes(void *user, uint64_t address, size_t size, uint8_t **ret_now,
                        uint8_t **ret_known)
 {
-    struct mirror *m = find(address);
-    if (m == NULL || m->link != user || m->known == NULL || size > m->size - (address - m->base) ||
-        is_gone(m)) {
+    struct mirror *m = find(user, address);
+    if (m == NULL || m->known == NULL || size > m->size - (address - m->base) || is_gone(m)) {
         return false;
     }
     *ret_now = (uint8_t *)(uintptr_t)address;

@@ -15,10 +15,16 @@
 #include "client/link.h"
 #include "client/region.h"
 
-/* How many pieces are mirrored, and whether page-locked memory exists at all: 0 keeps launches
- * short. */
+/* How many pieces are mirrored, and whether page-locked memory exists that could be: 0 keeps
+ * launches short. */
 extern atomic_uint tow_mirror_count;
 extern atomic_uint tow_mirror_candidates;
+/* Whether page-locked memory may have to be mirrored: what its own server's worker shares may be
+ * used at another's. */
+static inline bool tow_mirror_is_candidate(const struct tow_region *region)
+{
+    return !tow_region_is_shared(region) || tow_client_link_count() > 1;
+}
 
 /* Makes host memory [base, base + size) reachable at the same address, unless it is already; of
  * page-locked memory always the whole piece. */

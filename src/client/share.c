@@ -140,7 +140,11 @@ CUresult tow_share_lend(struct tow_link *link, int fd, uint64_t at, uint64_t siz
                         const uint64_t *offset)
 {
     struct tow_share *share = link->share;
+    const struct tow_context *context = tow_context_current();
     struct tow_call call;
+    if (context == NULL || context->link != link) {
+        return CUDA_ERROR_NOT_SUPPORTED; /* the call would go to another worker than the memory */
+    }
     uint64_t number = atomic_fetch_add(&share->next_number, 1);
     CUresult status =
         tow_line_send_fd(share->line, fd, number) < 0

@@ -83,11 +83,11 @@ struct api {
     CUfunction add, copy;
 };
 
-static inline void api_begin(struct api *api)
+static inline void api_begin_on(struct api *api, int ordinal)
 {
     setvbuf(stdout, NULL, _IOLBF, 0);
     OK(cuInit(0));
-    OK(cuDeviceGet(&api->device, 0));
+    OK(cuDeviceGet(&api->device, ordinal));
     OK(cuDevicePrimaryCtxRetain(&api->context, api->device));
     OK(cuCtxSetCurrent(api->context));
     OK(cuModuleLoadData(&api->module, api_ptx));
@@ -96,6 +96,11 @@ static inline void api_begin(struct api *api)
     if (api_failures != 0) {
         exit(1);
     }
+}
+
+static inline void api_begin(struct api *api)
+{
+    api_begin_on(api, 0);
 }
 
 static inline CUresult api_add(struct api *api, CUdeviceptr data, int count, int by,

@@ -3,6 +3,7 @@
 
 import json
 import pathlib
+import re
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
@@ -12,10 +13,11 @@ GPU_PROGRAMS = t.ROOT / "tests" / "gpu" / "programs"
 
 
 def run(program, servers, **environment):
+    """The kinds of its lines, in the servers' order."""
     done = t.run([t.TOWLINE, "run", "-s", servers, "--", t.BUILD / "tests" / "api" / f"api_{program}"],
-                 env=t.clean_environment(**environment))
-    t.check(done.returncode == 0, done.stdout + done.stderr)
-    t.check("OK" in done.stdout, done.stdout)
+                 env=t.clean_environment(TOWLINE_LOG="client=info", **environment))
+    t.check(done.returncode == 0 and "OK\n" in done.stdout, done.stdout + done.stderr)
+    return re.findall(r" connected to \S+ over (\w+)", done.stderr)
 
 
 @t.test()
@@ -23,12 +25,30 @@ def devices_of_one_server_are_peers():
     with t.Server("--soft-devices=2", "--soft-memory=1G") as server:
         for kind in ("unix", "tcp"):
             run("peer", server.address(kind))
+            run("portable", server.address(kind))
 
 
-@t.test()
-def devices_of_two_servers_exchange_memory():
+def on_two_servers(program):
+    """Its two lines are of every kind, and alike or not. The second server's worker keeps to other addresses, by whichever
+    line it is reached: the programs look at that."""
     with t.Server(memory="1G") as one, t.Server(memory="1G") as two:
-        run("peer", f"{one.address()},{two.address('tcp')}")
+        unix, tcp, shm = ((one.address(kind), two.address(kind)) for kind in ("unix", "tcp", "shm"))
+        for servers, wish, kinds in ((unix, "auto", ["shm", "shm"]), (unix, "shm", ["shm", "shm"]),
+                                     (shm, "auto", ["shm", "shm"]), (unix, "unix", ["unix", "unix"]),
+                                     (tcp, "auto", ["tcp", "tcp"]), ((unix[0], tcp[1]), "auto", ["shm", "tcp"]),
+                                     ((tcp[0], unix[1]), "auto", ["tcp", "shm"])):
+            got = run(program, ",".join(servers), TOWLINE_TRANSPORT=wish)
+            t.equal(got, kinds, f"with TOWLINE_TRANSPORT={wish} the way to {servers}")
+
+
+@t.test(120, trees=("plain", "asan"))
+def devices_of_two_servers_exchange_memory():
+    on_two_servers("peer")
+
+
+@t.test(120, trees=("plain", "asan"))
+def page_locked_memory_is_used_with_two_servers():
+    on_two_servers("portable")
 
 
 @t.test()
@@ -47,7 +67,8 @@ def outputs_are_equal(program):
     with t.Server(memory="1G") as one, t.Server(memory="1G") as two, \
             t.Server("--soft-devices=2", "--soft-memory=1G") as both:
         alone = out(one.address(), 1)
-        for servers in (f"{one.address()},{two.address()}", f"{one.address('tcp')},{two.address('tcp')}", both.address()):
+        for servers in (f"{one.address()},{two.address()}", f"{one.address('tcp')},{two.address('tcp')}",
+                        f"{one.address('shm')},hook:delay=100us:{two.address('shm')}", both.address()):
             got = out(servers, 2)
             t.check(got == alone, f"{servers}:\n{got}\nnot\n{alone}")
 

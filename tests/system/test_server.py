@@ -382,14 +382,16 @@ def a_setting_of_the_driver_gets_a_worker_of_its_own():
     both = {names[0]: "1", names[1]: "EAGER"}
     cases = (({}, {}), (both, both), ({names[0]: "2"}, {names[0]: "2"}), ({names[1]: "LAZY"}, {}), ({names[2]: "0"}, {}))
     with t.Server(device=str(driver)) as server:
-        for kind, some in (("unix", cases), ("tcp", cases[1:3])):
+        for kind, wish, over, some in (("unix", "auto", "shm", cases), ("unix", "shm", "shm", cases[1:3]),
+                                       ("shm", "auto", "shm", cases[1:3]), ("unix", "unix", "unix", cases[1:3]),
+                                       ("tcp", "auto", "tcp", cases[1:3])):
             with contextlib.ExitStack() as stack:
                 clients = []
                 for given, _ in some:
                     clients.append(subprocess.Popen(
                         [str(t.TOWLINE), "run", "-s", server.address(kind), "--", sys.executable, "-c", HOLD],
-                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                        env=dict(os.environ, TOWLINE_TRANSPORT="auto", **given)))
+                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                        env=dict(os.environ, TOWLINE_TRANSPORT=wish, TOWLINE_LOG="client=info", **given)))
                     stack.callback(clients[-1].communicate)
                 said = [client.stdout.readline() for client in clients]
                 t.equal(said, ["ready\n"] * len(clients), f"what they say over {kind}")
@@ -397,6 +399,8 @@ def a_setting_of_the_driver_gets_a_worker_of_its_own():
                 t.equal(len(set(workers.values())), len(clients), "the number of workers")
                 for client, (given, wanted) in zip(clients, some):
                     t.equal(environment(workers[client.pid]), wanted, f"what a worker for {given} has over {kind}")
+                    said = client.communicate()[1]
+                    t.check(f" over {over}\n" in said, f"with {given} it does not say \"over {over}\":\n{said}")
             t.wait_until(lambda: not sessions(server), 5, "the sessions end")
         t.wait_until(lambda: not any(map(environment, server.workers())), 5, "workers that wait ahead have no settings")
 
