@@ -46,6 +46,11 @@ def hello(name="raw", slot=0xFFFFFFFF, variables=(), capabilities=0):
     return frame(HELLO, body + b"".join(map(text, variables)) + text(name) + text(None), thread=0)
 
 
+def shm_request(preface=b"", version=2, size=None):
+    """A request for shared memory; size: what it says of the preface."""
+    return b"TOWLSHM\0" + struct.pack("<II", version, len(preface) if size is None else size) + preface
+
+
 def handle(kind, index, generation=1):
     """Objects of all kinds share the numbers; those of contexts also stand in headers."""
     return KINDS[kind] << 56 | generation << 32 | index + (0 if kind == "CONTEXT" else 100 * KINDS[kind])

@@ -4,6 +4,7 @@
 import hashlib
 import os
 import pathlib
+import random
 import socket
 import struct
 import sys
@@ -34,6 +35,77 @@ def workers_of_many_kinds_are_not_started_beyond_the_limit():
             client.close()
         t.check(most <= 5, f"there were {most} workers for 3 sessions")
         t.wait_until(lambda: len(server.workers()) == 1, 5, "the other workers have ended")
+
+
+def knock(server, data, more=b"", seconds=20):
+    """Says something; the answer and how many descriptors came with it. An empty answer: the line was closed."""
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(seconds * t.SLOW)
+        client.connect(str(server.socket))
+        client.sendall(data)
+        if more:
+            time.sleep(0.2)
+            client.sendall(more)
+        try:
+            answer, descriptors, _, _ = socket.recv_fds(client, 4096, 4)
+        except ConnectionResetError:
+            return b"", 0
+        for descriptor in descriptors:
+            os.close(descriptor)
+        return answer, len(descriptors)
+
+
+@t.test(60, trees=BOTH)
+def requests_for_shared_memory_that_are_wrong_are_closed_with_a_sentence():
+    hello = raw.hello(slot=3, variables=["CUDA_FORCE_JIT=1"])
+    with t.Server() as server:
+        for what, data, sentence in (
+                ("a preface that is no frame", raw.shm_request(b"nonsense" * 9), "is not a HELLO"),
+                ("one of 7 bytes", raw.shm_request(hello[:7]), "is not a HELLO"),
+                ("one that ends early", raw.shm_request(hello[:-8]), "is not a HELLO"),
+                ("one that goes on", raw.shm_request(hello + bytes(8)), "is not a HELLO"),
+                ("another frame", raw.shm_request(raw.frame(raw.LANE, struct.pack("<IIQQQ", raw.MAGIC, 1, 1, 2, 3))),
+                 "is not a HELLO"),
+                ("too long a preface", raw.shm_request(hello, size=(60 << 10) + 1), "has a preface of 61441 bytes"),
+                ("a preface without end", raw.shm_request(hello, size=0xFFFFFFFF), "has a preface of 4294967295 bytes"),
+                ("version 0", raw.shm_request(hello, version=0), "makes no sense")):
+            before = server.log().count(sentence)
+            t.equal(knock(server, data), (b"", 0), f"the answer to {what}")
+            t.wait_until(lambda: server.log().count(sentence) == before + 1, 5, f"a sentence on {what}")
+        for version in (1, 3):  # it learns ours and gets no memory: nobody had to wait for a worker
+            answer, descriptors = knock(server, raw.shm_request(hello, version=version))
+            t.equal((answer[:16], descriptors), (b"TOWLSHM\0" + struct.pack("<II", 2, 0), 0), f"the answer to version {version}")
+            t.check(f"shared memory in version {version}, this server has version 2" in server.log(), server.log())
+        # Cut: silently for some time, then gone.
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(server.socket))
+            client.sendall(raw.shm_request(hello)[:-1])
+            time.sleep(0.3)
+        t.wait_until(lambda: "went before it had said all" in server.log(), 5, "a sentence on one that went")
+        answer, descriptors = knock(server, raw.shm_request(hello)[:40], raw.shm_request(hello)[40:])
+        t.equal((answer[:12], descriptors), (b"TOWLSHM\0" + struct.pack("<I", 2), 1), "the answer to two halves")
+        t.equal(knock(server, raw.shm_request())[1], 1, "memory for a request without a preface")
+        rest = random.Random(4711)
+        for _ in range(100):
+            data = bytearray(raw.shm_request(hello))
+            for _ in range(rest.randrange(1, 4)):
+                data[rest.randrange(8, 60)] = rest.randrange(256)
+            with socket.socket(socket.AF_UNIX) as client:
+                client.connect(str(server.socket))
+                client.sendall(data[:rest.choice((len(data), rest.randrange(1, len(data))))])
+        t.equal(knock(server, raw.shm_request(hello))[1], 1, "memory for a right one")
+        with raw.Client(server).begin() as client:
+            client.alloc(4096)
+
+
+@t.test(trees=BOTH)
+def a_request_for_shared_memory_names_its_worker():
+    with t.Server() as server, socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(server.socket))
+        client.sendall(raw.shm_request(raw.hello(slot=5)))
+        t.equal(len(socket.recv_fds(client, 4096, 4)[1]), 1, "descriptors")
+        workers = [pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") for pid in server.workers()]
+        t.equal(sum(b"--slot=5" in words for words in workers), 1, f"among {workers} those of slot 5: their number")
 
 
 @t.test(trees=BOTH)

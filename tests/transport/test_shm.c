@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/thread.h"
+#include "transport/shm.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -182,7 +183,7 @@ static void raw_open(struct raw *raw)
     pthread_t thread;
     assert_int_equal(tow_thread_start("adopt", raw_adopt, listener, &thread), 0);
     raw->fd = raw_connect(listener->path);
-    assert_int_equal(send(raw->fd, "TOWLSHM\0\1\0\0\0\0\0\0\0", 16, MSG_NOSIGNAL), 16);
+    assert_int_equal(send(raw->fd, "TOWLSHM\0\2\0\0\0\0\0\0\0", 16, MSG_NOSIGNAL), 16);
     struct answer answer;
     int memory, count;
     assert_int_equal(tow_fds_recv(raw->fd, &answer, sizeof answer,
@@ -301,6 +302,155 @@ static void a_peer_that_vanishes_ends_a_sleep(void **state)
     raw_close(&raw);
 }
 
+/* ---- requests ---- */
+
+struct request {
+    char magic[8];
+    uint32_t version, preface;
+    uint8_t bytes[TOW_PREFACE_MAX + 1];
+};
+
+/* What the server makes of the first `n` bytes of a request. The client is still there (*ret_fd),
+ * or gone. */
+static int serve_request(const struct request *request, size_t n, int64_t timeout_ns, int *ret_fd,
+                         char *ret_why, struct tow_line **ret_line)
+{
+    char address[TOW_ADDRESS_MAX], peer[TOW_ADDRESS_MAX];
+    struct tow_listener *listener = lines_listen(address);
+    int fd = raw_connect(listener->path), served;
+    assert_int_equal(send(fd, request, n, MSG_NOSIGNAL), n);
+    if (ret_fd != NULL) {
+        *ret_fd = fd;
+    } else {
+        close(fd);
+    }
+    assert_int_equal(tow_listener_accept(listener, &served, peer), 0);
+    *ret_line = NULL;
+    int error = tow_line_from_fd(served, listener->kind, tow_time_deadline(timeout_ns), ret_why,
+                                 TOW_WHY_MAX, ret_line);
+    tow_listener_close(listener);
+    return error;
+}
+
+static void another_version_is_told_ours(void **state)
+{
+    static const uint32_t versions[] = {1, 3, UINT32_MAX};
+    char why[TOW_WHY_MAX], wanted[128];
+    struct tow_line *line;
+    for (size_t i = 0; i < sizeof versions / sizeof *versions; i++) {
+        struct request request = {.magic = "TOWLSHM", .version = versions[i], .preface = 12345};
+        struct answer answer;
+        int fd, memory, count = -1;
+        assert_int_equal(serve_request(&request, 16, 5 * TOW_TIME_S, &fd, why, &line),
+                         -EPROTONOSUPPORT);
+        snprintf(wanted, sizeof wanted,
+                 "shared memory in version %u, this server has version 2; install the same Towline",
+                 versions[i]);
+        assert_non_null(strstr(why, wanted));
+        assert_int_equal(tow_fds_recv(fd, &answer, sizeof answer, soon(), &memory, 1, &count), 0);
+        assert_int_equal(count, 0);
+        assert_memory_equal(answer.magic, "TOWLSHM", 8);
+        assert_int_equal(answer.version, 2);
+        close(fd);
+    }
+}
+
+static void a_request_that_makes_no_sense_is_closed(void **state)
+{
+    char why[TOW_WHY_MAX];
+    struct tow_line *line;
+    struct request request = {.magic = "TOWLSHM"};
+    assert_int_equal(serve_request(&request, 16, 5 * TOW_TIME_S, NULL, why, &line), -EPROTO);
+    assert_non_null(strstr(why, "makes no sense"));
+    request.version = 2;
+    static const uint32_t sizes[] = {TOW_PREFACE_MAX + 1, 1u << 31, UINT32_MAX};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        request.preface = sizes[i];
+        assert_int_equal(serve_request(&request, 16, 5 * TOW_TIME_S, NULL, why, &line), -EPROTO);
+        assert_non_null(strstr(why, "has a preface of"));
+    }
+}
+
+static void a_request_that_is_cut_is_not_waited_for(void **state)
+{
+    static const size_t sizes[] = {8, 15, 16, 17, 16 + 99};
+    char why[TOW_WHY_MAX];
+    struct tow_line *line;
+    struct request request = {.magic = "TOWLSHM", .version = 2, .preface = 100};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        assert_int_equal(serve_request(&request, sizes[i], 5 * TOW_TIME_S, NULL, why, &line),
+                         -ECONNRESET);
+        assert_non_null(strstr(why, "did not arrive"));
+        int fd; /* silent */
+        int64_t began = tow_time_now_ns();
+        assert_int_equal(serve_request(&request, sizes[i], 100 * TOW_TIME_MS, &fd, why, &line),
+                         -ETIMEDOUT);
+        assert_true(tow_time_now_ns() - began < 2 * TOW_TIME_S);
+        assert_non_null(strstr(why, "did not arrive"));
+        close(fd);
+    }
+    assert_int_equal(serve_request(&request, 16 + 100, 5 * TOW_TIME_S, NULL, why, &line), -EPIPE);
+}
+
+static void a_listener_sees_the_preface_when_it_is_whole(void **state)
+{
+    static struct request request = {.magic = "TOWLSHM", .version = 2};
+    char why[TOW_WHY_MAX];
+    struct tow_preface preface = {0};
+    const uint8_t *bytes = (const uint8_t *)&request;
+    assert_int_equal(tow_shm_read_request(bytes, 16, &preface, why, sizeof why), 0);
+    assert_int_equal(preface.size, 0);
+    request.preface = 100;
+    for (size_t n = 8; n < 16 + 100; n++) {
+        assert_int_equal(tow_shm_read_request(bytes, n, &preface, why, sizeof why), -EAGAIN);
+    }
+    assert_int_equal(tow_shm_read_request(bytes, 16 + 100, &preface, why, sizeof why), 0);
+    assert_ptr_equal(preface.bytes, request.bytes);
+    assert_int_equal(preface.size, 100);
+    request.preface = TOW_PREFACE_MAX;
+    assert_int_equal(tow_shm_read_request(bytes, 16 + TOW_PREFACE_MAX, &preface, why, sizeof why),
+                     0);
+    assert_int_equal(preface.size, TOW_PREFACE_MAX);
+    request.preface++; /* at once, not when the rest has come */
+    assert_int_equal(tow_shm_read_request(bytes, 16, &preface, why, sizeof why), -EPROTO);
+    request.version = 1;
+    assert_int_equal(tow_shm_read_request(bytes, 16, &preface, why, sizeof why), -EPROTONOSUPPORT);
+}
+
+static void a_preface_leaves_the_line_alone(void **state)
+{
+    static uint8_t bytes[TOW_PREFACE_MAX + 1];
+    static const size_t sizes[] = {0, 1, 5000, TOW_PREFACE_MAX};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        char address[TOW_ADDRESS_MAX], why[TOW_WHY_MAX] = "";
+        struct tow_listener *listener = lines_listen(address);
+        struct tow_preface preface = {bytes, sizes[i]};
+        struct tow_line *client = NULL;
+        int64_t deadline = soon();
+        pthread_t thread;
+        assert_int_equal(tow_thread_start("adopt", raw_adopt, listener, &thread), 0);
+        assert_int_equal(
+            tow_transport_connect_by(address, &preface, &deadline, why, sizeof why, &client), 0);
+        void *adopted;
+        pthread_join(thread, &adopted);
+        struct tow_line *server = adopted;
+        assert_non_null(server);
+        /* The socket is used on, for descriptors. */
+        int fd = -1, memory = memfd_create("passed", MFD_CLOEXEC);
+        assert_int_equal(tow_line_send_fd(client, memory, 77), 0);
+        assert_int_equal(tow_line_take_fd(server, 77, soon(), &fd), 0);
+        close(fd);
+        close(memory);
+        tow_line_close(client);
+        tow_line_close(server);
+        preface.size = TOW_PREFACE_MAX + 1;
+        assert_int_equal(
+            tow_transport_connect_by(address, &preface, &deadline, why, sizeof why, &client),
+            -EMSGSIZE);
+        tow_listener_close(listener);
+    }
+}
+
 /* ---- a server that offers memory that is not safe ---- */
 
 static int fake_seals;
@@ -321,7 +471,7 @@ static void *fake_server(void *arg)
         return NULL;
     }
     struct answer answer = {.magic = "TOWLSHM",
-                            .version = 1,
+                            .version = 2,
                             .control_size = 64u << 10,
                             .ring_size = TOW_LINE_RING_SIZE};
     tow_fds_send(fd, &answer, sizeof answer, &memory, 1);
@@ -374,6 +524,11 @@ int main(void)
         cmocka_unit_test(a_tail_that_cannot_be_is_a_protocol_error),
         cmocka_unit_test(words_about_sleeping_only_cost_time),
         cmocka_unit_test(a_peer_that_vanishes_ends_a_sleep),
+        cmocka_unit_test(another_version_is_told_ours),
+        cmocka_unit_test(a_request_that_makes_no_sense_is_closed),
+        cmocka_unit_test(a_request_that_is_cut_is_not_waited_for),
+        cmocka_unit_test(a_listener_sees_the_preface_when_it_is_whole),
+        cmocka_unit_test(a_preface_leaves_the_line_alone),
         cmocka_unit_test(memory_that_could_shrink_is_not_mapped),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
