@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "client/context.h"
+#include "client/greet.h"
 #include "client/hostfn.h"
 #include "client/lane.h"
 #include "client/mirror.h"
@@ -724,44 +725,6 @@ CUresult tow_link_upload(struct tow_link *link, uint32_t transfer, const void *f
 
 /* ---- connecting ---- */
 
-/* What the server's driver is to start with, unless that is what it does anyway; else NULL. */
-static const char *forwarded_value(const char *name)
-{
-    const char *value = getenv(name);
-    if (value != NULL && strcmp(name, "CUDA_MODULE_LOADING") == 0 && strcmp(value, "LAZY") == 0) {
-        return NULL;
-    }
-    return value;
-}
-
-/* Made once: a server on this machine is shown it before the line is there. Owned by the caller. */
-static int make_hello(unsigned slot, bool lanes, uint8_t **ret_bytes, uint32_t *ret_size)
-{
-    static const uint64_t table_hash[4] = TOW_TABLE_HASH;
-    struct tow_hello hello = {.version_min = TOW_PROTOCOL_MIN,
-                              .version_max = TOW_PROTOCOL_MAX,
-                              .capabilities = lanes ? TOW_CAN_LANES : 0,
-                              .pid = (uint32_t)getpid(),
-                              .slot = slot,
-                              .name = program_invocation_short_name,
-                              .token = getenv("TOWLINE_TOKEN"),
-                              .release = TOWLINE_VERSION,
-                              .functions = TOW_TABLE_FUNCTIONS};
-    memcpy(hello.table_hash, table_hash, sizeof table_hash);
-    char text[TOW_DRIVER_VARIABLES_MAX][256];
-    for (const char *const *name = tow_driver_variables; *name != NULL; name++) {
-        const char *value = forwarded_value(*name);
-        char *into = text[hello.env_count];
-        if (value != NULL &&
-            snprintf(into, sizeof text[0], "%s=%s", *name, value) < (int)sizeof text[0]) {
-            hello.env[hello.env_count++] = into;
-        }
-    }
-    *ret_bytes = malloc(TOW_PREFACE_MAX);
-    return *ret_bytes == NULL ? -ENOMEM
-                              : tow_hello_encode(&hello, *ret_bytes, TOW_PREFACE_MAX, ret_size);
-}
-
 static int say_hello(struct tow_line *line, const struct tow_preface *hello)
 {
     uint8_t *at = NULL;
@@ -895,6 +858,8 @@ static int connect_local(const char *address, const struct tow_preface *hello, i
         case ETIMEDOUT:
             explain_silence(address, why, why_size);
             return error;
+        case EBUSY:
+            return error; /* it refuses, and says why */
         case ENOENT:
         case ECONNREFUSED:
         case EACCES:
@@ -942,10 +907,8 @@ int tow_link_open(const char *address, unsigned index, struct tow_link **ret_lin
     pthread_mutex_init(&link->side_lock, NULL);
     pthread_cond_init(&link->transfer_done, NULL);
     int64_t deadline = tow_time_deadline(TOW_CONNECT_TIMEOUT_NS); /* of all that follows */
-    uint8_t *bytes = NULL;
-    uint32_t size = 0;
-    int error = make_hello(index, tow_lane_wanted(link) > 0, &bytes, &size);
-    const struct tow_preface hello = {bytes, size};
+    struct tow_preface hello = {0};
+    int error = tow_greet_make(index, tow_lane_wanted(link) > 0, &hello);
     if (error < 0) {
         snprintf(why, why_size, "cannot make a hello for %s: %s", address, strerror(-error));
     } else {
@@ -957,7 +920,7 @@ int tow_link_open(const char *address, unsigned index, struct tow_link **ret_lin
             snprintf(why, why_size, "%s closed the connection at once; is it a towlined?", address);
         }
     }
-    free(bytes);
+    tow_greet_free(&hello);
     if (error == 0) {
         error = read_welcome(link, deadline, why, why_size);
     }

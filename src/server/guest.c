@@ -25,6 +25,7 @@
 
 /* How much of a hello is looked at. It stays in the socket: the worker reads it again. */
 enum { PEEK_MAX = 64 << 10 };
+_Static_assert(TOW_SHM_REFUSAL_MAX <= TOW_SENTENCE_MAX + 64, "both forms of a refusal fit");
 _Static_assert(PEEK_MAX >= TOW_PREFACE_MAX + 64, "a request for shared memory is seen whole");
 
 struct tow_guest *tow_guest_create(int fd, enum tow_transport_kind kind, const char *peer)
@@ -107,8 +108,13 @@ void tow_guest_refuse(struct tow_guest *guest, uint32_t code, const char *senten
     uint8_t *at;
     uint32_t length;
     tow_buf_clear(&guest->out);
-    if (tow_buf_extend(&guest->out, TOW_SENTENCE_MAX + 64, &at) < 0 ||
-        tow_refuse_encode(&refuse, at, guest->out.size, &length) < 0) {
+    if (tow_buf_extend(&guest->out, TOW_SENTENCE_MAX + 64, &at) < 0) {
+        guest->state = TOW_GUEST_GONE;
+        return;
+    }
+    if (guest->shared) {
+        length = (uint32_t)tow_shm_write_refusal(sentence, at);
+    } else if (tow_refuse_encode(&refuse, at, guest->out.size, &length) < 0) {
         guest->state = TOW_GUEST_GONE;
         return;
     }
@@ -204,11 +210,9 @@ static void look_at_request(struct tow_guest *guest, const uint8_t *bytes, size_
     }
     tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "%s: %s: the connection was closed", guest->peer, why);
     guest->state = TOW_GUEST_GONE;
-    uint8_t *answer = NULL;
-    if (error == -EPROTONOSUPPORT &&
-        tow_buf_extend(&guest->out, TOW_SHM_ANSWER_SIZE, &answer) == 0) {
-        tow_shm_write_refusal(answer);
-        move_on(guest, TOW_GUEST_ANSWERED, ANSWER_NS);
+    if (error == -EPROTONOSUPPORT) {
+        guest->shared = true;
+        tow_guest_refuse(guest, TOW_REFUSE_PROTOCOL, why);
     }
 }
 

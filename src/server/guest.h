@@ -33,7 +33,7 @@ struct tow_guest {
     enum tow_guest_state state;
     int64_t deadline_ns; /* of the state; PROGRAM: when it is told again to be patient */
     int64_t until_ns;    /* PROGRAM: when it is given up; ASKED: when old numbers must do */
-    bool shared;         /* PROGRAM: it asks for shared memory */
+    bool shared;         /* it asks for shared memory, and is answered so */
     bool partial;        /* some bytes are there, too few: look again soon instead of polling */
     char peer[TOW_ADDRESS_MAX];
     char key[TOW_WORKER_KEY_MAX]; /* PROGRAM: which worker it needs */

@@ -59,8 +59,8 @@ struct shm_answer {
     char magic[TOW_SHM_MAGIC_SIZE];
     uint32_t version;
     uint32_t control_size;
-    uint64_t ring_size;
-    uint64_t reserved;
+    uint64_t ring_size; /* 0: refused */
+    uint64_t sentence;  /* refused: so many bytes follow, which say why; else 0 */
 };
 
 /* What travels with a descriptor. */
@@ -397,10 +397,13 @@ void tow_shm_write_patience(uint8_t *ret_bytes)
     memcpy(ret_bytes, &answer, sizeof answer);
 }
 
-void tow_shm_write_refusal(uint8_t *ret_bytes)
+size_t tow_shm_write_refusal(const char *sentence, uint8_t ret_bytes[TOW_SHM_REFUSAL_MAX])
 {
     struct shm_answer answer = {.magic = TOW_SHM_MAGIC, .version = SHM_VERSION};
+    answer.sentence = strnlen(sentence, TOW_WHY_MAX - 1);
     memcpy(ret_bytes, &answer, sizeof answer);
+    memcpy(ret_bytes + sizeof answer, sentence, answer.sentence);
+    return sizeof answer + answer.sentence;
 }
 
 static int check_request(const struct shm_request *request, char *ret_why, size_t size)
@@ -452,9 +455,8 @@ static int take_request(int fd, int64_t deadline_ns, char *ret_why, size_t size)
     int error = tow_sock_recv_all(fd, &request, sizeof request, deadline_ns);
     int wrong = error < 0 ? 0 : check_request(&request, ret_why, size);
     if (wrong == -EPROTONOSUPPORT) {
-        uint8_t answer[TOW_SHM_ANSWER_SIZE];
-        tow_shm_write_refusal(answer);
-        tow_sock_send_all(fd, answer, sizeof answer, deadline_ns);
+        uint8_t answer[TOW_SHM_REFUSAL_MAX];
+        tow_sock_send_all(fd, answer, tow_shm_write_refusal(ret_why, answer), deadline_ns);
     }
     if (wrong < 0) {
         return wrong;
@@ -537,6 +539,19 @@ static int send_request(int fd, const struct tow_preface *preface, int64_t deadl
     return error;
 }
 
+/* Whether the answer is a refusal: then the sentence is read. */
+static bool is_refused(int fd, const struct shm_answer *answer, int64_t deadline_ns, char *ret_text)
+{
+    if (memcmp(answer->magic, TOW_SHM_MAGIC, sizeof answer->magic) != 0 ||
+        answer->version != SHM_VERSION || answer->ring_size != 0 ||
+        answer->sentence >= TOW_WHY_MAX ||
+        tow_sock_recv_all(fd, ret_text, (size_t)answer->sentence, deadline_ns) < 0) {
+        return false;
+    }
+    ret_text[answer->sentence] = '\0';
+    return true;
+}
+
 static int shm_connect(const char *rest, const struct tow_preface *preface, int64_t *deadline_ns,
                        char *ret_why, size_t size, struct tow_line **ret_line)
 {
@@ -567,6 +582,12 @@ static int shm_connect(const char *rest, const struct tow_preface *preface, int6
                      rest, strerror(-error), rest);
         }
         return error;
+    }
+    char text[TOW_WHY_MAX];
+    if (count == 0 && is_refused(fd, &answer, *deadline_ns, text)) {
+        snprintf(ret_why, size, "shm://%s refuses: %s", rest, text);
+        close(fd);
+        return -EBUSY;
     }
     if (count != 1 || memcmp(answer.magic, TOW_SHM_MAGIC, sizeof answer.magic) != 0 ||
         answer.version != SHM_VERSION || answer.control_size != CONTROL_SIZE ||

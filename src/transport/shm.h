@@ -11,7 +11,7 @@
 
 /* Looks at the first `n` bytes of a client, which begin with the magic: its preface (borrowed from
  * them; empty if it has none) and 0, or -EAGAIN while bytes are missing. With a sentence:
- * -EPROTONOSUPPORT if it speaks another version, which tow_shm_write_refusal tells it, or -EPROTO.
+ * -EPROTONOSUPPORT if it speaks another version (tow_shm_write_refusal tells it ours), or -EPROTO.
  */
 int tow_shm_read_request(const uint8_t *bytes, size_t n, struct tow_preface *ret_preface,
                          char *ret_why, size_t size);
@@ -24,7 +24,8 @@ int tow_shm_serve(int fd, int64_t deadline_ns, char *ret_why, size_t size,
 /* Answers without memory. While the server has no worker ready: the client waits on. */
 #define TOW_SHM_ANSWER_SIZE 32u
 void tow_shm_write_patience(uint8_t *ret_bytes);
-/* To a client of another version, who is told ours. */
-void tow_shm_write_refusal(uint8_t *ret_bytes);
+/* The client will not get any: it is told our version and a sentence. Returns the size. */
+#define TOW_SHM_REFUSAL_MAX (TOW_SHM_ANSWER_SIZE + TOW_WHY_MAX)
+size_t tow_shm_write_refusal(const char *sentence, uint8_t ret_bytes[TOW_SHM_REFUSAL_MAX]);
 
 #endif

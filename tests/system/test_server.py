@@ -193,9 +193,10 @@ def memory_is_free_again():
 def full_server_refuses_with_a_sentence():
     program = t.build_c(HELPERS / "hold.c", ["-lcuda"], "hold")
     with t.Server("--max-sessions=1") as server, held(server, "poll"):
-        done = t.towline_run(server.address("tcp"), [program, "free"])
-        t.check(done.returncode != 0, "a second session was begun")
-        t.check("full" in done.stderr, done.stderr)
+        for kind, wish in (("tcp", "auto"), ("unix", "unix"), ("unix", "auto"), ("unix", "shm"), ("shm", "auto")):
+            done = t.towline_run(server.address(kind), [program, "free"], env={"TOWLINE_TRANSPORT": wish})
+            t.check(done.returncode != 0, f"a second session was begun over {kind}")
+            t.check("refuses: the server is full" in done.stderr, f"over {kind}, {wish}: {done.stderr}")
 
 
 @t.test(trees=ALL)

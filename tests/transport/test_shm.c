@@ -142,7 +142,7 @@ static void a_unix_listener_serves_shm_and_plain_clients(void **state)
 struct answer {
     char magic[8];
     uint32_t version, control_size;
-    uint64_t ring_size, reserved;
+    uint64_t ring_size, sentence;
 };
 
 struct raw {
@@ -351,6 +351,11 @@ static void another_version_is_told_ours(void **state)
         assert_int_equal(count, 0);
         assert_memory_equal(answer.magic, "TOWLSHM", 8);
         assert_int_equal(answer.version, 2);
+        assert_int_equal(answer.ring_size, 0);
+        assert_int_equal(answer.sentence, strlen(why));
+        char sentence[TOW_WHY_MAX];
+        assert_int_equal(recv(fd, sentence, sizeof sentence, MSG_DONTWAIT), strlen(why));
+        assert_memory_equal(sentence, why, strlen(why));
         close(fd);
     }
 }
@@ -456,6 +461,59 @@ static void a_preface_leaves_the_line_alone(void **state)
 static int fake_seals;
 static uint64_t fake_size;
 
+/* Answers without memory: the client is to say why it got none, or that this makes no sense. */
+static const struct {
+    uint32_t version;
+    uint64_t ring_size, sentence;
+    int error;
+    const char *why;
+} refusals[] = {
+    {2, 0, 8, -EBUSY, "refuses: it rains"},
+    {2, 0, 0, -EBUSY, "refuses: "},
+    {3, 0, 8, -EPROTO, "in a way this client does not know"},
+    {2, TOW_LINE_RING_SIZE, 8, -EPROTO, "in a way this client does not know"},
+    {2, 0, TOW_WHY_MAX, -EPROTO, "in a way this client does not know"},
+    {2, 0, UINT64_MAX, -EPROTO, "in a way this client does not know"},
+    {2, 0, 9, -EPROTO, "in a way this client does not know"}, /* and then it goes */
+};
+static size_t refusal;
+
+static void *refusing_server(void *arg)
+{
+    struct tow_listener *listener = arg;
+    struct pollfd poll_fd = {.fd = listener->fd, .events = POLLIN};
+    char peer[TOW_ADDRESS_MAX], request[16];
+    int fd;
+    if (poll(&poll_fd, 1, 5000) != 1 || tow_listener_accept(listener, &fd, peer) < 0) {
+        return NULL;
+    }
+    recv(fd, request, sizeof request, MSG_WAITALL);
+    struct answer answer = {.magic = "TOWLSHM",
+                            .version = refusals[refusal].version,
+                            .ring_size = refusals[refusal].ring_size,
+                            .sentence = refusals[refusal].sentence};
+    send(fd, &answer, sizeof answer, MSG_NOSIGNAL);
+    send(fd, "it rains", 8, MSG_NOSIGNAL);
+    close(fd);
+    return NULL;
+}
+
+static void a_refusal_is_told(void **state)
+{
+    for (refusal = 0; refusal < sizeof refusals / sizeof *refusals; refusal++) {
+        char address[TOW_ADDRESS_MAX], why[TOW_WHY_MAX] = "";
+        struct tow_listener *listener = lines_listen(address);
+        pthread_t thread;
+        struct tow_line *line = NULL;
+        assert_int_equal(tow_thread_start("fake", refusing_server, listener, &thread), 0);
+        assert_int_equal(tow_transport_connect(address, soon(), why, sizeof why, &line),
+                         refusals[refusal].error);
+        assert_non_null(strstr(why, refusals[refusal].why));
+        pthread_join(thread, NULL);
+        tow_listener_close(listener);
+    }
+}
+
 static void *fake_server(void *arg)
 {
     struct tow_listener *listener = arg;
@@ -529,6 +587,7 @@ int main(void)
         cmocka_unit_test(a_request_that_is_cut_is_not_waited_for),
         cmocka_unit_test(a_listener_sees_the_preface_when_it_is_whole),
         cmocka_unit_test(a_preface_leaves_the_line_alone),
+        cmocka_unit_test(a_refusal_is_told),
         cmocka_unit_test(memory_that_could_shrink_is_not_mapped),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
