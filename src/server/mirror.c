@@ -22,12 +22,13 @@ enum {
 
 struct mirror {
     uint64_t base, size;
-    uint8_t *known;  /* owned; NULL in the program's own process, or if the client fetches */
-    bool mapped;     /* we made the mapping */
-    bool managed;    /* the driver's; else registered with it */
-    bool fetched;    /* the client asks for what it looks at (FETCH): nothing is sent unasked */
-    bool ending;     /* a thread is about to drop it */
-    uint64_t serial; /* no other of the session ever has it */
+    uint8_t *known;   /* owned; NULL in the program's own process, or if the client fetches */
+    bool mapped;      /* we made the mapping */
+    bool managed;     /* the driver's; else registered with it */
+    uint32_t context; /* registered: where */
+    bool fetched;     /* the client asks for what it looks at (FETCH): nothing is sent unasked */
+    bool ending;      /* a thread is about to drop it */
+    uint64_t serial;  /* no other of the session ever has it */
     struct mirror *next;
 };
 
@@ -197,7 +198,10 @@ void tow_serve_cuMemHostGetDevicePointer_v2(struct tow_serve *call)
     call->status = call->driver->cuMemHostRegister_v2(
         at, size, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
     if (call->status == CUDA_SUCCESS &&
-        enlist(call->session, (struct mirror){.base = base, .size = size, .mapped = map}) < 0) {
+        enlist(call->session,
+               (struct mirror){
+                   .base = base, .size = size, .mapped = map, .context = call->frame.context}) <
+            0) {
         call->driver->cuMemHostUnregister(at);
         call->status = CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -232,6 +236,10 @@ void tow_serve_cuMemHostUnregister(struct tow_serve *call)
         return;
     }
     if (!found->managed) {
+        if (call->frame.context == 0) {
+            /* The program's current context is another server's, or it has none. */
+            tow_session_enter(call->session, found->context);
+        }
         /* Waits for work that may still use it, and what that wrote goes to the program. Waiting
          * for the context would end captures. */
         call->driver->cuMemHostUnregister((void *)(uintptr_t)base);

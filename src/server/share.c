@@ -263,6 +263,10 @@ void tow_serve_cuMemFreeHost(struct tow_serve *call)
         return;
     }
     if (found.context != 0) {
+        if (call->frame.context == 0) {
+            /* The program's current context is another server's, or it has none. */
+            call->status = tow_session_enter(call->session, found.context);
+        }
         /* Waits for work that may still use it. */
         CUresult status = call->driver->cuMemHostUnregister((void *)(uintptr_t)base);
         call->status = call->status == CUDA_SUCCESS ? status : call->status;

@@ -96,13 +96,15 @@ static void allocated_memory_is_portable(void)
     }
 }
 
-static void registered_memory_is_portable(void)
+/* Of a file in memory, or private: over shared memory that is another thing. */
+static void registered_memory_is_portable(bool file)
 {
     for (int owner = 0; owner < 2; owner++) {
-        int fd = memfd_create("registered", MFD_CLOEXEC);
         size_t size = (BYTES + 65535) / 65536 * 65536;
-        TRUE(fd >= 0 && ftruncate(fd, (off_t)size) == 0);
-        int *words = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        int fd = file ? memfd_create("registered", MFD_CLOEXEC) : -1;
+        TRUE(!file || (fd >= 0 && ftruncate(fd, (off_t)size) == 0));
+        int *words = mmap(NULL, size, PROT_READ | PROT_WRITE,
+                          file ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS, fd, 0);
         TRUE(words != MAP_FAILED);
         use(owner);
         OK(cuMemHostRegister(words, size, CU_MEMHOSTREGISTER_PORTABLE));
@@ -115,7 +117,9 @@ static void registered_memory_is_portable(void)
         fill(words, 400);
         copies_are_made_in_either(words, owner);
         munmap(words, size);
-        close(fd);
+        if (file) {
+            close(fd);
+        }
     }
 }
 
@@ -142,6 +146,40 @@ static void memory_is_freed_behind_its_copies(int owner, int device)
     OK(cuStreamSynchronize(streams[device]));
     pthread_join(opening, NULL);
     expect(next, 600);
+    OK(cuMemFreeHost(next));
+}
+
+static void *wait_run(void *user)
+{
+    int device = *(int *)user;
+    use(device);
+    OK(cuStreamSynchronize(streams[device]));
+    return NULL;
+}
+
+/* Other threads of the program wait for one device meanwhile, so that its server carries this out
+ * in a thread that has not done anything yet. */
+static void memory_ends_while_a_device_is_waited_for(int owner, int busy)
+{
+    pthread_t opening, waiting[5];
+    int *words = make(owner);
+    kernels_of_both_reach_it(words);
+    sem_init(&api_gate, 0, 0);
+    use(busy);
+    OK(cuLaunchHostFunc(streams[busy], api_pass_gate, NULL));
+    for (int i = 0; i < 5; i++) {
+        pthread_create(&waiting[i], NULL, wait_run, &busy);
+    }
+    usleep(50000);
+    pthread_create(&opening, NULL, api_open_gate, NULL);
+    use(1 - busy);
+    OK(cuMemFreeHost(words));
+    for (int i = 0; i < 5; i++) {
+        pthread_join(waiting[i], NULL);
+    }
+    pthread_join(opening, NULL);
+    int *next = make(owner); /* where that was, most likely */
+    kernels_of_both_reach_it(next);
     OK(cuMemFreeHost(next));
 }
 
@@ -223,7 +261,11 @@ int main(void)
         OK(cuMemAlloc(&memory[i], BYTES));
     }
     allocated_memory_is_portable();
-    registered_memory_is_portable();
+    registered_memory_is_portable(true);
+    registered_memory_is_portable(false);
+    for (int round = 0; round < 4; round++) {
+        memory_ends_while_a_device_is_waited_for(round / 2, round % 2);
+    }
     for (int owner = 0; owner < 2; owner++) {
         int same_server = 0;
         OK(cuDeviceCanAccessPeer(&same_server, owner, 1 - owner));
