@@ -124,7 +124,11 @@ CUresult tow_cuMemFree_v2(CUdeviceptr dptr)
         tow_mirror_remove(region.base, region.size);
     }
     /* Waited for: others, NVML among them, find the memory free when this returns. */
+    bool visited = region.link != tow_context_current()->link &&
+                   tow_context_visit(region.context != NULL ? tow_context_find(region.context)
+                                                            : tow_context_primary(region.device));
     CUresult status = tow_send_cuMemFree_v2(dptr);
+    tow_context_back(visited);
     if (status == CUDA_ERROR_INVALID_CONTEXT) {
         tow_region_add(&region);
     }
