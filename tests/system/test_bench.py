@@ -182,11 +182,13 @@ def gpu_bench(folder, *flags):
 @t.test(120)
 def the_gpu_bench_measures_both_sides_and_judges():
     with tempfile.TemporaryDirectory(prefix="tow") as folder:
-        text, report = gpu_bench(folder, "--part=micro", "--rounds=2", "--transport=shm,tcp")
+        text, report = gpu_bench(folder, "--part=micro", "--part=launches", "--rounds=2", "--transport=shm,tcp")
     samples = {tuple(sample["key"]): sample for sample in report["samples"]}
-    for key in [(name,) for name in LATENCIES] + [("copy", "pinned", "d2h", 16 << 20), ("launches_drained",)]:
+    expected = dict.fromkeys([*((name,) for name in LATENCIES), ("copy", "pinned", "d2h", 16 << 20)], 2)
+    expected["launches_drained",] = 2 + 4  # of both parts
+    for key, rounds in expected.items():
         for side in ("native", "shm", "tcp"):
-            t.equal(len(samples[key][side]), 2, f"the rounds of {key} on {side}")
+            t.equal(len(samples[key][side]), rounds, f"the rounds of {key} on {side}")
     judged = [row for row in report["table"] if row["shm"]["verdict"] != "not measured"]
     t.equal(len(judged), 8, f"the figures of this part in\n{text}")
     for row in judged:
