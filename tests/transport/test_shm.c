@@ -478,16 +478,25 @@ static const struct {
 };
 static size_t refusal;
 
-static void *refusing_server(void *arg)
+/* Somebody who asks for shared memory, and has said so; -1 if nobody comes. */
+static int accept_request(struct tow_listener *listener)
 {
-    struct tow_listener *listener = arg;
     struct pollfd poll_fd = {.fd = listener->fd, .events = POLLIN};
     char peer[TOW_ADDRESS_MAX], request[16];
     int fd;
     if (poll(&poll_fd, 1, 5000) != 1 || tow_listener_accept(listener, &fd, peer) < 0) {
-        return NULL;
+        return -1;
     }
     recv(fd, request, sizeof request, MSG_WAITALL);
+    return fd;
+}
+
+static void *refusing_server(void *arg)
+{
+    int fd = accept_request(arg);
+    if (fd < 0) {
+        return NULL;
+    }
     struct answer answer = {.magic = "TOWLSHM",
                             .version = refusals[refusal].version,
                             .ring_size = refusals[refusal].ring_size,
@@ -516,14 +525,10 @@ static void a_refusal_is_told(void **state)
 
 static void *fake_server(void *arg)
 {
-    struct tow_listener *listener = arg;
-    struct pollfd poll_fd = {.fd = listener->fd, .events = POLLIN};
-    char peer[TOW_ADDRESS_MAX], request[16];
-    int fd;
-    if (poll(&poll_fd, 1, 5000) != 1 || tow_listener_accept(listener, &fd, peer) < 0) {
+    int fd = accept_request(arg);
+    if (fd < 0) {
         return NULL;
     }
-    recv(fd, request, sizeof request, MSG_WAITALL);
     int memory = memfd_create("fake", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (ftruncate(memory, (off_t)fake_size) != 0 || fcntl(memory, F_ADD_SEALS, fake_seals) != 0) {
         return NULL;
