@@ -15,6 +15,12 @@ enum { GANG_MAX = 6 }; /* with the caller; 4 carry 21 GB/s up, 6 carry 32, the l
 /* How long a thread looks for more work before it sleeps: copies come in rows. */
 #define LINGER_NS (100 * TOW_TIME_US)
 
+/* A count that grows while threads wait for it. */
+struct tally {
+    _Atomic uint32_t count; /* futex */
+    atomic_uint sleepers;   /* threads that have to be woken */
+};
+
 struct job {
     void (*piece)(void *user, size_t index);
     void *user;
@@ -27,7 +33,7 @@ struct job {
 static pthread_mutex_t caller_lock = PTHREAD_MUTEX_INITIALIZER; /* held by the gang's user */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;        /* guards job and its inside */
 static struct job *job;                                         /* on its caller's stack */
-static _Atomic uint32_t turn;                                   /* futex: counts jobs */
+static struct tally turn;                                       /* jobs */
 static _Atomic uint32_t left; /* futex: counts threads that left a job */
 static unsigned members;      /* guarded by caller_lock */
 static unsigned told_size;    /* 0: nobody said */
@@ -44,14 +50,35 @@ static void work(struct job *on)
     }
 }
 
-static void await_turn(uint32_t seen)
+/* Until it has passed what was seen of it. */
+static void await(struct tally *tally, uint32_t seen)
 {
-    int64_t until = tow_time_now_ns() + LINGER_NS;
-    for (unsigned round = 1; atomic_load_explicit(&turn, memory_order_acquire) == seen; round++) {
-        tow_thread_pause();
-        if (round % 64 == 0 && tow_time_now_ns() > until) {
-            tow_futex_wait(&turn, seen, TOW_TIME_FOREVER, false);
+    int64_t until = 0;
+    for (unsigned round = 1;; round++) {
+        uint32_t count = atomic_load_explicit(&tally->count, memory_order_acquire);
+        if ((int32_t)(count - seen) > 0) {
+            return;
         }
+        tow_thread_pause();
+        if (round % 64 != 0) {
+            continue;
+        }
+        int64_t now = tow_time_now_ns();
+        if (until == 0) {
+            until = now + LINGER_NS;
+        } else if (now > until) {
+            atomic_fetch_add(&tally->sleepers, 1);
+            tow_futex_wait(&tally->count, count, TOW_TIME_FOREVER, false);
+            atomic_fetch_sub(&tally->sleepers, 1);
+        }
+    }
+}
+
+static void raise_to(struct tally *tally, uint32_t count)
+{
+    atomic_store(&tally->count, count);
+    if (atomic_load(&tally->sleepers) > 0) {
+        tow_futex_wake(&tally->count, INT_MAX, false);
     }
 }
 
@@ -59,8 +86,8 @@ static void *member(void *arg)
 {
     uint32_t seen = (uint32_t)(uintptr_t)arg;
     for (;;) {
-        await_turn(seen);
-        seen = atomic_load(&turn);
+        await(&turn, seen);
+        seen = atomic_load(&turn.count);
         pthread_mutex_lock(&lock);
         struct job *on = job;
         if (on != NULL) {
@@ -91,7 +118,7 @@ static void gather(void)
                                             : GANG_MAX;
     while (members + 1 < wanted) {
         pthread_t thread;
-        if (tow_thread_start("towline-copy", member, (void *)(uintptr_t)atomic_load(&turn),
+        if (tow_thread_start("towline-copy", member, (void *)(uintptr_t)atomic_load(&turn.count),
                              &thread) < 0) {
             return;
         }
@@ -116,8 +143,7 @@ static void begin(struct job *mine, bool alone)
         pthread_mutex_lock(&lock);
         job = mine;
         pthread_mutex_unlock(&lock);
-        atomic_fetch_add(&turn, 1);
-        tow_futex_wake(&turn, (int)members, false);
+        raise_to(&turn, atomic_load(&turn.count) + 1);
     }
 }
 
@@ -154,49 +180,20 @@ void tow_gang_run(size_t count, void (*piece)(void *user, size_t index), void *u
 
 struct flow {
     const struct tow_flow *plan;
-    size_t lots;
-    _Atomic uint32_t opened; /* lots; a futex */
-    atomic_uint sleepers;    /* threads that wait for it */
+    struct tally opened; /* lots */
     atomic_bool failed;
     atomic_size_t filled[TOW_FLOW_BAYS]; /* pieces in the lot that a bay has now */
 };
-
-static void await_opened(struct flow *flow, size_t lot)
-{
-    int64_t until = 0;
-    for (unsigned round = 1;; round++) {
-        uint32_t opened = atomic_load_explicit(&flow->opened, memory_order_acquire);
-        if (lot < opened) {
-            return;
-        }
-        tow_thread_pause();
-        int64_t now = round % 64 == 0 ? tow_time_now_ns() : 0;
-        until = until == 0 && now != 0 ? now + LINGER_NS : until;
-        if (now != 0 && now > until) {
-            atomic_fetch_add(&flow->sleepers, 1);
-            tow_futex_wait(&flow->opened, opened, TOW_TIME_FOREVER, false);
-            atomic_fetch_sub(&flow->sleepers, 1);
-        }
-    }
-}
 
 static void fill_piece(void *user, size_t index)
 {
     struct flow *flow = user;
     size_t lot = index / flow->plan->each;
-    await_opened(flow, lot);
+    await(&flow->opened, (uint32_t)lot);
     if (!atomic_load_explicit(&flow->failed, memory_order_relaxed)) {
         flow->plan->piece(flow->plan->user, index);
     }
     atomic_fetch_add_explicit(&flow->filled[lot % TOW_FLOW_BAYS], 1, memory_order_release);
-}
-
-static void set_opened(struct flow *flow, size_t lots)
-{
-    atomic_store(&flow->opened, (uint32_t)lots);
-    if (atomic_load(&flow->sleepers) > 0) {
-        tow_futex_wake(&flow->opened, INT_MAX, false);
-    }
 }
 
 static bool is_full(struct flow *flow, size_t lot)
@@ -211,7 +208,7 @@ static int open_lot(struct flow *flow, size_t lot, bool wait)
     int error = flow->plan->open(flow->plan->user, lot, wait);
     if (error == 0) {
         atomic_store_explicit(&flow->filled[lot % TOW_FLOW_BAYS], 0, memory_order_relaxed);
-        set_opened(flow, lot + 1);
+        raise_to(&flow->opened, (uint32_t)(lot + 1));
     }
     return error;
 }
@@ -230,33 +227,45 @@ static bool take_open(struct job *mine, size_t end_of_open, size_t *ret_index)
     return false;
 }
 
+/* While nothing can be opened or sent. */
+static void help_fill(struct job *mine, size_t end_of_open, unsigned *idle)
+{
+    size_t index = 0;
+    if (take_open(mine, end_of_open, &index)) {
+        mine->piece(mine->user, index);
+    } else if (++*idle % 4096 == 0) {
+        sched_yield(); /* who has the missing pieces may need this processor */
+    } else {
+        tow_thread_pause();
+    }
+}
+
 int tow_gang_flow(const struct tow_flow *plan)
 {
-    struct flow flow = {.plan = plan, .lots = (plan->pieces + plan->each - 1) / plan->each};
+    const size_t lots = (plan->pieces + plan->each - 1) / plan->each;
+    struct flow flow = {.plan = plan};
     struct job mine = {.piece = fill_piece, .user = &flow, .count = plan->pieces};
-    size_t sent = 0, opened = 0, index = 0;
+    size_t sent = 0, opened = 0;
     unsigned idle = 0;
     int error = 0;
     begin(&mine, plan->pieces < 3);
-    while (error == 0 && sent < flow.lots) {
-        bool room = opened < flow.lots && opened - sent < TOW_FLOW_BAYS;
+    while (error == 0 && sent < lots) {
         if (sent < opened && is_full(&flow, sent)) {
             error = plan->send(plan->user, sent++);
-        } else if (room && (error = open_lot(&flow, opened, opened == sent)) == 0) {
+            continue;
+        }
+        bool room = opened < lots && opened - sent < TOW_FLOW_BAYS;
+        int answer = room ? open_lot(&flow, opened, opened == sent) : -EAGAIN;
+        if (answer == 0) {
             opened++;
-        } else if (error == 0 || error == -EAGAIN) {
-            error = 0;
-            if (take_open(&mine, opened * plan->each, &index)) {
-                fill_piece(&flow, index);
-            } else if (++idle % 4096 == 0) {
-                sched_yield(); /* who has the missing pieces may need this processor */
-            } else {
-                tow_thread_pause();
-            }
+        } else if (answer == -EAGAIN) {
+            help_fill(&mine, opened * plan->each, &idle);
+        } else {
+            error = answer;
         }
     }
     atomic_store(&flow.failed, error != 0);
-    set_opened(&flow, flow.lots);
+    raise_to(&flow.opened, (uint32_t)lots);
     work(&mine); /* what is left after a failure: nothing is done for it */
     end(&mine);
     return error;
