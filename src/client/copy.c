@@ -225,8 +225,22 @@ static CUresult copy_named(struct tow_link *link, CUdeviceptr to, CUdeviceptr fr
     return status == CUDA_SUCCESS && wait ? tow_send_cuStreamSynchronize(stream) : status;
 }
 
-/* A large one waits for the functions, or else the worker reads it in turn, from a mirror: that
- * costs every launch, but stands still only where the worker cannot have one there. */
+/* Behind host functions that write its source, or that the program is still to let go, a copy takes
+ * place in its turn: `ret_named`, between the device and the worker's memory, which is mirrored
+ * from then on. That costs every launch, so the functions are given a moment first: when they have
+ * run it is a copy like any other. Where the worker cannot have a mirror an upload waits for its
+ * stream. */
+static CUresult take_turn(struct tow_link *link, const void *host, size_t size, CUstream stream,
+                          bool up, bool *ret_named)
+{
+    atomic_uint *functions = up ? &tow_hostfn_writers : &tow_hostfn_turns;
+    bool behind = atomic_load_explicit(functions, memory_order_relaxed) != 0 &&
+                  !tow_hostfn_settle(FUNCTIONS_NS);
+    *ret_named = behind && tow_mirror_host(link, (uint64_t)(uintptr_t)host, size) == CUDA_SUCCESS;
+    return behind && up && !*ret_named ? tow_send_cuStreamSynchronize(stream) : CUDA_SUCCESS;
+}
+
+/* A small one is read by a function of ours; a large one takes its turn. */
 static CUresult upload_behind_functions(struct tow_link *link, CUdeviceptr to, const void *from,
                                         size_t size, CUstream stream)
 {
@@ -234,14 +248,13 @@ static CUresult upload_behind_functions(struct tow_link *link, CUdeviceptr to, c
     if (status != CUDA_ERROR_NOT_SUPPORTED) {
         return status;
     }
-    if (tow_hostfn_settle(FUNCTIONS_NS) || is_shared(link, from, size)) {
-        return upload(to, from, size, stream, false);
+    bool named = false;
+    status = take_turn(link, from, size, stream, true, &named);
+    if (status != CUDA_SUCCESS) {
+        return status;
     }
-    if (tow_mirror_host(link, (uint64_t)(uintptr_t)from, size) == CUDA_SUCCESS) {
-        return copy_named(link, to, (CUdeviceptr)(uintptr_t)from, size, stream, false);
-    }
-    status = tow_send_cuStreamSynchronize(stream); /* better late than wrong */
-    return status == CUDA_SUCCESS ? upload(to, from, size, stream, false) : status;
+    return named ? copy_named(link, to, (CUdeviceptr)(uintptr_t)from, size, stream, false)
+                 : upload(to, from, size, stream, false);
 }
 
 /* True if the device may have much to do before a copy in a default stream. */
@@ -324,16 +337,6 @@ static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CU
     return status;
 }
 
-/* Behind host functions that write its source, or that the program is still to let go, a copy takes
- * place in its turn: between the device and the worker's memory, which is mirrored from then on.
- * Gives the functions a moment first: when they have run it is a copy like any other. */
-static bool is_in_turn(bool up)
-{
-    return atomic_load_explicit(up ? &tow_hostfn_writers : &tow_hostfn_turns,
-                                memory_order_relaxed) != 0 &&
-           !tow_hostfn_settle(FUNCTIONS_NS);
-}
-
 static CUresult device_to_host(void *to, CUdeviceptr from, size_t size, CUstream stream, bool wait)
 {
     struct tow_link *link = NULL;
@@ -361,24 +364,21 @@ static CUresult device_to_host(void *to, CUdeviceptr from, size_t size, CUstream
                    ? device_to_host((uint8_t *)to + first, from + first, size - first, stream, wait)
                    : status;
     }
-    if (tow_mirror_sees(from)) {
-        CUresult status = tow_mirror_push(tow_context_current()->link);
-        if (status != CUDA_SUCCESS) {
-            return status;
-        }
-    }
-    if (shared) {
+    CUresult status = tow_mirror_sees(from) ? tow_mirror_push(link) : CUDA_SUCCESS;
+    if (status == CUDA_SUCCESS && shared) {
         return tow_share_download(link, to, from, size, stream, wait);
     }
-    if (tow_mirror_has(link, to, size)) {
-        return copy_named(link, (CUdeviceptr)(uintptr_t)to, from, size, stream, wait);
+    bool named = tow_mirror_has(link, to, size);
+    bool later = !named && !wait && is_pinned(to);
+    if (status == CUDA_SUCCESS && later && size > TOW_COPY_ASYNC_MAX) {
+        status = take_turn(link, to, size, stream, false, &named);
+        later = false;
     }
-    bool later = !wait && is_pinned(to);
-    if (later && size > TOW_COPY_ASYNC_MAX && is_in_turn(false) &&
-        tow_mirror_host(link, (uint64_t)(uintptr_t)to, size) == CUDA_SUCCESS) {
-        return copy_named(link, (CUdeviceptr)(uintptr_t)to, from, size, stream, false);
+    if (status != CUDA_SUCCESS) {
+        return status;
     }
-    return download(to, from, size, stream, later && size <= TOW_COPY_ASYNC_MAX);
+    return named ? copy_named(link, (CUdeviceptr)(uintptr_t)to, from, size, stream, wait)
+                 : download(to, from, size, stream, later);
 }
 
 static CUresult device_to_device(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream,
@@ -820,12 +820,9 @@ static CUresult copy_3d(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bool wait,
         status = tow_mirror_host(link, (uint64_t)(uintptr_t)host->first, room);
         status = status == CUDA_SUCCESS ? tow_mirror_push(link) : status;
     }
-    if (!wait && !shared && (up || down) && is_pinned(host->first) && is_in_turn(up)) {
-        status = tow_mirror_host(link, (uint64_t)(uintptr_t)host->first, room);
-        shared = status == CUDA_SUCCESS;
-        status = shared ? tow_mirror_push(link)
-                 : up   ? tow_send_cuStreamSynchronize(stream)
-                        : CUDA_SUCCESS;
+    if (!wait && !shared && (up || down) && is_pinned(host->first)) {
+        status = take_turn(link, host->first, room, stream, up, &shared);
+        status = status == CUDA_SUCCESS && shared ? tow_mirror_push(link) : status;
     }
     if (status == CUDA_SUCCESS) {
         status =
