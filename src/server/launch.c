@@ -65,37 +65,23 @@ unsigned tow_serve_launch_attributes(struct tow_serve *call, CUlaunchAttribute *
 
 void tow_serve_cuLaunchKernelEx(struct tow_serve *call)
 {
-    struct tow_launch_head head;
-    CUlaunchAttribute attributes[TOW_LAUNCH_ATTRIBUTES_MAX];
-    tow_dec_copy(&call->in, &head, sizeof head);
-    unsigned count = tow_serve_launch_attributes(call, attributes);
-    const uint8_t *bytes = tow_dec_bytes(&call->in, head.bytes);
-    CUfunction function = tow_serve_handle(call, TOW_H_FUNCTION, head.function);
-    CUlaunchConfig config = {
-        .gridDimX = head.grid[0],
-        .gridDimY = head.grid[1],
-        .gridDimZ = head.grid[2],
-        .blockDimX = head.block[0],
-        .blockDimY = head.block[1],
-        .blockDimZ = head.block[2],
-        .sharedMemBytes = head.shared,
-        .hStream = tow_serve_handle(call, TOW_H_STREAM, head.stream),
-        .attrs = attributes,
-        .numAttrs = count,
-    };
+    struct tow_serve_launch launch;
+    tow_serve_launch_read(call, &launch);
+    const uint8_t *bytes = tow_dec_bytes(&call->in, launch.bytes);
     if (!tow_serve_ready(call)) {
         return;
     }
     struct packed packed;
-    call->status =
-        call->driver->cuLaunchKernelEx(&config, function, NULL, pack(&packed, bytes, head.bytes));
+    call->status = call->driver->cuLaunchKernelEx(&launch.config, launch.function, NULL,
+                                                  pack(&packed, bytes, launch.bytes));
     if (call->status != CUDA_SUCCESS || call->frame.seq == 0) {
         return;
     }
     uint64_t node = 0; /* the driver's own: GPU code uses it */
-    for (unsigned i = 0; i < count; i++) {
-        if (attributes[i].id == CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE) {
-            node = (uint64_t)(uintptr_t)attributes[i].value.deviceUpdatableKernelNode.devNode;
+    for (unsigned i = 0; i < launch.config.numAttrs; i++) {
+        const CUlaunchAttribute *a = &launch.attributes[i];
+        if (a->id == CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE) {
+            node = (uint64_t)(uintptr_t)a->value.deviceUpdatableKernelNode.devNode;
         }
     }
     tow_enc_u64(&call->out, node);
