@@ -566,6 +566,31 @@ struct host_side {
     size_t pitch, plane;
 };
 
+/* A copy as the program describes it, its sides not resolved. */
+static struct tow_copy_shape shape_of(const CUDA_MEMCPY3D_PEER *p, bool peer)
+{
+    return (struct tow_copy_shape){
+        .from = {.pitch = p->srcPitch,
+                 .height = p->srcHeight,
+                 .x = p->srcXInBytes,
+                 .y = p->srcY,
+                 .z = p->srcZ,
+                 .level = (uint32_t)p->srcLOD,
+                 .context = (uint64_t)(uintptr_t)p->srcContext},
+        .to = {.pitch = p->dstPitch,
+               .height = p->dstHeight,
+               .x = p->dstXInBytes,
+               .y = p->dstY,
+               .z = p->dstZ,
+               .level = (uint32_t)p->dstLOD,
+               .context = (uint64_t)(uintptr_t)p->dstContext},
+        .width = p->WidthInBytes,
+        .rows = p->Height,
+        .planes = p->Depth,
+        .peer = peer,
+    };
+}
+
 static CUresult resolve(struct tow_copy_side *side, CUmemorytype type, const void *host,
                         CUdeviceptr device, CUarray array, size_t width, size_t rows,
                         CUstream stream, struct host_side *ret_host)
@@ -714,37 +739,22 @@ static CUresult keep_address(struct tow_copy_side *side, const struct tow_copy_s
 
 /* Sends a copy whose host side stays where it is: the worker has that memory at the same address.
  */
-static CUresult send_addresses(struct tow_copy_shape *shape, const CUDA_MEMCPY3D_PEER *p,
+static CUresult send_addresses(const struct tow_copy_shape *shape, const CUDA_MEMCPY3D_PEER *p,
                                CUstream stream)
 {
-    bool up = shape->from.kind == TOW_AT_HOST, down = shape->to.kind == TOW_AT_HOST;
+    struct tow_copy_shape named = shape_of(p, shape->peer);
+    named.from.kind = shape->from.kind;
+    named.from.address = shape->from.address;
+    named.to.kind = shape->to.kind;
+    named.to.address = shape->to.address;
     CUresult status = CUDA_SUCCESS;
-    shape->bytes = 0;
-    shape->from = (struct tow_copy_side){.pitch = p->srcPitch,
-                                         .height = p->srcHeight,
-                                         .x = p->srcXInBytes,
-                                         .y = p->srcY,
-                                         .z = p->srcZ,
-                                         .level = (uint32_t)p->srcLOD,
-                                         .context = shape->from.context,
-                                         .kind = shape->from.kind,
-                                         .address = shape->from.address};
-    shape->to = (struct tow_copy_side){.pitch = p->dstPitch,
-                                       .height = p->dstHeight,
-                                       .x = p->dstXInBytes,
-                                       .y = p->dstY,
-                                       .z = p->dstZ,
-                                       .level = (uint32_t)p->dstLOD,
-                                       .context = shape->to.context,
-                                       .kind = shape->to.kind,
-                                       .address = shape->to.address};
-    if (up) {
-        status = keep_address(&shape->from, shape, p->srcMemoryType, p->srcHost, p->srcDevice);
+    if (named.from.kind == TOW_AT_HOST) {
+        status = keep_address(&named.from, &named, p->srcMemoryType, p->srcHost, p->srcDevice);
     }
-    if (status == CUDA_SUCCESS && down) {
-        status = keep_address(&shape->to, shape, p->dstMemoryType, p->dstHost, p->dstDevice);
+    if (status == CUDA_SUCCESS && named.to.kind == TOW_AT_HOST) {
+        status = keep_address(&named.to, &named, p->dstMemoryType, p->dstHost, p->dstDevice);
     }
-    return status == CUDA_SUCCESS ? send_shape(shape, NULL, NULL, stream) : status;
+    return status == CUDA_SUCCESS ? send_shape(&named, NULL, NULL, stream) : status;
 }
 
 static CUresult copy_3d(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bool wait, bool peer)
@@ -752,26 +762,7 @@ static CUresult copy_3d(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bool wait,
     if (p->WidthInBytes == 0 || p->Height == 0 || p->Depth == 0) {
         return CUDA_SUCCESS;
     }
-    struct tow_copy_shape shape = {
-        .from = {.pitch = p->srcPitch,
-                 .height = p->srcHeight,
-                 .x = p->srcXInBytes,
-                 .y = p->srcY,
-                 .z = p->srcZ,
-                 .level = (uint32_t)p->srcLOD,
-                 .context = (uint64_t)(uintptr_t)p->srcContext},
-        .to = {.pitch = p->dstPitch,
-               .height = p->dstHeight,
-               .x = p->dstXInBytes,
-               .y = p->dstY,
-               .z = p->dstZ,
-               .level = (uint32_t)p->dstLOD,
-               .context = (uint64_t)(uintptr_t)p->dstContext},
-        .width = p->WidthInBytes,
-        .rows = p->Height,
-        .planes = p->Depth,
-        .peer = peer,
-    };
+    struct tow_copy_shape shape = shape_of(p, peer);
     struct host_side from = {0}, to = {0};
     if (tow_context_current() == NULL || tow_thread_in_hostfn()) {
         return tow_thread_in_hostfn() ? CUDA_ERROR_NOT_PERMITTED : CUDA_ERROR_INVALID_CONTEXT;
