@@ -281,18 +281,14 @@ static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CU
                                bool wait)
 {
     struct tow_link *link = NULL;
-    CUresult here = link_here(&link);
-    if (here != CUDA_SUCCESS) {
-        return here;
-    }
-    if (size == 0) {
-        return CUDA_SUCCESS;
+    CUresult status = link_here(&link);
+    if (status != CUDA_SUCCESS || size == 0) {
+        return status;
     }
     if (tow_peer_elsewhere(to)) {
         return tow_peer_copy(to, (CUdeviceptr)(uintptr_t)from, size, stream);
     }
-    CUresult status = tow_capture_check_device(stream, to, size);
-    if (from == NULL || status != CUDA_SUCCESS) {
+    if (from == NULL || tow_capture_check_device(stream, to, size) != CUDA_SUCCESS) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (!wait && tow_capture_on(stream)) {
@@ -307,9 +303,7 @@ static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CU
                                       : status;
     }
     bool seen = tow_mirror_sees(to);
-    if (seen) {
-        status = tow_mirror_push(tow_context_current()->link);
-    }
+    status = seen ? tow_mirror_push(link) : CUDA_SUCCESS;
     if (status == CUDA_SUCCESS && shared) {
         return tow_share_upload(link, to, from, size, stream, wait);
     }
@@ -340,12 +334,9 @@ static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CU
 static CUresult device_to_host(void *to, CUdeviceptr from, size_t size, CUstream stream, bool wait)
 {
     struct tow_link *link = NULL;
-    CUresult here = link_here(&link);
-    if (here != CUDA_SUCCESS) {
-        return here;
-    }
-    if (size == 0) {
-        return CUDA_SUCCESS;
+    CUresult status = link_here(&link);
+    if (status != CUDA_SUCCESS || size == 0) {
+        return status;
     }
     if (tow_peer_elsewhere(from)) {
         return tow_peer_copy((CUdeviceptr)(uintptr_t)to, from, size, stream);
@@ -359,12 +350,12 @@ static CUresult device_to_host(void *to, CUdeviceptr from, size_t size, CUstream
     bool shared = is_shared(link, to, size);
     size_t first = shared ? size : alike(link, to, size);
     if (first < size) {
-        CUresult status = device_to_host(to, from, first, stream, wait);
+        status = device_to_host(to, from, first, stream, wait);
         return status == CUDA_SUCCESS
                    ? device_to_host((uint8_t *)to + first, from + first, size - first, stream, wait)
                    : status;
     }
-    CUresult status = tow_mirror_sees(from) ? tow_mirror_push(link) : CUDA_SUCCESS;
+    status = tow_mirror_sees(from) ? tow_mirror_push(link) : CUDA_SUCCESS;
     if (status == CUDA_SUCCESS && shared) {
         return tow_share_download(link, to, from, size, stream, wait);
     }
@@ -385,12 +376,9 @@ static CUresult device_to_device(CUdeviceptr to, CUdeviceptr from, size_t size, 
                                  bool wait)
 {
     struct tow_link *link = NULL;
-    CUresult here = link_here(&link);
-    if (here != CUDA_SUCCESS) {
-        return here;
-    }
-    if (size == 0) {
-        return CUDA_SUCCESS;
+    CUresult status = link_here(&link);
+    if (status != CUDA_SUCCESS || size == 0) {
+        return status;
     }
     if (tow_peer_elsewhere(to) || tow_peer_elsewhere(from)) {
         return tow_peer_copy(to, from, size, stream);
@@ -400,7 +388,7 @@ static CUresult device_to_device(CUdeviceptr to, CUdeviceptr from, size_t size, 
         return CUDA_ERROR_INVALID_VALUE;
     }
     bool seen = tow_mirror_sees(to) || tow_mirror_sees(from);
-    CUresult status = seen ? tow_mirror_push(tow_context_current()->link) : CUDA_SUCCESS;
+    status = seen ? tow_mirror_push(link) : CUDA_SUCCESS;
     if (status == CUDA_SUCCESS) {
         status = tow_send_cuMemcpyDtoDAsync_v2(to, from, size, stream);
     }
