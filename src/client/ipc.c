@@ -14,19 +14,12 @@ static void count_up(struct tow_region *region, void *user)
 static CUresult keep(CUdeviceptr address, size_t size)
 {
     struct tow_region region;
-    struct tow_context *context = tow_context_current();
     if (tow_region_find(address, &region) && region.kind == TOW_REGION_IPC &&
         region.base == address) {
         tow_region_edit(address, count_up, NULL);
         return CUDA_SUCCESS;
     }
-    region = (struct tow_region){.base = address,
-                                 .size = size,
-                                 .kind = TOW_REGION_IPC,
-                                 .flags = 1,
-                                 .context = context->handle,
-                                 .device = context->device,
-                                 .link = context->link};
+    region = tow_region_here(address, size, TOW_REGION_IPC, 1);
     return tow_region_add(&region) < 0 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 

@@ -15,19 +15,6 @@
 #include "client/share.h"
 #include "gen/client_api.h"
 
-static struct tow_region region_here(uint64_t base, uint64_t size, enum tow_region_kind kind,
-                                     unsigned flags)
-{
-    struct tow_context *context = tow_context_current();
-    return (struct tow_region){.base = base,
-                               .size = size,
-                               .kind = kind,
-                               .flags = flags,
-                               .context = context->handle,
-                               .device = context->device,
-                               .link = context->link};
-}
-
 /* What every call that needs a context answers without one, or with a broken one. */
 static CUresult context_here(void)
 {
@@ -65,7 +52,7 @@ CUresult tow_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
         status = tow_send_cuMemAlloc_v2(dptr, bytesize);
     }
     if (status == CUDA_SUCCESS) {
-        struct tow_region region = region_here(*dptr, bytesize, TOW_REGION_DEVICE, 0);
+        struct tow_region region = tow_region_here(*dptr, bytesize, TOW_REGION_DEVICE, 0);
         if (tow_region_add(&region) < 0) {
             tow_send_cuMemFree_v2(*dptr);
             return CUDA_ERROR_OUT_OF_MEMORY;
@@ -86,7 +73,7 @@ CUresult tow_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthI
         status = tow_send_cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
     }
     if (status == CUDA_SUCCESS) {
-        struct tow_region region = region_here(*dptr, *pPitch * Height, TOW_REGION_DEVICE, 0);
+        struct tow_region region = tow_region_here(*dptr, *pPitch * Height, TOW_REGION_DEVICE, 0);
         if (tow_region_add(&region) < 0) {
             tow_send_cuMemFree_v2(*dptr);
             return CUDA_ERROR_OUT_OF_MEMORY;
@@ -147,7 +134,7 @@ static bool find_any(CUdeviceptr ptr, struct tow_region *ret_region)
         tow_send_cuMemGetAddressRange_v2(&base, &size, ptr) != CUDA_SUCCESS) {
         return false;
     }
-    *ret_region = region_here(base, size, TOW_REGION_DEVICE, 0);
+    *ret_region = tow_region_here(base, size, TOW_REGION_DEVICE, 0);
     return true;
 }
 
@@ -213,7 +200,7 @@ CUresult tow_cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags)
         return state;
     }
     struct tow_region region =
-        region_here((uint64_t)(uintptr_t)at, bytesize, TOW_REGION_HOST, Flags);
+        tow_region_here((uint64_t)(uintptr_t)at, bytesize, TOW_REGION_HOST, Flags);
     if (shared) {
         region.shared_low = region.base;
         region.shared_high = region.base + region.size;
@@ -321,7 +308,7 @@ CUresult tow_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags)
     if (tow_region_overlaps(base, bytesize)) {
         return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
     }
-    region = region_here(base, bytesize, TOW_REGION_REGISTERED, Flags);
+    region = tow_region_here(base, bytesize, TOW_REGION_REGISTERED, Flags);
     bool lent =
         tow_mirror_lend(region.link, base, bytesize, &region.shared_low, &region.shared_high);
     if (tow_region_add(&region) < 0) {
@@ -398,7 +385,7 @@ static CUresult alloc_managed(CUdeviceptr *dptr, size_t bytesize, unsigned int f
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    struct tow_region region = region_here(address, bytesize, TOW_REGION_MANAGED, flags);
+    struct tow_region region = tow_region_here(address, bytesize, TOW_REGION_MANAGED, flags);
     status = tow_mirror_managed(region.link, address, size, watched ? TOW_MANAGED_WATCHED : 0);
     if (status == CUDA_SUCCESS && tow_region_add(&region) < 0) {
         tow_mirror_remove(address, size);

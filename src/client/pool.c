@@ -11,13 +11,7 @@
 static CUresult keep_pool_memory(CUdeviceptr address, size_t size, CUmemoryPool pool,
                                  CUstream stream, CUdeviceptr *ret_address)
 {
-    struct tow_context *context = tow_context_current();
-    struct tow_region region = {.base = address,
-                                .size = size,
-                                .kind = TOW_REGION_POOL,
-                                .device = context->device,
-                                .link = context->link,
-                                .pool = pool};
+    struct tow_region region = tow_region_of_pool(address, size, pool);
     if (tow_region_add(&region) < 0) {
         tow_send_cuMemFreeAsync(address, stream);
         return CUDA_ERROR_OUT_OF_MEMORY;

@@ -50,6 +50,29 @@ static inline bool tow_region_is_host(const struct tow_region *region)
     return region->kind == TOW_REGION_HOST || region->kind == TOW_REGION_REGISTERED;
 }
 
+/* What is made in the current context. */
+static inline struct tow_region tow_region_here(uint64_t base, uint64_t size,
+                                                enum tow_region_kind kind, unsigned flags)
+{
+    const struct tow_context *context = tow_context_current();
+    return (struct tow_region){.base = base,
+                               .size = size,
+                               .kind = kind,
+                               .flags = flags,
+                               .context = context->handle,
+                               .device = context->device,
+                               .link = context->link};
+}
+
+/* Memory of a pool, of the current context's device: it belongs to no context. */
+static inline struct tow_region tow_region_of_pool(uint64_t base, uint64_t size, CUmemoryPool pool)
+{
+    struct tow_region region = tow_region_here(base, size, TOW_REGION_POOL, 0);
+    region.context = NULL;
+    region.pool = pool;
+    return region;
+}
+
 /* How many regions the program itself can look at, host and managed memory: 0 keeps copies short.
  */
 extern atomic_uint tow_region_visible;

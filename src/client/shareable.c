@@ -295,13 +295,7 @@ CUresult tow_cuMemPoolImportPointer(CUdeviceptr *ptr_out, CUmemoryPool pool,
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    const struct tow_context *context = tow_context_current();
-    struct tow_region region = {.base = address,
-                                .size = size,
-                                .kind = TOW_REGION_POOL,
-                                .device = context->device,
-                                .link = context->link,
-                                .pool = pool};
+    struct tow_region region = tow_region_of_pool(address, size, pool);
     if (tow_region_add(&region) < 0) {
         tow_send_cuMemFree_v2(address);
         return CUDA_ERROR_OUT_OF_MEMORY;
