@@ -34,8 +34,9 @@
 struct tow_link;
 
 enum {
-    TOW_CALL_REPLY = 1,   /* the caller waits; else nobody does */
-    TOW_CALL_CONTEXT = 2, /* CUDA_ERROR_INVALID_CONTEXT if the thread has no current context */
+    TOW_CALL_REPLY = 1,    /* the caller waits; else nobody does */
+    TOW_CALL_CONTEXT = 2,  /* CUDA_ERROR_INVALID_CONTEXT if the thread has no current context */
+    TOW_CALL_CAPTURED = 4, /* work of a capture that is in order: no reason to wait for a reply */
 };
 
 enum tow_wait_state {
@@ -67,8 +68,25 @@ struct tow_call {
 };
 
 /* While not 0 every call waits for its reply: TOWLINE_SYNC=1, CUDA_LAUNCH_BLOCKING=1
- * (tow_launch_wishes), or a stream captures. Each reason adds 1. */
+ * (tow_launch_wishes), or a stream captures (but see TOW_CALL_CAPTURED). Each reason adds 1. */
 extern atomic_uint tow_wait_always;
+
+/* How many streams of the program capture into graphs. 0 nearly always; then every question about
+ * capturing is answered here. Whoever begins and ends captures counts. */
+extern atomic_uint tow_captures;
+
+/* TOW_CALL_CAPTURED if the stream is known to capture, and nothing else makes calls wait. Asks the
+ * server where that is not known yet. */
+unsigned tow_capture_known(CUstream stream);
+/* The same for calls that go into a stream. */
+static inline unsigned tow_capture_flag(CUstream stream)
+{
+    return __builtin_expect(atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0, 1)
+               ? 0
+               : tow_capture_known(stream);
+}
+/* A call failed: a capture may be invalid now. */
+void tow_capture_doubt(void);
 
 /* Host functions that are in streams and have not run; those of them that are the program's and may
  * write its memory; and whether graphs have some. Without a side line (client/side.h) their end is

@@ -1,9 +1,14 @@
 /* Streams that capture into graphs.
  *
  * The server captures in relaxed mode: one of its threads stands for many of the program's. The
- * modes are enforced here. While anything captures every call waits for its reply, so that errors
- * come at the call that made them. Libraries ask whether a stream captures before nearly every
- * launch, and nearly always nothing does.
+ * modes are enforced here. While anything captures calls wait for their replies, so that errors
+ * come at the call that made them; all but those that have been checked here and go into a stream
+ * which is known to capture, since these are not refused (TOW_CALL_CAPTURED). Should one be all the
+ * same, then the end of the capture fails.
+ *
+ * Libraries ask whether a stream captures before nearly every launch, and nearly always nothing
+ * does. While something does the last answer is kept for each stream: it holds until a capture
+ * begins or ends, a call fails, or the stream waits for an event.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -15,7 +20,7 @@
 #include "client/stream.h"
 #include "gen/client_api.h"
 
-atomic_int tow_captures;
+atomic_uint tow_captures;
 
 /* A capture that the program began and has not ended. */
 struct capture {
@@ -27,7 +32,8 @@ struct capture {
 };
 
 static struct capture *captures;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the list */
+static uint64_t affairs = 1; /* raised by what may change a stream's state: answers are old then */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards both, and streams' answers */
 
 CUresult tow_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
 {
@@ -79,6 +85,7 @@ static CUresult note_begin(struct capture *made, CUresult status)
     pthread_mutex_lock(&lock);
     made->next = captures;
     captures = made;
+    affairs++;
     pthread_mutex_unlock(&lock);
     atomic_fetch_add(&tow_captures, 1);
     atomic_fetch_add(&tow_wait_always, 1);
@@ -87,6 +94,7 @@ static CUresult note_begin(struct capture *made, CUresult status)
 
 static void end(struct capture *ended)
 {
+    tow_capture_doubt();
     atomic_fetch_sub(&tow_captures, 1);
     atomic_fetch_sub(&tow_wait_always, 1);
     tow_graph_forget(ended->stream);
@@ -194,6 +202,24 @@ CUresult tow_cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph,
                                                                  CU_STREAM_CAPTURE_MODE_RELAXED));
 }
 
+/* `ret_owed`: what work of the capture that nobody waited for failed with. */
+static CUresult send_end(CUstream stream, CUgraph *ret_graph, CUresult *ret_owed)
+{
+    struct tow_call call;
+    CUresult status =
+        tow_call_begin(&call, TOW_FN_cuStreamEndCapture, 8, TOW_CALL_REPLY | TOW_CALL_CONTEXT);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)stream);
+    status = tow_call_wait(&call);
+    if (status == CUDA_SUCCESS) {
+        *ret_graph = (CUgraph)(uintptr_t)tow_dec_u64(&call.dec);
+        *ret_owed = (CUresult)tow_dec_u32(&call.dec);
+    }
+    return tow_call_end(&call, status);
+}
+
 CUresult tow_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
 {
     CUresult status = tow_stream_check(hStream);
@@ -218,8 +244,14 @@ CUresult tow_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
         return CUDA_ERROR_INVALID_VALUE;
     }
     CUgraph graph = NULL;
-    status = tow_send_cuStreamEndCapture(hStream, &graph);
-    if (wrong_thread) {
+    CUresult owed = CUDA_SUCCESS;
+    status = send_end(hStream, &graph, &owed);
+    if (status == CUDA_SUCCESS && owed != CUDA_SUCCESS) {
+        if (!to_graph) {
+            tow_cuGraphDestroy(graph);
+        }
+        status = owed;
+    } else if (wrong_thread) {
         /* It ends all the same, and its graph is lost: with NVIDIA's driver also one that was there
          * before. */
         if (status == CUDA_SUCCESS) {
@@ -293,6 +325,93 @@ CUresult tow_capture_check_device(CUstream stream, uint64_t address, uint64_t si
 
 /* ---- asking ---- */
 
+/* What was answered last for the stream, if that still holds. */
+static bool recall(CUstream stream, struct tow_stream_capture *ret_answer)
+{
+    const struct tow_stream *s = tow_stream_find(stream);
+    if (s == NULL) {
+        return false; /* default streams are always asked for */
+    }
+    pthread_mutex_lock(&lock);
+    *ret_answer = s->capture;
+    bool holds = s->capture.asked == affairs;
+    pthread_mutex_unlock(&lock);
+    return holds;
+}
+
+/* Before a question: in which state of affairs it is asked. */
+static struct tow_stream_capture prepare_answer(CUstream stream)
+{
+    struct tow_stream_capture answer = {0};
+    const struct tow_stream *s = tow_stream_find(stream);
+    pthread_mutex_lock(&lock);
+    answer.asked = affairs;
+    answer.waits = s != NULL ? s->capture.waits : 0;
+    pthread_mutex_unlock(&lock);
+    return answer;
+}
+
+static void keep_answer(CUstream stream, struct tow_stream_capture answer)
+{
+    struct tow_stream *s = tow_stream_find(stream);
+    if (s == NULL) {
+        return;
+    }
+    pthread_mutex_lock(&lock);
+    if (s->capture.waits == answer.waits) {
+        s->capture = answer;
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+void tow_capture_reset(struct tow_stream *s)
+{
+    pthread_mutex_lock(&lock);
+    s->capture = (struct tow_stream_capture){.waits = s->capture.waits + 1};
+    pthread_mutex_unlock(&lock);
+}
+
+void tow_capture_doubt(void)
+{
+    if (atomic_load_explicit(&tow_captures, memory_order_relaxed) != 0) {
+        pthread_mutex_lock(&lock);
+        affairs++;
+        pthread_mutex_unlock(&lock);
+    }
+}
+
+void tow_capture_waited(CUstream stream)
+{
+    struct tow_stream *s = tow_stream_find(stream);
+    if (atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0 || s == NULL) {
+        return;
+    }
+    pthread_mutex_lock(&lock);
+    s->capture.waits++;
+    /* One that captures already stays with its capture: to be drawn into another is an error. */
+    if (s->capture.status != CU_STREAM_CAPTURE_STATUS_ACTIVE) {
+        s->capture.asked = 0;
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+/* While something captures. */
+static CUresult ask(CUstream stream, CUstreamCaptureStatus *ret_status)
+{
+    struct tow_stream_capture answer;
+    if (recall(stream, &answer)) {
+        *ret_status = answer.status;
+        return CUDA_SUCCESS;
+    }
+    answer = prepare_answer(stream);
+    CUresult status = tow_send_cuStreamIsCapturing(stream, &answer.status);
+    if (status == CUDA_SUCCESS) {
+        keep_answer(stream, answer);
+        *ret_status = answer.status;
+    }
+    return status;
+}
+
 CUresult tow_cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus *captureStatus)
 {
     CUresult status = tow_stream_check(hStream);
@@ -306,15 +425,25 @@ CUresult tow_cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus *captur
         *captureStatus = CU_STREAM_CAPTURE_STATUS_NONE;
         return CUDA_SUCCESS;
     }
-    return tow_send_cuStreamIsCapturing(hStream, captureStatus);
+    return ask(hStream, captureStatus);
 }
 
 bool tow_capture_on(CUstream stream)
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     return atomic_load_explicit(&tow_captures, memory_order_relaxed) != 0 &&
-           tow_send_cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
-           status != CU_STREAM_CAPTURE_STATUS_NONE;
+           ask(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+unsigned tow_capture_known(CUstream stream)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    bool only = atomic_load_explicit(&tow_wait_always, memory_order_relaxed) ==
+                atomic_load_explicit(&tow_captures, memory_order_relaxed);
+    return only && tow_stream_find(stream) != NULL && ask(stream, &status) == CUDA_SUCCESS &&
+                   status == CU_STREAM_CAPTURE_STATUS_ACTIVE
+               ? TOW_CALL_CAPTURED
+               : 0;
 }
 
 CUresult tow_cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus *captureStatus_out,
@@ -334,6 +463,18 @@ CUresult tow_cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus *
         *captureStatus_out = CU_STREAM_CAPTURE_STATUS_NONE;
         return CUDA_SUCCESS;
     }
+    struct tow_stream_capture answer;
+    bool more = graph_out != NULL || dependencies_out != NULL || edgeData_out != NULL ||
+                numDependencies_out != NULL;
+    if (!more && recall(hStream, &answer) &&
+        (answer.status == CU_STREAM_CAPTURE_STATUS_NONE || answer.id != 0)) {
+        *captureStatus_out = answer.status;
+        if (id_out != NULL && answer.status != CU_STREAM_CAPTURE_STATUS_NONE) {
+            *id_out = answer.id;
+        }
+        return CUDA_SUCCESS;
+    }
+    answer = prepare_answer(hStream);
     struct tow_call call;
     status = tow_call_begin(&call, TOW_FN_cuStreamGetCaptureInfo_v3, 8,
                             TOW_CALL_REPLY | TOW_CALL_CONTEXT);
@@ -355,6 +496,9 @@ CUresult tow_cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus *
     }
     tow_dec_copy(&call.dec, kept, count * each);
     *captureStatus_out = capturing;
+    answer.status = capturing;
+    answer.id = id;
+    keep_answer(hStream, answer);
     if (id_out != NULL) {
         *id_out = id;
     }

@@ -372,6 +372,28 @@ static CUresult device_to_host(void *to, CUdeviceptr from, size_t size, CUstream
                  : download(to, from, size, stream, later);
 }
 
+/* A capture refuses a copy of what is no memory, so that is waited for. */
+static CUresult send_device_to_device(CUdeviceptr to, CUdeviceptr from, size_t size,
+                                      CUstream stream)
+{
+    unsigned captured = tow_capture_flag(stream);
+    if (captured != 0 && (tow_mirror_check_device(to, size) != CUDA_SUCCESS ||
+                          tow_mirror_check_device(from, size) != CUDA_SUCCESS)) {
+        captured = 0;
+    }
+    struct tow_call call;
+    CUresult status =
+        tow_call_begin(&call, TOW_FN_cuMemcpyDtoDAsync_v2, 32, TOW_CALL_CONTEXT | captured);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    tow_enc_u64(&call.enc, to);
+    tow_enc_u64(&call.enc, from);
+    tow_enc_u64(&call.enc, size);
+    tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)stream);
+    return tow_call_send(&call);
+}
+
 static CUresult device_to_device(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream,
                                  bool wait)
 {
@@ -390,7 +412,7 @@ static CUresult device_to_device(CUdeviceptr to, CUdeviceptr from, size_t size, 
     bool seen = tow_mirror_sees(to) || tow_mirror_sees(from);
     status = seen ? tow_mirror_push(link) : CUDA_SUCCESS;
     if (status == CUDA_SUCCESS) {
-        status = tow_send_cuMemcpyDtoDAsync_v2(to, from, size, stream);
+        status = send_device_to_device(to, from, size, stream);
     }
     return status == CUDA_SUCCESS && seen && wait ? tow_send_cuStreamSynchronize(stream) : status;
 }

@@ -393,7 +393,7 @@ static CUresult check_record(CUevent event, CUstream stream)
 CUresult tow_event_settle(CUevent event, CUstream stream, CUresult status)
 {
     if (status != CUDA_SUCCESS || !is_shared(event) || tow_capture_on(stream)) {
-        return status; /* captures wait for every call anyway */
+        return status; /* a capture's was waited for anyway */
     }
     status = tow_send_cuEventQuery(event);
     return status == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : status;
@@ -417,16 +417,18 @@ static CUresult send_record(CUevent event, CUstream stream, uint32_t *ret_noted)
     const struct tow_share_note *note = e != NULL && stream != CU_STREAM_PER_THREAD && is_watched(e)
                                             ? take_note(e, NULL, &value)
                                             : NULL;
-    if (note == NULL) {
-        return tow_send_cuEventRecord(event, stream);
-    }
     struct tow_call call;
-    CUresult status = tow_call_begin(&call, TOW_FN_cuEventRecord, 32, TOW_CALL_CONTEXT);
+    /* A capture refuses events that other processes know. */
+    unsigned captured = is_shared(event) ? 0 : tow_capture_flag(stream);
+    CUresult status = tow_call_begin(&call, TOW_FN_cuEventRecord, 32, TOW_CALL_CONTEXT | captured);
     if (status != CUDA_SUCCESS) {
         return status;
     }
     tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)event);
     tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)stream);
+    if (note == NULL) {
+        return tow_call_send(&call);
+    }
     if (e->context->link->share != NULL) {
         tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)note);
         tow_enc_u32(&call.enc, value);
@@ -506,6 +508,7 @@ CUresult tow_event_wait_all(unsigned fn, void *of, const struct tow_link *link, 
     bool visited = visit(event);
     status = fn == TOW_FN_cuCtxWaitEvent ? tow_send_cuCtxWaitEvent(of, event)
                                          : tow_send_cuGreenCtxWaitEvent(of, event);
+    tow_capture_doubt(); /* any stream may be drawn into a capture by it */
     status = tow_event_settle(event, NULL, status);
     tow_context_back(visited);
     return status;

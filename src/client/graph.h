@@ -28,6 +28,11 @@ CUresult tow_capture_refused(CUstream stream, CUresult status);
 /* tow_mirror_check_device for work on `stream`. A capture takes any address (libraries capture work
  * on addresses that are none, to learn its shape): only the graph's launch needs the memory. */
 CUresult tow_capture_check_device(CUstream stream, uint64_t address, uint64_t size);
+/* A stream has successfully been told to wait for an event: that may draw it into a capture. */
+void tow_capture_waited(CUstream stream);
+/* A stream begins its life, perhaps in the place of another. */
+struct tow_stream;
+void tow_capture_reset(struct tow_stream *stream);
 /* A stream has ended, and its capture with it. `thread`: whose, for CU_STREAM_PER_THREAD. */
 void tow_capture_drop(CUstream stream, unsigned thread);
 /* A context ends, and the captures of its streams. Called while the streams can still be found. */

@@ -329,8 +329,8 @@ CUresult tow_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gr
     };
     size_t size = sizeof head + ((args.bytes + 7) & ~(size_t)7);
     struct tow_call call;
-    status =
-        tow_call_begin_on(&call, context->link, context->number, TOW_FN_cuLaunchKernel, size, 0);
+    status = tow_call_begin_on(&call, context->link, context->number, TOW_FN_cuLaunchKernel, size,
+                               tow_capture_flag(hStream));
     if (TOW_UNLIKELY(status != CUDA_SUCCESS)) {
         return status;
     }
@@ -527,7 +527,8 @@ CUresult tow_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void *
     bool waits = has_output(config);
     struct tow_call call;
     status = tow_call_begin(&call, TOW_FN_cuLaunchKernelEx, sizeof head + attributes_size + padded,
-                            TOW_CALL_CONTEXT | (waits ? TOW_CALL_REPLY : 0));
+                            TOW_CALL_CONTEXT |
+                                (waits ? TOW_CALL_REPLY : tow_capture_flag(config->hStream)));
     if (status != CUDA_SUCCESS) {
         return status;
     }

@@ -464,7 +464,8 @@ CUresult tow_call_begin_on(struct tow_call *call, struct tow_link *link, uint32_
     call->context = context;
     call->waits = (flags & TOW_CALL_REPLY) != 0 ||
                   (fn < TOW_CONTROL_FIRST &&
-                   (atomic_load_explicit(&tow_wait_always, memory_order_relaxed) != 0 ||
+                   ((atomic_load_explicit(&tow_wait_always, memory_order_relaxed) != 0 &&
+                     (flags & TOW_CALL_CAPTURED) == 0) ||
                     is_cautious(link, fn)));
     call->enc = tow_frame_begin(call->frame, room);
     return CUDA_SUCCESS;
@@ -532,6 +533,10 @@ CUresult tow_call_wait(struct tow_call *call)
         atomic_load_explicit(&tow_hostfn_turns, memory_order_relaxed) == 0 &&
         call->waiter.status == CUDA_SUCCESS && (tow_fn_info(call->fn)->flags & TOW_FN_SYNCS)) {
         atomic_store_explicit(&call->link->behind, 0, memory_order_relaxed); /* graphs are done */
+    }
+    if (TOW_UNLIKELY(call->waiter.status != CUDA_SUCCESS &&
+                     call->waiter.status != CUDA_ERROR_NOT_READY)) {
+        tow_capture_doubt();
     }
     if (TOW_UNLIKELY(tow_result_is_sticky(call->waiter.status))) {
         tow_context_note_number(call->context, call->waiter.status);

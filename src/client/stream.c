@@ -113,6 +113,7 @@ CUresult tow_stream_mint(struct tow_context *context, unsigned flags, int priori
     pthread_mutex_lock(&s->watch.lock);
     s->watch.watch.awaited = 0;
     pthread_mutex_unlock(&s->watch.lock);
+    tow_capture_reset(s);
     uint64_t id = 0;
     CUresult status = tow_handle_mint_object(TOW_H_STREAM, s, &id);
     if (status != CUDA_SUCCESS) {
@@ -326,6 +327,7 @@ CUresult tow_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Fl
     }
     bool visited = tow_context_visit(context);
     status = tow_send_cuStreamWaitEvent(hStream, hEvent, Flags);
+    tow_capture_waited(hStream);
     status = tow_event_settle(hEvent, hStream, status);
     tow_context_back(visited);
     return status;

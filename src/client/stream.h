@@ -11,6 +11,14 @@
 #include "client/watch.h"
 #include "gen/cuda_abi.h"
 
+/* Whether a stream captures, as the server said last. Guarded by the lock of capture.c. */
+struct tow_stream_capture {
+    uint64_t asked; /* in which of capture.c's states of affairs; 0: not known */
+    uint64_t waits; /* for events: they draw a stream into a capture */
+    uint64_t id;    /* of the capture; 0: not known */
+    CUstreamCaptureStatus status;
+};
+
 /* A stream that the program created. Used again after the stream's end, never freed: a late reader
  * sees another stream's numbers, not freed memory. */
 struct tow_stream {
@@ -21,6 +29,7 @@ struct tow_stream {
     _Atomic uint64_t unique; /* cuStreamGetId: never used again */
     _Atomic uint64_t done;   /* its work of commands up to this number is done */
     struct tow_stream_watch watch;
+    struct tow_stream_capture capture;
     struct tow_stream *next_free;
 };
 
@@ -43,10 +52,6 @@ struct tow_event {
     struct tow_watch watch;
     struct tow_event *next_free;
 };
-
-/* How many streams of the program capture into graphs. 0 nearly always; then every question about
- * capturing is answered here. Whoever begins and ends captures counts. */
-extern atomic_int tow_captures;
 
 /* The program's stream of a handle; NULL for the default streams (0, 1, 2) and for what is not one.
  */

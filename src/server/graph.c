@@ -556,6 +556,24 @@ void tow_serve_cuDeviceSetGraphMemAttribute(struct tow_serve *call)
 
 /* ---- capture ---- */
 
+/* {u64 graph, u32 what work that nobody waited for failed with}: a graph without that work is not
+ * what the program captured. */
+void tow_serve_cuStreamEndCapture(struct tow_serve *call)
+{
+    CUstream stream = tow_serve_handle(call, TOW_H_STREAM, tow_dec_u64(&call->in));
+    if (!tow_serve_ready(call)) {
+        return;
+    }
+    CUgraph graph = NULL;
+    call->status = call->driver->cuStreamEndCapture(stream, &graph);
+    CUresult owed = tow_session_take_deferred(call->session, call->frame.thread);
+    if (call->status == CUDA_SUCCESS) {
+        tow_enc_u64(&call->out, tow_serve_export(call, TOW_H_GRAPH, graph));
+        tow_enc_u32(&call->out, (uint32_t)owed);
+        tow_enc_u32(&call->out, 0);
+    }
+}
+
 void tow_serve_cuStreamGetCaptureInfo_v3(struct tow_serve *call)
 {
     CUstream stream = tow_serve_handle(call, TOW_H_STREAM, tow_dec_u64(&call->in));

@@ -292,7 +292,7 @@ static void write_arguments(const uint8_t *at, const struct tow_frame *frame, ch
     }
 }
 
-static CUresult take_deferred(struct tow_session *session, uint16_t thread)
+CUresult tow_session_take_deferred(struct tow_session *session, uint16_t thread)
 {
     pthread_mutex_lock(&session->thread_lock);
     struct tow_session_thread *t = session->client_threads[thread];
@@ -375,7 +375,7 @@ static void reply(struct tow_serve *call)
         if (call->status == CUDA_SUCCESS) {
             tow_watch_sweep(session);
             /* An earlier call's: what this one brings has come all the same. */
-            call->status = take_deferred(session, call->frame.thread);
+            call->status = tow_session_take_deferred(session, call->frame.thread);
         }
     }
     bool failed = call->status != CUDA_SUCCESS && call->status != CUDA_ERROR_NOT_READY;

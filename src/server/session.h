@@ -187,6 +187,8 @@ void tow_session_drop_context(struct tow_session *session, uint32_t context);
 void tow_session_defer(struct tow_session *session, uint16_t thread, uint16_t fn, CUresult status,
                        const char *arguments);
 
+/* The first such error that the thread has not been told, or CUDA_SUCCESS: it is told now. */
+CUresult tow_session_take_deferred(struct tow_session *session, uint16_t thread);
 /* True if a synchronising call has something to tell that thread: such an error, or text that
  * kernels may have printed, which the driver gives out only then. */
 bool tow_session_owes(struct tow_session *session, uint16_t thread);

@@ -88,6 +88,8 @@ class Rules(unittest.TestCase):
             ("family x 10;\nfn 11 cuA(int a) sinse(1);\n", "api/x.api:2: cuA: unknown word 'sinse(1)'"),
             ("family x 10;\nfn 11 cuA(int a);\n", "does not say since"),
             ("family x 10;\nfn 11 cuA(int a) since(1);\nfn 11 cuB(int a) since(1);\n", "11 is already at api/x.api:2"),
+            ("family x 10;\nfn 11 cuA(CUstream s) captured since(1);\n", "must be async and name a stream"),
+            ("family x 10;\nfn 11 cuA(int a) async captured since(1);\n", "must be async and name a stream"),
             ("family x 10;\nfn eleven cuA(int a) since(1);\n", "a function reads"),
         ):
             with self.assertRaises(table.TableError) as caught:
@@ -95,13 +97,14 @@ class Rules(unittest.TestCase):
             self.assertIn(message, str(caught.exception))
 
     def test_words_that_spare_code_by_hand(self):
-        family = self._read("family x 10;\nfn 11 cuA(CUstream s, reach CUdeviceptr p) async before(tow_hook, s) since(1);\n"
+        family = self._read("family x 10;\nfn 11 cuA(CUstream s, reach CUdeviceptr p) async captured before(tow_hook, s) since(1);\n"
                             "fn 12 cuB(CUstream s, CUdeviceptr p) same(cuA) since(1);\n")[0]
         model = cgen.Model([family], MODEL.types)
         import server
         ours, theirs = client.source(model, family), server.source(model, family)
         self.assertIn("return tow_cuA(s, p);", ours)
         self.assertLess(ours.index("tow_mirror_reach(p)"), ours.index("return tow_send_cuA(s, p)"))
+        self.assertIn("TOW_CALL_CONTEXT | tow_capture_flag(s));", ours)
         self.assertLess(theirs.index("tow_hook(call->session, s);"), theirs.index("call->driver->cuA("))
         self.assertNotIn("cuB", theirs)
 

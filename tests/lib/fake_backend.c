@@ -19,10 +19,15 @@ struct CUctx_st {
 };
 struct CUstream_st {
     bool alive;
+    unsigned capture; /* that it is part of; over if it is not the one under way */
 };
 struct CUevent_st {
     bool alive;
     unsigned flags;
+    unsigned capture;
+};
+struct CUgraph_st {
+    int unused;
 };
 
 static struct CUctx_st primaries[DEVICES];
@@ -201,8 +206,76 @@ static CUresult destroy_stream(CUstream stream)
     return CUDA_SUCCESS;
 }
 
+/* The capture under way; 0: none. */
+static unsigned capture, last_capture;
+static bool capture_spoilt;
+static CUgraph capture_graph;
+
+/* The capture that a stream is part of; default streams are of none. */
+static unsigned *capture_of(CUstream stream)
+{
+    static _Thread_local unsigned none;
+    none = 0;
+    return (uintptr_t)stream > (uintptr_t)CU_STREAM_PER_THREAD ? &stream->capture : &none;
+}
+
+static CUresult begin_capture(CUstream stream, CUstreamCaptureMode mode)
+{
+    capture = stream->capture = ++last_capture;
+    capture_spoilt = false;
+    capture_graph = calloc(1, sizeof *capture_graph);
+    atomic_fetch_add(&tow_fake.graphs, 1);
+    return CUDA_SUCCESS;
+}
+
+static CUresult is_capturing(CUstream stream, CUstreamCaptureStatus *status)
+{
+    *status = *capture_of(stream) == 0 || *capture_of(stream) != capture
+                  ? CU_STREAM_CAPTURE_STATUS_NONE
+              : capture_spoilt ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
+                               : CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    return CUDA_SUCCESS;
+}
+
+static CUresult capture_info(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id,
+                             CUgraph *graph, const CUgraphNode **nodes,
+                             const CUgraphEdgeData **edges, size_t *count)
+{
+    *id = 0x100 + capture;
+    *graph = capture_graph;
+    *nodes = NULL;
+    *edges = NULL;
+    *count = 0;
+    return is_capturing(stream, status);
+}
+
+static CUresult destroy_graph(CUgraph graph)
+{
+    free(graph);
+    atomic_fetch_sub(&tow_fake.graphs, 1);
+    return CUDA_SUCCESS;
+}
+
+static CUresult end_capture(CUstream stream, CUgraph *graph)
+{
+    capture = 0;
+    *graph = capture_graph;
+    if (capture_spoilt) {
+        *graph = NULL;
+        destroy_graph(capture_graph);
+        return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    }
+    return CUDA_SUCCESS;
+}
+
 static CUresult synchronize_stream(CUstream stream)
 {
+    CUstreamCaptureStatus status;
+    is_capturing(stream, &status);
+    if (status != CU_STREAM_CAPTURE_STATUS_NONE) {
+        capture_spoilt = true;
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
     return synchronize();
 }
 
@@ -222,11 +295,15 @@ static CUresult destroy_event(CUevent event)
 
 static CUresult record(CUevent event, CUstream stream)
 {
-    return CUDA_SUCCESS;
+    event->capture = *capture_of(stream);
+    return (CUresult)atomic_load(&tow_fake.fail_record);
 }
 
 static CUresult wait_event(CUstream stream, CUevent event, unsigned flags)
 {
+    if (event->capture != 0) {
+        *capture_of(stream) = event->capture;
+    }
     return CUDA_SUCCESS;
 }
 
@@ -344,6 +421,11 @@ void tow_fake_open(struct tow_backend *backend)
     d->cuStreamSynchronize = synchronize_stream;
     d->cuStreamQuery = synchronize_stream;
     d->cuStreamWaitEvent = wait_event;
+    d->cuStreamBeginCapture_v2 = begin_capture;
+    d->cuStreamEndCapture = end_capture;
+    d->cuStreamIsCapturing = is_capturing;
+    d->cuStreamGetCaptureInfo_v3 = capture_info;
+    d->cuGraphDestroy = destroy_graph;
     d->cuEventCreate = create_event;
     d->cuEventDestroy_v2 = destroy_event;
     d->cuEventRecord = record;

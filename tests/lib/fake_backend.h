@@ -1,5 +1,6 @@
-/* A driver that does nothing but keep account: contexts, streams, events and host functions, no
- * memory, no code. For tests of client and server that are not about GPUs. */
+/* A driver that does nothing but keep account: contexts, streams, events, captures (one at a time)
+ * and host functions, no memory, no code. For tests of client and server that are not about GPUs.
+ */
 #ifndef TOW_TESTS_FAKE_BACKEND_H
 #define TOW_TESTS_FAKE_BACKEND_H
 
@@ -8,10 +9,11 @@
 #include "backend/backend.h"
 
 struct tow_fake {
-    atomic_int contexts, streams, events; /* alive now */
-    atomic_int syncs;                     /* cuStreamSynchronize and cuCtxSynchronize calls */
+    atomic_int contexts, streams, events, graphs; /* alive now */
+    atomic_int syncs;              /* cuStreamSynchronize and cuCtxSynchronize calls */
     atomic_int fail_stream_create; /* CUresult for the next cuStreamCreate calls; 0: succeed */
     atomic_int fail_sync;          /* CUresult that synchronising answers; 0: succeed */
+    atomic_int fail_record;        /* CUresult that recording answers; 0: succeed */
 };
 extern struct tow_fake tow_fake;
 

@@ -82,6 +82,14 @@ def a_training_step_waits_once_for_its_one_synchronisation():
 
 
 @t.test(120)
+def a_capture_waits_for_nothing_that_it_takes():
+    with t.Server(ALL_ALIKE) as server:
+        for kind in KINDS:
+            replies = between(server, kind, "capture", 5, 45, "replies_waited")
+            t.equal(replies, 0, f"{kind}: replies waited for by a launch, a fill, a copy and a record of a capture; their number")
+
+
+@t.test(120)
 def an_upload_over_a_network_waits_only_behind_launches():
     with t.Server(ALL_ALIKE) as server:
         idle = between(server, "tcp", "uploads", 10, 30, "replies_waited")

@@ -101,6 +101,8 @@ def send(model, f, w):
         flags.append("TOW_CALL_REPLY")
     if "noctx" not in f.flags:
         flags.append("TOW_CALL_CONTEXT")
+    if "captured" in f.flags:
+        flags.append(f"tow_capture_flag({f.stream.name})")
     begin = "tow_call_begin_for(&call, link, " if routed else "tow_call_begin(&call, "
     w(f"    CUresult status = {begin}TOW_FN_{f.name}, {' + '.join(terms)}, {' | '.join(flags) or '0'});")
     w("    if (status != CUDA_SUCCESS) {\n        return status;\n    }")

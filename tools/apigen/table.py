@@ -6,7 +6,7 @@ from pathlib import Path
 
 PARAM_WORDS = {"in", "out", "inout", "opt", "cstr", "new", "drop", "addr", "reach"}
 PARAM_CALLS = {"count", "bytes"}
-FLAGS = {"async", "local", "by-hand", "client-by-hand", "server-by-hand", "noctx", "syncs", "quick", "blocks", "records", "awaits", "pending"}
+FLAGS = {"async", "local", "by-hand", "client-by-hand", "server-by-hand", "noctx", "syncs", "quick", "blocks", "records", "awaits", "captured", "pending"}
 FLAG_CALLS = {"ptsz", "ptds", "since", "unsupported", "same", "before"}
 
 
@@ -71,6 +71,11 @@ class Function:
     def plain_send(self):
         """The generator writes the marshalling of this function."""
         return not self.stub and not self.local and "by-hand" not in self.flags
+
+    @property
+    def stream(self):
+        """The stream that the call goes into, if it names one."""
+        return next((p for p in self.params if p.ctype == "CUstream"), None)
 
     @property
     def args(self):
@@ -151,7 +156,10 @@ def _function(text, family, doc, where):
         flags.add("local")
     if "since" not in calls:
         raise TableError(f"{where}: {m.group(2)} does not say since which version")
-    return Function(m.group(2), int(m.group(1)), family.name, params, flags, calls, doc, where)
+    f = Function(m.group(2), int(m.group(1)), family.name, params, flags, calls, doc, where)
+    if "captured" in flags and ("async" not in flags or f.stream is None):
+        raise TableError(f"{where}: {f.name} is 'captured', so it must be async and name a stream")
+    return f
 
 
 def read_families(folder):

@@ -7,6 +7,8 @@
  *     counts uploads N    N synchronous copies of pageable memory
  *     counts behind N     the same, each behind a launch
  *     counts registered:WHAT N  N times registered memory is written and: copy, or kernel
+ *     counts capture N    N launches, fills, copies, records and questions of two streams that
+ *                         capture; the graph is launched once
  *     counts events N     N times an event is recorded and asked for until it is done
  *     counts contexts N   N launches and synchronisations of the context
  *     counts poll:WHAT N  asks N times for an event, a stream or the default stream that is held
@@ -87,6 +89,47 @@ static void sized(unsigned bytes, unsigned n)
         CHECK(cuLaunchKernel(take, 1, 1, 1, 1, 1, 1, 0, stream, args, NULL));
     }
     CHECK(cuStreamSynchronize(stream));
+}
+
+static void capture(unsigned steps)
+{
+    CUgraph graph;
+    CUgraphExec exec;
+    CUdeviceptr memory;
+    CUstream side;
+    CUevent fork, join;
+    CUstreamCaptureStatus status;
+    cuuint64_t id;
+    CHECK(cuMemAlloc(&memory, 8192));
+    CHECK(cuStreamCreate(&side, CU_STREAM_NON_BLOCKING));
+    CHECK(cuEventCreate(&fork, CU_EVENT_DISABLE_TIMING));
+    CHECK(cuEventCreate(&join, CU_EVENT_DISABLE_TIMING));
+    CHECK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+    CHECK(cuEventRecord(fork, stream));
+    CHECK(cuStreamWaitEvent(side, fork, 0));
+    for (unsigned i = 0; i < steps; i++) {
+        CHECK(cuStreamIsCapturing(stream, &status)); /* as libraries ask before each launch */
+        if (status != CU_STREAM_CAPTURE_STATUS_ACTIVE) {
+            exit(3);
+        }
+        launch();
+        CHECK(cuMemsetD32Async(memory, i, 1024, side));
+        CHECK(cuMemcpyDtoDAsync(memory + 4096, memory, 4096, side));
+        CHECK(cuStreamGetCaptureInfo(side, &status, &id, NULL, NULL, NULL, NULL));
+        CHECK(cuEventRecord(fork, side));
+    }
+    CHECK(cuEventRecord(join, side));
+    CHECK(cuStreamWaitEvent(stream, join, 0));
+    CHECK(cuStreamEndCapture(stream, &graph));
+    CHECK(cuGraphInstantiate(&exec, graph, 0));
+    CHECK(cuGraphLaunch(exec, stream));
+    CHECK(cuStreamSynchronize(stream));
+    unsigned last = 0;
+    CHECK(cuMemcpyDtoH(&last, memory + 8188, sizeof last));
+    if (last != steps - 1) {
+        fprintf(stderr, "counts: the graph filled with %u, not %u\n", last, steps - 1);
+        exit(1);
+    }
 }
 
 static void loop(unsigned steps)
@@ -263,6 +306,8 @@ int main(int argc, char **argv)
     CHECK(cuStreamSynchronize(stream));
     if (strcmp(argv[1], "loop") == 0) {
         loop(n);
+    } else if (strcmp(argv[1], "capture") == 0) {
+        capture(n);
     } else if (strncmp(argv[1], "sized:", 6) == 0) {
         sized((unsigned)strtoul(argv[1] + 6, NULL, 10), n);
     } else if (strcmp(argv[1], "uploads") == 0 || strcmp(argv[1], "behind") == 0) {
