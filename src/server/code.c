@@ -467,8 +467,7 @@ static uint64_t device_key(struct tow_serve *call, struct code *code, int device
     return key;
 }
 
-/* The device of the context that the command is in; the first one where there is none. */
-static int device_here(struct tow_serve *call)
+int tow_code_device(struct tow_serve *call)
 {
     CUdevice device = 0;
     return call->frame.context != 0 && call->driver->cuCtxGetDevice(&device) == CUDA_SUCCESS
@@ -476,30 +475,32 @@ static int device_here(struct tow_serve *call)
                : 0;
 }
 
-void tow_code_reply_facts(struct tow_serve *call, const struct tow_code_image *image)
+void tow_code_recall(struct tow_serve *call, const struct tow_code_image *image,
+                     struct tow_buf *facts)
 {
     struct code *code = code_peek(call->session);
-    int device = device_here(call);
-    struct tow_buf facts;
-    tow_buf_init(&facts, 8 << 20);
+    uint64_t key = code->cache != NULL ? device_key(call, code, tow_code_device(call)) : 0;
+    if (key != 0 && tow_codecache_get_facts(code->cache, image->hash, key, facts) != 0) {
+        tow_buf_clear(facts);
+    }
+}
+
+void tow_code_reply_facts(struct tow_serve *call, const struct tow_buf *facts)
+{
+    /* As many as are whole and fit. */
+    struct tow_dec dec = tow_dec_init(facts->data, facts->size);
+    struct tow_kernel_info info;
+    const uint8_t *params;
+    const char *name;
     size_t size = 0;
-    uint64_t key = image != NULL && code->cache != NULL ? device_key(call, code, device) : 0;
-    if (key != 0 && tow_codecache_get_facts(code->cache, image->hash, key, &facts) == 0) {
-        /* As many as are whole and fit. */
-        struct tow_dec dec = tow_dec_init(facts.data, facts.size);
-        struct tow_kernel_info info;
-        const uint8_t *params;
-        const char *name;
-        while (tow_kernel_fact_read(&dec, &info, &params, &name) &&
-               dec.at - facts.data <= TOW_KERNEL_FACTS_MAX) {
-            size = (size_t)(dec.at - facts.data);
-        }
+    while (tow_kernel_fact_read(&dec, &info, &params, &name) &&
+           dec.at - facts->data <= TOW_KERNEL_FACTS_MAX) {
+        size = (size_t)(dec.at - facts->data);
     }
     tow_serve_reserve(call, 8 + size);
-    tow_enc_i32(&call->out, device);
+    tow_enc_i32(&call->out, tow_code_device(call));
     tow_enc_u32(&call->out, (uint32_t)size);
-    tow_enc_bytes(&call->out, facts.data, size);
-    tow_buf_fini(&facts);
+    tow_enc_bytes(&call->out, facts->data, size);
 }
 
 /* What a program has set is no fact: others would take it for the kernel's own. */
@@ -532,16 +533,18 @@ static bool is_untouched(const struct tow_kernel_info *info)
 }
 
 void tow_code_learn(struct tow_serve *call, uint64_t name_of, int device,
-                    const struct tow_kernel_info *info, const void *params, const char *name)
+                    const struct tow_kernel_info *info, const void *params, const char *name,
+                    struct tow_buf *facts)
 {
     struct code *code = code_peek(call->session);
-    if (name_of == 0 || code == NULL || code->cache == NULL || !is_untouched(info)) {
+    if (name_of == 0 || code == NULL || (code->cache == NULL && facts == NULL) ||
+        !is_untouched(info)) {
         return;
     }
     if (device == TOW_DEVICE_NONE) {
-        device = device_here(call);
+        device = tow_code_device(call);
     }
-    uint64_t key = device_key(call, code, device);
+    uint64_t key = code->cache != NULL ? device_key(call, code, device) : 0;
     uint8_t hash[TOW_SHA256_SIZE];
     pthread_mutex_lock(&code->lock);
     const struct tow_code_keeper *keeper = code->keepers;
@@ -554,13 +557,20 @@ void tow_code_learn(struct tow_serve *call, uint64_t name_of, int device,
     pthread_mutex_unlock(&code->lock);
     size_t room = sizeof(struct tow_kernel_fact) + sizeof *info + (size_t)info->params * 8 +
                   strlen(name) + 32;
-    uint8_t *fact = keeper != NULL && key != 0 ? tow_serve_room(call, room, 1) : NULL;
+    uint8_t *fact = keeper != NULL ? tow_serve_room(call, room, 1) : NULL;
     if (fact == NULL) {
         return;
     }
     struct tow_enc enc = tow_enc_init(fact, room);
-    if (tow_kernel_fact_write(&enc, info, params, name)) {
-        tow_codecache_add_facts(code->cache, hash, key, fact, (size_t)(enc.at - fact));
+    if (!tow_kernel_fact_write(&enc, info, params, name)) {
+        return;
+    }
+    size_t size = (size_t)(enc.at - fact);
+    if (facts != NULL) {
+        tow_buf_append(facts, fact, size); /* what does not fit is asked for */
+    }
+    if (key != 0) {
+        tow_codecache_add_facts(code->cache, hash, key, fact, size);
     }
 }
 

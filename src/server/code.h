@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "server/serve.h"
 #include "wire/code.h"
 
@@ -43,13 +44,19 @@ void tow_code_release(struct tow_session *session, struct tow_code_keeper *keepe
  * that can be learned of. */
 uint64_t tow_code_name(struct tow_session *session, uint64_t library, const void *handle);
 
-/* Adds to a load's reply what is known of the image's kernels: i32 device, u32 bytes, facts. NULL:
- * nothing is. */
-void tow_code_reply_facts(struct tow_serve *call, const struct tow_code_image *image);
-/* A kernel was described, for later sessions. `name_of` is what tow_code_name gave before that: if
- * it has ended since, the answers may be another's. */
+/* The device of the context that the command is in; the first one where there is none. */
+int tow_code_device(struct tow_serve *call);
+/* What is known of the image's kernels from earlier sessions is put into `facts`. */
+void tow_code_recall(struct tow_serve *call, const struct tow_code_image *image,
+                     struct tow_buf *facts);
+/* Adds to a load's reply what is known of the image's kernels: i32 device, u32 bytes, facts. */
+void tow_code_reply_facts(struct tow_serve *call, const struct tow_buf *facts);
+/* A kernel was described: put into `facts`, unless that is NULL, and kept for later sessions.
+ * `name_of` is what tow_code_name gave before that: if it has ended since, the answers may be
+ * another's. */
 void tow_code_learn(struct tow_serve *call, uint64_t name_of, int device,
-                    const struct tow_kernel_info *info, const void *params, const char *name);
+                    const struct tow_kernel_info *info, const void *params, const char *name,
+                    struct tow_buf *facts);
 
 /* link_state.c: ends the links of a session, whose inputs are images. */
 void tow_link_state_end(struct tow_session *session);

@@ -10,101 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- loading ---- */
-
-static CUresult load_library(struct tow_serve *call, uint64_t id, struct tow_code_image *image,
-                             struct tow_serve_jit *jit, bool *ret_kept)
-{
-    CUlibraryOption options[1] = {CU_LIBRARY_BINARY_IS_PRESERVED};
-    void *values[1] = {(void *)(uintptr_t)1};
-    CUlibrary library = NULL;
-    CUresult result = call->driver->cuLibraryLoadData(&library, image->handed, jit->options,
-                                                      jit->values, jit->count, options, values, 1);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    *ret_kept = true;
-    tow_serve_bind(call, TOW_H_LIBRARY, id, library);
-    if (!call->malformed) {
-        /* The driver may read the image for as long as the library lives. */
-        tow_code_keep(call->session, id, library, image, true, tow_serve_jit_is_plain(jit));
-    }
-    return result;
-}
-
-static CUresult load_module(struct tow_serve *call, uint64_t id, struct tow_code_image *image,
-                            struct tow_serve_jit *jit, bool *ret_kept)
-{
-    CUmodule module = NULL;
-    CUresult result = call->driver->cuModuleLoadDataEx(&module, image->handed, jit->count,
-                                                       jit->options, jit->values);
-    if (result == CUDA_SUCCESS) {
-        tow_serve_bind(call, TOW_H_MODULE, id, module);
-    }
-    if (result == CUDA_SUCCESS && !call->malformed) {
-        tow_code_keep(call->session, id, module, image, false, tow_serve_jit_is_plain(jit));
-    }
-    return result;
-}
-
-/* The reply to a load is a success of the call itself: logs come back with failures too. But what
- * is known already needs no answer. */
-static void load(struct tow_serve *call,
-                 CUresult (*one)(struct tow_serve *call, uint64_t id, struct tow_code_image *image,
-                                 struct tow_serve_jit *jit, bool *ret_kept))
-{
-    uint64_t id = tow_dec_u64(&call->in);
-    struct tow_dec again = call->in;
-    struct tow_code_ref ref;
-    tow_dec_copy(&call->in, &ref, sizeof ref);
-    struct tow_serve_jit jit;
-    tow_serve_jit_init(&jit, call);
-    if (tow_serve_ready(call)) {
-        bool send = false;
-        call->in = again;
-        struct tow_code_image *image = tow_code_take(call, &send);
-        if (image != NULL && image->form == TOW_IMAGE_RAW) {
-            /* Only the linker is told a length: of this nobody has measured one. */
-            tow_code_unref(call->session, image);
-            call->status = CUDA_ERROR_INVALID_IMAGE;
-        } else if (image != NULL) {
-            bool kept = false;
-            CUresult result = one(call, id, image, &jit, &kept);
-            if (ref.stage == TOW_CODE_KNOWN) {
-                call->status = result;
-                kept = true; /* the client counts on it: where the load failed, until the end */
-            } else {
-                tow_enc_u32(&call->out, (uint32_t)result);
-                tow_enc_u32(&call->out, TOW_CODE_DONE);
-                tow_serve_jit_reply(&jit, call);
-                if (result == CUDA_SUCCESS) {
-                    /* They are of what everybody compiles: with other options it is something else.
-                     */
-                    tow_code_reply_facts(call, tow_serve_jit_is_plain(&jit) ? image : NULL);
-                }
-            }
-            if (!kept) {
-                tow_code_unref(call->session, image);
-            }
-        } else if (send) {
-            tow_enc_u32(&call->out, CUDA_SUCCESS);
-            tow_enc_u32(&call->out, TOW_CODE_SEND);
-        }
-    }
-    tow_serve_jit_fini(&jit);
-}
-
-void tow_serve_cuModuleLoadDataEx(struct tow_serve *call)
-{
-    load(call, load_module);
-}
-
-void tow_serve_cuLibraryLoadData(struct tow_serve *call)
-{
-    load(call, load_library);
-}
-
-/* ---- kernels ---- */
+/* ---- what the client keeps of kernels ---- */
 
 /* Appends what the client keeps of a kernel. `get` and `param` ask for one attribute, one
  * parameter. */
@@ -115,6 +21,7 @@ struct subject {
     int device;
     uint64_t name_of; /* of the library or module, see tow_code_name */
     const char *name;
+    struct tow_buf *facts; /* or NULL, see tow_code_learn */
 };
 
 static CUresult ask_attribute(const struct subject *s, CUfunction_attribute attribute,
@@ -178,9 +85,175 @@ static void describe(const struct subject *s)
     /* Only what is surely whole is kept for others. */
     if (!call->out.overflow && (asked == CUDA_SUCCESS || asked == CUDA_ERROR_INVALID_VALUE)) {
         tow_code_learn(call, s->name_of, s->kernel == NULL ? TOW_DEVICE_NONE : s->device, &info,
-                       call->out_start + at + sizeof info, s->name);
+                       call->out_start + at + sizeof info, s->name, s->facts);
     }
 }
+
+/* Whoever loads an image of a few kernels will use them: they are described at once, so that
+ * nobody has to ask for each. Of many most are never used, and describing one makes the driver load
+ * it. */
+enum { FEW_KERNELS = 16 };
+
+static unsigned list_kernels(struct tow_serve *call, void *library, CUkernel *kernels)
+{
+    unsigned count = 0;
+    return call->driver->cuLibraryGetKernelCount(&count, library) == CUDA_SUCCESS &&
+                   count <= FEW_KERNELS &&
+                   call->driver->cuLibraryEnumerateKernels(kernels, count, library) == CUDA_SUCCESS
+               ? count
+               : 0;
+}
+
+static unsigned list_functions(struct tow_serve *call, void *module, CUfunction *functions)
+{
+    unsigned count = 0;
+    return call->driver->cuModuleGetFunctionCount(&count, module) == CUDA_SUCCESS &&
+                   count <= FEW_KERNELS &&
+                   call->driver->cuModuleEnumerateFunctions(functions, count, module) ==
+                       CUDA_SUCCESS
+               ? count
+               : 0;
+}
+
+static void describe_few(struct tow_serve *call, enum tow_handle_kind kind, uint64_t id,
+                         struct tow_buf *facts)
+{
+    void *handle = tow_serve_handle(call, kind, id);
+    if (call->frame.context == 0 || handle == NULL) {
+        return; /* parameters are told of in a context only */
+    }
+    CUkernel kernels[FEW_KERNELS] = {NULL};
+    CUfunction functions[FEW_KERNELS] = {NULL};
+    bool module = kind == TOW_H_MODULE;
+    unsigned count =
+        module ? list_functions(call, handle, functions) : list_kernels(call, handle, kernels);
+    struct subject s = {.call = call,
+                        .device = tow_code_device(call),
+                        .name_of = tow_code_name(call->session, id, handle),
+                        .facts = facts};
+    size_t used = (size_t)(call->out.at - call->out_start);
+    for (unsigned i = 0; i < count && call->status == CUDA_SUCCESS; i++) {
+        s.kernel = kernels[i];
+        s.function = functions[i];
+        CUresult named = module ? call->driver->cuFuncGetName(&s.name, s.function)
+                                : call->driver->cuKernelGetName(&s.name, s.kernel);
+        if (named == CUDA_SUCCESS) {
+            describe(&s);
+            call->out.at = call->out_start + used; /* as a fact it comes with the others */
+        }
+    }
+    call->status = CUDA_SUCCESS; /* the load went well: who uses a kernel hears of the rest */
+}
+
+/* ---- loading ---- */
+
+static CUresult load_library(struct tow_serve *call, uint64_t id, struct tow_code_image *image,
+                             struct tow_serve_jit *jit, bool *ret_kept)
+{
+    CUlibraryOption options[1] = {CU_LIBRARY_BINARY_IS_PRESERVED};
+    void *values[1] = {(void *)(uintptr_t)1};
+    CUlibrary library = NULL;
+    CUresult result = call->driver->cuLibraryLoadData(&library, image->handed, jit->options,
+                                                      jit->values, jit->count, options, values, 1);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    *ret_kept = true;
+    tow_serve_bind(call, TOW_H_LIBRARY, id, library);
+    if (!call->malformed) {
+        /* The driver may read the image for as long as the library lives. */
+        tow_code_keep(call->session, id, library, image, true, tow_serve_jit_is_plain(jit));
+    }
+    return result;
+}
+
+static CUresult load_module(struct tow_serve *call, uint64_t id, struct tow_code_image *image,
+                            struct tow_serve_jit *jit, bool *ret_kept)
+{
+    CUmodule module = NULL;
+    CUresult result = call->driver->cuModuleLoadDataEx(&module, image->handed, jit->count,
+                                                       jit->options, jit->values);
+    if (result == CUDA_SUCCESS) {
+        tow_serve_bind(call, TOW_H_MODULE, id, module);
+    }
+    if (result == CUDA_SUCCESS && !call->malformed) {
+        tow_code_keep(call->session, id, module, image, false, tow_serve_jit_is_plain(jit));
+    }
+    return result;
+}
+
+/* They are of what everybody compiles (`image`): with other options it is something else. */
+static void reply_facts(struct tow_serve *call, enum tow_handle_kind kind, uint64_t id,
+                        const struct tow_code_image *image)
+{
+    struct tow_buf facts;
+    tow_buf_init(&facts, 8 << 20);
+    if (image != NULL) {
+        tow_code_recall(call, image, &facts);
+    }
+    if (image != NULL && facts.size == 0) {
+        describe_few(call, kind, id, &facts);
+    }
+    tow_code_reply_facts(call, &facts);
+    tow_buf_fini(&facts);
+}
+
+/* The reply to a load is a success of the call itself: logs come back with failures too. But what
+ * is known already needs no answer. */
+static void load(struct tow_serve *call, enum tow_handle_kind kind,
+                 CUresult (*one)(struct tow_serve *call, uint64_t id, struct tow_code_image *image,
+                                 struct tow_serve_jit *jit, bool *ret_kept))
+{
+    uint64_t id = tow_dec_u64(&call->in);
+    struct tow_dec again = call->in;
+    struct tow_code_ref ref;
+    tow_dec_copy(&call->in, &ref, sizeof ref);
+    struct tow_serve_jit jit;
+    tow_serve_jit_init(&jit, call);
+    if (tow_serve_ready(call)) {
+        bool send = false;
+        call->in = again;
+        struct tow_code_image *image = tow_code_take(call, &send);
+        if (image != NULL && image->form == TOW_IMAGE_RAW) {
+            /* Only the linker is told a length: of this nobody has measured one. */
+            tow_code_unref(call->session, image);
+            call->status = CUDA_ERROR_INVALID_IMAGE;
+        } else if (image != NULL) {
+            bool kept = false;
+            CUresult result = one(call, id, image, &jit, &kept);
+            if (ref.stage == TOW_CODE_KNOWN) {
+                call->status = result;
+                kept = true; /* the client counts on it: where the load failed, until the end */
+            } else {
+                tow_enc_u32(&call->out, (uint32_t)result);
+                tow_enc_u32(&call->out, TOW_CODE_DONE);
+                tow_serve_jit_reply(&jit, call);
+                if (result == CUDA_SUCCESS) {
+                    reply_facts(call, kind, id, tow_serve_jit_is_plain(&jit) ? image : NULL);
+                }
+            }
+            if (!kept) {
+                tow_code_unref(call->session, image);
+            }
+        } else if (send) {
+            tow_enc_u32(&call->out, CUDA_SUCCESS);
+            tow_enc_u32(&call->out, TOW_CODE_SEND);
+        }
+    }
+    tow_serve_jit_fini(&jit);
+}
+
+void tow_serve_cuModuleLoadDataEx(struct tow_serve *call)
+{
+    load(call, TOW_H_MODULE, load_module);
+}
+
+void tow_serve_cuLibraryLoadData(struct tow_serve *call)
+{
+    load(call, TOW_H_LIBRARY, load_library);
+}
+
+/* ---- kernels ---- */
 
 /* {u64 module or library, u64 new id, i32 device, u32 0, string}. Without a reply the client knows
  * the kernel already, and an error belongs to the id. */

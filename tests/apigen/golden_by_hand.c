@@ -151,7 +151,8 @@ static void code(void)
     OK(cuModuleLoadDataEx(&module, text, 3, options, values));
     OK(cuModuleGetFunction(&add, module, "add"));
     OK(cuModuleEnumerateFunctions(functions, 1, module));
-    OK(cuLibraryLoadData(&library, text, NULL, NULL, 0, NULL, NULL, 0));
+    /* With an option of its own nothing is known of its kernels beforehand. */
+    OK(cuLibraryLoadData(&library, text, &options[2], &values[2], 1, NULL, NULL, 0));
     OK(cuLibraryGetKernel(&kernel, library, "add"));
     OK(cuLibraryEnumerateKernels(kernels, 1, library));
     OK(cuLibraryGetModule(&of_library, library));

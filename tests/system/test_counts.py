@@ -90,6 +90,16 @@ def a_capture_waits_for_nothing_that_it_takes():
 
 
 @t.test(120)
+def kernels_of_a_small_image_come_with_its_first_load():
+    for cache in ((), ("--code-cache=0",)):
+        with t.Server(ALL_ALIKE, *cache) as server:
+            few = between(server, "tcp", "kernels", 3, 16, "replies_waited")
+            t.equal(few, 0, f"{cache}: replies waited for by a kernel of an image of up to 16; their number")
+            many = between(server, "tcp", "kernels", 17, 27, "replies_waited")  # would load what nobody uses
+            t.equal(many, 1, f"{cache}: replies waited for by a kernel of a larger image; their number")
+
+
+@t.test(120)
 def an_upload_over_a_network_waits_only_behind_launches():
     with t.Server(ALL_ALIKE) as server:
         idle = between(server, "tcp", "uploads", 10, 30, "replies_waited")

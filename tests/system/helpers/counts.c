@@ -9,6 +9,7 @@
  *     counts registered:WHAT N  N times registered memory is written and: copy, or kernel
  *     counts capture N    N launches, fills, copies, records and questions of two streams that
  *                         capture; the graph is launched once
+ *     counts kernels N    loads an image of N kernels that is like no other, launches each
  *     counts events N     N times an event is recorded and asked for until it is done
  *     counts contexts N   N launches and synchronisations of the context
  *     counts poll:WHAT N  asks N times for an event, a stream or the default stream that is held
@@ -130,6 +131,31 @@ static void capture(unsigned steps)
         fprintf(stderr, "counts: the graph filled with %u, not %u\n", last, steps - 1);
         exit(1);
     }
+}
+
+static void kernels(unsigned n)
+{
+    CUmodule module;
+    CUfunction kernel;
+    size_t room = 128 + n * 80, length = 0;
+    char *code = malloc(room), name[16];
+    length += (size_t)snprintf(code, room, ".version 7.0\n.target sm_70\n.address_size 64\n");
+    for (unsigned i = 0; i < n; i++) {
+        length += (size_t)snprintf(code + length, room - length,
+                                   ".visible .entry k%u(.param .u32 what)\n{\nret;\n}\n", i);
+    }
+    CHECK(cuModuleLoadData(&module, code));
+    for (unsigned i = 0; i < n; i++) {
+        void *args[] = {&i};
+        snprintf(name, sizeof name, "k%u", i);
+        CHECK(cuModuleGetFunction(&kernel, module, name));
+        CHECK(cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, args, NULL));
+    }
+    if (cuModuleGetFunction(&kernel, module, "none") != CUDA_ERROR_NOT_FOUND) {
+        exit(1);
+    }
+    CHECK(cuStreamSynchronize(stream));
+    free(code);
 }
 
 static void loop(unsigned steps)
@@ -306,6 +332,8 @@ int main(int argc, char **argv)
     CHECK(cuStreamSynchronize(stream));
     if (strcmp(argv[1], "loop") == 0) {
         loop(n);
+    } else if (strcmp(argv[1], "kernels") == 0) {
+        kernels(n);
     } else if (strcmp(argv[1], "capture") == 0) {
         capture(n);
     } else if (strncmp(argv[1], "sized:", 6) == 0) {
