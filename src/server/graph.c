@@ -184,38 +184,50 @@ static void get_params(struct tow_serve *call, uint32_t type, void *context, CUg
     }
 }
 
-void tow_serve_cuGraphAddNode_v2(struct tow_serve *call)
+/* After a call that nobody waits for. What it failed to complete does not run without it: every use
+ * fails with the same error. */
+static void spoil(struct tow_serve *call, enum tow_handle_kind kind, uint64_t id)
 {
-    struct tow_node_head head;
-    tow_dec_copy(&call->in, &head, sizeof head);
-    CUgraph graph = tow_serve_handle(call, TOW_H_GRAPH, head.graph);
-    void *context = tow_serve_handle(call, TOW_H_CONTEXT, head.context);
-    if (head.dependencies > TOW_NODE_DEPENDENCIES_MAX) {
+    if (TOW_ID_KIND(id) == (unsigned)kind) {
+        tow_handles_spoil(&call->session->handles, id, call->status);
+    }
+}
+
+static bool failed_unheard(const struct tow_serve *call)
+{
+    return call->frame.seq == 0 && call->status != CUDA_SUCCESS && !call->malformed;
+}
+
+static void add_node(struct tow_serve *call, const struct tow_node_head *head)
+{
+    CUgraph graph = tow_serve_handle(call, TOW_H_GRAPH, head->graph);
+    void *context = tow_serve_handle(call, TOW_H_CONTEXT, head->context);
+    if (head->dependencies > TOW_NODE_DEPENDENCIES_MAX) {
         call->malformed = true;
         return;
     }
-    CUgraphNode *dependencies = tow_serve_array(call, head.dependencies, sizeof *dependencies);
+    CUgraphNode *dependencies = tow_serve_array(call, head->dependencies, sizeof *dependencies);
     tow_serve_handles(call, TOW_H_GRAPHNODE, dependencies,
-                      dependencies != NULL ? head.dependencies : 0);
-    CUgraphEdgeData *edges = head.flags & TOW_NODE_EDGES
-                                 ? tow_serve_array(call, head.dependencies, sizeof *edges)
+                      dependencies != NULL ? head->dependencies : 0);
+    CUgraphEdgeData *edges = head->flags & TOW_NODE_EDGES
+                                 ? tow_serve_array(call, head->dependencies, sizeof *edges)
                                  : NULL;
     CUgraphNodeParams params;
     struct node_room room;
     CUgraphNode node = NULL;
-    get_params(call, head.type, context, &params, &room);
+    get_params(call, head->type, context, &params, &room);
     if (!tow_serve_ready(call)) {
         return;
     }
     call->status = call->driver->cuGraphAddNode_v2(&node, graph, dependencies, edges,
-                                                   head.dependencies, &params);
+                                                   head->dependencies, &params);
     if (call->status != CUDA_SUCCESS) {
         if (params.type == CU_GRAPH_NODE_TYPE_HOST) {
             tow_hostfn_drop(params.host.userData);
         }
         return;
     }
-    tow_serve_bind(call, TOW_H_GRAPHNODE, head.id, node);
+    tow_serve_bind(call, TOW_H_GRAPHNODE, head->id, node);
     if (params.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) {
         tow_enc_u64(&call->out, params.alloc.dptr);
     } else if (params.type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
@@ -224,6 +236,17 @@ void tow_serve_cuGraphAddNode_v2(struct tow_serve *call)
             tow_enc_u64(&call->out,
                         tow_serve_export(call, TOW_H_GRAPH, params.conditional.phGraph_out[i]));
         }
+    }
+}
+
+void tow_serve_cuGraphAddNode_v2(struct tow_serve *call)
+{
+    struct tow_node_head head;
+    tow_dec_copy(&call->in, &head, sizeof head);
+    add_node(call, &head);
+    if (failed_unheard(call)) {
+        tow_serve_bind(call, TOW_H_GRAPHNODE, head.id, NULL);
+        spoil(call, TOW_H_GRAPH, head.graph);
     }
 }
 
@@ -236,16 +259,14 @@ static CUresult set_in_graph(const struct tow_driver *driver, CUgraphNode node,
                : driver->cuGraphNodeSetParams(node, p);
 }
 
-static void set_params(struct tow_serve *call, bool of_exec)
+static void set_params(struct tow_serve *call, const struct tow_node_set_head *head, bool of_exec)
 {
-    struct tow_node_set_head head;
     CUgraphNodeParams params;
     struct node_room room;
-    tow_dec_copy(&call->in, &head, sizeof head);
-    CUgraphExec exec = tow_serve_handle(call, TOW_H_GRAPHEXEC, head.exec);
-    CUgraphNode node = tow_serve_handle(call, TOW_H_GRAPHNODE, head.node);
-    void *context = tow_serve_handle(call, TOW_H_CONTEXT, head.context);
-    get_params(call, head.type, context, &params, &room);
+    CUgraphExec exec = tow_serve_handle(call, TOW_H_GRAPHEXEC, head->exec);
+    CUgraphNode node = tow_serve_handle(call, TOW_H_GRAPHNODE, head->node);
+    void *context = tow_serve_handle(call, TOW_H_CONTEXT, head->context);
+    get_params(call, head->type, context, &params, &room);
     if (!tow_serve_ready(call)) {
         return;
     }
@@ -263,12 +284,19 @@ static void set_params(struct tow_serve *call, bool of_exec)
 
 void tow_serve_cuGraphNodeSetParams(struct tow_serve *call)
 {
-    set_params(call, false);
+    struct tow_node_set_head head;
+    tow_dec_copy(&call->in, &head, sizeof head);
+    set_params(call, &head, false);
 }
 
 void tow_serve_cuGraphExecNodeSetParams(struct tow_serve *call)
 {
-    set_params(call, true);
+    struct tow_node_set_head head;
+    tow_dec_copy(&call->in, &head, sizeof head);
+    set_params(call, &head, true);
+    if (failed_unheard(call)) {
+        spoil(call, TOW_H_GRAPHEXEC, head.exec);
+    }
 }
 
 /* ---- asking nodes ---- */
@@ -450,10 +478,34 @@ static void unbind_nodes(struct tow_session *session, CUgraph graph, unsigned de
     free(nodes);
 }
 
+/* Of one that a call without a reply spoiled, too. */
+static void *to_be_ended(struct tow_serve *call, enum tow_handle_kind kind, uint64_t id)
+{
+    CUresult before = call->status;
+    void *handle = tow_serve_handle(call, kind, id);
+    if (handle != NULL) {
+        call->status = before;
+    }
+    return handle;
+}
+
+void tow_serve_cuGraphExecDestroy(struct tow_serve *call)
+{
+    uint64_t id = tow_dec_u64(&call->in);
+    CUgraphExec exec = to_be_ended(call, TOW_H_GRAPHEXEC, id);
+    if (!tow_serve_ready(call)) {
+        return;
+    }
+    call->status = call->driver->cuGraphExecDestroy(exec);
+    if (call->status == CUDA_SUCCESS) {
+        tow_serve_unbind(call, TOW_H_GRAPHEXEC, id);
+    }
+}
+
 void tow_serve_cuGraphDestroy(struct tow_serve *call)
 {
     uint64_t id = tow_dec_u64(&call->in);
-    CUgraph graph = tow_serve_handle(call, TOW_H_GRAPH, id);
+    CUgraph graph = to_be_ended(call, TOW_H_GRAPH, id);
     if (!tow_serve_ready(call)) {
         return;
     }

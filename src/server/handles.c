@@ -211,6 +211,16 @@ void tow_handles_unbind(struct tow_handles *handles, uint64_t id)
     pthread_mutex_unlock(&handles->lock);
 }
 
+void tow_handles_spoil(struct tow_handles *handles, uint64_t id, CUresult error)
+{
+    pthread_mutex_lock(&handles->lock);
+    struct tow_handle_entry *entry = entry_at(handles, TOW_ID_OF_SERVER(id), TOW_ID_INDEX(id));
+    if (entry != NULL && atomic_load_explicit(&entry->id, memory_order_relaxed) == id) {
+        entry->error = error;
+    }
+    pthread_mutex_unlock(&handles->lock);
+}
+
 /* An id of the server's that was not there before. */
 static uint64_t export_locked(struct tow_handles *h, enum tow_handle_kind kind, void *handle,
                               uint32_t context)

@@ -22,9 +22,9 @@ enum {
 };
 
 struct tow_handle_entry {
-    _Atomic uint64_t id; /* 0: free */
-    void *handle;        /* the driver's; borrowed from it */
-    CUresult error;      /* why there is none */
+    _Atomic uint64_t id;     /* 0: free */
+    void *handle;            /* the driver's; borrowed from it */
+    _Atomic(CUresult) error; /* why there is none, or none that may be used */
     uint32_t context;    /* in which it was made; of a free one of the server's: the next free */
     uint32_t generation; /* of the server's ids: of the last one here */
 };
@@ -54,6 +54,8 @@ const struct tow_handle_entry *tow_handles_at(const struct tow_handles *handles,
 int tow_handles_bind(struct tow_handles *handles, uint64_t id, void *handle, CUresult error,
                      uint32_t context);
 void tow_handles_unbind(struct tow_handles *handles, uint64_t id);
+/* Every use of the id fails from now on, if there is one. */
+void tow_handles_spoil(struct tow_handles *handles, uint64_t id, CUresult error);
 /* The id of a handle, minted by the server if it has none; 0 if memory is used up. */
 uint64_t tow_handles_export(struct tow_handles *handles, enum tow_handle_kind kind, void *handle,
                             uint32_t context);

@@ -100,7 +100,7 @@ void *tow_serve_handle(struct tow_serve *call, enum tow_handle_kind kind, uint64
             status = error_of(kind);
         } else {
             handle = entry->handle;
-            status = entry->error;
+            status = atomic_load_explicit(&entry->error, memory_order_relaxed);
         }
     }
     if (status != CUDA_SUCCESS && call->status == CUDA_SUCCESS) {

@@ -315,6 +315,44 @@ def a_node_has_no_more_bodies_than_a_client_asks_for():
         t.equal(other.call("cuCtxSynchronize")[0], 0, "the other session")
 
 
+EMPTY, KERNEL = 5, 0
+
+
+@t.test(trees=BOTH)
+def a_graph_does_not_run_without_what_failed_while_nobody_waited():
+    with t.Server() as server, raw.Client(server).begin() as client:
+        def synchronise(expected, what):
+            t.equal(client.call("cuCtxSynchronize")[0], expected, f"the result of cuCtxSynchronize {what}")
+
+        def add(index, graph, *dependencies):
+            head = struct.pack("<3Q4I", raw.handle("GRAPHNODE", index), graph, 0, len(dependencies), 0, EMPTY, 0)
+            return head + b"".join(struct.pack("<Q", node) for node in dependencies)
+
+        graph, node, missing = raw.handle("GRAPH", 1), raw.handle("GRAPHNODE", 2), raw.handle("GRAPHNODE", 9)
+        exec_ = raw.handle("GRAPHEXEC", 3)
+        client.send("cuGraphCreate", struct.pack("<QI", graph, 0))
+        client.send("cuGraphAddNode_v2", add(2, graph))
+        instantiate = struct.pack("<3Q", exec_, graph, 0)
+        t.equal(client.call("cuGraphInstantiateWithFlags", instantiate)[0], 0, "the result for a graph that is whole")
+        synchronise(0, "so far")
+        launch = struct.pack("<2Q", exec_, 0)
+        t.equal(client.call("cuGraphLaunch", launch)[0], 0, "the result of cuGraphLaunch")
+        # Parameters of a kernel for a node that has none.
+        client.send("cuGraphExecNodeSetParams", struct.pack("<3Q2I", exec_, node, 0, KERNEL, 0) + bytes(48))
+        t.equal(client.call("cuGraphLaunch", launch)[0], 1, "the result of cuGraphLaunch behind parameters that failed")
+        synchronise(1, "behind parameters that failed")
+        client.send("cuGraphExecDestroy", struct.pack("<Q", exec_))
+        synchronise(0, "behind the end of what they failed for")
+        # A node behind one that does not exist.
+        client.send("cuGraphAddNode_v2", add(4, graph, missing))
+        instantiate = struct.pack("<3Q", raw.handle("GRAPHEXEC", 5), graph, 0)
+        t.equal(client.call("cuGraphInstantiateWithFlags", instantiate)[0], 1, "the result for a graph that misses a node")
+        t.equal(client.call("cuGraphNodeGetType", struct.pack("<Q", raw.handle("GRAPHNODE", 4)))[0], 1, "what the node answers")
+        synchronise(1, "behind a node that failed")
+        client.send("cuGraphDestroy", struct.pack("<Q", graph))
+        synchronise(0, "behind the end of the graph")
+
+
 @t.test(trees=BOTH)
 def managed_memory_that_is_freed_is_not_looked_at():
     with t.Server() as server, raw.Client(server).begin() as client:
