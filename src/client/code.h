@@ -53,6 +53,7 @@ struct tow_kernel {
     struct tow_attributes
         *_Atomic attributes;      /* owned list; empty where there is an origin, whose count */
     atomic_bool loaded;           /* for cuFuncIsLoaded */
+    _Atomic uint64_t node_block;  /* of the graph node that the driver took last; graph_node.c */
     char *name;                   /* owned, or the origin's; NULL: not to be found by name */
     struct tow_kernel *functions; /* owned: made of this CUkernel; guarded by the library's lock */
     struct tow_kernel *next;      /* in `functions` or in a bucket; guarded by the library's lock */

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "client/context.h"
+#include "client/graph_built.h"
 #include "client/launch.h"
 #include "client/mirror.h"
 #include "gen/client_api.h"
@@ -267,6 +268,29 @@ void tow_graph_drop_objects(uint64_t key)
 
 /* ---- life of graphs ---- */
 
+CUresult tow_cuGraphCreate(CUgraph *phGraph, unsigned int flags)
+{
+    const struct tow_context *context = tow_context_current();
+    uint64_t id = 0;
+    CUresult status = tow_client_state();
+    if (status == CUDA_SUCCESS && (phGraph == NULL || flags != 0)) {
+        status = CUDA_ERROR_INVALID_VALUE;
+    }
+    if (status == CUDA_SUCCESS) {
+        status = tow_built_graph(context != NULL ? context->link : tow_client_link(-1), &id);
+    }
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    status = tow_send_cuGraphCreate((CUgraph)(uintptr_t)id, flags);
+    if (status != CUDA_SUCCESS) {
+        tow_built_end(id);
+        return status;
+    }
+    *phGraph = (CUgraph)(uintptr_t)id;
+    return CUDA_SUCCESS;
+}
+
 CUresult tow_cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph)
 {
     uint64_t id = 0;
@@ -295,7 +319,7 @@ CUresult tow_cuGraphDestroy(CUgraph hGraph)
     CUresult status = tow_send_cuGraphDestroy(hGraph);
     if (status == CUDA_SUCCESS) {
         tow_graph_drop_objects(id);
-        tow_handle_retire(id);
+        tow_built_end(id);
     }
     return status;
 }
@@ -309,7 +333,7 @@ CUresult tow_cuGraphExecDestroy(CUgraphExec hGraphExec)
     CUresult status = tow_send_cuGraphExecDestroy(hGraphExec);
     if (status == CUDA_SUCCESS) {
         tow_graph_drop_objects(id);
-        tow_handle_retire(id);
+        tow_built_end(id);
     }
     return status;
 }
@@ -339,11 +363,11 @@ CUresult tow_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGrap
     if (for_kernels(flags)) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
-    CUresult status = tow_handle_mint(TOW_H_GRAPHEXEC, &id);
+    CUresult status = tow_built_exec((uint64_t)(uintptr_t)hGraph, &id);
     if (status == CUDA_SUCCESS) {
         status = tow_send_cuGraphInstantiateWithFlags((CUgraphExec)(uintptr_t)id, hGraph, flags);
         if (status != CUDA_SUCCESS) {
-            tow_handle_retire(id);
+            tow_built_end(id);
             return status;
         }
         tow_graph_share_objects((uint64_t)(uintptr_t)hGraph, id);
@@ -376,7 +400,7 @@ CUresult tow_cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGra
         instantiateParams->result_out = CUDA_GRAPH_INSTANTIATE_NODE_OPERATION_NOT_SUPPORTED;
         return CUDA_ERROR_NOT_SUPPORTED;
     }
-    CUresult status = tow_handle_mint(TOW_H_GRAPHEXEC, &id);
+    CUresult status = tow_built_exec((uint64_t)(uintptr_t)hGraph, &id);
     if (status != CUDA_SUCCESS) {
         return status;
     }
@@ -384,7 +408,7 @@ CUresult tow_cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGra
     status = tow_call_begin(&call, TOW_FN_cuGraphInstantiateWithParams, 32,
                             TOW_CALL_REPLY | TOW_CALL_CONTEXT);
     if (status != CUDA_SUCCESS) {
-        tow_handle_retire(id);
+        tow_built_end(id);
         return status;
     }
     tow_enc_u64(&call.enc, id);
@@ -400,7 +424,7 @@ CUresult tow_cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGra
     }
     status = tow_call_end(&call, status);
     if (status != CUDA_SUCCESS) {
-        tow_handle_retire(id);
+        tow_built_end(id);
         return status;
     }
     tow_graph_share_objects((uint64_t)(uintptr_t)hGraph, id);
@@ -448,6 +472,7 @@ CUresult tow_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
     if (resultInfo == NULL || hGraphExec == NULL || hGraph == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    tow_built_exec_changes((uint64_t)(uintptr_t)hGraphExec);
     struct tow_call call;
     CUresult status =
         tow_call_begin(&call, TOW_FN_cuGraphExecUpdate_v2, 16, TOW_CALL_REPLY | TOW_CALL_CONTEXT);
@@ -478,6 +503,13 @@ CUresult tow_cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNo
         *updateResult_out = info.result;
     }
     return status;
+}
+
+CUresult tow_cuGraphNodeSetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                   unsigned int isEnabled)
+{
+    tow_built_exec_changes((uint64_t)(uintptr_t)hGraphExec);
+    return tow_send_cuGraphNodeSetEnabled(hGraphExec, hNode, isEnabled);
 }
 
 CUresult tow_cuGraphDebugDotPrint(CUgraph hGraph, const char *path, unsigned int flags)

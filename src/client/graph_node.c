@@ -1,11 +1,11 @@
-/* Nodes whose parameters hold pointers or handles: kernels, copies, host functions, memory,
- * conditions. */
+/* Making and changing nodes: kernels, copies, host functions, memory, conditions. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/buf.h"
 #include "client/code.h"
 #include "client/graph.h"
+#include "client/graph_built.h"
 #include "client/hostfn.h"
 #include "client/launch.h"
 #include "client/mirror.h"
@@ -14,6 +14,73 @@
 #include "gen/client_api.h"
 #include "wire/copy.h"
 #include "wire/graph.h"
+
+/* ---- answers that are known ---- */
+
+/* What is known of a node's parameters before the server has seen them. */
+struct known {
+    bool fine; /* the driver takes them, in a graph and behind nodes that are right */
+    struct tow_built_kernel kernel;
+    uint64_t block; /* as tow_kernel.node_block has it */
+};
+
+/* True if nothing but grid, block and shared memory decides whether the kernel can be launched. */
+static bool is_plain(struct tow_kernel *kernel, CUdevice device)
+{
+    const unsigned needed = 1u << CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK |
+                            1u << CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+    const struct tow_attributes *a = tow_kernel_attributes(kernel, device);
+    unsigned known = a != NULL ? atomic_load_explicit(&a->known, memory_order_acquire) : 0;
+    if ((known & needed) != needed) {
+        return false;
+    }
+    for (unsigned i = CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET;
+         i <= CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH; i++) {
+        if ((known >> i & 1) != 0 &&
+            atomic_load_explicit(&a->value[i], memory_order_relaxed) != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* For a node that passed tow_launch_check. A kernel may want one block and no other (.reqntid), and
+ * its code may fail to load: so the driver must have taken a node like this one before. */
+static void know_kernel(struct tow_kernel *kernel, const struct tow_context *context,
+                        const CUDA_KERNEL_NODE_PARAMS_v3 *p, const struct tow_launch_args *args,
+                        struct known *known)
+{
+    unsigned epoch = atomic_load_explicit(&context->epoch, memory_order_relaxed);
+    unsigned links = atomic_load_explicit(&kernel->links, memory_order_acquire);
+    if ((p->ctx != NULL && p->ctx != context->handle) ||
+        (kernel->context != 0 && kernel->context != context->number)) {
+        return; /* the node is another context's */
+    }
+    known->kernel = (struct tow_built_kernel){.function = kernel->id,
+                                              .place = (uint64_t)context->number << 32 | epoch};
+    known->block = (uint64_t)context->number << 40 | (uint64_t)(epoch & 0x7ff) << 29 |
+                   p->blockDimX | p->blockDimY << 11 | p->blockDimZ << 22;
+    known->fine = (links >> context->link->index & 1) != 0 && args->bytes == kernel->param_bytes &&
+                  atomic_load_explicit(&kernel->node_block, memory_order_relaxed) == known->block &&
+                  is_plain(kernel, context->device);
+}
+
+/* The server took them. */
+static void took(const struct known *known)
+{
+    struct tow_kernel *kernel = tow_kernel_find((const void *)(uintptr_t)known->kernel.function);
+    if (kernel != NULL) {
+        atomic_store_explicit(&kernel->node_block, known->block, memory_order_relaxed);
+    }
+}
+
+/* True if an answer that is known need not be waited for. While a stream captures, it may be into
+ * the graph, which is nobody else's then. */
+static bool may_tell(const struct tow_context *context)
+{
+    return context != NULL && atomic_load_explicit(&context->alive, memory_order_relaxed) &&
+           atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0;
+}
 
 /* ---- parameters to the wire ---- */
 
@@ -48,7 +115,8 @@ static void encode_kernel(struct tow_buf *out, const struct tow_kernel *kernel,
     }
 }
 
-static CUresult put_kernel(struct tow_buf *out, const CUDA_KERNEL_NODE_PARAMS_v3 *p)
+static CUresult put_kernel(struct tow_buf *out, const CUDA_KERNEL_NODE_PARAMS_v3 *p,
+                           struct known *known)
 {
     struct tow_kernel *kernel = NULL;
     struct tow_context *context = tow_context_current();
@@ -64,6 +132,9 @@ static CUresult put_kernel(struct tow_buf *out, const CUDA_KERNEL_NODE_PARAMS_v3
     }
     if (status != CUDA_SUCCESS) {
         return status;
+    }
+    if (context != NULL) {
+        know_kernel(kernel, context, p, &args, known);
     }
     size_t before = out->size;
     encode_kernel(out, kernel, p, &args);
@@ -203,11 +274,11 @@ static CUresult put_conditional(struct tow_buf *out, const CUDA_CONDITIONAL_NODE
     return CUDA_SUCCESS;
 }
 
-static CUresult put_params(struct tow_buf *out, const CUgraphNodeParams *p)
+static CUresult put_params(struct tow_buf *out, const CUgraphNodeParams *p, struct known *known)
 {
     switch (p->type) {
     case CU_GRAPH_NODE_TYPE_KERNEL:
-        return put_kernel(out, &p->kernel);
+        return put_kernel(out, &p->kernel, known);
     case CU_GRAPH_NODE_TYPE_MEMCPY:
         return put_copy(out, &p->memcpy.copyParams);
     case CU_GRAPH_NODE_TYPE_MEMSET:
@@ -219,6 +290,7 @@ static CUresult put_params(struct tow_buf *out, const CUgraphNodeParams *p)
         tow_buf_append(out, &p->graph, sizeof p->graph);
         return CUDA_SUCCESS;
     case CU_GRAPH_NODE_TYPE_EMPTY:
+        known->fine = true;
         return CUDA_SUCCESS;
     case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
         tow_event_elsewhere(p->eventRecord.event);
@@ -276,6 +348,18 @@ static CUresult ask(struct tow_call *call, unsigned fn, const struct tow_buf *bo
     return status;
 }
 
+/* Sends a composed body whose answer is known. */
+static CUresult tell(unsigned fn, const struct tow_buf *body)
+{
+    struct tow_call call;
+    CUresult status = tow_call_begin(&call, fn, body->size, TOW_CALL_CONTEXT);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    tow_enc_bytes(&call.enc, body->data, body->size);
+    return tow_call_send(&call);
+}
+
 static CUresult add_outputs(struct tow_call *call, uint64_t id, CUgraphNodeParams *p)
 {
     CUresult status = CUDA_SUCCESS;
@@ -305,6 +389,37 @@ static CUresult add_outputs(struct tow_call *call, uint64_t id, CUgraphNodeParam
     return status;
 }
 
+/* After the call that makes node `id`. */
+static CUresult added(CUresult status, uint64_t id, CUgraphNode *ret_node)
+{
+    if (status != CUDA_SUCCESS) {
+        tow_built_end(id);
+        return status;
+    }
+    *ret_node = (CUgraphNode)(uintptr_t)id;
+    return CUDA_SUCCESS;
+}
+
+static CUresult send_node(const struct tow_buf *body, const struct tow_node_head *head,
+                          const CUgraphNode *dependencies, const struct known *known,
+                          CUgraphNodeParams *p)
+{
+    const struct tow_context *context = tow_context_current();
+    if (known->fine && may_tell(context) && (head->flags & TOW_NODE_EDGES) == 0 &&
+        tow_built_takes(head->graph, context->link, dependencies, head->dependencies)) {
+        return tell(TOW_FN_cuGraphAddNode_v2, body);
+    }
+    struct tow_call call;
+    CUresult status = ask(&call, TOW_FN_cuGraphAddNode_v2, body);
+    if (status == CUDA_SUCCESS) {
+        status = tow_call_end(&call, add_outputs(&call, head->id, p));
+    }
+    if (status == CUDA_SUCCESS) {
+        took(known);
+    }
+    return status;
+}
+
 static CUresult add_node(CUgraphNode *ret_node, CUgraph graph, const CUgraphNode *dependencies,
                          const CUgraphEdgeData *edges, size_t count, CUgraphNodeParams *p)
 {
@@ -313,7 +428,7 @@ static CUresult add_node(CUgraphNode *ret_node, CUgraph graph, const CUgraphNode
         return CUDA_ERROR_INVALID_VALUE;
     }
     uint64_t id = 0;
-    CUresult status = tow_handle_mint(TOW_H_GRAPHNODE, &id);
+    CUresult status = tow_built_node((uint64_t)(uintptr_t)graph, &id);
     if (status != CUDA_SUCCESS) {
         return status;
     }
@@ -330,21 +445,40 @@ static CUresult add_node(CUgraphNode *ret_node, CUgraph graph, const CUgraphNode
     if (edges != NULL) {
         tow_buf_append(&body, edges, count * sizeof *edges);
     }
-    status = put_params(&body, p);
-    struct tow_call call;
+    struct known known = {0};
+    status = put_params(&body, p, &known);
     if (status == CUDA_SUCCESS) {
-        status = ask(&call, TOW_FN_cuGraphAddNode_v2, &body);
-    }
-    if (status == CUDA_SUCCESS) {
-        status = tow_call_end(&call, add_outputs(&call, id, p));
+        status = send_node(&body, &head, dependencies, &known, p);
     }
     tow_buf_fini(&body);
-    if (status != CUDA_SUCCESS) {
-        tow_handle_retire(id);
-        return status;
+    if (status == CUDA_SUCCESS) {
+        tow_built_runs(id, known.kernel);
     }
-    *ret_node = (CUgraphNode)(uintptr_t)id;
-    return CUDA_SUCCESS;
+    if (status == CUDA_SUCCESS && p->type == CU_GRAPH_NODE_TYPE_GRAPH &&
+        p->graph.ownership != CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE) {
+        tow_built_graph_moves((uint64_t)(uintptr_t)p->graph.graph);
+    }
+    return added(status, id, ret_node);
+}
+
+static CUresult send_params(const struct tow_buf *body, const struct tow_node_set_head *head,
+                            const struct known *known)
+{
+    const struct tow_context *context = tow_context_current();
+    unsigned fn = head->exec != 0 ? TOW_FN_cuGraphExecNodeSetParams : TOW_FN_cuGraphNodeSetParams;
+    if (head->exec == 0) {
+        tow_built_node_changes(head->node, known->kernel);
+    } else if (known->fine && may_tell(context) &&
+               tow_built_ran(head->exec, context->link, head->node, known->kernel)) {
+        return tell(fn, body);
+    }
+    struct tow_call call;
+    CUresult status = ask(&call, fn, body);
+    if (status == CUDA_SUCCESS) {
+        status = tow_call_end(&call, status);
+        took(known);
+    }
+    return status;
 }
 
 static CUresult set_node(CUgraphExec exec, CUgraphNode node, const CUgraphNodeParams *p)
@@ -359,15 +493,10 @@ static CUresult set_node(CUgraphExec exec, CUgraphNode node, const CUgraphNodePa
                                      .context = context_of(p),
                                      .type = (uint32_t)p->type};
     tow_buf_append(&body, &head, sizeof head);
-    CUresult status = put_params(&body, p);
-    struct tow_call call;
+    struct known known = {0};
+    CUresult status = put_params(&body, p, &known);
     if (status == CUDA_SUCCESS) {
-        status =
-            ask(&call, exec != NULL ? TOW_FN_cuGraphExecNodeSetParams : TOW_FN_cuGraphNodeSetParams,
-                &body);
-    }
-    if (status == CUDA_SUCCESS) {
-        status = tow_call_end(&call, status);
+        status = send_params(&body, &head, &known);
     }
     tow_buf_fini(&body);
     return status;
@@ -540,19 +669,63 @@ CUresult tow_cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGraph,
     }
     CUresult status = tow_mirror_reach(memsetParams->dst);
     if (status == CUDA_SUCCESS) {
-        status = tow_handle_mint(TOW_H_GRAPHNODE, &id);
+        status = tow_built_node((uint64_t)(uintptr_t)hGraph, &id);
     }
     if (status != CUDA_SUCCESS) {
         return status;
     }
     status = tow_send_cuGraphAddMemsetNode((CUgraphNode)(uintptr_t)id, hGraph, dependencies,
                                            numDependencies, memsetParams, ctx);
+    return added(status, id, phGraphNode);
+}
+
+CUresult tow_cuGraphAddEmptyNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+                                 const CUgraphNode *dependencies, size_t numDependencies)
+{
+    uint64_t id = 0;
+    if (phGraphNode == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    const struct tow_context *context = tow_context_current();
+    if (may_tell(context) && numDependencies <= TOW_NODE_DEPENDENCIES_MAX &&
+        tow_built_takes((uint64_t)(uintptr_t)hGraph, context->link, dependencies,
+                        numDependencies)) {
+        CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_EMPTY};
+        return add_node(phGraphNode, hGraph, dependencies, NULL, numDependencies, &params);
+    }
+    CUresult status = tow_built_node((uint64_t)(uintptr_t)hGraph, &id);
     if (status != CUDA_SUCCESS) {
-        tow_handle_retire(id);
         return status;
     }
-    *phGraphNode = (CUgraphNode)(uintptr_t)id;
-    return CUDA_SUCCESS;
+    status = tow_send_cuGraphAddEmptyNode((CUgraphNode)(uintptr_t)id, hGraph, dependencies,
+                                          numDependencies);
+    return added(status, id, phGraphNode);
+}
+
+CUresult tow_cuGraphAddChildGraphNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+                                      const CUgraphNode *dependencies, size_t numDependencies,
+                                      CUgraph childGraph)
+{
+    uint64_t id = 0;
+    if (phGraphNode == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult status = tow_built_node((uint64_t)(uintptr_t)hGraph, &id);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    status = tow_send_cuGraphAddChildGraphNode((CUgraphNode)(uintptr_t)id, hGraph, dependencies,
+                                               numDependencies, childGraph);
+    return added(status, id, phGraphNode);
+}
+
+CUresult tow_cuGraphDestroyNode(CUgraphNode hNode)
+{
+    CUresult status = tow_send_cuGraphDestroyNode(hNode);
+    if (status == CUDA_SUCCESS) {
+        tow_built_end((uint64_t)(uintptr_t)hNode);
+    }
+    return status;
 }
 
 CUresult tow_cuGraphMemsetNodeSetParams(CUgraphNode hNode,
@@ -649,170 +822,24 @@ CUresult tow_cuGraphAddMemAllocNode(CUgraphNode *phGraphNode, CUgraph hGraph,
     return status;
 }
 
-/* ---- asking nodes ---- */
+/* ---- attributes of kernel nodes ---- */
 
-static CUresult ask_node(struct tow_call *call, unsigned fn, CUgraphNode node)
+static void attribute_changes(CUgraphNode node)
 {
-    CUresult status = tow_call_begin(call, fn, 8, TOW_CALL_REPLY | TOW_CALL_CONTEXT);
-    if (status != CUDA_SUCCESS) {
-        return status;
-    }
-    tow_enc_u64(&call->enc, (uint64_t)(uintptr_t)node);
-    return tow_call_wait(call);
+    tow_built_node_changes((uint64_t)(uintptr_t)node, (struct tow_built_kernel){0});
 }
 
-CUresult tow_cuGraphKernelNodeGetParams_v2(CUgraphNode hNode, CUDA_KERNEL_NODE_PARAMS *nodeParams)
+CUresult tow_cuGraphKernelNodeSetAttribute(CUgraphNode hNode, CUkernelNodeAttrID attr,
+                                           const CUkernelNodeAttrValue *value)
 {
-    if (nodeParams == NULL || hNode == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
+    if (attr != CU_LAUNCH_ATTRIBUTE_PRIORITY) { /* goes with any parameters */
+        attribute_changes(hNode);
     }
-    struct tow_call call;
-    CUresult status = ask_node(&call, TOW_FN_cuGraphKernelNodeGetParams_v2, hNode);
-    if (status != CUDA_SUCCESS) {
-        return status;
-    }
-    struct tow_launch_head head;
-    tow_dec_copy(&call.dec, &head, sizeof head);
-    uint32_t count = tow_dec_count(&call.dec, TOW_KERNEL_PARAMS_MAX, 4);
-    tow_dec_u32(&call.dec);
-    const uint32_t *offsets = (const uint32_t *)(uintptr_t)tow_dec_bytes(&call.dec, count * 4u);
-    tow_dec_align(&call.dec, 8);
-    const uint8_t *bytes = tow_dec_bytes(&call.dec, head.bytes);
-    /* The program gets pointers into memory that lives as long as the node. */
-    uint8_t *kept =
-        tow_graph_keep((uint64_t)(uintptr_t)hNode, (count + 1) * sizeof(void *) + head.bytes + 16);
-    if (call.dec.bad || kept == NULL) {
-        return tow_call_end(&call, kept == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS);
-    }
-    void **params = (void **)kept;
-    uint8_t *values = kept + (((count + 1) * sizeof(void *) + 15) & ~(size_t)15);
-    if (head.bytes > 0) {
-        memcpy(values, bytes, head.bytes);
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        params[i] = values + (offsets[i] < head.bytes ? offsets[i] : 0);
-    }
-    /* NVIDIA's runtime finds the program's own function by the library's kernel. */
-    const struct tow_kernel *kernel = tow_kernel_find((const void *)(uintptr_t)head.function);
-    uint64_t origin = TOW_ID_KIND(head.function) == TOW_H_KERNEL ? head.function
-                      : kernel != NULL && kernel->origin != NULL ? kernel->origin->id
-                                                                 : 0;
-    *nodeParams = (CUDA_KERNEL_NODE_PARAMS){
-        .func = TOW_ID_KIND(head.function) == TOW_H_FUNCTION ? (CUfunction)(uintptr_t)head.function
-                                                             : NULL,
-        .kern = (CUkernel)(uintptr_t)origin,
-        .gridDimX = head.grid[0],
-        .gridDimY = head.grid[1],
-        .gridDimZ = head.grid[2],
-        .blockDimX = head.block[0],
-        .blockDimY = head.block[1],
-        .blockDimZ = head.block[2],
-        .sharedMemBytes = head.shared,
-        .kernelParams = count > 0 ? params : NULL,
-    };
-    return tow_call_end(&call, CUDA_SUCCESS);
+    return tow_send_cuGraphKernelNodeSetAttribute(hNode, attr, value);
 }
 
-CUresult tow_cuGraphKernelNodeGetParams(CUgraphNode hNode, CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
+CUresult tow_cuGraphKernelNodeCopyAttributes(CUgraphNode dst, CUgraphNode src)
 {
-    CUDA_KERNEL_NODE_PARAMS v2;
-    CUresult status = nodeParams == NULL ? CUDA_ERROR_INVALID_VALUE
-                                         : tow_cuGraphKernelNodeGetParams_v2(hNode, &v2);
-    if (status == CUDA_SUCCESS) {
-        if (v2.func == NULL) {
-            v2.func = (CUfunction)v2.kern;
-        }
-        memcpy(nodeParams, &v2, sizeof *nodeParams);
-    }
-    return status;
-}
-
-CUresult tow_cuGraphMemcpyNodeGetParams(CUgraphNode hNode, CUDA_MEMCPY3D *nodeParams)
-{
-    if (nodeParams == NULL || hNode == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    struct tow_call call;
-    CUresult status = ask_node(&call, TOW_FN_cuGraphMemcpyNodeGetParams, hNode);
-    if (status != CUDA_SUCCESS) {
-        return status;
-    }
-    /* Arrays are ids in it already. */
-    tow_dec_copy(&call.dec, nodeParams, sizeof *nodeParams);
-    return tow_call_end(&call, CUDA_SUCCESS);
-}
-
-CUresult tow_cuGraphHostNodeGetParams(CUgraphNode hNode, CUDA_HOST_NODE_PARAMS *nodeParams)
-{
-    if (nodeParams == NULL || hNode == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    struct tow_call call;
-    CUresult status = ask_node(&call, TOW_FN_cuGraphHostNodeGetParams, hNode);
-    if (status != CUDA_SUCCESS) {
-        return status;
-    }
-    struct tow_hostfn function;
-    if (!tow_hostfn_find(tow_dec_u64(&call.dec), &function)) {
-        return tow_call_end(&call, CUDA_ERROR_INVALID_VALUE);
-    }
-    nodeParams->fn = function.run;
-    nodeParams->userData = function.user;
-    return tow_call_end(&call, CUDA_SUCCESS);
-}
-
-CUresult tow_cuGraphMemAllocNodeGetParams(CUgraphNode hNode, CUDA_MEM_ALLOC_NODE_PARAMS *params_out)
-{
-    if (params_out == NULL || hNode == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    struct tow_call call;
-    CUresult status = ask_node(&call, TOW_FN_cuGraphMemAllocNodeGetParams, hNode);
-    if (status != CUDA_SUCCESS) {
-        return status;
-    }
-    tow_dec_copy(&call.dec, params_out, sizeof *params_out);
-    tow_unpack_CUmemPoolProps(call.link, &params_out->poolProps);
-    params_out->accessDescs = NULL;
-    size_t count = params_out->accessDescCount;
-    if (count > TOW_NODE_ACCESS_MAX) {
-        params_out->accessDescCount = 0;
-        tow_dec_fail(&call.dec);
-    } else if (count > 0) {
-        CUmemAccessDesc *descs = tow_graph_keep((uint64_t)(uintptr_t)hNode, count * sizeof *descs);
-        if (descs == NULL) {
-            return tow_call_end(&call, CUDA_ERROR_OUT_OF_MEMORY);
-        }
-        tow_dec_copy(&call.dec, descs, count * sizeof *descs);
-        for (size_t i = 0; i < count; i++) {
-            tow_unpack_CUmemAccessDesc(call.link, &descs[i]);
-        }
-        params_out->accessDescs = descs;
-    }
-    return tow_call_end(&call, CUDA_SUCCESS);
-}
-
-CUresult tow_cuGraphBatchMemOpNodeGetParams(CUgraphNode hNode,
-                                            CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams_out)
-{
-    if (nodeParams_out == NULL || hNode == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    struct tow_call call;
-    CUresult status = ask_node(&call, TOW_FN_cuGraphBatchMemOpNodeGetParams, hNode);
-    if (status != CUDA_SUCCESS) {
-        return status;
-    }
-    memset(nodeParams_out, 0, sizeof *nodeParams_out);
-    uint32_t count =
-        tow_dec_count(&call.dec, TOW_NODE_MEMOPS_MAX, sizeof(CUstreamBatchMemOpParams));
-    nodeParams_out->flags = tow_dec_u32(&call.dec);
-    CUstreamBatchMemOpParams *ops = tow_graph_keep((uint64_t)(uintptr_t)hNode, count * sizeof *ops);
-    if (ops == NULL) {
-        return tow_call_end(&call, CUDA_ERROR_OUT_OF_MEMORY);
-    }
-    tow_dec_copy(&call.dec, ops, count * sizeof *ops);
-    nodeParams_out->count = count;
-    nodeParams_out->paramArray = ops;
-    return tow_call_end(&call, CUDA_SUCCESS);
+    attribute_changes(dst);
+    return tow_send_cuGraphKernelNodeCopyAttributes(dst, src);
 }

@@ -374,6 +374,185 @@ static void graphs_that_are_gone_take_no_memory(struct api *api)
     OK(cuStreamDestroy(stream));
 }
 
+/* Nodes that nobody waits for are right; what is not is told at the call, not later. */
+static void mistakes_with_nodes_are_told_at_once(struct api *api)
+{
+    CUgraph graph, other;
+    CUgraphNode a, b, c, late, failed, twice[2];
+    CUgraphExec exec;
+    CUdeviceptr data;
+    int by = 1, count = N, result[1] = {0};
+    OK(cuMemAlloc(&data, N * sizeof(int)));
+    OK(cuMemsetD32(data, 0, N));
+    void *params[] = {&data, &count, &by};
+    CUDA_KERNEL_NODE_PARAMS kp = kernel_params(api, params);
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphCreate(&other, 0));
+    EQUAL(cuGraphCreate(&other, 1), CUDA_ERROR_INVALID_VALUE);
+    OK(cuGraphAddKernelNode(&a, graph, NULL, 0, &kp));
+    OK(cuGraphAddKernelNode(&b, graph, &a, 1, &kp));
+    OK(cuGraphAddKernelNode(&c, other, NULL, 0, &kp));
+    twice[0] = twice[1] = a;
+    TRUE(cuGraphAddKernelNode(&failed, graph, twice, 2, &kp) != CUDA_SUCCESS);
+    TRUE(cuGraphAddEmptyNode(&failed, graph, twice, 2) != CUDA_SUCCESS);
+    TRUE(cuGraphAddKernelNode(&failed, graph, &c, 1, &kp) != CUDA_SUCCESS);
+    TRUE(cuGraphAddEmptyNode(&failed, graph, &c, 1) != CUDA_SUCCESS);
+    TRUE(cuGraphAddEmptyNode(&failed, graph, NULL, 1) != CUDA_SUCCESS);
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    OK(cuGraphAddKernelNode(&late, graph, &b, 1, &kp));
+    by = 10;
+    OK(cuGraphExecKernelNodeSetParams(exec, b, &kp));
+    TRUE(cuGraphExecKernelNodeSetParams(exec, late, &kp) != CUDA_SUCCESS);
+    TRUE(cuGraphExecKernelNodeSetParams(exec, c, &kp) != CUDA_SUCCESS);
+    kp.gridDimX = 0;
+    EQUAL(cuGraphExecKernelNodeSetParams(exec, a, &kp), CUDA_ERROR_INVALID_VALUE);
+    EQUAL(cuGraphAddKernelNode(&failed, graph, NULL, 0, &kp), CUDA_ERROR_INVALID_VALUE);
+    kp.gridDimX = (N + 63) / 64;
+    OK(cuGraphLaunch(exec, NULL));
+    OK(cuMemcpyDtoH(result, data, sizeof result));
+    EQUAL(result[0], 1 + 10);
+    if (api_is_remote()) { /* to NVIDIA's driver they are pointers to nothing */
+        OK(cuGraphDestroyNode(late));
+        TRUE(cuGraphAddKernelNode(&failed, graph, &late, 1, &kp) != CUDA_SUCCESS);
+        OK(cuGraphDestroy(graph));
+        TRUE(cuGraphAddKernelNode(&failed, graph, NULL, 0, &kp) != CUDA_SUCCESS);
+        TRUE(cuGraphAddEmptyNode(&failed, graph, NULL, 0) != CUDA_SUCCESS);
+        TRUE(cuGraphExecKernelNodeSetParams(exec, a, &kp) != CUDA_SUCCESS);
+        OK(cuGraphExecDestroy(exec));
+        TRUE(cuGraphExecKernelNodeSetParams(exec, a, &kp) != CUDA_SUCCESS);
+    } else {
+        OK(cuGraphExecDestroy(exec));
+        OK(cuGraphDestroy(graph));
+    }
+    OK(cuCtxSynchronize());
+    OK(cuGraphDestroy(other));
+    OK(cuMemFree(data));
+}
+
+/* Another kernel in a node, a node that does nothing, another graph's parameters: what is known of
+ * the node before counts no more. */
+static void nodes_are_updated_whatever_they_were_before(struct api *api)
+{
+    CUgraph graph, other;
+    CUgraphNode node, others;
+    CUgraphExec exec, second;
+    CUgraphExecUpdateResultInfo info;
+    CUdeviceptr data, from;
+    int by = 1, count = N, result[1] = {0};
+    OK(cuMemAlloc(&data, N * sizeof(int)));
+    OK(cuMemAlloc(&from, N * sizeof(int)));
+    OK(cuMemsetD32(data, 0, N));
+    OK(cuMemsetD32(from, 1000, N));
+    void *params[] = {&data, &count, &by}, *copied[] = {&data, &from, &count};
+    CUDA_KERNEL_NODE_PARAMS kp = kernel_params(api, params), cp = kernel_params(api, copied);
+    cp.func = api->copy;
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphAddKernelNode(&node, graph, NULL, 0, &kp));
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    OK(cuGraphKernelNodeSetParams(node, &cp));
+    OK(cuGraphInstantiate(&second, graph, 0));
+    by = 2;
+    OK(cuGraphExecKernelNodeSetParams(exec, node, &kp)); /* 2 */
+    OK(cuGraphLaunch(exec, NULL));
+    OK(cuGraphExecKernelNodeSetParams(second, node, &kp)); /* 4 */
+    OK(cuGraphLaunch(second, NULL));
+    OK(cuGraphExecKernelNodeSetParams(exec, node, &cp)); /* 1000 */
+    OK(cuGraphLaunch(exec, NULL));
+    by = 3;
+    OK(cuGraphExecKernelNodeSetParams(exec, node, &kp)); /* 1003 */
+    OK(cuGraphLaunch(exec, NULL));
+    OK(cuMemcpyDtoH(result, data, sizeof result));
+    EQUAL(result[0], 1003);
+    OK(cuGraphNodeSetEnabled(exec, node, 0));
+    by = 4;
+    OK(cuGraphExecKernelNodeSetParams(exec, node, &kp));
+    OK(cuGraphNodeSetEnabled(exec, node, 1));
+    OK(cuGraphLaunch(exec, NULL)); /* 1007 */
+    OK(cuGraphCreate(&other, 0));
+    OK(cuGraphAddKernelNode(&others, other, NULL, 0, &kp));
+    OK(cuGraphExecUpdate(exec, other, &info));
+    by = 5;
+    OK(cuGraphExecKernelNodeSetParams(exec, node, &kp));
+    OK(cuGraphLaunch(exec, NULL)); /* 1012 */
+    OK(cuMemcpyDtoH(result, data, sizeof result));
+    EQUAL(result[0], 1012);
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphExecDestroy(second));
+    OK(cuGraphDestroy(graph));
+    OK(cuGraphDestroy(other));
+    OK(cuMemFree(data));
+    OK(cuMemFree(from));
+}
+
+/* An update is for launches behind it, and does not wait for those before. */
+static void a_graph_is_updated_while_its_launch_waits(struct api *api)
+{
+    CUgraph graph;
+    CUgraphNode node;
+    CUgraphExec exec;
+    CUstream stream, other;
+    CUdeviceptr data, word;
+    int by = 1, count = N, result[1] = {0};
+    OK(cuMemAlloc(&data, N * sizeof(int)));
+    OK(cuMemAlloc(&word, 4));
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+    OK(cuMemsetD32(data, 0, N));
+    OK(cuMemsetD32(word, 0, 1));
+    OK(cuCtxSynchronize());
+    void *params[] = {&data, &count, &by};
+    CUDA_KERNEL_NODE_PARAMS kp = kernel_params(api, params);
+    OK(cuGraphCreate(&graph, 0));
+    OK(cuGraphAddKernelNode(&node, graph, NULL, 0, &kp));
+    OK(cuGraphInstantiate(&exec, graph, 0));
+    OK(cuStreamWaitValue32(stream, word, 1, CU_STREAM_WAIT_VALUE_GEQ));
+    for (int round = 0; round < 3; round++) { /* 1, 10, 100 */
+        OK(cuGraphExecKernelNodeSetParams(exec, node, &kp));
+        OK(cuGraphLaunch(exec, stream));
+        by *= 10;
+    }
+    EQUAL(cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
+    OK(cuStreamWriteValue32(other, word, 1, 0));
+    OK(cuStreamSynchronize(stream));
+    OK(cuMemcpyDtoH(result, data, sizeof result));
+    EQUAL(result[0], 111);
+    OK(cuGraphExecDestroy(exec));
+    OK(cuGraphDestroy(graph));
+    OK(cuStreamDestroy(stream));
+    OK(cuStreamDestroy(other));
+    OK(cuMemFree(data));
+    OK(cuMemFree(word));
+}
+
+/* The nodes end with the graph: their ids are given to others. */
+static void graphs_built_by_hand_leave_nothing(struct api *api)
+{
+    enum { NODES = 40, ROUNDS = 150 };
+    uint32_t early = 0, late = 0;
+    size_t before = 0;
+    (void)api;
+    for (int round = 0; round < ROUNDS; round++) {
+        CUgraph graph, clone;
+        CUgraphNode nodes[NODES];
+        if (round == ROUNDS / 3) {
+            before = memory_in_use();
+        }
+        OK(cuGraphCreate(&graph, 0));
+        for (int i = 0; i < NODES; i++) {
+            OK(cuGraphAddEmptyNode(&nodes[i], graph, nodes, (size_t)i));
+            uint32_t *most = round < ROUNDS / 3 ? &early : &late;
+            uint32_t index = (uint32_t)(uintptr_t)nodes[i];
+            *most = index > *most ? index : *most;
+        }
+        OK(cuGraphClone(&clone, graph));
+        OK(cuGraphDestroyNode(nodes[round % NODES]));
+        OK(cuGraphDestroy(graph));
+        OK(cuGraphDestroy(clone));
+    }
+    TRUE(memory_in_use() < before + (64 << 10));
+    TRUE(!api_is_remote() || late <= early);
+}
+
 /* A kernel would not know the graph by the handle that the program has: no success that crashes. */
 static void graphs_for_kernels_are_refused(struct api *api)
 {
@@ -406,6 +585,10 @@ int main(void)
     captured_host_functions_run_each_time(&api);
     updating_tells_what_does_not_fit(&api);
     graphs_that_are_gone_take_no_memory(&api);
+    mistakes_with_nodes_are_told_at_once(&api);
+    nodes_are_updated_whatever_they_were_before(&api);
+    a_graph_is_updated_while_its_launch_waits(&api);
+    graphs_built_by_hand_leave_nothing(&api);
     graphs_for_kernels_are_refused(&api);
     return api_end(&api);
 }

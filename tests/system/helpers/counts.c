@@ -16,6 +16,9 @@
  *                         up, then until it is done; prints the milliseconds of the N
  *     counts rounds N     N times an event is recorded, asked for while it is held up, and until it
  *                         is done; prints the milliseconds
+ *     counts build N      builds a graph of N kernels and as many empty nodes, and launches it
+ *     counts update N     N times all kernels of a graph get new arguments, and it is launched
+ *     counts refused N    N nodes and updates that are refused, each at its call
  *     counts heap N       prints how often N launches allocated memory
  *     counts time N       prints the milliseconds of N launches and one synchronisation
  *     counts ready 0      prints the milliseconds of cuInit and a context
@@ -303,6 +306,109 @@ static void rounds(unsigned n)
     printf("%.3f\n", now_ms() - begin);
 }
 
+/* ---- graphs that are built by hand ---- */
+
+static CUDA_KERNEL_NODE_PARAMS bump_node(void **args)
+{
+    return (CUDA_KERNEL_NODE_PARAMS){.func = bump,
+                                     .gridDimX = 1,
+                                     .gridDimY = 1,
+                                     .gridDimZ = 1,
+                                     .blockDimX = 1,
+                                     .blockDimY = 1,
+                                     .blockDimZ = 1,
+                                     .kernelParams = args};
+}
+
+/* A chain; every other node is empty. The kernels add 1 each. */
+static CUgraph build(CUgraphNode *ret_kernels, unsigned n)
+{
+    unsigned by = 1;
+    void *args[] = {&word, &by};
+    CUDA_KERNEL_NODE_PARAMS p = bump_node(args);
+    CUgraphNode last = NULL;
+    CUgraph graph;
+    CHECK(cuGraphCreate(&graph, 0));
+    for (unsigned i = 0; i < n; i++) {
+        CHECK(cuGraphAddKernelNode(&ret_kernels[i], graph, &last, i > 0, &p));
+        CHECK(cuGraphAddEmptyNode(&last, graph, &ret_kernels[i], 1));
+    }
+    return graph;
+}
+
+static void build_and_launch(unsigned n)
+{
+    CUgraphNode *kernels = calloc(n, sizeof *kernels);
+    CUgraphExec exec;
+    CUgraph graph = build(kernels, n);
+    CHECK(cuGraphInstantiate(&exec, graph, 0));
+    CHECK(cuGraphLaunch(exec, stream));
+    bumped += n;
+    CHECK(cuStreamSynchronize(stream));
+    CHECK(cuGraphExecDestroy(exec));
+    CHECK(cuGraphDestroy(graph));
+    free(kernels);
+}
+
+static void update_and_launch(unsigned rounds)
+{
+    enum { NODES = 20 };
+    CUgraphNode kernels[NODES];
+    CUgraphExec exec;
+    CUgraph graph = build(kernels, NODES);
+    CHECK(cuGraphInstantiate(&exec, graph, 0));
+    for (unsigned by = 1; by <= rounds; by++) {
+        void *args[] = {&word, &by};
+        CUDA_KERNEL_NODE_PARAMS p = bump_node(args);
+        for (unsigned i = 0; i < NODES; i++) {
+            CHECK(cuGraphExecKernelNodeSetParams(exec, kernels[i], &p));
+            bumped += by;
+        }
+        CHECK(cuGraphLaunch(exec, stream));
+    }
+    CHECK(cuStreamSynchronize(stream));
+    CHECK(cuGraphExecDestroy(exec));
+    CHECK(cuGraphDestroy(graph));
+}
+
+static void refuse(CUresult result)
+{
+    if (result != CUDA_ERROR_INVALID_VALUE) {
+        fprintf(stderr, "counts: a mistake was answered with %d\n", (int)result);
+        exit(1);
+    }
+}
+
+/* A kernel that runs with one block only, which nothing but the driver knows. */
+static void refused(unsigned n)
+{
+    static const char exact[] = ".version 7.0\n.target sm_70\n.address_size 64\n"
+                                ".visible .entry exact()\n.reqntid 32, 1, 1\n{\nret;\n}\n";
+    CUmodule module;
+    CUgraph graph;
+    CUgraphExec exec;
+    CUgraphNode node, other;
+    CHECK(cuModuleLoadData(&module, exact));
+    CUDA_KERNEL_NODE_PARAMS p = bump_node(NULL);
+    CHECK(cuModuleGetFunction(&p.func, module, "exact"));
+    CHECK(cuGraphCreate(&graph, 0));
+    refuse(cuGraphAddKernelNode(&node, graph, NULL, 0, &p));
+    p.blockDimX = 32;
+    CHECK(cuGraphAddKernelNode(&node, graph, NULL, 0, &p));
+    CHECK(cuGraphInstantiate(&exec, graph, 0));
+    for (unsigned i = 0; i < n; i++) {
+        p.blockDimX = 64;
+        refuse(cuGraphAddKernelNode(&other, graph, NULL, 0, &p));
+        refuse(cuGraphExecKernelNodeSetParams(exec, node, &p));
+        p.blockDimX = 32;
+        CHECK(cuGraphAddKernelNode(&other, graph, NULL, 0, &p));
+        CHECK(cuGraphExecKernelNodeSetParams(exec, node, &p));
+    }
+    CHECK(cuStreamSynchronize(stream));
+    CHECK(cuGraphExecDestroy(exec));
+    CHECK(cuGraphDestroy(graph));
+}
+
 int main(int argc, char **argv)
 {
     CUdevice device;
@@ -377,6 +483,12 @@ int main(int argc, char **argv)
         poll_held(argv[1] + 5, n);
     } else if (strcmp(argv[1], "rounds") == 0) {
         rounds(n);
+    } else if (strcmp(argv[1], "build") == 0) {
+        build_and_launch(n);
+    } else if (strcmp(argv[1], "update") == 0) {
+        update_and_launch(n);
+    } else if (strcmp(argv[1], "refused") == 0) {
+        refused(n);
     } else if (strcmp(argv[1], "frees") == 0) {
         for (unsigned i = 0; i < n; i++) {
             CUdeviceptr memory;
