@@ -78,7 +78,7 @@ extern atomic_uint tow_captures;
 /* TOW_CALL_CAPTURED if the stream is known to capture, and nothing else makes calls wait. Asks the
  * server where that is not known yet. */
 unsigned tow_capture_known(CUstream stream);
-/* The same for calls that go into a stream. */
+/* For a call that goes into the stream: the same, and nothing is asked while nothing captures. */
 static inline unsigned tow_capture_flag(CUstream stream)
 {
     return __builtin_expect(atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0, 1)

@@ -32,7 +32,8 @@ struct capture {
 };
 
 static struct capture *captures;
-static uint64_t affairs = 1; /* raised by what may change a stream's state: answers are old then */
+static uint64_t affairs = 1; /* counts what may change whether a stream captures; an answer holds
+                              * while this is what it was */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards both, and streams' answers */
 
 CUresult tow_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)

@@ -28,7 +28,7 @@ CUresult tow_capture_refused(CUstream stream, CUresult status);
 /* tow_mirror_check_device for work on `stream`. A capture takes any address (libraries capture work
  * on addresses that are none, to learn its shape): only the graph's launch needs the memory. */
 CUresult tow_capture_check_device(CUstream stream, uint64_t address, uint64_t size);
-/* A stream has successfully been told to wait for an event: that may draw it into a capture. */
+/* A stream was told to wait for an event: that may have drawn it into a capture. */
 void tow_capture_waited(CUstream stream);
 /* A stream begins its life, perhaps in the place of another. */
 struct tow_stream;

@@ -13,7 +13,7 @@
 
 /* Whether a stream captures, as the server said last. Guarded by the lock of capture.c. */
 struct tow_stream_capture {
-    uint64_t asked; /* in which of capture.c's states of affairs; 0: not known */
+    uint64_t asked; /* what `affairs` of capture.c was before the question; 0: not known */
     uint64_t waits; /* for events: they draw a stream into a capture */
     uint64_t id;    /* of the capture; 0: not known */
     CUstreamCaptureStatus status;

@@ -12,8 +12,7 @@
 
 /* ---- what the client keeps of kernels ---- */
 
-/* Appends what the client keeps of a kernel. `get` and `param` ask for one attribute, one
- * parameter. */
+/* The kernel or function that is asked. */
 struct subject {
     struct tow_serve *call;
     CUkernel kernel; /* or NULL */
@@ -43,6 +42,7 @@ static CUresult ask_param(const struct subject *s, size_t index, size_t *ret_off
                : s->call->driver->cuKernelGetParamInfo(s->kernel, index, ret_offset, ret_size);
 }
 
+/* Appends to the reply what the client keeps of it. */
 static void describe(const struct subject *s)
 {
     struct tow_serve *call = s->call;
