@@ -31,6 +31,8 @@
     X(CUresult, cuMemFree_v2, (CUdeviceptr))                                                       \
     X(CUresult, cuMemAllocHost_v2, (void **, size_t))                                              \
     X(CUresult, cuMemFreeHost, (void *))                                                           \
+    X(CUresult, cuMemHostRegister_v2, (void *, size_t, unsigned))                                  \
+    X(CUresult, cuMemHostUnregister, (void *))                                                     \
     X(CUresult, cuMemcpyHtoD_v2, (CUdeviceptr, const void *, size_t))                              \
     X(CUresult, cuMemcpyDtoH_v2, (void *, CUdeviceptr, size_t))                                    \
     X(CUresult, cuMemsetD32Async, (CUdeviceptr, unsigned, size_t, CUstream))                       \
@@ -300,8 +302,13 @@ static void launches(void)
 
 /* ---- bandwidth ---- */
 
-static void one_size(bool pinned, void *host, CUdeviceptr device, size_t bytes)
+#define US_PER_NS_MIB (1048576.0 / 1e3) /* times ns of bytes: us of a MiB */
+
+enum kind { PAGEABLE, PINNED, REGISTERED, KINDS };
+
+static void one_size(enum kind kind, void *host, CUdeviceptr device, size_t bytes)
 {
+    static const char *const names[KINDS] = {"pageable", "pinned", "registered"};
     static double us[LATENCY_MAX];
     for (int up = 1; up >= 0; up--) {
         size_t wanted = ((size_t)(m.quick ? 16 : 256) << 20) / bytes;
@@ -310,7 +317,7 @@ static void one_size(bool pinned, void *host, CUdeviceptr device, size_t bytes)
             int64_t begin = now_ns();
             if (up) {
                 MUST(cuMemcpyHtoD_v2, device, host, bytes);
-                if (!pinned) { /* it may return before the data has arrived */
+                if (kind == PAGEABLE) { /* it may return before the data has arrived */
                     MUST(cuCtxSynchronize, );
                 }
             } else {
@@ -323,9 +330,43 @@ static void one_size(bool pinned, void *host, CUdeviceptr device, size_t bytes)
         qsort(us, count, sizeof *us, compare);
         printf("{\"name\":\"copy\",\"memory\":\"%s\",\"direction\":\"%s\",\"bytes\":%zu,"
                "\"unit\":\"GB/s\",\"value\":%.6g,\"us\":%.6g,\"count\":%zu}\n",
-               pinned ? "pinned" : "pageable", up ? "h2d" : "d2h", bytes,
-               (double)bytes / us[count / 2] / 1e3, us[count / 2], count);
+               names[kind], up ? "h2d" : "d2h", bytes, (double)bytes / us[count / 2] / 1e3,
+               us[count / 2], count);
         fflush(stdout);
+    }
+}
+
+static void *make_host(enum kind kind)
+{
+    void *host = NULL;
+    if (kind == PINNED) {
+        MUST(cuMemAllocHost_v2, &host, m.max_bytes);
+    } else {
+        host = malloc(m.max_bytes);
+        must(host == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS, "malloc");
+    }
+    memset(host, 1, m.max_bytes);
+    if (kind == REGISTERED) {
+        int64_t begin = now_ns();
+        MUST(cuMemHostRegister_v2, host, m.max_bytes, 0);
+        say("register", "us/MiB", (double)(now_ns() - begin) * US_PER_NS_MIB / (double)m.max_bytes,
+            0, 1);
+    }
+    return host;
+}
+
+static void drop_host(enum kind kind, void *host)
+{
+    if (kind == REGISTERED) {
+        int64_t begin = now_ns();
+        MUST(cuMemHostUnregister, host);
+        say("unregister", "us/MiB",
+            (double)(now_ns() - begin) * US_PER_NS_MIB / (double)m.max_bytes, 0, 1);
+    }
+    if (kind == PINNED) {
+        MUST(cuMemFreeHost, host);
+    } else {
+        free(host);
     }
 }
 
@@ -333,23 +374,12 @@ static void bandwidth(void)
 {
     CUdeviceptr device;
     MUST(cuMemAlloc_v2, &device, m.max_bytes);
-    for (int pinned = 0; pinned < 2; pinned++) {
-        void *host = NULL;
-        if (pinned) {
-            MUST(cuMemAllocHost_v2, &host, m.max_bytes);
-        } else {
-            host = malloc(m.max_bytes);
-            must(host == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS, "malloc");
-        }
-        memset(host, 1, m.max_bytes);
+    for (enum kind kind = PAGEABLE; kind < KINDS; kind++) {
+        void *host = make_host(kind);
         for (size_t bytes = 4; bytes <= m.max_bytes; bytes *= bytes < 65536 ? 16 : 4) {
-            one_size(pinned, host, device, bytes);
+            one_size(kind, host, device, bytes);
         }
-        if (pinned) {
-            MUST(cuMemFreeHost, host);
-        } else {
-            free(host);
-        }
+        drop_host(kind, host);
     }
     MUST(cuMemFree_v2, device);
 }

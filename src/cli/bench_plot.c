@@ -81,10 +81,9 @@ static void draw_panel(const struct tow_bench *bench, FILE *out, bool time, doub
     static const struct {
         const char *memory, *direction, *colour;
     } curves[] = {
-        {"pageable", "h2d", "#1f77b4"},
-        {"pageable", "d2h", "#2ca02c"},
-        {"pinned", "h2d", "#d62728"},
-        {"pinned", "d2h", "#9467bd"},
+        {"pageable", "h2d", "#1f77b4"},   {"pageable", "d2h", "#2ca02c"},
+        {"pinned", "h2d", "#d62728"},     {"pinned", "d2h", "#9467bd"},
+        {"registered", "h2d", "#ff7f0e"}, {"registered", "d2h", "#8c564b"},
     };
     struct axis x, y;
     find_axes(bench, time, &x, &y);
@@ -112,8 +111,9 @@ static void draw_panel(const struct tow_bench *bench, FILE *out, bool time, doub
                         side == TOW_BENCH_NATIVE ? " stroke-dasharray=\"5 4\"" : "");
             }
             if (side == TOW_BENCH_REMOTE && !time) {
-                fprintf(out, "<text x=\"%zu\" y=\"%d\" fill=\"%s\">%s %s</text>\n", LEFT + 130 * c,
-                        HEIGHT - 22, curves[c].colour, curves[c].memory, curves[c].direction);
+                fprintf(out, "<text x=\"%zu\" y=\"%zu\" fill=\"%s\">%s %s</text>\n",
+                        LEFT + 150 * (c / 2), HEIGHT - 30 + 18 * (c % 2), curves[c].colour,
+                        curves[c].memory, curves[c].direction);
             }
         }
     }

@@ -54,6 +54,8 @@ static const char *title_of(const char *name)
         {"copy_4b_h2d", "4 B host to device"},
         {"launches_drained", "a launch of many, drained"},
         {"launches_per_second", "launches per second"},
+        {"register", "register 1 MiB of many"},
+        {"unregister", "unregister 1 MiB of many"},
     };
     for (size_t i = 0; i < sizeof titles / sizeof *titles; i++) {
         if (strcmp(titles[i][0], name) == 0) {
@@ -118,11 +120,11 @@ static void show_copies(const struct tow_bench *bench, FILE *out)
             continue;
         }
         if (!any) {
-            fprintf(out, "\n%-9s %-4s %-10s %12s", "copies", "", "size", "Towline GB/s");
+            fprintf(out, "\n%-10s %-4s %-10s %12s", "copies", "", "size", "Towline GB/s");
             fprintf(out, bench->native ? " %12s %8s\n" : "\n", "native GB/s", "ratio");
             any = true;
         }
-        fprintf(out, "%-9s %-4s %-10s %12.4g", f->memory, f->direction,
+        fprintf(out, "%-10s %-4s %-10s %12.4g", f->memory, f->direction,
                 tow_cli_bytes((double)f->bytes, size),
                 tow_bench_median(f->value[TOW_BENCH_REMOTE], f->count[TOW_BENCH_REMOTE]));
         if (bench->native) {
