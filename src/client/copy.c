@@ -18,6 +18,7 @@
 #include "client/hostfn.h"
 #include "client/lane.h"
 #include "client/late.h"
+#include "client/lend.h"
 #include "client/mirror.h"
 #include "client/peer.h"
 #include "client/region.h"
@@ -40,13 +41,19 @@ static bool is_pinned(const void *address)
     return tow_region_find((uint64_t)(uintptr_t)address, &region) && tow_region_is_host(&region);
 }
 
-/* Page-locked memory that the worker of this link has too: copies name its address. */
+/* Page-locked memory that the worker of this link has too: copies, and this is one, name its
+ * address. */
 static bool is_shared(const struct tow_link *link, const void *address, size_t size)
 {
     struct tow_region region;
     uint64_t at = (uint64_t)(uintptr_t)address;
-    return link->share != NULL && tow_region_find(at, &region) && region.link == link &&
-           at >= region.shared_low && at < region.shared_high && size <= region.shared_high - at;
+    bool shared = link->share != NULL && tow_region_find(at, &region) && region.link == link &&
+                  at >= region.shared_low && at < region.shared_high &&
+                  size <= region.shared_high - at;
+    if (shared) {
+        tow_lend_count(region.shared_low, size);
+    }
+    return shared;
 }
 
 /* How many of the bytes are alike: of memory that the program registered, whole pages may be shared

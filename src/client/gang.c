@@ -132,13 +132,29 @@ void tow_gang_set_size(unsigned size)
     told_size = size;
 }
 
+/* True if it is free, and the caller's until caller_lock is unlocked. */
+static bool take_gang(void)
+{
+    if (pthread_mutex_trylock(&caller_lock) != 0) {
+        return false;
+    }
+    if (!tried) {
+        gather();
+    }
+    return true;
+}
+
+void tow_gang_prepare(void)
+{
+    if (take_gang()) {
+        pthread_mutex_unlock(&caller_lock);
+    }
+}
+
 /* Puts the gang to a job, if it is free: not if `alone`. */
 static void begin(struct job *mine, bool alone)
 {
-    mine->alone = alone || pthread_mutex_trylock(&caller_lock) != 0;
-    if (!mine->alone && !tried) {
-        gather();
-    }
+    mine->alone = alone || !take_gang();
     if (!mine->alone && members > 0) {
         pthread_mutex_lock(&lock);
         job = mine;

@@ -22,6 +22,9 @@ enum {
     /* Private memory below this is staged. To lend it or to take it back costs some 120 us and 0.7
      * us for each KiB; copies of 64 KiB through the staging cost 50 us more than others at most. */
     PRIVATE_MIN = 64 << 10,
+    PAYS = 16,  /* times that memory is copied, for which it is worth to be lent */
+    DOUBTS = 2, /* times that it was not, after which such memory is staged */
+    USES = 64,
     FRAMES = 256 << 10, /* more than our functions take of a stack */
     PARTS = 16,         /* mappings that private memory may consist of */
 };
@@ -63,12 +66,52 @@ static pthread_mutex_t move_lock = PTHREAD_MUTEX_INITIALIZER; /* held while memo
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;      /* guards the list */
 static struct lend *lends;
 
+/* Bytes copied, by where the memory begins. Two that share one count for each other. */
+static _Atomic uint64_t uses[USES];
+static unsigned doubts;        /* guarded by lock */
+static uint64_t doubtful_size; /* guarded by lock: the largest that did not pay */
+
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static bool watched_forks;
 
 static uint8_t *at(uint64_t address)
 {
     return (uint8_t *)(uintptr_t)address;
+}
+
+/* ---- whether it pays ---- */
+
+static _Atomic uint64_t *uses_of(uint64_t low)
+{
+    return &uses[(low >> 12 ^ low >> 18 ^ low >> 24) % USES];
+}
+
+void tow_lend_count(uint64_t low, uint64_t bytes)
+{
+    atomic_fetch_add_explicit(uses_of(low), bytes, memory_order_relaxed);
+}
+
+void tow_lend_count_mapped(uint64_t low)
+{
+    atomic_fetch_or_explicit(uses_of(low), UINT64_C(1) << 62, memory_order_relaxed);
+}
+
+static bool is_doubtful(uint64_t size)
+{
+    pthread_mutex_lock(&lock);
+    bool doubtful = doubts >= DOUBTS && size <= doubtful_size;
+    pthread_mutex_unlock(&lock);
+    return doubtful;
+}
+
+/* Private memory has been lent, and comes back. */
+static void judge(uint64_t low, uint64_t size)
+{
+    bool paid = atomic_exchange_explicit(uses_of(low), 0, memory_order_relaxed) / PAYS >= size;
+    pthread_mutex_lock(&lock);
+    doubts = paid ? 0 : doubts + (doubts < DOUBTS);
+    doubtful_size = paid ? 0 : size > doubtful_size ? size : doubtful_size;
+    pthread_mutex_unlock(&lock);
 }
 
 /* ---- what the program has mapped ---- */
@@ -333,7 +376,7 @@ static bool share_private(struct lend *l, struct search *found, int memfd)
     }
     madvise(alias, size, MADV_DONTFORK);
     pthread_mutex_lock(&move_lock);
-    int error = tow_move_in(found->parts, found->count, memfd, alias);
+    int error = tow_move_in(found->parts, found->count, memfd);
     if (error == 0) {
         /* A child gets a copy, see above; one that was forked past the C library had better get
          * nothing than what the GPU reads for its parent. */
@@ -371,6 +414,7 @@ static bool lend_private(struct lend *l, struct search *found)
     return lent;
 }
 
+/* The user may know better. */
 static bool wishes(const char *wanted)
 {
     const char *wish = getenv("TOWLINE_REGISTERED");
@@ -387,10 +431,9 @@ static bool lend(struct lend *l)
         enlist(l);
         return true;
     }
-    /* To move private memory twice takes as long as to stage it some twenty times: only for
-     * programs that say that they use it more often. */
-    if (mapped && found.plain && wishes("share") && l->high - l->low >= PRIVATE_MIN &&
-        !is_stood_on(l)) {
+    uint64_t size = l->high - l->low;
+    if (mapped && found.plain && size >= PRIVATE_MIN && !is_stood_on(l) &&
+        (wishes("share") || !is_doubtful(size))) {
         pthread_once(&once, begin);
         if (watched_forks && tow_move_ready() && !has_fixed_pages()) {
             return lend_private(l, &found);
@@ -439,6 +482,7 @@ bool tow_lend_begin(struct tow_link *link, uint64_t base, uint64_t size, uint64_
                 (unsigned long long)base);
         return false;
     }
+    atomic_store_explicit(uses_of(low), 0, memory_order_relaxed);
     *ret_low = low;
     *ret_high = high;
     return true;
@@ -448,6 +492,9 @@ CUresult tow_lend_end(struct tow_link *link, uint64_t low)
 {
     CUresult status = tow_share_take_back(link, low);
     struct lend *l = take(LENT, link, low);
+    if (l != NULL && l->alias != NULL) {
+        judge(low, l->high - low);
+    }
     if (l != NULL) {
         give_back(l);
     }

@@ -8,8 +8,9 @@
  * Shared mappings of a file in memory (shm_open, memfd, MAP_SHARED | MAP_ANONYMOUS): the worker
  * maps the same file, and nothing changes here.
  *
- * Private memory (malloc, mmap), with TOWLINE_REGISTERED=share: its pages become those of a memfd,
- * and private again at the end (client/move.h). A forked child gets a copy of its own, as natively.
+ * Private memory (malloc, mmap), unless TOWLINE_REGISTERED=stage: its pages become those of a
+ * memfd, and private again at the end (client/move.h). A forked child gets a copy of its own, as
+ * natively.
  */
 #ifndef TOW_CLIENT_LEND_H
 #define TOW_CLIENT_LEND_H
@@ -18,6 +19,13 @@
 #include <stdint.h>
 
 #include "client/link.h"
+
+/* Counts bytes that were copied from or to what is lent from `low` on. To lend private memory costs
+ * as much as many copies save: a program that registers memory for a copy or two, and does so
+ * again, has it staged then. */
+void tow_lend_count(uint64_t low, uint64_t bytes);
+/* It is meant for kernels, which pays in any case. */
+void tow_lend_count_mapped(uint64_t low);
 
 /* Lends what can be lent of [base, base + size), memory of the program that is in no region yet and
  * not mirrored, to the worker of the current context: false if that is nothing. */

@@ -5,6 +5,8 @@
 #include <linux/userfaultfd.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -13,10 +15,14 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "client/fault.h"
+#include "client/gang.h"
 #include "client/share.h"
 
 #ifndef MREMAP_DONTUNMAP
 #define MREMAP_DONTUNMAP 4
+#endif
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
 #endif
 #ifndef UFFD_FEATURE_MINOR_SHMEM
 #define UFFD_FEATURE_MINOR_SHMEM (1 << 10)
@@ -30,7 +36,7 @@
 #define PRIVATE UFFDIO_REGISTER_MODE_MISSING
 #define SHARED (UFFDIO_REGISTER_MODE_MISSING | UFFDIO_REGISTER_MODE_MINOR)
 
-enum { CHUNK = 8 << 20 }; /* how much memory is taken twice while bytes are copied */
+enum { CHUNK = 2 << 20 }; /* each thread takes so much memory twice while it copies */
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static int uffd = -1;
@@ -48,11 +54,11 @@ static bool guard(int fd, uint64_t low, uint64_t size, uint64_t mode)
     return ioctl(fd, UFFDIO_REGISTER, &reg) == 0;
 }
 
-/* Where the pages of one guarded mapping, or of a part of it, are now; NULL: still there. */
-static uint8_t *move_away(uint64_t low, uint64_t size)
+/* The pages of one guarded mapping, or of a part of it, go to `away`, which was kept free. */
+static bool move_away(uint64_t low, uint64_t size, uint8_t *away)
 {
-    void *away = mremap(at(low), size, size, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, NULL);
-    return away != MAP_FAILED ? away : NULL;
+    return mremap(at(low), size, size, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, away) !=
+           MAP_FAILED;
 }
 
 /* Ends both; what is away stays away. */
@@ -84,24 +90,18 @@ static bool is_caught(const int *probe, const uint8_t *address)
 
 /* Whether this kernel holds up who touches a page that is away, private or shared. */
 static bool catches(int fd, const int *probe, uint8_t *own, uint8_t *shared, uint8_t *alias,
-                    uint64_t page)
+                    uint8_t *away, uint64_t page)
 {
     own[0] = shared[0] = 1;
     uint64_t low = (uint64_t)(uintptr_t)own;
-    uint8_t *away = guard(fd, low, page, PRIVATE) ? move_away(low, page) : NULL;
-    if (away == NULL) {
+    if (!guard(fd, low, page, PRIVATE) || !move_away(low, page, away) || !is_caught(probe, own) ||
+        away[0] != 1) {
         return false;
     }
-    bool works = is_caught(probe, own) && away[0] == 1;
-    munmap(away, page);
     low = (uint64_t)(uintptr_t)shared;
-    away = guard(fd, low, page, SHARED) ? move_away(low, page) : NULL;
-    if (away == NULL) {
-        return false;
-    }
-    munmap(away, page);
-    return works && is_caught(probe, shared) && alias[0] == 1 &&
-           madvise(alias, page, MADV_REMOVE) == 0 && is_caught(probe, shared);
+    return guard(fd, low, page, SHARED) && move_away(low, page, away) && is_caught(probe, shared) &&
+           alias[0] == 1 && madvise(alias, page, MADV_REMOVE) == 0 && is_caught(probe, shared) &&
+           madvise(alias, page, MADV_POPULATE_WRITE) == 0;
 }
 
 /* Tried on a page of each. */
@@ -116,11 +116,13 @@ static bool try_out(void)
         void *own = mmap(NULL, page, rw, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         void *shared = mmap(NULL, page, rw, MAP_SHARED, memfd, 0);
         void *alias = mmap(NULL, page, rw, MAP_SHARED, memfd, 0);
+        void *away = mmap(NULL, page, rw, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         works = own != MAP_FAILED && shared != MAP_FAILED && alias != MAP_FAILED &&
-                catches(fd, probe, own, shared, alias, page);
+                away != MAP_FAILED && catches(fd, probe, own, shared, alias, away, page);
         munmap(own, page);
         munmap(shared, page);
         munmap(alias, page);
+        munmap(away, page);
     }
     const int opened[] = {fd, probe[0], probe[1], memfd};
     for (unsigned i = 0; i < sizeof opened / sizeof opened[0]; i++) {
@@ -139,112 +141,174 @@ static void hush(sigset_t *before)
     pthread_sigmask(SIG_SETMASK, &all, before);
 }
 
-/* Copies a part that is away into the file, at `offset`. A system call says so if there is no
- * memory, and need not clear it first. */
-static int fill(struct tow_move_part *part, int memfd, uint64_t offset)
+/* Bytes that the gang copies, in pieces of CHUNK. */
+struct copy {
+    uint8_t *to, *from;
+    uint64_t size;
+    int letting_go;   /* advice: the pages of a piece that was copied go, by that */
+    uint8_t *moved;   /* one for each piece: `from` has it no more */
+    atomic_int error; /* the first failure; what has not been moved then stays */
+};
+
+static size_t pieces_of(uint64_t size)
 {
-    while (part->filled < part->size) {
-        uint8_t *from = part->away + part->filled;
-        uint64_t left = part->size - part->filled;
-        size_t piece = left < CHUNK ? left : CHUNK;
-        ssize_t n = pwrite(memfd, from, piece, (off_t)(offset + part->filled));
-        if (n <= 0) {
-            return n < 0 ? -errno : -ENOSPC;
-        }
-        part->filled += (uint64_t)n;
-        if (n == CHUNK) {
-            madvise(from, CHUNK, MADV_DONTNEED);
+    return (size_t)((size + CHUNK - 1) / CHUNK);
+}
+
+static size_t piece_size(const struct copy *copy, size_t index)
+{
+    uint64_t left = copy->size - (uint64_t)index * CHUNK;
+    return left < CHUNK ? (size_t)left : CHUNK;
+}
+
+static void copy_piece(void *user, size_t index)
+{
+    struct copy *copy = user;
+    uint64_t at = (uint64_t)index * CHUNK;
+    size_t n = piece_size(copy, index);
+    if (atomic_load_explicit(&copy->error, memory_order_relaxed) != 0) {
+        return;
+    }
+    /* A system call says so if there is no memory. */
+    if (madvise(copy->to + at, n, MADV_POPULATE_WRITE) != 0) {
+        int none = 0;
+        atomic_compare_exchange_strong(&copy->error, &none, -errno);
+        return;
+    }
+    memcpy(copy->to + at, copy->from + at, n);
+    copy->moved[index] = 1;
+    madvise(copy->from + at, n, copy->letting_go);
+}
+
+/* All of it; or why not, and nothing. */
+static int copy_all(struct copy *copy)
+{
+    size_t count = pieces_of(copy->size);
+    tow_gang_run(count, copy_piece, copy);
+    int error = atomic_load(&copy->error);
+    for (size_t i = 0; error < 0 && i < count; i++) {
+        uint64_t at = (uint64_t)i * CHUNK;
+        if (copy->moved[i]) {
+            memcpy(copy->from + at, copy->to + at, piece_size(copy, i));
         }
     }
+    return error;
+}
+
+/* What is needed while nothing may be asked for: where the pages come from goes to `ret_away`. */
+static int prepare(struct copy *copy, int memfd, uint8_t **ret_away)
+{
+    const int rw = PROT_READ | PROT_WRITE;
+    void *made = memfd >= 0 ? mmap(NULL, copy->size, rw, MAP_SHARED, memfd, 0)
+                            : mmap(NULL, copy->size, rw, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *away = made != MAP_FAILED ? mmap(NULL, copy->size, PROT_NONE,
+                                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
+                                    : MAP_FAILED;
+    copy->moved = away != MAP_FAILED ? calloc(pieces_of(copy->size), 1) : NULL;
+    if (copy->moved == NULL) {
+        int error = -ENOMEM;
+        if (away != MAP_FAILED) {
+            munmap(away, copy->size);
+        }
+        if (made != MAP_FAILED) {
+            munmap(made, copy->size);
+        }
+        return error;
+    }
+    copy->to = made;
+    *ret_away = away;
+    tow_gang_prepare();
     return 0;
 }
 
-int tow_move_in(struct tow_move_part *parts, unsigned count, int memfd, uint8_t *alias)
+int tow_move_in(const struct tow_move_part *parts, unsigned count, int memfd)
 {
     uint64_t low = parts[0].low, size = parts[count - 1].low + parts[count - 1].size - low;
-    uint8_t *made = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, 0);
-    if (made == MAP_FAILED) {
-        return -errno;
+    struct copy copy = {.size = size, .letting_go = MADV_DONTNEED};
+    uint8_t *away = NULL;
+    int error = prepare(&copy, memfd, &away);
+    if (error < 0) {
+        return error;
     }
+    copy.from = away;
     sigset_t before;
     hush(&before);
-    int error = guard(uffd, low, size, PRIVATE) ? 0 : -errno;
-    for (unsigned i = 0; i < count; i++) {
-        parts[i].filled = 0;
-        parts[i].away = error == 0 ? move_away(parts[i].low, parts[i].size) : NULL;
-        error = error == 0 && parts[i].away == NULL ? -errno : error;
-    }
-    for (unsigned i = 0; error == 0 && i < count; i++) {
-        error = fill(&parts[i], memfd, parts[i].low - low);
-    }
-    for (unsigned i = 0; i < count; i++) {
-        if (parts[i].away != NULL && error == 0) {
-            munmap(parts[i].away, parts[i].size);
-        } else if (parts[i].away != NULL) {
-            memcpy(parts[i].away, alias + (parts[i].low - low), parts[i].filled);
-            move_to(parts[i].away, parts[i].low, parts[i].size);
+    error = guard(uffd, low, size, PRIVATE) ? 0 : -errno;
+    unsigned gone = 0;
+    for (; error == 0 && gone < count; gone++) {
+        const struct tow_move_part *part = &parts[gone];
+        if (!move_away(part->low, part->size, away + (part->low - low))) {
+            error = -errno;
+            break;
         }
     }
+    error = error == 0 ? copy_all(&copy) : error;
     if (error == 0) {
-        move_to(made, low, size);
-    } else {
+        move_to(copy.to, low, size);
+    }
+    for (unsigned i = 0; error < 0 && i < gone; i++) {
+        move_to(away + (parts[i].low - low), parts[i].low, parts[i].size);
+    }
+    if (error < 0) {
         unguard(low, size);
-        munmap(made, size);
     }
     wake(low, size);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    munmap(error == 0 ? away : copy.to, size);
+    free(copy.moved);
     return error;
 }
 
 int tow_move_out(uint64_t low, uint64_t size, uint8_t *alias, int protection)
 {
-    uint8_t *made = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (made == MAP_FAILED) {
-        return -errno;
+    struct copy copy = {.from = alias, .size = size, .letting_go = MADV_REMOVE};
+    uint8_t *away = NULL;
+    int error = prepare(&copy, -1, &away);
+    if (error < 0) {
+        return error;
     }
     sigset_t before;
     hush(&before);
-    uint8_t *away = guard(uffd, low, size, SHARED) ? move_away(low, size) : NULL;
-    int error = away != NULL ? 0 : -errno;
+    bool gone = guard(uffd, low, size, SHARED) && move_away(low, size, away);
+    error = gone ? copy_all(&copy) : -errno;
     if (error == 0) {
-        munmap(away, size); /* the file has them, and the alias */
-        for (uint64_t done = 0; done < size; done += CHUNK) {
-            uint64_t n = size - done < CHUNK ? size - done : CHUNK;
-            memcpy(made + done, alias + done, n);
-            madvise(alias + done, n, MADV_REMOVE);
-        }
-        mprotect(made, size, protection);
-        move_to(made, low, size);
-        wake(low, size);
-    } else {
-        unguard(low, size);
-        munmap(made, size);
+        mprotect(copy.to, size, protection);
+        move_to(copy.to, low, size);
+    } else if (gone) {
+        move_to(away, low, size);
     }
+    if (error < 0) {
+        unguard(low, size);
+    }
+    wake(low, size);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    munmap(error == 0 ? away : copy.to, size);
+    free(copy.moved);
     return error;
 }
 
-/* There and back again. All functions that are called meanwhile are known to the dynamic linker
- * then, which would take locks, too. */
+/* There and back again, with the gang. All functions that are called meanwhile are known to the
+ * dynamic linker then, which would take locks, too. */
 static bool rehearse(void)
 {
-    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    const uint64_t size = 2 * CHUNK;
     int memfd = -1;
-    uint8_t *own = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    uint8_t *alias = tow_share_make_memory(page, &memfd) == 0
-                         ? mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, 0)
+    uint8_t *own = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    uint8_t *alias = tow_share_make_memory(size, &memfd) == 0
+                         ? mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, 0)
                          : MAP_FAILED;
     bool works = own != MAP_FAILED && alias != MAP_FAILED;
     if (works) {
         uint64_t low = (uint64_t)(uintptr_t)own;
-        struct tow_move_part part = {.low = low, .size = page};
-        own[1] = 1;
-        works = tow_move_in(&part, 1, memfd, alias) == 0 && own[1] == 1 && ++alias[1] == own[1] &&
-                tow_move_out(low, page, alias, PROT_READ | PROT_WRITE) == 0 && own[1] == 2 &&
-                alias[1] == 0;
+        struct tow_move_part part = {.low = low, .size = size};
+        uint8_t *last = own + size - 1, *there = alias + size - 1;
+        *last = 1;
+        works = tow_move_in(&part, 1, memfd) == 0 && *last == 1 && ++*there == *last &&
+                tow_move_out(low, size, alias, PROT_READ | PROT_WRITE) == 0 && *last == 2 &&
+                *there == 0;
     }
-    munmap(own, page);
-    munmap(alias, page);
+    munmap(own, size);
+    munmap(alias, size);
     if (memfd >= 0) {
         close(memfd);
     }

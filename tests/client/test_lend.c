@@ -16,6 +16,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include "client/gang.h"
 #include "client/move.h"
 #include "client/share.h"
 #include "client/vma.h"
@@ -102,7 +103,7 @@ static void no_write_is_lost_on_the_way(void **state)
         struct tow_move_part parts[] = {{.low = low, .size = PAGE},
                                         {.low = low + PAGE, .size = SIZE / 2},
                                         {.low = low + PAGE + SIZE / 2, .size = SIZE / 2 - PAGE}};
-        assert_int_equal(tow_move_in(parts, 3, m.memfd, m.alias), 0);
+        assert_int_equal(tow_move_in(parts, 3, m.memfd), 0);
         assert_int_equal(tow_move_out(low, SIZE, m.alias, PROT_READ | PROT_WRITE), 0);
         assert_int_equal(m.alias[SIZE - PAGE], 0);
     }
@@ -121,15 +122,15 @@ static void what_cannot_be_moved_is_as_it_was(void **state)
     begin_writing(writers, m.own);
     for (int round = 0; round < 8; round++) {
         struct tow_move_part part = {.low = low, .size = SIZE};
-        assert_true(tow_move_in(&part, 1, m.memfd, m.alias) < 0);
+        assert_true(tow_move_in(&part, 1, m.memfd) < 0);
     }
     assert_int_equal(end_writing(writers), 0);
     memset(m.alias, 1, LESS);
     assert_int_not_equal(m.own[100], 1);
     /* A hole in the middle. */
     munmap(m.own + SIZE / 2, PAGE);
-    struct tow_move_part parts[] = {{.low = low, .size = SIZE / 2}, {low + SIZE / 2, PAGE, 0, 0}};
-    assert_true(tow_move_in(parts, 2, m.memfd, m.alias) < 0);
+    struct tow_move_part parts[] = {{.low = low, .size = SIZE / 2}, {low + SIZE / 2, PAGE}};
+    assert_true(tow_move_in(parts, 2, m.memfd) < 0);
     m.own[7] = 7;
     assert_int_equal(m.own[7], 7);
     drop(&m, LESS);
@@ -142,7 +143,7 @@ static void protection_stays(void **state)
     uint64_t low = (uint64_t)(uintptr_t)m.own;
     struct tow_move_part part = {.low = low, .size = SIZE};
     m.own[3] = 3;
-    assert_int_equal(tow_move_in(&part, 1, m.memfd, m.alias), 0);
+    assert_int_equal(tow_move_in(&part, 1, m.memfd), 0);
     assert_int_equal(tow_move_out(low, PAGE, m.alias, PROT_READ), 0);
     assert_int_equal(m.own[3], 3);
     int ends[2];
@@ -252,6 +253,7 @@ int main(void)
         cmocka_unit_test(what_cannot_be_moved_is_as_it_was),
         cmocka_unit_test(protection_stays),
     };
+    tow_gang_set_size(3);
     int failed = cmocka_run_group_tests(mappings, NULL, NULL);
     if (failed == 0 && !tow_move_ready()) {
         puts("userfaultfd is not permitted here");

@@ -194,9 +194,9 @@ def a_poll_does_not_wait_for_the_line():
 @t.test(60)
 def registered_memory_is_used_where_it_is_over_shared_memory():
     t.must_watch()
-    size, staged = 8 << 20, {}
+    size, staged = 8 << 20, {"TOWLINE_REGISTERED": "stage"}
 
-    def each(what, key, env={"TOWLINE_REGISTERED": "share"}):
+    def each(what, key, env=None):
         few, many = (stats(server, "shm", f"registered:{what}", n, env=env)[key] for n in (2, 18))
         return (many - few) / 16
 
@@ -211,6 +211,20 @@ def registered_memory_is_used_where_it_is_over_shared_memory():
         went = each("kernel", "bytes_out")
         t.check(went < 4096, f"{went:g} bytes went for a kernel that uses 8 MiB")
         t.check(each("kernel", "bytes_out", staged) >= size, "what is staged is not sent: the counting does not work")
+
+
+@t.test(60)
+def memory_registered_for_one_copy_again_and_again_is_staged():
+    t.must_watch()
+    size, mapped = 8 << 20, 2
+    with t.Server(ALL_ALIKE) as server:
+        def went(flags, times):
+            """What a kernel needs of the memory when it was registered so often for a copy: where it is shared, nothing."""
+            return stats(server, "shm", f"registered_for_one:{flags}", times)["bytes_out"]
+
+        t.check(went(0, 1) < size // 2, "memory is staged that was registered for one copy once")
+        t.check(went(0, 2) >= size, "memory is shared that twice was registered for one copy")
+        t.check(went(mapped, 4) < size // 2, "memory is staged that the program wants for kernels")
 
 
 def launch_bytes(arguments):

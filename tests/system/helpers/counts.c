@@ -7,6 +7,8 @@
  *     counts uploads N    N synchronous copies of pageable memory
  *     counts behind N     the same, each behind a launch
  *     counts registered:WHAT N  N times registered memory is written and: copy, or kernel
+ *     counts registered_for_one:FLAGS N  N times memory is registered for one copy; then used once
+ *                         by a kernel
  *     counts capture N    N launches, fills, copies, records and questions of two streams that
  *                         capture; the graph is launched once
  *     counts kernels N    loads an image of N kernels that is like no other, launches each
@@ -225,6 +227,28 @@ static void registered(const char *what, unsigned n)
             exit(1);
         }
     }
+    CHECK(cuMemHostUnregister(host));
+    munmap(host, SIZE);
+}
+
+static void registered_for_one(unsigned flags, unsigned n)
+{
+    enum { SIZE = 8 << 20 };
+    CUdeviceptr memory, host_there;
+    char *host = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    unsigned by = 1;
+    CHECK(cuMemAlloc(&memory, SIZE));
+    for (unsigned i = 0; i < n; i++) {
+        CHECK(cuMemHostRegister(host, SIZE, flags));
+        CHECK(cuMemcpyHtoD(memory, host, SIZE));
+        CHECK(cuMemHostUnregister(host));
+    }
+    memset(host, 1, SIZE);
+    CHECK(cuMemHostRegister(host, SIZE, flags));
+    host_there = (CUdeviceptr)(uintptr_t)host;
+    void *args[] = {&host_there, &by};
+    CHECK(cuLaunchKernel(bump, 1, 1, 1, 1, 1, 1, 0, stream, args, NULL));
+    CHECK(cuStreamSynchronize(stream));
     CHECK(cuMemHostUnregister(host));
     munmap(host, SIZE);
 }
@@ -479,6 +503,8 @@ int main(int argc, char **argv)
         }
     } else if (strncmp(argv[1], "registered:", 11) == 0) {
         registered(argv[1] + 11, n);
+    } else if (strncmp(argv[1], "registered_for_one:", 19) == 0) {
+        registered_for_one((unsigned)atoi(argv[1] + 19), n);
     } else if (strncmp(argv[1], "poll:", 5) == 0) {
         poll_held(argv[1] + 5, n);
     } else if (strcmp(argv[1], "rounds") == 0) {
