@@ -65,6 +65,41 @@ static void know_kernel(struct tow_kernel *kernel, const struct tow_context *con
                   is_plain(kernel, context->device);
 }
 
+/* Memory that cuMemAlloc made in the node's context, which is the current one. */
+static bool is_here(const struct tow_context *context, CUcontext named, CUdeviceptr at,
+                    uint64_t size)
+{
+    struct tow_region region;
+    return context != NULL && named == context->handle && tow_region_find(at, &region) &&
+           region.kind == TOW_REGION_DEVICE && region.context == context->handle &&
+           region.link == context->link && size <= region.base + region.size - at;
+}
+
+static bool is_known_fill(const CUDA_MEMSET_NODE_PARAMS_v2 *p)
+{
+    unsigned size = p->elementSize;
+    return (size == 1 || size == 2 || size == 4) && p->dst % size == 0 && p->height == 1 &&
+           (uint64_t)p->value >> (8 * size) == 0 && p->width > 0 && p->width <= UINT32_MAX &&
+           is_here(tow_context_current(), p->ctx, p->dst, p->width * size);
+}
+
+/* One row, between two places on the device. */
+static bool is_known_copy(const struct tow_copy_shape *s, CUcontext named)
+{
+    const struct tow_context *context = tow_context_current();
+    const struct tow_copy_side *const sides[] = {&s->from, &s->to};
+    bool known = s->rows == 1 && s->planes == 1;
+    for (unsigned i = 0; known && i < 2; i++) {
+        const struct tow_copy_side *side = sides[i];
+        known = side->kind == TOW_AT_DEVICE && side->level == 0 &&
+                (side->x | side->y | side->z) == 0 &&
+                (side->pitch == 0 || side->pitch >= s->width) &&
+                is_here(context, named, side->address, s->width);
+    }
+    return known && (s->from.address + s->width <= s->to.address ||
+                     s->to.address + s->width <= s->from.address);
+}
+
 /* The server took them. */
 static void took(const struct known *known)
 {
@@ -181,7 +216,8 @@ static CUresult put_side(struct tow_copy_side *side, CUmemorytype type, const vo
     }
 }
 
-static CUresult put_copy(struct tow_buf *out, const CUDA_MEMCPY3D *p)
+static CUresult put_copy(struct tow_buf *out, const CUDA_MEMCPY3D *p, CUcontext named,
+                         struct known *known)
 {
     struct tow_copy_shape shape = {
         .from = {.pitch = p->srcPitch,
@@ -211,6 +247,7 @@ static CUresult put_copy(struct tow_buf *out, const CUDA_MEMCPY3D *p)
     }
     if (status == CUDA_SUCCESS) {
         tow_buf_append(out, &shape, sizeof shape);
+        known->fine = is_known_copy(&shape, named);
     }
     return status;
 }
@@ -280,8 +317,9 @@ static CUresult put_params(struct tow_buf *out, const CUgraphNodeParams *p, stru
     case CU_GRAPH_NODE_TYPE_KERNEL:
         return put_kernel(out, &p->kernel, known);
     case CU_GRAPH_NODE_TYPE_MEMCPY:
-        return put_copy(out, &p->memcpy.copyParams);
+        return put_copy(out, &p->memcpy.copyParams, p->memcpy.copyCtx, known);
     case CU_GRAPH_NODE_TYPE_MEMSET:
+        known->fine = is_known_fill(&p->memset);
         tow_buf_append(out, &p->memset, sizeof p->memset);
         return tow_mirror_reach(p->memset.dst);
     case CU_GRAPH_NODE_TYPE_HOST:
@@ -526,6 +564,14 @@ static CUgraphNodeParams of_copy(const CUDA_MEMCPY3D *p, CUcontext context)
     return params;
 }
 
+static CUgraphNodeParams of_fill(const CUDA_MEMSET_NODE_PARAMS *p, CUcontext context)
+{
+    CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_MEMSET};
+    memcpy(&params.memset, p, sizeof *p);
+    params.memset.ctx = context;
+    return params;
+}
+
 static CUgraphNodeParams of_host(const CUDA_HOST_NODE_PARAMS *p)
 {
     CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_HOST};
@@ -666,6 +712,10 @@ CUresult tow_cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGraph,
     uint64_t id = 0;
     if (phGraphNode == NULL || memsetParams == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUgraphNodeParams params = of_fill(memsetParams, ctx);
+    if (is_known_fill(&params.memset)) {
+        return add_node(phGraphNode, hGraph, dependencies, NULL, numDependencies, &params);
     }
     CUresult status = tow_mirror_reach(memsetParams->dst);
     if (status == CUDA_SUCCESS) {

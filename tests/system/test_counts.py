@@ -137,9 +137,9 @@ def a_graph_is_built_and_updated_without_waiting_for_its_nodes():
     with t.Server(ALL_ALIKE) as server:
         for kind in ("unix", "tcp"):
             built = between(server, kind, "build", 10, 210, "replies_waited")
-            t.equal(built, 0, f"{kind}: replies that a kernel node and an empty one wait for")
+            t.equal(built, 0, f"{kind}: replies that a kernel, an empty node, a fill and a copy wait for")
             commands = between(server, kind, "build", 10, 210, "commands")
-            t.equal(commands, 2, f"{kind}: commands of a kernel node and an empty one")
+            t.equal(commands, 4, f"{kind}: commands of these four nodes")
             updated = between(server, kind, "update", 5, 55, "replies_waited")
             t.equal(updated, 0, f"{kind}: replies that 20 nodes with other arguments and a launch wait for")
         run = stats(server, "tcp", "build", 50)

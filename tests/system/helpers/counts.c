@@ -18,12 +18,12 @@
  *                         up, then until it is done; prints the milliseconds of the N
  *     counts rounds N     N times an event is recorded, asked for while it is held up, and until it
  *                         is done; prints the milliseconds
- *     counts build N      builds a graph of N kernels and as many empty nodes, and launches it
- *     counts update N     N times all kernels of a graph get new arguments, and it is launched
- *     counts refused N    N nodes and updates that are refused, each at its call
- *     counts heap N       prints how often N launches allocated memory
- *     counts time N       prints the milliseconds of N launches and one synchronisation
- *     counts ready 0      prints the milliseconds of cuInit and a context
+ *     counts build N      builds a graph of N kernels and as many empty nodes, fills and copies,
+ * and launches it counts update N     N times all kernels of a graph get new arguments, and it is
+ * launched counts refused N    N nodes and updates that are refused, each at its call counts heap N
+ * prints how often N launches allocated memory counts time N       prints the milliseconds of N
+ * launches and one synchronisation counts ready 0      prints the milliseconds of cuInit and a
+ * context
  */
 #include <cuda.h>
 #include <stdio.h>
@@ -344,20 +344,45 @@ static CUDA_KERNEL_NODE_PARAMS bump_node(void **args)
                                      .kernelParams = args};
 }
 
-/* A chain; every other node is empty. The kernels add 1 each. */
+/* A chain of kernels, which add 1 each, empty nodes, fills and copies. */
 static CUgraph build(CUgraphNode *ret_kernels, unsigned n)
 {
     unsigned by = 1;
     void *args[] = {&word, &by};
     CUDA_KERNEL_NODE_PARAMS p = bump_node(args);
-    CUgraphNode last = NULL;
+    CUDA_MEMSET_NODE_PARAMS fill = {
+        .dst = word + 128, .value = 7, .elementSize = 4, .width = 2, .height = 1};
+    CUDA_MEMCPY3D copy = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                          .srcDevice = word + 128,
+                          .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                          .dstDevice = word + 136,
+                          .WidthInBytes = 8,
+                          .Height = 1,
+                          .Depth = 1};
+    CUcontext context;
+    CUgraphNode last = NULL, filled;
     CUgraph graph;
+    CHECK(cuCtxGetCurrent(&context));
     CHECK(cuGraphCreate(&graph, 0));
     for (unsigned i = 0; i < n; i++) {
         CHECK(cuGraphAddKernelNode(&ret_kernels[i], graph, &last, i > 0, &p));
         CHECK(cuGraphAddEmptyNode(&last, graph, &ret_kernels[i], 1));
+        CHECK(cuGraphAddMemsetNode(&filled, graph, &last, 1, &fill, context));
+        CHECK(cuGraphAddMemcpyNode(&last, graph, &filled, 1, &copy, context));
     }
     return graph;
+}
+
+static void expect_copied(void)
+{
+    unsigned words[4] = {0};
+    CHECK(cuMemcpyDtoH(words, word + 128, sizeof words));
+    for (unsigned i = 0; i < 4; i++) {
+        if (words[i] != 7) {
+            fprintf(stderr, "counts: a graph filled or copied nothing\n");
+            exit(1);
+        }
+    }
 }
 
 static void build_and_launch(unsigned n)
@@ -369,6 +394,7 @@ static void build_and_launch(unsigned n)
     CHECK(cuGraphLaunch(exec, stream));
     bumped += n;
     CHECK(cuStreamSynchronize(stream));
+    expect_copied();
     CHECK(cuGraphExecDestroy(exec));
     CHECK(cuGraphDestroy(graph));
     free(kernels);
