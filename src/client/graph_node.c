@@ -130,8 +130,9 @@ static CUresult kernel_of(const CUDA_KERNEL_NODE_PARAMS_v3 *p, struct tow_kernel
     return CUDA_SUCCESS;
 }
 
-static void encode_kernel(struct tow_buf *out, const struct tow_kernel *kernel,
-                          const CUDA_KERNEL_NODE_PARAMS_v3 *p, const struct tow_launch_args *args)
+static CUresult encode_kernel(struct tow_buf *out, const struct tow_kernel *kernel,
+                              const CUDA_KERNEL_NODE_PARAMS_v3 *p,
+                              const struct tow_launch_args *args)
 {
     struct tow_launch_head head = {
         .function = kernel->id,
@@ -143,11 +144,13 @@ static void encode_kernel(struct tow_buf *out, const struct tow_kernel *kernel,
     };
     tow_buf_append(out, &head, sizeof head);
     uint8_t *packed = calloc(1, args->bytes + 8u);
-    if (packed != NULL) {
-        tow_launch_args_pack(kernel, args, packed);
-        tow_buf_append(out, packed, (args->bytes + 7) & ~(size_t)7);
-        free(packed);
+    if (packed == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    tow_launch_args_pack(kernel, args, packed);
+    tow_buf_append(out, packed, (args->bytes + 7) & ~(size_t)7);
+    free(packed);
+    return CUDA_SUCCESS;
 }
 
 static CUresult put_kernel(struct tow_buf *out, const CUDA_KERNEL_NODE_PARAMS_v3 *p,
@@ -157,6 +160,9 @@ static CUresult put_kernel(struct tow_buf *out, const CUDA_KERNEL_NODE_PARAMS_v3
     struct tow_context *context = tow_context_current();
     struct tow_launch_args args;
     CUresult status = kernel_of(p, &kernel);
+    if (status == CUDA_SUCCESS && context != NULL) {
+        status = tow_kernel_reach(kernel, context->link);
+    }
     if (status == CUDA_SUCCESS && context != NULL) {
         const uint32_t grid[3] = {p->gridDimX, p->gridDimY, p->gridDimZ};
         const uint32_t block[3] = {p->blockDimX, p->blockDimY, p->blockDimZ};
@@ -172,8 +178,9 @@ static CUresult put_kernel(struct tow_buf *out, const CUDA_KERNEL_NODE_PARAMS_v3
         know_kernel(kernel, context, p, &args, known);
     }
     size_t before = out->size;
-    encode_kernel(out, kernel, p, &args);
-    if (context != NULL && out->size > before + sizeof(struct tow_launch_head)) {
+    status = encode_kernel(out, kernel, p, &args);
+    if (status == CUDA_SUCCESS && context != NULL &&
+        out->size > before + sizeof(struct tow_launch_head)) {
         status = tow_mirror_scan(context->link, out->data + before + sizeof(struct tow_launch_head),
                                  args.bytes);
     }

@@ -156,6 +156,43 @@ static void show(const char *what, const unsigned *values)
     printf("%s: %u %u %u hash %016llx\n", what, values[0], values[1], values[COUNT - 1], hash);
 }
 
+/* A library's kernel belongs to no device, also where the first to use it is a graph. */
+static void step_in_a_graph(struct part *parts)
+{
+    CUlibrary library = NULL;
+    CUkernel kernel = NULL;
+    unsigned by = 1, count = COUNT;
+    CHECK(cuLibraryLoadData(&library, ptx, NULL, NULL, 0, NULL, NULL, 0));
+    CHECK(cuLibraryGetKernel(&kernel, library, "step"));
+    for (int i = 0; i < 2; i++) {
+        CUgraph graph;
+        CUgraphExec exec;
+        CUgraphNode node;
+        void *args[] = {&parts[i].data, &count, &by};
+        CUDA_KERNEL_NODE_PARAMS p = {.gridDimX = COUNT / 256,
+                                     .gridDimY = 1,
+                                     .gridDimZ = 1,
+                                     .blockDimX = 256,
+                                     .blockDimY = 1,
+                                     .blockDimZ = 1,
+                                     .kernelParams = args,
+                                     .kern = kernel};
+        CHECK(cuCtxSetCurrent(parts[i].context));
+        CHECK(cuMemsetD32(parts[i].data, 5 + (unsigned)i, COUNT));
+        CHECK(cuGraphCreate(&graph, 0));
+        CHECK(cuGraphAddKernelNode(&node, graph, NULL, 0, &p));
+        CHECK(cuGraphInstantiate(&exec, graph, 0));
+        CHECK(cuGraphLaunch(exec, NULL));
+        CHECK(cuCtxSynchronize());
+        CHECK(cuGraphExecDestroy(exec));
+        CHECK(cuGraphDestroy(graph));
+        unsigned *values = fetch(&parts[i]);
+        show("a graph's step", values);
+        free(values);
+    }
+    CHECK(cuLibraryUnload(library));
+}
+
 int main(void)
 {
     int count = 0;
@@ -229,6 +266,7 @@ int main(void)
     reach(&parts[1], &parts[0]);
     wait_for_all(&parts[0], &parts[1]);
     wait_for_all(&parts[1], &parts[0]);
+    step_in_a_graph(parts);
     for (int i = 0; i < 2; i++) {
         CHECK(cuCtxSetCurrent(parts[i].context));
         CHECK(cuMemFree(parts[i].data));
