@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "client/calm.h"
 #include "client/context.h"
 #include "client/graph.h"
 #include "client/hostfn.h"
@@ -54,21 +55,6 @@ static bool is_shared(const struct tow_link *link, const void *address, size_t s
         tow_lend_count(region.shared_low, size);
     }
     return shared;
-}
-
-/* How many of the bytes are alike: of memory that the program registered, whole pages may be shared
- * and its ends are not. Each part is copied in its own way. */
-static size_t alike(const struct tow_link *link, const void *address, size_t size)
-{
-    struct tow_region region;
-    uint64_t at = (uint64_t)(uintptr_t)address, end = UINT64_MAX;
-    if (link->share != NULL && tow_region_find(at, &region) && region.link == link &&
-        region.shared_high != 0) {
-        end = at < region.shared_low    ? region.shared_low
-              : at < region.shared_high ? region.shared_high
-                                        : end;
-    }
-    return size <= end - at ? size : (size_t)(end - at);
 }
 
 /* An upload must not read memory that an earlier download is still to fill. */
@@ -302,7 +288,7 @@ static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CU
         return copy_captured(to, (CUdeviceptr)(uintptr_t)from, from, size, stream);
     }
     bool shared = is_shared(link, from, size);
-    size_t first = shared ? size : alike(link, from, size);
+    size_t first = shared ? size : tow_region_alike(link, from, size);
     if (first < size) {
         status = host_to_device(to, from, first, stream, wait);
         return status == CUDA_SUCCESS ? host_to_device(to + first, (const uint8_t *)from + first,
@@ -355,7 +341,7 @@ static CUresult device_to_host(void *to, CUdeviceptr from, size_t size, CUstream
         return copy_captured((CUdeviceptr)(uintptr_t)to, from, to, size, stream);
     }
     bool shared = is_shared(link, to, size);
-    size_t first = shared ? size : alike(link, to, size);
+    size_t first = shared ? size : tow_region_alike(link, to, size);
     if (first < size) {
         status = device_to_host(to, from, first, stream, wait);
         return status == CUDA_SUCCESS
@@ -377,6 +363,12 @@ static CUresult device_to_host(void *to, CUdeviceptr from, size_t size, CUstream
     }
     return named ? copy_named(link, (CUdeviceptr)(uintptr_t)to, from, size, stream, wait)
                  : download(to, from, size, stream, later);
+}
+
+static CUresult fetch(void *to, CUdeviceptr from, size_t size, CUstream stream, bool wait)
+{
+    struct tow_calm before = tow_calm_before(wait ? tow_context_current() : NULL);
+    return tow_calm_fetched(&before, stream, device_to_host(to, from, size, stream, wait));
 }
 
 /* A capture refuses a copy of what is no memory, so that is waited for. */
@@ -463,7 +455,7 @@ static CUresult copy_unified(CUdeviceptr dst, CUdeviceptr src, size_t size, CUst
         return host_to_device(dst, (const void *)(uintptr_t)src, size, stream, wait);
     }
     if (from_device) {
-        return device_to_host((void *)(uintptr_t)dst, src, size, stream, wait);
+        return fetch((void *)(uintptr_t)dst, src, size, stream, wait);
     }
     return host_to_host((void *)(uintptr_t)dst, (const void *)(uintptr_t)src, size, stream);
 }
@@ -481,7 +473,7 @@ CUresult tow_cuMemcpyHtoDAsync_v2(CUdeviceptr dstDevice, const void *srcHost, si
 
 CUresult tow_cuMemcpyDtoH_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount)
 {
-    return device_to_host(dstHost, srcDevice, ByteCount, tow_default_stream(), true);
+    return fetch(dstHost, srcDevice, ByteCount, tow_default_stream(), true);
 }
 
 CUresult tow_cuMemcpyDtoHAsync_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount,
@@ -824,7 +816,7 @@ static CUresult copy_3d(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bool wait,
     size_t room = (shape.planes - 1) * host->plane + (shape.rows - 1) * host->pitch + shape.width;
     bool shared = (up || down) &&
                   (is_shared(link, host->first, room) || tow_mirror_has(link, host->first, room));
-    if (shared && alike(link, host->first, room) < room) {
+    if (shared && tow_region_alike(link, host->first, room) < room) {
         status = tow_mirror_host(link, (uint64_t)(uintptr_t)host->first, room);
         status = status == CUDA_SUCCESS ? tow_mirror_push(link) : status;
     }

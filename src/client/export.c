@@ -15,6 +15,7 @@
 
 #include "base/log.h"
 #include "base/ours.h"
+#include "client/calm.h"
 #include "client/context.h"
 #include "client/device.h"
 #include "client/jit_cache.h"
@@ -398,7 +399,7 @@ CUresult tow_cuGetExportTable(const void **ppExportTable, const CUuuid *pExportT
     }
     if (memcmp(TOW_OURS_UUID, pExportTableId->bytes, TOW_OURS_UUID_SIZE) == 0) {
         /* A server that was about to open this library as its driver now knows better. */
-        static const uint64_t ours[1] = {sizeof ours};
+        static void *const ours[2] = {SIZE_OF(2), WORD(tow_calm_settle)};
         *ppExportTable = ours;
         return CUDA_SUCCESS;
     }

@@ -314,3 +314,16 @@ CUresult tow_region_check_device(uint64_t address, uint64_t size)
     }
     return size <= region.size - (address - region.base) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
+
+size_t tow_region_alike(const struct tow_link *link, const void *address, size_t size)
+{
+    struct tow_region region;
+    uint64_t at = (uint64_t)(uintptr_t)address, end = UINT64_MAX;
+    if (link->share != NULL && tow_region_find(at, &region) && region.link == link &&
+        region.shared_high != 0) {
+        end = at < region.shared_low    ? region.shared_low
+              : at < region.shared_high ? region.shared_high
+                                        : end;
+    }
+    return size <= end - at ? size : (size_t)(end - at);
+}

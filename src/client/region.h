@@ -34,6 +34,7 @@ struct tow_region {
     CUmemoryPool pool;
     bool sync_memops;
     bool graph;    /* of a graph's allocation node: freed and allocated again by launches */
+    bool exported; /* other programs may have it (cuIpcGetMemHandle) */
     bool variable; /* a __managed__ one, which ends with its module or library only */
     /* Host memory that the worker has too: all of it, or whole pages of it; both 0: nothing. */
     uint64_t shared_low, shared_high;
@@ -113,5 +114,9 @@ bool tow_region_is_device(uint64_t address);
 /* CUDA_ERROR_INVALID_VALUE if [address, address + size) is known not to be device memory all
  * through. */
 CUresult tow_region_check_device(uint64_t address, uint64_t size);
+
+/* How many of the bytes are alike: of memory that the program registered, whole pages may be shared
+ * and its ends are not. Each part is copied in its own way. */
+size_t tow_region_alike(const struct tow_link *link, const void *address, size_t size);
 
 #endif
