@@ -2,8 +2,8 @@
  *
  * Uploads need no reply: the source has been read when the call returns, which is what CUDA
  * promises for pageable memory. Page-locked memory in a synchronous call is waited for, as
- * natively. Downloads are waited for, except small asynchronous ones into page-locked memory: their
- * bytes come with the next synchronisation.
+ * natively. Downloads are waited for, except asynchronous ones into page-locked memory: their bytes
+ * come with the next synchronisation (client/download.c).
  */
 #include "client/copy.h"
 
@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "client/calm.h"
 #include "client/context.h"
+#include "client/download.h"
 #include "client/graph.h"
 #include "client/hostfn.h"
 #include "client/lane.h"
@@ -28,10 +29,6 @@
 #include "gen/client_api.h"
 #include "wire/copy.h"
 #include "wire/share.h"
-
-/* Bytes of asynchronous downloads under way; beyond, they are waited for. The worker's limit,
- * TOW_PINNED_TOTAL, is more than twice that: it rounds sizes up to powers of two. */
-#define LATER_MAX ((size_t)384 << 20)
 
 /* How long a copy that is large or has a shape waits for host functions that were queued before. */
 #define FUNCTIONS_NS (100 * TOW_TIME_MS)
@@ -128,57 +125,6 @@ static CUresult upload(CUdeviceptr to, const void *from, size_t size, CUstream s
             : tow_share_stage_up(tow_context_current()->link, to, from, size, stream, settle);
     return status == CUDA_ERROR_NOT_SUPPORTED ? tow_copy_upload(to, from, size, stream, settle)
                                               : status;
-}
-
-/* Waits for the bytes, or (`later`) lets them come with the next synchronisation. */
-static CUresult download(void *to, CUdeviceptr from, size_t size, CUstream stream, bool later)
-{
-    /* The worker keeps what nobody waits for in page-locked memory, of which it has only so much.
-     */
-    struct tow_link *link = tow_context_current()->link;
-    later = later && tow_link_outstanding(link) < LATER_MAX;
-    bool inside = size <= TOW_COPY_INLINE_MAX && !later;
-    struct tow_call call;
-    CUresult status =
-        later ? CUDA_ERROR_NOT_SUPPORTED : tow_share_stage_down(link, to, from, size, stream);
-    if (status != CUDA_ERROR_NOT_SUPPORTED) {
-        return status;
-    }
-    unsigned lanes = later ? 0 : tow_lane_use(link, size);
-    status = tow_call_begin(&call, TOW_FN_cuMemcpyDtoHAsync_v2, 40,
-                            TOW_CALL_CONTEXT | (later ? 0 : TOW_CALL_REPLY));
-    if (status != CUDA_SUCCESS) {
-        return status;
-    }
-    uint32_t transfer = 0;
-    int error =
-        inside ? 0 : tow_link_expect(link, to, size, call.context, stream, lanes > 0, &transfer);
-    if (error < 0) {
-        tow_call_cancel(&call);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    tow_enc_u64(&call.enc, from);
-    tow_enc_u64(&call.enc, size);
-    tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)stream);
-    tow_enc_u32(&call.enc, transfer);
-    tow_enc_u32(&call.enc, lanes > 0 ? TOW_COPY_SPREAD : TOW_COPY_BYTES);
-    if (later) {
-        status = tow_call_send(&call);
-        if (status != CUDA_SUCCESS) {
-            tow_link_forget(link, transfer); /* a reply was waited for after all, and refuses it */
-        }
-        return status;
-    }
-    status = tow_call_wait(&call);
-    if (status == CUDA_SUCCESS && lanes > 0) {
-        status = tow_lane_settle(call.link, transfer);
-    }
-    if (status == CUDA_SUCCESS && inside) {
-        tow_call_get_bytes(&call, to, size);
-    } else if (status != CUDA_SUCCESS && !inside) {
-        tow_link_forget(call.link, transfer);
-    }
-    return tow_call_end(&call, status);
 }
 
 static CUresult copy_3d(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bool wait, bool peer);
@@ -354,15 +300,20 @@ static CUresult device_to_host(void *to, CUdeviceptr from, size_t size, CUstream
     }
     bool named = tow_mirror_has(link, to, size);
     bool later = !named && !wait && is_pinned(to);
-    if (status == CUDA_SUCCESS && later && size > TOW_COPY_ASYNC_MAX) {
-        status = take_turn(link, to, size, stream, false, &named);
-        later = false;
+    size_t sent = 0;
+    if (status == CUDA_SUCCESS && later) {
+        status = tow_download_later(link, to, from, size, stream, &sent);
     }
-    if (status != CUDA_SUCCESS) {
+    if (status == CUDA_SUCCESS && later && size - sent > TOW_COPY_ASYNC_MAX) {
+        status = take_turn(link, (uint8_t *)to + sent, size - sent, stream, false, &named);
+    }
+    if (status != CUDA_SUCCESS || sent == size) {
         return status;
     }
-    return named ? copy_named(link, (CUdeviceptr)(uintptr_t)to, from, size, stream, wait)
-                 : download(to, from, size, stream, later);
+    uint8_t *rest = (uint8_t *)to + sent;
+    return named ? copy_named(link, (CUdeviceptr)(uintptr_t)rest, from + sent, size - sent, stream,
+                              wait)
+                 : tow_download(link, rest, from + sent, size - sent, stream);
 }
 
 static CUresult fetch(void *to, CUdeviceptr from, size_t size, CUstream stream, bool wait)
@@ -697,8 +648,8 @@ static CUresult send_shape(const struct tow_copy_shape *shape, const struct host
     sent.stream = (uint64_t)(uintptr_t)stream;
     if (up && !inside) {
         sent.transfer = link->next_transfer++;
-    } else if (down && tow_link_expect(link, packed, shape->bytes, call.context, stream, false,
-                                       &sent.transfer) < 0) {
+    } else if (down && tow_link_expect(link, packed, shape->bytes, call.context, stream,
+                                       TOW_TRANSFER_ORDERED, &sent.transfer) < 0) {
         tow_call_cancel(&call);
         free(packed);
         return CUDA_ERROR_OUT_OF_MEMORY;

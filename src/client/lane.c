@@ -174,18 +174,3 @@ CUresult tow_lane_upload(struct tow_link *link, uint32_t transfer, const void *f
     }
     return status;
 }
-
-CUresult tow_lane_settle(struct tow_link *link, uint32_t transfer)
-{
-    pthread_mutex_lock(&link->wait_lock);
-    struct tow_transfer *t;
-    do {
-        for (t = link->transfers; t != NULL && t->number != transfer; t = t->next) {
-        }
-        if (t != NULL && atomic_load(&link->lost) == 0) {
-            pthread_cond_wait(&link->transfer_done, &link->wait_lock);
-        }
-    } while (t != NULL && atomic_load(&link->lost) == 0);
-    pthread_mutex_unlock(&link->wait_lock);
-    return t == NULL ? CUDA_SUCCESS : (CUresult)atomic_load(&link->lost);
-}

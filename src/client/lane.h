@@ -20,8 +20,6 @@ unsigned tow_lane_use(struct tow_link *link, size_t size);
 /* As tow_link_upload, over the link's own line and `lanes` more. */
 CUresult tow_lane_upload(struct tow_link *link, uint32_t transfer, const void *from, size_t size,
                          unsigned lanes);
-/* Until a spread transfer has come whole. */
-CUresult tow_lane_settle(struct tow_link *link, uint32_t transfer);
 
 /* The link is lost, and they with it. */
 void tow_lane_lost(struct tow_link *link);

@@ -26,9 +26,6 @@
 #include "wire/handshake.h"
 #include "wire/result.h"
 
-/* The least that a transfer costs the worker, for tow_link_outstanding. */
-enum { TRANSFER_MIN = 4096 };
-
 /* ---- losing the server ---- */
 
 void tow_link_lose(struct tow_link *link, const char *what)
@@ -112,48 +109,6 @@ static int take_reply(struct tow_link *link, const struct tow_frame *frame)
     /* The waiter may be gone after this store; a wake to its old word only costs a system call. */
     tow_futex_wake((_Atomic uint32_t *)&waiter->state, 1, false);
     return 0;
-}
-
-/* With the wait lock held. */
-static struct tow_transfer **find_transfer(struct tow_link *link, uint32_t number)
-{
-    struct tow_transfer **where = &link->transfers;
-    while (*where != NULL && (*where)->number != number) {
-        where = &(*where)->next;
-    }
-    return where;
-}
-
-int tow_link_take_payload(struct tow_link *link, struct tow_line *line, const struct tow_data *data,
-                          bool stray_ok)
-{
-    pthread_mutex_lock(&link->wait_lock);
-    struct tow_transfer *transfer = *find_transfer(link, data->transfer);
-    bool fits = transfer != NULL && data->offset <= transfer->size &&
-                data->size <= transfer->size - data->offset && (!stray_ok || transfer->spread);
-    if (fits) {
-        transfer->receiving++; /* it stays until its bytes have come */
-    }
-    pthread_mutex_unlock(&link->wait_lock);
-    if (!fits) {
-        return stray_ok && transfer == NULL ? tow_line_discard(line, data->size) : -EPROTO;
-    }
-    int error = tow_line_recv_into(line, transfer->into + data->offset, data->size);
-    pthread_mutex_lock(&link->wait_lock);
-    transfer->receiving--;
-    transfer->got += error == 0 ? data->size : 0;
-    bool over = transfer->spread
-                    ? transfer->got >= transfer->size && transfer->receiving == 0
-                    : error == 0 && (transfer->got >= transfer->size ||
-                                     (data->flags & (TOW_DATA_LAST | TOW_DATA_FAILED)));
-    if (over) {
-        *find_transfer(link, data->transfer) = transfer->next;
-        link->outstanding -= transfer->size + TRANSFER_MIN;
-        free(transfer);
-    }
-    pthread_cond_broadcast(&link->transfer_done);
-    pthread_mutex_unlock(&link->wait_lock);
-    return error;
 }
 
 static int take_data(struct tow_link *link, const struct tow_frame *frame)
@@ -593,107 +548,6 @@ void tow_call_get_array(struct tow_call *call, void *into, size_t element, size_
 
 /* ---- bulk ---- */
 
-int tow_link_expect(struct tow_link *link, void *into, size_t size, uint32_t context,
-                    CUstream stream, bool spread, uint32_t *ret_number)
-{
-    struct tow_transfer *transfer = malloc(sizeof *transfer);
-    if (transfer == NULL) {
-        return -ENOMEM;
-    }
-    *transfer = (struct tow_transfer){.number = link->next_transfer++,
-                                      .into = into,
-                                      .size = size,
-                                      .context = context,
-                                      .stream = stream,
-                                      .spread = spread};
-    pthread_mutex_lock(&link->wait_lock);
-    transfer->next = link->transfers;
-    link->transfers = transfer;
-    link->outstanding += size + TRANSFER_MIN;
-    pthread_mutex_unlock(&link->wait_lock);
-    *ret_number = transfer->number;
-    return 0;
-}
-
-size_t tow_link_outstanding(struct tow_link *link)
-{
-    pthread_mutex_lock(&link->wait_lock);
-    size_t bytes = link->outstanding;
-    pthread_mutex_unlock(&link->wait_lock);
-    return bytes;
-}
-
-bool tow_link_expects(struct tow_link *link)
-{
-    pthread_mutex_lock(&link->wait_lock);
-    bool any = link->transfers != NULL;
-    pthread_mutex_unlock(&link->wait_lock);
-    return any;
-}
-
-/* With the wait lock held: the newest transfer into some of [address, address + size). */
-static const struct tow_transfer *find_into(const struct tow_link *link, const void *address,
-                                            size_t size)
-{
-    uintptr_t low = (uintptr_t)address;
-    const struct tow_transfer *t = link->transfers;
-    for (; t != NULL; t = t->next) {
-        uintptr_t into = (uintptr_t)t->into;
-        if (low < into + t->size && (into < low || into - low < size)) {
-            break;
-        }
-    }
-    return t;
-}
-
-bool tow_link_expecting(struct tow_link *link, const void *address, size_t size)
-{
-    pthread_mutex_lock(&link->wait_lock);
-    bool found = find_into(link, address, size) != NULL;
-    pthread_mutex_unlock(&link->wait_lock);
-    return found;
-}
-
-CUresult tow_link_settle(struct tow_link *link, const void *address, size_t size)
-{
-    struct tow_transfer found = {0};
-    pthread_mutex_lock(&link->wait_lock);
-    const struct tow_transfer *t = find_into(link, address, size);
-    if (t != NULL) {
-        found = *t;
-    }
-    pthread_mutex_unlock(&link->wait_lock);
-    if (t == NULL || tow_thread_in_hostfn()) {
-        return t == NULL ? CUDA_SUCCESS : CUDA_ERROR_NOT_PERMITTED;
-    }
-    struct tow_call call;
-    CUresult status = tow_call_begin_on(&call, link, found.context, TOW_FN_cuStreamSynchronize, 8,
-                                        TOW_CALL_REPLY);
-    if (status != CUDA_SUCCESS) {
-        return status;
-    }
-    tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)found.stream);
-    return tow_call_end(&call, tow_call_wait(&call));
-}
-
-void tow_link_forget(struct tow_link *link, uint32_t number)
-{
-    pthread_mutex_lock(&link->wait_lock);
-    struct tow_transfer **where = find_transfer(link, number);
-    while (*where != NULL && (*where)->receiving > 0) {
-        /* A lane is filling it: the memory is not the program's before that is over. */
-        pthread_cond_wait(&link->transfer_done, &link->wait_lock);
-        where = find_transfer(link, number);
-    }
-    struct tow_transfer *found = *where;
-    if (found != NULL) {
-        *where = found->next;
-        link->outstanding -= found->size + TRANSFER_MIN;
-    }
-    pthread_mutex_unlock(&link->wait_lock);
-    free(found);
-}
-
 CUresult tow_link_upload_from(struct tow_link *link, uint32_t transfer, const void *from,
                               uint64_t base, size_t size)
 {
@@ -956,10 +810,10 @@ void tow_link_close(struct tow_link *link)
     tow_line_close(link->line);
     tow_share_destroy(link->share);
     free(atomic_load(&link->watches));
-    while (link->transfers != NULL) {
-        struct tow_transfer *next = link->transfers->next;
-        free(link->transfers);
-        link->transfers = next;
+    while (link->oldest != NULL) {
+        struct tow_transfer *next = link->oldest->next;
+        free(link->oldest);
+        link->oldest = next;
     }
     free(link->snapshot);
     pthread_mutex_destroy(&link->send_lock);

@@ -28,6 +28,14 @@ struct tow_link_counters {
     _Atomic uint64_t side_out, side_in; /* bytes of the side line */
 };
 
+/* How the bytes of a transfer come. */
+enum tow_transfer_form {
+    TOW_TRANSFER_ORDERED, /* one after the other on the own line */
+    TOW_TRANSFER_SPREAD,  /* on several lines, in any order: it is over when all have come */
+    TOW_TRANSFER_CLOSED,  /* the same, and a frame on the own line closes it: the reader of that
+                             goes on when all have come */
+};
+
 /* A piece of the program's memory that the server will fill: an asynchronous copy to the host. */
 struct tow_transfer {
     uint32_t number;
@@ -35,9 +43,9 @@ struct tow_transfer {
     size_t size, got;
     uint32_t context; /* of the copy that fills it, and its stream */
     CUstream stream;
-    bool spread;        /* its bytes come on several lines, in any order: done when all have come */
-    unsigned receiving; /* lines that fill it just now */
-    struct tow_transfer *next;
+    enum tow_transfer_form form;
+    unsigned receiving;               /* lines that fill it just now */
+    struct tow_transfer *next, *prev; /* the next newer, the next older */
 };
 
 struct tow_context;
@@ -73,12 +81,12 @@ struct tow_link {
                               * line; and uploads whose bytes followed their command */
     struct tow_link_calm calm;
 
-    pthread_mutex_t wait_lock; /* guards the five below */
+    pthread_mutex_t wait_lock; /* guards the six below */
     struct tow_waiter *waiters[TOW_LINK_BUCKETS];
-    struct tow_transfer *transfers;
-    size_t outstanding;           /* bytes of all of them, small ones rounded up */
-    bool reading;                 /* some thread reads the line */
-    bool listening;               /* the background reader was started */
+    struct tow_transfer *oldest, *newest; /* owned: transfers, in the order of their commands */
+    size_t outstanding;                   /* bytes of all of them, small ones rounded up */
+    bool reading;                         /* some thread reads the line */
+    bool listening;                       /* the background reader was started */
     pthread_cond_t transfer_done; /* with wait_lock: one was removed, or nobody fills it just now */
 
     pthread_mutex_t lane_lock; /* guards the four below; see client/lane.h */
@@ -133,18 +141,21 @@ int tow_link_open(const char *address, unsigned index, struct tow_link **ret_lin
                   size_t why_size);
 void tow_link_close(struct tow_link *link);
 
+/* ---- transfers: client/transfer.c ---- */
+
 /* Registers memory to be filled by DATA frames of transfer `number`, which a copy in this context
  * and stream brings. Call with the send lock held, before the command that asks for the data is
- * committed. The transfer is removed when all has come. `spread`: its bytes come on several lines.
- */
+ * committed. The transfer is removed when it is over. */
 int tow_link_expect(struct tow_link *link, void *into, size_t size, uint32_t context,
-                    CUstream stream, bool spread, uint32_t *ret_number);
-/* Receives the payload of a DATA frame that came on `line`, its head consumed. Bytes of a transfer
- * that was given up are thrown away if `stray_ok`. */
+                    CUstream stream, enum tow_transfer_form form, uint32_t *ret_number);
+/* Receives the payload of a DATA frame that came on `line`, its head consumed. On a lane only
+ * transfers that are spread come, and bytes of one that was given up are thrown away. */
 int tow_link_take_payload(struct tow_link *link, struct tow_line *line, const struct tow_data *data,
-                          bool stray_ok);
+                          bool on_lane);
 /* Gives an expected transfer up (the command that was to fill it failed). */
 void tow_link_forget(struct tow_link *link, uint32_t number);
+/* Until a spread transfer has come whole. */
+CUresult tow_link_await(struct tow_link *link, uint32_t number);
 /* Bytes of all transfers that have not come whole; small ones count as a page. */
 size_t tow_link_outstanding(struct tow_link *link);
 /* True while anything waits to be filled. */
@@ -153,7 +164,7 @@ bool tow_link_expects(struct tow_link *link);
 bool tow_link_expecting(struct tow_link *link, const void *address, size_t size);
 /* Waits for the stream of a copy that is to fill some of it: waiting for all of them could end a
  * capture, or wait for one that waits for the program. That may leave other copies, and fails if
- * the stream was destroyed. */
+ * the stream was destroyed. If the server is lost, nobody writes there any more. */
 CUresult tow_link_settle(struct tow_link *link, const void *address, size_t size);
 
 /* Sends `size` bytes of the program's memory as DATA frames of a transfer, from the caller's own

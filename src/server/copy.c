@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "gen/server_api.h"
 #include "server/late.h"
@@ -23,7 +24,13 @@ enum {
     STAGE = 1 << 20,         /* one piece of a large download: a DATA frame */
     STAGE_SMALL = 256 << 10, /* of one that is not so large: the first bytes leave sooner */
     STAGES = 4,              /* pieces of one download on their way at once */
+    LATER_JOBS = TOW_COPY_ASYNC_MAX / STAGE,
 };
+
+/* How often a thread that waits for an event looks for downloads that are done: soon after the last
+ * one, ever less often behind a long kernel. */
+#define NAP_MIN_NS (20 * TOW_TIME_US)
+#define NAP_MAX_NS (500 * TOW_TIME_US)
 
 _Static_assert((int)STAGE <= (int)TOW_PINNED_MAX && (int)TOW_COPY_ASYNC_MAX <= (int)TOW_PINNED_MAX,
                "pieces hold them");
@@ -33,29 +40,50 @@ struct later {
     uint32_t transfer;
     uint64_t size;
     struct tow_piece *piece; /* owned until it is given back */
+    bool spread;             /* may leave over the lanes; a frame on the own line closes it */
+    uint64_t number;         /* in the order of their commands */
+    uint64_t stream_id;      /* of the copy: the client's, and the driver's */
+    CUstream stream;
+    unsigned awaited; /* threads that wait for the piece's event: it stays until they are out */
+    bool finished;    /* but for those it would be gone */
+    bool dropped;     /* its context is gone, and the piece with it */
+    unsigned job_count;
+    struct tow_lane_job jobs[LATER_JOBS]; /* the lanes' until they are done */
     struct later *next;
 };
 
 struct copy_state {
     struct tow_pinned pinned;
-    pthread_mutex_t lock; /* guards the list; held while its bytes are sent, so that whoever finds
-                             it empty may rely on their being on the line */
+    pthread_mutex_t sending; /* guards the two below; held while bytes are sent, so that whoever has
+                                it and finds none may rely on their being on the line */
+    struct later *open, **open_end; /* sent over the lanes and not closed */
+    unsigned turn;                  /* whose a piece of spread ones is: each line's in turn */
+    pthread_mutex_t lock; /* guards the two below, and who waits for a piece; taken last, and never
+                             for long: the leading thread adds to the list */
     struct later *laters, **laters_end;
-    atomic_uint
-        later_count; /* changed under the lock; a look without it tells that there is none */
+    uint64_t number;         /* of the newest */
+    atomic_uint later_count; /* of both lists, and what is on its way from one to the other */
 };
 
+static void free_laters(struct later *later)
+{
+    while (later != NULL) {
+        struct later *next = later->next;
+        free(later->piece);
+        free(later);
+        later = next;
+    }
+}
+
+/* The session's lanes have ended before. */
 static void free_state(struct tow_session *session, void *state)
 {
     struct copy_state *copies = state;
     (void)session;
-    while (copies->laters != NULL) {
-        struct later *next = copies->laters->next;
-        free(copies->laters->piece);
-        free(copies->laters);
-        copies->laters = next;
-    }
+    free_laters(copies->laters);
+    free_laters(copies->open);
     tow_pinned_fini(&copies->pinned);
+    pthread_mutex_destroy(&copies->sending);
     pthread_mutex_destroy(&copies->lock);
     free(copies);
 }
@@ -64,8 +92,10 @@ static void init_state(struct tow_session *session, void *opaque)
 {
     struct copy_state *state = opaque;
     tow_pinned_init(&state->pinned);
+    pthread_mutex_init(&state->sending, NULL);
     pthread_mutex_init(&state->lock, NULL);
     state->laters_end = &state->laters;
+    state->open_end = &state->open;
 }
 
 static struct copy_state *state_of(struct tow_session *session)
@@ -113,6 +143,11 @@ static CUresult download_large(struct tow_serve *call, CUdeviceptr from, uint64_
         }
         if (status == CUDA_SUCCESS) {
             status = driver->cuEventSynchronize(stage[send % STAGES]->filled);
+        }
+        if (status == CUDA_SUCCESS && sent == 0) {
+            /* Into the same memory, perhaps: those before it come first. */
+            tow_copy_flush(call->session);
+            status = tow_session_enter(call->session, call->frame.context);
         }
         size_t n = (size_t)tow_min_u64(piece_size, size - sent);
         if (status == CUDA_SUCCESS &&
@@ -206,7 +241,7 @@ static CUresult download_spread(struct tow_serve *call, CUdeviceptr from, uint64
 }
 
 static void download_later(struct tow_serve *call, CUdeviceptr from, uint64_t size, CUstream stream,
-                           uint32_t transfer)
+                           uint64_t stream_id, uint32_t transfer, bool spread)
 {
     const struct tow_driver *driver = call->driver;
     struct copy_state *copies = state_of(call->session);
@@ -219,7 +254,12 @@ static void download_later(struct tow_serve *call, CUdeviceptr from, uint64_t si
             tow_pinned_take(&copies->pinned, driver, call->frame.context, (size_t)size, &piece);
     }
     if (call->status == CUDA_SUCCESS) {
-        *later = (struct later){.transfer = transfer, .size = size, .piece = piece};
+        *later = (struct later){.transfer = transfer,
+                                .size = size,
+                                .piece = piece,
+                                .spread = spread,
+                                .stream_id = stream_id,
+                                .stream = stream};
         call->status = driver->cuMemcpyDtoHAsync_v2(piece->bytes, from, (size_t)size, stream);
         bool begun = call->status == CUDA_SUCCESS;
         if (begun) {
@@ -238,6 +278,7 @@ static void download_later(struct tow_serve *call, CUdeviceptr from, uint64_t si
         return;
     }
     pthread_mutex_lock(&copies->lock);
+    later->number = ++copies->number;
     *copies->laters_end = later;
     copies->laters_end = &later->next;
     atomic_fetch_add(&copies->later_count, 1);
@@ -250,40 +291,202 @@ static struct copy_state *copies_under_way(struct tow_session *session)
     return copies != NULL && atomic_load(&copies->later_count) != 0 ? copies : NULL;
 }
 
-/* With the lock held: a download is done, or failed with its context. */
-static void finish_later(struct tow_session *session, struct copy_state *copies,
-                         struct later *later)
+/* With the lock held: nobody sends it or waits for it any more. */
+static void release(struct copy_state *copies, struct later *later)
 {
-    /* A failed copy's bytes are as undefined as on the spot; the error itself is the context's. */
-    tow_session_send_data(session, later->transfer, 0, later->piece->bytes, (size_t)later->size,
-                          TOW_DATA_LAST);
-    atomic_fetch_sub(&copies->later_count, 1);
-    tow_pinned_give(&copies->pinned, later->piece);
+    if (later->dropped) {
+        free(later->piece);
+    } else {
+        tow_pinned_give(&copies->pinned, later->piece);
+    }
     free(later);
+}
+
+/* While sending: all its bytes were sent. */
+static void finish_later(struct copy_state *copies, struct later *later)
+{
+    atomic_fetch_sub(&copies->later_count, 1);
+    pthread_mutex_lock(&copies->lock);
+    later->finished = true;
+    if (later->awaited == 0) {
+        release(copies, later);
+    }
+    pthread_mutex_unlock(&copies->lock);
+}
+
+/* While sending: what follows on the own line comes behind all bytes that the lanes were
+ * given. */
+static void close_open(struct tow_session *session, struct copy_state *copies)
+{
+    for (struct later *later = copies->open; later != NULL; later = later->next) {
+        tow_session_send_data(session, later->transfer, later->size, NULL, 0, TOW_DATA_LAST);
+    }
+    while (copies->open != NULL) {
+        struct later *later = copies->open;
+        copies->open = later->next;
+        for (unsigned i = 0; i < later->job_count; i++) {
+            tow_lanes_wait(session->lanes, &later->jobs[i]); /* or the session ends */
+        }
+        finish_later(copies, later);
+    }
+    copies->open_end = &copies->open;
+}
+
+/* While sending: the bytes of a download that is done, or failed with its context, and that is
+ * out of the list. */
+static void send_later(struct tow_session *session, struct copy_state *copies, struct later *later)
+{
+    unsigned lanes = later->spread ? tow_lanes_count(session->lanes) : 0;
+    if (lanes == 0) {
+        /* It may be for memory that open ones fill, too. A failed copy's bytes are as undefined as
+         * on the spot; the error itself is the context's. */
+        close_open(session, copies);
+        copies->turn++;
+        tow_session_send_data(session, later->transfer, 0, later->piece->bytes, (size_t)later->size,
+                              TOW_DATA_LAST);
+        finish_later(copies, later);
+        return;
+    }
+    for (uint64_t at = 0; at < later->size; at += STAGE) {
+        size_t n = (size_t)tow_min_u64(STAGE, later->size - at);
+        unsigned line = copies->turn++ % (lanes + 1);
+        if (line < lanes) {
+            struct tow_lane_job *job = &later->jobs[later->job_count++];
+            *job = (struct tow_lane_job){.bytes = later->piece->bytes + at,
+                                         .size = n,
+                                         .offset = at,
+                                         .transfer = later->transfer};
+            tow_lanes_send(session->lanes, line, job);
+        } else {
+            tow_session_send_data(session, later->transfer, at, later->piece->bytes + at, n, 0);
+        }
+    }
+    later->next = NULL;
+    *copies->open_end = later;
+    copies->open_end = &later->next;
+}
+
+static bool is_done(struct tow_session *session, const struct later *later)
+{
+    if (!later->piece->marked) {
+        tow_session_enter(session, later->piece->context); /* the courier's thread has none */
+    }
+    return tow_pinned_is_marked(later->piece, session->driver);
+}
+
+/* While sending: in the order of their commands, those that are done. */
+static void send_done(struct tow_session *session, struct copy_state *copies)
+{
+    struct later *done = NULL, **done_end = &done;
+    pthread_mutex_lock(&copies->lock);
+    struct later **at = &copies->laters;
+    while (*at != NULL) {
+        struct later *later = *at;
+        if (!is_done(session, later)) {
+            at = &later->next;
+            continue;
+        }
+        *at = later->next;
+        *done_end = later;
+        done_end = &later->next;
+    }
+    copies->laters_end = at;
+    pthread_mutex_unlock(&copies->lock);
+    *done_end = NULL;
+    while (done != NULL) {
+        struct later *later = done;
+        done = later->next;
+        send_later(session, copies, later);
+    }
 }
 
 void tow_copy_flush(struct tow_session *session)
 {
     struct copy_state *copies = copies_under_way(session);
+    if (copies != NULL) {
+        pthread_mutex_lock(&copies->sending);
+        send_done(session, copies);
+        close_open(session, copies);
+        pthread_mutex_unlock(&copies->sending);
+    }
+}
+
+/* With the lock held: the first large one up to number `last` of a stream, or of its context. */
+static struct later *first_large(const struct copy_state *copies, uint32_t context, bool all,
+                                 uint64_t stream_id, CUstream stream, uint64_t last)
+{
+    struct later *later = copies->laters;
+    while (later != NULL && later->number <= last &&
+           (later->size < STAGE || later->piece->context != context ||
+            (!all && (later->stream_id != stream_id || later->stream != stream)))) {
+        later = later->next;
+    }
+    return later != NULL && later->number <= last ? later : NULL;
+}
+
+/* The client waits for this call's reply, so it reads the line: while one piece is sent, the device
+ * fills the next ones. */
+static void send_as_they_come(struct tow_serve *call, bool all, uint64_t stream_id, CUstream stream)
+{
+    struct tow_session *session = call->session;
+    struct copy_state *copies = copies_under_way(session);
+    struct later *later = NULL;
+    CUresult status = CUDA_SUCCESS;
     if (copies == NULL) {
         return;
     }
     pthread_mutex_lock(&copies->lock);
-    struct later **at = &copies->laters;
-    while (*at != NULL) {
-        struct later *later = *at;
-        if (!later->piece->marked) {
-            tow_session_enter(session, later->piece->context); /* the courier's thread has none */
+    uint64_t last = copies->number;
+    while (status == CUDA_SUCCESS && (later = first_large(copies, call->frame.context, all,
+                                                          stream_id, stream, last)) != NULL) {
+        later->awaited++;
+        pthread_mutex_unlock(&copies->lock);
+        status = call->driver->cuEventSynchronize(later->piece->filled);
+        pthread_mutex_lock(&copies->lock);
+        later->awaited--;
+        if (later->finished && later->awaited == 0) {
+            release(copies, later); /* another thread sent it */
         }
-        if (!tow_pinned_is_marked(later->piece, session->driver)) {
-            at = &later->next;
-            continue;
-        }
-        *at = later->next;
-        finish_later(session, copies, later);
+        pthread_mutex_unlock(&copies->lock);
+        pthread_mutex_lock(&copies->sending);
+        send_done(session, copies);
+        pthread_mutex_unlock(&copies->sending);
+        tow_session_enter(session, call->frame.context);
+        pthread_mutex_lock(&copies->lock);
     }
-    copies->laters_end = at;
     pthread_mutex_unlock(&copies->lock);
+}
+
+void tow_copy_send_stream(struct tow_serve *call, uint64_t id, CUstream stream)
+{
+    send_as_they_come(call, false, id, stream);
+}
+
+void tow_copy_send_context(struct tow_serve *call)
+{
+    send_as_they_come(call, true, 0, NULL);
+}
+
+void tow_copy_send_until(struct tow_serve *call, CUevent event)
+{
+    struct tow_session *session = call->session;
+    struct copy_state *copies = copies_under_way(session);
+    int64_t nap = NAP_MIN_NS;
+    bool large = copies != NULL;
+    while (large && call->driver->cuEventQuery(event) == CUDA_ERROR_NOT_READY) {
+        pthread_mutex_lock(&copies->sending);
+        unsigned before = copies->turn;
+        send_done(session, copies);
+        nap = copies->turn != before ? NAP_MIN_NS : nap < NAP_MAX_NS ? 2 * nap : nap;
+        pthread_mutex_unlock(&copies->sending);
+        tow_session_enter(session, call->frame.context);
+        pthread_mutex_lock(&copies->lock);
+        large = first_large(copies, call->frame.context, true, 0, NULL, copies->number) != NULL;
+        pthread_mutex_unlock(&copies->lock);
+        if (large) {
+            tow_time_sleep(nap);
+        }
+    }
 }
 
 void tow_copy_drop_context(struct tow_session *session, uint32_t context)
@@ -294,7 +497,9 @@ void tow_copy_drop_context(struct tow_session *session, uint32_t context)
     if (copies == NULL) {
         return;
     }
-    struct later *dropped = NULL;
+    struct later *dropped = NULL, **dropped_end = &dropped;
+    pthread_mutex_lock(&copies->sending);
+    close_open(session, copies); /* the lanes read the context's memory */
     pthread_mutex_lock(&copies->lock);
     struct later **at = &copies->laters;
     while (*at != NULL) {
@@ -304,19 +509,25 @@ void tow_copy_drop_context(struct tow_session *session, uint32_t context)
             continue;
         }
         *at = later->next;
-        later->next = dropped;
-        dropped = later;
+        later->next = NULL;
+        *dropped_end = later;
+        dropped_end = &later->next;
     }
     copies->laters_end = at;
     pthread_mutex_unlock(&copies->lock);
+    pthread_mutex_unlock(&copies->sending);
     while (dropped != NULL) {
-        struct later *next = dropped->next;
+        struct later *later = dropped;
+        dropped = later->next;
         /* Without the lock: the device may wait for a host function, which takes it. */
-        session->driver->cuEventSynchronize(dropped->piece->filled);
+        session->driver->cuEventSynchronize(later->piece->filled);
+        pthread_mutex_lock(&copies->sending);
+        later->spread = false;
         pthread_mutex_lock(&copies->lock);
-        finish_later(session, copies, dropped);
+        later->dropped = later->awaited > 0;
         pthread_mutex_unlock(&copies->lock);
-        dropped = next;
+        send_later(session, copies, later);
+        pthread_mutex_unlock(&copies->sending);
     }
     tow_pinned_drop_context(&copies->pinned, context);
 }
@@ -325,7 +536,8 @@ void tow_serve_cuMemcpyDtoHAsync_v2(struct tow_serve *call)
 {
     CUdeviceptr from = tow_dec_u64(&call->in);
     uint64_t size = tow_dec_u64(&call->in);
-    CUstream stream = tow_serve_handle(call, TOW_H_STREAM, tow_dec_u64(&call->in));
+    uint64_t stream_id = tow_dec_u64(&call->in);
+    CUstream stream = tow_serve_handle(call, TOW_H_STREAM, stream_id);
     uint32_t transfer = tow_dec_u32(&call->in);
     uint32_t form = tow_dec_u32(&call->in);
     if (form != TOW_COPY_BYTES && form != TOW_COPY_SPREAD) {
@@ -346,7 +558,7 @@ void tow_serve_cuMemcpyDtoHAsync_v2(struct tow_serve *call)
             call->malformed = true;
             return;
         }
-        download_later(call, from, size, stream, transfer);
+        download_later(call, from, size, stream, stream_id, transfer, spread);
         return;
     }
     if (transfer != 0) {

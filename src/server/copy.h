@@ -4,12 +4,22 @@
 
 #include <stdint.h>
 
+#include "gen/cuda_abi.h"
+
+struct tow_serve;
 struct tow_session;
 
 /* Sends the bytes of asynchronous downloads that the device has finished. Called before every reply
  * to a synchronising call and before every host function: what the program may look at then has
  * arrived. */
 void tow_copy_flush(struct tow_session *session);
+/* Before the driver waits for a stream, or for the whole context of a call whose caller waits:
+ * sends what is downloaded there piece by piece, as the device brings it. */
+void tow_copy_send_stream(struct tow_serve *call, uint64_t id, CUstream stream);
+void tow_copy_send_context(struct tow_serve *call);
+/* The same before it waits for an event: nobody knows which copies are before that, so it looks now
+ * and then while large ones are under way. */
+void tow_copy_send_until(struct tow_serve *call, CUevent event);
 /* A context is about to end: what it still has to bring comes first, its page-locked memory is
  * forgotten. */
 void tow_copy_drop_context(struct tow_session *session, uint32_t context);

@@ -1,4 +1,5 @@
 #include "gen/server_api.h"
+#include "server/copy.h"
 #include "server/session.h"
 #include "server/share.h"
 #include "server/watch.h"
@@ -33,6 +34,15 @@ void tow_serve_cuEventQuery(struct tow_serve *call)
     call->status = call->driver->cuEventQuery(event);
     if (call->status == CUDA_ERROR_NOT_READY && tow_dec_left(&call->in) >= SLIP_SIZE) {
         tow_watch_event(call, id, event);
+    }
+}
+
+void tow_serve_cuEventSynchronize(struct tow_serve *call)
+{
+    CUevent event = tow_serve_handle(call, TOW_H_EVENT, tow_dec_u64(&call->in));
+    if (tow_serve_ready(call)) {
+        tow_copy_send_until(call, event);
+        call->status = call->driver->cuEventSynchronize(event);
     }
 }
 

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "gen/server_api.h"
+#include "server/copy.h"
 #include "server/session.h"
 #include "wire/share.h"
 
@@ -372,11 +373,13 @@ void tow_share_note(struct tow_serve *call, CUstream stream)
 /* Without a reply: a note is to tell when the stream is through. */
 void tow_serve_cuStreamSynchronize(struct tow_serve *call)
 {
-    CUstream stream = tow_serve_handle(call, TOW_H_STREAM, tow_dec_u64(&call->in));
+    uint64_t id = tow_dec_u64(&call->in);
+    CUstream stream = tow_serve_handle(call, TOW_H_STREAM, id);
     if (call->frame.seq == 0) {
         tow_share_note(call, stream);
         call->status = CUDA_SUCCESS; /* what is wrong with the stream is told to who asks */
     } else if (tow_serve_ready(call)) {
+        tow_copy_send_stream(call, id, stream);
         call->status = call->driver->cuStreamSynchronize(stream);
     }
 }
@@ -409,6 +412,7 @@ void tow_serve_cuCtxSynchronize(struct tow_serve *call)
         note_context(call);
     } else if (tow_serve_ready(call)) {
         tow_busy_forget(call->session);
+        tow_copy_send_context(call);
         call->status = call->driver->cuCtxSynchronize();
         if (call->status != CUDA_SUCCESS) {
             tow_busy_lose(call->session);

@@ -7,7 +7,7 @@
 
 enum {
     TOW_COPY_INLINE_MAX = 64 << 10, /* what rides in the command or the reply itself */
-    TOW_COPY_ASYNC_MAX = 4 << 20,   /* larger asynchronous downloads are waited for */
+    TOW_COPY_ASYNC_MAX = 4 << 20,   /* of a download that nobody waits for */
     TOW_COPY_LATE_MAX = 4 << 20,    /* one upload whose bytes come when its turn is there */
 };
 

@@ -110,6 +110,28 @@ def an_upload_over_a_network_waits_only_behind_launches():
 
 
 @t.test(120)
+def a_download_into_page_locked_memory_waits_for_nothing():
+    with t.Server(ALL_ALIKE) as server:
+        stats(server, "unix", "downloads:64", 1)  # its code travels once
+        for kind, lanes in (("unix", "1"), ("tcp", "1"), ("tcp", "4")):
+            for size in (4 << 10, 5 << 20, 64 << 20):
+                one, five = (stats(server, kind, f"downloads:{size}", n, env={"TOWLINE_LANES": lanes}) for n in (1, 5))
+                t.equal(five["replies_waited"] - one["replies_waited"], 0,
+                        f"{kind}, {lanes} connections: replies waited for by 4 copies of {size} bytes; their number")
+                t.equal(five["calls"]["cuMemcpyDtoHAsync_v2"]["sync"], 0, f"{kind}: copies that waited; their number")
+
+
+@t.test(120, alone=True)
+def a_download_costs_the_same_behind_many():
+    def best(server, count):
+        return min(float(stats_and_output(server, "tcp", "downloads:64", count)[1]) for _ in range(3)) / count
+
+    with t.Server() as server:
+        few, many = best(server, 4000), best(server, 40000)
+        t.check(many < 3 * few, f"{few * 1000:.1f} us each of 4000, {many * 1000:.1f} us each of 40000")
+
+
+@t.test(120)
 def memory_freed_in_order_goes_back_at_the_next_synchronisation():
     # Pools let go of memory in the driver's synchronisation; a note of the GPU's would not do.
     with t.Server(ALL_ALIKE) as server:

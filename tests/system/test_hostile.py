@@ -467,6 +467,38 @@ def downloads_that_fail_half_way_use_nothing_up():
         t.equal(client.call("cuMemcpyDtoHAsync_v2", body)[0], 0, "the result of the last download")
 
 
+@t.test(trees=BOTH)
+def downloads_that_nobody_waits_for_are_bounded():
+    piece = 4 << 20
+    with t.Server() as server:
+        with raw.Client(server).begin() as client:
+            device = client.alloc(piece)
+            for transfer in range(1, 301):  # spread, without any lanes, and more than a worker keeps
+                client.send("cuMemcpyDtoHAsync_v2", struct.pack("<3Q2I", device, piece, 0, transfer, 3))
+            client.seq += 1
+            client.socket.sendall(raw.frame(raw.FUNCTIONS["cuCtxSynchronize"], b"", 1, 1, client.seq))
+            sizes, failed, closed = {}, set(), []
+            while True:
+                kind, result, _, body = client.receive()
+                if kind == raw.REPLY:
+                    break
+                t.equal(kind, raw.DATA, "what comes before the reply")
+                transfer, flags, _ = struct.unpack_from("<IIQ", body)
+                sizes[transfer] = sizes.get(transfer, 0) + len(body) - 16
+                if flags & 16:
+                    failed.add(transfer)
+                elif flags & 8:
+                    closed.append(transfer)
+            t.equal(result, 2, "what the synchronisation ends with")
+            t.check(0 < len(failed) < 60, f"{len(failed)} of 300 failed")
+            t.equal(closed, sorted(set(range(1, 301)) - failed), "those that were closed, in their order")
+            t.check(all(sizes[transfer] == piece for transfer in closed), "a download came in part")
+        for size, transfer in ((piece + 1, 1), (0, 1), (piece, 0)):
+            with raw.Client(server).begin() as client:
+                client.send("cuMemcpyDtoHAsync_v2", struct.pack("<3Q2I", client.alloc(piece), size, 0, transfer, 3))
+                t.check(client.ended(), f"a download of {size} bytes as transfer {transfer} that nobody waits for is taken")
+
+
 @t.test(60)
 def memory_that_is_not_as_the_client_says_is_not_mapped():
     with t.Server() as server:

@@ -15,14 +15,14 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import towtest as t  # noqa: E402
 
 HELPERS = t.ROOT / "tests" / "system" / "helpers"
-COPIES = t.BUILD / "tests" / "api" / "api_uploads"  # checks every byte of large copies
+API = t.BUILD / "tests" / "api"
 ALL = ("plain", "asan", "tsan")
 
 
-def copies(server, lanes, kind="tcp"):
+def copies(server, lanes, kind="tcp", program="uploads"):
     """Runs the copies; how many further connections the client says it has (None: nothing said)."""
     env = t.clean_environment(TOWLINE_LOG="client=info", TOWLINE_LANES=str(lanes))
-    done = t.run([t.TOWLINE, "run", "-s", server.address(kind), "--", COPIES], env=env, timeout=90)
+    done = t.run([t.TOWLINE, "run", "-s", server.address(kind), "--", API / f"api_{program}"], env=env, timeout=90)
     t.check(done.returncode == 0, f"{lanes} lanes over {kind}: {done.stdout}{done.stderr}")
     said = [line for line in done.stderr.splitlines() if "further connections" in line]
     return int(said[0].split(": ")[2].split()[0]) if said else None
@@ -31,8 +31,9 @@ def copies(server, lanes, kind="tcp"):
 @t.test(120, trees=("plain", "asan"))
 def large_copies_arrive_whole_over_several_connections():
     with t.Server() as server:
-        t.equal(copies(server, 4), 3, "further connections of 4 lanes")
-        t.equal(copies(server, 2), 1, "further connections of 2 lanes")
+        for program in ("uploads", "downloads"):  # check every byte of large copies
+            t.equal(copies(server, 4, program=program), 3, f"{program}: further connections of 4 lanes")
+            t.equal(copies(server, 2, program=program), 1, f"{program}: further connections of 2 lanes")
 
 
 @t.test(120)
@@ -47,15 +48,16 @@ def the_server_says_how_many():
 def without_being_asked_there_are_none():
     with t.Server() as server:
         t.equal(copies(server, 1), None, "further connections by default")
+        t.equal(copies(server, 1, program="downloads"), None, "further connections of downloads by default")
         t.equal(copies(server, 4, "unix"), None, "further connections over a unix socket")
 
 
 @contextlib.contextmanager
-def copying(server, lanes="4"):
+def copying(server, lanes="4", what="copy"):
     """A client that copies for ever, over several connections."""
     program = t.build_c(HELPERS / "hold.c", ["-lcuda"], "hold")
     env = t.clean_environment(TOWLINE_LANES=lanes, TOWLINE_LOG="client=info")
-    client = subprocess.Popen([t.TOWLINE, "run", "-s", server.address("tcp"), "--", program, "copy"],
+    client = subprocess.Popen([t.TOWLINE, "run", "-s", server.address("tcp"), "--", program, what],
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
     try:
         t.equal(client.stdout.readline(), "ready\n", "the client's first line")
@@ -68,26 +70,29 @@ def copying(server, lanes="4"):
         client.communicate()
 
 
-@t.test(trees=ALL, alone=True)
-def a_killed_client_leaves_nothing():
+def kill_client(what):
     with t.Server() as server:
         before = server.settled()
-        with copying(server) as client:
+        with copying(server, what=what) as client:
             worker = server.status()["sessions"][0]["worker_pid"]
             t.wait_until(lambda: server.resident() >= before + (64 << 20), 20, "the server holds 64 MiB more")
             client.kill()
             server.forgets(worker, before)
 
 
-@t.test(trees=ALL, alone=True)
-def a_killed_worker_is_noticed():
-    with t.Server() as server, copying(server) as client:
+def kill_worker(what):
+    with t.Server() as server, copying(server, what=what) as client:
         start = time.monotonic()
         os.kill(server.status()["sessions"][0]["worker_pid"], signal.SIGKILL)
         out, err = client.communicate(timeout=10 * t.SLOW)
         t.check("error CUDA_ERROR" in out and client.returncode == 3, f"{client.returncode}: {out}{err}")
         seconds = time.monotonic() - start
         t.check(seconds < 2 * t.SLOW, f"the client noticed only after {seconds:.1f} s")
+
+
+for _what in ("copy", "fetch"):
+    t.test(trees=ALL, alone=True, name=f"a_killed_client_leaves_nothing_{_what}")(lambda what=_what: kill_client(what))
+    t.test(trees=ALL, alone=True, name=f"a_killed_worker_is_noticed_{_what}")(lambda what=_what: kill_worker(what))
 
 
 def lane_frame(session, key=(1, 2), length=48, magic=b"TOWL", index=1):

@@ -6,6 +6,8 @@
  *     counts frees N      N times memory is taken and freed in a stream's order, and a sync
  *     counts uploads N    N synchronous copies of pageable memory
  *     counts behind N     the same, each behind a launch
+ *     counts downloads:B N  N asynchronous copies of B bytes into page-locked memory, and one
+ *                         synchronisation; prints the milliseconds
  *     counts registered:WHAT N  N times registered memory is written and: copy, or kernel
  *     counts registered_for_one:FLAGS N  N times memory is registered for one copy; then used once
  *                         by a kernel
@@ -258,6 +260,30 @@ static double now_ms(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
+}
+
+static void downloads(size_t size, unsigned n)
+{
+    CUdeviceptr memory;
+    unsigned char *host;
+    CHECK(cuMemAlloc(&memory, size));
+    CHECK(cuMemAllocHost((void **)&host, size * n));
+    CHECK(cuMemsetD8Async(memory, 7, size, stream));
+    CHECK(cuStreamSynchronize(stream));
+    double begin = now_ms();
+    for (unsigned i = 0; i < n; i++) {
+        CHECK(cuMemcpyDtoHAsync(host + i * size, memory, size, stream));
+    }
+    CHECK(cuStreamSynchronize(stream));
+    printf("%.3f\n", now_ms() - begin);
+    for (size_t i = 0; i < size * n; i++) {
+        if (host[i] != 7) {
+            fprintf(stderr, "counts: byte %zu did not come\n", i);
+            exit(1);
+        }
+    }
+    CHECK(cuMemFreeHost(host));
+    CHECK(cuMemFree(memory));
 }
 
 /* The stream stands until let_go. */
@@ -527,6 +553,8 @@ int main(int argc, char **argv)
             usleep(5000);
             CHECK(cuCtxSynchronize());
         }
+    } else if (strncmp(argv[1], "downloads:", 10) == 0) {
+        downloads(strtoul(argv[1] + 10, NULL, 10), n);
     } else if (strncmp(argv[1], "registered:", 11) == 0) {
         registered(argv[1] + 11, n);
     } else if (strncmp(argv[1], "registered_for_one:", 19) == 0) {

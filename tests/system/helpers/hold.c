@@ -1,6 +1,7 @@
 /* A client that holds a session in a chosen state until something is done to it:
  *
  *   hold copy    copies 64 MiB to the device and back for ever
+ *   hold fetch   copies 64 MiB from the device into page-locked memory for ever, asynchronously
  *   hold poll    holds 256 MiB and makes a call that waits every 20 ms
  *   hold leave   does so for a second and ends, freeing nothing
  *   hold spin    runs a kernel that never ends, and waits for it
@@ -64,6 +65,20 @@ static int hold_copy(void)
     }
 }
 
+static int hold_fetch(void)
+{
+    size_t size = 64 << 20;
+    CUdeviceptr at;
+    void *host;
+    TRY(cuMemAlloc(&at, size));
+    TRY(cuMemAllocHost(&host, size));
+    ready();
+    for (;;) {
+        TRY(cuMemcpyDtoHAsync(host, at, size, NULL));
+        TRY(cuCtxSynchronize());
+    }
+}
+
 static int hold_poll(int rounds)
 {
     CUdeviceptr at;
@@ -117,6 +132,9 @@ int main(int argc, char **argv)
     TRY(cuCtxSetCurrent(context));
     if (strcmp(mode, "copy") == 0) {
         return hold_copy();
+    }
+    if (strcmp(mode, "fetch") == 0) {
+        return hold_fetch();
     }
     if (strcmp(mode, "poll") == 0) {
         return hold_poll(-1);

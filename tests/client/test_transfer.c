@@ -1,0 +1,198 @@
+/* What a server brings for the program's memory: taken in its order, or refused. */
+#include "cmocka_all.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "client/link.h"
+#include "transport/line.h"
+
+enum { SIZE = 1000 };
+
+static struct tow_link link_to;
+static struct tow_line *server;
+static uint8_t memory[3 * SIZE];
+
+static int setup(void **state)
+{
+    memset(&link_to, 0, sizeof link_to);
+    memset(memory, 0xaa, sizeof memory);
+    link_to.next_transfer = 1;
+    pthread_mutex_init(&link_to.send_lock, NULL);
+    pthread_mutex_init(&link_to.wait_lock, NULL);
+    pthread_mutex_init(&link_to.lane_lock, NULL);
+    pthread_cond_init(&link_to.transfer_done, NULL);
+    return tow_line_pair(&server, &link_to.line);
+}
+
+static int teardown(void **state)
+{
+    for (uint32_t i = 1; i < link_to.next_transfer; i++) {
+        tow_link_forget(&link_to, i);
+    }
+    assert_int_equal(link_to.outstanding, 0);
+    assert_null(link_to.oldest);
+    assert_null(link_to.newest);
+    tow_line_close(link_to.line);
+    tow_line_close(server);
+    pthread_mutex_destroy(&link_to.send_lock);
+    pthread_mutex_destroy(&link_to.wait_lock);
+    pthread_mutex_destroy(&link_to.lane_lock);
+    pthread_cond_destroy(&link_to.transfer_done);
+    return 0;
+}
+
+static uint32_t expect(size_t at, enum tow_transfer_form form)
+{
+    uint32_t number = 0;
+    assert_int_equal(tow_link_expect(&link_to, memory + at, SIZE, 1, NULL, form, &number), 0);
+    return number;
+}
+
+/* Takes a frame whose payload, bytes of `value`, is on the line. */
+static int take(uint32_t transfer, uint64_t offset, uint32_t size, uint32_t flags, int value,
+                bool on_lane)
+{
+    uint8_t bytes[2 * SIZE];
+    memset(bytes, value, size);
+    struct iovec part = {bytes, size};
+    struct tow_data data = {.transfer = transfer, .flags = flags, .offset = offset, .size = size};
+    if (size > 0) {
+        assert_int_equal(tow_line_send_direct(server, &part, 1), 0);
+    }
+    return tow_link_take_payload(&link_to, link_to.line, &data, on_lane);
+}
+
+static void ordered_ones_end_with_their_last_byte_or_word(void **state)
+{
+    uint32_t first = expect(0, TOW_TRANSFER_ORDERED);
+    uint32_t second = expect(SIZE, TOW_TRANSFER_ORDERED);
+    uint32_t third = expect(2 * SIZE, TOW_TRANSFER_ORDERED);
+    assert_int_equal(take(second, 0, 400, 0, 1, false), 0);
+    assert_int_equal(take(second, 400, SIZE - 400, TOW_DATA_LAST, 2, false), 0);
+    assert_int_equal(memory[SIZE + 399], 1);
+    assert_int_equal(memory[2 * SIZE - 1], 2);
+    assert_false(tow_link_expecting(&link_to, memory + SIZE, SIZE));
+    assert_true(tow_link_expecting(&link_to, memory + SIZE - 1, 1));
+    assert_int_equal(take(third, 0, 0, TOW_DATA_LAST | TOW_DATA_FAILED, 0, false), 0);
+    assert_int_equal(take(third, 0, 0, TOW_DATA_LAST, 0, false), -EPROTO);
+    assert_int_equal(take(first, 0, SIZE, 0, 3, false), 0);
+    assert_false(tow_link_expects(&link_to));
+}
+
+static void what_does_not_fit_is_refused(void **state)
+{
+    uint32_t ordered = expect(0, TOW_TRANSFER_ORDERED);
+    uint32_t closed = expect(SIZE, TOW_TRANSFER_CLOSED);
+    assert_int_equal(take(77, 0, 0, TOW_DATA_LAST, 0, false), -EPROTO);
+    assert_int_equal(take(ordered, 0, 8, 0, 0, true), -EPROTO);
+    assert_int_equal(take(closed, SIZE + 1, 0, TOW_DATA_LAST, 0, false), -EPROTO);
+    assert_int_equal(take(closed, UINT64_MAX, 8, 0, 0, true), -EPROTO);
+    assert_int_equal(take(closed, SIZE - 7, 8, 0, 0, true), -EPROTO);
+    for (size_t i = 0; i < sizeof memory; i++) {
+        assert_int_equal(memory[i], 0xaa);
+    }
+}
+
+static void lanes_may_bring_what_was_given_up(void **state)
+{
+    uint32_t given_up = expect(0, TOW_TRANSFER_SPREAD);
+    tow_link_forget(&link_to, given_up);
+    assert_int_equal(take(given_up, 0, 100, 0, 5, true), 0);
+    assert_int_equal(memory[0], 0xaa);
+}
+
+struct closing {
+    uint32_t transfer;
+    uint32_t flags;
+    _Atomic int result; /* 1: none yet */
+};
+
+/* The reader of the own line, at the frame that closes a transfer. */
+static void *close_it(void *user)
+{
+    struct closing *c = user;
+    struct tow_data data = {.transfer = c->transfer, .flags = c->flags, .offset = SIZE};
+    atomic_store(&c->result, tow_link_take_payload(&link_to, link_to.line, &data, false));
+    return NULL;
+}
+
+static void the_reader_waits_at_the_end_of_what_lanes_bring(void **state)
+{
+    struct closing c = {expect(0, TOW_TRANSFER_CLOSED), TOW_DATA_LAST, 1};
+    pthread_t thread;
+    assert_int_equal(take(c.transfer, 600, 400, 0, 1, true), 0);
+    assert_int_equal(pthread_create(&thread, NULL, close_it, &c), 0);
+    tow_time_sleep(20 * TOW_TIME_MS);
+    assert_int_equal(atomic_load(&c.result), 1);
+    assert_int_equal(take(c.transfer, 0, 500, 0, 2, true), 0);
+    tow_time_sleep(20 * TOW_TIME_MS);
+    assert_int_equal(atomic_load(&c.result), 1);
+    assert_int_equal(take(c.transfer, 500, 100, 0, 3, true), 0);
+    pthread_join(thread, NULL);
+    assert_int_equal(atomic_load(&c.result), 0);
+    assert_false(tow_link_expects(&link_to));
+    assert_int_equal(memory[499], 2);
+    assert_int_equal(memory[599], 3);
+    assert_int_equal(memory[999], 1);
+    /* Not twice. */
+    assert_int_equal(take(c.transfer, SIZE, 0, TOW_DATA_LAST, 0, false), -EPROTO);
+}
+
+static void bytes_alone_do_not_end_what_is_to_be_closed(void **state)
+{
+    uint32_t closed = expect(0, TOW_TRANSFER_CLOSED);
+    assert_int_equal(take(closed, 0, SIZE, TOW_DATA_LAST, 1, true), 0);
+    assert_true(tow_link_expects(&link_to));
+    assert_int_equal(take(closed, SIZE, 0, TOW_DATA_LAST, 0, false), 0);
+    assert_false(tow_link_expects(&link_to));
+    /* All of it on the own line: where the server has no lanes. */
+    closed = expect(0, TOW_TRANSFER_CLOSED);
+    assert_int_equal(take(closed, 0, 900, 0, 2, false), 0);
+    assert_int_equal(take(closed, 900, 100, TOW_DATA_LAST, 2, false), 0);
+    assert_false(tow_link_expects(&link_to));
+    assert_int_equal(memory[999], 2);
+}
+
+static void nothing_is_waited_for_that_failed(void **state)
+{
+    struct closing c = {expect(0, TOW_TRANSFER_CLOSED), TOW_DATA_LAST | TOW_DATA_FAILED, 1};
+    assert_int_equal(take(c.transfer, 0, 100, 0, 1, true), 0);
+    close_it(&c);
+    assert_int_equal(atomic_load(&c.result), 0);
+    assert_false(tow_link_expects(&link_to));
+}
+
+static void nothing_is_waited_for_of_a_lost_server(void **state)
+{
+    struct closing c = {expect(0, TOW_TRANSFER_CLOSED), TOW_DATA_LAST, 1};
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, close_it, &c), 0);
+    tow_time_sleep(20 * TOW_TIME_MS);
+    assert_int_equal(atomic_load(&c.result), 1);
+    tow_link_lose(&link_to, "a test");
+    pthread_join(thread, NULL);
+    assert_int_equal(atomic_load(&c.result), -EPIPE);
+    assert_true(tow_link_expecting(&link_to, memory, 1));
+    assert_int_equal(tow_link_await(&link_to, c.transfer), CUDA_ERROR_DEVICE_UNAVAILABLE);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(ordered_ones_end_with_their_last_byte_or_word, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(what_does_not_fit_is_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(lanes_may_bring_what_was_given_up, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_reader_waits_at_the_end_of_what_lanes_bring, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(bytes_alone_do_not_end_what_is_to_be_closed, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(nothing_is_waited_for_that_failed, setup, teardown),
+        cmocka_unit_test_setup_teardown(nothing_is_waited_for_of_a_lost_server, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
