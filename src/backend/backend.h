@@ -37,6 +37,8 @@ struct tow_backend {
     /* NULL, or: from now on the bytes in use of each GPU are kept in `used`, for others to see.
      * Returns how many there are. */
     unsigned (*show_used)(_Atomic uint64_t *used, unsigned count);
+    /* Telling of a kernel costs nothing, as no code is loaded for it: so of all, at once. */
+    bool describes_all;
     void (*close)(struct tow_backend *backend); /* frees everything, also a half-open backend */
     void *state;                                /* owned by the backend */
 };

@@ -62,7 +62,7 @@ bool tow_known_load(struct tow_library *library, struct tow_context *context,
         *ret_status = send_load(library, context, image);
         if (*ret_status == CUDA_SUCCESS) {
             struct tow_dec facts = tow_dec_init(known->facts, known->facts_size);
-            tow_library_take_facts(library, context->link, &facts);
+            tow_library_take_known(library, context->link, &facts);
             known->libraries++;
             library->known = known;
         }

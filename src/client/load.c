@@ -86,7 +86,7 @@ static CUresult load_on(struct tow_library *library, struct tow_link *link,
                     tow_known_add(library, context, image, call.dec);
                 }
                 if (result == CUDA_SUCCESS && atomic_load(&library->links) == 0) {
-                    tow_library_take_facts(library, link, &call.dec);
+                    tow_library_take_known(library, link, &call.dec);
                 }
             }
         }

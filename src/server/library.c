@@ -1,10 +1,12 @@
 /* Loading, looking up, unloading: libraries and modules alike. */
 #include "server/code.h"
 #include "server/jit_options.h"
+#include "server/layouts.h"
 #include "server/session.h"
 #include "gen/server_api.h"
 
 #include "base/log.h"
+#include "base/thread.h"
 #include "wire/result.h"
 
 #include <stdlib.h>
@@ -91,26 +93,31 @@ static void describe(const struct subject *s)
 
 /* Whoever loads an image of a few kernels will use them: they are described at once, so that
  * nobody has to ask for each. Of many most are never used, and describing one makes the driver load
- * it. */
-enum { FEW_KERNELS = 16 };
+ * it: of those comes what their code says, see below. */
+enum {
+    FEW_KERNELS = 16,
+    ALL_KERNELS = 1024, /* where describing costs nothing */
+};
 
-static unsigned list_kernels(struct tow_serve *call, void *library, CUkernel *kernels)
+static unsigned list_kernels(struct tow_serve *call, void *library, unsigned most, void **kernels)
 {
     unsigned count = 0;
     return call->driver->cuLibraryGetKernelCount(&count, library) == CUDA_SUCCESS &&
-                   count <= FEW_KERNELS &&
-                   call->driver->cuLibraryEnumerateKernels(kernels, count, library) == CUDA_SUCCESS
+                   count <= most &&
+                   call->driver->cuLibraryEnumerateKernels((CUkernel *)kernels, count, library) ==
+                       CUDA_SUCCESS
                ? count
                : 0;
 }
 
-static unsigned list_functions(struct tow_serve *call, void *module, CUfunction *functions)
+static unsigned list_functions(struct tow_serve *call, void *module, unsigned most,
+                               void **functions)
 {
     unsigned count = 0;
     return call->driver->cuModuleGetFunctionCount(&count, module) == CUDA_SUCCESS &&
-                   count <= FEW_KERNELS &&
-                   call->driver->cuModuleEnumerateFunctions(functions, count, module) ==
-                       CUDA_SUCCESS
+                   count <= most &&
+                   call->driver->cuModuleEnumerateFunctions((CUfunction *)functions, count,
+                                                            module) == CUDA_SUCCESS
                ? count
                : 0;
 }
@@ -122,19 +129,22 @@ static void describe_few(struct tow_serve *call, enum tow_handle_kind kind, uint
     if (call->frame.context == 0 || handle == NULL) {
         return; /* parameters are told of in a context only */
     }
-    CUkernel kernels[FEW_KERNELS] = {NULL};
-    CUfunction functions[FEW_KERNELS] = {NULL};
+    unsigned most = call->session->backend->describes_all ? ALL_KERNELS : FEW_KERNELS;
+    void **handles = tow_serve_room(call, most, sizeof *handles);
+    if (handles == NULL) {
+        return;
+    }
     bool module = kind == TOW_H_MODULE;
-    unsigned count =
-        module ? list_functions(call, handle, functions) : list_kernels(call, handle, kernels);
+    unsigned count = module ? list_functions(call, handle, most, handles)
+                            : list_kernels(call, handle, most, handles);
     struct subject s = {.call = call,
                         .device = tow_code_device(call),
                         .name_of = tow_code_name(call->session, id, handle),
                         .facts = facts};
     size_t used = (size_t)(call->out.at - call->out_start);
     for (unsigned i = 0; i < count && call->status == CUDA_SUCCESS; i++) {
-        s.kernel = kernels[i];
-        s.function = functions[i];
+        s.kernel = module ? NULL : handles[i];
+        s.function = module ? handles[i] : NULL;
         CUresult named = module ? call->driver->cuFuncGetName(&s.name, s.function)
                                 : call->driver->cuKernelGetName(&s.name, s.kernel);
         if (named == CUDA_SUCCESS) {
@@ -143,6 +153,106 @@ static void describe_few(struct tow_serve *call, enum tow_handle_kind kind, uint
         }
     }
     call->status = CUDA_SUCCESS; /* the load went well: who uses a kernel hears of the rest */
+}
+
+/* ---- what code says of its kernels itself ---- */
+
+enum {
+    UNPACK_MAX = 16 << 20,     /* of machine code: unpacking takes a millisecond for each */
+    UNPACK_BESIDE = 256 << 10, /* more is unpacked while the driver loads */
+};
+
+struct layouts {
+    const struct tow_code_image *image; /* borrowed; NULL: nothing is to be found */
+    unsigned capability;
+    struct tow_buf found;
+    bool keep;    /* it took time */
+    bool running; /* `thread` reads */
+    pthread_t thread;
+};
+
+static void read_layouts(struct layouts *l)
+{
+    const uint8_t *code;
+    uint8_t *owned;
+    size_t size;
+    if (tow_layouts_code(l->image->bytes, l->image->size, l->image->form, l->capability, &code,
+                         &size, &owned) > 0) {
+        tow_layouts_read(code, size, &l->found);
+        free(owned);
+    }
+}
+
+static void *layouts_thread(void *arg)
+{
+    read_layouts(arg);
+    return NULL;
+}
+
+/* The driver takes the machine code that is there, unless it was told otherwise. */
+static bool takes_machine_code(void)
+{
+    static const char *const names[] = {"CUDA_FORCE_PTX_JIT", "CUDA_FORCE_JIT"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *value = getenv(names[i]);
+        if (value != NULL && strcmp(value, "0") != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static unsigned capability_of(struct tow_serve *call, CUdevice device)
+{
+    int major = 0, minor = 0;
+    bool known =
+        call->driver->cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+                                           device) == CUDA_SUCCESS &&
+        call->driver->cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+                                           device) == CUDA_SUCCESS &&
+        major > 0 && minor >= 0;
+    return known ? (unsigned)(10 * major + minor) : 0;
+}
+
+/* Before the driver loads the image. */
+static void layouts_begin(struct tow_serve *call, const struct tow_code_image *image,
+                          struct layouts *l)
+{
+    tow_buf_init(&l->found, TOW_KERNEL_LAYOUTS_MAX);
+    l->image = NULL;
+    l->keep = l->running = false;
+    if (call->session->backend->describes_all || call->session->options->in_process ||
+        (image->form != TOW_IMAGE_CUBIN && image->form != TOW_IMAGE_FATBIN) ||
+        !takes_machine_code()) {
+        return;
+    }
+    l->capability = capability_of(call, tow_code_device(call));
+    size_t packed = tow_layouts_packed(image->bytes, image->size, image->form, l->capability);
+    if (packed > UNPACK_BESIDE) {
+        tow_code_recall_layouts(call, image, &l->found);
+        if (l->found.size > 0 || packed > UNPACK_MAX) {
+            return;
+        }
+        l->keep = true;
+    }
+    l->image = image;
+    l->running = l->keep && tow_thread_start("towline-layouts", layouts_thread, l, &l->thread) == 0;
+}
+
+/* Behind it. `wanted`: the reply is to tell of them. */
+static void layouts_end(struct tow_serve *call, struct layouts *l, bool wanted)
+{
+    if (l->running) {
+        pthread_join(l->thread, NULL);
+    } else if (l->image != NULL && wanted) {
+        read_layouts(l);
+    }
+    if (l->keep && wanted) {
+        tow_code_keep_layouts(call, l->image, &l->found);
+    }
+    if (!wanted) {
+        tow_buf_clear(&l->found);
+    }
 }
 
 /* ---- loading ---- */
@@ -184,17 +294,19 @@ static CUresult load_module(struct tow_serve *call, uint64_t id, struct tow_code
 
 /* They are of what everybody compiles (`image`): with other options it is something else. */
 static void reply_facts(struct tow_serve *call, enum tow_handle_kind kind, uint64_t id,
-                        const struct tow_code_image *image)
+                        const struct tow_code_image *image, struct layouts *layouts)
 {
     struct tow_buf facts;
     tow_buf_init(&facts, 8 << 20);
     if (image != NULL) {
         tow_code_recall(call, image, &facts);
     }
-    if (image != NULL && facts.size == 0) {
+    bool recalled = facts.size > 0;
+    if (image != NULL && !recalled) {
         describe_few(call, kind, id, &facts);
     }
-    tow_code_reply_facts(call, &facts);
+    layouts_end(call, layouts, image != NULL && (recalled || facts.size == 0));
+    tow_code_reply_facts(call, &facts, &layouts->found);
     tow_buf_fini(&facts);
 }
 
@@ -219,9 +331,14 @@ static void load(struct tow_serve *call, enum tow_handle_kind kind,
             tow_code_unref(call->session, image);
             call->status = CUDA_ERROR_INVALID_IMAGE;
         } else if (image != NULL) {
-            bool kept = false;
+            bool kept = false, known = ref.stage == TOW_CODE_KNOWN;
+            bool plain = tow_serve_jit_is_plain(&jit);
+            struct layouts layouts = {0};
+            if (!known && plain) {
+                layouts_begin(call, image, &layouts);
+            }
             CUresult result = one(call, id, image, &jit, &kept);
-            if (ref.stage == TOW_CODE_KNOWN) {
+            if (known) {
                 call->status = result;
                 kept = true; /* the client counts on it: where the load failed, until the end */
             } else {
@@ -229,8 +346,11 @@ static void load(struct tow_serve *call, enum tow_handle_kind kind,
                 tow_enc_u32(&call->out, TOW_CODE_DONE);
                 tow_serve_jit_reply(&jit, call);
                 if (result == CUDA_SUCCESS) {
-                    reply_facts(call, kind, id, tow_serve_jit_is_plain(&jit) ? image : NULL);
+                    reply_facts(call, kind, id, plain ? image : NULL, &layouts);
+                } else {
+                    layouts_end(call, &layouts, false);
                 }
+                tow_buf_fini(&layouts.found);
             }
             if (!kept) {
                 tow_code_unref(call->session, image);
@@ -255,8 +375,9 @@ void tow_serve_cuLibraryLoadData(struct tow_serve *call)
 
 /* ---- kernels ---- */
 
-/* {u64 module or library, u64 new id, i32 device, u32 0, string}. Without a reply the client knows
- * the kernel already, and an error belongs to the id. */
+/* {u64 module or library, u64 id, i32 device, u32 0, string}. Without a reply the client knows the
+ * kernel already, and an error belongs to the id. With one, the id may be known: then the client
+ * wants to hear what its image did not say of it. */
 static void look_up(struct tow_serve *call, enum tow_handle_kind from, enum tow_handle_kind to)
 {
     struct subject s = {.call = call};
@@ -276,7 +397,8 @@ static void look_up(struct tow_serve *call, enum tow_handle_kind from, enum tow_
                            ? call->driver->cuModuleGetFunction(&s.function, library, s.name)
                            : call->driver->cuLibraryGetKernel(&s.kernel, library, s.name);
     }
-    if (call->status == CUDA_SUCCESS || !waits) {
+    bool is_new = !waits || tow_handles_find(&call->session->handles, id) == NULL;
+    if (is_new && (call->status == CUDA_SUCCESS || !waits)) {
         tow_serve_bind(call, to, id, to == TOW_H_FUNCTION ? (void *)s.function : (void *)s.kernel);
     }
     if (call->status != CUDA_SUCCESS || !waits) {
@@ -290,7 +412,7 @@ static void look_up(struct tow_serve *call, enum tow_handle_kind from, enum tow_
     if (call->status == CUDA_SUCCESS) {
         describe(&s);
     }
-    if (call->status != CUDA_SUCCESS) {
+    if (call->status != CUDA_SUCCESS && is_new) {
         tow_serve_unbind(call, to, id);
     }
 }

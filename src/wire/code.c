@@ -53,3 +53,53 @@ bool tow_kernel_fact_write(struct tow_enc *enc, const struct tow_kernel_info *in
     memcpy(start, &head, sizeof head);
     return head.bytes <= TOW_KERNEL_FACT_MAX;
 }
+
+/* ---- layouts ---- */
+
+static void name_layout(const char *name, struct tow_kernel_layout *layout)
+{
+    uint8_t digest[TOW_SHA256_SIZE];
+    tow_sha256_of(name, strlen(name), digest);
+    memcpy(layout->name, digest, sizeof layout->name);
+}
+
+bool tow_kernel_layout_write(struct tow_enc *enc, const char *name,
+                             const struct tow_kernel_layout *layout,
+                             const struct tow_layout_param *params)
+{
+    struct tow_kernel_layout named = *layout;
+    size_t bytes = named.params * sizeof *params;
+    static const uint8_t zeros[8];
+    if (tow_enc_left(enc) < sizeof named + bytes + sizeof zeros ||
+        named.params > TOW_LAYOUT_PARAMS_MAX) {
+        return false;
+    }
+    name_layout(name, &named);
+    tow_enc_bytes(enc, &named, sizeof named);
+    tow_enc_bytes(enc, params, bytes);
+    tow_enc_bytes(enc, zeros, -bytes & 7);
+    return true;
+}
+
+bool tow_kernel_layout_find(const uint8_t *bytes, size_t size, const char *name,
+                            struct tow_kernel_layout *ret_layout, const uint8_t **ret_params)
+{
+    struct tow_kernel_layout wanted, layout;
+    struct tow_dec dec = tow_dec_init(bytes, size);
+    unsigned found = 0;
+    name_layout(name, &wanted);
+    while (tow_dec_left(&dec) > 0) {
+        tow_dec_copy(&dec, &layout, sizeof layout);
+        size_t params = layout.params * sizeof(struct tow_layout_param);
+        const uint8_t *content = tow_dec_bytes(&dec, (params + 7) & ~(size_t)7);
+        if (dec.bad || layout.params > TOW_LAYOUT_PARAMS_MAX) {
+            return false;
+        }
+        if (memcmp(layout.name, wanted.name, sizeof wanted.name) == 0) {
+            *ret_layout = layout;
+            *ret_params = content;
+            found++;
+        }
+    }
+    return found == 1;
+}

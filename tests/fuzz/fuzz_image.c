@@ -1,9 +1,11 @@
-/* Code images: their form and length, bundles of them, and how the software GPU gets PTX out of
- * fat binaries (also compressed) and linked texts. */
+/* Code images: their form and length, bundles of them, how the software GPU gets PTX out of fat
+ * binaries (also compressed) and linked texts, and what the server reads of kernels in machine
+ * code. */
 #include "fuzz.h"
 
 #include "backend/soft/soft.h"
 #include "backend/unpack.h"
+#include "server/layouts.h"
 #include "wire/image.h"
 
 #include <stdio.h>
@@ -22,6 +24,36 @@ static void touch(const void *bytes, size_t n)
     static volatile uint8_t sum;
     for (size_t i = 0; i < n; i++) {
         sum = (uint8_t)(sum + ((const uint8_t *)bytes)[i]);
+    }
+}
+
+/* What is read of kernels, and the same bytes taken for what was read. */
+static void lay_out(const uint8_t *bytes, size_t n)
+{
+    static const enum tow_image_form forms[] = {TOW_IMAGE_CUBIN, TOW_IMAGE_FATBIN};
+    struct tow_kernel_layout layout;
+    const uint8_t *code, *params;
+    for (unsigned i = 0; i < 2; i++) {
+        struct tow_buf layouts;
+        uint8_t *owned = NULL;
+        size_t size;
+        tow_buf_init(&layouts, TOW_KERNEL_LAYOUTS_MAX);
+        if (tow_layouts_code(bytes, n, forms[i], 90, &code, &size, &owned) > 0 &&
+            tow_layouts_read(code, size, &layouts) > 0 && layouts.size > 0) {
+            struct tow_dec dec = tow_dec_init(layouts.data, layouts.size);
+            while (tow_dec_left(&dec) > 0) {
+                tow_dec_copy(&dec, &layout, sizeof layout);
+                tow_dec_bytes(&dec, (layout.params * sizeof(struct tow_layout_param) + 7) & ~7ul);
+                if (dec.bad || layout.threads > 1024 || layout.shared > 48 << 10) {
+                    abort();
+                }
+            }
+        }
+        free(owned);
+        tow_buf_fini(&layouts);
+    }
+    if (tow_kernel_layout_find(bytes, n, "k", &layout, &params)) {
+        touch(params, layout.params * sizeof(struct tow_layout_param));
     }
 }
 
@@ -59,6 +91,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
         }
         tow_soft_texts_fini(&texts);
     }
+    lay_out(bytes, n);
     uint8_t out[512];
     int64_t got = tow_lz4_decode(bytes, n, out, sizeof out);
     if (got > (int64_t)sizeof out) {
@@ -141,24 +174,25 @@ static size_t cubin(uint8_t *at)
         NAMES = 64,
         SYMBOLS = 112,
         INFO = 184,
-        SECTIONS = 216,
+        SECTIONS = 224,
         COUNT = 6,
         END = SECTIONS + 64 * COUNT
     };
     static const struct {
-        unsigned name, type, offset, size, link;
+        unsigned name, type, offset, size, link, info;
     } sections[COUNT] = {
         {0},
-        {0, 3, NAMES, sizeof names, 0},
-        {0, 2, SYMBOLS, 72, 1},
-        {1, 0x70000000, INFO, 32, 0},
-        {14, 1, NAMES, 4, 0},
-        {22, 8, NAMES, 1 << 20, 0},
+        {0, 3, NAMES, sizeof names, 0, 0},
+        {0, 2, SYMBOLS, 72, 1, 0},
+        {1, 0x70000000, INFO, 36, 0, 4},
+        {14, 1, NAMES, 4, 0, 1},
+        {22, 8, NAMES, 1 << 20, 0, 0},
     };
     memset(at, 0, END + 56);
     put(at, TOW_IMAGE_ELF_MAGIC, 4);
     at[4] = 2;
     at[5] = 1;
+    at[0x10] = 2;
     put(at + 0x12, 190, 2);
     put(at + 0x20, END, 8); /* program headers, last */
     put(at + 0x28, SECTIONS, 8);
@@ -183,6 +217,7 @@ static size_t cubin(uint8_t *at)
         put(record + 10, i * 8, 2);
         put(record + 12, (uint64_t)(i == 0 ? 8 : 4) << 18, 4);
     }
+    put(at + INFO + 32, 0x000c1903, 4); /* 12 bytes together */
     for (unsigned i = 0; i < COUNT; i++) {
         uint8_t *section = at + SECTIONS + (size_t)i * 64;
         put(section, sections[i].name, 4);
@@ -190,6 +225,7 @@ static size_t cubin(uint8_t *at)
         put(section + 0x18, sections[i].offset, 8);
         put(section + 0x20, sections[i].size, 8);
         put(section + 0x28, sections[i].link, 4);
+        put(section + 0x2c, sections[i].info, 4);
     }
     return END + 56;
 }

@@ -423,7 +423,7 @@ def facts_of_a_load(client, image, options=NO_OPTIONS):
 @t.test(trees=BOTH)
 def what_one_client_sets_is_not_told_to_others():
     def image(name):
-        names = [name, *(f"other{i}" for i in range(16))]  # so many are not described with the load
+        names = [name, *(f"other{i}" for i in range(1024))]  # so many are not described with the load
         entries = "".join(f".visible .entry {n}() {{ ret; }}\n" for n in names)
         return f".version 8.0\n.target sm_80\n.address_size 64\n{entries}\0".encode()
 

@@ -172,6 +172,8 @@ int tow_backend_soft_open(const struct tow_soft_options *options, struct tow_bac
 
     memset(ret_backend, 0, sizeof *ret_backend);
     ret_backend->name = "soft";
+    /* A dry one is there to count calls: it is asked as the real driver is. */
+    ret_backend->describes_all = !options->dry;
     struct tow_driver *driver = &ret_backend->driver;
     tow_driver_fill_stubs(driver);
     tow_soft_fill_core(driver);

@@ -18,6 +18,7 @@ enum {
     ENTRY_BIT = 0x10, /* in st_other: a kernel */
     FORMAT_SIZED = 4, /* of a record: its value is the size of what follows */
     RECORD_PARAM = 0x17,
+    RECORD_PARAM_2 = 0x45, /* of kernels with much */
     PARAMS_MAX = 4096,
 };
 
@@ -99,9 +100,10 @@ static unsigned read_params(const uint8_t *at, size_t left, struct param *params
         if (value > left) {
             break;
         }
-        if (attribute == RECORD_PARAM && value >= 12) {
+        if ((attribute == RECORD_PARAM || attribute == RECORD_PARAM_2) && value >= 12) {
             unsigned number = half_at(at + 4), offset = half_at(at + 6);
-            unsigned size = (half_at(at + 8) | half_at(at + 10) << 16) >> 18;
+            unsigned word = half_at(at + 8) | half_at(at + 10) << 16;
+            unsigned size = attribute == RECORD_PARAM ? word >> 18 : word & 0xffff;
             if (number < PARAMS_MAX) {
                 params[number] = (struct param){offset, size};
                 count = number + 1 > count ? number + 1 : count;
