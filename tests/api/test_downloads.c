@@ -9,6 +9,7 @@
 enum { MIB = 1 << 20, LARGE = 21 * MIB + 4093 };
 
 static CUdeviceptr source; /* LARGE + 256 bytes: from an offset, other bytes than from another */
+static unsigned char *pattern; /* what is there */
 static CUstream stream;
 static CUevent event;
 
@@ -17,14 +18,15 @@ static unsigned char byte_at(size_t at)
     return (unsigned char)(at * 7 + at / 251);
 }
 
-/* What a copy from `source` + `offset` brings. */
-static size_t wrong_bytes(const unsigned char *bytes, size_t size, size_t offset)
+/* Against what a copy from `source` + `offset` brings. */
+static bool wrong_bytes(const unsigned char *bytes, size_t size, size_t offset)
 {
-    size_t wrong = 0;
-    for (size_t i = 0; i < size; i++) {
-        wrong += bytes[i] != byte_at(i + offset);
-    }
-    return wrong;
+    return memcmp(bytes, pattern + offset, size) != 0;
+}
+
+static bool is_filled(const unsigned char *bytes, size_t size, unsigned char value)
+{
+    return bytes[0] == value && memcmp(bytes, bytes + 1, size - 1) == 0;
 }
 
 static unsigned char *page_locked(size_t size)
@@ -157,15 +159,11 @@ static void the_last_of_several_counts(struct api *api)
         for (size_t i = 0; i < COUNT; i++) {
             OK(cuMemcpyDtoHAsync(pinned + copies[i].at, source + copies[i].at + i, copies[i].size,
                                  CU_STREAM_LEGACY));
-            for (size_t j = copies[i].at; j < copies[i].at + copies[i].size; j++) {
-                wanted[j] = byte_at(j + i);
-            }
+            memcpy(wanted + copies[i].at, pattern + copies[i].at + i, copies[i].size);
         }
         if (sizes[waited] > 0) {
             OK(cuMemcpyDtoH(pinned + 3, source + 90, sizes[waited]));
-            for (size_t j = 0; j < sizes[waited]; j++) {
-                wanted[3 + j] = byte_at(90 + j);
-            }
+            memcpy(wanted + 3, pattern + 90, sizes[waited]);
         }
         OK(cuCtxSynchronize());
         EQUAL(memcmp(pinned, wanted, LARGE), 0);
@@ -203,11 +201,7 @@ static void what_goes_away_is_not_written_to(struct api *api)
         OK(cuMemFreeHost(pinned));
         unsigned char *next = page_locked(LARGE);
         OK(cuCtxSynchronize());
-        size_t other = 0;
-        for (size_t j = 0; j < LARGE; j++) {
-            other += next[j] != 0xaa;
-        }
-        EQUAL(other, 0);
+        TRUE(is_filled(next, LARGE, 0xaa));
         OK(cuMemFreeHost(next));
     }
     unsigned char *pinned = page_locked(LARGE);
@@ -255,10 +249,7 @@ static void very_many_arrive_all(struct api *api)
     OK(cuMemsetD8Async(device, 0x17, (size_t)COUNT * SIZE, stream));
     OK(cuMemcpyDtoHAsync(pinned, device, (size_t)COUNT * SIZE, stream));
     OK(cuStreamSynchronize(stream));
-    for (size_t i = 0; i < (size_t)COUNT * SIZE; i++) {
-        wrong += pinned[i] != 0x17;
-    }
-    EQUAL(wrong, 0);
+    TRUE(is_filled(pinned, (size_t)COUNT * SIZE, 0x17));
     OK(cuMemFree(device));
     OK(cuMemFreeHost(pinned));
 }
@@ -330,14 +321,13 @@ int main(void)
 {
     struct api api;
     api_begin(&api);
-    unsigned char *bytes = malloc(LARGE + 256);
+    pattern = malloc(LARGE + 256);
     for (size_t i = 0; i < LARGE + 256; i++) {
-        bytes[i] = byte_at(i);
+        pattern[i] = byte_at(i);
     }
     OK(cuMemAlloc(&source, LARGE + 256));
-    OK(cuMemcpyHtoD(source, bytes, LARGE + 256));
+    OK(cuMemcpyHtoD(source, pattern, LARGE + 256));
     OK(cuCtxSynchronize());
-    free(bytes);
     OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
     bytes_are_there_when_the_copy_is_over(&api);
@@ -351,5 +341,6 @@ int main(void)
     OK(cuEventDestroy(event));
     OK(cuStreamDestroy(stream));
     OK(cuMemFree(source));
+    free(pattern);
     return api_end(&api);
 }
