@@ -236,7 +236,8 @@ static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CU
     bool shared = is_shared(link, from, size);
     size_t first = shared ? size : tow_region_alike(link, from, size);
     if (first < size) {
-        status = host_to_device(to, from, first, stream, wait);
+        /* What is not shared has been read. */
+        status = host_to_device(to, from, first, stream, wait && is_shared(link, from, first));
         return status == CUDA_SUCCESS ? host_to_device(to + first, (const uint8_t *)from + first,
                                                        size - first, stream, wait)
                                       : status;
@@ -289,10 +290,17 @@ static CUresult device_to_host(void *to, CUdeviceptr from, size_t size, CUstream
     bool shared = is_shared(link, to, size);
     size_t first = shared ? size : tow_region_alike(link, to, size);
     if (first < size) {
-        status = device_to_host(to, from, first, stream, wait);
-        return status == CUDA_SUCCESS
-                   ? device_to_host((uint8_t *)to + first, from + first, size - first, stream, wait)
-                   : status;
+        /* A part that is shared comes first, and is done when the other one is. */
+        uint8_t *rest = (uint8_t *)to + first;
+        bool swapped = is_shared(link, rest, size - first);
+        bool waits = wait && !swapped && !is_shared(link, to, first);
+        status = swapped ? device_to_host(rest, from + first, size - first, stream, false)
+                         : device_to_host(to, from, first, stream, waits);
+        if (status == CUDA_SUCCESS) {
+            status = swapped ? device_to_host(to, from, first, stream, wait)
+                             : device_to_host(rest, from + first, size - first, stream, wait);
+        }
+        return status;
     }
     status = tow_mirror_sees(from) ? tow_mirror_push(link) : CUDA_SUCCESS;
     if (status == CUDA_SUCCESS && shared) {

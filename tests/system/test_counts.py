@@ -227,6 +227,11 @@ def registered_memory_is_used_where_it_is_over_shared_memory():
         commands = each("copy", "commands")
         t.check(commands <= 4.5, f"a copy up and one down are {commands:g} commands")
         t.check(each("copy", "commands", staged) >= 8, "staged copies are too few commands to tell the difference")
+        # Its first bytes, on no whole page, are commands of their own. Only when they come back they are waited for.
+        commands = each("crooked", "commands")
+        t.check(commands <= 6.5, f"a copy up and one down of memory off the page are {commands:g} commands")
+        replies = each("crooked", "replies_waited")
+        t.check(replies <= 2.2, f"they wait for {replies:g} replies")  # on two processors a note may be late
         # Nothing of the memory is compared and sent before a kernel.
         went = each("kernel", "bytes_out")
         t.check(went < 4096, f"{went:g} bytes went for a kernel that uses 8 MiB")

@@ -8,7 +8,8 @@
  *     counts behind N     the same, each behind a launch
  *     counts downloads:B N  N asynchronous copies of B bytes into page-locked memory, and one
  *                         synchronisation; prints the milliseconds
- *     counts registered:WHAT N  N times registered memory is written and: copy, or kernel
+ *     counts registered:WHAT N  N times registered memory is written and: copy, crooked (its first
+ *                         page is not whole), or kernel
  *     counts registered_for_one:FLAGS N  N times memory is registered for one copy; then used once
  *                         by a kernel
  *     counts capture N    N launches, fills, copies, records and questions of two streams that
@@ -210,13 +211,18 @@ static void registered(const char *what, unsigned n)
     enum { SIZE = 8 << 20 };
     CUdeviceptr memory, host_there;
     char *host = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    unsigned by = 1;
+    unsigned by = 1, off = strcmp(what, "crooked") == 0 ? 16 : 0;
     CHECK(cuMemAlloc(&memory, SIZE));
-    CHECK(cuMemHostRegister(host, SIZE, 0));
+    CHECK(cuMemHostRegister(host + off, SIZE - off, 0));
     host_there = (CUdeviceptr)(uintptr_t)host;
     void *args[] = {&host_there, &by};
     for (unsigned i = 0; i < n; i++) {
         memset(host, (int)i, SIZE);
+        if (off != 0) {
+            CHECK(cuMemcpyHtoD(memory, host + off, SIZE - off));
+            CHECK(cuMemcpyDtoH(host + off, memory, SIZE - off));
+            continue;
+        }
         if (strcmp(what, "copy") == 0) {
             CHECK(cuMemcpyHtoDAsync(memory, host, SIZE, stream));
             CHECK(cuMemcpyDtoHAsync(host, memory, SIZE, stream));
@@ -229,7 +235,7 @@ static void registered(const char *what, unsigned n)
             exit(1);
         }
     }
-    CHECK(cuMemHostUnregister(host));
+    CHECK(cuMemHostUnregister(host + off));
     munmap(host, SIZE);
 }
 
