@@ -8,6 +8,7 @@
  *     counts behind N     the same, each behind a launch
  *     counts downloads:B N  N asynchronous copies of B bytes into page-locked memory, and one
  *                         synchronisation; prints the milliseconds
+ *     counts rows:B N     the same in 64 rows of B bytes, with gaps; prints nothing
  *     counts registered:WHAT N  N times registered memory is written and: copy, crooked (its first
  *                         page is not whole), or kernel
  *     counts registered_for_one:FLAGS N  N times memory is registered for one copy; then used once
@@ -22,19 +23,20 @@
  *     counts rounds N     N times an event is recorded, asked for while it is held up, and until it
  *                         is done; prints the milliseconds
  *     counts build N      builds a graph of N kernels and as many empty nodes, fills and copies,
- * and launches it counts update N     N times all kernels of a graph get new arguments, and it is
- * launched counts refused N    N nodes and updates that are refused, each at its call counts heap N
- * prints how often N launches allocated memory counts time N       prints the milliseconds of N
- * launches and one synchronisation counts ready 0      prints the milliseconds of cuInit and a
- * context
+ *                         and launches it
+ *     counts update N     N times all kernels of a graph get new arguments, and it is launched
+ *     counts refused N    N nodes and updates that are refused, each at its call
+ *     counts heap N       prints how often N launches allocated memory
+ *     counts time N       prints the milliseconds of N launches and one synchronisation
+ *     counts ready 0      prints the milliseconds of cuInit and a context
  */
-#include <cuda.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 
+#include "check.h"
 #include "../../lib/heap.h"
 
 static const char text[] = ".version 7.0\n.target sm_70\n.address_size 64\n"
@@ -43,15 +45,6 @@ static const char text[] = ".version 7.0\n.target sm_70\n.address_size 64\n"
                            "ld.param.u64 %at, [at];\nld.param.u32 %by, [by];\n"
                            "cvta.to.global.u64 %at, %at;\nld.global.u32 %value, [%at];\n"
                            "add.u32 %value, %value, %by;\nst.global.u32 [%at], %value;\nret;\n}\n";
-
-#define CHECK(call)                                                                                \
-    do {                                                                                           \
-        CUresult result_ = (call);                                                                 \
-        if (result_ != CUDA_SUCCESS) {                                                             \
-            fprintf(stderr, "counts: %s: error %d\n", #call, (int)result_);                        \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
 
 static CUfunction bump;
 static CUdeviceptr word;
@@ -285,6 +278,40 @@ static void downloads(size_t size, unsigned n)
     for (size_t i = 0; i < size * n; i++) {
         if (host[i] != 7) {
             fprintf(stderr, "counts: byte %zu did not come\n", i);
+            exit(1);
+        }
+    }
+    CHECK(cuMemFreeHost(host));
+    CHECK(cuMemFree(memory));
+}
+
+/* The same in 64 rows of `width` bytes. */
+static void rows(size_t width, unsigned n)
+{
+    enum { ROWS = 64, GAP = 16 };
+    size_t pitch = width + GAP, size = pitch * ROWS;
+    CUdeviceptr memory;
+    unsigned char *host;
+    CHECK(cuMemAlloc(&memory, width * ROWS));
+    CHECK(cuMemAllocHost((void **)&host, size * n));
+    memset(host, 0, size * n);
+    CHECK(cuMemsetD8Async(memory, 7, width * ROWS, stream));
+    CHECK(cuStreamSynchronize(stream));
+    for (unsigned i = 0; i < n; i++) {
+        CUDA_MEMCPY2D copy = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                              .srcDevice = memory,
+                              .srcPitch = width,
+                              .dstMemoryType = CU_MEMORYTYPE_HOST,
+                              .dstHost = host + i * size,
+                              .dstPitch = pitch,
+                              .WidthInBytes = width,
+                              .Height = ROWS};
+        CHECK(cuMemcpy2DAsync(&copy, stream));
+    }
+    CHECK(cuStreamSynchronize(stream));
+    for (size_t i = 0; i < size * n; i++) {
+        if (host[i] != (i % pitch < width ? 7 : 0)) {
+            fprintf(stderr, "counts: byte %zu is %d\n", i, host[i]);
             exit(1);
         }
     }
@@ -561,6 +588,8 @@ int main(int argc, char **argv)
         }
     } else if (strncmp(argv[1], "downloads:", 10) == 0) {
         downloads(strtoul(argv[1] + 10, NULL, 10), n);
+    } else if (strncmp(argv[1], "rows:", 5) == 0) {
+        rows(strtoul(argv[1] + 5, NULL, 10), n);
     } else if (strncmp(argv[1], "registered:", 11) == 0) {
         registered(argv[1] + 11, n);
     } else if (strncmp(argv[1], "registered_for_one:", 19) == 0) {

@@ -6,18 +6,21 @@
  *     frees many N       N times 4 KiB, freed behind one synchronisation of the context
  *     frees between N    like many, with other calls between that give the device nothing to do
  *     frees WORK N       each behind: launch, fill, upload, download, record, value, graph,
- * function, module frees sync N       behind a launch and a synchronisation of the context frees
- * fetch N      behind a launch and a synchronous copy to the host frees blocking N   the same,
- * launched in a stream that waits for the default stream frees thread N     the same, launched in
- * the thread's own default stream frees aside N      the same, launched in a stream that waits for
- * nobody frees none N       behind a launch and a copy of no bytes frees exported N   what other
- * programs may have frees second N     like sync, with two contexts frees capture N    while
- * another thread's stream captures frees threads N    two threads take, use and free memory, and
- * two ask about it frees mistakes N   what is no memory any more is refused frees seen N       like
- * idle; after each NVML tells what is in use frees lost N       the server is killed between (its
- * number is read from stdin)
+ *                        function, module
+ *     frees sync N       behind a launch and a synchronisation of the context
+ *     frees fetch N      behind a launch and a synchronous copy to the host
+ *     frees blocking N   the same, launched in a stream that waits for the default stream
+ *     frees thread N     the same, launched in the thread's own default stream
+ *     frees aside N      the same, launched in a stream that waits for nobody
+ *     frees none N       behind a launch and a copy of no bytes
+ *     frees exported N   what other programs may have
+ *     frees second N     like sync, with two contexts
+ *     frees capture N    while another thread's stream captures
+ *     frees threads N    two threads take, use and free memory, and two ask about it
+ *     frees mistakes N   what is no memory any more is refused
+ *     frees seen N       like idle; after each NVML tells what is in use
+ *     frees lost N       the server is killed between (its number is read from stdin)
  */
-#include <cuda.h>
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
@@ -28,21 +31,14 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "check.h"
+
 static const char text[] = ".version 7.0\n.target sm_70\n.address_size 64\n"
                            ".visible .entry bump(.param .u64 at)\n{\n"
                            ".reg .b64 %at;\n.reg .b32 %value;\n"
                            "ld.param.u64 %at, [at];\ncvta.to.global.u64 %at, %at;\n"
                            "ld.global.u32 %value, [%at];\nadd.u32 %value, %value, 1;\n"
                            "st.global.u32 [%at], %value;\nret;\n}\n";
-
-#define CHECK(call)                                                                                \
-    do {                                                                                           \
-        CUresult result_ = (call);                                                                 \
-        if (result_ != CUDA_SUCCESS) {                                                             \
-            fprintf(stderr, "frees: %s: error %d\n", #call, (int)result_);                         \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
 
 #define EXPECT(condition)                                                                          \
     do {                                                                                           \

@@ -1,19 +1,10 @@
 /* launches N: N launches with 16 bytes of arguments, then one synchronisation. */
-#include <cuda.h>
 
+#include "check.h"
 #include "../programs/kernels_ptx.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-
-#define CHECK(call)                                                                                \
-    do {                                                                                           \
-        CUresult check_result = (call);                                                            \
-        if (check_result != CUDA_SUCCESS) {                                                        \
-            fprintf(stderr, "FAILED: %s:%d: %s: %d\n", __FILE__, __LINE__, #call, check_result);   \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
 
 int main(int argc, char **argv)
 {

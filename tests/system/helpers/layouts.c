@@ -6,19 +6,11 @@
  * shared memory, and a launch with it; refused, launches that the driver refuses at the call; nodes
  * of a graph, three of each.
  */
-#include <cuda.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define CHECK(call)                                                                                \
-    do {                                                                                           \
-        CUresult result_ = (call);                                                                 \
-        if (result_ != CUDA_SUCCESS) {                                                             \
-            fprintf(stderr, "layouts: %s: error %d\n", #call, (int)result_);                       \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
+#include "check.h"
 
 static CUstream stream;
 
