@@ -5,11 +5,34 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "gen/cuda_abi.h"
+#include "client/link.h"
 
 /* Sends bytes of the program's to the device, through the line and its lanes only; they have been
  * read when it returns. `settle`: the program's call is synchronous. */
 CUresult tow_copy_upload(CUdeviceptr to, const void *from, size_t size, CUstream stream,
                          bool settle);
+
+/* The server of the current context, in which a copy may be made. */
+CUresult tow_copy_link(struct tow_link **ret_link);
+
+/* An upload must not read memory that an earlier download is still to fill. */
+CUresult tow_copy_settle_source(struct tow_link *link, const void *from, size_t size);
+
+/* Behind host functions that write its source, or that the program is still to let go, a copy takes
+ * place in its turn: `ret_named`, between the device and the worker's memory, which is mirrored
+ * from then on. That costs every launch, so the functions are given a moment first: when they have
+ * run it is a copy like any other. Where the worker cannot have a mirror an upload waits for its
+ * stream. */
+CUresult tow_copy_take_turn(struct tow_link *link, const void *host, size_t size, CUstream stream,
+                            bool up, bool *ret_named);
+
+/* Which side an address is on. While its stream captures it may be no address at all; then it is
+ * taken for the device's, since the host's would have to be looked at. */
+bool tow_copy_is_device(CUdeviceptr address, CUstream stream);
+
+/* A copy between contexts that names no stream comes behind the work of both, and before what they
+ * are given next. The default stream of the current one says nothing of another: the program waits
+ * for that before the copy, and for the copy. */
+CUresult tow_copy_wait_for_others(CUcontext dst, CUcontext src, bool *ret_others);
 
 #endif

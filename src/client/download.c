@@ -10,11 +10,10 @@
  * TOW_PINNED_TOTAL, is more than twice that: it rounds sizes up to powers of two. */
 #define LATER_MAX ((size_t)384 << 20)
 
-/* Whether the bytes may come on several lines. Which come first is then open, so memory that an
- * earlier copy is still to fill gets them on the own line, where they come behind that one's. */
-static bool is_spread(struct tow_link *link, const void *to, size_t size)
+bool tow_download_is_spread(struct tow_link *link, const struct tow_box *to)
 {
-    return tow_lane_use(link, size) > 0 && !tow_link_expecting(link, to, size);
+    return tow_lane_use(link, tow_box_size(to)) > 0 &&
+           !tow_link_expecting(link, to->first, tow_box_span(to));
 }
 
 static void encode(struct tow_call *call, CUdeviceptr from, size_t size, CUstream stream,
@@ -34,8 +33,9 @@ CUresult tow_download(struct tow_link *link, void *to, CUdeviceptr from, size_t 
     if (status != CUDA_ERROR_NOT_SUPPORTED) {
         return status;
     }
+    struct tow_box into = tow_box_flat(to, size);
     bool inside = size <= TOW_COPY_INLINE_MAX;
-    bool spread = is_spread(link, to, size);
+    bool spread = tow_download_is_spread(link, &into);
     struct tow_call call;
     status =
         tow_call_begin(&call, TOW_FN_cuMemcpyDtoHAsync_v2, 40, TOW_CALL_CONTEXT | TOW_CALL_REPLY);
@@ -44,7 +44,7 @@ CUresult tow_download(struct tow_link *link, void *to, CUdeviceptr from, size_t 
     }
     uint32_t transfer = 0;
     if (!inside &&
-        tow_link_expect(link, to, size, call.context, stream,
+        tow_link_expect(link, &into, call.context, stream,
                         spread ? TOW_TRANSFER_SPREAD : TOW_TRANSFER_ORDERED, &transfer) < 0) {
         tow_call_cancel(&call);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -62,17 +62,23 @@ CUresult tow_download(struct tow_link *link, void *to, CUdeviceptr from, size_t 
     return tow_call_end(&call, status);
 }
 
+bool tow_download_has_room(struct tow_link *link, size_t size)
+{
+    size_t under_way = tow_link_outstanding(link);
+    return under_way < LATER_MAX && size <= LATER_MAX - under_way;
+}
+
 CUresult tow_download_later(struct tow_link *link, void *to, CUdeviceptr from, size_t size,
                             CUstream stream, size_t *ret_sent)
 {
-    size_t under_way = tow_link_outstanding(link), sent = 0;
+    size_t sent = 0;
     *ret_sent = 0;
     /* Over shared memory large ones are faster through the staging. */
-    if (under_way >= LATER_MAX || size > LATER_MAX - under_way ||
-        (size > TOW_COPY_ASYNC_MAX && link->share != NULL)) {
+    if (!tow_download_has_room(link, size) || (size > TOW_COPY_ASYNC_MAX && link->share != NULL)) {
         return CUDA_SUCCESS;
     }
-    bool spread = is_spread(link, to, size);
+    struct tow_box into = tow_box_flat(to, size);
+    bool spread = tow_download_is_spread(link, &into);
     while (sent < size) {
         size_t n = size - sent < TOW_COPY_ASYNC_MAX ? size - sent : TOW_COPY_ASYNC_MAX;
         struct tow_call call;
@@ -85,7 +91,8 @@ CUresult tow_download_later(struct tow_link *link, void *to, CUdeviceptr from, s
             break;
         }
         uint32_t transfer = 0;
-        if (tow_link_expect(link, (uint8_t *)to + sent, n, call.context, stream,
+        into = tow_box_flat((uint8_t *)to + sent, n);
+        if (tow_link_expect(link, &into, call.context, stream,
                             spread ? TOW_TRANSFER_CLOSED : TOW_TRANSFER_ORDERED, &transfer) < 0) {
             tow_call_cancel(&call);
             return CUDA_ERROR_OUT_OF_MEMORY;

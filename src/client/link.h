@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "client/box.h"
 #include "client/call.h"
 #include "gen/cuda_abi.h"
 #include "transport/line.h"
@@ -39,7 +40,7 @@ enum tow_transfer_form {
 /* A piece of the program's memory that the server will fill: an asynchronous copy to the host. */
 struct tow_transfer {
     uint32_t number;
-    uint8_t *into; /* borrowed from the program until the data has come */
+    struct tow_box into; /* borrowed from the program until the data has come */
     size_t size, got;
     uint32_t context; /* of the copy that fills it, and its stream */
     CUstream stream;
@@ -146,7 +147,7 @@ void tow_link_close(struct tow_link *link);
 /* Registers memory to be filled by DATA frames of transfer `number`, which a copy in this context
  * and stream brings. Call with the send lock held, before the command that asks for the data is
  * committed. The transfer is removed when it is over. */
-int tow_link_expect(struct tow_link *link, void *into, size_t size, uint32_t context,
+int tow_link_expect(struct tow_link *link, const struct tow_box *into, uint32_t context,
                     CUstream stream, enum tow_transfer_form form, uint32_t *ret_number);
 /* Receives the payload of a DATA frame that came on `line`, its head consumed. On a lane only
  * transfers that are spread come, and bytes of one that was given up are thrown away. */

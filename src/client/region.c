@@ -315,6 +315,25 @@ CUresult tow_region_check_device(uint64_t address, uint64_t size)
     return size <= region.size - (address - region.base) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+bool tow_region_is_pinned(const void *address, size_t size)
+{
+    struct tow_region region;
+    uint64_t at = (uint64_t)(uintptr_t)address;
+    return tow_region_find(at, &region) && tow_region_is_host(&region) &&
+           size <= region.size - (at - region.base);
+}
+
+uint64_t tow_region_shared_from(const struct tow_link *link, const void *address, size_t size)
+{
+    struct tow_region region;
+    uint64_t at = (uint64_t)(uintptr_t)address;
+    return link->share != NULL && tow_region_find(at, &region) && region.link == link &&
+                   at >= region.shared_low && at < region.shared_high &&
+                   size <= region.shared_high - at
+               ? region.shared_low
+               : 0;
+}
+
 size_t tow_region_alike(const struct tow_link *link, const void *address, size_t size)
 {
     struct tow_region region;

@@ -4,10 +4,14 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "client/thread.h"
 
 /* The least that a transfer costs the worker, for tow_link_outstanding. */
 enum { TRANSFER_MIN = 4096 };
+
+/* Of a row, the bytes that are worth a call of their own to receive them. */
+enum { ROW_LONG = 16 << 10 };
 
 /* With the wait lock held. The bytes of the oldest come first. */
 static struct tow_transfer *find(const struct tow_link *link, uint32_t number)
@@ -27,7 +31,7 @@ static void take_out(struct tow_link *link, struct tow_transfer *t)
     link->outstanding -= t->size + TRANSFER_MIN;
 }
 
-int tow_link_expect(struct tow_link *link, void *into, size_t size, uint32_t context,
+int tow_link_expect(struct tow_link *link, const struct tow_box *into, uint32_t context,
                     CUstream stream, enum tow_transfer_form form, uint32_t *ret_number)
 {
     struct tow_transfer *transfer = malloc(sizeof *transfer);
@@ -35,8 +39,8 @@ int tow_link_expect(struct tow_link *link, void *into, size_t size, uint32_t con
         return -ENOMEM;
     }
     *transfer = (struct tow_transfer){.number = link->next_transfer++,
-                                      .into = into,
-                                      .size = size,
+                                      .into = *into,
+                                      .size = tow_box_size(into),
                                       .context = context,
                                       .stream = stream,
                                       .form = form};
@@ -45,7 +49,7 @@ int tow_link_expect(struct tow_link *link, void *into, size_t size, uint32_t con
     transfer->prev = link->newest;
     *(link->newest != NULL ? &link->newest->next : &link->oldest) = transfer;
     link->newest = transfer;
-    link->outstanding += size + TRANSFER_MIN;
+    link->outstanding += transfer->size + TRANSFER_MIN;
     pthread_mutex_unlock(&link->wait_lock);
     return 0;
 }
@@ -73,6 +77,30 @@ static int close_transfer(struct tow_link *link, struct tow_transfer *t, bool fa
     return t->receiving > 0 || (t->got < t->size && !failed) ? -EPIPE : 0;
 }
 
+/* Receives `size` packed bytes from `offset` on. Into rows that are not long they go through the
+ * line's buffer, so that not each is a system call. */
+static int receive(struct tow_line *line, const struct tow_box *into, uint64_t offset, size_t size)
+{
+    int error = 0;
+    while (error == 0 && size > 0) {
+        size_t n = 0, held = 0;
+        const uint8_t *bytes = NULL;
+        uint8_t *at = tow_box_at(into, offset, &n);
+        if (n >= ROW_LONG || n >= size) {
+            n = n < size ? n : size;
+            error = tow_line_recv_into(line, at, n);
+        } else {
+            error = tow_line_peek(line, 1, TOW_TIME_FOREVER, &bytes, &held);
+            n = error < 0 ? 0 : held < size ? held : size;
+            tow_box_scatter(into, offset, bytes, n);
+            tow_line_consume(line, n);
+        }
+        offset += n;
+        size -= n;
+    }
+    return error;
+}
+
 int tow_link_take_payload(struct tow_link *link, struct tow_line *line, const struct tow_data *data,
                           bool on_lane)
 {
@@ -88,7 +116,7 @@ int tow_link_take_payload(struct tow_link *link, struct tow_line *line, const st
     if (!fits) {
         return on_lane && transfer == NULL ? tow_line_discard(line, data->size) : -EPROTO;
     }
-    int error = tow_line_recv_into(line, transfer->into + data->offset, data->size);
+    int error = receive(line, &transfer->into, data->offset, data->size);
     pthread_mutex_lock(&link->wait_lock);
     transfer->receiving--;
     transfer->got += error == 0 ? data->size : 0;
@@ -153,8 +181,8 @@ bool tow_link_expects(struct tow_link *link)
 
 static bool is_into(const struct tow_transfer *t, const void *address, size_t size)
 {
-    uintptr_t low = (uintptr_t)address, into = (uintptr_t)t->into;
-    return low < into + t->size && (into < low || into - low < size);
+    uintptr_t low = (uintptr_t)address, into = (uintptr_t)t->into.first;
+    return low < into + tow_box_span(&t->into) && (into < low || into - low < size);
 }
 
 /* With the wait lock held: the newest transfer into some of [address, address + size). */

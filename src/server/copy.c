@@ -13,6 +13,7 @@
 #include "server/mirror.h"
 #include "server/pinned.h"
 #include "server/session.h"
+#include "server/shape.h"
 #include "server/share.h"
 #include "server/transfer.h"
 #include "server/upload.h"
@@ -240,30 +241,37 @@ static CUresult download_spread(struct tow_serve *call, CUdeviceptr from, uint64
     return status;
 }
 
-static void download_later(struct tow_serve *call, CUdeviceptr from, uint64_t size, CUstream stream,
-                           uint64_t stream_id, uint32_t transfer, bool spread)
+void tow_copy_tell_none_comes(struct tow_serve *call, uint32_t transfer)
+{
+    tow_session_send_data(call->session, transfer, 0, NULL, 0, TOW_DATA_LAST | TOW_DATA_FAILED);
+}
+
+void tow_copy_later(struct tow_serve *call, const struct tow_later_copy *want)
 {
     const struct tow_driver *driver = call->driver;
     struct copy_state *copies = state_of(call->session);
-    struct later *later = calloc(1, sizeof *later);
+    struct later *later = malloc(sizeof *later);
     struct tow_piece *piece = NULL;
     if (copies == NULL || later == NULL) {
         call->status = CUDA_ERROR_OUT_OF_MEMORY;
     } else {
-        call->status =
-            tow_pinned_take(&copies->pinned, driver, call->frame.context, (size_t)size, &piece);
+        call->status = tow_pinned_take(&copies->pinned, driver, call->frame.context,
+                                       (size_t)want->size, &piece);
     }
     if (call->status == CUDA_SUCCESS) {
-        *later = (struct later){.transfer = transfer,
-                                .size = size,
+        *later = (struct later){.transfer = want->transfer,
+                                .size = want->size,
                                 .piece = piece,
-                                .spread = spread,
-                                .stream_id = stream_id,
-                                .stream = stream};
-        call->status = driver->cuMemcpyDtoHAsync_v2(piece->bytes, from, (size_t)size, stream);
+                                .spread = want->spread,
+                                .stream_id = want->stream_id,
+                                .stream = want->stream};
+        call->status = want->shaped != NULL
+                           ? tow_shaped_run(want->shaped, driver, piece->bytes, want->stream)
+                           : driver->cuMemcpyDtoHAsync_v2(piece->bytes, want->from,
+                                                          (size_t)want->size, want->stream);
         bool begun = call->status == CUDA_SUCCESS;
         if (begun) {
-            call->status = tow_pinned_mark(piece, driver, stream);
+            call->status = tow_pinned_mark(piece, driver, want->stream);
         }
         if (!begun) {
             tow_pinned_give(&copies->pinned, piece);
@@ -273,8 +281,7 @@ static void download_later(struct tow_serve *call, CUdeviceptr from, uint64_t si
     }
     if (call->status != CUDA_SUCCESS) {
         free(later);
-        /* The client expects the transfer: tell it that nothing comes. */
-        tow_session_send_data(call->session, transfer, 0, NULL, 0, TOW_DATA_LAST | TOW_DATA_FAILED);
+        tow_copy_tell_none_comes(call, want->transfer);
         return;
     }
     pthread_mutex_lock(&copies->lock);
@@ -548,8 +555,7 @@ void tow_serve_cuMemcpyDtoHAsync_v2(struct tow_serve *call)
     bool waits = call->frame.seq != 0;
     if (!tow_serve_ready(call)) {
         if (!call->malformed && !waits) {
-            tow_session_send_data(call->session, transfer, 0, NULL, 0,
-                                  TOW_DATA_LAST | TOW_DATA_FAILED);
+            tow_copy_tell_none_comes(call, transfer);
         }
         return;
     }
@@ -558,7 +564,13 @@ void tow_serve_cuMemcpyDtoHAsync_v2(struct tow_serve *call)
             call->malformed = true;
             return;
         }
-        download_later(call, from, size, stream, stream_id, transfer, spread);
+        struct tow_later_copy want = {.transfer = transfer,
+                                      .size = size,
+                                      .spread = spread,
+                                      .stream_id = stream_id,
+                                      .stream = stream,
+                                      .from = from};
+        tow_copy_later(call, &want);
         return;
     }
     if (transfer != 0) {
@@ -617,239 +629,5 @@ void tow_serve_cuMemcpyAsync(struct tow_serve *call)
             call->driver->cuMemcpyDtoHAsync_v2((void *)(uintptr_t)to, from, size, stream);
     } else {
         call->status = call->driver->cuMemcpyDtoDAsync_v2(to, from, size, stream);
-    }
-}
-
-/* ---- two and three dimensions ---- */
-
-static CUmemorytype memory_type(uint32_t kind)
-{
-    return kind == TOW_AT_HOST || kind == TOW_AT_ADDRESS ? CU_MEMORYTYPE_HOST
-           : kind == TOW_AT_DEVICE                       ? CU_MEMORYTYPE_DEVICE
-                                                         : CU_MEMORYTYPE_ARRAY;
-}
-
-/* The driver's description of a copy whose host side is packed at `packed`. */
-static CUDA_MEMCPY3D_PEER describe(struct tow_serve *call, const struct tow_copy_shape *s,
-                                   void *packed)
-{
-    if ((s->from.kind == TOW_AT_ADDRESS && !tow_mirror_reaches_side(call->session, &s->from, s)) ||
-        (s->to.kind == TOW_AT_ADDRESS && !tow_mirror_reaches_side(call->session, &s->to, s))) {
-        call->status = call->status == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : call->status;
-    }
-    CUDA_MEMCPY3D_PEER p = {
-        .srcXInBytes = s->from.x,
-        .srcY = s->from.y,
-        .srcZ = s->from.z,
-        .srcLOD = s->from.level,
-        .srcMemoryType = memory_type(s->from.kind),
-        .srcPitch = s->from.pitch,
-        .srcHeight = s->from.height,
-        .dstXInBytes = s->to.x,
-        .dstY = s->to.y,
-        .dstZ = s->to.z,
-        .dstLOD = s->to.level,
-        .dstMemoryType = memory_type(s->to.kind),
-        .dstPitch = s->to.pitch,
-        .dstHeight = s->to.height,
-        .WidthInBytes = s->width,
-        .Height = s->rows,
-        .Depth = s->planes,
-    };
-    switch (s->from.kind) {
-    case TOW_AT_HOST:
-        p.srcHost = packed;
-        break;
-    case TOW_AT_ADDRESS:
-        p.srcHost = (const void *)(uintptr_t)s->from.address;
-        break;
-    case TOW_AT_DEVICE:
-        p.srcDevice = s->from.address;
-        break;
-    default:
-        p.srcArray = tow_serve_handle(call, TOW_H_ARRAY, s->from.address);
-        break;
-    }
-    switch (s->to.kind) {
-    case TOW_AT_HOST:
-        p.dstHost = packed;
-        break;
-    case TOW_AT_ADDRESS:
-        p.dstHost = (void *)(uintptr_t)s->to.address;
-        break;
-    case TOW_AT_DEVICE:
-        p.dstDevice = s->to.address;
-        break;
-    default:
-        p.dstArray = tow_serve_handle(call, TOW_H_ARRAY, s->to.address);
-        break;
-    }
-    if (s->peer) {
-        p.srcContext = tow_serve_handle(call, TOW_H_CONTEXT, s->from.context);
-        p.dstContext = tow_serve_handle(call, TOW_H_CONTEXT, s->to.context);
-    }
-    return p;
-}
-
-static CUresult run_copy(const struct tow_driver *driver, const CUDA_MEMCPY3D_PEER *p, bool peer,
-                         CUstream stream)
-{
-    if (peer) {
-        return driver->cuMemcpy3DPeerAsync(p, stream);
-    }
-    CUDA_MEMCPY3D c = {
-        .srcXInBytes = p->srcXInBytes,
-        .srcY = p->srcY,
-        .srcZ = p->srcZ,
-        .srcLOD = p->srcLOD,
-        .srcMemoryType = p->srcMemoryType,
-        .srcHost = p->srcHost,
-        .srcDevice = p->srcDevice,
-        .srcArray = p->srcArray,
-        .srcPitch = p->srcPitch,
-        .srcHeight = p->srcHeight,
-        .dstXInBytes = p->dstXInBytes,
-        .dstY = p->dstY,
-        .dstZ = p->dstZ,
-        .dstLOD = p->dstLOD,
-        .dstMemoryType = p->dstMemoryType,
-        .dstHost = p->dstHost,
-        .dstDevice = p->dstDevice,
-        .dstArray = p->dstArray,
-        .dstPitch = p->dstPitch,
-        .dstHeight = p->dstHeight,
-        .WidthInBytes = p->WidthInBytes,
-        .Height = p->Height,
-        .Depth = p->Depth,
-    };
-    return driver->cuMemcpy3DAsync_v2(&c, stream);
-}
-
-struct shaped_upload {
-    struct tow_session *session;
-    CUDA_MEMCPY3D_PEER copy;
-    bool peer;
-    CUstream stream;
-    uint32_t context;
-    uint16_t thread;
-    CUresult status;
-    uint8_t bytes[];
-};
-
-static void *shaped_place(void *user, uint64_t offset, size_t *size, void **ret_token)
-{
-    struct shaped_upload *u = user;
-    (void)size;
-    (void)ret_token;
-    return u->bytes + offset;
-}
-
-static void shaped_filled(void *user, uint64_t offset, size_t size, void *token)
-{
-    (void)token;
-    (void)user;
-    (void)offset;
-    (void)size;
-}
-
-static void shaped_done(void *user, bool ok)
-{
-    struct shaped_upload *u = user;
-    if (ok) {
-        if (u->status == CUDA_SUCCESS) {
-            u->status = tow_session_enter(u->session, u->context);
-        }
-        if (u->status == CUDA_SUCCESS) {
-            u->status = run_copy(u->session->driver, &u->copy, u->peer, u->stream);
-        }
-        if (u->status != CUDA_SUCCESS) {
-            char arguments[160];
-            snprintf(arguments, sizeof arguments, "to 0x%llx pitch %zu, %zu x %zu x %zu",
-                     (unsigned long long)u->copy.dstDevice, u->copy.dstPitch, u->copy.WidthInBytes,
-                     u->copy.Height, u->copy.Depth);
-            tow_session_defer(u->session, u->thread, TOW_FN_cuMemcpy3DAsync_v2, u->status,
-                              arguments);
-        }
-    }
-    free(u);
-}
-
-static void upload_shape(struct tow_serve *call, const struct tow_copy_shape *shape,
-                         CUstream stream)
-{
-    struct shaped_upload *u = malloc(sizeof *u + (size_t)shape->bytes);
-    if (u == NULL) {
-        call->malformed = true;
-        return;
-    }
-    *u = (struct shaped_upload){.session = call->session,
-                                .copy = describe(call, shape, u->bytes),
-                                .peer = shape->peer != 0,
-                                .stream = stream,
-                                .context = call->frame.context,
-                                .thread = call->frame.thread};
-    u->status = call->status;
-    call->status = CUDA_SUCCESS;
-    struct tow_transfer_sink sink = {
-        .place = shaped_place, .filled = shaped_filled, .done = shaped_done, .user = u};
-    if (tow_transfer_expect(call->session, shape->transfer, shape->bytes, &sink) < 0) {
-        free(u);
-        call->malformed = true;
-    }
-}
-
-static bool shape_makes_sense(const struct tow_copy_shape *s)
-{
-    uint64_t bytes = 0;
-    bool up = s->from.kind == TOW_AT_HOST, down = s->to.kind == TOW_AT_HOST;
-    if ((up && down) || s->from.kind > TOW_AT_ADDRESS || s->to.kind > TOW_AT_ADDRESS) {
-        return false;
-    }
-    if (!up && !down) {
-        return s->bytes == 0;
-    }
-    return !__builtin_mul_overflow(s->width, s->rows, &bytes) &&
-           !__builtin_mul_overflow(bytes, s->planes, &bytes) && bytes == s->bytes && bytes > 0 &&
-           bytes <= UINT64_C(1) << 40;
-}
-
-void tow_serve_cuMemcpy3DAsync_v2(struct tow_serve *call)
-{
-    struct tow_copy_shape shape;
-    tow_dec_copy(&call->in, &shape, sizeof shape);
-    CUstream stream = tow_serve_handle(call, TOW_H_STREAM, shape.stream);
-    bool up = shape.from.kind == TOW_AT_HOST, down = shape.to.kind == TOW_AT_HOST;
-    if (call->in.bad || !shape_makes_sense(&shape) ||
-        (down && (shape.transfer == 0 || call->frame.seq == 0))) {
-        call->malformed = true;
-        return;
-    }
-    if (up && shape.transfer != 0) {
-        upload_shape(call, &shape, stream);
-        return;
-    }
-    uint8_t *packed = NULL;
-    if (up) {
-        packed = (uint8_t *)(uintptr_t)tow_dec_bytes(&call->in, (size_t)shape.bytes);
-    } else if (down) {
-        packed = malloc((size_t)shape.bytes);
-        if (packed == NULL) {
-            call->status = CUDA_ERROR_OUT_OF_MEMORY;
-        }
-    }
-    CUDA_MEMCPY3D_PEER copy = describe(call, &shape, packed);
-    if (tow_serve_ready(call)) {
-        call->status = run_copy(call->driver, &copy, shape.peer != 0, stream);
-        if (call->status == CUDA_SUCCESS && down) {
-            call->status = call->driver->cuStreamSynchronize(stream);
-        }
-        if (call->status == CUDA_SUCCESS && down &&
-            tow_session_send_data(call->session, shape.transfer, 0, packed, (size_t)shape.bytes,
-                                  TOW_DATA_LAST) < 0) {
-            call->status = CUDA_ERROR_UNKNOWN;
-        }
-    }
-    if (down) {
-        free(packed);
     }
 }

@@ -2,12 +2,29 @@
 #ifndef TOW_SERVER_COPY_H
 #define TOW_SERVER_COPY_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "gen/cuda_abi.h"
 
 struct tow_serve;
 struct tow_session;
+struct tow_shaped;
+
+/* A download whose bytes come when the device has them. */
+struct tow_later_copy {
+    uint32_t transfer;
+    uint64_t size;      /* at most TOW_COPY_ASYNC_MAX */
+    bool spread;        /* may leave over the lanes; a frame on the own line closes it */
+    uint64_t stream_id; /* the client's, and the driver's */
+    CUstream stream;
+    CUdeviceptr from;                /* of one dimension */
+    const struct tow_shaped *shaped; /* borrowed; else NULL */
+};
+
+/* Begins it, in the call's context. If it fails the client is told that nothing comes. */
+void tow_copy_later(struct tow_serve *call, const struct tow_later_copy *want);
+void tow_copy_tell_none_comes(struct tow_serve *call, uint32_t transfer);
 
 /* Sends the bytes of asynchronous downloads that the device has finished. Called before every reply
  * to a synchronising call and before every host function: what the program may look at then has

@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/number.h"
 #include "gen/driver.h"
 #include "gen/functions.h"
 #include "wire/cursor.h"
@@ -73,10 +74,5 @@ void tow_serve_unbind(struct tow_serve *call, enum tow_handle_kind kind, uint64_
 uint64_t tow_serve_export(struct tow_serve *call, enum tow_handle_kind kind, void *handle);
 void tow_serve_export_all(struct tow_serve *call, enum tow_handle_kind kind, void *array,
                           size_t count);
-
-static inline uint64_t tow_min_u64(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
 
 #endif

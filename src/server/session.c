@@ -368,8 +368,9 @@ static void reply(struct tow_serve *call)
     }
     const struct tow_fn_info *info = tow_fn_info(call->frame.kind);
     if (info != NULL && (info->flags & TOW_FN_SYNCS)) {
+        /* Of a context that has failed no more than this comes, and the client's memory is free. */
+        tow_copy_flush(session);
         if (call->status == CUDA_SUCCESS || call->status == CUDA_ERROR_NOT_READY) {
-            tow_copy_flush(session);
             tow_mirror_pull(session);
         }
         if (call->status == CUDA_SUCCESS) {

@@ -17,16 +17,19 @@
 #include "server/late.h"
 #include "server/pinned.h"
 #include "server/session.h"
+#include "server/shape.h"
 #include "server/share.h"
 #include "server/transfer.h"
-#include "wire/share.h"
 #include "wire/copy.h"
+#include "wire/share.h"
 
 enum {
     PIECE = 1 << 20, /* a DATA frame */
     FEW = 8,         /* pieces of a context that are made without patience */
     MANY = 256,      /* of a context: beyond these the stream must move on */
 };
+
+_Static_assert((int)TOW_COPY_SHAPE_UP_MAX <= (int)PIECE, "one piece holds it");
 
 /* How long more than FEW are put off: a device that is only busy has read one by then. */
 #define PATIENCE_NS (1 * TOW_TIME_MS)
@@ -61,6 +64,8 @@ struct upload {
     uint16_t thread;
     bool settle;       /* the program's call is synchronous, see settle() */
     atomic_int status; /* CUresult: the first failure; lanes work on it at a time */
+    uint64_t whole;    /* bytes that must come in one frame: of a copy that has a shape; else 0 */
+    struct tow_shaped shaped;
 };
 
 static void free_state(struct tow_session *session, void *opaque)
@@ -284,6 +289,9 @@ static void *upload_place(void *user, uint64_t offset, size_t *size, void **ret_
 {
     struct upload *u = user;
     (void)offset;
+    if (u->whole != 0 && *size != u->whole) {
+        fail(u, CUDA_ERROR_INVALID_VALUE); /* our clients do not cut them */
+    }
     if (atomic_load(&u->status) != CUDA_SUCCESS) {
         return NULL;
     }
@@ -301,14 +309,20 @@ static void *upload_place(void *user, uint64_t offset, size_t *size, void **ret_
     return slot->piece->bytes;
 }
 
+static CUresult begin(const struct upload *u, uint64_t offset, size_t size, uint8_t *bytes)
+{
+    const struct tow_driver *driver = u->session->driver;
+    return u->whole != 0 ? tow_shaped_run(&u->shaped, driver, bytes, u->stream)
+                         : driver->cuMemcpyHtoDAsync_v2(u->to + offset, bytes, size, u->stream);
+}
+
 static void upload_filled(void *user, uint64_t offset, size_t size, void *token)
 {
     struct upload *u = user;
     const struct tow_driver *driver = u->session->driver;
     struct slot *slot = token;
     if (size > 0) {
-        CUresult status =
-            driver->cuMemcpyHtoDAsync_v2(u->to + offset, slot->piece->bytes, size, u->stream);
+        CUresult status = begin(u, offset, size, slot->piece->bytes);
         if (status == CUDA_SUCCESS) {
             status = driver->cuEventRecord(slot->piece->filled, u->stream);
             if (status != CUDA_SUCCESS) {
@@ -354,6 +368,22 @@ static void settle(struct upload *u)
     }
 }
 
+static void defer(const struct upload *u, CUresult status)
+{
+    char arguments[160];
+    const CUDA_MEMCPY3D_PEER *copy = &u->shaped.copy;
+    if (u->whole == 0) {
+        snprintf(arguments, sizeof arguments, "to 0x%llx", (unsigned long long)u->to);
+    } else {
+        snprintf(arguments, sizeof arguments, "to 0x%llx pitch %zu, %zu x %zu x %zu",
+                 (unsigned long long)copy->dstDevice, copy->dstPitch, copy->WidthInBytes,
+                 copy->Height, copy->Depth);
+    }
+    tow_session_defer(u->session, u->thread,
+                      u->whole == 0 ? TOW_FN_cuMemcpyHtoDAsync_v2 : TOW_FN_cuMemcpy3DAsync_v2,
+                      status, arguments);
+}
+
 static void upload_done(void *user, bool ok)
 {
     struct upload *u = user;
@@ -362,11 +392,47 @@ static void upload_done(void *user, bool ok)
         settle(u);
     }
     if (ok && status != CUDA_SUCCESS) {
-        char arguments[64];
-        snprintf(arguments, sizeof arguments, "to 0x%llx", (unsigned long long)u->to);
-        tow_session_defer(u->session, u->thread, TOW_FN_cuMemcpyHtoDAsync_v2, status, arguments);
+        defer(u, status);
     }
     free(u);
+}
+
+/* ---- commands ---- */
+
+/* Also with a wrong stream or context: the bytes come in any case. */
+static void expect(struct tow_serve *call, const struct upload *what, uint32_t transfer,
+                   uint64_t size, bool spread)
+{
+    struct upload *u = malloc(sizeof *u);
+    struct upload_state *state = state_of(call->session, true);
+    if (u == NULL || state == NULL) {
+        free(u);
+        call->malformed = true; /* the bytes that follow could not be told from commands */
+        return;
+    }
+    *u = *what;
+    u->session = call->session;
+    u->state = state;
+    u->context = call->frame.context;
+    u->thread = call->frame.thread;
+    u->status = (int)call->status;
+    struct tow_transfer_sink sink = {.place = upload_place,
+                                     .filled = upload_filled,
+                                     .done = upload_done,
+                                     .user = u,
+                                     .spread = spread};
+    call->status = CUDA_SUCCESS;
+    if (tow_transfer_expect(call->session, transfer, size, &sink) < 0) {
+        free(u);
+        call->malformed = true;
+    }
+}
+
+void tow_upload_shape(struct tow_serve *call, uint32_t transfer, uint64_t size, CUstream stream,
+                      const struct tow_shaped *shaped, bool settles)
+{
+    struct upload what = {.stream = stream, .settle = settles, .whole = size, .shaped = *shaped};
+    expect(call, &what, transfer, size, false);
 }
 
 void tow_serve_cuMemcpyHtoDAsync_v2(struct tow_serve *call)
@@ -398,30 +464,6 @@ void tow_serve_cuMemcpyHtoDAsync_v2(struct tow_serve *call)
         }
         return;
     }
-    struct upload *u = malloc(sizeof *u);
-    struct upload_state *state = state_of(call->session, true);
-    if (u == NULL || state == NULL) {
-        free(u);
-        call->malformed = true; /* the bytes that follow could not be told from commands */
-        return;
-    }
-    /* Also with a wrong stream or context: the bytes come in any case. */
-    *u = (struct upload){.session = call->session,
-                         .state = state,
-                         .to = to,
-                         .stream = stream,
-                         .context = call->frame.context,
-                         .thread = call->frame.thread,
-                         .settle = settles,
-                         .status = (int)call->status};
-    struct tow_transfer_sink sink = {.place = upload_place,
-                                     .filled = upload_filled,
-                                     .done = upload_done,
-                                     .user = u,
-                                     .spread = form == TOW_COPY_SPREAD};
-    call->status = CUDA_SUCCESS;
-    if (tow_transfer_expect(call->session, transfer, size, &sink) < 0) {
-        free(u);
-        call->malformed = true;
-    }
+    struct upload what = {.to = to, .stream = stream, .settle = settles};
+    expect(call, &what, transfer, size, form == TOW_COPY_SPREAD);
 }

@@ -6,9 +6,10 @@
 #include <stdint.h>
 
 enum {
-    TOW_COPY_INLINE_MAX = 64 << 10, /* what rides in the command or the reply itself */
-    TOW_COPY_ASYNC_MAX = 4 << 20,   /* of a download that nobody waits for */
-    TOW_COPY_LATE_MAX = 4 << 20,    /* one upload whose bytes come when its turn is there */
+    TOW_COPY_INLINE_MAX = 64 << 10,  /* what rides in the command or the reply itself */
+    TOW_COPY_ASYNC_MAX = 4 << 20,    /* of a download that nobody waits for, or that has a shape */
+    TOW_COPY_SHAPE_UP_MAX = 1 << 20, /* of an upload that has a shape: a DATA frame */
+    TOW_COPY_LATE_MAX = 4 << 20,     /* one upload whose bytes come when its turn is there */
 };
 
 /* Where one side of a copy is, after unified addresses have been looked up. */
@@ -29,14 +30,21 @@ struct tow_copy_side {
     uint32_t kind, level;
 };
 
-/* The fixed part of a copy command of two or three dimensions. */
+enum tow_shape_flag {
+    TOW_SHAPE_PEER = 1,   /* the two sides name their contexts */
+    TOW_SHAPE_SPREAD = 2, /* of a download: its bytes may come on several lines */
+    TOW_SHAPE_SETTLE = 4, /* of an upload: as TOW_COPY_SETTLE */
+};
+
+/* The fixed part of a copy command of two or three dimensions. The client cuts what is larger than
+ * one can be (TOW_COPY_SHAPE_UP_MAX, TOW_COPY_ASYNC_MAX) into several. */
 struct tow_copy_shape {
     struct tow_copy_side from, to;
     uint64_t width, rows, planes; /* width in bytes */
     uint64_t stream;              /* id */
     uint64_t bytes;               /* of the host side, packed */
     uint32_t transfer;            /* 0: the bytes are in the command */
-    uint32_t peer;                /* 1: the two sides name their contexts */
+    uint32_t flags;               /* tow_shape_flag */
 };
 
 #endif

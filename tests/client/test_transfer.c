@@ -48,7 +48,8 @@ static int teardown(void **state)
 static uint32_t expect(size_t at, enum tow_transfer_form form)
 {
     uint32_t number = 0;
-    assert_int_equal(tow_link_expect(&link_to, memory + at, SIZE, 1, NULL, form, &number), 0);
+    struct tow_box into = tow_box_flat(memory + at, SIZE);
+    assert_int_equal(tow_link_expect(&link_to, &into, 1, NULL, form, &number), 0);
     return number;
 }
 
@@ -103,6 +104,53 @@ static void lanes_may_bring_what_was_given_up(void **state)
     tow_link_forget(&link_to, given_up);
     assert_int_equal(take(given_up, 0, 100, 0, 5, true), 0);
     assert_int_equal(memory[0], 0xaa);
+}
+
+/* Twelve rows of 5 bytes, three to a plane. */
+static void bytes_that_come_packed_go_into_their_rows(void **state)
+{
+    uint8_t bytes[60];
+    struct tow_box into = {
+        .first = memory + 2, .width = 5, .rows = 3, .planes = 4, .pitch = 7, .plane = 30};
+    uint32_t transfer = 0;
+    assert_int_equal(tow_box_size(&into), 60);
+    assert_int_equal(tow_box_span(&into), 3 * 30 + 2 * 7 + 5);
+    assert_int_equal(tow_link_expect(&link_to, &into, 1, NULL, TOW_TRANSFER_ORDERED, &transfer), 0);
+    assert_int_equal(tow_link_outstanding(&link_to) % 4096, 60);
+    /* All between its first byte and its last one is waited for. */
+    assert_false(tow_link_expecting(&link_to, memory, 2));
+    assert_true(tow_link_expecting(&link_to, memory + 2, 1));
+    assert_true(tow_link_expecting(&link_to, memory + 2 + 5, 1));
+    assert_true(tow_link_expecting(&link_to, memory + 2 + 108, 1));
+    assert_false(tow_link_expecting(&link_to, memory + 2 + 109, SIZE));
+    for (size_t i = 0; i < sizeof bytes; i++) {
+        bytes[i] = (uint8_t)i;
+    }
+    /* Cut where rows are not: within the first, within a plane, and the rest at once. */
+    const size_t cuts[] = {0, 3, 24, sizeof bytes};
+    struct iovec part = {bytes, sizeof bytes};
+    assert_int_equal(tow_line_send_direct(server, &part, 1), 0);
+    for (size_t i = 0; i + 1 < sizeof cuts / sizeof cuts[0]; i++) {
+        struct tow_data data = {
+            .transfer = transfer, .offset = cuts[i], .size = (uint32_t)(cuts[i + 1] - cuts[i])};
+        assert_int_equal(tow_link_take_payload(&link_to, link_to.line, &data, false), 0);
+    }
+    assert_false(tow_link_expects(&link_to));
+    size_t right = 0;
+    for (size_t z = 0; z < 4; z++) {
+        for (size_t y = 0; y < 3; y++) {
+            right += memcmp(memory + 2 + z * 30 + y * 7, bytes + (z * 3 + y) * 5, 5) == 0;
+        }
+    }
+    assert_int_equal(right, 12);
+    size_t untouched = 0;
+    for (size_t i = 0; i < sizeof memory; i++) {
+        untouched += memory[i] == 0xaa;
+    }
+    assert_int_equal(untouched, sizeof memory - 60);
+    uint8_t again[60] = {0};
+    tow_box_gather(&into, again);
+    assert_memory_equal(again, bytes, sizeof bytes);
 }
 
 struct closing {
@@ -187,6 +235,7 @@ int main(void)
                                         teardown),
         cmocka_unit_test_setup_teardown(what_does_not_fit_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(lanes_may_bring_what_was_given_up, setup, teardown),
+        cmocka_unit_test_setup_teardown(bytes_that_come_packed_go_into_their_rows, setup, teardown),
         cmocka_unit_test_setup_teardown(the_reader_waits_at_the_end_of_what_lanes_bring, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(bytes_alone_do_not_end_what_is_to_be_closed, setup,

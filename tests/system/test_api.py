@@ -9,7 +9,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import towtest as t  # noqa: E402
 
 
-STRICT = ("downloads", "graph", "hostmem", "ipc", "late", "managed", "polls", "share", "uploads")
+STRICT = ("boxes", "downloads", "graph", "hostmem", "ipc", "late", "managed", "polls", "share", "uploads")
 
 
 def run(name, lanes, kind="tcp", flags=(), **env):

@@ -123,6 +123,11 @@ def a_download_into_page_locked_memory_waits_for_nothing():
                 t.equal(five["replies_waited"] - one["replies_waited"], 0,
                         f"{kind}, {lanes} connections: replies waited for by 4 copies of {size} bytes; their number")
                 t.equal(five["calls"]["cuMemcpyDtoHAsync_v2"]["sync"], 0, f"{kind}: copies that waited; their number")
+            for width in (100, 200 << 10):  # of 64 rows
+                one, five = (stats(server, kind, f"rows:{width}", n, env={"TOWLINE_LANES": lanes}) for n in (1, 5))
+                t.equal(five["replies_waited"] - one["replies_waited"], 0,
+                        f"{kind}, {lanes} connections: replies waited for by 4 copies of rows of {width} bytes; their number")
+                t.equal(five["calls"]["cuMemcpy2DAsync_v2"]["sync"], 0, f"{kind}: copies of rows that waited; their number")
 
 
 @t.test(120, alone=True)

@@ -141,11 +141,11 @@ def side(kind, address=0):
     return struct.pack("<7Q2I", address, 0, 0, 0, 0, 0, 0, kind, 0)
 
 
-def shape(source, target, width):
-    return source + target + struct.pack("<5Q2I", width, 1, 1, 0, 0, 0, 0)
+def shape(source, target, width, size=0, transfer=0):
+    return source + target + struct.pack("<5Q2I", width, 1, 1, 0, size, transfer, 0)
 
 
-AT_DEVICE, AT_ADDRESS = 1, 3
+AT_HOST, AT_DEVICE, AT_ADDRESS = 0, 1, 3
 
 
 @t.test(trees=BOTH)
@@ -290,6 +290,34 @@ def an_upload_that_stands_still_leaves_room_for_another_contexts():
         upload(client, device, 256 << 20, 5)
         upload(client, other, 1 << 20, 6, context=2)
         t.equal(client.call("cuCtxSynchronize", context=2)[0], 0, "the second context's end")
+
+
+@t.test(trees=BOTH)
+def rows_come_in_the_pieces_that_clients_cut():
+    largest_up, largest_down = 1 << 20, 4 << 20
+    with t.Server() as server:
+        def up(client, size, transfer):
+            client.send("cuMemcpy3DAsync_v2", shape(side(AT_HOST), side(AT_DEVICE, client.alloc(8 << 20)), size, size, transfer))
+
+        def down(client, size, transfer):
+            client.send("cuMemcpy3DAsync_v2", shape(side(AT_DEVICE, client.alloc(8 << 20)), side(AT_HOST), size, size, transfer))
+
+        for copy, size, transfer in ((up, largest_up + 1, 5), (down, largest_down + 1, 5), (down, 4096, 0), (down, 0, 5)):
+            with raw.Client(server).begin() as client:
+                copy(client, size, transfer)
+                t.check(client.ended(), f"rows that go {copy.__name__}, {size} bytes as transfer {transfer}, are taken")
+        with raw.Client(server).begin() as client:
+            # In several frames, of many at a time: none holds on to memory, and all are refused.
+            device = client.alloc(largest_up)
+            for transfer in range(1, 301):
+                client.send("cuMemcpy3DAsync_v2", shape(side(AT_HOST), side(AT_DEVICE, device), largest_up, largest_up, transfer))
+                client.data(transfer, 0, bytes(8))
+            for transfer in range(1, 301):
+                client.data(transfer, 8, bytes(largest_up - 8), 8)
+            t.equal(client.call("cuCtxSynchronize")[0], 1, "what uploads of rows in two frames end with")
+            up(client, largest_up, 500)
+            client.data(500, 0, bytes(largest_up), 8)
+            t.equal(client.call("cuCtxSynchronize")[0], 0, "what an upload of rows in one frame ends with")
 
 
 CONDITIONAL, SWITCH = 13, 2

@@ -31,7 +31,7 @@ def copies(server, lanes, kind="tcp", program="uploads"):
 @t.test(120, trees=("plain", "asan"))
 def large_copies_arrive_whole_over_several_connections():
     with t.Server() as server:
-        for program in ("uploads", "downloads"):  # check every byte of large copies
+        for program in ("uploads", "downloads", "boxes"):  # check every byte of large copies
             t.equal(copies(server, 4, program=program), 3, f"{program}: further connections of 4 lanes")
             t.equal(copies(server, 2, program=program), 1, f"{program}: further connections of 2 lanes")
 

@@ -1,0 +1,48 @@
+/* Memory of the program in rows, as copies of two and three dimensions have it. Its bytes travel
+ * packed, row after row. */
+#ifndef TOW_CLIENT_BOX_H
+#define TOW_CLIENT_BOX_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct tow_box {
+    uint8_t *first;             /* borrowed */
+    size_t width, rows, planes; /* at least 1 each; width in bytes */
+    size_t pitch, plane;        /* how far rows, and planes, are apart */
+};
+
+/* Bytes that lie side by side. */
+static inline struct tow_box tow_box_flat(void *bytes, size_t size)
+{
+    return (struct tow_box){.first = bytes, .width = size, .rows = 1, .planes = 1};
+}
+
+/* Of the bytes, packed. */
+static inline size_t tow_box_size(const struct tow_box *box)
+{
+    return box->width * box->rows * box->planes;
+}
+
+/* From the first of them to the last, with all that lies between. */
+static inline size_t tow_box_span(const struct tow_box *box)
+{
+    return (box->planes - 1) * box->plane + (box->rows - 1) * box->pitch + box->width;
+}
+
+/* Where the byte at `offset` of the packed ones lies; `ret_side_by_side` says how many from there
+ * to the end of the row. */
+static inline uint8_t *tow_box_at(const struct tow_box *box, uint64_t offset,
+                                  size_t *ret_side_by_side)
+{
+    uint64_t row = offset / box->width, x = offset % box->width;
+    *ret_side_by_side = (size_t)(box->width - x);
+    return box->first + row / box->rows * box->plane + row % box->rows * box->pitch + x;
+}
+
+/* Copies `size` packed bytes from `offset` on into their rows. */
+void tow_box_scatter(const struct tow_box *box, uint64_t offset, const uint8_t *bytes, size_t size);
+/* Packs all of it. */
+void tow_box_gather(const struct tow_box *box, uint8_t *bytes);
+
+#endif

@@ -1,0 +1,188 @@
+#include "server/shape.h"
+
+#include "gen/server_api.h"
+#include "server/copy.h"
+#include "server/mirror.h"
+#include "server/session.h"
+#include "server/upload.h"
+#include "wire/copy.h"
+
+static CUmemorytype memory_type(uint32_t kind)
+{
+    return kind == TOW_AT_HOST || kind == TOW_AT_ADDRESS ? CU_MEMORYTYPE_HOST
+           : kind == TOW_AT_DEVICE                       ? CU_MEMORYTYPE_DEVICE
+                                                         : CU_MEMORYTYPE_ARRAY;
+}
+
+/* Says with the call's status if the sides are not the client's. */
+static struct tow_shaped describe(struct tow_serve *call, const struct tow_copy_shape *s)
+{
+    if ((s->from.kind == TOW_AT_ADDRESS && !tow_mirror_reaches_side(call->session, &s->from, s)) ||
+        (s->to.kind == TOW_AT_ADDRESS && !tow_mirror_reaches_side(call->session, &s->to, s))) {
+        call->status = call->status == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : call->status;
+    }
+    CUDA_MEMCPY3D_PEER p = {
+        .srcXInBytes = s->from.x,
+        .srcY = s->from.y,
+        .srcZ = s->from.z,
+        .srcLOD = s->from.level,
+        .srcMemoryType = memory_type(s->from.kind),
+        .srcPitch = s->from.pitch,
+        .srcHeight = s->from.height,
+        .dstXInBytes = s->to.x,
+        .dstY = s->to.y,
+        .dstZ = s->to.z,
+        .dstLOD = s->to.level,
+        .dstMemoryType = memory_type(s->to.kind),
+        .dstPitch = s->to.pitch,
+        .dstHeight = s->to.height,
+        .WidthInBytes = s->width,
+        .Height = s->rows,
+        .Depth = s->planes,
+    };
+    switch (s->from.kind) {
+    case TOW_AT_HOST:
+        break; /* see tow_shaped_run */
+    case TOW_AT_ADDRESS:
+        p.srcHost = (const void *)(uintptr_t)s->from.address;
+        break;
+    case TOW_AT_DEVICE:
+        p.srcDevice = s->from.address;
+        break;
+    default:
+        p.srcArray = tow_serve_handle(call, TOW_H_ARRAY, s->from.address);
+        break;
+    }
+    switch (s->to.kind) {
+    case TOW_AT_HOST:
+        break;
+    case TOW_AT_ADDRESS:
+        p.dstHost = (void *)(uintptr_t)s->to.address;
+        break;
+    case TOW_AT_DEVICE:
+        p.dstDevice = s->to.address;
+        break;
+    default:
+        p.dstArray = tow_serve_handle(call, TOW_H_ARRAY, s->to.address);
+        break;
+    }
+    if (s->flags & TOW_SHAPE_PEER) {
+        p.srcContext = tow_serve_handle(call, TOW_H_CONTEXT, s->from.context);
+        p.dstContext = tow_serve_handle(call, TOW_H_CONTEXT, s->to.context);
+    }
+    return (struct tow_shaped){.copy = p,
+                               .peer = (s->flags & TOW_SHAPE_PEER) != 0,
+                               .packed = s->from.kind == TOW_AT_HOST ? TOW_PACKED_SOURCE
+                                         : s->to.kind == TOW_AT_HOST ? TOW_PACKED_TARGET
+                                                                     : TOW_PACKED_NEITHER};
+}
+
+CUresult tow_shaped_run(const struct tow_shaped *shaped, const struct tow_driver *driver,
+                        void *host, CUstream stream)
+{
+    CUDA_MEMCPY3D_PEER with_host = shaped->copy;
+    const CUDA_MEMCPY3D_PEER *p = &with_host;
+    if (shaped->packed == TOW_PACKED_SOURCE) {
+        with_host.srcHost = host;
+    } else if (shaped->packed == TOW_PACKED_TARGET) {
+        with_host.dstHost = host;
+    }
+    if (shaped->peer) {
+        return driver->cuMemcpy3DPeerAsync(p, stream);
+    }
+    CUDA_MEMCPY3D c = {
+        .srcXInBytes = p->srcXInBytes,
+        .srcY = p->srcY,
+        .srcZ = p->srcZ,
+        .srcLOD = p->srcLOD,
+        .srcMemoryType = p->srcMemoryType,
+        .srcHost = p->srcHost,
+        .srcDevice = p->srcDevice,
+        .srcArray = p->srcArray,
+        .srcPitch = p->srcPitch,
+        .srcHeight = p->srcHeight,
+        .dstXInBytes = p->dstXInBytes,
+        .dstY = p->dstY,
+        .dstZ = p->dstZ,
+        .dstLOD = p->dstLOD,
+        .dstMemoryType = p->dstMemoryType,
+        .dstHost = p->dstHost,
+        .dstDevice = p->dstDevice,
+        .dstArray = p->dstArray,
+        .dstPitch = p->dstPitch,
+        .dstHeight = p->dstHeight,
+        .WidthInBytes = p->WidthInBytes,
+        .Height = p->Height,
+        .Depth = p->Depth,
+    };
+    return driver->cuMemcpy3DAsync_v2(&c, stream);
+}
+
+static bool shape_makes_sense(const struct tow_copy_shape *s)
+{
+    uint64_t bytes = 0;
+    bool up = s->from.kind == TOW_AT_HOST, down = s->to.kind == TOW_AT_HOST;
+    if ((up && down) || s->from.kind > TOW_AT_ADDRESS || s->to.kind > TOW_AT_ADDRESS) {
+        return false;
+    }
+    if (!up && !down) {
+        return s->bytes == 0;
+    }
+    if (down && s->transfer == 0) {
+        return false;
+    }
+    return !__builtin_mul_overflow(s->width, s->rows, &bytes) &&
+           !__builtin_mul_overflow(bytes, s->planes, &bytes) && bytes == s->bytes && bytes > 0 &&
+           bytes <= (down ? TOW_COPY_ASYNC_MAX : TOW_COPY_SHAPE_UP_MAX);
+}
+
+/* If the client waits it has these bytes, and all that the stream brings before, with the reply
+ * (tow_copy_flush); and if this one failed, no more of those before it comes. */
+static void download(struct tow_serve *call, const struct tow_copy_shape *shape,
+                     const struct tow_shaped *shaped, CUstream stream)
+{
+    if (!tow_serve_ready(call)) {
+        if (!call->malformed) {
+            tow_copy_tell_none_comes(call, shape->transfer);
+        }
+        return;
+    }
+    struct tow_later_copy want = {.transfer = shape->transfer,
+                                  .size = shape->bytes,
+                                  .spread = (shape->flags & TOW_SHAPE_SPREAD) != 0,
+                                  .stream_id = shape->stream,
+                                  .stream = stream,
+                                  .shaped = shaped};
+    tow_copy_later(call, &want);
+    if (call->frame.seq != 0) {
+        tow_copy_send_stream(call, shape->stream, stream);
+        CUresult status = call->driver->cuStreamSynchronize(stream);
+        call->status = call->status == CUDA_SUCCESS ? status : call->status;
+    }
+}
+
+void tow_serve_cuMemcpy3DAsync_v2(struct tow_serve *call)
+{
+    struct tow_copy_shape shape;
+    tow_dec_copy(&call->in, &shape, sizeof shape);
+    CUstream stream = tow_serve_handle(call, TOW_H_STREAM, shape.stream);
+    if (call->in.bad || !shape_makes_sense(&shape)) {
+        call->malformed = true;
+        return;
+    }
+    struct tow_shaped shaped = describe(call, &shape);
+    if (shaped.packed == TOW_PACKED_SOURCE && shape.transfer != 0) {
+        tow_upload_shape(call, shape.transfer, shape.bytes, stream, &shaped,
+                         (shape.flags & TOW_SHAPE_SETTLE) != 0);
+        return;
+    }
+    if (shaped.packed == TOW_PACKED_TARGET) {
+        download(call, &shape, &shaped, stream);
+        return;
+    }
+    void *bytes = (void *)(uintptr_t)tow_dec_bytes(&call->in, (size_t)shape.bytes);
+    if (tow_serve_ready(call)) {
+        /* Pageable for the driver, and small: it has been read when this returns. */
+        call->status = tow_shaped_run(&shaped, call->driver, bytes, stream);
+    }
+}
