@@ -2,7 +2,6 @@
  * program may look; nobody waits for asynchronous ones into page-locked memory. */
 #include "api.h"
 
-#include <stdatomic.h>
 #include <time.h>
 
 enum { MIB = 1 << 20, ROOM = 40 * MIB };
@@ -230,29 +229,19 @@ static void every_byte_goes_to_its_row(struct api *api)
     free(back);
 }
 
-static atomic_int gate;
-
-static void wait_for_gate(void *user)
-{
-    (void)user;
-    for (int i = 0; i < 20000 && atomic_load(&gate) == 0; i++) {
-        nanosleep(&(struct timespec){0, 1000000}, NULL);
-    }
-}
-
 /* The copies are behind a host function that waits for this thread. */
 static void nobody_waits_for_a_stream_that_stands_still(struct api *api)
 {
     const struct box *large = &boxes[8], *small = &boxes[0];
     (void)api;
     begin();
-    atomic_store(&gate, 0);
-    OK(cuLaunchHostFunc(stream, wait_for_gate, NULL));
+    OK(sem_init(&api_gate, 0, 0));
+    OK(cuLaunchHostFunc(stream, api_pass_gate, NULL));
     copy(large, 1, stream);
     copy(small, 2, stream);
     EQUAL(cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
     EQUAL(pinned[offset_of(&large->to, large->rows, 0, 0)], 0xaa);
-    atomic_store(&gate, 1);
+    OK(sem_post(&api_gate));
     OK(cuStreamSynchronize(stream));
     EQUAL(is_wrong(pinned), false);
 }

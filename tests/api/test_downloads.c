@@ -3,7 +3,6 @@
 #include "api.h"
 
 #include <pthread.h>
-#include <stdatomic.h>
 #include <time.h>
 
 enum { MIB = 1 << 20, LARGE = 21 * MIB + 4093 };
@@ -108,16 +107,6 @@ static void bytes_are_there_when_the_copy_is_over(struct api *api)
     OK(cuMemFreeHost(pinned));
 }
 
-static atomic_int gate;
-
-static void wait_for_gate(void *user)
-{
-    (void)user;
-    for (int i = 0; i < 20000 && atomic_load(&gate) == 0; i++) {
-        nanosleep(&(struct timespec){0, 1000000}, NULL);
-    }
-}
-
 /* The copies are behind a host function that waits for this thread. */
 static void nobody_waits_for_a_stream_that_stands_still(struct api *api)
 {
@@ -125,15 +114,15 @@ static void nobody_waits_for_a_stream_that_stands_still(struct api *api)
     CUstream moving;
     (void)api;
     OK(cuStreamCreate(&moving, CU_STREAM_NON_BLOCKING));
-    atomic_store(&gate, 0);
-    OK(cuLaunchHostFunc(stream, wait_for_gate, NULL));
+    OK(sem_init(&api_gate, 0, 0));
+    OK(cuLaunchHostFunc(stream, api_pass_gate, NULL));
     OK(cuMemcpyDtoHAsync(first, source + 1, LARGE, stream));
     OK(cuMemcpyDtoHAsync(second, source + 2, LARGE, moving));
     OK(cuStreamSynchronize(moving));
     EQUAL(wrong_bytes(second, LARGE, 2), 0);
     EQUAL(cuStreamQuery(stream), CUDA_ERROR_NOT_READY);
     EQUAL(first[0], 0xaa);
-    atomic_store(&gate, 1);
+    OK(sem_post(&api_gate));
     OK(cuStreamSynchronize(stream));
     EQUAL(wrong_bytes(first, LARGE, 1), 0);
     OK(cuStreamDestroy(moving));

@@ -2,7 +2,6 @@
 #include "api.h"
 
 #include <pthread.h>
-#include <stdatomic.h>
 #include <time.h>
 
 enum { MIB = 1 << 20 };
@@ -51,16 +50,6 @@ static void every_size_arrives_whole(struct api *api)
     free(to);
 }
 
-static atomic_int gate;
-
-static void wait_for_gate(void *user)
-{
-    (void)user;
-    for (int i = 0; i < 20000 && atomic_load(&gate) == 0; i++) {
-        nanosleep(&(struct timespec){0, 1000000}, NULL);
-    }
-}
-
 /* The copies wait behind a host function that waits for this thread: no call may wait for them, and
  * the function's end must get through. */
 static void uploads_to_a_stream_that_stands_still_do_not_wait(struct api *api)
@@ -77,8 +66,8 @@ static void uploads_to_a_stream_that_stands_still_do_not_wait(struct api *api)
     OK(cuStreamCreate(&moving, CU_STREAM_NON_BLOCKING));
     write_bytes(pinned, SIZE, 1);
     write_bytes(other, SIZE, 2);
-    atomic_store(&gate, 0);
-    OK(cuLaunchHostFunc(still, wait_for_gate, NULL));
+    OK(sem_init(&api_gate, 0, 0));
+    OK(cuLaunchHostFunc(still, api_pass_gate, NULL));
     OK(cuMemcpyHtoDAsync(device, pinned, SIZE, still));
     EQUAL(cuStreamQuery(still), CUDA_ERROR_NOT_READY);
     /* Another stream's copies go on all the while. */
@@ -88,7 +77,7 @@ static void uploads_to_a_stream_that_stands_still_do_not_wait(struct api *api)
     OK(cuStreamSynchronize(moving));
     EQUAL(wrong_bytes(back, SIZE, 2), 0);
     EQUAL(cuStreamQuery(still), CUDA_ERROR_NOT_READY);
-    atomic_store(&gate, 1);
+    OK(sem_post(&api_gate));
     OK(cuStreamSynchronize(still));
     OK(cuMemcpyDtoH(back, device, SIZE));
     EQUAL(wrong_bytes(back, SIZE, 1), 0);
