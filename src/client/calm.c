@@ -31,12 +31,12 @@ struct tow_calm tow_calm_before(const struct tow_context *context)
     }
     struct tow_link *link = context->link;
     before.own = self->sent;
-    pthread_mutex_lock(&link->send_lock);
+    tow_lock_take(&link->send_lock);
     before.sent = tow_link_sent(link);
     /* What another thread waits for may be carried out after a later command. */
     bool known =
         !link->calm.several && atomic_load_explicit(&link->calm.awaited, memory_order_acquire) == 0;
-    pthread_mutex_unlock(&link->send_lock);
+    tow_lock_give(&link->send_lock);
     before.context = known ? context : NULL;
     return before;
 }
@@ -48,14 +48,14 @@ void tow_calm_after(const struct tow_calm *before, CUresult status)
     }
     struct tow_link *link = before->context->link;
     uint64_t own = tow_thread_self()->sent - before->own;
-    pthread_mutex_lock(&link->send_lock);
+    tow_lock_take(&link->send_lock);
     /* Unless others sent something meanwhile. */
     if (own > 0 && tow_link_sent(link) == before->sent + own) {
         link->calm.at = atomic_load_explicit(&link->counters.commands, memory_order_relaxed);
         link->calm.beside = atomic_load_explicit(&link->beside, memory_order_relaxed);
         link->calm.context = before->context->number;
     }
-    pthread_mutex_unlock(&link->send_lock);
+    tow_lock_give(&link->send_lock);
 }
 
 CUresult tow_calm_fetched(const struct tow_calm *before, CUstream stream, CUresult status)
@@ -71,11 +71,11 @@ CUresult tow_calm_fetched(const struct tow_calm *before, CUstream stream, CUresu
 void tow_calm_begin(struct tow_context *context)
 {
     struct tow_link *link = context->link;
-    pthread_mutex_lock(&link->send_lock);
+    tow_lock_take(&link->send_lock);
     link->calm.several =
         link->calm.several || (link->calm.only != NULL && link->calm.only != context);
     link->calm.only = context;
-    pthread_mutex_unlock(&link->send_lock);
+    tow_lock_give(&link->send_lock);
 }
 
 void tow_calm_stream(struct tow_context *context, unsigned flags)

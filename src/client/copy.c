@@ -179,13 +179,20 @@ static bool is_busy(const struct tow_link *link, CUstream stream)
              worked > atomic_load_explicit(&context->default_done, memory_order_relaxed)));
 }
 
-/* Over a network a synchronous copy of pageable memory has been read when it is sent, and the
- * server lets nothing overtake it while that takes the device a moment (TOW_COPY_SETTLE). Behind
- * launches it may take long: then it is waited for, as natively, unless a capture forbids it. */
-static bool is_long(const struct tow_link *link, size_t size, CUstream stream)
+bool tow_copy_is_long(const struct tow_link *link, size_t size, CUstream stream)
 {
-    return link->share == NULL && size > TOW_COPY_INLINE_MAX &&
+    return size > TOW_COPY_INLINE_MAX &&
            atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0 && is_busy(link, stream);
+}
+
+CUresult tow_copy_await(struct tow_link *link, CUstream stream)
+{
+    uint64_t number = tow_link_sent(link);
+    CUresult status = tow_send_cuStreamSynchronize(stream);
+    if (status == CUDA_SUCCESS) {
+        tow_stream_finished(stream, tow_context_current(), number);
+    }
+    return status;
 }
 
 static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CUstream stream,
@@ -221,7 +228,8 @@ static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CU
         tow_lend_count(shared, size);
         return tow_share_upload(link, to, from, size, stream, wait);
     }
-    bool waits = wait && (seen || tow_region_is_pinned(from, size) || is_long(link, size, stream));
+    bool waits = wait && (seen || tow_region_is_pinned(from, size) ||
+                          (link->share == NULL && tow_copy_is_long(link, size, stream)));
     if (status == CUDA_SUCCESS) {
         status = tow_copy_settle_source(link, from, size);
     }
@@ -235,14 +243,7 @@ static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CU
         status = late ? upload_behind_functions(link, to, from, size, stream)
                       : upload(to, from, size, stream, wait && !waits);
     }
-    if (status == CUDA_SUCCESS && waits) {
-        uint64_t number = tow_link_sent(link);
-        status = tow_send_cuStreamSynchronize(stream);
-        if (status == CUDA_SUCCESS) {
-            tow_stream_finished(stream, tow_context_current(), number);
-        }
-    }
-    return status;
+    return status == CUDA_SUCCESS && waits ? tow_copy_await(link, stream) : status;
 }
 
 static CUresult device_to_host(void *to, CUdeviceptr from, size_t size, CUstream stream, bool wait)

@@ -26,6 +26,13 @@ CUresult tow_copy_settle_source(struct tow_link *link, const void *from, size_t 
 CUresult tow_copy_take_turn(struct tow_link *link, const void *host, size_t size, CUstream stream,
                             bool up, bool *ret_named);
 
+/* A synchronous copy of pageable memory has been read when it is sent, and the server lets nothing
+ * overtake it while that takes the device a moment (TOW_COPY_SETTLE). Behind launches it may take
+ * long: then it is waited for, as natively, unless a capture forbids it. */
+bool tow_copy_is_long(const struct tow_link *link, size_t size, CUstream stream);
+/* Until the stream has done what it was given. */
+CUresult tow_copy_await(struct tow_link *link, CUstream stream);
+
 /* Which side an address is on. While its stream captures it may be no address at all; then it is
  * taken for the device's, since the host's would have to be looked at. */
 bool tow_copy_is_device(CUdeviceptr address, CUstream stream);

@@ -296,10 +296,10 @@ void tow_client_thread_ends(unsigned number)
 }
 
 /* Another thread may be inside a call and never come back: wait a little, not for ever. */
-static bool lock_briefly(pthread_mutex_t *mutex)
+static bool lock_briefly(struct tow_lock *lock)
 {
     for (int i = 0; i < 200; i++) {
-        if (pthread_mutex_trylock(mutex) == 0) {
+        if (tow_lock_try(lock)) {
             return true;
         }
         tow_time_sleep(TOW_TIME_MS);
@@ -329,7 +329,7 @@ __attribute__((destructor)) static void program_ends(void)
             tow_line_commit_now(link->line, length);
         }
         tow_line_drain(link->line, tow_time_deadline(2 * TOW_TIME_S));
-        pthread_mutex_unlock(&link->send_lock);
+        tow_lock_give(&link->send_lock);
     }
 }
 

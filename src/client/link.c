@@ -406,11 +406,11 @@ CUresult tow_call_begin_on(struct tow_call *call, struct tow_link *link, uint32_
             return status;
         }
     }
-    pthread_mutex_lock(&link->send_lock);
+    tow_lock_take(&link->send_lock);
     size_t room = tow_frame_length(bytes);
     int error = tow_line_reserve(link->line, room, &call->frame);
     if (error < 0) {
-        pthread_mutex_unlock(&link->send_lock);
+        tow_lock_give(&link->send_lock);
         tow_link_lose(link, loss_reason(error));
         return (CUresult)atomic_load(&link->lost);
     }
@@ -439,7 +439,7 @@ static CUresult dispatch(struct tow_call *call, bool *ret_leads)
     }
     if (tow_frame_end(&call->enc, call->frame, frame, &length) < 0) {
         link->calm.context = 0;
-        pthread_mutex_unlock(&link->send_lock);
+        tow_lock_give(&link->send_lock);
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (call->waits) {
@@ -459,7 +459,7 @@ static CUresult dispatch(struct tow_call *call, bool *ret_leads)
     } else {
         tow_line_commit(link->line, length);
     }
-    pthread_mutex_unlock(&link->send_lock);
+    tow_lock_give(&link->send_lock);
     return CUDA_SUCCESS;
 }
 
@@ -523,7 +523,7 @@ CUresult tow_call_end(struct tow_call *call, CUresult status)
 
 void tow_call_cancel(struct tow_call *call)
 {
-    pthread_mutex_unlock(&call->link->send_lock);
+    tow_lock_give(&call->link->send_lock);
 }
 
 void tow_call_get_bytes(struct tow_call *call, void *into, size_t size)
@@ -567,10 +567,10 @@ CUresult tow_link_upload_from(struct tow_link *link, uint32_t transfer, const vo
             struct iovec parts[3] = {{head, sizeof head},
                                      {(void *)(uintptr_t)(at + offset), n},
                                      {(void *)(uintptr_t)zeros, pad}};
-            pthread_mutex_lock(&link->send_lock);
+            tow_lock_take(&link->send_lock);
             error = tow_line_send_direct(link->line, parts, 3);
             link->counters.bytes_out += sizeof head + n + pad;
-            pthread_mutex_unlock(&link->send_lock);
+            tow_lock_give(&link->send_lock);
         }
         if (error < 0) {
             tow_link_lose(link, loss_reason(error));
@@ -766,7 +766,6 @@ int tow_link_open(const char *address, unsigned index, struct tow_link **ret_lin
     link->index = index;
     link->next_seq = 1;
     link->next_transfer = 1;
-    pthread_mutex_init(&link->send_lock, NULL);
     pthread_mutex_init(&link->wait_lock, NULL);
     pthread_mutex_init(&link->lane_lock, NULL);
     pthread_mutex_init(&link->side_lock, NULL);
@@ -816,7 +815,6 @@ void tow_link_close(struct tow_link *link)
         link->oldest = next;
     }
     free(link->snapshot);
-    pthread_mutex_destroy(&link->send_lock);
     pthread_mutex_destroy(&link->wait_lock);
     pthread_mutex_destroy(&link->lane_lock);
     pthread_mutex_destroy(&link->side_lock);

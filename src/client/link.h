@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/lock.h"
 #include "client/box.h"
 #include "client/call.h"
 #include "gen/cuda_abi.h"
@@ -72,7 +73,7 @@ struct tow_link {
     atomic_int
         lost; /* CUresult that every call gets once the server is gone; 0 while it is there */
 
-    pthread_mutex_t send_lock; /* guards the line's producer side and the three below */
+    struct tow_lock send_lock; /* guards the line's producer side and the three below */
     uint32_t next_seq;
     uint32_t next_transfer;
     struct tow_link_counters counters;

@@ -344,7 +344,8 @@ static CUresult with_host(struct tow_link *link, const CUDA_MEMCPY3D_PEER *p,
     if (lent != 0) {
         tow_lend_count(lent, shape->bytes);
     }
-    bool waits = wait && (named || (up && (pinned || tow_mirror_sees(shape->to.address))));
+    bool waits = wait && (named || (up && (pinned || tow_mirror_sees(shape->to.address) ||
+                                           tow_copy_is_long(link, shape->bytes, stream))));
     if (named) {
         status = send_addresses(shape, p, stream);
     } else if (up) {
@@ -352,7 +353,7 @@ static CUresult with_host(struct tow_link *link, const CUDA_MEMCPY3D_PEER *p,
     } else {
         status = download(link, shape, host, !later);
     }
-    return status == CUDA_SUCCESS && waits ? tow_send_cuStreamSynchronize(stream) : status;
+    return status == CUDA_SUCCESS && waits ? tow_copy_await(link, stream) : status;
 }
 
 CUresult tow_shape_copy(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bool wait, bool peer)

@@ -367,13 +367,13 @@ static void note_quiet(struct tow_link *link, CUstream stream, uint64_t number)
     if (stream == CU_STREAM_PER_THREAD) {
         return; /* another one in every thread */
     }
-    pthread_mutex_lock(&link->send_lock);
+    tow_lock_take(&link->send_lock);
     if (tow_link_sent(link) == number) {
         link->share->quiet = stream;
         link->share->quiet_at = number;
         link->share->quiet_context = context_here();
     }
-    pthread_mutex_unlock(&link->send_lock);
+    tow_lock_give(&link->send_lock);
 }
 
 bool tow_share_is_quiet(struct tow_link *link, CUstream stream)
@@ -381,11 +381,11 @@ bool tow_share_is_quiet(struct tow_link *link, CUstream stream)
     if (link->share == NULL) {
         return false;
     }
-    pthread_mutex_lock(&link->send_lock);
+    tow_lock_take(&link->send_lock);
     bool quiet = link->share->quiet_at != 0 && link->share->quiet == stream &&
                  link->share->quiet_at == tow_link_sent(link) &&
                  link->share->quiet_context == context_here();
-    pthread_mutex_unlock(&link->send_lock);
+    tow_lock_give(&link->send_lock);
     return quiet;
 }
 

@@ -229,6 +229,46 @@ static void every_byte_goes_to_its_row(struct api *api)
     free(back);
 }
 
+static void take_a_while(void *user)
+{
+    (void)user;
+    usleep(300000);
+}
+
+/* As natively, a call that waits is over with what was before it in its stream, so streams that
+ * wait for nobody find the bytes. */
+static void what_is_waited_for_comes_behind_what_was_before(struct api *api)
+{
+    const struct box *b = &boxes[2];
+    unsigned char *plain = malloc(ROOM), *back = malloc(ROOM);
+    CUdeviceptr target;
+    (void)api;
+    memcpy(plain, pattern, ROOM);
+    OK(cuMemAlloc(&target, ROOM));
+    OK(cuMemsetD8(target, 0xaa, ROOM));
+    OK(cuCtxSynchronize());
+    CUDA_MEMCPY2D p = {.srcMemoryType = CU_MEMORYTYPE_HOST,
+                       .srcHost = plain,
+                       .srcPitch = b->to.pitch,
+                       .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                       .dstDevice = target,
+                       .dstPitch = b->from.pitch,
+                       .WidthInBytes = b->width,
+                       .Height = 300};
+    OK(cuLaunchHostFunc(CU_STREAM_LEGACY, take_a_while, NULL));
+    OK(cuMemcpy2D(&p));
+    OK(cuMemcpyDtoHAsync(back, target, ROOM, stream));
+    OK(cuStreamSynchronize(stream));
+    memset(wanted, 0xaa, ROOM);
+    for (size_t y = 0; y < 300; y++) {
+        memcpy(wanted + y * b->from.pitch, pattern + y * b->to.pitch, b->width);
+    }
+    EQUAL(is_wrong(back), false);
+    OK(cuMemFree(target));
+    free(plain);
+    free(back);
+}
+
 /* The copies are behind a host function that waits for this thread. */
 static void nobody_waits_for_a_stream_that_stands_still(struct api *api)
 {
@@ -474,6 +514,7 @@ int main(void)
     every_byte_is_in_its_row(&api);
     what_is_waited_for_is_there(&api);
     every_byte_goes_to_its_row(&api);
+    what_is_waited_for_comes_behind_what_was_before(&api);
     nobody_waits_for_a_stream_that_stands_still(&api);
     the_last_of_several_counts(&api);
     memory_is_read_when_it_has_come(&api);

@@ -21,7 +21,6 @@ static int setup(void **state)
     memset(&link_to, 0, sizeof link_to);
     memset(memory, 0xaa, sizeof memory);
     link_to.next_transfer = 1;
-    pthread_mutex_init(&link_to.send_lock, NULL);
     pthread_mutex_init(&link_to.wait_lock, NULL);
     pthread_mutex_init(&link_to.lane_lock, NULL);
     pthread_cond_init(&link_to.transfer_done, NULL);
@@ -38,7 +37,6 @@ static int teardown(void **state)
     assert_null(link_to.newest);
     tow_line_close(link_to.line);
     tow_line_close(server);
-    pthread_mutex_destroy(&link_to.send_lock);
     pthread_mutex_destroy(&link_to.wait_lock);
     pthread_mutex_destroy(&link_to.lane_lock);
     pthread_cond_destroy(&link_to.transfer_done);
