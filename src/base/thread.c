@@ -19,8 +19,12 @@ int tow_thread_id(void)
 
 int tow_thread_start(const char *name, void *(*run)(void *arg), void *arg, pthread_t *ret_thread)
 {
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
     sigset_t all, before;
     sigfillset(&all);
+    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
+        sigdelset(&all, faults[i]); /* blocked, one would end the process unseen by its handlers */
+    }
     /* A new thread inherits the mask, so it is blocked from its first instruction on. */
     int error = pthread_sigmask(SIG_SETMASK, &all, &before);
     if (error != 0) {

@@ -1,9 +1,10 @@
 #include "ptx/pool.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
+
+#include "base/thread.h"
 
 #define HELPERS_MAX 256u
 
@@ -52,17 +53,12 @@ static void *helper(void *unused)
 
 static bool start_helper(void)
 {
-    sigset_t all, old;
     pthread_t thread;
-    pthread_attr_t attr;
-    pthread_attr_init(&attr);
-    pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old);
-    int error = pthread_create(&thread, &attr, helper, NULL);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    pthread_attr_destroy(&attr);
-    return error == 0;
+    if (tow_thread_start("tow-ptx", helper, NULL, &thread) < 0) {
+        return false;
+    }
+    pthread_detach(thread);
+    return true;
 }
 
 void tow_ptx_pool_run(void (*work)(void *user), void *user, unsigned threads)

@@ -1,5 +1,6 @@
 #include "server/worker.h"
 
+#include <alloca.h>
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -225,9 +226,11 @@ static int serve(const struct tow_config *config, struct tow_backend *backend,
     } else {
         pthread_detach(watcher);
     }
-    char code_cache[TOW_CONFIG_TEXT_MAX + 16];
+    /* Threads of the session may still look at these when this one has left. */
+    static char code_cache[TOW_CONFIG_TEXT_MAX + 16];
+    static struct tow_session_options options;
     tow_worker_code_cache(config, code_cache, sizeof code_cache);
-    struct tow_session_options options = {
+    options = (struct tow_session_options){
         .id = request->session,
         .stats = stats,
         .handshake_ns = HANDSHAKE_NS,
@@ -297,8 +300,41 @@ static int await_request(struct tow_backend *backend, struct tow_post *ret_reque
     return error;
 }
 
+/* The stack grows to there, and only there memory is touched. A compiler that touches every page on
+ * the way is why they are given back. */
+__attribute__((noinline, no_sanitize("address"))) static void grow_stack(size_t size)
+{
+    uint8_t *low = alloca(size);
+    *(volatile uint8_t *)low = 0;
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t begin = ((uintptr_t)low + page - 1) & ~(page - 1);
+    uintptr_t end = ((uintptr_t)low + size) & ~(page - 1);
+    madvise((void *)begin, end - begin, MADV_DONTNEED);
+}
+
+/* Memory of the client is mapped where the client has it, be it right below the stack of this
+ * thread, which then cannot grow any more. So it grows now, as far as it ever may. */
+static void claim_stack(void)
+{
+    enum { MOST = 8 << 20, SPARE = 64 << 10 };
+    pthread_attr_t attributes;
+    void *low = NULL;
+    size_t size = 0;
+    uintptr_t here = (uintptr_t)__builtin_frame_address(0);
+    if (pthread_getattr_np(pthread_self(), &attributes) != 0) {
+        return;
+    }
+    pthread_attr_getstack(&attributes, &low, &size);
+    pthread_attr_destroy(&attributes);
+    uintptr_t most = here - (uintptr_t)low < MOST ? here - (uintptr_t)low : MOST;
+    if (most > 2 * SPARE) {
+        grow_stack(most - SPARE);
+    }
+}
+
 int tow_worker_main(const struct tow_config *config)
 {
+    claim_stack();
     struct tow_session_stats *stats =
         mmap(NULL, sizeof *stats, PROT_READ | PROT_WRITE, MAP_SHARED, TOW_STATS_FD, 0);
     if (stats == MAP_FAILED) {

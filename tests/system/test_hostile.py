@@ -5,6 +5,7 @@ import hashlib
 import os
 import pathlib
 import random
+import re
 import socket
 import struct
 import sys
@@ -180,6 +181,21 @@ def the_workers_own_memory_cannot_be_named():
             t.equal(client.call("cuGraphAddNode_v2", head + copy)[0], 1, "what cuGraphAddNode answers")
 
 
+@t.test(trees=BOTH)
+def memory_is_not_mapped_where_the_workers_stack_grows():
+    with t.Server() as server, raw.Client(server).begin() as client:
+        worker = server.status()["sessions"][0]["worker_pid"]
+        maps = pathlib.Path(f"/proc/{worker}/maps").read_text()
+        low, high = (int(word, 16) for word in re.search(r"^(\w+)-(\w+) .*\[stack\]$", maps, re.M).groups())
+        t.check(high - low > 7 << 20, f"the worker's stack has {high - low} bytes, and may not grow where a client's memory is")
+
+        def share(base):
+            return client.call("cuMemHostGetDevicePointer_v2", struct.pack("<QQI", base, 4096, 0))[0]
+
+        t.equal(share(high - (4 << 20)), 801, "the result of sharing memory at the address of the worker's stack")
+        t.equal(share(low - (64 << 20)), 0, "the result of sharing memory far below it")
+
+
 PTX, RAW = 1, 5  # forms of images
 NO_OPTIONS = struct.pack("<II", 0, 0)
 
@@ -275,6 +291,43 @@ def an_upload_to_a_broken_context_fails():
         t.check(broken != 0, "the kernel did not stop")
         upload(client, device, 1 << 20, 5)
         t.equal(client.call("cuCtxSynchronize")[0], broken, "what follows")
+
+
+WRITE_AND_STOP = b""".version 8.0
+.target sm_80
+.address_size 64
+.visible .entry write(.param .u64 at)
+{
+    .reg .u64 %a;
+    ld.param.u64 %a, [at];
+again:
+    st.global.u32 [%a], 1;
+    bra again;
+}
+.visible .entry stop() { trap; }
+\0"""
+
+
+@t.test(trees=BOTH)
+def memory_goes_while_kernels_beside_one_that_failed_use_it():
+    base = 0x550000000000
+    with t.Server("--soft-threads=2") as server, raw.Client(server).begin() as client:
+        def launch(name, index, arguments=b""):
+            stream = raw.handle("STREAM", index)
+            client.send("cuStreamCreate", struct.pack("<QI", stream, 1))
+            client.send("cuLaunchKernel", struct.pack("<2Q4I4H", kernel(client, index, name), stream, 1, 1, 1, 0, 1, 1, 1, len(arguments))
+                        + arguments)
+
+        t.equal(client.call("cuMemHostGetDevicePointer_v2", struct.pack("<QQI", base, 4096, 0))[0], 0, "the result of sharing memory")
+        t.equal(library(client, 1, WRITE_AND_STOP)[0], 0, "the result of cuLibraryLoadData")
+        launch("write", 1, struct.pack("<Q", base))
+        time.sleep(0.1 * t.SLOW)  # it runs
+        launch("stop", 2)
+        failed = client.call("cuStreamSynchronize", struct.pack("<Q", raw.handle("STREAM", 2)))[0]
+        t.check(failed != 0, "the kernel did not stop")
+        client.call("cuMemHostUnregister", struct.pack("<QQ", base, 0))
+        time.sleep(0.1 * t.SLOW)
+        t.equal(client.call("cuCtxSynchronize")[0], failed, "what follows")
 
 
 @t.test(trees=BOTH)

@@ -643,6 +643,22 @@ void tow_soft_engine_drain(struct tow_soft_ctx *ctx)
     tow_soft_engine_kick();
 }
 
+void tow_soft_engine_halt(struct tow_soft_ctx *ctx)
+{
+    atomic_store(&ctx->stop, true);
+    for (;;) {
+        bool busy = false;
+        for (struct tow_soft_op *op = tow_soft.running; op != NULL; op = op->run_next) {
+            /* A host function may wait for whoever waits here. */
+            busy |= op->stream->object.ctx == ctx && op->work.kind != TOW_SOFT_WORK_HOST;
+        }
+        if (!busy) {
+            return;
+        }
+        pthread_cond_wait(&tow_soft.changed, &tow_soft.lock);
+    }
+}
+
 void tow_soft_quiesce(void)
 {
     uint64_t target = ++tow_soft.seq;

@@ -274,12 +274,32 @@ static CUresult soft_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int
     return tow_soft_leave(CUDA_SUCCESS);
 }
 
+/* A kernel of one stream has failed, and with it the context; those of others may still run, and
+ * the caller may unmap the memory next. */
+static CUresult unregister_failed(void)
+{
+    CUresult result = tow_soft_enter_any();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    struct tow_soft_ctx *ctx = tow_soft_current();
+    if (ctx == NULL) {
+        return tow_soft_leave(CUDA_ERROR_INVALID_CONTEXT);
+    }
+    result = ctx->error;
+    if (result != CUDA_SUCCESS) {
+        tow_soft_engine_halt(ctx);
+    }
+    return tow_soft_leave(result);
+}
+
 static CUresult soft_cuMemHostUnregister(void *p)
 {
     struct tow_soft_ctx *ctx;
     CUresult result = tow_soft_enter(&ctx);
     if (result != CUDA_SUCCESS) {
-        return result;
+        CUresult failed = unregister_failed();
+        return failed != CUDA_SUCCESS ? failed : result;
     }
     struct tow_soft_alloc *alloc = tow_soft_alloc_at((uintptr_t)p);
     if (p == NULL || alloc == NULL || alloc->kind != TOW_SOFT_MEM_REGISTERED) {
