@@ -176,9 +176,24 @@ static void sock_send_now(struct tow_line *line)
     sock_wake(line);
 }
 
+/* The system refuses memory (EFAULT) that a handler of the program's would open when it is touched:
+ * so it is touched. What is none ends the program, as a copy by the processor does. */
+static void touch(uint8_t *bytes, size_t size, bool written)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    for (size_t at = 0; at < size; at += page - ((uintptr_t)(bytes + at) & (page - 1))) {
+        volatile uint8_t *byte = bytes + at;
+        uint8_t value = *byte;
+        if (written) {
+            *byte = value;
+        }
+    }
+}
+
 static int send_parts(struct sock_line *sock, struct iovec *iov, int count)
 {
     struct tow_line *line = &sock->line;
+    bool touched = false; /* since the last byte that went */
     while (count > 0) {
         if (iov->iov_len == 0) {
             iov++;
@@ -192,8 +207,16 @@ static int send_parts(struct sock_line *sock, struct iovec *iov, int count)
             if (errno == EINTR) {
                 continue;
             }
+            if (errno == EFAULT && !touched) {
+                for (int i = 0; i < count; i++) {
+                    touch(iov[i].iov_base, iov[i].iov_len, false);
+                }
+                touched = true;
+                continue;
+            }
             return send_error(errno);
         }
+        touched = false;
         size_t left = (size_t)sent;
         while (count > 0 && left >= iov->iov_len) {
             left -= iov->iov_len;
@@ -378,11 +401,18 @@ static int sock_recv_into(struct tow_line *line, void *dst, size_t n)
     struct sock_line *sock = sock_of(line);
     uint8_t *to = dst;
     size_t left = n;
+    bool touched = false;
     while (left > 0) {
         ssize_t got = receive(sock, to, left, TOW_TIME_FOREVER, MSG_WAITALL);
+        if (got == -EFAULT && !touched) {
+            touch(to, left, true);
+            touched = true;
+            continue;
+        }
         if (got < 0) {
             return (int)got;
         }
+        touched = false;
         to += got;
         left -= (size_t)got;
     }

@@ -4,6 +4,7 @@
 import pathlib
 import re
 import subprocess
+import signal
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
@@ -90,8 +91,10 @@ for task in pathlib.Path("/proc/self/task").iterdir():
 
 @t.test()
 def its_threads_take_no_signals():
-    """All of them go to the program's threads. SIGKILL and SIGSTOP cannot be blocked, and the C library keeps 32 and 33."""
-    every = sum(1 << (number - 1) for number in range(1, 65) if number not in (9, 19, 32, 33))
+    """All of them go to the program's threads. SIGKILL and SIGSTOP cannot be blocked, the C library keeps 32 and 33, and
+    faults are for the program's handlers, wherever they happen."""
+    faults = [signal.SIGILL, signal.SIGTRAP, signal.SIGBUS, signal.SIGFPE, signal.SIGSEGV, signal.SIGSYS]
+    every = sum(1 << (number - 1) for number in range(1, 65) if number not in (9, 19, 32, 33, *faults))
     with t.Server() as server:
         for kind in ("tcp", "unix", "shm"):
             done = t.towline_run(server.address(kind), [sys.executable, "-c", THREADS], env={"TOWLINE_LANES": "3"})
@@ -103,6 +106,16 @@ def its_threads_take_no_signals():
             print(kind, [name for name, _ in ours])
             t.check(len(ours) >= (3 if kind == "tcp" else 1), f"the library's threads over {kind}: {ours}")
             t.equal([name for name, blocked in ours if blocked != every], [], f"threads over {kind} that take signals")
+
+
+@t.test()
+def memory_that_the_program_guards_is_opened_by_its_handler():
+    program = t.build_c(t.ROOT / "tests" / "system" / "helpers" / "guarded.c", ["-lcuda"], "guarded")
+    with t.Server() as server:
+        for kind, lanes in (("shm", "1"), ("unix", "1"), ("tcp", "1"), ("tcp", "4")):
+            done = t.towline_run(server.address(kind), [program], env={"TOWLINE_LANES": lanes})
+            t.equal(done.returncode, 0, f"the exit code over {kind}, {lanes} connections ({done.stdout}{done.stderr})")
+            t.check(min(map(int, done.stdout.split())) >= 1, f"the handler was not called over {kind}: {done.stdout}")
 
 
 if __name__ == "__main__":
