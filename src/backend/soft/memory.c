@@ -274,23 +274,18 @@ static CUresult soft_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int
     return tow_soft_leave(CUDA_SUCCESS);
 }
 
-/* A kernel of one stream has failed, and with it the context; those of others may still run, and
+/* If the current context has failed by a kernel of one stream, those of others may still run, and
  * the caller may unmap the memory next. */
-static CUresult unregister_failed(void)
+static void halt_failed(void)
 {
-    CUresult result = tow_soft_enter_any();
-    if (result != CUDA_SUCCESS) {
-        return result;
+    if (tow_soft_enter_any() != CUDA_SUCCESS) {
+        return;
     }
     struct tow_soft_ctx *ctx = tow_soft_current();
-    if (ctx == NULL) {
-        return tow_soft_leave(CUDA_ERROR_INVALID_CONTEXT);
-    }
-    result = ctx->error;
-    if (result != CUDA_SUCCESS) {
+    if (ctx != NULL && ctx->error != CUDA_SUCCESS) {
         tow_soft_engine_halt(ctx);
     }
-    return tow_soft_leave(result);
+    tow_soft_leave(CUDA_SUCCESS);
 }
 
 static CUresult soft_cuMemHostUnregister(void *p)
@@ -298,8 +293,8 @@ static CUresult soft_cuMemHostUnregister(void *p)
     struct tow_soft_ctx *ctx;
     CUresult result = tow_soft_enter(&ctx);
     if (result != CUDA_SUCCESS) {
-        CUresult failed = unregister_failed();
-        return failed != CUDA_SUCCESS ? failed : result;
+        halt_failed();
+        return result;
     }
     struct tow_soft_alloc *alloc = tow_soft_alloc_at((uintptr_t)p);
     if (p == NULL || alloc == NULL || alloc->kind != TOW_SOFT_MEM_REGISTERED) {
