@@ -315,6 +315,25 @@ CUresult tow_region_check_device(uint64_t address, uint64_t size)
     return size <= region.size - (address - region.base) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+bool tow_region_holds(uint64_t address, uint64_t size)
+{
+    bool held = false;
+    pthread_rwlock_rdlock(&lock);
+    const struct tow_region *at = holder(regions, region_count, address);
+    while (at != NULL) {
+        uint64_t here = at->size - (address - at->base);
+        held = size <= here;
+        const struct tow_region *next = at + 1;
+        bool goes_on = !held && next < regions + region_count && at->kind == TOW_REGION_VMM &&
+                       next->kind == TOW_REGION_VMM && next->base == address + here;
+        at = goes_on ? next : NULL;
+        address += here;
+        size -= here;
+    }
+    pthread_rwlock_unlock(&lock);
+    return held;
+}
+
 bool tow_region_is_pinned(const void *address, size_t size)
 {
     struct tow_region region;

@@ -114,6 +114,9 @@ bool tow_region_is_device(uint64_t address);
 /* CUDA_ERROR_INVALID_VALUE if [address, address + size) is known not to be device memory all
  * through. */
 CUresult tow_region_check_device(uint64_t address, uint64_t size);
+/* True if all of it is memory that is known here: one region, or mappings side by side. Of a
+ * module's variable nothing is known but where it is. */
+bool tow_region_holds(uint64_t address, uint64_t size);
 
 /* True if all of it is page-locked memory, of one piece. */
 bool tow_region_is_pinned(const void *address, size_t size);

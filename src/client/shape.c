@@ -236,15 +236,27 @@ static CUresult send_down(struct tow_link *link, const struct tow_copy_shape *pa
     return status;
 }
 
-/* True if all that is read is device memory, as far as the client knows. */
-static bool is_known(const struct tow_copy_side *side, const struct tow_copy_shape *shape)
+/* The bytes of device memory from the first to the last. */
+static uint64_t device_span(const struct tow_copy_side *side, const struct tow_copy_shape *shape,
+                            uint64_t *ret_first)
 {
     uint64_t plane = side->pitch * side->height;
-    return side->kind == TOW_AT_DEVICE &&
-           tow_region_check_device(
-               side->address + side->z * plane + side->y * side->pitch + side->x,
-               (shape->planes - 1) * plane + (shape->rows - 1) * side->pitch + shape->width) ==
-               CUDA_SUCCESS;
+    *ret_first = side->address + side->z * plane + side->y * side->pitch + side->x;
+    return (shape->planes - 1) * plane + (shape->rows - 1) * side->pitch + shape->width;
+}
+
+/* False: the driver will refuse it. What an array has is not known here, nor a variable's size. */
+static bool may_be_read(const struct tow_copy_side *side, const struct tow_copy_shape *shape)
+{
+    uint64_t first, size = device_span(side, shape, &first);
+    return side->kind == TOW_AT_ARRAY || tow_region_check_device(first, size) == CUDA_SUCCESS;
+}
+
+/* True: it will not. */
+static bool is_sure(const struct tow_copy_side *side, const struct tow_copy_shape *shape)
+{
+    uint64_t first, size = device_span(side, shape, &first);
+    return side->kind == TOW_AT_DEVICE && tow_region_holds(first, size);
 }
 
 /* Without `wait` the bytes come with the next synchronisation; then the memory is page-locked, and
@@ -253,7 +265,7 @@ static CUresult download(struct tow_link *link, const struct tow_copy_shape *sha
                          const struct tow_box *to, bool wait)
 {
     /* The first part that the driver refuses is the last: no other is to be told of later. */
-    bool each = !is_known(&shape->from, shape);
+    bool each = !is_sure(&shape->from, shape);
     bool spread = tow_download_is_spread(link, to);
     struct cut cut = cut_begin(shape, to, TOW_COPY_ASYNC_MAX);
     CUresult status = CUDA_SUCCESS;
@@ -330,9 +342,8 @@ static CUresult with_host(struct tow_link *link, const CUDA_MEMCPY3D_PEER *p,
         status = tow_mirror_host(link, (uint64_t)(uintptr_t)host->first, room);
         status = status == CUDA_SUCCESS ? tow_mirror_push(link) : status;
     }
-    /* What an array has is not known here; it is told later if the driver refuses it. */
-    bool later = !up && !wait && !named && pinned &&
-                 (shape->from.kind == TOW_AT_ARRAY || is_known(&shape->from, shape)) &&
+    /* It is told later if the driver refuses it after all. */
+    bool later = !up && !wait && !named && pinned && may_be_read(&shape->from, shape) &&
                  tow_download_has_room(link, shape->bytes);
     if (!wait && !named && !later && pinned) {
         status = tow_copy_take_turn(link, host->first, room, stream, up, &named);

@@ -471,6 +471,9 @@ static void a_refused_one_that_is_waited_for_is_over(struct api *api)
     OK(cuCtxSynchronize());
     TRUE(cuMemcpy3DAsync(&p, stream) != CUDA_SUCCESS);
     OK(cuStreamSynchronize(stream));
+    p.srcPitch = 1 << 30; /* its last part is no memory either, wherever the variable is */
+    TRUE(cuMemcpy3D(&p) != CUDA_SUCCESS);
+    OK(cuCtxSynchronize());
     CUDA_MEMCPY2D rows = {.srcMemoryType = CU_MEMORYTYPE_ARRAY,
                           .srcArray = array,
                           .dstMemoryType = CU_MEMORYTYPE_HOST,
@@ -492,6 +495,55 @@ static void a_refused_one_that_is_waited_for_is_over(struct api *api)
     memset(wanted, 0xaa, ROOM);
     OK(cuCtxSynchronize());
     EQUAL(is_wrong(plain), false);
+    free(plain);
+}
+
+/* Mappings side by side are one memory. */
+static void neighbouring_mappings_are_read_through(struct api *api)
+{
+    enum { MAPPINGS = 5 };
+    CUmemAllocationProp prop = {
+        .type = CU_MEM_ALLOCATION_TYPE_PINNED,
+        .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = api->device}};
+    CUmemAccessDesc access = {.location = prop.location,
+                              .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUmemGenericAllocationHandle memory[MAPPINGS];
+    CUdeviceptr base;
+    size_t each = 0;
+    OK(cuMemGetAllocationGranularity(&each, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+    OK(cuMemAddressReserve(&base, MAPPINGS * each, 0, 0, 0));
+    for (int i = 0; i < MAPPINGS; i++) {
+        OK(cuMemCreate(&memory[i], each, &prop, 0));
+        OK(cuMemMap(base + (size_t)i * each, each, 0, memory[i], 0));
+    }
+    OK(cuMemSetAccess(base, MAPPINGS * each, &access, 1));
+    size_t rows = MAPPINGS * each / 4096, wrong = 0;
+    unsigned char *plain = malloc(MAPPINGS * each);
+    CUDA_MEMCPY2D p = {.srcMemoryType = CU_MEMORYTYPE_HOST,
+                       .srcHost = pattern,
+                       .srcPitch = 4000,
+                       .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                       .dstDevice = base,
+                       .dstPitch = 4096,
+                       .WidthInBytes = 4000,
+                       .Height = rows};
+    OK(cuMemcpy2D(&p));
+    p.srcMemoryType = CU_MEMORYTYPE_DEVICE;
+    p.srcDevice = base;
+    p.srcPitch = 4096;
+    p.dstMemoryType = CU_MEMORYTYPE_HOST;
+    p.dstHost = plain;
+    p.dstPitch = 4096;
+    OK(cuMemcpy2D(&p));
+    for (size_t y = 0; y < rows; y++) {
+        wrong += memcmp(plain + y * 4096, pattern + y * 4000, 4000) != 0;
+    }
+    EQUAL(wrong, 0);
+    OK(cuMemUnmap(base, MAPPINGS * each));
+    for (int i = 0; i < MAPPINGS; i++) {
+        OK(cuMemRelease(memory[i]));
+    }
+    OK(cuMemAddressFree(base, MAPPINGS * each));
     free(plain);
 }
 
@@ -523,6 +575,7 @@ int main(void)
     very_many_arrive_all(&api);
     a_refused_one_is_told_and_the_others_come(&api);
     a_refused_one_that_is_waited_for_is_over(&api);
+    neighbouring_mappings_are_read_through(&api);
     OK(cuEventDestroy(event));
     OK(cuStreamDestroy(stream));
     OK(cuMemFreeHost(pinned));
