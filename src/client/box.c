@@ -21,12 +21,68 @@ void tow_box_scatter(const struct tow_box *box, uint64_t offset, const uint8_t *
     }
 }
 
-void tow_box_gather(const struct tow_box *box, uint8_t *bytes)
+void tow_box_gather(const struct tow_box *box, uint64_t offset, uint8_t *bytes, size_t size)
 {
-    for (size_t z = 0; z < box->planes; z++) {
-        for (size_t y = 0; y < box->rows; y++) {
-            memcpy(bytes, box->first + z * box->plane + y * box->pitch, box->width);
-            bytes += box->width;
+    uint64_t row = offset / box->width, y = row % box->rows;
+    size_t x = (size_t)(offset % box->width);
+    const uint8_t *plane = box->first + row / box->rows * box->plane;
+    while (size > 0) {
+        size_t n = box->width - x < size ? box->width - x : size;
+        memcpy(bytes, plane + y * box->pitch + x, n);
+        bytes += n;
+        size -= n;
+        x = 0;
+        y++;
+        if (y == box->rows) {
+            y = 0;
+            plane += box->plane;
         }
     }
+}
+
+struct tow_box tow_box_part(const struct tow_box *box, const struct tow_part *part)
+{
+    return (struct tow_box){.first =
+                                box->first + part->z * box->plane + part->y * box->pitch + part->x,
+                            .width = part->width,
+                            .rows = part->rows,
+                            .planes = part->planes,
+                            .pitch = box->pitch,
+                            .plane = box->plane};
+}
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static size_t parts(size_t whole, size_t each)
+{
+    return whole / each + (whole % each != 0);
+}
+
+struct tow_cut tow_cut_make(const struct tow_box *box, size_t most)
+{
+    struct tow_cut cut = {.whole = tow_part_all(box)};
+    struct tow_part *each = &cut.each;
+    each->width = least(box->width, most);
+    each->rows = each->width < box->width ? 1 : least(box->rows, most / each->width);
+    each->planes =
+        each->rows < box->rows ? 1 : least(box->planes, most / (each->width * each->rows));
+    cut.across = parts(box->width, each->width);
+    cut.down = parts(box->rows, each->rows);
+    cut.count = cut.across * cut.down * parts(box->planes, each->planes);
+    return cut;
+}
+
+struct tow_part tow_cut_part(const struct tow_cut *cut, size_t index)
+{
+    const struct tow_part *each = &cut->each, *whole = &cut->whole;
+    struct tow_part part = {.x = index % cut->across * each->width,
+                            .y = index / cut->across % cut->down * each->rows,
+                            .z = index / cut->across / cut->down * each->planes};
+    part.width = least(each->width, whole->width - part.x);
+    part.rows = least(each->rows, whole->rows - part.y);
+    part.planes = least(each->planes, whole->planes - part.z);
+    return part;
 }

@@ -42,7 +42,33 @@ static inline uint8_t *tow_box_at(const struct tow_box *box, uint64_t offset,
 
 /* Copies `size` packed bytes from `offset` on into their rows. */
 void tow_box_scatter(const struct tow_box *box, uint64_t offset, const uint8_t *bytes, size_t size);
-/* Packs all of it. */
-void tow_box_gather(const struct tow_box *box, uint8_t *bytes);
+/* Packs as many from `offset` on. */
+void tow_box_gather(const struct tow_box *box, uint64_t offset, uint8_t *bytes, size_t size);
+
+/* A box within a box. */
+struct tow_part {
+    size_t x, y, z; /* x in bytes */
+    size_t width, rows, planes;
+};
+
+static inline struct tow_part tow_part_all(const struct tow_box *box)
+{
+    return (struct tow_part){.width = box->width, .rows = box->rows, .planes = box->planes};
+}
+
+/* The memory of a part. */
+struct tow_box tow_box_part(const struct tow_box *box, const struct tow_part *part);
+
+/* A box cut into parts of at most so many bytes: planes if they fit, else rows, else pieces of
+ * rows.
+ */
+struct tow_cut {
+    struct tow_part whole, each; /* `each`: the size of those that are not at an end */
+    size_t across, down, count;  /* parts of a row, of a plane's rows, of all */
+};
+
+struct tow_cut tow_cut_make(const struct tow_box *box, size_t most);
+/* In the order of their bytes, if rows are not cut or there is one only. */
+struct tow_part tow_cut_part(const struct tow_cut *cut, size_t index);
 
 #endif

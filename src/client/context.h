@@ -64,6 +64,13 @@ static inline struct tow_context *tow_context_current(void)
     return self != NULL && self->depth > 0 ? self->stack[self->depth - 1] : NULL;
 }
 
+/* Its number on its server, 0 if there is none. */
+static inline uint32_t tow_context_number(void)
+{
+    const struct tow_context *context = tow_context_current();
+    return context != NULL ? context->number : 0;
+}
+
 /* The context of a handle; NULL if it is not one, or was destroyed. A primary context counts as
  * there even while nobody retains it. */
 struct tow_context *tow_context_find(CUcontext handle);

@@ -26,6 +26,7 @@
 #include "client/region.h"
 #include "client/shape.h"
 #include "client/share.h"
+#include "client/stage.h"
 #include "client/stream.h"
 #include "gen/client_api.h"
 #include "wire/copy.h"
@@ -98,10 +99,13 @@ CUresult tow_copy_upload(CUdeviceptr to, const void *from, size_t size, CUstream
 
 static CUresult upload(CUdeviceptr to, const void *from, size_t size, CUstream stream, bool settle)
 {
-    CUresult status =
-        size <= TOW_COPY_INLINE_MAX
-            ? CUDA_ERROR_NOT_SUPPORTED
-            : tow_share_stage_up(tow_context_current()->link, to, from, size, stream, settle);
+    struct tow_staged staged = {.host = tow_box_flat((void *)(uintptr_t)from, size),
+                                .up = true,
+                                .stream = stream,
+                                .device = to};
+    CUresult status = size <= TOW_COPY_INLINE_MAX
+                          ? CUDA_ERROR_NOT_SUPPORTED
+                          : tow_stage_up(tow_context_current()->link, &staged, settle);
     return status == CUDA_ERROR_NOT_SUPPORTED ? tow_copy_upload(to, from, size, stream, settle)
                                               : status;
 }

@@ -2,7 +2,7 @@
 
 #include "client/call.h"
 #include "client/lane.h"
-#include "client/share.h"
+#include "client/stage.h"
 #include "wire/copy.h"
 #include "wire/share.h"
 
@@ -29,11 +29,12 @@ static void encode(struct tow_call *call, CUdeviceptr from, size_t size, CUstrea
 CUresult tow_download(struct tow_link *link, void *to, CUdeviceptr from, size_t size,
                       CUstream stream)
 {
-    CUresult status = tow_share_stage_down(link, to, from, size, stream);
+    struct tow_box into = tow_box_flat(to, size);
+    struct tow_staged staged = {.host = into, .stream = stream, .device = from};
+    CUresult status = tow_stage_down(link, &staged);
     if (status != CUDA_ERROR_NOT_SUPPORTED) {
         return status;
     }
-    struct tow_box into = tow_box_flat(to, size);
     bool inside = size <= TOW_COPY_INLINE_MAX;
     bool spread = tow_download_is_spread(link, &into);
     struct tow_call call;

@@ -16,8 +16,8 @@
 #include "client/lane.h"
 #include "client/mirror.h"
 #include "client/self.h"
-#include "client/share.h"
 #include "client/side.h"
+#include "client/stage.h"
 #include "client/thread.h"
 #include "client/watch.h"
 #include "transport/lanes.h"
@@ -793,6 +793,7 @@ int tow_link_open(const char *address, unsigned index, struct tow_link **ret_lin
         return error;
     }
     link->share = tow_share_make(link->line);
+    link->stage = tow_stage_make(link);
     tow_log(TOW_AREA_CLIENT, TOW_LOG_INFO, "connected to %s over %s", address,
             tow_line_kind(link->line));
     *ret_link = link;
@@ -807,6 +808,7 @@ void tow_link_close(struct tow_link *link)
     tow_lanes_destroy(link->lanes);
     tow_line_close(atomic_load(&link->side));
     tow_line_close(link->line);
+    tow_stage_destroy(link->stage);
     tow_share_destroy(link->share);
     free(atomic_load(&link->watches));
     while (link->oldest != NULL) {

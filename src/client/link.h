@@ -106,6 +106,7 @@ struct tow_link {
     _Atomic uint64_t side_mirrors, side_fenced;
 
     struct tow_share *share; /* owned; NULL where memory cannot be shared with the worker */
+    struct tow_stage *stage; /* the same */
     struct tow_watches *_Atomic watches; /* owned; set once, when first needed; client/watch.h */
     _Atomic uint64_t heard;              /* see tow_watch_hear */
 
@@ -121,6 +122,11 @@ static inline uint64_t tow_link_sent(const struct tow_link *link)
     return atomic_load_explicit(&link->counters.commands, memory_order_relaxed) +
            atomic_load_explicit(&link->beside, memory_order_relaxed);
 }
+/* Between begin and send: the number that the command will have. */
+static inline uint64_t tow_link_next(const struct tow_link *link)
+{
+    return tow_link_sent(link) + 1;
+}
 
 /* Raises a number that only grows, "done up to here". */
 static inline void tow_link_raise(_Atomic uint64_t *value, uint64_t number)
@@ -134,7 +140,7 @@ static inline void tow_link_raise(_Atomic uint64_t *value, uint64_t number)
 /* Between begin and send of a launch, a graph or a host function. */
 static inline void tow_link_note_work(struct tow_link *link)
 {
-    atomic_store_explicit(&link->worked, tow_link_sent(link) + 1, memory_order_relaxed);
+    atomic_store_explicit(&link->worked, tow_link_next(link), memory_order_relaxed);
 }
 
 /* Connects as the session's server number `index` (which is the slot of addresses it is to use),

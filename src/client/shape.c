@@ -20,6 +20,7 @@
 #include "client/mirror.h"
 #include "client/peer.h"
 #include "client/region.h"
+#include "client/stage.h"
 #include "client/stream.h"
 #include "gen/client_api.h"
 #include "wire/copy.h"
@@ -103,56 +104,21 @@ static CUresult resolve(const struct tow_copy_shape *shape, struct tow_copy_side
 
 /* ---- commands ---- */
 
-/* A copy from or to host memory, cut into parts that one command brings. */
-struct cut {
-    const struct tow_copy_shape *whole;
-    const struct tow_box *host;
-    uint64_t width, rows, planes; /* of a part, at most */
-    uint64_t x, y, z;             /* where the next one begins */
-};
-
-static struct cut cut_begin(const struct tow_copy_shape *whole, const struct tow_box *host,
-                            uint64_t most)
+struct tow_copy_shape tow_shape_part(const struct tow_copy_shape *whole,
+                                     const struct tow_part *part)
 {
-    struct cut cut = {.whole = whole, .host = host};
-    cut.width = tow_min_u64(whole->width, most);
-    cut.rows = cut.width < whole->width ? 1 : tow_min_u64(whole->rows, most / cut.width);
-    cut.planes =
-        cut.rows < whole->rows ? 1 : tow_min_u64(whole->planes, most / (cut.width * cut.rows));
-    return cut;
-}
-
-static bool cut_is_over(const struct cut *cut)
-{
-    return cut->z >= cut->whole->planes;
-}
-
-/* The next part, and its host memory. */
-static struct tow_copy_shape cut_next(struct cut *cut, struct tow_box *ret_host)
-{
-    const struct tow_copy_shape *whole = cut->whole;
-    const struct tow_box *host = cut->host;
-    struct tow_copy_shape part = *whole;
+    struct tow_copy_shape shape = *whole;
     bool up = whole->from.kind == TOW_AT_HOST;
-    struct tow_copy_side *here = up ? &part.from : &part.to, *there = up ? &part.to : &part.from;
-    part.width = here->pitch = tow_min_u64(cut->width, whole->width - cut->x);
-    part.rows = here->height = tow_min_u64(cut->rows, whole->rows - cut->y);
-    part.planes = tow_min_u64(cut->planes, whole->planes - cut->z);
-    part.bytes = part.width * part.rows * part.planes;
-    there->x += cut->x;
-    there->y += cut->y;
-    there->z += cut->z;
-    *ret_host = *host;
-    ret_host->first += cut->z * host->plane + cut->y * host->pitch + cut->x;
-    ret_host->width = part.width;
-    ret_host->rows = part.rows;
-    ret_host->planes = part.planes;
-    cut->x = cut->x + cut->width < whole->width ? cut->x + cut->width : 0;
-    if (cut->x == 0) {
-        cut->y = cut->y + cut->rows < whole->rows ? cut->y + cut->rows : 0;
-        cut->z += cut->y == 0 ? cut->planes : 0;
-    }
-    return part;
+    struct tow_copy_side *here = up ? &shape.from : &shape.to,
+                         *there = up ? &shape.to : &shape.from;
+    shape.width = here->pitch = part->width;
+    shape.rows = here->height = part->rows;
+    shape.planes = part->planes;
+    shape.bytes = shape.width * shape.rows * shape.planes;
+    there->x += part->x;
+    there->y += part->y;
+    there->z += part->z;
+    return shape;
 }
 
 /* Between sides that the server has. */
@@ -194,17 +160,18 @@ static CUresult send_up(struct tow_link *link, const struct tow_copy_shape *part
 static CUresult upload(struct tow_link *link, const struct tow_copy_shape *shape,
                        const struct tow_box *from, bool settle)
 {
-    CUresult status = tow_copy_settle_source(link, from->first, tow_box_span(from));
+    CUresult status = CUDA_SUCCESS;
     uint8_t *packed = malloc(tow_min_u64(shape->bytes, TOW_COPY_SHAPE_UP_MAX));
     if (packed == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    struct cut cut = cut_begin(shape, from, TOW_COPY_SHAPE_UP_MAX);
-    while (status == CUDA_SUCCESS && !cut_is_over(&cut)) {
-        struct tow_box host;
-        struct tow_copy_shape part = cut_next(&cut, &host);
-        part.flags |= settle && cut_is_over(&cut) ? TOW_SHAPE_SETTLE : 0;
-        tow_box_gather(&host, packed);
+    struct tow_cut cut = tow_cut_make(from, TOW_COPY_SHAPE_UP_MAX);
+    for (size_t i = 0; status == CUDA_SUCCESS && i < cut.count; i++) {
+        struct tow_part at = tow_cut_part(&cut, i);
+        struct tow_box host = tow_box_part(from, &at);
+        struct tow_copy_shape part = tow_shape_part(shape, &at);
+        part.flags |= settle && i + 1 == cut.count ? TOW_SHAPE_SETTLE : 0;
+        tow_box_gather(&host, 0, packed, part.bytes);
         status = send_up(link, &part, packed);
     }
     free(packed);
@@ -267,13 +234,14 @@ static CUresult download(struct tow_link *link, const struct tow_copy_shape *sha
     /* The first part that the driver refuses is the last: no other is to be told of later. */
     bool each = !is_sure(&shape->from, shape);
     bool spread = tow_download_is_spread(link, to);
-    struct cut cut = cut_begin(shape, to, TOW_COPY_ASYNC_MAX);
+    struct tow_cut cut = tow_cut_make(to, TOW_COPY_ASYNC_MAX);
     CUresult status = CUDA_SUCCESS;
-    while (status == CUDA_SUCCESS && !cut_is_over(&cut)) {
-        struct tow_box into;
-        struct tow_copy_shape part = cut_next(&cut, &into);
+    for (size_t i = 0; status == CUDA_SUCCESS && i < cut.count; i++) {
+        struct tow_part at = tow_cut_part(&cut, i);
+        struct tow_box into = tow_box_part(to, &at);
+        struct tow_copy_shape part = tow_shape_part(shape, &at);
         part.flags |= spread ? TOW_SHAPE_SPREAD : 0;
-        bool here = each || cut_is_over(&cut) || !tow_download_has_room(link, part.bytes);
+        bool here = each || i + 1 == cut.count || !tow_download_has_room(link, part.bytes);
         status = send_down(link, &part, &into, wait && here);
     }
     if (status != CUDA_SUCCESS && wait) {
@@ -327,6 +295,26 @@ static CUresult send_addresses(const struct tow_copy_shape *shape, const CUDA_ME
     return status == CUDA_SUCCESS ? send_shape(&named) : status;
 }
 
+/* Memory that the worker does not have. The source has been read, or the target written, when this
+ * returns; `waits`: and somebody waits for the device. */
+static CUresult unshared(struct tow_link *link, const struct tow_copy_shape *shape,
+                         const struct tow_box *host, bool wait, bool *waits)
+{
+    bool up = shape->from.kind == TOW_AT_HOST;
+    CUstream stream = (CUstream)(uintptr_t)shape->stream;
+    struct tow_staged staged = {.host = *host, .up = up, .stream = stream, .shape = shape};
+    CUresult status =
+        up ? tow_copy_settle_source(link, host->first, tow_box_span(host)) : CUDA_SUCCESS;
+    if (status == CUDA_SUCCESS) {
+        status = up ? tow_stage_up(link, &staged, wait && !*waits) : tow_stage_down(link, &staged);
+    }
+    if (status != CUDA_ERROR_NOT_SUPPORTED) {
+        return status;
+    }
+    *waits = *waits || (up && wait && tow_copy_is_long(link, shape->bytes, stream));
+    return up ? upload(link, shape, host, wait && !*waits) : download(link, shape, host, true);
+}
+
 /* Between the device and host memory. */
 static CUresult with_host(struct tow_link *link, const CUDA_MEMCPY3D_PEER *p,
                           const struct tow_copy_shape *shape, const struct tow_box *host, bool wait)
@@ -355,14 +343,13 @@ static CUresult with_host(struct tow_link *link, const CUDA_MEMCPY3D_PEER *p,
     if (lent != 0) {
         tow_lend_count(lent, shape->bytes);
     }
-    bool waits = wait && (named || (up && (pinned || tow_mirror_sees(shape->to.address) ||
-                                           tow_copy_is_long(link, shape->bytes, stream))));
+    bool waits = wait && (named || (up && (pinned || tow_mirror_sees(shape->to.address))));
     if (named) {
         status = send_addresses(shape, p, stream);
-    } else if (up) {
-        status = upload(link, shape, host, wait && !waits);
+    } else if (!later) {
+        status = unshared(link, shape, host, wait, &waits);
     } else {
-        status = download(link, shape, host, !later);
+        status = download(link, shape, host, false);
     }
     return status == CUDA_SUCCESS && waits ? tow_copy_await(link, stream) : status;
 }

@@ -1,12 +1,15 @@
 /* Memory that this program and its worker both have (wire/share.h), where the line can pass it:
- * page-locked memory of the program, staging for all other memory, and notes that the GPU writes.
- * Everything here may answer "not this way"; the caller then does what it does over a network.
+ * page-locked memory of the program and notes that the GPU writes (client/stage.h: all other
+ * memory). Everything here may answer "not this way"; the caller then does what it does over a
+ * network.
  */
 #ifndef TOW_CLIENT_SHARE_H
 #define TOW_CLIENT_SHARE_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "client/link.h"
 #include "wire/share.h"
@@ -64,13 +67,32 @@ CUresult tow_share_upload(struct tow_link *link, CUdeviceptr to, const void *fro
 CUresult tow_share_download(struct tow_link *link, void *to, CUdeviceptr from, size_t size,
                             CUstream stream, bool wait);
 
-/* Any other memory, through the staging; the source has been read, or the target written, when they
- * return. `settle`: the call is a synchronous one, after which programs take the bytes to be on the
- * device, in streams that wait for nobody, too: it is waited for.
- * CUDA_ERROR_NOT_SUPPORTED: nothing was done. */
-CUresult tow_share_stage_up(struct tow_link *link, CUdeviceptr to, const void *from, size_t size,
-                            CUstream stream, bool settle);
-CUresult tow_share_stage_down(struct tow_link *link, void *to, CUdeviceptr from, size_t size,
-                              CUstream stream);
+/* ---- for client/stage.c ---- */
+
+/* Shared memory for our own use, made when it is first wanted. */
+struct tow_share_piece {
+    atomic_int state;
+    uint8_t *base; /* owned; set once */
+    size_t size;
+};
+/* False: it cannot be had, and will not be asked for again. */
+bool tow_share_piece_ready(struct tow_link *link, struct tow_share_piece *piece, size_t size);
+void tow_share_piece_fini(struct tow_share_piece *piece);
+
+/* What a note says of a value; and after looking for as long as a synchronisation does. */
+enum tow_share_outcome tow_share_seen(const struct tow_share_note *note, uint32_t value);
+enum tow_share_outcome tow_share_await(const struct tow_share_note *note, uint32_t value);
+/* Synchronises by asking, and sleeps until the answer comes. */
+CUresult tow_share_ask(struct tow_link *link, CUstream stream);
+/* Sends a copy of one dimension without a reply. `note` may be NULL; `ret_number`: the command's.
+ */
+CUresult tow_share_send(unsigned fn, CUdeviceptr device, const void *host, size_t size,
+                        CUstream stream, const struct tow_share_note *note, uint32_t value,
+                        uint64_t *ret_number);
+/* A download that is small enough for the room beside a note. CUDA_ERROR_NOT_SUPPORTED: nothing was
+ * done. */
+enum { TOW_SHARE_FETCH_MAX = (8 << 10) - (int)sizeof(struct tow_share_note) };
+struct tow_staged;
+CUresult tow_share_fetch(struct tow_link *link, const struct tow_staged *what);
 
 #endif

@@ -72,7 +72,7 @@ CUresult tow_watch_ask(struct tow_link *link, unsigned fn, uint64_t id,
         return status;
     }
     if (ret_number != NULL) {
-        *ret_number = tow_link_sent(link) + 1;
+        *ret_number = tow_link_next(link);
     }
     tow_enc_u64(&call.enc, id);
     tow_watch_put(&call, note, value);

@@ -4,6 +4,7 @@
 #include "server/copy.h"
 #include "server/mirror.h"
 #include "server/session.h"
+#include "server/share.h"
 #include "server/upload.h"
 #include "wire/copy.h"
 
@@ -161,6 +162,28 @@ static void download(struct tow_serve *call, const struct tow_copy_shape *shape,
     }
 }
 
+/* Between the device and the client's staging. */
+static void in_shared_memory(struct tow_serve *call, const struct tow_copy_shape *shape,
+                             CUstream stream)
+{
+    uint32_t value = 0;
+    struct tow_share_note *note = tow_share_take_note(call, &value);
+    bool up = shape->from.kind == TOW_AT_ADDRESS;
+    const struct tow_copy_side *host = up ? &shape->from : &shape->to;
+    if (note == NULL || host->kind != TOW_AT_ADDRESS) {
+        call->malformed = true;
+        return;
+    }
+    struct tow_shaped shaped = describe(call, shape);
+    if (!tow_share_holds(call, host->address, 1) && call->status == CUDA_SUCCESS) {
+        call->status = CUDA_ERROR_INVALID_VALUE;
+    }
+    if (tow_serve_ready(call)) {
+        call->status = tow_shaped_run(&shaped, call->driver, NULL, stream);
+    }
+    tow_share_noted(call, note, value, up, shape->width * shape->rows * shape->planes, stream);
+}
+
 void tow_serve_cuMemcpy3DAsync_v2(struct tow_serve *call)
 {
     struct tow_copy_shape shape;
@@ -168,6 +191,10 @@ void tow_serve_cuMemcpy3DAsync_v2(struct tow_serve *call)
     CUstream stream = tow_serve_handle(call, TOW_H_STREAM, shape.stream);
     if (call->in.bad || !shape_makes_sense(&shape)) {
         call->malformed = true;
+        return;
+    }
+    if (shape.flags & TOW_SHAPE_NOTED) {
+        in_shared_memory(call, &shape, stream);
         return;
     }
     struct tow_shaped shaped = describe(call, &shape);

@@ -288,6 +288,15 @@ static struct tow_share_note *note_at(struct tow_serve *call, uint64_t address)
     return (struct tow_share_note *)(uintptr_t)address;
 }
 
+struct tow_share_note *tow_share_take_note(struct tow_serve *call, uint32_t *ret_value)
+{
+    uint64_t address = tow_dec_u64(&call->in);
+    *ret_value = tow_dec_u32(&call->in);
+    struct tow_share_note *note = call->in.bad ? NULL : note_at(call, address);
+    call->malformed = call->malformed || note == NULL;
+    return note;
+}
+
 /* The stream writes the note when it gets there; or it is refused at once. */
 static void leave_note(struct tow_serve *call, struct tow_share_note *note, uint32_t value,
                        CUstream stream)
@@ -301,12 +310,18 @@ static void leave_note(struct tow_serve *call, struct tow_share_note *note, uint
     }
 }
 
-/* The program looks at the note and goes on when the copy is done: a worker that has gone to sleep
- * by then makes it wait for longer than a copy of that size may lose. */
-static void expect_next(struct tow_serve *call, uint64_t size)
+void tow_share_noted(struct tow_serve *call, struct tow_share_note *note, uint32_t value,
+                     bool host_is_source, uint64_t size, CUstream stream)
 {
+    leave_note(call, note, value, stream);
+    /* The program looks at the note and goes on when the copy is done: a worker that has gone to
+     * sleep by then makes it wait for longer than a copy of that size may lose. */
     if (size >= EXPECTED_MIN) {
         tow_line_expect(call->session->line, tow_share_copy_ns(size));
+    }
+    if (!host_is_source) {
+        /* The client, refused, asks in the ordinary way and gets the error there. */
+        call->status = CUDA_SUCCESS;
     }
 }
 
@@ -317,10 +332,7 @@ void tow_share_copy(struct tow_serve *call, bool host_is_source, CUdeviceptr dev
     struct tow_share_note *note = NULL;
     uint32_t value = 0;
     if (form == TOW_COPY_NOTED) {
-        uint64_t address = tow_dec_u64(&call->in);
-        value = tow_dec_u32(&call->in);
-        tow_dec_u32(&call->in);
-        note = call->in.bad ? NULL : note_at(call, address);
+        note = tow_share_take_note(call, &value);
     }
     if (call->in.bad || form > TOW_COPY_NOTED || call->malformed) {
         call->malformed = true;
@@ -337,28 +349,14 @@ void tow_share_copy(struct tow_serve *call, bool host_is_source, CUdeviceptr dev
                 : call->driver->cuMemcpyDtoHAsync_v2(bytes, device, (size_t)size, stream);
     }
     if (note != NULL) {
-        leave_note(call, note, value, stream);
-        expect_next(call, size);
-        if (!host_is_source) {
-            /* The client, refused, asks in the ordinary way and gets the error there. */
-            call->status = CUDA_SUCCESS;
-        }
+        tow_share_noted(call, note, value, host_is_source, size, stream);
     }
-}
-
-static struct tow_share_note *take_note(struct tow_serve *call, uint32_t *ret_value)
-{
-    uint64_t address = tow_dec_u64(&call->in);
-    *ret_value = tow_dec_u32(&call->in);
-    struct tow_share_note *note = call->in.bad ? NULL : note_at(call, address);
-    call->malformed = call->malformed || note == NULL;
-    return note;
 }
 
 void tow_share_note(struct tow_serve *call, CUstream stream)
 {
     uint32_t value = 0;
-    struct tow_share_note *note = take_note(call, &value);
+    struct tow_share_note *note = tow_share_take_note(call, &value);
     if (note == NULL) {
         return;
     }
@@ -388,7 +386,7 @@ void tow_serve_cuStreamSynchronize(struct tow_serve *call)
 static void note_context(struct tow_serve *call)
 {
     uint32_t value = 0;
-    struct tow_share_note *note = take_note(call, &value);
+    struct tow_share_note *note = tow_share_take_note(call, &value);
     CUstream stream = NULL;
     bool idle = false;
     if (note == NULL) {

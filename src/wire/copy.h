@@ -17,7 +17,7 @@ enum tow_side_kind {
     TOW_AT_HOST = 0,
     TOW_AT_DEVICE = 1,
     TOW_AT_ARRAY = 2,
-    TOW_AT_ADDRESS = 3, /* host memory that both sides have at this address (graphs) */
+    TOW_AT_ADDRESS = 3, /* host memory that both sides have at this address */
 };
 
 /* One side of a copy as it travels. A host side travels without an address: its bytes are packed,
@@ -34,6 +34,7 @@ enum tow_shape_flag {
     TOW_SHAPE_PEER = 1,   /* the two sides name their contexts */
     TOW_SHAPE_SPREAD = 2, /* of a download: its bytes may come on several lines */
     TOW_SHAPE_SETTLE = 4, /* of an upload: as TOW_COPY_SETTLE */
+    TOW_SHAPE_NOTED = 8,  /* one side is packed shared memory; a note and a value follow */
 };
 
 /* The fixed part of a copy command of two or three dimensions. The client cuts what is larger than

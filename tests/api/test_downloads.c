@@ -131,7 +131,7 @@ static void nobody_waits_for_a_stream_that_stands_still(struct api *api)
 }
 
 /* Copies into the same memory, large and small, take effect one after the other. */
-static void the_last_of_several_counts(struct api *api)
+static void the_last_of_several_counts(bool registered)
 {
     static const struct {
         size_t at, size;
@@ -140,8 +140,13 @@ static void the_last_of_several_counts(struct api *api)
                   {3 * MIB, 5000},    {3 * MIB + 100, 12 * MIB},
                   {5 * MIB, 100}};
     enum { COUNT = sizeof copies / sizeof copies[0] };
-    unsigned char *pinned = page_locked(LARGE), *wanted = malloc(LARGE);
-    (void)api;
+    unsigned char *pinned = registered ? malloc(LARGE) : page_locked(LARGE),
+                  *wanted = malloc(LARGE);
+    if (registered) {
+        /* Over shm, too, the worker does not have it. */
+        setenv("TOWLINE_REGISTERED", "stage", 1);
+        OK(cuMemHostRegister(pinned, LARGE, 0));
+    }
     for (int waited = 0; waited < 5; waited++) { /* a last one that is waited for, or none */
         static const size_t sizes[] = {0, 40000, 2 * MIB, 6 * MIB, LARGE - 7};
         memset(pinned, 0xaa, LARGE);
@@ -157,7 +162,12 @@ static void the_last_of_several_counts(struct api *api)
         OK(cuCtxSynchronize());
         EQUAL(memcmp(pinned, wanted, LARGE), 0);
     }
-    OK(cuMemFreeHost(pinned));
+    if (registered) {
+        OK(cuMemHostUnregister(pinned));
+        free(pinned);
+    } else {
+        OK(cuMemFreeHost(pinned));
+    }
     free(wanted);
 }
 
@@ -321,7 +331,8 @@ int main(void)
     OK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
     bytes_are_there_when_the_copy_is_over(&api);
     nobody_waits_for_a_stream_that_stands_still(&api);
-    the_last_of_several_counts(&api);
+    the_last_of_several_counts(false);
+    the_last_of_several_counts(true);
     memory_is_read_when_it_has_come(&api);
     what_goes_away_is_not_written_to(&api);
     very_many_arrive_all(&api);

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "client/core.h"
-#include "client/share.h"
+#include "client/stage.h"
 #include "gen/client_api.h"
 
 enum { SIZE = 64 << 10, PAGE = 4096 };
@@ -29,7 +29,51 @@ static int plain_memory(void)
     return fd >= 0 && ftruncate(fd, SIZE + PAGE) == 0 ? fd : -1;
 }
 
-int main(void)
+/* Rows from packed memory to the device, as the staging sends them. */
+static CUresult send_rows(CUdeviceptr to, uint8_t *packed, size_t width, size_t rows,
+                          const struct tow_share_note *note, uint32_t value)
+{
+    struct tow_copy_shape shape = {.from = {.kind = TOW_AT_HOST},
+                                   .to = {.kind = TOW_AT_DEVICE, .address = to, .pitch = 256}};
+    struct tow_staged staged = {.up = true, .shape = &shape};
+    struct tow_part part = {.width = width, .rows = rows, .planes = 1};
+    uint64_t number;
+    return tow_staged_send(&staged, &part, packed, note, value, &number);
+}
+
+/* With SIZE bytes at `host` shared, the first of them a note. */
+static void rows_in_shared_memory(CUdeviceptr device, uint8_t *host)
+{
+    static uint8_t own[PAGE];
+    struct tow_share_note *note = (struct tow_share_note *)host;
+    const struct {
+        const char *what;
+        uint8_t *packed;
+        size_t width, rows;
+    } wrong[] = {
+        {"rows that are not shared", own, 64, 4},
+        {"rows of which the last is not", host + SIZE - 64 * 3, 64, 4},
+        {"rows of which the last is half shared", host + SIZE - 64 * 3 - 32, 64, 4},
+        {"rows without an end", host + PAGE, 64, UINT64_MAX / 32},
+        {"rows that are wider than all memory", host + PAGE, UINT64_MAX - 8, 2},
+        {"rows for more than there is", host + PAGE, 64, 2 * SIZE / 256},
+    };
+    for (uint32_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        expect(send_rows(device, wrong[i].packed, wrong[i].width, wrong[i].rows, note, i + 1),
+               CUDA_SUCCESS, wrong[i].what);
+        expect(tow_cuCtxSynchronize(), CUDA_ERROR_INVALID_VALUE, wrong[i].what);
+        expect((CUresult)tow_share_seen(note, i + 1), (CUresult)TOW_SHARE_REFUSED, wrong[i].what);
+    }
+    uint8_t back[256];
+    memset(host + PAGE, 9, 128);
+    expect(send_rows(device + 256, host + PAGE, 64, 2, note, 100), CUDA_SUCCESS, "rows");
+    expect(tow_cuCtxSynchronize(), CUDA_SUCCESS, "rows");
+    expect((CUresult)tow_share_seen(note, 100), (CUresult)TOW_SHARE_DONE, "their note");
+    expect(tow_cuMemcpyDtoH_v2(back, device + 512, sizeof back), CUDA_SUCCESS, "rows back");
+    expect((CUresult)(back[0] + back[63] + back[64]), (CUresult)(18 + 7), "what came back of rows");
+}
+
+int main(int argc, char **argv)
 {
     CUcontext context;
     CUdeviceptr device;
@@ -79,6 +123,14 @@ int main(void)
     expect(tow_cuMemcpyDtoH_v2(back, device + SIZE - sizeof back, sizeof back), CUDA_SUCCESS,
            "back");
     expect((CUresult)(back[0] + back[15]), (CUresult)14, "what came back");
+    rows_in_shared_memory(device, host);
+    if (argc > 1 && strcmp(argv[1], "note") == 0) {
+        /* Nobody may be told where no memory is shared: that is no client of ours. */
+        static struct tow_share_note own;
+        expect(send_rows(device, host + PAGE, 64, 2, &own, 1), CUDA_SUCCESS, "a note elsewhere");
+        puts(tow_cuCtxSynchronize() != CUDA_SUCCESS && failures == 0 ? "OK" : "FAILED");
+        return failures != 0;
+    }
     expect(tow_share_take_back(link, at), CUDA_SUCCESS, "its end");
     expect(tow_share_take_back(link, at), CUDA_ERROR_INVALID_VALUE, "its end again");
     expect(tow_cuCtxSynchronize(), CUDA_SUCCESS, "the session");

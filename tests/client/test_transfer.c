@@ -147,7 +147,7 @@ static void bytes_that_come_packed_go_into_their_rows(void **state)
     }
     assert_int_equal(untouched, sizeof memory - 60);
     uint8_t again[60] = {0};
-    tow_box_gather(&into, again);
+    tow_box_gather(&into, 0, again, sizeof again);
     assert_memory_equal(again, bytes, sizeof bytes);
 }
 

@@ -580,12 +580,25 @@ def downloads_that_nobody_waits_for_are_bounded():
                 t.check(client.ended(), f"a download of {size} bytes as transfer {transfer} that nobody waits for is taken")
 
 
+def pass_memory(server, *args):
+    done = t.run([t.BUILD / "tests" / "client" / "share_hostile", *args], 30,
+                 env={**os.environ, "TOWLINE_SERVER": server.address("shm")})
+    t.check(done.returncode == 0 and "OK" in done.stdout.split(),
+            f"exit code {done.returncode}\n{done.stdout}{done.stderr}\n{server.log()[-2000:]}")
+
+
 @t.test(60)
 def memory_that_is_not_as_the_client_says_is_not_mapped():
     with t.Server() as server:
-        done = t.run([t.BUILD / "tests" / "client" / "share_hostile"], 30,
-                     env={**os.environ, "TOWLINE_SERVER": server.address("shm")})
-        t.check(done.returncode == 0, f"exit code {done.returncode}\n{done.stdout}{done.stderr}\n{server.log()[-2000:]}")
+        pass_memory(server)
+
+
+@t.test(60)
+def a_note_where_no_memory_is_shared_ends_the_session():
+    with t.Server() as server:
+        pass_memory(server, "note")
+        t.check("broke the protocol" in server.log(), server.log())
+        pass_memory(server)
 
 
 if __name__ == "__main__":
