@@ -66,6 +66,12 @@ static uint8_t *bay_at(const struct tow_stage *stage, unsigned bay)
     return stage->piece.base + (size_t)(bay + 1) * BAY_SIZE;
 }
 
+static bool is_free(const struct tow_stage *stage, unsigned bay)
+{
+    uint32_t value = stage->bays[bay].value;
+    return value == 0 || tow_share_seen(bay_note(stage, bay), value) != TOW_SHARE_LATE;
+}
+
 /* Asks in the context in which a bay was used: whether its stream has work, or waits for all. */
 static CUresult ask_for_bay(struct tow_link *link, const struct bay *bay, unsigned fn)
 {
@@ -229,13 +235,8 @@ static void fill_piece(void *user, size_t index)
 static int open_lot(void *user, size_t lot, bool wait)
 {
     const struct passage *p = user;
-    const struct tow_stage *stage = p->link->stage;
     unsigned bay = bay_of(p, lot);
-    uint32_t value = stage->bays[bay].value;
-    if (!wait && value != 0 && tow_share_seen(bay_note(stage, bay), value) == TOW_SHARE_LATE) {
-        return -EAGAIN;
-    }
-    return (int)await_bay(p->link, bay);
+    return wait || is_free(p->link->stage, bay) ? (int)await_bay(p->link, bay) : -EAGAIN;
 }
 
 static int lot_full(void *user, size_t lot)
@@ -247,6 +248,11 @@ CUresult tow_stage_up(struct tow_link *link, const struct tow_staged *what, bool
 {
     struct tow_stage *stage = take_bays(link);
     if (stage == NULL) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    if (tow_box_size(&what->host) <= TOW_COPY_INLINE_MAX && !is_free(stage, stage->next_bay)) {
+        /* It can go in its command, and need not wait for what is before it. */
+        pthread_mutex_unlock(&stage->lock);
         return CUDA_ERROR_NOT_SUPPORTED;
     }
     struct passage p = passage_begin(link, what);
