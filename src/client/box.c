@@ -2,41 +2,50 @@
 
 #include <string.h>
 
+/* Where the next packed bytes lie. */
+struct walk {
+    uint8_t *plane;
+    size_t x, y;
+};
+
+static struct walk walk_from(const struct tow_box *box, uint64_t offset)
+{
+    uint64_t row = offset / box->width;
+    return (struct walk){.plane = box->first + row / box->rows * box->plane,
+                         .x = (size_t)(offset % box->width),
+                         .y = (size_t)(row % box->rows)};
+}
+
+/* Of `size` bytes those that lie side by side; then it is behind them, at a row's beginning. */
+static inline uint8_t *walk_on(const struct tow_box *box, struct walk *at, size_t size,
+                               size_t *ret_size)
+{
+    uint8_t *here = at->plane + at->y * box->pitch + at->x;
+    *ret_size = box->width - at->x < size ? box->width - at->x : size;
+    at->x = 0;
+    at->y++;
+    if (at->y == box->rows) {
+        at->y = 0;
+        at->plane += box->plane;
+    }
+    return here;
+}
+
 void tow_box_scatter(const struct tow_box *box, uint64_t offset, const uint8_t *bytes, size_t size)
 {
-    uint64_t row = offset / box->width, y = row % box->rows;
-    size_t x = (size_t)(offset % box->width);
-    uint8_t *plane = box->first + row / box->rows * box->plane;
-    while (size > 0) {
-        size_t n = box->width - x < size ? box->width - x : size;
-        memcpy(plane + y * box->pitch + x, bytes, n);
-        bytes += n;
-        size -= n;
-        x = 0;
-        y++;
-        if (y == box->rows) {
-            y = 0;
-            plane += box->plane;
-        }
+    struct walk at = walk_from(box, offset);
+    for (size_t n; size > 0; bytes += n, size -= n) {
+        uint8_t *to = walk_on(box, &at, size, &n);
+        memcpy(to, bytes, n);
     }
 }
 
 void tow_box_gather(const struct tow_box *box, uint64_t offset, uint8_t *bytes, size_t size)
 {
-    uint64_t row = offset / box->width, y = row % box->rows;
-    size_t x = (size_t)(offset % box->width);
-    const uint8_t *plane = box->first + row / box->rows * box->plane;
-    while (size > 0) {
-        size_t n = box->width - x < size ? box->width - x : size;
-        memcpy(bytes, plane + y * box->pitch + x, n);
-        bytes += n;
-        size -= n;
-        x = 0;
-        y++;
-        if (y == box->rows) {
-            y = 0;
-            plane += box->plane;
-        }
+    struct walk at = walk_from(box, offset);
+    for (size_t n; size > 0; bytes += n, size -= n) {
+        const uint8_t *from = walk_on(box, &at, size, &n);
+        memcpy(bytes, from, n);
     }
 }
 
