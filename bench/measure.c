@@ -35,6 +35,7 @@
     X(CUresult, cuMemHostUnregister, (void *))                                                     \
     X(CUresult, cuMemcpyHtoD_v2, (CUdeviceptr, const void *, size_t))                              \
     X(CUresult, cuMemcpyDtoH_v2, (void *, CUdeviceptr, size_t))                                    \
+    X(CUresult, cuMemcpy2D_v2, (const CUDA_MEMCPY2D *))                                            \
     X(CUresult, cuMemsetD32Async, (CUdeviceptr, unsigned, size_t, CUstream))                       \
     X(CUresult, cuStreamCreate, (CUstream *, unsigned))                                            \
     X(CUresult, cuStreamSynchronize, (CUstream))                                                   \
@@ -304,11 +305,51 @@ static void launches(void)
 
 #define US_PER_NS_MIB (1048576.0 / 1e3) /* times ns of bytes: us of a MiB */
 
-enum kind { PAGEABLE, PINNED, REGISTERED, KINDS };
+enum kind { PAGEABLE, PINNED, REGISTERED, ROWS, KINDS };
+
+enum { ROW = 4096, PITCH = ROW + 64 }; /* of ROWS, in pageable memory; as lines of a picture */
+
+/* Returns when the bytes have arrived. */
+static void copy_up(enum kind kind, CUdeviceptr to, const void *from, size_t bytes)
+{
+    if (kind == ROWS) {
+        CUDA_MEMCPY2D rows = {.srcMemoryType = CU_MEMORYTYPE_HOST,
+                              .srcHost = from,
+                              .srcPitch = PITCH,
+                              .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                              .dstDevice = to,
+                              .dstPitch = ROW,
+                              .WidthInBytes = ROW,
+                              .Height = bytes / ROW};
+        MUST(cuMemcpy2D_v2, &rows);
+    } else {
+        MUST(cuMemcpyHtoD_v2, to, from, bytes);
+    }
+    if (kind == PAGEABLE || kind == ROWS) {
+        MUST(cuCtxSynchronize, );
+    }
+}
+
+static void copy_down(enum kind kind, void *to, CUdeviceptr from, size_t bytes)
+{
+    if (kind == ROWS) {
+        CUDA_MEMCPY2D rows = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+                              .srcDevice = from,
+                              .srcPitch = ROW,
+                              .dstMemoryType = CU_MEMORYTYPE_HOST,
+                              .dstHost = to,
+                              .dstPitch = PITCH,
+                              .WidthInBytes = ROW,
+                              .Height = bytes / ROW};
+        MUST(cuMemcpy2D_v2, &rows);
+    } else {
+        MUST(cuMemcpyDtoH_v2, to, from, bytes);
+    }
+}
 
 static void one_size(enum kind kind, void *host, CUdeviceptr device, size_t bytes)
 {
-    static const char *const names[KINDS] = {"pageable", "pinned", "registered"};
+    static const char *const names[KINDS] = {"pageable", "pinned", "registered", "rows"};
     static double us[LATENCY_MAX];
     for (int up = 1; up >= 0; up--) {
         size_t wanted = ((size_t)(m.quick ? 16 : 256) << 20) / bytes;
@@ -316,12 +357,9 @@ static void one_size(enum kind kind, void *host, CUdeviceptr device, size_t byte
         for (size_t n = 0; n <= count; n++) {
             int64_t begin = now_ns();
             if (up) {
-                MUST(cuMemcpyHtoD_v2, device, host, bytes);
-                if (kind == PAGEABLE) { /* it may return before the data has arrived */
-                    MUST(cuCtxSynchronize, );
-                }
+                copy_up(kind, device, host, bytes);
             } else {
-                MUST(cuMemcpyDtoH_v2, host, device, bytes);
+                copy_down(kind, host, device, bytes);
             }
             if (n > 0) { /* the first one warms up */
                 us[n - 1] = (double)(now_ns() - begin) / 1e3;
@@ -339,13 +377,14 @@ static void one_size(enum kind kind, void *host, CUdeviceptr device, size_t byte
 static void *make_host(enum kind kind)
 {
     void *host = NULL;
+    size_t room = kind == ROWS ? m.max_bytes / ROW * PITCH : m.max_bytes;
     if (kind == PINNED) {
-        MUST(cuMemAllocHost_v2, &host, m.max_bytes);
+        MUST(cuMemAllocHost_v2, &host, room);
     } else {
-        host = malloc(m.max_bytes);
+        host = malloc(room);
         must(host == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS, "malloc");
     }
-    memset(host, 1, m.max_bytes);
+    memset(host, 1, room);
     if (kind == REGISTERED) {
         int64_t begin = now_ns();
         MUST(cuMemHostRegister_v2, host, m.max_bytes, 0);
@@ -377,7 +416,9 @@ static void bandwidth(void)
     for (enum kind kind = PAGEABLE; kind < KINDS; kind++) {
         void *host = make_host(kind);
         for (size_t bytes = 4; bytes <= m.max_bytes; bytes *= bytes < 65536 ? 16 : 4) {
-            one_size(kind, host, device, bytes);
+            if (kind != ROWS || bytes >= ROW) {
+                one_size(kind, host, device, bytes);
+            }
         }
         drop_host(kind, host);
     }

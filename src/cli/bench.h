@@ -17,7 +17,7 @@ enum tow_bench_side { TOW_BENCH_REMOTE, TOW_BENCH_NATIVE, TOW_BENCH_SIDES };
 struct tow_bench_figure {
     char name[40];
     char unit[8];
-    char memory[16];            /* of copies: pageable, pinned, registered */
+    char memory[16];            /* of copies: pageable, pinned, registered, rows */
     char direction[8];          /* of copies: h2d, d2h */
     uint64_t bytes;             /* of copies; else 0 */
     char program[NAME_MAX + 1]; /* of examples: the file's name */

@@ -84,6 +84,7 @@ static void draw_panel(const struct tow_bench *bench, FILE *out, bool time, doub
         {"pageable", "h2d", "#1f77b4"},   {"pageable", "d2h", "#2ca02c"},
         {"pinned", "h2d", "#d62728"},     {"pinned", "d2h", "#9467bd"},
         {"registered", "h2d", "#ff7f0e"}, {"registered", "d2h", "#8c564b"},
+        {"rows", "h2d", "#17becf"},       {"rows", "d2h", "#7f7f7f"},
     };
     struct axis x, y;
     find_axes(bench, time, &x, &y);
@@ -112,7 +113,7 @@ static void draw_panel(const struct tow_bench *bench, FILE *out, bool time, doub
             }
             if (side == TOW_BENCH_REMOTE && !time) {
                 fprintf(out, "<text x=\"%zu\" y=\"%zu\" fill=\"%s\">%s %s</text>\n",
-                        LEFT + 150 * (c / 2), HEIGHT - 30 + 18 * (c % 2), curves[c].colour,
+                        LEFT + 125 * (c / 2), HEIGHT - 30 + 18 * (c % 2), curves[c].colour,
                         curves[c].memory, curves[c].direction);
             }
         }

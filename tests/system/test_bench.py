@@ -81,12 +81,14 @@ def bench_measures_everything_and_draws():
             for direction in ("h2d", "d2h"):
                 for size in (4, 64, 1024, 16384, 262144):
                     t.check(figures["copy", memory, direction, size]["towline"]["median"] > 0, "a copy's bandwidth")
+        for direction in ("h2d", "d2h"):
+            t.check(figures["copy", "rows", direction, 16384]["towline"]["median"] > 0, "the bandwidth of rows")
         times = [f for f in report["figures"] if f["name"] == "example"]
         t.equal([f["program"] for f in times], ["vectoradd"], "the examples")
         t.check(times[0]["unit"] == "ms" and times[0]["towline"]["median"] > 0, str(times))
         t.equal(len(times[0]["towline"]["rounds"]), 2, "an example's rounds")
         lines = xml.dom.minidom.parse(str(plot)).getElementsByTagName("polyline")
-        t.equal(len(lines), 12, "the number of curves")  # six of bandwidth, six of time
+        t.equal(len(lines), 16, "the number of curves")  # eight of bandwidth, eight of time
         t.equal(len(lines[0].getAttribute("points").split()), 5, "the points of a curve")
 
 
@@ -119,7 +121,7 @@ def bench_takes_turns_with_the_native_driver():
                   for where in (native, t.BUILD / "lib")]
         t.equal(seen.read_text().splitlines(), round_ * 2, "the order of the programs and their drivers")
         report = json.loads(done.stdout)
-        t.equal(len(report["figures"]), 13 + 6 * 5 + 1, "the number of figures")
+        t.equal(len(report["figures"]), 13 + 6 * 5 + 2 * 2 + 1, "the number of figures")
         for figure in report["figures"]:
             sides = [figure[side]["rounds"] for side in ("towline", "native")]
             t.check(all(len(values) == 2 and min(values) > 0 for values in sides), str(figure))
@@ -191,13 +193,13 @@ def the_gpu_bench_measures_both_sides_and_judges():
         for side in ("native", "shm", "tcp"):
             t.equal(len(samples[key][side]), rounds, f"the rounds of {key} on {side}")
     judged = [row for row in report["table"] if row["shm"]["verdict"] != "not measured"]
-    t.equal(len(judged), 9, f"the figures of this part in\n{text}")
+    t.equal(len(judged), 10, f"the figures of this part in\n{text}")
     for row in judged:
         for side in ("shm", "tcp"):
             t.check(row[side]["value"] > 0 and row[side]["limit"] > 0, str(row))
             t.check(row[side]["verdict"] in ("PASS", "MISS") and row[side]["without_noise"] in ("PASS", "MISS"), str(row))
     reached = sum(row[side]["verdict"] == "PASS" for row in judged for side in ("shm", "tcp"))
-    t.check(re.search(rf"^{reached} reached \([0-9]+ of them by the 3% of noise\), {18 - reached} missed, 18 not", text, re.M),
+    t.check(re.search(rf"^{reached} reached \([0-9]+ of them by the 3% of noise\), {20 - reached} missed, 18 not", text, re.M),
             text)
 
 
