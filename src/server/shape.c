@@ -85,8 +85,14 @@ CUresult tow_shaped_run(const struct tow_shaped *shaped, const struct tow_driver
     const CUDA_MEMCPY3D_PEER *p = &with_host;
     if (shaped->packed == TOW_PACKED_SOURCE) {
         with_host.srcHost = host;
+        with_host.srcXInBytes = with_host.srcY = with_host.srcZ = 0;
+        with_host.srcPitch = p->WidthInBytes;
+        with_host.srcHeight = p->Height;
     } else if (shaped->packed == TOW_PACKED_TARGET) {
         with_host.dstHost = host;
+        with_host.dstXInBytes = with_host.dstY = with_host.dstZ = 0;
+        with_host.dstPitch = p->WidthInBytes;
+        with_host.dstHeight = p->Height;
     }
     if (shaped->peer) {
         return driver->cuMemcpy3DPeerAsync(p, stream);
@@ -129,7 +135,9 @@ static bool shape_makes_sense(const struct tow_copy_shape *s)
     if (!up && !down) {
         return s->bytes == 0;
     }
-    if (down && s->transfer == 0) {
+    /* An address was looked up now, and what is there may be gone when the bytes come. */
+    if ((down && s->transfer == 0) || s->from.kind == TOW_AT_ADDRESS ||
+        s->to.kind == TOW_AT_ADDRESS) {
         return false;
     }
     return !__builtin_mul_overflow(s->width, s->rows, &bytes) &&

@@ -346,6 +346,29 @@ def an_upload_that_stands_still_leaves_room_for_another_contexts():
 
 
 @t.test(trees=BOTH)
+def the_packed_side_of_rows_has_no_shape_of_its_own():
+    far = 1 << 30
+    odd = struct.pack("<7Q2I", 1 << 40, far, far, far, far, far, 0, AT_HOST, 0)
+
+    def body(source, target, size, transfer):  # two rows of 8 bytes, 64 apart on the device
+        return source + target + struct.pack("<5Q2I", 8, 2, 1, 0, size, transfer, 0)
+
+    with t.Server() as server:
+        with raw.Client(server).begin() as client:
+            device = struct.pack("<7Q2I", client.alloc(128), 64, 2, 0, 0, 0, 0, AT_DEVICE, 0)
+            client.send("cuMemcpy3DAsync_v2", body(odd, device, 16, 0) + bytes(range(16)))
+            client.send("cuMemcpy3DAsync_v2", body(device, odd, 16, 5))
+            client.seq += 1
+            client.socket.sendall(raw.frame(raw.FUNCTIONS["cuCtxSynchronize"], b"", 1, 1, client.seq))
+            kind, _, _, came = client.receive()
+            t.equal((kind, came[16:]), (raw.DATA, bytes(range(16))), "what comes of rows that went up and down")
+        for source, target in ((side(AT_HOST), side(AT_ADDRESS, 4096)), (side(AT_ADDRESS, 4096), side(AT_HOST))):
+            with raw.Client(server).begin() as client:
+                client.send("cuMemcpy3DAsync_v2", body(source, target, 16, 5))
+                t.check(client.ended(), "rows between memory that is named and bytes that travel are taken")
+
+
+@t.test(trees=BOTH)
 def rows_come_in_the_pieces_that_clients_cut():
     largest_up, largest_down = 1 << 20, 4 << 20
     with t.Server() as server:
