@@ -49,16 +49,18 @@ static void end(struct tow_lanes *lanes, int error)
 static int send_job(struct tow_line *line, const struct tow_lane_job *job)
 {
     static const uint8_t zeros[8];
+    size_t each = job->each != 0 ? job->each : TOW_DATA_MAX;
     for (size_t sent = 0; sent < job->size;) {
-        size_t n = job->size - sent < TOW_DATA_MAX ? job->size - sent : TOW_DATA_MAX;
+        size_t n = job->size - sent < each ? job->size - sent : each;
+        const uint8_t *bytes =
+            job->fetch != NULL ? job->fetch(job->user, job->offset + sent, n) : job->bytes + sent;
         struct tow_data data = {
             .transfer = job->transfer, .offset = job->offset + sent, .size = (uint32_t)n};
         uint8_t head[TOW_DATA_HEAD];
         uint32_t pad = 0;
         int error = tow_data_head_encode(&data, 0, 0, head, &pad);
-        struct iovec parts[3] = {{head, sizeof head},
-                                 {(void *)(uintptr_t)(job->bytes + sent), n},
-                                 {(void *)(uintptr_t)zeros, pad}};
+        struct iovec parts[3] = {
+            {head, sizeof head}, {(void *)(uintptr_t)bytes, n}, {(void *)(uintptr_t)zeros, pad}};
         if (error == 0) {
             error = tow_line_send_direct(line, parts, 3);
         }

@@ -24,9 +24,14 @@ struct tow_lanes_user {
     void *user;
 };
 
-/* Bytes to send; the caller's memory until the job is done. */
+/* Bytes to send; the caller's memory until the job is done. They are at `bytes`, or `fetch` says
+ * where the `size` from `offset` of the transfer on are, until it is asked for the next: on the
+ * lane's sending thread. */
 struct tow_lane_job {
     const uint8_t *bytes; /* borrowed until done */
+    const uint8_t *(*fetch)(const void *user, uint64_t offset, size_t size);
+    const void *user; /* for `fetch`; borrowed until done */
+    size_t each;      /* bytes of a frame; 0: as many as one can have */
     size_t size;
     uint64_t offset;
     uint32_t transfer;

@@ -89,6 +89,48 @@ static void send_all(struct side *from, const uint8_t *bytes)
     }
 }
 
+struct source {
+    const uint8_t *bytes;
+    uint8_t *room;
+    size_t most; /* asked for at once */
+};
+
+static const uint8_t *fetch(const void *user, uint64_t offset, size_t size)
+{
+    const struct source *source = user;
+    assert_in_range(size, 1, source->most);
+    return memcpy(source->room, source->bytes + offset, size);
+}
+
+/* What is not there in one piece is fetched frame by frame, on all lanes at a time. */
+static void jobs_fetch_their_bytes(void **state)
+{
+    uint8_t *bytes = malloc(SIZE);
+    struct source sources[LANES];
+    struct tow_lane_job jobs[LANES];
+    size_t at = 0;
+    lines_bytes(5, 0, bytes, SIZE);
+    for (unsigned i = 0; i < LANES; i++) {
+        size_t n = i + 1 < LANES ? SIZE / LANES : SIZE - at;
+        sources[i] = (struct source){bytes, malloc(99999), 99999};
+        jobs[i] = (struct tow_lane_job){.fetch = fetch,
+                                        .user = &sources[i],
+                                        .each = 99999,
+                                        .size = n,
+                                        .offset = at,
+                                        .transfer = 7};
+        tow_lanes_send(one.lanes, i, &jobs[i]);
+        at += n;
+    }
+    for (unsigned i = 0; i < LANES; i++) {
+        assert_int_equal(tow_lanes_wait(one.lanes, &jobs[i]), 0);
+        free(sources[i].room);
+    }
+    wait_for(&other.came, SIZE);
+    assert_memory_equal(other.bytes, bytes, SIZE);
+    free(bytes);
+}
+
 static void bytes_arrive_on_all_lanes_both_ways(void **state)
 {
     uint8_t *bytes = malloc(SIZE);
@@ -160,6 +202,7 @@ int main(void)
 #define CASE(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
     const struct CMUnitTest tests[] = {
         CASE(bytes_arrive_on_all_lanes_both_ways),
+        CASE(jobs_fetch_their_bytes),
         CASE(the_end_of_one_is_the_end_of_all),
         CASE(anything_but_data_ends_them),
     };
