@@ -3,6 +3,7 @@
 #ifndef TOW_CLIENT_BOX_H
 #define TOW_CLIENT_BOX_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -28,6 +29,13 @@ static inline size_t tow_box_size(const struct tow_box *box)
 static inline size_t tow_box_span(const struct tow_box *box)
 {
     return (box->planes - 1) * box->plane + (box->rows - 1) * box->pitch + box->width;
+}
+
+/* True if all of them lie side by side. */
+static inline bool tow_box_is_flat(const struct tow_box *box)
+{
+    return (box->rows == 1 || box->pitch == box->width) &&
+           (box->planes == 1 || box->plane == box->width * box->rows);
 }
 
 /* Where the byte at `offset` of the packed ones lies; `ret_side_by_side` says how many from there

@@ -93,8 +93,9 @@ CUresult tow_copy_upload(CUdeviceptr to, const void *from, size_t size, CUstream
     if (status != CUDA_SUCCESS || inside) {
         return status;
     }
-    return lanes > 0 ? tow_lane_upload(link, transfer, from, size, lanes)
-                     : tow_link_upload(link, transfer, from, size);
+    struct tow_box box = tow_box_flat((void *)(uintptr_t)from, size);
+    struct tow_frames frames = tow_frames_of(&box, TOW_DATA_MAX);
+    return tow_lane_upload(link, transfer, &frames, lanes);
 }
 
 static CUresult upload(CUdeviceptr to, const void *from, size_t size, CUstream stream, bool settle)

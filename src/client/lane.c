@@ -11,9 +11,8 @@
 #include "transport/transport.h"
 
 enum {
-    SPREAD_MIN = 4 << 20,  /* smaller copies are done before the lanes' threads are awake */
-    SHARE_ALIGN = 1 << 20, /* shares of the lanes: whole frames */
-    LINES = 4,             /* connections of a session, unless TOWLINE_LANES says otherwise */
+    SPREAD_MIN = 4 << 20, /* smaller copies are done before the lanes' threads are awake */
+    LINES = 4,            /* connections of a session, unless TOWLINE_LANES says otherwise */
 };
 
 #define OPEN_NS (2 * TOW_TIME_S)
@@ -148,24 +147,36 @@ void tow_lane_lost(struct tow_link *link)
 
 /* ---- copies ---- */
 
-CUresult tow_lane_upload(struct tow_link *link, uint32_t transfer, const void *from, size_t size,
+static const uint8_t *fetch(const void *user, uint64_t offset, size_t size)
+{
+    return tow_frames_bytes(user, offset, size);
+}
+
+CUresult tow_lane_upload(struct tow_link *link, uint32_t transfer, const struct tow_frames *frames,
                          unsigned lanes)
 {
     struct tow_lane_job jobs[TOW_LANES_MAX];
-    const uint8_t *bytes = from;
-    size_t share = (size / (lanes + 1) + SHARE_ALIGN - 1) / SHARE_ALIGN * SHARE_ALIGN;
+    struct tow_frames theirs[TOW_LANES_MAX];
+    size_t size = tow_box_size(&frames->box), each = frames->each;
+    size_t share = (size / (lanes + 1) + each - 1) / each * each;
     size_t at = 0;
     unsigned used = 0;
     for (; used < lanes && at < size; used++) {
         size_t n = size - at < share ? size - at : share;
-        jobs[used] = (struct tow_lane_job){
-            .bytes = bytes + at, .size = n, .offset = at, .transfer = transfer};
+        theirs[used] = *frames;
+        theirs[used].room = frames->room != NULL ? frames->room + (used + 1) * each : NULL;
+        jobs[used] = (struct tow_lane_job){.fetch = fetch,
+                                           .user = &theirs[used],
+                                           .each = each,
+                                           .size = n,
+                                           .offset = at,
+                                           .transfer = transfer};
         tow_lanes_send(link->lanes, used, &jobs[used]);
         at += n;
     }
     /* What is left, and in any case the frame that closes the transfer: the server goes on behind
      * it when it has everything. */
-    CUresult status = tow_link_upload_from(link, transfer, bytes + at, at, size - at);
+    CUresult status = tow_link_upload_frames(link, transfer, frames, at);
     for (unsigned i = 0; i < used; i++) {
         if (tow_lanes_wait(link->lanes, &jobs[i]) < 0 && status == CUDA_SUCCESS) {
             tow_link_lose(link, "a connection of its session was closed");

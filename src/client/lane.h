@@ -17,8 +17,9 @@ int tow_lane_connect(const char *address, const struct tow_lane *lane, char *why
  * there are none. Not with the send lock held. */
 unsigned tow_lane_use(struct tow_link *link, size_t size);
 
-/* As tow_link_upload, over the link's own line and `lanes` more. */
-CUresult tow_lane_upload(struct tow_link *link, uint32_t transfer, const void *from, size_t size,
+/* As tow_link_upload, over the link's own line and `lanes` more, where they are packed as well: the
+ * frames have room for one of each line. */
+CUresult tow_lane_upload(struct tow_link *link, uint32_t transfer, const struct tow_frames *frames,
                          unsigned lanes);
 
 /* The link is lost, and they with it. */

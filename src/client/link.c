@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/number.h"
 #include "base/thread.h"
 #include "client/context.h"
 #include "client/greet.h"
@@ -548,36 +549,41 @@ void tow_call_get_array(struct tow_call *call, void *into, size_t element, size_
 
 /* ---- bulk ---- */
 
-CUresult tow_link_upload_from(struct tow_link *link, uint32_t transfer, const void *from,
-                              uint64_t base, size_t size)
+static int send_data(struct tow_link *link, const struct tow_data *data, const uint8_t *bytes)
 {
     static const uint8_t zeros[8];
-    const uint8_t *at = from;
-    uint64_t offset = 0;
+    uint8_t head[TOW_DATA_HEAD];
+    uint32_t pad = 0;
+    int error = tow_data_head_encode(data, 0, 0, head, &pad);
+    if (error == 0) {
+        struct iovec parts[3] = {{head, sizeof head},
+                                 {(void *)(uintptr_t)bytes, data->size},
+                                 {(void *)(uintptr_t)zeros, pad}};
+        tow_lock_take(&link->send_lock);
+        error = tow_line_send_direct(link->line, parts, 3);
+        link->counters.bytes_out += sizeof head + data->size + pad;
+        tow_lock_give(&link->send_lock);
+    }
+    return error;
+}
+
+CUresult tow_link_upload_frames(struct tow_link *link, uint32_t transfer,
+                                const struct tow_frames *frames, uint64_t offset)
+{
+    uint64_t end = tow_box_size(&frames->box);
     do {
-        size_t n = size - offset < TOW_DATA_MAX ? size - offset : TOW_DATA_MAX;
+        size_t n = (size_t)tow_min_u64(end - offset, frames->each);
         struct tow_data data = {.transfer = transfer,
-                                .flags = offset + n == size ? TOW_DATA_LAST : 0,
-                                .offset = base + offset,
+                                .flags = offset + n == end ? TOW_DATA_LAST : 0,
+                                .offset = offset,
                                 .size = (uint32_t)n};
-        uint8_t head[TOW_DATA_HEAD];
-        uint32_t pad = 0;
-        int error = tow_data_head_encode(&data, 0, 0, head, &pad);
-        if (error == 0) {
-            struct iovec parts[3] = {{head, sizeof head},
-                                     {(void *)(uintptr_t)(at + offset), n},
-                                     {(void *)(uintptr_t)zeros, pad}};
-            tow_lock_take(&link->send_lock);
-            error = tow_line_send_direct(link->line, parts, 3);
-            link->counters.bytes_out += sizeof head + n + pad;
-            tow_lock_give(&link->send_lock);
-        }
+        int error = send_data(link, &data, tow_frames_bytes(frames, offset, n));
         if (error < 0) {
             tow_link_lose(link, loss_reason(error));
             return (CUresult)atomic_load(&link->lost);
         }
         offset += n;
-    } while (offset < size);
+    } while (offset < end);
     /* Other threads' commands went between, and came before the device had all of it. */
     atomic_fetch_add_explicit(&link->beside, 1, memory_order_relaxed);
     return CUDA_SUCCESS;
@@ -585,7 +591,12 @@ CUresult tow_link_upload_from(struct tow_link *link, uint32_t transfer, const vo
 
 CUresult tow_link_upload(struct tow_link *link, uint32_t transfer, const void *from, size_t size)
 {
-    return size == 0 ? CUDA_SUCCESS : tow_link_upload_from(link, transfer, from, 0, size);
+    if (size == 0) {
+        return CUDA_SUCCESS;
+    }
+    struct tow_box box = tow_box_flat((void *)(uintptr_t)from, size);
+    struct tow_frames frames = tow_frames_of(&box, TOW_DATA_MAX);
+    return tow_link_upload_frames(link, transfer, &frames, 0);
 }
 
 /* ---- connecting ---- */

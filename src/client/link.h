@@ -18,6 +18,7 @@
 #include "base/lock.h"
 #include "client/box.h"
 #include "client/call.h"
+#include "client/frames.h"
 #include "gen/cuda_abi.h"
 #include "transport/line.h"
 #include "wire/control.h"
@@ -180,9 +181,10 @@ CUresult tow_link_settle(struct tow_link *link, const void *address, size_t size
  * calls go between. */
 CUresult tow_link_upload(struct tow_link *link, uint32_t transfer, const void *from, size_t size);
 
-/* The same for the part of a transfer from `base` on; sends a last frame even for none. */
-CUresult tow_link_upload_from(struct tow_link *link, uint32_t transfer, const void *from,
-                              uint64_t base, size_t size);
+/* The same for the part of a box from `offset` of its packed bytes to its end; sends a last frame
+ * even for none. */
+CUresult tow_link_upload_frames(struct tow_link *link, uint32_t transfer,
+                                const struct tow_frames *frames, uint64_t offset);
 
 /* The server is gone: says so once on stderr, fails all waiters; every later call gets the error.
  */

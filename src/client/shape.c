@@ -16,6 +16,7 @@
 #include "client/download.h"
 #include "client/graph.h"
 #include "client/hostfn.h"
+#include "client/lane.h"
 #include "client/lend.h"
 #include "client/mirror.h"
 #include "client/peer.h"
@@ -134,47 +135,43 @@ static CUresult send_shape(const struct tow_copy_shape *shape)
     return tow_call_send(&call);
 }
 
-static CUresult send_up(struct tow_link *link, const struct tow_copy_shape *part,
-                        const uint8_t *packed)
+/* The frames have room for one of each line. */
+static CUresult send_up(struct tow_link *link, const struct tow_copy_shape *shape,
+                        const struct tow_frames *frames, unsigned lanes, bool settle)
 {
-    bool inside = part->bytes <= TOW_COPY_INLINE_MAX;
+    bool inside = shape->bytes <= TOW_COPY_INLINE_MAX;
+    const uint8_t *bytes = inside ? tow_frames_bytes(frames, 0, shape->bytes) : NULL;
     struct tow_call call;
     CUresult status = tow_call_begin(&call, TOW_FN_cuMemcpy3DAsync_v2,
-                                     sizeof *part + (inside ? part->bytes : 0), TOW_CALL_CONTEXT);
+                                     sizeof *shape + (inside ? shape->bytes : 0), TOW_CALL_CONTEXT);
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    struct tow_copy_shape sent = *part;
+    struct tow_copy_shape sent = *shape;
     sent.transfer = inside ? 0 : link->next_transfer++;
+    sent.flags |= (lanes > 0 ? TOW_SHAPE_SPREAD : 0) | (settle && !inside ? TOW_SHAPE_SETTLE : 0);
     tow_enc_bytes(&call.enc, &sent, sizeof sent);
     if (inside) {
-        tow_enc_bytes(&call.enc, packed, part->bytes);
+        tow_enc_bytes(&call.enc, bytes, shape->bytes);
     }
     status = tow_call_send(&call);
-    return status == CUDA_SUCCESS && !inside
-               ? tow_link_upload(link, sent.transfer, packed, part->bytes)
-               : status;
+    return status == CUDA_SUCCESS && !inside ? tow_lane_upload(link, sent.transfer, frames, lanes)
+                                             : status;
 }
 
 /* `settle`: the program's call is synchronous, and nobody waits for the device. */
 static CUresult upload(struct tow_link *link, const struct tow_copy_shape *shape,
                        const struct tow_box *from, bool settle)
 {
-    CUresult status = CUDA_SUCCESS;
-    uint8_t *packed = malloc(tow_min_u64(shape->bytes, TOW_COPY_SHAPE_UP_MAX));
-    if (packed == NULL) {
+    unsigned lanes = tow_lane_use(link, shape->bytes);
+    struct tow_frames frames = tow_frames_of(from, TOW_DATA_MAX);
+    uint8_t *room = tow_box_is_flat(from) ? NULL : malloc(frames.each * (lanes + 1));
+    if (room == NULL && !tow_box_is_flat(from)) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    struct tow_cut cut = tow_cut_make(from, TOW_COPY_SHAPE_UP_MAX);
-    for (size_t i = 0; status == CUDA_SUCCESS && i < cut.count; i++) {
-        struct tow_part at = tow_cut_part(&cut, i);
-        struct tow_box host = tow_box_part(from, &at);
-        struct tow_copy_shape part = tow_shape_part(shape, &at);
-        part.flags |= settle && i + 1 == cut.count ? TOW_SHAPE_SETTLE : 0;
-        tow_box_gather(&host, 0, packed, part.bytes);
-        status = send_up(link, &part, packed);
-    }
-    free(packed);
+    frames.room = room;
+    CUresult status = send_up(link, shape, &frames, lanes, settle);
+    free(room);
     return status;
 }
 

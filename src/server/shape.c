@@ -1,5 +1,6 @@
 #include "server/shape.h"
 
+#include "base/number.h"
 #include "gen/server_api.h"
 #include "server/copy.h"
 #include "server/mirror.h"
@@ -78,6 +79,29 @@ static struct tow_shaped describe(struct tow_serve *call, const struct tow_copy_
                                                                      : TOW_PACKED_NEITHER};
 }
 
+size_t tow_shaped_part(const struct tow_shaped *whole, uint64_t offset, size_t size,
+                       struct tow_shaped *ret_part)
+{
+    struct tow_shaped part = *whole;
+    CUDA_MEMCPY3D_PEER *p = &part.copy;
+    size_t width = p->WidthInBytes, rows = p->Height;
+    size_t x = (size_t)(offset % width), row = (size_t)(offset / width), y = row % rows;
+    p->dstXInBytes += x;
+    p->dstY += y;
+    p->dstZ += row / rows;
+    p->Height = p->Depth = 1;
+    if (x > 0 || size < width) {
+        p->WidthInBytes = (size_t)tow_min_u64(size, width - x);
+    } else if (y > 0 || size / width < rows) {
+        p->Height = (size_t)tow_min_u64(size / width, rows - y);
+    } else {
+        p->Height = rows;
+        p->Depth = size / width / rows;
+    }
+    *ret_part = part;
+    return p->WidthInBytes * p->Height * p->Depth;
+}
+
 CUresult tow_shaped_run(const struct tow_shaped *shaped, const struct tow_driver *driver,
                         void *host, CUstream stream)
 {
@@ -142,7 +166,7 @@ static bool shape_makes_sense(const struct tow_copy_shape *s)
     }
     return !__builtin_mul_overflow(s->width, s->rows, &bytes) &&
            !__builtin_mul_overflow(bytes, s->planes, &bytes) && bytes == s->bytes && bytes > 0 &&
-           bytes <= (down ? TOW_COPY_ASYNC_MAX : TOW_COPY_SHAPE_UP_MAX);
+           (up || bytes <= TOW_COPY_ASYNC_MAX);
 }
 
 /* If the client waits it has these bytes, and all that the stream brings before, with the reply
@@ -207,8 +231,7 @@ void tow_serve_cuMemcpy3DAsync_v2(struct tow_serve *call)
     }
     struct tow_shaped shaped = describe(call, &shape);
     if (shaped.packed == TOW_PACKED_SOURCE && shape.transfer != 0) {
-        tow_upload_shape(call, shape.transfer, shape.bytes, stream, &shaped,
-                         (shape.flags & TOW_SHAPE_SETTLE) != 0);
+        tow_upload_shape(call, &shape, stream, &shaped);
         return;
     }
     if (shaped.packed == TOW_PACKED_TARGET) {

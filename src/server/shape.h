@@ -3,6 +3,8 @@
 #define TOW_SERVER_SHAPE_H
 
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #include "backend/backend.h"
 
@@ -14,6 +16,11 @@ struct tow_shaped {
     bool peer;
     enum tow_packed packed;
 };
+
+/* The next box of a source's packed bytes of which `size` from `offset` on have come: part of a
+ * row, rows or planes, so that they are at most five. Says how many bytes it takes. */
+size_t tow_shaped_part(const struct tow_shaped *whole, uint64_t offset, size_t size,
+                       struct tow_shaped *ret_part);
 
 /* The packed bytes are at `host`. The context is current. */
 CUresult tow_shaped_run(const struct tow_shaped *shaped, const struct tow_driver *driver,

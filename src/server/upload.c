@@ -29,8 +29,6 @@ enum {
     MANY = 256,      /* of a context: beyond these the stream must move on */
 };
 
-_Static_assert((int)TOW_COPY_SHAPE_UP_MAX <= (int)PIECE, "one piece holds it");
-
 /* How long more than FEW are put off: a device that is only busy has read one by then. */
 #define PATIENCE_NS (1 * TOW_TIME_MS)
 #define NAP_NS (20 * TOW_TIME_US)
@@ -64,7 +62,7 @@ struct upload {
     uint16_t thread;
     bool settle;       /* the program's call is synchronous, see settle() */
     atomic_int status; /* CUresult: the first failure; lanes work on it at a time */
-    uint64_t whole;    /* bytes that must come in one frame: of a copy that has a shape; else 0 */
+    bool has_shape;    /* then `shaped` says where the bytes go, not `to` */
     struct tow_shaped shaped;
 };
 
@@ -289,9 +287,6 @@ static void *upload_place(void *user, uint64_t offset, size_t *size, void **ret_
 {
     struct upload *u = user;
     (void)offset;
-    if (u->whole != 0 && *size != u->whole) {
-        fail(u, CUDA_ERROR_INVALID_VALUE); /* our clients do not cut them */
-    }
     if (atomic_load(&u->status) != CUDA_SUCCESS) {
         return NULL;
     }
@@ -309,11 +304,27 @@ static void *upload_place(void *user, uint64_t offset, size_t *size, void **ret_
     return slot->piece->bytes;
 }
 
-static CUresult begin(const struct upload *u, uint64_t offset, size_t size, uint8_t *bytes)
+/* `ret_begun`: the device reads some of them, whatever the result is. */
+static CUresult begin(const struct upload *u, uint64_t offset, size_t size, uint8_t *bytes,
+                      bool *ret_begun)
 {
     const struct tow_driver *driver = u->session->driver;
-    return u->whole != 0 ? tow_shaped_run(&u->shaped, driver, bytes, u->stream)
-                         : driver->cuMemcpyHtoDAsync_v2(u->to + offset, bytes, size, u->stream);
+    CUresult status = CUDA_SUCCESS;
+    size_t at = 0;
+    if (!u->has_shape) {
+        status = driver->cuMemcpyHtoDAsync_v2(u->to + offset, bytes, size, u->stream);
+        *ret_begun = status == CUDA_SUCCESS;
+        return status;
+    }
+    *ret_begun = false;
+    while (at < size && status == CUDA_SUCCESS) {
+        struct tow_shaped part;
+        size_t n = tow_shaped_part(&u->shaped, offset + at, size - at, &part);
+        status = tow_shaped_run(&part, driver, bytes + at, u->stream);
+        *ret_begun |= status == CUDA_SUCCESS;
+        at += n;
+    }
+    return status;
 }
 
 static void upload_filled(void *user, uint64_t offset, size_t size, void *token)
@@ -322,15 +333,15 @@ static void upload_filled(void *user, uint64_t offset, size_t size, void *token)
     const struct tow_driver *driver = u->session->driver;
     struct slot *slot = token;
     if (size > 0) {
-        CUresult status = begin(u, offset, size, slot->piece->bytes);
-        if (status == CUDA_SUCCESS) {
-            status = driver->cuEventRecord(slot->piece->filled, u->stream);
-            if (status != CUDA_SUCCESS) {
-                driver->cuStreamSynchronize(u->stream); /* nothing else tells when it was read */
-            }
+        bool begun;
+        CUresult status = begin(u, offset, size, slot->piece->bytes, &begun);
+        CUresult recorded =
+            begun ? driver->cuEventRecord(slot->piece->filled, u->stream) : CUDA_SUCCESS;
+        if (recorded != CUDA_SUCCESS) {
+            driver->cuStreamSynchronize(u->stream); /* nothing else tells when it was read */
         }
-        if (status != CUDA_SUCCESS) {
-            fail(u, status);
+        if (status != CUDA_SUCCESS || recorded != CUDA_SUCCESS) {
+            fail(u, status != CUDA_SUCCESS ? status : recorded);
         }
     }
     give_slot(u, slot);
@@ -372,7 +383,7 @@ static void defer(const struct upload *u, CUresult status)
 {
     char arguments[160];
     const CUDA_MEMCPY3D_PEER *copy = &u->shaped.copy;
-    if (u->whole == 0) {
+    if (!u->has_shape) {
         snprintf(arguments, sizeof arguments, "to 0x%llx", (unsigned long long)u->to);
     } else {
         snprintf(arguments, sizeof arguments, "to 0x%llx pitch %zu, %zu x %zu x %zu",
@@ -380,7 +391,7 @@ static void defer(const struct upload *u, CUresult status)
                  copy->Height, copy->Depth);
     }
     tow_session_defer(u->session, u->thread,
-                      u->whole == 0 ? TOW_FN_cuMemcpyHtoDAsync_v2 : TOW_FN_cuMemcpy3DAsync_v2,
+                      u->has_shape ? TOW_FN_cuMemcpy3DAsync_v2 : TOW_FN_cuMemcpyHtoDAsync_v2,
                       status, arguments);
 }
 
@@ -428,11 +439,20 @@ static void expect(struct tow_serve *call, const struct upload *what, uint32_t t
     }
 }
 
-void tow_upload_shape(struct tow_serve *call, uint32_t transfer, uint64_t size, CUstream stream,
-                      const struct tow_shaped *shaped, bool settles)
+void tow_upload_shape(struct tow_serve *call, const struct tow_copy_shape *shape, CUstream stream,
+                      const struct tow_shaped *shaped)
 {
-    struct upload what = {.stream = stream, .settle = settles, .whole = size, .shaped = *shaped};
-    expect(call, &what, transfer, size, false);
+    struct upload what = {.stream = stream,
+                          .settle = (shape->flags & TOW_SHAPE_SETTLE) != 0,
+                          .has_shape = true,
+                          .shaped = *shaped};
+    const struct tow_copy_side *to = &shape->to;
+    if (to->x > UINT64_MAX - shape->width || to->y > UINT64_MAX - shape->rows ||
+        to->z > UINT64_MAX - shape->planes) {
+        /* Some part of it would be somewhere. */
+        call->status = call->status == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : call->status;
+    }
+    expect(call, &what, shape->transfer, shape->bytes, (shape->flags & TOW_SHAPE_SPREAD) != 0);
 }
 
 void tow_serve_cuMemcpyHtoDAsync_v2(struct tow_serve *call)

@@ -6,10 +6,9 @@
 #include <stdint.h>
 
 enum {
-    TOW_COPY_INLINE_MAX = 64 << 10,  /* what rides in the command or the reply itself */
-    TOW_COPY_ASYNC_MAX = 4 << 20,    /* of a download that nobody waits for, or that has a shape */
-    TOW_COPY_SHAPE_UP_MAX = 1 << 20, /* of an upload that has a shape: a DATA frame */
-    TOW_COPY_LATE_MAX = 4 << 20,     /* one upload whose bytes come when its turn is there */
+    TOW_COPY_INLINE_MAX = 64 << 10, /* what rides in the command or the reply itself */
+    TOW_COPY_ASYNC_MAX = 4 << 20,   /* of a download that nobody waits for, or that has a shape */
+    TOW_COPY_LATE_MAX = 4 << 20,    /* one upload whose bytes come when its turn is there */
 };
 
 /* Where one side of a copy is, after unified addresses have been looked up. */
@@ -32,13 +31,13 @@ struct tow_copy_side {
 
 enum tow_shape_flag {
     TOW_SHAPE_PEER = 1,   /* the two sides name their contexts */
-    TOW_SHAPE_SPREAD = 2, /* of a download: its bytes may come on several lines */
+    TOW_SHAPE_SPREAD = 2, /* its bytes may come on several lines */
     TOW_SHAPE_SETTLE = 4, /* of an upload: as TOW_COPY_SETTLE */
     TOW_SHAPE_NOTED = 8,  /* one side is packed shared memory; a note and a value follow */
 };
 
-/* The fixed part of a copy command of two or three dimensions. The client cuts what is larger than
- * one can be (TOW_COPY_SHAPE_UP_MAX, TOW_COPY_ASYNC_MAX) into several. */
+/* The fixed part of a copy command of two or three dimensions. An upload is one command; the client
+ * cuts a download that is larger than TOW_COPY_ASYNC_MAX into several. */
 struct tow_copy_shape {
     struct tow_copy_side from, to;
     uint64_t width, rows, planes; /* width in bytes */

@@ -2,6 +2,7 @@
  * program may look; nobody waits for asynchronous ones into page-locked memory. */
 #include "api.h"
 
+#include <pthread.h>
 #include <time.h>
 
 enum { MIB = 1 << 20, ROOM = 40 * MIB };
@@ -41,6 +42,10 @@ static const struct box boxes[] = {
     {9 * MIB - 1, 1, 3, {9 * MIB, 1, 0, 0, 0}, {10 * MIB, 1, 77, 0, 0}},
     /* Nothing between the rows. */
     {MIB, 21, 1, {MIB, 21, 0, 0, 0}, {MIB, 21, 0, 0, 0}},
+    {1000, 6000, 2, {1024, 6001, 8, 1, 1}, {1000, 6000, 0, 0, 0}},
+    /* Enough for several connections: of rows of a few bytes, and of many planes. */
+    {3, 700000, 2, {5, 700003, 1, 2, 1}, {7, 700001, 2, 1, 1}},
+    {100, 1100, 70, {128, 1101, 9, 1, 1}, {111, 1103, 5, 2, 1}},
 };
 enum { BOXES = sizeof boxes / sizeof boxes[0] };
 
@@ -227,6 +232,130 @@ static void every_byte_goes_to_its_row(struct api *api)
     OK(cuMemFree(target));
     free(plain);
     free(back);
+}
+
+/* Rows of threads and contexts of their own, which end with rows under way. */
+struct traffic {
+    struct api *api;
+    unsigned seed;
+    size_t wrong;
+};
+
+static void *rows_to_and_fro(void *user)
+{
+    enum { WIDTH = 3001, PITCH = 3100, ROWS = 1700, ROUNDS = 5 };
+    struct traffic *traffic = user;
+    unsigned char *from = malloc((size_t)PITCH * ROWS), *to = malloc((size_t)WIDTH * ROWS);
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        CUcontext own = traffic->api->context;
+        CUdeviceptr device;
+        if (i % 2 == 0) {
+            OK(cuCtxCreate(&own, NULL, 0, traffic->api->device));
+        }
+        OK(cuCtxSetCurrent(own));
+        OK(cuMemAlloc(&device, (size_t)WIDTH * ROWS));
+        memset(from, 0, (size_t)PITCH * ROWS);
+        for (size_t y = 0; y < ROWS; y++) {
+            memset(from + y * PITCH, (int)(y + traffic->seed + i), WIDTH);
+        }
+        CUDA_MEMCPY2D p = {.srcMemoryType = CU_MEMORYTYPE_HOST,
+                           .srcHost = from,
+                           .srcPitch = PITCH,
+                           .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                           .dstDevice = device,
+                           .dstPitch = WIDTH,
+                           .WidthInBytes = WIDTH,
+                           .Height = ROWS};
+        OK(cuMemcpy2D(&p));
+        OK(cuMemcpyDtoH(to, device, (size_t)WIDTH * ROWS));
+        for (size_t y = 0; y < ROWS; y++) {
+            traffic->wrong += memcmp(to + y * WIDTH, from + y * PITCH, WIDTH) != 0;
+        }
+        OK(cuMemcpy2DAsync(&p, NULL));
+        OK(i % 2 == 0 ? cuCtxDestroy(own) : cuMemFree(device));
+    }
+    free(from);
+    free(to);
+    return NULL;
+}
+
+static void rows_of_several_threads_do_not_mix(struct api *api)
+{
+    enum { THREADS = 3 };
+    struct traffic traffic[THREADS];
+    pthread_t threads[THREADS];
+    for (unsigned i = 0; i < THREADS; i++) {
+        traffic[i] = (struct traffic){api, 31 * i, 0};
+        EQUAL(pthread_create(&threads[i], NULL, rows_to_and_fro, &traffic[i]), 0);
+    }
+    for (unsigned i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+        EQUAL(traffic[i].wrong, 0);
+    }
+}
+
+/* Streams that wait for nobody find the bytes of a call that has returned. */
+static void rows_are_there_when_the_call_returns(struct api *api)
+{
+    enum { WIDTH = 64000, PITCH = 65536, ROWS = 100 };
+    unsigned char *plain = malloc((size_t)PITCH * ROWS), *back = malloc((size_t)PITCH * ROWS);
+    CUdeviceptr target;
+    (void)api;
+    OK(cuMemAlloc(&target, (size_t)PITCH * ROWS));
+    for (int i = 0; i < 20; i++) {
+        memset(plain, i, (size_t)PITCH * ROWS);
+        CUDA_MEMCPY2D p = {.srcMemoryType = CU_MEMORYTYPE_HOST,
+                           .srcHost = plain,
+                           .srcPitch = PITCH,
+                           .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                           .dstDevice = target,
+                           .dstPitch = PITCH,
+                           .WidthInBytes = WIDTH,
+                           .Height = ROWS};
+        OK(cuCtxSynchronize());
+        OK(cuMemcpy2D(&p));
+        OK(cuMemcpyDtoHAsync(back, target, (size_t)PITCH * ROWS, stream));
+        OK(cuStreamSynchronize(stream));
+        for (size_t y = 0; y < ROWS; y++) {
+            EQUAL(memcmp(back + y * PITCH, plain + y * PITCH, WIDTH), 0);
+        }
+    }
+    OK(cuMemFree(target));
+    free(plain);
+    free(back);
+}
+
+/* Rows for what is no memory, from the first one on or all others: the program hears of it once,
+ * and the next copy is as good as any. */
+static void a_refused_one_up_is_told_once(struct api *api)
+{
+    enum { PITCH = 20000, ROWS = 1000 };
+    unsigned char *plain = malloc((size_t)PITCH * (ROWS + 1));
+    CUdeviceptr target;
+    (void)api;
+    memset(plain, 7, (size_t)PITCH * (ROWS + 1));
+    OK(cuMemAlloc(&target, (size_t)PITCH * ROWS));
+    CUDA_MEMCPY2D p = {.srcMemoryType = CU_MEMORYTYPE_HOST,
+                       .srcHost = plain,
+                       .srcPitch = PITCH,
+                       .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                       .dstDevice = target,
+                       .dstPitch = PITCH,
+                       .WidthInBytes = PITCH - 8,
+                       .Height = ROWS};
+    for (int i = 0; i < 4; i++) {
+        CUDA_MEMCPY2D wrong = p;
+        wrong.dstPitch = i % 2 == 0 ? PITCH : 1 << 30;
+        wrong.dstY = i % 2 == 0 ? ((size_t)1 << 40) / PITCH : 0;
+        CUresult made = i < 2 ? cuMemcpy2DAsync(&wrong, stream) : cuMemcpy2D(&wrong);
+        CUresult told = cuStreamSynchronize(i < 2 ? stream : NULL);
+        TRUE((made != CUDA_SUCCESS) != (told != CUDA_SUCCESS));
+        OK(cuCtxSynchronize());
+        OK(cuMemcpy2D(&p));
+        OK(cuCtxSynchronize());
+    }
+    OK(cuMemFree(target));
+    free(plain);
 }
 
 static void take_a_while(void *user)
@@ -586,6 +715,9 @@ int main(void)
     every_byte_is_in_its_row(&api);
     what_is_waited_for_is_there(&api);
     every_byte_goes_to_its_row(&api);
+    rows_of_several_threads_do_not_mix(&api);
+    rows_are_there_when_the_call_returns(&api);
+    a_refused_one_up_is_told_once(&api);
     what_is_waited_for_comes_behind_what_was_before(&api);
     nobody_waits_for_a_stream_that_stands_still(&api);
     the_last_of_several_counts(&api);

@@ -149,6 +149,50 @@ static void bytes_that_come_packed_go_into_their_rows(void **state)
     uint8_t again[60] = {0};
     tow_box_gather(&into, 0, again, sizeof again);
     assert_memory_equal(again, bytes, sizeof bytes);
+    for (size_t from = 0; from < sizeof again; from++) {
+        for (size_t to = from + 1; to <= sizeof again; to++) {
+            memset(again, 0, sizeof again);
+            tow_box_gather(&into, from, again, to - from);
+            assert_memory_equal(again, bytes + from, to - from);
+        }
+    }
+}
+
+/* The other way: planes, rows or pieces of rows, packed only if there is something between. */
+static void frames_are_of_whole_rows_where_they_fit(void **state)
+{
+    static const struct {
+        size_t width, rows, planes, most, each;
+    } cases[] = {
+        {5, 3, 4, 1000, 60}, {5, 3, 4, 59, 45}, {5, 3, 4, 15, 15},  {5, 3, 4, 14, 10},
+        {5, 3, 4, 5, 5},     {5, 3, 4, 4, 4},   {5, 1, 12, 11, 10}, {60, 1, 1, 7, 7},
+    };
+    uint8_t bytes[60], room[60];
+    for (size_t i = 0; i < sizeof memory; i++) {
+        memory[i] = (uint8_t)(i * 7 + i / 251);
+    }
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        for (size_t gap = 0; gap < 3; gap++) {
+            struct tow_box box = {.first = memory + 3,
+                                  .width = cases[i].width,
+                                  .rows = cases[i].rows,
+                                  .planes = cases[i].planes,
+                                  .pitch = cases[i].width + (gap == 1 ? 2 : 0)};
+            box.plane = box.pitch * box.rows + (gap == 2 ? 3 : 0);
+            struct tow_frames frames = tow_frames_of(&box, cases[i].most);
+            bool flat = tow_box_span(&box) == sizeof bytes;
+            assert_int_equal(frames.each, cases[i].each);
+            assert_int_equal(tow_box_is_flat(&box), flat);
+            frames.room = flat ? NULL : room;
+            tow_box_gather(&box, 0, bytes, sizeof bytes);
+            for (size_t at = 0; at < sizeof bytes; at += frames.each) {
+                size_t n = sizeof bytes - at < frames.each ? sizeof bytes - at : frames.each;
+                const uint8_t *frame = tow_frames_bytes(&frames, at, n);
+                assert_memory_equal(frame, bytes + at, n);
+                assert_ptr_equal(frame, flat ? box.first + at : room);
+            }
+        }
+    }
 }
 
 struct closing {
@@ -234,6 +278,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_does_not_fit_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(lanes_may_bring_what_was_given_up, setup, teardown),
         cmocka_unit_test_setup_teardown(bytes_that_come_packed_go_into_their_rows, setup, teardown),
+        cmocka_unit_test_setup_teardown(frames_are_of_whole_rows_where_they_fit, setup, teardown),
         cmocka_unit_test_setup_teardown(the_reader_waits_at_the_end_of_what_lanes_bring, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(bytes_alone_do_not_end_what_is_to_be_closed, setup,

@@ -146,7 +146,7 @@ def shape(source, target, width, size=0, transfer=0):
     return source + target + struct.pack("<5Q2I", width, 1, 1, 0, size, transfer, 0)
 
 
-AT_HOST, AT_DEVICE, AT_ADDRESS = 0, 1, 3
+AT_HOST, AT_DEVICE, AT_ARRAY, AT_ADDRESS = 0, 1, 2, 3
 
 
 @t.test(trees=BOTH)
@@ -368,32 +368,179 @@ def the_packed_side_of_rows_has_no_shape_of_its_own():
                 t.check(client.ended(), "rows between memory that is named and bytes that travel are taken")
 
 
-@t.test(trees=BOTH)
-def rows_come_in_the_pieces_that_clients_cut():
-    largest_up, largest_down = 1 << 20, 4 << 20
-    with t.Server() as server:
-        def up(client, size, transfer):
-            client.send("cuMemcpy3DAsync_v2", shape(side(AT_HOST), side(AT_DEVICE, client.alloc(8 << 20)), size, size, transfer))
+SPREAD, LAST = 2, 8  # a flag of a shape, one of a DATA frame
 
+
+def rows(target, width, height, depth=1, transfer=0, flags=0, size=None, source=None):
+    """An upload of rows."""
+    size = width * height * depth if size is None else size
+    return (source or side(AT_HOST)) + target + struct.pack("<5Q2I", width, height, depth, 0, size % 2**64, transfer, flags)
+
+
+def within(kind, address, pitch=0, height=0, x=0, y=0, z=0):
+    return struct.pack("<7Q2I", address, pitch, height, x, y, z, 0, kind, 0)
+
+
+@t.test(trees=BOTH)
+def rows_that_make_no_sense_end_the_session():
+    largest_down = 4 << 20
+    with t.Server() as server:
         def down(client, size, transfer):
             client.send("cuMemcpy3DAsync_v2", shape(side(AT_DEVICE, client.alloc(8 << 20)), side(AT_HOST), size, size, transfer))
 
-        for copy, size, transfer in ((up, largest_up + 1, 5), (down, largest_down + 1, 5), (down, 4096, 0), (down, 0, 5)):
+        for size, transfer in ((largest_down + 1, 5), (4096, 0), (0, 5)):
             with raw.Client(server).begin() as client:
-                copy(client, size, transfer)
-                t.check(client.ended(), f"rows that go {copy.__name__}, {size} bytes as transfer {transfer}, are taken")
+                down(client, size, transfer)
+                t.check(client.ended(), f"rows that go down, {size} bytes as transfer {transfer}, are taken")
+        target = side(AT_DEVICE, 4096)
+        for what, body in (
+                ("none", rows(target, 0, 5, 5, 5)),
+                ("more than they say", rows(target, 8, 8, 8, 5, size=511)),
+                ("as many as wrap around", rows(target, 2**32, 2**32, 1, 5)),
+                ("planes that wrap around", rows(target, 2**22, 2**22, 2**20 + 1, 5, size=2**44)),
+                ("in the command, which has none", rows(target, 8, 8, 8)),
+                ("for host memory", rows(side(AT_HOST), 8, 8, 8, 5)),
+                ("for memory that is named", rows(side(AT_ADDRESS, 4096), 8, 8, 8, 5))):
+            with raw.Client(server).begin() as client:
+                client.send("cuMemcpy3DAsync_v2", body)
+                t.check(client.ended(), f"rows, {what}, are taken")
+
+
+@t.test(trees=BOTH)
+def rows_come_in_any_frames():
+    width, height, depth, pitch, slices = 1000, 30, 4, 1024, 33
+    size = width * height * depth
+    packed = random.Random(5).randbytes(size)
+    with t.Server() as server, raw.Client(server).begin() as client:
+        device = client.alloc(pitch * slices * depth)
+        target = within(AT_DEVICE, device, pitch, slices, 7, 2)
+        expected = bytearray(b"\x55" * (pitch * slices * depth))
+        for row in range(height * depth):
+            at = (row // height * slices + 2 + row % height) * pitch + 7
+            expected[at:at + width] = packed[row * width:(row + 1) * width]
+
+        def check(what):
+            t.equal(client.call("cuCtxSynchronize")[0], 0, f"what an upload {what} ends with")
+            got = b""
+            for at in range(0, len(expected), 1 << 16):
+                body = struct.pack("<3Q2I", device + at, min(1 << 16, len(expected) - at), 0, 0, 0)
+                result, answer = client.call("cuMemcpyDtoHAsync_v2", body)
+                t.equal(result, 0, "the result of a download")
+                got += answer[:min(1 << 16, len(expected) - at)]
+            t.check(got == bytes(expected), f"the bytes of an upload {what}")
+            client.send("cuMemsetD8Async", struct.pack("<3QI", device, len(expected), 0, 0x55))
+
+        def frames(transfer, cuts):
+            for begin, end in zip([0, *cuts], [*cuts, size]):
+                yield transfer, begin, packed[begin:end]
+
+        client.send("cuMemsetD8Async", struct.pack("<3QI", device, len(expected), 0, 0x55))
+        ways = {"in one": [], "of odd sizes": [1, 999, 1001, 1500, 29999, 61234, 61235, 119999], "of 7 bytes": [*range(7, 7000, 7)],
+                "of none and some": [0, 0, 5000, 5000], "from amid a plane to amid another": [15500, 104400]}
+        for transfer, (what, cuts) in enumerate(ways.items(), 1):
+            client.send("cuMemcpy3DAsync_v2", rows(target, width, height, depth, transfer))
+            for frame in frames(transfer, cuts):
+                client.data(*frame)
+            check(f"in frames {what}")
+        cuts = sorted(random.Random(6).sample(range(1, size), 40))
+        client.send("cuMemcpy3DAsync_v2", rows(target, width, height, depth, 20, SPREAD))
+        for frame in random.Random(7).sample([*frames(20, cuts)], 41):
+            client.data(*frame)
+        client.data(20, size, b"", LAST)
+        check("in frames of any order")
+        # The packed side has no shape of its own, whatever it says.
+        odd = within(AT_HOST, 1 << 40, 1 << 30, 1 << 30, 1 << 40, 1 << 40, 1 << 40)
+        client.send("cuMemcpy3DAsync_v2", rows(target, width, height, depth, 21, source=odd))
+        client.data(21, 0, packed)
+        check("from rows far apart")
+        expected = bytearray(b"\x55" * len(expected))
+        expected[:8], expected[1024:1032] = packed[:8], packed[8:16]
+        client.send("cuMemcpy3DAsync_v2", rows(within(AT_DEVICE, device, pitch), 8, 2, source=odd) + packed[:16])
+        check("within the command, from rows far apart")
+
+
+@t.test(trees=BOTH)
+def rows_in_frames_that_do_not_fit_end_the_session():
+    with t.Server() as server:
+        for what, flags, frames in (
+                ("behind the end", SPREAD, ((4097, 8),)), ("across the end", 0, ((0, 4097),)), ("across it later", 0, ((0, 4000), (4000, 97))),
+                ("in another order", 0, ((8, 8),)), ("twice", 0, ((0, 8), (0, 8))), ("with a hole", 0, ((0, 8), (16, 8))),
+                ("across the end, spread", SPREAD, ((8, 4096),)), ("more than all", SPREAD, ((0, 4000), (0, 97))),
+                ("far off", SPREAD, ((2**64 - 8, 8),)), ("behind the last", 0, ((0, 4096), (4096, 8)))):
+            with raw.Client(server).begin() as client:
+                client.send("cuMemcpy3DAsync_v2", rows(within(AT_DEVICE, client.alloc(8192), 128, 64), 64, 64, 1, 5, flags))
+                for offset, size in frames:
+                    client.data(5, offset, bytes(size))
+                t.check(client.ended(), f"bytes {what} are taken")
         with raw.Client(server).begin() as client:
-            # In several frames, of many at a time: none holds on to memory, and all are refused.
-            device = client.alloc(largest_up)
-            for transfer in range(1, 301):
-                client.send("cuMemcpy3DAsync_v2", shape(side(AT_HOST), side(AT_DEVICE, device), largest_up, largest_up, transfer))
-                client.data(transfer, 0, bytes(8))
-            for transfer in range(1, 301):
-                client.data(transfer, 8, bytes(largest_up - 8), 8)
-            t.equal(client.call("cuCtxSynchronize")[0], 1, "what uploads of rows in two frames end with")
-            up(client, largest_up, 500)
-            client.data(500, 0, bytes(largest_up), 8)
-            t.equal(client.call("cuCtxSynchronize")[0], 0, "what an upload of rows in one frame ends with")
+            # Overlapping: as much as is expected comes, if not to everywhere.
+            client.send("cuMemcpy3DAsync_v2", rows(within(AT_DEVICE, client.alloc(8192), 128, 64), 64, 64, 1, 5, SPREAD))
+            for offset, size in ((0, 3000), (2000, 1096)):
+                client.data(5, offset, bytes(size))
+            client.data(5, 0, b"", LAST)
+            t.equal(client.call("cuCtxSynchronize")[0], 0, "what an upload of bytes that overlap ends with")
+
+
+@t.test(trees=BOTH)
+def rows_that_are_refused_are_told_once_and_hold_on_to_nothing():
+    size = 1 << 20
+    with t.Server() as server, raw.Client(server).begin() as client:
+        device = client.alloc(size)
+
+        def refused(target, what, transfer):
+            client.send("cuMemcpy3DAsync_v2", rows(target, 1 << 10, 1 << 10, 1, transfer, SPREAD))
+            client.data(transfer, 512, bytes(512))
+            client.data(transfer, 0, bytes(512))
+            client.data(transfer, 1024, bytes(size - 1024), LAST)
+            t.check(client.call("cuCtxSynchronize")[0] != 0, f"an upload {what} is not refused")
+            t.equal(client.call("cuCtxSynchronize")[0], 0, f"what is told behind an upload {what}")
+
+        refused(within(AT_DEVICE, device + size - 2000, 1 << 10), "of which the first row fits", 1)
+        refused(within(AT_DEVICE, 4096, 1 << 10), "to nowhere", 2)
+        refused(within(AT_ARRAY, raw.handle("ARRAY", 9)), "to an array that is none", 3)
+        client.send("cuMemsetD8Async", struct.pack("<3QI", device, size, 0, 0x55))
+        for number, offset in enumerate(({"x": 2**64 - 512}, {"y": 2**64 - 512}, {"z": 2**64 - 1}), 4):
+            # Counted on from there its later parts would be in the memory.
+            refused(within(AT_DEVICE, device, 1 << 10, 1 << 10, **offset), f"that begins {offset} before", number)
+        result, answer = client.call("cuMemcpyDtoHAsync_v2", struct.pack("<3Q2I", device, 4096, 0, 0, 0))
+        t.check(result == 0 and answer[:4096] == b"\x55" * 4096, "some of what was refused has been written")
+        # Many at a time, in two frames: they go through the same memory.
+        for transfer in range(10, 310):
+            client.send("cuMemcpy3DAsync_v2", rows(within(AT_DEVICE, device, 1 << 10), 1 << 10, 1 << 10, 1, transfer))
+            client.data(transfer, 0, bytes(8))
+        for transfer in range(10, 310):
+            client.data(transfer, 8, bytes(size - 8), LAST)
+        t.equal(client.call("cuCtxSynchronize")[0], 0, "what many uploads at a time end with")
+
+
+@t.test(trees=BOTH)
+def rows_for_an_array_come_in_any_frames():
+    size = 1 << 20
+    packed = random.Random(8).randbytes(size)
+    with t.Server() as server, raw.Client(server).begin() as client:
+        array = raw.handle("ARRAY", 1)
+        created = struct.pack("<3Q2I", array, 256, 1024, 3, 1)  # texels of 4 bytes
+        t.equal(client.call("cuArrayCreate_v2", created)[0], 0, "the result of cuArrayCreate")
+
+        def up(transfer, cut):
+            client.send("cuMemcpy3DAsync_v2", rows(side(AT_ARRAY, array), 1 << 10, 1 << 10, 1, transfer))
+            client.data(transfer, 0, packed[:cut])
+            return lambda: client.data(transfer, cut, packed[cut:])
+
+        up(1, 5000)()
+        t.equal(client.call("cuCtxSynchronize")[0], 0, "what an upload in whole texels ends with")
+        device = client.alloc(size)
+        client.send("cuMemcpy3DAsync_v2", rows(within(AT_DEVICE, device, 1 << 10), 1 << 10, 1 << 10, size=0, source=side(AT_ARRAY, array)))
+        for at in range(0, size, 1 << 16):
+            result, answer = client.call("cuMemcpyDtoHAsync_v2", struct.pack("<3Q2I", device + at, 1 << 16, 0, 0, 0))
+            t.check(result == 0 and answer[:1 << 16] == packed[at:at + (1 << 16)], f"the array's bytes at {at}")
+        up(2, 5001)()
+        t.check(client.call("cuCtxSynchronize")[0] != 0, "an upload of part of a texel is not refused")
+        rest = up(3, 5000)
+        t.equal(client.call("cuArrayDestroy", struct.pack("<Q", array))[0], 0, "the result of cuArrayDestroy")
+        rest()
+        t.check(client.call("cuCtxSynchronize")[0] != 0, "an upload to an array that goes meanwhile is not refused")
+        t.equal(client.call("cuCtxSynchronize")[0], 0, "what is told behind it")
 
 
 CONDITIONAL, SWITCH = 13, 2

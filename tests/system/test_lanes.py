@@ -90,7 +90,7 @@ def kill_worker(what):
         t.check(seconds < 2 * t.SLOW, f"the client noticed only after {seconds:.1f} s")
 
 
-for _what in ("copy", "fetch"):
+for _what in ("copy", "rows", "fetch"):
     t.test(trees=ALL, alone=True, name=f"a_killed_client_leaves_nothing_{_what}")(lambda what=_what: kill_client(what))
     t.test(trees=ALL, alone=True, name=f"a_killed_worker_is_noticed_{_what}")(lambda what=_what: kill_worker(what))
 

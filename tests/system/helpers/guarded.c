@@ -42,6 +42,17 @@ int main(void)
     mprotect(guarded, SIZE, PROT_NONE);
     CHECK(cuMemcpyHtoD(memory, guarded, SIZE));
     int up = opened;
+    /* In rows, which are packed before they leave. */
+    mprotect(guarded, SIZE, PROT_NONE);
+    CHECK(cuMemcpy2D(&(CUDA_MEMCPY2D){.srcMemoryType = CU_MEMORYTYPE_HOST,
+                                      .srcHost = guarded,
+                                      .srcPitch = 1000,
+                                      .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                                      .dstDevice = memory,
+                                      .dstPitch = 1000,
+                                      .WidthInBytes = 999,
+                                      .Height = SIZE / 1000}));
+    int rows = opened - up;
     memset(guarded, 0, SIZE);
     mprotect(guarded, SIZE, PROT_NONE);
     CHECK(cuMemcpyDtoH(guarded, memory, SIZE));
@@ -51,6 +62,6 @@ int main(void)
             return 1;
         }
     }
-    printf("%d %d\n", up, (int)opened - up);
+    printf("%d %d %d\n", up, rows, (int)opened - up - rows);
     return 0;
 }

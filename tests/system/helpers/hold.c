@@ -1,6 +1,7 @@
 /* A client that holds a session in a chosen state until something is done to it:
  *
  *   hold copy    copies 64 MiB to the device and back for ever
+ *   hold rows    copies 60 MiB in rows of 1000 bytes to the device for ever
  *   hold fetch   copies 64 MiB from the device into page-locked memory for ever, asynchronously
  *   hold poll    holds 256 MiB and makes a call that waits every 20 ms
  *   hold leave   does so for a second and ends, freeing nothing
@@ -62,6 +63,30 @@ static int hold_copy(void)
     for (;;) {
         TRY(cuMemcpyHtoD(at, host, size));
         TRY(cuMemcpyDtoH(host, at, size));
+    }
+}
+
+static int hold_rows(void)
+{
+    enum { WIDTH = 1000, PITCH = 1024, ROWS = 64 << 10 };
+    CUdeviceptr at;
+    char *host = malloc((size_t)PITCH * ROWS);
+    if (host == NULL) {
+        return 1;
+    }
+    memset(host, 7, (size_t)PITCH * ROWS);
+    TRY(cuMemAlloc(&at, (size_t)PITCH * ROWS));
+    CUDA_MEMCPY2D copy = {.srcMemoryType = CU_MEMORYTYPE_HOST,
+                          .srcHost = host,
+                          .srcPitch = PITCH,
+                          .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                          .dstDevice = at,
+                          .dstPitch = PITCH,
+                          .WidthInBytes = WIDTH,
+                          .Height = ROWS};
+    ready();
+    for (;;) {
+        TRY(cuMemcpy2D(&copy));
     }
 }
 
@@ -132,6 +157,9 @@ int main(int argc, char **argv)
     TRY(cuCtxSetCurrent(context));
     if (strcmp(mode, "copy") == 0) {
         return hold_copy();
+    }
+    if (strcmp(mode, "rows") == 0) {
+        return hold_rows();
     }
     if (strcmp(mode, "fetch") == 0) {
         return hold_fetch();
