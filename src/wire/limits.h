@@ -5,8 +5,8 @@
 
 /* Protocol versions this build speaks. A version is raised only when an old peer would misread a
  * frame; fields added at the end of a frame and new function numbers do not need it. */
-#define TOW_PROTOCOL_MIN 2u
-#define TOW_PROTOCOL_MAX 2u
+#define TOW_PROTOCOL_MIN 3u
+#define TOW_PROTOCOL_MAX 3u
 
 /* Header of every frame. */
 #define TOW_FRAME_HEADER 16u
