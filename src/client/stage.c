@@ -72,7 +72,8 @@ static bool is_free(const struct tow_stage *stage, unsigned bay)
     return value == 0 || tow_share_seen(bay_note(stage, bay), value) != TOW_SHARE_LATE;
 }
 
-/* Asks in the context in which a bay was used: whether its stream has work, or waits for all. */
+/* Asks in the context in which a bay was used: whether its stream has work, or waits for all. In
+ * one that has ended nobody has. */
 static CUresult ask_for_bay(struct tow_link *link, const struct bay *bay, unsigned fn)
 {
     struct tow_call call;
@@ -81,7 +82,9 @@ static CUresult ask_for_bay(struct tow_link *link, const struct bay *bay, unsign
         tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)bay->stream);
         status = tow_call_end(&call, tow_call_wait(&call));
     }
-    return status;
+    return status == CUDA_ERROR_CONTEXT_IS_DESTROYED || status == CUDA_ERROR_INVALID_CONTEXT
+               ? CUDA_SUCCESS
+               : status;
 }
 
 /* Until the device is through with a bay. Work that will never be done, because its context has
