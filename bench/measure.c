@@ -4,7 +4,7 @@
  *
  *     towline-measure [--began NS] [--quick] [--max-bytes N] [--launches N] PART ...
  *
- * Parts: startup latency launches bandwidth memory clients. */
+ * Parts: startup latency launches bandwidth rows memory clients. */
 #include <dlfcn.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -307,43 +307,38 @@ static void launches(void)
 
 enum kind { PAGEABLE, PINNED, REGISTERED, ROWS, KINDS };
 
-enum { ROW = 4096, PITCH = ROW + 64 }; /* of ROWS, in pageable memory; as lines of a picture */
+enum { ROW = 4096, GAP = 64 }; /* of ROWS, in pageable memory; as lines of a picture */
 
-/* Returns when the bytes have arrived. */
-static void copy_up(enum kind kind, CUdeviceptr to, const void *from, size_t bytes)
+/* Rows that lie `gap` bytes apart in the host's memory. Returns when the bytes have arrived. */
+static void copy_rows(bool up, CUdeviceptr device, void *host, size_t row, size_t gap, size_t bytes)
 {
-    if (kind == ROWS) {
-        CUDA_MEMCPY2D rows = {.srcMemoryType = CU_MEMORYTYPE_HOST,
-                              .srcHost = from,
-                              .srcPitch = PITCH,
-                              .dstMemoryType = CU_MEMORYTYPE_DEVICE,
-                              .dstDevice = to,
-                              .dstPitch = ROW,
-                              .WidthInBytes = ROW,
-                              .Height = bytes / ROW};
-        MUST(cuMemcpy2D_v2, &rows);
-    } else {
-        MUST(cuMemcpyHtoD_v2, to, from, bytes);
-    }
-    if (kind == PAGEABLE || kind == ROWS) {
+    CUDA_MEMCPY2D rows = {.srcMemoryType = up ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE,
+                          .srcHost = host,
+                          .srcDevice = device,
+                          .srcPitch = up ? row + gap : row,
+                          .dstMemoryType = up ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST,
+                          .dstHost = host,
+                          .dstDevice = device,
+                          .dstPitch = up ? row : row + gap,
+                          .WidthInBytes = row,
+                          .Height = bytes / row};
+    MUST(cuMemcpy2D_v2, &rows);
+    if (up) {
         MUST(cuCtxSynchronize, );
     }
 }
 
-static void copy_down(enum kind kind, void *to, CUdeviceptr from, size_t bytes)
+static void copy(enum kind kind, bool up, CUdeviceptr device, void *host, size_t bytes)
 {
     if (kind == ROWS) {
-        CUDA_MEMCPY2D rows = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
-                              .srcDevice = from,
-                              .srcPitch = ROW,
-                              .dstMemoryType = CU_MEMORYTYPE_HOST,
-                              .dstHost = to,
-                              .dstPitch = PITCH,
-                              .WidthInBytes = ROW,
-                              .Height = bytes / ROW};
-        MUST(cuMemcpy2D_v2, &rows);
+        copy_rows(up, device, host, ROW, GAP, bytes);
+    } else if (up) {
+        MUST(cuMemcpyHtoD_v2, device, host, bytes);
+        if (kind == PAGEABLE) { /* it may return before the data has arrived */
+            MUST(cuCtxSynchronize, );
+        }
     } else {
-        MUST(cuMemcpyDtoH_v2, to, from, bytes);
+        MUST(cuMemcpyDtoH_v2, host, device, bytes);
     }
 }
 
@@ -356,11 +351,7 @@ static void one_size(enum kind kind, void *host, CUdeviceptr device, size_t byte
         size_t count = wanted < 3 ? 3 : wanted > 400 ? 400 : wanted;
         for (size_t n = 0; n <= count; n++) {
             int64_t begin = now_ns();
-            if (up) {
-                copy_up(kind, device, host, bytes);
-            } else {
-                copy_down(kind, host, device, bytes);
-            }
+            copy(kind, up != 0, device, host, bytes);
             if (n > 0) { /* the first one warms up */
                 us[n - 1] = (double)(now_ns() - begin) / 1e3;
             }
@@ -377,7 +368,7 @@ static void one_size(enum kind kind, void *host, CUdeviceptr device, size_t byte
 static void *make_host(enum kind kind)
 {
     void *host = NULL;
-    size_t room = kind == ROWS ? m.max_bytes / ROW * PITCH : m.max_bytes;
+    size_t room = kind == ROWS ? m.max_bytes / ROW * (ROW + GAP) : m.max_bytes;
     if (kind == PINNED) {
         MUST(cuMemAllocHost_v2, &host, room);
     } else {
@@ -423,6 +414,35 @@ static void bandwidth(void)
         drop_host(kind, host);
     }
     MUST(cuMemFree_v2, device);
+}
+
+/* Pageable memory in rows of several widths, 64 MiB of it or less. */
+static void rows(void)
+{
+    static const size_t widths[] = {64, 1 << 10, 16 << 10, 1 << 20};
+    enum { NARROW_GAP = 16, COUNT = 9 };
+    size_t bytes = m.max_bytes < 64u << 20 ? m.max_bytes : 64u << 20;
+    char *host = calloc(bytes / 64, 64 + NARROW_GAP);
+    CUdeviceptr device;
+    must(host == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS, "calloc");
+    MUST(cuMemAlloc_v2, &device, bytes);
+    for (size_t i = 0; i < sizeof widths / sizeof *widths && widths[i] <= bytes; i++) {
+        for (int up = 1; up >= 0; up--) {
+            double us[COUNT];
+            for (int n = 0; n < COUNT; n++) {
+                int64_t begin = now_ns();
+                copy_rows(up != 0, device, host, widths[i], NARROW_GAP, bytes);
+                us[n] = (double)(now_ns() - begin) / 1e3;
+            }
+            qsort(us, COUNT, sizeof *us, compare);
+            printf("{\"name\":\"rows\",\"direction\":\"%s\",\"width\":%zu,\"bytes\":%zu,"
+                   "\"unit\":\"us\",\"value\":%.6g,\"best\":%.6g}\n",
+                   up ? "h2d" : "d2h", widths[i], bytes, us[COUNT / 2], us[0]);
+            fflush(stdout);
+        }
+    }
+    MUST(cuMemFree_v2, device);
+    free(host);
 }
 
 /* ---- for tests/gpu/bench ---- */
@@ -499,6 +519,8 @@ int main(int argc, char **argv)
             launches();
         } else if (strcmp(argv[at], "bandwidth") == 0) {
             bandwidth();
+        } else if (strcmp(argv[at], "rows") == 0) {
+            rows();
         } else if (strcmp(argv[at], "memory") == 0) {
             memory(before);
         } else if (strcmp(argv[at], "clients") == 0) {

@@ -92,6 +92,17 @@ def bench_measures_everything_and_draws():
         t.equal(len(lines[0].getAttribute("points").split()), 5, "the points of a curve")
 
 
+@t.test()
+def rows_are_measured_by_their_width():
+    with t.Server() as server:
+        done = t.towline_run(server.address("tcp"), [t.BUILD / "bench" / "towline-measure", "--max-bytes", "262144", "rows"])
+        t.equal(done.returncode, 0, f"the exit code ({done.stderr})")
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        t.equal([(r["width"], r["direction"]) for r in lines if r.get("name") == "rows"],
+                [(width, way) for width in (64, 1024, 16384) for way in ("h2d", "d2h")], "the widths")
+        t.check(all(0 < r["best"] <= r["value"] for r in lines if r.get("name") == "rows"), done.stdout)
+
+
 @t.test(120)
 def bench_prints_a_table():
     with t.Server() as server:
