@@ -75,8 +75,8 @@ def threads_take_and_free_memory_at_once():
 
 @t.test(120, trees=ALL)
 def nvml_sees_what_the_program_has_freed():
-    with t.Server() as server:
-        for kind in ("tcp", "shm"):
+    for kind in ("tcp", "shm"):
+        with t.Server() as server:  # of its own: what a program has goes a moment after it
             waited(server, kind, "seen", 100)
 
 
