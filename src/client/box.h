@@ -59,6 +59,11 @@ struct tow_part {
     size_t width, rows, planes;
 };
 
+static inline size_t tow_part_size(const struct tow_part *part)
+{
+    return part->width * part->rows * part->planes;
+}
+
 static inline struct tow_part tow_part_all(const struct tow_box *box)
 {
     return (struct tow_part){.width = box->width, .rows = box->rows, .planes = box->planes};
@@ -68,15 +73,14 @@ static inline struct tow_part tow_part_all(const struct tow_box *box)
 struct tow_box tow_box_part(const struct tow_box *box, const struct tow_part *part);
 
 /* A box cut into parts of at most so many bytes: planes if they fit, else rows, else pieces of
- * rows.
- */
+ * rows. */
 struct tow_cut {
     struct tow_part whole, each; /* `each`: the size of those that are not at an end */
     size_t across, down, count;  /* parts of a row, of a plane's rows, of all */
 };
 
 struct tow_cut tow_cut_make(const struct tow_box *box, size_t most);
-/* In the order of their bytes, if rows are not cut or there is one only. */
+/* In the order of their packed bytes. */
 struct tow_part tow_cut_part(const struct tow_cut *cut, size_t index);
 
 #endif

@@ -216,7 +216,7 @@ static bool may_be_read(const struct tow_copy_side *side, const struct tow_copy_
     return side->kind == TOW_AT_ARRAY || tow_region_check_device(first, size) == CUDA_SUCCESS;
 }
 
-/* True: it will not. */
+/* True: the driver will take it. */
 static bool is_sure(const struct tow_copy_side *side, const struct tow_copy_shape *shape)
 {
     uint64_t first, size = device_span(side, shape, &first);

@@ -188,8 +188,7 @@ static struct passage passage_begin(struct tow_link *link, const struct tow_stag
 {
     struct passage p = {.link = link, .what = what, .first_bay = link->stage->next_bay};
     p.cut = tow_cut_make(&what->host, bay_share(tow_box_size(&what->host)));
-    const struct tow_part *each = &p.cut.each;
-    p.pieces = (each->width * each->rows * each->planes + PIECE - 1) / PIECE;
+    p.pieces = (tow_part_size(&p.cut.each) + PIECE - 1) / PIECE;
     return p;
 }
 
@@ -208,8 +207,9 @@ static struct tow_box lot_box(const struct passage *p, size_t lot, size_t piece,
     return box;
 }
 
-static int send_lot(const struct passage *p, size_t lot)
+static int send_lot(void *user, size_t lot)
 {
+    const struct passage *p = user;
     struct tow_stage *stage = p->link->stage;
     unsigned index = bay_of(p, lot);
     struct bay *bay = &stage->bays[index];
@@ -242,11 +242,6 @@ static int open_lot(void *user, size_t lot, bool wait)
     return wait || is_free(p->link->stage, bay) ? (int)await_bay(p->link, bay) : -EAGAIN;
 }
 
-static int lot_full(void *user, size_t lot)
-{
-    return send_lot(user, lot);
-}
-
 CUresult tow_stage_up(struct tow_link *link, const struct tow_staged *what, bool settle)
 {
     struct tow_stage *stage = take_bays(link);
@@ -263,7 +258,7 @@ CUresult tow_stage_up(struct tow_link *link, const struct tow_staged *what, bool
                             .each = p.pieces,
                             .piece = fill_piece,
                             .open = open_lot,
-                            .send = lot_full,
+                            .send = send_lot,
                             .user = &p};
     CUresult status = (CUresult)tow_gang_flow(&flow);
     unsigned last = bay_of(&p, p.cut.count - 1);

@@ -234,6 +234,20 @@ static void every_byte_goes_to_its_row(struct api *api)
     free(back);
 }
 
+/* Rows to the device. */
+static CUDA_MEMCPY2D up_2d(CUdeviceptr to, size_t to_pitch, const void *from, size_t from_pitch,
+                           size_t width, size_t rows)
+{
+    return (CUDA_MEMCPY2D){.srcMemoryType = CU_MEMORYTYPE_HOST,
+                           .srcHost = from,
+                           .srcPitch = from_pitch,
+                           .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                           .dstDevice = to,
+                           .dstPitch = to_pitch,
+                           .WidthInBytes = width,
+                           .Height = rows};
+}
+
 /* Rows of threads and contexts of their own, which end with rows under way. */
 struct traffic {
     struct api *api;
@@ -258,14 +272,7 @@ static void *rows_to_and_fro(void *user)
         for (size_t y = 0; y < ROWS; y++) {
             memset(from + y * PITCH, (int)(y + traffic->seed + i), WIDTH);
         }
-        CUDA_MEMCPY2D p = {.srcMemoryType = CU_MEMORYTYPE_HOST,
-                           .srcHost = from,
-                           .srcPitch = PITCH,
-                           .dstMemoryType = CU_MEMORYTYPE_DEVICE,
-                           .dstDevice = device,
-                           .dstPitch = WIDTH,
-                           .WidthInBytes = WIDTH,
-                           .Height = ROWS};
+        CUDA_MEMCPY2D p = up_2d(device, WIDTH, from, PITCH, WIDTH, ROWS);
         OK(cuMemcpy2D(&p));
         OK(cuMemcpyDtoH(to, device, (size_t)WIDTH * ROWS));
         for (size_t y = 0; y < ROWS; y++) {
@@ -304,14 +311,7 @@ static void rows_are_there_when_the_call_returns(struct api *api)
     OK(cuMemAlloc(&target, (size_t)PITCH * ROWS));
     for (int i = 0; i < 20; i++) {
         memset(plain, i, (size_t)PITCH * ROWS);
-        CUDA_MEMCPY2D p = {.srcMemoryType = CU_MEMORYTYPE_HOST,
-                           .srcHost = plain,
-                           .srcPitch = PITCH,
-                           .dstMemoryType = CU_MEMORYTYPE_DEVICE,
-                           .dstDevice = target,
-                           .dstPitch = PITCH,
-                           .WidthInBytes = WIDTH,
-                           .Height = ROWS};
+        CUDA_MEMCPY2D p = up_2d(target, PITCH, plain, PITCH, WIDTH, ROWS);
         OK(cuCtxSynchronize());
         OK(cuMemcpy2D(&p));
         OK(cuMemcpyDtoHAsync(back, target, (size_t)PITCH * ROWS, stream));
@@ -335,14 +335,7 @@ static void a_refused_one_up_is_told_once(struct api *api)
     (void)api;
     memset(plain, 7, (size_t)PITCH * (ROWS + 1));
     OK(cuMemAlloc(&target, (size_t)PITCH * ROWS));
-    CUDA_MEMCPY2D p = {.srcMemoryType = CU_MEMORYTYPE_HOST,
-                       .srcHost = plain,
-                       .srcPitch = PITCH,
-                       .dstMemoryType = CU_MEMORYTYPE_DEVICE,
-                       .dstDevice = target,
-                       .dstPitch = PITCH,
-                       .WidthInBytes = PITCH - 8,
-                       .Height = ROWS};
+    CUDA_MEMCPY2D p = up_2d(target, PITCH, plain, PITCH, PITCH - 8, ROWS);
     for (int i = 0; i < 4; i++) {
         CUDA_MEMCPY2D wrong = p;
         wrong.dstPitch = i % 2 == 0 ? PITCH : 1 << 30;
@@ -376,14 +369,7 @@ static void what_is_waited_for_comes_behind_what_was_before(struct api *api)
     OK(cuMemAlloc(&target, ROOM));
     OK(cuMemsetD8(target, 0xaa, ROOM));
     OK(cuCtxSynchronize());
-    CUDA_MEMCPY2D p = {.srcMemoryType = CU_MEMORYTYPE_HOST,
-                       .srcHost = plain,
-                       .srcPitch = b->to.pitch,
-                       .dstMemoryType = CU_MEMORYTYPE_DEVICE,
-                       .dstDevice = target,
-                       .dstPitch = b->from.pitch,
-                       .WidthInBytes = b->width,
-                       .Height = 300};
+    CUDA_MEMCPY2D p = up_2d(target, b->from.pitch, plain, b->to.pitch, b->width, 300);
     OK(cuLaunchHostFunc(CU_STREAM_LEGACY, take_a_while, NULL));
     OK(cuMemcpy2D(&p));
     OK(cuMemcpyDtoHAsync(back, target, ROOM, stream));
@@ -403,13 +389,7 @@ static void nobody_waits_for_a_stream_that_stands_still(struct api *api)
 {
     const struct box *large = &boxes[8], *small = &boxes[0];
     unsigned char rows[10][20];
-    CUDA_MEMCPY2D few = {.srcMemoryType = CU_MEMORYTYPE_HOST,
-                         .srcHost = rows,
-                         .srcPitch = 20,
-                         .dstMemoryType = CU_MEMORYTYPE_DEVICE,
-                         .dstPitch = 32,
-                         .WidthInBytes = 16,
-                         .Height = 10};
+    CUDA_MEMCPY2D few = up_2d(0, 32, rows, 20, 16, 10);
     (void)api;
     OK(cuMemAlloc(&few.dstDevice, 320));
     begin();
@@ -668,14 +648,7 @@ static void neighbouring_mappings_are_read_through(struct api *api)
     OK(cuMemSetAccess(base, MAPPINGS * each, &access, 1));
     size_t rows = MAPPINGS * each / 4096, wrong = 0;
     unsigned char *plain = malloc(MAPPINGS * each);
-    CUDA_MEMCPY2D p = {.srcMemoryType = CU_MEMORYTYPE_HOST,
-                       .srcHost = pattern,
-                       .srcPitch = 4000,
-                       .dstMemoryType = CU_MEMORYTYPE_DEVICE,
-                       .dstDevice = base,
-                       .dstPitch = 4096,
-                       .WidthInBytes = 4000,
-                       .Height = rows};
+    CUDA_MEMCPY2D p = up_2d(base, 4096, pattern, 4000, 4000, rows);
     OK(cuMemcpy2D(&p));
     p.srcMemoryType = CU_MEMORYTYPE_DEVICE;
     p.srcDevice = base;

@@ -91,7 +91,7 @@ static void parts_make_up_the_box(void **state)
         struct tow_box box = any_box();
         size_t most = 1 + below(tow_box_size(&box) * 2);
         struct tow_cut cut = tow_cut_make(&box, most);
-        size_t each = cut.each.width * cut.each.rows * cut.each.planes;
+        size_t each = tow_part_size(&cut.each);
         assert_true(each <= most);
         memset(memory, 0, sizeof memory);
         for (size_t i = 0; i < cut.count; i++) {
