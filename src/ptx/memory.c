@@ -65,7 +65,8 @@ static uint8_t *global_lane(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
         return (uint8_t *)(uintptr_t)p;
     }
     uint64_t workspace = (uint64_t)(uintptr_t)w->runner->workspace;
-    if (workspace && p >= workspace && p - workspace <= WORKSPACE_BYTES - bytes) {
+    if (workspace && p >= workspace && bytes <= WORKSPACE_BYTES &&
+        p - workspace <= WORKSPACE_BYTES - bytes) {
         return (uint8_t *)(uintptr_t)p;
     }
     if (w->launch->env->find(w->launch->env_user, p, &found) && p >= found.low && p < found.high) {

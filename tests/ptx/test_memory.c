@@ -347,6 +347,63 @@ static void alloca_grows_the_stack(void **state)
     machine_unload(&m);
 }
 
+/* The one memory that no allocation holds: the workspace of a grid barrier, 4096 bytes whose
+ * address is in %envreg1 and %envreg2. Accesses larger than it are not inside it. */
+static void a_cooperative_launch_reaches_no_further_than_its_workspace(void **state)
+{
+    static const struct {
+        const char *body;
+        bool well;
+    } cases[] = {
+        {"ld.global.u32 %r2, [%d3];", true},
+        {"ld.global.u32 %r2, [%d3+4092];", true},
+        {"cp.async.bulk.global.shared::cta.bulk_group [%d3], [data], 4096;", true},
+        {"ld.global.u32 %r2, [%d3+4096];", false},
+        {"ld.global.u32 %r2, [%d3+-4];", false},
+        {"cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [data], [%d3], 4112, "
+         "[bar];",
+         false},
+        {"cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [data], [%d3], 8192, "
+         "[bar];",
+         false},
+        {"cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [data], [%d3+65536], "
+         "8192, [bar];",
+         false},
+        {"cp.async.bulk.global.shared::cta.bulk_group [%d3], [data], 8192;", false},
+        {"cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%d3], [data], 8192;", false},
+        {"wmma.load.a.sync.aligned.row.m16n16k16.global.f16 {%r2,%r3,%r4,%r5,%r6,%r7,%r8,%r9}, "
+         "[%d3], 16;",
+         true},
+        {"wmma.load.a.sync.aligned.row.m16n16k16.global.f16 {%r2,%r3,%r4,%r5,%r6,%r7,%r8,%r9}, "
+         "[%d3], 512;",
+         false},
+        {"wmma.load.a.sync.aligned.row.m16n16k16.f16 {%r2,%r3,%r4,%r5,%r6,%r7,%r8,%r9}, "
+         "[%d3+8192], 1024;",
+         false},
+        {"wmma.store.d.sync.aligned.row.m16n16k16.global.f16 [%d3], {%r2,%r3,%r4,%r5}, 512;",
+         false},
+    };
+    (void)state;
+    for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[2048];
+        snprintf(text, sizeof text, "%s%s",
+                 REGS "mov.u32 %r2, %envreg1; mov.u32 %r3, %envreg2; mov.b64 %d3, {%r3, %r2};\n"
+                      "mov.b32 %r2, 0; mov.b32 %r3, 0; mov.b32 %r4, 0; mov.b32 %r5, 0;\n",
+                 cases[i].body);
+        machine_load(
+            &m, machine_wrap(".shared .align 16 .b8 data[8192]; .shared .align 8 .b64 bar;", text),
+            true);
+        out = machine_alloc(&m, 4096);
+        uint64_t args[1] = {ARG(out)};
+        m.cooperative = true;
+        int error = machine_run1(&m, "k", 1, 32, args, 1);
+        if ((error == 0) != cases[i].well || (error && m.fault.kind != TOW_PTX_FAULT_ADDRESS)) {
+            fail_msg("%s: %d, fault %d: %s", cases[i].body, error, m.fault.kind, m.fault.message);
+        }
+        machine_unload(&m);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -364,6 +421,7 @@ int main(void)
         cmocka_unit_test(assertions_report_and_fault),
         cmocka_unit_test(conditions_are_set_by_handle),
         cmocka_unit_test(alloca_grows_the_stack),
+        cmocka_unit_test(a_cooperative_launch_reaches_no_further_than_its_workspace),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
