@@ -296,6 +296,22 @@ ok(n.nvmlDeviceRegisterEvents(h, c.c_ulonglong(8), events), 3); ok(n.nvmlEventSe
 
 
 @t.test()
+def uuids_agree_with_cuda_and_the_command_line():
+    with t.Server("--soft-devices=3", "--soft-memory=64M") as server:
+        listed = run("""
+import uuid
+ok(n.nvmlInit_v2()); ok(cu.cuInit(0))
+for i in range(3):
+    raw = (c.c_ubyte * 16)(); ok(cu.cuDeviceGetUuid(raw, i)); own = "GPU-" + str(uuid.UUID(bytes=bytes(raw)))
+    raw = (c.c_ubyte * 16)(); ok(cu.cuDeviceGetUuid_v2(raw, i)); equal("GPU-" + str(uuid.UUID(bytes=bytes(raw))), own)
+    equal(text(n.nvmlDeviceGetUUID, device(i)), own); equal(0 in bytes(raw), False)
+    h = c.c_void_p(); ok(n.nvmlDeviceGetHandleByUUID(own.encode(), c.byref(h))); equal(h.value, device(i).value)
+    print(own)
+""", server.address()).split()
+        t.equal([device["uuid"] for device in server.status()["devices"]], listed, "the server's UUIDs")
+
+
+@t.test()
 def without_a_server_there_is_no_driver():
     done = t.run(["python3", "-c", "import ctypes; print(ctypes.CDLL('%s').nvmlInit_v2())" % LIBRARY],
                  env=t.clean_environment(TOWLINE_SERVER="unix:///nowhere/towline.sock"))

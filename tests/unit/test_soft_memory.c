@@ -1,6 +1,8 @@
 /* Memory, copies, fills, pointers, pools, mappings. */
 #include "soft_lib.h"
 
+#include "backend/soft/soft.h"
+
 static void device_query_describes_a_gpu(void **state)
 {
     (void)state;
@@ -541,12 +543,27 @@ static void nothing_works_before_init(void **state)
     assert_string_not_equal(why, "");
 }
 
+/* CuPy takes them for a C string. Of random bytes one in sixteen devices would have a zero. */
+static void uuids_differ_and_have_no_zero_byte(void **state)
+{
+    CUuuid one, before = {{0}};
+    for (unsigned i = 0; i < 1000; i++) {
+        tow_soft_uuid_make(i, &one);
+        assert_null(memchr(one.bytes, 0, sizeof one.bytes));
+        assert_int_equal(one.bytes[6] & 0xf0, 0x40); /* version and variant stay a UUID's */
+        assert_int_equal(one.bytes[8] & 0xc0, 0x80);
+        assert_memory_not_equal(&one, &before, sizeof one);
+        before = one;
+    }
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, soft_setup, soft_teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(device_query_describes_a_gpu),
+        cmocka_unit_test(uuids_differ_and_have_no_zero_byte),
         TEST(memory_info_follows_allocations),
         TEST(wrong_frees_are_refused),
         TEST(many_small_allocations_do_not_overlap),

@@ -23,8 +23,7 @@ static uint64_t default_memory(void)
     return (half < MEMORY_DEFAULT_MAX ? half : MEMORY_DEFAULT_MAX) & ~(TOW_SOFT_BLOCK - 1);
 }
 
-/* The same machine gives the same UUIDs, another machine others. */
-static void make_uuid(unsigned ordinal, CUuuid *ret_uuid)
+void tow_soft_uuid_make(unsigned ordinal, CUuuid *ret_uuid)
 {
     char seed[512] = "towline software gpu";
     size_t length = strlen(seed);
@@ -40,6 +39,9 @@ static void make_uuid(unsigned ordinal, CUuuid *ret_uuid)
     tow_sha256_of(seed, length, digest);
     digest[6] = (uint8_t)((digest[6] & 0x0f) | 0x40);
     digest[8] = (uint8_t)((digest[8] & 0x3f) | 0x80);
+    for (size_t i = 0; i < sizeof ret_uuid->bytes; i++) {
+        digest[i] = digest[i] == 0 ? 0xff : digest[i];
+    }
     memcpy(ret_uuid->bytes, digest, sizeof ret_uuid->bytes);
 }
 
@@ -109,7 +111,7 @@ static int open_devices(const struct tow_soft_options *options)
         uint64_t memory = options->memory != 0 ? options->memory : default_memory();
         device->total = tow_soft_round_up(memory, TOW_SOFT_BLOCK);
         device->used = &device->own_used;
-        make_uuid(i, &device->uuid);
+        tow_soft_uuid_make(i, &device->uuid);
         tow_soft.device_count = i + 1;
         int rc = tow_soft_ctx_create(device, 0, true, &device->primary);
         if (rc != 0) {

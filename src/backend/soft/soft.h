@@ -457,6 +457,10 @@ struct tow_soft_device {
     bool ruined; /* a kernel ended with an error: this process gets no new primary context */
 };
 
+/* The same machine gives the same UUIDs, another machine others. No byte is zero: programs (CuPy)
+ * take them for a C string. */
+void tow_soft_uuid_make(unsigned ordinal, CUuuid *ret_uuid);
+
 struct tow_soft_ctx {
     struct tow_soft_object object;
     struct tow_soft_device *device; /* borrowed */
