@@ -7,19 +7,18 @@
 
 #include "base/buf.h"
 #include "base/doc.h"
+#include "transport/address.h"
 
-static int ask_each(const char *addresses, bool json, tow_ask_show *show)
+static int ask_each(char *addresses, bool json, tow_ask_show *show)
 {
     int failures = 0;
     bool first = true;
     if (json) {
         printf("[");
     }
-    for (const char *at = addresses; *at != '\0';) {
-        size_t length = strcspn(at, ",");
-        char address[TOW_ADDRESS_MAX];
-        snprintf(address, sizeof address, "%.*s", (int)length, at);
-        at += length + (at[length] == ',');
+    char *rest = addresses;
+    const char *address;
+    while ((address = tow_address_next(&rest)) != NULL) {
         struct tow_buf report;
         tow_buf_init(&report, TOW_FRAME_MAX);
         char why[TOW_WHY_MAX] = "";

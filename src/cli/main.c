@@ -19,7 +19,7 @@ static void print_help(FILE *out)
                  "On the machine with the GPU:\n"
                  "  towlined -l tcp://0.0.0.0:4837\n"
                  "On the machine without:\n"
-                 "  towline run -s tcp://gpuhost:4837 -- python3 train.py\n"
+                 "  towline run -s gpuhost -- python3 train.py\n"
                  "No GPU anywhere? This runs on the software GPU:\n"
                  "  towline run -- ./vectoradd\n"
                  "\n"

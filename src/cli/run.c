@@ -10,6 +10,9 @@
 
 #include "cli/cli.h"
 #include "cli/private.h"
+#include "transport/address.h"
+#include "wire/control.h"
+#include "wire/limits.h"
 
 int tow_cli_find_folders(char *bin_dir, char *lib_dir)
 {
@@ -93,6 +96,31 @@ static int set_environment(const char *lib_dir, const char *server)
     return error;
 }
 
+/* Before the program starts: do all of these servers answer? A program whose first CUDA call fails
+ * may go on with the CPU. The question takes no session. */
+static int check_servers(const char *servers)
+{
+    char list[TOW_CLI_ADDRESS_MAX], why[TOW_WHY_MAX];
+    char *rest = strcpy(list, servers);
+    const char *address;
+    while ((address = tow_address_next(&rest)) != NULL) {
+        address = tow_address_behind_hook(address);
+        if (strncmp(address, "self:", 5) == 0) {
+            continue;
+        }
+        struct tow_buf report;
+        tow_buf_init(&report, TOW_FRAME_MAX);
+        int error = tow_ask_report(address, TOW_STATUS_AT_HAND, &report, why, sizeof why);
+        tow_buf_fini(&report);
+        if (error < 0) {
+            tow_cli_say("%s (the program was not started; --no-check starts it without asking)",
+                        why);
+            return error;
+        }
+    }
+    return 0;
+}
+
 static int start_private(const char *bin_dir, const char *device, bool quiet, char *address,
                          size_t address_size)
 {
@@ -118,7 +146,7 @@ static int run(int argc, char **argv)
 {
     struct tow_flags flags = {argc, argv, 1};
     const char *server = NULL, *device = NULL;
-    bool quiet = false;
+    bool quiet = false, check = true;
     while (flags.at < argc && argv[flags.at][0] == '-' && strcmp(argv[flags.at], "--") != 0) {
         if (tow_flags_take(&flags, "-s", "--server", &server) && server != NULL) {
             continue;
@@ -128,6 +156,10 @@ static int run(int argc, char **argv)
         }
         if (tow_flags_take(&flags, "-q", "--quiet", NULL)) {
             quiet = true;
+            continue;
+        }
+        if (tow_flags_take(&flags, NULL, "--no-check", NULL)) {
+            check = false;
             continue;
         }
         tow_cli_say("its flags are not understood; see towline run --help");
@@ -172,6 +204,9 @@ static int run(int argc, char **argv)
         start_private(bin_dir, device, quiet || device != NULL, address, sizeof address) < 0) {
         return TOW_EXIT_FAILED;
     }
+    if (choice != TOW_CHOICE_NONE && check && check_servers(address) < 0) {
+        return TOW_EXIT_FAILED;
+    }
     if (set_environment(lib_dir, address) != 0) {
         tow_cli_say("the environment cannot be set: out of memory");
         return TOW_EXIT_FAILED;
@@ -186,21 +221,24 @@ const struct tow_command tow_command_run = {
     .name = "run",
     .summary = "run a program on a GPU that is elsewhere",
     .help =
-        "towline run [-s ADDRESS] [--device WHAT] [-q] [--] PROGRAM [ARGUMENTS]\n"
+        "towline run [-s ADDRESS] [--no-check] [--device WHAT] [-q] [--] PROGRAM [ARGUMENTS]\n"
         "\n"
         "Runs a CUDA program, unmodified, on the GPUs of a Towline server.\n"
         "\n"
-        "  towline run -s tcp://gpuhost:4837 -- python3 train.py     the GPU of another machine\n"
-        "  towline run -s unix:///run/towline.sock -- ./app          of a server on this machine\n"
-        "  towline run -- ./app                                      whatever there is, see below\n"
-        "  towline run --device soft -- ./app                        the software GPU\n"
+        "  towline run -s gpuhost -- python3 train.py      the GPU of another machine\n"
+        "  towline run -s /run/towline.sock -- ./app       of a server on this machine\n"
+        "  towline run -- ./app                            whatever there is, see below\n"
+        "  towline run --device soft -- ./app              the software GPU\n"
         "\n"
-        "  -s, --server ADDRESS   tcp://HOST:PORT, unix:///PATH (by shared memory where that "
-        "works), or self:\n"
-        "                         (the server inside the program, for tests). Several, separated "
-        "by "
-        "commas:\n"
-        "                         their GPUs are devices 0, 1, 2 ... one after another.\n"
+        "  -s, --server ADDRESS   HOST, HOST:PORT (tcp://HOST:PORT), /PATH of a socket "
+        "(unix:///PATH, by shared\n"
+        "                         memory where that works), or self: (the server inside the "
+        "program, for tests).\n"
+        "                         The port is 4837 if none is named. Several, separated by commas: "
+        "their GPUs are\n"
+        "                         devices 0, 1, 2 ... one after another.\n"
+        "  --no-check             do not ask the server whether it is there before the program "
+        "starts\n"
         "  -d, --device WHAT      a private server for this program: cuda, soft, dry (kernels do "
         "nothing), or\n"
         "                         a driver library's path\n"

@@ -22,6 +22,7 @@
 #include "client/observe.h"
 #include "client/thread.h"
 #include "gen/client_api.h"
+#include "transport/address.h"
 #include "transport/choose.h"
 #include "wire/frame.h"
 
@@ -63,44 +64,23 @@ struct tow_link *tow_client_link_at(unsigned index)
 
 /* ---- which server ---- */
 
-/* Fills `servers` with what the user named; -ENOENT if nothing was named and nobody answers by
- * default. */
-static int which_server(char *servers)
+/* Fills `servers` with what the user named. A mistake there is not taken for a machine without a
+ * GPU: frameworks go on with the CPU then, and say nothing. */
+static CUresult which_server(char *servers)
 {
     int choice = tow_choose_servers(servers, why, sizeof why);
     if (choice != TOW_CHOICE_NONE) {
-        return choice < 0 ? choice : 0;
+        return choice < 0 ? CUDA_ERROR_SYSTEM_NOT_READY : CUDA_SUCCESS;
     }
     snprintf(
         why, sizeof why,
         "no GPU server was named and none listens on this machine; set TOWLINE_SERVER (for example "
         "tcp://HOST:%d), or start the program with: towline run -- PROGRAM",
         TOW_DEFAULT_PORT);
-    return -ENOENT;
+    return CUDA_ERROR_NO_DEVICE;
 }
 
 /* ---- connecting ---- */
-
-/* Takes the next address off a comma-separated list. A comma inside an address (options of hook:
- * and self:) is one that no "name:" follows. */
-static char *next_address(char **rest)
-{
-    char *address = *rest;
-    if (address == NULL) {
-        return NULL;
-    }
-    for (char *comma = strchr(address, ','); comma != NULL; comma = strchr(comma + 1, ',')) {
-        const char *next = comma + 1 + strspn(comma + 1, " \t");
-        size_t word = strspn(next, "abcdefghijklmnopqrstuvwxyz0123456789.-");
-        if (next[word] == ':' || *next == '\0') {
-            *comma = '\0';
-            *rest = comma + 1;
-            return address;
-        }
-    }
-    *rest = NULL;
-    return address;
-}
 
 /* An address must mean one thing: true if no earlier server uses the ranges of `link`. */
 static bool addresses_differ(const struct tow_link *link)
@@ -128,11 +108,7 @@ static bool addresses_differ(const struct tow_link *link)
 static CUresult open_links(char *servers)
 {
     char *rest = servers, *address;
-    while ((address = next_address(&rest)) != NULL) {
-        address += strspn(address, " \t");
-        if (address[0] == '\0') {
-            continue;
-        }
+    while ((address = tow_address_next(&rest)) != NULL) {
         if (link_count == TOW_SERVERS_MAX) {
             snprintf(why, sizeof why, "TOWLINE_SERVER names more than %d servers.",
                      TOW_SERVERS_MAX);
@@ -147,10 +123,6 @@ static CUresult open_links(char *servers)
         if (!addresses_differ(links[link_count - 1])) {
             return CUDA_ERROR_NO_DEVICE;
         }
-    }
-    if (link_count == 0) {
-        snprintf(why, sizeof why, "TOWLINE_SERVER names no server.");
-        return CUDA_ERROR_NO_DEVICE;
     }
     return CUDA_SUCCESS;
 }
@@ -182,9 +154,9 @@ static CUresult ensure_connected(void)
         return last_failure;
     }
     char servers[TOW_SERVERS_TEXT_MAX];
-    CUresult status = CUDA_ERROR_NO_DEVICE;
     why[0] = '\0';
-    if (which_server(servers) == 0) {
+    CUresult status = which_server(servers);
+    if (status == CUDA_SUCCESS) {
         status = open_links(servers);
     }
     if (status == CUDA_SUCCESS) {

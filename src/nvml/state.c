@@ -13,6 +13,7 @@
 #include "base/doc.h"
 #include "base/log.h"
 #include "base/ours.h"
+#include "transport/address.h"
 #include "transport/choose.h"
 #include "wire/control.h"
 #include "wire/limits.h"
@@ -248,6 +249,11 @@ static int begin(void)
 {
     char text[TOW_SERVERS_TEXT_MAX], why[TOW_WHY_MAX];
     int choice = tow_choose_servers(text, why, sizeof why);
+    static bool said; /* the lock guards it */
+    if (choice < 0 && !said) {
+        said = true;
+        tow_log(TOW_AREA_NVML, TOW_LOG_ERROR, "%s", why);
+    }
     if (choice < 0 || choice == TOW_CHOICE_NONE) {
         return NVML_ERROR_DRIVER_NOT_LOADED;
     }
@@ -261,11 +267,7 @@ static int begin(void)
     server_count = 0;
     memset(&everywhere, 0, sizeof everywhere);
     char *rest = text, *address;
-    while ((address = strsep(&rest, ",")) != NULL && server_count < SERVERS_MAX) {
-        address += strspn(address, " \t");
-        if (address[0] == '\0') {
-            continue;
-        }
+    while ((address = tow_address_next(&rest)) != NULL && server_count < SERVERS_MAX) {
         snprintf(servers[server_count], sizeof servers[0], "%s", address);
         if (ask(server_count, true) < 0) {
             return NVML_ERROR_DRIVER_NOT_LOADED;

@@ -36,8 +36,8 @@ struct option_entry {
 
 static const struct option_entry entries[] = {
     {"listen", 'l', KIND_LIST, 0, AT(listen), 0, "ADDRESS",
-     "Where to listen; may be given several times: unix:///PATH, tcp://HOST:PORT\n"
-     "(tcp://0.0.0.0:4837 is every network this machine is on: anybody who reaches\n"
+     "Where to listen; may be given several times: unix:///PATH (or /PATH), tcp://HOST:PORT\n"
+     "(or HOST:PORT; tcp://0.0.0.0:4837 is every network this machine is on: anybody who reaches\n"
      "the port can use the GPU). Without it: the default socket and tcp://127.0.0.1:4837."},
     {"device", 0, KIND_TEXT, FOR_WORKER, AT(device), 0, "cuda|soft|dry|PATH",
      "cuda: the machine's own driver. soft: the software GPU. dry: a GPU whose kernels\n"

@@ -1,6 +1,8 @@
 #include "transport/choose.h"
 
+#include <ctype.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,47 +10,113 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "transport/address.h"
 #include "transport/line.h"
 #include "wire/handshake.h"
 
 enum { CONFIG_FILE_MAX = 64 << 10 };
 
-static int keep(const char *servers, int choice, char *ret_servers, char *why, size_t why_size)
+/* Takes what a user wrote, and if that is wrong says where. */
+static int keep(const char *servers, const char *where, int choice, char *ret_servers, char *why,
+                size_t why_size)
 {
-    if (strlen(servers) >= TOW_SERVERS_TEXT_MAX) {
-        snprintf(why, why_size, "the server's address is longer than %d characters",
-                 TOW_SERVERS_TEXT_MAX - 1);
-        return -ENAMETOOLONG;
+    char wrong[TOW_WHY_MAX];
+    int count =
+        tow_address_read_list(servers, ret_servers, TOW_SERVERS_TEXT_MAX, wrong, sizeof wrong);
+    if (count < 0) {
+        snprintf(why, why_size, "%s: %s", where, wrong);
     }
-    strcpy(ret_servers, servers);
-    return choice;
+    return count < 0 ? count : choice;
 }
 
-/* `server = ADDRESS` of a config file: the choice, or TOW_CHOICE_NONE if it has none. */
+/* ---- the config files ---- */
+
+#define WRITE_THIS "write server = HOST:4837"
+
+/* One line of a config file, without its end; `where` is "FILE:LINE". TOW_CHOICE_NONE if it sets
+ * nothing. */
+static int read_line(char *line, const char *where, char *ret_servers, char *why, size_t why_size)
+{
+    line += strspn(line, " \t");
+    line[strcspn(line, "#\r")] = '\0';
+    size_t length = strlen(line);
+    while (length > 0 && strchr(" \t", line[length - 1]) != NULL) {
+        line[--length] = '\0';
+    }
+    for (char *at = line; *at != '\0'; at++) {
+        *at = iscntrl((unsigned char)*at) && *at != '\t' ? '?' : *at; /* it may be shown */
+    }
+    if (length == 0) {
+        return TOW_CHOICE_NONE;
+    }
+    size_t key = strcspn(line, " \t=");
+    const char *value = line + key + strspn(line + key, " \t");
+    if (*value != '=') {
+        snprintf(why, why_size, "%s: \"%.64s\" is not a setting; " WRITE_THIS, where, line);
+        return -EINVAL;
+    }
+    if (key != 6 || strncmp(line, "server", 6) != 0) {
+        snprintf(why, why_size,
+                 "%s: \"%.*s\" is not the name of a setting, the only one is server; " WRITE_THIS,
+                 where, key < 64 ? (int)key : 64, line);
+        return -EINVAL;
+    }
+    value += 1 + strspn(value + 1, " \t");
+    if (*value == '\0') {
+        snprintf(why, why_size, "%s: no server is named; " WRITE_THIS ", or remove the line",
+                 where);
+        return -EINVAL;
+    }
+    return keep(value, where, TOW_CHOICE_FILE, ret_servers, why, why_size);
+}
+
+static int read_lines(char *text, const char *path, char *ret_servers, char *why, size_t why_size)
+{
+    int found = TOW_CHOICE_NONE;
+    unsigned number = 0, set = 0;
+    char *line;
+    while (found >= 0 && (line = strsep(&text, "\n")) != NULL) {
+        char where[PATH_MAX + 16], servers[TOW_SERVERS_TEXT_MAX];
+        snprintf(where, sizeof where, "%s:%u", path, ++number);
+        int choice = read_line(line, where, servers, why, why_size);
+        if (choice < 0) {
+            return choice;
+        }
+        if (choice != TOW_CHOICE_NONE && set != 0) {
+            snprintf(why, why_size,
+                     "%s: line %u names a server already; write several in one line, with commas "
+                     "between them",
+                     where, set);
+            return -EINVAL;
+        }
+        if (choice != TOW_CHOICE_NONE) {
+            strcpy(ret_servers, servers);
+            found = choice;
+            set = number;
+        }
+    }
+    return found;
+}
+
+/* The choice of a config file: TOW_CHOICE_NONE if it is not there or names no server. A mistake is
+ * an error: a program must not end up with another GPU than the one that was meant. */
 static int read_config(const char *path, char *ret_servers, char *why, size_t why_size)
 {
     struct tow_buf text;
     tow_buf_init(&text, CONFIG_FILE_MAX);
     int found = TOW_CHOICE_NONE;
-    if (tow_file_read(path, &text) == 0 && tow_buf_append(&text, "", 1) == 0) {
-        char *rest = (char *)text.data, *line;
-        while (found == TOW_CHOICE_NONE && (line = strsep(&rest, "\n")) != NULL) {
-            line += strspn(line, " \t");
-            size_t key = strcspn(line, " \t=#");
-            char *value = line + key + strspn(line + key, " \t");
-            if (key != 6 || strncmp(line, "server", 6) != 0 || *value != '=') {
-                continue;
-            }
-            value += 1 + strspn(value + 1, " \t");
-            value[strcspn(value, "#\r")] = '\0';
-            size_t length = strlen(value);
-            while (length > 0 && (value[length - 1] == ' ' || value[length - 1] == '\t')) {
-                value[--length] = '\0';
-            }
-            if (length > 0) {
-                found = keep(value, TOW_CHOICE_FILE, ret_servers, why, why_size);
-            }
-        }
+    int error = tow_file_read(path, &text);
+    if (error == 0 && memchr(text.data, 0, text.size) != NULL) {
+        snprintf(why, why_size, "%s is not a text; " WRITE_THIS " there, or remove it", path);
+        found = -EINVAL;
+    } else if (error == 0 && (error = tow_buf_append(&text, "", 1)) == 0) {
+        found = read_lines((char *)text.data, path, ret_servers, why, why_size);
+    }
+    if (error < 0 && error != -ENOENT && error != -ENOTDIR) {
+        snprintf(why, why_size,
+                 "%s cannot be read: %s; have that changed, or name a server with TOWLINE_SERVER",
+                 path, strerror(-error));
+        found = error;
     }
     tow_buf_fini(&text);
     return found;
@@ -73,9 +141,9 @@ int tow_choose_servers(char *ret_servers, char *why, size_t why_size)
 {
     const char *named = getenv("TOWLINE_SERVER");
     if (named != NULL && named[0] != '\0') {
-        return keep(named, TOW_CHOICE_ENVIRONMENT, ret_servers, why, why_size);
+        return keep(named, "TOWLINE_SERVER", TOW_CHOICE_ENVIRONMENT, ret_servers, why, why_size);
     }
-    char path[512] = "";
+    char path[PATH_MAX] = "";
     const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
     if (config != NULL && config[0] == '/') {
         snprintf(path, sizeof path, "%s/towline/towline.conf", config);

@@ -21,8 +21,9 @@ enum { TOW_SERVERS_TEXT_MAX = 4096 };
 
 /* Chooses in the order of the manual: TOWLINE_SERVER, the config files, the user's own default
  * socket, the machine's, if somebody listens there.
- * `ret_servers` (addresses, separated by commas) has TOW_SERVERS_TEXT_MAX bytes. A choice, or
- * -ENAMETOOLONG with a sentence in `why`. */
+ * `ret_servers` (addresses with their schemes, separated by commas: address.h) has
+ * TOW_SERVERS_TEXT_MAX bytes. A choice, or an error with a sentence in `why` if what names the
+ * server is wrong: an address, or a config file, which the sentence names with the line. */
 int tow_choose_servers(char *ret_servers, char *why, size_t why_size);
 
 /* Asks a server for its report (one JSON object) and appends it; `topics` as in wire/control.h.

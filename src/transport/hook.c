@@ -412,17 +412,28 @@ free_hook:
     return error;
 }
 
+/* The address behind it is another's. */
+static int hook_check(const char *rest, char *ret_why, size_t size)
+{
+    size_t options = strcspn(rest, ":");
+    if (rest[options] == ':' && options < TOW_ADDRESS_MAX) {
+        return 0;
+    }
+    snprintf(ret_why, size,
+             "hook:%s is not an address; write hook:OPTIONS:ADDRESS, for example "
+             "hook:delay=1ms:tcp://localhost:%d",
+             rest, TOW_DEFAULT_PORT);
+    return -EINVAL;
+}
+
 static int hook_connect(const char *rest, const struct tow_preface *preface, int64_t *deadline_ns,
                         char *ret_why, size_t size, struct tow_line **ret_line)
 {
     size_t length = strcspn(rest, ":");
     char spec[TOW_ADDRESS_MAX];
-    if (rest[length] != ':' || length >= sizeof spec) {
-        snprintf(ret_why, size,
-                 "hook:%s is not an address; write hook:OPTIONS:ADDRESS, for example "
-                 "hook:delay=1ms:tcp://localhost:%d",
-                 rest, TOW_DEFAULT_PORT);
-        return -EINVAL;
+    int wrong = hook_check(rest, ret_why, size);
+    if (wrong < 0) {
+        return wrong;
     }
     memcpy(spec, rest, length);
     spec[length] = '\0';
@@ -453,6 +464,7 @@ static int hook_no_adopt(int fd, int64_t deadline_ns, char *ret_why, size_t size
 const struct tow_transport_ops tow_transport_hook = {
     .name = "hook",
     .prefix = "hook:",
+    .check = hook_check,
     .connect = hook_connect,
     .listen = hook_no_listen,
     .adopt = hook_no_adopt,

@@ -552,6 +552,11 @@ static bool is_refused(int fd, const struct shm_answer *answer, int64_t deadline
     return true;
 }
 
+static int shm_check(const char *rest, char *ret_why, size_t size)
+{
+    return tow_unix_check("shm", rest, ret_why, size);
+}
+
 static int shm_connect(const char *rest, const struct tow_preface *preface, int64_t *deadline_ns,
                        char *ret_why, size_t size, struct tow_line **ret_line)
 {
@@ -619,6 +624,7 @@ static int shm_listen(const char *rest, mode_t mode, char *ret_why, size_t size,
 const struct tow_transport_ops tow_transport_shm = {
     .name = "shm",
     .prefix = "shm://",
+    .check = shm_check,
     .connect = shm_connect,
     .listen = shm_listen,
     .adopt = tow_unix_adopt,

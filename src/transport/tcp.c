@@ -56,6 +56,12 @@ static int parse(const char *rest, struct tcp_address *ret_address, char *ret_wh
     return 0;
 }
 
+static int tcp_check(const char *rest, char *ret_why, size_t size)
+{
+    struct tcp_address ignored;
+    return parse(rest, &ignored, ret_why, size);
+}
+
 static int resolve(const char *rest, const struct tcp_address *address, bool passive,
                    struct addrinfo **ret_list, char *ret_why, size_t size)
 {
@@ -246,6 +252,7 @@ static int tcp_adopt(int fd, int64_t deadline_ns, char *ret_why, size_t size,
 const struct tow_transport_ops tow_transport_tcp = {
     .name = "tcp",
     .prefix = "tcp://",
+    .check = tcp_check,
     .connect = tcp_connect,
     .listen = tcp_listen,
     .adopt = tcp_adopt,

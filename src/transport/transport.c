@@ -1,5 +1,6 @@
 #include "transport/transport.h"
 
+#include "transport/address.h"
 #include "transport/sock.h"
 
 #include <errno.h>
@@ -14,6 +15,11 @@ static const struct tow_transport_ops *const transports[TOW_TRANSPORT_COUNT] = {
     [TOW_TRANSPORT_TCP] = &tow_transport_tcp,   [TOW_TRANSPORT_SHM] = &tow_transport_shm,
     [TOW_TRANSPORT_HOOK] = &tow_transport_hook,
 };
+
+static int self_check(const char *rest, char *ret_why, size_t size)
+{
+    return 0; /* whoever makes it reads its settings */
+}
 
 static int self_no_connect(const char *rest, const struct tow_preface *preface,
                            int64_t *deadline_ns, char *ret_why, size_t size,
@@ -42,12 +48,13 @@ static int self_no_adopt(int fd, int64_t deadline_ns, char *ret_why, size_t size
 const struct tow_transport_ops tow_transport_self = {
     .name = "self",
     .prefix = "self:",
+    .check = self_check,
     .connect = self_no_connect,
     .listen = self_no_listen,
     .adopt = self_no_adopt,
 };
 
-int tow_transport_find(const char *address, const char **ret_rest, char *ret_why, size_t size)
+int tow_transport_find(const char *address, const char **ret_rest)
 {
     for (int i = 0; i < TOW_TRANSPORT_COUNT; i++) {
         size_t length = strlen(transports[i]->prefix);
@@ -56,10 +63,27 @@ int tow_transport_find(const char *address, const char **ret_rest, char *ret_why
             return i;
         }
     }
-    snprintf(
-        ret_why, size,
-        "%s is not an address; write unix:///PATH, shm:///PATH, tcp://HOST:PORT or self:", address);
     return -EINVAL;
+}
+
+int tow_transport_check(const char *address, char *ret_why, size_t size)
+{
+    const char *rest;
+    int kind = tow_transport_find(address, &rest);
+    if (kind < 0) {
+        snprintf(ret_why, size, "%s has no scheme", address);
+        return kind;
+    }
+    return transports[kind]->check(rest, ret_why, size);
+}
+
+/* The transport of an address in any form, and what is behind its scheme; `full` has
+ * TOW_ADDRESS_MAX bytes. */
+static int find_written(const char *address, char *full, const char **ret_rest, char *ret_why,
+                        size_t size)
+{
+    int error = tow_address_read(address, full, ret_why, size);
+    return error < 0 ? error : tow_transport_find(full, ret_rest);
 }
 
 int tow_transport_connect(const char *address, int64_t deadline_ns, char *ret_why, size_t size,
@@ -72,8 +96,9 @@ int tow_transport_connect_by(const char *address, const struct tow_preface *pref
                              int64_t *deadline_ns, char *ret_why, size_t size,
                              struct tow_line **ret_line)
 {
+    char full[TOW_ADDRESS_MAX];
     const char *rest;
-    int kind = tow_transport_find(address, &rest, ret_why, size);
+    int kind = find_written(address, full, &rest, ret_why, size);
     if (kind < 0) {
         return kind;
     }
@@ -94,8 +119,9 @@ int tow_line_from_fd(int fd, enum tow_transport_kind kind, int64_t deadline_ns, 
 int tow_listener_open(const char *address, mode_t mode, char *ret_why, size_t size,
                       struct tow_listener **ret_listener)
 {
+    char full[TOW_ADDRESS_MAX];
     const char *rest;
-    int kind = tow_transport_find(address, &rest, ret_why, size);
+    int kind = find_written(address, full, &rest, ret_why, size);
     if (kind < 0) {
         return kind;
     }

@@ -1,4 +1,5 @@
 /* Addresses, connecting, listening: one ops table per transport, nothing else knows their names.
+ * People may write them shorter (address.h).
  *
  *     unix:///run/towline.sock    unix://@name (abstract)
  *     tcp://host:4837             tcp://[::1]:4837, tcp://0.0.0.0:4837 to listen everywhere
@@ -46,6 +47,8 @@ enum tow_transport_kind {
 struct tow_transport_ops {
     const char *name;
     const char *prefix;
+    /* Whether `rest` can be read: 0, or an error with a sentence. Nothing is looked up. */
+    int (*check)(const char *rest, char *ret_why, size_t size);
     /* Moves the deadline on when the server asks for patience. `preface` may be NULL. */
     int (*connect)(const char *rest, const struct tow_preface *preface, int64_t *deadline_ns,
                    char *ret_why, size_t size, struct tow_line **ret_line);
@@ -63,8 +66,10 @@ extern const struct tow_transport_ops tow_transport_tcp;
 extern const struct tow_transport_ops tow_transport_shm;
 extern const struct tow_transport_ops tow_transport_hook;
 
-/* Finds the transport of an address: its kind, or -EINVAL with a sentence. */
-int tow_transport_find(const char *address, const char **ret_rest, char *ret_why, size_t size);
+/* The transport of an address that has a scheme: its kind, or -EINVAL. */
+int tow_transport_find(const char *address, const char **ret_rest);
+/* Whether such an address can be read; with a sentence. */
+int tow_transport_check(const char *address, char *ret_why, size_t size);
 
 /* Connects to a server. Fails within the deadline (use tow_time_deadline(TOW_CONNECT_TIMEOUT_NS)
  * where nobody said otherwise); only name resolution may take longer, and a server that asks for

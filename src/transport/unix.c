@@ -41,6 +41,13 @@ static int parse(const char *scheme, const char *rest, struct sockaddr_un *ret_a
     return 0;
 }
 
+int tow_unix_check(const char *scheme, const char *rest, char *ret_why, size_t size)
+{
+    struct sockaddr_un address;
+    socklen_t length;
+    return parse(scheme, rest, &address, &length, ret_why, size);
+}
+
 int tow_unix_connect_fd(const char *scheme, const char *rest, int64_t deadline_ns, char *ret_why,
                         size_t size, int *ret_fd)
 {
@@ -150,6 +157,11 @@ int tow_unix_listen_fd(const char *scheme, const char *rest, mode_t mode, char *
     return 0;
 }
 
+static int unix_check(const char *rest, char *ret_why, size_t size)
+{
+    return tow_unix_check("unix", rest, ret_why, size);
+}
+
 static int unix_connect(const char *rest, const struct tow_preface *preface, int64_t *deadline_ns,
                         char *ret_why, size_t size, struct tow_line **ret_line)
 {
@@ -217,6 +229,7 @@ int tow_unix_adopt(int fd, int64_t deadline_ns, char *ret_why, size_t size,
 const struct tow_transport_ops tow_transport_unix = {
     .name = "unix",
     .prefix = "unix://",
+    .check = unix_check,
     .connect = unix_connect,
     .listen = unix_listen,
     .adopt = tow_unix_adopt,

@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 /* `scheme` is "unix" or "shm", for the sentences. */
+int tow_unix_check(const char *scheme, const char *rest, char *ret_why, size_t size);
 int tow_unix_connect_fd(const char *scheme, const char *rest, int64_t deadline_ns, char *ret_why,
                         size_t size, int *ret_fd);
 int tow_unix_listen_fd(const char *scheme, const char *rest, mode_t mode, char *ret_why,

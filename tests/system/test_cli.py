@@ -69,18 +69,22 @@ def fake_server(answer, unix=False, late=0):
 
 
 def run_program(address):
-    return [t.TOWLINE, "run", "-s", address, "--", hold_program(), "free"]
+    """Not asked for before: the library finds out."""
+    return [t.TOWLINE, "run", "--no-check", "-s", address, "--", hold_program(), "free"]
 
 
 def expect_failure(address, words, commands=None, transport="auto"):
-    """A program and `towline status` both fail within 5 s with one sentence that has these words."""
-    for command in commands or (run_program(address), [t.TOWLINE, "status", "-s", address]):
+    """A program, `towline run` before it starts one, and `towline status` all fail within 5 s with one sentence that has
+    these words."""
+    for command in commands or (run_program(address), [t.TOWLINE, "run", "-s", address, "--", "echo", "it was started"],
+                                [t.TOWLINE, "status", "-s", address]):
         start = time.monotonic()
         done = t.run(command, 20, env=t.clean_environment(TOWLINE_TRANSPORT=transport))
         seconds = time.monotonic() - start
         text = f"{' '.join(map(str, command))}: exit code {done.returncode}, {seconds:.1f} s\n{done.stdout}{done.stderr}"
         t.check(done.returncode not in (0, None) and done.returncode > 0, f"no error code, or a crash: {text}")
         t.check(seconds < 5 * t.SLOW, f"too slow: {text}")
+        t.check("it was started" not in done.stdout, text)
         lines = [line for line in done.stderr.splitlines() if line.strip()]
         t.equal(len(lines), 1, f"lines on stderr: {text}; their number")
         for word in words:
@@ -112,7 +116,9 @@ def run_unknown_host():
 
 @t.test(trees=ALL)
 def run_not_an_address():
-    expect_failure("gpuhost:4837", ["gpuhost:4837"])
+    expect_failure("gpu host", ["gpu host is not an address", "gpuhost:4837"])
+    expect_failure("gpuhost:70000", ["gpuhost:70000 is not an address"])
+    expect_failure("./towline.sock", ["./towline.sock is not an address", "/run/towline.sock"])
 
 
 @t.test(trees=ALL)
@@ -225,7 +231,7 @@ def run_peer_of_another_table():
     welcome = struct.pack("<II", MAGIC, PROTOCOL) + b"\1" * 32 + struct.pack("<QQIIQQ", 0, 1, 1 << 20, 1 << 20, 0, 0)
     welcome += struct.pack("<IIII", 0, 0, 0, 0)
     with fake_server(frame(0xF001, welcome)) as address:
-        done = t.run([t.TOWLINE, "run", "-s", address, "--", hold_program(), "free"])
+        done = t.run(run_program(address))
         t.check("was built from another table of the driver API" in done.stderr, done.stderr)
         t.check("install Towline" in done.stderr, done.stderr)
 
@@ -271,7 +277,7 @@ def run_says_what_cannot_be_run():
 
 @t.test()
 def run_sets_the_environment():
-    done = t.run([t.TOWLINE, "run", "-s", "unix:///x", "--", "env"], env=t.clean_environment(LD_LIBRARY_PATH="/before"))
+    done = t.run([t.TOWLINE, "run", "--no-check", "-s", "unix:///x", "--", "env"], env=t.clean_environment(LD_LIBRARY_PATH="/before"))
     variables = dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
     t.equal(variables["LD_LIBRARY_PATH"], f"{t.LIBCUDA.parent}:/before", "LD_LIBRARY_PATH")
     t.equal(variables["TRITON_LIBCUDA_PATH"], str(t.LIBCUDA.parent), "TRITON_LIBCUDA_PATH")
@@ -314,11 +320,157 @@ def run_takes_the_server_in_order():
         (pathlib.Path(base) / "towline").mkdir()
         (pathlib.Path(base) / "towline" / "towline.conf").write_text("# mine\nserver = unix:///from-file # here\n")
         env = t.clean_environment(XDG_CONFIG_HOME=base)
+        run = [t.TOWLINE, "run", "--no-check"]
         show = ["--", "sh", "-c", "echo $TOWLINE_SERVER"]
-        t.equal(t.run([t.TOWLINE, "run", *show], env=env).stdout, "unix:///from-file\n", "the file's server")
+        t.equal(t.run([*run, *show], env=env).stdout, "unix:///from-file\n", "the file's server")
         env["TOWLINE_SERVER"] = "unix:///from-variable"
-        t.equal(t.run([t.TOWLINE, "run", *show], env=env).stdout, "unix:///from-variable\n", "the variable's server")
-        t.equal(t.run([t.TOWLINE, "run", "-s", "unix:///flag", *show], env=env).stdout, "unix:///flag\n", "the flag's")
+        t.equal(t.run([*run, *show], env=env).stdout, "unix:///from-variable\n", "the variable's server")
+        t.equal(t.run([*run, "-s", "unix:///flag", *show], env=env).stdout, "unix:///flag\n", "the flag's")
+
+
+def config_file(base, text):
+    path = pathlib.Path(base) / "towline" / "towline.conf"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def loads_and_says(env):
+    """cuInit's result and what it wrote, in a program that was started without `towline run`."""
+    library = t.sanitizer_library()
+    more = {"LD_PRELOAD": library, "ASAN_OPTIONS": "detect_leaks=0:exitcode=99"} if library else {}
+    program = "import ctypes as c; cu = c.CDLL('%s'); print(cu.cuInit(0), cu.cuInit(0))" % t.LIBCUDA
+    return t.run(["python3", "-c", program], env=dict(env, **more))
+
+
+CUDA_ERROR_SYSTEM_NOT_READY = 802
+
+
+@t.test(trees=("plain", "asan"))
+def a_mistake_in_the_config_file_is_an_error():
+    """With file and line, from `towline run` and from the library; the program does not run elsewhere."""
+    with t.Server() as server, tempfile.TemporaryDirectory(prefix="tow") as base:
+        env = t.clean_environment(XDG_CONFIG_HOME=base, XDG_RUNTIME_DIR=base)
+        for text, line, words in (("sever = gpuhost\n", 1, ['"sever"', "write server = HOST:4837"]),
+                                  ("# ours\n\nserver gpuhost\n", 3, ['"server gpuhost"', "write server = "]),
+                                  ("server = gpu host\n", 1, ["gpu host is not an address"]),
+                                  ("server = gpuhost:70000 # ours\r\n", 1, ["gpuhost:70000 is not an address"]),
+                                  ("server = \n", 1, ["no server is named"]),
+                                  ("server = a,b?,c\n", 1, ["b? is not an address"]),
+                                  (f"server = {server.address()}\nserver = b\n", 2, ["line 1", "commas"]),
+                                  (f"server = {server.address()}\n[more]\n", 2, ['"[more]"'])):
+            path = config_file(base, text)
+            where = f"{path}:{line}: "
+            done = t.run([t.TOWLINE, "run", "--no-check", "--", "echo", "started"], env=env)
+            t.equal((done.returncode, done.stdout, done.stderr.count("\n")), (1, "", 1), f"{text!r}: {done.stderr}: the end")
+            for word in (where, *words):
+                t.check(word in done.stderr, f"{word!r} is not in: {done.stderr}")
+            done = loads_and_says(env)
+            t.equal(done.stdout.split(), [str(CUDA_ERROR_SYSTEM_NOT_READY)] * 2, f"{text!r}: cuInit ({done.stderr})")
+            t.equal(done.stderr.count("\n"), 1, f"lines on stderr: {done.stderr}; their number")
+            for word in (where, *words):
+                t.check(word in done.stderr, f"{word!r} is not in: {done.stderr}")
+            # Whoever names a server does not need the file.
+            t.equal(t.run([t.TOWLINE, "run", "-s", server.address(), "--", "echo", "started"], env=env).stdout, "started\n",
+                    "a program whose server is named")
+        for text in ("", "# nothing\n\n \t\r\n", f"\tserver={server.socket} # ours\n", f"server = {server.address()}"):
+            config_file(base, text)
+            done = t.run([t.TOWLINE, "run", "-q", "--", "echo", "started"], env=env)
+            t.equal((done.stdout, done.stderr), ("started\n", ""), f"{text!r}: what it says")
+
+
+@t.test(trees=("plain", "asan"))
+def a_config_file_that_cannot_be_read_is_an_error():
+    with tempfile.TemporaryDirectory(prefix="tow") as base:
+        env = t.clean_environment(XDG_CONFIG_HOME=base, XDG_RUNTIME_DIR=base)
+        path = config_file(base, "server = gpuhost\n")
+
+        def unreadable():
+            path.chmod(0)
+
+        def folder():
+            path.unlink()
+            path.mkdir()
+
+        def no_text():
+            path.rmdir()
+            path.write_bytes(b"server = gpu\0host\n")
+
+        def too_long():
+            path.write_bytes(b"# a comment\n" * 10000)
+        for make, word in ((unreadable, "Permission denied"), (folder, "Is a directory"), (no_text, "not a text"),
+                           (too_long, "cannot be read")):
+            make()
+            if make is unreadable and os.access(path, os.R_OK):
+                continue  # root may read everything
+            done = t.run([t.TOWLINE, "run", "--", "echo", "started"], env=env)
+            t.equal((done.returncode, done.stdout), (1, ""), f"{word}: how it ends")
+            for text in (done.stderr, loads_and_says(env).stderr):
+                t.check(text.count("\n") == 1 and str(path) in text and word in text, f"{word}: it says {text}")
+
+
+@t.test(trees=("plain", "asan"))
+def a_wrong_address_in_the_environment_is_an_error():
+    done = loads_and_says(t.clean_environment(TOWLINE_SERVER="gpu host"))
+    t.equal(done.stdout.split(), [str(CUDA_ERROR_SYSTEM_NOT_READY)] * 2, f"cuInit ({done.stderr})")
+    t.check("TOWLINE_SERVER: gpu host is not an address" in done.stderr, done.stderr)
+    done = t.run([t.TOWLINE, "run", "--", "echo", "started"], env=t.clean_environment(TOWLINE_SERVER="gpu host"))
+    t.equal((done.returncode, done.stdout), (1, ""), "how it ends")
+    t.check("TOWLINE_SERVER: gpu host is not an address" in done.stderr, done.stderr)
+
+
+@t.test(trees=("plain", "asan"))
+def run_asks_the_server_before_the_program_starts():
+    with t.Server("--max-sessions=1", "--idle-workers=1") as server, tempfile.TemporaryDirectory(prefix="tow") as base:
+        nobody = f"unix://{base}/nobody"
+        start = ["--", "echo", "started"]
+        run = [t.TOWLINE, "run"]
+        for command, env in (([*run, "-s", nobody, *start], {}), ([*run, "-s", f"{server.socket},{nobody}", *start], {}),
+                             ([*run, *start], {"TOWLINE_SERVER": nobody}), ([*run, *start], {"XDG_CONFIG_HOME": base})):
+            config_file(base, f"server = {base}/nobody\n")
+            done = t.run(command, env=t.clean_environment(**env))
+            t.equal((done.returncode, done.stdout), (1, ""), f"{command}, {env}: how it ends ({done.stderr})")
+            for word in (nobody, "start towlined", "--no-check"):
+                t.check(word in done.stderr, f"{word!r} is not in: {done.stderr}")
+            command.insert(2, "--no-check")
+            done = t.run(command, env=t.clean_environment(**env))
+            t.equal((done.stdout, done.stderr), ("started\n", ""), f"{command}: what comes")
+        # No session is begun, none of the places is needed, and nobody waits for numbers of the GPUs.
+        for address in (server.address(), server.address("shm"), server.address("tcp"), f"hook:cut=10:{server.address()}"):
+            t.equal(t.run([*run, "-s", address, *start]).stdout, "started\n", f"with {address}, what comes")
+        with subprocess.Popen([str(t.TOWLINE), "run", "-s", server.address(), "--", str(hold_program()), "poll"],
+                              stdout=subprocess.PIPE, text=True) as holder:
+            try:
+                t.equal(holder.stdout.readline(), "ready\n", "what the program that has the place says")
+                t.equal(len(server.status()["sessions"]), 1, "the number of sessions")
+                t.equal(t.run([*run, "-s", server.address(), *start]).stdout, "started\n", "with a full server, what comes")
+            finally:
+                holder.kill()
+        t.equal(server.log().count("session 2"), 0, "what the log says of a second session, as a number,")
+        t.equal(t.run([*run, "-s", "self:soft", *start]).stdout, "started\n", "with self:, what comes")
+
+
+@t.test()
+def addresses_are_understood_everywhere():
+    """The same short forms for -s, TOWLINE_SERVER, the config file and towlined's -l."""
+    with tempfile.TemporaryDirectory(prefix="tow") as base:
+        with t.Server(listen=[f"{base}/sock", f"unix:{base}/other", "127.0.0.1:0"]) as server:
+            t.check(f"listens on unix://{base}/sock" in server.log() and f"unix://{base}/other" in server.log(), server.log())
+            port = server.port()
+            both = f"127.0.0.1:{port}, {base}/sock"
+            for address, full in ((f"{base}/sock", f"unix://{base}/sock"), (f"unix:{base}/other", f"unix://{base}/other"),
+                                  (f"shm:{base}/sock", f"shm://{base}/sock"), (f"localhost:{port}", f"tcp://localhost:{port}"),
+                                  (both, f"tcp://127.0.0.1:{port},unix://{base}/sock")):
+                program = ["--", "sh", "-c", f"echo $TOWLINE_SERVER; {hold_program()} free | cut -d' ' -f1"]
+                config_file(base, f"server = {address}\n")
+                for flags, env in ((["-s", address], {}), ([], {"TOWLINE_SERVER": address}), ([], {"XDG_CONFIG_HOME": base})):
+                    done = t.run([t.TOWLINE, "run", *flags, *program], env=t.clean_environment(**env))
+                    t.equal(done.stdout, f"{full}\nfree\n", f"{flags} {env}: what comes ({done.stderr})")
+                    done = t.run([t.TOWLINE, "devices", *flags], env=t.clean_environment(**env))
+                    t.equal(done.returncode, 0, f"towline devices {flags} {env}: {done.stderr}")
+                    # Without the wrapper.
+                    if not flags:
+                        t.equal(loads_and_says(t.clean_environment(**env)).stdout.split(), ["0", "0"], f"{env}: cuInit")
 
 
 @t.test()

@@ -248,7 +248,7 @@ SAID = re.compile(r"towlined?\[\d+\] (\w+) (\w+): ")
 
 
 def client_log(address, spec, body=REFUSED, **env):
-    done = t.run([t.TOWLINE, "run", "-s", address, "--", sys.executable, "-c", BEGIN + body + END],
+    done = t.run([t.TOWLINE, "run", "--no-check", "-s", address, "--", sys.executable, "-c", BEGIN + body + END],
                  env=t.clean_environment(TOWLINE_TRANSPORT="unix", **({} if spec is None else {"TOWLINE_LOG": spec}), **env))
     return done.stderr
 

@@ -329,7 +329,8 @@ def without_addresses_it_listens_on_this_machine_only():
         t.equal([w[7:] for w in words["unix"] if int(w[3], 16) & 0x10000], [["/run/towline.sock"]], "what listens on unix")
         t.equal(os.listdir(inside / "root" / "run"), ["towline.sock"], "/run")
         enter = ["nsenter", "-t", server.process.pid, "-m", "-n"]
-        for address in ([], ["-s", "unix:///run/towline.sock"], ["-s", "tcp://127.0.0.1:4837"], ["-s", "tcp://127.0.0.1"]):
+        for address in ([], ["-s", "unix:///run/towline.sock"], ["-s", "tcp://127.0.0.1:4837"], ["-s", "tcp://127.0.0.1"],
+                        ["-s", "127.0.0.1"], ["-s", "localhost"], ["-s", "/run/towline.sock"]):
             done = t.run([*enter, t.TOWLINE, "devices", *address], env=t.clean_environment())
             t.check(done.returncode == 0 and "Towline" in done.stdout, f"{address}: {done.stdout}{done.stderr}")
 

@@ -2,6 +2,7 @@
 #include "lines.h"
 
 #include "base/clock.h"
+#include "transport/address.h"
 #include "transport/sock.h"
 
 #include <errno.h>
@@ -34,15 +35,24 @@ static int listen_on(const char *address, struct tow_listener **ret_listener)
 
 static void wrong_addresses_are_explained(void **state)
 {
-    assert_int_equal(connect_to("gpuhost:4837"), -EINVAL);
-    assert_string_equal(why, "gpuhost:4837 is not an address; write unix:///PATH, shm:///PATH, "
-                             "tcp://HOST:PORT or self:");
+    static const char *const nothing[] = {"gpu host", "./sock", "run/sock", "http://gpuhost:4837",
+                                          "-s",       "",       "host?",    "::1",
+                                          "4837",     "fe80::1"};
+    for (size_t i = 0; i < sizeof nothing / sizeof *nothing; i++) {
+        assert_int_equal(connect_to(nothing[i]), -EINVAL);
+        assert_non_null(strstr(why, "is not an address"));
+        assert_non_null(strstr(why, "for example gpuhost:4837 or /run/towline.sock"));
+    }
+    assert_int_equal(connect_to("::1"), -EINVAL);
+    assert_non_null(strstr(why, "::1 is not an address (one of IPv6 stands in brackets: "
+                                "[::1]:4837); write HOST, HOST:PORT or the PATH"));
     assert_int_equal(connect_to("unix://relative"), -EINVAL);
     assert_string_equal(why, "unix://relative is not an address; write unix:///PATH or "
                              "unix://@NAME");
-    static const char *const wrong[] = {"tcp://",         "tcp://host:",      "tcp://host:x",
-                                        "tcp://host:1:2", "tcp://host:70000", "tcp://[::1",
-                                        "tcp://[::1]5",   "tcp://:5"};
+    static const char *const wrong[] = {
+        "tcp://",           "tcp://host:", "tcp://host:x", "tcp://host:1:2",
+        "tcp://host:70000", "tcp://[::1",  "tcp://[::1]5", "tcp://:5",
+        "host:70000",       "host:x",      "[::1",         "tcp:host:1:2"};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         assert_int_equal(connect_to(wrong[i]), -EINVAL);
         assert_non_null(strstr(why, "is not an address; write tcp://HOST:PORT"));
@@ -56,6 +66,75 @@ static void wrong_addresses_are_explained(void **state)
     longest[sizeof longest - 1] = '\0';
     assert_int_equal(connect_to(longest), -ENAMETOOLONG);
     assert_non_null(strstr(why, "a socket's path has at most 107 characters"));
+}
+
+static void short_forms_mean_whole_ones(void **state)
+{
+    static const char *const pairs[][2] = {
+        {"gpuhost", "tcp://gpuhost"},
+        {"gpuhost:4837", "tcp://gpuhost:4837"},
+        {"gpu_host.my-site.example:1", "tcp://gpu_host.my-site.example:1"},
+        {"192.0.2.1", "tcp://192.0.2.1"},
+        {"[::1]:4837", "tcp://[::1]:4837"},
+        {"[fe80::1%eth0]", "tcp://[fe80::1%eth0]"},
+        {"*:0", "tcp://*:0"},
+        {"/run/towline.sock", "unix:///run/towline.sock"},
+        {"@name", "unix://@name"},
+        {"unix:/run/towline.sock", "unix:///run/towline.sock"},
+        {"unix:@name", "unix://@name"},
+        {"shm:/run/towline.sock", "shm:///run/towline.sock"},
+        {"tcp:gpuhost:1", "tcp://gpuhost:1"},
+        {"unix:4837", "tcp://unix:4837"},
+        {"hook:delay=1ms:gpuhost", "hook:delay=1ms:tcp://gpuhost"},
+        {"hook:delay=1ms:hook:cut=5:/s", "hook:delay=1ms:hook:cut=5:unix:///s"},
+        {"self:", "self:"},
+        {"self:soft-memory=1G", "self:soft-memory=1G"},
+    };
+    char full[TOW_ADDRESS_MAX], again[TOW_ADDRESS_MAX];
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        assert_int_equal(tow_address_read(pairs[i][0], full, why, sizeof why), 0);
+        assert_string_equal(full, pairs[i][1]);
+        assert_int_equal(tow_address_read(full, again, why, sizeof why), 0);
+        assert_string_equal(again, full);
+    }
+    char longest[2 * TOW_ADDRESS_MAX];
+    memset(longest, 'x', sizeof longest - 1);
+    longest[sizeof longest - 1] = '\0';
+    assert_int_equal(tow_address_read(longest, full, why, sizeof why), -ENAMETOOLONG);
+    assert_string_equal(tow_address_behind_hook("hook:delay=1ms:hook:cut=5:tcp://h"), "tcp://h");
+    assert_string_equal(tow_address_behind_hook("hook:cut"), "hook:cut");
+}
+
+static void lists_are_cut_at_their_commas(void **state)
+{
+    static const struct {
+        const char *text;
+        int count;
+        const char *list;
+    } cases[] = {
+        {"one,two:2", 2, "tcp://one,tcp://two:2"},
+        {" one , /s ,", 2, "tcp://one,unix:///s"},
+        {",,one", 1, "tcp://one"},
+        {"tcp://one:1,tcp://two:2,shm:///s", 3, "tcp://one:1,tcp://two:2,shm:///s"},
+        {"self:soft-memory=1G,soft-devices=2,one:1", 2,
+         "self:soft-memory=1G,soft-devices=2,tcp://one:1"},
+        {"hook:delay=1ms,cut=5:one:1,/s", 2, "hook:delay=1ms,cut=5:tcp://one:1,unix:///s"},
+        {"one,two words", -EINVAL, NULL},
+        {" , ", -EINVAL, NULL},
+        {"", -EINVAL, NULL},
+    };
+    char list[256];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_int_equal(tow_address_read_list(cases[i].text, list, sizeof list, why, sizeof why),
+                         cases[i].count);
+        if (cases[i].list != NULL) {
+            assert_string_equal(list, cases[i].list);
+        } else {
+            assert_non_null(strstr(why, "is not an address"));
+        }
+    }
+    assert_int_equal(tow_address_read_list("one,two", list, 22, why, sizeof why), 2);
+    assert_int_equal(tow_address_read_list("one,two", list, 19, why, sizeof why), -ENAMETOOLONG);
 }
 
 static void nobody_there_is_explained(void **state)
@@ -113,8 +192,9 @@ static void a_silent_host_is_given_up_in_time(void **state)
 
 static void every_way_to_write_an_address_connects(void **state)
 {
-    static const char *const listening[] = {"tcp://127.0.0.1:0", "tcp://localhost:0", "tcp://*:0",
-                                            "tcp://[::1]:0", "unix://@towline-test-abstract"};
+    static const char *const listening[] = {
+        "tcp://127.0.0.1:0", "tcp://localhost:0", "tcp://*:0", "tcp://[::1]:0",
+        "127.0.0.1:0",       "[::1]:0",           "*:0",       "unix://@towline-test-abstract"};
     for (size_t i = 0; i < sizeof listening / sizeof *listening; i++) {
         struct tow_listener *listener;
         int error = listen_on(listening[i], &listener);
@@ -124,7 +204,9 @@ static void every_way_to_write_an_address_connects(void **state)
         }
         assert_int_equal(error, 0);
         /* What it says of itself must not sound narrower than it is: all but the port stays. */
-        assert_memory_equal(listener->address, listening[i], strlen(listening[i]) - 1);
+        bool whole = strstr(listening[i], "://") != NULL;
+        assert_memory_equal(listener->address + (whole ? 0 : strlen("tcp://")), listening[i],
+                            strlen(listening[i]) - 1);
         char address[TOW_ADDRESS_MAX];
         const char *port = strrchr(listener->address, ':');
         if (strncmp(listener->address, "tcp://*", 7) == 0) { /* which is for listening only */
@@ -252,6 +334,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(wrong_addresses_are_explained),
+        cmocka_unit_test(short_forms_mean_whole_ones),
+        cmocka_unit_test(lists_are_cut_at_their_commas),
         cmocka_unit_test(nobody_there_is_explained),
         cmocka_unit_test(a_silent_host_is_given_up_in_time),
         cmocka_unit_test(every_way_to_write_an_address_connects),
