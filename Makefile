@@ -16,7 +16,7 @@ TEST_PACKAGES = libcmocka-dev valgrind
 APT = timeout 300 apt-get -qq -o Acquire::Retries=0 -o Acquire::http::Timeout=10 -o Acquire::https::Timeout=10
 APT_INSTALL = DEBIAN_FRONTEND=noninteractive $(APT) install -y --no-install-recommends
 
-.PHONY: all demo test check examples bench install clean tools test-tools asan tsan help
+.PHONY: all demo test check api-status examples bench install clean tools test-tools asan tsan help
 
 all: $(BUILD)/build.ninja
 	@$(NINJA) -C $(BUILD)
@@ -24,7 +24,7 @@ all: $(BUILD)/build.ninja
 
 help:
 	@sed -n 's/^# \(.*\)/\1/p' Makefile | head -5
-	@echo "targets: all demo test check examples bench install clean; PREFIX=$(PREFIX) BUILD=$(BUILD)"
+	@echo "targets: all demo test check api-status examples bench install clean; PREFIX=$(PREFIX) BUILD=$(BUILD)"
 
 # Only when something is missing, and only where apt can help.
 tools:
@@ -78,6 +78,10 @@ test: test-tools
 check: test-tools
 	@$(MAKE) --no-print-directory all
 	@python3 tests/run --build $(BUILD) --trees plain
+
+# docs/api-status.md, from the table; a test says when it is old.
+api-status:
+	@tools/apigen/apigen.py --api api --status docs/api-status.md
 
 examples: all
 	@examples/run --towline $(BUILD)/bin/towline
