@@ -293,6 +293,7 @@ __attribute__((destructor)) static void program_ends(void)
         }
         /* The server hangs up when it has read our BYE; that is no loss to speak of. */
         atomic_store(&link->lost, CUDA_ERROR_DEINITIALIZED);
+        atomic_store(&link->room, 0);
         uint8_t *at = NULL;
         uint32_t length = 0;
         struct tow_bye bye = {0};

@@ -1,11 +1,14 @@
 #include "client/greet.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/log.h"
+#include "client/link.h"
 #include "gen/functions.h"
 #include "wire/control.h"
 #include "wire/handshake.h"
@@ -22,7 +25,6 @@ static const char *forwarded_value(const char *name)
 
 int tow_greet_make(unsigned slot, bool lanes, struct tow_preface *ret_hello)
 {
-    static const uint64_t table_hash[4] = TOW_TABLE_HASH;
     struct tow_hello hello = {.version_min = TOW_PROTOCOL_MIN,
                               .version_max = TOW_PROTOCOL_MAX,
                               .capabilities = lanes ? TOW_CAN_LANES : 0,
@@ -31,8 +33,9 @@ int tow_greet_make(unsigned slot, bool lanes, struct tow_preface *ret_hello)
                               .name = program_invocation_short_name,
                               .token = getenv("TOWLINE_TOKEN"),
                               .release = TOWLINE_VERSION,
-                              .functions = TOW_TABLE_FUNCTIONS};
-    memcpy(hello.table_hash, table_hash, sizeof table_hash);
+                              .functions = tow_travel_count,
+                              .travels = tow_travels};
+    memcpy(hello.table_hash, tow_table_hash, sizeof tow_table_hash);
     char text[TOW_DRIVER_VARIABLES_MAX][256];
     for (const char *const *name = tow_driver_variables; *name != NULL; name++) {
         const char *value = forwarded_value(*name);
@@ -57,4 +60,48 @@ void tow_greet_free(struct tow_preface *hello)
 {
     free((void *)(uintptr_t)hello->bytes);
     *hello = (struct tow_preface){0};
+}
+
+int tow_greet_note_lacking(struct tow_link *link)
+{
+    struct tow_welcome *welcome = &link->welcome;
+    if (welcome->lacking_count == 0) {
+        return 0;
+    }
+    link->lacking = calloc(TOW_FN_LIMIT / 8 + 1, 1);
+    if (link->lacking == NULL) {
+        return -ENOMEM;
+    }
+    const uint8_t *at = welcome->lacking;
+    for (uint32_t i = 0; i < welcome->lacking_count; i++, at += sizeof(uint32_t)) {
+        uint32_t number;
+        memcpy(&number, at, sizeof number);
+        if (number < TOW_FN_LIMIT) {
+            link->lacking[number / 8] |= (uint8_t)(1u << number % 8);
+        }
+    }
+    atomic_store(&link->room, 0);
+    tow_log(TOW_AREA_CLIENT, TOW_LOG_INFO,
+            "%s and this client (Towline " TOWLINE_VERSION ") are of different versions: %u "
+            "functions of the driver API are not available, and each is named when it is called",
+            link->address, welcome->lacking_count);
+    welcome->lacking = NULL; /* the frame's */
+    return 0;
+}
+
+bool tow_greet_may_call(const struct tow_link *link, unsigned fn)
+{
+    /* For the whole process, as in tow_refuse: one line for each function is enough. */
+    static atomic_uchar said[TOW_FN_LIMIT];
+    if (link->lacking == NULL || fn >= TOW_FN_LIMIT ||
+        (link->lacking[fn / 8] & 1u << fn % 8) == 0) {
+        return true;
+    }
+    if (atomic_exchange_explicit(&said[fn], 1, memory_order_relaxed) == 0) {
+        tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN,
+                "%s is not supported: the server %s does not know it, or not as "
+                "Towline " TOWLINE_VERSION " sends it; install the same version on both sides",
+                tow_fn_info(fn)->name, link->address);
+    }
+    return false;
 }

@@ -1,4 +1,4 @@
-/* What a client says first. */
+/* What a client says first, and what it is told of the functions that both sides know. */
 #ifndef TOW_CLIENT_GREET_H
 #define TOW_CLIENT_GREET_H
 
@@ -6,9 +6,17 @@
 
 #include "transport/transport.h"
 
+struct tow_link;
+
 /* Our HELLO: encoded once, since a server on this machine is shown it before the line is there.
  * `slot`: which of the session's servers this is. End it with tow_greet_free. */
 int tow_greet_make(unsigned slot, bool lanes, struct tow_preface *ret_hello);
 void tow_greet_free(struct tow_preface *hello);
+
+/* Keeps what the welcome says of functions that the server lacks: it does not know them, or what
+ * travels for them differs. -ENOMEM. */
+int tow_greet_note_lacking(struct tow_link *link);
+/* False for such a function, whose name is said once. Control frames may always go. */
+bool tow_greet_may_call(const struct tow_link *link, unsigned fn);
 
 #endif

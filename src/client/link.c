@@ -33,6 +33,7 @@ void tow_link_lose(struct tow_link *link, const char *what)
 {
     int expected = 0;
     if (atomic_compare_exchange_strong(&link->lost, &expected, CUDA_ERROR_DEVICE_UNAVAILABLE)) {
+        atomic_store(&link->room, 0);
         tow_log(
             TOW_AREA_CLIENT, TOW_LOG_ERROR,
             "the server %s is lost (%s); all GPU calls fail from now on. Start the program again.",
@@ -385,15 +386,27 @@ static bool is_cautious(struct tow_link *link, unsigned fn)
            (tow_fn_info(fn)->flags & TOW_FN_BLOCKS);
 }
 
-CUresult tow_call_begin_on(struct tow_call *call, struct tow_link *link, uint32_t context,
-                           unsigned fn, size_t bytes, unsigned flags)
+/* Not every call may go: the server is lost, or lacks functions, or this one is too large. */
+static CUresult look_closely(const struct tow_link *link, unsigned fn, size_t bytes)
 {
     int lost = atomic_load_explicit(&link->lost, memory_order_relaxed);
     if (lost != 0) {
         return (CUresult)lost;
     }
-    if (bytes > TOW_FRAME_MAX - TOW_FRAME_HEADER - TOW_FRAME_ALIGN) {
+    if (bytes >= TOW_LINK_ROOM) {
         return CUDA_ERROR_INVALID_VALUE;
+    }
+    return tow_greet_may_call(link, fn) ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+CUresult tow_call_begin_on(struct tow_call *call, struct tow_link *link, uint32_t context,
+                           unsigned fn, size_t bytes, unsigned flags)
+{
+    if (TOW_UNLIKELY(bytes >= atomic_load_explicit(&link->room, memory_order_relaxed))) {
+        CUresult status = look_closely(link, fn, bytes);
+        if (status != CUDA_SUCCESS) {
+            return status;
+        }
     }
     if (tow_thread_self() == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -684,14 +697,9 @@ static int read_welcome(struct tow_link *link, int64_t deadline, char *why, size
     if (error < 0) {
         return error;
     }
-    static const uint64_t table_hash[4] = TOW_TABLE_HASH;
-    if (memcmp(link->welcome.table_hash, table_hash, sizeof table_hash) != 0) {
-        /* A server of ours has refused before. */
-        snprintf(why, why_size,
-                 "%s was built from another table of the driver API than this client; install "
-                 "Towline " TOWLINE_VERSION " on the server, or the server's version here",
-                 link->address);
-        return -EPROTO;
+    if (tow_greet_note_lacking(link) < 0) {
+        snprintf(why, why_size, "memory is used up");
+        return -ENOMEM;
     }
     link->snapshot = malloc(link->welcome.snapshot_size + link->welcome.context_size + 1);
     if (link->snapshot == NULL) {
@@ -777,6 +785,7 @@ int tow_link_open(const char *address, unsigned index, struct tow_link **ret_lin
     link->index = index;
     link->next_seq = 1;
     link->next_transfer = 1;
+    atomic_init(&link->room, TOW_LINK_ROOM);
     pthread_mutex_init(&link->wait_lock, NULL);
     pthread_mutex_init(&link->lane_lock, NULL);
     pthread_mutex_init(&link->side_lock, NULL);
@@ -828,6 +837,7 @@ void tow_link_close(struct tow_link *link)
         link->oldest = next;
     }
     free(link->snapshot);
+    free(link->lacking);
     pthread_mutex_destroy(&link->wait_lock);
     pthread_mutex_destroy(&link->lane_lock);
     pthread_mutex_destroy(&link->side_lock);

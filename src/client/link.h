@@ -24,6 +24,7 @@
 #include "wire/control.h"
 
 enum { TOW_LINK_BUCKETS = 64 };
+#define TOW_LINK_ROOM (TOW_FRAME_MAX - TOW_FRAME_HEADER - TOW_FRAME_ALIGN + 1)
 
 struct tow_link_counters {
     _Atomic uint64_t commands; /* written with the send lock held, read by anybody */
@@ -73,6 +74,11 @@ struct tow_link {
     char address[256];
     atomic_int
         lost; /* CUresult that every call gets once the server is gone; 0 while it is there */
+
+    /* A command's body has fewer bytes. 0 where each call is looked at more closely: the server is
+     * lost, or lacks functions (client/greet.h). One comparison for all three. */
+    atomic_size_t room;
+    uint8_t *lacking; /* owned; a bit for each function that the server lacks; NULL: none */
 
     struct tow_lock send_lock; /* guards the line's producer side and the three below */
     uint32_t next_seq;

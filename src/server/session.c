@@ -412,6 +412,21 @@ static int control(struct tow_session *session, const uint8_t *at, const struct 
     }
 }
 
+/* A number that no function of this table has: that of a newer client. */
+static int answer_unknown(struct tow_session *session, const uint8_t *at,
+                          const struct tow_frame *frame)
+{
+    struct tow_serve call;
+    call_init(&call, session, at, frame);
+    call.status = CUDA_ERROR_NOT_SUPPORTED;
+    if (frame->seq != 0) {
+        reply(&call);
+    } else {
+        tow_session_defer(session, frame->thread, frame->kind, call.status, "");
+    }
+    return 0;
+}
+
 /* Leads: serves no-reply commands until one comes whose caller waits. That one is copied to *copy
  * and described by *ret_call. Negative when the session is over. */
 static int lead(struct tow_session *session, uint8_t *copy, struct tow_serve *ret_call)
@@ -447,7 +462,8 @@ static int lead(struct tow_session *session, uint8_t *copy, struct tow_serve *re
         }
         tow_line_count(&session->stats->bytes_in, frame.length); /* only the leader does */
         if (frame.kind >= TOW_FN_LIMIT) {
-            error = control(session, at, &frame);
+            error = tow_frame_is_control(&frame) ? control(session, at, &frame)
+                                                 : answer_unknown(session, at, &frame);
             if (error < 0) {
                 return error;
             }
@@ -605,6 +621,9 @@ static int refuse(struct tow_session *session, uint32_t code, const char *senten
     return -EPROTO;
 }
 
+static const char not_understood[] = "The client's hello cannot be understood; use the same "
+                                     "version of Towline on both sides.";
+
 static int read_hello(struct tow_session *session, struct tow_hello *ret_hello,
                       const uint8_t **ret_at, struct tow_frame *ret_frame)
 {
@@ -631,15 +650,49 @@ static int read_hello(struct tow_session *session, struct tow_hello *ret_hello,
     }
     *ret_at = at;
     error = tow_hello_decode(at, ret_frame, ret_hello);
-    return error < 0 ? refuse(session, TOW_REFUSE_PROTOCOL,
-                              "The client's hello cannot be understood; "
-                              "use the same version of Towline on both sides.")
-                     : 0;
+    return error < 0 ? refuse(session, TOW_REFUSE_PROTOCOL, not_understood) : 0;
 }
 
-static int welcome(struct tow_session *session, uint32_t version)
+static uint32_t hash_of(unsigned number)
 {
-    static const uint64_t table_hash[4] = TOW_TABLE_HASH;
+    const struct tow_fn_info *info = tow_fn_info(number);
+    return info != NULL ? info->travels : 0;
+}
+
+static void take_common(void *user, unsigned number)
+{
+    ((bool *)user)[number] = true;
+}
+
+/* Which functions both sides know: of the others the server has no handlers from now on. -EPROTO if
+ * the client does not say. */
+static int agree(struct tow_session *session, const struct tow_hello *hello, uint32_t *ret_lacking,
+                 uint32_t *ret_count)
+{
+    *ret_count = 0;
+    if (memcmp(hello->table_hash, tow_table_hash, sizeof tow_table_hash) == 0) {
+        return 0;
+    }
+    bool common[TOW_FN_LIMIT] = {false};
+    if (hello->functions == 0 ||
+        tow_handshake_agree(hello, hash_of, take_common, common, ret_lacking, ret_count) < 0) {
+        return -EPROTO;
+    }
+    for (unsigned number = 0; number < TOW_FN_LIMIT; number++) {
+        if (!common[number]) {
+            session->table[number] = NULL;
+        }
+    }
+    tow_log(TOW_AREA_SERVER, TOW_LOG_INFO,
+            "the client is Towline %s and this Towline " TOWLINE_VERSION ": %u of its functions "
+            "are not known here, or otherwise",
+            hello->release, *ret_count);
+    return 0;
+}
+
+static int welcome(struct tow_session *session, uint32_t version, const uint32_t *lacking,
+                   uint32_t lacking_count)
+{
     uint8_t *snapshot = NULL;
     size_t snapshot_size = 0;
     int error = tow_device_snapshot(session->backend, &snapshot, &snapshot_size);
@@ -653,8 +706,10 @@ static int welcome(struct tow_session *session, uint32_t version)
         .data_max = TOW_DATA_MAX,
         .snapshot = snapshot,
         .snapshot_size = (uint32_t)snapshot_size,
+        .lacking_count = lacking_count,
+        .lacking = lacking,
     };
-    memcpy(welcome.table_hash, table_hash, sizeof table_hash);
+    memcpy(welcome.table_hash, tow_table_hash, sizeof tow_table_hash);
     uint8_t facts[TOW_WELCOME_CONTEXT_MAX];
     struct tow_enc enc = tow_enc_init(facts, sizeof facts);
     if (!session->options->in_process &&
@@ -668,7 +723,7 @@ static int welcome(struct tow_session *session, uint32_t version)
     }
     uint8_t *at = NULL;
     uint32_t length = 0;
-    size_t room = snapshot_size + 8192;
+    size_t room = snapshot_size + 8192 + lacking_count * sizeof *lacking;
     error = tow_line_reserve(session->line, room, &at);
     if (error >= 0) {
         error = tow_welcome_encode(&welcome, at, room, &length);
@@ -682,7 +737,6 @@ static int welcome(struct tow_session *session, uint32_t version)
 
 static int greet(struct tow_session *session)
 {
-    static const uint64_t table_hash[4] = TOW_TABLE_HASH;
     struct tow_hello hello;
     struct tow_frame frame;
     const uint8_t *at = NULL;
@@ -696,10 +750,9 @@ static int greet(struct tow_session *session)
     if (version < 0) {
         return refuse(session, TOW_REFUSE_PROTOCOL, why);
     }
-    const struct tow_table theirs = {hello.table_hash, hello.release, hello.functions};
-    const struct tow_table ours = {table_hash, TOWLINE_VERSION, TOW_TABLE_FUNCTIONS};
-    if (tow_handshake_check_table(&theirs, &ours, why, sizeof why) < 0) {
-        return refuse(session, TOW_REFUSE_PROTOCOL, why);
+    uint32_t lacking[TOW_HELLO_FUNCTIONS_MAX], lacking_count = 0;
+    if (agree(session, &hello, lacking, &lacking_count) < 0) {
+        return refuse(session, TOW_REFUSE_PROTOCOL, not_understood);
     }
     struct tow_session_stats *stats = session->stats;
     snprintf(stats->client, sizeof stats->client, "%s", hello.name);
@@ -711,7 +764,7 @@ static int greet(struct tow_session *session)
     atomic_store(&stats->started_ns, tow_time_now_ns());
     bool lanes = (hello.capabilities & TOW_CAN_LANES) != 0;
     tow_line_consume(session->line, frame.length);
-    error = welcome(session, (uint32_t)version);
+    error = welcome(session, (uint32_t)version, lacking, lacking_count);
     if (error == 0 && lanes) {
         tow_lane_begin(session, true);
     }

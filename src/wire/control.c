@@ -26,7 +26,7 @@ static size_t bounded(size_t size)
 
 int tow_hello_encode(const struct tow_hello *hello, void *at, size_t size, uint32_t *ret_length)
 {
-    if (hello->env_count > TOW_HELLO_ENV_MAX) {
+    if (hello->env_count > TOW_HELLO_ENV_MAX || hello->functions > TOW_HELLO_FUNCTIONS_MAX) {
         return -EMSGSIZE;
     }
     struct tow_enc enc = tow_frame_begin(at, bounded(size));
@@ -48,6 +48,8 @@ int tow_hello_encode(const struct tow_hello *hello, void *at, size_t size, uint3
     if (hello->release != NULL) {
         tow_enc_cstr(&enc, hello->release);
         tow_enc_u32(&enc, hello->functions);
+        tow_enc_align(&enc, 8);
+        tow_enc_bytes(&enc, hello->travels, hello->functions * sizeof(struct tow_travel));
     }
     return finish(&enc, at, TOW_CONTROL_HELLO, ret_length);
 }
@@ -82,12 +84,18 @@ int tow_hello_decode(const void *at, const struct tow_frame *frame, struct tow_h
         hello.version_min > hello.version_max || hello.version_min == 0) {
         return -EPROTO;
     }
-    /* Later additions, for people only: where they are missing or damaged they were not said. */
+    /* Where these are missing or damaged they were not said. */
     hello.release = tow_dec_cstr(&dec, TOW_HELLO_RELEASE_MAX);
     hello.functions = tow_dec_u32(&dec);
+    tow_dec_align(&dec, 8);
+    if (hello.functions > TOW_HELLO_FUNCTIONS_MAX) {
+        tow_dec_fail(&dec);
+    }
+    hello.travels = tow_dec_bytes(&dec, hello.functions * sizeof(struct tow_travel));
     if (dec.bad) {
         hello.release = NULL;
         hello.functions = 0;
+        hello.travels = NULL;
     }
     *ret_hello = hello;
     return 0;
@@ -102,7 +110,8 @@ int tow_welcome_encode(const struct tow_welcome *welcome, void *at, size_t size,
 {
     if (welcome->range_count > TOW_WELCOME_RANGES_MAX ||
         welcome->snapshot_size > TOW_WELCOME_SNAPSHOT_MAX ||
-        welcome->context_size > TOW_WELCOME_CONTEXT_MAX) {
+        welcome->context_size > TOW_WELCOME_CONTEXT_MAX ||
+        welcome->lacking_count > TOW_HELLO_FUNCTIONS_MAX) {
         return -EMSGSIZE;
     }
     struct tow_enc enc = tow_frame_begin(at, bounded(size));
@@ -128,11 +137,16 @@ int tow_welcome_encode(const struct tow_welcome *welcome, void *at, size_t size,
     tow_enc_u32(&enc, welcome->snapshot_size);
     tow_enc_align(&enc, 8);
     tow_enc_bytes(&enc, welcome->snapshot, welcome->snapshot_size);
-    if (welcome->context_size > 0) {
+    if (welcome->context_size > 0 || welcome->lacking_count > 0) {
         tow_enc_align(&enc, 8);
         tow_enc_u32(&enc, welcome->context_size);
         tow_enc_align(&enc, 8);
         tow_enc_bytes(&enc, welcome->context, welcome->context_size);
+    }
+    if (welcome->lacking_count > 0) {
+        tow_enc_align(&enc, 8);
+        tow_enc_u32(&enc, welcome->lacking_count);
+        tow_enc_bytes(&enc, welcome->lacking, welcome->lacking_count * sizeof(uint32_t));
     }
     return finish(&enc, at, TOW_CONTROL_WELCOME, ret_length);
 }
@@ -183,6 +197,18 @@ int tow_welcome_decode(const void *at, const struct tow_frame *frame,
     if (dec.bad || welcome.context_size > TOW_WELCOME_CONTEXT_MAX) {
         welcome.context_size = 0;
         welcome.context = NULL;
+        *ret_welcome = welcome;
+        return 0;
+    }
+    tow_dec_align(&dec, 8);
+    welcome.lacking_count = tow_dec_u32(&dec);
+    if (welcome.lacking_count > TOW_HELLO_FUNCTIONS_MAX) {
+        tow_dec_fail(&dec);
+    }
+    welcome.lacking = tow_dec_bytes(&dec, welcome.lacking_count * sizeof(uint32_t));
+    if (dec.bad) {
+        welcome.lacking_count = 0;
+        welcome.lacking = NULL;
     }
     *ret_welcome = welcome;
     return 0;

@@ -16,8 +16,14 @@
 
 #define TOW_SLOT_NONE 0xffffffffu
 
-/* Capabilities in HELLO. */
+/* Capabilities in HELLO and WELCOME. A control frame that is new has a bit here, and is sent only
+ * to a peer that has said it. */
 #define TOW_CAN_LANES 1u /* the client may add connections, if it is told the key */
+
+/* A function and the hash of what travels for it. */
+struct tow_travel {
+    uint32_t number, hash;
+};
 
 struct tow_hello {
     uint32_t version_min;
@@ -25,12 +31,12 @@ struct tow_hello {
     uint64_t table_hash[4];
     uint64_t capabilities;
     uint32_t pid;
-    uint32_t slot;     /* which address slot the client wants, or TOW_SLOT_NONE */
-    const char *name;  /* the program, for status displays; "" if unknown */
-    const char *token; /* NULL: none */
-    /* For the sentence that refuses a client of another table: */
-    const char *release; /* Towline's version; NULL: the client does not say */
-    uint32_t functions;  /* of the driver that the client's table implements */
+    uint32_t slot;       /* which address slot the client wants, or TOW_SLOT_NONE */
+    const char *name;    /* the program, for status displays; "" if unknown */
+    const char *token;   /* NULL: none */
+    const char *release; /* Towline's version; NULL: the client says nothing from here on */
+    uint32_t functions;  /* that the client may call: struct tow_travel, numbers ascending */
+    const void *travels; /* so many of them; aligned to nothing */
     uint32_t env_count;
     const char *env[TOW_HELLO_ENV_MAX]; /* "KEY=VALUE": what changes how the driver starts */
 };
@@ -68,6 +74,9 @@ struct tow_welcome {
      * not wait for that. Size 0: there is no such context yet. */
     uint32_t context_size;
     const uint8_t *context;
+    /* Functions of the client's that this server does not know, or knows otherwise. */
+    uint32_t lacking_count;
+    const void *lacking; /* so many u32 numbers; aligned to nothing */
 };
 
 int tow_welcome_encode(const struct tow_welcome *welcome, void *at, size_t size,

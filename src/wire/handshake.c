@@ -1,7 +1,6 @@
 #include "wire/handshake.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 const char *const tow_driver_variables[] = {
     "CUDA_AUTO_BOOST",
@@ -137,57 +136,25 @@ int tow_handshake_check_version(uint32_t chosen, char *ret_why, size_t size)
     return -EPROTO;
 }
 
-/* Below, at or above 0 as release `a` is older than, the same as or newer than `b`: numbers between
- * dots. */
-static int compare_releases(const char *a, const char *b)
+int tow_handshake_agree(const struct tow_hello *hello, uint32_t (*hash_of)(unsigned number),
+                        void (*common)(void *user, unsigned number), void *user,
+                        uint32_t *ret_lacking, uint32_t *ret_count)
 {
-    while (*a != '\0' || *b != '\0') {
-        char *after_a = NULL, *after_b = NULL;
-        unsigned long x = strtoul(a, &after_a, 10), y = strtoul(b, &after_b, 10);
-        if (x != y) {
-            return x < y ? -1 : 1;
+    const uint8_t *at = hello->travels;
+    uint32_t count = 0, before = 0;
+    for (uint32_t i = 0; i < hello->functions; i++, at += sizeof(struct tow_travel)) {
+        struct tow_travel theirs;
+        memcpy(&theirs, at, sizeof theirs);
+        if (theirs.number <= before || theirs.number >= TOW_CONTROL_FIRST || theirs.hash == 0) {
+            return -EPROTO;
         }
-        if (after_a == a && after_b == b) {
-            return strcmp(a, b); /* no numbers (any more) */
+        before = theirs.number;
+        if (hash_of(theirs.number) == theirs.hash) {
+            common(user, theirs.number);
+        } else {
+            ret_lacking[count++] = theirs.number;
         }
-        a = after_a + (*after_a == '.');
-        b = after_b + (*after_b == '.');
     }
+    *ret_count = count;
     return 0;
-}
-
-int tow_handshake_check_table(const struct tow_table *client, const struct tow_table *server,
-                              char *ret_why, size_t size)
-{
-    if (memcmp(client->hash, server->hash, 4 * sizeof *client->hash) == 0) {
-        return 0;
-    }
-    if (client->release == NULL || server->release == NULL) {
-        const char *known = client->release != NULL ? client->release : server->release;
-        snprintf(ret_why, size,
-                 "client and server were built from different tables of the driver API; install "
-                 "Towline %s on the %s",
-                 known != NULL ? known : "of one version",
-                 client->release == NULL ? "client" : "server");
-        return -EPROTO;
-    }
-    int order = compare_releases(client->release, server->release);
-    if (order != 0) {
-        snprintf(ret_why, size,
-                 "the client is Towline %s and the server Towline %s; install Towline %s on the %s",
-                 client->release, server->release, order < 0 ? server->release : client->release,
-                 order < 0 ? "client" : "server");
-    } else if (client->functions != server->functions) {
-        const char *older = client->functions < server->functions ? "client" : "server";
-        snprintf(ret_why, size,
-                 "the client's build of Towline %s implements %u driver functions and the server's "
-                 "%u; install the newer build on the %s",
-                 client->release, client->functions, server->functions, older);
-    } else {
-        snprintf(ret_why, size,
-                 "client and server are both Towline %s, but built from different tables of the "
-                 "driver API; install the same build on both sides",
-                 client->release);
-    }
-    return -EPROTO;
 }

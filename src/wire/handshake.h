@@ -24,17 +24,12 @@ int tow_handshake_pick_version(uint32_t client_min, uint32_t client_max, uint32_
 enum { TOW_DRIVER_VARIABLES_MAX = 32 };
 extern const char *const tow_driver_variables[];
 
-/* Who was built from which table of the driver API. */
-struct tow_table {
-    const uint64_t *hash; /* 4 of them; borrowed */
-    const char *release;  /* Towline's version; NULL: not said */
-    uint32_t functions;   /* that it implements; 0: not said */
-};
-
-/* The server's check that both have the same table; -EPROTO with a sentence that says what to
- * install where. */
-int tow_handshake_check_table(const struct tow_table *client, const struct tow_table *server,
-                              char *ret_why, size_t size);
+/* Goes through the functions of a hello: `common` is called for each that the server has with the
+ * same hash (hash_of: 0 if it has none of that number), the numbers of the others are put into
+ * ret_lacking, which has room for TOW_HELLO_FUNCTIONS_MAX. -EPROTO if they are not in order. */
+int tow_handshake_agree(const struct tow_hello *hello, uint32_t (*hash_of)(unsigned number),
+                        void (*common)(void *user, unsigned number), void *user,
+                        uint32_t *ret_lacking, uint32_t *ret_count);
 
 /* The client's check of the version a server chose. */
 int tow_handshake_check_version(uint32_t chosen, char *ret_why, size_t size);

@@ -4,9 +4,11 @@
 #define TOW_WIRE_LIMITS_H
 
 /* Protocol versions this build speaks. A version is raised only when an old peer would misread a
- * frame; fields added at the end of a frame and new function numbers do not need it. */
-#define TOW_PROTOCOL_MIN 3u
-#define TOW_PROTOCOL_MAX 3u
+ * frame of the handshake, a control frame or an id. What travels for a function is agreed on by
+ * hashes, fields added at the end of a frame are ignored by who does not know them, and a new
+ * control frame has a capability of its own: none of these needs a new version. */
+#define TOW_PROTOCOL_MIN 4u
+#define TOW_PROTOCOL_MAX 4u
 
 /* Header of every frame. */
 #define TOW_FRAME_HEADER 16u
@@ -31,6 +33,9 @@
 #define TOW_HELLO_ENV_SIZE_MAX 4096u
 #define TOW_HELLO_TOKEN_MAX 1024u
 #define TOW_HELLO_RELEASE_MAX 64u
+
+/* Functions that a client tells of: several times as many as the driver has. */
+#define TOW_HELLO_FUNCTIONS_MAX 4096u
 
 /* The welcome: a driver uses a few ranges per GPU; 64 allows for every GPU of a large server. */
 #define TOW_WELCOME_RANGES_MAX 64u

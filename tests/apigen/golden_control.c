@@ -50,6 +50,7 @@ static bool same_text(const char *a, const char *b)
 static void handshake(void)
 {
     {
+        static const struct tow_travel travels[] = {{1, 0x01020304}, {0xefff, 0xfffffffe}};
         static const struct tow_hello value = {.version_min = 1,
                                                .version_max = 0x01020304,
                                                .table_hash = {0x1111111111111111u, 2, 3, 0x44},
@@ -59,7 +60,8 @@ static void handshake(void)
                                                .name = "made-up program",
                                                .token = "token",
                                                .release = "1.2.3",
-                                               .functions = 0x105,
+                                               .functions = 2,
+                                               .travels = travels,
                                                .env_count = 2,
                                                .env = {"A=1", "CUDA_MODULE_LOADING=EAGER"}};
         struct tow_hello back = {0};
@@ -69,10 +71,12 @@ static void handshake(void)
                             back.capabilities == value.capabilities && back.slot == value.slot &&
                             same_text(back.name, value.name) &&
                             same_text(back.token, value.token) && back.env_count == 2 &&
-                            same_text(back.release, "1.2.3") && back.functions == 0x105 &&
+                            same_text(back.release, "1.2.3") && back.functions == 2 &&
+                            memcmp(back.travels, travels, sizeof travels) == 0 &&
                             same_text(back.env[1], value.env[1]));
     }
     {
+        static const uint32_t lacking[] = {66, 1381};
         static const struct tow_welcome value = {
             .version = 1,
             .table_hash = {1, 2, 3, 4},
@@ -86,13 +90,16 @@ static void handshake(void)
             .ranges = {{0x2aaa00000000u, 0x100000000u, TOW_RANGE_DEVICE},
                        {0x302000000u, 0x1000u, TOW_RANGE_POOL}},
             .snapshot_size = 5,
-            .snapshot = (const uint8_t *)"abcde"};
+            .snapshot = (const uint8_t *)"abcde",
+            .lacking_count = 2,
+            .lacking = lacking};
         struct tow_welcome back = {0};
         THERE_AND_BACK("WELCOME", welcome);
         expect("WELCOME", back.session == value.session && back.data_window == value.data_window &&
                               back.range_count == 2 && back.ranges[1].base == 0x302000000u &&
                               back.ranges[1].kind == TOW_RANGE_POOL && back.snapshot_size == 5 &&
-                              memcmp(back.snapshot, "abcde", 5) == 0);
+                              memcmp(back.snapshot, "abcde", 5) == 0 && back.lacking_count == 2 &&
+                              memcmp(back.lacking, lacking, sizeof lacking) == 0);
     }
     {
         static const struct tow_refuse value = {TOW_REFUSE_TOKEN, "a sentence"};

@@ -19,6 +19,7 @@ sys.path.insert(0, str(ROOT / "tools" / "apigen"))
 import apigen  # noqa: E402
 import cgen  # noqa: E402
 import client  # noqa: E402
+import signature  # noqa: E402
 import status  # noqa: E402
 import table  # noqa: E402
 
@@ -109,6 +110,66 @@ class Rules(unittest.TestCase):
         self.assertIn("TOW_CALL_CONTEXT | tow_capture_flag(s));", ours)
         self.assertLess(theirs.index("tow_hook(call->session, s);"), theirs.index("call->driver->cuA("))
         self.assertNotIn("cuB", theirs)
+
+    def _hash(self, line, types=MODEL.types):
+        family = self._read(f"family x 10;\n{line}\n")[0]
+        return signature.hash_of(cgen.Model([family], types), family.functions[0])
+
+    def test_a_hash_names_what_travels_and_nothing_else(self):
+        line = "fn 11 cuA(CUstream s, size_t n, in count(n) const int *a, out unsigned int *r) since(1);"
+        known = self._hash(line)
+        self.assertNotEqual(known, 0)
+        for same in (
+            "## Says more.\n" + line,
+            line.replace("since(1)", "since(12030) ptsz(7000)"),
+            line.replace("size_t n", "size_t many").replace("count(n)", "count(many)"),
+            line.replace("unsigned int *r", "CUresult *r"),
+            line.replace(" since", " async quick blocks noctx client-by-hand server-by-hand before(tow_x, s) since"),
+            line.replace("size_t n", "reach CUdeviceptr n"),
+        ):
+            self.assertEqual(self._hash(same), known, same)
+        others = [
+            line.replace("fn 11", "fn 12"),
+            line.replace("cuA", "cuB"),
+            line.replace("CUstream s", "CUevent s"),
+            line.replace("CUstream s", "drop CUstream s"),
+            line.replace("size_t n", "int n"),
+            line.replace("count(n)", "count(n + 1)"),
+            line.replace("const int *a", "const size_t *a"),
+            line.replace("out unsigned int *r", "inout unsigned int *r"),
+            line.replace("out unsigned int *r", "out opt unsigned int *r"),
+            line.replace("out unsigned int *r", "out CUuuid *r"),
+            line.replace(" since", " syncs since"),
+            line.replace(" since", " wire(2) since"),
+            line.replace(" since", " by-hand since"),
+            line.replace(" since", " by-hand wire(2) since"),
+        ]
+        hashes = [self._hash(other) for other in others]
+        self.assertEqual(len({known, *hashes}), len(others) + 1)
+        for none in ("local", "pending", "unsupported(texref)", "same(cuX)"):
+            self.assertEqual(self._hash(line.replace(" since", f" {none} since")), 0)
+
+    def test_a_hash_covers_the_layout_of_records(self):
+        def types(body, inner="int id;"):
+            with tempfile.TemporaryDirectory() as folder:
+                text = f"handle 7 CUthing CUthing_st;\nstruct In_st {{\n    {inner}\n}};\ntypedef struct In_st In;\n"
+                (Path(folder) / "types.api").write_text(f"{text}struct Out_st {{\n    {body}\n}};\ntypedef struct Out_st Out;\n")
+                (Path(folder) / "enums.api").write_text("")
+                (Path(folder) / "constants.api").write_text("const COUNT 3\n")
+                return table.read_types(folder)
+        line = "fn 11 cuA(in const Out *o) since(1);"
+        known = self._hash(line, types("In a[COUNT]; CUthing h;"))
+        self.assertEqual(self._hash(line, types("In a[3];  /* more */ CUthing h;")), known)
+        for body, inner in (("In a[4]; CUthing h;", "int id;"), ("In a[COUNT]; CUthing h;", "long long id;"), ("CUthing h; In a[COUNT];", "int id;")):
+            self.assertNotEqual(self._hash(line, types(body, inner)), known)
+
+    def test_what_goes_keeps_its_number(self):
+        family = self._read("family x 10;\ngone 11 cuA;\nfn 12 cuB(int a) since(1);\n")[0]
+        self.assertEqual([f.name for f in family.functions], ["cuB"])
+        for line in ("fn 11 cuC(int a) since(1);", "fn 12 cuA(int a) since(1);"):
+            with self.assertRaises(table.TableError) as caught:
+                self._read(f"family x 10;\ngone 11 cuA;\n{line}\n")
+            self.assertIn("is already at api/x.api:2", str(caught.exception))
 
     def test_generating_twice_gives_the_same(self):
         self.assertEqual(apigen.outputs(MODEL), apigen.outputs(MODEL))

@@ -49,6 +49,7 @@ static void decode(const uint8_t *at, const struct tow_frame *frame)
         touch_text(got.hello.name);
         touch_text(got.hello.token);
         touch_text(got.hello.release);
+        touch(got.hello.travels, got.hello.functions * sizeof(struct tow_travel));
         for (uint32_t i = 0; i < got.hello.env_count; i++) {
             touch_text(got.hello.env[i]);
         }
@@ -56,6 +57,7 @@ static void decode(const uint8_t *at, const struct tow_frame *frame)
     if (tow_welcome_decode(at, frame, &got.welcome) == 0) {
         touch(got.welcome.snapshot, got.welcome.snapshot_size);
         touch(got.welcome.context, got.welcome.context_size);
+        touch(got.welcome.lacking, got.welcome.lacking_count * sizeof(uint32_t));
     }
     if (tow_refuse_decode(at, frame, &got.refuse) == 0) {
         touch_text(got.refuse.sentence);

@@ -23,9 +23,11 @@ def _functions():
 
 FUNCTIONS = _functions()
 _header = (t.BUILD / "src" / "gen" / "functions.h").read_text()
-TABLE_HASH = [int(word, 16) for word in re.findall(r"0x([0-9a-f]{16})u", re.search(r"TOW_TABLE_HASH \{(.*)\}", _header)[1])]
+_source = (t.BUILD / "src" / "gen" / "functions.c").read_text()
+TABLE_HASH = [int(word, 16) for word in re.findall(r"0x([0-9a-f]{16})u", re.search(r"tow_table_hash\[4\] = \{(.*)\}", _source)[1])]
+TRAVELS = {int(number): int(word, 16) for number, word in re.findall(r"\[(\d+)\] = \{.*0x([0-9a-f]{8})u\},", _source)}
 _kinds = re.search(r"TOW_H_NONE,(.*?)TOW_H_LIMIT", _header, re.S)[1]
-KINDS = {word: i + 1 for i, word in enumerate(re.findall(r"TOW_H_(\w+)", _kinds))}
+KINDS = {word: int(number) for word, number in re.findall(r"TOW_H_(\w+) = (\d+)", _kinds)}
 
 
 def text(value):
@@ -41,9 +43,15 @@ def frame(kind, body=b"", thread=1, context=0, seq=0):
     return struct.pack("<IHHII", 16 + len(body), kind, thread, context, seq) + body
 
 
-def hello(name="raw", slot=0xFFFFFFFF, variables=(), capabilities=0):
-    body = struct.pack("<IIII4QQII", MAGIC, PROTOCOL, PROTOCOL, 4711, *TABLE_HASH, capabilities, slot, len(variables))
-    return frame(HELLO, body + b"".join(map(text, variables)) + text(name) + text(None), thread=0)
+def hello(name="raw", slot=0xFFFFFFFF, variables=(), capabilities=0, travels=None):
+    """travels: what a client of another table says, functions' numbers and hashes; else it has the server's table."""
+    table = TABLE_HASH if travels is None else [1, 2, 3, 4]
+    body = struct.pack("<IIII4QQII", MAGIC, PROTOCOL, PROTOCOL, 4711, *table, capabilities, slot, len(variables))
+    body += b"".join(map(text, variables)) + text(name) + text(None)
+    if travels is not None:
+        body += text("9.9") + struct.pack("<I", len(travels))
+        body += bytes(-len(body) % 8) + b"".join(struct.pack("<II", *pair) for pair in travels)
+    return frame(HELLO, body, thread=0)
 
 
 def shm_request(preface=b"", version=2, size=None):

@@ -105,9 +105,11 @@ def sanitizer_library():
 # ---- servers ----
 
 class Server:
-    """A towlined of this build on the software GPU, with its own folder. Use with `with`."""
+    """A towlined (this build's) on the software GPU, with its own folder. Use with `with`."""
 
-    def __init__(self, *flags, device="soft", listen=None, env=None, memory="2G", files=None):
+    def __init__(self, *flags, device="soft", listen=None, env=None, memory="2G", files=None,
+                 towlined=TOWLINED):
+        self.towlined = towlined
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="towline-test-"))
         self.socket = self.folder / "sock"
         self.log_path = self.folder / "log"
@@ -125,7 +127,7 @@ class Server:
 
     def __enter__(self):
         with open(self.log_path, "wb") as log:
-            self.process = subprocess.Popen([*self.limit, str(TOWLINED), *self.flags], stdin=subprocess.DEVNULL, stdout=log,
+            self.process = subprocess.Popen([*self.limit, str(self.towlined), *self.flags], stdin=subprocess.DEVNULL, stdout=log,
                                             stderr=log, env=self.env, start_new_session=True)
         try:
             wait_until(lambda: " serves " in self.log() or self.process.poll() is not None, 20, "the server serves")

@@ -187,12 +187,12 @@ def run_peer_with_newer_protocol():
         expect_failure(address, ["install a newer Towline on the client"])
 
 
-def refusal(server, low, high, tail=b""):
-    """What the server says to a hello of these protocol versions and of another table; `tail`: what follows the token."""
+def refusal(server, low, high):
+    """What the server says to a hello of these protocol versions."""
     with socket.create_connection(("127.0.0.1", server.port())) as connection:
         connection.settimeout(10 * t.SLOW)
         body = struct.pack("<IIII", MAGIC, low, high, 1) + b"\0" * 40 + struct.pack("<II", 0xFFFFFFFF, 0)
-        body += struct.pack("<I4s", 3, b"me\0\0") + struct.pack("<I", 0) + tail
+        body += struct.pack("<I4s", 3, b"me\0\0") + struct.pack("<I", 0)
         connection.sendall(frame(0xF000, body))
         answer = b""
         while chunk := connection.recv(4096):
@@ -213,45 +213,6 @@ def server_refuses_an_older_client():
     with t.Server() as server:
         answer = refusal(server, 1, PROTOCOL - 1)
         t.check(b"install a newer Towline on the client" in answer, f"the sentence: {answer!r}")
-
-
-@t.test(trees=ALL)
-def server_refuses_another_table():
-    with t.Server() as server:
-        for tail, sentence in ((b"", b"on the client"),
-                               (struct.pack("<I8sI", 6, b"0.0.1\0\0\0", 5), b"the client is Towline 0.0.1"),
-                               (struct.pack("<I4sI", 4, b"9.1\0", 5), b"install Towline 9.1 on the server")):
-            answer = refusal(server, 1, PROTOCOL, tail)
-            t.check(sentence in answer, f"{sentence!r} is not in {answer!r}")
-
-
-@t.test(trees=ALL)
-def run_peer_of_another_table():
-    """A server that welcomes a client whose table it does not have: the client says so."""
-    welcome = struct.pack("<II", MAGIC, PROTOCOL) + b"\1" * 32 + struct.pack("<QQIIQQ", 0, 1, 1 << 20, 1 << 20, 0, 0)
-    welcome += struct.pack("<IIII", 0, 0, 0, 0)
-    with fake_server(frame(0xF001, welcome)) as address:
-        done = t.run(run_program(address))
-        t.check("was built from another table of the driver API" in done.stderr, done.stderr)
-        t.check("install Towline" in done.stderr, done.stderr)
-
-
-@t.test(trees=("plain",))
-def run_client_of_another_table():
-    """The real thing: a libcuda.so.1 with another table's hash against a server of ours."""
-    words = re.search(r"TOW_TABLE_HASH \{(.*?)\}", (t.BUILD / "src" / "gen" / "functions.h").read_text()).group(1)
-    ours = b"".join(struct.pack("<Q", int(word.strip().rstrip("u"), 16)) for word in words.split(","))
-    library = t.LIBCUDA.read_bytes()
-    if ours not in library:
-        raise t.Skip("the compiler did not put the table's hash into the library as one piece")
-    with t.Server() as server, tempfile.TemporaryDirectory() as folder:
-        other = pathlib.Path(folder) / "libcuda.so.1"
-        other.write_bytes(library.replace(ours, b"\7" * 32))
-        env = t.clean_environment(TOWLINE_SERVER=server.address("tcp"), LD_LIBRARY_PATH=folder)
-        done = t.run([hold_program(), "free"], env=env)
-        told = [line for line in done.stderr.splitlines() if "different tables of the driver API" in line]
-        t.equal(len(told), 1, f"the number of lines that say why\n{done.stderr}\n")
-        t.check("refuses" in told[0] and "install the same build on both sides" in told[0], told[0])
 
 
 @t.test(trees=ALL)

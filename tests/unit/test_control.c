@@ -312,6 +312,71 @@ static void a_welcome_may_bring_a_context(void **state)
     assert_int_equal(tow_welcome_encode(&without, bytes, sizeof bytes, &length), -EMSGSIZE);
 }
 
+static void a_welcome_may_name_functions_that_are_lacking(void **state)
+{
+    static const uint32_t numbers[] = {3, 1381, 77};
+    static const struct tow_welcome whole = {.version = 1,
+                                             .frame_max = TOW_FRAME_MAX,
+                                             .snapshot_size = 3,
+                                             .snapshot = (const uint8_t *)"abc",
+                                             .lacking_count = 3,
+                                             .lacking = numbers};
+    struct tow_welcome many = whole, got;
+    struct tow_frame frame;
+    uint32_t length = 0;
+    assert_int_equal(tow_welcome_encode(&whole, bytes, sizeof bytes, &length), 0);
+    for (frame.length = length; frame.length + 24 > length; frame.length -= 8) {
+        memcpy(bytes, &frame.length, sizeof frame.length);
+        assert_int_equal(tow_frame_read(bytes, &frame), 0);
+        assert_int_equal(tow_welcome_decode(bytes, &frame, &got), 0);
+        assert_int_equal(got.context_size, 0);
+        /* Cut anywhere, it was not said. */
+        assert_int_equal(got.lacking_count, frame.length == length ? 3 : 0);
+        if (got.lacking_count > 0) {
+            assert_memory_equal(got.lacking, numbers, sizeof numbers);
+        }
+    }
+    many.lacking_count = TOW_HELLO_FUNCTIONS_MAX + 1;
+    assert_int_equal(tow_welcome_encode(&many, bytes, sizeof bytes, &length), -EMSGSIZE);
+}
+
+static void a_hello_tells_the_clients_functions(void **state)
+{
+    static const struct tow_travel travels[] = {{3, 0x103}, {7, 0x107}, {9, 0x109}};
+    struct tow_hello hello = {.version_min = 1,
+                              .version_max = 1,
+                              .name = "p",
+                              .release = "1.2",
+                              .functions = 3,
+                              .travels = travels};
+    struct tow_hello got;
+    struct tow_frame frame;
+    uint32_t length = 0;
+    assert_int_equal(tow_hello_encode(&hello, bytes, sizeof bytes, &length), 0);
+    for (frame.length = length; frame.length + 32 > length; frame.length -= 8) {
+        memcpy(bytes, &frame.length, sizeof frame.length);
+        assert_int_equal(tow_frame_read(bytes, &frame), 0);
+        assert_int_equal(tow_hello_decode(bytes, &frame, &got), 0);
+        bool all = frame.length == length;
+        assert_int_equal(got.functions, all ? 3 : 0);
+        assert_int_equal(got.release != NULL, all);
+        if (all) {
+            assert_memory_equal(got.travels, travels, sizeof travels);
+        }
+    }
+    /* More than there may be: none. */
+    assert_int_equal(tow_hello_encode(&hello, bytes, sizeof bytes, &length), 0);
+    uint32_t too_many = TOW_HELLO_FUNCTIONS_MAX + 1;
+    memcpy(bytes + length - sizeof travels - 4, &too_many, sizeof too_many);
+    uint32_t longer = (uint32_t)(length + too_many * sizeof *travels) & ~7u;
+    memcpy(bytes, &longer, sizeof longer);
+    assert_int_equal(tow_frame_read(bytes, &frame), 0);
+    assert_int_equal(tow_hello_decode(bytes, &frame, &got), 0);
+    assert_int_equal(got.functions, 0);
+    hello.functions = too_many;
+    assert_int_equal(tow_hello_encode(&hello, bytes, sizeof bytes, &length), -EMSGSIZE);
+}
+
 static void a_wrong_byte_is_refused_or_harmless(void **state)
 {
     static const uint8_t flips[] = {0x01, 0x80, 0xff};
@@ -450,6 +515,8 @@ int main(void)
         cmocka_unit_test(a_newer_peer_may_have_added_fields),
         cmocka_unit_test(a_cut_message_is_refused_wherever_it_is_cut),
         cmocka_unit_test(a_welcome_may_bring_a_context),
+        cmocka_unit_test(a_welcome_may_name_functions_that_are_lacking),
+        cmocka_unit_test(a_hello_tells_the_clients_functions),
         cmocka_unit_test(a_wrong_byte_is_refused_or_harmless),
         cmocka_unit_test(a_small_place_is_an_error),
         cmocka_unit_test(hellos_that_make_no_sense_are_refused),

@@ -80,44 +80,58 @@ static void no_common_version_names_who_is_older(void **state)
     assert_string_equal(why, wanted);
 }
 
-static void expect_table(const char *client, uint32_t client_functions, const char *server,
-                         uint32_t server_functions, const char *sentence)
+/* A server that has the functions 3, 7 and 9. */
+static uint32_t hash_of(unsigned number)
 {
-    static const uint64_t one[4] = {1, 2, 3, 4}, other[4] = {1, 2, 3, 5};
-    struct tow_table a = {one, client, client_functions}, b = {other, server, server_functions};
-    why[0] = '\0';
-    assert_int_equal(tow_handshake_check_table(&a, &b, why, sizeof why), -EPROTO);
-    assert_string_equal(why, sentence);
-    b.hash = one;
-    assert_int_equal(tow_handshake_check_table(&a, &b, why, sizeof why), 0);
+    return number == 3 || number == 7 || number == 9 ? 0x100 + number : 0;
 }
 
-static void another_table_names_what_to_install_where(void **state)
+static unsigned common[8], common_count;
+
+static void take_common(void *user, unsigned number)
 {
-    expect_table("0.9.1", 5, "0.10.0", 5,
-                 "the client is Towline 0.9.1 and the server Towline 0.10.0; install Towline "
-                 "0.10.0 on the client");
-    expect_table("2.0", 5, "1.9.9", 7,
-                 "the client is Towline 2.0 and the server Towline 1.9.9; install Towline 2.0 on "
-                 "the server");
-    expect_table("1.0.1", 5, "1.0", 5,
-                 "the client is Towline 1.0.1 and the server Towline 1.0; install Towline 1.0.1 on "
-                 "the server");
-    expect_table("1.0", 240, "1.0", 246,
-                 "the client's build of Towline 1.0 implements 240 driver functions and the "
-                 "server's 246; install the newer build on the client");
-    expect_table("1.0", 247, "1.0", 246,
-                 "the client's build of Towline 1.0 implements 247 driver functions and the "
-                 "server's 246; install the newer build on the server");
-    expect_table("1.0", 246, "1.0", 246,
-                 "client and server are both Towline 1.0, but built from different tables of the "
-                 "driver API; install the same build on both sides");
-    expect_table(NULL, 0, "1.0", 246,
-                 "client and server were built from different tables of the driver API; install "
-                 "Towline 1.0 on the client");
-    expect_table("strange", 1, "1.0-rc", 1,
-                 "the client is Towline strange and the server Towline 1.0-rc; install Towline "
-                 "1.0-rc on the client");
+    assert_ptr_equal(user, common);
+    common[common_count++] = number;
+}
+
+static int agree(const struct tow_travel *travels, uint32_t count, uint32_t *ret_lacking,
+                 uint32_t *ret_count)
+{
+    struct tow_hello hello = {.functions = count, .travels = travels};
+    common_count = 0;
+    return tow_handshake_agree(&hello, hash_of, take_common, common, ret_lacking, ret_count);
+}
+
+static void both_sides_keep_the_functions_that_both_know(void **state)
+{
+    uint32_t lacking[8], count = 99;
+    /* 3 is known, 5 is newer, of 7 something else travels, 9 is lacking here, 0xefff is the last
+     * number that a function may have. */
+    static const struct tow_travel travels[] = {
+        {3, 0x103}, {5, 0x105}, {7, 0x207}, {0xefff, 0x1234}};
+    assert_int_equal(agree(travels, 4, lacking, &count), 0);
+    assert_int_equal(common_count, 1);
+    assert_int_equal(common[0], 3);
+    assert_int_equal(count, 3);
+    assert_int_equal(lacking[0], 5);
+    assert_int_equal(lacking[1], 7);
+    assert_int_equal(lacking[2], 0xefff);
+    assert_int_equal(agree(NULL, 0, lacking, &count), 0);
+    assert_int_equal(count, 0);
+}
+
+static void functions_out_of_order_are_refused(void **state)
+{
+    uint32_t lacking[8], count = 0;
+    static const struct tow_travel wrong[][2] = {{{3, 0x103}, {3, 0x103}},
+                                                 {{5, 0x105}, {3, 0x103}},
+                                                 {{0, 0x100}, {3, 0x103}},
+                                                 {{3, 0x103}, {4, 0}},
+                                                 {{3, 0x103}, {TOW_CONTROL_FIRST, 1}},
+                                                 {{3, 0x103}, {0x10003, 0x103}}};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        assert_int_equal(agree(wrong[i], 2, lacking, &count), -EPROTO);
+    }
 }
 
 int main(void)
@@ -127,7 +141,8 @@ int main(void)
         cmocka_unit_test(our_own_frames_are_let_in),
         cmocka_unit_test(the_highest_common_version_is_chosen),
         cmocka_unit_test(no_common_version_names_who_is_older),
-        cmocka_unit_test(another_table_names_what_to_install_where),
+        cmocka_unit_test(both_sides_keep_the_functions_that_both_know),
+        cmocka_unit_test(functions_out_of_order_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -63,9 +63,6 @@ class Model:
     def handle_kind(base):
         return "TOW_H_" + base[2:].upper()
 
-    def handle_types(self):
-        return sorted(self.types.handles)
-
 
 @dataclass
 class Field:

@@ -1,18 +1,7 @@
 """The driver table: one pointer per function, filled by a backend; stubs for what it lacks."""
 
-import hashlib
-
+import signature
 from cgen import Writer
-
-
-def table_hash(model):
-    """Names the part of the table that both sides must agree on: numbers and marshalled parameters."""
-    h = hashlib.sha256()
-    for f in model.functions:
-        h.update(f"{f.number} {f.name} {f.prototype} {sorted(f.flags - {'pending'})}\n".encode())
-        for p in f.params:
-            h.update(f"{sorted(p.words)} {p.count} {p.bytes}\n".encode())
-    return h.digest()
 
 
 def functions_header(model):
@@ -23,19 +12,17 @@ def functions_header(model):
         w(f"    TOW_FN_{f.name} = {f.number},")
     w(f"    TOW_FN_LIMIT = {model.functions[-1].number + 1},\n}};\n")
     w("/* Kinds of handle that travel as ids. */\nenum tow_handle_kind {\n    TOW_H_NONE,")
-    for h in model.handle_types():
-        w(f"    {model.handle_kind(h)},")
+    numbers = model.types.handle_numbers
+    for h in sorted(numbers, key=numbers.get):
+        w(f"    {model.handle_kind(h)} = {numbers[h]},")
     w("    TOW_H_LIMIT,\n};\n")
     w("enum {\n    TOW_FN_ASYNC = 1,       /* no reply */\n    TOW_FN_SYNCS = 2,       /* delivers errors of earlier no-reply calls */")
     w("    TOW_FN_QUICK = 4,       /* never waits in the driver: served without handing over */\n    TOW_FN_NOCTX = 8,       /* needs no current context */\n    TOW_FN_LOCAL = 16,      /* the client answers alone */\n    TOW_FN_UNSUPPORTED = 32,\n    TOW_FN_BLOCKS = 64,     /* may wait for the device though it needs no reply */\n};\n")
-    w("struct tow_fn_info {\n    const char *name;\n    uint16_t number;\n    uint16_t flags;\n};\n")
+    w("struct tow_fn_info {\n    const char *name;\n    uint16_t number;\n    uint16_t flags;\n    uint32_t travels; /* hash of what travels for it; 0: nothing does */\n};\n")
     w("/* Facts about a function; NULL for a number that is not in the table. */")
     w("const struct tow_fn_info *tow_fn_info(unsigned number);\n")
-    digest = table_hash(model)
-    words = ", ".join("0x" + digest[i : i + 8][::-1].hex() + "u" for i in range(0, 32, 8))
-    w(f"/* SHA-256 of what both sides must agree on. */\n#define TOW_TABLE_HASH {{{words}}}\n")
-    functions = sum(not f.stub for f in model.functions)
-    w(f"/* How many functions are implemented: of two builds of one version the one with fewer is older. */\n#define TOW_TABLE_FUNCTIONS {functions}u\n")
+    w("/* SHA-256 of what travels for all functions. */\nextern const uint64_t tow_table_hash[4];\n")
+    w("/* The numbers of the functions that travel, ascending, each with its hash. */\nextern const uint32_t tow_travels[][2];\nextern const uint32_t tow_travel_count;\n")
     w("#endif")
     return w.text()
 
@@ -51,8 +38,17 @@ def functions_source(model):
                 flags.append("TOW_FN_" + name)
         if f.stub:
             flags.append("TOW_FN_UNSUPPORTED")
-        w(f'    [{f.number}] = {{"{f.name}", {f.number}, {" | ".join(flags) or "0"}}},')
+        travels = signature.hash_of(model, f)
+        w(f'    [{f.number}] = {{"{f.name}", {f.number}, {" | ".join(flags) or "0"}, {f"0x{travels:08x}u" if travels else 0}}},')
     w("};\n")
+    digest = signature.table_hash(model)
+    words = ", ".join("0x" + digest[i : i + 8][::-1].hex() + "u" for i in range(0, 32, 8))
+    w(f"const uint64_t tow_table_hash[4] = {{{words}}};\n")
+    w("const uint32_t tow_travels[][2] = {")
+    for f in model.functions:
+        if signature.travels(f):
+            w(f"    {{{f.number}, 0x{signature.hash_of(model, f):08x}u}},")
+    w("};\nconst uint32_t tow_travel_count = sizeof tow_travels / sizeof tow_travels[0];\n")
     w("const struct tow_fn_info *tow_fn_info(unsigned number)\n{")
     w("    return number < TOW_FN_LIMIT && infos[number].name != NULL ? &infos[number] : NULL;\n}")
     return w.text()

@@ -7,7 +7,7 @@ from pathlib import Path
 PARAM_WORDS = {"in", "out", "inout", "opt", "cstr", "new", "drop", "addr", "reach"}
 PARAM_CALLS = {"count", "bytes"}
 FLAGS = {"async", "local", "by-hand", "client-by-hand", "server-by-hand", "noctx", "syncs", "quick", "blocks", "records", "awaits", "captured", "rests", "pending"}
-FLAG_CALLS = {"ptsz", "ptds", "since", "unsupported", "same", "before"}
+FLAG_CALLS = {"ptsz", "ptds", "since", "unsupported", "same", "before", "wire"}
 
 
 class TableError(Exception):
@@ -62,6 +62,11 @@ class Function:
     @property
     def reason(self):
         return self.calls.get("unsupported", "pending" if "pending" in self.flags else "")
+
+    @property
+    def wire(self):
+        """Which of its encodings it has: raised when one that is written by hand changes."""
+        return int(self.calls.get("wire", 1))
 
     @property
     def local(self):
@@ -164,6 +169,14 @@ def _function(text, family, doc, where):
     return f
 
 
+def _reserve(entries, where):
+    """A name and a number: nobody else has them, nor will."""
+    for table, key in entries:
+        if key in table:
+            raise TableError(f"{where}: {key} is already at {table[key]}")
+        table[key] = where
+
+
 def read_families(folder):
     families, names, numbers = [], {}, {}
     for path in sorted(Path(folder).glob("*.api")):
@@ -194,12 +207,13 @@ def read_families(folder):
                 family = Family(m.group(1), int(m.group(2)), path)
                 families.append(family)
                 continue
+            if m := re.match(r"gone\s+(\d+)\s+(\w+)$", body):
+                _reserve(((names, m.group(2)), (numbers, int(m.group(1)))), where)
+                doc = []
+                continue
             f = _function(body, family, " ".join(doc), where)
             doc = []
-            for table, key in ((names, f.name), (numbers, f.number)):
-                if key in table:
-                    raise TableError(f"{where}: {key} is already at {table[key]}")
-                table[key] = where
+            _reserve(((names, f.name), (numbers, f.number)), where)
             family.functions.append(f)
     families.sort(key=lambda f: f.first)
     for a, b in zip(families, families[1:]):
@@ -215,13 +229,14 @@ class Types:
     records: list  # (keyword, tag, [body lines], aligned, where)
     order: list  # declarations in order: ("enum", i) ("record", i) ("text", line)
     handles: dict  # type name -> struct tag
+    handle_numbers: dict  # type name -> number of its kind, as in ids on the wire
     typedefs: dict  # name -> C text of what it stands for
     constants: list  # (name, value)
     translate: dict = field(default_factory=dict)  # record -> client or server: whose hooks change it
 
 
 def read_types(folder):
-    t = Types([], [], [], {}, {}, [])
+    t = Types([], [], [], {}, {}, {}, [])
     for name in ("enums.api", "types.api", "constants.api"):
         lines = (Path(folder) / name).read_text().splitlines()
         i = 0
@@ -249,9 +264,13 @@ def read_types(folder):
                 i += 1
                 t.order.append(("record", len(t.records)))
                 t.records.append((m.group(1), m.group(2), body, where))
-            elif m := re.match(r"handle (\w+) (\w+);$", line):
-                t.handles[m.group(1)] = m.group(2)
-                t.order.append(("text", f"typedef struct {m.group(2)} *{m.group(1)};"))
+            elif m := re.match(r"handle (\d+) (\w+) (\w+);$", line):
+                number = int(m.group(1))
+                if number in t.handle_numbers.values() or not 0 < number < 128:
+                    raise TableError(f"{where}: handle {number} is taken, or not in 1 to 127")
+                t.handles[m.group(2)] = m.group(3)
+                t.handle_numbers[m.group(2)] = number
+                t.order.append(("text", f"typedef struct {m.group(3)} *{m.group(2)};"))
             elif m := re.match(r"typedef (.*?)(\w+);$", line):
                 t.typedefs[m.group(2)] = m.group(1).strip()
                 t.order.append(("text", line))
