@@ -20,7 +20,6 @@
 #include "client/hostfn.h"
 #include "client/lane.h"
 #include "client/late.h"
-#include "client/lend.h"
 #include "client/mirror.h"
 #include "client/peer.h"
 #include "client/region.h"
@@ -217,20 +216,19 @@ static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CU
     if (!wait && tow_capture_on(stream)) {
         return copy_captured(to, (CUdeviceptr)(uintptr_t)from, from, size, stream);
     }
-    uint64_t shared = tow_region_shared_from(link, from, size);
-    size_t first = shared != 0 ? size : tow_region_alike(link, from, size);
+    bool shared = tow_region_shares(link, from, size);
+    size_t first = shared ? size : tow_region_alike(link, from, size);
     if (first < size) {
         /* What is not shared has been read. */
-        status = host_to_device(to, from, first, stream,
-                                wait && tow_region_shared_from(link, from, first) != 0);
+        status =
+            host_to_device(to, from, first, stream, wait && tow_region_shares(link, from, first));
         return status == CUDA_SUCCESS ? host_to_device(to + first, (const uint8_t *)from + first,
                                                        size - first, stream, wait)
                                       : status;
     }
     bool seen = tow_mirror_sees(to);
     status = seen ? tow_mirror_push(link) : CUDA_SUCCESS;
-    if (status == CUDA_SUCCESS && shared != 0) {
-        tow_lend_count(shared, size);
+    if (status == CUDA_SUCCESS && shared) {
         return tow_share_upload(link, to, from, size, stream, wait);
     }
     bool waits = wait && (seen || tow_region_is_pinned(from, size) ||
@@ -267,23 +265,22 @@ static CUresult device_to_host(void *to, CUdeviceptr from, size_t size, CUstream
     if (!wait && tow_capture_on(stream)) {
         return copy_captured((CUdeviceptr)(uintptr_t)to, from, to, size, stream);
     }
-    uint64_t shared = tow_region_shared_from(link, to, size);
-    size_t head = shared != 0 ? size : tow_region_alike(link, to, size);
+    bool shared = tow_region_shares(link, to, size);
+    size_t head = shared ? size : tow_region_alike(link, to, size);
     if (head < size) {
         /* A part that is shared comes first, and is done when the other one is. */
         uint8_t *at = to;
-        bool swap = tow_region_shared_from(link, at + head, size - head) != 0;
+        bool swap = tow_region_shares(link, at + head, size - head);
         size_t first = swap ? head : 0, second = swap ? 0 : head;
         size_t first_size = swap ? size - head : head;
         status = device_to_host(at + first, from + first, first_size, stream,
-                                wait && tow_region_shared_from(link, at + first, first_size) == 0);
+                                wait && !tow_region_shares(link, at + first, first_size));
         return status == CUDA_SUCCESS
                    ? device_to_host(at + second, from + second, size - first_size, stream, wait)
                    : status;
     }
     status = tow_mirror_sees(from) ? tow_mirror_push(link) : CUDA_SUCCESS;
-    if (status == CUDA_SUCCESS && shared != 0) {
-        tow_lend_count(shared, size);
+    if (status == CUDA_SUCCESS && shared) {
         return tow_share_download(link, to, from, size, stream, wait);
     }
     bool named = tow_mirror_has(link, to, size);

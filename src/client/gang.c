@@ -144,13 +144,6 @@ static bool take_gang(void)
     return true;
 }
 
-void tow_gang_prepare(void)
-{
-    if (take_gang()) {
-        pthread_mutex_unlock(&caller_lock);
-    }
-}
-
 /* Puts the gang to a job, if it is free: not if `alone`. */
 static void begin(struct job *mine, bool alone)
 {

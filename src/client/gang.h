@@ -11,9 +11,6 @@
  * fine: those that find the gang busy work alone. */
 void tow_gang_run(size_t count, void (*piece)(void *user, size_t index), void *user);
 
-/* Starts its threads now, for somebody who cannot while it runs. */
-void tow_gang_prepare(void);
-
 /* Pieces that go through a few bays, `each` of them (the last time perhaps fewer) in one lot: a bay
  * is opened, filled and sent, in the order of the lots, while others are filled and emptied. */
 enum { TOW_FLOW_BAYS = 4 };

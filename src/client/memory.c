@@ -328,9 +328,6 @@ CUresult tow_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags)
     if (tow_mirror_is_candidate(&region)) {
         atomic_fetch_add(&tow_mirror_candidates, 1);
     }
-    if (lent && (Flags & CU_MEMHOSTREGISTER_DEVICEMAP)) {
-        tow_lend_count_mapped(region.shared_low);
-    }
     return CUDA_SUCCESS;
 }
 
@@ -372,7 +369,6 @@ CUresult tow_cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned 
     const struct tow_context *context = tow_context_current();
     CUresult status = tow_mirror_host(context != NULL ? context->link : region.link, address, 1);
     if (status == CUDA_SUCCESS) {
-        tow_lend_count_mapped(region.shared_low);
         *pdptr = address; /* unified addressing: the same on both sides */
     }
     return status;

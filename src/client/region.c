@@ -342,15 +342,12 @@ bool tow_region_is_pinned(const void *address, size_t size)
            size <= region.size - (at - region.base);
 }
 
-uint64_t tow_region_shared_from(const struct tow_link *link, const void *address, size_t size)
+bool tow_region_shares(const struct tow_link *link, const void *address, size_t size)
 {
     struct tow_region region;
     uint64_t at = (uint64_t)(uintptr_t)address;
     return link->share != NULL && tow_region_find(at, &region) && region.link == link &&
-                   at >= region.shared_low && at < region.shared_high &&
-                   size <= region.shared_high - at
-               ? region.shared_low
-               : 0;
+           at >= region.shared_low && at < region.shared_high && size <= region.shared_high - at;
 }
 
 size_t tow_region_alike(const struct tow_link *link, const void *address, size_t size)

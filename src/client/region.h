@@ -120,9 +120,8 @@ bool tow_region_holds(uint64_t address, uint64_t size);
 
 /* True if all of it is page-locked memory, of one piece. */
 bool tow_region_is_pinned(const void *address, size_t size);
-/* Where the piece begins that holds all of it and that the worker of this link has too, so that
- * copies may name its address; 0: none does. */
-uint64_t tow_region_shared_from(const struct tow_link *link, const void *address, size_t size);
+/* True if the worker of this link has all of it too, so that copies may name its address. */
+bool tow_region_shares(const struct tow_link *link, const void *address, size_t size);
 /* How many of the bytes are alike: of memory that the program registered, whole pages may be shared
  * and its ends are not. Each part is copied in its own way. */
 size_t tow_region_alike(const struct tow_link *link, const void *address, size_t size);

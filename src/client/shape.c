@@ -17,7 +17,6 @@
 #include "client/graph.h"
 #include "client/hostfn.h"
 #include "client/lane.h"
-#include "client/lend.h"
 #include "client/mirror.h"
 #include "client/peer.h"
 #include "client/region.h"
@@ -319,8 +318,8 @@ static CUresult with_host(struct tow_link *link, const CUDA_MEMCPY3D_PEER *p,
     CUstream stream = (CUstream)(uintptr_t)shape->stream;
     bool up = shape->from.kind == TOW_AT_HOST;
     size_t room = tow_box_span(host);
-    uint64_t lent = tow_region_shared_from(link, host->first, room);
-    bool named = lent != 0 || tow_mirror_has(link, host->first, room);
+    bool named =
+        tow_region_shares(link, host->first, room) || tow_mirror_has(link, host->first, room);
     bool pinned = tow_region_is_pinned(host->first, room);
     CUresult status = CUDA_SUCCESS;
     if (named && tow_region_alike(link, host->first, room) < room) {
@@ -336,9 +335,6 @@ static CUresult with_host(struct tow_link *link, const CUDA_MEMCPY3D_PEER *p,
     }
     if (status != CUDA_SUCCESS) {
         return status;
-    }
-    if (lent != 0) {
-        tow_lend_count(lent, shape->bytes);
     }
     bool waits = wait && (named || (up && (pinned || tow_mirror_sees(shape->to.address))));
     if (named) {

@@ -143,8 +143,6 @@ static void the_last_of_several_counts(bool registered)
     unsigned char *pinned = registered ? malloc(LARGE) : page_locked(LARGE),
                   *wanted = malloc(LARGE);
     if (registered) {
-        /* Over shm, too, the worker does not have it. */
-        setenv("TOWLINE_REGISTERED", "stage", 1);
         OK(cuMemHostRegister(pinned, LARGE, 0));
     }
     for (int waited = 0; waited < 5; waited++) { /* a last one that is waited for, or none */

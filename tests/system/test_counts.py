@@ -224,44 +224,29 @@ def a_poll_does_not_wait_for_the_line():
 
 
 @t.test(60)
-def registered_memory_is_used_where_it_is_over_shared_memory():
-    t.must_watch()
-    size, staged = 8 << 20, {"TOWLINE_REGISTERED": "stage"}
+def a_shared_mapping_that_is_registered_is_used_where_it_is():
+    size = 8 << 20
 
-    def each(what, key, env=None):
-        few, many = (stats(server, "shm", f"registered:{what}", n, env=env)[key] for n in (2, 18))
+    def each(what, key):
+        few, many = (stats(server, "shm", what, n)[key] for n in (2, 18))
         return (many - few) / 16
 
     with t.Server(ALL_ALIKE) as server:
         stats(server, "shm", "registered:kernel", 1)  # its code travels once
         # A copy up, one down and a synchronisation, which may look for its word and then ask; a staging takes four pieces of
         # 2 MiB each way.
-        commands = each("copy", "commands")
+        commands = each("registered:copy", "commands")
         t.check(commands <= 4.5, f"a copy up and one down are {commands:g} commands")
-        t.check(each("copy", "commands", staged) >= 8, "staged copies are too few commands to tell the difference")
+        t.check(each("private:copy", "commands") >= 8, "private memory is not staged")
         # Its first bytes, on no whole page, are commands of their own. Only when they come back they are waited for.
-        commands = each("crooked", "commands")
+        commands = each("registered:crooked", "commands")
         t.check(commands <= 6.5, f"a copy up and one down of memory off the page are {commands:g} commands")
-        replies = each("crooked", "replies_waited")
+        replies = each("registered:crooked", "replies_waited")
         t.check(replies <= 2.2, f"they wait for {replies:g} replies")  # on two processors a note may be late
         # Nothing of the memory is compared and sent before a kernel.
-        went = each("kernel", "bytes_out")
+        went = each("registered:kernel", "bytes_out")
         t.check(went < 4096, f"{went:g} bytes went for a kernel that uses 8 MiB")
-        t.check(each("kernel", "bytes_out", staged) >= size, "what is staged is not sent: the counting does not work")
-
-
-@t.test(60)
-def memory_registered_for_one_copy_again_and_again_is_staged():
-    t.must_watch()
-    size, mapped = 8 << 20, 2
-    with t.Server(ALL_ALIKE) as server:
-        def went(flags, times):
-            """What a kernel needs of the memory when it was registered so often for a copy: where it is shared, nothing."""
-            return stats(server, "shm", f"registered_for_one:{flags}", times)["bytes_out"]
-
-        t.check(went(0, 1) < size // 2, "memory is staged that was registered for one copy once")
-        t.check(went(0, 2) >= size, "memory is shared that twice was registered for one copy")
-        t.check(went(mapped, 4) < size // 2, "memory is staged that the program wants for kernels")
+        t.check(each("private:kernel", "bytes_out") >= size, "private memory is not sent: the counting does not work")
 
 
 def launch_bytes(arguments):

@@ -48,7 +48,6 @@ def devices_of_two_servers_exchange_memory():
 
 @t.test(120, trees=("plain", "asan"))
 def page_locked_memory_is_used_with_two_servers():
-    on_two_servers("portable", some=True, TOWLINE_REGISTERED="stage")
     on_two_servers("portable")
 
 

@@ -9,10 +9,9 @@
  *     counts downloads:B N  N asynchronous copies of B bytes into page-locked memory, and one
  *                         synchronisation; prints the milliseconds
  *     counts rows:B N     the same in 64 rows of B bytes, with gaps; prints nothing
- *     counts registered:WHAT N  N times registered memory is written and: copy, crooked (its first
- *                         page is not whole), or kernel
- *     counts registered_for_one:FLAGS N  N times memory is registered for one copy; then used once
- *                         by a kernel
+ *     counts registered:WHAT N  N times a registered shared mapping is written and: copy, crooked
+ *                         (its first page is not whole), or kernel
+ *     counts private:WHAT N  the same with private memory
  *     counts capture N    N launches, fills, copies, records and questions of two streams that
  *                         capture; the graph is launched once
  *     counts kernels N    loads an image of N kernels that is like no other, launches each
@@ -199,11 +198,11 @@ static void loop(unsigned steps)
     }
 }
 
-static void registered(const char *what, unsigned n)
+static void registered(int sharing, const char *what, unsigned n)
 {
     enum { SIZE = 8 << 20 };
     CUdeviceptr memory, host_there;
-    char *host = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *host = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, sharing | MAP_ANONYMOUS, -1, 0);
     unsigned by = 1, off = strcmp(what, "crooked") == 0 ? 16 : 0;
     CHECK(cuMemAlloc(&memory, SIZE));
     CHECK(cuMemHostRegister(host + off, SIZE - off, 0));
@@ -229,28 +228,6 @@ static void registered(const char *what, unsigned n)
         }
     }
     CHECK(cuMemHostUnregister(host + off));
-    munmap(host, SIZE);
-}
-
-static void registered_for_one(unsigned flags, unsigned n)
-{
-    enum { SIZE = 8 << 20 };
-    CUdeviceptr memory, host_there;
-    char *host = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    unsigned by = 1;
-    CHECK(cuMemAlloc(&memory, SIZE));
-    for (unsigned i = 0; i < n; i++) {
-        CHECK(cuMemHostRegister(host, SIZE, flags));
-        CHECK(cuMemcpyHtoD(memory, host, SIZE));
-        CHECK(cuMemHostUnregister(host));
-    }
-    memset(host, 1, SIZE);
-    CHECK(cuMemHostRegister(host, SIZE, flags));
-    host_there = (CUdeviceptr)(uintptr_t)host;
-    void *args[] = {&host_there, &by};
-    CHECK(cuLaunchKernel(bump, 1, 1, 1, 1, 1, 1, 0, stream, args, NULL));
-    CHECK(cuStreamSynchronize(stream));
-    CHECK(cuMemHostUnregister(host));
     munmap(host, SIZE);
 }
 
@@ -591,9 +568,9 @@ int main(int argc, char **argv)
     } else if (strncmp(argv[1], "rows:", 5) == 0) {
         rows(strtoul(argv[1] + 5, NULL, 10), n);
     } else if (strncmp(argv[1], "registered:", 11) == 0) {
-        registered(argv[1] + 11, n);
-    } else if (strncmp(argv[1], "registered_for_one:", 19) == 0) {
-        registered_for_one((unsigned)atoi(argv[1] + 19), n);
+        registered(MAP_SHARED, argv[1] + 11, n);
+    } else if (strncmp(argv[1], "private:", 8) == 0) {
+        registered(MAP_PRIVATE, argv[1] + 8, n);
     } else if (strncmp(argv[1], "poll:", 5) == 0) {
         poll_held(argv[1] + 5, n);
     } else if (strcmp(argv[1], "rounds") == 0) {
