@@ -135,6 +135,20 @@ static const struct tow_ptx_op *enter(struct tow_ptx_warp *w, const struct tow_p
     return func->code;
 }
 
+static void undefined(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
+                      const struct tow_ptx_func *func)
+{
+    tow_ptx_fault(w, o, TOW_PTX_FAULT_UNDEFINED, (unsigned)__builtin_ctz(w->exec), 0,
+                  "function '%.150s' is called but no text defines it", func->name);
+}
+
+int tow_ptx_call_undefined(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
+                           const struct tow_ptx_call *call)
+{
+    undefined(w, o, call->func);
+    return -1;
+}
+
 const struct tow_ptx_op *tow_ptx_call_op(struct tow_ptx_warp *w, const struct tow_ptx_op *o)
 {
     const struct tow_ptx_call *call = o->ext;
@@ -153,9 +167,13 @@ const struct tow_ptx_op *tow_ptx_call_op(struct tow_ptx_warp *w, const struct to
     if (same != w->mask) {
         tow_ptx_split(w, w->mask & ~same, o); /* the others make their own call */
     }
-    if (handle < WINDOW_FUNCTION || index >= module->func_count ||
-        handle != WINDOW_FUNCTION + index * FUNCTION_STRIDE || !module->funcs[index]->code ||
-        module->funcs[index]->entry) {
+    bool is_function = handle >= WINDOW_FUNCTION && index < module->func_count &&
+                       handle == WINDOW_FUNCTION + index * FUNCTION_STRIDE;
+    if (is_function && !module->funcs[index]->defined) {
+        undefined(w, o, module->funcs[index]);
+        return HALT;
+    }
+    if (!is_function || !module->funcs[index]->code || module->funcs[index]->entry) {
         return tow_ptx_fault(w, o, TOW_PTX_FAULT_INSTRUCTION, first, handle,
                              "indirect call to 0x%llx, which is no function of this module",
                              (unsigned long long)handle);

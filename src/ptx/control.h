@@ -14,6 +14,9 @@ struct tow_ptx_syscall {
     unsigned arg_count;
     int (*run)(struct tow_ptx_warp *w, const struct tow_ptx_op *o, const struct tow_ptx_call *call);
 };
+/* What a call of a function that no text defines does: it is a fault. */
+int tow_ptx_call_undefined(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
+                           const struct tow_ptx_call *call);
 /* NULL if there is no such function. */
 const struct tow_ptx_syscall *tow_ptx_syscall_find(const char *name);
 

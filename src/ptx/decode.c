@@ -331,8 +331,7 @@ int tow_ptx_symbol_row(struct tow_ptx_decoder *dec, const struct tow_ptx_operand
     struct tow_ptx_op op = {.d = d, .imm = (int64_t)operand->bits};
     if (symbol && symbol->kind == SYM_FUNC) {
         if (!symbol->func->defined) {
-            return tow_ptx_fail(dec->diag, -ENOENT, dec->insn->line,
-                                "function '%s' is used but not defined", symbol->func->name);
+            tow_ptx_want(dec->program, symbol->func, dec->insn->line);
         }
         op.imm += (int64_t)(WINDOW_FUNCTION + (uint64_t)symbol->func->index * FUNCTION_STRIDE);
         op.run = fill64;

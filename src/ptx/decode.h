@@ -87,6 +87,10 @@ extern const struct tow_ptx_special tow_ptx_specials_core[], tow_ptx_specials_me
 /* regalloc.c: gives the current function's registers their places. */
 void tow_ptx_share_registers(struct tow_ptx_decoder *dec);
 
+/* reach.c: a function is named that no text defines; after decoding, who can reach such ones. */
+void tow_ptx_want(struct tow_ptx_program *program, struct tow_ptx_func *func, unsigned line);
+int tow_ptx_reach(struct tow_ptx_program *program, struct tow_ptx_module *module);
+
 int tow_ptx_decode(struct tow_ptx_program *program, struct tow_ptx_module *module,
                    struct tow_ptx_diag *diag);
 

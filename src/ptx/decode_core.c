@@ -722,15 +722,13 @@ static int decode_call(struct tow_ptx_decoder *dec)
         call->func = symbol->func;
         if (!call->func->defined) {
             const struct tow_ptx_syscall *own = tow_ptx_syscall_find(call->func->name);
-            if (!own) {
-                return tow_ptx_fail(dec->diag, -ENOENT, insn->line,
-                                    "function '%.200s' is called but no text defines it",
-                                    call->func->name);
-            }
-            if (call->arg_count != own->arg_count) {
+            if (own && call->arg_count != own->arg_count) {
                 return tow_ptx_bad(dec, "'%.100s' has %u parameters", own->name, own->arg_count);
             }
-            call->syscall = own->run;
+            if (!own) {
+                tow_ptx_want(dec->program, symbol->func, insn->line);
+            }
+            call->syscall = own ? own->run : tow_ptx_call_undefined;
             op.run = tow_ptx_syscall_op;
         }
         if (call->func->entry || call->func->param_count != call->arg_count ||

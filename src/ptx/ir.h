@@ -199,6 +199,8 @@ struct tow_ptx_func {
     const char *name;
     const char *text; /* name of the text it is in, or NULL; borrowed while loading */
     bool entry, defined, external, weak, visible, noreturn;
+    bool wanted;                      /* not defined, but code or a table names it */
+    const struct tow_ptx_func *lacks; /* one such that it can reach; NULL if there is none */
     unsigned line;
     uint32_t index; /* in the module's function list: the function handle */
     struct tow_ptx_var **params;
@@ -238,6 +240,7 @@ struct tow_ptx_program {
     bool has_dynamic_shared;
     const char *text; /* name of the text being parsed; borrowed */
     unsigned target;  /* sm number of the newest text */
+    uint32_t wanted;  /* functions that are named but not defined */
 };
 
 #define PTX_BUCKETS 65536u

@@ -136,6 +136,8 @@ struct tow_ptx_module {
     uint32_t func_count;
     struct tow_ptx_kernel *kernels;
     size_t kernel_count;
+    struct tow_ptx_undefined *undefined;
+    size_t undefined_count;
     uint8_t *consts; /* owned, aligned */
     uint32_t const_bytes;
     uint32_t serial;

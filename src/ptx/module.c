@@ -43,8 +43,47 @@ static void describe(struct tow_ptx_kernel *kernel, const struct tow_ptx_func *f
     /* Registers here are virtual; hardware reuses them. A guess between the two. */
     uint32_t rows = func->frame_bytes / 128;
     info->registers = rows < 16 ? 16 : rows > 64 ? 64 : rows;
+    info->undefined = func->lacks ? func->lacks->name : NULL;
     kernel->own_local = local;
     kernel->uses_stack = makes_calls(func) || uses_stack_instructions(func);
+}
+
+static int build_variables(struct tow_ptx_program *program, struct tow_ptx_module *module,
+                           struct tow_ptx_diag *diag)
+{
+    for (uint32_t i = 0; i < program->var_count; i++) {
+        struct tow_ptx_var *var = program->vars[i];
+        module->vars[i] = var;
+        module->variables[i] = (struct tow_ptx_variable){
+            .name = var->name,
+            .space = var->space == SP_CONST ? TOW_PTX_CONST : TOW_PTX_GLOBAL,
+            .size = var->size,
+            .align = var->align,
+            .visible = var->visible,
+            .managed = var->managed,
+            .texture = var->texture};
+        /* Symbols go away with the program: keep what an address refers to. */
+        for (struct tow_ptx_reloc *reloc = var->relocs; reloc; reloc = reloc->next) {
+            struct tow_ptx_symbol *symbol = tow_ptx_resolve(reloc->symbol);
+            reloc->symbol = NULL;
+            reloc->func = symbol->kind == SYM_FUNC ? symbol->func : NULL;
+            reloc->var = symbol->kind == SYM_VAR ? symbol->var : NULL;
+            if (reloc->func && !reloc->func->defined) {
+                tow_ptx_want(program, symbol->func, reloc->line);
+            }
+            if (reloc->var && reloc->var->external) {
+                return tow_ptx_fail(diag, -ENOENT, reloc->line,
+                                    "'%s' is used in an initial value but not defined",
+                                    reloc->var->name);
+            }
+            if (reloc->var && reloc->var->space != SP_GLOBAL && reloc->var->space != SP_CONST) {
+                return tow_ptx_fail(diag, -EINVAL, reloc->line,
+                                    "'%s' has no address that is known before a launch",
+                                    reloc->var->name);
+            }
+        }
+    }
+    return 0;
 }
 
 static int build(struct tow_ptx_program *program, struct tow_ptx_module *module,
@@ -62,6 +101,13 @@ static int build(struct tow_ptx_program *program, struct tow_ptx_module *module,
     }
     module->kernels = tow_ptx_arena_alloc(&module->arena, (kernels + 1) * sizeof *module->kernels);
     if (!module->funcs || !module->vars || !module->variables || !module->kernels) {
+        return tow_ptx_fail(diag, -ENOMEM, 0, "out of memory while building the module");
+    }
+    int error = build_variables(program, module, diag);
+    if (error) {
+        return error;
+    }
+    if (tow_ptx_reach(program, module)) {
         return tow_ptx_fail(diag, -ENOMEM, 0, "out of memory while building the module");
     }
     if (program->func_count) {
@@ -86,35 +132,6 @@ static int build(struct tow_ptx_program *program, struct tow_ptx_module *module,
         kernel->module = module;
         kernel->info.params = params;
         describe(kernel, func);
-    }
-    for (uint32_t i = 0; i < program->var_count; i++) {
-        struct tow_ptx_var *var = program->vars[i];
-        module->vars[i] = var;
-        module->variables[i] = (struct tow_ptx_variable){
-            .name = var->name,
-            .space = var->space == SP_CONST ? TOW_PTX_CONST : TOW_PTX_GLOBAL,
-            .size = var->size,
-            .align = var->align,
-            .visible = var->visible,
-            .managed = var->managed,
-            .texture = var->texture};
-        /* Symbols go away with the program: keep what an address refers to. */
-        for (struct tow_ptx_reloc *reloc = var->relocs; reloc; reloc = reloc->next) {
-            struct tow_ptx_symbol *symbol = tow_ptx_resolve(reloc->symbol);
-            reloc->symbol = NULL;
-            reloc->func = symbol->kind == SYM_FUNC ? symbol->func : NULL;
-            reloc->var = symbol->kind == SYM_VAR ? symbol->var : NULL;
-            if (reloc->func ? !reloc->func->defined : reloc->var->external) {
-                return tow_ptx_fail(diag, -ENOENT, reloc->line,
-                                    "'%s' is used in an initial value but not defined",
-                                    reloc->func ? reloc->func->name : reloc->var->name);
-            }
-            if (reloc->var && reloc->var->space != SP_GLOBAL && reloc->var->space != SP_CONST) {
-                return tow_ptx_fail(diag, -EINVAL, reloc->line,
-                                    "'%s' has no address that is known before a launch",
-                                    reloc->var->name);
-            }
-        }
     }
     return 0;
 }
@@ -183,6 +200,17 @@ const struct tow_ptx_kernel *tow_ptx_kernel_find(const struct tow_ptx_module *mo
         }
     }
     return NULL;
+}
+
+size_t tow_ptx_undefined_count(const struct tow_ptx_module *module)
+{
+    return module->undefined_count;
+}
+
+const struct tow_ptx_undefined *tow_ptx_undefined_at(const struct tow_ptx_module *module,
+                                                     size_t index)
+{
+    return index < module->undefined_count ? &module->undefined[index] : NULL;
 }
 
 void tow_ptx_kernel_describe(const struct tow_ptx_kernel *kernel,

@@ -22,8 +22,9 @@ struct tow_ptx_diag {
 
 /* Loads one PTX text (need not end in NUL). Several texts of one program (separate compilation) are
  * given together and linked by name. On failure: -EINVAL (syntax, types), -ENOTSUP (an instruction
- * that we do not run; the message names it and its line), -ENOENT (unresolved symbol), -EEXIST
- * (defined in two texts), -ENOMEM. */
+ * that we do not run; the message names it and its line), -ENOENT (unresolved variable), -EEXIST
+ * (defined in two texts), -ENOMEM. Functions that no text defines are told by
+ * tow_ptx_undefined_at. */
 struct tow_ptx_text {
     const char *text;
     size_t length;
@@ -49,6 +50,7 @@ struct tow_ptx_kernel_info {
     uint32_t reqntid[3], reqcluster[3]; /* 0 when not given */
     uint32_t min_ctas;                  /* .minnctapersm, else 0 */
     bool explicit_cluster;
+    const char *undefined; /* a function that it can reach and no text defines; NULL: it can run */
 };
 size_t tow_ptx_kernel_count(const struct tow_ptx_module *module);
 const struct tow_ptx_kernel *tow_ptx_kernel_at(const struct tow_ptx_module *module, size_t index);
@@ -56,6 +58,16 @@ const struct tow_ptx_kernel *tow_ptx_kernel_find(const struct tow_ptx_module *mo
                                                  const char *name);
 void tow_ptx_kernel_describe(const struct tow_ptx_kernel *kernel,
                              struct tow_ptx_kernel_info *ret_info);
+
+/* A function that code or a table names and no text defines. Kernels that can reach one say so; if
+ * one is run nevertheless, or comes there through a table, the call is a fault. */
+struct tow_ptx_undefined {
+    const char *name;
+    unsigned line; /* where it is first named */
+};
+size_t tow_ptx_undefined_count(const struct tow_ptx_module *module);
+const struct tow_ptx_undefined *tow_ptx_undefined_at(const struct tow_ptx_module *module,
+                                                     size_t index);
 
 enum tow_ptx_space {
     TOW_PTX_GLOBAL,
@@ -102,6 +114,7 @@ enum tow_ptx_fault_kind {
     TOW_PTX_FAULT_STACK,       /* call depth or local memory exhausted */
     TOW_PTX_FAULT_DEADLOCK,    /* every thread of a block waits and none can go on */
     TOW_PTX_FAULT_STOPPED,     /* `stop` was set */
+    TOW_PTX_FAULT_UNDEFINED,   /* a call of a function that no text defines */
     TOW_PTX_FAULT_MEMORY,      /* the host ran out of memory for the launch itself */
 };
 struct tow_ptx_fault {

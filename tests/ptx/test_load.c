@@ -58,8 +58,6 @@ static void mistakes_in_the_text_are_explained(void **state)
     refused(-EINVAL, 6, "operands",
             PTX_HEAD ".entry k() {\n.reg .b32 %r<3>;\nadd.u32 %r0, %r1;\n}");
     refused(-EINVAL, 6, "'}'", PTX_HEAD ".entry k() {\n.reg .b32 %r<3>;\n");
-    refused(-ENOENT, 5, "no text defines it",
-            PTX_HEAD ".extern .func mystery();\n.entry k() { call mystery; }");
     refused(-EINVAL, 5, "'vprintf' has 2 parameters",
             PTX_HEAD ".extern .func (.param .b32 r) vprintf();\n"
                      ".entry k() { .param .b32 r; call (r), vprintf, (); }");
@@ -149,12 +147,67 @@ static void texts_link_by_name(void **state)
     struct tow_ptx_diag diag;
     struct tow_ptx_module *module;
     assert_int_equal(tow_ptx_load(texts, 1, &diag, &module), -ENOENT);
+    assert_non_null(strstr(diag.message, "'shared_one'"));
     if (tow_ptx_load(texts, 2, &diag, &module)) {
         fail_msg("line %u: %s", diag.line, diag.message);
     }
     assert_int_equal(tow_ptx_variable_count(module), 2);
     assert_int_equal(tow_ptx_kernel_count(module), 1);
     tow_ptx_unload(module);
+}
+
+static const char *lack_of(const char *kernel)
+{
+    struct tow_ptx_kernel_info info;
+    tow_ptx_kernel_describe(tow_ptx_kernel_find(m.module, kernel), &info);
+    return info.undefined;
+}
+
+/* What nobody defines hinders only who can reach it. */
+static void undefined_functions_are_told_by_kernel(void **state)
+{
+    (void)state;
+    machine_load(
+        &m,
+        PTX_HEAD
+        ".extern .func absent();\n.extern .func other();\n.extern .func unused();\n"
+        ".extern .func tabled();\n"
+        ".func again();\n.func fine();\n"
+        ".visible .global .u64 table[2] = {tabled, fine};\n"
+        ".func deep() { call absent; ret; }\n"
+        ".func again() { call deep; call again; ret; }\n"
+        ".func fine() { ret; }\n"
+        ".entry good() { call fine; ret; }\n"
+        ".entry near() { call absent; ret; }\n"
+        ".entry far() { call fine; call again; ret; }\n"
+        ".entry taken() { .reg .b64 %d; mov.u64 %d, other; ret; }\n"
+        ".entry through(.param .u32 n) { .reg .b64 %d<2>; .reg .b32 %r;\n"
+        "ld.param.u32 %r, [n]; mov.u64 %d0, table; mul.wide.u32 %d1, %r, 8; add.u64 %d0, %d0, "
+        "%d1;\n"
+        "ld.global.u64 %d1, [%d0]; P: .callprototype _ (); call %d1, (), P; ret; }\n",
+        true);
+    assert_int_equal(tow_ptx_undefined_count(m.module), 3);
+    assert_string_equal(tow_ptx_undefined_at(m.module, 0)->name, "absent");
+    assert_int_equal(tow_ptx_undefined_at(m.module, 0)->line, 11);
+    assert_string_equal(tow_ptx_undefined_at(m.module, 1)->name, "other");
+    assert_string_equal(tow_ptx_undefined_at(m.module, 2)->name, "tabled");
+    assert_null(tow_ptx_undefined_at(m.module, 3));
+    assert_null(lack_of("good"));
+    assert_null(lack_of("through"));
+    assert_string_equal(lack_of("near"), "absent");
+    assert_string_equal(lack_of("far"), "absent");
+    assert_string_equal(lack_of("taken"), "other");
+    uint64_t which = 1;
+    assert_int_equal(machine_run1(&m, "good", 1, 32, NULL, 0), 0);
+    assert_int_equal(machine_run1(&m, "through", 1, 32, &which, 1), 0);
+    which = 0;
+    assert_int_equal(machine_run1(&m, "through", 1, 32, &which, 1), -EIO);
+    assert_int_equal(m.fault.kind, TOW_PTX_FAULT_UNDEFINED);
+    assert_non_null(strstr(m.fault.message, "'tabled'"));
+    assert_int_equal(machine_run1(&m, "far", 1, 32, NULL, 0), -EIO);
+    assert_int_equal(m.fault.kind, TOW_PTX_FAULT_UNDEFINED);
+    assert_non_null(strstr(m.fault.message, "'absent'"));
+    machine_unload(&m);
 }
 
 /* Cut at every byte: an error or a module, never a crash. */
@@ -189,6 +242,7 @@ int main(void)
         cmocka_unit_test(mistakes_in_the_text_are_explained),
         cmocka_unit_test(debug_forms_parse),
         cmocka_unit_test(texts_link_by_name),
+        cmocka_unit_test(undefined_functions_are_told_by_kernel),
         cmocka_unit_test(any_prefix_is_survived),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -139,5 +139,56 @@ def launch_takes_few_instructions():
     t.check(0 < each <= 600, f"{each:.0f} instructions per launch on the client, more than 600")
 
 
+UNDEFINED = r"""
+import ctypes as c
+cu, context = c.CDLL("libcuda.so.1"), c.c_void_p()
+assert cu.cuInit(0) == 0 and cu.cuDevicePrimaryCtxRetain(c.byref(context), 0) == 0 and cu.cuCtxSetCurrent(context) == 0
+HEAD = b".version 8.0\n.target sm_90\n.address_size 64\n.extern .func absent();\n.extern .func cnpLaunchDevice();\n"
+GOOD, BAD = b".visible .entry good() { ret; }\n", b".visible .entry bad() { call absent; ret; }\n"
+RUNTIME = b".func within() { call cnpLaunchDevice; ret; }\n.visible .entry nested() { call within; ret; }\n"
+
+def load(text):
+    module = c.c_void_p()
+    return cu.cuModuleLoadData(c.byref(module), text), module
+
+def launch(module, name):
+    f = c.c_void_p()
+    assert cu.cuModuleGetFunction(c.byref(f), module, name) == 0
+    result = cu.cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, None, None, None)
+    return result or cu.cuCtxSynchronize()
+
+def link(*texts):
+    state, image, size = c.c_void_p(), c.c_void_p(), c.c_size_t()
+    assert cu.cuLinkCreate_v2(0, None, None, c.byref(state)) == 0
+    for text in texts:
+        assert cu.cuLinkAddData_v2(state, 1, text, c.c_size_t(len(text) + 1), b"text", 0, None, None) == 0
+    result = cu.cuLinkComplete(state, c.byref(image), c.byref(size))
+    module = load(image)[1] if result == 0 else None
+    cu.cuLinkDestroy(state)
+    return result, module
+
+result, module = load(HEAD + GOOD + BAD + RUNTIME)
+print("load", result)
+print("launch", *[launch(module, name) for name in (b"good", b"bad", b"bad", b"nested", b"good")])
+print("load", *[load(HEAD + text)[0] for text in (BAD, RUNTIME, BAD + RUNTIME, b"nonsense" + GOOD)])
+print("link", *[link(HEAD + text, HEAD + GOOD)[0] for text in (BAD, RUNTIME)])
+result, module = link(HEAD + RUNTIME, HEAD + GOOD)
+print("launch", *[launch(module, name) for name in (b"good", b"nested", b"good")])
+"""
+
+
+@t.test(trees=("plain", "asan"))
+def function_that_nobody_defines_hinders_who_can_reach_it():
+    with t.Server() as server:
+        done = t.towline_run(server.address(), [sys.executable, "-c", UNDEFINED], preload=True)
+        # CUDA_ERROR_INVALID_PTX, _UNKNOWN (the linker), _SHARED_OBJECT_SYMBOL_NOT_FOUND, _NOT_SUPPORTED
+        t.equal(done.stdout.splitlines(), ["load 0", "launch 0 302 302 801 0", "load 218 0 218 218", "link 999 0", "launch 0 801 0"],
+                f"what it printed ({done.stderr}{server.log()})")
+        said = re.findall(r"kernel (\w+) was refused: it can call (?:the function )?'?(\w+)", server.log())
+        t.equal(said, [("bad", "absent"), ("nested", "cnpLaunchDevice"), ("nested", "cnpLaunchDevice")], "who was refused and why")
+        t.equal(len(re.findall(r"towlined: the code names functions that nothing defines \(absent and 1 more\)", server.log())), 1,
+                f"how often the log tells what is missing:\n{server.log()}")
+
+
 if __name__ == "__main__":
     t.main()

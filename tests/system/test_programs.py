@@ -15,11 +15,18 @@ import towtest as t  # noqa: E402
 TABLE = json.loads((t.PROGRAMS / "programs.json").read_text())
 
 
+def cuda_flags(code=None):
+    flags = list(TABLE["flags"])
+    if code:
+        flags[flags.index("-gencode") + 1] = code
+    return flags
+
+
 def build_program(entry, variant):
     sources = [t.PROGRAMS / source for source in entry["sources"]]
     if entry["language"] == "c":
         return t.build_c(sources[0], entry["flags"], entry["name"])
-    return t.build_cuda(sources, [*TABLE["flags"], *entry["flags"]], TABLE["variants"][variant], f"{entry['name']}.{variant}")
+    return t.build_cuda(sources, [*cuda_flags(entry.get("code")), *entry["flags"]], TABLE["variants"][variant], f"{entry['name']}.{variant}")
 
 
 def run_program(entry, variant, kind):
@@ -89,6 +96,26 @@ def make_mistake(what):
 
 for _what in MISTAKES:
     t.test(120, trees=("plain", "asan"), name=f"mistake_{_what}")(lambda what=_what: make_mistake(what))
+
+
+
+def launch_from_a_kernel(code):
+    """The kernel that launches one is refused, with the reason in the log, and the others run."""
+    program = t.build_cuda([t.PROGRAMS / "nested.cu"], [*cuda_flags(code), "-rdc=true"], [], f"nested_{'ptx' if code else 'sass'}")
+    with t.Server() as server:
+        done = t.towline_run(server.address("unix"), [program], preload=True)
+        t.equal((done.returncode, done.stdout.splitlines()),
+                (0, ["child: cudaSuccess", "parent: cudaErrorNotSupported", "parent: cudaErrorNotSupported",
+                     "child: cudaSuccess", "value: 2"]), f"what it printed ({done.stderr})")
+        said = re.findall(r"kernel _Z6parentPi was refused: it can call \w+ of the CUDA device runtime.*dynamic parallelism",
+                          server.log())
+        t.equal(len(said), 1, f"how often the log says why:\n{server.log()}")
+        t.equal(len(re.findall(r"soft info: the code names functions that nothing defines \(\w+ and \d+ more\)", server.log())), 1,
+                f"how often the log says what is missing:\n{server.log()}")
+
+
+t.test(120, trees=("plain", "asan"), name="nested_launch_ptx")(lambda: launch_from_a_kernel("arch=compute_90,code=compute_90"))
+t.test(120, name="nested_launch_sass")(lambda: launch_from_a_kernel(None))
 
 STUCK = """
 #include <signal.h>

@@ -420,6 +420,55 @@ static CUresult result_of(int rc)
     }
 }
 
+bool tow_soft_is_device_runtime(const char *name)
+{
+    return strncmp(name, "__cuda_syscall_", 15) == 0 ||
+           (strncmp(name, "cnp", 3) == 0 && (isupper((unsigned char)name[3]) || name[3] == 'v'));
+}
+
+const struct tow_ptx_undefined *tow_soft_undefined(const struct tow_ptx_module *ptx)
+{
+    const struct tow_ptx_undefined *undefined;
+    for (size_t i = 0; (undefined = tow_ptx_undefined_at(ptx, i)) != NULL; i++) {
+        if (!tow_soft_is_device_runtime(undefined->name)) {
+            return undefined;
+        }
+    }
+    return NULL;
+}
+
+static bool any_kernel_runs(const struct tow_ptx_module *ptx)
+{
+    struct tow_ptx_kernel_info info = {.undefined = ""};
+    for (size_t i = 0; i < tow_ptx_kernel_count(ptx) && info.undefined != NULL; i++) {
+        tow_ptx_kernel_describe(tow_ptx_kernel_at(ptx, i), &info);
+    }
+    return info.undefined == NULL;
+}
+
+/* Functions that nobody defines: relocatable device code brings the whole device runtime along,
+ * whose lowest functions are the driver's. Kernels that can reach one are refused when they are
+ * launched. Code of which nothing could be launched is refused as a whole, as a driver does. */
+static int check_undefined(const struct tow_ptx_module *ptx, struct tow_ptx_diag *diag)
+{
+    size_t count = tow_ptx_undefined_count(ptx);
+    const struct tow_ptx_undefined *first = tow_soft_undefined(ptx);
+    if (first != NULL && !any_kernel_runs(ptx)) {
+        diag->line = first->line;
+        snprintf(diag->message, sizeof diag->message,
+                 "function '%.200s' is called but no text defines it", first->name);
+        return -ENOENT;
+    }
+    if (count != 0) {
+        /* Those of the device runtime are in every program that is built so. */
+        tow_log(TOW_AREA_SOFT, first != NULL ? TOW_LOG_WARN : TOW_LOG_INFO,
+                "the code names functions that nothing defines (%.200s and %zu more): kernels that "
+                "can reach one are refused when they are launched",
+                first != NULL ? first->name : tow_ptx_undefined_at(ptx, 0)->name, count - 1);
+    }
+    return 0;
+}
+
 CUresult tow_soft_code_load(const void *image, struct tow_soft_jit *jit,
                             struct tow_soft_code **ret_code)
 {
@@ -442,6 +491,9 @@ CUresult tow_soft_code_load(const void *image, struct tow_soft_jit *jit,
         code = calloc(1, sizeof *code);
         struct tow_ptx_diag diag = {0};
         int rc = code == NULL ? -ENOMEM : tow_ptx_load(texts.texts, texts.count, &diag, &code->ptx);
+        if (rc == 0 && (rc = check_undefined(code->ptx, &diag)) != 0) {
+            tow_ptx_unload(code->ptx);
+        }
         if (rc != 0) {
             result = result_of(rc);
             free(code);

@@ -121,6 +121,8 @@ static CUresult result_of(enum tow_ptx_fault_kind kind)
         return CUDA_ERROR_HARDWARE_STACK_ERROR;
     case TOW_PTX_FAULT_DEADLOCK:
         return CUDA_ERROR_LAUNCH_TIMEOUT;
+    case TOW_PTX_FAULT_UNDEFINED:
+        return CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND;
     case TOW_PTX_FAULT_MEMORY:
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -339,6 +341,28 @@ static CUresult take_attribute(const CUlaunchAttribute *attribute,
     }
 }
 
+/* A kernel that can come to a function that nobody has. What others of its program do is not
+ * concerned, and the context lives on. */
+static CUresult refuse(struct tow_soft_function *function)
+{
+    const struct tow_ptx_kernel_info *info = &function->info;
+    bool runtime = tow_soft_is_device_runtime(info->undefined);
+    if (!function->refused && runtime) {
+        tow_log(TOW_AREA_SOFT, TOW_LOG_ERROR,
+                "kernel %.200s was refused: it can call %.100s of the CUDA device runtime, which "
+                "the software GPU does not have; kernels that launch kernels (dynamic "
+                "parallelism) need a real GPU",
+                info->name, info->undefined);
+    } else if (!function->refused) {
+        tow_log(TOW_AREA_SOFT, TOW_LOG_ERROR,
+                "kernel %.200s was refused: it can call the function '%.200s', which nothing in "
+                "the program's code defines; link what defines it",
+                info->name, info->undefined);
+    }
+    function->refused = true;
+    return runtime ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND;
+}
+
 CUresult tow_soft_launch_build(struct tow_soft_ctx *ctx, const CUlaunchConfig *config, CUfunction f,
                                void **params, void **extra, struct tow_soft_work *ret_work)
 {
@@ -349,6 +373,9 @@ CUresult tow_soft_launch_build(struct tow_soft_ctx *ctx, const CUlaunchConfig *c
     }
     if (function->module->object.ctx != ctx) {
         return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    if (function->info.undefined != NULL) {
+        return refuse(function);
     }
     struct tow_soft_work work = {.kind = TOW_SOFT_WORK_KERNEL};
     struct tow_soft_kernel_work *kernel = &work.kernel;

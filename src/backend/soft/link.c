@@ -154,14 +154,22 @@ static CUresult soft_cuLinkComplete(CUlinkState state, void **cubinOut, size_t *
     struct tow_ptx_diag diag = {0};
     struct tow_ptx_module *ptx = NULL;
     int rc = tow_ptx_load(link->texts.texts, link->texts.count, &diag, &ptx);
+    const struct tow_ptx_undefined *undefined = rc == 0 ? tow_soft_undefined(ptx) : NULL;
+    if (undefined != NULL) {
+        rc = -ENOENT;
+        diag.line = undefined->line;
+        snprintf(diag.message, sizeof diag.message,
+                 "function '%.200s' is called but no text defines it", undefined->name);
+    }
     tow_ptx_unload(ptx);
     if (rc != 0) {
         char why[640];
         snprintf(why, sizeof why, "PTX line %u: %s", diag.line, diag.message);
         tow_log(TOW_AREA_SOFT, TOW_LOG_ERROR, "link: %s", why);
         tow_soft_jit_done(&link->jit, "", why);
-        return tow_soft_leave(rc == -ENOENT || rc == -EEXIST ? CUDA_ERROR_INVALID_SOURCE
-                                                             : CUDA_ERROR_INVALID_PTX);
+        return tow_soft_leave(rc == -ENOENT   ? CUDA_ERROR_UNKNOWN
+                              : rc == -EEXIST ? CUDA_ERROR_INVALID_SOURCE
+                                              : CUDA_ERROR_INVALID_PTX);
     }
     tow_buf_clear(&link->image);
     rc = tow_buf_printf(&link->image, "// towline linked");

@@ -555,6 +555,10 @@ void tow_soft_jit_parse(unsigned count, const CUjit_option *options, void **valu
                         struct tow_soft_jit *ret_jit);
 void tow_soft_jit_done(struct tow_soft_jit *jit, const char *info, const char *error);
 
+/* Whether NVIDIA's driver, and no text, would define a function of this name. */
+bool tow_soft_is_device_runtime(const char *name);
+/* The first function of the code that nobody defines, NVIDIA's driver neither; NULL if none. */
+const struct tow_ptx_undefined *tow_soft_undefined(const struct tow_ptx_module *ptx);
 /* Turns an image of any form into code; unlocked. */
 CUresult tow_soft_code_load(const void *image, struct tow_soft_jit *jit,
                             struct tow_soft_code **ret_code);
@@ -586,6 +590,7 @@ struct tow_soft_function {
     struct tow_ptx_kernel_info info;
     struct tow_soft_attributes attributes;
     uint64_t of_kernel; /* handle of the CUkernel it stands for; 0 if none */
+    bool refused;       /* a launch was, and the log says why */
 };
 
 struct tow_soft_module {
