@@ -3,6 +3,7 @@
 Only what docs/wire-format.md says is used; numbers of functions and kinds of handles come from the tree.
 """
 
+import hashlib
 import re
 import socket
 import struct
@@ -135,3 +136,37 @@ class Client:
             return True
         except TimeoutError:
             return False
+
+
+PTX, RAW = 1, 5  # forms of images
+NO_OPTIONS = struct.pack("<II", 0, 0)
+
+
+def image_ref(image, form, stage, transfer):
+    """How a command names an image."""
+    return hashlib.sha256(image).digest() + struct.pack("<Q4I", len(image), form, stage, transfer, 0)
+
+
+def with_image(client, function, image, form, transfer, before, after):
+    """A command with an image, which is sent if the server wants it: the reply's result and body."""
+    result, body = client.call(function, before + image_ref(image, form, 0, transfer) + after)
+    if result == 0 and struct.unpack_from("<II", body) == (0, 1):
+        for offset in range(0, len(image), 1 << 20):
+            client.data(transfer, offset, image[offset:offset + (1 << 20)])
+        result, body = client.call(function, before + image_ref(image, form, 1, transfer) + after)
+    return result, body
+
+
+def library(client, index, image, form=PTX, transfer=1, options=NO_OPTIONS):
+    """Loads an image as library number `index`: the reply's result and body."""
+    before = struct.pack("<Q", handle("LIBRARY", index))
+    return with_image(client, "cuLibraryLoadData", image, form, transfer, before, options)
+
+
+def kernel(client, index, name):
+    """Looks a kernel up in the first library: its id."""
+    made = handle("KERNEL", index)
+    text = name.encode() + b"\0"
+    body = struct.pack("<QQiII", handle("LIBRARY", 1), made, 0, 0, len(text)) + text
+    t.equal(client.call("cuLibraryGetKernel", body)[0], 0, "the result of cuLibraryGetKernel")
+    return made

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """Clients that do what no program does: they get an error or lose their session, and nobody else notices."""
 
-import hashlib
 import os
 import pathlib
 import random
@@ -13,6 +12,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import rawclient as raw  # noqa: E402
+from rawclient import NO_OPTIONS, RAW, image_ref, kernel, library, with_image  # noqa: E402
 import towtest as t  # noqa: E402
 
 ALL = ("plain", "asan", "tsan")
@@ -196,29 +196,6 @@ def memory_is_not_mapped_where_the_workers_stack_grows():
         t.equal(share(low - (64 << 20)), 0, "the result of sharing memory far below it")
 
 
-PTX, RAW = 1, 5  # forms of images
-NO_OPTIONS = struct.pack("<II", 0, 0)
-
-
-def image_ref(image, form, stage, transfer):
-    return hashlib.sha256(image).digest() + struct.pack("<Q4I", len(image), form, stage, transfer, 0)
-
-
-def with_image(client, function, image, form, transfer, before, after):
-    """A command with an image, which is sent if the server wants it: the reply's result and body."""
-    result, body = client.call(function, before + image_ref(image, form, 0, transfer) + after)
-    if result == 0 and struct.unpack_from("<II", body) == (0, 1):
-        for offset in range(0, len(image), 1 << 20):
-            client.data(transfer, offset, image[offset:offset + (1 << 20)])
-        result, body = client.call(function, before + image_ref(image, form, 1, transfer) + after)
-    return result, body
-
-
-def library(client, index, image, form=PTX, transfer=1, options=NO_OPTIONS):
-    before = struct.pack("<Q", raw.handle("LIBRARY", index))
-    return with_image(client, "cuLibraryLoadData", image, form, transfer, before, options)
-
-
 @t.test(trees=BOTH)
 def an_image_that_nobody_measured_is_not_loaded():
     with t.Server() as server, raw.Client(server).begin() as client:
@@ -263,15 +240,6 @@ TRAP = b""".version 8.0
 .address_size 64
 .visible .entry stop() { trap; }
 \0"""
-
-
-def kernel(client, index, name):
-    """Looks a kernel up in the first library: its id."""
-    made = raw.handle("KERNEL", index)
-    text = name.encode() + b"\0"
-    body = struct.pack("<QQiII", raw.handle("LIBRARY", 1), made, 0, 0, len(text)) + text
-    t.equal(client.call("cuLibraryGetKernel", body)[0], 0, "the result of cuLibraryGetKernel")
-    return made
 
 
 def upload(client, to, size, transfer, context=1):

@@ -643,14 +643,14 @@ void tow_soft_engine_drain(struct tow_soft_ctx *ctx)
     tow_soft_engine_kick();
 }
 
-void tow_soft_engine_halt(struct tow_soft_ctx *ctx)
+static void quiesce(bool with_host_functions)
 {
-    atomic_store(&ctx->stop, true);
+    uint64_t target = ++tow_soft.seq;
     for (;;) {
         bool busy = false;
         for (struct tow_soft_op *op = tow_soft.running; op != NULL; op = op->run_next) {
-            /* A host function may wait for whoever waits here. */
-            busy |= op->stream->object.ctx == ctx && op->work.kind != TOW_SOFT_WORK_HOST;
+            busy |=
+                op->start < target && (with_host_functions || op->work.kind != TOW_SOFT_WORK_HOST);
         }
         if (!busy) {
             return;
@@ -661,17 +661,12 @@ void tow_soft_engine_halt(struct tow_soft_ctx *ctx)
 
 void tow_soft_quiesce(void)
 {
-    uint64_t target = ++tow_soft.seq;
-    for (;;) {
-        bool busy = false;
-        for (struct tow_soft_op *op = tow_soft.running; op != NULL; op = op->run_next) {
-            busy |= op->start < target;
-        }
-        if (!busy) {
-            return;
-        }
-        pthread_cond_wait(&tow_soft.changed, &tow_soft.lock);
-    }
+    quiesce(true);
+}
+
+void tow_soft_quiesce_device(void)
+{
+    quiesce(false);
 }
 
 void tow_soft_engine_stop(void)

@@ -274,45 +274,53 @@ static CUresult soft_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int
     return tow_soft_leave(CUDA_SUCCESS);
 }
 
-/* If the current context has failed by a kernel of one stream, those of others may still run, and
- * the caller may unmap the memory next. */
-static void halt_failed(void)
+/* Locked: the caller unmaps the memory next. Kernels and copies that run now, in whichever context,
+ * may have looked it up before it was dropped: they end first. Of a context that has failed by a
+ * kernel of one stream those of the others are stopped. */
+static void end_uses(struct tow_soft_ctx *owner)
 {
-    if (tow_soft_enter_any() != CUDA_SUCCESS) {
-        return;
+    struct tow_soft_ctx *of[] = {owner, tow_soft_current()};
+    for (unsigned i = 0; i < 2; i++) {
+        if (of[i] != NULL && of[i]->error != CUDA_SUCCESS) {
+            atomic_store(&of[i]->stop, true);
+        }
     }
-    struct tow_soft_ctx *ctx = tow_soft_current();
-    if (ctx != NULL && ctx->error != CUDA_SUCCESS) {
-        tow_soft_engine_halt(ctx);
-    }
-    tow_soft_leave(CUDA_SUCCESS);
+    tow_soft_quiesce_device();
+}
+
+/* Locked. The memory that was registered at `p`; NULL if there is none. */
+static struct tow_soft_alloc *registered_at(const void *p)
+{
+    struct tow_soft_alloc *alloc = p != NULL ? tow_soft_alloc_at((uintptr_t)p) : NULL;
+    return alloc != NULL && alloc->kind == TOW_SOFT_MEM_REGISTERED ? alloc : NULL;
 }
 
 static CUresult soft_cuMemHostUnregister(void *p)
 {
     struct tow_soft_ctx *ctx;
-    CUresult result = tow_soft_enter(&ctx);
-    if (result != CUDA_SUCCESS) {
-        halt_failed();
-        return result;
+    CUresult result = tow_soft_enter(&ctx), any;
+    if (result == CUDA_SUCCESS) {
+        struct tow_soft_alloc *alloc = registered_at(p);
+        if (alloc != NULL && alloc->base == (uintptr_t)p) {
+            tow_soft_hold();
+            result = tow_soft_ctx_wait(alloc->ctx);
+            tow_soft_let_go();
+        } else {
+            result = p == NULL || alloc != NULL ? CUDA_ERROR_INVALID_VALUE
+                                                : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+        }
+    } else if ((any = tow_soft_enter_any()) != CUDA_SUCCESS) {
+        return any;
     }
-    struct tow_soft_alloc *alloc = tow_soft_alloc_at((uintptr_t)p);
-    if (p == NULL || alloc == NULL || alloc->kind != TOW_SOFT_MEM_REGISTERED) {
-        return tow_soft_leave(p == NULL ? CUDA_ERROR_INVALID_VALUE
-                                        : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
-    }
-    if (alloc->base != (uintptr_t)p) {
-        return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
-    }
-    /* The caller may unmap it next: nothing may use it any more. */
-    uint64_t id = alloc->id;
-    tow_soft_hold();
-    result = tow_soft_ctx_wait(alloc->ctx);
-    tow_soft_let_go();
-    alloc = tow_soft_alloc_at((uintptr_t)p);
-    if (alloc != NULL && alloc->id == id) {
+    /* Also if the context has failed, or it was another's, which is gone: whoever asks unmaps the
+     * memory in any case. */
+    struct tow_soft_ctx *owner = NULL;
+    struct tow_soft_alloc *alloc = registered_at(p);
+    if (alloc != NULL && alloc->base == (uintptr_t)p) {
+        owner = alloc->ctx;
         tow_soft_alloc_drop(alloc);
     }
+    end_uses(owner);
     return tow_soft_leave(result);
 }
 

@@ -205,6 +205,8 @@ void tow_soft_retire(void (*run)(void *object, uint64_t a, uint64_t b), void *ob
                      uint64_t b);
 /* Waits until no op runs that began before this call; the lock is given up meanwhile. */
 void tow_soft_quiesce(void);
+/* The same but for host functions: one may wait for whoever waits here, and uses no addresses. */
+void tow_soft_quiesce_device(void);
 /* Runs what has become due. */
 void tow_soft_retire_poll(void);
 
@@ -435,8 +437,6 @@ bool tow_soft_stream_idle(const struct tow_soft_stream *stream);
 void tow_soft_engine_kick(void);
 /* Throws away what is queued for the context and waits until nothing of it runs. */
 void tow_soft_engine_drain(struct tow_soft_ctx *ctx);
-/* Of a context that has failed: stops what still runs on the device and waits until it has. */
-void tow_soft_engine_halt(struct tow_soft_ctx *ctx);
 void tow_soft_engine_stop(void);
 /* Reports a context's fault: first one wins. Takes the lock itself. */
 void tow_soft_ctx_fail(struct tow_soft_ctx *ctx, CUresult error);
