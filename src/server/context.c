@@ -2,12 +2,15 @@
  */
 #include "server/context.h"
 
+#include "base/clock.h"
 #include "gen/server_api.h"
 #include "server/copy.h"
 #include "server/session.h"
 #include "server/share.h"
 #include "server/watch.h"
 #include "wire/id.h"
+
+#define NAP_NS (100 * TOW_TIME_US)
 
 /* What the client keeps of a context it has got; tow_context_take_facts in src/client/context.c
  * reads it. */
@@ -54,7 +57,7 @@ static void write_facts(const struct tow_driver *driver, CUcontext context, stru
 enum { FACTS_SIZE = 32 + CU_LIMIT_MAX * sizeof(uint64_t) };
 _Static_assert(FACTS_SIZE <= TOW_WELCOME_CONTEXT_MAX, "they go into the welcome");
 
-void tow_context_put_facts(struct tow_serve *call, CUcontext context)
+static void put_facts(struct tow_serve *call, CUcontext context)
 {
     tow_serve_reserve(call, FACTS_SIZE);
     write_facts(call->driver, context, &call->out);
@@ -76,6 +79,35 @@ bool tow_context_describe_ahead(const struct tow_driver *driver, struct tow_enc 
     return true;
 }
 
+/* ---- beginning ---- */
+
+/* A device's primary context has one id at a time; while it begins or ends it has BUSY. */
+enum { NO_ID = 0, BUSY = 1 };
+
+bool tow_context_bind(struct tow_serve *call, uint64_t id, CUcontext context, uint32_t owner)
+{
+    struct tow_handles *handles = &call->session->handles;
+    if (TOW_ID_KIND(id) != TOW_H_CONTEXT || TOW_ID_OF_SERVER(id) || TOW_ID_INDEX(id) == 0 ||
+        tow_handles_bind_new(handles, id, context, owner) < 0) {
+        call->malformed = true;
+        return false;
+    }
+    if (call->frame.kind == TOW_FN_cuCtxFromGreenCtx &&
+        atomic_load(&call->session->primaries[owner - 1]) <= BUSY) {
+        tow_handles_unbind(handles, id); /* its device's primary context ends just now */
+        call->status = CUDA_ERROR_CONTEXT_IS_DESTROYED;
+        return false;
+    }
+    put_facts(call, context);
+    return true;
+}
+
+static bool change_primary(struct tow_serve *call, CUdevice device, uint64_t from, uint64_t to)
+{
+    return (unsigned)device < TOW_SESSION_DEVICES_MAX &&
+           atomic_compare_exchange_strong(&call->session->primaries[device], &from, to);
+}
+
 void tow_serve_cuDevicePrimaryCtxRetain(struct tow_serve *call)
 {
     uint64_t id = tow_dec_u64(&call->in);
@@ -84,17 +116,27 @@ void tow_serve_cuDevicePrimaryCtxRetain(struct tow_serve *call)
     if (!tow_serve_ready(call)) {
         return;
     }
+    if ((unsigned)device >= TOW_SESSION_DEVICES_MAX) {
+        call->status = CUDA_ERROR_INVALID_DEVICE;
+        return;
+    }
+    if (!change_primary(call, device, NO_ID, BUSY)) {
+        call->malformed = true; /* the client has it, and counts itself how often */
+        return;
+    }
     call->status = call->driver->cuDevicePrimaryCtxRetain(&context, device);
-    if (call->status == CUDA_SUCCESS) {
-        tow_serve_bind(call, TOW_H_CONTEXT, id, context);
-        if (call->malformed) {
-            call->driver->cuDevicePrimaryCtxRelease_v2(device);
-            return;
-        }
-        tow_context_put_facts(call, context);
+    bool bound =
+        call->status == CUDA_SUCCESS && tow_context_bind(call, id, context, (uint32_t)device + 1);
+    if (call->status == CUDA_SUCCESS && !bound) {
+        call->driver->cuDevicePrimaryCtxRelease_v2(device);
+    }
+    atomic_store(&call->session->primaries[device], bound ? id : NO_ID);
+    if (bound) {
         atomic_store_explicit(&call->session->stats->device, device, memory_order_relaxed);
     }
 }
+
+/* ---- ending ---- */
 
 /* Forgets what was in a context that is about to end: the driver's handles are of no use any more.
  */
@@ -115,26 +157,80 @@ static void drop_entry(void *user, uint64_t id, const struct tow_handle_entry *e
     }
 }
 
-void tow_context_drop(struct tow_session *session, uint64_t id)
+CUresult tow_context_drop(struct tow_session *session, uint64_t id)
 {
     struct drop drop = {session, TOW_ID_INDEX(id)};
-    tow_copy_drop_context(session, drop.context);
+    /* The driver may want it to be current where its events and memory are looked at. */
+    CUresult status = tow_session_enter(session, drop.context);
+    atomic_fetch_add(&session->contexts_ending, 1);
+    if (!tow_handles_unbind(&session->handles, id)) {
+        atomic_fetch_sub(&session->contexts_ending, 1);
+        return CUDA_ERROR_INVALID_CONTEXT; /* another thread ends it */
+    }
+    if (status != CUDA_SUCCESS) {
+        tow_session_forget_current();
+    }
+    tow_session_leave_all(session);
+    bool dropped = tow_copy_drop_context(session, drop.context);
+    atomic_fetch_sub(&session->contexts_ending, 1);
     tow_session_drop_context(session, drop.context);
     tow_share_drop_context(session, drop.context);
     tow_handles_each(&session->handles, TOW_H_NONE, drop_entry, &drop);
-    tow_handles_unbind(&session->handles, id);
     tow_watch_drop_context(session, drop.context);
     tow_session_forget_current();
+    return dropped ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
 }
 
-void tow_serve_cuDevicePrimaryCtxRelease_v2(struct tow_serve *call)
+/* Contexts that share the memory of a device's primary context end with it: those of green
+ * contexts, and itself. */
+struct ending {
+    struct tow_session *session;
+    uint32_t owner;
+    CUresult status;
+};
+
+static void end_entry(void *user, uint64_t id, const struct tow_handle_entry *entry)
+{
+    struct ending *ending = user;
+    if (entry->context == ending->owner) {
+        CUresult status = tow_context_drop(ending->session, id);
+        ending->status = ending->status == CUDA_SUCCESS ? status : ending->status;
+    }
+}
+
+/* {u64 id, u32 device}: the id is the device's primary context's, and ends. */
+static bool end_primary(struct tow_serve *call, CUdevice *ret_device)
 {
     uint64_t id = tow_dec_u64(&call->in);
     CUdevice device = (CUdevice)tow_dec_u32(&call->in);
     if (!tow_serve_ready(call)) {
+        return false;
+    }
+    if (id <= BUSY || !change_primary(call, device, id, BUSY)) {
+        call->status = CUDA_ERROR_INVALID_CONTEXT;
+        return false;
+    }
+    struct ending ending = {call->session, (uint32_t)device + 1, CUDA_SUCCESS};
+    tow_handles_each(&call->session->handles, TOW_H_CONTEXT, end_entry, &ending);
+    while (atomic_load(&call->session->contexts_ending) != 0 && ending.status == CUDA_SUCCESS) {
+        tow_time_sleep(NAP_NS); /* another thread ends one of them */
+        ending.status = tow_session_goes_on(call->session) ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+    }
+    if (ending.status != CUDA_SUCCESS) {
+        call->status = ending.status;
+        atomic_store(&call->session->primaries[device], NO_ID);
+        return false;
+    }
+    *ret_device = device;
+    return true;
+}
+
+void tow_serve_cuDevicePrimaryCtxRelease_v2(struct tow_serve *call)
+{
+    CUdevice device;
+    if (!end_primary(call, &device)) {
         return;
     }
-    tow_context_drop(call->session, id);
     call->status = call->driver->cuDevicePrimaryCtxRelease_v2(device);
     /* The worker itself may keep the context warm; for the program it is to be empty. */
     unsigned flags = 0;
@@ -143,17 +239,16 @@ void tow_serve_cuDevicePrimaryCtxRelease_v2(struct tow_serve *call)
         active) {
         call->driver->cuDevicePrimaryCtxReset_v2(device);
     }
+    atomic_store(&call->session->primaries[device], NO_ID);
 }
 
 void tow_serve_cuDevicePrimaryCtxReset_v2(struct tow_serve *call)
 {
-    uint64_t id = tow_dec_u64(&call->in);
-    CUdevice device = (CUdevice)tow_dec_u32(&call->in);
-    if (!tow_serve_ready(call)) {
-        return;
+    CUdevice device;
+    if (end_primary(call, &device)) {
+        call->status = call->driver->cuDevicePrimaryCtxReset_v2(device);
+        atomic_store(&call->session->primaries[device], NO_ID);
     }
-    tow_context_drop(call->session, id);
-    call->status = call->driver->cuDevicePrimaryCtxReset_v2(device);
 }
 
 void tow_serve_cuCtxCreate_v4(struct tow_serve *call)
@@ -179,12 +274,10 @@ void tow_serve_cuCtxCreate_v4(struct tow_serve *call)
     CUcontext popped = NULL;
     call->driver->cuCtxPopCurrent_v2(&popped);
     tow_session_forget_current();
-    tow_serve_bind(call, TOW_H_CONTEXT, id, context);
-    if (call->malformed) {
+    if (!tow_context_bind(call, id, context, 0)) {
         call->driver->cuCtxDestroy_v2(context);
         return;
     }
-    tow_context_put_facts(call, context);
     atomic_store_explicit(&call->session->stats->device, device, memory_order_relaxed);
 }
 
@@ -195,6 +288,13 @@ void tow_serve_cuCtxDestroy_v2(struct tow_serve *call)
     if (!tow_serve_ready(call)) {
         return;
     }
-    tow_context_drop(call->session, id);
-    call->status = call->driver->cuCtxDestroy_v2(context);
+    const struct tow_handle_entry *entry = tow_handles_find(&call->session->handles, id);
+    if (entry == NULL || entry->context != 0) {
+        call->status = CUDA_ERROR_INVALID_CONTEXT; /* a primary or a green one ends otherwise */
+        return;
+    }
+    call->status = tow_context_drop(call->session, id);
+    if (call->status == CUDA_SUCCESS) {
+        call->status = call->driver->cuCtxDestroy_v2(context);
+    }
 }

@@ -4,11 +4,15 @@
 
 #include "server/session.h"
 
-/* Puts what the client keeps of a context it has got into the reply. */
-void tow_context_put_facts(struct tow_serve *call, CUcontext context);
+/* After a context was made or taken: ties the client's id to it and puts what the client keeps of
+ * it into the reply. A number stands for one context, and a context has one number. `owner`: 1 +
+ * the device whose primary context's memory it uses; 0: it has its own. False breaks the protocol.
+ */
+bool tow_context_bind(struct tow_serve *call, uint64_t id, CUcontext context, uint32_t owner);
 /* The same of device 0's primary context, if that was made ahead; false: it was not. */
 bool tow_context_describe_ahead(const struct tow_driver *driver, struct tow_enc *enc);
-/* Forgets a context's id and what was made in it: the context is about to end. */
-void tow_context_drop(struct tow_session *session, uint64_t id);
+/* Forgets a context's id and what was made in it: the context is about to end. Then no command has
+ * memory of it in hand any more; if it fails the context must stay. */
+CUresult tow_context_drop(struct tow_session *session, uint64_t id);
 
 #endif

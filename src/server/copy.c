@@ -47,7 +47,6 @@ struct later {
     CUstream stream;
     unsigned awaited; /* threads that wait for the piece's event: it stays until they are out */
     bool finished;    /* but for those it would be gone */
-    bool dropped;     /* its context is gone, and the piece with it */
     unsigned job_count;
     struct tow_lane_job jobs[LATER_JOBS]; /* the lanes' until they are done */
     struct later *next;
@@ -130,8 +129,8 @@ static CUresult download_large(struct tow_serve *call, CUdeviceptr from, uint64_
             size_t n = (size_t)tow_min_u64(piece_size, size - asked);
             struct tow_piece **piece = &stage[fill % STAGES];
             if (*piece == NULL) {
-                status = tow_pinned_take(&copies->pinned, driver, call->frame.context, piece_size,
-                                         piece);
+                status = tow_pinned_take(&copies->pinned, call->session, call->frame.context,
+                                         piece_size, piece);
             }
             if (status == CUDA_SUCCESS) {
                 status = driver->cuMemcpyDtoHAsync_v2((*piece)->bytes, from + asked, n, stream);
@@ -164,7 +163,7 @@ static CUresult download_large(struct tow_serve *call, CUdeviceptr from, uint64_
         if (through) {
             tow_pinned_give(&copies->pinned, stage[i]);
         } else {
-            free(stage[i]); /* the device may still write to it; its memory goes with the context */
+            tow_pinned_lose(&copies->pinned, stage[i]);
         }
     }
     return status;
@@ -198,8 +197,8 @@ static CUresult download_spread(struct tow_serve *call, CUdeviceptr from, uint64
                 status = tow_lanes_wait(all, &o->job) < 0 ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
                 o->queued = false;
             } else if (o->piece == NULL) {
-                status =
-                    tow_pinned_take(&copies->pinned, driver, call->frame.context, STAGE, &o->piece);
+                status = tow_pinned_take(&copies->pinned, call->session, call->frame.context, STAGE,
+                                         &o->piece);
             }
             if (status == CUDA_SUCCESS) {
                 status = driver->cuMemcpyDtoHAsync_v2(o->piece->bytes, from + asked, n, stream);
@@ -235,7 +234,7 @@ static CUresult download_spread(struct tow_serve *call, CUdeviceptr from, uint64
         if (through) {
             tow_pinned_give(&copies->pinned, pieces[i].piece);
         } else {
-            free(pieces[i].piece); /* as above */
+            tow_pinned_lose(&copies->pinned, pieces[i].piece);
         }
     }
     return status;
@@ -255,7 +254,7 @@ void tow_copy_later(struct tow_serve *call, const struct tow_later_copy *want)
     if (copies == NULL || later == NULL) {
         call->status = CUDA_ERROR_OUT_OF_MEMORY;
     } else {
-        call->status = tow_pinned_take(&copies->pinned, driver, call->frame.context,
+        call->status = tow_pinned_take(&copies->pinned, call->session, call->frame.context,
                                        (size_t)want->size, &piece);
     }
     if (call->status == CUDA_SUCCESS) {
@@ -276,7 +275,7 @@ void tow_copy_later(struct tow_serve *call, const struct tow_later_copy *want)
         if (!begun) {
             tow_pinned_give(&copies->pinned, piece);
         } else if (call->status != CUDA_SUCCESS) {
-            free(piece); /* nobody will know when the device has done with it */
+            tow_pinned_lose(&copies->pinned, piece); /* nobody will know when it is done */
         }
     }
     if (call->status != CUDA_SUCCESS) {
@@ -301,11 +300,7 @@ static struct copy_state *copies_under_way(struct tow_session *session)
 /* With the lock held: nobody sends it or waits for it any more. */
 static void release(struct copy_state *copies, struct later *later)
 {
-    if (later->dropped) {
-        free(later->piece);
-    } else {
-        tow_pinned_give(&copies->pinned, later->piece);
-    }
+    tow_pinned_give(&copies->pinned, later->piece);
     free(later);
 }
 
@@ -496,13 +491,12 @@ void tow_copy_send_until(struct tow_serve *call, CUevent event)
     }
 }
 
-void tow_copy_drop_context(struct tow_session *session, uint32_t context)
+/* Downloads of the context that nobody waits for; false if memory of it is still in hand. */
+static bool drop_laters(struct tow_session *session, uint32_t context)
 {
-    tow_upload_drop_context(session, context);
-    tow_late_drop_context(session, context);
     struct copy_state *copies = tow_session_state(session, TOW_SESSION_COPY);
     if (copies == NULL) {
-        return;
+        return true;
     }
     struct later *dropped = NULL, **dropped_end = &dropped;
     pthread_mutex_lock(&copies->sending);
@@ -530,13 +524,23 @@ void tow_copy_drop_context(struct tow_session *session, uint32_t context)
         session->driver->cuEventSynchronize(later->piece->filled);
         pthread_mutex_lock(&copies->sending);
         later->spread = false;
-        pthread_mutex_lock(&copies->lock);
-        later->dropped = later->awaited > 0;
-        pthread_mutex_unlock(&copies->lock);
         send_later(session, copies, later);
         pthread_mutex_unlock(&copies->sending);
     }
-    tow_pinned_drop_context(&copies->pinned, context);
+    return tow_pinned_drop_context(&copies->pinned, context);
+}
+
+bool tow_copy_drop_context(struct tow_session *session, uint32_t context)
+{
+    /* No command takes memory of the context any more: those that have some come to an end. */
+    while (!tow_upload_drop_context(session, context) || !tow_late_drop_context(session, context) ||
+           !drop_laters(session, context)) {
+        if (!tow_session_goes_on(session)) {
+            return false;
+        }
+        tow_time_sleep(NAP_MIN_NS);
+    }
+    return true;
 }
 
 void tow_serve_cuMemcpyDtoHAsync_v2(struct tow_serve *call)

@@ -37,8 +37,9 @@ void tow_copy_send_context(struct tow_serve *call);
 /* The same before it waits for an event: nobody knows which copies are before that, so it looks now
  * and then while large ones are under way. */
 void tow_copy_send_until(struct tow_serve *call, CUevent event);
-/* A context is about to end: what it still has to bring comes first, its page-locked memory is
- * forgotten. */
-void tow_copy_drop_context(struct tow_session *session, uint32_t context);
+/* A context whose number is not in use any more is about to end, and is current: what it still has
+ * to bring comes first, its page-locked memory is forgotten. False: the session ends before, and
+ * memory of the context is still in use. */
+bool tow_copy_drop_context(struct tow_session *session, uint32_t context);
 
 #endif

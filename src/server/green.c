@@ -1,6 +1,7 @@
 /* Green contexts. The client has an object of its own for the context made from one. */
 #include "gen/server_api.h"
 #include "server/context.h"
+#include "server/session.h"
 
 void tow_serve_cuCtxFromGreenCtx(struct tow_serve *call)
 {
@@ -11,28 +12,45 @@ void tow_serve_cuCtxFromGreenCtx(struct tow_serve *call)
         return;
     }
     call->status = call->driver->cuCtxFromGreenCtx(&context, green);
-    if (call->status == CUDA_SUCCESS) {
-        tow_serve_bind(call, TOW_H_CONTEXT, id, context);
-        if (!call->malformed) {
-            tow_context_put_facts(call, context);
-        }
+    if (call->status != CUDA_SUCCESS) {
+        return;
     }
+    CUdevice device = 0;
+    CUcontext popped = NULL;
+    call->status = call->driver->cuCtxPushCurrent_v2(context);
+    if (call->status == CUDA_SUCCESS) {
+        call->status = call->driver->cuCtxGetDevice(&device);
+        call->driver->cuCtxPopCurrent_v2(&popped);
+    }
+    if (call->status == CUDA_SUCCESS) {
+        tow_context_bind(call, id, context, (uint32_t)device + 1);
+    }
+}
+
+/* The id of the context that was made from it, 0 if none was: the driver has one for each. */
+static uint64_t context_of(struct tow_serve *call, CUgreenCtx green)
+{
+    CUcontext context = NULL;
+    return call->driver->cuCtxFromGreenCtx(&context, green) == CUDA_SUCCESS
+               ? tow_handles_known(&call->session->handles, TOW_H_CONTEXT, context)
+               : 0;
 }
 
 void tow_serve_cuGreenCtxDestroy(struct tow_serve *call)
 {
     uint64_t id = tow_dec_u64(&call->in);
-    uint64_t context_id = tow_dec_u64(&call->in);
+    tow_dec_u64(&call->in); /* the context made from it: known here */
     CUgreenCtx green = tow_serve_handle(call, TOW_H_GREENCTX, id);
-    if (context_id != 0) {
-        tow_serve_handle(call, TOW_H_CONTEXT, context_id);
-    }
     if (!tow_serve_ready(call)) {
         return;
     }
-    if (context_id != 0) {
-        tow_context_drop(call->session, context_id);
+    uint64_t context = context_of(call, green);
+    if (!tow_handles_unbind(&call->session->handles, id)) {
+        call->status = CUDA_ERROR_INVALID_HANDLE; /* another thread ends it */
+        return;
     }
-    call->status = call->driver->cuGreenCtxDestroy(green);
-    tow_serve_unbind(call, TOW_H_GREENCTX, id);
+    call->status = context != 0 ? tow_context_drop(call->session, context) : CUDA_SUCCESS;
+    if (call->status == CUDA_SUCCESS) {
+        call->status = call->driver->cuGreenCtxDestroy(green);
+    }
 }

@@ -73,7 +73,7 @@ static size_t hash(enum tow_handle_kind kind, void *handle)
 }
 
 static int reverse_put(struct tow_handles *h, void *handle, uint64_t id);
-static void unbind_locked(struct tow_handles *h, uint64_t id);
+static bool unbind_locked(struct tow_handles *h, uint64_t id);
 
 static int reverse_remake(struct tow_handles *h)
 {
@@ -153,8 +153,8 @@ static int bind_locked(struct tow_handles *h, uint64_t id, void *handle, CUresul
     }
     struct tow_handle_entry *entry = entry_at(h, owner, TOW_ID_INDEX(id));
     uint64_t before = atomic_load_explicit(&entry->id, memory_order_relaxed);
-    if (before == id) {
-        return -EINVAL;
+    if (before == id || (before != 0 && TOW_ID_KIND(before) == TOW_H_CONTEXT)) {
+        return -EINVAL; /* much is known by a context's number: it ends in its own way */
     }
     if (before != 0) {
         /* The client gave the index to a new object, so its old one is gone, even if destroying it
@@ -186,11 +186,22 @@ int tow_handles_bind(struct tow_handles *handles, uint64_t id, void *handle, CUr
     return result;
 }
 
-static void unbind_locked(struct tow_handles *h, uint64_t id)
+int tow_handles_bind_new(struct tow_handles *handles, uint64_t id, void *handle, uint32_t context)
+{
+    pthread_mutex_lock(&handles->lock);
+    struct tow_handle_entry *entry = entry_at(handles, TOW_ID_OF_SERVER(id), TOW_ID_INDEX(id));
+    bool used = (entry != NULL && atomic_load_explicit(&entry->id, memory_order_relaxed) != 0) ||
+                reverse_find(handles, TOW_ID_KIND(id), handle) != NULL;
+    int result = used ? -EEXIST : bind_locked(handles, id, handle, CUDA_SUCCESS, context);
+    pthread_mutex_unlock(&handles->lock);
+    return result;
+}
+
+static bool unbind_locked(struct tow_handles *h, uint64_t id)
 {
     struct tow_handle_entry *entry = entry_at(h, TOW_ID_OF_SERVER(id), TOW_ID_INDEX(id));
     if (entry == NULL || atomic_load_explicit(&entry->id, memory_order_relaxed) != id || id == 0) {
-        return;
+        return false;
     }
     struct tow_handle_reverse *r =
         entry->handle != NULL ? reverse_find(h, TOW_ID_KIND(id), entry->handle) : NULL;
@@ -202,13 +213,15 @@ static void unbind_locked(struct tow_handles *h, uint64_t id)
         entry->context = h->free_index;
         h->free_index = TOW_ID_INDEX(id);
     }
+    return true;
 }
 
-void tow_handles_unbind(struct tow_handles *handles, uint64_t id)
+bool tow_handles_unbind(struct tow_handles *handles, uint64_t id)
 {
     pthread_mutex_lock(&handles->lock);
-    unbind_locked(handles, id);
+    bool was_there = unbind_locked(handles, id);
     pthread_mutex_unlock(&handles->lock);
+    return was_there;
 }
 
 void tow_handles_spoil(struct tow_handles *handles, uint64_t id, CUresult error)

@@ -9,6 +9,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -53,7 +54,11 @@ const struct tow_handle_entry *tow_handles_at(const struct tow_handles *handles,
 /* -EINVAL for an id that cannot be or is in use, -ENOMEM. */
 int tow_handles_bind(struct tow_handles *handles, uint64_t id, void *handle, CUresult error,
                      uint32_t context);
-void tow_handles_unbind(struct tow_handles *handles, uint64_t id);
+/* The same for one that must be new: -EEXIST if the client's index is in use, or the handle has an
+ * id already. */
+int tow_handles_bind_new(struct tow_handles *handles, uint64_t id, void *handle, uint32_t context);
+/* True for the one caller that ended it. */
+bool tow_handles_unbind(struct tow_handles *handles, uint64_t id);
 /* Every use of the id fails from now on, if there is one. */
 void tow_handles_spoil(struct tow_handles *handles, uint64_t id, CUresult error);
 /* The id of a handle, minted by the server if it has none; 0 if memory is used up. */

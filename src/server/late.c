@@ -17,6 +17,7 @@ struct late {
     uint64_t size;
     struct tow_piece *piece; /* owned; its event: the device has read it */
     bool copied;             /* the event is recorded: the piece is free when that is over */
+    bool in_hand;            /* its command is being carried out */
     struct late *next;
 };
 
@@ -78,7 +79,7 @@ static void remove_late(struct late_state *state, struct late *late, bool lost)
     *at = late->next;
     pthread_mutex_unlock(&state->lock);
     if (lost) {
-        free(late->piece); /* its memory goes with the context */
+        tow_pinned_lose(&state->pinned, late->piece);
     } else {
         tow_pinned_give(&state->pinned, late->piece);
     }
@@ -125,11 +126,10 @@ static CUresult queue(struct tow_serve *call, struct late_state *state, struct l
     if (status == CUDA_SUCCESS) {
         status = driver->cuEventRecord(late->piece->filled, stream);
     }
-    if (status == CUDA_SUCCESS) {
-        pthread_mutex_lock(&state->lock);
-        late->copied = true;
-        pthread_mutex_unlock(&state->lock);
-    }
+    pthread_mutex_lock(&state->lock);
+    late->copied = status == CUDA_SUCCESS;
+    late->in_hand = false;
+    pthread_mutex_unlock(&state->lock);
     return status; /* else it stays as it is until the context ends: the client still sends */
 }
 
@@ -143,7 +143,7 @@ static CUresult put(struct tow_serve *call, uint64_t id, uint64_t number, CUdevi
     CUresult status = CUDA_ERROR_OUT_OF_MEMORY;
     if (state != NULL && late != NULL && turn != NULL) {
         sort(call->session, state, call->frame.context);
-        status = tow_pinned_take(&state->pinned, call->driver, call->frame.context, (size_t)size,
+        status = tow_pinned_take(&state->pinned, call->session, call->frame.context, (size_t)size,
                                  &late->piece);
     }
     if (status != CUDA_SUCCESS) {
@@ -153,6 +153,7 @@ static CUresult put(struct tow_serve *call, uint64_t id, uint64_t number, CUdevi
     }
     late->number = number;
     late->size = size;
+    late->in_hand = true;
     enlist(state, late);
     status = call->driver->cuLaunchHostFunc(stream, tow_hostfn_run, turn);
     if (status == CUDA_SUCCESS) {
@@ -207,11 +208,11 @@ int tow_late_take(struct tow_session *session, const uint8_t *at, const struct t
     return error;
 }
 
-void tow_late_drop_context(struct tow_session *session, uint32_t context)
+bool tow_late_drop_context(struct tow_session *session, uint32_t context)
 {
     struct late_state *state = state_of(session, false);
     if (state == NULL) {
-        return;
+        return true;
     }
     pthread_mutex_lock(&state->sort_lock);
     for (struct late *late = next_copied(state, NULL); late != NULL;) {
@@ -227,10 +228,10 @@ void tow_late_drop_context(struct tow_session *session, uint32_t context)
     pthread_mutex_unlock(&state->lock);
     for (; lost != NULL; lost = next) {
         next = lost->next;
-        if (lost->piece->context == context && !lost->copied) {
+        if (lost->piece->context == context && !lost->copied && !lost->in_hand) {
             remove_late(state, lost, true);
         }
     }
     pthread_mutex_unlock(&state->sort_lock);
-    tow_pinned_drop_context(&state->pinned, context);
+    return tow_pinned_drop_context(&state->pinned, context);
 }

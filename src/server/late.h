@@ -6,6 +6,7 @@
 #ifndef TOW_SERVER_LATE_H
 #define TOW_SERVER_LATE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "gen/cuda_abi.h"
@@ -19,7 +20,7 @@ void tow_late_copy(struct tow_serve *call, CUdeviceptr to, uint64_t size, CUstre
 /* A CALLBACK_BYTES frame. Bytes for a copy that is not known are thrown away. Never waits for the
  * driver. */
 int tow_late_take(struct tow_session *session, const uint8_t *at, const struct tow_frame *frame);
-/* A context is about to end. */
-void tow_late_drop_context(struct tow_session *session, uint32_t context);
+/* A context ends. False: somebody still has memory of it in hand. */
+bool tow_late_drop_context(struct tow_session *session, uint32_t context);
 
 #endif

@@ -3,9 +3,18 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+#include "server/session.h"
+
 enum {
     SLAB = 64 << 10, /* small pieces are made many at a time: asking the driver takes long */
     WORD = 64,       /* of each piece, behind all of them: a line of the cache */
+};
+
+/* Pieces of one context that were taken and not given back. */
+struct tow_out {
+    uint32_t context;
+    unsigned count; /* never 0 */
+    struct tow_out *next;
 };
 
 void tow_pinned_init(struct tow_pinned *pinned)
@@ -22,7 +31,58 @@ void tow_pinned_fini(struct tow_pinned *pinned)
             pinned->kept[i] = next;
         }
     }
+    while (pinned->outs != NULL) {
+        struct tow_out *next = pinned->outs->next;
+        free(pinned->outs);
+        pinned->outs = next;
+    }
     pthread_mutex_destroy(&pinned->lock);
+}
+
+/* With the lock held: where the context's is, or would be. */
+static struct tow_out **out_of(struct tow_pinned *pinned, uint32_t context)
+{
+    struct tow_out **at = &pinned->outs;
+    while (*at != NULL && (*at)->context != context) {
+        at = &(*at)->next;
+    }
+    return at;
+}
+
+/* With the lock held: somebody is about to have a piece. Whoever ends a context takes its number
+ * first, and then waits for those that are counted here. */
+static CUresult count_out(struct tow_pinned *pinned, struct tow_session *session, uint32_t context)
+{
+    struct tow_out **at = out_of(pinned, context);
+    if (tow_handles_at(&session->handles, TOW_H_CONTEXT, context) == NULL) {
+        return context == 0 ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    }
+    if (*at == NULL) {
+        *at = calloc(1, sizeof **at);
+        if (*at == NULL) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        (*at)->context = context;
+    }
+    (*at)->count++;
+    return CUDA_SUCCESS;
+}
+
+/* With the lock held. */
+static void count_back(struct tow_pinned *pinned, uint32_t context)
+{
+    struct tow_out **at = out_of(pinned, context), *out = *at;
+    if (--out->count == 0) {
+        *at = out->next;
+        free(out);
+    }
+}
+
+/* With the lock held. */
+static void keep(struct tow_pinned *pinned, struct tow_piece *piece)
+{
+    piece->next = pinned->kept[piece->order];
+    pinned->kept[piece->order] = piece;
 }
 
 static CUresult make_piece(const struct tow_driver *driver, uint32_t context, unsigned order,
@@ -82,13 +142,15 @@ static CUresult make(struct tow_pinned *pinned, const struct tow_driver *driver,
         if (make_piece(driver, context, order, bytes + at, word, &piece) != CUDA_SUCCESS) {
             break; /* its bytes stay unused */
         }
-        tow_pinned_give(pinned, piece);
+        pthread_mutex_lock(&pinned->lock);
+        keep(pinned, piece);
+        pthread_mutex_unlock(&pinned->lock);
     }
     return CUDA_SUCCESS;
 }
 
-CUresult tow_pinned_take(struct tow_pinned *pinned, const struct tow_driver *driver,
-                         uint32_t context, size_t size, struct tow_piece **ret_piece)
+CUresult tow_pinned_take(struct tow_pinned *pinned, struct tow_session *session, uint32_t context,
+                         size_t size, struct tow_piece **ret_piece)
 {
     unsigned order = 0;
     while (order < TOW_PINNED_ORDERS && (size_t)TOW_PINNED_MIN << order < size) {
@@ -98,20 +160,26 @@ CUresult tow_pinned_take(struct tow_pinned *pinned, const struct tow_driver *dri
         return CUDA_ERROR_INVALID_VALUE;
     }
     pthread_mutex_lock(&pinned->lock);
+    CUresult status = count_out(pinned, session, context);
     struct tow_piece **at = &pinned->kept[order];
     while (*at != NULL && (*at)->context != context) {
         at = &(*at)->next;
     }
-    struct tow_piece *piece = *at;
+    struct tow_piece *piece = status == CUDA_SUCCESS ? *at : NULL;
     if (piece != NULL) {
         *at = piece->next;
     }
     pthread_mutex_unlock(&pinned->lock);
-    if (piece == NULL) {
-        CUresult status = make(pinned, driver, context, order, &piece);
+    if (status == CUDA_SUCCESS && piece == NULL) {
+        status = make(pinned, session->driver, context, order, &piece);
         if (status != CUDA_SUCCESS) {
-            return status;
+            pthread_mutex_lock(&pinned->lock);
+            count_back(pinned, context);
+            pthread_mutex_unlock(&pinned->lock);
         }
+    }
+    if (status != CUDA_SUCCESS) {
+        return status;
     }
     piece->next = NULL;
     *ret_piece = piece;
@@ -138,12 +206,20 @@ bool tow_pinned_is_marked(const struct tow_piece *piece, const struct tow_driver
 void tow_pinned_give(struct tow_pinned *pinned, struct tow_piece *piece)
 {
     pthread_mutex_lock(&pinned->lock);
-    piece->next = pinned->kept[piece->order];
-    pinned->kept[piece->order] = piece;
+    count_back(pinned, piece->context);
+    keep(pinned, piece);
     pthread_mutex_unlock(&pinned->lock);
 }
 
-void tow_pinned_drop_context(struct tow_pinned *pinned, uint32_t context)
+void tow_pinned_lose(struct tow_pinned *pinned, struct tow_piece *piece)
+{
+    pthread_mutex_lock(&pinned->lock);
+    count_back(pinned, piece->context);
+    pthread_mutex_unlock(&pinned->lock);
+    free(piece);
+}
+
+bool tow_pinned_drop_context(struct tow_pinned *pinned, uint32_t context)
 {
     pthread_mutex_lock(&pinned->lock);
     for (unsigned i = 0; i < TOW_PINNED_ORDERS; i++) {
@@ -159,5 +235,7 @@ void tow_pinned_drop_context(struct tow_pinned *pinned, uint32_t context)
             }
         }
     }
+    bool all = *out_of(pinned, context) == NULL;
     pthread_mutex_unlock(&pinned->lock);
+    return all;
 }

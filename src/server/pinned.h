@@ -16,6 +16,8 @@
 
 #include "backend/backend.h"
 
+struct tow_session;
+
 enum {
     TOW_PINNED_ORDERS = 11,                /* powers of two: the orders */
     TOW_PINNED_MIN = 4 << 10,              /* bytes of the smallest */
@@ -37,7 +39,8 @@ struct tow_piece {
 struct tow_pinned {
     pthread_mutex_t lock; /* guards the rest */
     struct tow_piece *kept[TOW_PINNED_ORDERS];
-    size_t total; /* bytes of all pieces */
+    size_t total;         /* bytes of all pieces */
+    struct tow_out *outs; /* owned: how many pieces of each context somebody has */
 };
 
 void tow_pinned_init(struct tow_pinned *pinned);
@@ -45,9 +48,10 @@ void tow_pinned_init(struct tow_pinned *pinned);
 void tow_pinned_fini(struct tow_pinned *pinned);
 
 /* A piece of at least `size` bytes (at most TOW_PINNED_MAX) of the context `context`, which is
- * current. Never waits for the GPU. CUDA_ERROR_OUT_OF_MEMORY beyond TOW_PINNED_TOTAL. */
-CUresult tow_pinned_take(struct tow_pinned *pinned, const struct tow_driver *driver,
-                         uint32_t context, size_t size, struct tow_piece **ret_piece);
+ * current: CUDA_ERROR_CONTEXT_IS_DESTROYED if its number is not in use any more. Never waits for
+ * the GPU. CUDA_ERROR_OUT_OF_MEMORY beyond TOW_PINNED_TOTAL. */
+CUresult tow_pinned_take(struct tow_pinned *pinned, struct tow_session *session, uint32_t context,
+                         size_t size, struct tow_piece **ret_piece);
 /* Has the stream mark the piece when it gets there: by the event, and by the word, which tells it
  * without a call of the driver's. */
 CUresult tow_pinned_mark(struct tow_piece *piece, const struct tow_driver *driver, CUstream stream);
@@ -57,7 +61,10 @@ bool tow_pinned_is_marked(const struct tow_piece *piece, const struct tow_driver
 
 /* The device no longer writes to the piece. */
 void tow_pinned_give(struct tow_pinned *pinned, struct tow_piece *piece);
-/* A context ends, and its memory with it. */
-void tow_pinned_drop_context(struct tow_pinned *pinned, uint32_t context);
+/* The device may still write to it, but nobody here uses it: its memory goes with the context. */
+void tow_pinned_lose(struct tow_pinned *pinned, struct tow_piece *piece);
+/* A context ends, whose number is not in use any more: forgets the pieces that nobody has. False if
+ * somebody has one: its memory must not go before. */
+bool tow_pinned_drop_context(struct tow_pinned *pinned, uint32_t context);
 
 #endif

@@ -45,6 +45,7 @@ struct tow_session_thread {
 static _Thread_local struct {
     const struct tow_session *session;
     uint32_t context;
+    unsigned ended; /* the session's contexts_ended then */
 } current;
 
 void tow_session_end(struct tow_session *session, int result)
@@ -152,23 +153,42 @@ void tow_session_forget_current(void)
 
 CUresult tow_session_enter(struct tow_session *session, uint32_t context)
 {
-    if (context == 0 || (current.session == session && current.context == context)) {
+    unsigned ended = atomic_load_explicit(&session->contexts_ended, memory_order_acquire);
+    if (current.session == session && current.context == context && current.ended == ended) {
         return CUDA_SUCCESS;
     }
-    const struct tow_handle_entry *entry =
-        tow_handles_at(&session->handles, TOW_H_CONTEXT, context);
-    if (entry == NULL) {
-        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    CUcontext handle = NULL;
+    if (context != 0) {
+        const struct tow_handle_entry *entry =
+            tow_handles_at(&session->handles, TOW_H_CONTEXT, context);
+        if (entry == NULL) {
+            return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+        }
+        if (entry->error != CUDA_SUCCESS) {
+            return entry->error;
+        }
+        handle = entry->handle;
     }
-    if (entry->error != CUDA_SUCCESS) {
-        return entry->error;
-    }
-    CUresult status = session->driver->cuCtxSetCurrent(entry->handle);
+    CUresult status = session->driver->cuCtxSetCurrent(handle);
     if (status == CUDA_SUCCESS) {
         current.session = session;
         current.context = context;
+        current.ended = ended;
     }
     return status;
+}
+
+void tow_session_leave_all(struct tow_session *session)
+{
+    current.ended = atomic_fetch_add(&session->contexts_ended, 1) + 1;
+}
+
+bool tow_session_goes_on(struct tow_session *session)
+{
+    pthread_mutex_lock(&session->lead_lock);
+    bool goes_on = session->result == 1;
+    pthread_mutex_unlock(&session->lead_lock);
+    return goes_on;
 }
 
 CUresult tow_session_enter_primary(struct tow_session *session)
@@ -202,6 +222,9 @@ CUresult tow_session_thread_stream(struct tow_session *session, uint16_t thread,
                                    CUstream *ret_stream)
 {
     CUresult status = CUDA_SUCCESS;
+    if (context == 0) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
     pthread_mutex_lock(&session->thread_lock);
     struct tow_session_thread *t = thread_of(session, thread);
     unsigned i = 0;

@@ -83,6 +83,7 @@ struct tow_incoming;       /* a bulk transfer on its way in, see transfer.h */
 
 enum {
     TOW_SESSION_THREADS_MAX = 1024, /* threads that serve; each waiting client thread needs one */
+    TOW_SESSION_DEVICES_MAX = 256,
 };
 
 /* Who keeps something of its own for a session. */
@@ -122,6 +123,11 @@ struct tow_session {
     atomic_uint replied; /* what was done before a reply is seen by those who take later commands */
     pthread_mutex_t reply_lock; /* guards the line's producer side */
 
+    /* How many contexts have ended: what a thread believes to be current is true for as long as
+     * this does not change. */
+    atomic_uint contexts_ended;
+    atomic_uint contexts_ending; /* how many are about to: memory of theirs may be in hand */
+    _Atomic uint64_t primaries[TOW_SESSION_DEVICES_MAX]; /* ids of primary contexts; context.c's */
     CUcontext primary; /* retained by tow_session_enter_primary, or NULL; guarded by thread_lock */
     pthread_mutex_t thread_lock;                /* guards the table below */
     struct tow_session_thread **client_threads; /* by thread number; owned */
@@ -168,8 +174,13 @@ int tow_session_send_data(struct tow_session *session, uint32_t transfer, uint64
 void tow_session_print(struct tow_session *session, const char *text, size_t length,
                        bool to_stderr);
 
-/* Makes the context of a number current on this server thread; 0 means none is needed. */
+/* Makes the context of a number current on this server thread; 0 means that none is to be. */
 CUresult tow_session_enter(struct tow_session *session, uint32_t context);
+/* The number is not in use any more: whoever enters it from now on fails, but this thread, which
+ * has, stays in the context to end it. */
+void tow_session_leave_all(struct tow_session *session);
+/* False once the session has begun to end. */
+bool tow_session_goes_on(struct tow_session *session);
 /* For calls that need a context though the client has none yet: the primary one of the first
  * device, which the session keeps. */
 CUresult tow_session_enter_primary(struct tow_session *session);

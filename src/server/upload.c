@@ -168,8 +168,8 @@ static CUresult make_slot(struct upload *u, struct slot **ret_slot)
 {
     struct slot *slot = calloc(1, sizeof *slot);
     CUresult status = slot == NULL ? CUDA_ERROR_OUT_OF_MEMORY
-                                   : tow_pinned_take(&u->state->pinned, u->session->driver,
-                                                     u->context, PIECE, &slot->piece);
+                                   : tow_pinned_take(&u->state->pinned, u->session, u->context,
+                                                     PIECE, &slot->piece);
     if (status != CUDA_SUCCESS) {
         free(slot);
         return status;
@@ -182,21 +182,14 @@ static CUresult make_slot(struct upload *u, struct slot **ret_slot)
     return CUDA_SUCCESS;
 }
 
-static bool session_goes_on(struct tow_session *session)
-{
-    pthread_mutex_lock(&session->lead_lock);
-    bool goes_on = session->result == 1;
-    pthread_mutex_unlock(&session->lead_lock);
-    return goes_on;
-}
-
 /* Looks again and again for as long as `limit_ns`, while the context has any at all. */
 static struct slot *wait_read(struct upload *u, int64_t limit_ns)
 {
     int64_t until = tow_time_deadline(limit_ns);
     unsigned count;
     struct slot *slot = take_read(u, &count);
-    while (slot == NULL && count > 0 && !tow_time_passed(until) && session_goes_on(u->session)) {
+    while (slot == NULL && count > 0 && !tow_time_passed(until) &&
+           tow_session_goes_on(u->session)) {
         tow_time_sleep(NAP_NS);
         slot = take_read(u, &count);
     }
@@ -245,26 +238,16 @@ static bool take_out(struct upload_state *state, uint32_t context, struct slot *
     return all;
 }
 
-void tow_upload_drop_context(struct tow_session *session, uint32_t context)
+bool tow_upload_drop_context(struct tow_session *session, uint32_t context)
 {
     struct upload_state *state = state_of(session, false);
     if (state == NULL) {
-        return;
+        return true;
     }
     struct slot *dropped = NULL;
-    bool all = false;
-    while (!all) {
-        pthread_mutex_lock(&state->lock);
-        all = take_out(state, context, &dropped);
-        pthread_mutex_unlock(&state->lock);
-        /* Into one in hand bytes are being received: its memory must not go before. */
-        if (!all && !session_goes_on(session)) {
-            break;
-        }
-        if (!all) {
-            tow_time_sleep(NAP_NS);
-        }
-    }
+    pthread_mutex_lock(&state->lock);
+    bool all = take_out(state, context, &dropped);
+    pthread_mutex_unlock(&state->lock);
     while (dropped != NULL) {
         struct slot *next = dropped->next;
         session->driver->cuEventSynchronize(dropped->piece->filled);
@@ -272,7 +255,7 @@ void tow_upload_drop_context(struct tow_session *session, uint32_t context)
         free(dropped);
         dropped = next;
     }
-    tow_pinned_drop_context(&state->pinned, context);
+    return tow_pinned_drop_context(&state->pinned, context) && all;
 }
 
 /* ---- the transfer ---- */

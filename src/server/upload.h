@@ -2,6 +2,7 @@
 #ifndef TOW_SERVER_UPLOAD_H
 #define TOW_SERVER_UPLOAD_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "gen/cuda_abi.h"
@@ -15,7 +16,8 @@ struct tow_shaped;
 void tow_upload_shape(struct tow_serve *call, const struct tow_copy_shape *shape, CUstream stream,
                       const struct tow_shaped *shaped);
 
-/* A context is about to end: waits for the device to have read what was uploaded to it. */
-void tow_upload_drop_context(struct tow_session *session, uint32_t context);
+/* A context ends: waits for the device to have read what was uploaded to it. False: bytes are still
+ * being received into its memory. */
+bool tow_upload_drop_context(struct tow_session *session, uint32_t context);
 
 #endif

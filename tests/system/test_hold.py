@@ -93,5 +93,73 @@ def memory_of_a_context_that_is_gone_goes_while_a_kernel_of_another_uses_it():
         t.equal(client.call("cuCtxSynchronize", context=2)[0], 0, "the other context's end")
 
 
+def upload(client, to, number, context=1, stream=0):
+    """A megabyte that travels as a transfer of its own."""
+    client.send("cuMemcpyHtoDAsync_v2", struct.pack("<3Q2I", to, 1 << 20, stream, number, 0), context)
+    client.data(number, 0, bytes(1 << 20))
+
+
+def end_primary(client, function, index):
+    """Release or Reset of device 0's primary context, under some context's number: the result."""
+    return client.call(function, struct.pack("<QI", raw.handle("CONTEXT", index), 0), context=0)[0]
+
+
+@t.test(trees=BOTH)
+def a_primary_context_is_not_ended_in_anothers_name():
+    for function in ("cuDevicePrimaryCtxRelease_v2", "cuDevicePrimaryCtxReset_v2"):
+        with t.Server() as server, raw.Client(server).begin() as client:
+            second_context(client)
+            device = client.alloc(1 << 20)
+            upload(client, device, 1)
+            t.equal(client.call("cuCtxSynchronize")[0], 0, "the end of the upload")
+            for index in (2, 3, 0):
+                t.equal(end_primary(client, function, index), 201, f"the result of {function} with number {index}")
+            upload(client, device, 2)
+            t.equal(client.call("cuCtxSynchronize")[0], 0, "the end of the second upload")
+            t.equal(end_primary(client, function, 1), 0, f"the result of {function}")
+            t.equal(end_primary(client, function, 1), 201, f"the result of a second {function}")
+
+
+@t.test(trees=BOTH)
+def a_context_has_one_number():
+    def ends(what, *body):
+        with raw.Client(server).begin() as client:
+            client.send(*body, context=0)
+            t.check(client.ended(), f"a session goes on after {what}")
+        t.wait_until(lambda: "ends: Protocol error" in server.log(), 5, f"the end of a session after {what}")
+
+    with t.Server() as server:
+        ends("a second number", "cuDevicePrimaryCtxRetain", struct.pack("<QI", raw.handle("CONTEXT", 2), 0))
+        ends("the same number", "cuDevicePrimaryCtxRetain", struct.pack("<QI", raw.handle("CONTEXT", 1), 0))
+        ends("a newer id with its number", "cuCtxCreate_v4", struct.pack("<Q4I", raw.handle("CONTEXT", 1, 2), 0, 0, 0, 0))
+        ends("a stream with its number", "cuEventCreate", struct.pack("<QI", raw.KINDS["EVENT"] << 56 | 1 << 32 | 1, 0))
+
+
+@t.test(trees=BOTH)
+def uploads_to_a_context_that_ends_do_not_outlive_it():
+    with t.Server("--soft-threads=3") as server, raw.Client(server).begin() as client:
+        second_context(client)
+        device = client.alloc(1 << 20)
+        word = struct.unpack_from("<Q", client.call("cuMemAlloc_v2", struct.pack("<Q", 4096), 2)[1])[0]
+        client.send("cuMemsetD8Async", struct.pack("<3QI", word, 4, 0, 0), 2)
+        t.equal(client.call("cuCtxSynchronize", context=2)[0], 0, "the second context's end")
+        client.send("cuStreamWaitValue32_v2", struct.pack("<QQII", 0, word, 1, 0))
+        upload(client, device, 1)
+        # It waits for the upload, which waits for the word.
+        client.socket.sendall(raw.frame(raw.FUNCTIONS["cuDevicePrimaryCtxRelease_v2"],
+                                        struct.pack("<QI", raw.handle("CONTEXT", 1), 0), seq=4711))
+        # Its number is gone at once.
+        t.wait_until(lambda: client.call("cuCtxGetLimit", struct.pack("<I", 0))[0] == 709, 10, "the context ends")
+        upload(client, device, 2)
+        client.send("cuMemsetD8Async", struct.pack("<3QI", word, 4, 0, 1), 2)
+        while client.receive()[:3] != (raw.REPLY, 0, 4711):
+            pass
+        client.begin()
+        device = client.alloc(1 << 20)
+        upload(client, device, 3)
+        t.equal(client.call("cuCtxSynchronize")[0], 709, "what is told of the upload between")
+        t.equal(client.call("cuCtxSynchronize")[0], 0, "the end of the last upload")
+
+
 if __name__ == "__main__":
     t.main()
