@@ -640,25 +640,52 @@ static bool takes_patience(struct tow_link *link, const uint8_t *at, int64_t dea
     return true;
 }
 
-static void explain_silence(const char *address, char *why, size_t why_size)
+static void explain_silence(const char *address, const struct tow_patience *patience, char *why,
+                            size_t why_size)
 {
+    if (patience->answered) {
+        snprintf(why, why_size,
+                 "%s answers, but the worker that is to serve this program has said nothing for %d "
+                 "seconds; look at the server's log, or try again when its machine is less busy",
+                 address, TOW_PATIENCE_MAX_S);
+        return;
+    }
     snprintf(why, why_size,
              "%s accepts connections but says nothing within %d seconds; is it a towlined?",
              address, TOW_CONNECT_TIMEOUT_S);
 }
 
-static int read_welcome(struct tow_link *link, int64_t deadline, char *why, size_t why_size)
+static void say_that_we_wait(const char *address, int seconds)
+{
+    tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN,
+            "%s is there, but has not begun to serve this program for %d seconds; waiting on",
+            address, seconds);
+}
+
+/* Waits for so many bytes. */
+static int peek_patiently(struct tow_line *line, size_t n, struct tow_patience *patience,
+                          const uint8_t **ret_at, size_t *ret_available)
+{
+    int error;
+    do {
+        error = tow_line_peek(line, n, tow_patience_next(patience), ret_at, ret_available);
+    } while (error == -ETIMEDOUT && tow_patience_goes_on(patience));
+    return error;
+}
+
+static int read_welcome(struct tow_link *link, struct tow_patience *patience, char *why,
+                        size_t why_size)
 {
     const uint8_t *at = NULL;
     size_t available = 0;
     struct tow_frame frame;
-    int error = tow_line_peek(link->line, TOW_FRAME_HEADER, deadline, &at, &available);
-    while (error == 0 && takes_patience(link, at, deadline)) {
-        deadline = tow_time_deadline(TOW_CONNECT_TIMEOUT_NS);
-        error = tow_line_peek(link->line, TOW_FRAME_HEADER, deadline, &at, &available);
+    int error = peek_patiently(link->line, TOW_FRAME_HEADER, patience, &at, &available);
+    while (error == 0 && takes_patience(link, at, patience->deadline_ns)) {
+        tow_patience_heard(patience);
+        error = peek_patiently(link->line, TOW_FRAME_HEADER, patience, &at, &available);
     }
     if (error == -ETIMEDOUT) {
-        explain_silence(link->address, why, why_size);
+        explain_silence(link->address, patience, why, why_size);
         return error;
     }
     if (error < 0) {
@@ -673,7 +700,7 @@ static int read_welcome(struct tow_link *link, int64_t deadline, char *why, size
     }
     error = tow_frame_read(at, &frame);
     if (error == 0) {
-        error = tow_line_peek(link->line, frame.length, deadline, &at, &available);
+        error = peek_patiently(link->line, frame.length, patience, &at, &available);
     }
     if (error == 0 && frame.kind == TOW_CONTROL_REFUSE) {
         struct tow_refuse refuse;
@@ -720,8 +747,9 @@ static int read_welcome(struct tow_link *link, int64_t deadline, char *why, size
 
 /* A server on this machine is best reached through shared memory, which its unix socket arranges.
  * TOWLINE_TRANSPORT=unix stays with the socket, TOWLINE_TRANSPORT=shm takes nothing else. */
-static int connect_local(const char *address, const struct tow_preface *hello, int64_t *deadline,
-                         struct tow_line **ret_line, char *why, size_t why_size)
+static int connect_local(const char *address, const struct tow_preface *hello,
+                         struct tow_patience *patience, struct tow_line **ret_line, char *why,
+                         size_t why_size)
 {
     const char *wish = getenv("TOWLINE_TRANSPORT");
     bool must = wish != NULL && strcmp(wish, "shm") == 0;
@@ -734,13 +762,13 @@ static int connect_local(const char *address, const struct tow_preface *hello, i
     if (must || wish == NULL || strcmp(wish, "unix") != 0) {
         char shared[TOW_ADDRESS_MAX];
         snprintf(shared, sizeof shared, "shm://%s", address + strlen("unix://"));
-        int error = tow_transport_connect_by(shared, hello, deadline, why, why_size, ret_line);
+        int error = tow_transport_connect_by(shared, hello, patience, why, why_size, ret_line);
         if (error == 0 || must) {
             return error;
         }
         switch (-error) {
         case ETIMEDOUT:
-            explain_silence(address, why, why_size);
+            explain_silence(address, patience, why, why_size);
             return error;
         case EBUSY:
             return error; /* it refuses, and says why */
@@ -754,23 +782,41 @@ static int connect_local(const char *address, const struct tow_preface *hello, i
                     "%s: no shared memory, the socket is used instead: %s", address, why);
         }
     }
-    return tow_transport_connect_by(address, hello, deadline, why, why_size, ret_line);
+    return tow_transport_connect_by(address, hello, patience, why, why_size, ret_line);
 }
 
 /* The hello decides which worker will do: the session's further servers and settings of the driver
  * need one of their own. Shared memory is arranged before, so that the server is shown it then. */
-static int connect_line(const char *address, const struct tow_preface *hello, int64_t *deadline,
-                        struct tow_line **ret_line, char *why, size_t why_size)
+static int connect_line(const char *address, const struct tow_preface *hello,
+                        struct tow_patience *patience, struct tow_line **ret_line, char *why,
+                        size_t why_size)
 {
     if (strncmp(address, "self:", 5) == 0) {
-        *deadline =
-            tow_time_deadline(60 * TOW_TIME_S); /* our own threads: slow perhaps, not silent */
+        /* Our own threads: slow perhaps, not silent. */
+        *patience = tow_patience_none(tow_time_deadline(60 * TOW_TIME_S));
         return tow_self_connect(address + 5, ret_line, why, why_size);
     }
     if (strncmp(address, "unix://", 7) == 0) {
-        return connect_local(address, hello, deadline, ret_line, why, why_size);
+        return connect_local(address, hello, patience, ret_line, why, why_size);
     }
-    return tow_transport_connect_by(address, hello, deadline, why, why_size, ret_line);
+    return tow_transport_connect_by(address, hello, patience, why, why_size, ret_line);
+}
+
+/* To the welcome. A connection that was closed without a word is -ECONNRESET or -EPIPE. */
+static int be_welcomed(struct tow_link *link, const struct tow_preface *hello,
+                       struct tow_patience *patience, char *why, size_t why_size)
+{
+    int error = connect_line(link->address, hello, patience, &link->line, why, why_size);
+    if (error < 0) {
+        return error;
+    }
+    error = say_hello(link->line, hello);
+    if (error < 0) {
+        snprintf(why, why_size, "%s closed the connection at once; is it a towlined?",
+                 link->address);
+        return error;
+    }
+    return read_welcome(link, patience, why, why_size);
 }
 
 int tow_link_open(const char *address, unsigned index, struct tow_link **ret_link, char *why,
@@ -790,24 +836,22 @@ int tow_link_open(const char *address, unsigned index, struct tow_link **ret_lin
     pthread_mutex_init(&link->lane_lock, NULL);
     pthread_mutex_init(&link->side_lock, NULL);
     pthread_cond_init(&link->transfer_done, NULL);
-    int64_t deadline = tow_time_deadline(TOW_CONNECT_TIMEOUT_NS); /* of all that follows */
+    struct tow_patience patience; /* for all that follows */
+    tow_patience_begin(&patience, address, say_that_we_wait);
+    struct tow_retry retry = {0};
     struct tow_preface hello = {0};
     int error = tow_greet_make(index, tow_lane_wanted(link) > 0, &hello);
     if (error < 0) {
         snprintf(why, why_size, "cannot make a hello for %s: %s", address, strerror(-error));
     } else {
-        error = connect_line(address, &hello, &deadline, &link->line, why, why_size);
+        error = be_welcomed(link, &hello, &patience, why, why_size);
     }
-    if (error == 0) {
-        error = say_hello(link->line, &hello);
-        if (error < 0) {
-            snprintf(why, why_size, "%s closed the connection at once; is it a towlined?", address);
-        }
+    while (error < 0 && tow_retry_pause(&retry, error, patience.deadline_ns)) {
+        tow_line_close(link->line);
+        link->line = NULL;
+        error = be_welcomed(link, &hello, &patience, why, why_size);
     }
     tow_greet_free(&hello);
-    if (error == 0) {
-        error = read_welcome(link, deadline, why, why_size);
-    }
     if (error < 0) {
         tow_link_close(link);
         return error;

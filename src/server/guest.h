@@ -40,6 +40,7 @@ struct tow_guest {
     uint64_t session;             /* LANE: whose it is */
     uint64_t ticket;              /* ASKED: the numbers it waits for; 0: not asked for yet */
     bool at_hand;                 /* ASKED: it waits for none */
+    bool present;                 /* ASKED: it wants to know no more than that we are there */
     struct tow_buf out;
     size_t sent;
 };

@@ -213,6 +213,10 @@ static bool has_numbers(struct server *server, struct tow_guest *guest)
 
 static void answer_status(struct server *server, struct tow_guest *guest)
 {
+    if (guest->present) {
+        tow_guest_report(guest, "{}", 2);
+        return;
+    }
     struct tow_status_source source = {
         .crew = &server->crew,
         .gauge = &server->gauge,

@@ -220,18 +220,11 @@ static int read_answer(struct tow_line *line, const char *address, int64_t deadl
     return -EPROTO;
 }
 
-int tow_ask_report(const char *address, uint32_t topics, struct tow_buf *report, char *why,
-                   size_t why_size)
+static int ask_once(const char *address, uint32_t topics, int64_t deadline_ns,
+                    struct tow_buf *report, char *why, size_t why_size)
 {
-    int64_t deadline = tow_time_deadline(TOW_CONNECT_TIMEOUT_NS);
     struct tow_line *line;
-    char unix_address[TOW_ADDRESS_MAX];
-    if (strncmp(address, "shm:", 4) == 0) {
-        /* The same socket; memory is not needed for one question. */
-        snprintf(unix_address, sizeof unix_address, "unix:%s", address + 4);
-        address = unix_address;
-    }
-    int error = tow_transport_connect(address, deadline, why, why_size, &line);
+    int error = tow_transport_connect(address, deadline_ns, why, why_size, &line);
     if (error < 0) {
         return error;
     }
@@ -243,10 +236,34 @@ int tow_ask_report(const char *address, uint32_t topics, struct tow_buf *report,
     }
     if (error == 0) {
         tow_line_commit_now(line, length);
-        error = read_answer(line, address, deadline, report, why, why_size);
+        error = read_answer(line, address, deadline_ns, report, why, why_size);
     } else {
         snprintf(why, why_size, "%s: %s", address, strerror(-error));
     }
     tow_line_close(line);
     return error;
+}
+
+int tow_ask_report_by(const char *address, uint32_t topics, int64_t deadline_ns,
+                      struct tow_buf *report, char *why, size_t why_size)
+{
+    char unix_address[TOW_ADDRESS_MAX];
+    if (strncmp(address, "shm:", 4) == 0) {
+        /* The same socket; memory is not needed for one question. */
+        snprintf(unix_address, sizeof unix_address, "unix:%s", address + 4);
+        address = unix_address;
+    }
+    struct tow_retry retry = {0};
+    int error;
+    do {
+        error = ask_once(address, topics, deadline_ns, report, why, why_size);
+    } while (error < 0 && tow_retry_pause(&retry, error, deadline_ns));
+    return error;
+}
+
+int tow_ask_report(const char *address, uint32_t topics, struct tow_buf *report, char *why,
+                   size_t why_size)
+{
+    return tow_ask_report_by(address, topics, tow_time_deadline(TOW_CONNECT_TIMEOUT_NS), report,
+                             why, why_size);
 }

@@ -27,8 +27,12 @@ enum { TOW_SERVERS_TEXT_MAX = 4096 };
 int tow_choose_servers(char *ret_servers, char *why, size_t why_size);
 
 /* Asks a server for its report (one JSON object) and appends it; `topics` as in wire/control.h.
- * Within 5 s; else one sentence in `why`. */
+ * Within 5 s; else one sentence in `why`. A server whose places for strangers are all taken closes
+ * the connection without a word, and is asked again for some seconds. */
 int tow_ask_report(const char *address, uint32_t topics, struct tow_buf *report, char *why,
                    size_t why_size);
+/* The same with another deadline. */
+int tow_ask_report_by(const char *address, uint32_t topics, int64_t deadline_ns,
+                      struct tow_buf *report, char *why, size_t why_size);
 
 #endif

@@ -426,8 +426,9 @@ static int hook_check(const char *rest, char *ret_why, size_t size)
     return -EINVAL;
 }
 
-static int hook_connect(const char *rest, const struct tow_preface *preface, int64_t *deadline_ns,
-                        char *ret_why, size_t size, struct tow_line **ret_line)
+static int hook_connect(const char *rest, const struct tow_preface *preface,
+                        struct tow_patience *patience, char *ret_why, size_t size,
+                        struct tow_line **ret_line)
 {
     size_t length = strcspn(rest, ":");
     char spec[TOW_ADDRESS_MAX];
@@ -439,7 +440,7 @@ static int hook_connect(const char *rest, const struct tow_preface *preface, int
     spec[length] = '\0';
     struct tow_line *inner;
     int error =
-        tow_transport_connect_by(rest + length + 1, preface, deadline_ns, ret_why, size, &inner);
+        tow_transport_connect_by(rest + length + 1, preface, patience, ret_why, size, &inner);
     if (error < 0) {
         return error;
     }

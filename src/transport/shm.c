@@ -16,6 +16,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -557,24 +558,32 @@ static int shm_check(const char *rest, char *ret_why, size_t size)
     return tow_unix_check("shm", rest, ret_why, size);
 }
 
-static int shm_connect(const char *rest, const struct tow_preface *preface, int64_t *deadline_ns,
-                       char *ret_why, size_t size, struct tow_line **ret_line)
+static int shm_connect(const char *rest, const struct tow_preface *preface,
+                       struct tow_patience *patience, char *ret_why, size_t size,
+                       struct tow_line **ret_line)
 {
     int fd;
-    int error = tow_unix_connect_fd("shm", rest, *deadline_ns, ret_why, size, &fd);
+    int error = tow_unix_connect_fd("shm", rest, patience->deadline_ns, ret_why, size, &fd);
     if (error < 0) {
         return error;
     }
     struct shm_answer answer;
     int memory = -1, count = 0;
-    error = send_request(fd, preface, *deadline_ns);
-    bool patience = error == 0;
-    while (patience) {
-        error = tow_fds_recv(fd, &answer, sizeof answer, *deadline_ns, &memory, 1, &count);
-        patience = error == 0 && count == 0 && answer.version == 0 &&
-                   memcmp(answer.magic, TOW_SHM_MAGIC, sizeof answer.magic) == 0;
-        if (patience) {
-            *deadline_ns = tow_time_deadline(TOW_CONNECT_TIMEOUT_NS);
+    error = send_request(fd, preface, patience->deadline_ns);
+    bool waits = error == 0;
+    while (waits) {
+        error = tow_sock_poll(fd, POLLIN, tow_patience_next(patience));
+        if (error == -ETIMEDOUT && tow_patience_goes_on(patience)) {
+            continue;
+        }
+        if (error == 0) {
+            error =
+                tow_fds_recv(fd, &answer, sizeof answer, patience->deadline_ns, &memory, 1, &count);
+        }
+        waits = error == 0 && count == 0 && answer.version == 0 &&
+                memcmp(answer.magic, TOW_SHM_MAGIC, sizeof answer.magic) == 0;
+        if (waits) {
+            tow_patience_heard(patience);
         }
     }
     if (error < 0) {
@@ -589,7 +598,7 @@ static int shm_connect(const char *rest, const struct tow_preface *preface, int6
         return error;
     }
     char text[TOW_WHY_MAX];
-    if (count == 0 && is_refused(fd, &answer, *deadline_ns, text)) {
+    if (count == 0 && is_refused(fd, &answer, patience->deadline_ns, text)) {
         snprintf(ret_why, size, "shm://%s refuses: %s", rest, text);
         close(fd);
         return -EBUSY;

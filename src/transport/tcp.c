@@ -114,8 +114,9 @@ static void explain_connect(const char *rest, const struct tcp_address *address,
     }
 }
 
-static int tcp_connect(const char *rest, const struct tow_preface *preface, int64_t *deadline_ns,
-                       char *ret_why, size_t size, struct tow_line **ret_line)
+static int tcp_connect(const char *rest, const struct tow_preface *preface,
+                       struct tow_patience *patience, char *ret_why, size_t size,
+                       struct tow_line **ret_line)
 {
     struct tcp_address address;
     int error = parse(rest, &address, ret_why, size);
@@ -142,9 +143,9 @@ static int tcp_connect(const char *rest, const struct tow_preface *preface, int6
         }
         /* A share of the time for each address, so that a dead first one leaves some for the
          * next. */
-        int64_t left = tow_time_left(*deadline_ns);
+        int64_t left = tow_time_left(patience->deadline_ns);
         int64_t until = info->ai_next == NULL || left == TOW_TIME_FOREVER
-                            ? *deadline_ns
+                            ? patience->deadline_ns
                             : tow_time_deadline(left / 2);
         error = tow_sock_connect(fd, info->ai_addr, info->ai_addrlen, until);
         if (error < 0) {

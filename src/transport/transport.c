@@ -22,7 +22,7 @@ static int self_check(const char *rest, char *ret_why, size_t size)
 }
 
 static int self_no_connect(const char *rest, const struct tow_preface *preface,
-                           int64_t *deadline_ns, char *ret_why, size_t size,
+                           struct tow_patience *patience, char *ret_why, size_t size,
                            struct tow_line **ret_line)
 {
     snprintf(ret_why, size, "self: has no server to connect to: it is made inside the program");
@@ -89,11 +89,12 @@ static int find_written(const char *address, char *full, const char **ret_rest, 
 int tow_transport_connect(const char *address, int64_t deadline_ns, char *ret_why, size_t size,
                           struct tow_line **ret_line)
 {
-    return tow_transport_connect_by(address, NULL, &deadline_ns, ret_why, size, ret_line);
+    struct tow_patience patience = tow_patience_none(deadline_ns);
+    return tow_transport_connect_by(address, NULL, &patience, ret_why, size, ret_line);
 }
 
 int tow_transport_connect_by(const char *address, const struct tow_preface *preface,
-                             int64_t *deadline_ns, char *ret_why, size_t size,
+                             struct tow_patience *patience, char *ret_why, size_t size,
                              struct tow_line **ret_line)
 {
     char full[TOW_ADDRESS_MAX];
@@ -102,7 +103,7 @@ int tow_transport_connect_by(const char *address, const struct tow_preface *pref
     if (kind < 0) {
         return kind;
     }
-    return transports[kind]->connect(rest, preface, deadline_ns, ret_why, size, ret_line);
+    return transports[kind]->connect(rest, preface, patience, ret_why, size, ret_line);
 }
 
 int tow_line_from_fd(int fd, enum tow_transport_kind kind, int64_t deadline_ns, char *ret_why,

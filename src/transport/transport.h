@@ -14,6 +14,7 @@
 #define TOW_TRANSPORT_TRANSPORT_H
 
 #include "transport/line.h"
+#include "transport/patience.h"
 
 #include <sys/types.h>
 
@@ -49,9 +50,10 @@ struct tow_transport_ops {
     const char *prefix;
     /* Whether `rest` can be read: 0, or an error with a sentence. Nothing is looked up. */
     int (*check)(const char *rest, char *ret_why, size_t size);
-    /* Moves the deadline on when the server asks for patience. `preface` may be NULL. */
-    int (*connect)(const char *rest, const struct tow_preface *preface, int64_t *deadline_ns,
-                   char *ret_why, size_t size, struct tow_line **ret_line);
+    /* `preface` may be NULL. */
+    int (*connect)(const char *rest, const struct tow_preface *preface,
+                   struct tow_patience *patience, char *ret_why, size_t size,
+                   struct tow_line **ret_line);
     /* Gives a listening, non-blocking socket, and its address as one can connect to it. */
     int (*listen)(const char *rest, mode_t mode, char *ret_why, size_t size, int *ret_fd,
                   char *ret_address);
@@ -77,11 +79,10 @@ int tow_transport_check(const char *address, char *ret_why, size_t size);
 int tow_transport_connect(const char *address, int64_t deadline_ns, char *ret_why, size_t size,
                           struct tow_line **ret_line);
 
-/* The same, for a caller with more to do by the deadline: whether or not it succeeds, the deadline
- * is TOW_CONNECT_TIMEOUT_NS from when the server last asked for patience, if it did. `preface` may
- * be NULL: then any of the server's workers will do. */
+/* The same, for a caller with more to do within the same patience. `preface` may be NULL: then any
+ * of the server's workers will do. */
 int tow_transport_connect_by(const char *address, const struct tow_preface *preface,
-                             int64_t *deadline_ns, char *ret_why, size_t size,
+                             struct tow_patience *patience, char *ret_why, size_t size,
                              struct tow_line **ret_line);
 
 struct tow_listener {

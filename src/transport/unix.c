@@ -162,11 +162,12 @@ static int unix_check(const char *rest, char *ret_why, size_t size)
     return tow_unix_check("unix", rest, ret_why, size);
 }
 
-static int unix_connect(const char *rest, const struct tow_preface *preface, int64_t *deadline_ns,
-                        char *ret_why, size_t size, struct tow_line **ret_line)
+static int unix_connect(const char *rest, const struct tow_preface *preface,
+                        struct tow_patience *patience, char *ret_why, size_t size,
+                        struct tow_line **ret_line)
 {
     int fd;
-    int error = tow_unix_connect_fd("unix", rest, *deadline_ns, ret_why, size, &fd);
+    int error = tow_unix_connect_fd("unix", rest, patience->deadline_ns, ret_why, size, &fd);
     if (error < 0) {
         return error;
     }

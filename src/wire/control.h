@@ -263,6 +263,7 @@ int tow_notice_decode(const void *at, const struct tow_frame *frame, struct tow_
 /* STATUS and REPORT keep their layout in every version, as REFUSE does. */
 enum {
     TOW_STATUS_AT_HAND = 1, /* without waiting for new numbers of the GPUs' state */
+    TOW_STATUS_PRESENT = 2, /* only whether it is there: the report is an empty object */
 };
 
 struct tow_status {

@@ -74,8 +74,8 @@ struct tow_line *lines_connect(const char *address)
     /* For whoever listens, if at all: nothing of it comes out of the line. */
     static const uint8_t bytes[777] = "preface";
     const struct tow_preface preface = {bytes, sizeof bytes};
-    int64_t deadline = tow_time_deadline(TOW_CONNECT_TIMEOUT_NS);
-    if (tow_transport_connect_by(address, &preface, &deadline, why, sizeof why, &line) < 0) {
+    struct tow_patience patience = tow_patience_none(tow_time_deadline(TOW_CONNECT_TIMEOUT_NS));
+    if (tow_transport_connect_by(address, &preface, &patience, why, sizeof why, &line) < 0) {
         fprintf(stderr, "connect %s: %s\n", address, why);
         abort();
     }

@@ -431,11 +431,11 @@ static void a_preface_leaves_the_line_alone(void **state)
         struct tow_listener *listener = lines_listen(address);
         struct tow_preface preface = {bytes, sizes[i]};
         struct tow_line *client = NULL;
-        int64_t deadline = soon();
+        struct tow_patience patience = tow_patience_none(soon());
         pthread_t thread;
         assert_int_equal(tow_thread_start("adopt", raw_adopt, listener, &thread), 0);
         assert_int_equal(
-            tow_transport_connect_by(address, &preface, &deadline, why, sizeof why, &client), 0);
+            tow_transport_connect_by(address, &preface, &patience, why, sizeof why, &client), 0);
         void *adopted;
         pthread_join(thread, &adopted);
         struct tow_line *server = adopted;
@@ -450,7 +450,7 @@ static void a_preface_leaves_the_line_alone(void **state)
         tow_line_close(server);
         preface.size = TOW_PREFACE_MAX + 1;
         assert_int_equal(
-            tow_transport_connect_by(address, &preface, &deadline, why, sizeof why, &client),
+            tow_transport_connect_by(address, &preface, &patience, why, sizeof why, &client),
             -EMSGSIZE);
         tow_listener_close(listener);
     }

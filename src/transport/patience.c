@@ -1,0 +1,101 @@
+#include "transport/patience.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "transport/address.h"
+#include "transport/choose.h"
+#include "wire/control.h"
+#include "wire/limits.h"
+
+#define ASK_NS TOW_TIME_S        /* how long nothing is heard before the listener is asked */
+#define LONG_NS (5 * TOW_TIME_S) /* after which the user is told */
+
+/* A listener keeps an answered stranger for 2 s (server/guest.c). */
+#define RETRY_NS (3 * TOW_TIME_S)
+#define PAUSE_MIN_NS (50 * TOW_TIME_MS)
+#define PAUSE_MAX_NS (500 * TOW_TIME_MS)
+
+static void wait_on(struct tow_patience *patience)
+{
+    int64_t waited = tow_time_now_ns() - patience->began_ns;
+    patience->deadline_ns = tow_time_deadline(TOW_CONNECT_TIMEOUT_NS);
+    patience->ask_ns = patience->address == NULL ? TOW_TIME_FOREVER : tow_time_deadline(ASK_NS);
+    if (!patience->said && patience->say != NULL && waited >= LONG_NS) {
+        patience->said = true;
+        patience->say(patience->address, (int)(waited / TOW_TIME_S));
+    }
+}
+
+void tow_patience_begin(struct tow_patience *patience, const char *address,
+                        void (*say)(const char *address, int seconds))
+{
+    address = tow_address_behind_hook(address);
+    *patience = (struct tow_patience){
+        .address = strncmp(address, "self:", 5) == 0 ? NULL : address,
+        .say = say,
+        .began_ns = tow_time_now_ns(),
+        .until_ns = tow_time_deadline(TOW_PATIENCE_MAX_S * TOW_TIME_S),
+    };
+    wait_on(patience);
+}
+
+struct tow_patience tow_patience_none(int64_t deadline_ns)
+{
+    return (struct tow_patience){.began_ns = tow_time_now_ns(),
+                                 .deadline_ns = deadline_ns,
+                                 .ask_ns = TOW_TIME_FOREVER,
+                                 .until_ns = TOW_TIME_FOREVER};
+}
+
+void tow_patience_heard(struct tow_patience *patience)
+{
+    patience->until_ns = tow_time_deadline(TOW_PATIENCE_MAX_S * TOW_TIME_S);
+    patience->answered = false;
+    wait_on(patience);
+}
+
+int64_t tow_patience_next(const struct tow_patience *patience)
+{
+    return patience->ask_ns < patience->deadline_ns ? patience->ask_ns : patience->deadline_ns;
+}
+
+bool tow_patience_goes_on(struct tow_patience *patience)
+{
+    if (tow_time_passed(patience->deadline_ns)) {
+        return false;
+    }
+    if (!tow_time_passed(patience->ask_ns)) {
+        return true;
+    }
+    struct tow_buf report;
+    char ignored[TOW_WHY_MAX];
+    tow_buf_init(&report, TOW_FRAME_MAX);
+    int error = tow_ask_report_by(patience->address, TOW_STATUS_PRESENT, patience->deadline_ns,
+                                  &report, ignored, sizeof ignored);
+    tow_buf_fini(&report);
+    if (error == 0 && !tow_time_passed(patience->until_ns)) {
+        patience->answered = true;
+        wait_on(patience);
+    } else {
+        /* What has come meanwhile is looked at once more; for more, the time that is left. */
+        patience->ask_ns = tow_time_deadline(ASK_NS);
+    }
+    return true;
+}
+
+bool tow_retry_pause(struct tow_retry *retry, int error, int64_t deadline_ns)
+{
+    int64_t now = tow_time_now_ns();
+    if (retry->pause_ns == 0) {
+        *retry = (struct tow_retry){.until_ns = now + RETRY_NS, .pause_ns = PAUSE_MIN_NS};
+    }
+    int64_t until = retry->until_ns < deadline_ns ? retry->until_ns : deadline_ns;
+    if ((error != -ECONNRESET && error != -EPIPE) || now + retry->pause_ns >= until) {
+        return false;
+    }
+    tow_time_sleep(retry->pause_ns);
+    retry->pause_ns = 2 * retry->pause_ns < PAUSE_MAX_NS ? 2 * retry->pause_ns : PAUSE_MAX_NS;
+    return true;
+}

@@ -1,0 +1,52 @@
+/* How long a client waits for a server that says nothing yet.
+ *
+ * From the listener's taking of a connection to the welcome of the worker that gets it nobody
+ * speaks on that connection, and on a busy machine that may take long. So a client that has heard
+ * nothing for a second asks the listener, over a connection of its own, whether it is there
+ * (STATUS). While it answers, the worker is waited for; a server that does not is given up after
+ * TOW_CONNECT_TIMEOUT_NS.
+ */
+#ifndef TOW_TRANSPORT_PATIENCE_H
+#define TOW_TRANSPORT_PATIENCE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* So long a worker may say nothing at all, though its listener answers. */
+#define TOW_PATIENCE_MAX_S 60
+
+struct tow_patience {
+    const char *address; /* borrowed: the listener's; NULL: nobody is asked */
+    void (*say)(const char *address, int seconds); /* once, when it takes long; may be NULL */
+    int64_t began_ns;
+    int64_t deadline_ns; /* when the server is given up, unless it speaks or its listener answers */
+    int64_t ask_ns;      /* when the listener is asked next */
+    int64_t until_ns;    /* when its answers do not count any more */
+    bool answered;       /* it did answer, since the server last spoke */
+    bool said;
+};
+
+/* `address` in its whole form; hook: is passed by, self: has nobody to be asked. */
+void tow_patience_begin(struct tow_patience *patience, const char *address,
+                        void (*say)(const char *address, int seconds));
+/* One without a listener: the deadline is all. */
+struct tow_patience tow_patience_none(int64_t deadline_ns);
+
+/* The server has asked for patience itself. */
+void tow_patience_heard(struct tow_patience *patience);
+
+/* Until when to wait for what the server says. */
+int64_t tow_patience_next(const struct tow_patience *patience);
+/* Nothing came until then: asks the listener, if it is time. True: look again, until
+ * tow_patience_next. */
+bool tow_patience_goes_on(struct tow_patience *patience);
+
+/* A server whose places for newcomers are all taken closes a connection without a word: it is tried
+ * again after ever longer pauses, for some seconds. Begin with zeros. */
+struct tow_retry {
+    int64_t until_ns, pause_ns;
+};
+/* Waits a while. False: the error is another one, or that was enough. */
+bool tow_retry_pause(struct tow_retry *retry, int error, int64_t deadline_ns);
+
+#endif
