@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/tree.h"
 #include "gen/server_api.h"
 #include "server/session.h"
 #include "server/share.h"
@@ -21,6 +22,7 @@ enum {
 };
 
 struct mirror {
+    struct tow_node node; /* by its base; first: a mirror is its node */
     uint64_t base, size;
     uint8_t *known;   /* owned; NULL in the program's own process, or if the client fetches */
     bool mapped;      /* we made the mapping */
@@ -29,14 +31,15 @@ struct mirror {
     bool fetched;     /* the client asks for what it looks at (FETCH): nothing is sent unasked */
     bool ending;      /* a thread is about to drop it */
     uint64_t serial;  /* no other of the session ever has it */
-    struct mirror *next;
+    struct mirror *newer, *older; /* of those that are compared; both NULL for others */
 };
 
 struct mirror_state {
-    /* Guards the list. Never held while sending: who reads the client's side line takes it, and the
-     * client may not read its own line before that has given it the memory it looks at. */
+    /* Guards the six below. Never held while sending: who reads the client's side line takes it,
+     * and the client may not read its own line before that has given it the memory it looks at. */
     pthread_mutex_t lock;
-    struct mirror *mirrors;
+    struct tow_tree mirrors; /* no two of them have a byte in common */
+    struct mirror *newest;   /* of those that are compared */
     unsigned count;
     uint64_t serials;
     int probe[2];              /* a pipe, see is_readable */
@@ -57,9 +60,9 @@ static void drop(struct mirror *m)
 static void free_state(struct tow_session *session, void *state)
 {
     struct mirror_state *mirrors = state;
-    while (mirrors->mirrors != NULL) {
-        struct mirror *m = mirrors->mirrors;
-        mirrors->mirrors = m->next;
+    while (mirrors->mirrors.root != NULL) {
+        struct mirror *m = (struct mirror *)mirrors->mirrors.root;
+        tow_tree_remove(&mirrors->mirrors, &m->node);
         if (!m->managed) {
             session->driver->cuMemHostUnregister((void *)(uintptr_t)m->base);
         }
@@ -90,6 +93,44 @@ static struct mirror_state *state_of(struct tow_session *session)
                                   init_state, free_state);
 }
 
+/* With the lock held: the mirror that holds the address. */
+static struct mirror *find(const struct mirror_state *state, uint64_t address)
+{
+    struct mirror *m = (struct mirror *)tow_tree_floor(&state->mirrors, address);
+    return m != NULL && address - m->base < m->size ? m : NULL;
+}
+
+/* With the lock held. */
+static void unlist(struct mirror_state *state, struct mirror *m)
+{
+    tow_tree_remove(&state->mirrors, &m->node);
+    state->count--;
+    if (m->newer != NULL) {
+        m->newer->older = m->older;
+    } else if (m == state->newest) {
+        state->newest = m->older;
+    }
+    if (m->older != NULL) {
+        m->older->newer = m->newer;
+    }
+}
+
+/* With the lock held: what is in the way of a new one. Managed memory that was freed without a word
+ * of the mirror makes way, since the driver gave its addresses out again. */
+static bool make_way(struct mirror_state *state, uint64_t base, uint64_t size)
+{
+    struct mirror *m = (struct mirror *)tow_tree_floor(&state->mirrors, base + size - 1);
+    while (m != NULL && m->base + m->size > base) {
+        if (!m->managed || m->ending) {
+            return false;
+        }
+        unlist(state, m);
+        drop(m);
+        m = (struct mirror *)tow_tree_floor(&state->mirrors, base + size - 1);
+    }
+    return true;
+}
+
 static int enlist(struct tow_session *session, struct mirror made)
 {
     struct mirror_state *state = state_of(session);
@@ -107,13 +148,20 @@ static int enlist(struct tow_session *session, struct mirror made)
     }
     *m = made;
     pthread_mutex_lock(&state->lock);
-    bool room = state->count < MIRRORS_MAX &&
+    bool room = state->count < MIRRORS_MAX && make_way(state, m->base, m->size) &&
                 (state->probe[0] >= 0 || pipe2(state->probe, O_CLOEXEC | O_NONBLOCK) == 0);
     if (room) {
         m->serial = ++state->serials;
-        m->next = state->mirrors;
-        state->mirrors = m;
+        m->node.key = m->base;
+        tow_tree_insert(&state->mirrors, &m->node);
         state->count++;
+        if (m->known != NULL) {
+            m->older = state->newest;
+            if (m->older != NULL) {
+                m->older->newer = m;
+            }
+            state->newest = m;
+        }
     }
     pthread_mutex_unlock(&state->lock);
     if (!room) {
@@ -222,10 +270,8 @@ void tow_serve_cuMemHostUnregister(struct tow_serve *call)
     struct mirror *found = NULL;
     if (state != NULL) {
         pthread_mutex_lock(&state->lock);
-        found = state->mirrors;
-        while (found != NULL && (found->base != base || found->ending)) {
-            found = found->next;
-        }
+        found = find(state, base);
+        found = found != NULL && found->base == base && !found->ending ? found : NULL;
         if (found != NULL) {
             found->ending = true;
         }
@@ -246,12 +292,7 @@ void tow_serve_cuMemHostUnregister(struct tow_serve *call)
         tow_mirror_pull(call->session);
     }
     pthread_mutex_lock(&state->lock);
-    struct mirror **at = &state->mirrors;
-    while (*at != found) {
-        at = &(*at)->next;
-    }
-    *at = found->next;
-    state->count--;
+    unlist(state, found);
     pthread_mutex_unlock(&state->lock);
     drop(found);
 }
@@ -318,8 +359,8 @@ static bool is_there(const struct mirror_state *state, const struct mirror *m)
  * most *after on; both are moved on. 0 if there are no more. */
 static size_t next_changes(struct mirror_state *state, uint64_t *after, size_t *at)
 {
-    for (struct mirror *m = state->mirrors; m != NULL; m = m->next) {
-        if (m->serial > *after || m->known == NULL || !is_there(state, m)) {
+    for (struct mirror *m = state->newest; m != NULL; m = m->older) {
+        if (m->serial > *after || !is_there(state, m)) {
             continue;
         }
         struct tow_diff diff = {.known = m->known,
@@ -365,10 +406,8 @@ void tow_mirror_pull(struct tow_session *session)
  * of it is looked at: that would bring it here from the GPU. */
 static bool can_fetch(const struct mirror_state *state, uint64_t address, uint64_t size)
 {
-    const struct mirror *m = state->mirrors;
-    while (m != NULL && (address - m->base >= m->size || size > m->size - (address - m->base))) {
-        m = m->next;
-    }
+    const struct mirror *m = find(state, address);
+    m = m != NULL && size <= m->size - (address - m->base) ? m : NULL;
     return m != NULL && is_readable(state, address) && is_readable(state, address + size - 1);
 }
 
@@ -419,9 +458,8 @@ static uint64_t mirrored_from(struct tow_session *session, uint64_t address)
     uint64_t left = 0;
     if (state != NULL) {
         pthread_mutex_lock(&state->lock);
-        for (const struct mirror *m = state->mirrors; m != NULL && left == 0; m = m->next) {
-            left = address - m->base < m->size ? m->size - (address - m->base) : 0;
-        }
+        const struct mirror *m = find(state, address);
+        left = m != NULL ? m->size - (address - m->base) : 0;
         pthread_mutex_unlock(&state->lock);
     }
     return left;
@@ -475,19 +513,20 @@ static bool find_bytes(void *user, uint64_t address, size_t size, uint8_t **ret_
                        uint8_t **ret_known)
 {
     struct taking *taking = user;
-    for (const struct mirror *m = taking->state->mirrors; m != NULL; m = m->next) {
-        if (address - m->base < m->size && size <= m->size - (address - m->base) &&
-            (m->known != NULL || m->fetched)) {
-            if (m != taking->there && !is_there(taking->state, m)) {
-                return false;
-            }
-            taking->there = m;
-            *ret_now = (uint8_t *)(uintptr_t)address;
-            *ret_known = m->known != NULL ? m->known + (address - m->base) : NULL;
-            return true;
+    const struct mirror *m = taking->there;
+    if (m == NULL || address - m->base >= m->size) {
+        m = find(taking->state, address);
+        if (m == NULL || (m->known == NULL && !m->fetched) || !is_there(taking->state, m)) {
+            return false;
         }
+        taking->there = m;
     }
-    return false;
+    if (size > m->size - (address - m->base)) {
+        return false;
+    }
+    *ret_now = (uint8_t *)(uintptr_t)address;
+    *ret_known = m->known != NULL ? m->known + (address - m->base) : NULL;
+    return true;
 }
 
 int tow_mirror_take(struct tow_session *session, const uint8_t *records, size_t size)
