@@ -413,7 +413,7 @@ CUresult tow_call_begin_on(struct tow_call *call, struct tow_link *link, uint32_
     }
     if (TOW_UNLIKELY(atomic_load_explicit(&tow_mirror_count, memory_order_relaxed) != 0) &&
         (flags & TOW_CALL_REPLY) && fn < TOW_CONTROL_FIRST &&
-        (tow_fn_info(fn)->flags & TOW_FN_SYNCS)) {
+        (tow_fn_info(fn)->flags & TOW_FN_SHOWS)) {
         /* What is waited for may itself wait for a word that the program has just written. */
         CUresult status = tow_mirror_push_all(link);
         if (status != CUDA_SUCCESS) {
@@ -499,7 +499,7 @@ CUresult tow_call_wait(struct tow_call *call)
     await(call->link, &call->waiter);
     atomic_fetch_sub_explicit(&call->link->calm.awaited, 1, memory_order_release);
     if (TOW_UNLIKELY(atomic_load_explicit(&tow_fault_count, memory_order_relaxed) != 0) &&
-        call->fn < TOW_CONTROL_FIRST && (tow_fn_info(call->fn)->flags & TOW_FN_SYNCS)) {
+        call->fn < TOW_CONTROL_FIRST && (tow_fn_info(call->fn)->flags & TOW_FN_SHOWS)) {
         tow_mirror_stale_all(call->link);
     }
     if (TOW_UNLIKELY(atomic_load_explicit(&tow_hostfn_graphs, memory_order_relaxed) != 0) &&

@@ -278,10 +278,13 @@ CUresult tow_cuMemFreeHost(void *p)
     if (!tow_region_remove((uint64_t)(uintptr_t)p, 1u << TOW_REGION_HOST, &region)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    CUresult status = tow_mirror_settle();
     if (!tow_mirror_is_candidate(&region)) {
-        return release(&region);
+        CUresult ended = release(&region);
+        return status == CUDA_SUCCESS ? ended : status;
     }
-    CUresult status = settle(&region);
+    CUresult settled = settle(&region);
+    status = status == CUDA_SUCCESS ? settled : status;
     /* What is still to be filled or read stays mapped: those bytes would come down on something
      * else. */
     if (atomic_load(&region.link->lost) != 0 || !is_expected(&region)) {
@@ -346,7 +349,9 @@ CUresult tow_cuMemHostUnregister(void *p)
                    ? CUDA_ERROR_INVALID_VALUE /* inside of something */
                    : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
     }
-    CUresult status = tow_mirror_is_candidate(&region) ? settle(&region) : CUDA_SUCCESS;
+    CUresult status = tow_mirror_settle();
+    CUresult settled = tow_mirror_is_candidate(&region) ? settle(&region) : CUDA_SUCCESS;
+    status = status == CUDA_SUCCESS ? settled : status;
     if (region.shared_high != 0) {
         CUresult ended = tow_lend_end(region.link, region.shared_low);
         status = status == CUDA_SUCCESS ? ended : status;

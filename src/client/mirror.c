@@ -633,6 +633,17 @@ void tow_mirror_stale_all(struct tow_link *link)
     pthread_mutex_unlock(&push_lock);
 }
 
+CUresult tow_mirror_settle(void)
+{
+    const struct tow_context *context = tow_context_current();
+    bool waits = context != NULL && atomic_load(&context->alive) &&
+                 atomic_load(&context->sticky) == 0 && atomic_load(&context->link->lost) == 0 &&
+                 atomic_load_explicit(&tow_region_visible, memory_order_relaxed) != 0 &&
+                 atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0 &&
+                 !tow_thread_in_hostfn();
+    return waits ? tow_cuCtxSynchronize_v2(NULL) : CUDA_SUCCESS;
+}
+
 CUresult tow_mirror_scan_all(struct tow_link *link, const void *params, size_t size)
 {
     const uint8_t *bytes = params;

@@ -76,6 +76,10 @@ static inline CUresult tow_mirror_push(struct tow_link *link)
                : tow_mirror_push_all(link);
 }
 
+/* For calls in which NVIDIA's driver waits for the device, and ours need not: waits as well where the
+ * program can look at memory that kernels write. */
+CUresult tow_mirror_settle(void);
+
 /* Looks for addresses of page-locked memory in kernel arguments and mirrors what it finds. */
 CUresult tow_mirror_scan_all(struct tow_link *link, const void *params, size_t size);
 static inline CUresult tow_mirror_scan(struct tow_link *link, const void *params, size_t size)

@@ -1,5 +1,6 @@
 /* cuModule*. Linking is in link_state.c, functions in kernel.c. */
 #include "client/code.h"
+#include "client/mirror.h"
 #include "gen/client_api.h"
 
 #include <stdlib.h>
@@ -68,7 +69,12 @@ CUresult tow_cuModuleUnload(CUmodule hmod)
         return status;
     }
     struct tow_library *module = tow_library_find(TOW_H_MODULE, hmod);
-    return module == NULL ? tow_no_handle() : tow_library_unload(module);
+    if (module == NULL) {
+        return tow_no_handle();
+    }
+    CUresult settled = tow_mirror_settle();
+    status = tow_library_unload(module);
+    return status == CUDA_SUCCESS ? settled : status;
 }
 
 CUresult tow_cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)

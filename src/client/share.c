@@ -281,8 +281,7 @@ static void leave_desk(struct desk *desk)
     atomic_store_explicit(&desk->taken, false, memory_order_release);
 }
 
-/* What a synchronisation brings besides the news that it is over: then it must be asked for. */
-static bool brings_more(struct tow_link *link)
+bool tow_share_brings_more(struct tow_link *link)
 {
     return atomic_load_explicit(&tow_wait_always, memory_order_relaxed) != 0 ||
            atomic_load_explicit(&tow_mirror_count, memory_order_relaxed) != 0 ||
@@ -308,7 +307,7 @@ const struct tow_share_note *tow_share_slip(struct tow_link *link)
 enum tow_share_outcome tow_share_look(struct tow_link *link, const struct tow_share_note *note,
                                       uint32_t value, bool wait)
 {
-    if (brings_more(link)) {
+    if (tow_share_brings_more(link)) {
         return TOW_SHARE_REFUSED;
     }
     enum tow_share_outcome outcome =
@@ -431,7 +430,7 @@ static bool pay(struct tow_share *share, CUstream stream)
 
 CUresult tow_share_synchronize(struct tow_link *link, CUstream stream)
 {
-    if (link->share == NULL || brings_more(link)) {
+    if (link->share == NULL || tow_share_brings_more(link)) {
         return tow_send_cuStreamSynchronize(stream);
     }
     if (pay(link->share, stream)) {
@@ -445,7 +444,7 @@ CUresult tow_share_synchronize(struct tow_link *link, CUstream stream)
 
 bool tow_share_synchronize_context(struct tow_link *link, CUresult *ret_status)
 {
-    return link->share != NULL && !brings_more(link) &&
+    return link->share != NULL && !tow_share_brings_more(link) &&
            atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0 &&
            atomic_load_explicit(&link->share->owed, memory_order_relaxed) == 0 &&
            synchronize_by_note(link, NULL, ret_status);
@@ -483,7 +482,7 @@ static CUresult copy_shared(struct tow_link *link, unsigned fn, CUdeviceptr devi
     struct tow_share_note *note = NULL;
     uint8_t *room = NULL;
     uint64_t number = 0;
-    struct desk *desk = wait && !brings_more(link) ? take_desk(link, &note, &room) : NULL;
+    struct desk *desk = wait && !tow_share_brings_more(link) ? take_desk(link, &note, &room) : NULL;
     CUresult status = tow_share_send(fn, device, host, size, stream, note,
                                      desk != NULL ? desk->value : 0, &number);
     enum tow_share_outcome outcome = status == CUDA_SUCCESS && desk != NULL
@@ -524,7 +523,7 @@ CUresult tow_share_fetch(struct tow_link *link, const struct tow_staged *what)
     uint8_t *room = NULL;
     uint64_t number = 0;
     size_t size = tow_box_size(&what->host);
-    struct desk *desk = brings_more(link) ? NULL : take_desk(link, &note, &room);
+    struct desk *desk = tow_share_brings_more(link) ? NULL : take_desk(link, &note, &room);
     if (desk == NULL) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }

@@ -82,6 +82,9 @@ void tow_share_piece_fini(struct tow_share_piece *piece);
 /* What a note says of a value; and after looking for as long as a synchronisation does. */
 enum tow_share_outcome tow_share_seen(const struct tow_share_note *note, uint32_t value);
 enum tow_share_outcome tow_share_await(const struct tow_share_note *note, uint32_t value);
+/* What a synchronisation brings besides the news that it is over (memory that is mirrored or still
+ * to be filled): then it must be asked for. */
+bool tow_share_brings_more(struct tow_link *link);
 /* Synchronises by asking, and sleeps until the answer comes. */
 CUresult tow_share_ask(struct tow_link *link, CUstream stream);
 /* Sends a copy of one dimension without a reply. `note` may be NULL; `ret_number`: the command's.

@@ -269,9 +269,11 @@ CUresult tow_stage_up(struct tow_link *link, const struct tow_staged *what, bool
             : TOW_SHARE_DONE;
     pthread_mutex_unlock(&stage->lock);
     /* What is before it in the stream takes long, and natively that is waited for, too; or it was
-     * refused, and this tells why. A capture would not outlive the question. */
-    return outcome != TOW_SHARE_DONE &&
-                   atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0
+     * refused, and this tells why; or it is over, and the reply brings what kernels wrote before
+     * it. A capture would not outlive the question. */
+    bool asks = outcome != TOW_SHARE_DONE ||
+                (status == CUDA_SUCCESS && settle && tow_share_brings_more(link));
+    return asks && atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0
                ? tow_share_ask(link, what->stream)
                : status;
 }
@@ -347,5 +349,8 @@ CUresult tow_stage_down(struct tow_link *link, const struct tow_staged *what)
     }
     stage->next_bay = bay_of(&p, asked);
     pthread_mutex_unlock(&stage->lock);
-    return status;
+    /* Whoever waits for a download has waited for what is before it in the stream. */
+    bool asks = status == CUDA_SUCCESS && tow_share_brings_more(link) &&
+                atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0;
+    return asks ? tow_share_ask(link, what->stream) : status;
 }

@@ -390,13 +390,15 @@ static void reply(struct tow_serve *call)
         call->status = CUDA_ERROR_UNKNOWN;
     }
     const struct tow_fn_info *info = tow_fn_info(call->frame.kind);
-    if (info != NULL && (info->flags & TOW_FN_SYNCS)) {
+    if (info != NULL && (info->flags & TOW_FN_SHOWS)) {
         /* Of a context that has failed no more than this comes, and the client's memory is free. */
         tow_copy_flush(session);
+        /* Also if it is not ready yet: a program that asks again and again may look at what a
+         * running kernel has written so far. */
         if (call->status == CUDA_SUCCESS || call->status == CUDA_ERROR_NOT_READY) {
             tow_mirror_pull(session);
         }
-        if (call->status == CUDA_SUCCESS) {
+        if (call->status == CUDA_SUCCESS && (info->flags & TOW_FN_SYNCS)) {
             tow_watch_sweep(session);
             /* An earlier call's: what this one brings has come all the same. */
             call->status = tow_session_take_deferred(session, call->frame.thread);
