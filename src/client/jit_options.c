@@ -4,14 +4,21 @@
 
 #include <string.h>
 
-static size_t value_of(const struct tow_jit *jit, CUjit_option option, size_t otherwise)
+/* Where an option stands; of several the last counts. jit->count: nowhere. */
+static unsigned last_of(const struct tow_jit *jit, CUjit_option option)
 {
-    for (unsigned i = 0; i < jit->count; i++) {
-        if (jit->options[i] == option) {
-            return (size_t)(uintptr_t)jit->values[i];
+    for (unsigned i = jit->count; i > 0; i--) {
+        if (jit->options[i - 1] == option) {
+            return i - 1;
         }
     }
-    return otherwise;
+    return jit->count;
+}
+
+static size_t value_of(const struct tow_jit *jit, CUjit_option option, size_t otherwise)
+{
+    unsigned i = last_of(jit, option);
+    return i < jit->count ? (size_t)(uintptr_t)jit->values[i] : otherwise;
 }
 
 /* Lists have their count in another option. */
@@ -130,10 +137,14 @@ void tow_jit_decode(struct tow_dec *dec, const struct tow_jit *jit, const size_t
         }
         size_t room = log_rooms[option == CU_JIT_ERROR_LOG_BUFFER];
         char *log = jit->values[index];
-        if (log != NULL && room > 0) {
-            size_t size = bytes < room ? bytes : room;
-            memcpy(log, payload, size);
-            log[size < room ? size : room - 1] = '\0';
+        if (log == NULL || last_of(jit, option) != index) {
+            continue;
         }
+        /* As NVIDIA's driver, the NUL is written where there is no room, too. */
+        size_t size = bytes < room ? bytes : room > 0 ? room - 1 : 0;
+        if (size > 0) {
+            memcpy(log, payload, size);
+        }
+        log[size] = '\0';
     }
 }

@@ -68,7 +68,11 @@ CUresult tow_cuLinkCreate_v2(unsigned int numOptions, CUjit_option *options, voi
     if (status == CUDA_SUCCESS) {
         tow_enc_u64(&call.enc, linking->id);
         tow_jit_encode(&call.enc, &jit);
-        status = tow_call_end(&call, tow_call_wait(&call));
+        status = tow_call_wait(&call);
+        if (status == CUDA_SUCCESS && tow_dec_left(&call.dec) > 0) { /* a server may be older */
+            tow_jit_decode(&call.dec, &linking->jit, linking->rooms);
+        }
+        status = tow_call_end(&call, status);
     }
     if (status != CUDA_SUCCESS) {
         tow_handle_retire(linking->id);
@@ -136,7 +140,7 @@ CUresult tow_cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void *data
         return tow_no_handle();
     }
     struct tow_jit jit = {numOptions, options, optionValues};
-    CUresult status = data == NULL || size == 0 || size > TOW_IMAGE_MAX ||
+    CUresult status = linking->cubin != NULL || data == NULL || size == 0 || size > TOW_IMAGE_MAX ||
                               (unsigned)type >= CU_JIT_NUM_INPUT_TYPES
                           ? CUDA_ERROR_INVALID_VALUE
                           : tow_jit_check(&jit);
@@ -227,7 +231,7 @@ CUresult tow_cuLinkComplete(CUlinkState state, void **cubinOut, size_t *sizeOut)
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (linking->cubin != NULL) {
-        return CUDA_ERROR_INVALID_VALUE; /* a state can be completed once */
+        return CUDA_ERROR_INVALID_HANDLE; /* a state can be completed once */
     }
     uint64_t offset = 0, total = 0;
     do {
@@ -256,9 +260,9 @@ CUresult tow_cuLinkComplete(CUlinkState state, void **cubinOut, size_t *sizeOut)
 
 CUresult tow_cuLinkDestroy(CUlinkState state)
 {
-    struct linking *linking = linking_of(state);
+    struct linking *linking = state != NULL ? linking_of(state) : NULL;
     if (linking == NULL) {
-        return tow_no_handle();
+        return state != NULL ? tow_no_handle() : CUDA_ERROR_INVALID_HANDLE; /* before cuInit, too */
     }
     struct tow_call call;
     CUresult status = tow_call_begin(&call, TOW_FN_cuLinkDestroy, 8, 0);

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { UNWRITTEN = 0xff }; /* the first byte of a log as long as the driver leaves it alone */
+
 static int log_index(CUjit_option option)
 {
     return option == CU_JIT_INFO_LOG_BUFFER ? 0 : option == CU_JIT_ERROR_LOG_BUFFER ? 1 : -1;
@@ -128,10 +130,12 @@ void tow_serve_jit_init(struct tow_serve_jit *jit, struct tow_serve *call)
     for (unsigned i = 0; i < jit->count && !call->malformed; i++) {
         int log = log_index(jit->options[i]);
         if (log >= 0 && jit->values[i] != NULL) {
-            jit->owned[i] = calloc(1, jit->log_rooms[log] + 1);
+            jit->owned[i] = calloc(1, jit->log_rooms[log] + 2);
             jit->values[i] = jit->owned[i];
             if (jit->owned[i] == NULL) {
                 call->status = CUDA_ERROR_OUT_OF_MEMORY;
+            } else {
+                *(uint8_t *)jit->owned[i] = UNWRITTEN;
             }
         }
     }
@@ -146,16 +150,24 @@ void tow_serve_jit_fini(struct tow_serve_jit *jit)
     jit->count = 0;
 }
 
-static bool is_output(CUjit_option option)
+static bool is_report(CUjit_option option)
 {
     return log_index(option) >= 0 || log_size_index(option) >= 0 || option == CU_JIT_WALL_TIME;
+}
+
+static bool is_output(const struct tow_serve_jit *jit, unsigned i)
+{
+    if (log_index(jit->options[i]) >= 0) {
+        return jit->owned[i] != NULL && *(const uint8_t *)jit->owned[i] != UNWRITTEN;
+    }
+    return is_report(jit->options[i]) || jit->options[i] == CU_JIT_THREADS_PER_BLOCK;
 }
 
 bool tow_serve_jit_is_plain(const struct tow_serve_jit *jit)
 {
     bool plain = true;
     for (unsigned i = 0; i < jit->count; i++) {
-        plain &= is_output(jit->options[i]) || jit->options[i] == CU_JIT_LOG_VERBOSE ||
+        plain &= is_report(jit->options[i]) || jit->options[i] == CU_JIT_LOG_VERBOSE ||
                  jit->options[i] == CU_JIT_TARGET_FROM_CUCONTEXT ||
                  jit->options[i] == CU_JIT_CACHE_MODE;
     }
@@ -166,13 +178,13 @@ void tow_serve_jit_reply(const struct tow_serve_jit *jit, struct tow_serve *call
 {
     uint32_t count = 0;
     for (unsigned i = 0; i < jit->count; i++) {
-        count += is_output(jit->options[i]);
+        count += is_output(jit, i);
     }
     tow_serve_reserve(call, 8);
     tow_enc_u32(&call->out, count);
     tow_enc_u32(&call->out, 0);
     for (unsigned i = 0; i < jit->count; i++) {
-        if (!is_output(jit->options[i])) {
+        if (!is_output(jit, i)) {
             continue;
         }
         int log = log_index(jit->options[i]);

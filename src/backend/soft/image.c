@@ -324,18 +324,20 @@ CUresult tow_soft_image_texts(const void *image, size_t known_size, struct tow_s
 /* ---- JIT options
  * ------------------------------------------------------------------------------------------ */
 
-void tow_soft_jit_parse(unsigned count, const CUjit_option *options, void **values,
-                        struct tow_soft_jit *ret_jit)
+CUresult tow_soft_jit_parse(unsigned count, const CUjit_option *options, void **values,
+                            struct tow_soft_jit *ret_jit)
 {
     memset(ret_jit, 0, sizeof *ret_jit);
-    if (options == NULL || values == NULL) {
-        return;
+    if (count != 0 && (options == NULL || values == NULL)) {
+        return CUDA_ERROR_INVALID_VALUE;
     }
     ret_jit->values = values;
+    bool info = false, error = false;
     for (unsigned i = 0; i < count; i++) {
         switch (options[i]) {
         case CU_JIT_INFO_LOG_BUFFER:
             ret_jit->info = values[i];
+            info = true;
             break;
         case CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES:
             ret_jit->info_size = (unsigned)(uintptr_t)values[i];
@@ -343,6 +345,7 @@ void tow_soft_jit_parse(unsigned count, const CUjit_option *options, void **valu
             break;
         case CU_JIT_ERROR_LOG_BUFFER:
             ret_jit->error = values[i];
+            error = true;
             break;
         case CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES:
             ret_jit->error_size = (unsigned)(uintptr_t)values[i];
@@ -351,28 +354,50 @@ void tow_soft_jit_parse(unsigned count, const CUjit_option *options, void **valu
         case CU_JIT_WALL_TIME:
             ret_jit->index_wall = i + 1;
             break;
+        case CU_JIT_THREADS_PER_BLOCK:
+            ret_jit->index_threads = i + 1;
+            break;
         default:
             break;
         }
     }
+    bool whole =
+        (!info ||
+         (ret_jit->index_info != 0 && (ret_jit->info != NULL || ret_jit->info_size == 0))) &&
+        (!error ||
+         (ret_jit->index_error != 0 && (ret_jit->error != NULL || ret_jit->error_size == 0)));
+    return whole ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+/* As NVIDIA's driver: an empty log has its NUL in a buffer of no size, too; of a log that does not
+ * fit the whole buffer counts. */
 static void log_out(char *buffer, size_t size, unsigned index, void **values, const char *text)
 {
-    size_t written = 0;
-    if (buffer != NULL && size != 0) {
-        snprintf(buffer, size, "%s", text);
-        written = strnlen(buffer, size);
+    if (buffer == NULL || index == 0) {
+        return;
     }
-    if (index != 0) {
-        values[index - 1] = (void *)(uintptr_t)written;
-    }
+    buffer[0] = '\0';
+    size_t length = strlen(text);
+    snprintf(buffer, size, "%s", text);
+    size_t written = length < size ? length : size > 1 ? size : 0;
+    values[index - 1] = (void *)(uintptr_t)written;
 }
 
-void tow_soft_jit_done(struct tow_soft_jit *jit, const char *info, const char *error)
+void tow_soft_jit_done(struct tow_soft_jit *jit, int64_t ns, const char *info, const char *error)
 {
     log_out(jit->info, jit->info_size, jit->index_info, jit->values, info);
     log_out(jit->error, jit->error_size, jit->index_error, jit->values, error);
+    if (jit->index_wall != 0) {
+        /* The upper half of the value stays as it is. */
+        float ms = (float)((double)ns / 1e6);
+        memcpy(&jit->values[jit->index_wall - 1], &ms, sizeof ms);
+    }
+    if (jit->index_threads != 0) {
+        /* Whole warps. */
+        size_t threads = (unsigned)(uintptr_t)jit->values[jit->index_threads - 1];
+        threads = threads < 1024 ? (threads + 31) / 32 * 32 : 1024;
+        jit->values[jit->index_threads - 1] = (void *)(uintptr_t)threads;
+    }
 }
 
 /* ---- code
@@ -510,18 +535,11 @@ CUresult tow_soft_code_load(const void *image, struct tow_soft_jit *jit,
         code->kernel_count = tow_ptx_kernel_count(code->ptx);
         code->variable_count = tow_ptx_variable_count(code->ptx);
         code->ptx_target = target_of(texts.texts[0].text);
-        if (jit->index_wall != 0) {
-            float ms = (float)((double)(tow_time_now_ns() - begin) / 1e6);
-            uint32_t bits;
-            memcpy(&bits, &ms, sizeof bits);
-            jit->values[jit->index_wall - 1] = (void *)(uintptr_t)bits;
-        }
-        tow_soft_jit_done(jit, "", "");
         *ret_code = code;
     } else {
         tow_log(TOW_AREA_SOFT, TOW_LOG_ERROR, "code refused: %s", why);
-        tow_soft_jit_done(jit, "", why);
     }
+    tow_soft_jit_done(jit, tow_time_now_ns() - begin, "", why);
     tow_soft_texts_fini(&texts);
     return result;
 }

@@ -7,13 +7,18 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+
+enum { ERRORS_MAX = 256 * 1024 };
 
 struct link {
     struct tow_soft_object object;
     struct tow_soft_texts texts;
     struct tow_soft_jit jit; /* its buffers are the caller's until the link is destroyed */
+    struct tow_buf errors;   /* all that was said so far, a text */
+    int64_t spent_ns;        /* in compiler and linker */
     struct tow_buf image;    /* what cuLinkComplete returned */
     pthread_t thread;        /* that made it */
 };
@@ -24,7 +29,23 @@ void tow_soft_link_free(struct tow_soft_object *object)
     tow_soft_object_remove(object);
     tow_soft_texts_fini(&link->texts);
     tow_buf_fini(&link->image);
+    tow_buf_fini(&link->errors);
     free(link);
+}
+
+/* What the options of cuLinkCreate ask for is written after each call. */
+static void write_outputs(struct link *link, int64_t begin, const char *error)
+{
+    link->spent_ns += tow_time_now_ns() - begin;
+    if (*error != '\0') {
+        tow_log(TOW_AREA_SOFT, TOW_LOG_ERROR, "link: %s", error);
+        tow_buf_printf(&link->errors, "%s%s", link->errors.size > 0 ? "\n" : "", error);
+    }
+    if (tow_buf_append(&link->errors, "", 1) == 0) {
+        link->errors.size--;
+    }
+    tow_soft_jit_done(&link->jit, link->spent_ns, "",
+                      link->errors.data != NULL ? (const char *)link->errors.data : "");
 }
 
 static CUresult enter_link(CUlinkState state, struct link **ret_link)
@@ -57,14 +78,22 @@ static CUresult soft_cuLinkCreate(unsigned int numOptions, CUjit_option *options
     if (stateOut == NULL || (numOptions != 0 && (options == NULL || optionValues == NULL))) {
         return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
     }
+    int64_t begin = tow_time_now_ns();
+    struct tow_soft_jit jit;
+    result = tow_soft_jit_parse(numOptions, options, optionValues, &jit);
+    if (result != CUDA_SUCCESS) {
+        return tow_soft_leave(result);
+    }
     struct link *link = calloc(1, sizeof *link);
     if (link == NULL || tow_soft_object_add(&link->object, TOW_SOFT_LINK, ctx) != 0) {
         free(link);
         return tow_soft_leave(CUDA_ERROR_OUT_OF_MEMORY);
     }
     link->thread = pthread_self();
-    tow_soft_jit_parse(numOptions, options, optionValues, &link->jit);
+    link->jit = jit;
     tow_buf_init(&link->image, TOW_SOFT_IMAGE_MAX);
+    tow_buf_init(&link->errors, ERRORS_MAX);
+    write_outputs(link, begin, "");
     *stateOut = TOW_SOFT_POINTER(link->object.handle);
     return tow_soft_leave(CUDA_SUCCESS);
 }
@@ -73,6 +102,7 @@ static CUresult add(struct link *link, CUjitInputType type, const void *data, si
 {
     char why[640] = "";
     CUresult result;
+    int64_t begin = tow_time_now_ns();
     switch (type) {
     case CU_JIT_INPUT_PTX:
     case CU_JIT_INPUT_FATBINARY:
@@ -93,10 +123,7 @@ static CUresult add(struct link *link, CUjitInputType type, const void *data, si
     default:
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (result != CUDA_SUCCESS) {
-        tow_log(TOW_AREA_SOFT, TOW_LOG_ERROR, "link: %s", why);
-        tow_soft_jit_done(&link->jit, "", why);
-    }
+    write_outputs(link, begin, result != CUDA_SUCCESS ? why : "");
     return result;
 }
 
@@ -105,16 +132,19 @@ static CUresult soft_cuLinkAddData(CUlinkState state, CUjitInputType type, void 
                                    void **optionValues)
 {
     (void)name;
-    (void)numOptions;
-    (void)options;
-    (void)optionValues;
     struct link *link;
     CUresult result = enter_link(state, &link);
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    return tow_soft_leave(data == NULL || size == 0 ? CUDA_ERROR_INVALID_VALUE
-                                                    : add(link, type, data, size));
+    struct tow_soft_jit jit;
+    result = tow_soft_jit_parse(numOptions, options, optionValues, &jit);
+    /* Logs and time are the whole link's. */
+    if (result != CUDA_SUCCESS || jit.info != NULL || jit.error != NULL || jit.index_wall != 0 ||
+        data == NULL || size == 0) {
+        return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    return tow_soft_leave(add(link, type, data, size));
 }
 
 static CUresult soft_cuLinkAddFile(CUlinkState state, CUjitInputType type, const char *path,
@@ -151,6 +181,7 @@ static CUresult soft_cuLinkComplete(CUlinkState state, void **cubinOut, size_t *
         return tow_soft_leave(CUDA_ERROR_INVALID_IMAGE);
     }
     /* Loaded once here, so that the linker reports what does not link. */
+    int64_t begin = tow_time_now_ns();
     struct tow_ptx_diag diag = {0};
     struct tow_ptx_module *ptx = NULL;
     int rc = tow_ptx_load(link->texts.texts, link->texts.count, &diag, &ptx);
@@ -165,8 +196,7 @@ static CUresult soft_cuLinkComplete(CUlinkState state, void **cubinOut, size_t *
     if (rc != 0) {
         char why[640];
         snprintf(why, sizeof why, "PTX line %u: %s", diag.line, diag.message);
-        tow_log(TOW_AREA_SOFT, TOW_LOG_ERROR, "link: %s", why);
-        tow_soft_jit_done(&link->jit, "", why);
+        write_outputs(link, begin, why);
         return tow_soft_leave(rc == -ENOENT   ? CUDA_ERROR_UNKNOWN
                               : rc == -EEXIST ? CUDA_ERROR_INVALID_SOURCE
                                               : CUDA_ERROR_INVALID_PTX);
@@ -184,7 +214,7 @@ static CUresult soft_cuLinkComplete(CUlinkState state, void **cubinOut, size_t *
     if (rc < 0) {
         return tow_soft_leave(CUDA_ERROR_OUT_OF_MEMORY);
     }
-    tow_soft_jit_done(&link->jit, "", "");
+    write_outputs(link, begin, "");
     *cubinOut = link->image.data;
     if (sizeOut != NULL) {
         *sizeOut = link->image.size;

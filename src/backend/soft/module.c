@@ -246,7 +246,10 @@ static CUresult module_load(CUmodule *ret_module, const void *image, unsigned co
     }
     tow_soft_leave(result); /* parsing takes time, and needs nothing of ours */
     struct tow_soft_jit jit;
-    tow_soft_jit_parse(count, options, values, &jit);
+    result = tow_soft_jit_parse(count, options, values, &jit);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
     struct tow_soft_code *code;
     result = tow_soft_code_load(image, &jit, &code);
     if (result != CUDA_SUCCESS) {
@@ -496,7 +499,10 @@ static CUresult soft_cuLibraryLoadData(CUlibrary *ret_library, const void *code_
         return CUDA_ERROR_INVALID_VALUE;
     }
     struct tow_soft_jit jit;
-    tow_soft_jit_parse(numJitOptions, jitOptions, jitOptionsValues, &jit);
+    result = tow_soft_jit_parse(numJitOptions, jitOptions, jitOptionsValues, &jit);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
     struct tow_soft_code *code;
     result = tow_soft_code_load(code_image, &jit, &code);
     if (result != CUDA_SUCCESS) {

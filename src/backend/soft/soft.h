@@ -548,12 +548,16 @@ void tow_soft_code_unref(struct tow_soft_code *code);
 struct tow_soft_jit {
     char *info, *error;
     size_t info_size, error_size;
-    unsigned index_info, index_error, index_wall; /* + 1; where the sizes written go */
+    unsigned index_info, index_error;   /* + 1; where the sizes written go */
+    unsigned index_wall, index_threads; /* + 1; where time and threads of a block go */
     void **values;
 };
-void tow_soft_jit_parse(unsigned count, const CUjit_option *options, void **values,
-                        struct tow_soft_jit *ret_jit);
-void tow_soft_jit_done(struct tow_soft_jit *jit, const char *info, const char *error);
+/* CUDA_ERROR_INVALID_VALUE for options that do not fit together. */
+CUresult tow_soft_jit_parse(unsigned count, const CUjit_option *options, void **values,
+                            struct tow_soft_jit *ret_jit);
+/* Writes what the options ask for: the time that compiling took so far, logs and their sizes, and
+ * for how many threads it was. */
+void tow_soft_jit_done(struct tow_soft_jit *jit, int64_t ns, const char *info, const char *error);
 
 /* Whether NVIDIA's driver, and no text, would define a function of this name. */
 bool tow_soft_is_device_runtime(const char *name);
