@@ -169,7 +169,9 @@ void tow_serve_cuLinkCreate_v2(struct tow_serve *call)
         call->status = begun ? ask(&request, create_state) : CUDA_ERROR_OUT_OF_MEMORY;
         if (call->status == CUDA_SUCCESS) {
             tow_serve_bind(call, TOW_H_LINKSTATE, id, linking);
-            tow_serve_jit_reply(&linking->jit, call);
+            if (linking->jit.count > 0) {
+                tow_serve_jit_reply(&linking->jit, call);
+            }
             return;
         }
         if (begun) {
