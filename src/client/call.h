@@ -88,14 +88,6 @@ static inline unsigned tow_capture_flag(CUstream stream)
 /* A call failed: a capture may be invalid now. */
 void tow_capture_doubt(void);
 
-/* Host functions that are in streams and have not run; those of them that are the program's and may
- * write its memory; and whether graphs have some. Without a side line (client/side.h) their end is
- * told on the same line as everything else, so the server's leading thread must not stand in a
- * driver whose queue is full because a stream waits for one: once many calls have gone out behind a
- * function, further ones wait for their replies, which are carried out beside the line. With one it
- * is not in the way of the other threads' calls. */
-extern atomic_uint tow_hostfn_turns, tow_hostfn_writers, tow_hostfn_graphs;
-
 /* Begins a call on the current context's server (without a context: the first server). Answers
  * without sending: NOT_INITIALIZED before cuInit and in a forked child, DEINITIALIZED after the
  * end, INVALID_CONTEXT, the context's sticky error, or that the server is lost. `bytes` is the most

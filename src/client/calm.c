@@ -17,8 +17,8 @@ static bool is_quiet(struct tow_link *link)
             atomic_load_explicit(&tow_wait_always, memory_order_relaxed) |
             atomic_load_explicit(&tow_mirror_count, memory_order_relaxed) |
             atomic_load_explicit(&tow_fault_count, memory_order_relaxed) |
-            atomic_load_explicit(&tow_hostfn_turns, memory_order_relaxed) |
-            atomic_load_explicit(&tow_hostfn_graphs, memory_order_relaxed)) == 0 &&
+            atomic_load_explicit(&link->hostfns.turns, memory_order_relaxed) |
+            atomic_load_explicit(&link->hostfns.graphs, memory_order_relaxed)) == 0 &&
            !tow_link_expects(link);
 }
 

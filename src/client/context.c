@@ -3,6 +3,7 @@
 #include "client/calm.h"
 #include "client/code.h"
 #include "client/graph.h"
+#include "client/hostfn.h"
 #include "client/mirror.h"
 #include "client/region.h"
 #include "client/share.h"
@@ -161,8 +162,6 @@ void tow_context_end(struct tow_context *context)
         tow_mirror_unlend(&region);
     }
     tow_region_drop_context(context->handle);
-    atomic_store(&tow_hostfn_turns, 0); /* functions in its streams may never run */
-    atomic_store(&tow_hostfn_writers, 0);
     atomic_fetch_add(&context->epoch, 1);
     atomic_store(&context->alive, false);
     atomic_store(&context->limits_known, 0);
@@ -281,13 +280,13 @@ static CUresult end_primary(struct tow_context *context, unsigned fn)
     tow_context_end(context);
     struct tow_call call;
     CUresult status = tow_call_begin_on(&call, context->link, 0, fn, 16, TOW_CALL_REPLY);
-    if (status != CUDA_SUCCESS) {
-        return status;
+    if (status == CUDA_SUCCESS) {
+        tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)context->handle);
+        tow_enc_u32(&call.enc, (uint32_t)tow_device_to_server(context->device));
+        status = tow_call_end(&call, tow_call_wait(&call));
+        atomic_store(&context->sticky, CUDA_SUCCESS);
     }
-    tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)context->handle);
-    tow_enc_u32(&call.enc, (uint32_t)tow_device_to_server(context->device));
-    status = tow_call_end(&call, tow_call_wait(&call));
-    atomic_store(&context->sticky, CUDA_SUCCESS);
+    tow_hostfn_drop_context(context);
     return status;
 }
 
@@ -873,11 +872,12 @@ CUresult tow_cuCtxDestroy_v2(CUcontext ctx)
     struct tow_call call;
     CUresult status =
         tow_call_begin_on(&call, context->link, 0, TOW_FN_cuCtxDestroy_v2, 8, TOW_CALL_REPLY);
-    if (status != CUDA_SUCCESS) {
-        return status;
+    if (status == CUDA_SUCCESS) {
+        tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)ctx);
+        status = tow_call_end(&call, tow_call_wait(&call));
     }
-    tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)ctx);
-    return tow_call_end(&call, tow_call_wait(&call));
+    tow_hostfn_drop_context(context);
+    return status;
 }
 
 CUresult tow_cuCtxAttach(CUcontext *pctx, unsigned int flags)

@@ -148,9 +148,9 @@ static CUresult copy_named(struct tow_link *link, CUdeviceptr to, CUdeviceptr fr
 CUresult tow_copy_take_turn(struct tow_link *link, const void *host, size_t size, CUstream stream,
                             bool up, bool *ret_named)
 {
-    atomic_uint *functions = up ? &tow_hostfn_writers : &tow_hostfn_turns;
+    atomic_uint *functions = up ? &link->hostfns.writers : &link->hostfns.turns;
     bool behind = atomic_load_explicit(functions, memory_order_relaxed) != 0 &&
-                  !tow_hostfn_settle(FUNCTIONS_NS);
+                  !tow_hostfn_settle(link, FUNCTIONS_NS);
     *ret_named = behind && tow_mirror_host(link, (uint64_t)(uintptr_t)host, size) == CUDA_SUCCESS;
     return behind && up && !*ret_named ? tow_send_cuStreamSynchronize(stream) : CUDA_SUCCESS;
 }
@@ -177,7 +177,7 @@ static bool is_busy(const struct tow_link *link, CUstream stream)
 {
     const struct tow_context *context = tow_context_current();
     uint64_t worked = atomic_load_explicit(&link->worked, memory_order_relaxed);
-    return atomic_load_explicit(&tow_hostfn_turns, memory_order_relaxed) != 0 ||
+    return atomic_load_explicit(&link->hostfns.turns, memory_order_relaxed) != 0 ||
            (worked > atomic_load_explicit(&context->done, memory_order_relaxed) &&
             (stream == CU_STREAM_PER_THREAD ||
              worked > atomic_load_explicit(&context->default_done, memory_order_relaxed)));
@@ -241,7 +241,8 @@ static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CU
     }
     if (status == CUDA_SUCCESS) {
         /* A host function that was queued before may still write there: it is read in turn. */
-        bool late = !wait && atomic_load_explicit(&tow_hostfn_writers, memory_order_relaxed) != 0 &&
+        bool late = !wait &&
+                    atomic_load_explicit(&link->hostfns.writers, memory_order_relaxed) != 0 &&
                     tow_region_is_pinned(from, size);
         status = late ? upload_behind_functions(link, to, from, size, stream)
                       : upload(to, from, size, stream, wait && !waits);

@@ -6,6 +6,7 @@
 #include "client/context.h"
 #include "client/device.h"
 #include "client/handle.h"
+#include "client/hostfn.h"
 #include "client/stream.h"
 #include "gen/client_api.h"
 
@@ -161,13 +162,15 @@ CUresult tow_cuGreenCtxDestroy(CUgreenCtx hCtx)
     struct tow_call call;
     CUresult status =
         tow_call_begin_on(&call, green->link, 0, TOW_FN_cuGreenCtxDestroy, 16, TOW_CALL_REPLY);
-    if (status != CUDA_SUCCESS) {
-        return status;
+    if (status == CUDA_SUCCESS) {
+        tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)hCtx);
+        tow_enc_u64(&call.enc, context != NULL ? (uint64_t)(uintptr_t)context->handle : 0);
+        status = tow_call_end(&call, tow_call_wait(&call));
+        tow_cuDevicePrimaryCtxRelease_v2(green->device);
     }
-    tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)hCtx);
-    tow_enc_u64(&call.enc, context != NULL ? (uint64_t)(uintptr_t)context->handle : 0);
-    status = tow_call_end(&call, tow_call_wait(&call));
-    tow_cuDevicePrimaryCtxRelease_v2(green->device);
+    if (context != NULL) {
+        tow_hostfn_drop_context(context);
+    }
     return status;
 }
 

@@ -69,8 +69,10 @@ static void enlist(struct late *late)
     pthread_mutex_unlock(&lock);
 }
 
-static void drop(struct late *late)
+/* Its turn is over, or never comes. */
+static void drop_late(void *user)
 {
+    struct late *late = user;
     pthread_mutex_lock(&lock);
     struct late **at = &lates;
     while (*at != late) {
@@ -96,7 +98,7 @@ static void take_turn(void *user)
                                late->from + at, n);
         at += n;
     }
-    drop(late);
+    drop_late(late);
 }
 
 /* One piece of at most TOW_COPY_LATE_MAX bytes, for which there is room. */
@@ -110,13 +112,9 @@ static CUresult put(struct tow_link *link, CUdeviceptr to, const void *from, siz
     }
     *late = (struct late){.link = link, .from = from, .size = size};
     enlist(late);
-    struct tow_hostfn function = {.run = take_turn, .user = late, .own = true};
+    struct tow_hostfn function = {.run = take_turn, .user = late, .own = true, .drop = drop_late};
     struct tow_hostfn_upload upload = {.to = to, .size = size, .number = late->number};
-    CUresult status = tow_hostfn_put_upload(stream, &function, &upload);
-    if (status != CUDA_SUCCESS) {
-        drop(late);
-    }
-    return status;
+    return tow_hostfn_put_upload(stream, &function, &upload);
 }
 
 CUresult tow_late_upload(CUdeviceptr to, const void *from, size_t size, CUstream stream)

@@ -378,11 +378,12 @@ enum { BEHIND_MAX = 400 };
  * from hearing of the function's end. */
 static bool is_cautious(struct tow_link *link, unsigned fn)
 {
-    if (!TOW_UNLIKELY((atomic_load_explicit(&tow_hostfn_turns, memory_order_relaxed) |
-                       atomic_load_explicit(&tow_hostfn_graphs, memory_order_relaxed)) != 0)) {
+    struct tow_link_hostfns *hostfns = &link->hostfns;
+    if (!TOW_UNLIKELY((atomic_load_explicit(&hostfns->turns, memory_order_relaxed) |
+                       atomic_load_explicit(&hostfns->graphs, memory_order_relaxed)) != 0)) {
         return false;
     }
-    return atomic_fetch_add_explicit(&link->behind, 1, memory_order_relaxed) >= BEHIND_MAX ||
+    return atomic_fetch_add_explicit(&hostfns->behind, 1, memory_order_relaxed) >= BEHIND_MAX ||
            (tow_fn_info(fn)->flags & TOW_FN_BLOCKS);
 }
 
@@ -502,10 +503,11 @@ CUresult tow_call_wait(struct tow_call *call)
         call->fn < TOW_CONTROL_FIRST && (tow_fn_info(call->fn)->flags & TOW_FN_SHOWS)) {
         tow_mirror_stale_all(call->link);
     }
-    if (TOW_UNLIKELY(atomic_load_explicit(&tow_hostfn_graphs, memory_order_relaxed) != 0) &&
-        atomic_load_explicit(&tow_hostfn_turns, memory_order_relaxed) == 0 &&
+    struct tow_link_hostfns *hostfns = &call->link->hostfns;
+    if (TOW_UNLIKELY(atomic_load_explicit(&hostfns->graphs, memory_order_relaxed) != 0) &&
+        atomic_load_explicit(&hostfns->turns, memory_order_relaxed) == 0 &&
         call->waiter.status == CUDA_SUCCESS && (tow_fn_info(call->fn)->flags & TOW_FN_SYNCS)) {
-        atomic_store_explicit(&call->link->behind, 0, memory_order_relaxed); /* graphs are done */
+        atomic_store_explicit(&hostfns->behind, 0, memory_order_relaxed); /* graphs are done */
     }
     if (TOW_UNLIKELY(call->waiter.status != CUDA_SUCCESS &&
                      call->waiter.status != CUDA_ERROR_NOT_READY)) {
@@ -836,6 +838,7 @@ int tow_link_open(const char *address, unsigned index, struct tow_link **ret_lin
     pthread_mutex_init(&link->lane_lock, NULL);
     pthread_mutex_init(&link->side_lock, NULL);
     pthread_cond_init(&link->transfer_done, NULL);
+    tow_cond_init(&link->hostfns.ended);
     struct tow_patience patience; /* for all that follows */
     tow_patience_begin(&patience, address, say_that_we_wait);
     struct tow_retry retry = {0};
@@ -886,5 +889,6 @@ void tow_link_close(struct tow_link *link)
     pthread_mutex_destroy(&link->lane_lock);
     pthread_mutex_destroy(&link->side_lock);
     pthread_cond_destroy(&link->transfer_done);
+    pthread_cond_destroy(&link->hostfns.ended);
     free(link);
 }

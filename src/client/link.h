@@ -68,6 +68,19 @@ struct tow_link_calm {
     _Atomic uint64_t freed, settled; /* the last free without a reply; up to which they are done */
 };
 
+/* Host functions of this server's streams and graphs, counted by client/hostfn.c. Without a side
+ * line (client/side.h) their end is told on the same line as everything else, so the server's
+ * leading thread must not stand in a driver whose queue is full because a stream waits for one:
+ * once many calls have gone out behind a function, further ones wait for their replies, which are
+ * carried out beside the line. With one it is not in the way of the other threads' calls. */
+struct tow_link_hostfns {
+    atomic_uint turns;    /* are in streams and have not ended */
+    atomic_uint writers;  /* of those the program's, which may write its memory */
+    atomic_uint graphs;   /* are in graphs */
+    atomic_uint behind;   /* calls that went out while there were any */
+    pthread_cond_t ended; /* with the lock of client/hostfn.c: a turn is over */
+};
+
 struct tow_link {
     unsigned index;        /* which server of the session, from 0 */
     struct tow_line *line; /* owned */
@@ -84,7 +97,7 @@ struct tow_link {
     uint32_t next_seq;
     uint32_t next_transfer;
     struct tow_link_counters counters;
-    atomic_uint behind;      /* calls that went out while host functions were outstanding */
+    struct tow_link_hostfns hostfns;
     _Atomic uint64_t worked; /* the newest command that may keep the device busy for long */
     _Atomic uint64_t beside; /* calls that need no reply, and waited for one: carried out beside the
                               * line; and uploads whose bytes followed their command */

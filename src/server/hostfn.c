@@ -16,7 +16,7 @@ struct tow_hostfn_turn {
     struct tow_session *session; /* borrowed: outlives its streams */
     uint64_t id;
     bool kept;
-    struct tow_hostfn_turn *next; /* in the state's list of kept ones */
+    struct tow_hostfn_turn *next, *prev; /* in the state's list */
 };
 
 /* A driver thread that waits for the client. Lives on its stack. */
@@ -28,10 +28,11 @@ struct waiter {
 };
 
 struct state {
-    pthread_mutex_t lock;         /* guards the rest */
-    pthread_cond_t changed;       /* a waiter came or is done, or the session ends */
-    struct waiter *waiters;       /* newest first */
-    struct tow_hostfn_turn *kept; /* owned: graphs and their copies may call them at any time */
+    pthread_mutex_t lock;          /* guards the rest */
+    pthread_cond_t changed;        /* a waiter came or is done, or the session ends */
+    struct waiter *waiters;        /* newest first */
+    struct tow_hostfn_turn *turns; /* owned: kept ones, which graphs and their copies may call at
+                                    * any time, and those that have not run */
     bool ended;
     bool courier; /* the thread that tells the client runs */
 };
@@ -40,10 +41,10 @@ static void free_state(struct tow_session *session, void *opaque)
 {
     (void)session;
     struct state *state = opaque;
-    while (state->kept != NULL) {
-        struct tow_hostfn_turn *next = state->kept->next;
-        free(state->kept);
-        state->kept = next;
+    while (state->turns != NULL) {
+        struct tow_hostfn_turn *next = state->turns->next;
+        free(state->turns);
+        state->turns = next;
     }
     pthread_mutex_destroy(&state->lock);
     pthread_cond_destroy(&state->changed);
@@ -134,7 +135,7 @@ static void call_client(struct tow_hostfn_turn *turn, CUresult status)
     struct state *state = state_of(session, false);
     struct waiter waiter = {.id = turn->id, .status = status};
     if (!turn->kept) {
-        free(turn);
+        tow_hostfn_drop(turn);
     }
     pthread_mutex_lock(&state->lock);
     if (state->ended || !start_courier(session, state)) {
@@ -202,30 +203,36 @@ struct tow_hostfn_turn *tow_hostfn_make(struct tow_session *session, uint64_t id
 {
     struct state *state = state_of(session, true);
     struct tow_hostfn_turn *turn = state != NULL ? malloc(sizeof *turn) : NULL;
-    if (turn != NULL) {
-        *turn = (struct tow_hostfn_turn){session, id, kept != 0, NULL};
+    if (turn == NULL) {
+        return NULL;
     }
-    if (turn != NULL && kept) {
-        pthread_mutex_lock(&state->lock);
-        turn->next = state->kept;
-        state->kept = turn;
-        pthread_mutex_unlock(&state->lock);
+    *turn = (struct tow_hostfn_turn){.session = session, .id = id, .kept = kept != 0};
+    pthread_mutex_lock(&state->lock);
+    turn->next = state->turns;
+    if (turn->next != NULL) {
+        turn->next->prev = turn;
     }
+    state->turns = turn;
+    pthread_mutex_unlock(&state->lock);
     return turn;
 }
 
 void tow_hostfn_drop(struct tow_hostfn_turn *turn)
 {
-    if (turn != NULL && turn->kept) {
-        struct state *state = state_of(turn->session, false);
-        pthread_mutex_lock(&state->lock);
-        struct tow_hostfn_turn **at = &state->kept;
-        while (*at != turn) {
-            at = &(*at)->next;
-        }
-        *at = turn->next;
-        pthread_mutex_unlock(&state->lock);
+    if (turn == NULL) {
+        return;
     }
+    struct state *state = state_of(turn->session, false);
+    pthread_mutex_lock(&state->lock);
+    if (turn->prev != NULL) {
+        turn->prev->next = turn->next;
+    } else {
+        state->turns = turn->next;
+    }
+    if (turn->next != NULL) {
+        turn->next->prev = turn->prev;
+    }
+    pthread_mutex_unlock(&state->lock);
     free(turn);
 }
 

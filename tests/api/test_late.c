@@ -489,6 +489,66 @@ static void downloads_do_not_wait_for_functions(struct api *api)
     OK(cuMemFreeHost(pinned));
 }
 
+/* A host function that says that it has begun, and writes when the gate is open. */
+static sem_t begun;
+static void write_behind_gate(void *user)
+{
+    const struct note *note = user;
+    sem_post(&begun);
+    sem_wait(&api_gate);
+    memset(note->at, note->value, note->size);
+}
+
+static void *destroy_context(void *user)
+{
+    OK(cuCtxDestroy(*(CUcontext *)user));
+    return NULL;
+}
+
+/* The end of one context neither waits for another one's functions nor forgets them: a copy behind
+ * one takes what it writes. */
+static void functions_outlive_other_contexts(struct api *api)
+{
+    static const size_t sizes[] = {4, 300000};
+    enum { SIZE = 300000 };
+    unsigned char *pinned, *back = malloc(SIZE);
+    CUdeviceptr device;
+    CUstream stream;
+    OK(cuMemAllocHost((void **)&pinned, SIZE));
+    OK(cuMemAlloc(&device, SIZE));
+    OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    for (int i = 0; i < 4; i++) {
+        size_t size = sizes[i / 2];
+        struct note note = {pinned, size, 0x50 + i, 0};
+        CUcontext other;
+        pthread_t thread;
+        sem_init(&api_gate, 0, 0);
+        sem_init(&begun, 0, 0);
+        memset(pinned, 0xee, SIZE);
+        OK(cuCtxCreate(&other, NULL, 0, api->device));
+        OK(cuCtxSetCurrent(api->context));
+        OK(cuLaunchHostFunc(stream, write_behind_gate, &note));
+        sem_wait(&begun);
+        if (i % 2 == 0) {
+            EQUAL(pthread_create(&thread, NULL, destroy_context, &other), 0);
+            pthread_join(thread, NULL);
+        } else {
+            destroy_context(&other);
+        }
+        OK(cuMemcpyHtoDAsync(device, pinned, size, stream));
+        sem_post(&api_gate);
+        OK(cuStreamSynchronize(stream));
+        OK(cuMemcpyDtoH(back, device, size));
+        EQUAL(other_than(back, size, note.value), 0);
+        sem_destroy(&begun);
+        sem_destroy(&api_gate);
+    }
+    OK(cuStreamDestroy(stream));
+    OK(cuMemFree(device));
+    OK(cuMemFreeHost(pinned));
+    free(back);
+}
+
 int main(void)
 {
     struct api api;
@@ -500,6 +560,7 @@ int main(void)
     memory_is_read_before_it_goes(&api);
     graphs_read_one_buffer_in_several_places(&api);
     threads_stage_their_copies(&api);
+    functions_outlive_other_contexts(&api);
     functions_end_while_calls_wait_for_them(&api);
     return api_end(&api);
 }

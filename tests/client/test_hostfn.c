@@ -1,10 +1,16 @@
 #include "cmocka_all.h"
 
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
 
+#include "base/clock.h"
+#include "client/context.h"
+#include "client/hostfn.h"
+#include "client/link.h"
+#include "fake_backend.h"
 #include "gen/client_api.h"
 
 enum { COUNT = 200 };
@@ -82,6 +88,42 @@ static void a_host_function_may_not_wait_for_the_gpu(void **state)
     }
 }
 
+static sem_t gate;
+
+static void pass_gate(void *user)
+{
+    sem_wait(&gate);
+    atomic_fetch_add(&ran, 1);
+}
+
+/* Those of another context stay what they are, and count. */
+static void functions_that_never_run_end_with_their_context(void **state)
+{
+    CUcontext context = NULL, other = NULL;
+    assert_int_equal(tow_cuCtxGetCurrent(&context), CUDA_SUCCESS);
+    const struct tow_link_hostfns *count = &tow_context_current()->link->hostfns;
+    int before = atomic_load(&ran);
+    sem_init(&gate, 0, 0);
+    assert_int_equal(tow_cuLaunchHostFunc(NULL, pass_gate, NULL), CUDA_SUCCESS);
+    assert_int_equal(tow_cuCtxCreate_v2(&other, 0, 0), CUDA_SUCCESS);
+    atomic_store(&tow_fake.lose_functions, true);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(tow_cuLaunchHostFunc(NULL, note, NULL), CUDA_SUCCESS);
+    }
+    assert_int_equal(atomic_load(&count->turns), 4);
+    assert_int_equal(atomic_load(&count->writers), 4);
+    assert_int_equal(tow_cuCtxDestroy_v2(other), CUDA_SUCCESS);
+    atomic_store(&tow_fake.lose_functions, false);
+    assert_int_equal(atomic_load(&count->turns), 1);
+    assert_int_equal(atomic_load(&count->writers), 1);
+    assert_int_equal(tow_cuCtxSetCurrent(context), CUDA_SUCCESS);
+    sem_post(&gate);
+    await(before + 1);
+    assert_true(tow_hostfn_settle(tow_context_current()->link, 10 * TOW_TIME_S));
+    assert_int_equal(atomic_load(&count->turns), 0);
+    assert_int_equal(atomic_load(&count->writers), 0);
+}
+
 int main(void)
 {
     CUcontext context = NULL;
@@ -94,6 +136,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(host_functions_run_in_order_on_one_thread),
         cmocka_unit_test(a_host_function_may_not_wait_for_the_gpu),
+        cmocka_unit_test(functions_that_never_run_end_with_their_context),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,6 +14,7 @@ struct tow_fake {
     atomic_int fail_stream_create; /* CUresult for the next cuStreamCreate calls; 0: succeed */
     atomic_int fail_sync;          /* CUresult that synchronising answers; 0: succeed */
     atomic_int fail_record;        /* CUresult that recording answers; 0: succeed */
+    atomic_bool lose_functions;    /* host functions never get their turn */
 };
 extern struct tow_fake tow_fake;
 

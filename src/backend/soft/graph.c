@@ -123,9 +123,37 @@ static bool needs(const struct tow_soft_work *work, const struct tow_soft_ctx *c
             (work->copy.src_array != NULL && work->copy.src_array->object.ctx == ctx));
 }
 
+static bool graph_needs(const struct tow_soft_graph *graph, const struct tow_soft_ctx *ctx)
+{
+    bool found = false;
+    for (size_t i = 0; i < graph->count && !found; i++) {
+        const struct tow_soft_work *work = &graph->nodes[i]->work;
+        found = needs(work, ctx) ||
+                (work->kind == TOW_SOFT_WORK_CHILD && graph_needs(work->child.graph, ctx));
+        for (unsigned b = 0; work->kind == TOW_SOFT_WORK_BRANCH && b < work->branch.count; b++) {
+            found |= graph_needs(work->branch.bodies[b], ctx);
+        }
+    }
+    return found;
+}
+
+/* Whether something runs just now that needs the context. Nothing else is waited for: host
+ * functions of other contexts may themselves wait for whoever ends this one. */
+static bool is_needed(const struct tow_soft_ctx *ctx)
+{
+    bool found = false;
+    for (const struct tow_soft_op *op = tow_soft.running; op != NULL && !found; op = op->run_next) {
+        found = needs(&op->work, ctx) || (op->work.kind == TOW_SOFT_WORK_GRAPH &&
+                                          graph_needs(op->work.graph.plan->graph, ctx));
+    }
+    return found;
+}
+
 void tow_soft_graphs_forget(struct tow_soft_ctx *ctx)
 {
-    tow_soft_quiesce();
+    while (is_needed(ctx)) {
+        pthread_cond_wait(&tow_soft.changed, &tow_soft.lock);
+    }
     for (struct tow_soft_graph *graph = tow_soft_graphs; graph != NULL; graph = graph->next) {
         for (size_t i = 0; i < graph->count; i++) {
             if (needs(&graph->nodes[i]->work, ctx)) {
