@@ -21,6 +21,8 @@ struct tow_soft_capture {
     CUstreamCaptureMode mode;
     int thread; /* where it began */
     bool spoiled;
+    uint64_t *left; /* owned: what streams that were destroyed captured last; is to be joined too */
+    size_t left_count;
 };
 
 static struct tow_soft_capture *captures; /* guarded by tow_soft.lock */
@@ -44,15 +46,15 @@ static CUresult deps_set(uint64_t **deps, size_t *count, const uint64_t *from, s
     return CUDA_SUCCESS;
 }
 
-static CUresult deps_join(struct tow_soft_stream *stream, const uint64_t *more, size_t n)
+static CUresult deps_join(uint64_t **deps, size_t *dep_count, const uint64_t *more, size_t n)
 {
-    uint64_t *joined = malloc((stream->capture_dep_count + n + 1) * sizeof *joined);
+    uint64_t *joined = malloc((*dep_count + n + 1) * sizeof *joined);
     if (joined == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     size_t count = 0;
-    for (size_t i = 0; i < stream->capture_dep_count; i++) {
-        joined[count++] = stream->capture_deps[i];
+    for (size_t i = 0; i < *dep_count; i++) {
+        joined[count++] = (*deps)[i];
     }
     for (size_t i = 0; i < n; i++) {
         bool known = false;
@@ -63,9 +65,9 @@ static CUresult deps_join(struct tow_soft_stream *stream, const uint64_t *more, 
             joined[count++] = more[i];
         }
     }
-    free(stream->capture_deps);
-    stream->capture_deps = joined;
-    stream->capture_dep_count = count;
+    free(*deps);
+    *deps = joined;
+    *dep_count = count;
     return CUDA_SUCCESS;
 }
 
@@ -103,6 +105,7 @@ static void capture_end(struct tow_soft_capture *capture, bool keep_graph)
     if (!keep_graph && !capture->to_graph) {
         tow_soft_graph_free(capture->graph);
     }
+    free(capture->left);
     free(capture);
 }
 
@@ -125,7 +128,8 @@ void tow_soft_capture_stream_gone(struct tow_soft_stream *stream)
     if (capture->origin == stream->object.handle) {
         capture_end(capture, false);
     } else {
-        capture->spoiled = true;
+        capture->spoiled |= deps_join(&capture->left, &capture->left_count, stream->capture_deps,
+                                      stream->capture_dep_count) != CUDA_SUCCESS;
         leave_capture(stream);
     }
 }
@@ -333,7 +337,8 @@ CUresult tow_soft_capture_wait(struct tow_soft_stream *stream, struct tow_soft_e
         from->spoiled = true;
         return CUDA_ERROR_STREAM_CAPTURE_MERGE;
     }
-    return deps_join(stream, event->capture_deps, event->capture_dep_count);
+    return deps_join(&stream->capture_deps, &stream->capture_dep_count, event->capture_deps,
+                     event->capture_dep_count);
 }
 
 /* ---- entry points
@@ -429,6 +434,17 @@ static void mark_before(struct tow_soft_graph *graph)
     }
 }
 
+/* After mark_before. */
+static bool are_marked(const uint64_t *deps, size_t count)
+{
+    bool marked = true;
+    for (size_t i = 0; i < count; i++) {
+        const struct tow_soft_node *node = tow_soft_lookup(TOW_SOFT_NODE, deps[i]);
+        marked = marked && (node == NULL || node->pending != 0);
+    }
+    return marked;
+}
+
 /* Whether all that other streams captured is behind what this stream captured last. */
 static bool is_joined(struct tow_soft_capture *capture, struct tow_soft_stream *stream)
 {
@@ -442,18 +458,12 @@ static bool is_joined(struct tow_soft_capture *capture, struct tow_soft_stream *
         }
     }
     mark_before(capture->graph);
+    bool joined = are_marked(capture->left, capture->left_count);
     for (struct tow_soft_stream *s = tow_soft.streams; s != NULL; s = s->next) {
-        if (s->capture != capture || s == stream) {
-            continue;
-        }
-        for (size_t i = 0; i < s->capture_dep_count; i++) {
-            struct tow_soft_node *node = tow_soft_lookup(TOW_SOFT_NODE, s->capture_deps[i]);
-            if (node != NULL && node->pending == 0) {
-                return false;
-            }
-        }
+        joined =
+            joined && (s->capture != capture || are_marked(s->capture_deps, s->capture_dep_count));
     }
-    return true;
+    return joined;
 }
 
 static CUresult soft_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
@@ -604,7 +614,8 @@ static CUresult soft_cuStreamUpdateCaptureDependencies(CUstream hStream, CUgraph
     }
     switch (flags) {
     case CU_STREAM_ADD_CAPTURE_DEPENDENCIES:
-        return tow_soft_leave(deps_join(stream, (const uint64_t *)dependencies, numDependencies));
+        return tow_soft_leave(deps_join(&stream->capture_deps, &stream->capture_dep_count,
+                                        (const uint64_t *)dependencies, numDependencies));
     case CU_STREAM_SET_CAPTURE_DEPENDENCIES:
         return tow_soft_leave(deps_set(&stream->capture_deps, &stream->capture_dep_count,
                                        (const uint64_t *)dependencies, numDependencies));
