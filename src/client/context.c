@@ -146,9 +146,23 @@ void tow_context_take_facts(struct tow_context *context, struct tow_dec *dec)
     atomic_store(&context->limits_known, known & ((1u << count) - 1));
 }
 
+static CUresult ask_for_end(struct tow_context *context)
+{
+    /* The server knows the context by the command's header: no need of the newer function there. */
+    struct tow_call call;
+    CUresult status =
+        tow_call_begin_on(&call, context->link, context->number, TOW_FN_cuCtxSynchronize, 0,
+                          TOW_CALL_REPLY | TOW_CALL_CONTEXT);
+    return status == CUDA_SUCCESS ? tow_call_end(&call, tow_call_wait(&call)) : status;
+}
+
 /* The context ends for the program: whatever was made in it is gone, libraries are told. */
 void tow_context_end(struct tow_context *context)
 {
+    /* Its host functions run before, and may use all that is in it. */
+    if (atomic_load(&context->link->hostfns.turns) != 0 && !tow_thread_in_hostfn()) {
+        ask_for_end(context);
+    }
     tow_context_end_locals(context);
     tow_capture_drop_context(context);
     tow_code_drop_context(context->number);
@@ -663,16 +677,6 @@ CUresult tow_cuCtxSetSharedMemConfig(CUsharedconfig config)
         atomic_store(&context->shared_config, -1);
     }
     return tow_send_cuCtxSetSharedMemConfig(config);
-}
-
-static CUresult ask_for_end(struct tow_context *context)
-{
-    /* The server knows the context by the command's header: no need of the newer function there. */
-    struct tow_call call;
-    CUresult status =
-        tow_call_begin_on(&call, context->link, context->number, TOW_FN_cuCtxSynchronize, 0,
-                          TOW_CALL_REPLY | TOW_CALL_CONTEXT);
-    return status == CUDA_SUCCESS ? tow_call_end(&call, tow_call_wait(&call)) : status;
 }
 
 CUresult tow_cuCtxSynchronize_v2(CUcontext ctx)

@@ -171,6 +171,11 @@ CUresult tow_context_drop(struct tow_session *session, uint64_t id)
         tow_session_forget_current();
     }
     tow_session_leave_all(session);
+    if (status == CUDA_SUCCESS) {
+        /* As with NVIDIA's driver, whose contexts end when all of their work is done, host
+         * functions included. While these run everything in the context is still there. */
+        session->driver->cuCtxSynchronize();
+    }
     bool dropped = tow_copy_drop_context(session, drop.context);
     atomic_fetch_sub(&session->contexts_ending, 1);
     tow_session_drop_context(session, drop.context);

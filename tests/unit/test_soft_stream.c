@@ -373,6 +373,7 @@ static void stand(void *user)
 
 struct stranger {
     CUdeviceptr freed;
+    CUcontext context;
     atomic_bool through;
 };
 
@@ -419,6 +420,53 @@ static void strictly_a_call_that_waits_keeps_the_others_out(void **state)
     assert_int_equal(atomic_load(&most_inside), 1); /* all host functions have one thread */
 }
 
+static void *destroy_it(void *user)
+{
+    struct stranger *s = user;
+    OK(cu->cuCtxDestroy_v2(s->context));
+    atomic_store(&s->through, true);
+    return NULL;
+}
+
+/* In the primary context; the stranger's is another one. */
+static void stand_beside(struct stranger *s)
+{
+    CUstream stream;
+    atomic_store(&gate, 0);
+    OK(cu->cuCtxCreate_v2(&s->context, 0, 0));
+    OK(cu->cuCtxSetCurrent(context));
+    OK(cu->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(cu->cuLaunchHostFunc(stream, stand, NULL));
+    while (atomic_load(&inside) == 0) {
+        usleep(200);
+    }
+}
+
+static void a_context_ends_beside_functions_of_others(void **state)
+{
+    (void)state;
+    struct stranger s = {0};
+    stand_beside(&s);
+    OK(cu->cuCtxDestroy_v2(s.context));
+    assert_int_equal(atomic_load(&inside), 1);
+    atomic_store(&gate, 1);
+    OK(cu->cuCtxSynchronize());
+}
+
+static void strictly_the_end_of_a_context_waits_for_functions_of_others(void **state)
+{
+    (void)state;
+    struct stranger s = {0};
+    pthread_t thread;
+    stand_beside(&s);
+    assert_int_equal(pthread_create(&thread, NULL, destroy_it, &s), 0);
+    usleep(30000);
+    assert_false(atomic_load(&s.through));
+    atomic_store(&gate, 1);
+    pthread_join(thread, NULL);
+    OK(cu->cuCtxSynchronize());
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -435,6 +483,9 @@ int main(void)
         TEST(waiting_ends_when_the_context_is_destroyed),
         cmocka_unit_test_setup_teardown(strictly_a_call_that_waits_keeps_the_others_out,
                                         strict_setup, soft_teardown),
+        cmocka_unit_test_setup_teardown(strictly_the_end_of_a_context_waits_for_functions_of_others,
+                                        strict_setup, soft_teardown),
+        TEST(a_context_ends_beside_functions_of_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

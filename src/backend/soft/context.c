@@ -214,6 +214,12 @@ void tow_soft_ctx_destroy_contents(struct tow_soft_ctx *ctx)
     ctx->alive = false;
     ctx->dying = true;
     tow_soft_engine_drain(ctx);
+    if (tow_soft.strict) {
+        /* NVIDIA's driver waits for host functions of other contexts, too. */
+        tow_soft_hold();
+        tow_soft_quiesce();
+        tow_soft_let_go();
+    }
     while (ctx->pins > 0) {
         pthread_cond_wait(&tow_soft.changed, &tow_soft.lock);
     }
