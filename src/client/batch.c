@@ -198,3 +198,71 @@ CUresult tow_cuMemcpy3DBatchAsync_v2(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opLi
 {
     return tow_cuMemcpy3DBatchAsync(numOps, opList, NULL, flags, hStream);
 }
+
+/* ---- managed memory ---- */
+
+/* What the driver refuses before it looks for a context. */
+static bool ranges_given(const CUdeviceptr *ranges, const size_t *sizes, size_t count,
+                         CUstream stream)
+{
+    return ranges != NULL && sizes != NULL && count != 0 && stream != NULL &&
+           stream != CU_STREAM_LEGACY;
+}
+
+static bool places_given(const CUmemLocation *places, const size_t *first, size_t count)
+{
+    return places != NULL && first != NULL && count != 0;
+}
+
+CUresult tow_cuMemPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count,
+                                     CUmemLocation *prefetchLocs, size_t *prefetchLocIdxs,
+                                     size_t numPrefetchLocs, unsigned long long flags,
+                                     CUstream hStream)
+{
+    return ranges_given(dptrs, sizes, count, hStream) &&
+                   places_given(prefetchLocs, prefetchLocIdxs, numPrefetchLocs)
+               ? tow_send_cuMemPrefetchBatchAsync(dptrs, sizes, count, prefetchLocs,
+                                                  prefetchLocIdxs, numPrefetchLocs, flags, hStream)
+               : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult tow_cuMemDiscardBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count,
+                                    unsigned long long flags, CUstream hStream)
+{
+    return ranges_given(dptrs, sizes, count, hStream)
+               ? tow_send_cuMemDiscardBatchAsync(dptrs, sizes, count, flags, hStream)
+               : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult tow_cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count,
+                                               CUmemLocation *prefetchLocs, size_t *prefetchLocIdxs,
+                                               size_t numPrefetchLocs, unsigned long long flags,
+                                               CUstream hStream)
+{
+    return ranges_given(dptrs, sizes, count, hStream) &&
+                   places_given(prefetchLocs, prefetchLocIdxs, numPrefetchLocs)
+               ? tow_send_cuMemDiscardAndPrefetchBatchAsync(dptrs, sizes, count, prefetchLocs,
+                                                            prefetchLocIdxs, numPrefetchLocs, flags,
+                                                            hStream)
+               : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* ---- decompression ---- */
+
+CUresult tow_cuMemBatchDecompressAsync(CUmemDecompressParams *paramsArray, size_t count,
+                                       unsigned int flags, size_t *errorIndex, CUstream stream)
+{
+    const struct tow_context *context = tow_context_current();
+    int algorithms = 0;
+    if (paramsArray == NULL && count > 0 && context != NULL) {
+        /* That the device has no engine is said before anything else. */
+        CUresult status = tow_cuDeviceGetAttribute(
+            &algorithms, CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK, context->device);
+        return status != CUDA_SUCCESS ? status
+               : algorithms == 0      ? CUDA_ERROR_NOT_SUPPORTED
+                                      : CUDA_ERROR_INVALID_VALUE;
+    }
+    return paramsArray == NULL && count > 0
+               ? CUDA_ERROR_INVALID_VALUE
+               : tow_send_cuMemBatchDecompressAsync(paramsArray, count, flags, errorIndex, stream);
+}

@@ -341,6 +341,13 @@ CUresult tow_cuDevicePrimaryCtxRelease_v2(CUdevice dev)
     return give_up(dev, false);
 }
 
+CUresult tow_cuDevicePrimaryCtxRelease(CUdevice dev)
+{
+    /* The first version does not mind that nobody uses it. */
+    CUresult status = give_up(dev, false);
+    return status == CUDA_ERROR_INVALID_CONTEXT ? CUDA_SUCCESS : status;
+}
+
 CUresult tow_cuDevicePrimaryCtxReset_v2(CUdevice dev)
 {
     return give_up(dev, true);
@@ -849,12 +856,12 @@ CUresult tow_cuCtxCreate(CUcontext *pctx, unsigned int flags, CUdevice dev)
 
 CUresult tow_cuCtxDestroy_v2(CUcontext ctx)
 {
+    if (ctx == NULL) {
+        return CUDA_ERROR_INVALID_VALUE; /* before cuInit, too */
+    }
     CUresult state = tow_client_state();
     if (state != CUDA_SUCCESS) {
         return state;
-    }
-    if (ctx == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
     }
     struct tow_context *context = tow_context_find(ctx);
     if (context == NULL && tow_handle_missing(TOW_H_CONTEXT, (uint64_t)(uintptr_t)ctx) ==

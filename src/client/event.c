@@ -479,9 +479,19 @@ CUresult tow_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned i
 }
 
 /* No single stream's end tells of such a record: it is always asked for. */
+/* The context is looked at before the event. */
+static CUresult check_all(const void *of, CUevent event)
+{
+    CUresult status = of != NULL ? CUDA_SUCCESS : tow_client_state();
+    if (status != CUDA_SUCCESS || of == NULL) {
+        return status != CUDA_SUCCESS ? status : CUDA_ERROR_INVALID_CONTEXT;
+    }
+    return check(event);
+}
+
 CUresult tow_event_record_all(unsigned fn, void *of, CUevent event)
 {
-    CUresult status = check(event);
+    CUresult status = check_all(of, event);
     if (status != CUDA_SUCCESS) {
         return status;
     }
@@ -497,7 +507,7 @@ CUresult tow_event_record_all(unsigned fn, void *of, CUevent event)
 
 CUresult tow_event_wait_all(unsigned fn, void *of, const struct tow_link *link, CUevent event)
 {
-    CUresult status = check(event);
+    CUresult status = check_all(of, event);
     if (status != CUDA_SUCCESS) {
         return status;
     }

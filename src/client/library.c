@@ -76,6 +76,9 @@ CUresult tow_cuLibraryLoadFromFile(CUlibrary *library, const char *fileName,
 
 CUresult tow_cuLibraryUnload(CUlibrary library)
 {
+    if (library == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE; /* before cuInit, too */
+    }
     struct tow_library *object = tow_library_find(TOW_H_LIBRARY, library);
     return object == NULL ? tow_no_handle() : tow_library_unload(object);
 }

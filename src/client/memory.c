@@ -87,11 +87,11 @@ CUresult tow_cuMemFree_v2(CUdeviceptr dptr)
 {
     struct tow_region region;
     CUresult state = context_here();
-    if (state != CUDA_SUCCESS) {
-        return state;
+    if (dptr == 0 && state == CUDA_ERROR_INVALID_CONTEXT) {
+        return CUDA_SUCCESS; /* nothing is freed without a context, too */
     }
-    if (dptr == 0) {
-        return CUDA_SUCCESS;
+    if (state != CUDA_SUCCESS || dptr == 0) {
+        return state;
     }
     state = tow_capture_unsafe();
     if (state != CUDA_SUCCESS) {

@@ -63,6 +63,9 @@ CUresult tow_cuModuleLoad(CUmodule *module, const char *fname)
 
 CUresult tow_cuModuleUnload(CUmodule hmod)
 {
+    if (hmod == NULL) {
+        return tow_no_handle(); /* without a context, too */
+    }
     struct tow_context *context = NULL;
     CUresult status = tow_code_context(&context);
     if (status != CUDA_SUCCESS) {

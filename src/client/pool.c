@@ -54,11 +54,8 @@ CUresult tow_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
 {
     unsigned kinds = 1u << TOW_REGION_POOL | 1u << TOW_REGION_DEVICE;
     struct tow_region region;
-    if (dptr == 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
     CUresult status = tow_stream_check(hStream);
-    if (status != CUDA_SUCCESS) {
+    if (status != CUDA_SUCCESS || dptr == 0) { /* cuSPARSE frees what it never allocated */
         return status;
     }
     if (tow_region_find(dptr, &region) && region.graph) {

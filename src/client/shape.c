@@ -95,6 +95,9 @@ static CUresult resolve(const struct tow_copy_shape *shape, struct tow_copy_side
         side->kind = TOW_AT_ARRAY;
         side->address = (uint64_t)(uintptr_t)array;
         side->pitch = side->height = 0;
+        if (array == NULL) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
         return tow_handle_valid(TOW_H_ARRAY, side->address) ? CUDA_SUCCESS
                                                             : CUDA_ERROR_INVALID_HANDLE;
     default:
@@ -349,14 +352,11 @@ static CUresult with_host(struct tow_link *link, const CUDA_MEMCPY3D_PEER *p,
 
 CUresult tow_shape_copy(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bool wait, bool peer)
 {
-    if (p->WidthInBytes == 0 || p->Height == 0 || p->Depth == 0) {
-        return CUDA_SUCCESS;
-    }
     struct tow_copy_shape shape = shape_of(p, peer);
     struct tow_box from = {0}, to = {0};
     struct tow_link *link = NULL;
     CUresult status = tow_copy_link(&link);
-    if (status != CUDA_SUCCESS) {
+    if (status != CUDA_SUCCESS || p->WidthInBytes == 0 || p->Height == 0 || p->Depth == 0) {
         return status;
     }
     shape.stream = (uint64_t)(uintptr_t)stream;
@@ -454,10 +454,18 @@ static CUDA_MEMCPY3D_PEER peer_of_2d(const CUDA_MEMCPY2D *c)
     };
 }
 
+/* A copy that is not described: that there is a context is looked at first. */
+static CUresult no_copy(void)
+{
+    struct tow_link *link;
+    CUresult status = tow_copy_link(&link);
+    return status != CUDA_SUCCESS ? status : CUDA_ERROR_INVALID_VALUE;
+}
+
 static CUresult copy_2d(const CUDA_MEMCPY2D *copy, CUstream stream, bool wait)
 {
     if (copy == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
+        return no_copy();
     }
     CUDA_MEMCPY3D_PEER peer = peer_of_2d(copy);
     return tow_shape_copy(&peer, stream, wait, false);
@@ -481,7 +489,7 @@ CUresult tow_cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *pCopy, CUstream hStream)
 CUresult tow_cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *pCopy, CUstream hStream)
 {
     if (pCopy == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
+        return no_copy();
     }
     CUDA_MEMCPY3D_PEER peer = peer_of_3d(pCopy);
     return tow_shape_copy(&peer, hStream, false, false);
@@ -490,7 +498,7 @@ CUresult tow_cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *pCopy, CUstream hStream)
 CUresult tow_cuMemcpy3D_v2(const CUDA_MEMCPY3D *pCopy)
 {
     if (pCopy == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
+        return no_copy();
     }
     CUDA_MEMCPY3D_PEER peer = peer_of_3d(pCopy);
     return tow_shape_copy(&peer, tow_default_stream(), true, false);
@@ -498,13 +506,13 @@ CUresult tow_cuMemcpy3D_v2(const CUDA_MEMCPY3D *pCopy)
 
 CUresult tow_cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *pCopy, CUstream hStream)
 {
-    return pCopy == NULL ? CUDA_ERROR_INVALID_VALUE : tow_shape_copy(pCopy, hStream, false, true);
+    return pCopy == NULL ? no_copy() : tow_shape_copy(pCopy, hStream, false, true);
 }
 
 CUresult tow_cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *pCopy)
 {
     if (pCopy == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
+        return no_copy();
     }
     CUstream stream = tow_default_stream();
     bool others = false;
@@ -515,46 +523,94 @@ CUresult tow_cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *pCopy)
     return status == CUDA_SUCCESS && others ? tow_send_cuStreamSynchronize(stream) : status;
 }
 
-static CUresult host_array(CUarray array, size_t offset, const void *from, void *to, size_t size,
-                           CUstream stream, bool wait)
+static CUresult to_array(CUarray array, size_t offset, const void *from, size_t size,
+                         CUstream stream, bool wait)
 {
-    CUDA_MEMCPY3D_PEER p = {.WidthInBytes = size, .Height = 1, .Depth = 1};
-    if (from != NULL) {
-        p.srcMemoryType = CU_MEMORYTYPE_HOST;
-        p.srcHost = from;
-        p.dstMemoryType = CU_MEMORYTYPE_ARRAY;
-        p.dstArray = array;
-        p.dstXInBytes = offset;
-    } else {
-        p.dstMemoryType = CU_MEMORYTYPE_HOST;
-        p.dstHost = to;
-        p.srcMemoryType = CU_MEMORYTYPE_ARRAY;
-        p.srcArray = array;
-        p.srcXInBytes = offset;
-    }
-    return from == NULL && to == NULL ? CUDA_ERROR_INVALID_VALUE
-                                      : tow_shape_copy(&p, stream, wait, false);
+    CUDA_MEMCPY3D_PEER p = {.srcMemoryType = CU_MEMORYTYPE_HOST,
+                            .srcHost = from,
+                            .dstMemoryType = CU_MEMORYTYPE_ARRAY,
+                            .dstArray = array,
+                            .dstXInBytes = offset,
+                            .WidthInBytes = size,
+                            .Height = 1,
+                            .Depth = 1};
+    return tow_shape_copy(&p, stream, wait, false);
+}
+
+static CUresult from_array(void *to, CUarray array, size_t offset, size_t size, CUstream stream,
+                           bool wait)
+{
+    CUDA_MEMCPY3D_PEER p = {.srcMemoryType = CU_MEMORYTYPE_ARRAY,
+                            .srcArray = array,
+                            .srcXInBytes = offset,
+                            .dstMemoryType = CU_MEMORYTYPE_HOST,
+                            .dstHost = to,
+                            .WidthInBytes = size,
+                            .Height = 1,
+                            .Depth = 1};
+    return tow_shape_copy(&p, stream, wait, false);
 }
 
 CUresult tow_cuMemcpyHtoA_v2(CUarray dstArray, size_t dstOffset, const void *srcHost,
                              size_t ByteCount)
 {
-    return host_array(dstArray, dstOffset, srcHost, NULL, ByteCount, tow_default_stream(), true);
+    return to_array(dstArray, dstOffset, srcHost, ByteCount, tow_default_stream(), true);
 }
 
 CUresult tow_cuMemcpyAtoH_v2(void *dstHost, CUarray srcArray, size_t srcOffset, size_t ByteCount)
 {
-    return host_array(srcArray, srcOffset, NULL, dstHost, ByteCount, tow_default_stream(), true);
+    return from_array(dstHost, srcArray, srcOffset, ByteCount, tow_default_stream(), true);
 }
 
 CUresult tow_cuMemcpyHtoAAsync_v2(CUarray dstArray, size_t dstOffset, const void *srcHost,
                                   size_t ByteCount, CUstream hStream)
 {
-    return host_array(dstArray, dstOffset, srcHost, NULL, ByteCount, hStream, false);
+    return to_array(dstArray, dstOffset, srcHost, ByteCount, hStream, false);
 }
 
 CUresult tow_cuMemcpyAtoHAsync_v2(void *dstHost, CUarray srcArray, size_t srcOffset,
                                   size_t ByteCount, CUstream hStream)
 {
-    return host_array(srcArray, srcOffset, NULL, dstHost, ByteCount, hStream, false);
+    return from_array(dstHost, srcArray, srcOffset, ByteCount, hStream, false);
+}
+
+/* ---- between arrays and device memory ---- */
+
+/* CUDA_SUCCESS with *ret_empty: nothing is to be copied. */
+static CUresult check_arrays(bool have, size_t size, bool *ret_empty)
+{
+    struct tow_link *link;
+    CUresult status = tow_copy_link(&link);
+    *ret_empty = size == 0;
+    return status == CUDA_SUCCESS && size > 0 && !have ? CUDA_ERROR_INVALID_VALUE : status;
+}
+
+CUresult tow_cuMemcpyDtoA_v2(CUarray dstArray, size_t dstOffset, CUdeviceptr srcDevice,
+                             size_t ByteCount)
+{
+    bool empty;
+    CUresult status = check_arrays(dstArray != NULL, ByteCount, &empty);
+    return status != CUDA_SUCCESS || empty
+               ? status
+               : tow_send_cuMemcpyDtoA_v2(dstArray, dstOffset, srcDevice, ByteCount);
+}
+
+CUresult tow_cuMemcpyAtoD_v2(CUdeviceptr dstDevice, CUarray srcArray, size_t srcOffset,
+                             size_t ByteCount)
+{
+    bool empty;
+    CUresult status = check_arrays(srcArray != NULL, ByteCount, &empty);
+    return status != CUDA_SUCCESS || empty
+               ? status
+               : tow_send_cuMemcpyAtoD_v2(dstDevice, srcArray, srcOffset, ByteCount);
+}
+
+CUresult tow_cuMemcpyAtoA_v2(CUarray dstArray, size_t dstOffset, CUarray srcArray, size_t srcOffset,
+                             size_t ByteCount)
+{
+    bool empty;
+    CUresult status = check_arrays(dstArray != NULL && srcArray != NULL, ByteCount, &empty);
+    return status != CUDA_SUCCESS || empty
+               ? status
+               : tow_send_cuMemcpyAtoA_v2(dstArray, dstOffset, srcArray, srcOffset, ByteCount);
 }

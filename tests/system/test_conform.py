@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The conformance programs of tests/conform through client and server on the software GPU, line by line against
-tests/conform/expected.txt and soft.txt. `test_conform.py --write` adds what is observed now of cases that are new."""
+tests/conform/expected.txt and soft.txt; and the sweep of null handles, null pointers and sizes of zero, against sweep.txt.
+`test_conform.py --write` adds what is observed now of cases that are new."""
 
 import pathlib
 import sys
@@ -109,6 +110,29 @@ def driver_second_device():
 @t.test(limit=400)
 def runtime_unix():
     compare(run_all(build_runtime(), "unix")[0], expected(True), True)
+
+
+def sweep(kind):
+    with t.Server() as server:
+        done = t.towline_run(server.address(kind), [sys.executable, FOLDER / "sweep.py", "compare", FOLDER / "sweep.txt", "-j", "2"], 120,
+                             preload=True)
+        t.check(done.returncode == 0, f"{done.stdout[-6000:]}{done.stderr[-2000:]}")
+        t.check("ended by signal" not in server.log(), server.log())
+
+
+@t.test(limit=150, trees=("plain", "asan"))
+def sweep_unix():
+    sweep("unix")
+
+
+@t.test(limit=150)
+def sweep_tcp():
+    sweep("tcp")
+
+
+@t.test(limit=150)
+def sweep_shm():
+    sweep("shm")
 
 
 def write():

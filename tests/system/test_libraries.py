@@ -179,6 +179,8 @@ def cusparse():
     product = [sum(value * x[w * columns + column] for column, value in row) for w in range(wide) for row in matrix]
     results.equal("SpMV", "f", product[:rows])
     results.equal("SpMM", "f", product)
+    decomposed = [2.0, 1.0] + [3.0, 2.0, 1.0] * 98 + [3.0, 2.0]
+    results.equal("ILU", "f", decomposed)
 
 
 @t.test(150)

@@ -881,7 +881,8 @@ static CUresult peer(CUcontext peerContext, bool enable)
     if (other == NULL || other == ctx || other->device == ctx->device) {
         return tow_soft_leave(other == NULL  ? CUDA_ERROR_INVALID_CONTEXT
                               : other == ctx ? CUDA_ERROR_PEER_ACCESS_UNSUPPORTED
-                                             : CUDA_ERROR_INVALID_DEVICE);
+                              : enable       ? CUDA_ERROR_INVALID_DEVICE
+                                             : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
     }
     unsigned bit = 1u << other->device->ordinal;
     bool enabled = (atomic_load(&ctx->visible) & bit) != 0;
