@@ -1,14 +1,20 @@
-/* Mutates PTX texts, loads them and runs what still loads:  fuzz_ptx SECONDS SEED FILE...
- * Any crash, hang or sanitizer report is a bug. Prints the seed of each case on request
- * (FUZZ_VERBOSE=1) so that one can be run alone (SECONDS = 0 runs just the case SEED).
- * SECONDS may also be a number of cases, as in 500n. */
+/* Makes PTX texts, loads them and runs what loads:  fuzz_ptx SECONDS SEED FILE...
+ * Half of them are the files with changes, half are made by a grammar (fuzz_grammar.c). They are
+ * launched as grids of all kinds: plain, cooperative, in clusters, with and without dynamic shared
+ * memory. Any crash, hang or sanitizer report is a bug. Prints the seed of each case on request
+ * (FUZZ_VERBOSE=1) so that one can be run alone (SECONDS = 0 runs just the case SEED, and
+ * FUZZ_VERBOSE=2 prints its text).
+ * SECONDS may also be a number of cases, as in 500n; SEED may be "commit", which is made of the
+ * name of the commit, so that each searches elsewhere. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "fuzz_grammar.h"
 #include "machine.h"
+#include "ptx/texture.h"
 
 #define CASE_MS 50 /* a case that runs longer is stopped */
 #define TEXT_CAP (1u << 20)
@@ -206,16 +212,85 @@ static void *watchdog(void *user)
     }
 }
 
-static unsigned loaded, ran, faulted;
+/* A texture of any kind, its levels exactly as large as they are. */
+static void make_texture(struct tow_ptx_texture *t)
+{
+    static const uint32_t channels[] = {1, 2, 4};
+    memset(t, 0, sizeof *t);
+    t->kind = (enum tow_ptx_tex_kind)next(TOW_PTX_TEX_CUBE_LAYERED + 1);
+    t->format = (enum tow_ptx_tex_format)next(TOW_PTX_TEX_F32 + 1);
+    t->channels = channels[next(3)];
+    bool cube = t->kind == TOW_PTX_TEX_CUBE || t->kind == TOW_PTX_TEX_CUBE_LAYERED;
+    bool layered = t->kind == TOW_PTX_TEX_1D_LAYERED || t->kind == TOW_PTX_TEX_2D_LAYERED ||
+                   t->kind == TOW_PTX_TEX_CUBE_LAYERED;
+    bool flat = t->kind == TOW_PTX_TEX_BUFFER || t->kind == TOW_PTX_TEX_1D ||
+                t->kind == TOW_PTX_TEX_1D_LAYERED;
+    t->layers = layered ? 1 + next(3) : 1;
+    t->level_count = t->kind == TOW_PTX_TEX_BUFFER ? 1 : 1 + next(3);
+    uint32_t width = 1 + next(17), height = flat ? 1 : cube ? width : 1 + next(9);
+    uint32_t depth = t->kind == TOW_PTX_TEX_3D ? 1 + next(5) : 1;
+    for (uint32_t i = 0; i < t->level_count; i++) {
+        struct tow_ptx_tex_level *level = &t->level[i];
+        level->width = width >> i ? width >> i : 1;
+        level->height = height >> i ? height >> i : 1;
+        level->depth = depth >> i ? depth >> i : 1;
+        level->row_pitch = (uint64_t)level->width * tow_ptx_texture_texel_bytes(t);
+        level->slice_pitch = level->row_pitch * level->height;
+        level->data = calloc(level->depth * t->layers * (cube ? 6 : 1), level->slice_pitch);
+    }
+    for (unsigned i = 0; i < 3; i++) {
+        t->address[i] = (enum tow_ptx_tex_address)next(4);
+    }
+    t->normalized_float = next(2);
+    t->filter = t->format >= TOW_PTX_TEX_F16 ? (enum tow_ptx_tex_filter)next(2) : TOW_PTX_TEX_POINT;
+    t->mip_filter = (enum tow_ptx_tex_filter)next(2);
+    t->normalized_coords = next(2);
+    t->lod_max = (float)next(4);
+}
+
+static void free_texture(struct tow_ptx_texture *t)
+{
+    for (uint32_t i = 0; i < t->level_count; i++) {
+        free(t->level[i].data);
+    }
+}
+
+/* How a case is launched. */
+static void choose_launch(struct machine *m, uint32_t grid[3], uint32_t block[3])
+{
+    static const uint32_t clusters[][3] = {{1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {2, 1, 1}, {4, 1, 1},
+                                           {2, 2, 1}, {8, 1, 1}, {1, 2, 1}, {2, 1, 2}, {16, 1, 1}};
+    static const uint32_t dynamic[] = {0, 0, 16, 1024, 1024, 8192, 65536, 232448};
+    memcpy(m->cluster, clusters[next(sizeof clusters / sizeof *clusters)], sizeof m->cluster);
+    for (unsigned i = 0; i < 3; i++) {
+        grid[i] = m->cluster[i] * (1 + (next(4) == 0 ? next(2) : 0));
+        block[i] = 1;
+    }
+    grid[0] += next(64) == 0; /* not a multiple */
+    block[0] = next(3) ? 32u << next(3) : 1 + next(100);
+    block[1] = next(8) ? 1 : 1 + next(3);
+    m->cooperative = next(2);
+    m->dynamic_shared = dynamic[next(sizeof dynamic / sizeof *dynamic)];
+    m->threads = 1 + next(3);
+}
+
+static unsigned loaded, ran, faulted, generated;
 
 static void one_case(struct watch *watch, const char *seed_text, size_t seed_length, uint64_t seed)
 {
     static struct machine m;
     char *text = malloc(TEXT_CAP);
-    size_t length = seed_length < TEXT_CAP - 1 ? seed_length : TEXT_CAP - 1;
-    memcpy(text, seed_text, length);
+    size_t length;
     state = seed * 0x9e3779b97f4a7c15ull + 1;
-    for (uint32_t i = 1 + next(1 + next(4)); i > 0; i--) {
+    bool grammar = next(2);
+    if (grammar) {
+        length = fuzz_grammar(next, text, TEXT_CAP);
+        generated++;
+    } else {
+        length = seed_length < TEXT_CAP - 1 ? seed_length : TEXT_CAP - 1;
+        memcpy(text, seed_text, length);
+    }
+    for (uint32_t i = grammar ? (next(4) ? 0 : 1) : 1 + next(1 + next(4)); i > 0; i--) {
         length = mutate(text, length);
     }
     /* Exactly as long as it is, so that reading past the end is seen. */
@@ -223,6 +298,12 @@ static void one_case(struct watch *watch, const char *seed_text, size_t seed_len
     memcpy(exact, text, length);
     exact[length] = 0;
     free(text);
+    const char *verbose = getenv("FUZZ_VERBOSE");
+    if (verbose && *verbose == '2') {
+        fprintf(stderr, "%s\n", exact);
+    }
+    struct tow_ptx_texture texture;
+    make_texture(&texture);
     if (machine_load(&m, exact, false) == 0) {
         loaded++;
         uint64_t args[16];
@@ -230,11 +311,11 @@ static void one_case(struct watch *watch, const char *seed_text, size_t seed_len
         for (unsigned i = 0; i < 16; i++) {
             args[i] = i % 4 == 3 ? next(100) : ARG(memory) + next(4) * 4096;
         }
-        m.threads = 1 + next(2);
-        m.dynamic_shared = 1024;
-        for (size_t i = 0; i < tow_ptx_kernel_count(m.module) && i < 4; i++) {
+        m.texture = tow_ptx_texture_check(&texture) == 0 ? &texture : NULL;
+        size_t kernels = tow_ptx_kernel_count(m.module), first = next((uint32_t)kernels);
+        for (size_t i = 0; i < kernels && i < 4; i++) {
             struct tow_ptx_kernel_info info;
-            tow_ptx_kernel_describe(tow_ptx_kernel_at(m.module, i), &info);
+            tow_ptx_kernel_describe(tow_ptx_kernel_at(m.module, (first + i) % kernels), &info);
             if (info.param_bytes > 4096) {
                 continue;
             }
@@ -243,15 +324,40 @@ static void one_case(struct watch *watch, const char *seed_text, size_t seed_len
             watch->machine = &m;
             watch->deadline = now() + CASE_MS * 1e-3;
             pthread_mutex_unlock(&watch->lock);
-            faulted += machine_run1(&m, info.name, 3, 70, args, 16) != 0;
+            uint32_t grid[3], block[3];
+            choose_launch(&m, grid, block);
+            int error = machine_run(&m, info.name, grid, block, args, 16);
+            if (error && verbose) {
+                fprintf(stderr, "%s: line %u: %s\n", info.name, m.fault.line, m.fault.message);
+            }
+            faulted += error != 0;
             ran++;
             pthread_mutex_lock(&watch->lock);
             watch->machine = NULL;
             pthread_mutex_unlock(&watch->lock);
         }
     }
+    if (verbose && !m.module) {
+        fprintf(stderr, "line %u: %s\n", m.diag.line, m.diag.message);
+    }
     machine_unload(&m);
+    free_texture(&texture);
     free(exact);
+}
+
+/* The first 15 digits of the commit's name; 1 where there is none. */
+static uint64_t seed_of_commit(void)
+{
+    char line[64] = "";
+    FILE *git = popen("git rev-parse HEAD 2>/dev/null", "r");
+    if (git) {
+        if (!fgets(line, 16, git)) {
+            line[0] = 0;
+        }
+        pclose(git);
+    }
+    uint64_t seed = strtoull(line, NULL, 16);
+    return seed ? seed : 1;
 }
 
 int main(int argc, char **argv)
@@ -263,7 +369,9 @@ int main(int argc, char **argv)
     bool counted = argv[1][0] != 0 && argv[1][strlen(argv[1]) - 1] == 'n';
     unsigned long most = counted ? strtoul(argv[1], NULL, 10) : 0;
     double end = now() + (counted ? 0 : atof(argv[1]));
-    uint64_t seed = strtoull(argv[2], NULL, 0);
+    uint64_t seed = strcmp(argv[2], "commit") == 0 ? seed_of_commit() : strtoull(argv[2], NULL, 0);
+    printf("seed %llu\n", (unsigned long long)seed);
+    fflush(stdout);
     bool verbose = getenv("FUZZ_VERBOSE") != NULL;
     unsigned files = (unsigned)argc - 3, cases = 0;
     char **texts = calloc(files, sizeof *texts);
@@ -276,6 +384,7 @@ int main(int argc, char **argv)
         }
         texts[i] = malloc(TEXT_CAP);
         lengths[i] = fread(texts[i], 1, TEXT_CAP - 1, file);
+        texts[i] = realloc(texts[i], lengths[i] + 1); /* there may be many */
         fclose(file);
     }
     double slowest = 0;
@@ -300,8 +409,9 @@ int main(int argc, char **argv)
     watch.end = true;
     pthread_mutex_unlock(&watch.lock);
     pthread_join(thread, NULL);
-    printf("%u cases, %u loaded, %u launches, %u faults; slowest: case %llu, %.3f s\n", cases,
-           loaded, ran, faulted, (unsigned long long)slowest_seed, slowest);
+    printf("%u cases (%u of the grammar), %u loaded, %u launches, %u faults; slowest: case %llu, "
+           "%.3f s\n",
+           cases, generated, loaded, ran, faulted, (unsigned long long)slowest_seed, slowest);
     for (unsigned i = 0; i < files; i++) {
         free(texts[i]);
     }
