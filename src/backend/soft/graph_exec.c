@@ -464,11 +464,21 @@ static CUresult enter_exec(CUgraphExec handle, struct tow_soft_ctx **ret_ctx,
     return *ret_exec != NULL ? CUDA_SUCCESS : tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
 }
 
+/* Needs no current context. */
+static CUresult enter_exec_any(CUgraphExec hGraphExec, struct tow_soft_exec **ret_exec)
+{
+    CUresult result = tow_soft_enter_any();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    *ret_exec = tow_soft_lookup(TOW_SOFT_EXEC, TOW_SOFT_HANDLE(hGraphExec));
+    return *ret_exec != NULL ? CUDA_SUCCESS : tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
+}
+
 static CUresult soft_cuGraphExecDestroy(CUgraphExec hGraphExec)
 {
-    struct tow_soft_ctx *ctx;
     struct tow_soft_exec *exec;
-    CUresult result = enter_exec(hGraphExec, &ctx, &exec);
+    CUresult result = enter_exec_any(hGraphExec, &exec);
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -478,9 +488,8 @@ static CUresult soft_cuGraphExecDestroy(CUgraphExec hGraphExec)
 
 static CUresult soft_cuGraphExecGetFlags(CUgraphExec hGraphExec, cuuint64_t *flags)
 {
-    struct tow_soft_ctx *ctx;
     struct tow_soft_exec *exec;
-    CUresult result = enter_exec(hGraphExec, &ctx, &exec);
+    CUresult result = enter_exec_any(hGraphExec, &exec);
     if (result != CUDA_SUCCESS) {
         return result;
     }

@@ -167,8 +167,11 @@ CUresult tow_soft_node_replace(struct tow_soft_node *node, struct tow_soft_work 
 static CUresult add(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgraphNode *dependencies,
                     const CUgraphEdgeData *data, size_t count, CUgraphNodeParams *params)
 {
-    struct tow_soft_ctx *ctx;
-    CUresult result = tow_soft_enter(&ctx);
+    struct tow_soft_ctx *ctx = NULL;
+    /* A node that does nothing needs no context. */
+    CUresult result = params != NULL && params->type == CU_GRAPH_NODE_TYPE_EMPTY
+                          ? tow_soft_enter_any()
+                          : tow_soft_enter(&ctx);
     if (result != CUDA_SUCCESS) {
         return result;
     }
