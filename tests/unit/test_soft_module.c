@@ -382,6 +382,36 @@ static void device_malloc_gives_checked_memory(void **state)
     FAILS(CUDA_ERROR_ILLEGAL_ADDRESS, cu->cuCtxSynchronize());
 }
 
+/* Its module ends them; whoever frees one by its address, at once, in a stream or by a graph, is
+ * refused. */
+static void variables_are_not_freed_by_their_address(void **state)
+{
+    (void)state;
+    CUmodule module;
+    CUdeviceptr both, word, again;
+    OK(cu->cuModuleLoadData(&module, ".version 8.0\n.target sm_80\n.address_size 64\n"
+                                     ".visible .global .align 8 .u64 word;\n"
+                                     ".visible .global .attribute(.managed) .align 8 .u64 both;\n"
+                                     ".visible .entry nothing() { ret; }\n"));
+    OK(cu->cuModuleGetGlobal_v2(&both, NULL, module, "both"));
+    OK(cu->cuModuleGetGlobal_v2(&word, NULL, module, "word"));
+    for (int i = 0; i < 2; i++) {
+        FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuMemFree_v2(i == 0 ? both : word));
+        FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuMemFreeAsync(i == 0 ? both : word, NULL));
+    }
+    OK(cu->cuModuleGetGlobal_v2(&again, NULL, module, "both"));
+    assert_true(again == both);
+    /* A graph finds out when it runs. */
+    CUgraph graph;
+    CUgraphNode node;
+    CUgraphExec exec;
+    OK(cu->cuGraphCreate(&graph, 0));
+    OK(cu->cuGraphAddMemFreeNode(&node, graph, NULL, 0, word));
+    OK(cu->cuGraphInstantiateWithFlags(&exec, graph, 0));
+    OK(cu->cuGraphLaunch(exec, NULL));
+    FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuCtxSynchronize());
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, soft_setup, soft_teardown)
 
 int main(void)
@@ -396,6 +426,7 @@ int main(void)
         TEST(the_linker_joins_ptx),
         TEST(printf_comes_out_at_synchronisation),
         TEST(device_malloc_gives_checked_memory),
+        TEST(variables_are_not_freed_by_their_address),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

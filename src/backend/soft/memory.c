@@ -78,7 +78,7 @@ static CUresult soft_cuMemFree_v2(CUdeviceptr dptr)
         return tow_soft_leave(CUDA_SUCCESS);
     }
     struct tow_soft_alloc *alloc = tow_soft_alloc_at(dptr);
-    if (alloc == NULL || alloc->base != dptr ||
+    if (alloc == NULL || alloc->base != dptr || alloc->variable ||
         (alloc->kind != TOW_SOFT_MEM_DEVICE && alloc->kind != TOW_SOFT_MEM_MANAGED &&
          alloc->kind != TOW_SOFT_MEM_POOL && alloc->kind != TOW_SOFT_MEM_GRAPH)) {
         return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);

@@ -111,6 +111,9 @@ static CUresult module_create(struct tow_soft_ctx *ctx, struct tow_soft_code *co
             result = tow_soft_alloc_shift(module->variables[i], lead);
         }
         addresses[i] = result == CUDA_SUCCESS ? module->variables[i]->base : 0;
+        if (result == CUDA_SUCCESS) {
+            module->variables[i]->variable = true;
+        }
         if (result == CUDA_SUCCESS && variable->managed && library != NULL) {
             tow_soft_alloc_disown(module->variables[i]);
         }

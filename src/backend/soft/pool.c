@@ -566,10 +566,19 @@ static CUresult soft_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize,
     return alloc_async(dptr, bytesize, true, pool, hStream);
 }
 
+static bool may_be_freed_in_order(const struct tow_soft_alloc *alloc, uint64_t address)
+{
+    return alloc != NULL && alloc->base == address &&
+           (alloc->kind == TOW_SOFT_MEM_POOL || alloc->kind == TOW_SOFT_MEM_DEVICE ||
+            alloc->kind == TOW_SOFT_MEM_GRAPH);
+}
+
 CUresult tow_soft_free_async_run(uint64_t address)
 {
+    /* What was there when it was asked for, or captured, may be gone, and something else in its
+     * place that somebody holds. */
     struct tow_soft_alloc *alloc = tow_soft_alloc_at(address);
-    if (alloc == NULL || alloc->base != address) {
+    if (!may_be_freed_in_order(alloc, address)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     tow_soft_alloc_drop(alloc);
@@ -590,9 +599,7 @@ static CUresult soft_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
     }
     if (stream->capture == NULL) {
         struct tow_soft_alloc *alloc = tow_soft_alloc_at(dptr);
-        if (alloc == NULL || alloc->base != dptr || alloc->freeing ||
-            (alloc->kind != TOW_SOFT_MEM_POOL && alloc->kind != TOW_SOFT_MEM_DEVICE &&
-             alloc->kind != TOW_SOFT_MEM_GRAPH)) {
+        if (!may_be_freed_in_order(alloc, dptr) || alloc->freeing) {
             return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
         }
         alloc->freeing = true;
