@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "base/tree.h"
 #include "client/side.h"
 #include "wire/control.h"
 #include "wire/diff.h"
@@ -25,27 +26,42 @@
 enum {
     BLOCK = TOW_FAULT_BLOCK,
     RUN = TOW_FETCH_MAX / BLOCK, /* blocks that come or leave together at most */
+    STAYING = 4,                 /* runs of so many blocks are compared once before they leave */
+    BATCH = 64,                  /* runs whose changes go out together at most */
 };
 
 enum state {
     ABSENT,
+    NEW,    /* here, and was zeros: the worker may have something else, so all of it goes out */
     FRESH,  /* here since the last push, or changed before it */
     AGED,   /* here, and was compared once */
     MOVING, /* taken away, but what changed in it has not gone out yet: nobody may fetch it */
 };
 
 struct range {
+    struct tow_node node;  /* by its base; first: a range is its node */
     struct tow_link *link; /* borrowed */
-    uint64_t base, size;   /* whole blocks */
-    uint8_t *known;        /* owned mapping: what both sides had, of blocks that are here */
+    uint64_t base, size;   /* whole pages: its last block may be short */
+    uint8_t *known;        /* owned mapping: what both sides had, of blocks that are here but NEW;
+                            * NULL: there never were any */
     uint8_t *states;       /* owned: enum state of each block */
-    size_t here;           /* blocks that are not ABSENT */
+    size_t here;           /* blocks that are not ABSENT: */
+    size_t low, high;      /* all in [low, high) */
     size_t expected;       /* the block that a program touches next which walks through it */
     size_t ahead;          /* blocks that were fetched together last */
-    bool blank;            /* no work went out since it was made: the worker has zeros */
-    uint64_t epoch;        /* rises when what was fetched before may be old */
+    uint64_t made;         /* pushes before it was made */
+    bool filled, zeros;    /* the worker had something there from the beginning, or zeros */
     uint64_t serial;       /* no other range ever has it */
-    struct range *next;
+    uint64_t visited;      /* the last push that was here */
+    struct range *previous, *next; /* with something here, of its link */
+};
+
+/* Of one link, guarded by the lock. */
+struct tow_faults {
+    struct range *first, *last; /* ranges of which something is here; a push begins with the first
+                                   and puts what it has seen behind the last */
+    uint64_t pushes;            /* how often work may have gone out */
+    uint64_t epoch;             /* rises when what was fetched before may be old */
 };
 
 atomic_uint tow_fault_count;
@@ -53,12 +69,13 @@ atomic_uint tow_fault_count;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* never held while sending, nor while an
                                                             absent block is touched */
 static pthread_cond_t moved = PTHREAD_COND_INITIALIZER;  /* with lock: nothing is MOVING any more */
-static struct range *ranges;                             /* guarded by lock */
+static struct tow_tree ranges;                           /* guarded by lock; of all links */
 static uint64_t serials;                                 /* guarded by lock */
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static int uffd = -1;
-static uint8_t *scratch; /* RUN blocks of addresses: where blocks are moved to; the pusher's */
+static uint8_t *scratch; /* RUN blocks of addresses: where blocks are moved to; the pusher's: */
+static size_t scratch_used;
 static uint8_t *fetched; /* RUN blocks: what came from the worker; the fault thread's */
 static uint8_t *zeros;   /* RUN blocks that are never written */
 
@@ -115,16 +132,23 @@ static bool place(int fd, uint64_t at, const uint8_t *bytes, uint64_t size)
     return true;
 }
 
-static bool move_away(void *from, size_t size)
+/* Where it is then; NULL: it cannot be moved. */
+static uint8_t *move_away(void *from, size_t size)
 {
-    return mremap(from, size, size, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, scratch) ==
-           scratch;
+    uint8_t *to = scratch + scratch_used;
+    bool done =
+        mremap(from, size, size, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, to) == to;
+    scratch_used += done ? size : 0;
+    return done ? to : NULL;
 }
 
 static void clear_scratch(void)
 {
-    mmap(scratch, (size_t)RUN * BLOCK, PROT_NONE,
-         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    if (scratch_used > 0) {
+        mmap(scratch, scratch_used, PROT_NONE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+        scratch_used = 0;
+    }
 }
 
 static void *map(int protection)
@@ -142,7 +166,7 @@ static bool try_out(int fd)
     if (works) {
         fetched[0] = 1;
         works = place(fd, (uint64_t)(uintptr_t)block, fetched, BLOCK) && block[0] == 1 &&
-                move_away(block, BLOCK) && scratch[0] == 1 &&
+                move_away(block, BLOCK) != NULL && scratch[0] == 1 &&
                 place(fd, (uint64_t)(uintptr_t)block, zeros, BLOCK) && block[0] == 0;
         clear_scratch();
     }
@@ -174,7 +198,7 @@ static void begin(void)
         uffd = -1;
     }
     tow_log(TOW_AREA_CLIENT, TOW_LOG_INFO,
-            "large managed memory is compared at every launch: this system does not let the "
+            "managed memory is compared at every launch: this system does not let the "
             "program watch its memory (userfaultfd)");
     if (fd >= 0) {
         close(fd);
@@ -183,16 +207,21 @@ static void begin(void)
 
 bool tow_fault_wanted(struct tow_link *link, uint64_t size)
 {
-    if (size < TOW_FAULT_MIN || size > UINT64_C(1) << 46 ||
-        strncmp(link->address, "self:", 5) == 0) {
+    if (size > UINT64_C(1) << 46 || strncmp(link->address, "self:", 5) == 0) {
         return false;
     }
     pthread_once(&once, begin);
     if (uffd < 0 || tow_link_listen(link) < 0) {
         return false;
     }
+    pthread_mutex_lock(&lock);
+    if (link->faults == NULL) {
+        link->faults = calloc(1, sizeof *link->faults);
+    }
+    bool known = link->faults != NULL;
+    pthread_mutex_unlock(&lock);
     tow_side_open(link);
-    return tow_side_is_open(link);
+    return known && tow_side_is_open(link);
 }
 
 /* ---- ranges ---- */
@@ -200,60 +229,85 @@ bool tow_fault_wanted(struct tow_link *link, uint64_t size)
 /* With the lock held. */
 static struct range *find(uint64_t address)
 {
-    struct range *r = ranges;
-    while (r != NULL && address - r->base >= r->size) {
-        r = r->next;
-    }
-    return r;
+    struct range *r = (struct range *)tow_tree_floor(&ranges, address);
+    return r != NULL && address - r->base < r->size ? r : NULL;
 }
 
-/* With the lock held: the range that the serial belongs to, unless that is gone. */
-static struct range *find_serial(uint64_t serial)
+/* With the lock held: the range that was at `base` with that serial, unless it is gone. */
+static struct range *find_again(uint64_t base, uint64_t serial)
 {
-    struct range *r = ranges;
-    while (r != NULL && r->serial != serial) {
-        r = r->next;
-    }
-    return r;
+    struct range *r = find(base);
+    return r != NULL && r->serial == serial ? r : NULL;
+}
+
+static size_t blocks_of(const struct range *r)
+{
+    return (r->size + BLOCK - 1) / BLOCK;
+}
+
+/* How many bytes `n` blocks from `first` on have. */
+static size_t bytes_of(const struct range *r, size_t first, size_t n)
+{
+    size_t left = r->size - first * BLOCK;
+    return n * BLOCK < left ? n * BLOCK : left;
+}
+
+/* With the lock held: a range comes to its link's list, at the end, or leaves it. */
+static void list(struct range *r)
+{
+    struct tow_faults *faults = r->link->faults;
+    r->previous = faults->last;
+    r->next = NULL;
+    *(faults->last != NULL ? &faults->last->next : &faults->first) = r;
+    faults->last = r;
+}
+
+static void unlist(struct range *r)
+{
+    struct tow_faults *faults = r->link->faults;
+    *(r->previous != NULL ? &r->previous->next : &faults->first) = r->next;
+    *(r->next != NULL ? &r->next->previous : &faults->last) = r->previous;
+}
+
+/* With the lock held: no work went out since it was made, and the worker had nothing there. */
+static bool is_blank(const struct range *r)
+{
+    return !r->filled && r->made == r->link->faults->pushes;
 }
 
 bool tow_fault_add(struct tow_link *link, uint64_t base, uint64_t size)
 {
     struct range *r = calloc(1, sizeof *r);
-    uint8_t *states = calloc(size / BLOCK, 1);
-    uint8_t *known = mmap(NULL, size, PROT_READ | PROT_WRITE,
-                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (r == NULL || states == NULL || known == MAP_FAILED || base % BLOCK != 0 ||
-        size % BLOCK != 0 || !watch(uffd, base, size)) {
-        if (known != MAP_FAILED) {
-            munmap(known, size);
-        }
+    uint8_t *states = calloc((size + BLOCK - 1) / BLOCK, 1);
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    if (r == NULL || states == NULL || base % page != 0 || size % page != 0 ||
+        !watch(uffd, base, size)) {
         free(states);
         free(r);
         return false;
     }
-    *r = (struct range){.link = link,
+    *r = (struct range){.node = {.key = base},
+                        .link = link,
                         .base = base,
                         .size = size,
-                        .known = known,
                         .states = states,
-                        .ahead = 1,
-                        .blank = true};
+                        .ahead = 1};
     pthread_mutex_lock(&lock);
     r->serial = ++serials;
-    r->next = ranges;
-    ranges = r;
+    r->made = link->faults->pushes;
+    tow_tree_insert(&ranges, &r->node);
     pthread_mutex_unlock(&lock);
     atomic_fetch_add(&tow_fault_count, 1);
     return true;
 }
 
-void tow_fault_filled(uint64_t base)
+void tow_fault_told(uint64_t base, bool blank)
 {
     pthread_mutex_lock(&lock);
     struct range *r = find(base);
     if (r != NULL) {
-        r->blank = false;
+        r->filled = !blank;
+        r->zeros = blank;
     }
     pthread_mutex_unlock(&lock);
 }
@@ -261,19 +315,21 @@ void tow_fault_filled(uint64_t base)
 void tow_fault_remove(uint64_t base)
 {
     pthread_mutex_lock(&lock);
-    struct range **at = &ranges;
-    while (*at != NULL && (*at)->base != base) {
-        at = &(*at)->next;
-    }
-    struct range *gone = *at;
+    struct range *gone = find(base);
+    gone = gone != NULL && gone->base == base ? gone : NULL;
     if (gone != NULL) {
-        *at = gone->next;
+        tow_tree_remove(&ranges, &gone->node);
+        if (gone->here > 0) {
+            unlist(gone);
+        }
     }
     pthread_cond_broadcast(&moved);
     pthread_mutex_unlock(&lock);
     if (gone != NULL) {
         atomic_fetch_sub(&tow_fault_count, 1);
-        munmap(gone->known, gone->size);
+        if (gone->known != NULL) {
+            munmap(gone->known, gone->size);
+        }
         free(gone->states);
         free(gone);
     }
@@ -340,7 +396,7 @@ static bool fetch(struct tow_link *link, uint64_t address, size_t size)
 static size_t how_many(struct range *r, size_t first)
 {
     size_t most = first != r->expected ? 1 : r->ahead < RUN ? r->ahead * 2 : RUN;
-    size_t end = r->size / BLOCK, n = 1;
+    size_t end = blocks_of(r), n = 1;
     while (n < most && first + n < end && r->states[first + n] == ABSENT) {
         n++;
     }
@@ -349,19 +405,33 @@ static size_t how_many(struct range *r, size_t first)
     return n;
 }
 
-/* With the lock held. */
+/* With the lock held. `bytes`: what the worker has there; NULL: zeros, which it may not have. */
 static void arrive(struct range *r, size_t first, size_t n, const uint8_t *bytes)
 {
-    uint64_t offset = first * BLOCK;
-    if (bytes != zeros) {
-        memcpy(r->known + offset, bytes, n * BLOCK);
+    size_t offset = first * BLOCK, size = bytes_of(r, first, n);
+    enum state state = bytes != NULL ? FRESH : NEW;
+    if (bytes != NULL && r->known == NULL) {
+        void *at = mmap(NULL, r->size, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        r->known = at != MAP_FAILED ? at : NULL;
+        state = r->known != NULL ? FRESH : NEW; /* without it all of it goes back */
     }
-    if (!place(uffd, r->base + offset, bytes, n * BLOCK)) {
+    if (state == FRESH) {
+        memcpy(r->known + offset, bytes, size);
+    }
+    if (!place(uffd, r->base + offset, bytes != NULL ? bytes : zeros, size)) {
         tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN, "managed memory at 0x%llx cannot be filled: %s",
                 (unsigned long long)(r->base + offset), strerror(errno));
     }
-    memset(r->states + first, FRESH, n);
+    memset(r->states + first, (int)state, n);
+    if (r->here == 0) {
+        list(r);
+        r->low = first;
+        r->high = first + n;
+    }
     r->here += n;
+    r->low = first < r->low ? first : r->low;
+    r->high = first + n > r->high ? first + n : r->high;
 }
 
 /* Somebody waits for the memory at `address`. */
@@ -379,20 +449,21 @@ static void serve(uint64_t address)
             break;
         }
         size_t n = how_many(r, block);
-        if (r->blank) {
-            arrive(r, block, n, zeros);
+        if (is_blank(r)) {
+            arrive(r, block, n, r->zeros ? zeros : NULL);
             break;
         }
-        uint64_t serial = r->serial, epoch = r->epoch, at = r->base + block * BLOCK;
         struct tow_link *link = r->link;
+        uint64_t serial = r->serial, epoch = link->faults->epoch, at = r->base + block * BLOCK;
+        size_t size = bytes_of(r, block, n);
         pthread_mutex_unlock(&lock);
-        bool known = fetch(link, at, n * BLOCK);
+        bool known = fetch(link, at, size);
         pthread_mutex_lock(&lock);
         r = find(address);
-        if (r != NULL && r->serial == serial && r->epoch == epoch) {
+        if (r != NULL && r->serial == serial && link->faults->epoch == epoch) {
             /* A program whose server is lost goes on with zeros; its calls say what happened. */
             if (!known) {
-                memset(fetched, 0, n * BLOCK);
+                memset(fetched, 0, size);
             }
             arrive(r, block, n, fetched);
             break;
@@ -402,7 +473,8 @@ static void serve(uint64_t address)
         }
     }
     pthread_mutex_unlock(&lock);
-    tow_fault_wake(address & ~(uint64_t)(BLOCK - 1), BLOCK);
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    tow_fault_wake(address & ~(page - 1), page);
 }
 
 static void *fault_thread(void *arg)
@@ -422,41 +494,56 @@ static void *fault_thread(void *arg)
 
 /* What is compared together. */
 struct run {
+    uint64_t base, serial; /* of its range */
     size_t first, n;
+    const uint8_t *bytes; /* where its bytes are now */
     bool moves;
+};
+
+/* The changes of several runs that go out together. */
+struct outgoing {
+    struct tow_link *link;
+    tow_fault_send *send;
+    uint8_t *piece; /* borrowed */
+    size_t room, used;
+    struct run moved[BATCH]; /* that leave once they are out */
+    size_t count;
+    CUresult status;
 };
 
 /* With the lock held: the next blocks from `from` on that are here and are treated alike. */
 static bool next_run(const struct range *r, size_t from, bool stale, struct run *ret_run)
 {
-    size_t end = r->size / BLOCK, first = from;
-    while (first < end && r->states[first] == ABSENT) {
+    size_t first = from > r->low ? from : r->low;
+    while (first < r->high && (r->states[first] == ABSENT || r->states[first] == MOVING)) {
         first++;
     }
-    if (r->here == 0 || first == end) {
+    if (r->here == 0 || first >= r->high) {
         return false;
     }
-    bool moves = stale || r->states[first] == AGED;
-    size_t n = 1;
-    while (n < RUN && first + n < end && r->states[first + n] != ABSENT &&
-           (stale || r->states[first + n] == r->states[first])) {
+    size_t n = 1, room = ((size_t)RUN * BLOCK - scratch_used) / BLOCK;
+    while (n < room && first + n < r->high && r->states[first + n] == r->states[first]) {
         n++;
     }
-    *ret_run = (struct run){first, n, moves};
+    *ret_run = (struct run){.base = r->base,
+                            .serial = r->serial,
+                            .first = first,
+                            .n = n,
+                            .moves = stale || n > STAYING || r->states[first] != FRESH};
     return true;
 }
 
-/* With the lock held: a run begins to be compared. Where its bytes are now. */
-static const uint8_t *begin_run(struct range *r, const struct run *run)
+/* With the lock held: a run begins to be compared. Returns whether all of it goes out. */
+static bool begin_run(struct range *r, struct run *run)
 {
     uint8_t *at = (uint8_t *)(uintptr_t)(r->base + run->first * BLOCK);
+    bool whole = r->states[run->first] == NEW;
     memset(r->states + run->first, run->moves ? MOVING : AGED, run->n);
-    if (!run->moves) {
-        return at;
+    run->bytes = run->moves ? move_away(at, bytes_of(r, run->first, run->n)) : at;
+    if (run->bytes != NULL) {
+        return whole;
     }
-    if (move_away(at, run->n * BLOCK)) {
-        return scratch;
-    }
+    run->bytes = at;
     static bool said; /* guarded by lock */
     if (!said) {
         said = true;
@@ -465,95 +552,110 @@ static const uint8_t *begin_run(struct range *r, const struct run *run)
                 "may be lost; TOWLINE_MANAGED=compare is safe",
                 strerror(errno));
     }
-    return at;
+    return whole;
 }
 
 /* With the lock held: all that differed has gone out. */
-static void end_run(struct range *r, const struct run *run, const uint8_t *bytes)
+static void end_run(const struct run *run)
 {
-    if (!run->moves) {
+    struct range *r = find_again(run->base, run->serial);
+    if (r == NULL) {
         return;
     }
-    if (bytes != scratch) {
-        madvise((void *)(uintptr_t)bytes, run->n * BLOCK, MADV_DONTNEED);
+    size_t offset = run->first * BLOCK, size = bytes_of(r, run->first, run->n);
+    if ((uint64_t)(uintptr_t)run->bytes == r->base + offset) {
+        madvise((void *)(uintptr_t)run->bytes, size, MADV_DONTNEED);
     }
-    madvise(r->known + run->first * BLOCK, run->n * BLOCK, MADV_DONTNEED);
+    if (r->known != NULL && size > BLOCK) {
+        madvise(r->known + offset, size, MADV_DONTNEED);
+    }
     memset(r->states + run->first, ABSENT, run->n);
     r->here -= run->n;
-    pthread_cond_broadcast(&moved);
+    if (r->here == 0) {
+        unlist(r);
+    }
 }
 
-/* Of one range, from block *at on: false when there is nothing more. */
-static bool push_run(uint64_t serial, size_t *at, bool stale, uint8_t *piece, size_t room,
-                     tow_fault_send *send, CUresult *status)
+/* With the lock held, which is given meanwhile: sends what was gathered. */
+static void flush(struct outgoing *out)
 {
-    struct run run;
-    pthread_mutex_lock(&lock);
-    struct range *r = find_serial(serial);
-    if (r == NULL || !next_run(r, *at, stale, &run)) {
+    if (out->used > 0 && out->status == CUDA_SUCCESS) {
         pthread_mutex_unlock(&lock);
-        return false;
-    }
-    const uint8_t *bytes = begin_run(r, &run);
-    struct tow_diff diff = {.known = r->known + run.first * BLOCK,
-                            .now = bytes,
-                            .address = r->base + run.first * BLOCK,
-                            .size = run.n * BLOCK};
-    struct tow_link *link = r->link;
-    size_t n;
-    while (r != NULL && *status == CUDA_SUCCESS && (n = tow_diff_next(&diff, piece, room)) > 0) {
-        pthread_mutex_unlock(&lock);
-        *status = send(link, piece, n);
+        out->status = out->send(out->link, out->piece, out->used);
         pthread_mutex_lock(&lock);
-        r = find_serial(serial);
     }
-    if (r != NULL) {
-        end_run(r, &run, bytes);
-    }
-    pthread_mutex_unlock(&lock);
-    if (bytes == scratch) {
-        clear_scratch();
-    }
-    *at = run.first + run.n;
-    return true;
+    out->used = 0;
 }
 
-/* The first range of the link behind number `after` of which anything is here; 0 if there is none.
- * The list may change meanwhile: go by number, not by pointer. */
-static uint64_t next_here(const struct tow_link *link, uint64_t after)
+/* The same, and then what was moved is absent. */
+static void settle(struct outgoing *out)
 {
-    uint64_t found = 0;
-    pthread_mutex_lock(&lock);
-    for (const struct range *r = ranges; r != NULL; r = r->next) {
-        if (r->link == link && r->here > 0 && r->serial > after &&
-            (found == 0 || r->serial < found)) {
-            found = r->serial;
+    flush(out);
+    for (size_t i = 0; i < out->count; i++) {
+        end_run(&out->moved[i]);
+    }
+    if (out->count > 0) {
+        out->count = 0;
+        pthread_cond_broadcast(&moved);
+    }
+    clear_scratch();
+}
+
+/* With the lock held, which may be given meanwhile. */
+static void push_run(struct range *r, struct run *run, struct outgoing *out)
+{
+    bool whole = begin_run(r, run);
+    struct tow_diff diff = {.known = whole ? NULL : r->known + run->first * BLOCK,
+                            .now = run->bytes,
+                            .address = r->base + run->first * BLOCK,
+                            .size = bytes_of(r, run->first, run->n)};
+    while (r != NULL && diff.at < diff.size && out->status == CUDA_SUCCESS) {
+        if (out->room - out->used < TOW_DIFF_ROOM_MIN) {
+            flush(out);
+            r = find_again(run->base, run->serial);
+        } else {
+            out->used += tow_diff_next(&diff, out->piece + out->used, out->room - out->used);
         }
     }
-    pthread_mutex_unlock(&lock);
-    return found;
+    if (run->moves) {
+        out->moved[out->count++] = *run;
+    }
+    if (out->count == BATCH || scratch_used > (size_t)(RUN - 1) * BLOCK) {
+        settle(out);
+    }
 }
 
 CUresult tow_fault_push(struct tow_link *link, bool stale, uint8_t *piece, size_t room,
                         tow_fault_send *send)
 {
-    CUresult status = (CUresult)atomic_load(&link->lost);
-    if (status != CUDA_SUCCESS) {
-        return status; /* the program keeps what it has */
+    struct outgoing out = {.link = link,
+                           .send = send,
+                           .piece = piece,
+                           .room = room,
+                           .status = (CUresult)atomic_load(&link->lost)};
+    struct tow_faults *faults = link->faults;
+    if (out.status != CUDA_SUCCESS || faults == NULL) {
+        return out.status; /* the program keeps what it has */
     }
     pthread_mutex_lock(&lock);
-    for (struct range *r = ranges; r != NULL; r = r->next) {
-        if (r->link == link) {
-            r->blank = false;
-            r->epoch += stale;
+    uint64_t number = ++faults->pushes;
+    faults->epoch += stale;
+    struct range *r = faults->first;
+    /* Ranges may come and go while something is sent: each is visited once. */
+    while (r != NULL && r->visited != number && out.status == CUDA_SUCCESS) {
+        uint64_t base = r->base, serial = r->serial;
+        struct run run = {0};
+        r->visited = number;
+        unlist(r);
+        list(r);
+        while (r != NULL && out.status == CUDA_SUCCESS &&
+               next_run(r, run.first + run.n, stale, &run)) {
+            push_run(r, &run, &out);
+            r = find_again(base, serial);
         }
+        r = faults->first;
     }
+    settle(&out);
     pthread_mutex_unlock(&lock);
-    uint64_t serial = 0;
-    while (status == CUDA_SUCCESS && (serial = next_here(link, serial)) != 0) {
-        size_t at = 0;
-        while (status == CUDA_SUCCESS && push_run(serial, &at, stale, piece, room, send, &status)) {
-        }
-    }
-    return status;
+    return out.status;
 }

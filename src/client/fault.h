@@ -1,4 +1,4 @@
-/* Large managed memory that is not compared but watched: a block of it is here while the program
+/* Managed memory that is not compared but watched: a block of it is here while the program
  * uses it, and is fetched from the worker when the program touches it (userfaultfd). After a
  * synchronisation, when the GPU may have written anything, no block is here.
  *
@@ -21,10 +21,7 @@
 
 #include "client/link.h"
 
-enum {
-    TOW_FAULT_BLOCK = 64 << 10,
-    TOW_FAULT_MIN = 4 << 20, /* smaller memory is compared faster than it is fetched */
-};
+enum { TOW_FAULT_BLOCK = 64 << 10 };
 
 /* How many pieces are watched: 0 keeps calls short. */
 extern atomic_uint tow_fault_count;
@@ -32,15 +29,15 @@ extern atomic_uint tow_fault_count;
 /* A descriptor that watches memory, for system calls as well; -1 if that is not permitted. */
 int tow_fault_open(uint64_t features);
 
-/* Whether new managed memory of this size is to be watched; then its size is to be a multiple of
- * TOW_FAULT_BLOCK. Gets everything ready for it. */
+/* Whether new managed memory of this size is to be watched; then it is to have whole pages. Gets
+ * everything ready for it. */
 bool tow_fault_wanted(struct tow_link *link, uint64_t size);
 
-/* Watches [base, base + size): fresh anonymous memory, of which the worker has zeros. False if that
- * cannot be. */
+/* Watches [base, base + size), whole pages: fresh anonymous memory, of which nobody knows what the
+ * worker has. False if that cannot be. */
 bool tow_fault_add(struct tow_link *link, uint64_t base, uint64_t size);
-/* The worker has something else there: for memory that nobody touched yet. */
-void tow_fault_filled(uint64_t base);
+/* What the worker has there is known: zeros, or not. For memory that nobody touched yet. */
+void tow_fault_told(uint64_t base, bool blank);
 /* Forgets it; before its memory is unmapped. Whoever waits for it finds what is there next. */
 void tow_fault_remove(uint64_t base);
 /* Lets those go on who wait for memory that is unmapped now. */

@@ -125,8 +125,9 @@ struct tow_link {
      * them commands on the own line are known to wait for. */
     _Atomic uint64_t side_mirrors, side_fenced;
 
-    struct tow_share *share; /* owned; NULL where memory cannot be shared with the worker */
-    struct tow_stage *stage; /* the same */
+    struct tow_faults *faults; /* owned; set once; of client/fault.c, whose lock guards it */
+    struct tow_share *share;   /* owned; NULL where memory cannot be shared with the worker */
+    struct tow_stage *stage;   /* the same */
     struct tow_watches *_Atomic watches; /* owned; set once, when first needed; client/watch.h */
     _Atomic uint64_t heard;              /* see tow_watch_hear */
 

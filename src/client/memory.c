@@ -382,8 +382,8 @@ CUresult tow_cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned 
 static CUresult alloc_managed(CUdeviceptr *dptr, size_t bytesize, unsigned int flags, bool watched)
 {
     struct tow_call call;
-    size_t size =
-        watched ? (bytesize + TOW_FAULT_BLOCK - 1) & ~(size_t)(TOW_FAULT_BLOCK - 1) : bytesize;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t size = watched ? (bytesize + page - 1) & ~(page - 1) : bytesize;
     CUresult status =
         tow_call_begin(&call, TOW_FN_cuMemAllocManaged, 16, TOW_CALL_REPLY | TOW_CALL_CONTEXT);
     if (status != CUDA_SUCCESS) {
@@ -391,7 +391,7 @@ static CUresult alloc_managed(CUdeviceptr *dptr, size_t bytesize, unsigned int f
     }
     tow_enc_u64(&call.enc, size);
     tow_enc_u32(&call.enc, flags);
-    tow_enc_u32(&call.enc, watched);
+    tow_enc_u32(&call.enc, watched ? TOW_MANAGED_FETCHED : TOW_MANAGED_SENT);
     status = tow_call_wait(&call);
     uint64_t address = status == CUDA_SUCCESS ? tow_dec_u64(&call.dec) : 0;
     status = tow_call_end(&call, status);

@@ -2,12 +2,14 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/tree.h"
 #include "client/context.h"
 #include "client/fault.h"
 #include "client/lend.h"
@@ -20,8 +22,10 @@
 enum { PIECE = 256 << 10 }; /* changes sent in one frame */
 
 struct mirror {
-    struct tow_link *link; /* borrowed */
-    uint64_t base, size;   /* kept equal on both sides */
+    struct tow_node node;     /* by its base; first: a mirror is its node */
+    struct tow_node compared; /* the same, of those with `known` */
+    struct tow_link *link;    /* borrowed */
+    uint64_t base, size;      /* kept equal on both sides */
     uint8_t *known; /* owned: what both sides had at the last exchange; NULL: really shared, or: */
     bool watched;   /* large managed memory, see client/fault.h */
     unsigned uses;
@@ -29,13 +33,18 @@ struct mirror {
     bool foreign;    /* the program's memory, never page-locked: it may vanish without a word */
     uint64_t serial; /* no other mirror ever has it */
     bool leaving;    /* the worker is being told of its end; it takes no new users */
-    struct mirror *next, *next_gone;
+    struct mirror *next_gone;
+};
+
+/* Of one link, guarded by the lock; no two mirrors of it have a byte in common. */
+struct tow_mirrors {
+    struct tow_tree all, compared;
 };
 
 atomic_uint tow_mirror_count;
 atomic_uint tow_mirror_candidates;
 
-static struct mirror *mirrors;                           /* guarded by lock */
+static struct tow_mirrors mirrors[TOW_SERVERS_MAX];      /* guarded by lock; by links' numbers */
 static uint64_t serials;                                 /* guarded by lock */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* never held while sending */
 static pthread_cond_t left = PTHREAD_COND_INITIALIZER;   /* with lock: one has left the list */
@@ -55,14 +64,33 @@ static uint64_t page(void)
     return (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
+/* With the lock held: the last mirror at this server's worker of which something is below `end`,
+ * if anything of it is at `base` or above. */
+static struct mirror *last_in(const struct tow_link *link, uint64_t base, uint64_t end)
+{
+    struct mirror *m = (struct mirror *)tow_tree_floor(&mirrors[link->index].all, end - 1);
+    return m != NULL && m->base + m->size > base ? m : NULL;
+}
+
 /* With the lock held: the mirror that holds `address` at this server's worker; NULL: at any. */
 static struct mirror *find(const struct tow_link *link, uint64_t address)
 {
-    struct mirror *m = mirrors;
-    while (m != NULL && (address - m->base >= m->size || (link != NULL && m->link != link))) {
-        m = m->next;
+    if (link != NULL) {
+        return last_in(link, address, address + 1);
+    }
+    struct mirror *m = NULL;
+    for (unsigned i = 0; i < tow_client_link_count() && m == NULL; i++) {
+        m = last_in(tow_client_link_at(i), address, address + 1);
     }
     return m;
+}
+
+/* With the lock held: the first one at or behind an address that is compared. */
+static struct mirror *next_compared(const struct tow_link *link, uint64_t address)
+{
+    struct tow_node *node = tow_tree_ceiling(&mirrors[link->index].compared, address);
+    return node == NULL ? NULL
+                        : (struct mirror *)((uint8_t *)node - offsetof(struct mirror, compared));
 }
 
 /* Memory that a graph reads or writes belongs to the program, which may have freed it since. */
@@ -121,8 +149,11 @@ static CUresult enlist(struct tow_link *link, uint64_t base, uint64_t size, bool
                             .foreign = foreign};
     pthread_mutex_lock(&lock);
     made->serial = ++serials;
-    made->next = mirrors;
-    mirrors = made;
+    made->node.key = made->compared.key = base;
+    tow_tree_insert(&mirrors[link->index].all, &made->node);
+    if (known != NULL) {
+        tow_tree_insert(&mirrors[link->index].compared, &made->compared);
+    }
     pthread_mutex_unlock(&lock);
     if (known != NULL || watched) {
         atomic_fetch_add(&tow_mirror_count, 1);
@@ -135,9 +166,10 @@ static CUresult enlist(struct tow_link *link, uint64_t base, uint64_t size, bool
 /* With the lock held: true if a page holds managed memory. */
 static bool is_page_used(uint64_t at)
 {
-    for (const struct mirror *m = mirrors; m != NULL; m = m->next) {
-        if (m->managed && m->base < at + page() && at < m->base + m->size) {
-            return true;
+    for (unsigned i = 0; i < tow_client_link_count(); i++) {
+        const struct mirror *m = last_in(tow_client_link_at(i), at, at + page());
+        if (m != NULL && m->managed) {
+            return true; /* only managed memory has neighbours on its pages */
         }
     }
     return false;
@@ -164,11 +196,14 @@ static struct mirror *give_up(uint64_t base, uint64_t size)
 {
     struct mirror *gone = NULL;
     pthread_mutex_lock(&lock);
-    for (struct mirror *m = mirrors; m != NULL; m = m->next) {
-        if (!m->leaving && m->base < base + size && base < m->base + m->size && --m->uses == 0) {
-            m->leaving = true;
-            m->next_gone = gone;
-            gone = m;
+    for (unsigned i = 0; i < tow_client_link_count(); i++) {
+        struct mirror *m = last_in(tow_client_link_at(i), base, base + size);
+        for (; m != NULL; m = m->base > base ? last_in(m->link, base, m->base) : NULL) {
+            if (!m->leaving && --m->uses == 0) {
+                m->leaving = true;
+                m->next_gone = gone;
+                gone = m;
+            }
         }
     }
     pthread_mutex_unlock(&lock);
@@ -196,11 +231,10 @@ static CUresult let_go(struct mirror *gone)
         CUresult told = ask(m->link, TOW_FN_cuMemHostUnregister, m->base, m->size, ASK_HOST, NULL);
         status = status == CUDA_SUCCESS ? told : status;
         pthread_mutex_lock(&lock);
-        struct mirror **at = &mirrors;
-        while (*at != m) {
-            at = &(*at)->next;
+        tow_tree_remove(&mirrors[m->link->index].all, &m->node);
+        if (m->known != NULL) {
+            tow_tree_remove(&mirrors[m->link->index].compared, &m->compared);
         }
-        *at = m->next;
         uint64_t low = 0, high = 0;
         if (m->managed) {
             pages_alone(m->base, m->size, &low, &high);
@@ -285,11 +319,8 @@ static CUresult make(struct tow_link *link, uint64_t base, uint64_t size)
             m->uses++;
             stop = m->base + m->size;
         } else {
-            for (struct mirror *o = mirrors; o != NULL; o = o->next) {
-                if (o->link == link && o->base > at && o->base < stop) {
-                    stop = o->base;
-                }
-            }
+            const struct tow_node *above = tow_tree_ceiling(&mirrors[link->index].all, at);
+            stop = above != NULL && above->key < stop ? above->key : stop;
         }
         pthread_mutex_unlock(&lock);
         if (m == NULL) {
@@ -379,12 +410,12 @@ bool tow_mirror_lend(struct tow_link *link, uint64_t base, uint64_t size, uint64
     }
     pthread_mutex_lock(&make_lock);
     pthread_mutex_lock(&lock);
-    const struct mirror *m = mirrors;
-    while (m != NULL && (base + size <= m->base || m->base + m->size <= base)) {
-        m = m->next;
+    bool free = true;
+    for (unsigned i = 0; i < tow_client_link_count() && free; i++) {
+        free = last_in(tow_client_link_at(i), base, base + size) == NULL;
     }
     pthread_mutex_unlock(&lock);
-    bool lent = m == NULL && tow_lend_begin(link, base, size, ret_low, ret_high);
+    bool lent = free && tow_lend_begin(link, base, size, ret_low, ret_high);
     pthread_mutex_unlock(&make_lock);
     return lent;
 }
@@ -407,8 +438,8 @@ static CUresult tell(struct tow_link *link, uint64_t base, uint64_t size, bool w
     bool blank = true;
     CUresult status = ask(link, TOW_FN_cuMemHostGetDevicePointer_v2, base, size,
                           watched ? ASK_WATCHED : ASK_MANAGED, watched ? &blank : NULL);
-    if (!blank) {
-        tow_fault_filled(base);
+    if (watched) {
+        tow_fault_told(base, blank);
     }
     if (status != CUDA_SUCCESS) {
         tow_mirror_remove(base, size);
@@ -554,12 +585,9 @@ static CUresult push(struct tow_link *link, bool in_function)
     uint64_t after = 0;
     for (;;) {
         pthread_mutex_lock(&lock);
-        struct mirror *next = NULL;
-        for (struct mirror *m = mirrors; m != NULL; m = m->next) {
-            if (m->link == link && m->known != NULL && !m->leaving && m->base >= after &&
-                (next == NULL || m->base < next->base)) {
-                next = m;
-            }
+        struct mirror *next = next_compared(link, after);
+        while (next != NULL && next->leaving) {
+            next = next_compared(link, next->base + 1);
         }
         if (next == NULL) {
             pthread_mutex_unlock(&lock);

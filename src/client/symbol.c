@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "client/mirror.h"
 #include "client/region.h"
@@ -12,14 +13,14 @@ enum { NOWHERE = UINT32_MAX }; /* of a managed variable whose context has ended:
 /* Who asks for a managed variable while another thread does finds all of it. */
 static pthread_mutex_t adoption = PTHREAD_MUTEX_INITIALIZER;
 
-/* Of a large variable the whole blocks are watched. What is left at its ends shares its pages with
+/* Of a variable the whole pages are watched. What is left at its ends shares its pages with
  * others and is compared. */
 static CUresult mirror_variable(struct tow_link *link, uint64_t base, uint64_t size)
 {
-    const uint64_t mask = TOW_FAULT_BLOCK - 1, end = base + size;
+    const uint64_t mask = (uint64_t)sysconf(_SC_PAGESIZE) - 1, end = base + size;
     uint64_t low = (base + mask) & ~mask, high = end & ~mask;
     CUresult status =
-        tow_fault_wanted(link, size)
+        low < high && tow_fault_wanted(link, size)
             ? tow_mirror_managed(link, low, high - low, TOW_MANAGED_TOLD | TOW_MANAGED_WATCHED)
             : CUDA_ERROR_NOT_SUPPORTED;
     if (status == CUDA_ERROR_NOT_SUPPORTED) {

@@ -297,8 +297,8 @@ void tow_serve_cuMemHostUnregister(struct tow_serve *call)
     drop(found);
 }
 
-/* Both sides begin with zeros. In a stream of its own: waiting for any other, or for the context,
- * would end captures. */
+/* What is compared begins with zeros on both sides. In a stream of its own: waiting for any other,
+ * or for the context, would end captures. */
 static CUresult clear(const struct tow_driver *driver, CUdeviceptr address, uint64_t size)
 {
     CUstream stream = NULL;
@@ -316,13 +316,15 @@ void tow_serve_cuMemAllocManaged(struct tow_serve *call)
 {
     uint64_t size = tow_dec_u64(&call->in);
     uint32_t flags = tow_dec_u32(&call->in);
-    bool fetched = tow_dec_u32(&call->in) != 0 && !call->session->options->in_process;
+    uint32_t how = tow_dec_u32(&call->in);
+    bool fetched = how != TOW_MANAGED_SENT && !call->session->options->in_process;
     CUdeviceptr address = 0;
     if (!tow_serve_ready(call)) {
         return;
     }
     call->status = call->driver->cuMemAllocManaged(&address, size, flags);
-    if (call->status == CUDA_SUCCESS && !call->session->options->in_process) {
+    if (call->status == CUDA_SUCCESS && !call->session->options->in_process &&
+        how != TOW_MANAGED_FETCHED) {
         call->status = clear(call->driver, address, size);
         if (call->status != CUDA_SUCCESS) {
             call->driver->cuMemFree_v2(address);

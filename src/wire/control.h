@@ -145,6 +145,13 @@ struct tow_fence {
 void tow_fence_head(const struct tow_fence *fence, uint8_t ret_head[TOW_FENCE_HEAD]);
 int tow_fence_decode(const void *at, const struct tow_frame *frame, struct tow_fence *ret_fence);
 
+/* The last word of a cuMemAllocManaged: how the client learns what the GPU writes there. */
+enum {
+    TOW_MANAGED_SENT = 0,          /* by MIRROR frames before replies; the server clears it */
+    TOW_MANAGED_FETCHED_ZEROS = 1, /* by FETCH; the server clears it (what older clients ask) */
+    TOW_MANAGED_FETCHED = 2,       /* by FETCH; it is as the driver gave it out */
+};
+
 /* Memory that host and GPU see, as the worker has it now: it comes back on the side line in DATA
  * frames of transfer 0, in order. Not known there (any more): one frame with TOW_DATA_FAILED. */
 struct tow_fetch {

@@ -30,18 +30,49 @@ UNJUDGED static bool same(const uint8_t *known, const uint8_t *now, size_t size)
 
 UNJUDGED static void look(uint8_t line[TOW_DIFF_LINE], const uint8_t *now, size_t size)
 {
-    for (size_t i = 0; i < size; i++) {
+    size_t i = 0;
+    for (; i + 8 <= size; i += 8) {
+        uint64_t eight = *(const volatile word *)(now + i);
+        memcpy(line + i, &eight, 8);
+    }
+    for (; i < size; i++) {
         line[i] = ((const volatile uint8_t *)now)[i];
     }
 }
 
+/* A bit for every byte of a word that is not 0. */
+static uint64_t bytes_set(uint64_t x)
+{
+    const uint64_t low = 0x7f7f7f7f7f7f7f7f;
+    uint64_t tops = (((x & low) + low) | x) & ~low;
+    return (tops >> 7) * 0x0102040810204080 >> 56;
+}
+
+/* Which bytes of a line differ. */
 static uint64_t line_mask(const uint8_t *known, const uint8_t *line, size_t size)
 {
+    if (known == NULL) {
+        return size == TOW_DIFF_LINE ? UINT64_MAX : (UINT64_C(1) << size) - 1;
+    }
     uint64_t mask = 0;
-    for (size_t i = 0; i < size; i++) {
+    for (size_t i = 0; i + 8 <= size; i += 8) {
+        uint64_t a, b;
+        memcpy(&a, known + i, 8);
+        memcpy(&b, line + i, 8);
+        mask |= bytes_set(a ^ b) << i;
+    }
+    for (size_t i = size & ~(size_t)7; i < size; i++) {
         mask |= (uint64_t)(known[i] != line[i]) << i;
     }
     return mask;
+}
+
+/* Makes `known` what the line is, where there is one. */
+static void learn(uint8_t *known, const uint8_t *line, size_t size)
+{
+    if (known != NULL) {
+        memcpy(known, line, size);
+    }
 }
 
 size_t tow_diff_next(struct tow_diff *diff, uint8_t *out, size_t room)
@@ -52,8 +83,9 @@ size_t tow_diff_next(struct tow_diff *diff, uint8_t *out, size_t room)
     size_t next = 0; /* where a record would go on */
     while (diff->at < diff->size) {
         size_t left = diff->size - diff->at;
-        if (diff->at % STEP == 0 && left >= STEP &&
-            same(diff->known + diff->at, diff->now + diff->at, STEP)) {
+        uint8_t *known = diff->known != NULL ? diff->known + diff->at : NULL;
+        if (known != NULL && diff->at % STEP == 0 && left >= STEP &&
+            same(known, diff->now + diff->at, STEP)) {
             diff->at += STEP;
             continue;
         }
@@ -61,7 +93,7 @@ size_t tow_diff_next(struct tow_diff *diff, uint8_t *out, size_t room)
         uint8_t line[TOW_DIFF_LINE] = {0};
         size_t length = left < TOW_DIFF_LINE ? left : TOW_DIFF_LINE;
         look(line, diff->now + diff->at, length);
-        uint64_t mask = line_mask(diff->known + diff->at, line, length);
+        uint64_t mask = line_mask(known, line, length);
         if (mask == 0) {
             diff->at += TOW_DIFF_LINE;
             continue;
@@ -89,7 +121,7 @@ size_t tow_diff_next(struct tow_diff *diff, uint8_t *out, size_t room)
         }
         memcpy(out + used, line, sizeof line);
         used += sizeof line;
-        memcpy(diff->known + diff->at, line, length);
+        learn(known, line, length);
         diff->at += TOW_DIFF_LINE;
         next = diff->at;
     }
@@ -124,12 +156,16 @@ int tow_diff_apply(const uint8_t *records, size_t size, tow_diff_find *find, voi
                 }
                 continue;
             }
-            for (; mask != 0; mask &= mask - 1) {
-                int byte = __builtin_ctzll(mask);
-                now[byte] = line[byte];
+            while (mask != 0) {
+                /* As many as lie side by side: bytes beside them may be written by others. */
+                int first = __builtin_ctzll(mask);
+                uint64_t rest = ~(mask >> first);
+                size_t n = rest != 0 ? (size_t)__builtin_ctzll(rest) : 64;
+                memcpy(now + first, line + first, n);
                 if (known != NULL) {
-                    known[byte] = line[byte];
+                    memcpy(known + first, line + first, n);
                 }
+                mask = first + n < 64 ? mask >> (first + n) << (first + n) : 0;
             }
         }
     }

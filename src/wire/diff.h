@@ -22,7 +22,7 @@ enum {
 };
 
 struct tow_diff {
-    uint8_t *known;     /* borrowed: brought up to date as records are made */
+    uint8_t *known;     /* borrowed: brought up to date as records are made; NULL: all of it goes */
     const uint8_t *now; /* borrowed: may be written by others meanwhile */
     uint64_t address;
     size_t size; /* the last line may be short */

@@ -4,6 +4,7 @@
  * `--list` prints the functions of the API table that are tried; tests/system/test_visible.py
  * compares them with the table. `--waits` says of each call whether it waited for a kernel of 30
  * ms, for a real GPU. */
+#include <sys/mman.h>
 #include <time.h>
 
 #include "api.h"
@@ -626,7 +627,9 @@ static void make(struct all *a)
     a->memory[KIND_SMALL] = (int *)(uintptr_t)managed[0];
     a->memory[KIND_LARGE] = (int *)(uintptr_t)managed[1];
     OK(cuMemHostAlloc((void **)&a->memory[KIND_MAPPED], SMALL, CU_MEMHOSTALLOC_DEVICEMAP));
-    a->memory[KIND_REGISTERED] = aligned_alloc(4096, SMALL);
+    /* Not of the heap, where the worker may have its own. */
+    a->memory[KIND_REGISTERED] =
+        mmap(NULL, SMALL, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     OK(cuMemHostRegister(a->memory[KIND_REGISTERED], SMALL, CU_MEMHOSTREGISTER_DEVICEMAP));
     for (int i = 0; i < KINDS; i++) {
         a->device[i] = at(a->memory[i]);

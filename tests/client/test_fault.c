@@ -15,7 +15,7 @@
 #include "transport/transport.h"
 #include "wire/control.h"
 
-enum { SIZE = TOW_FAULT_MIN };
+enum { SIZE = 4 << 20 };
 
 static struct tow_link server;
 static struct tow_line *worker; /* the other end of its side line */
@@ -119,6 +119,21 @@ static void nothing_is_fetched_before_work_went_out(void **state)
     assert_int_equal(memory[SIZE - 1], 0);
     memory[5] = 1;
     sent = 0;
+    push(false); /* two blocks, all of them: nobody knows what the worker has there */
+    assert_in_range(sent, 2 * TOW_FAULT_BLOCK / sizeof piece, 3 * TOW_FAULT_BLOCK / sizeof piece);
+    unsigned before = sent;
+    push(false);
+    push(false);
+    assert_int_equal(sent, before);
+}
+
+static void zeros_are_not_sent_to_who_has_them(void **state)
+{
+    (void)state;
+    tow_fault_told((uint64_t)(uintptr_t)memory, true);
+    assert_int_equal(memory[SIZE - 1], 0);
+    memory[5] = 1;
+    sent = 0;
     push(false);
     assert_int_equal(sent, 1);
     push(false);
@@ -216,6 +231,7 @@ int main(void)
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(nothing_is_fetched_before_work_went_out, make, drop),
+        cmocka_unit_test_setup_teardown(zeros_are_not_sent_to_who_has_them, make, drop),
         cmocka_unit_test_setup_teardown(what_was_on_its_way_is_not_taken_after_a_synchronisation,
                                         make, drop),
         cmocka_unit_test_setup_teardown(blocks_leave_when_they_are_old, make, drop),
