@@ -237,6 +237,27 @@ static void a_link_writes_after_each_call(void)
     untouched(&w);
 }
 
+/* The link goes on without it. */
+static void an_input_with_a_mistake_is_told(void)
+{
+    static struct wanted w;
+    CUlinkState link = NULL;
+    void *cubin = NULL;
+    size_t size = 0;
+    want_all(&w, ROOM, ROOM);
+    OK(cuLinkCreate(w.count, w.options, w.values, &link));
+    EQUAL(add(link, bad), CUDA_ERROR_INVALID_PTX);
+    time_of(&w);
+    TRUE(strstr(w.error, "line 6") != NULL);
+    EQUAL(size_of(&w, 4), strlen(w.error));
+    OK(add(link, fresh()));
+    OK(cuLinkComplete(link, &cubin, &size));
+    TRUE(cubin != NULL && size > 0);
+    TRUE(strstr(w.error, "line 6") != NULL);
+    EQUAL(size_of(&w, 4), strlen(w.error));
+    OK(cuLinkDestroy(link));
+}
+
 static void what_does_not_link_is_told(void)
 {
     static struct wanted w;
@@ -269,6 +290,7 @@ int main(void)
     options_that_cannot_be_write_nothing();
     of_two_options_the_last_counts();
     a_link_writes_after_each_call();
+    an_input_with_a_mistake_is_told();
     what_does_not_link_is_told();
     return api_end(&api);
 }

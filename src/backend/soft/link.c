@@ -98,15 +98,43 @@ static CUresult soft_cuLinkCreate(unsigned int numOptions, CUjit_option *options
     return tow_soft_leave(CUDA_SUCCESS);
 }
 
+/* What came from `first` on must be PTX by itself; what it lacks others may still bring. If it is
+ * not, none of it is linked. */
+static CUresult check_texts(struct link *link, size_t first, char *why, size_t why_size)
+{
+    struct tow_soft_texts *texts = &link->texts;
+    struct tow_ptx_diag diag = {0};
+    int rc = 0;
+    for (size_t i = first; i < texts->count && (rc == 0 || rc == -ENOENT); i++) {
+        struct tow_ptx_module *ptx = NULL;
+        rc = tow_ptx_load(&texts->texts[i], 1, &diag, &ptx);
+        tow_ptx_unload(ptx);
+    }
+    if (rc == 0 || rc == -ENOENT) {
+        return CUDA_SUCCESS;
+    }
+    while (texts->count > first) {
+        texts->count--;
+        free((char *)texts->texts[texts->count].text);
+        free((char *)texts->texts[texts->count].name);
+    }
+    snprintf(why, why_size, "PTX line %u: %s", diag.line, diag.message);
+    return rc == -ENOMEM ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_PTX;
+}
+
 static CUresult add(struct link *link, CUjitInputType type, const void *data, size_t size)
 {
     char why[640] = "";
     CUresult result;
     int64_t begin = tow_time_now_ns();
+    size_t first = link->texts.count;
     switch (type) {
     case CU_JIT_INPUT_PTX:
     case CU_JIT_INPUT_FATBINARY:
         result = tow_soft_image_texts(data, size, &link->texts, why, sizeof why);
+        if (result == CUDA_SUCCESS) {
+            result = check_texts(link, first, why, sizeof why);
+        }
         break;
     case CU_JIT_INPUT_CUBIN:
     case CU_JIT_INPUT_OBJECT:
