@@ -602,16 +602,6 @@ void tow_serve_cuMemcpyDtoHAsync_v2(struct tow_serve *call)
 
 /* ---- between any addresses ---- */
 
-/* The driver takes any address that it does not know for memory of this process. */
-static bool is_the_clients(struct tow_serve *call, CUdeviceptr address, uint64_t size)
-{
-    unsigned type = 0;
-    return tow_mirror_reaches(call->session, address, size) ||
-           (call->driver->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) ==
-                CUDA_SUCCESS &&
-            type == CU_MEMORYTYPE_DEVICE);
-}
-
 void tow_serve_cuMemcpyAsync(struct tow_serve *call)
 {
     CUdeviceptr to = tow_dec_u64(&call->in);
@@ -621,14 +611,17 @@ void tow_serve_cuMemcpyAsync(struct tow_serve *call)
     if (!tow_serve_ready(call)) {
         return;
     }
-    bool to_known = is_the_clients(call, to, size), from_known = is_the_clients(call, from, size);
-    if (to_known && from_known) {
+    /* cuMemcpyAsync takes an address that the driver does not know for memory of this process. So
+     * it gets those that are the client's and nothing else; what is not is the device's, or the
+     * other functions refuse it. */
+    bool to_host = tow_mirror_reaches(call, to, size),
+         from_host = tow_mirror_reaches(call, from, size);
+    if (to_host && from_host) {
         call->status = call->driver->cuMemcpyAsync(to, from, size, stream);
-    } else if (tow_mirror_reaches(call->session, from, size)) {
-        /* Memory of a graph, say: the device's, or the driver refuses it. */
+    } else if (from_host) {
         call->status =
             call->driver->cuMemcpyHtoDAsync_v2(to, (void *)(uintptr_t)from, size, stream);
-    } else if (tow_mirror_reaches(call->session, to, size)) {
+    } else if (to_host) {
         call->status =
             call->driver->cuMemcpyDtoHAsync_v2((void *)(uintptr_t)to, from, size, stream);
     } else {

@@ -72,7 +72,7 @@ static void get_side(struct tow_serve *call, const struct tow_copy_shape *shape,
     case TOW_AT_ADDRESS:
         *ret_type = CU_MEMORYTYPE_HOST;
         *ret_host = (const void *)(uintptr_t)side->address;
-        if (!tow_mirror_reaches_side(call->session, side, shape) && call->status == CUDA_SUCCESS) {
+        if (!tow_mirror_reaches_side(call, side, shape) && call->status == CUDA_SUCCESS) {
             call->status = CUDA_ERROR_INVALID_VALUE;
         }
         break;

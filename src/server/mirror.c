@@ -22,14 +22,15 @@ enum {
 };
 
 struct mirror {
-    struct tow_node node; /* by its base; first: a mirror is its node */
+    struct tow_node node;              /* by its base; first: a mirror is its node */
+    struct tow_hold_ending retirement; /* hold.c's while it is deferred */
     uint64_t base, size;
     uint8_t *known;   /* owned; NULL in the program's own process, or if the client fetches */
     bool mapped;      /* we made the mapping */
     bool managed;     /* the driver's; else registered with it */
     uint32_t context; /* registered: where */
     bool fetched;     /* the client asks for what it looks at (FETCH): nothing is sent unasked */
-    bool ending;      /* a thread is about to drop it */
+    bool ending;      /* no command finds it any more: a thread is about to drop it */
     uint64_t serial;  /* no other of the session ever has it */
     struct mirror *newer, *older; /* of those that are compared; both NULL for others */
 };
@@ -258,6 +259,29 @@ void tow_serve_cuMemHostGetDevicePointer_v2(struct tow_serve *call)
     }
 }
 
+/* No command uses it any more. */
+static void retire(struct tow_session *session, struct mirror *m)
+{
+    struct mirror_state *state = state_of(session);
+    if (!m->managed) {
+        /* Waits for work that may still use it, and what that wrote goes to the program. Waiting
+         * for the context would end captures. */
+        session->driver->cuMemHostUnregister((void *)(uintptr_t)m->base);
+        tow_mirror_pull(session);
+    }
+    pthread_mutex_lock(&state->lock);
+    unlist(state, m);
+    pthread_mutex_unlock(&state->lock);
+    drop(m);
+}
+
+static void retire_later(struct tow_session *session, struct tow_hold_ending *ending)
+{
+    struct mirror *m = (struct mirror *)((uint8_t *)ending - offsetof(struct mirror, retirement));
+    tow_session_enter(session, m->context);
+    retire(session, m);
+}
+
 /* The end of a piece, host memory or managed. */
 void tow_serve_cuMemHostUnregister(struct tow_serve *call)
 {
@@ -266,7 +290,8 @@ void tow_serve_cuMemHostUnregister(struct tow_serve *call)
     if (!tow_serve_ready(call)) {
         return;
     }
-    struct mirror_state *state = state_of(call->session);
+    struct tow_session *session = call->session;
+    struct mirror_state *state = state_of(session);
     struct mirror *found = NULL;
     if (state != NULL) {
         pthread_mutex_lock(&state->lock);
@@ -279,22 +304,16 @@ void tow_serve_cuMemHostUnregister(struct tow_serve *call)
     }
     if (found == NULL) {
         call->status = CUDA_ERROR_INVALID_VALUE;
-        return;
-    }
-    if (!found->managed) {
+    } else if (tow_hold_wait(session)) {
         if (call->frame.context == 0) {
             /* The program's current context is another server's, or it has none. */
-            tow_session_enter(call->session, found->context);
+            tow_session_enter(session, found->context);
         }
-        /* Waits for work that may still use it, and what that wrote goes to the program. Waiting
-         * for the context would end captures. */
-        call->driver->cuMemHostUnregister((void *)(uintptr_t)base);
-        tow_mirror_pull(call->session);
+        retire(session, found);
+    } else {
+        found->retirement.end = retire_later;
+        tow_hold_defer(session, &found->retirement);
     }
-    pthread_mutex_lock(&state->lock);
-    unlist(state, found);
-    pthread_mutex_unlock(&state->lock);
-    drop(found);
 }
 
 /* What is compared begins with zeros on both sides. In a stream of its own: waiting for any other,
@@ -453,29 +472,31 @@ int tow_mirror_fetch(struct tow_session *session, const uint8_t *at, const struc
     return error;
 }
 
-/* How many bytes from the address on lie in one mirror. */
-static uint64_t mirrored_from(struct tow_session *session, uint64_t address)
+/* How many bytes from the address on lie in one mirror, which stays until the call was carried
+ * out. */
+static uint64_t mirrored_from(struct tow_serve *call, uint64_t address)
 {
-    struct mirror_state *state = tow_session_state(session, TOW_SESSION_MEMORY);
+    struct mirror_state *state = tow_session_state(call->session, TOW_SESSION_MEMORY);
     uint64_t left = 0;
     if (state != NULL) {
+        tow_hold_enter(call);
         pthread_mutex_lock(&state->lock);
         const struct mirror *m = find(state, address);
-        left = m != NULL ? m->size - (address - m->base) : 0;
+        left = m != NULL && !m->ending ? m->size - (address - m->base) : 0;
         pthread_mutex_unlock(&state->lock);
     }
     return left;
 }
 
-bool tow_mirror_reaches(struct tow_session *session, uint64_t address, uint64_t size)
+bool tow_mirror_reaches(struct tow_serve *call, uint64_t address, uint64_t size)
 {
-    if (session->options->in_process) {
+    if (call->session->options->in_process) {
         return true; /* the program's own process */
     }
     uint64_t here;
     do {
-        here = mirrored_from(session, address);
-        here = here != 0 ? here : tow_share_from(session, address);
+        here = mirrored_from(call, address);
+        here = here != 0 ? here : tow_share_from(call, address);
         if (here >= size && here != 0) {
             return true;
         }
@@ -485,7 +506,7 @@ bool tow_mirror_reaches(struct tow_session *session, uint64_t address, uint64_t 
     return false;
 }
 
-bool tow_mirror_reaches_side(struct tow_session *session, const struct tow_copy_side *side,
+bool tow_mirror_reaches_side(struct tow_serve *call, const struct tow_copy_side *side,
                              const struct tow_copy_shape *shape)
 {
     /* From the address to the end of the last row; no pitch is less than a row. */
@@ -502,7 +523,7 @@ bool tow_mirror_reaches_side(struct tow_session *session, const struct tow_copy_
            !__builtin_mul_overflow(pitch, rows - 1, &bytes) &&
            !__builtin_add_overflow(bytes, slice, &bytes) &&
            !__builtin_add_overflow(bytes, row, &bytes) &&
-           tow_mirror_reaches(session, side->address, bytes);
+           tow_mirror_reaches(call, side->address, bytes);
 }
 
 /* Where the records of one frame go. */

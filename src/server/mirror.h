@@ -9,6 +9,7 @@
 struct tow_copy_shape;
 struct tow_copy_side;
 struct tow_frame;
+struct tow_serve;
 struct tow_session;
 
 /* Sends what the GPU changed, before the reply to a synchronising call. */
@@ -19,10 +20,11 @@ int tow_mirror_fetch(struct tow_session *session, const uint8_t *at, const struc
 int tow_mirror_take(struct tow_session *session, const uint8_t *records, size_t size);
 
 /* Host memory of the client that this worker has too, mirrored or shared: all of [address, address
- * + size). At any other address is what belongs to the worker, and no command may name that. */
-bool tow_mirror_reaches(struct tow_session *session, uint64_t address, uint64_t size);
+ * + size). At any other address is what belongs to the worker, and no command may name that. It
+ * stays until the call was carried out (hold.h). */
+bool tow_mirror_reaches(struct tow_serve *call, uint64_t address, uint64_t size);
 /* The same for a side of a copy that is TOW_AT_ADDRESS. */
-bool tow_mirror_reaches_side(struct tow_session *session, const struct tow_copy_side *side,
+bool tow_mirror_reaches_side(struct tow_serve *call, const struct tow_copy_side *side,
                              const struct tow_copy_shape *shape);
 
 #endif

@@ -30,6 +30,7 @@ struct tow_serve {
     CUresult status;
     bool malformed;                 /* the peer broke the protocol: the session ends */
     struct tow_serve_block *blocks; /* memory that lives as long as the call */
+    unsigned held;                  /* see hold.h */
     unsigned streams;               /* how many it named; see busy.h */
     uint64_t stream;                /* the last of them */
     uint8_t *out_start;

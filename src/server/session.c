@@ -354,6 +354,7 @@ static void call_init(struct tow_serve *call, struct tow_session *session, const
     call->status = CUDA_SUCCESS;
     call->malformed = false;
     call->blocks = NULL;
+    call->held = 0;
     call->streams = 0;
 }
 
@@ -381,6 +382,7 @@ static void carry_out(struct tow_serve *call)
     }
     call->status = tow_session_enter(session, call->frame.context);
     serve(call);
+    tow_hold_leave(call);
 }
 
 static void reply(struct tow_serve *call)
@@ -863,6 +865,7 @@ int tow_session_run(struct tow_line *line, struct tow_backend *backend,
     session->result = 1;
     session->client_threads = calloc(TOW_THREADS_MAX + 1, sizeof(void *));
     tow_busy_init(&session->busy);
+    tow_hold_init(&session->hold);
     pthread_mutex_init(&session->lead_lock, NULL);
     pthread_cond_init(&session->lead_free, NULL);
     pthread_mutex_init(&session->reply_lock, NULL);
@@ -912,6 +915,7 @@ int tow_session_run(struct tow_line *line, struct tow_backend *backend,
         }
     }
     tow_lanes_destroy(session->lanes);
+    tow_hold_fini(&session->hold);
     tow_transfer_end_all(session);
     tow_link_state_end(session); /* before the images that links hold */
     for (size_t i = 0; i < sizeof session->families / sizeof session->families[0]; i++) {

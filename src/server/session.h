@@ -19,6 +19,7 @@
 #include "backend/backend.h"
 #include "server/busy.h"
 #include "server/handles.h"
+#include "server/hold.h"
 #include "server/serve.h"
 #include "transport/line.h"
 #include "wire/control.h"
@@ -112,6 +113,7 @@ struct tow_session {
     tow_serve_fn *table[TOW_FN_LIMIT];
     struct tow_handles handles;
     struct tow_busy busy;
+    struct tow_hold hold;
 
     pthread_mutex_t lead_lock; /* guards the six below; led and result are looked at without it */
     pthread_cond_t lead_free;  /* the lead is to be had, or the session ends */

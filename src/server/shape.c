@@ -19,8 +19,8 @@ static CUmemorytype memory_type(uint32_t kind)
 /* Says with the call's status if the sides are not the client's. */
 static struct tow_shaped describe(struct tow_serve *call, const struct tow_copy_shape *s)
 {
-    if ((s->from.kind == TOW_AT_ADDRESS && !tow_mirror_reaches_side(call->session, &s->from, s)) ||
-        (s->to.kind == TOW_AT_ADDRESS && !tow_mirror_reaches_side(call->session, &s->to, s))) {
+    if ((s->from.kind == TOW_AT_ADDRESS && !tow_mirror_reaches_side(call, &s->from, s)) ||
+        (s->to.kind == TOW_AT_ADDRESS && !tow_mirror_reaches_side(call, &s->to, s))) {
         call->status = call->status == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : call->status;
     }
     CUDA_MEMCPY3D_PEER p = {

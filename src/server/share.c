@@ -94,6 +94,7 @@ bool tow_share_holds(struct tow_serve *call, uint64_t address, uint64_t size)
     if (state == NULL) {
         return false;
     }
+    tow_hold_enter(call);
     pthread_mutex_lock(&state->lock);
     struct share *share = find(state, address, size);
     if (share != NULL && call->status == CUDA_SUCCESS) {
@@ -103,11 +104,12 @@ bool tow_share_holds(struct tow_serve *call, uint64_t address, uint64_t size)
     return share != NULL;
 }
 
-uint64_t tow_share_from(struct tow_session *session, uint64_t address)
+uint64_t tow_share_from(struct tow_serve *call, uint64_t address)
 {
-    struct share_state *state = state_of(session, false);
+    struct share_state *state = state_of(call->session, false);
     uint64_t left = 0;
     if (state != NULL) {
+        tow_hold_enter(call);
         pthread_mutex_lock(&state->lock);
         const struct share *share = find(state, address, 1);
         left = share != NULL ? share->size - (address - share->base) : 0;
@@ -239,40 +241,73 @@ void tow_serve_cuMemHostAlloc(struct tow_serve *call)
     }
 }
 
+/* A piece that no command finds any more. */
+struct ended {
+    struct tow_hold_ending ending; /* first */
+    struct share share;
+};
+
+/* No command uses it any more, but work that one gave to the device may: the driver waits for it.
+ */
+static CUresult end_share(struct tow_session *session, const struct share *share)
+{
+    CUresult status = CUDA_SUCCESS;
+    if (share->context != 0) {
+        status = session->driver->cuMemHostUnregister((void *)(uintptr_t)share->base);
+    }
+    munmap((void *)(uintptr_t)share->base, share->size);
+    return status;
+}
+
+static void end_later(struct tow_session *session, struct tow_hold_ending *ending)
+{
+    struct ended *ended = (struct ended *)ending;
+    tow_session_enter(session, ended->share.context);
+    end_share(session, &ended->share);
+    free(ended);
+}
+
+/* Takes the piece that begins there out of the list; false: there is none. */
+static bool take_out(struct share_state *state, uint64_t base, struct share *ret_share)
+{
+    bool found = false;
+    pthread_mutex_lock(&state->lock);
+    for (unsigned i = 0; i < state->count && !found; i++) {
+        if (state->list[i].base == base) {
+            *ret_share = state->list[i];
+            state->list[i] = state->list[--state->count];
+            found = true;
+        }
+    }
+    pthread_mutex_unlock(&state->lock);
+    return found;
+}
+
 void tow_serve_cuMemFreeHost(struct tow_serve *call)
 {
     uint64_t base = tow_dec_u64(&call->in);
-    struct share_state *state = state_of(call->session, false);
-    struct share found = {0};
+    struct tow_session *session = call->session;
+    struct share_state *state = state_of(session, false);
+    struct ended *ended = malloc(sizeof *ended);
     if (call->in.bad) {
         call->malformed = true;
-        return;
-    }
-    if (state != NULL) {
-        pthread_mutex_lock(&state->lock);
-        for (unsigned i = 0; i < state->count; i++) {
-            if (state->list[i].base == base) {
-                found = state->list[i];
-                state->list[i] = state->list[--state->count];
-                break;
-            }
-        }
-        pthread_mutex_unlock(&state->lock);
-    }
-    if (found.size == 0) {
+    } else if (ended == NULL) {
+        call->status = CUDA_ERROR_OUT_OF_MEMORY;
+    } else if (state == NULL || !take_out(state, base, &ended->share)) {
         call->status = CUDA_ERROR_INVALID_VALUE;
-        return;
-    }
-    if (found.context != 0) {
+    } else if (tow_hold_wait(session)) {
         if (call->frame.context == 0) {
             /* The program's current context is another server's, or it has none. */
-            call->status = tow_session_enter(call->session, found.context);
+            call->status = tow_session_enter(session, ended->share.context);
         }
-        /* Waits for work that may still use it. */
-        CUresult status = call->driver->cuMemHostUnregister((void *)(uintptr_t)base);
+        CUresult status = end_share(session, &ended->share);
         call->status = call->status == CUDA_SUCCESS ? status : call->status;
+    } else {
+        ended->ending.end = end_later;
+        tow_hold_defer(session, &ended->ending);
+        return;
     }
-    munmap((void *)(uintptr_t)base, found.size);
+    free(ended);
 }
 
 /* ---- notes ---- */

@@ -161,5 +161,60 @@ def uploads_to_a_context_that_ends_do_not_outlive_it():
         t.equal(client.call("cuCtxSynchronize")[0], 0, "the end of the last upload")
 
 
+QUEUE = 1024  # operations that a stream takes before whoever adds one waits
+
+
+def is_mapped(server, base=BASE):
+    """Whether the worker has memory there."""
+    worker = server.status()["sessions"][0]["worker_pid"]
+    return f"{base:x}-" in pathlib.Path(f"/proc/{worker}/maps").read_text()
+
+
+def stand_still(client, body, function="cuMemcpyAsync"):
+    """Sends a command of the first context that stands in a driver call. The second context's address lets it go."""
+    word = struct.unpack_from("<Q", client.call("cuMemAlloc_v2", struct.pack("<Q", 4096), 2)[1])[0]
+    client.send("cuMemsetD8Async", struct.pack("<3QI", word, 4, 0, 0), 2)
+    t.equal(client.call("cuCtxSynchronize", context=2)[0], 0, "the second context's end")
+    client.send("cuStreamWaitValue32_v2", struct.pack("<QQII", 0, word, 1, 0))
+    fill = raw.frame(raw.FUNCTIONS["cuMemsetD8Async"], struct.pack("<3QI", client.alloc(4096), 4096, 0, 0), 1, 1)
+    client.socket.sendall(fill * (QUEUE - 1))
+    client.socket.sendall(raw.frame(raw.FUNCTIONS[function], body, 1, 1, 4711))
+    # Commands are taken in order: when this is answered the other has been.
+    t.equal(client.call("cuCtxGetLimit", struct.pack("<I", 0), context=2)[0], 0, "the result of cuCtxGetLimit")
+    return word
+
+
+def let_go(client, word):
+    client.send("cuMemsetD8Async", struct.pack("<3QI", word, 4, 0, 1), 2)
+    while True:
+        kind, result, seq, _ = client.receive()
+        if (kind, seq) == (raw.REPLY, 4711):
+            return result
+
+
+def take_away_under(up):
+    """Takes memory away while a copy that has looked it up stands in the driver. False: the copy came too late."""
+    # The memory is another context's, whose work alone the driver waits for.
+    with t.Server("--soft-threads=3") as server, raw.Client(server).begin() as client:
+        second_context(client)
+        device = client.alloc(4096)
+        t.equal(mirror(client, context=2), 0, "the result of sharing memory")
+        word = stand_still(client, struct.pack("<4Q", *(device, BASE) if up else (BASE, device), 4096, 0))
+        t.equal(unmirror(client, context=2), 0, "the result of taking it away, which does not wait")
+        mapped = is_mapped(server)
+        looked_up = let_go(client, word) == 0
+        t.check(mapped or not looked_up, "memory is gone that a command uses")
+        t.wait_until(lambda: not is_mapped(server), 10, "the memory is gone")
+        t.equal(client.call("cuCtxSynchronize", context=2)[0], 0, "the second context's end")
+        t.equal(mirror(client, context=2), 0, "the result of sharing memory again")
+        return looked_up
+
+
+@t.test(trees=BOTH)
+def memory_that_a_command_has_looked_up_stays_until_it_was_carried_out():
+    for up in (False, True):
+        t.wait_until(lambda: take_away_under(up), 30, "the copy is first")
+
+
 if __name__ == "__main__":
     t.main()
