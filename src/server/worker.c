@@ -16,6 +16,7 @@
 #include "base/thread.h"
 #include "server/account.h"
 #include "server/describe.h"
+#include "server/guard.h"
 #include "server/output.h"
 #include "server/post.h"
 #include "server/session.h"
@@ -353,6 +354,7 @@ int tow_worker_main(const struct tow_config *config)
         return 1;
     }
     tow_account_install(&backend.driver, &stats->memory);
+    tow_guard_install(&backend.driver);
     if (backend.show_used != NULL) {
         atomic_store(&stats->used_count, backend.show_used(stats->used, TOW_STATS_GPUS_MAX));
     }

@@ -1,0 +1,272 @@
+/* What reaches the driver is what it gave out: a driver that says so stands for NVIDIA's, which
+ * crashes.
+ */
+#include "cmocka_all.h"
+
+#include <string.h>
+
+#include "server/guard.h"
+
+enum { MEMORIES = 8, GARBAGE = 6 };
+
+static struct tow_driver driver;
+static int refs[MEMORIES]; /* of the handles 16, 32, ... */
+static int wrong;          /* calls that named another */
+
+static void look_at(CUmemGenericAllocationHandle value)
+{
+    wrong += value % 16 != 0 || value == 0 || value / 16 > MEMORIES || refs[value / 16 - 1] == 0;
+}
+
+static CUresult fake_create(CUmemGenericAllocationHandle *ret, size_t size,
+                            const CUmemAllocationProp *prop, unsigned long long flags)
+{
+    (void)size, (void)prop, (void)flags;
+    int i = 0;
+    while (refs[i] > 0) {
+        i++;
+    }
+    refs[i] = 1;
+    *ret = 16 * (unsigned)(i + 1);
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_retain(CUmemGenericAllocationHandle *ret, void *address)
+{
+    (void)address;
+    refs[0]++;
+    *ret = 16;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_release(CUmemGenericAllocationHandle value)
+{
+    look_at(value);
+    refs[value / 16 - 1]--;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_map(CUdeviceptr at, size_t size, size_t offset,
+                         CUmemGenericAllocationHandle value, unsigned long long flags)
+{
+    (void)at, (void)size, (void)offset, (void)flags;
+    look_at(value);
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_export(void *ret, CUmemGenericAllocationHandle value,
+                            CUmemAllocationHandleType type, unsigned long long flags)
+{
+    (void)ret, (void)type, (void)flags;
+    look_at(value);
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_properties(CUmemAllocationProp *ret, CUmemGenericAllocationHandle value)
+{
+    (void)ret;
+    look_at(value);
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_bind(CUmemGenericAllocationHandle value, size_t offset,
+                          CUmemGenericAllocationHandle memory, size_t memory_offset, size_t size,
+                          unsigned long long flags)
+{
+    (void)offset, (void)memory_offset, (void)size, (void)flags;
+    look_at(value);
+    look_at(memory);
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_arrays(CUarrayMapInfo *list, unsigned count, CUstream stream)
+{
+    (void)stream;
+    for (unsigned i = 0; i < count; i++) {
+        if (list[i].memHandle.memHandle != 0) {
+            look_at(list[i].memHandle.memHandle);
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_attribute(void *ret, CUpointer_attribute attribute, CUdeviceptr at)
+{
+    (void)ret, (void)attribute;
+    return at >= 4096 && at < 8192 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult fake_decompress(CUmemDecompressParams *list, size_t count, unsigned flags,
+                                size_t *ret_error, CUstream stream)
+{
+    (void)list, (void)count, (void)flags, (void)ret_error, (void)stream;
+    return CUDA_SUCCESS;
+}
+
+/* Graph 2 has a node, in which graph 1 is. */
+static CUresult fake_nodes(CUgraph graph, CUgraphNode *nodes, size_t *count)
+{
+    *count = graph == (CUgraph)2;
+    if (nodes != NULL && *count > 0) {
+        nodes[0] = (CUgraphNode)21;
+    }
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_type(CUgraphNode node, CUgraphNodeType *ret)
+{
+    (void)node;
+    *ret = CU_GRAPH_NODE_TYPE_GRAPH;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_child(CUgraphNode node, CUgraph *ret)
+{
+    (void)node;
+    *ret = (CUgraph)1;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_add_child(CUgraphNode *ret, CUgraph graph, const CUgraphNode *dependencies,
+                               size_t count, CUgraph child)
+{
+    (void)ret, (void)dependencies, (void)count;
+    wrong += graph == child || (graph == (CUgraph)1 && child == (CUgraph)2);
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_add_node(CUgraphNode *ret, CUgraph graph, const CUgraphNode *dependencies,
+                              const CUgraphEdgeData *edges, size_t count, CUgraphNodeParams *params)
+{
+    (void)edges;
+    return fake_add_child(ret, graph, dependencies, count, params->graph.graph);
+}
+
+static int begin(void **state)
+{
+    (void)state;
+    driver.cuMemCreate = fake_create;
+    driver.cuMemRetainAllocationHandle = fake_retain;
+    driver.cuMemRelease = fake_release;
+    driver.cuMemMap = fake_map;
+    driver.cuMemExportToShareableHandle = fake_export;
+    driver.cuMemGetAllocationPropertiesFromHandle = fake_properties;
+    driver.cuMemMapArrayAsync = fake_arrays;
+    driver.cuMulticastBindMem = fake_bind;
+    driver.cuPointerGetAttribute = fake_attribute;
+    driver.cuMemBatchDecompressAsync = fake_decompress;
+    driver.cuGraphGetNodes = fake_nodes;
+    driver.cuGraphNodeGetType = fake_type;
+    driver.cuGraphChildGraphNodeGetGraph = fake_child;
+    driver.cuGraphAddChildGraphNode = fake_add_child;
+    driver.cuGraphAddNode_v2 = fake_add_node;
+    tow_guard_install(&driver);
+    return 0;
+}
+
+/* Calls everything that takes a handle; the first result that is not `wanted`, or it. */
+static CUresult try_all(CUmemGenericAllocationHandle value, CUmemGenericAllocationHandle other)
+{
+    CUmemAllocationProp properties;
+    CUarrayMapInfo info;
+    int fd;
+    memset(&info, 0, sizeof info);
+    info.memOperationType = CU_MEM_OPERATION_TYPE_MAP;
+    info.memHandleType = CU_MEM_HANDLE_TYPE_GENERIC;
+    info.memHandle.memHandle = value;
+    CUresult results[] = {
+        driver.cuMemMap(0, 0, 0, value, 0),
+        driver.cuMemExportToShareableHandle(&fd, value, 1, 0),
+        driver.cuMemGetAllocationPropertiesFromHandle(&properties, value),
+        driver.cuMemMapArrayAsync(&info, 1, NULL),
+        driver.cuMulticastBindMem(value, 0, other, 0, 0, 0),
+        driver.cuMulticastBindMem(other, 0, value, 0, 0, 0),
+    };
+    for (unsigned i = 1; i < sizeof results / sizeof results[0]; i++) {
+        assert_int_equal(results[i], results[0]);
+    }
+    return results[0];
+}
+
+static void only_live_handles_reach_the_driver(void **state)
+{
+    (void)state;
+    const CUmemGenericAllocationHandle garbage[GARBAGE] = {0, 1, 48, 0x7f1234567000, 17, ~0ull};
+    CUmemGenericAllocationHandle first, second, again;
+    assert_int_equal(driver.cuMemCreate(&first, 4096, NULL, 0), CUDA_SUCCESS);
+    assert_int_equal(driver.cuMemCreate(&second, 4096, NULL, 0), CUDA_SUCCESS);
+    for (unsigned i = 0; i < GARBAGE; i++) {
+        assert_int_equal(try_all(garbage[i], second), CUDA_ERROR_INVALID_VALUE);
+        assert_int_equal(driver.cuMemRelease(garbage[i]), CUDA_ERROR_INVALID_VALUE);
+    }
+    assert_int_equal(try_all(first, second), CUDA_SUCCESS);
+    assert_int_equal(driver.cuMemRetainAllocationHandle(&again, NULL), CUDA_SUCCESS);
+    assert_int_equal(again, first);
+    assert_int_equal(driver.cuMemRelease(first), CUDA_SUCCESS);
+    assert_int_equal(try_all(first, second), CUDA_SUCCESS);
+    assert_int_equal(driver.cuMemRelease(first), CUDA_SUCCESS);
+    assert_int_equal(try_all(first, second), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(driver.cuMemRelease(first), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(driver.cuMemCreate(&again, 4096, NULL, 0), CUDA_SUCCESS);
+    assert_int_equal(again, first);
+    assert_int_equal(try_all(first, second), CUDA_SUCCESS);
+    assert_int_equal(wrong, 0);
+}
+
+static void what_is_unmapped_has_no_handle(void **state)
+{
+    (void)state;
+    CUarrayMapInfo info;
+    memset(&info, 0, sizeof info);
+    info.memOperationType = CU_MEM_OPERATION_TYPE_UNMAP;
+    info.memHandleType = CU_MEM_HANDLE_TYPE_GENERIC;
+    info.memHandle.memHandle = 0x1234;
+    assert_int_equal(driver.cuMemMapArrayAsync(&info, 1, NULL), CUDA_SUCCESS);
+    info.memHandleType = (CUmemHandleType)7;
+    assert_int_equal(driver.cuMemMapArrayAsync(&info, 1, NULL), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(wrong, 0);
+}
+
+static void addresses_that_the_driver_does_not_know_are_not_decompressed(void **state)
+{
+    (void)state;
+    void *there = (void *)4096, *nowhere = (void *)8192;
+    for (unsigned i = 0; i < 4; i++) {
+        CUmemDecompressParams p;
+        memset(&p, 0, sizeof p);
+        p.src = i == 0 ? nowhere : there;
+        p.dst = i == 1 ? nowhere : there;
+        p.dstActBytes = i == 2 ? nowhere : NULL;
+        assert_int_equal(driver.cuMemBatchDecompressAsync(&p, 1, 0, NULL, NULL),
+                         i == 3 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
+    }
+}
+
+static void no_graph_comes_into_itself(void **state)
+{
+    (void)state;
+    CUgraphNode node;
+    CUgraphNodeParams params;
+    memset(&params, 0, sizeof params);
+    params.type = CU_GRAPH_NODE_TYPE_GRAPH;
+    for (uintptr_t child = 1; child <= 3; child++) {
+        CUresult wanted = child == 3 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+        params.graph.graph = (CUgraph)child;
+        assert_int_equal(
+            driver.cuGraphAddChildGraphNode(&node, (CUgraph)1, NULL, 0, (CUgraph)child), wanted);
+        assert_int_equal(driver.cuGraphAddNode_v2(&node, (CUgraph)1, NULL, NULL, 0, &params),
+                         wanted);
+    }
+    assert_int_equal(wrong, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(only_live_handles_reach_the_driver),
+        cmocka_unit_test(what_is_unmapped_has_no_handle),
+        cmocka_unit_test(addresses_that_the_driver_does_not_know_are_not_decompressed),
+        cmocka_unit_test(no_graph_comes_into_itself),
+    };
+    return cmocka_run_group_tests(tests, begin, NULL);
+}
