@@ -7,6 +7,7 @@
 #include "server/copy.h"
 #include "server/session.h"
 #include "server/share.h"
+#include "server/transfer.h"
 #include "server/watch.h"
 #include "wire/id.h"
 
@@ -171,6 +172,7 @@ CUresult tow_context_drop(struct tow_session *session, uint64_t id)
         tow_session_forget_current();
     }
     tow_session_leave_all(session);
+    tow_transfer_settle(session);
     if (status == CUDA_SUCCESS) {
         /* As with NVIDIA's driver, whose contexts end when all of their work is done, host
          * functions included. While these run everything in the context is still there. */

@@ -6,6 +6,7 @@
 #include "wire/id.h"
 #include "server/busy.h"
 #include "server/session.h"
+#include "server/transfer.h"
 
 /* Memory of one call, freed with it. */
 struct tow_serve_block {
@@ -188,6 +189,29 @@ void tow_serve_unbind(struct tow_serve *call, enum tow_handle_kind kind, uint64_
 {
     (void)kind;
     tow_handles_unbind(&call->session->handles, id);
+}
+
+bool tow_serve_claim(struct tow_serve *call, enum tow_handle_kind kind, uint64_t id)
+{
+    struct tow_session *session = call->session;
+    const struct tow_handle_entry *entry = tow_handles_find(&session->handles, id);
+    if (TOW_ID_KIND(id) == 0) {
+        return true; /* none, or a stream that CUDA has always: the driver says what it thinks */
+    }
+    call->owner = entry != NULL ? entry->context : 0;
+    if (!tow_handles_unbind(&session->handles, id)) {
+        call->status = error_of(kind);
+        return false;
+    }
+    tow_transfer_settle(session);
+    return true;
+}
+
+void tow_serve_unclaim(struct tow_serve *call, uint64_t id, void *handle)
+{
+    if (TOW_ID_KIND(id) != 0) {
+        tow_handles_bind(&call->session->handles, id, handle, CUDA_SUCCESS, call->owner);
+    }
 }
 
 uint64_t tow_serve_export(struct tow_serve *call, enum tow_handle_kind kind, void *handle)

@@ -31,6 +31,7 @@ struct tow_serve {
     bool malformed;                 /* the peer broke the protocol: the session ends */
     struct tow_serve_block *blocks; /* memory that lives as long as the call */
     unsigned held;                  /* see hold.h */
+    uint32_t owner;                 /* context of what it claimed */
     unsigned streams;               /* how many it named; see busy.h */
     uint64_t stream;                /* the last of them */
     uint8_t *out_start;
@@ -71,6 +72,11 @@ void tow_serve_put_range(struct tow_serve *call, CUdeviceptr address);
  * (call->status). */
 void tow_serve_bind(struct tow_serve *call, enum tow_handle_kind kind, uint64_t id, void *handle);
 void tow_serve_unbind(struct tow_serve *call, enum tow_handle_kind kind, uint64_t id);
+/* Before a destroying call: the id means nothing any more, and uploads that found the handle have
+ * given their bytes to the device. False if another thread destroys it (call->status is set). */
+bool tow_serve_claim(struct tow_serve *call, enum tow_handle_kind kind, uint64_t id);
+/* The driver did not destroy it after all. */
+void tow_serve_unclaim(struct tow_serve *call, uint64_t id, void *handle);
 /* The id of a driver handle that the server hands out; minted if it has none yet. NULL is 0. */
 uint64_t tow_serve_export(struct tow_serve *call, enum tow_handle_kind kind, void *handle);
 void tow_serve_export_all(struct tow_serve *call, enum tow_handle_kind kind, void *array,

@@ -257,6 +257,7 @@ void tow_session_drop_thread(struct tow_session *session, uint16_t thread)
     pthread_mutex_unlock(&session->thread_lock);
     if (t != NULL && t->stream_count > 0) {
         tow_busy_lose(session); /* what they were given goes on */
+        tow_transfer_settle(session);
     }
     for (unsigned i = 0; t != NULL && i < t->stream_count; i++) {
         if (tow_session_enter(session, t->streams[i].context) == CUDA_SUCCESS) {

@@ -16,8 +16,7 @@ static CUmemorytype memory_type(uint32_t kind)
                                                          : CU_MEMORYTYPE_ARRAY;
 }
 
-/* Says with the call's status if the sides are not the client's. */
-static struct tow_shaped describe(struct tow_serve *call, const struct tow_copy_shape *s)
+struct tow_shaped tow_shaped_describe(struct tow_serve *call, const struct tow_copy_shape *s)
 {
     if ((s->from.kind == TOW_AT_ADDRESS && !tow_mirror_reaches_side(call, &s->from, s)) ||
         (s->to.kind == TOW_AT_ADDRESS && !tow_mirror_reaches_side(call, &s->to, s))) {
@@ -206,7 +205,7 @@ static void in_shared_memory(struct tow_serve *call, const struct tow_copy_shape
         call->malformed = true;
         return;
     }
-    struct tow_shaped shaped = describe(call, shape);
+    struct tow_shaped shaped = tow_shaped_describe(call, shape);
     if (!tow_share_holds(call, host->address, 1) && call->status == CUDA_SUCCESS) {
         call->status = CUDA_ERROR_INVALID_VALUE;
     }
@@ -229,9 +228,9 @@ void tow_serve_cuMemcpy3DAsync_v2(struct tow_serve *call)
         in_shared_memory(call, &shape, stream);
         return;
     }
-    struct tow_shaped shaped = describe(call, &shape);
+    struct tow_shaped shaped = tow_shaped_describe(call, &shape);
     if (shaped.packed == TOW_PACKED_SOURCE && shape.transfer != 0) {
-        tow_upload_shape(call, &shape, stream, &shaped);
+        tow_upload_shape(call, &shape);
         return;
     }
     if (shaped.packed == TOW_PACKED_TARGET) {

@@ -8,6 +8,9 @@
 
 #include "backend/backend.h"
 
+struct tow_copy_shape;
+struct tow_serve;
+
 /* Which side's bytes travel, packed. */
 enum tow_packed { TOW_PACKED_NEITHER, TOW_PACKED_SOURCE, TOW_PACKED_TARGET };
 
@@ -16,6 +19,9 @@ struct tow_shaped {
     bool peer;
     enum tow_packed packed;
 };
+
+/* As the driver takes it. Says with the call's status if the sides are not the client's. */
+struct tow_shaped tow_shaped_describe(struct tow_serve *call, const struct tow_copy_shape *shape);
 
 /* The next box of a source's packed bytes of which `size` from `offset` on have come: part of a
  * row, rows or planes, so that they are at most five. Says how many bytes it takes. */

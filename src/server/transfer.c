@@ -243,6 +243,16 @@ int tow_transfer_take(struct tow_session *session, const struct tow_frame *frame
     return tow_line_discard(line, pad);
 }
 
+void tow_transfer_settle(struct tow_session *session)
+{
+    pthread_mutex_lock(&session->thread_lock);
+    bool under_way = session->incoming != NULL;
+    pthread_mutex_unlock(&session->thread_lock);
+    while (under_way && !tow_hold_wait(session)) {
+        under_way = tow_session_goes_on(session);
+    }
+}
+
 void tow_transfer_end_all(struct tow_session *session)
 {
     pthread_mutex_lock(&session->thread_lock);

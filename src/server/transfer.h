@@ -48,4 +48,8 @@ int tow_transfer_take_lane(struct tow_session *session, struct tow_line *line,
 /* Ends what is under way. */
 void tow_transfer_end_all(struct tow_session *session);
 
+/* Something was made impossible to find, and is to be destroyed: waits for those who have looked it
+ * up for bytes that came, and hand them to the device just now. */
+void tow_transfer_settle(struct tow_session *session);
+
 #endif

@@ -57,13 +57,13 @@ struct upload {
     struct tow_session *session;
     struct upload_state *state;
     CUdeviceptr to;
-    CUstream stream;
+    uint64_t stream; /* the client's id: it is looked up whenever bytes have come */
     uint32_t context;
     uint16_t thread;
     bool settle;       /* the program's call is synchronous, see settle() */
     atomic_int status; /* CUresult: the first failure; lanes work on it at a time */
-    bool has_shape;    /* then `shaped` says where the bytes go, not `to` */
-    struct tow_shaped shaped;
+    bool has_shape;    /* then `shape` says where the bytes go, not `to` */
+    struct tow_copy_shape shape;
 };
 
 static void free_state(struct tow_session *session, void *opaque)
@@ -117,8 +117,8 @@ static void append(struct upload_state *state, struct slot *slot)
     state->slots_end = &slot->next;
 }
 
-/* It is the device's now, and was used last. */
-static void give_slot(struct upload *u, struct slot *slot)
+/* It is the device's now, which reads it in that stream, and was used last. */
+static void give_slot(struct upload *u, struct slot *slot, CUstream stream)
 {
     struct upload_state *state = u->state;
     pthread_mutex_lock(&state->lock);
@@ -127,7 +127,7 @@ static void give_slot(struct upload *u, struct slot *slot)
         at = &(*at)->next;
     }
     unlink_slot(state, at);
-    slot->stream = u->stream;
+    slot->stream = stream;
     slot->upload = u;
     slot->in_hand = false;
     append(state, slot);
@@ -288,46 +288,64 @@ static void *upload_place(void *user, uint64_t offset, size_t *size, void **ret_
 }
 
 /* `ret_begun`: the device reads some of them, whatever the result is. */
-static CUresult begin(const struct upload *u, uint64_t offset, size_t size, uint8_t *bytes,
-                      bool *ret_begun)
+static CUresult begin(const struct upload *u, const struct tow_shaped *shaped, uint64_t offset,
+                      size_t size, uint8_t *bytes, CUstream stream, bool *ret_begun)
 {
     const struct tow_driver *driver = u->session->driver;
     CUresult status = CUDA_SUCCESS;
     size_t at = 0;
     if (!u->has_shape) {
-        status = driver->cuMemcpyHtoDAsync_v2(u->to + offset, bytes, size, u->stream);
+        status = driver->cuMemcpyHtoDAsync_v2(u->to + offset, bytes, size, stream);
         *ret_begun = status == CUDA_SUCCESS;
         return status;
     }
     *ret_begun = false;
     while (at < size && status == CUDA_SUCCESS) {
         struct tow_shaped part;
-        size_t n = tow_shaped_part(&u->shaped, offset + at, size - at, &part);
-        status = tow_shaped_run(&part, driver, bytes + at, u->stream);
+        size_t n = tow_shaped_part(shaped, offset + at, size - at, &part);
+        status = tow_shaped_run(&part, driver, bytes + at, stream);
         *ret_begun |= status == CUDA_SUCCESS;
         at += n;
     }
     return status;
 }
 
+/* The device may have them. The stream, the array or a context may have ended since the command
+ * came; what is found now stays until they are the device's (hold.h, tow_serve_claim). */
+static CUstream hand_over(struct upload *u, uint64_t offset, size_t size, struct slot *slot)
+{
+    const struct tow_driver *driver = u->session->driver;
+    struct tow_serve call = {.session = u->session,
+                             .driver = driver,
+                             .frame = {.thread = u->thread, .context = u->context}};
+    struct tow_shaped shaped = {0};
+    bool begun = false;
+    tow_hold_enter(&call);
+    CUstream stream = tow_serve_handle(&call, TOW_H_STREAM, u->stream);
+    if (u->has_shape) {
+        shaped = tow_shaped_describe(&call, &u->shape);
+    }
+    CUresult status = call.status, recorded = CUDA_SUCCESS;
+    if (status == CUDA_SUCCESS) {
+        status = begin(u, &shaped, offset, size, slot->piece->bytes, stream, &begun);
+    }
+    if (begun) {
+        recorded = driver->cuEventRecord(slot->piece->filled, stream);
+    }
+    if (recorded != CUDA_SUCCESS) {
+        driver->cuStreamSynchronize(stream); /* nothing else tells when it was read */
+    }
+    tow_hold_leave(&call);
+    if (status != CUDA_SUCCESS || recorded != CUDA_SUCCESS) {
+        fail(u, status != CUDA_SUCCESS ? status : recorded);
+    }
+    return stream;
+}
+
 static void upload_filled(void *user, uint64_t offset, size_t size, void *token)
 {
     struct upload *u = user;
-    const struct tow_driver *driver = u->session->driver;
-    struct slot *slot = token;
-    if (size > 0) {
-        bool begun;
-        CUresult status = begin(u, offset, size, slot->piece->bytes, &begun);
-        CUresult recorded =
-            begun ? driver->cuEventRecord(slot->piece->filled, u->stream) : CUDA_SUCCESS;
-        if (recorded != CUDA_SUCCESS) {
-            driver->cuStreamSynchronize(u->stream); /* nothing else tells when it was read */
-        }
-        if (status != CUDA_SUCCESS || recorded != CUDA_SUCCESS) {
-            fail(u, status != CUDA_SUCCESS ? status : recorded);
-        }
-    }
-    give_slot(u, slot);
+    give_slot(u, token, size > 0 ? hand_over(u, offset, size, token) : NULL);
 }
 
 static bool is_read(struct upload *u)
@@ -365,13 +383,13 @@ static void settle(struct upload *u)
 static void defer(const struct upload *u, CUresult status)
 {
     char arguments[160];
-    const CUDA_MEMCPY3D_PEER *copy = &u->shaped.copy;
+    const struct tow_copy_shape *shape = &u->shape;
     if (!u->has_shape) {
         snprintf(arguments, sizeof arguments, "to 0x%llx", (unsigned long long)u->to);
     } else {
         snprintf(arguments, sizeof arguments, "to 0x%llx pitch %zu, %zu x %zu x %zu",
-                 (unsigned long long)copy->dstDevice, copy->dstPitch, copy->WidthInBytes,
-                 copy->Height, copy->Depth);
+                 (unsigned long long)shape->to.address, (size_t)shape->to.pitch,
+                 (size_t)shape->width, (size_t)shape->rows, (size_t)shape->planes);
     }
     tow_session_defer(u->session, u->thread,
                       u->has_shape ? TOW_FN_cuMemcpy3DAsync_v2 : TOW_FN_cuMemcpyHtoDAsync_v2,
@@ -422,13 +440,12 @@ static void expect(struct tow_serve *call, const struct upload *what, uint32_t t
     }
 }
 
-void tow_upload_shape(struct tow_serve *call, const struct tow_copy_shape *shape, CUstream stream,
-                      const struct tow_shaped *shaped)
+void tow_upload_shape(struct tow_serve *call, const struct tow_copy_shape *shape)
 {
-    struct upload what = {.stream = stream,
+    struct upload what = {.stream = shape->stream,
                           .settle = (shape->flags & TOW_SHAPE_SETTLE) != 0,
                           .has_shape = true,
-                          .shaped = *shaped};
+                          .shape = *shape};
     const struct tow_copy_side *to = &shape->to;
     if (to->x > UINT64_MAX - shape->width || to->y > UINT64_MAX - shape->rows ||
         to->z > UINT64_MAX - shape->planes) {
@@ -442,7 +459,8 @@ void tow_serve_cuMemcpyHtoDAsync_v2(struct tow_serve *call)
 {
     CUdeviceptr to = tow_dec_u64(&call->in);
     uint64_t size = tow_dec_u64(&call->in);
-    CUstream stream = tow_serve_handle(call, TOW_H_STREAM, tow_dec_u64(&call->in));
+    uint64_t stream_id = tow_dec_u64(&call->in);
+    CUstream stream = tow_serve_handle(call, TOW_H_STREAM, stream_id);
     uint32_t transfer = tow_dec_u32(&call->in);
     uint32_t form = tow_dec_u32(&call->in);
     bool settles = (form & TOW_COPY_SETTLE) != 0;
@@ -467,6 +485,6 @@ void tow_serve_cuMemcpyHtoDAsync_v2(struct tow_serve *call)
         }
         return;
     }
-    struct upload what = {.to = to, .stream = stream, .settle = settles};
+    struct upload what = {.to = to, .stream = stream_id, .settle = settles};
     expect(call, &what, transfer, size, form == TOW_COPY_SPREAD);
 }

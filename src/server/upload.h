@@ -10,11 +10,9 @@
 struct tow_copy_shape;
 struct tow_serve;
 struct tow_session;
-struct tow_shaped;
 
 /* One that has a shape, whose bytes come as a transfer. */
-void tow_upload_shape(struct tow_serve *call, const struct tow_copy_shape *shape, CUstream stream,
-                      const struct tow_shaped *shaped);
+void tow_upload_shape(struct tow_serve *call, const struct tow_copy_shape *shape);
 
 /* A context ends: waits for the device to have read what was uploaded to it. False: bytes are still
  * being received into its memory. */

@@ -314,6 +314,31 @@ def an_upload_that_stands_still_leaves_room_for_another_contexts():
 
 
 @t.test(trees=BOTH)
+def bytes_come_when_their_stream_or_array_is_gone():
+    half = bytes(1 << 20)
+    with t.Server() as server, raw.Client(server).begin() as client:
+        device = client.alloc(2 << 20)
+        stream, array = raw.handle("STREAM", 1), raw.handle("ARRAY", 1)
+        client.send("cuStreamCreate", struct.pack("<QI", stream, 1))
+        client.send("cuArrayCreate_v2", struct.pack("<Q2Q2I", array, 1 << 11, 1 << 10, 1, 1))
+        client.send("cuMemcpyHtoDAsync_v2", struct.pack("<3Q2I", device, 2 << 20, stream, 1, 0))
+        client.data(1, 0, half)
+        client.send("cuMemcpy3DAsync_v2", side(AT_HOST) + side(AT_ARRAY, array)
+                    + struct.pack("<5Q2I", 1 << 11, 1 << 10, 1, 0, 2 << 20, 2, 0))
+        client.data(2, 0, half)
+        client.send("cuStreamDestroy_v2", struct.pack("<Q", stream))
+        client.send("cuArrayDestroy", struct.pack("<Q", array))
+        t.equal(client.call("cuCtxSynchronize")[0], 0, "the end of the halves")
+        for transfer, what in ((1, "stream"), (2, "array")):
+            client.data(transfer, 1 << 20, half)
+            t.equal(client.call("cuCtxSynchronize")[0], 400, f"what is told of the {what} that is gone")
+        # A stream that cannot be destroyed twice.
+        t.equal(client.call("cuStreamDestroy_v2", struct.pack("<Q", stream))[0], 400, "the result of destroying it again")
+        upload(client, device, 2 << 20, 3)
+        t.equal(client.call("cuCtxSynchronize")[0], 0, "the end of an upload")
+
+
+@t.test(trees=BOTH)
 def the_packed_side_of_rows_has_no_shape_of_its_own():
     far = 1 << 30
     odd = struct.pack("<7Q2I", 1 << 40, far, far, far, far, far, 0, AT_HOST, 0)

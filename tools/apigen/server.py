@@ -98,13 +98,15 @@ def handler(model, f, w):
     if "before" in f.calls:
         hook, *rest = f.calls["before"].split(", ")
         w(f"    {hook}({', '.join(['call->session'] + rest)});")
+    drops = [s.param for s in p.send8 if s.role == "drop"]
+    for a in drops:
+        w(f"    if (!tow_serve_claim(call, {model.handle_kind(a.base)}, {a.name}_id)) {{\n        return;\n    }}")
     w(f"    call->status = call->driver->{f.name}({', '.join(args)});")
     if new:
         a = new.param
         w(f"    tow_serve_bind(call, {model.handle_kind(a.base)}, {a.name}_id, {a.name});")
-    for s in p.send8:
-        if s.role == "drop":
-            w(f"    if (call->status == CUDA_SUCCESS) {{\n        tow_serve_unbind(call, {model.handle_kind(s.param.base)}, {s.param.name}_id);\n    }}")
+    for a in drops:
+        w(f"    if (call->status != CUDA_SUCCESS) {{\n        tow_serve_unclaim(call, {a.name}_id, {a.name});\n    }}")
     outs = p.reply8 + p.reply4
     if outs or p.reply_var:
         w("    if (call->status != CUDA_SUCCESS) {\n        return;\n    }")
