@@ -52,6 +52,7 @@ CUresult tow_call_begin_for(struct tow_call *call, struct tow_link *link, unsign
 
 CUresult tow_refuse(unsigned fn)
 {
+    /* Process-wide: one line for each function is enough. */
     static atomic_uchar said[TOW_FN_LIMIT];
     if (atomic_exchange_explicit(&said[fn], 1, memory_order_relaxed) == 0) {
         const struct tow_fn_info *info = tow_fn_info(fn);

@@ -20,6 +20,8 @@
 #include "client/stream.h"
 #include "gen/client_api.h"
 
+/* Process-wide: a capture in global mode forbids calls of the whole program, whatever their server.
+ */
 atomic_uint tow_captures;
 
 /* A capture that the program began and has not ended. */
@@ -31,6 +33,7 @@ struct capture {
     struct capture *next;
 };
 
+/* Process-wide: the same; streams are found by ids, of which there is one kind for all servers. */
 static struct capture *captures;
 static uint64_t affairs = 1; /* counts what may change whether a stream captures; an answer holds
                               * while this is what it was */

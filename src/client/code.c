@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Process-wide: a library belongs to no context, and is loaded on each server that needs it. */
 static struct {
     pthread_mutex_t lock; /* guards the list */
     struct tow_library *first;

@@ -18,6 +18,8 @@
 #include "gen/client_api.h"
 #include "wire/result.h"
 
+/* Process-wide: one primary context for each device that the program sees; ids that are never
+ * reused. */
 static pthread_mutex_t list_lock =
     PTHREAD_MUTEX_INITIALIZER; /* guards writing of the next and the dead contexts */
 static _Atomic(struct tow_context *) primaries[TOW_SNAPSHOT_DEVICES_MAX];
@@ -91,7 +93,8 @@ struct tow_context *tow_context_primary(CUdevice device)
 /* A destroyed context may still be on some thread's stack: it is kept, out of the way. */
 static void bury(struct tow_context *context)
 {
-    static struct tow_context *graveyard; /* guarded by list_lock */
+    /* Process-wide: any thread may have any context on its stack. Guarded by list_lock. */
+    static struct tow_context *graveyard;
     pthread_mutex_lock(&list_lock);
     context->next_dead = graveyard;
     graveyard = context;

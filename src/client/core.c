@@ -26,9 +26,11 @@
 #include "transport/choose.h"
 #include "wire/frame.h"
 
+/* Process-wide: cuInit is the process's, and a forked child is another process. */
 static atomic_int phase_before; /* always 0: what tow_client_phase points at until cuInit */
 atomic_int *tow_client_phase = &phase_before;
 
+/* Process-wide: all servers of the program; the environment names them. */
 static pthread_mutex_t connect_lock = PTHREAD_MUTEX_INITIALIZER; /* guards all below */
 static struct tow_link *links[TOW_SERVERS_MAX];                  /* owned, never closed */
 static unsigned link_count;
@@ -187,7 +189,8 @@ static void forked_child(void)
 /* The phase goes into memory that a forked child finds cleared, however it was forked. */
 static CUresult begin_phase(void)
 {
-    static atomic_int plain; /* for kernels without MADV_WIPEONFORK; pthread_atfork is left then */
+    /* Process-wide: the phase, for kernels without MADV_WIPEONFORK; pthread_atfork is left then. */
+    static atomic_int plain;
     void *page = mmap(NULL, (size_t)sysconf(_SC_PAGESIZE), PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     atomic_int *word = &plain;

@@ -13,6 +13,7 @@
 #include "client/link.h"
 #include "gen/client_api.h"
 
+/* Process-wide: the devices of all servers have one numbering. */
 static struct tow_snapshot snapshots[TOW_SERVERS_MAX]; /* fixed once phase is READY */
 static struct tow_device devices[TOW_SNAPSHOT_DEVICES_MAX];
 static int device_count;

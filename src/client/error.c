@@ -237,8 +237,8 @@ CUresult tow_cuGetErrorName(CUresult error, const char **pStr)
     return *pStr != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* Of the first driver that a server told of. Programs keep the pointers: never changed, never
- * freed. */
+/* Process-wide: an error's text is the same for all. Of the first driver that a server told of.
+ * Programs keep the pointers: never changed, never freed. */
 static char *_Atomic known[TOW_SNAPSHOT_RESULTS];
 
 void tow_error_take(struct tow_snapshot *snapshot)

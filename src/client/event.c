@@ -11,9 +11,12 @@
 #include "client/watch.h"
 #include "gen/client_api.h"
 
+/* Process-wide: objects that no handle names; any context takes them. */
 static pthread_mutex_t free_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the next */
 static struct tow_event *free_events;
 
+/* Process-wide: events opened from other processes name no context. Once true, everything is asked
+ * for or waited for, which is right everywhere. */
 static atomic_bool elsewhere;     /* not all records are seen here */
 static atomic_bool shared_graphs; /* graphs use events that other processes know */
 

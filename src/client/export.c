@@ -36,6 +36,7 @@ CUresult CUDAAPI cuFuncGetName(const char **name, CUfunction hfunc);
 #define UNKNOWN_ENTRY(table)                                                                       \
     static CUresult unknown_##table(void)                                                          \
     {                                                                                              \
+        /* Process-wide: one line is enough. */                                                    \
         static atomic_flag said = ATOMIC_FLAG_INIT;                                                \
         if (!atomic_flag_test_and_set(&said)) {                                                    \
             tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN,                                                 \
@@ -119,6 +120,7 @@ static void *const cudart_interface[13] = {
 
 /* ---- flags by which a tool asks for callbacks: never set ---- */
 
+/* Process-wide: the runtime keeps its own flags there; NVIDIA's driver has one for the process. */
 static uint32_t runtime_flags[1024];
 static uint32_t other_flags[64];
 

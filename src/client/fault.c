@@ -64,14 +64,17 @@ struct tow_faults {
     uint64_t epoch;             /* rises when what was fetched before may be old */
 };
 
+/* Process-wide: addresses are the process's. */
 atomic_uint tow_fault_count;
 
+/* Process-wide: addresses are the process's; each range names its link. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* never held while sending, nor while an
                                                             absent block is touched */
 static pthread_cond_t moved = PTHREAD_COND_INITIALIZER;  /* with lock: nothing is MOVING any more */
 static struct tow_tree ranges;                           /* guarded by lock; of all links */
 static uint64_t serials;                                 /* guarded by lock */
 
+/* Process-wide: the kernel has one userfaultfd of the process for us, and one thread serves it. */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static int uffd = -1;
 static uint8_t *scratch; /* RUN blocks of addresses: where blocks are moved to; the pusher's: */
@@ -544,7 +547,7 @@ static bool begin_run(struct range *r, struct run *run)
         return whole;
     }
     run->bytes = at;
-    static bool said; /* guarded by lock */
+    static bool said; /* Process-wide: one line is enough. Guarded by lock. */
     if (!said) {
         said = true;
         tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN,

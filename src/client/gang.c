@@ -30,6 +30,7 @@ struct job {
     bool alone;      /* the gang is not at it */
 };
 
+/* Process-wide: the machine's processors are what is shared; one job at a time has them. */
 static pthread_mutex_t caller_lock = PTHREAD_MUTEX_INITIALIZER; /* held by the gang's user */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;        /* guards job and its inside */
 static struct job *job;                                         /* on its caller's stack */

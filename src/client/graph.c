@@ -24,6 +24,7 @@ struct kept {
 
 enum { BUCKETS = 1024 };
 
+/* Process-wide: graphs belong to no context; found by their ids. */
 static struct kept *kept_lists[BUCKETS];
 static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the lists */
 
@@ -101,6 +102,7 @@ struct holding {
     struct holding *next;
 };
 
+/* Process-wide: user objects belong to no context, and their destructors are the program's. */
 static struct holding *holdings;
 static pthread_mutex_t object_lock = PTHREAD_MUTEX_INITIALIZER; /* guards holdings and all counts */
 
@@ -342,6 +344,7 @@ CUresult tow_cuGraphExecDestroy(CUgraphExec hGraphExec)
  */
 static bool for_kernels(unsigned long long flags)
 {
+    /* Process-wide: one line is enough. */
     static atomic_bool said;
     if ((flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) == 0) {
         return false;

@@ -24,6 +24,7 @@ struct exec {
     uint64_t serial; /* of the last node before it */
 };
 
+/* Process-wide: graphs belong to no context; numbers are never reused. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all of them and the numbers */
 static uint64_t serials, marks;
 

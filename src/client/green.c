@@ -21,6 +21,7 @@ struct green {
     struct tow_context *context; /* shared; NULL until it was asked for */
 };
 
+/* Process-wide: any thread may still look at one. */
 static pthread_mutex_t ended_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the next */
 static struct green *ended;                                    /* what was destroyed, kept */
 

@@ -91,7 +91,7 @@ int tow_greet_note_lacking(struct tow_link *link)
 
 bool tow_greet_may_call(const struct tow_link *link, unsigned fn)
 {
-    /* For the whole process, as in tow_refuse: one line for each function is enough. */
+    /* Process-wide: one line for each function is enough, as in tow_refuse. */
     static atomic_uchar said[TOW_FN_LIMIT];
     if (link->lacking == NULL || fn >= TOW_FN_LIMIT ||
         (link->lacking[fn / 8] & 1u << fn % 8) == 0) {

@@ -19,6 +19,7 @@ struct slot {
     uint32_t next_free;  /* index, 0: none; guarded by the lock */
 };
 
+/* Process-wide: a program's handles are of one kind, whichever server has the object. */
 static pthread_mutex_t lock =
     PTHREAD_MUTEX_INITIALIZER; /* guards the three below and all writing */
 static uint32_t used = 1;      /* slots ever taken; index 0 never is */

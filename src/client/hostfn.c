@@ -36,6 +36,8 @@ struct entry {
 
 enum { BUCKETS = 256 };
 
+/* Process-wide: one thread runs all functions, one after the other, as with NVIDIA's driver. An
+ * entry names its context; what is outstanding is counted at the link. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  /* guards all below */
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER; /* a turn was added */
 static struct entry *entries[BUCKETS];

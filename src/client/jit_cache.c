@@ -42,6 +42,7 @@ struct remembered {
     char text[];
 };
 
+/* Process-wide: a cache of the user's folder; keys say for which device. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all below */
 static struct remembered *memory;                        /* newest first */
 static size_t memory_size;

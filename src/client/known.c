@@ -19,8 +19,8 @@ struct tow_known {
     size_t facts_size;
 };
 
-/* Also held while a load is sent that nobody waits for: the library that holds the image cannot be
- * unloaded before. */
+/* Process-wide: each names its link and device. Also held while a load is sent that nobody waits
+ * for: the library that holds the image cannot be unloaded before. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the list, and all in it */
 static struct tow_known *knowns;
 

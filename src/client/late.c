@@ -21,13 +21,13 @@ struct late {
 };
 
 enum {
-    TOTAL_MAX = 128 << 20, /* bytes of all: the worker keeps as much page-locked memory for them */
+    TOTAL_MAX = 128 << 20, /* bytes of a link: its worker keeps as much page-locked memory */
     PIECE = 256 << 10,     /* sent in one frame */
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the three below */
+/* Process-wide: addresses are the process's: freeing memory asks for all. Each names its link. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards both below and links' bytes */
 static struct late *lates;
-static size_t total; /* bytes of all of them, and of those about to be listed */
 static uint64_t last_number;
 
 bool tow_late_reads(const void *address, size_t size)
@@ -44,19 +44,19 @@ bool tow_late_reads(const void *address, size_t size)
 }
 
 /* Takes room for `size` bytes. */
-static bool take_room(size_t size)
+static bool take_room(struct tow_link *link, size_t size)
 {
     pthread_mutex_lock(&lock);
-    bool room = size <= TOTAL_MAX - total;
-    total += room ? size : 0;
+    bool room = size <= TOTAL_MAX - link->late_bytes;
+    link->late_bytes += room ? size : 0;
     pthread_mutex_unlock(&lock);
     return room;
 }
 
-static void give_room(size_t size)
+static void give_room(struct tow_link *link, size_t size)
 {
     pthread_mutex_lock(&lock);
-    total -= size;
+    link->late_bytes -= size;
     pthread_mutex_unlock(&lock);
 }
 
@@ -79,7 +79,7 @@ static void drop_late(void *user)
         at = &(*at)->next;
     }
     *at = late->next;
-    total -= late->size;
+    late->link->late_bytes -= late->size;
     pthread_mutex_unlock(&lock);
     free(late);
 }
@@ -107,7 +107,7 @@ static CUresult put(struct tow_link *link, CUdeviceptr to, const void *from, siz
 {
     struct late *late = malloc(sizeof *late);
     if (late == NULL) {
-        give_room(size);
+        give_room(link, size);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *late = (struct late){.link = link, .from = from, .size = size};
@@ -124,7 +124,7 @@ CUresult tow_late_upload(CUdeviceptr to, const void *from, size_t size, CUstream
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    if (!take_room(size)) {
+    if (!take_room(context->link, size)) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
     for (size_t at = 0; at < size;) {
@@ -132,7 +132,7 @@ CUresult tow_late_upload(CUdeviceptr to, const void *from, size_t size, CUstream
         status = put(context->link, to + at, (const uint8_t *)from + at, n, stream);
         at += n;
         if (status != CUDA_SUCCESS) {
-            give_room(size - at);
+            give_room(context->link, size - at);
             return status;
         }
     }

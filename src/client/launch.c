@@ -16,12 +16,12 @@
 
 enum { LIMITS_DEVICES = 64 };
 
+/* Process-wide: limits of devices, which do not change; devices_lock guards filling them. */
 static struct {
     struct tow_launch_limits limits;
     atomic_bool ready;
 } devices[LIMITS_DEVICES];
-
-static pthread_mutex_t devices_lock = PTHREAD_MUTEX_INITIALIZER; /* guards filling `devices` */
+static pthread_mutex_t devices_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static CUresult fill_limits(CUdevice device, struct tow_launch_limits *limits)
 {
@@ -240,6 +240,7 @@ static inline CUresult reach(struct tow_link *link, const struct tow_kernel *ker
 
 /* ---- waiting for launches ---- */
 
+/* Process-wide: CUDA_LAUNCH_BLOCKING is the environment's. */
 static atomic_bool blocking;
 
 static bool wished(const char *name)

@@ -16,6 +16,7 @@ struct tow_legacy_launch {
     uint8_t args[LEGACY_ARGS_MAX];
 };
 
+/* Process-wide: for a moment, once for each texture reference. */
 static pthread_mutex_t create_lock = PTHREAD_MUTEX_INITIALIZER; /* guards making the struct */
 
 /* As in CUDA, a function's settings are for one thread at a time. */

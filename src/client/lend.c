@@ -20,6 +20,7 @@ struct lend {
     struct lend *next;
 };
 
+/* Process-wide: addresses are the process's; each names its link. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the list */
 static struct lend *lends;
 

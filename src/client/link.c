@@ -368,6 +368,7 @@ int tow_link_listen(struct tow_link *link)
 
 /* ---- calls ---- */
 
+/* Process-wide: its reasons are the environment's, and captures (client/capture.c). */
 atomic_uint tow_wait_always;
 
 /* NVIDIA's driver takes about 1,000 launches into a stream before it makes the caller wait. */

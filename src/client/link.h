@@ -98,6 +98,7 @@ struct tow_link {
     uint32_t next_transfer;
     struct tow_link_counters counters;
     struct tow_link_hostfns hostfns;
+    size_t late_bytes; /* of uploads that wait behind host functions; client/late.c guards it */
     _Atomic uint64_t worked; /* the newest command that may keep the device busy for long */
     _Atomic uint64_t beside; /* calls that need no reply, and waited for one: carried out beside the
                               * line; and uploads whose bytes followed their command */

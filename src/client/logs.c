@@ -44,6 +44,7 @@ struct CUlogsCallbackEntry_st {
     atomic_uint callers; /* that may be calling it */
 };
 
+/* Process-wide: cuLogs* have one log, and name no context. */
 static struct entry entries[ENTRIES];
 static _Atomic uint32_t last; /* number of the newest line */
 static struct CUlogsCallbackEntry_st callbacks[CALLBACKS];
@@ -115,6 +116,7 @@ static size_t line_of(uint32_t number, char line[LINE_MAX_SIZE])
 static int log_file(void)
 {
     enum { UNTRIED = INT_MIN };
+    /* Process-wide: CUDA_LOG_FILE is the environment's. */
     static _Atomic int known = UNTRIED;
     int fd = atomic_load(&known);
     if (fd != UNTRIED) {

@@ -41,9 +41,12 @@ struct tow_mirrors {
     struct tow_tree all, compared;
 };
 
+/* Process-wide: addresses are the process's. */
 atomic_uint tow_mirror_count;
 atomic_uint tow_mirror_candidates;
 
+/* Process-wide: addresses are the process's, and one may be mirrored on several servers; changes go
+ * to one after the other. */
 static struct tow_mirrors mirrors[TOW_SERVERS_MAX];      /* guarded by lock; by links' numbers */
 static uint64_t serials;                                 /* guarded by lock */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* never held while sending */
@@ -564,7 +567,9 @@ void tow_mirror_resume(void)
 /* With the push lock held: where changes are gathered. */
 static uint8_t *gathering(void)
 {
-    static uint8_t *piece; /* kept: this runs at every launch, and fresh memory costs faults */
+    /* Process-wide: the push lock is. Kept: this runs at every launch, and fresh memory costs
+     * faults. */
+    static uint8_t *piece;
     if (piece == NULL) {
         piece = malloc(PIECE);
     }

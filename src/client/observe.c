@@ -22,16 +22,19 @@
 #include "gen/client_api.h"
 #include "gen/functions.h"
 
+/* Process-wide: TOWLINE_STATS and TOWLINE_TRACE are the environment's. */
 int tow_observed;
 
 enum { KIND_LOCAL, KIND_CACHED, KIND_ASYNC, KIND_SYNC, KIND_COUNT };
 
 static const char *const kind_names[KIND_COUNT] = {"local", "cached", "async", "sync"};
 
-/* How often each function was answered in which way, and how long it took in all. */
+/* Process-wide: one report for the program. How often each function was answered in which way, and
+ * how long it took in all. */
 static _Atomic uint64_t counts[TOW_FN_LIMIT][KIND_COUNT];
 static _Atomic uint64_t nanoseconds[TOW_FN_LIMIT];
 
+/* Process-wide: one report, one trace for the program. */
 static const char *stats_path, *trace_path; /* borrowed from the environment, read once at load */
 static pthread_once_t trace_once = PTHREAD_ONCE_INIT;
 static int trace_fd = -1;

@@ -10,6 +10,7 @@
  * not find them tells the user to install a newer driver, so they are found, and refuse. */
 static CUresult refuse_graphics(void)
 {
+    /* Process-wide: one line is enough. */
     static atomic_flag said = ATOMIC_FLAG_INIT;
     if (!atomic_flag_test_and_set(&said)) {
         tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN,

@@ -13,14 +13,16 @@ enum {
     RANGES_MAX = 256, /* ranges of all servers together */
 };
 
-/* Sorted by base; regions never overlap, except that reserved ones hold others. */
+/* Process-wide: addresses are the process's; each region names its context. Sorted by base; regions
+ * never overlap, except that reserved ones hold others. */
 static struct tow_region *regions, *reserved; /* owned; guarded by lock */
 static size_t region_count, region_room, reserved_count, reserved_room;
 static uint64_t next_id = 1;
 atomic_uint tow_region_visible;
 static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
 
-/* Written only while a server is attached, before any of its addresses can be known. */
+/* Process-wide: addresses that servers use. Written only while a server is attached, before any of
+ * its addresses can be known. */
 static struct tow_range ranges[RANGES_MAX];
 static bool reserved_here[RANGES_MAX]; /* the range of this number, by us */
 static atomic_uint range_count;

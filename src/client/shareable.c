@@ -35,6 +35,7 @@ struct exported {
     int watch; /* owned: the file, opened once more */
 };
 
+/* Process-wide: descriptors are the process's; each names its link. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct exported *exports; /* owned; guarded by lock */
 static atomic_bool any;          /* exports is not empty */

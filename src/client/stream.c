@@ -13,6 +13,7 @@
 #include "client/share.h"
 #include "gen/client_api.h"
 
+/* Process-wide: objects that no handle names, any context takes them; ids that are never reused. */
 static pthread_mutex_t free_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the next */
 static struct tow_stream *free_streams;
 static _Atomic uint64_t uniques;

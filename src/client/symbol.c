@@ -10,7 +10,8 @@
 
 enum { NOWHERE = UINT32_MAX }; /* of a managed variable whose context has ended: not to be found */
 
-/* Who asks for a managed variable while another thread does finds all of it. */
+/* Process-wide: for a moment, and rarely. Who asks for a managed variable while another thread does
+ * finds all of it. */
 static pthread_mutex_t adoption = PTHREAD_MUTEX_INITIALIZER;
 
 /* Of a variable the whole pages are watched. What is left at its ends shares its pages with

@@ -20,6 +20,7 @@ struct kept {
     bool plain; /* the address is the first eight bytes */
 };
 
+/* Process-wide: a cache; entries name their link. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the next and what it points at */
 static struct kept *table;                               /* owned, never freed */
 

@@ -10,10 +10,12 @@
 
 __thread struct tow_thread *tow_thread_here __attribute__((tls_model("initial-exec")));
 
+/* Process-wide: threads are the process's. */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
 static bool have_key;
 
+/* Process-wide: threads are the process's, and have one number on all servers. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the three below */
 static uint64_t taken[(TOW_THREADS_MAX + 1) / 64];       /* bit i: number i is in use */
 static unsigned lowest = 1;                              /* no free number below */

@@ -67,6 +67,32 @@ def no_file_is_too_long():
     t.check(not long, "past 1,000 lines: " + ", ".join(long))
 
 
+def writable_variables(compiled):
+    """Names of an object file's variables that are written, static ones in functions too; not those of a thread."""
+    table = subprocess.run(["objdump", "-t", str(compiled)], capture_output=True, text=True, check=True).stdout
+    found = re.findall(r"^[0-9a-f]+ .{6}O (\.(?:data|bss)\S*)\s+[0-9a-f]+\s+(?:\.hidden )?(\S+)$", table, re.M)
+    return {re.sub(r"\.\d+$", "", name) for section, name in found if not section.startswith(".data.rel.ro")}
+
+
+@t.test()
+def the_client_says_why_a_variable_is_process_wide():
+    """What belongs to a context, a stream or a server is not kept for all of them. So whatever is, says in its paragraph
+    /* Process-wide: why */."""
+    wrong, seen = [], 0
+    for compiled in sorted((t.BUILD / "src" / "client" / "libtowclient.a.p").glob("*.c.o")):
+        path = SRC / "client" / compiled.name[:-2]
+        if not path.exists():
+            continue  # generated code
+        paragraphs = re.split(r"\n\s*\n", re.sub(r"_Atomic\(([^()]*)\)", r"\1", path.read_text()))
+        reasoned = "\n\n".join(text for text in paragraphs if "/* Process-wide: " in text)
+        for name in sorted(writable_variables(compiled)):
+            seen += 1
+            if not re.search(rf"^(?:[ \t]*static |[a-z]|\}} )[^()=\n]*\b{name}\b(?:\[[^\n]*\])? *(?:[=;,]|$)", reasoned, re.M):
+                wrong.append(f"{path.relative_to(t.ROOT)}: {name}")
+    t.check(seen > 50, f"only {seen} variables were found")
+    t.check(not wrong, "no /* Process-wide: why */ beside: " + ", ".join(wrong))
+
+
 @t.test()
 def manual_knows_every_flag():
     done = t.run([t.TOWLINED, "--help"])
