@@ -648,6 +648,7 @@ CUresult tow_fault_push(struct tow_link *link, bool stale, uint8_t *piece, size_
     while (r != NULL && r->visited != number && out.status == CUDA_SUCCESS) {
         uint64_t base = r->base, serial = r->serial;
         struct run run = {0};
+        tow_link_compared(link, r->here * BLOCK);
         r->visited = number;
         unlist(r);
         list(r);

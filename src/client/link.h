@@ -30,6 +30,8 @@ struct tow_link_counters {
     _Atomic uint64_t commands; /* written with the send lock held, read by anybody */
     uint64_t replies_waited, bytes_out, bytes_in;
     _Atomic uint64_t side_out, side_in; /* bytes of the side line */
+    /* Mirrored memory that was looked at for changes: how often a piece, and how many bytes. */
+    _Atomic uint64_t compared, compared_bytes;
 };
 
 /* How the bytes of a transfer come. */
@@ -148,6 +150,13 @@ static inline uint64_t tow_link_sent(const struct tow_link *link)
 static inline uint64_t tow_link_next(const struct tow_link *link)
 {
     return tow_link_sent(link) + 1;
+}
+
+/* A piece of mirrored memory is compared, or some of it. */
+static inline void tow_link_compared(struct tow_link *link, uint64_t bytes)
+{
+    atomic_fetch_add_explicit(&link->counters.compared, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&link->counters.compared_bytes, bytes, memory_order_relaxed);
 }
 
 /* Raises a number that only grows, "done up to here". */

@@ -618,6 +618,7 @@ static CUresult push(struct tow_link *link, bool in_function)
                                 .size = next->size,
                                 .at = skip};
         uint64_t serial = next->serial;
+        tow_link_compared(link, next->size);
         size_t n = tow_diff_next(&diff, piece, PIECE);
         while (n > 0 && status == CUDA_SUCCESS) {
             pthread_mutex_unlock(&lock);

@@ -93,12 +93,16 @@ static void write_stats(void)
         total.replies_waited += c->replies_waited;
         total.bytes_out += c->bytes_out + c->side_out;
         total.bytes_in += c->bytes_in + c->side_in;
+        total.compared += c->compared;
+        total.compared_bytes += c->compared_bytes;
     }
     tow_json_object(&json, NULL);
     tow_json_u64(&json, "replies_waited", total.replies_waited);
     tow_json_u64(&json, "commands", total.commands);
     tow_json_u64(&json, "bytes_out", total.bytes_out);
     tow_json_u64(&json, "bytes_in", total.bytes_in);
+    tow_json_u64(&json, "compared", total.compared);
+    tow_json_u64(&json, "compared_bytes", total.compared_bytes);
     tow_json_object(&json, "calls");
     for (unsigned fn = 0; fn < TOW_FN_LIMIT; fn++) {
         const struct tow_fn_info *info = tow_fn_info(fn);

@@ -141,6 +141,24 @@ def a_download_costs_the_same_behind_many():
 
 
 @t.test(120)
+def managed_memory_costs_what_is_touched():
+    """Launches, allocations, frees and synchronisations among 500 pieces that nobody uses, and among 5."""
+    t.must_watch()
+    with t.Server(ALL_ALIKE) as server:
+        stats(server, "unix", "pieces:5", 1)  # its code travels once
+        for kind in KINDS:
+            each = {}
+            for pieces in (5, 500):
+                few, many = (stats(server, kind, f"pieces:{pieces}", n) for n in (10, 40))
+                each[pieces] = {key: (many[key] - few[key]) / 30 for key in ("compared", "compared_bytes", "bytes_out", "bytes_in")}
+            t.equal(each[500]["compared"], each[5]["compared"], f"{kind}: pieces compared in a step among 500 and among 5")
+            t.equal(each[500]["compared_bytes"], each[5]["compared_bytes"], f"{kind}: bytes compared in a step among 500 and among 5")
+            t.check(each[5]["compared"] <= 4, f"{kind}: {each[5]['compared']} pieces are compared in a step, of which one was touched")
+            for key in ("bytes_out", "bytes_in"):
+                t.check(abs(each[500][key] - each[5][key]) < 1000, f"{kind}: {key} of a step: {each}")
+
+
+@t.test(120)
 def memory_freed_in_order_goes_back_at_the_next_synchronisation():
     # Pools let go of memory in the driver's synchronisation; a note of the GPU's would not do.
     with t.Server(ALL_ALIKE) as server:

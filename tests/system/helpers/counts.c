@@ -58,6 +58,29 @@ static void launch(void)
     bumped++;
 }
 
+/* Launches, and managed memory that is made and freed, among `count` pieces of which nobody uses
+ * any after the host has written them once. */
+static void among_pieces(unsigned count, unsigned n)
+{
+    for (unsigned i = 0; i < count; i++) {
+        CUdeviceptr piece;
+        CHECK(cuMemAllocManaged(&piece, 100000, CU_MEM_ATTACH_GLOBAL));
+        memset((void *)(uintptr_t)piece, 1, 100000);
+    }
+    launch();
+    CHECK(cuStreamSynchronize(stream));
+    for (unsigned i = 0; i < n; i++) {
+        CUdeviceptr more;
+        CHECK(cuMemAllocManaged(&more, 100000, CU_MEM_ATTACH_GLOBAL));
+        *(int *)(uintptr_t)more = 1;
+        launch();
+        launch();
+        CHECK(cuMemFree(more));
+        launch();
+        CHECK(cuStreamSynchronize(stream));
+    }
+}
+
 static void launches(unsigned n)
 {
     for (unsigned i = 0; i < n; i++) {
@@ -588,6 +611,8 @@ int main(int argc, char **argv)
             CHECK(cuMemFreeAsync(memory, stream));
             CHECK(cuStreamSynchronize(stream));
         }
+    } else if (strncmp(argv[1], "pieces:", 7) == 0) {
+        among_pieces((unsigned)atoi(argv[1] + 7), n);
     } else if (strcmp(argv[1], "heap") == 0) {
         unsigned long before = atomic_load(&allocations);
         for (unsigned i = 0; i < n; i++) {
