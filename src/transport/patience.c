@@ -79,6 +79,7 @@ bool tow_patience_goes_on(struct tow_patience *patience)
         patience->answered = true;
         wait_on(patience);
     } else {
+        patience->answered &= error == 0;
         /* What has come meanwhile is looked at once more; for more, the time that is left. */
         patience->ask_ns = tow_time_deadline(ASK_NS);
     }

@@ -103,9 +103,11 @@ static void not_for_ever(void **state)
 {
     struct tow_patience patience = silent_for_a_second(listener->address);
     patience.until_ns = tow_time_now_ns();
+    patience.answered = true;
     int64_t before = patience.deadline_ns;
     assert_true(tow_patience_goes_on(&patience));
     assert_true(patience.deadline_ns == before);
+    assert_true(patience.answered); /* the worker is who said nothing */
     tow_time_sleep(tow_time_left(before) + TOW_TIME_MS);
     assert_false(tow_patience_goes_on(&patience));
 }
@@ -116,6 +118,7 @@ static void nobody_who_answers_is_given_up(void **state)
     for (int i = 0; i < 2; i++) {
         struct tow_patience patience = silent_for_a_second(nobody[i]);
         int64_t before = patience.deadline_ns;
+        patience.answered = true; /* before */
         assert_true(tow_patience_goes_on(&patience));
         assert_true(patience.deadline_ns == before);
         assert_false(patience.answered);
