@@ -110,7 +110,8 @@ static int check_servers(const char *servers)
         }
         struct tow_buf report;
         tow_buf_init(&report, TOW_FRAME_MAX);
-        int error = tow_ask_report(address, TOW_STATUS_PRESENT, &report, why, sizeof why);
+        int error = tow_ask_report(address, TOW_STATUS_AT_HAND | TOW_STATUS_PRESENT, &report, why,
+                                   sizeof why);
         tow_buf_fini(&report);
         if (error < 0) {
             tow_cli_say("%s (the program was not started; --no-check starts it without asking)",

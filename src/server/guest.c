@@ -232,7 +232,7 @@ static bool look_at_frame(struct tow_guest *guest, const uint8_t *bytes, size_t 
             guest->state = TOW_GUEST_GONE;
             return true;
         }
-        guest->at_hand = (status.topics & (TOW_STATUS_AT_HAND | TOW_STATUS_PRESENT)) != 0;
+        guest->at_hand = (status.topics & TOW_STATUS_AT_HAND) != 0;
         guest->present = (status.topics & TOW_STATUS_PRESENT) != 0;
         move_on(guest, TOW_GUEST_ASKED, ANSWER_NS);
         return true;

@@ -200,7 +200,7 @@ static unsigned count_waiting(const struct server *server, const char *key)
 /* A report waits, for a moment, for numbers that were taken after the question. */
 static bool has_numbers(struct server *server, struct tow_guest *guest)
 {
-    if (guest->at_hand) {
+    if (guest->at_hand || guest->present) {
         return true;
     }
     if (guest->ticket == 0) {

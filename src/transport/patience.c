@@ -72,8 +72,8 @@ bool tow_patience_goes_on(struct tow_patience *patience)
     struct tow_buf report;
     char ignored[TOW_WHY_MAX];
     tow_buf_init(&report, TOW_FRAME_MAX);
-    int error = tow_ask_report_by(patience->address, TOW_STATUS_PRESENT, patience->deadline_ns,
-                                  &report, ignored, sizeof ignored);
+    int error = tow_ask_report_by(patience->address, TOW_STATUS_AT_HAND | TOW_STATUS_PRESENT,
+                                  patience->deadline_ns, &report, ignored, sizeof ignored);
     tow_buf_fini(&report);
     if (error == 0 && !tow_time_passed(patience->until_ns)) {
         patience->answered = true;

@@ -270,7 +270,8 @@ int tow_notice_decode(const void *at, const struct tow_frame *frame, struct tow_
 /* STATUS and REPORT keep their layout in every version, as REFUSE does. */
 enum {
     TOW_STATUS_AT_HAND = 1, /* without waiting for new numbers of the GPUs' state */
-    TOW_STATUS_PRESENT = 2, /* only whether it is there: the report is an empty object */
+    /* Only whether it is there: the report is an empty object. With AT_HAND, for older servers. */
+    TOW_STATUS_PRESENT = 2,
 };
 
 struct tow_status {
