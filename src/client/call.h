@@ -103,9 +103,6 @@ CUresult tow_call_begin_on(struct tow_call *call, struct tow_link *link, uint32_
 CUresult tow_call_begin_for(struct tow_call *call, struct tow_link *link, unsigned fn, size_t bytes,
                             unsigned flags);
 
-/* Between begin and send or wait: the call gives the device nothing to do (client/calm.h). It must
- * go out. */
-void tow_call_rests(struct tow_call *call);
 
 /* Sends a call that nobody waits for. */
 CUresult tow_call_send(struct tow_call *call);

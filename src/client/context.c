@@ -1,6 +1,5 @@
 #include "client/context.h"
 
-#include "client/calm.h"
 #include "client/code.h"
 #include "client/graph.h"
 #include "client/hostfn.h"
@@ -279,7 +278,6 @@ CUresult tow_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
         if (status == CUDA_SUCCESS) {
             atomic_store(&context->sticky, CUDA_SUCCESS);
             atomic_store(&context->alive, true);
-            tow_calm_begin(context);
         }
     }
     if (status == CUDA_SUCCESS) {
@@ -708,13 +706,11 @@ CUresult tow_cuCtxSynchronize_v2(CUcontext ctx)
         return (CUresult)sticky;
     }
     uint64_t number = tow_link_sent(context->link);
-    struct tow_calm before = tow_calm_before(context);
     if (context != tow_context_current() ||
         !tow_share_synchronize_context(context->link, &status)) {
         status = ask_for_end(context);
     }
     tow_context_note(context, status);
-    tow_calm_after(&before, status);
     if (status == CUDA_SUCCESS) {
         tow_link_raise(&context->done, number);
     }
@@ -817,7 +813,6 @@ static CUresult create(CUcontext *pctx, const CUexecAffinityParam *params, int c
     }
     if (status == CUDA_SUCCESS) {
         atomic_store(&context->alive, true);
-        tow_calm_begin(context);
         status = push(context);
     }
     if (status != CUDA_SUCCESS) {

@@ -13,7 +13,6 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "client/calm.h"
 #include "client/context.h"
 #include "client/download.h"
 #include "client/graph.h"
@@ -302,12 +301,6 @@ static CUresult device_to_host(void *to, CUdeviceptr from, size_t size, CUstream
                  : tow_download(link, rest, from + sent, size - sent, stream);
 }
 
-static CUresult fetch(void *to, CUdeviceptr from, size_t size, CUstream stream, bool wait)
-{
-    struct tow_calm before = tow_calm_before(wait ? tow_context_current() : NULL);
-    return tow_calm_fetched(&before, stream, device_to_host(to, from, size, stream, wait));
-}
-
 /* A capture refuses a copy of what is no memory, so that is waited for. */
 static CUresult send_device_to_device(CUdeviceptr to, CUdeviceptr from, size_t size,
                                       CUstream stream)
@@ -390,7 +383,7 @@ static CUresult copy_unified(CUdeviceptr dst, CUdeviceptr src, size_t size, CUst
         return host_to_device(dst, (const void *)(uintptr_t)src, size, stream, wait);
     }
     if (from_device) {
-        return fetch((void *)(uintptr_t)dst, src, size, stream, wait);
+        return device_to_host((void *)(uintptr_t)dst, src, size, stream, wait);
     }
     return host_to_host((void *)(uintptr_t)dst, (const void *)(uintptr_t)src, size, stream);
 }
@@ -408,7 +401,7 @@ CUresult tow_cuMemcpyHtoDAsync_v2(CUdeviceptr dstDevice, const void *srcHost, si
 
 CUresult tow_cuMemcpyDtoH_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount)
 {
-    return fetch(dstHost, srcDevice, ByteCount, tow_default_stream(), true);
+    return device_to_host(dstHost, srcDevice, ByteCount, tow_default_stream(), true);
 }
 
 CUresult tow_cuMemcpyDtoHAsync_v2(void *dstHost, CUdeviceptr srcDevice, size_t ByteCount,

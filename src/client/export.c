@@ -15,7 +15,6 @@
 
 #include "base/log.h"
 #include "base/ours.h"
-#include "client/calm.h"
 #include "client/context.h"
 #include "client/device.h"
 #include "client/jit_cache.h"
@@ -401,7 +400,7 @@ CUresult tow_cuGetExportTable(const void **ppExportTable, const CUuuid *pExportT
     }
     if (memcmp(TOW_OURS_UUID, pExportTableId->bytes, TOW_OURS_UUID_SIZE) == 0) {
         /* A server that was about to open this library as its driver now knows better. */
-        static void *const ours[2] = {SIZE_OF(2), WORD(tow_calm_settle)};
+        static void *const ours[1] = {SIZE_OF(1)};
         *ppExportTable = ours;
         return CUDA_SUCCESS;
     }

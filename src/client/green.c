@@ -2,7 +2,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "client/calm.h"
 #include "client/context.h"
 #include "client/device.h"
 #include "client/handle.h"
@@ -99,7 +98,6 @@ static CUresult make_context(struct green *green)
     }
     context->green = green->handle;
     atomic_store(&context->alive, true);
-    tow_calm_begin(context);
     green->context = context;
     return CUDA_SUCCESS;
 }

@@ -23,20 +23,9 @@ static CUresult keep(CUdeviceptr address, size_t size)
     return tow_region_add(&region) < 0 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 
-static void note_exported(struct tow_region *region, void *user)
-{
-    (void)user;
-    region->exported = true;
-}
-
 CUresult tow_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
 {
-    CUresult status =
-        pHandle == NULL ? CUDA_ERROR_INVALID_VALUE : tow_send_cuIpcGetMemHandle(pHandle, dptr);
-    if (status == CUDA_SUCCESS) {
-        tow_region_edit(dptr, note_exported, NULL);
-    }
-    return status;
+    return pHandle == NULL ? CUDA_ERROR_INVALID_VALUE : tow_send_cuIpcGetMemHandle(pHandle, dptr);
 }
 
 CUresult tow_cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int Flags)

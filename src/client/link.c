@@ -454,7 +454,6 @@ static CUresult dispatch(struct tow_call *call, bool *ret_leads)
         link->next_seq = link->next_seq == UINT32_MAX ? 1 : link->next_seq + 1;
     }
     if (tow_frame_end(&call->enc, call->frame, frame, &length) < 0) {
-        link->calm.context = 0;
         tow_lock_give(&link->send_lock);
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -462,8 +461,6 @@ static CUresult dispatch(struct tow_call *call, bool *ret_leads)
         call->waiter.seq = frame.seq;
         *ret_leads = enlist(link, &call->waiter);
         link->counters.replies_waited++;
-        atomic_fetch_add_explicit(&link->calm.awaited, 1, memory_order_relaxed);
-        link->calm.unseen = 0;
     }
     uint64_t commands = atomic_load_explicit(&link->counters.commands, memory_order_relaxed);
     atomic_store_explicit(&link->counters.commands, commands + 1, memory_order_relaxed);
@@ -499,7 +496,6 @@ CUresult tow_call_wait(struct tow_call *call)
         return status;
     }
     await(call->link, &call->waiter);
-    atomic_fetch_sub_explicit(&call->link->calm.awaited, 1, memory_order_release);
     if (TOW_UNLIKELY(atomic_load_explicit(&tow_fault_count, memory_order_relaxed) != 0) &&
         call->fn < TOW_CONTROL_FIRST && (tow_fn_info(call->fn)->flags & TOW_FN_SHOWS)) {
         tow_mirror_stale_all(call->link);

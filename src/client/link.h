@@ -58,18 +58,6 @@ struct tow_context;
 struct tow_lanes;
 struct tow_watches;
 
-/* See client/calm.h. Guarded by the send lock, except what is atomic. */
-struct tow_link_calm {
-    uint64_t at, beside;            /* what was sent up to these counts leaves nothing to do */
-    uint32_t context;               /* to this one; its number */
-    bool several;                   /* contexts have come to life on this link */
-    const struct tow_context *only; /* the first; shared: contexts are never freed */
-    uint64_t unseen;     /* bytes freed without a reply since somebody last waited for one */
-    atomic_uint awaited; /* commands whose replies have not come; raised under the lock */
-    atomic_bool aside;   /* there was a stream that waits for nobody */
-    _Atomic uint64_t freed, settled; /* the last free without a reply; up to which they are done */
-};
-
 /* Host functions of this server's streams and graphs, counted by client/hostfn.c. Without a side
  * line (client/side.h) their end is told on the same line as everything else, so the server's
  * leading thread must not stand in a driver whose queue is full because a stream waits for one:
@@ -104,7 +92,6 @@ struct tow_link {
     _Atomic uint64_t worked; /* the newest command that may keep the device busy for long */
     _Atomic uint64_t beside; /* calls that need no reply, and waited for one: carried out beside the
                               * line; and uploads whose bytes followed their command */
-    struct tow_link_calm calm;
 
     pthread_mutex_t wait_lock; /* guards the six below */
     struct tow_waiter *waiters[TOW_LINK_BUCKETS];

@@ -5,7 +5,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "client/calm.h"
 #include "client/context.h"
 #include "client/fault.h"
 #include "client/graph.h"
@@ -111,19 +110,12 @@ CUresult tow_cuMemFree_v2(CUdeviceptr dptr)
     if (region.kind == TOW_REGION_MANAGED) {
         tow_mirror_remove(region.base, region.size);
     }
-    CUcontext here = tow_context_current()->handle;
-    bool plain = region.kind == TOW_REGION_DEVICE && region.context == here && !region.exported;
-    if (plain && tow_calm_free(dptr, region.size, &state)) {
-        return state;
-    }
     /* Waited for: others, NVML among them, find the memory free when this returns. */
-    struct tow_calm before = tow_calm_before(plain ? tow_context_current() : NULL);
     bool visited = region.link != tow_context_current()->link &&
                    tow_context_visit(region.context != NULL ? tow_context_find(region.context)
                                                             : tow_context_primary(region.device));
     CUresult status = tow_send_cuMemFree_v2(dptr);
     tow_context_back(visited);
-    tow_calm_after(&before, status);
     if (status == CUDA_ERROR_INVALID_CONTEXT) {
         tow_region_add(&region);
     }

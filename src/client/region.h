@@ -34,7 +34,6 @@ struct tow_region {
     CUmemoryPool pool;
     bool sync_memops;
     bool graph;    /* of a graph's allocation node: freed and allocated again by launches */
-    bool exported; /* other programs may have it (cuIpcGetMemHandle) */
     bool variable; /* a __managed__ one, which ends with its module or library only */
     /* Host memory that the worker has too: all of it, or whole pages of it; both 0: nothing. */
     uint64_t shared_low, shared_high;

@@ -129,7 +129,6 @@ CUresult tow_share_lend(struct tow_link *link, int fd, uint64_t at, uint64_t siz
         if (offset != NULL) {
             tow_enc_u64(&call.enc, *offset);
         }
-        tow_call_rests(&call);
         status = tow_call_end(&call, tow_call_wait(&call));
     }
     return status;
@@ -144,7 +143,6 @@ CUresult tow_share_take_back(struct tow_link *link, uint64_t at)
                                         TOW_FN_cuMemFreeHost, 8, TOW_CALL_REPLY);
     if (status == CUDA_SUCCESS) {
         tow_enc_u64(&call.enc, at);
-        tow_call_rests(&call);
         status = tow_call_end(&call, tow_call_wait(&call));
     }
     return status;

@@ -4,7 +4,6 @@
 #include <stdlib.h>
 
 #include "client/call.h"
-#include "client/calm.h"
 #include "client/context.h"
 #include "client/graph.h"
 #include "client/handle.h"
@@ -105,7 +104,6 @@ CUresult tow_stream_mint(struct tow_context *context, unsigned flags, int priori
         }
         pthread_mutex_init(&s->watch.lock, NULL);
     }
-    tow_calm_stream(context, flags);
     s->context = context;
     s->epoch = atomic_load(&context->epoch);
     s->flags = flags;

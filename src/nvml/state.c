@@ -12,7 +12,6 @@
 #include "base/clock.h"
 #include "base/doc.h"
 #include "base/log.h"
-#include "base/ours.h"
 #include "transport/address.h"
 #include "transport/choose.h"
 #include "wire/control.h"
@@ -360,36 +359,8 @@ const struct tow_nvml_system *tow_nvml_system(void)
     return &everywhere;
 }
 
-/* What this program freed without waiting is free before the server is asked. libcuda.so.1 may be
- * here without being in anybody's sight, or not be ours. */
-static void settle_frees(void)
-{
-    typedef int get_table(const void **ret_table, const void *id);
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-    if (library == NULL) {
-        return;
-    }
-    void *found = dlsym(library, "cuGetExportTable");
-    get_table *get = NULL;
-    const void *table = NULL;
-    memcpy(&get, &found, sizeof get);
-    if (get != NULL && get(&table, TOW_OURS_UUID) == 0 && table != NULL) {
-        struct {
-            uint64_t size;
-            void (*settle)(void);
-        } ours;
-        memcpy(&ours.size, table, sizeof ours.size);
-        if (ours.size >= sizeof ours) {
-            memcpy(&ours, table, sizeof ours);
-            ours.settle();
-        }
-    }
-    dlclose(library);
-}
-
 int tow_nvml_refresh_now(void)
 {
-    settle_frees();
     for (unsigned i = 0; i < server_count; i++) {
         if (ask(i, false) < 0) {
             stale = true;

@@ -102,6 +102,30 @@ static void take_out(struct tow_busy *busy, unsigned i)
     atomic_store(&busy->keys[i], 0);
 }
 
+bool tow_busy_idle(struct tow_serve *call)
+{
+    struct tow_busy *busy = &call->session->busy;
+    if (atomic_load(&busy->in_flight) != 0) {
+        return false;
+    }
+    pthread_mutex_lock(&busy->lock);
+    bool idle = !busy->many;
+    while (idle && atomic_load(&busy->keys[0]) != 0) {
+        CUstream stream = NULL;
+        CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+        /* A question would end a capture. */
+        idle = busy->at[0].context == call->frame.context && resolve(call->session, 0, &stream) &&
+               call->driver->cuStreamIsCapturing(stream, &capture) == CUDA_SUCCESS &&
+               capture == CU_STREAM_CAPTURE_STATUS_NONE &&
+               call->driver->cuStreamQuery(stream) == CUDA_SUCCESS;
+        if (idle) {
+            take_out(busy, 0);
+        }
+    }
+    pthread_mutex_unlock(&busy->lock);
+    return idle;
+}
+
 bool tow_busy_last(struct tow_serve *call, CUstream *ret_stream, bool *ret_idle)
 {
     struct tow_busy *busy = &call->session->busy;

@@ -40,6 +40,9 @@ void tow_busy_again(struct tow_serve *call);
  * *ret_idle says that there is none. False: no single stream can tell. */
 bool tow_busy_last(struct tow_serve *call, CUstream *ret_stream, bool *ret_idle);
 
+/* By the leader, in the call's context: true if none of its work is left, nor any other context's. */
+bool tow_busy_idle(struct tow_serve *call);
+
 /* Before all of the context is synchronised: whoever gets work from now on is noted anew. */
 void tow_busy_forget(struct tow_session *session);
 /* It failed, or nobody knows any more which they are. */

@@ -455,6 +455,22 @@ static int answer_unknown(struct tow_session *session, const uint8_t *at,
     return 0;
 }
 
+/* Whether the leader answers a call itself: handing the lead over and carrying the call out on
+ * another processor takes the driver longer than most calls, but it must not stand still where
+ * other threads of the client go on. */
+static bool is_quick(struct tow_session *session, const uint8_t *at, const struct tow_frame *frame)
+{
+    const struct tow_fn_info *info = tow_fn_info(frame->kind);
+    unsigned flags = info != NULL ? info->flags : 0;
+    if ((flags & TOW_FN_QUICK_IDLE) == 0) {
+        /* A call beside this one may wait for the device, and keep others out of the driver. */
+        return (flags & TOW_FN_QUICK) != 0 && atomic_load(&session->busy.in_flight) == 0;
+    }
+    struct tow_serve call;
+    call_init(&call, session, at, frame);
+    return tow_session_enter(session, frame->context) == CUDA_SUCCESS && tow_busy_idle(&call);
+}
+
 /* Leads: serves no-reply commands until one comes whose caller waits. That one is copied to *copy
  * and described by *ret_call. Negative when the session is over. */
 static int lead(struct tow_session *session, uint8_t *copy, struct tow_serve *ret_call)
@@ -499,9 +515,7 @@ static int lead(struct tow_session *session, uint8_t *copy, struct tow_serve *re
             continue;
         }
         tow_line_count(&session->stats->calls, 1);
-        const struct tow_fn_info *info = tow_fn_info(frame.kind);
-        bool inline_call = frame.seq == 0 || (info != NULL && (info->flags & TOW_FN_QUICK));
-        if (!inline_call) {
+        if (frame.seq != 0 && !is_quick(session, at, &frame)) {
             memcpy(copy, at, frame.length);
             tow_line_consume(session->line, frame.length);
             call_init(ret_call, session, copy, &frame);

@@ -2,7 +2,7 @@
  * commands.
  *
  * One thread at a time leads: it takes frames off the line in order. No-reply commands it carries
- * out at once. A command whose caller waits it copies, passes the lead to another thread, and
+ * out at once, and quick ones (api/README.md). Another one whose caller waits it copies, passes the lead to another thread, and
  * carries it out beside the stream of commands: nobody can know its result yet, so nothing can
  * depend on it, and a thread that blocks in a synchronisation never delays another client thread's
  * call.

@@ -351,7 +351,6 @@ static uint64_t frame_room[(TOW_FRAME_MAX + 8) / 8];
 CUresult __real_tow_call_begin(struct tow_call *, unsigned, size_t, unsigned);
 CUresult __real_tow_call_begin_for(struct tow_call *, struct tow_link *, unsigned, size_t,
                                    unsigned);
-void __real_tow_call_rests(struct tow_call *);
 CUresult __real_tow_call_send(struct tow_call *);
 CUresult __real_tow_call_wait(struct tow_call *);
 CUresult __real_tow_device_route(CUdevice, struct tow_link **);
@@ -360,7 +359,6 @@ CUdevice __real_tow_device_on(const struct tow_link *, int);
 CUresult __wrap_tow_call_begin(struct tow_call *, unsigned, size_t, unsigned);
 CUresult __wrap_tow_call_begin_for(struct tow_call *, struct tow_link *, unsigned, size_t,
                                    unsigned);
-void __wrap_tow_call_rests(struct tow_call *);
 CUresult __wrap_tow_call_send(struct tow_call *);
 CUresult __wrap_tow_call_wait(struct tow_call *);
 CUresult __wrap_tow_device_route(CUdevice, struct tow_link **);
@@ -409,13 +407,6 @@ CUresult __wrap_tow_call_begin_for(struct tow_call *call, struct tow_link *link,
 {
     return scripted ? __wrap_tow_call_begin(call, fn, bytes, flags)
                     : __real_tow_call_begin_for(call, link, fn, bytes, flags);
-}
-
-void __wrap_tow_call_rests(struct tow_call *call)
-{
-    if (!scripted) {
-        __real_tow_call_rests(call);
-    }
 }
 
 /* The server's half, on the first `length` bytes of a frame. What it answered is freed by the

@@ -91,8 +91,6 @@ class Rules(unittest.TestCase):
             ("family x 10;\nfn 11 cuA(int a) since(1);\nfn 11 cuB(int a) since(1);\n", "11 is already at api/x.api:2"),
             ("family x 10;\nfn 11 cuA(CUstream s) captured since(1);\n", "must be async and name a stream"),
             ("family x 10;\nfn 11 cuA(int a) async captured since(1);\n", "must be async and name a stream"),
-            ("family x 10;\nfn 11 cuA(CUstream s) rests since(1);\n", "must not name a stream"),
-            ("family x 10;\nfn 11 cuA(int a) by-hand rests since(1);\n", "nor be encoded by hand"),
             ("family x 10;\nfn eleven cuA(int a) since(1);\n", "a function reads"),
         ):
             with self.assertRaises(table.TableError) as caught:

@@ -145,8 +145,6 @@ def send(model, f, w):
         else:
             w(f"    tow_enc_bytes(&call.enc, {a.name}, sizeof *{a.name});")
         w("    tow_enc_align(&call.enc, 8);")
-    if "rests" in f.flags:
-        w("    tow_call_rests(&call);")
     if "async" in f.flags:
         w("    return tow_call_send(&call);\n}\n")
         return

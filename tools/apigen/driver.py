@@ -17,7 +17,7 @@ def functions_header(model):
         w(f"    {model.handle_kind(h)} = {numbers[h]},")
     w("    TOW_H_LIMIT,\n};\n")
     w("enum {\n    TOW_FN_ASYNC = 1,       /* no reply */\n    TOW_FN_SYNCS = 2,       /* delivers errors of earlier no-reply calls */")
-    w("    TOW_FN_QUICK = 4,       /* never waits in the driver: served without handing over */\n    TOW_FN_NOCTX = 8,       /* needs no current context */\n    TOW_FN_LOCAL = 16,      /* the client answers alone */\n    TOW_FN_UNSUPPORTED = 32,\n    TOW_FN_BLOCKS = 64,     /* may wait for the device though it needs no reply */\n    TOW_FN_SHOWS = 128,     /* the host sees what kernels wrote when it returns */\n};\n")
+    w("    TOW_FN_QUICK = 4,       /* never waits in the driver: served without handing over */\n    TOW_FN_NOCTX = 8,       /* needs no current context */\n    TOW_FN_LOCAL = 16,      /* the client answers alone */\n    TOW_FN_UNSUPPORTED = 32,\n    TOW_FN_BLOCKS = 64,     /* may wait for the device though it needs no reply */\n    TOW_FN_SHOWS = 128,     /* the host sees what kernels wrote when it returns */\n    TOW_FN_QUICK_IDLE = 256, /* waits in the driver for the work of its context only */\n};\n")
     w("struct tow_fn_info {\n    const char *name;\n    uint16_t number;\n    uint16_t flags;\n    uint32_t travels; /* hash of what travels for it; 0: nothing does */\n};\n")
     w("/* Facts about a function; NULL for a number that is not in the table. */")
     w("const struct tow_fn_info *tow_fn_info(unsigned number);\n")
@@ -33,7 +33,7 @@ def functions_source(model):
     w("static const struct tow_fn_info infos[TOW_FN_LIMIT] = {")
     for f in model.functions:
         flags = []
-        for word, name in (("async", "ASYNC"), ("syncs", "SYNCS"), ("quick", "QUICK"), ("noctx", "NOCTX"), ("local", "LOCAL"), ("blocks", "BLOCKS")):
+        for word, name in (("async", "ASYNC"), ("syncs", "SYNCS"), ("quick", "QUICK"), ("noctx", "NOCTX"), ("local", "LOCAL"), ("blocks", "BLOCKS"), ("quick-idle", "QUICK_IDLE")):
             if word in f.flags:
                 flags.append("TOW_FN_" + name)
         if f.flags & {"syncs", "shows"}:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 PARAM_WORDS = {"in", "out", "inout", "opt", "cstr", "new", "drop", "addr", "reach"}
 PARAM_CALLS = {"count", "bytes"}
-FLAGS = {"async", "local", "by-hand", "client-by-hand", "server-by-hand", "noctx", "syncs", "shows", "quick", "blocks", "records", "awaits", "captured", "rests", "pending"}
+FLAGS = {"async", "local", "by-hand", "client-by-hand", "server-by-hand", "noctx", "syncs", "shows", "quick", "blocks", "records", "awaits", "captured", "quick-idle", "pending"}
 FLAG_CALLS = {"ptsz", "ptds", "since", "unsupported", "same", "before", "wire"}
 
 
@@ -164,8 +164,6 @@ def _function(text, family, doc, where):
     f = Function(m.group(2), int(m.group(1)), family.name, params, flags, calls, doc, where)
     if "captured" in flags and ("async" not in flags or f.stream is None):
         raise TableError(f"{where}: {f.name} is 'captured', so it must be async and name a stream")
-    if "rests" in flags and ("by-hand" in flags or (f.stream is not None and "drop" not in f.stream.words)):
-        raise TableError(f"{where}: {f.name} 'rests', so it must not name a stream, nor be encoded by hand")
     return f
 
 

@@ -1,25 +1,18 @@
-/* Frees device memory N times, after something: test_frees.py counts which of them waited.
+/* Frees device memory N times, after something; see test_frees.py.
  *
  *     frees idle N       4 KiB is taken and freed
- *     frees piece N      the same of 1 MiB
- *     frees large N      the same of 2 MiB
- *     frees many N       N times 4 KiB, freed behind one synchronisation of the context
- *     frees between N    like many, with other calls between that give the device nothing to do
  *     frees WORK N       each behind: launch, fill, upload, download, record, value, graph,
  *                        function, module
- *     frees sync N       behind a launch and a synchronisation of the context
- *     frees fetch N      behind a launch and a synchronous copy to the host
- *     frees blocking N   the same, launched in a stream that waits for the default stream
- *     frees thread N     the same, launched in the thread's own default stream
- *     frees aside N      the same, launched in a stream that waits for nobody
- *     frees none N       behind a launch and a copy of no bytes
- *     frees exported N   what other programs may have
- *     frees second N     like sync, with two contexts
+ *     frees second N     behind a launch and a synchronisation, with two contexts
  *     frees capture N    while another thread's stream captures
  *     frees threads N    two threads take, use and free memory, and two ask about it
  *     frees mistakes N   what is no memory any more is refused
  *     frees seen N       like idle; after each NVML tells what is in use
  *     frees lost N       the server is killed between (its number is read from stdin)
+ *     frees turns N      twice, when a line comes: 1 MiB is taken and freed N times; the second time
+ *                        behind a launch and a synchronisation of its stream
+ *     frees beside N     a thread frees memory while a host function holds up a stream; another one
+ *                        takes and frees memory, and asks, meanwhile
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -75,28 +68,6 @@ static CUdeviceptr take(size_t size)
     CUdeviceptr memory;
     CHECK(cuMemAlloc(&memory, size));
     return memory;
-}
-
-static void many(unsigned n, int between)
-{
-    CUdeviceptr *memory = calloc(n, sizeof *memory);
-    for (unsigned i = 0; i < n; i++) {
-        memory[i] = take(SMALL);
-    }
-    launch(NULL);
-    CHECK(cuCtxSynchronize());
-    for (unsigned i = 0; i < n; i++) {
-        if (between) {
-            CUevent event;
-            CUstream stream;
-            CHECK(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
-            CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-            CHECK(cuEventDestroy(event));
-            CHECK(cuStreamDestroy(stream));
-        }
-        CHECK(cuMemFree(memory[i]));
-    }
-    free(memory);
 }
 
 static void nothing(void *user)
@@ -307,11 +278,73 @@ static void lost(unsigned n)
     (void)n;
 }
 
+static void turns(unsigned n)
+{
+    char line[16];
+    CHECK(cuCtxSynchronize());
+    for (int round = 0; round < 2; round++) {
+        printf("ready\n");
+        fflush(stdout);
+        EXPECT(fgets(line, sizeof line, stdin) != NULL);
+        if (round == 1) {
+            launch(own);
+            CHECK(cuStreamSynchronize(own));
+        }
+        for (unsigned i = 0; i < n; i++) {
+            CHECK(cuMemFree(take(PIECE)));
+        }
+    }
+    printf("ready\n");
+    fflush(stdout);
+    EXPECT(fgets(line, sizeof line, stdin) != NULL);
+}
+
+static atomic_bool opened, freeing;
+
+static void hold(void *user)
+{
+    (void)user;
+    while (!atomic_load(&opened)) {
+        usleep(100);
+    }
+}
+
+static void *free_it(void *arg)
+{
+    CHECK(cuCtxSetCurrent(context));
+    atomic_store(&freeing, true);
+    CHECK(cuMemFree(*(CUdeviceptr *)arg));
+    EXPECT(atomic_load(&opened)); /* it waited */
+    return NULL;
+}
+
+static void beside(unsigned n)
+{
+    for (unsigned i = 0; i < n; i++) {
+        size_t left, all;
+        pthread_t other;
+        CUdeviceptr memory = take(SMALL);
+        atomic_store(&opened, false);
+        atomic_store(&freeing, false);
+        CHECK(cuLaunchHostFunc(own, hold, NULL));
+        EXPECT(pthread_create(&other, NULL, free_it, &memory) == 0);
+        while (!atomic_load(&freeing)) {
+            usleep(100);
+        }
+        usleep(2000); /* most likely it stands in the free */
+        CHECK(cuMemGetInfo(&left, &all));
+        take(SMALL);
+        launch(NULL);
+        EXPECT(cuStreamQuery(own) == CUDA_ERROR_NOT_READY);
+        atomic_store(&opened, true);
+        pthread_join(other, NULL);
+    }
+}
+
 int main(int argc, char **argv)
 {
     CUdevice device;
     CUmodule module;
-    CUstream aside;
     if (argc != 3) {
         return 2;
     }
@@ -327,8 +360,10 @@ int main(int argc, char **argv)
     CHECK(cuMemsetD32(word, 0, 1024));
     CHECK(cuStreamCreate(&own, CU_STREAM_DEFAULT));
     launch(NULL);
-    if (strcmp(what, "many") == 0 || strcmp(what, "between") == 0) {
-        many(n, strcmp(what, "between") == 0);
+    if (strcmp(what, "turns") == 0) {
+        turns(n);
+    } else if (strcmp(what, "beside") == 0) {
+        beside(n);
     } else if (strcmp(what, "threads") == 0) {
         threads(n);
     } else if (strcmp(what, "mistakes") == 0) {
@@ -338,11 +373,10 @@ int main(int argc, char **argv)
     } else if (strcmp(what, "lost") == 0) {
         lost(n);
         return 0;
-    } else if (strcmp(what, "idle") == 0 || strcmp(what, "piece") == 0 ||
-               strcmp(what, "large") == 0) {
+    } else if (strcmp(what, "idle") == 0) {
         CHECK(cuCtxSynchronize());
         for (unsigned i = 0; i < n; i++) {
-            CHECK(cuMemFree(take(what[0] == 'i' ? SMALL : what[0] == 'p' ? PIECE : LARGE)));
+            CHECK(cuMemFree(take(SMALL)));
         }
     } else if (strcmp(what, "capture") == 0) {
         pthread_t other;
@@ -357,39 +391,14 @@ int main(int argc, char **argv)
         }
         atomic_store(&done, true);
         pthread_join(other, NULL);
-    } else if (strcmp(what, "sync") == 0 || strcmp(what, "second") == 0 ||
-               strcmp(what, "exported") == 0) {
+    } else if (strcmp(what, "second") == 0) {
         CUcontext second;
-        if (what[1] == 'e') {
-            CHECK(cuCtxCreate(&second, NULL, 0, device));
-            CHECK(cuCtxSetCurrent(context));
-        }
+        CHECK(cuCtxCreate(&second, NULL, 0, device));
+        CHECK(cuCtxSetCurrent(context));
         for (unsigned i = 0; i < n; i++) {
             CUdeviceptr memory = take(SMALL);
-            CUipcMemHandle handle;
-            if (what[0] == 'e') {
-                CHECK(cuIpcGetMemHandle(&handle, memory));
-            }
             launch(own);
             CHECK(cuCtxSynchronize());
-            CHECK(cuMemFree(memory));
-        }
-    } else if (strcmp(what, "fetch") == 0 || strcmp(what, "blocking") == 0 ||
-               strcmp(what, "thread") == 0 || strcmp(what, "aside") == 0 ||
-               strcmp(what, "none") == 0) {
-        CUstream stream = what[0] == 'f' ? NULL : what[0] == 't' ? CU_STREAM_PER_THREAD : own;
-        if (what[0] == 'a') {
-            CHECK(cuStreamCreate(&aside, CU_STREAM_NON_BLOCKING));
-            CHECK(cuMemsetD32Async(word + 1024, 0, 4, aside));
-        }
-        for (unsigned i = 0; i < n; i++) {
-            CUdeviceptr memory = take(SMALL);
-            launch(stream);
-            if (what[0] == 'n') {
-                CHECK(cuMemcpyDtoH(&memory, word, 0));
-            } else {
-                fetch();
-            }
             CHECK(cuMemFree(memory));
         }
     } else {
