@@ -29,11 +29,13 @@
  *     counts time N       prints the milliseconds of N launches and one synchronisation
  *     counts ready 0      prints the milliseconds of cuInit and a context
  */
+#define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "check.h"
 #include "../../lib/heap.h"
@@ -225,7 +227,12 @@ static void registered(int sharing, const char *what, unsigned n)
 {
     enum { SIZE = 8 << 20 };
     CUdeviceptr memory, host_there;
-    char *host = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, sharing | MAP_ANONYMOUS, -1, 0);
+    /* Of a file that the program has open: what has no name and no descriptor needs root to be
+     * found. */
+    int file = sharing == MAP_SHARED ? memfd_create("counts", MFD_CLOEXEC) : -1;
+    char *host =
+        mmap(NULL, SIZE, PROT_READ | PROT_WRITE,
+             sharing | (file >= 0 && ftruncate(file, SIZE) == 0 ? 0 : MAP_ANONYMOUS), file, 0);
     unsigned by = 1, off = strcmp(what, "crooked") == 0 ? 16 : 0;
     CHECK(cuMemAlloc(&memory, SIZE));
     CHECK(cuMemHostRegister(host + off, SIZE - off, 0));
@@ -252,6 +259,9 @@ static void registered(int sharing, const char *what, unsigned n)
     }
     CHECK(cuMemHostUnregister(host + off));
     munmap(host, SIZE);
+    if (file >= 0) {
+        close(file);
+    }
 }
 
 static double now_ms(void)
