@@ -61,10 +61,12 @@ static void pass(struct tow_ptx_warp *w, const struct tow_ptx_arg *arg,
         uint8_t *out = tow_ptx_row(w, arg->ref);
         w->base[BASE_FRAME] = callee->regs;
         uint8_t *in = tow_ptx_row(w, formal_ref);
-        unsigned stride = formal_wide ? 8 : 4;
+        unsigned inner = formal_wide ? 8 : 4, outer = arg->wide ? 8 : 4;
         FOR_LANES(l, mask)
         {
-            memcpy((into ? in : out) + l * stride, (into ? out : in) + l * stride, stride);
+            uint64_t value = 0; /* the two need not be of one width */
+            memcpy(&value, into ? out + l * outer : in + l * inner, into ? outer : inner);
+            memcpy(into ? in + l * inner : out + l * outer, &value, into ? inner : outer);
         }
     } else if (arg->ref != PTX_NO_SLOT) {
         w->base[BASE_FRAME] = caller->regs;

@@ -232,6 +232,10 @@ static const char *const templates[] = {
     "{ .param .b64 i; st.param.b64 [i], $L; call free, (i); }",
     "{ .param .b64 i; .param .b64 j; .param .b32 o; mov.u64 %d14, format; st.param.b64 [i], "
     "<%d14|%d15>; st.param.b64 [j], <%d4|$l>; call (o), vprintf, (i, j); }",
+    "call (<$w|$l>), rows, (<$w|$l|5>, <$w|7>);",
+    "{ .param .b8 i<[1]|[4]|[16]|[64]>; .param .b8 o<[1]|[16]|[256]>; call ($l, o), blocks, (i); }",
+    "{ .reg .b64 %t; .param .b32 i; .param .b32 o; ld.global.u64 %t, [functions+24]; call "
+    "(<$w|$l>), %t, (<$w|$l|i>, $w), kind; }",
     "{ .reg .b64 %t; .param .b32 i; .param .b32 o; ld.global.u64 %t, [functions+<0|8|16>]; "
     "st.param.b32 [i], $w; call (o), %t, (i), kind; }",
     "{ .reg .b64 %t; .param .b32 i; .param .b32 o; add.u64 %t, $l, 0; st.param.b32 [i], $w; call "
@@ -523,6 +527,7 @@ static void kernel(struct out *out, unsigned index)
 size_t fuzz_grammar(fuzz_next *next, char *text, size_t size)
 {
     struct out out = {.text = text, .size = size, .next = next};
+    unsigned wide = 32u << next(2);
     put(&out,
         ".version 8.8\n.target sm_120\n.address_size 64\n"
         ".extern .func (.param .b64 r) malloc(.param .b64 n);\n"
@@ -541,9 +546,14 @@ size_t fuzz_grammar(fuzz_next *next, char *text, size_t size)
         ".local .b8 room[%u]; ld.param.b32 %%a, [x]; sub.u32 %%a, %%a, 1;\n"
         "setp.lt.u32 %%p, %%a, 64; { .param .b32 i; .param .b32 o; st.param.b32 [i], %%a;\n"
         "@%%p call (o), deep, (i); } st.param.b32 [r], %%a; bar.warp.sync 4294967295; ret; }\n"
-        ".global .u64 functions[3] = {twice, deep, %s};\n",
+        ".func (.reg .b%u r) rows(.reg .b%u x, .reg .b32 y) { mov.b%u r, 5; ret; }\n"
+        ".func (.reg .b64 r, .param .align 16 .b8 q[%u]) blocks(.param .align 16 .b8 x[%u]) { "
+        "mov.b64 "
+        "r, 1; ret; }\n"
+        ".global .u64 functions[4] = {twice, deep, %s, rows};\n",
         16u << next(10), 33 + next(90), 33 + next(90), 33 + next(90), 33 + next(90), next(2) * 37,
-        16u << next(6), next(4) ? "twice" : "absent");
+        16u << next(6), wide, 32u << next(2), wide, 1u << next(7), 1u << next(7),
+        next(4) ? "twice" : "absent");
     unsigned kernels = 1 + next(3);
     for (unsigned i = 0; i < kernels; i++) {
         kernel(&out, i);

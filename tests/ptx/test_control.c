@@ -392,6 +392,29 @@ static void blocks_can_wait_for_later_blocks(void **state)
     machine_unload(&m);
 }
 
+/* A wider result than its register, in the last register of a frame that has no room behind it. */
+static void results_stay_in_their_registers(void **state)
+{
+    (void)state;
+    uint32_t *out =
+        run(".shared .b32 s;\n.func (.reg .b64 r) wide(.reg .b64 x) { add.u64 r, x, 0x500000001; "
+            "ret; }\n"
+            ".func (.reg .b32 r) narrow(.reg .b32 x) { add.u32 r, x, 1; ret; }\n",
+            "mov.u32 %r1, %tid.x; mov.u32 %r2, %tid.y; mov.u32 %r3, %tid.z; mov.u32 %r4, %ntid.x;\n"
+            "mov.u32 %r5, %ntid.y; mov.u32 %r6, %ntid.z; mov.u32 %r7, %ctaid.x; mov.u32 %r8, "
+            "%ctaid.y;\n"
+            "call (%r1), wide, (%r1); call (%r8), wide, (%r8); call (%r7), wide, (%r7);\n"
+            "cvt.u64.u32 %d1, %r4; call (%d1), narrow, (%d1); cvt.u32.u64 %r4, %d1;\n"
+            "st.shared.u32 [s], %r2; st.shared.u32 [s], %r3; st.shared.u32 [s], %r5;\n"
+            "st.shared.u32 [s], %r6; add.u32 %r0, %r1, %r4; add.u32 %r0, %r0, %r7;\n"
+            "add.u32 %r0, %r0, %r8;",
+            1, 32);
+    for (unsigned i = 0; i < 32; i++) {
+        assert_int_equal(out[i], i + 1 + 33 + 1 + 1);
+    }
+    machine_unload(&m);
+}
+
 static void a_launch_can_be_stopped(void **state)
 {
     (void)state;
@@ -555,6 +578,7 @@ int main(void)
         cmocka_unit_test(a_barrier_that_cannot_complete_is_a_deadlock),
         cmocka_unit_test(threads_of_a_warp_can_wait_for_each_other),
         cmocka_unit_test(blocks_can_wait_for_later_blocks),
+        cmocka_unit_test(results_stay_in_their_registers),
         cmocka_unit_test(a_launch_can_be_stopped),
         cmocka_unit_test(special_registers_tell_who_we_are),
         cmocka_unit_test(clusters_share_memory),
