@@ -160,6 +160,40 @@ static void mipmaps_have_levels(void **state)
     OK(cu->cuTexObjectDestroy(texture));
 }
 
+/* The array's context ends first: what a texture of another one reads stays there, and is given
+ * back once. */
+static void an_array_lives_as_long_as_a_texture_of_another_context(void **state)
+{
+    (void)state;
+    size_t before, after, total;
+    CUcontext other;
+    CUarray theirs;
+    OK(cu->cuMemGetInfo_v2(&before, &total));
+    OK(cu->cuCtxCreate_v4(&other, NULL, 0, 0));
+    CUDA_ARRAY3D_DESCRIPTOR desc = {
+        .Width = 4096, .Height = 1024, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1};
+    OK(cu->cuArray3DCreate_v2(&theirs, &desc));
+    OK(cu->cuCtxSetCurrent(context));
+    CUDA_RESOURCE_DESC resource = {.resType = CU_RESOURCE_TYPE_ARRAY, .res = {.array = {theirs}}};
+    CUDA_TEXTURE_DESC sampling = {0};
+    CUtexObject texture;
+    OK(cu->cuTexObjectCreate(&texture, &resource, &sampling, NULL));
+    OK(cu->cuCtxDestroy_v2(other));
+    CUdeviceptr out;
+    OK(cu->cuMemAlloc_v2(&out, 32 * 4));
+    float shift = 0.5f, got[32];
+    void *params[] = {&texture, &out, &shift};
+    OK(cu->cuLaunchKernel(soft_function(module, "read"), 1, 1, 1, 8, 4, 1, 0, NULL, params, NULL));
+    OK(cu->cuMemcpyDtoH_v2(got, out, sizeof got));
+    for (int i = 0; i < 32; i++) {
+        assert_true(got[i] == 0);
+    }
+    OK(cu->cuMemFree_v2(out));
+    OK(cu->cuTexObjectDestroy(texture));
+    OK(cu->cuMemGetInfo_v2(&after, &total));
+    assert_int_equal(after, before);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, soft_teardown)
 
 int main(void)
@@ -169,6 +203,7 @@ int main(void)
         TEST(linear_memory_behind_a_texture_must_live),
         TEST(wrong_descriptions_are_refused),
         TEST(mipmaps_have_levels),
+        TEST(an_array_lives_as_long_as_a_texture_of_another_context),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

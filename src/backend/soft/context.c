@@ -249,7 +249,13 @@ void tow_soft_ctx_destroy_contents(struct tow_soft_ctx *ctx)
         }
     }
     while (ctx->allocs != NULL) {
-        tow_soft_alloc_drop(ctx->allocs);
+        if (ctx->allocs->kind == TOW_SOFT_MEM_ARRAY || ctx->allocs->variable) {
+            /* Objects of another context hold it: a texture the array, a graph the module. The last
+             * of them drops it. */
+            tow_soft_alloc_disown(ctx->allocs);
+        } else {
+            tow_soft_alloc_drop(ctx->allocs);
+        }
     }
     tow_soft_heap_fini(ctx);
     ctx->error = CUDA_SUCCESS;
