@@ -37,7 +37,7 @@ struct linking {
     struct tow_errand errand; /* does all that the driver does for it */
     CUlinkState state;
     struct tow_serve_jit jit;
-    void *cubin; /* borrowed from the driver's state */
+    void *cubin; /* owned: the driver's own copy goes with the link's context */
     size_t cubin_size;
     struct input *inputs; /* owned */
     bool completed;
@@ -78,8 +78,19 @@ static void complete_state(void *arg)
 {
     struct request *request = arg;
     struct linking *linking = request->linking;
-    request->result =
-        request->driver->cuLinkComplete(linking->state, &linking->cubin, &linking->cubin_size);
+    void *cubin = NULL;
+    size_t size = 0;
+    request->result = request->driver->cuLinkComplete(linking->state, &cubin, &size);
+    if (request->result != CUDA_SUCCESS) {
+        return;
+    }
+    linking->cubin = malloc(size + 1);
+    if (linking->cubin == NULL) {
+        request->result = CUDA_ERROR_OUT_OF_MEMORY;
+        return;
+    }
+    memcpy(linking->cubin, cubin, size);
+    linking->cubin_size = size;
 }
 
 static void destroy_state(void *arg)
@@ -272,6 +283,7 @@ static void linking_end(struct tow_session *session, struct linking *linking)
         free(input);
     }
     tow_serve_jit_fini(&linking->jit);
+    free(linking->cubin);
     pthread_mutex_destroy(&linking->lock);
     free(linking);
 }

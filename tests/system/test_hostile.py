@@ -225,6 +225,24 @@ def a_link_that_is_destroyed_while_it_is_used():
 
 
 @t.test(trees=BOTH)
+def what_was_linked_outlives_the_context():
+    with t.Server() as server, raw.Client(server).begin() as client:
+        other = raw.handle("CONTEXT", 2)
+        t.equal(client.call("cuCtxCreate_v4", struct.pack("<Q4I", other, 0, 0, 0, 0), 0)[0], 0, "the result of cuCtxCreate")
+        t.equal(client.call("cuCtxSynchronize", context=2)[0], 0, "the result of cuCtxSynchronize")
+        link = struct.pack("<Q", raw.handle("LINKSTATE", 1))
+        t.equal(client.call("cuLinkCreate_v2", link + NO_OPTIONS, context=2)[0], 0, "the result of cuLinkCreate")
+        with_image(client, "cuLinkAddData_v2", TRAP, RAW, 1, link, struct.pack("<I", 1) + raw.text("x") + NO_OPTIONS)
+        first = client.call("cuLinkComplete", link + struct.pack("<Q", 0))
+        t.check(first[0] == 0 and len(first[1]) > len(TRAP), f"the reply to cuLinkComplete: {first}")
+        t.equal(client.call("cuCtxDestroy_v2", struct.pack("<Q", other), 0)[0], 0, "the result of cuCtxDestroy")
+        for size in (256, 512, 1024, 2048):  # something else lies where the driver's copy was
+            client.call("cuMemAlloc_v2", struct.pack("<Q", size))
+        t.equal(client.call("cuLinkComplete", link + struct.pack("<Q", 0)), first, "what cuLinkComplete answers again")
+        client.call("cuLinkDestroy", link)
+
+
+@t.test(trees=BOTH)
 def links_without_end():
     """Each has a thread in the worker: their number is limited, and an ended one makes room."""
     with t.Server() as server, raw.Client(server).begin() as client:
