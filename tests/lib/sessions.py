@@ -91,6 +91,24 @@ OFTEN = ("cuLaunchKernel", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuMe
          "cuMemHostGetDevicePointer_v2", "cuMemcpyAsync", "cuMemFree_v2", "cuMemAlloc_v2", "cuStreamSynchronize", "cuLaunchHostFunc")
 
 
+# What is worth saying next when one of these has succeeded, with what it made.
+TEXTURE = "cuTexObjectGetResourceDesc", "cuTexObjectGetTextureDesc", "cuTexObjectGetResourceViewDesc", "cuTexObjectDestroy"
+SHARED = "cuMemExportToShareableHandle", "cuMemImportFromShareableHandle"
+FOLLOW = {"cuTexObjectCreate": TEXTURE, "cuSurfObjectCreate": ("cuSurfObjectGetResourceDesc", "cuSurfObjectDestroy"),
+          "cuMemAddressReserve": ("cuMemCreate", "cuMemMap"), "cuMemCreate": ("cuMemMap", *SHARED),
+          "cuMemMap": ("cuMemSetAccess", "cuMemGetAccess", "cuMemRetainAllocationHandle", "cuMemUnmap"),
+          "cuIpcGetMemHandle": ("cuIpcOpenMemHandle_v2",), "cuIpcOpenMemHandle_v2": ("cuIpcCloseMemHandle",),
+          "cuEventCreate": ("cuIpcGetEventHandle", "cuIpcOpenEventHandle"), "cuIpcGetEventHandle": ("cuIpcOpenEventHandle",),
+          "cuMemPoolCreate": ("cuMemPoolExportToShareableHandle", "cuMemPoolImportFromShareableHandle", "cuMemAllocFromPoolAsync"),
+          "cuMemAllocFromPoolAsync": ("cuMemPoolExportPointer", "cuMemPoolImportPointer"),
+          "cuMemAllocManaged": ("cuMemPrefetchAsync_v2", "cuStreamAttachMemAsync", "cuMemAdvise_v2", "cuMemRangeGetAttribute"),
+          "cuGreenCtxCreate": ("cuCtxFromGreenCtx", "cuGreenCtxStreamCreate", "cuGreenCtxGetDevResource", "cuGreenCtxDestroy"),
+          "cuGraphClone": ("cuGraphNodeFindInClone",), "cuMemHostAlloc": ("cuMemcpyHtoDAsync_v2", "cuMemFreeHost"),
+          "cuGraphInstantiateWithParams": ("cuGraphLaunch", "cuGraphExecMemsetNodeSetParams", "cuGraphExecEventRecordNodeSetEvent"),
+          "cuStreamBeginCapture_v2": ("cuStreamUpdateCaptureDependencies_v2", "cuLaunchKernel", "cuStreamGetCaptureInfo_v3", "cuStreamEndCapture"),
+          "cuStreamEndCapture": ("cuGraphInstantiateWithParams",)}
+
+
 def _templates():
     """Bodies by hand that a client has really sent, with the kind of what each word names."""
     found = {}
@@ -162,7 +180,7 @@ class Session:
         self.live, self.dead = {kind: [] for kind in raw.KINDS}, {kind: [] for kind in raw.KINDS}
         self.contexts, self.memory, self.hosts, self.numbers = [], [], [], {}
         self.callbacks, self.late, self.blobs, self.nodes, self.current = [], [], {}, {}, ""
-        self.shares, self.reserved, self.stalls = 0, [], 0
+        self.shares, self.reserved, self.stalls, self.tokens, self.burst = 0, [], 0, [], 0
         self.hostile = self.chance.random() < 0.3  # kernels that fail, bodies that are damaged
         self.line = line
         if line is None:
@@ -212,7 +230,8 @@ class Session:
             seq = self.seq
         self.say(raw.frame(raw.FUNCTIONS[name], body, thread, context, seq))
         count = self.counts.setdefault(name, [0, 0, 0])
-        if not waits:
+        if not waits or self.burst > 0:
+            self.burst -= waits  # the worker carries those out beside each other
             count[2] += 1
             return None
         # What waits for something that never comes does so again: less and less patience.
@@ -256,7 +275,7 @@ class Session:
         if kind in ("FUNCTION", "KERNEL") and draw < 0.4:
             live = self.live["FUNCTION"] + self.live["KERNEL"]
         if draw < 0.9 and live:
-            return self.chance.choice(live)
+            return self.chance.choice(live if draw < 0.6 else live[-3:])
         if draw < 0.94 and self.dead.get(kind):
             return self.chance.choice(self.dead[kind])
         if draw < 0.96:
@@ -273,14 +292,14 @@ class Session:
     def address(self):
         draw = self.chance.random()
         if self.reserved and draw < 0.7 and FUNCTIONS[self.current].family == "vmm":
-            return self.chance.choice(self.reserved)
+            return self.chance.choice(self.reserved[-2:])
         if draw < 0.8 and self.memory:
             base, size = self.chance.choice(self.memory)
         elif draw < 0.94 and self.hosts:
             base, size = self.chance.choice(self.hosts)
         else:
             return self.chance.choice((0, 1, HOST, HOST + 4096, 0x210000000000, (1 << 64) - 8, self.chance.getrandbits(48)))
-        return base + (0 if self.chance.random() < 0.6 else self.chance.choice((4, 64, size // 2, size - 4, size, 4096)) & ~3)
+        return base + (0 if self.chance.random() < 0.6 else self.chance.choice((4, 64, size // 2, size - 4, size, 4096)) & ~3) & (1 << 64) - 1
 
     def device(self):
         return self.chance.choice((0, 0, 0, 1, self.devices - 1)) if self.chance.random() < 0.95 else self.chance.choice((7, 0xFFFFFFFF))
@@ -300,13 +319,13 @@ class Session:
             return self.address()
         if ctype in ("CUmemGenericAllocationHandle", "CUtexObject", "CUsurfObject", "CUgraphConditionalHandle"):
             known = self.numbers.get(ctype)
-            return self.chance.choice(known) if known and draw < 0.9 else self.chance.choice((0, 1, 0x1234, self.chance.getrandbits(64)))
+            return self.chance.choice(known[-2:]) if known and draw < 0.9 else self.chance.choice((0, 1, 0x1234, self.chance.getrandbits(64)))
         if real == "float":
             return struct.unpack("<I", struct.pack("<f", self.chance.choice((0, 1, -1, 0.5, 1e30, float("nan")))))[0]
         if real == "size_t" and draw < 0.8 and self.current and FUNCTIONS[self.current].family == "vmm":
             return 0 if name in ("offset", "alignment") else 2 << 20
         if "flags" in name.lower() and draw < 0.8:
-            return self.chance.choice((0, 0, 1))
+            return 0 if self.current and FUNCTIONS[self.current].family == "vmm" else self.chance.choice((0, 0, 1))
         return self.size()
 
     def record(self, ctype, depth=0):
@@ -314,6 +333,10 @@ class Session:
         if self.blobs.get(ctype) and self.chance.random() < 0.7:
             return self.chance.choice(self.blobs[ctype]), 8
         plain = self.chance.random() < 0.6
+        if plain and ctype == "CUDA_RESOURCE_DESC":
+            return struct.pack("<IxxxxQ", 0, self.handle("ARRAY")).ljust(144, b"\0"), 8
+        if plain and ctype in ("CUmemLocation", "CUmemAccessDesc"):
+            return struct.pack("<II", 1, self.device()) + (struct.pack("<I", 3) if ctype == "CUmemAccessDesc" else b""), 4
 
         def place(union, members):
             data, align = b"", 1
@@ -622,7 +645,7 @@ class Session:
         elif kind == 3:
             parameters = struct.pack("<Q", self.size())
         elif kind == 4:
-            parameters = struct.pack("<Q", self.handle("GRAPH"))
+            parameters = self.record("CUDA_CHILD_GRAPH_NODE_PARAMS")[0]
         elif kind in (6, 7):
             parameters = struct.pack("<Q", self.handle("EVENT"))
         elif kind == 10:
@@ -673,6 +696,41 @@ class Session:
     def do_cuMemAllocManaged(self):
         found = self.finish("cuMemAllocManaged", struct.pack("<QII", self.chance.choice(TARGETS), self.chance.choice((1, 2)), self.chance.choice((0, 0, 1))), True)
         self.took("cuMemAllocManaged", b"", found)
+
+    def exported(self, name):
+        if "Pool" in name:
+            word = self.handle("MEMORYPOOL")
+        else:
+            word = self.scalar("CUmemGenericAllocationHandle")
+        found = self.finish(name, struct.pack("<Q", word), True)
+        if found and found[0] == 0 and len(found[1]) >= 16:
+            self.tokens.append(found[1][:16])
+
+    def do_cuMemExportToShareableHandle(self):
+        self.exported("cuMemExportToShareableHandle")
+
+    def do_cuMemPoolExportToShareableHandle(self):
+        self.exported("cuMemPoolExportToShareableHandle")
+
+    def imported(self, name):
+        found = self.finish(name, self.tokens[-1] if self.tokens and self.chance.random() < 0.9 else bytes(16), True)
+        if found and found[0] == 0 and len(found[1]) >= 8:
+            word = struct.unpack_from("<Q", found[1])[0]
+            (self.live["MEMORYPOOL"] if "Pool" in name else self.numbers.setdefault("CUmemGenericAllocationHandle", [])).append(word)
+
+    def do_cuMemImportFromShareableHandle(self):
+        self.imported("cuMemImportFromShareableHandle")
+
+    def do_cuMemPoolImportFromShareableHandle(self):
+        self.imported("cuMemPoolImportFromShareableHandle")
+
+    def do_cuMemPoolImportPointer(self):
+        data = self.record("CUmemPoolPtrExportData")[0]
+        self.finish("cuMemPoolImportPointer", struct.pack("<Q", self.handle("MEMORYPOOL")) + data.ljust(64, b"\0")[:64], True)
+
+    def do_cuIpcOpenMemHandle_v2(self):
+        body = self.record("CUipcMemHandle")[0] + struct.pack("<I", 1)
+        self.took("cuIpcOpenMemHandle_v2", body, self.finish("cuIpcOpenMemHandle_v2", body, True))
 
     def image(self, image=PTX, form=1, stage=0, transfer=0):
         return hashlib.sha256(image).digest() + struct.pack("<Q4I", len(image), form, stage, transfer, 0)
@@ -803,7 +861,11 @@ class Session:
 
     def command(self, name):
         self.current = name
+        before = self.counts.get(name, (0,))[0]
         (self.generated if FUNCTIONS[name].plain_send else self.by_hand)(name)
+        if self.counts.get(name, (0,))[0] > before and self.chance.random() < 0.7:
+            for follower in FOLLOW.get(name, ()):
+                self.command(follower)
 
     def run(self, commands):
         """Says it all; how many commands came before the end."""
@@ -818,6 +880,8 @@ class Session:
                     continue
                 if draw > 0.96:
                     self.other_frames()
+                elif draw > 0.93:
+                    self.burst = self.chance.randrange(2, 12)
                 if self.callbacks and self.chance.random() < 0.7:
                     with self.changed:
                         done = self.callbacks.pop(0)
