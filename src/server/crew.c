@@ -290,6 +290,7 @@ static void note_ready(struct tow_crew *crew, const struct tow_post *post, const
     snprintf(crew->backend, sizeof crew->backend, "%.*s", (int)sizeof post->backend, post->backend);
     snprintf(crew->description, sizeof crew->description, "%.*s", (int)sizeof post->description,
              post->description);
+    crew->pageable = post->pageable != 0;
     crew->opened = true;
     crew->failures = 0;
     crew->failure[0] = '\0';

@@ -51,6 +51,7 @@ struct tow_crew {
     bool opened;          /* some worker has opened its backend: the texts below hold */
     char backend[16];
     char description[256];
+    bool pageable;     /* GPUs reach pageable memory */
     char *devices;     /* owned: a JSON array; NULL until a worker was ready */
     char failure[512]; /* why the last start failed; "" after a success */
     unsigned failures; /* in a row */

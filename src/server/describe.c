@@ -82,3 +82,17 @@ int tow_describe_devices(const struct tow_backend *backend, struct tow_buf *out)
     tow_json_end(&json);
     return tow_json_finish(&json);
 }
+
+bool tow_describe_pageable(const struct tow_backend *backend)
+{
+    const struct tow_driver *driver = &backend->driver;
+    int count = 0;
+    bool pageable = false;
+    driver->cuDeviceGetCount(&count);
+    for (int i = 0; i < count && i < DEVICES_MAX && !pageable; i++) {
+        CUdevice device;
+        pageable = driver->cuDeviceGet(&device, i) == CUDA_SUCCESS &&
+                   attribute(driver, device, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS) != 0;
+    }
+    return pageable;
+}

@@ -373,6 +373,12 @@ static void announce(struct server *server)
     for (unsigned i = 0; i < server->listener_count; i++) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "listens on %s", server->listeners[i]->address);
     }
+    if (crew->pageable) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_WARN,
+                "the GPU can reach pageable memory (HMM or ATS): kernels of a client can read and "
+                "write all memory of their worker; load nvidia-uvm with uvm_disable_hmm=1, unless "
+                "you trust whoever may connect");
+    }
     tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "serves %s: %s", crew->backend, crew->description);
     char text[sizeof crew->backend + sizeof crew->description + 8];
     snprintf(text, sizeof text, "%s %s", crew->backend, crew->description);

@@ -38,7 +38,7 @@ struct tow_post {
     char description[256];
     char peer[128]; /* SERVE */
     uint32_t text_size;
-    uint32_t zero;
+    uint32_t pageable;      /* READY: 1: GPUs reach pageable memory, see describe.h */
     struct tow_token token; /* GET, FORGET */
 };
 

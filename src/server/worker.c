@@ -40,6 +40,7 @@ static int post(int fd, uint32_t what, const struct tow_backend *backend, const 
     if (backend != NULL) {
         snprintf(head.backend, sizeof head.backend, "%s", backend->name);
         snprintf(head.description, sizeof head.description, "%s", backend->description);
+        head.pageable = tow_describe_pageable(backend);
     }
     struct iovec parts[2] = {{&head, sizeof head}, {(void *)text, size}};
     struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};

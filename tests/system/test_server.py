@@ -450,5 +450,13 @@ def systemd_sockets_and_notification():
         t.check_no_report(err, "towlined's log")
 
 
+
+@t.test()
+def a_gpu_that_reaches_pageable_memory_is_warned_of():
+    for env, lines in (({}, 0), ({"TOW_TEST_PAGEABLE": "1"}, 1)):
+        with t.Server(env=env) as server:
+            t.equal(server.log().count("load nvidia-uvm with uvm_disable_hmm=1"), lines, "the number of warnings")
+
+
 if __name__ == "__main__":
     t.main()
