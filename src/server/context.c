@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "gen/server_api.h"
 #include "server/copy.h"
+#include "server/mirror.h"
 #include "server/session.h"
 #include "server/share.h"
 #include "server/transfer.h"
@@ -161,6 +162,9 @@ static void drop_entry(void *user, uint64_t id, const struct tow_handle_entry *e
 CUresult tow_context_drop(struct tow_session *session, uint64_t id)
 {
     struct drop drop = {session, TOW_ID_INDEX(id)};
+    const struct tow_handle_entry *entry = tow_handles_find(&session->handles, id);
+    struct tow_mirror_gone gone = {.context = drop.context,
+                                   .and_none = entry != NULL && entry->context == 1};
     /* The driver may want it to be current where its events and memory are looked at. */
     CUresult status = tow_session_enter(session, drop.context);
     atomic_fetch_add(&session->contexts_ending, 1);
@@ -178,6 +182,7 @@ CUresult tow_context_drop(struct tow_session *session, uint64_t id)
          * functions included. While these run everything in the context is still there. */
         session->driver->cuCtxSynchronize();
     }
+    tow_mirror_forget_managed(session, &gone);
     bool dropped = tow_copy_drop_context(session, drop.context);
     atomic_fetch_sub(&session->contexts_ending, 1);
     tow_session_drop_context(session, drop.context);

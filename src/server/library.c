@@ -1,5 +1,6 @@
 /* Loading, looking up, unloading: libraries and modules alike. */
 #include "server/code.h"
+#include "server/mirror.h"
 #include "server/jit_options.h"
 #include "server/layouts.h"
 #include "server/session.h"
@@ -557,6 +558,7 @@ void tow_serve_cuModuleUnload(struct tow_serve *call)
     }
     tow_serve_unbind(call, TOW_H_MODULE, id);
     struct tow_code_keeper *keeper = tow_code_detach(call->session, id);
+    tow_mirror_forget_managed(call->session, &(struct tow_mirror_gone){.owner = id});
     call->status = call->driver->cuModuleUnload(module);
     tow_code_release(call->session, keeper);
 }
@@ -571,6 +573,7 @@ void tow_serve_cuLibraryUnload(struct tow_serve *call)
     }
     tow_serve_unbind(call, TOW_H_LIBRARY, id);
     struct tow_code_keeper *keeper = tow_code_detach(call->session, id);
+    tow_mirror_forget_managed(call->session, &(struct tow_mirror_gone){.owner = id});
     call->status = call->driver->cuLibraryUnload(library);
     tow_code_release(call->session, keeper);
 }
@@ -578,9 +581,11 @@ void tow_serve_cuLibraryUnload(struct tow_serve *call)
 /* ---- variables ---- */
 
 /* {u64 module or library, u32 which outputs are wanted: both are cheap, u32 0, string} */
-static void *symbol_take(struct tow_serve *call, enum tow_handle_kind kind, const char **ret_name)
+static void *symbol_take(struct tow_serve *call, enum tow_handle_kind kind, uint64_t *ret_id,
+                         const char **ret_name)
 {
-    void *handle = tow_serve_handle(call, kind, tow_dec_u64(&call->in));
+    *ret_id = tow_dec_u64(&call->in);
+    void *handle = tow_serve_handle(call, kind, *ret_id);
     tow_dec_u32(&call->in);
     tow_dec_align(&call->in, 8);
     *ret_name = tow_serve_text(call);
@@ -588,11 +593,15 @@ static void *symbol_take(struct tow_serve *call, enum tow_handle_kind kind, cons
 }
 
 /* {u64 address, u64 size, u32 whether the program is to have it too} */
-static void symbol_reply(struct tow_serve *call, CUdeviceptr address, size_t size)
+static void symbol_reply(struct tow_serve *call, uint64_t owner, CUdeviceptr address, size_t size)
 {
     unsigned managed = 0;
     if (call->status == CUDA_SUCCESS) {
         call->driver->cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, address);
+    }
+    if (managed) {
+        call->status =
+            tow_mirror_note_managed(call->session, address, size, owner, call->frame.context);
     }
     tow_enc_u64(&call->out, address);
     tow_enc_u64(&call->out, size);
@@ -602,24 +611,26 @@ static void symbol_reply(struct tow_serve *call, CUdeviceptr address, size_t siz
 void tow_serve_cuModuleGetGlobal_v2(struct tow_serve *call)
 {
     const char *name;
-    CUmodule module = symbol_take(call, TOW_H_MODULE, &name);
+    uint64_t id;
+    CUmodule module = symbol_take(call, TOW_H_MODULE, &id, &name);
     CUdeviceptr address = 0;
     size_t size = 0;
     if (tow_serve_ready(call)) {
         call->status = call->driver->cuModuleGetGlobal_v2(&address, &size, module, name);
-        symbol_reply(call, address, size);
+        symbol_reply(call, id, address, size);
     }
 }
 
 void tow_serve_cuLibraryGetGlobal(struct tow_serve *call)
 {
     const char *name;
-    CUlibrary library = symbol_take(call, TOW_H_LIBRARY, &name);
+    uint64_t id;
+    CUlibrary library = symbol_take(call, TOW_H_LIBRARY, &id, &name);
     CUdeviceptr address = 0;
     size_t size = 0;
     if (tow_serve_ready(call)) {
         call->status = call->driver->cuLibraryGetGlobal(&address, &size, library, name);
-        symbol_reply(call, address, size);
+        symbol_reply(call, id, address, size);
     }
 }
 
@@ -628,7 +639,8 @@ void tow_serve_cuLibraryGetGlobal(struct tow_serve *call)
 void tow_serve_cuLibraryGetManaged(struct tow_serve *call)
 {
     const char *name;
-    CUlibrary library = symbol_take(call, TOW_H_LIBRARY, &name);
+    uint64_t id;
+    CUlibrary library = symbol_take(call, TOW_H_LIBRARY, &id, &name);
     CUdeviceptr address = 0;
     size_t size = 0;
     if (!tow_serve_ready(call)) {
@@ -640,5 +652,5 @@ void tow_serve_cuLibraryGetManaged(struct tow_serve *call)
     if (call->status == CUDA_SUCCESS) {
         call->status = call->driver->cuLibraryGetManaged(&address, &size, library, name);
     }
-    symbol_reply(call, address, size);
+    symbol_reply(call, id, address, size);
 }

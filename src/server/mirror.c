@@ -35,6 +35,14 @@ struct mirror {
     struct mirror *newer, *older; /* of those that are compared; both NULL for others */
 };
 
+/* Managed memory that is there: no other is mirrored as such, and with it go its mirrors. */
+struct managed {
+    uint64_t base, size;
+    uint64_t owner;   /* id of the module or library that it is a variable of; 0: allocated */
+    uint32_t context; /* in which; 0: device 0's primary context, which the session keeps */
+    struct managed *next;
+};
+
 struct mirror_state {
     /* Guards the six below. Never held while sending: who reads the client's side line takes it,
      * and the client may not read its own line before that has given it the memory it looks at. */
@@ -43,6 +51,7 @@ struct mirror_state {
     struct mirror *newest;   /* of those that are compared */
     unsigned count;
     uint64_t serials;
+    struct managed *managed;   /* owned; guarded as well */
     int probe[2];              /* a pipe, see is_readable */
     pthread_mutex_t pull_lock; /* orders pulls, and guards: */
     uint8_t *piece;            /* owned: where changes are gathered */
@@ -68,6 +77,11 @@ static void free_state(struct tow_session *session, void *state)
             session->driver->cuMemHostUnregister((void *)(uintptr_t)m->base);
         }
         drop(m);
+    }
+    while (mirrors->managed != NULL) {
+        struct managed *next = mirrors->managed->next;
+        free(mirrors->managed);
+        mirrors->managed = next;
     }
     pthread_mutex_destroy(&mirrors->lock);
     pthread_mutex_destroy(&mirrors->pull_lock);
@@ -132,6 +146,16 @@ static bool make_way(struct mirror_state *state, uint64_t base, uint64_t size)
     return true;
 }
 
+/* With the lock held. */
+static bool is_managed(const struct mirror_state *state, uint64_t base, uint64_t size)
+{
+    const struct managed *m = state->managed;
+    while (m != NULL && (base - m->base >= m->size || size > m->size - (base - m->base))) {
+        m = m->next;
+    }
+    return m != NULL;
+}
+
 static int enlist(struct tow_session *session, struct mirror made)
 {
     struct mirror_state *state = state_of(session);
@@ -149,7 +173,9 @@ static int enlist(struct tow_session *session, struct mirror made)
     }
     *m = made;
     pthread_mutex_lock(&state->lock);
-    bool room = state->count < MIRRORS_MAX && make_way(state, m->base, m->size) &&
+    bool room = state->count < MIRRORS_MAX &&
+                (!m->managed || is_managed(state, m->base, m->size)) &&
+                make_way(state, m->base, m->size) &&
                 (state->probe[0] >= 0 || pipe2(state->probe, O_CLOEXEC | O_NONBLOCK) == 0);
     if (room) {
         m->serial = ++state->serials;
@@ -177,6 +203,78 @@ static bool is_blank(const uint8_t *bytes, uint64_t size)
     return bytes[0] == 0 && memcmp(bytes, bytes + 1, size - 1) == 0;
 }
 
+/* ---- managed memory that comes and goes ---- */
+
+CUresult tow_mirror_note_managed(struct tow_session *session, uint64_t base, uint64_t size,
+                                 uint64_t owner, uint32_t context)
+{
+    struct mirror_state *state = state_of(session);
+    struct managed *made = malloc(sizeof *made);
+    if (state == NULL || made == NULL) {
+        free(made);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    pthread_mutex_lock(&state->lock);
+    if (is_managed(state, base, size)) {
+        free(made); /* a variable that is asked for again */
+    } else {
+        *made = (struct managed){base, size, owner, context, state->managed};
+        state->managed = made;
+    }
+    pthread_mutex_unlock(&state->lock);
+    return CUDA_SUCCESS;
+}
+
+/* With the lock held: no command finds mirrors of [base, base + size) any more, and nobody sends or
+ * takes changes of them. */
+static void unlist_range(struct mirror_state *state, uint64_t base, uint64_t size)
+{
+    struct mirror *m = (struct mirror *)tow_tree_floor(&state->mirrors, base + size - 1);
+    while (m != NULL && m->base + m->size > base) {
+        uint64_t below = m->base;
+        if (m->managed && !m->ending) {
+            unlist(state, m);
+            drop(m);
+        }
+        m = below > base ? (struct mirror *)tow_tree_floor(&state->mirrors, below - 1) : NULL;
+    }
+}
+
+void tow_mirror_forget_managed(struct tow_session *session, const struct tow_mirror_gone *gone)
+{
+    struct mirror_state *state = tow_session_state(session, TOW_SESSION_MEMORY);
+    bool any = false;
+    if (state == NULL) {
+        return;
+    }
+    pthread_mutex_lock(&state->lock);
+    for (struct managed **at = &state->managed; *at != NULL;) {
+        struct managed *m = *at;
+        if (gone->owner != 0 ? m->owner == gone->owner
+            : gone->address != 0
+                ? m->owner == 0 && m->base == gone->address
+                : m->context == gone->context || (gone->and_none && m->context == 0)) {
+            unlist_range(state, m->base, m->size);
+            *at = m->next;
+            free(m);
+            any = true;
+        } else {
+            at = &m->next;
+        }
+    }
+    pthread_mutex_unlock(&state->lock);
+    /* Those who found it before are through with it. */
+    while (any && !tow_hold_wait(session) && tow_session_goes_on(session)) {
+    }
+}
+
+void tow_mirror_freed(struct tow_session *session, CUdeviceptr address)
+{
+    if (address != 0) {
+        tow_mirror_forget_managed(session, &(struct tow_mirror_gone){.address = address});
+    }
+}
+
 /* A __managed__ variable: its contents go to the client before the reply, or are fetched. */
 static void mirror_managed(struct tow_serve *call, uint64_t base, uint64_t size, bool fetched)
 {
@@ -198,6 +296,7 @@ static void mirror_managed(struct tow_serve *call, uint64_t base, uint64_t size,
         (!is_managed || size == 0 || size > length - (base - start))) {
         call->status = CUDA_ERROR_INVALID_VALUE;
     }
+    tow_hold_enter(call); /* it stays while it is looked at below */
     if (call->status == CUDA_SUCCESS &&
         enlist(call->session,
                (struct mirror){.base = base, .size = size, .managed = true, .fetched = fetched}) <
@@ -350,9 +449,12 @@ void tow_serve_cuMemAllocManaged(struct tow_serve *call)
         }
     }
     if (call->status == CUDA_SUCCESS &&
-        enlist(call->session,
-               (struct mirror){
-                   .base = address, .size = size, .managed = true, .fetched = fetched}) < 0) {
+        (tow_mirror_note_managed(call->session, address, size, 0, call->frame.context) !=
+             CUDA_SUCCESS ||
+         enlist(call->session,
+                (struct mirror){
+                    .base = address, .size = size, .managed = true, .fetched = fetched}) < 0)) {
+        tow_mirror_freed(call->session, address);
         call->driver->cuMemFree_v2(address);
         call->status = CUDA_ERROR_OUT_OF_MEMORY;
     }

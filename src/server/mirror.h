@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "gen/cuda_abi.h"
+
 struct tow_copy_shape;
 struct tow_copy_side;
 struct tow_frame;
@@ -18,6 +20,20 @@ void tow_mirror_pull(struct tow_session *session);
 int tow_mirror_fetch(struct tow_session *session, const uint8_t *at, const struct tow_frame *frame);
 /* A MIRROR frame's body came: what the program changed. */
 int tow_mirror_take(struct tow_session *session, const uint8_t *records, size_t size);
+
+/* Managed memory came to be: allocated, or a variable of a module or library. */
+CUresult tow_mirror_note_managed(struct tow_session *session, uint64_t base, uint64_t size,
+                                 uint64_t owner, uint32_t context);
+/* Which managed memory is about to go: that of a module or library, one allocation, or all of a
+ * context (and what was made for no context of the program's, with device 0's primary one). */
+struct tow_mirror_gone {
+    uint64_t owner, address;
+    uint32_t context;
+    bool and_none;
+};
+/* Before the driver frees it: it is not mirrored any more, whatever the client says. */
+void tow_mirror_forget_managed(struct tow_session *session, const struct tow_mirror_gone *gone);
+void tow_mirror_freed(struct tow_session *session, CUdeviceptr address);
 
 /* Host memory of the client that this worker has too, mirrored or shared: all of [address, address
  * + size). At any other address is what belongs to the worker, and no command may name that. It

@@ -216,5 +216,64 @@ def memory_that_a_command_has_looked_up_stays_until_it_was_carried_out():
         t.wait_until(lambda: take_away_under(up), 30, "the copy is first")
 
 
+MIRROR = 0xF00E  # a frame: bytes that the program wrote to managed or mirrored memory
+SIZE = 8 << 20
+
+
+def alloc_managed(client, context=1):
+    result, body = client.call("cuMemAllocManaged", struct.pack("<QI", SIZE, 1), context)
+    t.equal(result, 0, "the result of cuMemAllocManaged")
+    return struct.unpack_from("<Q", body)[0]
+
+
+def alloc_at(client, address):
+    """Memory of the device at an address that was free."""
+    def call(function, body):
+        result, answer = client.call(function, body, context=0)
+        t.equal(result, 0, f"the result of {function}")
+        return struct.unpack_from("<Q", answer)[0] if answer else None
+
+    t.equal(call("cuMemAddressReserve", struct.pack("<4Q", SIZE, 0, address, 0)), address, "the address")
+    memory = call("cuMemCreate", struct.pack("<2Q3Ii2Q", SIZE, 0, 1, 0, 1, 0, 0, 0))
+    call("cuMemMap", struct.pack("<5Q", address, SIZE, 0, memory, 0))
+    call("cuMemSetAccess", struct.pack("<3QIiI", address, SIZE, 1, 1, 0, 3))
+
+
+def is_written(client, device, writes):
+    """Fills memory of the device and says what the program wrote at addresses: whether it came there."""
+    client.send("cuMemsetD8Async", struct.pack("<3QI", device, SIZE, 0, 7))
+    t.equal(client.call("cuCtxSynchronize")[0], 0, "the end of the filling")
+    for address in writes:
+        client.socket.sendall(raw.frame(MIRROR, struct.pack("<QII", address, 1, 1) + b"\x55" * 64, 0))
+    t.equal(client.call("cuCtxSynchronize")[0], 0, "what follows")
+    return [word_at(client, address) == 0x55555555 for address in writes]
+
+
+@t.test(trees=BOTH)
+def managed_memory_that_was_freed_is_not_mirrored_when_others_have_its_addresses():
+    with t.Server() as server, raw.Client(server).begin() as client:
+        address = alloc_managed(client)
+        t.equal(is_written(client, address, [address]), [True], "what the program wrote came")
+        # Another mirror, which begins within the allocation.
+        t.equal(client.call("cuMemHostUnregister", struct.pack("<QQ", address, 0))[0], 0, "the mirror's end")
+        for base, size in ((address, 4096), (address + 8192, 4096)):
+            t.equal(client.call("cuMemHostGetDevicePointer_v2", struct.pack("<QQI", base, size, 1))[0], 0, "a part's result")
+        t.equal(client.call("cuMemFree_v2", struct.pack("<Q", address))[0], 0, "the result of cuMemFree")  # no word of the mirrors
+        alloc_at(client, address)
+        t.equal(is_written(client, address, [address, address + 8192]), [False, False], "what is written to others' memory")
+        # It is not managed: nor can it be said to be.
+        t.check(client.call("cuMemHostGetDevicePointer_v2", struct.pack("<QQI", address, 4096, 1))[0] != 0, "it is mirrored")
+
+
+@t.test(trees=BOTH)
+def managed_memory_goes_with_its_context():
+    with t.Server() as server, raw.Client(server).begin() as client:
+        second_context(client)
+        address = alloc_managed(client, 2)
+        t.equal(client.call("cuCtxDestroy_v2", struct.pack("<Q", raw.handle("CONTEXT", 2)), context=0)[0], 0, "the context's end")
+        alloc_at(client, address)
+        t.equal(is_written(client, address, [address]), [False], "what is written to others' memory")
+
+
 if __name__ == "__main__":
     t.main()
