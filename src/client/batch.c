@@ -1,15 +1,14 @@
 /* Batches of copies: the single copies in their order, which every rule about batches allows. */
 #include "client/context.h"
+#include "client/copy.h"
 #include "gen/client_api.h"
 
 /* The driver refuses batches on the legacy default stream. */
 static CUresult check_stream(CUstream stream)
 {
-    CUresult state = tow_client_state();
-    if (state != CUDA_SUCCESS) {
-        return state;
-    }
-    return stream == NULL || stream == CU_STREAM_LEGACY ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+    struct tow_link *link;
+    return stream == NULL || stream == CU_STREAM_LEGACY ? CUDA_ERROR_INVALID_VALUE
+                                                        : tow_copy_link(&link);
 }
 
 static bool order_known(CUmemcpySrcAccessOrder order)
@@ -38,10 +37,10 @@ CUresult tow_cuMemcpyBatchAsync(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *si
                                 CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs,
                                 size_t *failIdx, CUstream hStream)
 {
-    if (failIdx != NULL) {
+    CUresult status = check_stream(hStream);
+    if (status == CUDA_SUCCESS && failIdx != NULL) {
         *failIdx = SIZE_MAX; /* not one copy in particular */
     }
-    CUresult status = check_stream(hStream);
     if (status == CUDA_SUCCESS && (dsts == NULL || srcs == NULL || sizes == NULL || count == 0)) {
         status = CUDA_ERROR_INVALID_VALUE;
     }
@@ -61,6 +60,9 @@ CUresult tow_cuMemcpyBatchAsync_v2(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t 
                                    size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs,
                                    size_t numAttrs, CUstream hStream)
 {
+    if (dsts == NULL || srcs == NULL || sizes == NULL || count == 0) {
+        return CUDA_ERROR_INVALID_VALUE; /* before cuInit, too */
+    }
     return tow_cuMemcpyBatchAsync(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, NULL,
                                   hStream);
 }
@@ -174,15 +176,27 @@ static CUresult copy_box(const CUDA_MEMCPY3D_BATCH_OP *op, CUstream stream)
     return tow_cuMemcpy3DAsync_v2(&copy, stream);
 }
 
+static bool is_nowhere(const CUmemcpy3DOperand *operand)
+{
+    return operand->type == CU_MEMCPY_OPERAND_TYPE_POINTER && operand->op.ptr.ptr == 0;
+}
+
 CUresult tow_cuMemcpy3DBatchAsync(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, size_t *failIdx,
                                   unsigned long long flags, CUstream hStream)
 {
-    if (failIdx != NULL) {
+    CUresult status = check_stream(hStream);
+    if (status == CUDA_SUCCESS && failIdx != NULL) {
         *failIdx = SIZE_MAX;
     }
-    CUresult status = check_stream(hStream);
     if (status == CUDA_SUCCESS && (opList == NULL || numOps == 0 || flags != 0)) {
         status = CUDA_ERROR_INVALID_VALUE;
+    }
+    for (size_t i = 0; i < numOps && status == CUDA_SUCCESS; i++) {
+        const CUextent3D *extent = &opList[i].extent;
+        if (extent->width != 0 && extent->height != 0 && extent->depth != 0 &&
+            (is_nowhere(&opList[i].src) || is_nowhere(&opList[i].dst))) {
+            status = CUDA_ERROR_INVALID_VALUE;
+        }
     }
     for (size_t i = 0; i < numOps && status == CUDA_SUCCESS; i++) {
         status = copy_box(&opList[i], hStream);
@@ -196,22 +210,29 @@ CUresult tow_cuMemcpy3DBatchAsync(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList,
 CUresult tow_cuMemcpy3DBatchAsync_v2(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList,
                                      unsigned long long flags, CUstream hStream)
 {
+    if (opList == NULL || numOps == 0) {
+        return CUDA_ERROR_INVALID_VALUE; /* before cuInit, too */
+    }
     return tow_cuMemcpy3DBatchAsync(numOps, opList, NULL, flags, hStream);
 }
 
 /* ---- managed memory ---- */
 
-/* What the driver refuses before it looks for a context. */
-static bool ranges_given(const CUdeviceptr *ranges, const size_t *sizes, size_t count,
-                         CUstream stream)
+static CUresult check_ranges(const CUdeviceptr *ranges, const size_t *sizes, size_t count,
+                             CUstream stream)
 {
-    return ranges != NULL && sizes != NULL && count != 0 && stream != NULL &&
-           stream != CU_STREAM_LEGACY;
+    CUresult status = check_stream(stream);
+    return status == CUDA_SUCCESS && (ranges == NULL || sizes == NULL || count == 0)
+               ? CUDA_ERROR_INVALID_VALUE
+               : status;
 }
 
-static bool places_given(const CUmemLocation *places, const size_t *first, size_t count)
+static CUresult check_places(const CUmemLocation *places, const size_t *first, size_t count,
+                             CUresult status)
 {
-    return places != NULL && first != NULL && count != 0;
+    return status == CUDA_SUCCESS && (places == NULL || first == NULL || count == 0)
+               ? CUDA_ERROR_INVALID_VALUE
+               : status;
 }
 
 CUresult tow_cuMemPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count,
@@ -219,19 +240,21 @@ CUresult tow_cuMemPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t c
                                      size_t numPrefetchLocs, unsigned long long flags,
                                      CUstream hStream)
 {
-    return ranges_given(dptrs, sizes, count, hStream) &&
-                   places_given(prefetchLocs, prefetchLocIdxs, numPrefetchLocs)
-               ? tow_send_cuMemPrefetchBatchAsync(dptrs, sizes, count, prefetchLocs,
-                                                  prefetchLocIdxs, numPrefetchLocs, flags, hStream)
-               : CUDA_ERROR_INVALID_VALUE;
+    CUresult status = check_places(prefetchLocs, prefetchLocIdxs, numPrefetchLocs,
+                                   check_ranges(dptrs, sizes, count, hStream));
+    return status != CUDA_SUCCESS
+               ? status
+               : tow_send_cuMemPrefetchBatchAsync(dptrs, sizes, count, prefetchLocs,
+                                                  prefetchLocIdxs, numPrefetchLocs, flags, hStream);
 }
 
 CUresult tow_cuMemDiscardBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count,
                                     unsigned long long flags, CUstream hStream)
 {
-    return ranges_given(dptrs, sizes, count, hStream)
-               ? tow_send_cuMemDiscardBatchAsync(dptrs, sizes, count, flags, hStream)
-               : CUDA_ERROR_INVALID_VALUE;
+    CUresult status = check_ranges(dptrs, sizes, count, hStream);
+    return status != CUDA_SUCCESS
+               ? status
+               : tow_send_cuMemDiscardBatchAsync(dptrs, sizes, count, flags, hStream);
 }
 
 CUresult tow_cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count,
@@ -239,12 +262,13 @@ CUresult tow_cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes
                                                size_t numPrefetchLocs, unsigned long long flags,
                                                CUstream hStream)
 {
-    return ranges_given(dptrs, sizes, count, hStream) &&
-                   places_given(prefetchLocs, prefetchLocIdxs, numPrefetchLocs)
-               ? tow_send_cuMemDiscardAndPrefetchBatchAsync(dptrs, sizes, count, prefetchLocs,
+    CUresult status = check_places(prefetchLocs, prefetchLocIdxs, numPrefetchLocs,
+                                   check_ranges(dptrs, sizes, count, hStream));
+    return status != CUDA_SUCCESS
+               ? status
+               : tow_send_cuMemDiscardAndPrefetchBatchAsync(dptrs, sizes, count, prefetchLocs,
                                                             prefetchLocIdxs, numPrefetchLocs, flags,
-                                                            hStream)
-               : CUDA_ERROR_INVALID_VALUE;
+                                                            hStream);
 }
 
 /* ---- decompression ---- */
@@ -254,13 +278,13 @@ CUresult tow_cuMemBatchDecompressAsync(CUmemDecompressParams *paramsArray, size_
 {
     const struct tow_context *context = tow_context_current();
     int algorithms = 0;
-    if (paramsArray == NULL && count > 0 && context != NULL) {
+    if (context != NULL) {
         /* That the device has no engine is said before anything else. */
         CUresult status = tow_cuDeviceGetAttribute(
             &algorithms, CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK, context->device);
-        return status != CUDA_SUCCESS ? status
-               : algorithms == 0      ? CUDA_ERROR_NOT_SUPPORTED
-                                      : CUDA_ERROR_INVALID_VALUE;
+        if (status != CUDA_SUCCESS || algorithms == 0) {
+            return status != CUDA_SUCCESS ? status : CUDA_ERROR_NOT_SUPPORTED;
+        }
     }
     return paramsArray == NULL && count > 0
                ? CUDA_ERROR_INVALID_VALUE

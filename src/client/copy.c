@@ -434,6 +434,14 @@ CUresult tow_cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount, C
 CUresult tow_cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice,
                                CUcontext srcContext, size_t ByteCount, CUstream hStream)
 {
+    struct tow_link *link = NULL;
+    CUresult status = tow_copy_link(&link);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    CUcontext here = tow_context_current()->handle;
+    dstContext = dstContext != NULL ? dstContext : here;
+    srcContext = srcContext != NULL ? srcContext : here;
     if (tow_context_find(dstContext) == NULL || tow_context_find(srcContext) == NULL) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
@@ -443,11 +451,6 @@ CUresult tow_cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUde
     if (tow_capture_check_device(hStream, dstDevice, ByteCount) != CUDA_SUCCESS ||
         tow_capture_check_device(hStream, srcDevice, ByteCount) != CUDA_SUCCESS) {
         return CUDA_ERROR_INVALID_VALUE;
-    }
-    struct tow_link *link = NULL;
-    CUresult status = tow_copy_link(&link);
-    if (status != CUDA_SUCCESS) {
-        return status;
     }
     if (tow_context_find(dstContext)->link != link || tow_context_find(srcContext)->link != link) {
         return tow_peer_copy(dstDevice, srcDevice, ByteCount, hStream);

@@ -161,6 +161,9 @@ CUresult tow_cuEventCreate(CUevent *phEvent, unsigned int Flags)
 
 CUresult tow_cuEventDestroy_v2(CUevent hEvent)
 {
+    if (hEvent == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE; /* before cuInit, too */
+    }
     CUresult status = tow_client_state();
     if (status != CUDA_SUCCESS) {
         return status; /* a forked child takes no lock: a thread of its parent may have held it */
@@ -367,13 +370,13 @@ static void end_record(CUevent event, CUstream stream, uint64_t begun, bool sent
 
 CUresult tow_cuEventQuery(CUevent hEvent)
 {
-    CUresult unsafe = tow_capture_unsafe();
+    CUresult unsafe = hEvent != NULL ? tow_capture_unsafe() : CUDA_ERROR_INVALID_HANDLE;
     return unsafe != CUDA_SUCCESS ? unsafe : ask(hEvent, false, ask_and_watch);
 }
 
 CUresult tow_cuEventSynchronize(CUevent hEvent)
 {
-    CUresult unsafe = tow_capture_unsafe();
+    CUresult unsafe = hEvent != NULL ? tow_capture_unsafe() : CUDA_ERROR_INVALID_HANDLE;
     return unsafe != CUDA_SUCCESS ? unsafe : ask(hEvent, true, tow_send_cuEventSynchronize);
 }
 
@@ -382,7 +385,9 @@ static CUresult check_record(CUevent event, CUstream stream)
 {
     CUresult status = check(event);
     if (status != CUDA_SUCCESS) {
-        return status;
+        bool own = (uintptr_t)stream > (uintptr_t)CU_STREAM_PER_THREAD;
+        bool nowhere = event == NULL && !own && tow_context_current() == NULL;
+        return status == CUDA_ERROR_INVALID_HANDLE && nowhere ? CUDA_ERROR_INVALID_CONTEXT : status;
     }
     struct tow_context *context;
     status = tow_stream_context(stream, &context);
@@ -482,10 +487,11 @@ CUresult tow_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned i
 }
 
 /* No single stream's end tells of such a record: it is always asked for. */
-/* The context is looked at before the event. */
-static CUresult check_all(const void *of, CUevent event)
+/* The context is looked at before the event; a green one before cuInit, too. */
+static CUresult check_all(unsigned fn, const void *of, CUevent event)
 {
-    CUresult status = of != NULL ? CUDA_SUCCESS : tow_client_state();
+    bool green = fn == TOW_FN_cuGreenCtxRecordEvent || fn == TOW_FN_cuGreenCtxWaitEvent;
+    CUresult status = green && of == NULL ? CUDA_SUCCESS : tow_client_state();
     if (status != CUDA_SUCCESS || of == NULL) {
         return status != CUDA_SUCCESS ? status : CUDA_ERROR_INVALID_CONTEXT;
     }
@@ -494,7 +500,7 @@ static CUresult check_all(const void *of, CUevent event)
 
 CUresult tow_event_record_all(unsigned fn, void *of, CUevent event)
 {
-    CUresult status = check_all(of, event);
+    CUresult status = check_all(fn, of, event);
     if (status != CUDA_SUCCESS) {
         return status;
     }
@@ -510,7 +516,7 @@ CUresult tow_event_record_all(unsigned fn, void *of, CUevent event)
 
 CUresult tow_event_wait_all(unsigned fn, void *of, const struct tow_link *link, CUevent event)
 {
-    CUresult status = check_all(of, event);
+    CUresult status = check_all(fn, of, event);
     if (status != CUDA_SUCCESS) {
         return status;
     }

@@ -1,5 +1,6 @@
 /* Fills (memset). All of them are asynchronous for device memory, the ones without a stream too. */
 #include "client/call.h"
+#include "client/copy.h"
 #include "client/graph.h"
 #include "client/mirror.h"
 #include "client/region.h"
@@ -13,7 +14,8 @@ static CUresult check(CUdeviceptr to, size_t pitch, size_t element, size_t width
         return CUDA_ERROR_NOT_PERMITTED;
     }
     if (width == 0 || rows == 0) {
-        return CUDA_SUCCESS;
+        struct tow_link *link;
+        return tow_copy_link(&link);
     }
     if (to % element != 0 || (rows > 1 && (pitch % element != 0 || pitch < width * element))) {
         return CUDA_ERROR_INVALID_VALUE;

@@ -221,6 +221,9 @@ CUresult tow_cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, unsign
         at = &(*at)->next;
     }
     struct holding *h = *at;
+    /* What the graph does not hold it can release. */
+    bool nothing =
+        h == NULL && count > 0 && object_of(object) != NULL && tow_handle_valid(TOW_H_GRAPH, key);
     bool wrong = h == NULL || count == 0 || count > h->uses;
     if (!wrong && (h->uses -= count) == 0) {
         *at = h->next;
@@ -228,7 +231,7 @@ CUresult tow_cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, unsign
     }
     pthread_mutex_unlock(&object_lock);
     if (wrong) {
-        return CUDA_ERROR_INVALID_VALUE;
+        return nothing ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     }
     object_release(id, count);
     return CUDA_SUCCESS;
@@ -316,7 +319,8 @@ CUresult tow_cuGraphDestroy(CUgraph hGraph)
 {
     uint64_t id = (uint64_t)(uintptr_t)hGraph;
     if (!tow_handle_valid(TOW_H_GRAPH, id)) {
-        return CUDA_ERROR_INVALID_VALUE;
+        CUresult state = tow_client_state();
+        return state != CUDA_SUCCESS ? state : CUDA_ERROR_INVALID_VALUE;
     }
     CUresult status = tow_send_cuGraphDestroy(hGraph);
     if (status == CUDA_SUCCESS) {
@@ -330,7 +334,8 @@ CUresult tow_cuGraphExecDestroy(CUgraphExec hGraphExec)
 {
     uint64_t id = (uint64_t)(uintptr_t)hGraphExec;
     if (!tow_handle_valid(TOW_H_GRAPHEXEC, id)) {
-        return CUDA_ERROR_INVALID_VALUE;
+        CUresult state = tow_client_state();
+        return state != CUDA_SUCCESS ? state : CUDA_ERROR_INVALID_VALUE;
     }
     CUresult status = tow_send_cuGraphExecDestroy(hGraphExec);
     if (status == CUDA_SUCCESS) {

@@ -86,7 +86,8 @@ CUresult tow_cuGraphKernelNodeGetParams(CUgraphNode hNode, CUDA_KERNEL_NODE_PARA
 CUresult tow_cuGraphMemcpyNodeGetParams(CUgraphNode hNode, CUDA_MEMCPY3D *nodeParams)
 {
     if (nodeParams == NULL || hNode == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
+        CUresult state = tow_client_state();
+        return state != CUDA_SUCCESS ? state : CUDA_ERROR_INVALID_VALUE;
     }
     struct tow_call call;
     CUresult status = ask_node(&call, TOW_FN_cuGraphMemcpyNodeGetParams, hNode);

@@ -690,7 +690,8 @@ CUresult tow_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph,
                                   const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
 {
     if (copyParams == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
+        CUresult state = tow_client_state();
+        return state != CUDA_SUCCESS ? state : CUDA_ERROR_INVALID_VALUE;
     }
     CUgraphNodeParams params = of_copy(copyParams, ctx);
     return add_node(phGraphNode, hGraph, dependencies, NULL, numDependencies, &params);
@@ -715,13 +716,20 @@ CUresult tow_cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode 
     return set_node(hGraphExec, hNode, &params);
 }
 
+/* A node must fill something. */
+static bool is_empty_fill(const CUDA_MEMSET_NODE_PARAMS *params)
+{
+    return params == NULL || params->width == 0 || params->height == 0;
+}
+
 CUresult tow_cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGraph,
                                   const CUgraphNode *dependencies, size_t numDependencies,
                                   const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx)
 {
     uint64_t id = 0;
-    if (phGraphNode == NULL || memsetParams == NULL) {
-        return CUDA_ERROR_INVALID_VALUE;
+    if (phGraphNode == NULL || is_empty_fill(memsetParams)) {
+        CUresult state = tow_client_state();
+        return state != CUDA_SUCCESS ? state : CUDA_ERROR_INVALID_VALUE;
     }
     CUgraphNodeParams params = of_fill(memsetParams, ctx);
     if (is_known_fill(&params.memset)) {
@@ -792,7 +800,7 @@ CUresult tow_cuGraphMemsetNodeSetParams(CUgraphNode hNode,
                                         const CUDA_MEMSET_NODE_PARAMS *nodeParams)
 {
     CUresult status =
-        nodeParams == NULL ? CUDA_ERROR_INVALID_VALUE : tow_mirror_reach(nodeParams->dst);
+        is_empty_fill(nodeParams) ? CUDA_ERROR_INVALID_VALUE : tow_mirror_reach(nodeParams->dst);
     return status != CUDA_SUCCESS ? status : tow_send_cuGraphMemsetNodeSetParams(hNode, nodeParams);
 }
 
@@ -800,8 +808,8 @@ CUresult tow_cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode 
                                             const CUDA_MEMSET_NODE_PARAMS *memsetParams,
                                             CUcontext ctx)
 {
-    CUresult status =
-        memsetParams == NULL ? CUDA_ERROR_INVALID_VALUE : tow_mirror_reach(memsetParams->dst);
+    CUresult status = is_empty_fill(memsetParams) ? CUDA_ERROR_INVALID_VALUE
+                                                  : tow_mirror_reach(memsetParams->dst);
     return status != CUDA_SUCCESS
                ? status
                : tow_send_cuGraphExecMemsetNodeSetParams(hGraphExec, hNode, memsetParams, ctx);
@@ -900,6 +908,10 @@ CUresult tow_cuGraphKernelNodeSetAttribute(CUgraphNode hNode, CUkernelNodeAttrID
 
 CUresult tow_cuGraphKernelNodeCopyAttributes(CUgraphNode dst, CUgraphNode src)
 {
+    CUresult state = tow_client_state();
+    if (state != CUDA_SUCCESS || dst == NULL || src == NULL) {
+        return state != CUDA_SUCCESS ? state : CUDA_ERROR_INVALID_VALUE;
+    }
     attribute_changes(dst);
     return tow_send_cuGraphKernelNodeCopyAttributes(dst, src);
 }

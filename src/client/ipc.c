@@ -67,7 +67,8 @@ CUresult tow_cuIpcCloseMemHandle(CUdeviceptr dptr)
         return state;
     }
     if (!tow_region_remove(dptr, 1u << TOW_REGION_IPC, &region)) {
-        return CUDA_ERROR_INVALID_VALUE;
+        return tow_context_current() != NULL ? CUDA_ERROR_INVALID_VALUE
+                                             : CUDA_ERROR_INVALID_CONTEXT;
     }
     CUresult status = tow_send_cuIpcCloseMemHandle(dptr);
     if (status != CUDA_SUCCESS || region.flags > 1) {

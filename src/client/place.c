@@ -80,7 +80,7 @@ CUresult tow_cuMemMapArrayAsync(CUarrayMapInfo *mapInfoList, unsigned int count,
 {
     struct tow_context *context = tow_context_current();
     struct tow_link *link = context != NULL ? context->link : NULL;
-    if (mapInfoList == NULL && count > 0) {
+    if (mapInfoList == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     CUarrayMapInfo *sent = calloc(count + (size_t)1, sizeof *sent);

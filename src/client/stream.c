@@ -5,6 +5,7 @@
 
 #include "client/call.h"
 #include "client/context.h"
+#include "client/copy.h"
 #include "client/graph.h"
 #include "client/handle.h"
 #include "client/link.h"
@@ -181,12 +182,12 @@ CUresult tow_cuStreamCreateWithPriority(CUstream *phStream, unsigned int flags, 
 
 CUresult tow_cuStreamDestroy_v2(CUstream hStream)
 {
+    if (is_default(hStream)) {
+        return CUDA_ERROR_INVALID_HANDLE; /* before cuInit, too */
+    }
     CUresult state = tow_client_state();
     if (state != CUDA_SUCCESS) {
         return state;
-    }
-    if (is_default(hStream)) {
-        return CUDA_ERROR_INVALID_HANDLE;
     }
     struct tow_stream *s = tow_handle_object(TOW_H_STREAM, (uint64_t)(uintptr_t)hStream);
     if (s == NULL) {
@@ -524,6 +525,63 @@ CUresult tow_cuStreamBatchMemOp_v2(CUstream stream, unsigned int count,
     return status != CUDA_SUCCESS
                ? status
                : tow_send_cuStreamBatchMemOp_v2(stream, count, paramArray, flags);
+}
+
+/* The first versions of these are not supported by any driver that CUDA 13 runs on. */
+static CUresult first_memops(CUstream stream)
+{
+    CUresult status = tow_stream_check(stream);
+    return status != CUDA_SUCCESS ? status : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+CUresult tow_cuStreamWriteValue32(CUstream stream, CUdeviceptr addr, cuuint32_t value,
+                                  unsigned int flags)
+{
+    (void)addr, (void)value, (void)flags;
+    return first_memops(stream);
+}
+
+CUresult tow_cuStreamWaitValue32(CUstream stream, CUdeviceptr addr, cuuint32_t value,
+                                 unsigned int flags)
+{
+    (void)addr, (void)value, (void)flags;
+    return first_memops(stream);
+}
+
+CUresult tow_cuStreamWriteValue64(CUstream stream, CUdeviceptr addr, cuuint64_t value,
+                                  unsigned int flags)
+{
+    (void)addr, (void)value, (void)flags;
+    return first_memops(stream);
+}
+
+CUresult tow_cuStreamWaitValue64(CUstream stream, CUdeviceptr addr, cuuint64_t value,
+                                 unsigned int flags)
+{
+    (void)addr, (void)value, (void)flags;
+    return first_memops(stream);
+}
+
+CUresult tow_cuStreamBatchMemOp(CUstream stream, unsigned int count,
+                                CUstreamBatchMemOpParams *paramArray, unsigned int flags)
+{
+    (void)count, (void)paramArray, (void)flags;
+    return first_memops(stream);
+}
+
+CUresult tow_cuStreamAttachMemAsync(CUstream hStream, CUdeviceptr dptr, size_t length,
+                                    unsigned int flags)
+{
+    struct tow_link *link;
+    CUresult status = tow_copy_link(&link);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    /* NVIDIA's driver does not survive other flags. */
+    bool known = flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST ||
+                 flags == CU_MEM_ATTACH_SINGLE;
+    return known ? tow_send_cuStreamAttachMemAsync(hStream, dptr, length, flags)
+                 : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* ---- attributes ---- */

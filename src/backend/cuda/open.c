@@ -126,6 +126,20 @@ static void cuda_close(struct tow_backend *backend)
     }
 }
 
+/* ---- what NVIDIA's driver does not survive ---- */
+
+static CUresult(CUDAAPI *attach_memory)(CUstream stream, CUdeviceptr address, size_t length,
+                                        unsigned flags); /* the driver's; a process opens one */
+
+/* With other flags driver 580 crashes, and a client may send any. */
+static CUresult CUDAAPI guarded_attach_memory(CUstream stream, CUdeviceptr address, size_t length,
+                                              unsigned flags)
+{
+    bool known = flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST ||
+                 flags == CU_MEM_ATTACH_SINGLE;
+    return known ? attach_memory(stream, address, length, flags) : CUDA_ERROR_INVALID_VALUE;
+}
+
 int tow_backend_cuda_open(const char *path, uint64_t slot, struct tow_backend *ret_backend,
                           char *why, size_t why_size)
 {
@@ -147,6 +161,8 @@ int tow_backend_cuda_open(const char *path, uint64_t slot, struct tow_backend *r
     tow_driver_fill_stubs(&ret_backend->driver);
     int count = tow_driver_load(&ret_backend->driver, find_symbol, library);
     tow_log(TOW_AREA_BACKEND, TOW_LOG_DEBUG, "%s: %d functions", found, count);
+    attach_memory = ret_backend->driver.cuStreamAttachMemAsync;
+    ret_backend->driver.cuStreamAttachMemAsync = guarded_attach_memory;
     tow_space_fill(slot);
     CUresult result = ret_backend->driver.cuInit(0);
     int devices = 0;
