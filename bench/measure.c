@@ -229,11 +229,20 @@ static void step_event(void)
 {
     MUST(cuEventRecord, m.event, m.stream);
 }
-static void step_alloc(void)
+static void alloc_and_free(size_t size)
 {
     CUdeviceptr at;
-    MUST(cuMemAlloc_v2, &at, 1 << 20);
+    MUST(cuMemAlloc_v2, &at, size);
     MUST(cuMemFree_v2, at);
+}
+static void step_alloc(void)
+{
+    alloc_and_free(1 << 20);
+}
+/* NVIDIA's driver has blocks of this size, and takes and gives back one each time. */
+static void step_alloc_block(void)
+{
+    alloc_and_free(2 << 20);
 }
 static void step_d2h(void)
 {
@@ -255,8 +264,8 @@ static void latency(void)
     } steps[] = {
         {"launch_enqueue", step_launch, 4000},   {"launch_sync", step_launch_sync, 2000},
         {"memset_sync", step_memset_sync, 2000}, {"event_record", step_event, 4000},
-        {"alloc_free_1mib", step_alloc, 200},    {"copy_4b_d2h", step_d2h, 2000},
-        {"copy_4b_h2d", step_h2d, 2000},
+        {"alloc_free_1mib", step_alloc, 200},    {"alloc_free_2mib", step_alloc_block, 200},
+        {"copy_4b_d2h", step_d2h, 2000},         {"copy_4b_h2d", step_h2d, 2000},
     };
     static double us[LATENCY_MAX];
     for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
@@ -342,6 +351,8 @@ static void copy(enum kind kind, bool up, CUdeviceptr device, void *host, size_t
     }
 }
 
+enum { WALK_MAX = 256 << 10 };
+
 static void one_size(enum kind kind, void *host, CUdeviceptr device, size_t bytes)
 {
     static const char *const names[KINDS] = {"pageable", "pinned", "registered", "rows"};
@@ -349,9 +360,11 @@ static void one_size(enum kind kind, void *host, CUdeviceptr device, size_t byte
     for (int up = 1; up >= 0; up--) {
         size_t wanted = ((size_t)(m.quick ? 16 : 256) << 20) / bytes;
         size_t count = wanted < 3 ? 3 : wanted > 400 ? 400 : wanted;
+        /* Small pieces of a large array, one after the other: they are in no cache. */
+        size_t places = kind == PAGEABLE && bytes <= WALK_MAX ? m.max_bytes / bytes : 1;
         for (size_t n = 0; n <= count; n++) {
             int64_t begin = now_ns();
-            copy(kind, up != 0, device, host, bytes);
+            copy(kind, up != 0, device, (char *)host + n % places * bytes, bytes);
             if (n > 0) { /* the first one warms up */
                 us[n - 1] = (double)(now_ns() - begin) / 1e3;
             }
@@ -406,7 +419,7 @@ static void bandwidth(void)
     MUST(cuMemAlloc_v2, &device, m.max_bytes);
     for (enum kind kind = PAGEABLE; kind < KINDS; kind++) {
         void *host = make_host(kind);
-        for (size_t bytes = 4; bytes <= m.max_bytes; bytes *= bytes < 65536 ? 16 : 4) {
+        for (size_t bytes = 4; bytes <= m.max_bytes; bytes *= bytes < 16384 ? 16 : 4) {
             if (kind != ROWS || bytes >= ROW) {
                 one_size(kind, host, device, bytes);
             }

@@ -50,6 +50,7 @@ static const char *title_of(const char *name)
         {"memset_sync", "memset + sync"},
         {"event_record", "event record"},
         {"alloc_free_1mib", "alloc + free 1 MiB"},
+        {"alloc_free_2mib", "alloc + free 2 MiB"},
         {"copy_4b_d2h", "4 B device to host"},
         {"copy_4b_h2d", "4 B host to device"},
         {"launches_drained", "a launch of many, drained"},

@@ -33,6 +33,9 @@
 /* How long a copy that is large or has a shape waits for host functions that were queued before. */
 #define FUNCTIONS_NS (100 * TOW_TIME_MS)
 
+/* Smaller uploads ride in their commands: to page-lock what few bytes go through costs more. */
+enum { STAGED_MIN = 8 << 10 };
+
 CUresult tow_copy_settle_source(struct tow_link *link, const void *from, size_t size)
 {
     CUresult status = CUDA_SUCCESS;
@@ -102,9 +105,10 @@ static CUresult upload(CUdeviceptr to, const void *from, size_t size, CUstream s
                                 .up = true,
                                 .stream = stream,
                                 .device = to};
-    CUresult status = size <= TOW_COPY_INLINE_MAX
-                          ? CUDA_ERROR_NOT_SUPPORTED
-                          : tow_stage_up(tow_context_current()->link, &staged, settle);
+    /* A small one may still be under way when the call returns, as natively. */
+    CUresult status = size < STAGED_MIN ? CUDA_ERROR_NOT_SUPPORTED
+                                        : tow_stage_up(tow_context_current()->link, &staged,
+                                                       settle && size > TOW_COPY_INLINE_MAX);
     return status == CUDA_ERROR_NOT_SUPPORTED ? tow_copy_upload(to, from, size, stream, settle)
                                               : status;
 }

@@ -316,7 +316,7 @@ enum tow_share_outcome tow_share_look(struct tow_link *link, const struct tow_sh
     return outcome;
 }
 
-static void note_quiet(struct tow_link *link, CUstream stream, uint64_t number)
+void tow_share_note_quiet(struct tow_link *link, CUstream stream, uint64_t number)
 {
     tow_watch_hear(link);
     if (stream == CU_STREAM_PER_THREAD) {
@@ -344,6 +344,16 @@ bool tow_share_is_quiet(struct tow_link *link, CUstream stream)
     return quiet;
 }
 
+/* Nothing was sent since some stream of this context was empty: most likely all of them are. */
+static bool may_be_idle(struct tow_link *link)
+{
+    tow_lock_take(&link->send_lock);
+    bool quiet = link->share->quiet_at != 0 && link->share->quiet_at == tow_link_sent(link) &&
+                 link->share->quiet_context == tow_context_number();
+    tow_lock_give(&link->send_lock);
+    return quiet;
+}
+
 /* Asks, and sleeps until the answer comes. */
 CUresult tow_share_ask(struct tow_link *link, CUstream stream)
 {
@@ -357,7 +367,7 @@ CUresult tow_share_ask(struct tow_link *link, CUstream stream)
     tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)stream);
     status = tow_call_end(&call, tow_call_wait(&call));
     if (status == CUDA_SUCCESS) {
-        note_quiet(link, stream, number);
+        tow_share_note_quiet(link, stream, number);
     }
     return status;
 }
@@ -376,6 +386,7 @@ static bool synchronize_by_note(struct tow_link *link, const CUstream *stream, C
     enum tow_share_outcome outcome = TOW_SHARE_REFUSED;
     uint64_t number = 0;
     unsigned fn = stream != NULL ? TOW_FN_cuStreamSynchronize : TOW_FN_cuCtxSynchronize;
+    bool idle = stream == NULL && may_be_idle(link);
     if (tow_call_begin(&call, fn, 24, TOW_CALL_CONTEXT) == CUDA_SUCCESS) {
         bool waits = call.waits; /* host functions are outstanding: it was asked for after all */
         number = tow_link_next(call.link);
@@ -384,7 +395,7 @@ static bool synchronize_by_note(struct tow_link *link, const CUstream *stream, C
         }
         tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)note);
         tow_enc_u32(&call.enc, desk->value);
-        tow_enc_u32(&call.enc, 0);
+        tow_enc_u32(&call.enc, idle ? TOW_NOTE_IDLE : 0);
         CUresult status = tow_call_send(&call);
         if (waits) {
             leave_desk(desk);
@@ -398,7 +409,7 @@ static bool synchronize_by_note(struct tow_link *link, const CUstream *stream, C
     leave_desk(desk);
     if (outcome == TOW_SHARE_DONE) {
         if (stream != NULL) {
-            note_quiet(link, *stream, number);
+            tow_share_note_quiet(link, *stream, number);
         } else {
             tow_watch_hear(link);
         }
@@ -498,7 +509,7 @@ static CUresult copy_shared(struct tow_link *link, unsigned fn, CUdeviceptr devi
             status = status == CUDA_SUCCESS ? tow_share_ask(link, stream) : status;
         }
     } else if (status == CUDA_SUCCESS && outcome == TOW_SHARE_DONE) {
-        note_quiet(link, stream, number);
+        tow_share_note_quiet(link, stream, number);
     }
     return status;
 }
@@ -533,7 +544,7 @@ CUresult tow_share_fetch(struct tow_link *link, const struct tow_staged *what)
         status = tow_share_ask(link, what->stream);
         outcome = status == CUDA_SUCCESS ? tow_share_seen(note, desk->value) : TOW_SHARE_REFUSED;
     } else if (outcome == TOW_SHARE_DONE) {
-        note_quiet(link, what->stream, number);
+        tow_share_note_quiet(link, what->stream, number);
     }
     if (outcome == TOW_SHARE_DONE) {
         tow_box_scatter(&what->host, 0, room, size);

@@ -92,6 +92,9 @@ CUresult tow_share_ask(struct tow_link *link, CUstream stream);
 CUresult tow_share_send(unsigned fn, CUdeviceptr device, const void *host, size_t size,
                         CUstream stream, const struct tow_share_note *note, uint32_t value,
                         uint64_t *ret_number);
+/* Command `number` was the last one of a stream, which is through with it. */
+void tow_share_note_quiet(struct tow_link *link, CUstream stream, uint64_t number);
+
 /* A download that is small enough for the room beside a note. CUDA_ERROR_NOT_SUPPORTED: nothing was
  * done. */
 enum { TOW_SHARE_FETCH_MAX = (8 << 10) - (int)sizeof(struct tow_share_note) };

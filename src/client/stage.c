@@ -12,9 +12,12 @@
 #include "gen/client_api.h"
 
 enum {
-    BAYS = TOW_FLOW_BAYS, /* some are filled while others are emptied */
-    BAY_SIZE = 2 << 20,   /* one transfer of the device's copy engine */
-    PIECE = 128 << 10,    /* what one thread copies at a time */
+    BAYS = TOW_FLOW_BAYS,   /* some are filled while others are emptied */
+    BAY_SIZE = 2 << 20,     /* one transfer of the device's copy engine */
+    PIECE_UP = 32 << 10,    /* what one thread copies at a time */
+    PIECE_DOWN = 128 << 10, /* that comes from the device, and is in no cache */
+    LOT = 128 << 10,        /* the least that goes through one bay of several, */
+    LOT_DOWN = 64 << 10,    /* but small downloads, which one thread empties as they come */
 };
 
 /* A full staging is looked at this often, and this often the server is asked whether the stream
@@ -132,10 +135,13 @@ static struct tow_stage *take_bays(struct tow_link *link)
 }
 
 /* How much goes through one bay: small copies are cut too, so that copying and transfer overlap. */
-static size_t bay_share(size_t size)
+static size_t bay_share(size_t size, bool up)
 {
-    size_t half = (size / 2 + PIECE - 1) / PIECE * PIECE;
-    return half < PIECE ? PIECE : half > BAY_SIZE ? BAY_SIZE : half;
+    if (!up && size <= (size_t)BAYS * LOT_DOWN) {
+        return LOT_DOWN;
+    }
+    size_t half = (size / 2 + LOT - 1) / LOT * LOT;
+    return half < LOT ? LOT : half > BAY_SIZE ? BAY_SIZE : half;
 }
 
 /* ---- parts ---- */
@@ -180,15 +186,20 @@ struct passage {
     struct tow_link *link;
     const struct tow_staged *what;
     struct tow_cut cut;
+    size_t piece;  /* its size */
     size_t pieces; /* of a part, at most */
     unsigned first_bay;
+    uint64_t number; /* of the last command */
 };
 
 static struct passage passage_begin(struct tow_link *link, const struct tow_staged *what)
 {
-    struct passage p = {.link = link, .what = what, .first_bay = link->stage->next_bay};
-    p.cut = tow_cut_make(&what->host, bay_share(tow_box_size(&what->host)));
-    p.pieces = (tow_part_size(&p.cut.each) + PIECE - 1) / PIECE;
+    struct passage p = {.link = link,
+                        .what = what,
+                        .piece = what->up ? PIECE_UP : PIECE_DOWN,
+                        .first_bay = link->stage->next_bay};
+    p.cut = tow_cut_make(&what->host, bay_share(tow_box_size(&what->host), what->up));
+    p.pieces = (tow_part_size(&p.cut.each) + p.piece - 1) / p.piece;
     return p;
 }
 
@@ -202,24 +213,23 @@ static struct tow_box lot_box(const struct passage *p, size_t lot, size_t piece,
 {
     struct tow_part part = tow_cut_part(&p->cut, lot);
     struct tow_box box = tow_box_part(&p->what->host, &part);
-    size_t size = tow_box_size(&box), offset = piece * PIECE;
-    *ret_size = offset >= size ? 0 : size - offset < PIECE ? size - offset : PIECE;
+    size_t size = tow_box_size(&box), offset = piece * p->piece;
+    *ret_size = offset >= size ? 0 : size - offset < p->piece ? size - offset : p->piece;
     return box;
 }
 
 static int send_lot(void *user, size_t lot)
 {
-    const struct passage *p = user;
+    struct passage *p = user;
     struct tow_stage *stage = p->link->stage;
     unsigned index = bay_of(p, lot);
     struct bay *bay = &stage->bays[index];
     struct tow_part part = tow_cut_part(&p->cut, lot);
-    uint64_t number;
     bay->value = bay->value == UINT32_MAX ? 1 : bay->value + 1;
     bay->stream = p->what->stream;
     bay->context = tow_context_number();
     return (int)tow_staged_send(p->what, &part, bay_at(stage, index), bay_note(stage, index),
-                                bay->value, &number);
+                                bay->value, &p->number);
 }
 
 /* ---- uploads ---- */
@@ -231,7 +241,7 @@ static void fill_piece(void *user, size_t index)
     struct tow_box box = lot_box(p, lot, piece, &size);
     if (size > 0) {
         uint8_t *bay = bay_at(p->link->stage, bay_of(p, lot));
-        tow_box_gather(&box, piece * PIECE, bay + piece * PIECE, size);
+        tow_box_gather(&box, piece * p->piece, bay + piece * p->piece, size);
     }
 }
 
@@ -268,6 +278,9 @@ CUresult tow_stage_up(struct tow_link *link, const struct tow_staged *what, bool
             ? tow_share_await(bay_note(stage, last), stage->bays[last].value)
             : TOW_SHARE_DONE;
     pthread_mutex_unlock(&stage->lock);
+    if (settle && outcome == TOW_SHARE_DONE && status == CUDA_SUCCESS) {
+        tow_share_note_quiet(link, what->stream, p.number);
+    }
     /* What is before it in the stream takes long, and natively that is waited for, too; or it was
      * refused, and this tells why; or it is over, and the reply brings what kernels wrote before
      * it. A capture would not outlive the question. */
@@ -312,7 +325,8 @@ static void empty_piece(void *user, size_t piece)
     struct tow_box box = lot_box(e->passage, e->lot, piece, &size);
     const uint8_t *bay = bay_at(e->passage->link->stage, bay_of(e->passage, e->lot));
     if (size > 0) {
-        tow_box_scatter(&box, piece * PIECE, bay + piece * PIECE, size);
+        size_t at = piece * e->passage->piece;
+        tow_box_scatter(&box, at, bay + at, size);
     }
 }
 
@@ -349,6 +363,9 @@ CUresult tow_stage_down(struct tow_link *link, const struct tow_staged *what)
     }
     stage->next_bay = bay_of(&p, asked);
     pthread_mutex_unlock(&stage->lock);
+    if (status == CUDA_SUCCESS) {
+        tow_share_note_quiet(link, what->stream, p.number);
+    }
     /* Whoever waits for a download has waited for what is before it in the stream. */
     bool asks = status == CUDA_SUCCESS && tow_share_brings_more(link) &&
                 atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0;

@@ -34,6 +34,9 @@ struct tow_share_note {
 };
 _Static_assert(sizeof(struct tow_share_note) == 64, "a cache line each");
 
+/* Behind the note of a cuCtxSynchronize: the program thinks that the context has nothing to do. */
+#define TOW_NOTE_IDLE 1u
+
 /* What a copy takes over a bus as slow as PCIe 4, at most 16 ms: as long it is worth looking for
  * its end, and staying awake for what the program does then. */
 static inline int64_t tow_share_copy_ns(uint64_t size)

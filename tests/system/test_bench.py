@@ -18,7 +18,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import towtest as t  # noqa: E402
 
 GPU_BENCH = t.ROOT / "tests" / "gpu" / "bench"
-LATENCIES = {"launch_enqueue", "launch_sync", "memset_sync", "event_record", "alloc_free_1mib", "copy_4b_d2h",
+LATENCIES = {"launch_enqueue", "launch_sync", "memset_sync", "event_record", "alloc_free_1mib", "alloc_free_2mib", "copy_4b_d2h",
              "copy_4b_h2d"}
 
 
@@ -79,7 +79,7 @@ def bench_measures_everything_and_draws():
             t.check(figure.get("p99", figure["median"]) >= min(figure["rounds"]), f"{name}: {figure}")
         for memory in ("pageable", "pinned", "registered"):
             for direction in ("h2d", "d2h"):
-                for size in (4, 64, 1024, 16384, 262144):
+                for size in (4, 64, 1024, 16384, 65536, 262144):
                     t.check(figures["copy", memory, direction, size]["towline"]["median"] > 0, "a copy's bandwidth")
         for direction in ("h2d", "d2h"):
             t.check(figures["copy", "rows", direction, 16384]["towline"]["median"] > 0, "the bandwidth of rows")
@@ -89,7 +89,7 @@ def bench_measures_everything_and_draws():
         t.equal(len(times[0]["towline"]["rounds"]), 2, "an example's rounds")
         lines = xml.dom.minidom.parse(str(plot)).getElementsByTagName("polyline")
         t.equal(len(lines), 16, "the number of curves")  # eight of bandwidth, eight of time
-        t.equal(len(lines[0].getAttribute("points").split()), 5, "the points of a curve")
+        t.equal(len(lines[0].getAttribute("points").split()), 6, "the points of a curve")
 
 
 @t.test()

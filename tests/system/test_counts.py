@@ -242,6 +242,17 @@ def a_poll_does_not_wait_for_the_line():
 
 
 @t.test(60)
+def uploads_go_through_shared_memory():
+    """From 8 KiB on, and nothing waits for a reply; on two processors a note may be late."""
+    with t.Server(ALL_ALIKE) as server:
+        for size in (16 << 10, 64 << 10, 256 << 10):
+            few, many = (stats(server, "shm", f"uploads:{size}", n) for n in (10, 50))
+            went, replies = ((many[key] - few[key]) / 40 for key in ("bytes_out", "replies_waited"))
+            t.check(went < 4096, f"{went:g} bytes went for an upload of {size}")
+            t.check(replies <= 0.6, f"an upload of {size} and a synchronisation wait for {replies:g} replies")
+
+
+@t.test(60)
 def a_shared_mapping_that_is_registered_is_used_where_it_is():
     size = 8 << 20
 

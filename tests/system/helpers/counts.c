@@ -8,22 +8,19 @@
  *     counts behind N     the same, each behind a launch
  *     counts downloads:B N  N asynchronous copies of B bytes into page-locked memory, and one
  *                         synchronisation; prints the milliseconds
- *     counts rows:B N     the same in 64 rows of B bytes, with gaps; prints nothing
- *     counts registered:WHAT N  N times a registered shared mapping is written and: copy, crooked
- *                         (its first page is not whole), or kernel
- *     counts private:WHAT N  the same with private memory
- *     counts capture N    N launches, fills, copies, records and questions of two streams that
- *                         capture; the graph is launched once
- *     counts kernels N    loads an image of N kernels that is like no other, launches each
- *     counts events N     N times an event is recorded and asked for until it is done
- *     counts contexts N   N launches and synchronisations of the context
- *     counts poll:WHAT N  asks N times for an event, a stream or the default stream that is held
- *                         up, then until it is done; prints the milliseconds of the N
- *     counts rounds N     N times an event is recorded, asked for while it is held up, and until it
- *                         is done; prints the milliseconds
- *     counts build N      builds a graph of N kernels and as many empty nodes, fills and copies,
- *                         and launches it
- *     counts update N     N times all kernels of a graph get new arguments, and it is launched
+ *     counts uploads:B N  N synchronous copies of B bytes of ordinary memory to the device, each
+ * with a synchronisation of the context counts rows:B N     downloads in 64 rows of B bytes, with
+ * gaps; prints nothing counts registered:WHAT N  N times a registered shared mapping is written
+ * and: copy, crooked (its first page is not whole), or kernel counts private:WHAT N  the same with
+ * private memory counts capture N    N launches, fills, copies, records and questions of two
+ * streams that capture; the graph is launched once counts kernels N    loads an image of N kernels
+ * that is like no other, launches each counts events N     N times an event is recorded and asked
+ * for until it is done counts contexts N   N launches and synchronisations of the context counts
+ * poll:WHAT N  asks N times for an event, a stream or the default stream that is held up, then
+ * until it is done; prints the milliseconds of the N counts rounds N     N times an event is
+ * recorded, asked for while it is held up, and until it is done; prints the milliseconds counts
+ * build N      builds a graph of N kernels and as many empty nodes, fills and copies, and launches
+ * it counts update N     N times all kernels of a graph get new arguments, and it is launched
  *     counts refused N    N nodes and updates that are refused, each at its call
  *     counts heap N       prints how often N launches allocated memory
  *     counts time N       prints the milliseconds of N launches and one synchronisation
@@ -269,6 +266,25 @@ static double now_ms(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
+}
+
+static void uploads(size_t size, unsigned n)
+{
+    CUdeviceptr memory;
+    unsigned char *host = malloc(size), *back = malloc(size);
+    CHECK(cuMemAlloc(&memory, size));
+    for (unsigned i = 0; i < n; i++) {
+        memset(host, (int)i, size);
+        CHECK(cuMemcpyHtoD(memory, host, size));
+        CHECK(cuCtxSynchronize());
+    }
+    CHECK(cuMemcpyDtoH(back, memory, size));
+    if (memcmp(host, back, size) != 0) {
+        fprintf(stderr, "counts: the last upload did not come\n");
+        exit(1);
+    }
+    free(host);
+    free(back);
 }
 
 static void downloads(size_t size, unsigned n)
@@ -598,6 +614,8 @@ int main(int argc, char **argv)
         }
     } else if (strncmp(argv[1], "downloads:", 10) == 0) {
         downloads(strtoul(argv[1] + 10, NULL, 10), n);
+    } else if (strncmp(argv[1], "uploads:", 8) == 0) {
+        uploads(strtoul(argv[1] + 8, NULL, 10), n);
     } else if (strncmp(argv[1], "rows:", 5) == 0) {
         rows(strtoul(argv[1] + 5, NULL, 10), n);
     } else if (strncmp(argv[1], "registered:", 11) == 0) {
