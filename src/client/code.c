@@ -78,7 +78,6 @@ void tow_library_destroy(struct tow_library *library)
         free(library->names[i]);
     }
     free(library->names);
-    free(library->layouts);
     if (library->id != 0) {
         tow_handle_retire(library->id);
     }
@@ -263,30 +262,10 @@ static void take_facts(struct tow_library *library, CUdevice device, struct tow_
     }
 }
 
-/* What the image itself says is kept as it came: most kernels are never looked up. */
-static void take_layouts(struct tow_library *library, CUdevice device, struct tow_dec *dec)
-{
-    if (tow_dec_left(dec) < 8) {
-        return;
-    }
-    uint32_t bytes = tow_dec_u32(dec);
-    tow_dec_u32(dec);
-    const uint8_t *layouts = tow_dec_bytes(dec, bytes);
-    if (layouts == NULL || bytes == 0 || bytes > TOW_KERNEL_LAYOUTS_MAX ||
-        device == TOW_DEVICE_NONE || (library->layouts = malloc(bytes)) == NULL) {
-        return;
-    }
-    memcpy(library->layouts, layouts, bytes);
-    library->layouts_size = bytes;
-    library->layouts_device = device;
-}
-
 void tow_library_take_known(struct tow_library *library, struct tow_link *link, struct tow_dec *dec)
 {
     struct tow_dec head = *dec;
-    CUdevice device = visible_device(link, tow_dec_i32(&head));
-    take_facts(library, device, dec);
-    take_layouts(library, device, dec);
+    take_facts(library, visible_device(link, tow_dec_i32(&head)), dec);
 }
 
 /* ---- the end ---- */
@@ -506,45 +485,6 @@ static CUresult kernel_ask(struct tow_library *library, struct tow_kernel *kerne
     return tow_call_end(&call, status);
 }
 
-/* Takes what its image says of it, if that is something. */
-static void kernel_lay_out(struct tow_kernel *kernel)
-{
-    const struct tow_library *library = kernel->library;
-    struct tow_kernel_layout layout;
-    const uint8_t *bytes;
-    if (library->layouts == NULL || !tow_kernel_layout_find(library->layouts, library->layouts_size,
-                                                            kernel->name, &layout, &bytes)) {
-        return;
-    }
-    struct tow_attributes *a = calloc(1, sizeof *a);
-    struct tow_param *params = calloc(layout.params + 1u, sizeof *params);
-    uint32_t end = 0;
-    bool fine = a != NULL && params != NULL;
-    for (unsigned i = 0; i < layout.params && fine; i++) {
-        struct tow_layout_param param;
-        memcpy(&param, bytes + i * sizeof param, sizeof param);
-        params[i] = (struct tow_param){param.offset, param.size};
-        fine = param.offset >= end; /* as kernel_fill says */
-        end = (uint32_t)param.offset + param.size;
-    }
-    if (!fine || end > TOW_LAUNCH_ARGS_MAX) {
-        free(a);
-        free(params);
-        return;
-    }
-    a->device = library->layouts_device;
-    atomic_store(&a->is_layout, true);
-    tow_launch_bounds_init(&a->bounds, a->device);
-    if (layout.threads < atomic_load(&a->bounds.threads)) {
-        atomic_store(&a->bounds.threads, layout.threads);
-    }
-    atomic_store(&a->bounds.shared, layout.shared);
-    kernel->params = params;
-    kernel->param_count = layout.params;
-    kernel->param_bytes = end;
-    atomic_store(&kernel->attributes, a);
-}
-
 /* A kernel that nobody has looked up yet: with what is known of it, taken out of its bucket, or
  * new. */
 static struct tow_kernel *kernel_begin(struct tow_library *library, const char *name)
@@ -570,7 +510,6 @@ static struct tow_kernel *kernel_begin(struct tow_library *library, const char *
         free(kernel);
         return NULL;
     }
-    kernel_lay_out(kernel);
     return kernel;
 }
 
@@ -653,39 +592,6 @@ void tow_kernel_learn(struct tow_kernel *kernel, CUdevice device, CUfunction_att
     atomic_fetch_or_explicit(&a->known, 1u << attribute, memory_order_release);
 }
 
-/* Asks for all that a lookup tells of, in one reply; what was set meanwhile stays. False if nothing
- * was to be asked. */
-static bool learn_all(struct tow_kernel *kernel, struct tow_attributes *a, CUdevice device)
-{
-    struct tow_kernel *owner = kernel->origin != NULL ? kernel->origin : kernel;
-    struct tow_call call;
-    if (a == NULL || device_of(owner->library) != device ||
-        !atomic_load_explicit(&a->is_layout, memory_order_relaxed) || owner->name == NULL ||
-        lookup_begin(owner->library, owner, owner->name, TOW_CALL_REPLY, &call) != CUDA_SUCCESS) {
-        return false;
-    }
-    CUresult status = tow_call_wait(&call);
-    struct tow_kernel_info info;
-    tow_dec_copy(&call.dec, &info, sizeof info);
-    bool known = status == CUDA_SUCCESS && !call.dec.bad;
-    tow_call_end(&call, status);
-    for (unsigned i = 0; known && i < TOW_KERNEL_ATTRIBUTES; i++) {
-        unsigned had = atomic_load_explicit(&a->known, memory_order_acquire);
-        if ((info.known >> i & 1) != 0 && (had >> i & 1) == 0) {
-            tow_kernel_learn(kernel, device, (CUfunction_attribute)i, info.attributes[i]);
-        }
-    }
-    if (known) {
-        atomic_store_explicit(&a->is_layout, false, memory_order_relaxed);
-    }
-    return known;
-}
-
-bool tow_kernel_learn_bounds(struct tow_kernel *kernel, CUdevice device)
-{
-    return learn_all(kernel, tow_kernel_attributes(kernel, device), device);
-}
-
 CUresult tow_kernel_attribute(struct tow_kernel *kernel, CUdevice device,
                               CUfunction_attribute attribute, int *ret_value)
 {
@@ -693,10 +599,6 @@ CUresult tow_kernel_attribute(struct tow_kernel *kernel, CUdevice device,
         return CUDA_ERROR_INVALID_VALUE;
     }
     struct tow_attributes *a = tow_kernel_attributes(kernel, device);
-    unsigned known = a != NULL ? atomic_load_explicit(&a->known, memory_order_acquire) : 0;
-    if ((known >> (unsigned)attribute & 1) == 0) {
-        learn_all(kernel, a, device);
-    }
     if (a != NULL &&
         (atomic_load_explicit(&a->known, memory_order_acquire) >> (unsigned)attribute & 1) != 0) {
         *ret_value = atomic_load_explicit(&a->value[attribute], memory_order_relaxed);

@@ -31,9 +31,6 @@ struct tow_attributes {
     CUdevice device;
     struct tow_bounds bounds;
     atomic_uint known; /* bit i: value[i] is there */
-    /* Only its image was asked yet (tow_kernel_layout): the bounds of threads and shared memory may
-     * be lower than the driver's, and nothing else is known. */
-    atomic_bool is_layout;
     atomic_int value[TOW_KERNEL_ATTRIBUTES];
     struct tow_attributes *next;
 };
@@ -93,10 +90,7 @@ struct tow_library {
     struct tow_kernel *kernels[TOW_LIBRARY_BUCKETS]; /* owned, by name */
     struct tow_symbol *symbols;                      /* owned */
     struct tow_library *modules;                     /* owned: of a library, one per context */
-    uint8_t *layouts; /* owned: what the image says of kernels, on `layouts_device` */
-    size_t layouts_size;
-    CUdevice layouts_device;
-    char **names; /* owned, with its texts: once enumerated */
+    char **names;                                    /* owned, with its texts: once enumerated */
     uint32_t name_count;
     bool enumerated;
 
@@ -164,8 +158,6 @@ static inline struct tow_attributes *tow_kernel_attributes(struct tow_kernel *ke
 /* One attribute of it, from the cache or the server. */
 CUresult tow_kernel_attribute(struct tow_kernel *kernel, CUdevice device,
                               CUfunction_attribute attribute, int *ret_value);
-/* A launch goes beyond what is known of the kernel: true if more is known now. */
-bool tow_kernel_learn_bounds(struct tow_kernel *kernel, CUdevice device);
 /* Remembers an attribute that was set or asked for. */
 void tow_kernel_learn(struct tow_kernel *kernel, CUdevice device, CUfunction_attribute attribute,
                       int value);

@@ -30,9 +30,6 @@ static bool is_plain(struct tow_kernel *kernel, CUdevice device)
     const unsigned needed = 1u << CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK |
                             1u << CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
     const struct tow_attributes *a = tow_kernel_attributes(kernel, device);
-    if (a != NULL && atomic_load_explicit(&a->is_layout, memory_order_relaxed)) {
-        tow_kernel_learn_bounds(kernel, device); /* once, so that later nodes wait for nothing */
-    }
     unsigned known = a != NULL ? atomic_load_explicit(&a->known, memory_order_acquire) : 0;
     if ((known & needed) != needed) {
         return false;

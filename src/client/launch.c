@@ -117,11 +117,7 @@ static inline CUresult check(struct tow_kernel *kernel, CUdevice device, const u
         tow_launch_bounds_init(&bounds, device);
         return check_bounds(&bounds, grid, block, shared);
     }
-    CUresult status = check_bounds(&a->bounds, grid, block, shared);
-    if (TOW_UNLIKELY(status != CUDA_SUCCESS) && tow_kernel_learn_bounds(kernel, device)) {
-        status = check_bounds(&a->bounds, grid, block, shared);
-    }
-    return status;
+    return check_bounds(&a->bounds, grid, block, shared);
 }
 
 CUresult tow_launch_check(struct tow_kernel *kernel, CUdevice device, const uint32_t grid[3],

@@ -485,8 +485,7 @@ void tow_code_recall(struct tow_serve *call, const struct tow_code_image *image,
     }
 }
 
-void tow_code_reply_facts(struct tow_serve *call, const struct tow_buf *facts,
-                          const struct tow_buf *layouts)
+void tow_code_reply_facts(struct tow_serve *call, const struct tow_buf *facts)
 {
     /* As many as are whole and fit. */
     struct tow_dec dec = tow_dec_init(facts->data, facts->size);
@@ -498,67 +497,12 @@ void tow_code_reply_facts(struct tow_serve *call, const struct tow_buf *facts,
            dec.at - facts->data <= TOW_KERNEL_FACTS_MAX) {
         size = (size_t)(dec.at - facts->data);
     }
-    tow_serve_reserve(call, 16 + size + layouts->size);
+    tow_serve_reserve(call, 16 + size);
     tow_enc_i32(&call->out, tow_code_device(call));
     tow_enc_u32(&call->out, (uint32_t)size);
     tow_enc_bytes(&call->out, facts->data, size);
-    tow_enc_u32(&call->out, (uint32_t)layouts->size);
+    tow_enc_u32(&call->out, 0); /* reserved: bytes that follow */
     tow_enc_u32(&call->out, 0);
-    tow_enc_bytes(&call->out, layouts->data, layouts->size);
-}
-
-/* They are kept as facts are, under a name of their own: as one block that tells of its size and a
- * check. Two workers may add the same one: the first is taken. */
-static uint64_t layouts_key(struct tow_serve *call, struct code *code)
-{
-    static const uint64_t format = UINT64_C(0x6c61796f75740001);
-    uint64_t key = code->cache != NULL ? device_key(call, code, tow_code_device(call)) : 0;
-    return key != 0 ? key ^ format : 0;
-}
-
-static uint32_t check_of(const uint8_t *bytes, size_t size)
-{
-    uint8_t digest[TOW_SHA256_SIZE];
-    uint32_t check;
-    tow_sha256_of(bytes, size, digest);
-    memcpy(&check, digest, sizeof check);
-    return check;
-}
-
-void tow_code_recall_layouts(struct tow_serve *call, const struct tow_code_image *image,
-                             struct tow_buf *layouts)
-{
-    struct code *code = code_peek(call->session);
-    uint64_t key = layouts_key(call, code);
-    struct tow_buf kept;
-    tow_buf_init(&kept, 8 << 20);
-    if (key != 0 && tow_codecache_get_facts(code->cache, image->hash, key, &kept) == 0) {
-        struct tow_dec dec = tow_dec_init(kept.data, kept.size);
-        uint32_t size = tow_dec_u32(&dec), check = tow_dec_u32(&dec);
-        const uint8_t *bytes = tow_dec_bytes(&dec, size);
-        if (bytes != NULL && size > 0 && check_of(bytes, size) == check) {
-            tow_buf_append(layouts, bytes, size); /* more than fits is not taken */
-        }
-    }
-    tow_buf_fini(&kept);
-}
-
-void tow_code_keep_layouts(struct tow_serve *call, const struct tow_code_image *image,
-                           const struct tow_buf *layouts)
-{
-    struct code *code = code_peek(call->session);
-    uint64_t key = layouts->size > 0 ? layouts_key(call, code) : 0;
-    struct tow_buf kept;
-    tow_buf_init(&kept, 8 + TOW_KERNEL_LAYOUTS_MAX);
-    uint32_t head[2] = {(uint32_t)layouts->size, 0};
-    if (key != 0) {
-        head[1] = check_of(layouts->data, layouts->size);
-        if (tow_buf_append(&kept, head, sizeof head) == 0 &&
-            tow_buf_append(&kept, layouts->data, layouts->size) == 0) {
-            tow_codecache_add_facts(code->cache, image->hash, key, kept.data, kept.size);
-        }
-    }
-    tow_buf_fini(&kept);
 }
 
 /* What a program has set is no fact: others would take it for the kernel's own. */

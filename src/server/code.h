@@ -50,14 +50,8 @@ int tow_code_device(struct tow_serve *call);
 void tow_code_recall(struct tow_serve *call, const struct tow_code_image *image,
                      struct tow_buf *facts);
 /* Adds to a load's reply what is known of the image's kernels: i32 device, u32 bytes, facts, u32
- * bytes, u32 0, layouts. */
-void tow_code_reply_facts(struct tow_serve *call, const struct tow_buf *facts,
-                          const struct tow_buf *layouts);
-/* Layouts that cost time to find are kept for later sessions. */
-void tow_code_recall_layouts(struct tow_serve *call, const struct tow_code_image *image,
-                             struct tow_buf *layouts);
-void tow_code_keep_layouts(struct tow_serve *call, const struct tow_code_image *image,
-                           const struct tow_buf *layouts);
+ * 0, u32 0. */
+void tow_code_reply_facts(struct tow_serve *call, const struct tow_buf *facts);
 /* A kernel was described: put into `facts`, unless that is NULL, and kept for later sessions.
  * `name_of` is what tow_code_name gave before that: if it has ended since, the answers may be
  * another's. */

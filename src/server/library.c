@@ -2,7 +2,6 @@
 #include "server/code.h"
 #include "server/mirror.h"
 #include "server/jit_options.h"
-#include "server/layouts.h"
 #include "server/session.h"
 #include "gen/server_api.h"
 
@@ -156,106 +155,6 @@ static void describe_few(struct tow_serve *call, enum tow_handle_kind kind, uint
     call->status = CUDA_SUCCESS; /* the load went well: who uses a kernel hears of the rest */
 }
 
-/* ---- what code says of its kernels itself ---- */
-
-enum {
-    UNPACK_MAX = 16 << 20,     /* of machine code: unpacking takes a millisecond for each */
-    UNPACK_BESIDE = 256 << 10, /* more is unpacked while the driver loads */
-};
-
-struct layouts {
-    const struct tow_code_image *image; /* borrowed; NULL: nothing is to be found */
-    unsigned capability;
-    struct tow_buf found;
-    bool keep;    /* it took time */
-    bool running; /* `thread` reads */
-    pthread_t thread;
-};
-
-static void read_layouts(struct layouts *l)
-{
-    const uint8_t *code;
-    uint8_t *owned;
-    size_t size;
-    if (tow_layouts_code(l->image->bytes, l->image->size, l->image->form, l->capability, &code,
-                         &size, &owned) > 0) {
-        tow_layouts_read(code, size, &l->found);
-        free(owned);
-    }
-}
-
-static void *layouts_thread(void *arg)
-{
-    read_layouts(arg);
-    return NULL;
-}
-
-/* The driver takes the machine code that is there, unless it was told otherwise. */
-static bool takes_machine_code(void)
-{
-    static const char *const names[] = {"CUDA_FORCE_PTX_JIT", "CUDA_FORCE_JIT"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const char *value = getenv(names[i]);
-        if (value != NULL && strcmp(value, "0") != 0) {
-            return false;
-        }
-    }
-    return true;
-}
-
-static unsigned capability_of(struct tow_serve *call, CUdevice device)
-{
-    int major = 0, minor = 0;
-    bool known =
-        call->driver->cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
-                                           device) == CUDA_SUCCESS &&
-        call->driver->cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
-                                           device) == CUDA_SUCCESS &&
-        major > 0 && minor >= 0;
-    return known ? (unsigned)(10 * major + minor) : 0;
-}
-
-/* Before the driver loads the image. */
-static void layouts_begin(struct tow_serve *call, const struct tow_code_image *image,
-                          struct layouts *l)
-{
-    tow_buf_init(&l->found, TOW_KERNEL_LAYOUTS_MAX);
-    l->image = NULL;
-    l->keep = l->running = false;
-    if (call->session->backend->describes_all || call->session->options->in_process ||
-        (image->form != TOW_IMAGE_CUBIN && image->form != TOW_IMAGE_FATBIN) ||
-        !takes_machine_code()) {
-        return;
-    }
-    l->capability = capability_of(call, tow_code_device(call));
-    size_t packed = tow_layouts_packed(image->bytes, image->size, image->form, l->capability);
-    if (packed > UNPACK_BESIDE) {
-        tow_code_recall_layouts(call, image, &l->found);
-        if (l->found.size > 0 || packed > UNPACK_MAX) {
-            return;
-        }
-        l->keep = true;
-    }
-    l->image = image;
-    l->running = l->keep && tow_thread_start("towline-layouts", layouts_thread, l, &l->thread) == 0;
-}
-
-/* Behind it. `wanted`: the reply is to tell of them. */
-static void layouts_end(struct tow_serve *call, struct layouts *l, bool wanted)
-{
-    if (l->running) {
-        pthread_join(l->thread, NULL);
-    } else if (l->image != NULL && wanted) {
-        read_layouts(l);
-    }
-    if (l->keep && wanted) {
-        tow_code_keep_layouts(call, l->image, &l->found);
-    }
-    if (!wanted) {
-        tow_buf_clear(&l->found);
-    }
-}
-
 /* ---- loading ---- */
 
 static CUresult load_library(struct tow_serve *call, uint64_t id, struct tow_code_image *image,
@@ -295,19 +194,17 @@ static CUresult load_module(struct tow_serve *call, uint64_t id, struct tow_code
 
 /* They are of what everybody compiles (`image`): with other options it is something else. */
 static void reply_facts(struct tow_serve *call, enum tow_handle_kind kind, uint64_t id,
-                        const struct tow_code_image *image, struct layouts *layouts)
+                        const struct tow_code_image *image)
 {
     struct tow_buf facts;
     tow_buf_init(&facts, 8 << 20);
     if (image != NULL) {
         tow_code_recall(call, image, &facts);
     }
-    bool recalled = facts.size > 0;
-    if (image != NULL && !recalled) {
+    if (image != NULL && facts.size == 0) {
         describe_few(call, kind, id, &facts);
     }
-    layouts_end(call, layouts, image != NULL && (recalled || facts.size == 0));
-    tow_code_reply_facts(call, &facts, &layouts->found);
+    tow_code_reply_facts(call, &facts);
     tow_buf_fini(&facts);
 }
 
@@ -334,10 +231,6 @@ static void load(struct tow_serve *call, enum tow_handle_kind kind,
         } else if (image != NULL) {
             bool kept = false, known = ref.stage == TOW_CODE_KNOWN;
             bool plain = tow_serve_jit_is_plain(&jit);
-            struct layouts layouts = {0};
-            if (!known && plain) {
-                layouts_begin(call, image, &layouts);
-            }
             CUresult result = one(call, id, image, &jit, &kept);
             if (known) {
                 call->status = result;
@@ -347,11 +240,8 @@ static void load(struct tow_serve *call, enum tow_handle_kind kind,
                 tow_enc_u32(&call->out, TOW_CODE_DONE);
                 tow_serve_jit_reply(&jit, call);
                 if (result == CUDA_SUCCESS) {
-                    reply_facts(call, kind, id, plain ? image : NULL, &layouts);
-                } else {
-                    layouts_end(call, &layouts, false);
+                    reply_facts(call, kind, id, plain ? image : NULL);
                 }
-                tow_buf_fini(&layouts.found);
             }
             if (!kept) {
                 tow_code_unref(call->session, image);

@@ -72,35 +72,6 @@ bool tow_kernel_fact_read(struct tow_dec *dec, struct tow_kernel_info *ret_info,
 bool tow_kernel_fact_write(struct tow_enc *enc, const struct tow_kernel_info *info,
                            const void *params, const char *name);
 
-/* What an image says itself of a kernel's parameters, without its driver: in the reply to a load,
- * too. Then `params` times tow_layout_param, and zeros up to a multiple of 8. `name`: the first
- * bytes of the SHA-256 of its name, which may be long. */
-struct tow_kernel_layout {
-    uint8_t name[16];
-    uint16_t params;
-    uint16_t threads; /* a block of so many fits, and perhaps a larger one */
-    uint32_t shared;  /* a launch may ask for so many bytes, and perhaps for more */
-};
-_Static_assert(sizeof(struct tow_kernel_layout) == 24, "as the wire says");
-
-struct tow_layout_param {
-    uint16_t offset, size;
-};
-
-enum {
-    TOW_KERNEL_LAYOUTS_MAX = 256 * 1024, /* bytes of them in a reply */
-    TOW_LAYOUT_PARAMS_MAX = 1024,
-};
-
-/* Writes one; false if it does not fit. */
-bool tow_kernel_layout_write(struct tow_enc *enc, const char *name,
-                             const struct tow_kernel_layout *layout,
-                             const struct tow_layout_param *params);
-/* Finds a kernel's: false if there is none, or more than one. `ret_params` is as the wire has it,
- * not aligned. */
-bool tow_kernel_layout_find(const uint8_t *bytes, size_t size, const char *name,
-                            struct tow_kernel_layout *ret_layout, const uint8_t **ret_params);
-
 /* ---- launches ---- */
 
 enum {

@@ -1,11 +1,9 @@
 /* Code images: their form and length, bundles of them, how the software GPU gets PTX out of fat
- * binaries (also compressed) and linked texts, and what the server reads of kernels in machine
- * code. */
+ * binaries (also compressed) and linked texts. */
 #include "fuzz.h"
 
 #include "backend/soft/soft.h"
 #include "backend/unpack.h"
-#include "server/layouts.h"
 #include "wire/image.h"
 
 #include <stdio.h>
@@ -24,36 +22,6 @@ static void touch(const void *bytes, size_t n)
     static volatile uint8_t sum;
     for (size_t i = 0; i < n; i++) {
         sum = (uint8_t)(sum + ((const uint8_t *)bytes)[i]);
-    }
-}
-
-/* What is read of kernels, and the same bytes taken for what was read. */
-static void lay_out(const uint8_t *bytes, size_t n)
-{
-    static const enum tow_image_form forms[] = {TOW_IMAGE_CUBIN, TOW_IMAGE_FATBIN};
-    struct tow_kernel_layout layout;
-    const uint8_t *code, *params;
-    for (unsigned i = 0; i < 2; i++) {
-        struct tow_buf layouts;
-        uint8_t *owned = NULL;
-        size_t size;
-        tow_buf_init(&layouts, TOW_KERNEL_LAYOUTS_MAX);
-        if (tow_layouts_code(bytes, n, forms[i], 90, &code, &size, &owned) > 0 &&
-            tow_layouts_read(code, size, &layouts) > 0 && layouts.size > 0) {
-            struct tow_dec dec = tow_dec_init(layouts.data, layouts.size);
-            while (tow_dec_left(&dec) > 0) {
-                tow_dec_copy(&dec, &layout, sizeof layout);
-                tow_dec_bytes(&dec, (layout.params * sizeof(struct tow_layout_param) + 7) & ~7ul);
-                if (dec.bad || layout.threads > 1024 || layout.shared > 48 << 10) {
-                    abort();
-                }
-            }
-        }
-        free(owned);
-        tow_buf_fini(&layouts);
-    }
-    if (tow_kernel_layout_find(bytes, n, "k", &layout, &params)) {
-        touch(params, layout.params * sizeof(struct tow_layout_param));
     }
 }
 
@@ -91,7 +59,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
         }
         tow_soft_texts_fini(&texts);
     }
-    lay_out(bytes, n);
     uint8_t out[512];
     int64_t got = tow_lz4_decode(bytes, n, out, sizeof out);
     if (got > (int64_t)sizeof out) {
