@@ -31,7 +31,7 @@ NOT_SHOWING = {
     r"cu(Stream|Event|TexObject|SurfObject|TexRef|Link|MemPool|GreenCtx)Destroy.*|cuDestroyExternal.*|cu(Ctx|GreenCtx)WaitEvent|"
     r"cuLogsUnregisterCallback|cuCtxResetPersistingL2Cache": "what was given to it goes on",
     r"cuMem(Unmap|Release|AddressFree|PoolTrimTo)|cuDeviceGraphMemTrim|cuLibraryUnload": "NVIDIA's driver does not wait in it",
-    r"cuDevicePrimaryCtx(Release|Reset)_v2|cuCtxD(estroy_v2|etach)": "the context's memory and work end with it",
+    r"cuDevicePrimaryCtx(Release|Reset)(_v2)?|cuCtxD(estroy_v2|etach)": "the context's memory and work end with it",
 }
 
 
