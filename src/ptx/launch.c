@@ -14,17 +14,6 @@
 #include "ptx/machine.h"
 #include "ptx/pool.h"
 
-/* Shared memory is kept from launch to launch and may be larger than this one's: AddressSanitizer
- * is told how much of it counts. */
-#ifdef __SANITIZE_ADDRESS__
-#include <sanitizer/asan_interface.h>
-#define ONLY_FIRST(memory, bytes, all)                                                             \
-    (__asan_unpoison_memory_region(memory, all),                                                   \
-     __asan_poison_memory_region((memory) + (bytes), (all) - (bytes)))
-#else
-#define ONLY_FIRST(memory, bytes, all) (void)0
-#endif
-
 #define RESIDENT_MAX 64u       /* blocks of one host thread that are there just in case */
 #define ROUNDS_BEFORE_NEXT 64u /* slices of a block before another one joins it */
 
@@ -145,7 +134,7 @@ static int block_prepare(struct tow_ptx_runner *runner, struct tow_ptx_block *bl
         memset(block->shared, 0, want);
         block->shared_capacity = (uint32_t)want;
     }
-    ONLY_FIRST(block->shared, block->shared_bytes, block->shared_capacity);
+    PTX_ONLY_FIRST(block->shared, block->shared_bytes, block->shared_capacity);
     uint32_t x = 0, y = 0, z = 0;
     for (uint32_t i = 0; i < job->warps; i++) {
         struct tow_ptx_warp *w = &block->warps[i];

@@ -108,6 +108,17 @@ enum tow_ptx_sreg {
 #define BARRIERS 16u
 #define CLUSTER_MAX 64u
 
+/* Shared memory and registers are kept from launch to launch and may be larger than what this one
+ * has: AddressSanitizer is told how much of it counts. */
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#define PTX_ONLY_FIRST(memory, bytes, all)                                                         \
+    (__asan_unpoison_memory_region(memory, all),                                                   \
+     __asan_poison_memory_region((memory) + (bytes), (all) - (bytes)))
+#else
+#define PTX_ONLY_FIRST(memory, bytes, all) (void)0
+#endif
+
 struct tow_ptx_warp;
 struct tow_ptx_op;
 /* Runs one operation; returns the next, or HALT when the scheduler has to decide. */

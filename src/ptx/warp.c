@@ -47,6 +47,7 @@ struct tow_ptx_frame *tow_ptx_frame_take(struct tow_ptx_runner *runner,
         frame->capacity = capacity;
         runner->frame_bytes += capacity;
     }
+    PTX_ONLY_FIRST(frame->regs, func->frame_bytes, frame->capacity);
     frame->func = func;
     return frame;
 }
