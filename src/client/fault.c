@@ -184,7 +184,8 @@ static void *fault_thread(void *arg);
 static void begin(void)
 {
     const char *wish = getenv("TOWLINE_MANAGED");
-    if ((wish != NULL && strcmp(wish, "compare") == 0) || BLOCK % sysconf(_SC_PAGESIZE) != 0) {
+    bool unwanted = wish != NULL && (strcmp(wish, "compare") == 0 || strcmp(wish, "track") == 0);
+    if (unwanted || BLOCK % sysconf(_SC_PAGESIZE) != 0) {
         return;
     }
     pthread_t thread;

@@ -15,19 +15,24 @@
 #include "client/lend.h"
 #include "client/region.h"
 #include "client/side.h"
+#include "client/track.h"
 #include "gen/client_api.h"
 #include "wire/control.h"
 #include "wire/diff.h"
 
-enum { PIECE = 256 << 10 }; /* changes sent in one frame */
+enum {
+    PIECE = 256 << 10, /* changes sent in one frame */
+    RUNS = 32,         /* of pages that were written, asked for at once */
+};
 
 struct mirror {
     struct tow_node node;     /* by its base; first: a mirror is its node */
-    struct tow_node compared; /* the same, of those with `known` */
+    struct tow_node compared; /* the same, of those with `known` that are not tracked */
     struct tow_link *link;    /* borrowed */
     uint64_t base, size;      /* kept equal on both sides */
     uint8_t *known; /* owned: what both sides had at the last exchange; NULL: really shared, or: */
-    bool watched;   /* large managed memory, see client/fault.h */
+    bool watched;   /* managed memory, see client/fault.h */
+    bool tracked;   /* managed memory that is compared where the program wrote: client/track.h */
     unsigned uses;
     bool managed;    /* its pages are ours; small neighbours have pages in common */
     bool foreign;    /* the program's memory, never page-locked: it may vanish without a word */
@@ -49,6 +54,8 @@ atomic_uint tow_mirror_candidates;
  * to one after the other. */
 static struct tow_mirrors mirrors[TOW_SERVERS_MAX];      /* guarded by lock; by links' numbers */
 static uint64_t serials;                                 /* guarded by lock */
+static uint64_t tracked_low, tracked_high;               /* guarded by lock: where they are, of: */
+static unsigned tracked_count;                           /* guarded by lock; of all links */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* never held while sending */
 static pthread_cond_t left = PTHREAD_COND_INITIALIZER;   /* with lock: one has left the list */
 static pthread_mutex_t make_lock =
@@ -128,9 +135,11 @@ static CUresult ask(struct tow_link *link, unsigned fn, uint64_t base, uint64_t 
     return tow_call_end(&call, status);
 }
 
-static CUresult enlist(struct tow_link *link, uint64_t base, uint64_t size, bool managed,
-                       bool watched)
+enum { HOST, MANAGED, WATCHED, TRACKED };
+
+static CUresult enlist(struct tow_link *link, uint64_t base, uint64_t size, unsigned kind)
 {
+    bool managed = kind != HOST, watched = kind == WATCHED, tracked = kind == TRACKED;
     struct mirror *made = calloc(1, sizeof *made);
     bool compared = !is_self(link) && !watched;
     uint8_t *known = compared ? calloc(1, size) : NULL;
@@ -149,12 +158,18 @@ static CUresult enlist(struct tow_link *link, uint64_t base, uint64_t size, bool
                             .uses = 1,
                             .managed = managed,
                             .watched = watched,
+                            .tracked = tracked,
                             .foreign = foreign};
     pthread_mutex_lock(&lock);
     made->serial = ++serials;
     made->node.key = made->compared.key = base;
     tow_tree_insert(&mirrors[link->index].all, &made->node);
-    if (known != NULL) {
+    if (tracked) {
+        tracked_low = tracked_count == 0 || base < tracked_low ? base : tracked_low;
+        tracked_high =
+            tracked_count == 0 || base + size > tracked_high ? base + size : tracked_high;
+        tracked_count++;
+    } else if (known != NULL) {
         tow_tree_insert(&mirrors[link->index].compared, &made->compared);
     }
     pthread_mutex_unlock(&lock);
@@ -235,7 +250,9 @@ static CUresult let_go(struct mirror *gone)
         status = status == CUDA_SUCCESS ? told : status;
         pthread_mutex_lock(&lock);
         tow_tree_remove(&mirrors[m->link->index].all, &m->node);
-        if (m->known != NULL) {
+        if (m->tracked) {
+            tracked_count--;
+        } else if (m->known != NULL) {
             tow_tree_remove(&mirrors[m->link->index].compared, &m->compared);
         }
         uint64_t low = 0, high = 0;
@@ -330,7 +347,7 @@ static CUresult make(struct tow_link *link, uint64_t base, uint64_t size)
             CUresult status =
                 ask(link, TOW_FN_cuMemHostGetDevicePointer_v2, at, stop - at, ASK_HOST, NULL);
             if (status == CUDA_SUCCESS) {
-                status = enlist(link, at, stop - at, false, false);
+                status = enlist(link, at, stop - at, HOST);
             }
             if (status != CUDA_SUCCESS) {
                 tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN,
@@ -453,7 +470,7 @@ static CUresult tell(struct tow_link *link, uint64_t base, uint64_t size, bool w
 CUresult tow_mirror_managed(struct tow_link *link, uint64_t base, uint64_t size, unsigned how)
 {
     if (is_self(link)) {
-        return enlist(link, base, size, false, false);
+        return enlist(link, base, size, HOST);
     }
     bool watched = (how & TOW_MANAGED_WATCHED) != 0;
     pthread_mutex_lock(&make_lock);
@@ -494,8 +511,8 @@ CUresult tow_mirror_managed(struct tow_link *link, uint64_t base, uint64_t size,
         }
         bool added =
             watched && low == base && high == base + size && tow_fault_add(link, base, size);
-        status =
-            watched && !added ? CUDA_ERROR_NOT_SUPPORTED : enlist(link, base, size, true, watched);
+        unsigned kind = watched ? WATCHED : tow_track_begin(low, high) ? TRACKED : MANAGED;
+        status = watched && !added ? CUDA_ERROR_NOT_SUPPORTED : enlist(link, base, size, kind);
         if (status != CUDA_SUCCESS && added) {
             tow_fault_remove(base);
         }
@@ -576,6 +593,69 @@ static uint8_t *gathering(void)
     return piece;
 }
 
+/* With the push lock held: what the program changed in pages that it wrote, of one link. */
+static CUresult push_run(const struct tow_link *link, const struct tow_track_run *run,
+                         uint8_t *piece)
+{
+    CUresult status = CUDA_SUCCESS;
+    uint64_t end = run->high;
+    while (end > run->low && status == CUDA_SUCCESS) {
+        pthread_mutex_lock(&lock);
+        struct mirror *m = last_in(link, run->low, end);
+        if (m == NULL || !m->tracked || m->leaving) {
+            end = m != NULL ? m->base : run->low;
+            pthread_mutex_unlock(&lock);
+            continue;
+        }
+        uint64_t low = m->base > run->low ? m->base : run->low;
+        uint64_t high = m->base + m->size < end ? m->base + m->size : end, serial = m->serial;
+        struct tow_diff diff = {.known = m->known + (low - m->base),
+                                .now = (const uint8_t *)(uintptr_t)low,
+                                .address = low,
+                                .size = high - low};
+        tow_link_compared(m->link, diff.size);
+        size_t n = tow_diff_next(&diff, piece, PIECE);
+        while (n > 0 && status == CUDA_SUCCESS) {
+            struct tow_link *to = m->link;
+            pthread_mutex_unlock(&lock);
+            status = send_piece(to, piece, n);
+            pthread_mutex_lock(&lock);
+            if (find(link, low) != m || m->serial != serial) {
+                break; /* removed meanwhile */
+            }
+            n = tow_diff_next(&diff, piece, PIECE);
+        }
+        end = low;
+        pthread_mutex_unlock(&lock);
+    }
+    return status;
+}
+
+/* With the push lock held: of every server, since the kernel tells each write once. */
+static CUresult push_tracked(uint8_t *piece)
+{
+    struct tow_track_run runs[RUNS];
+    CUresult status = CUDA_SUCCESS;
+    pthread_mutex_lock(&lock);
+    uint64_t at = tracked_low & ~(page() - 1);
+    uint64_t high = tracked_count > 0 ? (tracked_high + page() - 1) & ~(page() - 1) : at;
+    pthread_mutex_unlock(&lock);
+    while (at < high && status == CUDA_SUCCESS) {
+        uint64_t low = at;
+        int n = tow_track_next(&at, high, runs, RUNS);
+        if (n < 0) {
+            runs[0] = (struct tow_track_run){low, high}; /* all of it, then */
+            n = 1;
+        }
+        for (int i = 0; i < n; i++) {
+            for (unsigned l = 0; l < tow_client_link_count() && status == CUDA_SUCCESS; l++) {
+                status = push_run(tow_client_link_at(l), &runs[i], piece);
+            }
+        }
+    }
+    return status;
+}
+
 static CUresult push(struct tow_link *link, bool in_function)
 {
     CUresult status = CUDA_SUCCESS;
@@ -634,6 +714,9 @@ static CUresult push(struct tow_link *link, bool in_function)
         if (status != CUDA_SUCCESS) {
             break;
         }
+    }
+    if (status == CUDA_SUCCESS) {
+        status = push_tracked(piece);
     }
     if (status == CUDA_SUCCESS && atomic_load(&tow_fault_count) != 0) {
         status = tow_fault_push(link, false, piece, PIECE, send_piece);
