@@ -132,7 +132,7 @@ def bench_takes_turns_with_the_native_driver():
                   for where in (native, t.BUILD / "lib")]
         t.equal(seen.read_text().splitlines(), round_ * 2, "the order of the programs and their drivers")
         report = json.loads(done.stdout)
-        t.equal(len(report["figures"]), 13 + 6 * 5 + 2 * 2 + 1, "the number of figures")
+        t.equal(len(report["figures"]), 14 + 6 * 6 + 2 * 3 + 1, "the number of figures")
         for figure in report["figures"]:
             sides = [figure[side]["rounds"] for side in ("towline", "native")]
             t.check(all(len(values) == 2 and min(values) > 0 for values in sides), str(figure))
@@ -204,7 +204,7 @@ def the_gpu_bench_measures_both_sides_and_judges():
         for side in ("native", "shm", "tcp"):
             t.equal(len(samples[key][side]), rounds, f"the rounds of {key} on {side}")
     judged = [row for row in report["table"] if row["shm"]["verdict"] != "not measured"]
-    t.equal(len(judged), 10, f"the figures of this part in\n{text}")
+    t.equal(len(judged), 11, f"the figures of this part in\n{text}")
     for row in judged:
         for side in ("shm", "tcp"):
             t.check(row[side]["value"] > 0 and row[side]["limit"] > 0, str(row))
