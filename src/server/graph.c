@@ -7,6 +7,7 @@
 
 #include "base/buf.h"
 #include "gen/server_api.h"
+#include "server/graph.h"
 #include "server/hostfn.h"
 #include "server/mirror.h"
 #include "server/session.h"
@@ -16,6 +17,77 @@
 #include "wire/id.h"
 
 enum { NESTING_MAX = 32 }; /* child graphs within child graphs */
+
+/* ---- bodies of conditional nodes ---- */
+
+/* The driver does not tell of them again. They end with their node, and ids with them. */
+struct body {
+    CUgraphNode node;
+    CUgraph graph;
+    struct body *next;
+};
+
+struct bodies {
+    pthread_mutex_t lock;
+    struct body *first; /* owned; guarded by lock */
+};
+
+static void bodies_init(struct tow_session *session, void *state)
+{
+    (void)session;
+    pthread_mutex_init(&((struct bodies *)state)->lock, NULL);
+}
+
+static void bodies_free(struct tow_session *session, void *state)
+{
+    (void)session;
+    struct bodies *bodies = state;
+    while (bodies->first != NULL) {
+        struct body *next = bodies->first->next;
+        free(bodies->first);
+        bodies->first = next;
+    }
+    pthread_mutex_destroy(&bodies->lock);
+    free(bodies);
+}
+
+static void note_body(struct tow_serve *call, CUgraphNode node, CUgraph graph)
+{
+    struct bodies *bodies = tow_session_make_state(call->session, TOW_SESSION_GRAPH, sizeof *bodies,
+                                                   bodies_init, bodies_free);
+    struct body *body = bodies != NULL ? malloc(sizeof *body) : NULL;
+    if (body == NULL) {
+        call->malformed = true; /* its id could outlive it */
+        return;
+    }
+    pthread_mutex_lock(&bodies->lock);
+    *body = (struct body){node, graph, bodies->first};
+    bodies->first = body;
+    pthread_mutex_unlock(&bodies->lock);
+}
+
+/* One of the node's, which is forgotten; NULL: it has no more. */
+static CUgraph take_body(struct tow_session *session, CUgraphNode node)
+{
+    struct bodies *bodies = tow_session_state(session, TOW_SESSION_GRAPH);
+    CUgraph graph = NULL;
+    if (bodies == NULL) {
+        return NULL;
+    }
+    pthread_mutex_lock(&bodies->lock);
+    struct body **at = &bodies->first;
+    while (*at != NULL && (*at)->node != node) {
+        at = &(*at)->next;
+    }
+    if (*at != NULL) {
+        struct body *body = *at;
+        graph = body->graph;
+        *at = body->next;
+        free(body);
+    }
+    pthread_mutex_unlock(&bodies->lock);
+    return graph;
+}
 
 /* ---- parameters from the wire ---- */
 
@@ -233,6 +305,7 @@ static void add_node(struct tow_serve *call, const struct tow_node_head *head)
     } else if (params.type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
         tow_serve_reserve(call, 8 * params.conditional.size + 8);
         for (unsigned i = 0; i < params.conditional.size; i++) {
+            note_body(call, node, params.conditional.phGraph_out[i]);
             tow_enc_u64(&call->out,
                         tow_serve_export(call, TOW_H_GRAPH, params.conditional.phGraph_out[i]));
         }
@@ -451,6 +524,38 @@ void tow_serve_cuGraphBatchMemOpNodeGetParams(struct tow_serve *call)
 
 /* ---- whole graphs ---- */
 
+static void unbind_nodes(struct tow_session *session, CUgraph graph, unsigned depth);
+
+static void unbind_graph(struct tow_session *session, CUgraph graph, unsigned depth)
+{
+    unbind_nodes(session, graph, depth);
+    tow_handles_unbind(&session->handles, tow_handles_known(&session->handles, TOW_H_GRAPH, graph));
+}
+
+/* Ids of graphs within a node, and of what is in them, end with it. */
+static void unbind_within(struct tow_session *session, CUgraphNode node, unsigned depth)
+{
+    CUgraphNodeType type;
+    CUgraph child = NULL;
+    if (session->driver->cuGraphNodeGetType(node, &type) != CUDA_SUCCESS) {
+        return;
+    }
+    if (type == CU_GRAPH_NODE_TYPE_GRAPH &&
+        session->driver->cuGraphChildGraphNodeGetGraph(node, &child) == CUDA_SUCCESS) {
+        unbind_graph(session, child, depth + 1);
+    }
+    while (type == CU_GRAPH_NODE_TYPE_CONDITIONAL && (child = take_body(session, node)) != NULL) {
+        unbind_graph(session, child, depth + 1);
+    }
+}
+
+void tow_graph_drop_within(struct tow_session *session, CUgraphNode node)
+{
+    if (node != NULL) {
+        unbind_within(session, node, 0);
+    }
+}
+
 /* Ids of nodes (and of child graphs) end with their graph. */
 static void unbind_nodes(struct tow_session *session, CUgraph graph, unsigned depth)
 {
@@ -462,15 +567,7 @@ static void unbind_nodes(struct tow_session *session, CUgraph graph, unsigned de
     CUgraphNode *nodes = calloc(count, sizeof *nodes);
     if (nodes != NULL && session->driver->cuGraphGetNodes(graph, nodes, &count) == CUDA_SUCCESS) {
         for (size_t i = 0; i < count; i++) {
-            CUgraphNodeType type;
-            CUgraph child = NULL;
-            if (session->driver->cuGraphNodeGetType(nodes[i], &type) == CUDA_SUCCESS &&
-                type == CU_GRAPH_NODE_TYPE_GRAPH &&
-                session->driver->cuGraphChildGraphNodeGetGraph(nodes[i], &child) == CUDA_SUCCESS) {
-                unbind_nodes(session, child, depth + 1);
-                tow_handles_unbind(&session->handles,
-                                   tow_handles_known(&session->handles, TOW_H_GRAPH, child));
-            }
+            unbind_within(session, nodes[i], depth);
             tow_handles_unbind(&session->handles,
                                tow_handles_known(&session->handles, TOW_H_GRAPHNODE, nodes[i]));
         }

@@ -577,6 +577,35 @@ def a_node_has_no_more_bodies_than_a_client_asks_for():
         t.equal(other.call("cuCtxSynchronize")[0], 0, "the other session")
 
 
+@t.test(trees=BOTH)
+def ids_in_the_body_of_a_node_end_with_it():
+    with t.Server() as server, raw.Client(server).begin() as client:
+        def begin(index):
+            client.send("cuGraphCreate", struct.pack("<QI", raw.handle("GRAPH", index), 0))
+            return raw.handle("GRAPH", index)
+
+        def fill(graph):
+            """An empty node, always under the same id: in use it would end the session."""
+            body = struct.pack("<3QI", raw.handle("GRAPHNODE", 9), graph, 0, 0)
+            t.equal(client.call("cuGraphAddEmptyNode", body)[0], 0, "the result of cuGraphAddEmptyNode")
+
+        for index, end in ((1, "cuGraphDestroy"), (2, "cuGraphDestroyNode")):
+            graph, node = begin(index), raw.handle("GRAPHNODE", index)
+            result, body = client.call("cuGraphConditionalHandleCreate", struct.pack("<QQII", graph, 0, 0, 0))
+            head = struct.pack("<3Q4I", node, graph, 0, 0, 0, CONDITIONAL, 0)
+            branch = struct.pack("<QIIQQ", struct.unpack_from("<Q", body)[0], SWITCH, 1, 0, 0)
+            result, body = client.call("cuGraphAddNode_v2", head + branch)
+            t.equal(result, 0, "the result of cuGraphAddNode")
+            inner = struct.unpack_from("<Q", body)[0]
+            fill(inner)
+            t.equal(client.call(end, struct.pack("<Q", graph if index == 1 else node))[0], 0, f"the result of {end}")
+            t.equal(client.call("cuGraphAddEmptyNode", struct.pack("<3QI", raw.handle("GRAPHNODE", 20 + index), inner, 0, 0))[0], 1,
+                    "the result of adding to a body that is gone")
+            other = begin(3)
+            fill(other)
+            t.equal(client.call("cuGraphDestroy", struct.pack("<Q", other))[0], 0, "the result of cuGraphDestroy")
+
+
 EMPTY, KERNEL = 5, 0
 
 

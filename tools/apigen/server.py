@@ -164,7 +164,7 @@ def source(model, family):
     w = Writer(f"Server side of {family.name}.")
     w('#include "server/serve.h"\n#include "gen/server_api.h"\n\n#include <string.h>\n')
     if any("before" in f.calls for f in family.functions):
-        w('#include "server/busy.h"\n#include "server/mirror.h"\n#include "server/watch.h"\n')
+        w('#include "server/busy.h"\n#include "server/graph.h"\n#include "server/mirror.h"\n#include "server/watch.h"\n')
     for f in family.functions:
         if f.plain_send and "server-by-hand" not in f.flags:
             handler(model, f, w)
