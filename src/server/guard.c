@@ -229,10 +229,12 @@ static CUresult map_arrays(CUarrayMapInfo *list, unsigned count, CUstream stream
 
 /* ---- addresses that are not copied from or to ---- */
 
+/* Or names nothing: the driver says what it thinks of that. */
 static bool is_known(const void *address)
 {
     unsigned type = 0;
-    return guard.next.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+    return address == NULL ||
+           guard.next.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
                                             (CUdeviceptr)(uintptr_t)address) == CUDA_SUCCESS;
 }
 
@@ -240,8 +242,7 @@ static CUresult decompress(CUmemDecompressParams *list, size_t count, unsigned f
                            size_t *error_index, CUstream stream)
 {
     for (size_t i = 0; i < count; i++) {
-        if (!is_known(list[i].src) || !is_known(list[i].dst) ||
-            (list[i].dstActBytes != NULL && !is_known(list[i].dstActBytes))) {
+        if (!is_known(list[i].src) || !is_known(list[i].dst) || !is_known(list[i].dstActBytes)) {
             return CUDA_ERROR_INVALID_VALUE;
         }
     }
