@@ -12,12 +12,13 @@
 #include "gen/client_api.h"
 
 enum {
-    BAYS = TOW_FLOW_BAYS,   /* some are filled while others are emptied */
-    BAY_SIZE = 2 << 20,     /* one transfer of the device's copy engine */
-    PIECE_UP = 32 << 10,    /* what one thread copies at a time */
-    PIECE_DOWN = 128 << 10, /* that comes from the device, and is in no cache */
-    LOT = 128 << 10,        /* the least that goes through one bay of several, */
-    LOT_DOWN = 64 << 10,    /* but small downloads, which one thread empties as they come */
+    BAYS = TOW_FLOW_BAYS, /* some are filled while others are emptied */
+    BAY_SIZE = 2 << 20,   /* one transfer of the device's copy engine */
+    PIECE = 128 << 10,    /* what one thread copies at a time; */
+    PIECE_UP = 32 << 10,  /* of uploads that are over soon, so that no thread is left without */
+    SOON = 16 << 20,      /* such an upload, at most */
+    LOT = 128 << 10,      /* the least that goes through one bay of several, */
+    LOT_DOWN = 64 << 10,  /* but small downloads, which one thread empties as they come */
 };
 
 /* A full staging is looked at this often, and this often the server is asked whether the stream
@@ -194,11 +195,12 @@ struct passage {
 
 static struct passage passage_begin(struct tow_link *link, const struct tow_staged *what)
 {
+    size_t size = tow_box_size(&what->host);
     struct passage p = {.link = link,
                         .what = what,
-                        .piece = what->up ? PIECE_UP : PIECE_DOWN,
+                        .piece = what->up && size <= SOON ? PIECE_UP : PIECE,
                         .first_bay = link->stage->next_bay};
-    p.cut = tow_cut_make(&what->host, bay_share(tow_box_size(&what->host), what->up));
+    p.cut = tow_cut_make(&what->host, bay_share(size, what->up));
     p.pieces = (tow_part_size(&p.cut.each) + p.piece - 1) / p.piece;
     return p;
 }
