@@ -30,6 +30,8 @@ def expect(server, kind, library, answers, named):
     env = t.clean_environment(TOWLINE_SERVER=server.address(kind), LD_LIBRARY_PATH=str(library.parent))
     if kind == "unix":
         env["TOWLINE_TRANSPORT"] = "unix"
+    # The varied library has both tables, and its own comes first: that is what it is for.
+    env["ASAN_OPTIONS"] = env.get("ASAN_OPTIONS", "") + ":detect_odr_violation=0"
     done = t.run([program()], env=env)
     t.equal(done.returncode, 0, f"{kind}: the exit code of the program\n{done.stdout}{done.stderr}\n")
     found = re.findall(r"^(\w+) (\d+)$", done.stdout, re.M)
