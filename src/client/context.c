@@ -205,28 +205,10 @@ static bool take_ahead(const struct tow_context *context)
            atomic_exchange(&context->link->context_ahead, false);
 }
 
-/* With the right to change it: the server ends it. */
-static CUresult send_end(struct tow_context *context, unsigned fn)
-{
-    struct tow_call call;
-    CUresult status = tow_call_begin_on(&call, context->link, 0, fn, 16, TOW_CALL_REPLY);
-    if (status == CUDA_SUCCESS) {
-        tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)context->handle);
-        tow_enc_u32(&call.enc, (uint32_t)tow_device_to_server(context->device));
-        status = tow_call_end(&call, tow_call_wait(&call));
-        atomic_store(&context->sticky, CUDA_SUCCESS);
-    }
-    return status;
-}
-
 /* With the right to change it. */
 static CUresult begin_primary(struct tow_context *context)
 {
     struct tow_call call;
-    if (context->owed) {
-        context->owed = false;
-        send_end(context, TOW_FN_cuDevicePrimaryCtxRelease_v2);
-    }
     bool ahead = take_ahead(context);
     CUresult status = tow_call_begin_on(&call, context->link, 0, TOW_FN_cuDevicePrimaryCtxRetain,
                                         24, ahead ? 0 : TOW_CALL_REPLY);
@@ -311,12 +293,13 @@ CUresult tow_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 static CUresult end_primary(struct tow_context *context, unsigned fn)
 {
     tow_context_end(context);
-    /* The CUDA runtime releases at exit, and a driver takes 0.1 s to empty a context. The session's
-     * end does it as well, and nobody waits for that. */
-    CUresult status = CUDA_SUCCESS;
-    context->owed = fn == TOW_FN_cuDevicePrimaryCtxRelease_v2 && tow_client_is_exiting();
-    if (!context->owed) {
-        status = send_end(context, fn);
+    struct tow_call call;
+    CUresult status = tow_call_begin_on(&call, context->link, 0, fn, 16, TOW_CALL_REPLY);
+    if (status == CUDA_SUCCESS) {
+        tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)context->handle);
+        tow_enc_u32(&call.enc, (uint32_t)tow_device_to_server(context->device));
+        status = tow_call_end(&call, tow_call_wait(&call));
+        atomic_store(&context->sticky, CUDA_SUCCESS);
     }
     tow_hostfn_drop_context(context);
     return status;

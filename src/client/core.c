@@ -186,19 +186,6 @@ static void forked_child(void)
     }
 }
 
-/* Process-wide: a program exits once. */
-static atomic_bool exiting;
-
-static void exit_begins(void)
-{
-    atomic_store(&exiting, true);
-}
-
-bool tow_client_is_exiting(void)
-{
-    return atomic_load(&exiting);
-}
-
 /* The phase goes into memory that a forked child finds cleared, however it was forked. */
 static CUresult begin_phase(void)
 {
@@ -215,7 +202,6 @@ static CUresult begin_phase(void)
         }
     }
     pthread_atfork(NULL, NULL, forked_child);
-    atexit(exit_begins); /* without room for it, an exit takes longer */
     atomic_store(word, TOW_PHASE_READY);
     __atomic_store_n(&tow_client_phase, word, __ATOMIC_RELEASE);
     return CUDA_SUCCESS;

@@ -31,10 +31,6 @@ static inline CUresult tow_client_state(void)
     return phase == TOW_PHASE_NONE ? CUDA_ERROR_NOT_INITIALIZED : CUDA_ERROR_DEINITIALIZED;
 }
 
-/* True once exit() runs the handlers that were registered before cuInit, the CUDA runtime's among
- * them: the session ends in a moment. */
-bool tow_client_is_exiting(void);
-
 /* The server that has a visible device; the first server for -1. NULL if there is none. */
 struct tow_link *tow_client_link(CUdevice device);
 /* All servers, in the order named. */

@@ -1,10 +1,8 @@
 #!/usr/bin/env python3
 """How a program ends: without a word about a server that hangs up because the program said goodbye."""
 
-import json
 import pathlib
 import sys
-import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 
@@ -35,21 +33,6 @@ def calls_at_the_end_of_the_program_return():
             done = t.towline_run(server.address(transport), [program])
             t.equal(done.stdout, wanted, f"what it called over {transport} ({done.stderr})")
             t.equal((done.returncode, done.stderr), (5, ""), f"exit code and stderr over {transport}")
-
-
-@t.test(limit=60)
-def nobody_waits_for_a_context_that_is_released_at_exit():
-    """The CUDA runtime releases its context in an exit handler. The session's end is enough for the server."""
-    program = t.build_c(t.ROOT / "tests" / "system" / "helpers" / "ends.c", ["-lcuda"], "ends")
-    with t.Server() as server, tempfile.TemporaryDirectory() as folder:
-        stats = pathlib.Path(folder, "stats")
-        for transport in ("unix", "tcp", "shm"):
-            done = t.towline_run(server.address(transport), [program, "release"], env={"TOWLINE_STATS": str(stats)})
-            t.equal((done.returncode, done.stdout, done.stderr), (5, "release 0\n", ""), f"the end over {transport}")
-            t.equal(json.loads(stats.read_text())["calls"]["cuDevicePrimaryCtxRelease_v2"]["sync"], 0, "the releases that were waited for")
-            done = t.towline_run(server.address(transport), [program, "again"])
-            t.equal(done.stdout, "release 0\nold memory 709 retain 0 current 0 alloc 0 fill 0 copy 0 has 7\n",
-                    f"what works behind it over {transport} ({done.stderr})")
 
 
 if __name__ == "__main__":
