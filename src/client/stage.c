@@ -14,11 +14,13 @@
 enum {
     BAYS = TOW_FLOW_BAYS, /* some are filled while others are emptied */
     BAY_SIZE = 2 << 20,   /* one transfer of the device's copy engine */
-    PIECE = 128 << 10,    /* what one thread copies at a time; */
-    PIECE_UP = 32 << 10,  /* of uploads that are over soon, so that no thread is left without */
-    SOON = 16 << 20,      /* such an upload, at most */
-    LOT = 128 << 10,      /* the least that goes through one bay of several, */
-    LOT_DOWN = 64 << 10,  /* but small downloads, which one thread empties as they come */
+    SLOTS = 8, /* bays for small uploads, which nobody waits for: their stream may stand */
+    SLOT_SIZE = TOW_COPY_INLINE_MAX,
+    PIECE = 128 << 10,   /* what one thread copies at a time; */
+    PIECE_UP = 32 << 10, /* of uploads that are over soon, so that no thread is left without */
+    SOON = 16 << 20,     /* such an upload, at most */
+    LOT = 128 << 10,     /* the least that goes through one bay of several, */
+    LOT_DOWN = 64 << 10, /* but small downloads, which one thread empties as they come */
 };
 
 /* A full staging is looked at this often, and this often the server is asked whether the stream
@@ -35,8 +37,8 @@ struct bay {
 struct tow_stage {
     struct tow_share_piece piece; /* notes, one for each bay; then the bays */
     pthread_mutex_t lock;         /* held by the thread that copies: the staging is its own */
-    struct bay bays[BAYS];
-    unsigned next_bay;
+    struct bay bays[BAYS + SLOTS];
+    unsigned next_bay, next_slot;
 };
 
 struct tow_stage *tow_stage_make(const struct tow_link *link)
@@ -67,7 +69,9 @@ static struct tow_share_note *bay_note(const struct tow_stage *stage, unsigned b
 
 static uint8_t *bay_at(const struct tow_stage *stage, unsigned bay)
 {
-    return stage->piece.base + (size_t)(bay + 1) * BAY_SIZE;
+    return stage->piece.base +
+           (bay < BAYS ? (size_t)(bay + 1) * BAY_SIZE
+                       : (size_t)(BAYS + 1) * BAY_SIZE + (size_t)(bay - BAYS) * SLOT_SIZE);
 }
 
 static bool is_free(const struct tow_stage *stage, unsigned bay)
@@ -127,7 +131,8 @@ static struct tow_stage *take_bays(struct tow_link *link)
 {
     struct tow_stage *stage = link->stage;
     if (stage == NULL ||
-        !tow_share_piece_ready(link, &stage->piece, (size_t)(BAYS + 1) * BAY_SIZE) ||
+        !tow_share_piece_ready(link, &stage->piece,
+                               (size_t)(BAYS + 1) * BAY_SIZE + (size_t)SLOTS * SLOT_SIZE) ||
         atomic_load_explicit(&tow_wait_always, memory_order_relaxed) != 0 ||
         pthread_mutex_trylock(&stage->lock) != 0) {
         return NULL;
@@ -207,7 +212,7 @@ static struct passage passage_begin(struct tow_link *link, const struct tow_stag
 
 static unsigned bay_of(const struct passage *p, size_t lot)
 {
-    return (p->first_bay + (unsigned)(lot % BAYS)) % BAYS;
+    return p->first_bay < BAYS ? (p->first_bay + (unsigned)(lot % BAYS)) % BAYS : p->first_bay;
 }
 
 /* The memory of a lot; `ret_size`: how many bytes the piece of it has, perhaps none. */
@@ -260,12 +265,18 @@ CUresult tow_stage_up(struct tow_link *link, const struct tow_staged *what, bool
     if (stage == NULL) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
-    if (tow_box_size(&what->host) <= TOW_COPY_INLINE_MAX && !is_free(stage, stage->next_bay)) {
+    struct passage p = passage_begin(link, what);
+    bool small = tow_box_size(&what->host) <= SLOT_SIZE && p.cut.count == 1;
+    if (small && !is_free(stage, BAYS + stage->next_slot)) {
         /* It can go in its command, and need not wait for what is before it. */
+        stage->next_slot = (stage->next_slot + 1) % SLOTS;
         pthread_mutex_unlock(&stage->lock);
         return CUDA_ERROR_NOT_SUPPORTED;
     }
-    struct passage p = passage_begin(link, what);
+    if (small) {
+        p.first_bay = BAYS + stage->next_slot;
+        stage->next_slot = (stage->next_slot + 1) % SLOTS;
+    }
     struct tow_flow flow = {.pieces = p.cut.count * p.pieces,
                             .each = p.pieces,
                             .piece = fill_piece,
@@ -274,7 +285,9 @@ CUresult tow_stage_up(struct tow_link *link, const struct tow_staged *what, bool
                             .user = &p};
     CUresult status = (CUresult)tow_gang_flow(&flow);
     unsigned last = bay_of(&p, p.cut.count - 1);
-    stage->next_bay = (last + 1) % BAYS;
+    if (!small) {
+        stage->next_bay = (last + 1) % BAYS;
+    }
     enum tow_share_outcome outcome =
         status == CUDA_SUCCESS && settle
             ? tow_share_await(bay_note(stage, last), stage->bays[last].value)

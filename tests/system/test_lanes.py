@@ -134,5 +134,14 @@ def strangers_cannot_add_connections():
         t.equal(copies(server, 3), 2, "further connections of another program")
 
 
+@t.test(limit=60)
+def a_stream_that_stands_still_holds_up_no_copies_of_another():
+    program = t.build_c(t.ROOT / "tests" / "system" / "helpers" / "stalled.c", ["-lcuda"], "stalled")
+    with t.Server() as server:
+        for transport in ("shm", "unix", "tcp"):
+            done = t.towline_run(server.address(transport), [program], 15)
+            t.equal((done.returncode, done.stdout), (0, "large 1, still 600\nsmall 40\n"), f"over {transport} ({done.stderr})")
+
+
 if __name__ == "__main__":
     t.main()
