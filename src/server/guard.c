@@ -110,15 +110,16 @@ static CUresult multicast_create(CUmemGenericAllocationHandle *ret,
 static CUresult mem_release(CUmemGenericAllocationHandle value)
 {
     pthread_mutex_lock(&guard.lock);
-    struct live *live = *place_of(value);
-    if (live == NULL || live->refs == 0) {
+    struct live *live;
+    /* The last reference is given up when nobody uses it. Another thread may do so meanwhile. */
+    while ((live = *place_of(value)) != NULL && live->refs == 1 && live->uses > 0) {
+        pthread_cond_wait(&guard.unused, &guard.lock);
+    }
+    if (live == NULL) {
         pthread_mutex_unlock(&guard.lock);
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (--live->refs == 0) {
-        while (live->uses > 0) {
-            pthread_cond_wait(&guard.unused, &guard.lock);
-        }
         /* Before the driver can give it out again. */
         struct live **at = place_of(value);
         *at = live->next;
