@@ -163,8 +163,13 @@ CUresult tow_context_drop(struct tow_session *session, uint64_t id)
 {
     struct drop drop = {session, TOW_ID_INDEX(id)};
     const struct tow_handle_entry *entry = tow_handles_find(&session->handles, id);
+    uint32_t owner = entry != NULL ? entry->context : 0;
+    uint64_t primary = owner != 0 ? atomic_load(&session->primaries[owner - 1]) : NO_ID;
+    /* The memory of a green context that ends alone is its device's primary context's. Memory of no
+     * context goes with that of device 0. */
     struct tow_mirror_gone gone = {.context = drop.context,
-                                   .and_none = entry != NULL && entry->context == 1};
+                                   .heir = primary > BUSY ? TOW_ID_INDEX(primary) : 0,
+                                   .and_none = owner == 1 && primary <= BUSY};
     /* The driver may want it to be current where its events and memory are looked at. */
     CUresult status = tow_session_enter(session, drop.context);
     atomic_fetch_add(&session->contexts_ending, 1);
@@ -206,7 +211,9 @@ static void end_entry(void *user, uint64_t id, const struct tow_handle_entry *en
     struct ending *ending = user;
     if (entry->context == ending->owner) {
         CUresult status = tow_context_drop(ending->session, id);
-        ending->status = ending->status == CUDA_SUCCESS ? status : ending->status;
+        if (ending->status == CUDA_SUCCESS && status != CUDA_ERROR_INVALID_CONTEXT) {
+            ending->status = status; /* one that another thread ends is waited for */
+        }
     }
 }
 

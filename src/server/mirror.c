@@ -250,10 +250,13 @@ void tow_mirror_forget_managed(struct tow_session *session, const struct tow_mir
     pthread_mutex_lock(&state->lock);
     for (struct managed **at = &state->managed; *at != NULL;) {
         struct managed *m = *at;
-        if (gone->owner != 0 ? m->owner == gone->owner
-            : gone->address != 0
-                ? m->owner == 0 && m->base == gone->address
-                : m->context == gone->context || (gone->and_none && m->context == 0)) {
+        if (gone->heir != 0) {
+            m->context = m->context == gone->context ? gone->heir : m->context;
+            at = &m->next;
+        } else if (gone->owner != 0 ? m->owner == gone->owner
+                   : gone->address != 0
+                       ? m->owner == 0 && m->base == gone->address
+                       : m->context == gone->context || (gone->and_none && m->context == 0)) {
             unlist_range(state, m->base, m->size);
             *at = m->next;
             free(m);

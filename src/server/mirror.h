@@ -25,10 +25,11 @@ int tow_mirror_take(struct tow_session *session, const uint8_t *records, size_t 
 CUresult tow_mirror_note_managed(struct tow_session *session, uint64_t base, uint64_t size,
                                  uint64_t owner, uint32_t context);
 /* Which managed memory is about to go: that of a module or library, one allocation, or all of a
- * context (and what was made for no context of the program's, with device 0's primary one). */
+ * context (and what was made for no context of the program's, with device 0's primary one). With an
+ * heir nothing goes: that context has the memory from now on. */
 struct tow_mirror_gone {
     uint64_t owner, address;
-    uint32_t context;
+    uint32_t context, heir;
     bool and_none;
 };
 /* Before the driver frees it: it is not mirrored any more, whatever the client says. */
