@@ -632,7 +632,7 @@ static CUresult push_run(const struct tow_link *link, const struct tow_track_run
 }
 
 /* With the push lock held: of every server, since the kernel tells each write once. */
-static CUresult push_tracked(uint8_t *piece)
+static CUresult push_tracked(const struct tow_link *link, uint8_t *piece)
 {
     struct tow_track_run runs[RUNS];
     CUresult status = CUDA_SUCCESS;
@@ -647,9 +647,12 @@ static CUresult push_tracked(uint8_t *piece)
             runs[0] = (struct tow_track_run){low, high}; /* all of it, then */
             n = 1;
         }
+        /* These count as unwritten now: every server gets its own, whatever became of another. */
         for (int i = 0; i < n; i++) {
-            for (unsigned l = 0; l < tow_client_link_count() && status == CUDA_SUCCESS; l++) {
-                status = push_run(tow_client_link_at(l), &runs[i], piece);
+            for (unsigned l = 0; l < tow_client_link_count(); l++) {
+                struct tow_link *to = tow_client_link_at(l);
+                CUresult sent = push_run(to, &runs[i], piece);
+                status = to == link && status == CUDA_SUCCESS ? sent : status;
             }
         }
     }
@@ -716,7 +719,7 @@ static CUresult push(struct tow_link *link, bool in_function)
         }
     }
     if (status == CUDA_SUCCESS) {
-        status = push_tracked(piece);
+        status = push_tracked(link, piece);
     }
     if (status == CUDA_SUCCESS && atomic_load(&tow_fault_count) != 0) {
         status = tow_fault_push(link, false, piece, PIECE, send_piece);
