@@ -112,7 +112,9 @@ static int read_config(const char *path, char *ret_servers, char *why, size_t wh
     } else if (error == 0 && (error = tow_buf_append(&text, "", 1)) == 0) {
         found = read_lines((char *)text.data, path, ret_servers, why, why_size);
     }
-    if (error < 0 && error != -ENOENT && error != -ENOTDIR) {
+    /* In a folder that is closed to this user (another's HOME) there is nothing of his. */
+    bool hidden = error == -EACCES && access(path, F_OK) != 0;
+    if (error < 0 && error != -ENOENT && error != -ENOTDIR && !hidden) {
         snprintf(why, why_size,
                  "%s cannot be read: %s; have that changed, or name a server with TOWLINE_SERVER",
                  path, strerror(-error));

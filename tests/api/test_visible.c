@@ -605,7 +605,7 @@ static void progress(struct all *a, CUstream stream, bool by_event)
         }
         EQUAL(status, CUDA_ERROR_NOT_READY);
         EQUAL(words[0], 1);
-        words[1] = 1;
+        __atomic_store_n(&words[1], 1, __ATOMIC_RELAXED); /* a kernel waits for it */
         while ((status = by_event ? cuEventQuery(a->event) : cuStreamQuery(stream)) ==
                CUDA_ERROR_NOT_READY) {
         }

@@ -115,7 +115,7 @@ def runtime_unix():
 def sweep(kind):
     with t.Server() as server:
         done = t.towline_run(server.address(kind), [sys.executable, FOLDER / "sweep.py", "compare", FOLDER / "sweep.txt", "--known",
-                                                     FOLDER / "sweep_known.txt", "-j", "2"], 120, preload=True)
+                                                     FOLDER / "sweep_known.txt", "-j", "2"], 120 * t.SLOW, preload=True)
         t.check(done.returncode == 0, f"{done.stdout[-6000:]}{done.stderr[-2000:]}")
         t.check("ended by signal" not in server.log(), server.log())
 

@@ -16,6 +16,7 @@ import os
 import pathlib
 import random
 import re
+import shutil
 import socket
 import struct
 import subprocess
@@ -36,6 +37,8 @@ FLAGS = ("--soft-devices=2", "--soft-threads=2", "--max-sessions=8")
 
 def commit_seed():
     """Another number for each commit; 0 where there is no history."""
+    if not shutil.which("git"):
+        return 0
     done = subprocess.run(["git", "-C", str(t.ROOT), "rev-parse", "HEAD"], capture_output=True, text=True)
     return int(done.stdout.strip()[:8], 16) << 16 if done.returncode == 0 else 0
 
