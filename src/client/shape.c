@@ -576,20 +576,24 @@ CUresult tow_cuMemcpyAtoHAsync_v2(void *dstHost, CUarray srcArray, size_t srcOff
 
 /* ---- between arrays and device memory ---- */
 
-/* CUDA_SUCCESS with *ret_empty: nothing is to be copied. */
-static CUresult check_arrays(bool have, size_t size, bool *ret_empty)
+/* CUDA_SUCCESS with *ret_empty: nothing is to be copied. `device`: the side that is no array, or 0.
+ * What the host wrote there, if it can, comes first. */
+static CUresult check_arrays(bool have, CUdeviceptr device, size_t size, bool *ret_empty)
 {
     struct tow_link *link;
     CUresult status = tow_copy_link(&link);
     *ret_empty = size == 0;
-    return status == CUDA_SUCCESS && size > 0 && !have ? CUDA_ERROR_INVALID_VALUE : status;
+    if (status == CUDA_SUCCESS && size > 0) {
+        status = have ? tow_mirror_reach(device) : CUDA_ERROR_INVALID_VALUE;
+    }
+    return status == CUDA_SUCCESS && size > 0 ? tow_mirror_push(link) : status;
 }
 
 CUresult tow_cuMemcpyDtoA_v2(CUarray dstArray, size_t dstOffset, CUdeviceptr srcDevice,
                              size_t ByteCount)
 {
     bool empty;
-    CUresult status = check_arrays(dstArray != NULL, ByteCount, &empty);
+    CUresult status = check_arrays(dstArray != NULL, srcDevice, ByteCount, &empty);
     return status != CUDA_SUCCESS || empty
                ? status
                : tow_send_cuMemcpyDtoA_v2(dstArray, dstOffset, srcDevice, ByteCount);
@@ -599,7 +603,7 @@ CUresult tow_cuMemcpyAtoD_v2(CUdeviceptr dstDevice, CUarray srcArray, size_t src
                              size_t ByteCount)
 {
     bool empty;
-    CUresult status = check_arrays(srcArray != NULL, ByteCount, &empty);
+    CUresult status = check_arrays(srcArray != NULL, dstDevice, ByteCount, &empty);
     return status != CUDA_SUCCESS || empty
                ? status
                : tow_send_cuMemcpyAtoD_v2(dstDevice, srcArray, srcOffset, ByteCount);
@@ -609,7 +613,7 @@ CUresult tow_cuMemcpyAtoA_v2(CUarray dstArray, size_t dstOffset, CUarray srcArra
                              size_t ByteCount)
 {
     bool empty;
-    CUresult status = check_arrays(dstArray != NULL && srcArray != NULL, ByteCount, &empty);
+    CUresult status = check_arrays(dstArray != NULL && srcArray != NULL, 0, ByteCount, &empty);
     return status != CUDA_SUCCESS || empty
                ? status
                : tow_send_cuMemcpyAtoA_v2(dstArray, dstOffset, srcArray, srcOffset, ByteCount);

@@ -489,6 +489,38 @@ static void copies_name_it(struct api *api)
     free(own);
 }
 
+/* Copies between it and arrays, which need no reply. */
+static void arrays_see_it(struct api *api)
+{
+    enum { WORDS = 4096 };
+    CUDA_ARRAY_DESCRIPTOR shape = {
+        .Width = WORDS, .Format = CU_AD_FORMAT_UNSIGNED_INT32, .NumChannels = 1};
+    CUarray array;
+    CUdeviceptr from, to;
+    (void)api;
+    OK(cuArrayCreate(&array, &shape));
+    OK(cuMemAllocManaged(&from, WORDS * 4, CU_MEM_ATTACH_GLOBAL));
+    OK(cuMemAllocManaged(&to, WORDS * 4, CU_MEM_ATTACH_GLOBAL));
+    unsigned *in = (unsigned *)(uintptr_t)from, *out = (unsigned *)(uintptr_t)to;
+    for (unsigned round = 1; round < 4; round++) {
+        for (unsigned i = 0; i < WORDS; i++) {
+            in[i] = i * round;
+            out[i] = 1; /* older than what the array brings */
+        }
+        OK(cuMemcpyDtoA(array, 0, from, WORDS * 4));
+        OK(cuMemcpyAtoD(to, array, 0, WORDS * 4));
+        OK(cuCtxSynchronize());
+        unsigned wrong = 0;
+        for (unsigned i = 0; i < WORDS; i++) {
+            wrong += out[i] != i * round;
+        }
+        EQUAL(wrong, 0);
+    }
+    OK(cuMemFree(to));
+    OK(cuMemFree(from));
+    OK(cuArrayDestroy(array));
+}
+
 static void a_child_does_not_hang(struct api *api)
 {
     int *data = alloc(LARGE), status = -1;
@@ -602,6 +634,7 @@ int main(int argc, char **argv)
     fresh_memory_is_fresh(&api);
     host_functions_see_it(&api);
     copies_name_it(&api);
+    arrays_see_it(&api);
     a_child_does_not_hang(&api);
     no_write_is_lost(&api);
     return api_end(&api);
