@@ -73,6 +73,7 @@ class Client:
         self.socket.settimeout(20 * t.SLOW)
         self.socket.connect(str(server.socket))
         self.seq = 0
+        self.others = {}  # results of calls that nobody waited for, by their seq
         if greet:
             self.socket.sendall(hello(**more))
             kind = self.receive()[0]
@@ -108,13 +109,15 @@ class Client:
         self.socket.sendall(frame(DATA, head + payload + bytes(pad), 0))
 
     def call(self, function, body=b"", context=1, thread=1):
-        """A command and its reply: result and body. What comes in between is dropped."""
+        """A command and its reply: result and body. What comes in between is dropped, but results of other calls are kept."""
         self.seq += 1
         self.socket.sendall(frame(FUNCTIONS[function], body, thread, context, self.seq))
         while True:
             kind, result, seq, answer = self.receive()
             if kind == REPLY and seq == self.seq:
                 return result, answer
+            if kind == REPLY:
+                self.others[seq] = result
 
     def begin(self):
         """Takes the first device's primary context as number 1."""
