@@ -189,7 +189,7 @@ static bool is_done(struct tow_event *e)
     pthread_mutex_lock(&e->lock);
     uint64_t recorded = e->recorded;
     const struct tow_stream *s = e->stream;
-    uint64_t done = atomic_load_explicit(&context->done, memory_order_relaxed);
+    uint64_t done = atomic_load_explicit(&context->done, memory_order_acquire);
     uint64_t here = atomic_load(s == NULL ? &context->default_done : &s->done);
     if (s != NULL && atomic_load(&s->unique) != e->stream_unique) {
         here = 0; /* its stream is gone: that was another one's, or may have been */
