@@ -49,7 +49,8 @@ static inline bool tow_time_passed(int64_t deadline_ns)
 
 static inline struct timespec tow_time_spec(int64_t ns)
 {
-    return (struct timespec){.tv_sec = (time_t)(ns / TOW_TIME_S), .tv_nsec = (long)(ns % TOW_TIME_S)};
+    return (struct timespec){.tv_sec = (time_t)(ns / TOW_TIME_S),
+                             .tv_nsec = (long)(ns % TOW_TIME_S)};
 }
 
 /* Sleeps at least that long, whatever signals arrive. */

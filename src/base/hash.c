@@ -90,7 +90,7 @@ static void blocks_portable(uint32_t state[8], const uint8_t *at, size_t count)
 #endif
 
 __attribute__((target(SHA2_TARGET))) static void blocks_native(uint32_t state[8], const uint8_t *at,
-                                                           size_t count)
+                                                               size_t count)
 {
     uint32x4_t abcd = vld1q_u32(state);
     uint32x4_t efgh = vld1q_u32(state + 4);

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ptx/decode.h"
+#include "ptx/decode/decode.h"
 
 static bool makes_calls(const struct tow_ptx_func *func)
 {

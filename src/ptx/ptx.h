@@ -126,7 +126,7 @@ struct tow_ptx_fault {
     char message[256]; /* one sentence, for the log */
 };
 
-/* A texture or surface as kernels read it: filled by the driver face, see src/ptx/texture.h. */
+/* A texture or surface as kernels read it: filled by the driver face, see src/ptx/num/texture.h. */
 struct tow_ptx_texture;
 
 /* What a running kernel asks of its surroundings. Called from many threads at once. */

@@ -98,7 +98,8 @@ static inline void tow_enc_align(struct tow_enc *enc, size_t to)
     }
 }
 
-/* A string: u32 count of its bytes with the NUL (0 for NULL), the bytes, zeros to a multiple of 4. */
+/* A string: u32 count of its bytes with the NUL (0 for NULL), the bytes, zeros to a multiple of 4.
+ */
 static inline void tow_enc_cstr(struct tow_enc *enc, const char *text)
 {
     size_t n = text == NULL ? 0 : strlen(text) + 1;

@@ -15,10 +15,10 @@
 #include <unistd.h>
 
 #include "backend/backend.h"
-#include "client/call.h"
-#include "client/self.h"
+#include "client/link/call.h"
+#include "client/link/self.h"
 #include "gen/client_api.h"
-#include "server/session.h"
+#include "server/session/session.h"
 #include "wire/token.h"
 
 #define GPU_BASE 0x210000000000u
@@ -166,7 +166,7 @@ static void code(void)
 }
 
 /* Sharing memory needs two processes and a line between them that passes it: what travels is
- * written here as client/share.c writes it, and the answer is that it cannot be. */
+ * written here as client/completion/share.c writes it, and the answer is that it cannot be. */
 static void share(void)
 {
     struct tow_call call;

@@ -21,11 +21,11 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "client/call.h"
-#include "client/link.h"
+#include "client/link/call.h"
+#include "client/link/link.h"
 #include "gen/client_api.h"
 #include "gen/server_api.h"
-#include "server/session.h"
+#include "server/session/session.h"
 #include "wire/frame.h"
 
 bool golden_bare;

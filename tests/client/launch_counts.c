@@ -20,12 +20,12 @@
 
 #include "backend/backend.h"
 #include "base/clock.h"
-#include "client/core.h"
-#include "client/link.h"
-#include "client/self.h"
+#include "client/edge/core.h"
+#include "client/link/link.h"
+#include "client/link/self.h"
 #include "gen/client_api.h"
 #include "heap.h"
-#include "server/session.h"
+#include "server/session/session.h"
 #include "transport/transport.h"
 
 static const char text[] = ".version 7.0\n.target sm_70\n.address_size 64\n"

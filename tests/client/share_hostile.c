@@ -7,8 +7,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "client/core.h"
-#include "client/stage.h"
+#include "client/edge/core.h"
+#include "client/copy/stage.h"
 #include "gen/client_api.h"
 
 enum { SIZE = 64 << 10, PAGE = 4096 };

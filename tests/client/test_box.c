@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "client/box.h"
+#include "client/link/box.h"
 
 enum { ROOM = 1 << 16, TURNS = 3000 };
 

@@ -2,8 +2,8 @@
 
 #include <stdlib.h>
 
-#include "client/core.h"
-#include "client/link.h"
+#include "client/edge/core.h"
+#include "client/link/link.h"
 #include "fake_backend.h"
 #include "gen/client_api.h"
 

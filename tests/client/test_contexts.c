@@ -3,8 +3,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "client/context.h"
-#include "client/link.h"
+#include "client/stream/context.h"
+#include "client/link/link.h"
 #include "fake_backend.h"
 #include "gen/client_api.h"
 

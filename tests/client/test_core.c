@@ -5,9 +5,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "client/core.h"
-#include "client/device.h"
-#include "client/link.h"
+#include "client/edge/core.h"
+#include "client/session/device.h"
+#include "client/link/link.h"
 #include "gen/client_api.h"
 
 static const uint8_t cudart_id[16] = {0x6b, 0xd5, 0xfb, 0x6c, 0x5b, 0xf4, 0xe7, 0x4a,

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "client/fault.h"
+#include "client/hostmem/fault.h"
 #include "transport/transport.h"
 #include "wire/control.h"
 

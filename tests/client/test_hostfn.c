@@ -7,9 +7,9 @@
 #include <time.h>
 
 #include "base/clock.h"
-#include "client/context.h"
-#include "client/hostfn.h"
-#include "client/link.h"
+#include "client/stream/context.h"
+#include "client/callback/hostfn.h"
+#include "client/link/link.h"
 #include "fake_backend.h"
 #include "gen/client_api.h"
 

@@ -12,8 +12,8 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-#include "client/share.h"
-#include "client/vma.h"
+#include "client/completion/share.h"
+#include "client/hostmem/vma.h"
 
 enum { PAGE = 4096, SIZE = 9 << 20 };
 

@@ -3,9 +3,9 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "client/handle.h"
-#include "client/link.h"
-#include "client/stream.h"
+#include "client/session/handle.h"
+#include "client/link/link.h"
+#include "client/stream/stream.h"
 #include "fake_backend.h"
 #include "gen/client_api.h"
 

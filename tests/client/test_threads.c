@@ -4,8 +4,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "client/context.h"
-#include "client/stream.h"
+#include "client/stream/context.h"
+#include "client/stream/stream.h"
 #include "fake_backend.h"
 #include "gen/client_api.h"
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "client/link.h"
+#include "client/link/link.h"
 #include "transport/line.h"
 
 enum { SIZE = 1000 };

@@ -2,7 +2,7 @@
  * binaries (also compressed) and linked texts. */
 #include "fuzz.h"
 
-#include "backend/soft/soft.h"
+#include "backend/soft/ground/soft.h"
 #include "backend/unpack.h"
 #include "wire/image.h"
 

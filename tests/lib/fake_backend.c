@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/self.h"
-#include "server/session.h"
+#include "client/link/self.h"
+#include "server/session/session.h"
 #include "transport/line.h"
 
 struct tow_fake tow_fake;

@@ -14,7 +14,7 @@
 
 #include "fuzz_grammar.h"
 #include "machine.h"
-#include "ptx/texture.h"
+#include "ptx/num/texture.h"
 
 #define CASE_MS 50 /* a case that runs longer is stopped */
 #define TEXT_CAP (1u << 20)

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "machine.h"
-#include "ptx/num.h"
+#include "ptx/num/num.h"
 
 /* Registers: A is 16 x 16 f16 row by row at p0, B is 8 columns of 16 at p1 (column by column), C
  * and D 16 x 8 f32 at p2 and p3. Each lane loads pairs along k: one 32-bit load a register. */

@@ -7,8 +7,8 @@
 #include <cmocka.h>
 
 #include "machine.h"
-#include "ptx/num.h"
-#include "ptx/texture.h"
+#include "ptx/num/num.h"
+#include "ptx/num/texture.h"
 
 static struct tow_ptx_texture plain(enum tow_ptx_tex_kind kind, enum tow_ptx_tex_format format,
                                     uint32_t channels, void *data, uint32_t width, uint32_t height,

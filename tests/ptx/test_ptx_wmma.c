@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "machine.h"
-#include "ptx/num.h"
+#include "ptx/num/num.h"
 
 enum type {
     F16,

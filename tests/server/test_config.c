@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "server/config.h"
+#include "server/daemon/config.h"
 
 static int load(struct tow_config *config, char *why, const char *const *flags)
 {

@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "server/crew.h"
-#include "server/post.h"
+#include "server/daemon/crew.h"
+#include "server/daemon/post.h"
 #include "transport/transport.h"
 
 static struct tow_crew crew;

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "server/guard.h"
+#include "server/daemon/guard.h"
 
 enum { MEMORIES = 8, GARBAGE = 6 };
 

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "server/handles.h"
+#include "server/session/handles.h"
 #include "wire/id.h"
 
 static struct tow_handles handles;

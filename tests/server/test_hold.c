@@ -4,8 +4,8 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
-#include "server/hold.h"
-#include "server/session.h"
+#include "server/session/hold.h"
+#include "server/session/session.h"
 
 static struct tow_session *session;
 

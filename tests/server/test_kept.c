@@ -7,7 +7,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "server/kept.h"
+#include "server/daemon/kept.h"
 
 static struct tow_kept kept;
 static char ann, bob; /* sessions */

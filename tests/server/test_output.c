@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "server/output.h"
+#include "server/daemon/output.h"
 
 static char got[512];
 static atomic_size_t got_size;

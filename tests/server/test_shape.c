@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/shape.h"
+#include "server/copy/shape.h"
 
 enum { EXTENT = 9, ROUNDS = 200000 };
 

@@ -9,8 +9,8 @@
 
 #include "base/clock.h"
 #include "base/thread.h"
-#include "server/session.h"
-#include "server/transfer.h"
+#include "server/session/session.h"
+#include "server/session/transfer.h"
 #include "transport/line.h"
 #include "wire/control.h"
 

@@ -79,10 +79,9 @@ def the_client_says_why_a_variable_is_process_wide():
     """What belongs to a context, a stream or a server is not kept for all of them. So whatever is, says in its paragraph
     /* Process-wide: why */."""
     wrong, seen = [], 0
-    for compiled in sorted((t.BUILD / "src" / "client" / "libtowclient.a.p").glob("*.c.o")):
-        path = SRC / "client" / compiled.name[:-2]
-        if not path.exists():
-            continue  # generated code
+    for path in sorted((SRC / "client").rglob("*.c")):
+        room = path.parent.name
+        compiled = t.BUILD / "src" / "client" / "libtowclient.a.p" / f"{room}_{path.name}.o"
         paragraphs = re.split(r"\n\s*\n", re.sub(r"_Atomic\(([^()]*)\)", r"\1", path.read_text()))
         reasoned = "\n\n".join(text for text in paragraphs if "/* Process-wide: " in text)
         for name in sorted(writable_variables(compiled)):

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "ptx/num.h"
+#include "ptx/num/num.h"
 
 static uint64_t test_state = 0x9e3779b97f4a7c15ull;
 

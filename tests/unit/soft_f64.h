@@ -3,7 +3,7 @@
 #ifndef TOW_TEST_SOFT_F64_H
 #define TOW_TEST_SOFT_F64_H
 
-#include "ptx/num.h"
+#include "ptx/num/num.h"
 
 typedef unsigned __int128 u128;
 

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "client/call.h"
+#include "client/link/call.h"
 
 static void an_array_is_no_longer_than_the_room_for_it(void **state)
 {

@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/jit_options.h"
-#include "client/launch.h"
-#include "server/jit_options.h"
-#include "server/launch.h"
+#include "client/code/jit_options.h"
+#include "client/code/launch.h"
+#include "server/code/jit_options.h"
+#include "server/code/launch.h"
 
 static uint64_t wire[64 * 1024];
 

@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "server/codecache.h"
+#include "server/code/codecache.h"
 
 static char folder[64];
 

@@ -1,5 +1,5 @@
 /* Threads that copy together: every piece once, whoever asks and how many at once. */
-#include "client/gang.h"
+#include "client/copy/gang.h"
 
 #include <errno.h>
 #include <pthread.h>

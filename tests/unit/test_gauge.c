@@ -10,7 +10,7 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
-#include "server/gauge.h"
+#include "server/daemon/gauge.h"
 
 static char *report(const struct tow_gauge *gauge)
 {

@@ -1,6 +1,6 @@
 #include "cmocka_all.h"
 
-#include "client/handle.h"
+#include "client/session/handle.h"
 
 static void a_live_id_gives_its_object_and_a_stale_one_nothing(void **state)
 {

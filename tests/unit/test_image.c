@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "client/image.h"
+#include "client/code/image.h"
 
 /* Puts bytes at the very end of a page; the next one may not be touched. */
 struct edge {

@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "client/jit_cache.h"
+#include "client/code/jit_cache.h"
 
 static char folder[64];
 static const char ptx[] = "//\n.version 8.8\n.target sm_121\n.address_size 64\n";

@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "client/export.h"
-#include "client/md2.h"
+#include "client/edge/export.h"
+#include "client/edge/md2.h"
 
 static const char *hex(const uint8_t bytes[16])
 {

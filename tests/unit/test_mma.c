@@ -2,7 +2,7 @@
  * manual gives them, and the product is formed in the plainest way. */
 #include "num_lib.h"
 
-#include "ptx/mma.h"
+#include "ptx/num/mma.h"
 
 #include <errno.h>
 #include <math.h>

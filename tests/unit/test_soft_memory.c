@@ -1,7 +1,7 @@
 /* Memory, copies, fills, pointers, pools, mappings. */
 #include "soft_lib.h"
 
-#include "backend/soft/soft.h"
+#include "backend/soft/ground/soft.h"
 
 static void device_query_describes_a_gpu(void **state)
 {

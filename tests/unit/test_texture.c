@@ -2,7 +2,7 @@
  * coordinates over every setting, on memory whose surroundings must not be touched. */
 #include "num_lib.h"
 
-#include "ptx/texture.h"
+#include "ptx/num/texture.h"
 
 #include <errno.h>
 #include <math.h>

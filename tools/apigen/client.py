@@ -277,9 +277,9 @@ def entry(model, f, w):
 
 def source(model, family):
     w = Writer(f"Client side of {family.name}.")
-    w('#include "client/call.h"\n#include "client/logs.h"\n#include "client/observe.h"\n#include "gen/client_api.h"\n\n#include <string.h>\n')
+    w('#include "client/link/call.h"\n#include "client/edge/logs.h"\n#include "client/edge/observe.h"\n#include "gen/client_api.h"\n\n#include <string.h>\n')
     if any("reach" in p.words for f in family.functions for p in f.params):
-        w('#include "client/mirror.h"\n')
+        w('#include "client/hostmem/mirror.h"\n')
     for f in family.functions:
         if "same" in f.calls:
             w(f"/* {f.where} */\nCUresult tow_{f.name}({f.prototype})\n{{\n    return tow_{f.calls['same']}({f.args});\n}}\n")
@@ -322,7 +322,7 @@ def export_map(model):
 
 
 def error_names(model):
-    """CUresult values with their names; the sentences stand in src/client/error.c."""
+    """CUresult values with their names; the sentences stand in src/client/session/error.c."""
     w = Writer("Names of the result codes.")
     tag = model.resolve("CUresult")[5:]
     values = next(v for t, v, _ in model.types.enums if t == tag)

@@ -162,9 +162,9 @@ def handler(model, f, w):
 
 def source(model, family):
     w = Writer(f"Server side of {family.name}.")
-    w('#include "server/serve.h"\n#include "gen/server_api.h"\n\n#include <string.h>\n')
+    w('#include "server/session/serve.h"\n#include "gen/server_api.h"\n\n#include <string.h>\n')
     if any("before" in f.calls for f in family.functions):
-        w('#include "server/busy.h"\n#include "server/graph.h"\n#include "server/mirror.h"\n#include "server/watch.h"\n')
+        w('#include "server/session/busy.h"\n#include "server/family/graph.h"\n#include "server/copy/mirror.h"\n#include "server/session/watch.h"\n')
     for f in family.functions:
         if f.plain_send and "server-by-hand" not in f.flags:
             handler(model, f, w)
@@ -180,7 +180,7 @@ def source(model, family):
 
 def header(model):
     w = Writer("What the server implements by hand or has generated.")
-    w('#ifndef TOW_GEN_SERVER_API_H\n#define TOW_GEN_SERVER_API_H\n\n#include "gen/functions.h"\n#include "server/serve.h"\n')
+    w('#ifndef TOW_GEN_SERVER_API_H\n#define TOW_GEN_SERVER_API_H\n\n#include "gen/functions.h"\n#include "server/session/serve.h"\n')
     for f in model.functions:
         if not f.stub and not f.local and ("by-hand" in f.flags or "server-by-hand" in f.flags):
             w(f"void tow_serve_{f.name}(struct tow_serve *call);")

@@ -1,0 +1,216 @@
+/* Opening and closing the software GPU, and the little that belongs to no family. */
+#include "backend/soft/ground/soft.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/thread.h"
+
+struct tow_soft tow_soft = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+#define MEMORY_DEFAULT_MAX (UINT64_C(16) << 30)
+
+static uint64_t default_memory(void)
+{
+    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    uint64_t half =
+        pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page / 2 : UINT64_C(1) << 30;
+    return (half < MEMORY_DEFAULT_MAX ? half : MEMORY_DEFAULT_MAX) & ~(TOW_SOFT_BLOCK - 1);
+}
+
+void tow_soft_uuid_make(unsigned ordinal, CUuuid *ret_uuid)
+{
+    char seed[512] = "towline software gpu";
+    size_t length = strlen(seed);
+    FILE *file = fopen("/etc/machine-id", "re");
+    if (file != NULL) {
+        length += fread(seed + length, 1, 64, file);
+        fclose(file);
+    }
+    char host[128] = "";
+    gethostname(host, sizeof host - 1);
+    length += (size_t)snprintf(seed + length, sizeof seed - length, "%s %u", host, ordinal);
+    uint8_t digest[TOW_SHA256_SIZE];
+    tow_sha256_of(seed, length, digest);
+    digest[6] = (uint8_t)((digest[6] & 0x0f) | 0x40);
+    digest[8] = (uint8_t)((digest[8] & 0x3f) | 0x80);
+    for (size_t i = 0; i < sizeof ret_uuid->bytes; i++) {
+        digest[i] = digest[i] == 0 ? 0xff : digest[i];
+    }
+    memcpy(ret_uuid->bytes, digest, sizeof ret_uuid->bytes);
+}
+
+static void close_all(void)
+{
+    pthread_mutex_lock(&tow_soft.lock);
+    for (unsigned i = 0; i < tow_soft.device_count; i++) {
+        if (tow_soft.devices[i].primary != NULL) {
+            tow_soft_ctx_destroy_contents(tow_soft.devices[i].primary);
+        }
+    }
+    tow_soft_greens_free();
+    tow_soft_contexts_destroy_all();
+    tow_soft_ipc_fini();
+    tow_soft_libraries_fini();
+    tow_soft_graphs_fini();
+    tow_soft_engine_stop();
+    tow_soft_retire_poll();
+    for (unsigned i = 0; i < tow_soft.device_count; i++) {
+        tow_soft_ctx_free(tow_soft.devices[i].primary);
+        tow_soft.devices[i].primary = NULL;
+    }
+    tow_soft_pools_fini();
+    tow_soft_vmm_fini();
+    tow_soft_textures_fini();
+    tow_soft_handles_fini();
+    tow_soft_index_fini();
+    tow_soft_arena_close();
+    pthread_cond_destroy(&tow_soft.changed);
+    pthread_cond_destroy(&tow_soft.work);
+    tow_soft.open = false;
+    tow_soft.initialised = false;
+    tow_soft.device_count = 0;
+    tow_soft.print = NULL;
+    tow_soft.print_error = NULL;
+    tow_soft.print_user = NULL;
+    pthread_mutex_unlock(&tow_soft.lock);
+}
+
+static void soft_close(struct tow_backend *backend)
+{
+    if (backend->state != NULL) {
+        backend->state = NULL;
+        close_all();
+    }
+}
+
+static unsigned soft_show_used(_Atomic uint64_t *used, unsigned count)
+{
+    pthread_mutex_lock(&tow_soft.lock);
+    unsigned shown = tow_soft.device_count < count ? tow_soft.device_count : count;
+    for (unsigned i = 0; i < shown; i++) {
+        used[i] = *tow_soft.devices[i].used;
+        tow_soft.devices[i].used = &used[i];
+    }
+    pthread_mutex_unlock(&tow_soft.lock);
+    return shown;
+}
+
+static int open_devices(const struct tow_soft_options *options)
+{
+    unsigned count = options->devices == 0 ? 1 : options->devices;
+    for (unsigned i = 0; i < count; i++) {
+        struct tow_soft_device *device = &tow_soft.devices[i];
+        memset(device, 0, sizeof *device);
+        device->ordinal = (int)i;
+        uint64_t memory = options->memory != 0 ? options->memory : default_memory();
+        device->total = tow_soft_round_up(memory, TOW_SOFT_BLOCK);
+        device->used = &device->own_used;
+        tow_soft_uuid_make(i, &device->uuid);
+        tow_soft.device_count = i + 1;
+        int rc = tow_soft_ctx_create(device, 0, true, &device->primary);
+        if (rc != 0) {
+            return rc;
+        }
+        device->default_pool = tow_soft_pool_create((int)i, true);
+        device->pool = device->default_pool;
+        if (device->default_pool == NULL) {
+            return -ENOMEM;
+        }
+    }
+    return 0;
+}
+
+int tow_backend_soft_open(const struct tow_soft_options *options, struct tow_backend *ret_backend,
+                          char *why, size_t why_size)
+{
+    static const struct tow_soft_options defaults;
+    if (options == NULL) {
+        options = &defaults;
+    }
+    if (options->devices > TOW_SOFT_DEVICES_MAX) {
+        snprintf(why, why_size, "The software GPU has at most %d devices; %u were asked for.",
+                 TOW_SOFT_DEVICES_MAX, options->devices);
+        return -EINVAL;
+    }
+    pthread_mutex_lock(&tow_soft.lock);
+    if (tow_soft.open) {
+        pthread_mutex_unlock(&tow_soft.lock);
+        snprintf(why, why_size, "The software GPU is open already in this process.");
+        return -EBUSY;
+    }
+    tow_soft.open = true;
+    tow_soft.strict = options->strict;
+    tow_soft.capability = options->capability != 0 ? options->capability : 121;
+    tow_soft.dry = options->dry;
+    tow_soft.threads = options->threads != 0 ? options->threads : tow_cpu_count();
+    tow_soft.sm_count = tow_soft.threads < 4 ? 4 : tow_soft.threads;
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&tow_soft.changed, &attr);
+    pthread_cond_init(&tow_soft.work, &attr);
+    pthread_condattr_destroy(&attr);
+
+    snprintf(why, why_size, "The software GPU ran out of host memory.");
+    int rc = tow_soft_index_init();
+    if (rc == 0) {
+        rc = tow_soft_arena_open(options->address_base, why, why_size);
+    }
+    if (rc == 0) {
+        rc = open_devices(options);
+    }
+    pthread_mutex_unlock(&tow_soft.lock);
+    if (rc != 0) {
+        close_all();
+        return rc;
+    }
+    why[0] = '\0';
+
+    memset(ret_backend, 0, sizeof *ret_backend);
+    ret_backend->name = "soft";
+    /* A dry one is there to count calls: it is asked as the real driver is. */
+    ret_backend->describes_all = !options->dry;
+    struct tow_driver *driver = &ret_backend->driver;
+    tow_driver_fill_stubs(driver);
+    tow_soft_fill_core(driver);
+    tow_soft_fill_device(driver);
+    tow_soft_fill_context(driver);
+    tow_soft_fill_memory(driver);
+    tow_soft_fill_copy(driver);
+    tow_soft_fill_stream(driver);
+    tow_soft_fill_event(driver);
+    tow_soft_fill_module(driver);
+    tow_soft_fill_kernel(driver);
+    tow_soft_fill_link(driver);
+    tow_soft_fill_launch(driver);
+    tow_soft_fill_pool(driver);
+    tow_soft_fill_vmm(driver);
+    tow_soft_fill_texture(driver);
+    tow_soft_fill_graph(driver);
+    tow_soft_fill_graph_condition(driver);
+    tow_soft_fill_graph_exec(driver);
+    tow_soft_fill_capture(driver);
+    tow_soft_fill_green(driver);
+    tow_soft_fill_ipc(driver);
+    tow_soft_fill_ipc_event(driver);
+    snprintf(ret_backend->description, sizeof ret_backend->description,
+             "%s (%u of them, compute capability %d.%d, %llu MiB each, %u threads)",
+             tow_soft.dry ? TOW_SOFT_NAME_DRY : TOW_SOFT_NAME, tow_soft.device_count,
+             tow_soft.capability / 10, tow_soft.capability % 10,
+             (unsigned long long)(tow_soft.devices[0].total >> 20), tow_soft.threads);
+    ret_backend->ranges[0] = (struct tow_backend_range){tow_soft.arena_base, tow_soft.arena_size};
+    ret_backend->range_count = 1;
+    ret_backend->print = &tow_soft.print;
+    ret_backend->print_error = &tow_soft.print_error;
+    ret_backend->print_user = &tow_soft.print_user;
+    ret_backend->show_used = soft_show_used;
+    ret_backend->close = soft_close;
+    ret_backend->state = &tow_soft;
+    return 0;
+}

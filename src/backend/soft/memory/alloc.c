@@ -1,0 +1,525 @@
+/* Allocations: small ones cut from 2 MiB blocks, large ones with pages of their own. */
+#include "backend/soft/ground/soft.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+
+#define QUARANTINE 64   /* freed pieces of a block that are not handed out again yet */
+#define HOST_UNIT 65536 /* page-locked memory shares no page with anything else */
+
+struct tow_soft_block {
+    struct tow_soft_block *next;
+    uint64_t base;
+    bool counted; /* holds device memory, which is limited */
+    struct tow_soft_space space;
+    unsigned live;
+    struct tow_soft_hole quarantine[QUARANTINE];
+    unsigned quarantine_next;
+};
+
+struct tow_soft_retired {
+    struct tow_soft_retired *next;
+    uint64_t seq;
+    void (*run)(void *object, uint64_t a, uint64_t b);
+    void *object;
+    uint64_t a, b;
+};
+
+void tow_soft_retire(void (*run)(void *object, uint64_t a, uint64_t b), void *object, uint64_t a,
+                     uint64_t b)
+{
+    if (tow_soft.running == NULL) {
+        run(object, a, b);
+        return;
+    }
+    struct tow_soft_retired *retired = malloc(sizeof *retired);
+    if (retired == NULL) {
+        tow_log(TOW_AREA_SOFT, TOW_LOG_WARN, "out of host memory: some device memory is lost");
+        return;
+    }
+    *retired = (struct tow_soft_retired){tow_soft.retired, ++tow_soft.seq, run, object, a, b};
+    tow_soft.retired = retired;
+}
+
+void tow_soft_retire_poll(void)
+{
+    uint64_t oldest = UINT64_MAX;
+    for (struct tow_soft_op *op = tow_soft.running; op != NULL; op = op->run_next) {
+        oldest = op->start < oldest ? op->start : oldest;
+    }
+    struct tow_soft_retired **at = &tow_soft.retired;
+    while (*at != NULL) {
+        struct tow_soft_retired *retired = *at;
+        if (retired->seq < oldest) {
+            *at = retired->next;
+            retired->run(retired->object, retired->a, retired->b);
+            free(retired);
+        } else {
+            at = &retired->next;
+        }
+    }
+}
+
+static void release_pages(void *object, uint64_t base, uint64_t size)
+{
+    (void)object;
+    tow_soft_ipc_forget(base);
+    tow_soft_arena_decommit(base, size);
+    tow_soft_arena_give(base, size);
+}
+
+static bool is_counted(enum tow_soft_alloc_kind kind)
+{
+    return kind != TOW_SOFT_MEM_HOST && kind != TOW_SOFT_MEM_MANAGED;
+}
+
+static int pages_make(struct tow_soft_device *device, uint64_t size, bool counted,
+                      uint64_t *ret_base)
+{
+    if (counted && (size > device->total || *device->used > device->total - size)) {
+        return -ENOMEM;
+    }
+    uint64_t base;
+    int rc = tow_soft_arena_take(size, TOW_SOFT_BLOCK, 0, &base);
+    if (rc != 0) {
+        return rc;
+    }
+    rc = tow_soft_arena_commit(base, size, -1, 0);
+    if (rc != 0) {
+        tow_soft_arena_give(base, size);
+        return rc;
+    }
+    if (counted) {
+        *device->used += size;
+    }
+    *ret_base = base;
+    return 0;
+}
+
+static void pages_drop(struct tow_soft_device *device, uint64_t base, uint64_t size, bool counted)
+{
+    if (counted) {
+        *device->used -= size;
+    }
+    tow_soft_retire(release_pages, NULL, base, size);
+}
+
+static struct tow_soft_block *piece_from_blocks(struct tow_soft_device *device, uint64_t size,
+                                                uint64_t unit, bool counted, uint64_t *ret_base)
+{
+    for (struct tow_soft_block *b = device->blocks; b != NULL; b = b->next) {
+        if (b->counted == counted && tow_soft_space_take(&b->space, size, unit, 0, ret_base) == 0) {
+            return b;
+        }
+    }
+    return NULL;
+}
+
+static struct tow_soft_block *piece_make(struct tow_soft_device *device, uint64_t size,
+                                         uint64_t unit, bool counted, uint64_t *ret_base)
+{
+    struct tow_soft_block *block = piece_from_blocks(device, size, unit, counted, ret_base);
+    if (block != NULL) {
+        return block;
+    }
+    bool flushed = false;
+    for (struct tow_soft_block *b = device->blocks; b != NULL; b = b->next) {
+        for (unsigned i = 0; i < QUARANTINE; i++) {
+            if (b->quarantine[i].size != 0) {
+                tow_soft_space_give(&b->space, b->quarantine[i].base, b->quarantine[i].size);
+                b->quarantine[i].size = 0;
+                flushed = true;
+            }
+        }
+    }
+    block = flushed ? piece_from_blocks(device, size, unit, counted, ret_base) : NULL;
+    if (block != NULL) {
+        return block;
+    }
+    block = calloc(1, sizeof *block);
+    if (block == NULL) {
+        return NULL;
+    }
+    if (pages_make(device, TOW_SOFT_BLOCK, counted, &block->base) != 0) {
+        free(block);
+        return NULL;
+    }
+    block->counted = counted;
+    if (tow_soft_space_init(&block->space, block->base, TOW_SOFT_BLOCK) != 0 ||
+        tow_soft_space_take(&block->space, size, unit, 0, ret_base) != 0) {
+        tow_soft_space_fini(&block->space);
+        pages_drop(device, block->base, TOW_SOFT_BLOCK, counted);
+        free(block);
+        return NULL;
+    }
+    block->next = device->blocks;
+    device->blocks = block;
+    return block;
+}
+
+static void piece_drop(struct tow_soft_device *device, struct tow_soft_block *block, uint64_t base,
+                       uint64_t size)
+{
+    if (--block->live == 0) {
+        struct tow_soft_block **at = &device->blocks;
+        while (*at != block) {
+            at = &(*at)->next;
+        }
+        *at = block->next;
+        tow_soft_space_fini(&block->space);
+        pages_drop(device, block->base, TOW_SOFT_BLOCK, block->counted);
+        free(block);
+        return;
+    }
+    struct tow_soft_hole *slot = &block->quarantine[block->quarantine_next++ % QUARANTINE];
+    if (slot->size != 0) {
+        tow_soft_space_give(&block->space, slot->base, slot->size);
+    }
+    *slot = (struct tow_soft_hole){base, size};
+}
+
+static uint64_t meta_of(const struct tow_soft_alloc *alloc)
+{
+    switch (alloc->kind) {
+    case TOW_SOFT_MEM_HOST:
+    case TOW_SOFT_MEM_MANAGED:
+        return tow_soft_meta(alloc->kind, 0xffff, 0xffff);
+    case TOW_SOFT_MEM_REGISTERED:
+        return tow_soft_meta(alloc->kind, 0xffff,
+                             alloc->flags & CU_MEMHOSTREGISTER_READ_ONLY ? 0 : 0xffff);
+    default:
+        return tow_soft_meta(alloc->kind, 1u << alloc->device, 1u << alloc->device);
+    }
+}
+
+int tow_soft_alloc_enter(struct tow_soft_alloc *alloc)
+{
+    struct tow_soft_entry entry = {alloc->base, alloc->base + alloc->size, meta_of(alloc), alloc};
+    int rc = tow_soft_index_add(&entry);
+    if (rc != 0) {
+        return rc;
+    }
+    alloc->id = ++tow_soft.next_id;
+    alloc->prev = NULL;
+    alloc->next = NULL;
+    if (alloc->ctx != NULL) {
+        alloc->next = alloc->ctx->allocs;
+        if (alloc->next != NULL) {
+            alloc->next->prev = alloc;
+        }
+        alloc->ctx->allocs = alloc;
+    }
+    return 0;
+}
+
+CUresult tow_soft_alloc_make(struct tow_soft_ctx *ctx, int device, enum tow_soft_alloc_kind kind,
+                             uint64_t size, unsigned flags, struct tow_soft_alloc **ret_alloc)
+{
+    struct tow_soft_device *owner = &tow_soft.devices[device];
+    if (size == 0 || size > tow_soft.arena_size) {
+        return size == 0 ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    struct tow_soft_alloc *alloc = calloc(1, sizeof *alloc);
+    if (alloc == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    alloc->size = size;
+    alloc->kind = kind;
+    alloc->ctx = ctx;
+    alloc->device = device;
+    alloc->flags = flags;
+    bool counted = is_counted(kind);
+    uint64_t unit = kind == TOW_SOFT_MEM_HOST ? HOST_UNIT : TOW_SOFT_UNIT;
+    int rc = 0;
+    if (size <= TOW_SOFT_BLOCK / 2) {
+        alloc->reserved = tow_soft_round_up(size, unit);
+        alloc->block = piece_make(owner, alloc->reserved, unit, counted, &alloc->base);
+        if (alloc->block == NULL) {
+            rc = -ENOMEM;
+        } else {
+            alloc->block->live++;
+        }
+    } else {
+        alloc->reserved = tow_soft_round_up(size, TOW_SOFT_BLOCK);
+        rc = pages_make(owner, alloc->reserved, counted, &alloc->base);
+    }
+    if (rc != 0) {
+        free(alloc);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (tow_soft_alloc_enter(alloc) != 0) {
+        if (alloc->block != NULL) {
+            piece_drop(owner, alloc->block, alloc->base, alloc->reserved);
+        } else {
+            pages_drop(owner, alloc->base, alloc->reserved, counted);
+        }
+        free(alloc);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *ret_alloc = alloc;
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_soft_alloc_shift(struct tow_soft_alloc *alloc, uint64_t lead)
+{
+    tow_soft_index_remove(alloc->base, NULL);
+    alloc->base += lead;
+    alloc->size -= lead;
+    alloc->lead = lead;
+    struct tow_soft_entry entry = {alloc->base, alloc->base + alloc->size, meta_of(alloc), alloc};
+    return tow_soft_index_add(&entry) == 0 ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+void tow_soft_alloc_disown(struct tow_soft_alloc *alloc)
+{
+    if (alloc->ctx != NULL) {
+        if (alloc->prev != NULL) {
+            alloc->prev->next = alloc->next;
+        } else {
+            alloc->ctx->allocs = alloc->next;
+        }
+        if (alloc->next != NULL) {
+            alloc->next->prev = alloc->prev;
+        }
+    }
+    alloc->ctx = NULL;
+}
+
+void tow_soft_alloc_drop(struct tow_soft_alloc *alloc)
+{
+    tow_soft_index_remove(alloc->base, NULL);
+    tow_soft_alloc_disown(alloc);
+    struct tow_soft_device *owner = &tow_soft.devices[alloc->device];
+    switch (alloc->kind) {
+    case TOW_SOFT_MEM_REGISTERED:
+    case TOW_SOFT_MEM_VMM: /* the pages belong to whoever entered it */
+        break;
+    case TOW_SOFT_MEM_IPC:
+        tow_soft_ipc_dropped(alloc);
+        break;
+    case TOW_SOFT_MEM_GRAPH:
+        owner->graph_used -= alloc->reserved;
+        tow_soft_graph_va_unref(alloc->va);
+        break;
+    default:
+        if (alloc->pool != NULL) {
+            tow_soft_pool_released(alloc);
+        }
+        if (alloc->block != NULL) {
+            piece_drop(owner, alloc->block, alloc->base, alloc->reserved);
+        } else {
+            pages_drop(owner, alloc->base - alloc->lead, alloc->reserved,
+                       is_counted(alloc->kind) && !alloc->imported);
+        }
+        break;
+    }
+    free(alloc);
+}
+
+struct tow_soft_alloc *tow_soft_alloc_at(uint64_t address)
+{
+    struct tow_soft_entry entry;
+    return tow_soft_index_find(address, &entry) ? entry.alloc : NULL;
+}
+
+bool tow_soft_range_ok(const struct tow_soft_ctx *ctx, uint64_t address, uint64_t size, bool write)
+{
+    (void)ctx;
+    uint64_t end;
+    if (__builtin_add_overflow(address, size, &end)) {
+        return false;
+    }
+    while (address < end) {
+        struct tow_soft_entry entry;
+        if (!tow_soft_index_find(address, &entry)) {
+            return false;
+        }
+        enum tow_soft_alloc_kind kind = tow_soft_meta_kind(entry.meta);
+        if (kind == TOW_SOFT_MEM_HEAP || kind == TOW_SOFT_MEM_ARRAY ||
+            (write ? entry.meta >> 16 & 0xffff : entry.meta & 0xffff) == 0) {
+            return false;
+        }
+        if (entry.high < end && kind != TOW_SOFT_MEM_VMM) {
+            return false;
+        }
+        address = entry.high;
+    }
+    return true;
+}
+
+bool tow_soft_range_known(uint64_t address)
+{
+    struct tow_soft_entry entry;
+    return tow_soft_index_find(address, &entry);
+}
+
+/* ---- memory of graphs
+ * ------------------------------------------------------------------------------ */
+
+/* Borrowed: the addresses of allocation nodes while there are references to them. Guarded by the
+ * software GPU's lock. */
+static struct tow_soft_graph_va *graph_vas;
+
+struct tow_soft_graph_va *tow_soft_graph_va_create(int device, uint64_t size)
+{
+    struct tow_soft_graph_va *va = calloc(1, sizeof *va);
+    if (va == NULL) {
+        return NULL;
+    }
+    va->refs = 1;
+    va->device = device;
+    va->size = tow_soft_round_up(size, TOW_SOFT_BLOCK);
+    if (va->size < size || tow_soft_arena_take(va->size, TOW_SOFT_BLOCK, 0, &va->base) != 0) {
+        free(va);
+        return NULL;
+    }
+    va->next = graph_vas;
+    graph_vas = va;
+    return va;
+}
+
+struct tow_soft_graph_va *tow_soft_graph_va_ref(struct tow_soft_graph_va *va)
+{
+    va->refs++;
+    return va;
+}
+
+void tow_soft_graph_va_unref(struct tow_soft_graph_va *va)
+{
+    if (va == NULL || --va->refs != 0) {
+        return;
+    }
+    struct tow_soft_graph_va **at = &graph_vas;
+    while (*at != va) {
+        at = &(*at)->next;
+    }
+    *at = va->next;
+    if (va->committed) {
+        pages_drop(&tow_soft.devices[va->device], va->base, va->size, true);
+    } else {
+        tow_soft_arena_give(va->base, va->size);
+    }
+    free(va);
+}
+
+bool tow_soft_graph_range_ok(uint64_t address, uint64_t size, bool write)
+{
+    if (tow_soft_range_ok(NULL, address, size, write)) {
+        return true;
+    }
+    for (const struct tow_soft_graph_va *va = graph_vas; va != NULL; va = va->next) {
+        if (address >= va->base && address - va->base < va->size &&
+            size <= va->size - (address - va->base)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+CUresult tow_soft_graph_va_commit(struct tow_soft_graph_va *va)
+{
+    struct tow_soft_device *device = &tow_soft.devices[va->device];
+    if (va->committed) {
+        return CUDA_SUCCESS;
+    }
+    if (va->size > device->total || *device->used > device->total - va->size ||
+        tow_soft_arena_commit(va->base, va->size, -1, 0) != 0) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *device->used += va->size;
+    va->committed = true;
+    return CUDA_SUCCESS;
+}
+
+/* ---- device malloc
+ * ------------------------------------------------------------------------------- */
+
+uint64_t tow_soft_heap_alloc(struct tow_soft_ctx *ctx, uint64_t bytes)
+{
+    if (bytes == 0 || bytes > (UINT64_C(1) << 40)) {
+        return 0;
+    }
+    pthread_mutex_lock(&ctx->heap_lock);
+    if (ctx->heap_base == 0) {
+        /* The arena is guarded by the big lock, which comes before this one. */
+        pthread_mutex_unlock(&ctx->heap_lock);
+        pthread_mutex_lock(&tow_soft.lock);
+        uint64_t size = tow_soft_round_up(ctx->limits[CU_LIMIT_MALLOC_HEAP_SIZE], TOW_SOFT_BLOCK);
+        uint64_t base = 0;
+        int rc = pages_make(ctx->device, size, true, &base);
+        pthread_mutex_lock(&ctx->heap_lock);
+        if (rc == 0 && ctx->heap_base == 0 && tow_soft_space_init(&ctx->heap, base, size) == 0) {
+            ctx->heap_base = base;
+            ctx->heap_size = size;
+        } else if (rc == 0) {
+            pages_drop(ctx->device, base, size, true);
+        }
+        pthread_mutex_unlock(&tow_soft.lock);
+        if (ctx->heap_base == 0) {
+            pthread_mutex_unlock(&ctx->heap_lock);
+            return 0;
+        }
+    }
+    uint64_t base = 0;
+    if (tow_soft_space_take(&ctx->heap, tow_soft_round_up(bytes, 16), 16, 0, &base) == 0) {
+        uint32_t bit = 1u << ctx->device->ordinal;
+        struct tow_soft_entry entry = {base, base + bytes,
+                                       tow_soft_meta(TOW_SOFT_MEM_HEAP, bit, bit), NULL};
+        if (tow_soft_index_add(&entry) != 0) {
+            tow_soft_space_give(&ctx->heap, base, tow_soft_round_up(bytes, 16));
+            base = 0;
+        }
+    }
+    pthread_mutex_unlock(&ctx->heap_lock);
+    return base;
+}
+
+int tow_soft_heap_free(struct tow_soft_ctx *ctx, uint64_t address)
+{
+    if (address == 0) {
+        return 0;
+    }
+    int rc = -EINVAL;
+    pthread_mutex_lock(&ctx->heap_lock);
+    if (address >= ctx->heap_base && address - ctx->heap_base < ctx->heap_size) {
+        struct tow_soft_entry entry;
+        if (tow_soft_index_remove(address, &entry)) {
+            tow_soft_space_give(&ctx->heap, address, tow_soft_round_up(entry.high - entry.low, 16));
+            rc = 0;
+        }
+    }
+    pthread_mutex_unlock(&ctx->heap_lock);
+    return rc;
+}
+
+void tow_soft_heap_fini(struct tow_soft_ctx *ctx)
+{
+    if (ctx->heap_base == 0) {
+        return;
+    }
+    struct tow_soft_entry entry;
+    /* What kernels never freed goes with the context. */
+    for (uint64_t at = ctx->heap_base; at < ctx->heap_base + ctx->heap_size;) {
+        if (tow_soft_index_find(at, &entry)) {
+            tow_soft_index_remove(entry.low, NULL);
+            at = tow_soft_round_up(entry.high, 16);
+            continue;
+        }
+        /* Skip the hole that begins here. */
+        uint64_t next = at + 16;
+        for (size_t i = 0; i < ctx->heap.count; i++) {
+            if (ctx->heap.holes[i].base <= at &&
+                at < ctx->heap.holes[i].base + ctx->heap.holes[i].size) {
+                next = ctx->heap.holes[i].base + ctx->heap.holes[i].size;
+                break;
+            }
+        }
+        at = next;
+    }
+    tow_soft_space_fini(&ctx->heap);
+    pages_drop(ctx->device, ctx->heap_base, ctx->heap_size, true);
+    ctx->heap_base = 0;
+}

@@ -1,0 +1,956 @@
+/* Contexts: the stack of each thread, primary contexts, limits, printf output. */
+#include "backend/soft/ground/soft.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+
+#define STACK_MAX 256
+#define PRINT_MAX (UINT64_C(256) << 20)
+
+/* The calling thread's contexts, by handle: a destroyed one is noticed, not followed. */
+static _Thread_local struct {
+    uint64_t handles[STACK_MAX];
+    unsigned depth;
+} stack;
+
+static uint64_t top(void)
+{
+    return stack.depth != 0 ? stack.handles[stack.depth - 1] : 0;
+}
+
+void tow_soft_hold(void)
+{
+    while (tow_soft.held) {
+        pthread_cond_wait(&tow_soft.changed, &tow_soft.lock);
+    }
+    tow_soft.held = tow_soft.strict;
+}
+
+void tow_soft_let_go(void)
+{
+    if (tow_soft.held) {
+        tow_soft.held = false;
+        pthread_cond_broadcast(&tow_soft.changed);
+    }
+}
+
+CUresult tow_soft_enter_any(void)
+{
+    pthread_mutex_lock(&tow_soft.lock);
+    while (tow_soft.held) {
+        pthread_cond_wait(&tow_soft.changed, &tow_soft.lock);
+    }
+    if (!tow_soft.initialised) {
+        return tow_soft_leave(CUDA_ERROR_NOT_INITIALIZED);
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_soft_leave(CUresult result)
+{
+    pthread_mutex_unlock(&tow_soft.lock);
+    return result;
+}
+
+CUresult tow_soft_leave_printed(uint64_t ctx_handle, CUresult result)
+{
+    struct tow_soft_ctx *ctx = tow_soft_lookup(TOW_SOFT_CTX, ctx_handle);
+    if (ctx == NULL) {
+        return tow_soft_leave(result);
+    }
+    ctx->pins++;
+    pthread_mutex_unlock(&tow_soft.lock);
+    tow_soft_print_flush(ctx);
+    pthread_mutex_lock(&tow_soft.lock);
+    if (--ctx->pins == 0 && ctx->dying) {
+        pthread_cond_broadcast(&tow_soft.changed);
+    }
+    return tow_soft_leave(result);
+}
+
+struct tow_soft_ctx *tow_soft_current(void)
+{
+    return top() != 0 ? tow_soft_lookup(TOW_SOFT_CTX, top()) : NULL;
+}
+
+CUresult tow_soft_enter(struct tow_soft_ctx **ret_ctx)
+{
+    CUresult result = tow_soft_enter_any();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (top() == 0) {
+        return tow_soft_leave(CUDA_ERROR_INVALID_CONTEXT);
+    }
+    struct tow_soft_ctx *ctx = tow_soft_current();
+    if (ctx == NULL || !ctx->alive) {
+        return tow_soft_leave(CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    }
+    if (ctx->error != CUDA_SUCCESS) {
+        return tow_soft_leave(ctx->error);
+    }
+    *ret_ctx = ctx;
+    return CUDA_SUCCESS;
+}
+
+/* ---- life
+ * ---------------------------------------------------------------------------------------- */
+
+static void limits_reset(struct tow_soft_ctx *ctx)
+{
+    memset(ctx->limits, 0, sizeof ctx->limits);
+    ctx->limits[CU_LIMIT_STACK_SIZE] = 1024;
+    ctx->limits[CU_LIMIT_PRINTF_FIFO_SIZE] = 8448 << 10;
+    ctx->limits[CU_LIMIT_MALLOC_HEAP_SIZE] = 8 << 20;
+    ctx->limits[CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT] = 2048;
+    ctx->limits[CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH] = 2;
+    ctx->limits[CU_LIMIT_MAX_L2_FETCH_GRANULARITY] = 64;
+}
+
+/* Makes a context usable: fresh, or a primary one that is retained again. */
+static int activate(struct tow_soft_ctx *ctx)
+{
+    ctx->error = CUDA_SUCCESS;
+    atomic_store(&ctx->stop, false);
+    atomic_store(&ctx->visible, 1u << ctx->device->ordinal);
+    ctx->id = ++tow_soft.next_id;
+    ctx->cache = CU_FUNC_CACHE_PREFER_NONE;
+    ctx->shared_config = CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE;
+    limits_reset(ctx);
+    ctx->legacy = tow_soft_stream_create(ctx, 0, 0);
+    if (ctx->legacy == NULL) {
+        return -ENOMEM;
+    }
+    ctx->legacy->legacy = true;
+    ctx->alive = true;
+    return 0;
+}
+
+int tow_soft_ctx_create(struct tow_soft_device *device, unsigned flags, bool primary,
+                        struct tow_soft_ctx **ret_ctx)
+{
+    struct tow_soft_ctx *ctx = calloc(1, sizeof *ctx);
+    if (ctx == NULL || tow_soft_object_add(&ctx->object, TOW_SOFT_CTX, NULL) != 0) {
+        free(ctx);
+        return -ENOMEM;
+    }
+    ctx->device = device;
+    ctx->flags = flags;
+    ctx->primary = primary;
+    ctx->version = 3020;
+    pthread_mutex_init(&ctx->heap_lock, NULL);
+    pthread_mutex_init(&ctx->print_lock, NULL);
+    if (!primary && activate(ctx) != 0) {
+        tow_soft_ctx_free(ctx);
+        return -ENOMEM;
+    }
+    *ret_ctx = ctx;
+    return 0;
+}
+
+void tow_soft_ctx_free(struct tow_soft_ctx *ctx)
+{
+    if (ctx == NULL) {
+        return;
+    }
+    tow_soft_object_remove(&ctx->object);
+    pthread_mutex_destroy(&ctx->heap_lock);
+    pthread_mutex_destroy(&ctx->print_lock);
+    free(ctx->print);
+    free(ctx);
+}
+
+static void object_destroy(struct tow_soft_object *object)
+{
+    switch (object->kind) {
+    case TOW_SOFT_STREAM:
+        tow_soft_stream_free((struct tow_soft_stream *)object);
+        break;
+    case TOW_SOFT_EVENT:
+        tow_soft_event_free((struct tow_soft_event *)object);
+        break;
+    case TOW_SOFT_MODULE:
+        tow_soft_module_destroy((struct tow_soft_module *)object);
+        break;
+    case TOW_SOFT_ARRAY:
+        tow_soft_object_remove(object);
+        if (!((struct tow_soft_array *)object)->is_level) { /* a level is its mipmap's */
+            tow_soft_array_unref((struct tow_soft_array *)object);
+        }
+        break;
+    case TOW_SOFT_MIPMAP:
+        tow_soft_mipmap_destroy((struct tow_soft_mipmap *)object);
+        break;
+    case TOW_SOFT_TEXTURE:
+    case TOW_SOFT_SURFACE:
+        tow_soft_texture_destroy(object);
+        break;
+    case TOW_SOFT_EXEC:
+        tow_soft_exec_free((struct tow_soft_exec *)object);
+        break;
+    case TOW_SOFT_LINK:
+        tow_soft_link_free((struct tow_soft_object *)object);
+        break;
+    default:
+        tow_log(TOW_AREA_SOFT, TOW_LOG_ERROR, "internal: object of kind %d in a context",
+                object->kind);
+        tow_soft_object_remove(object);
+        break;
+    }
+}
+
+void tow_soft_ctx_destroy_contents(struct tow_soft_ctx *ctx)
+{
+    while (ctx->dying) { /* another thread is at it */
+        pthread_cond_wait(&tow_soft.changed, &tow_soft.lock);
+    }
+    if (!ctx->alive) {
+        return;
+    }
+    ctx->alive = false;
+    ctx->dying = true;
+    tow_soft_engine_drain(ctx);
+    if (tow_soft.strict) {
+        /* NVIDIA's driver waits for host functions of other contexts, too. */
+        tow_soft_hold();
+        tow_soft_quiesce();
+        tow_soft_let_go();
+    }
+    while (ctx->pins > 0) {
+        pthread_cond_wait(&tow_soft.changed, &tow_soft.lock);
+    }
+    pthread_mutex_unlock(&tow_soft.lock);
+    tow_soft_print_flush(ctx);
+    pthread_mutex_lock(&tow_soft.lock);
+    tow_soft_captures_drop(ctx);
+    /* Streams whose handle is gone already are not in the list. */
+    struct tow_soft_stream *next;
+    for (struct tow_soft_stream *s = tow_soft.streams; s != NULL; s = next) {
+        next = s->next;
+        if (s->object.ctx == ctx) {
+            tow_soft_stream_free(s);
+        }
+    }
+    ctx->legacy = NULL;
+    ctx->meeting = NULL;
+    tow_soft_mark_unref(ctx->barrier);
+    ctx->barrier = NULL;
+    /* Graphs first: they hold references to modules and arrays. */
+    tow_soft_graphs_forget(ctx);
+    while (ctx->objects != NULL) {
+        struct tow_soft_object *object = ctx->objects;
+        object_destroy(object);
+        if (ctx->objects == object) {
+            tow_soft_object_remove(object);
+        }
+    }
+    while (ctx->allocs != NULL) {
+        if (ctx->allocs->kind == TOW_SOFT_MEM_ARRAY || ctx->allocs->variable) {
+            /* Objects of another context hold it: a texture the array, a graph the module. The last
+             * of them drops it. */
+            tow_soft_alloc_disown(ctx->allocs);
+        } else {
+            tow_soft_alloc_drop(ctx->allocs);
+        }
+    }
+    tow_soft_heap_fini(ctx);
+    ctx->error = CUDA_SUCCESS;
+    ctx->retains = 0;
+    ctx->dying = false;
+    pthread_cond_broadcast(&tow_soft.changed);
+}
+
+void tow_soft_contexts_destroy_all(void)
+{
+    /* Those that were made by cuCtxCreate. */
+    while (tow_soft.contexts != NULL) {
+        struct tow_soft_ctx *ctx = tow_soft.contexts;
+        tow_soft.contexts = ctx->next;
+        tow_soft_ctx_destroy_contents(ctx);
+        tow_soft_ctx_free(ctx);
+    }
+}
+
+/* ---- printf
+ * ---------------------------------------------------------------------------------------- */
+
+void tow_soft_print_add(struct tow_soft_ctx *ctx, const char *text, size_t length)
+{
+    pthread_mutex_lock(&ctx->print_lock);
+    size_t limit = ctx->limits[CU_LIMIT_PRINTF_FIFO_SIZE];
+    if (length <= limit && ctx->print_size <= limit - length) {
+        if (ctx->print_size + length > ctx->print_capacity) {
+            size_t capacity = ctx->print_capacity == 0 ? 4096 : ctx->print_capacity * 2;
+            while (capacity < ctx->print_size + length) {
+                capacity *= 2;
+            }
+            char *grown = realloc(ctx->print, capacity);
+            if (grown == NULL) {
+                pthread_mutex_unlock(&ctx->print_lock);
+                return;
+            }
+            ctx->print = grown;
+            ctx->print_capacity = capacity;
+        }
+        memcpy(ctx->print + ctx->print_size, text, length);
+        ctx->print_size += length;
+    }
+    pthread_mutex_unlock(&ctx->print_lock);
+}
+
+void tow_soft_print_flush(struct tow_soft_ctx *ctx)
+{
+    pthread_mutex_lock(&ctx->print_lock);
+    char *text = ctx->print;
+    size_t size = ctx->print_size;
+    ctx->print = NULL;
+    ctx->print_size = 0;
+    ctx->print_capacity = 0;
+    pthread_mutex_unlock(&ctx->print_lock);
+    if (size != 0) {
+        if (tow_soft.print != NULL) {
+            tow_soft.print(tow_soft.print_user, text, size);
+        } else {
+            fwrite(text, 1, size, stdout);
+            fflush(stdout);
+        }
+    }
+    free(text);
+}
+
+/* ---- entry points
+ * ----------------------------------------------------------------------------------- */
+
+#define DEVICE_LOCKED(device, dev)                                                                 \
+    CUresult entered = tow_soft_enter_any();                                                       \
+    if (entered != CUDA_SUCCESS) {                                                                 \
+        return entered;                                                                            \
+    }                                                                                              \
+    struct tow_soft_device *device = tow_soft_device_of(dev);                                      \
+    if (device == NULL) {                                                                          \
+        return tow_soft_leave(CUDA_ERROR_INVALID_DEVICE);                                          \
+    }
+
+static bool flags_ok(unsigned flags)
+{
+    unsigned sched = flags & CU_CTX_SCHED_MASK;
+    return (flags & ~(unsigned)CU_CTX_FLAGS_MASK) == 0 &&
+           (sched == CU_CTX_SCHED_AUTO || sched == CU_CTX_SCHED_SPIN ||
+            sched == CU_CTX_SCHED_YIELD || sched == CU_CTX_SCHED_BLOCKING_SYNC);
+}
+
+static CUresult soft_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
+{
+    DEVICE_LOCKED(device, dev);
+    if (pctx == NULL) {
+        return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    struct tow_soft_ctx *ctx = device->primary;
+    while (ctx->dying) {
+        pthread_cond_wait(&tow_soft.changed, &tow_soft.lock);
+    }
+    if (!ctx->alive && device->ruined) {
+        return tow_soft_leave(CUDA_ERROR_DEVICE_UNAVAILABLE);
+    }
+    if (!ctx->alive && activate(ctx) != 0) {
+        return tow_soft_leave(CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    ctx->retains++;
+    *pctx = TOW_SOFT_POINTER(ctx->object.handle);
+    return tow_soft_leave(CUDA_SUCCESS);
+}
+
+static CUresult soft_cuDevicePrimaryCtxRelease(CUdevice dev)
+{
+    DEVICE_LOCKED(device, dev);
+    struct tow_soft_ctx *ctx = device->primary;
+    if (!ctx->alive || ctx->retains == 0) {
+        return tow_soft_leave(CUDA_ERROR_INVALID_CONTEXT);
+    }
+    if (--ctx->retains == 0) {
+        tow_soft_ctx_destroy_contents(ctx);
+    }
+    return tow_soft_leave(CUDA_SUCCESS);
+}
+
+static CUresult soft_cuDevicePrimaryCtxReset(CUdevice dev)
+{
+    DEVICE_LOCKED(device, dev);
+    tow_soft_ctx_destroy_contents(device->primary);
+    return tow_soft_leave(CUDA_SUCCESS);
+}
+
+static CUresult soft_cuDevicePrimaryCtxSetFlags(CUdevice dev, unsigned int flags)
+{
+    DEVICE_LOCKED(device, dev);
+    if (!flags_ok(flags)) {
+        return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    device->primary->flags = flags & ~(unsigned)CU_CTX_MAP_HOST;
+    return tow_soft_leave(CUDA_SUCCESS);
+}
+
+static CUresult soft_cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *active)
+{
+    DEVICE_LOCKED(device, dev);
+    if (flags == NULL || active == NULL) {
+        return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    *flags = device->primary->flags;
+    *active = device->primary->alive;
+    return tow_soft_leave(CUDA_SUCCESS);
+}
+
+/* What ruined a context of the device: as with NVIDIA's driver, no new one can be had beside it. */
+static CUresult ruined_by(const struct tow_soft_device *device)
+{
+    CUresult error =
+        device->primary != NULL && device->primary->alive ? device->primary->error : CUDA_SUCCESS;
+    for (struct tow_soft_ctx *ctx = tow_soft.contexts; ctx != NULL && error == CUDA_SUCCESS;
+         ctx = ctx->next) {
+        if (ctx->device == device && ctx->alive) {
+            error = ctx->error;
+        }
+    }
+    return error;
+}
+
+static CUresult create(CUcontext *pctx, unsigned int flags, CUdevice dev)
+{
+    DEVICE_LOCKED(device, dev);
+    if (pctx == NULL || !flags_ok(flags)) {
+        return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    if (ruined_by(device) != CUDA_SUCCESS) {
+        return tow_soft_leave(ruined_by(device));
+    }
+    if (stack.depth == STACK_MAX) {
+        return tow_soft_leave(CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    struct tow_soft_ctx *ctx;
+    if (tow_soft_ctx_create(device, flags, false, &ctx) != 0) {
+        return tow_soft_leave(CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    ctx->next = tow_soft.contexts;
+    tow_soft.contexts = ctx;
+    stack.handles[stack.depth++] = ctx->object.handle;
+    *pctx = TOW_SOFT_POINTER(ctx->object.handle);
+    return tow_soft_leave(CUDA_SUCCESS);
+}
+
+static CUresult soft_cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev)
+{
+    return create(pctx, flags, dev);
+}
+
+static CUresult soft_cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *paramsArray,
+                                    int numParams, unsigned int flags, CUdevice dev)
+{
+    if (numParams != 0 && paramsArray != NULL) {
+        return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
+    }
+    return create(pctx, flags, dev);
+}
+
+static CUresult soft_cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams,
+                                    unsigned int flags, CUdevice dev)
+{
+    if (ctxCreateParams != NULL) {
+        if (ctxCreateParams->cigParams != NULL) {
+            return CUDA_ERROR_NOT_SUPPORTED;
+        }
+        if (ctxCreateParams->numExecAffinityParams != 0) {
+            return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
+        }
+    }
+    return create(pctx, flags, dev);
+}
+
+static CUresult soft_cuCtxDestroy(CUcontext handle)
+{
+    CUresult result = tow_soft_enter_any();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    struct tow_soft_ctx *ctx = tow_soft_lookup(TOW_SOFT_CTX, TOW_SOFT_HANDLE(handle));
+    if (ctx == NULL || ctx->primary || !ctx->alive) {
+        return tow_soft_leave(CUDA_ERROR_INVALID_CONTEXT);
+    }
+    tow_soft_ctx_destroy_contents(ctx);
+    struct tow_soft_ctx **at = &tow_soft.contexts;
+    while (*at != ctx) {
+        at = &(*at)->next;
+    }
+    *at = ctx->next;
+    if (top() == ctx->object.handle) {
+        stack.depth--;
+    }
+    tow_soft_ctx_free(ctx);
+    return tow_soft_leave(CUDA_SUCCESS);
+}
+
+static CUresult soft_cuCtxPushCurrent(CUcontext handle)
+{
+    CUresult result = tow_soft_enter_any();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (tow_soft_lookup(TOW_SOFT_CTX, TOW_SOFT_HANDLE(handle)) == NULL) {
+        return tow_soft_leave(CUDA_ERROR_INVALID_CONTEXT);
+    }
+    if (stack.depth == STACK_MAX) {
+        return tow_soft_leave(CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    stack.handles[stack.depth++] = TOW_SOFT_HANDLE(handle);
+    return tow_soft_leave(CUDA_SUCCESS);
+}
+
+static CUresult soft_cuCtxPopCurrent(CUcontext *pctx)
+{
+    CUresult result = tow_soft_enter_any();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (stack.depth == 0) {
+        return tow_soft_leave(CUDA_ERROR_INVALID_CONTEXT);
+    }
+    uint64_t popped = stack.handles[--stack.depth];
+    if (pctx != NULL) {
+        *pctx = TOW_SOFT_POINTER(popped);
+    }
+    return tow_soft_leave(CUDA_SUCCESS);
+}
+
+static CUresult soft_cuCtxSetCurrent(CUcontext handle)
+{
+    CUresult result = tow_soft_enter_any();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (handle == NULL) {
+        stack.depth -= stack.depth != 0;
+        return tow_soft_leave(CUDA_SUCCESS);
+    }
+    if (tow_soft_lookup(TOW_SOFT_CTX, TOW_SOFT_HANDLE(handle)) == NULL) {
+        return tow_soft_leave(CUDA_ERROR_INVALID_CONTEXT);
+    }
+    stack.depth += stack.depth == 0;
+    stack.handles[stack.depth - 1] = TOW_SOFT_HANDLE(handle);
+    return tow_soft_leave(CUDA_SUCCESS);
+}
+
+static CUresult soft_cuCtxGetCurrent(CUcontext *pctx)
+{
+    CUresult result = tow_soft_enter_any();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (pctx == NULL) {
+        return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    *pctx = TOW_SOFT_POINTER(top());
+    return tow_soft_leave(CUDA_SUCCESS);
+}
+
+/* The context that a call with an explicit handle means; NULL handle: the current one. */
+static CUresult enter_ctx(CUcontext handle, struct tow_soft_ctx **ret_ctx)
+{
+    if (handle == NULL) {
+        return tow_soft_enter(ret_ctx);
+    }
+    CUresult result = tow_soft_enter_any();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    struct tow_soft_ctx *ctx = tow_soft_lookup(TOW_SOFT_CTX, TOW_SOFT_HANDLE(handle));
+    if (ctx == NULL) {
+        return tow_soft_leave(CUDA_ERROR_INVALID_CONTEXT);
+    }
+    if (!ctx->alive) {
+        return tow_soft_leave(CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    }
+    *ret_ctx = ctx;
+    return CUDA_SUCCESS;
+}
+
+static CUresult soft_cuCtxGetDevice_v2(CUdevice *device, CUcontext handle)
+{
+    if (handle == NULL) { /* answered also for a context in error or not yet retained */
+        CUresult result = tow_soft_enter_any();
+        if (result != CUDA_SUCCESS) {
+            return result;
+        }
+        struct tow_soft_ctx *current = tow_soft_current();
+        if (current == NULL || device == NULL) {
+            return tow_soft_leave(current == NULL ? CUDA_ERROR_INVALID_CONTEXT
+                                                  : CUDA_ERROR_INVALID_VALUE);
+        }
+        *device = current->device->ordinal;
+        return tow_soft_leave(CUDA_SUCCESS);
+    }
+    struct tow_soft_ctx *ctx;
+    CUresult result = enter_ctx(handle, &ctx);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (device == NULL) {
+        return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    *device = ctx->device->ordinal;
+    return tow_soft_leave(CUDA_SUCCESS);
+}
+
+static CUresult soft_cuCtxGetDevice(CUdevice *device)
+{
+    return soft_cuCtxGetDevice_v2(device, NULL);
+}
+
+static CUresult soft_cuCtxGetFlags(unsigned int *flags)
+{
+    struct tow_soft_ctx *ctx;
+    CUresult result = tow_soft_enter(&ctx);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (flags == NULL) {
+        return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    *flags = ctx->flags | CU_CTX_MAP_HOST; /* it always can */
+    return tow_soft_leave(CUDA_SUCCESS);
+}
+
+static CUresult soft_cuCtxSetFlags(unsigned int flags)
+{
+    struct tow_soft_ctx *ctx;
+    CUresult result = tow_soft_enter(&ctx);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (!flags_ok(flags)) {
+        return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    ctx->flags = flags;
+    return tow_soft_leave(CUDA_SUCCESS);
+}
+
+static CUresult soft_cuCtxGetId(CUcontext handle, unsigned long long *ctxId)
+{
+    struct tow_soft_ctx *ctx;
+    CUresult result = enter_ctx(handle, &ctx);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (ctxId == NULL) {
+        return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    *ctxId = ctx->id;
+    return tow_soft_leave(CUDA_SUCCESS);
+}
+
+static CUresult synchronize(struct tow_soft_ctx *ctx)
+{
+    CUresult result = tow_soft_capture_forbid_all(ctx);
+    if (result != CUDA_SUCCESS) {
+        return tow_soft_leave(result);
+    }
+    uint64_t handle = ctx->object.handle;
+    return tow_soft_leave_printed(handle, tow_soft_ctx_wait(ctx));
+}
+
+static CUresult soft_cuCtxSynchronize(void)
+{
+    struct tow_soft_ctx *ctx;
+    CUresult result = tow_soft_enter(&ctx);
+    return result == CUDA_SUCCESS ? synchronize(ctx) : result;
+}
+
+static CUresult soft_cuCtxSynchronize_v2(CUcontext handle)
+{
+    struct tow_soft_ctx *ctx;
+    CUresult result = enter_ctx(handle, &ctx);
+    return result == CUDA_SUCCESS ? synchronize(ctx) : result;
+}
+
+static CUresult soft_cuCtxSetLimit(CUlimit limit, size_t value)
+{
+    struct tow_soft_ctx *ctx;
+    CUresult result = tow_soft_enter(&ctx);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    switch (limit) {
+    case CU_LIMIT_STACK_SIZE:
+        if (value > 512 * 1024) {
+            result = CUDA_ERROR_INVALID_VALUE;
+        }
+        value = tow_soft_round_up(value, 16);
+        break;
+    case CU_LIMIT_PRINTF_FIFO_SIZE:
+        if (value > PRINT_MAX) {
+            result = CUDA_ERROR_INVALID_VALUE;
+        }
+        break;
+    case CU_LIMIT_MALLOC_HEAP_SIZE:
+        if (ctx->heap_base != 0) {
+            result = CUDA_ERROR_INVALID_VALUE; /* a kernel that uses malloc has run */
+        } else if (value > ctx->device->total) {
+            result = CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        break;
+    case CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH:
+    case CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT:
+        break;
+    case CU_LIMIT_MAX_L2_FETCH_GRANULARITY:
+        value = value > 128 ? 128 : value;
+        break;
+    case CU_LIMIT_PERSISTING_L2_CACHE_SIZE:
+        value = 0;
+        break;
+    default:
+        result = CUDA_ERROR_UNSUPPORTED_LIMIT;
+        break;
+    }
+    if (result == CUDA_SUCCESS) {
+        pthread_mutex_lock(&ctx->print_lock); /* kernels that print read one of them */
+        ctx->limits[limit] = value;
+        pthread_mutex_unlock(&ctx->print_lock);
+    }
+    return tow_soft_leave(result);
+}
+
+static CUresult soft_cuCtxGetLimit(size_t *pvalue, CUlimit limit)
+{
+    struct tow_soft_ctx *ctx;
+    CUresult result = tow_soft_enter(&ctx);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (pvalue == NULL) {
+        return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    if (limit == CU_LIMIT_CIG_ENABLED || limit == CU_LIMIT_CIG_SHMEM_FALLBACK_ENABLED) {
+        /* No context of ours shares a device with graphics. cuBLAS refuses to work without an
+         * answer. */
+        *pvalue = 0;
+        return tow_soft_leave(CUDA_SUCCESS);
+    }
+    if ((int)limit < 0 || limit > CU_LIMIT_PERSISTING_L2_CACHE_SIZE) {
+        return tow_soft_leave(CUDA_ERROR_UNSUPPORTED_LIMIT);
+    }
+    *pvalue = ctx->limits[limit];
+    return tow_soft_leave(CUDA_SUCCESS);
+}
+
+static CUresult soft_cuCtxGetCacheConfig(CUfunc_cache *pconfig)
+{
+    struct tow_soft_ctx *ctx;
+    CUresult result = tow_soft_enter(&ctx);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (pconfig == NULL) {
+        return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    *pconfig = ctx->cache;
+    return tow_soft_leave(CUDA_SUCCESS);
+}
+
+static CUresult soft_cuCtxSetCacheConfig(CUfunc_cache config)
+{
+    struct tow_soft_ctx *ctx;
+    CUresult result = tow_soft_enter(&ctx);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if ((int)config < 0 || config > CU_FUNC_CACHE_PREFER_EQUAL) {
+        return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    ctx->cache = config;
+    return tow_soft_leave(CUDA_SUCCESS);
+}
+
+static CUresult soft_cuCtxGetSharedMemConfig(CUsharedconfig *pConfig)
+{
+    struct tow_soft_ctx *ctx;
+    CUresult result = tow_soft_enter(&ctx);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (pConfig == NULL) {
+        return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    *pConfig = ctx->shared_config;
+    return tow_soft_leave(CUDA_SUCCESS);
+}
+
+static CUresult soft_cuCtxSetSharedMemConfig(CUsharedconfig config)
+{
+    struct tow_soft_ctx *ctx;
+    CUresult result = tow_soft_enter(&ctx);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    return tow_soft_leave((int)config < 0 || config > CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE
+                              ? CUDA_ERROR_INVALID_VALUE
+                              : CUDA_SUCCESS);
+}
+
+static CUresult soft_cuCtxGetApiVersion(CUcontext handle, unsigned int *version)
+{
+    struct tow_soft_ctx *ctx;
+    CUresult result = enter_ctx(handle, &ctx);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (version == NULL) {
+        return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    *version = ctx->version;
+    return tow_soft_leave(CUDA_SUCCESS);
+}
+
+static CUresult soft_cuCtxGetStreamPriorityRange(int *leastPriority, int *greatestPriority)
+{
+    struct tow_soft_ctx *ctx;
+    CUresult result = tow_soft_enter(&ctx);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (leastPriority != NULL) {
+        *leastPriority = 0;
+    }
+    if (greatestPriority != NULL) {
+        *greatestPriority = -5;
+    }
+    return tow_soft_leave(CUDA_SUCCESS);
+}
+
+static CUresult soft_cuCtxResetPersistingL2Cache(void)
+{
+    struct tow_soft_ctx *ctx;
+    CUresult result = tow_soft_enter(&ctx);
+    return result == CUDA_SUCCESS ? tow_soft_leave(result) : result;
+}
+
+static CUresult soft_cuCtxGetExecAffinity(CUexecAffinityParam *pExecAffinity,
+                                          CUexecAffinityType type)
+{
+    (void)pExecAffinity;
+    (void)type;
+    struct tow_soft_ctx *ctx;
+    CUresult result = tow_soft_enter(&ctx);
+    return result == CUDA_SUCCESS ? tow_soft_leave(CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY) : result;
+}
+
+static CUresult soft_cuCtxAttach(CUcontext *pctx, unsigned int flags)
+{
+    if (pctx == NULL || flags != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct tow_soft_ctx *ctx;
+    CUresult result = tow_soft_enter(&ctx);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    ctx->attached++;
+    *pctx = TOW_SOFT_POINTER(ctx->object.handle);
+    return tow_soft_leave(CUDA_SUCCESS);
+}
+
+static CUresult soft_cuCtxDetach(CUcontext handle)
+{
+    struct tow_soft_ctx *ctx;
+    CUresult result = enter_ctx(handle, &ctx);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (ctx->attached > 0) {
+        ctx->attached--;
+        return tow_soft_leave(CUDA_SUCCESS);
+    }
+    tow_soft_leave(CUDA_SUCCESS);
+    return soft_cuCtxDestroy(handle);
+}
+
+static CUresult peer(CUcontext peerContext, bool enable)
+{
+    struct tow_soft_ctx *ctx;
+    CUresult result = tow_soft_enter(&ctx);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    struct tow_soft_ctx *other = tow_soft_lookup(TOW_SOFT_CTX, TOW_SOFT_HANDLE(peerContext));
+    if (other == NULL || other == ctx || other->device == ctx->device) {
+        return tow_soft_leave(other == NULL  ? CUDA_ERROR_INVALID_CONTEXT
+                              : other == ctx ? CUDA_ERROR_PEER_ACCESS_UNSUPPORTED
+                              : enable       ? CUDA_ERROR_INVALID_DEVICE
+                                             : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
+    }
+    unsigned bit = 1u << other->device->ordinal;
+    bool enabled = (atomic_load(&ctx->visible) & bit) != 0;
+    if (enable == enabled) {
+        return tow_soft_leave(enable ? CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED
+                                     : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
+    }
+    atomic_fetch_xor(&ctx->visible, bit);
+    return tow_soft_leave(CUDA_SUCCESS);
+}
+
+static CUresult soft_cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags)
+{
+    return Flags != 0 ? CUDA_ERROR_INVALID_VALUE : peer(peerContext, true);
+}
+
+static CUresult soft_cuCtxDisablePeerAccess(CUcontext peerContext)
+{
+    return peer(peerContext, false);
+}
+
+void tow_soft_fill_context(struct tow_driver *driver)
+{
+    driver->cuDevicePrimaryCtxRetain = soft_cuDevicePrimaryCtxRetain;
+    driver->cuDevicePrimaryCtxRelease = soft_cuDevicePrimaryCtxRelease;
+    driver->cuDevicePrimaryCtxRelease_v2 = soft_cuDevicePrimaryCtxRelease;
+    driver->cuDevicePrimaryCtxReset = soft_cuDevicePrimaryCtxReset;
+    driver->cuDevicePrimaryCtxReset_v2 = soft_cuDevicePrimaryCtxReset;
+    driver->cuDevicePrimaryCtxSetFlags = soft_cuDevicePrimaryCtxSetFlags;
+    driver->cuDevicePrimaryCtxSetFlags_v2 = soft_cuDevicePrimaryCtxSetFlags;
+    driver->cuDevicePrimaryCtxGetState = soft_cuDevicePrimaryCtxGetState;
+    driver->cuCtxCreate = soft_cuCtxCreate_v2;
+    driver->cuCtxCreate_v2 = soft_cuCtxCreate_v2;
+    driver->cuCtxCreate_v3 = soft_cuCtxCreate_v3;
+    driver->cuCtxCreate_v4 = soft_cuCtxCreate_v4;
+    driver->cuCtxDestroy = soft_cuCtxDestroy;
+    driver->cuCtxDestroy_v2 = soft_cuCtxDestroy;
+    driver->cuCtxPushCurrent = soft_cuCtxPushCurrent;
+    driver->cuCtxPushCurrent_v2 = soft_cuCtxPushCurrent;
+    driver->cuCtxPopCurrent = soft_cuCtxPopCurrent;
+    driver->cuCtxPopCurrent_v2 = soft_cuCtxPopCurrent;
+    driver->cuCtxSetCurrent = soft_cuCtxSetCurrent;
+    driver->cuCtxGetCurrent = soft_cuCtxGetCurrent;
+    driver->cuCtxGetDevice = soft_cuCtxGetDevice;
+    driver->cuCtxGetDevice_v2 = soft_cuCtxGetDevice_v2;
+    driver->cuCtxGetFlags = soft_cuCtxGetFlags;
+    driver->cuCtxSetFlags = soft_cuCtxSetFlags;
+    driver->cuCtxGetId = soft_cuCtxGetId;
+    driver->cuCtxSynchronize = soft_cuCtxSynchronize;
+    driver->cuCtxSynchronize_v2 = soft_cuCtxSynchronize_v2;
+    driver->cuCtxSetLimit = soft_cuCtxSetLimit;
+    driver->cuCtxGetLimit = soft_cuCtxGetLimit;
+    driver->cuCtxGetCacheConfig = soft_cuCtxGetCacheConfig;
+    driver->cuCtxSetCacheConfig = soft_cuCtxSetCacheConfig;
+    driver->cuCtxGetSharedMemConfig = soft_cuCtxGetSharedMemConfig;
+    driver->cuCtxSetSharedMemConfig = soft_cuCtxSetSharedMemConfig;
+    driver->cuCtxGetApiVersion = soft_cuCtxGetApiVersion;
+    driver->cuCtxGetStreamPriorityRange = soft_cuCtxGetStreamPriorityRange;
+    driver->cuCtxResetPersistingL2Cache = soft_cuCtxResetPersistingL2Cache;
+    driver->cuCtxGetExecAffinity = soft_cuCtxGetExecAffinity;
+    driver->cuCtxAttach = soft_cuCtxAttach;
+    driver->cuCtxDetach = soft_cuCtxDetach;
+    driver->cuCtxEnablePeerAccess = soft_cuCtxEnablePeerAccess;
+    driver->cuCtxDisablePeerAccess = soft_cuCtxDisablePeerAccess;
+}

@@ -1,0 +1,684 @@
+/* Runs what streams hold.
+ *
+ * A stream is a queue; only its head may run. Every op has a number from one counter, which makes
+ * the rules of the legacy default stream a comparison: its op waits for every older op in the
+ * context's blocking streams, and theirs for its older ones. Ops that take no time (events, waits,
+ * values) are done by whoever holds the lock; the others by runner threads, started when first
+ * needed, or by a caller that would have to wait for them anyway.
+ */
+#include "backend/soft/ground/soft.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/thread.h"
+
+#define SMALL_WORK 65536 /* bytes: shorter copies are done at once by the caller */
+#define QUEUE_MAX                                                                                  \
+    1024 /* operations of a stream that may be queued: NVIDIA's driver has as many                 \
+          */
+#define POLL_MIN (20 * TOW_TIME_US)
+#define POLL_MAX (200 * TOW_TIME_US)
+
+static bool poller;           /* an idle runner watches what other processes or the host write */
+static int64_t poll_interval; /* how long it sleeps */
+
+/* ---- marks
+ * ---------------------------------------------------------------------------------------- */
+
+struct tow_soft_mark *tow_soft_mark_create(struct tow_soft_ctx *ctx, bool timing)
+{
+    struct tow_soft_mark *mark = calloc(1, sizeof *mark);
+    if (mark != NULL) {
+        mark->refs = 1;
+        mark->timing = timing;
+        mark->ctx = ctx;
+    }
+    return mark;
+}
+
+struct tow_soft_mark *tow_soft_mark_ref(struct tow_soft_mark *mark)
+{
+    if (mark != NULL) {
+        mark->refs++;
+    }
+    return mark;
+}
+
+void tow_soft_mark_unref(struct tow_soft_mark *mark)
+{
+    if (mark != NULL && --mark->refs == 0) {
+        if (mark->board != NULL) {
+            tow_soft_mark_finish(mark); /* if it never got into a queue */
+            tow_soft_board_unref(mark->board);
+        }
+        free(mark);
+    }
+}
+
+void tow_soft_mark_finish(struct tow_soft_mark *mark)
+{
+    if (!mark->done && mark->board != NULL && !mark->foreign) {
+        tow_soft_board_finish(mark);
+    }
+    mark->done = true;
+}
+
+bool tow_soft_mark_done(struct tow_soft_mark *mark)
+{
+    if (!mark->done && mark->foreign) {
+        mark->done = tow_soft_board_done(mark);
+    }
+    return mark->done;
+}
+
+static struct timespec time_in(int64_t wait_ns)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    int64_t ns = until.tv_nsec + wait_ns;
+    until.tv_sec += ns / TOW_TIME_S;
+    until.tv_nsec = ns % TOW_TIME_S;
+    return until;
+}
+
+void tow_soft_mark_pause(const struct tow_soft_mark *mark)
+{
+    if (mark->foreign) {
+        struct timespec until = time_in(POLL_MAX);
+        pthread_cond_timedwait(&tow_soft.changed, &tow_soft.lock, &until);
+    } else {
+        pthread_cond_wait(&tow_soft.changed, &tow_soft.lock);
+    }
+}
+
+/* ---- queues
+ * ---------------------------------------------------------------------------------------- */
+
+static bool is_blocking(const struct tow_soft_stream *stream)
+{
+    return !stream->legacy && (stream->flags & CU_STREAM_NON_BLOCKING) == 0;
+}
+
+/* Whether the head of the stream has everything older behind it that it must. */
+static bool is_eligible(const struct tow_soft_stream *stream)
+{
+    if (stream->head == NULL || stream->running) {
+        return false;
+    }
+    uint64_t seq = stream->head->seq;
+    struct tow_soft_ctx *ctx = stream->object.ctx;
+    if (stream->legacy) {
+        for (struct tow_soft_stream *s = tow_soft.streams; s != NULL; s = s->next) {
+            if (s->object.ctx == ctx && is_blocking(s) && s->head != NULL && s->head->seq < seq) {
+                return false;
+            }
+        }
+        return true;
+    }
+    return !is_blocking(stream) || ctx->legacy == NULL || ctx->legacy->head == NULL ||
+           ctx->legacy->head->seq > seq;
+}
+
+static void op_free(struct tow_soft_op *op)
+{
+    if (op->ret_done != NULL) {
+        *op->ret_done = true;
+    }
+    tow_soft_work_fini(&op->work);
+    free(op);
+}
+
+static void pop(struct tow_soft_stream *stream)
+{
+    struct tow_soft_op *op = stream->head;
+    stream->head = op->next;
+    stream->queued--;
+    if (stream->head == NULL) {
+        stream->tail = NULL;
+    }
+    op_free(op);
+}
+
+/* Throws away what has not begun; after an error (`told`) callbacks stay, which must hear of it. */
+static void drop_queued(struct tow_soft_stream *stream, bool told)
+{
+    struct tow_soft_op *op = stream->head, *last = NULL;
+    stream->head = NULL;
+    stream->tail = NULL;
+    stream->queued = 0;
+    for (bool begun = stream->running; op != NULL; begun = false) {
+        struct tow_soft_op *next = op->next;
+        op->next = NULL;
+        if (begun ||
+            (told && op->work.kind == TOW_SOFT_WORK_HOST && op->work.host.callback != NULL)) {
+            if (last != NULL) {
+                last->next = op;
+            } else {
+                stream->head = op;
+            }
+            last = stream->tail = op;
+            stream->queued++;
+        } else {
+            if (op->work.kind == TOW_SOFT_WORK_RECORD) {
+                tow_soft_mark_finish(op->work.event.mark);
+            }
+            op_free(op);
+        }
+        op = next;
+    }
+}
+
+static void fail(struct tow_soft_ctx *ctx, CUresult error)
+{
+    if (ctx->error != CUDA_SUCCESS) {
+        return;
+    }
+    ctx->error = error;
+    ctx->device->ruined = true;
+    for (struct tow_soft_stream *s = tow_soft.streams; s != NULL; s = s->next) {
+        if (s->object.ctx == ctx) {
+            drop_queued(s, true);
+        }
+    }
+}
+
+void tow_soft_ctx_fail(struct tow_soft_ctx *ctx, CUresult error)
+{
+    pthread_mutex_lock(&tow_soft.lock);
+    fail(ctx, error);
+    pthread_cond_broadcast(&tow_soft.changed);
+    pthread_mutex_unlock(&tow_soft.lock);
+}
+
+/* Does as many of the batch as it can; true when all are done. */
+static bool memops_advance(struct tow_soft_op *op, struct tow_soft_ctx *ctx)
+{
+    while (op->step < op->work.memops.count) {
+        CUresult result = CUDA_SUCCESS;
+        if (!tow_soft_memop_try(&op->work.memops.ops[op->step], ctx, &result)) {
+            return false;
+        }
+        if (result != CUDA_SUCCESS) {
+            fail(ctx, result);
+            return true;
+        }
+        op->step++;
+    }
+    return true;
+}
+
+/* Does the ops at the head that take no time. True if anything changed. */
+static bool advance(struct tow_soft_stream *stream, bool *ret_polls)
+{
+    bool changed = false;
+    while (is_eligible(stream)) {
+        struct tow_soft_op *op = stream->head;
+        struct tow_soft_ctx *ctx = stream->object.ctx;
+        switch (op->work.kind) {
+        case TOW_SOFT_WORK_EMPTY:
+            break;
+        case TOW_SOFT_WORK_RECORD:
+            op->work.event.mark->time_ns = tow_time_now_ns();
+            tow_soft_mark_finish(op->work.event.mark);
+            break;
+        case TOW_SOFT_WORK_WAIT:
+            if (!tow_soft_mark_done(op->work.event.mark)) {
+                *ret_polls |= op->work.event.mark->foreign;
+                return changed;
+            }
+            break;
+        case TOW_SOFT_WORK_MEMOPS:
+            if (!memops_advance(op, ctx)) {
+                *ret_polls = true;
+                return changed;
+            }
+            if (ctx->error != CUDA_SUCCESS) {
+                return true; /* the queue was dropped, this op with it */
+            }
+            break;
+        case TOW_SOFT_WORK_FREE:
+            tow_soft_free_async_run(op->work.release.address);
+            break;
+        default:
+            return changed;
+        }
+        pop(stream);
+        changed = true;
+    }
+    return changed;
+}
+
+static bool is_runnable(const struct tow_soft_stream *stream)
+{
+    return is_eligible(stream) && stream->head->work.kind != TOW_SOFT_WORK_WAIT &&
+           stream->head->work.kind != TOW_SOFT_WORK_MEMOPS;
+}
+
+static void streams_reap(void)
+{
+    struct tow_soft_stream *next;
+    for (struct tow_soft_stream *s = tow_soft.streams; s != NULL; s = next) {
+        next = s->next;
+        if (s->destroyed && s->head == NULL && !s->running) {
+            tow_soft_stream_free(s);
+        }
+    }
+}
+
+static void *runner(void *arg);
+
+/* Sees to it that `wanted` runners are on their way: a token wakes an idle one, and no token is
+ * lost, since it stays until one takes it. */
+static void wake_runners(unsigned wanted)
+{
+    while (tow_soft.tokens + tow_soft.runners_starting < wanted) {
+        if (tow_soft.runners_idle > tow_soft.tokens) {
+            tow_soft.tokens++;
+            pthread_cond_signal(&tow_soft.work);
+            continue;
+        }
+        if (tow_soft.runners >= TOW_SOFT_RUNNERS_MAX || tow_soft.stopping) {
+            return;
+        }
+        pthread_t thread;
+        if (tow_thread_start("tow-soft", runner, NULL, &thread) != 0) {
+            tow_log(TOW_AREA_SOFT, TOW_LOG_WARN,
+                    "cannot start a thread: streams share those there are");
+            return;
+        }
+        pthread_detach(thread);
+        tow_soft.runners++;
+        tow_soft.runners_starting++;
+    }
+}
+
+void tow_soft_engine_kick(void)
+{
+    bool any = false, polls, changed;
+    do {
+        changed = false;
+        polls = false;
+        for (struct tow_soft_stream *s = tow_soft.streams; s != NULL; s = s->next) {
+            changed |= advance(s, &polls);
+        }
+        any |= changed;
+    } while (changed);
+    if (any) {
+        poll_interval = POLL_MIN;
+        streams_reap();
+        tow_soft_retire_poll();
+        pthread_cond_broadcast(&tow_soft.changed);
+    }
+    unsigned wanted = 0;
+    for (struct tow_soft_stream *s = tow_soft.streams; s != NULL; s = s->next) {
+        wanted += is_runnable(s);
+    }
+    if (polls && !poller) {
+        poll_interval = POLL_MIN;
+        wanted++;
+    }
+    tow_soft.polls = polls;
+    wake_runners(wanted);
+}
+
+/* Runs the head of a stream on this thread. The stream may be gone afterwards. */
+static void run_head(struct tow_soft_stream *stream)
+{
+    struct tow_soft_op *op = stream->head;
+    struct tow_soft_ctx *ctx = stream->object.ctx;
+    stream->running = true;
+    ctx->running++;
+    op->start = ++tow_soft.seq;
+    op->run_prev = NULL;
+    op->run_next = tow_soft.running;
+    if (tow_soft.running != NULL) {
+        tow_soft.running->run_prev = op;
+    }
+    tow_soft.running = op;
+    if (op->work.kind == TOW_SOFT_WORK_HOST) {
+        op->work.host.status = ctx->error;
+    }
+    pthread_mutex_unlock(&tow_soft.lock);
+
+    CUresult result = tow_soft_work_run(&op->work, ctx);
+
+    pthread_mutex_lock(&tow_soft.lock);
+    if (op->run_prev != NULL) {
+        op->run_prev->run_next = op->run_next;
+    } else {
+        tow_soft.running = op->run_next;
+    }
+    if (op->run_next != NULL) {
+        op->run_next->run_prev = op->run_prev;
+    }
+    ctx->running--;
+    stream->running = false;
+    pop(stream);
+    if (result != CUDA_SUCCESS && ctx->alive) {
+        fail(ctx, result);
+    }
+    streams_reap();
+    tow_soft_retire_poll();
+    pthread_cond_broadcast(&tow_soft.changed);
+    tow_soft_engine_kick();
+}
+
+static struct tow_soft_stream *pick(void)
+{
+    struct tow_soft_stream *best = NULL;
+    for (struct tow_soft_stream *s = tow_soft.streams; s != NULL; s = s->next) {
+        if (is_runnable(s) && (best == NULL || s->priority < best->priority ||
+                               (s->priority == best->priority && s->head->seq < best->head->seq))) {
+            best = s;
+        }
+    }
+    return best;
+}
+
+/* Sleeps until there is a token; one idle runner also watches memory that streams wait for. */
+static void idle(void)
+{
+    tow_soft.runners_idle++;
+    while (tow_soft.tokens == 0 && !tow_soft.stopping) {
+        if (!tow_soft.polls || poller) {
+            pthread_cond_wait(&tow_soft.work, &tow_soft.lock);
+            continue;
+        }
+        poller = true;
+        struct timespec until = time_in(poll_interval);
+        pthread_cond_timedwait(&tow_soft.work, &tow_soft.lock, &until);
+        poll_interval = poll_interval * 2 < POLL_MAX ? poll_interval * 2 : POLL_MAX;
+        tow_soft_engine_kick();
+        poller = false;
+    }
+    tow_soft.tokens -= tow_soft.tokens > 0;
+    tow_soft.runners_idle--;
+}
+
+static void *runner(void *arg)
+{
+    (void)arg;
+    pthread_mutex_lock(&tow_soft.lock);
+    tow_soft.runners_starting--;
+    while (!tow_soft.stopping) {
+        struct tow_soft_stream *stream = pick();
+        if (stream != NULL) {
+            if (tow_soft.polls && !poller) {
+                /* Somebody must watch on. Only where there is work to do: idle runners that woke
+                 * each other for this would never sleep, and never let go of the lock. */
+                wake_runners(tow_soft.tokens + tow_soft.runners_starting + 1);
+            }
+            run_head(stream);
+        } else {
+            idle();
+        }
+    }
+    tow_soft.runners--;
+    pthread_cond_broadcast(&tow_soft.changed);
+    pthread_mutex_unlock(&tow_soft.lock);
+    return NULL;
+}
+
+/* ---- submitting and waiting
+ * ------------------------------------------------------------------------ */
+
+static struct tow_soft_op *enqueue(struct tow_soft_stream *stream, struct tow_soft_work *work)
+{
+    struct tow_soft_op *op = calloc(1, sizeof *op);
+    if (op == NULL) {
+        tow_soft_work_fini(work);
+        return NULL;
+    }
+    op->stream = stream;
+    op->seq = ++tow_soft.seq;
+    op->work = *work;
+    memset(work, 0, sizeof *work);
+    if (stream->tail != NULL) {
+        stream->tail->next = op;
+    } else {
+        stream->head = op;
+    }
+    stream->tail = op;
+    stream->queued++;
+    return op;
+}
+
+static bool is_small(const struct tow_soft_work *work)
+{
+    if (work->kind == TOW_SOFT_WORK_COPY) {
+        const struct tow_soft_copy_work *copy = &work->copy;
+        return copy->width <= SMALL_WORK && copy->height <= SMALL_WORK &&
+               copy->depth <= SMALL_WORK && copy->width * copy->height * copy->depth <= SMALL_WORK;
+    }
+    return work->kind == TOW_SOFT_WORK_SET && work->set.width <= SMALL_WORK &&
+           work->set.height <= SMALL_WORK &&
+           work->set.width * work->set.height * work->set.element <= SMALL_WORK;
+}
+
+static CUresult refuse(struct tow_soft_ctx *ctx, struct tow_soft_work *work)
+{
+    CUresult result = !ctx->alive ? CUDA_ERROR_CONTEXT_IS_DESTROYED : ctx->error;
+    if (result != CUDA_SUCCESS) {
+        tow_soft_work_fini(work);
+        memset(work, 0, sizeof *work);
+    }
+    return result;
+}
+
+CUresult tow_soft_submit(struct tow_soft_stream *stream, struct tow_soft_work *work)
+{
+    CUresult result = refuse(stream->object.ctx, work);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (stream->capture != NULL) {
+        return tow_soft_capture_add(stream, work);
+    }
+    bool small = is_small(work);
+    struct tow_soft_op *op = enqueue(stream, work);
+    if (op == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (small && stream->head == op && is_runnable(stream)) {
+        run_head(stream);
+        return CUDA_SUCCESS;
+    }
+    uint64_t handle = stream->object.handle;
+    tow_soft_engine_kick();
+    /* As with NVIDIA's driver, whoever is far ahead of the device waits for it. */
+    if (stream->queued <= QUEUE_MAX) {
+        return CUDA_SUCCESS;
+    }
+    tow_soft_hold();
+    while ((stream = tow_soft_lookup(TOW_SOFT_STREAM, handle)) != NULL &&
+           stream->queued > QUEUE_MAX) {
+        pthread_cond_wait(&tow_soft.changed, &tow_soft.lock);
+    }
+    tow_soft_let_go();
+    return CUDA_SUCCESS;
+}
+
+/* What became of the context meanwhile. */
+static CUresult state_of(uint64_t ctx_handle)
+{
+    struct tow_soft_ctx *ctx = tow_soft_lookup(TOW_SOFT_CTX, ctx_handle);
+    return ctx == NULL || !ctx->alive ? CUDA_ERROR_CONTEXT_IS_DESTROYED : ctx->error;
+}
+
+static bool may_help(const struct tow_soft_stream *stream)
+{
+    return is_runnable(stream) && stream->head->work.kind != TOW_SOFT_WORK_HOST &&
+           stream->head->work.kind != TOW_SOFT_WORK_GRAPH;
+}
+
+CUresult tow_soft_submit_wait(struct tow_soft_stream *stream, struct tow_soft_work *work)
+{
+    struct tow_soft_ctx *ctx = stream->object.ctx;
+    CUresult result = refuse(ctx, work);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    uint64_t handle = ctx->object.handle;
+    bool done = false;
+    struct tow_soft_op *op = enqueue(stream, work);
+    if (op == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    op->ret_done = &done;
+    if (stream->head != op || !is_runnable(stream)) {
+        tow_soft_engine_kick();
+    }
+    while (!done) {
+        if (may_help(stream)) {
+            run_head(stream);
+        } else {
+            pthread_cond_wait(&tow_soft.changed, &tow_soft.lock);
+        }
+    }
+    return state_of(handle);
+}
+
+/* Waits until no stream for which `member` says yes holds an op as old as now. */
+static CUresult wait_for(struct tow_soft_ctx *ctx, struct tow_soft_stream *only)
+{
+    uint64_t handle = ctx->object.handle;
+    uint64_t only_handle = only != NULL ? only->object.handle : 0;
+    bool with_blocking = only != NULL && only->legacy;
+    uint64_t target = tow_soft.seq;
+    for (;;) {
+        CUresult result = state_of(handle);
+        if (result != CUDA_SUCCESS) {
+            return result;
+        }
+        bool busy = false;
+        struct tow_soft_stream *help = NULL;
+        for (struct tow_soft_stream *s = tow_soft.streams; s != NULL; s = s->next) {
+            bool member =
+                s->object.ctx == ctx && (only == NULL || s->object.handle == only_handle ||
+                                         (with_blocking && is_blocking(s)));
+            if (member && s->head != NULL && s->head->seq <= target) {
+                busy = true;
+                if (may_help(s)) {
+                    help = s;
+                }
+            }
+        }
+        if (!busy) {
+            return CUDA_SUCCESS;
+        }
+        if (help != NULL) {
+            run_head(help);
+        } else {
+            pthread_cond_wait(&tow_soft.changed, &tow_soft.lock);
+        }
+    }
+}
+
+CUresult tow_soft_stream_wait(struct tow_soft_ctx *ctx, struct tow_soft_stream *stream)
+{
+    return wait_for(ctx, stream);
+}
+
+CUresult tow_soft_ctx_wait(struct tow_soft_ctx *ctx)
+{
+    return wait_for(ctx, NULL);
+}
+
+CUresult tow_soft_ctx_wait_strict(struct tow_soft_ctx *ctx)
+{
+    if (!tow_soft.strict) {
+        return CUDA_SUCCESS;
+    }
+    tow_soft_hold();
+    CUresult result = wait_for(ctx, NULL);
+    tow_soft_let_go();
+    return result;
+}
+
+CUresult tow_soft_mark_wait(struct tow_soft_mark *mark)
+{
+    uint64_t handle = mark->ctx->object.handle;
+    tow_soft_mark_ref(mark);
+    while (!tow_soft_mark_done(mark)) {
+        tow_soft_mark_pause(mark);
+    }
+    tow_soft_mark_unref(mark);
+    return state_of(handle);
+}
+
+bool tow_soft_stream_idle(const struct tow_soft_stream *stream)
+{
+    if (stream->head != NULL) {
+        return false;
+    }
+    if (stream->legacy) {
+        for (struct tow_soft_stream *s = tow_soft.streams; s != NULL; s = s->next) {
+            if (s->object.ctx == stream->object.ctx && is_blocking(s) && s->head != NULL) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+void tow_soft_engine_drain(struct tow_soft_ctx *ctx)
+{
+    atomic_store(&ctx->stop, true);
+    for (;;) {
+        for (struct tow_soft_stream *s = tow_soft.streams; s != NULL; s = s->next) {
+            if (s->object.ctx == ctx) {
+                drop_queued(s, false);
+            }
+        }
+        pthread_cond_broadcast(&tow_soft.changed);
+        if (ctx->running == 0) {
+            break;
+        }
+        pthread_cond_wait(&tow_soft.changed, &tow_soft.lock);
+    }
+    tow_soft_engine_kick();
+}
+
+static void quiesce(bool with_host_functions)
+{
+    uint64_t target = ++tow_soft.seq;
+    for (;;) {
+        bool busy = false;
+        for (struct tow_soft_op *op = tow_soft.running; op != NULL; op = op->run_next) {
+            busy |=
+                op->start < target && (with_host_functions || op->work.kind != TOW_SOFT_WORK_HOST);
+        }
+        if (!busy) {
+            return;
+        }
+        pthread_cond_wait(&tow_soft.changed, &tow_soft.lock);
+    }
+}
+
+void tow_soft_quiesce(void)
+{
+    quiesce(true);
+}
+
+void tow_soft_quiesce_device(void)
+{
+    quiesce(false);
+}
+
+void tow_soft_engine_stop(void)
+{
+    tow_soft.stopping = true;
+    pthread_cond_broadcast(&tow_soft.work);
+    while (tow_soft.runners > 0) {
+        pthread_cond_wait(&tow_soft.changed, &tow_soft.lock);
+        pthread_cond_broadcast(&tow_soft.work);
+    }
+    tow_soft.stopping = false;
+    tow_soft.polls = false;
+    tow_soft.tokens = 0;
+    poller = false;
+}

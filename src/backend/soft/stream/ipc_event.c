@@ -1,0 +1,247 @@
+/* Events shared with other workers of the same machine. Such an event has a board: a memfd in which
+ * every record has a slot, and a word that says which record is the last. Who looks at a record of
+ * another process watches its slot. Each process holds a lock on the byte of the board's file that
+ * its number names; the kernel takes it away when the process dies, and what that had not finished
+ * counts as done. */
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "backend/soft/memory/ipc.h"
+#include "backend/soft/ground/soft.h"
+
+#define MAGIC "towlevt1"
+#define SLOTS 4095 /* records of one event that may be pending; a full stream holds 1024 */
+
+/* What the 64 bytes of a CUipcEventHandle are. */
+struct wire_handle {
+    char magic[8];
+    uint32_t pid;
+    int32_t fd;
+    struct tow_soft_token token;
+    uint8_t zero[32];
+};
+_Static_assert(sizeof(struct wire_handle) == sizeof(CUipcEventHandle), "a handle has 64 bytes");
+
+struct pages {
+    _Atomic uint64_t last;        /* turn << 32 | slot + 1; 0: never recorded */
+    _Atomic uint64_t slot[SLOTS]; /* turn << 32 | pid << 1 | pending */
+};
+
+struct tow_soft_board {
+    struct tow_soft_board *next;
+    unsigned refs;
+    /* The only descriptor of the file here: closing any other would give our lock up. */
+    int fd;
+    struct wire_handle handle;
+    struct pages *pages; /* shared with other processes */
+    uint32_t hint;       /* where to look for a slot */
+};
+
+/* Guarded by tow_soft.lock. */
+static struct tow_soft_board *boards;
+
+/* ---- boards ---- */
+
+static struct tow_soft_board *board_open(const struct wire_handle *handle, int fd)
+{
+    struct flock alive = {
+        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)getpid(), .l_len = 1};
+    struct tow_soft_board *board = calloc(1, sizeof *board);
+    void *pages = MAP_FAILED;
+    if (board != NULL && fcntl(fd, F_SETLK, &alive) == 0) {
+        pages = mmap(NULL, sizeof *board->pages, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    }
+    if (pages == MAP_FAILED) {
+        free(board);
+        close(fd);
+        return NULL;
+    }
+    board->refs = 1;
+    board->fd = fd;
+    board->handle = *handle;
+    board->pages = pages;
+    board->next = boards;
+    boards = board;
+    return board;
+}
+
+struct tow_soft_board *tow_soft_board_ref(struct tow_soft_board *board)
+{
+    board->refs++;
+    return board;
+}
+
+void tow_soft_board_unref(struct tow_soft_board *board)
+{
+    if (board == NULL || --board->refs != 0) {
+        return;
+    }
+    struct tow_soft_board **at = &boards;
+    while (*at != board) {
+        at = &(*at)->next;
+    }
+    *at = board->next;
+    munmap(board->pages, sizeof *board->pages);
+    close(board->fd);
+    free(board);
+}
+
+static bool is_alive(const struct tow_soft_board *board, uint32_t pid)
+{
+    struct flock lock = {
+        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)pid, .l_len = 1};
+    return pid == (uint32_t)getpid() || fcntl(board->fd, F_GETLK, &lock) != 0 ||
+           lock.l_type != F_UNLCK;
+}
+
+static bool is_pending(const struct tow_soft_board *board, uint64_t word)
+{
+    return (word & 1) != 0 && is_alive(board, (uint32_t)word >> 1);
+}
+
+CUresult tow_soft_board_post(struct tow_soft_board *board, struct tow_soft_mark *mark)
+{
+    for (uint32_t i = 0; i < SLOTS; i++) {
+        uint32_t slot = (board->hint + i) % SLOTS;
+        uint64_t word = atomic_load(&board->pages->slot[slot]);
+        uint32_t turn = (uint32_t)(word >> 32) + 1;
+        uint64_t ours = (uint64_t)turn << 32 | (uint64_t)(uint32_t)getpid() << 1 | 1;
+        if (!is_pending(board, word) &&
+            atomic_compare_exchange_strong(&board->pages->slot[slot], &word, ours)) {
+            mark->board = tow_soft_board_ref(board);
+            mark->slot = slot;
+            mark->turn = turn;
+            board->hint = slot + 1;
+            atomic_store(&board->pages->last, (uint64_t)turn << 32 | (slot + 1));
+            return CUDA_SUCCESS;
+        }
+    }
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+void tow_soft_board_finish(const struct tow_soft_mark *mark)
+{
+    atomic_fetch_and(&mark->board->pages->slot[mark->slot], ~(uint64_t)1);
+}
+
+bool tow_soft_board_done(const struct tow_soft_mark *mark)
+{
+    uint64_t word = atomic_load(&mark->board->pages->slot[mark->slot]);
+    return (uint32_t)(word >> 32) != mark->turn || !is_pending(mark->board, word);
+}
+
+CUresult tow_soft_event_refresh(struct tow_soft_event *event)
+{
+    uint64_t last = event->board != NULL ? atomic_load(&event->board->pages->last) : 0;
+    uint32_t slot = (uint32_t)last - 1, turn = (uint32_t)(last >> 32);
+    if (last == 0 || slot >= SLOTS ||
+        (event->mark != NULL && event->mark->slot == slot && event->mark->turn == turn)) {
+        return CUDA_SUCCESS;
+    }
+    struct tow_soft_mark *mark = tow_soft_mark_create(event->object.ctx, false);
+    if (mark == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    mark->board = tow_soft_board_ref(event->board);
+    mark->slot = slot;
+    mark->turn = turn;
+    mark->foreign = true;
+    tow_soft_mark_unref(event->mark);
+    event->mark = mark;
+    return CUDA_SUCCESS;
+}
+
+/* ---- handles ---- */
+
+static struct tow_soft_board *board_make(void)
+{
+    struct wire_handle handle = {.magic = MAGIC, .pid = (uint32_t)getpid()};
+    handle.fd = tow_soft_ipc_make(&handle.token);
+    if (handle.fd >= 0 && ftruncate(handle.fd, (off_t)sizeof(struct pages)) != 0) {
+        close(handle.fd);
+        handle.fd = -1;
+    }
+    return handle.fd >= 0 ? board_open(&handle, handle.fd) : NULL;
+}
+
+static CUresult soft_cuIpcGetEventHandle(CUipcEventHandle *pHandle, CUevent hEvent)
+{
+    struct tow_soft_ctx *ctx;
+    CUresult result = tow_soft_enter(&ctx);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    struct tow_soft_event *event = tow_soft_lookup(TOW_SOFT_EVENT, TOW_SOFT_HANDLE(hEvent));
+    if (event == NULL || (event->flags & CU_EVENT_INTERPROCESS) == 0) {
+        return tow_soft_leave(CUDA_ERROR_INVALID_HANDLE);
+    }
+    if (pHandle == NULL) {
+        return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    if (event->board == NULL) {
+        struct tow_soft_board *board = board_make();
+        if (board == NULL) {
+            return tow_soft_leave(CUDA_ERROR_OUT_OF_MEMORY);
+        }
+        if (event->mark != NULL && !event->mark->done) {
+            result = tow_soft_board_post(board, event->mark); /* recorded before */
+        }
+        event->board = board;
+    }
+    memcpy(pHandle, &event->board->handle, sizeof *pHandle);
+    return tow_soft_leave(result);
+}
+
+static struct tow_soft_board *board_find(const struct wire_handle *handle)
+{
+    struct tow_soft_board *board = boards;
+    while (board != NULL && memcmp(&board->handle, handle, sizeof *handle) != 0) {
+        board = board->next;
+    }
+    return board != NULL ? tow_soft_board_ref(board) : NULL;
+}
+
+static CUresult soft_cuIpcOpenEventHandle(CUevent *phEvent, CUipcEventHandle handle)
+{
+    struct wire_handle wire;
+    struct tow_soft_ctx *ctx;
+    CUresult result = tow_soft_enter(&ctx);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    memcpy(&wire, &handle, sizeof wire);
+    if (phEvent == NULL || memcmp(wire.magic, MAGIC, sizeof wire.magic) != 0) {
+        return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
+    }
+    if (wire.pid == (uint32_t)getpid()) {
+        return tow_soft_leave(CUDA_ERROR_INVALID_CONTEXT); /* as with memory */
+    }
+    struct tow_soft_board *board = board_find(&wire);
+    if (board == NULL) {
+        int fd = tow_soft_ipc_fetch(wire.pid, wire.fd, &wire.token, sizeof(struct pages));
+        board = fd >= 0 ? board_open(&wire, fd) : NULL;
+        if (board == NULL) {
+            return tow_soft_leave(fd < 0 ? CUDA_ERROR_MAP_FAILED : CUDA_ERROR_OUT_OF_MEMORY);
+        }
+    }
+    struct tow_soft_event *event = calloc(1, sizeof *event);
+    if (event == NULL || tow_soft_object_add(&event->object, TOW_SOFT_EVENT, ctx) != 0) {
+        free(event);
+        tow_soft_board_unref(board);
+        return tow_soft_leave(CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    event->flags = CU_EVENT_DISABLE_TIMING;
+    event->board = board;
+    *phEvent = TOW_SOFT_POINTER(event->object.handle);
+    return tow_soft_leave(CUDA_SUCCESS);
+}
+
+void tow_soft_fill_ipc_event(struct tow_driver *driver)
+{
+    driver->cuIpcGetEventHandle = soft_cuIpcGetEventHandle;
+    driver->cuIpcOpenEventHandle = soft_cuIpcOpenEventHandle;
+}

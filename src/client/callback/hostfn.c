@@ -1,0 +1,376 @@
+#include "client/callback/hostfn.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "client/link/call.h"
+#include "client/graph/graph.h"
+#include "client/link/link.h"
+#include "client/hostmem/mirror.h"
+#include "client/link/side.h"
+#include "client/stream/stream.h"
+#include "gen/client_api.h"
+#include "wire/control.h"
+#include "wire/share.h"
+
+/* One function that waits for its turn, or runs. */
+struct turn {
+    struct turn *next;
+    struct tow_link *link; /* borrowed */
+    uint64_t id;
+    CUresult status;
+};
+
+/* A function that has not ended; one that is not kept counts as outstanding while it is listed. */
+struct entry {
+    struct entry *next;
+    uint64_t id;
+    const struct tow_context *context; /* shared: contexts are never freed */
+    bool due;                          /* its turn has come: it goes when it has ended */
+    struct tow_hostfn function;
+};
+
+enum { BUCKETS = 256 };
+
+/* Process-wide: one thread runs all functions, one after the other, as with NVIDIA's driver. An
+ * entry names its context; what is outstanding is counted at the link. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  /* guards all below */
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER; /* a turn was added */
+static struct entry *entries[BUCKETS];
+static uint64_t last_id;
+static struct turn *first_turn, *last_turn;
+static bool running; /* the thread was started; it lives as long as the process */
+
+/* With the lock held: where the entry of an id hangs; *result is NULL if there is none. */
+static struct entry **find(uint64_t id)
+{
+    struct entry **at = &entries[id % BUCKETS];
+    while (*at != NULL && (*at)->id != id) {
+        at = &(*at)->next;
+    }
+    return at;
+}
+
+/* With the lock held. */
+static void enlist(struct entry *entry)
+{
+    struct tow_link_hostfns *count = &entry->context->link->hostfns;
+    if (entry->function.kept) {
+        atomic_fetch_add(&count->graphs, 1);
+    } else if (atomic_fetch_add(&count->turns, 1) == 0) {
+        atomic_store_explicit(&count->behind, 0, memory_order_relaxed);
+    }
+    if (!entry->function.kept && !entry->function.own) {
+        atomic_fetch_add(&count->writers, 1);
+    }
+    entry->id = ++last_id;
+    entry->next = entries[entry->id % BUCKETS];
+    entries[entry->id % BUCKETS] = entry;
+}
+
+/* With the lock held; the caller frees the entry. */
+static struct entry *unlist(struct entry **at)
+{
+    struct entry *entry = *at;
+    struct tow_link_hostfns *count = &entry->context->link->hostfns;
+    *at = entry->next;
+    if (entry->function.kept) {
+        atomic_fetch_sub(&count->graphs, 1);
+    } else {
+        atomic_fetch_sub(&count->turns, 1);
+    }
+    if (!entry->function.kept && !entry->function.own) {
+        atomic_fetch_sub(&count->writers, 1);
+    }
+    pthread_cond_broadcast(&count->ended);
+    return entry;
+}
+
+bool tow_hostfn_find(uint64_t id, struct tow_hostfn *ret_function)
+{
+    pthread_mutex_lock(&lock);
+    struct entry *entry = *find(id);
+    if (entry != NULL) {
+        *ret_function = entry->function;
+    }
+    pthread_mutex_unlock(&lock);
+    return entry != NULL;
+}
+
+static void say_done(struct tow_link *link, uint64_t id)
+{
+    tow_mirror_push_function(link); /* what it wrote is there when the stream goes on */
+    struct tow_line_stats stats;
+    tow_line_get_stats(link->line, &stats);
+    uint8_t head[TOW_CALLBACK_DONE_HEAD];
+    tow_callback_done_head(&(struct tow_callback_done){id, stats.bytes_out}, head);
+    tow_side_send(link, TOW_CONTROL_CALLBACK_DONE, head, sizeof head, NULL, 0);
+}
+
+/* A function that runs once has run. */
+static void end(uint64_t id)
+{
+    pthread_mutex_lock(&lock);
+    struct entry **at = find(id);
+    struct entry *entry = *at != NULL ? unlist(at) : NULL;
+    pthread_mutex_unlock(&lock);
+    free(entry);
+}
+
+/* Runs turns one after the other, in the order in which the server gave them. */
+static void *run_thread(void *arg)
+{
+    (void)arg;
+    for (;;) {
+        pthread_mutex_lock(&lock);
+        while (first_turn == NULL) {
+            pthread_cond_wait(&changed, &lock);
+        }
+        struct turn *turn = first_turn;
+        first_turn = turn->next;
+        if (first_turn == NULL) {
+            last_turn = NULL;
+        }
+        struct entry *entry = *find(turn->id);
+        struct tow_hostfn function = {0};
+        if (entry != NULL) {
+            function = entry->function;
+        }
+        pthread_mutex_unlock(&lock);
+        struct tow_thread *self = tow_thread_self();
+        if (self != NULL) {
+            self->in_hostfn = true;
+        }
+        tow_mirror_stale(turn->link);
+        if (function.run != NULL && (turn->status == CUDA_SUCCESS || function.own)) {
+            function.run(function.user);
+        } else if (function.callback != NULL) {
+            function.callback(function.stream, turn->status, function.user);
+        }
+        if (self != NULL) {
+            self->in_hostfn = false;
+        }
+        say_done(turn->link, turn->id);
+        if (!function.kept) {
+            end(turn->id);
+        }
+        free(turn);
+    }
+    return NULL;
+}
+
+/* With the lock held. */
+static bool start_thread(void)
+{
+    pthread_t thread;
+    if (!running && tow_thread_start("towline-hostfn", run_thread, NULL, &thread) == 0) {
+        pthread_detach(thread);
+        running = true;
+    }
+    return running;
+}
+
+CUresult tow_hostfn_add(struct tow_context *context, const struct tow_hostfn *function,
+                        uint64_t *ret_id)
+{
+    struct entry *entry = malloc(sizeof *entry);
+    if (entry == NULL || tow_link_listen(context->link) < 0) {
+        free(entry);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    tow_side_open(context->link);
+    *entry = (struct entry){.context = context, .function = *function};
+    pthread_mutex_lock(&lock);
+    bool runs = start_thread();
+    if (runs) {
+        enlist(entry);
+        *ret_id = entry->id;
+    }
+    pthread_mutex_unlock(&lock);
+    if (!runs) {
+        free(entry);
+    }
+    return runs ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* Of a list that was taken out. */
+static void drop(struct entry *entry)
+{
+    while (entry != NULL) {
+        struct entry *next = entry->next;
+        if (entry->function.drop != NULL) {
+            entry->function.drop(entry->function.user);
+        }
+        free(entry);
+        entry = next;
+    }
+}
+
+/* The function did not get into its stream. */
+static void discard(uint64_t id)
+{
+    struct entry *entry = NULL;
+    pthread_mutex_lock(&lock);
+    struct entry **at = find(id);
+    if (*at != NULL && !(*at)->due) {
+        entry = unlist(at);
+        entry->next = NULL;
+    }
+    pthread_mutex_unlock(&lock);
+    drop(entry);
+}
+
+void tow_hostfn_drop_context(const struct tow_context *context)
+{
+    struct entry *gone = NULL;
+    pthread_mutex_lock(&lock);
+    for (unsigned i = 0; i < BUCKETS; i++) {
+        for (struct entry **at = &entries[i]; *at != NULL;) {
+            if ((*at)->context == context && !(*at)->due && !(*at)->function.kept) {
+                struct entry *entry = unlist(at);
+                entry->next = gone;
+                gone = entry;
+            } else {
+                at = &(*at)->next;
+            }
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    drop(gone);
+}
+
+/* With the lock held: true if a function of the program up to an id has not ended. */
+static bool is_outstanding(const struct tow_link *link, uint64_t up_to)
+{
+    bool found = false;
+    for (unsigned i = 0; i < BUCKETS && !found; i++) {
+        for (const struct entry *e = entries[i]; e != NULL && !found; e = e->next) {
+            found =
+                e->id <= up_to && e->context->link == link && !e->function.kept && !e->function.own;
+        }
+    }
+    return found;
+}
+
+bool tow_hostfn_settle(struct tow_link *link, int64_t limit_ns)
+{
+    int64_t until = tow_time_deadline(limit_ns);
+    int error = 0;
+    pthread_mutex_lock(&lock);
+    uint64_t up_to = last_id;
+    while (is_outstanding(link, up_to) && error != -ETIMEDOUT) {
+        error = tow_cond_wait(&link->hostfns.ended, &lock, until);
+    }
+    bool settled = !is_outstanding(link, up_to);
+    pthread_mutex_unlock(&lock);
+    return settled;
+}
+
+void tow_hostfn_call(struct tow_link *link, uint64_t id, CUresult status)
+{
+    struct turn *turn = malloc(sizeof *turn);
+    if (turn == NULL) {
+        tow_link_lose(link, "memory for a host function is used up");
+        return;
+    }
+    *turn = (struct turn){.link = link, .id = id, .status = status};
+    pthread_mutex_lock(&lock);
+    struct entry *entry = *find(id);
+    if (entry != NULL) {
+        entry->due = true;
+    }
+    if (last_turn != NULL) {
+        last_turn->next = turn;
+    } else {
+        first_turn = turn;
+    }
+    last_turn = turn;
+    pthread_cond_signal(&changed);
+    pthread_mutex_unlock(&lock);
+}
+
+/* Sends the command that puts a function into a stream, alone or (`upload` not NULL) with the copy
+ * behind it. */
+static CUresult send_put(unsigned fn, struct tow_context *context, CUstream stream, uint64_t id,
+                         const struct tow_hostfn_upload *upload)
+{
+    struct tow_call call;
+    bool visited = tow_context_visit(context);
+    CUresult status = tow_call_begin(&call, fn, 48, TOW_CALL_CONTEXT);
+    tow_context_back(visited);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    if (upload == NULL) {
+        tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)stream);
+        tow_enc_u64(&call.enc, id);
+        return tow_call_send(&call);
+    }
+    /* Three entries of the driver's queue: the function, the copy, an event. */
+    atomic_fetch_add_explicit(&call.link->hostfns.behind, 2, memory_order_relaxed);
+    tow_enc_u64(&call.enc, upload->to);
+    tow_enc_u64(&call.enc, upload->size);
+    tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)stream);
+    tow_enc_u32(&call.enc, 0);
+    tow_enc_u32(&call.enc, TOW_COPY_LATE);
+    tow_enc_u64(&call.enc, id);
+    tow_enc_u64(&call.enc, upload->number);
+    return tow_call_send(&call);
+}
+
+/* The function is run or dropped, whatever this answers. */
+static CUresult put(unsigned fn, CUstream stream, const struct tow_hostfn *function,
+                    const struct tow_hostfn_upload *upload)
+{
+    struct tow_context *context;
+    uint64_t id = 0;
+    CUresult status = tow_stream_context(stream, &context);
+    if (status == CUDA_SUCCESS) {
+        status = tow_hostfn_add(context, function, &id);
+    }
+    if (status != CUDA_SUCCESS) {
+        if (function->drop != NULL) {
+            function->drop(function->user);
+        }
+        return status;
+    }
+    /* A context that ended before the function was listed has not dropped it. */
+    status = tow_stream_context(stream, &context);
+    if (status == CUDA_SUCCESS) {
+        status = send_put(fn, context, stream, id, upload);
+    }
+    if (status != CUDA_SUCCESS) {
+        discard(id); /* refused, or the server is gone: its turn never comes */
+    }
+    return status;
+}
+
+CUresult tow_hostfn_put_upload(CUstream stream, const struct tow_hostfn *function,
+                               const struct tow_hostfn_upload *upload)
+{
+    return put(TOW_FN_cuMemcpyHtoDAsync_v2, stream, function, upload);
+}
+
+CUresult tow_cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void *userData)
+{
+    if (fn == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    /* Into a graph: it runs at every launch of it. */
+    struct tow_hostfn function = {.run = fn, .user = userData, .kept = tow_capture_on(hStream)};
+    return put(TOW_FN_cuLaunchHostFunc, hStream, &function, NULL);
+}
+
+CUresult tow_cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, void *userData,
+                                 unsigned int flags)
+{
+    if (callback == NULL || flags != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct tow_hostfn function = {.callback = callback, .stream = hStream, .user = userData};
+    return put(TOW_FN_cuStreamAddCallback, hStream, &function, NULL);
+}

@@ -1,0 +1,140 @@
+#include "client/callback/late.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "client/stream/context.h"
+#include "client/callback/hostfn.h"
+#include "client/link/side.h"
+#include "client/stream/stream.h"
+#include "wire/control.h"
+#include "wire/copy.h"
+
+struct late {
+    struct late *next;
+    struct tow_link *link; /* borrowed */
+    const uint8_t *from;   /* borrowed: page-locked memory, which stays while we are listed */
+    size_t size;
+    uint64_t number;
+};
+
+enum {
+    TOTAL_MAX = 128 << 20, /* bytes of a link: its worker keeps as much page-locked memory */
+    PIECE = 256 << 10,     /* sent in one frame */
+};
+
+/* Process-wide: addresses are the process's: freeing memory asks for all. Each names its link. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards both below and links' bytes */
+static struct late *lates;
+static uint64_t last_number;
+
+bool tow_late_reads(const void *address, size_t size)
+{
+    uintptr_t low = (uintptr_t)address;
+    bool found = false;
+    pthread_mutex_lock(&lock);
+    for (const struct late *l = lates; l != NULL && !found; l = l->next) {
+        uintptr_t from = (uintptr_t)l->from;
+        found = low < from + l->size && (from < low || from - low < size);
+    }
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+/* Takes room for `size` bytes. */
+static bool take_room(struct tow_link *link, size_t size)
+{
+    pthread_mutex_lock(&lock);
+    bool room = size <= TOTAL_MAX - link->late_bytes;
+    link->late_bytes += room ? size : 0;
+    pthread_mutex_unlock(&lock);
+    return room;
+}
+
+static void give_room(struct tow_link *link, size_t size)
+{
+    pthread_mutex_lock(&lock);
+    link->late_bytes -= size;
+    pthread_mutex_unlock(&lock);
+}
+
+static void enlist(struct late *late)
+{
+    pthread_mutex_lock(&lock);
+    late->number = ++last_number;
+    late->next = lates;
+    lates = late;
+    pthread_mutex_unlock(&lock);
+}
+
+/* Its turn is over, or never comes. */
+static void drop_late(void *user)
+{
+    struct late *late = user;
+    pthread_mutex_lock(&lock);
+    struct late **at = &lates;
+    while (*at != late) {
+        at = &(*at)->next;
+    }
+    *at = late->next;
+    late->link->late_bytes -= late->size;
+    pthread_mutex_unlock(&lock);
+    free(late);
+}
+
+/* In the stream, in front of the copy. If the link is lost, so is the copy. */
+static void take_turn(void *user)
+{
+    struct late *late = user;
+    CUresult status = CUDA_SUCCESS;
+    for (size_t at = 0; at < late->size && status == CUDA_SUCCESS;) {
+        size_t n = late->size - at < PIECE ? late->size - at : PIECE;
+        uint8_t head[TOW_CALLBACK_BYTES_HEAD];
+        tow_callback_bytes_head(
+            &(struct tow_callback_bytes){.number = late->number, .offset = at, .size = n}, head);
+        status = tow_side_send(late->link, TOW_CONTROL_CALLBACK_BYTES, head, sizeof head,
+                               late->from + at, n);
+        at += n;
+    }
+    drop_late(late);
+}
+
+/* One piece of at most TOW_COPY_LATE_MAX bytes, for which there is room. */
+static CUresult put(struct tow_link *link, CUdeviceptr to, const void *from, size_t size,
+                    CUstream stream)
+{
+    struct late *late = malloc(sizeof *late);
+    if (late == NULL) {
+        give_room(link, size);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *late = (struct late){.link = link, .from = from, .size = size};
+    enlist(late);
+    struct tow_hostfn function = {.run = take_turn, .user = late, .own = true, .drop = drop_late};
+    struct tow_hostfn_upload upload = {.to = to, .size = size, .number = late->number};
+    return tow_hostfn_put_upload(stream, &function, &upload);
+}
+
+CUresult tow_late_upload(CUdeviceptr to, const void *from, size_t size, CUstream stream)
+{
+    struct tow_context *context;
+    CUresult status = tow_stream_context(stream, &context);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    if (!take_room(context->link, size)) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    for (size_t at = 0; at < size;) {
+        size_t n = size - at < TOW_COPY_LATE_MAX ? size - at : TOW_COPY_LATE_MAX;
+        status = put(context->link, to + at, (const uint8_t *)from + at, n, stream);
+        at += n;
+        if (status != CUDA_SUCCESS) {
+            give_room(context->link, size - at);
+            return status;
+        }
+    }
+    return CUDA_SUCCESS;
+}

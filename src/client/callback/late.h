@@ -1,0 +1,24 @@
+/* Asynchronous uploads from page-locked memory that a host function may still write.
+ *
+ * CUDA reads the source when the stream gets there. As a rule it can be read at once all the same:
+ * a program that changes it meanwhile races with the copy. Not so its host functions, which run
+ * in the stream's order, before the copy. So a function of ours stands in the stream in front of
+ * the copy, and sends the bytes when its turn comes, to where the copy reads them
+ * (server/copy/late.h). No driver is called for that: it may wait for the very stream.
+ */
+#ifndef TOW_CLIENT_LATE_H
+#define TOW_CLIENT_LATE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "gen/cuda_abi.h"
+
+/* Puts such an upload into a stream that does not capture. CUDA_ERROR_NOT_SUPPORTED if it is too
+ * large, or too many are under way. */
+CUresult tow_late_upload(CUdeviceptr to, const void *from, size_t size, CUstream stream);
+
+/* True while some of [address, address + size) waits to be read. */
+bool tow_late_reads(const void *address, size_t size);
+
+#endif

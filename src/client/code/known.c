@@ -1,0 +1,121 @@
+#include "client/code/known.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/link/link.h"
+
+struct tow_known {
+    struct tow_known *next;
+    const struct tow_link *link; /* borrowed */
+    CUdevice device;
+    enum tow_image_form form;
+    size_t size;
+    uint8_t hash[TOW_SHA256_SIZE];
+    unsigned libraries; /* that hold the image on the server */
+    bool answered;      /* `facts` is there: from the second load on, when it is worth its room */
+    uint8_t *facts;     /* owned: what a reply says of kernels */
+    size_t facts_size;
+};
+
+/* Process-wide: each names its link and device. Also held while a load is sent that nobody waits
+ * for: the library that holds the image cannot be unloaded before. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the list, and all in it */
+static struct tow_known *knowns;
+
+static struct tow_known *find(const struct tow_context *context, const struct tow_image *image)
+{
+    struct tow_known *known = knowns;
+    while (known != NULL && (known->link != context->link || known->device != context->device ||
+                             known->form != image->form || known->size != image->size ||
+                             memcmp(known->hash, image->hash, sizeof known->hash) != 0)) {
+        known = known->next;
+    }
+    return known;
+}
+
+static CUresult send_load(struct tow_library *library, struct tow_context *context,
+                          const struct tow_image *image)
+{
+    static const struct tow_jit none;
+    struct tow_call call;
+    CUresult status = tow_call_begin_on(
+        &call, context->link, context->number, TOW_FN_cuLibraryLoadData,
+        sizeof library->id + sizeof(struct tow_code_ref) + tow_jit_size(&none), 0);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    tow_enc_u64(&call.enc, library->id);
+    tow_code_put(&call, image, TOW_CODE_KNOWN, &(uint32_t){0});
+    tow_jit_encode(&call.enc, &none);
+    return tow_call_send(&call);
+}
+
+bool tow_known_load(struct tow_library *library, struct tow_context *context,
+                    const struct tow_image *image, CUresult *ret_status)
+{
+    pthread_mutex_lock(&lock);
+    struct tow_known *known = find(context, image);
+    bool answered = known != NULL && known->answered;
+    if (answered) {
+        *ret_status = send_load(library, context, image);
+        if (*ret_status == CUDA_SUCCESS) {
+            struct tow_dec facts = tow_dec_init(known->facts, known->facts_size);
+            tow_library_take_known(library, context->link, &facts);
+            known->libraries++;
+            library->known = known;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    return answered;
+}
+
+void tow_known_add(struct tow_library *library, const struct tow_context *context,
+                   const struct tow_image *image, struct tow_dec facts)
+{
+    pthread_mutex_lock(&lock);
+    struct tow_known *known = find(context, image);
+    if (known == NULL) {
+        known = calloc(1, sizeof *known);
+        if (known == NULL) {
+            goto unlock;
+        }
+        known->link = context->link;
+        known->device = context->device;
+        known->form = image->form;
+        known->size = image->size;
+        memcpy(known->hash, image->hash, sizeof known->hash);
+        known->next = knowns;
+        knowns = known;
+    } else if (!known->answered) {
+        size_t size = tow_dec_left(&facts);
+        known->facts = malloc(size);
+        if (known->facts != NULL) {
+            memcpy(known->facts, tow_dec_bytes(&facts, size), size);
+            known->facts_size = size;
+            known->answered = true;
+        }
+    }
+    known->libraries++;
+    library->known = known;
+unlock:
+    pthread_mutex_unlock(&lock);
+}
+
+void tow_known_drop(struct tow_library *library)
+{
+    pthread_mutex_lock(&lock);
+    struct tow_known *known = library->known;
+    library->known = NULL;
+    if (known != NULL && --known->libraries == 0) {
+        struct tow_known **at = &knowns;
+        while (*at != known) {
+            at = &(*at)->next;
+        }
+        *at = known->next;
+        free(known->facts);
+        free(known);
+    }
+    pthread_mutex_unlock(&lock);
+}

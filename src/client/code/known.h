@@ -1,0 +1,21 @@
+/* Images that libraries of this process hold on a server: whoever loads one of them again need not
+ * wait for the answer, which is known. cuDNN loads the same image for every shape that it meets: a
+ * language model, once for every token. */
+#ifndef TOW_CLIENT_KNOWN_H
+#define TOW_CLIENT_KNOWN_H
+
+#include <stdbool.h>
+
+#include "client/code/code.h"
+
+/* Loads without waiting. False, and nothing was done, if the image is not known on the server, or
+ * what its load answers on this device is not. */
+bool tow_known_load(struct tow_library *library, struct tow_context *context,
+                    const struct tow_image *image, CUresult *ret_status);
+/* A load of it was waited for and went well; `facts` is the rest of the reply, still to be read. */
+void tow_known_add(struct tow_library *library, const struct tow_context *context,
+                   const struct tow_image *image, struct tow_dec facts);
+/* The library is about to be unloaded: before the server is told. */
+void tow_known_drop(struct tow_library *library);
+
+#endif

@@ -1,0 +1,586 @@
+/* cuLaunchKernel, cuLaunchKernelEx, cuLaunchCooperativeKernel.
+ *
+ * The path of an ordinary launch allocates nothing and takes one lock, the link's: its cost is what
+ * a training loop sees.
+ */
+#include "client/code/launch.h"
+
+#include "client/graph/graph.h"
+#include "client/link/link.h"
+#include "client/hostmem/mirror.h"
+#include "client/stream/stream.h"
+#include "gen/client_api.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { LIMITS_DEVICES = 64 };
+
+/* Process-wide: limits of devices, which do not change; devices_lock guards filling them. */
+static struct {
+    struct tow_launch_limits limits;
+    atomic_bool ready;
+} devices[LIMITS_DEVICES];
+static pthread_mutex_t devices_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static CUresult fill_limits(CUdevice device, struct tow_launch_limits *limits)
+{
+    static const CUdevice_attribute wanted[] = {
+        CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X,
+        CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y,
+        CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z,
+        CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X,
+        CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y,
+        CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z,
+        CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
+        CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
+        CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+        CU_DEVICE_ATTRIBUTE_WARP_SIZE,
+    };
+    uint32_t *into[] = {
+        &limits->grid[0],    &limits->grid[1],  &limits->grid[2], &limits->block[0],
+        &limits->block[1],   &limits->block[2], &limits->threads, &limits->shared_optin,
+        &limits->processors, &limits->warp,
+    };
+    for (unsigned i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
+        int value = 0;
+        CUresult status = tow_cuDeviceGetAttribute(&value, wanted[i], device);
+        if (status != CUDA_SUCCESS) {
+            return status;
+        }
+        *into[i] = (uint32_t)value;
+    }
+    return CUDA_SUCCESS;
+}
+
+static const struct tow_launch_limits *limits_slow(CUdevice device)
+{
+    struct tow_launch_limits limits;
+    if (fill_limits(device, &limits) != CUDA_SUCCESS) {
+        return NULL;
+    }
+    pthread_mutex_lock(&devices_lock);
+    if (!atomic_load_explicit(&devices[device].ready, memory_order_relaxed)) {
+        devices[device].limits = limits;
+        atomic_store_explicit(&devices[device].ready, true, memory_order_release);
+    }
+    pthread_mutex_unlock(&devices_lock);
+    return &devices[device].limits;
+}
+
+const struct tow_launch_limits *tow_launch_limits(CUdevice device)
+{
+    if ((unsigned)device >= LIMITS_DEVICES) {
+        return NULL;
+    }
+    if (TOW_UNLIKELY(!atomic_load_explicit(&devices[device].ready, memory_order_acquire))) {
+        return limits_slow(device);
+    }
+    return &devices[device].limits;
+}
+
+void tow_launch_bounds_init(struct tow_bounds *bounds, CUdevice device)
+{
+    const struct tow_launch_limits *limits = tow_launch_limits(device);
+    /* For a device that is not ours to know: nothing is refused here that a head can tell. */
+    memset(bounds, 0xff, sizeof *bounds);
+    for (unsigned i = 0; i < 3; i++) {
+        bounds->block[i] = UINT16_MAX;
+    }
+    if (limits != NULL) {
+        memcpy(bounds->grid, limits->grid, sizeof bounds->grid);
+        memcpy(bounds->block, limits->block, sizeof bounds->block);
+        atomic_store(&bounds->threads, limits->threads);
+    }
+}
+
+static inline CUresult check_bounds(struct tow_bounds *bounds, const uint32_t grid[3],
+                                    const uint32_t block[3], uint32_t shared)
+{
+    /* 0 - 1 is larger than every bound. No branches: all are looked at anyway. */
+    unsigned beyond = (grid[0] - 1 >= bounds->grid[0]) | (grid[1] - 1 >= bounds->grid[1]) |
+                      (grid[2] - 1 >= bounds->grid[2]) | (block[0] - 1 >= bounds->block[0]) |
+                      (block[1] - 1 >= bounds->block[1]) | (block[2] - 1 >= bounds->block[2]);
+    uint64_t threads = (uint64_t)block[0] * block[1] * block[2];
+    beyond |= threads > atomic_load_explicit(&bounds->threads, memory_order_relaxed);
+    beyond |= shared > atomic_load_explicit(&bounds->shared, memory_order_relaxed);
+    return TOW_UNLIKELY(beyond) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+static inline CUresult check(struct tow_kernel *kernel, CUdevice device, const uint32_t grid[3],
+                             const uint32_t block[3], uint32_t shared)
+{
+    struct tow_attributes *a = tow_kernel_attributes(kernel, device);
+    if (TOW_UNLIKELY(a == NULL)) {
+        /* Nothing is known of it here: the server's driver checks the rest. */
+        struct tow_bounds bounds;
+        tow_launch_bounds_init(&bounds, device);
+        return check_bounds(&bounds, grid, block, shared);
+    }
+    return check_bounds(&a->bounds, grid, block, shared);
+}
+
+CUresult tow_launch_check(struct tow_kernel *kernel, CUdevice device, const uint32_t grid[3],
+                          const uint32_t block[3], uint32_t shared)
+{
+    return check(kernel, device, grid, block, shared);
+}
+
+/* {key, value, key, value, ..., END} */
+static CUresult read_extra(const struct tow_kernel *kernel, void **extra,
+                           struct tow_launch_args *args)
+{
+    enum { KEYS_MAX = 16 };
+    const size_t *size = NULL;
+    for (unsigned i = 0; i < KEYS_MAX && extra[2 * i] != CU_LAUNCH_PARAM_END; i++) {
+        if (extra[2 * i] == CU_LAUNCH_PARAM_BUFFER_POINTER) {
+            args->buffer = extra[2 * i + 1];
+        } else if (extra[2 * i] == CU_LAUNCH_PARAM_BUFFER_SIZE) {
+            size = extra[2 * i + 1];
+        } else {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+    }
+    if (args->buffer == NULL || size == NULL || *size > TOW_LAUNCH_ARGS_MAX) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    /* Fewer than the kernel has are fine with NVIDIA's driver: NCCL sends what is used of 4 KiB. */
+    args->given = (uint32_t)*size;
+    args->bytes = args->given > kernel->param_bytes ? args->given : kernel->param_bytes;
+    return CUDA_SUCCESS;
+}
+
+static inline CUresult args_init(const struct tow_kernel *kernel, void **params, void **extra,
+                                 struct tow_launch_args *ret_args)
+{
+    ret_args->params = params;
+    ret_args->buffer = NULL;
+    ret_args->bytes = kernel->param_bytes;
+    if (TOW_UNLIKELY(extra != NULL)) {
+        return params != NULL ? CUDA_ERROR_INVALID_VALUE : read_extra(kernel, extra, ret_args);
+    }
+    if (TOW_UNLIKELY(params == NULL && kernel->param_count > 0)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_launch_args_init(const struct tow_kernel *kernel, void **params, void **extra,
+                              struct tow_launch_args *ret_args)
+{
+    return args_init(kernel, params, extra, ret_args);
+}
+
+static inline void pack(const struct tow_kernel *kernel, const struct tow_launch_args *args,
+                        uint8_t *into)
+{
+    if (TOW_UNLIKELY(args->buffer != NULL)) {
+        memcpy(into, args->buffer, args->given);
+        memset(into + args->given, 0, args->bytes - args->given);
+        return;
+    }
+    const struct tow_param *param = kernel->params, *last = param + kernel->param_count;
+    void **from = args->params;
+    uint32_t end = 0;
+    for (; param < last; param++, from++) {
+        uint32_t offset = param->offset, size = param->size;
+        while (TOW_UNLIKELY(end < offset)) {
+            into[end++] = 0;
+        }
+        /* Pointers and ints without a call. */
+        if (size == 8) {
+            memcpy(into + offset, *from, 8);
+        } else if (size == 4) {
+            memcpy(into + offset, *from, 4);
+        } else {
+            memcpy(into + offset, *from, size);
+        }
+        end = offset + size;
+    }
+}
+
+void tow_launch_args_pack(const struct tow_kernel *kernel, const struct tow_launch_args *args,
+                          uint8_t *into)
+{
+    pack(kernel, args, into);
+}
+
+CUresult tow_launch_reach_all(struct tow_link *link, const struct tow_kernel *kernel,
+                              const struct tow_launch_args *args)
+{
+    CUresult status = CUDA_SUCCESS;
+    if (args->bytes > 0 &&
+        atomic_load_explicit(&tow_mirror_candidates, memory_order_relaxed) != 0) {
+        uint8_t *packed = calloc(1, args->bytes);
+        if (packed == NULL) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        tow_launch_args_pack(kernel, args, packed);
+        status = tow_mirror_scan(link, packed, args->bytes);
+        free(packed);
+    }
+    return status == CUDA_SUCCESS ? tow_mirror_push(link) : status;
+}
+
+/* Host memory that the kernel may reach is made equal on both sides first. */
+static inline CUresult reach(struct tow_link *link, const struct tow_kernel *kernel,
+                             const struct tow_launch_args *args)
+{
+    if (__builtin_expect(atomic_load_explicit(&tow_mirror_candidates, memory_order_relaxed) == 0 &&
+                             atomic_load_explicit(&tow_mirror_count, memory_order_relaxed) == 0,
+                         1)) {
+        return CUDA_SUCCESS;
+    }
+    return tow_launch_reach_all(link, kernel, args);
+}
+
+/* ---- waiting for launches ---- */
+
+/* Process-wide: CUDA_LAUNCH_BLOCKING is the environment's. */
+static atomic_bool blocking;
+
+static bool wished(const char *name)
+{
+    const char *value = getenv(name);
+    return value != NULL && value[0] != '\0' && strcmp(value, "0") != 0;
+}
+
+void tow_launch_wishes(void)
+{
+    if (wished("TOWLINE_SYNC") || wished("CUDA_LAUNCH_BLOCKING")) {
+        atomic_store(&blocking, true);
+        atomic_fetch_add(&tow_wait_always, 1);
+    }
+}
+
+CUresult tow_launch_settle(CUstream stream, CUresult status)
+{
+    /* What is captured does not run yet; and to synchronise now might spoil the capture. */
+    bool settles = status == CUDA_SUCCESS &&
+                   atomic_load_explicit(&blocking, memory_order_relaxed) &&
+                   atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0;
+    return settles ? tow_cuStreamSynchronize(stream) : status;
+}
+
+static inline CUresult send(struct tow_call *call, CUstream stream)
+{
+    return TOW_UNLIKELY(call->waits) ? tow_launch_settle(stream, tow_call_send(call))
+                                     : tow_call_send(call);
+}
+
+/* ---- launches ---- */
+
+/* Function and stream must be of the current context; a CUkernel and a default stream are of any.
+ */
+static inline bool belongs(const struct tow_kernel *kernel, const struct tow_context *context,
+                           CUstream stream)
+{
+    if (kernel->context != 0 && kernel->context != context->number) {
+        return false;
+    }
+    if ((uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD) {
+        return true;
+    }
+    const struct tow_stream *s = tow_stream_find(stream);
+    return s != NULL && s->context == context;
+}
+
+CUresult tow_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
+                            unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY,
+                            unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream,
+                            void **kernelParams, void **extra)
+{
+    struct tow_context *context = NULL;
+    CUresult status = tow_client_state(); /* a forked child has the parent's contexts */
+    if (TOW_UNLIKELY(status != CUDA_SUCCESS)) {
+        return status;
+    }
+    status = tow_code_context(&context);
+    if (TOW_UNLIKELY(status != CUDA_SUCCESS)) {
+        return status;
+    }
+    struct tow_kernel *kernel = tow_kernel_find(f);
+    if (TOW_UNLIKELY(kernel == NULL || !belongs(kernel, context, hStream))) {
+        return tow_no_handle();
+    }
+    const uint32_t grid[3] = {gridDimX, gridDimY, gridDimZ};
+    const uint32_t block[3] = {blockDimX, blockDimY, blockDimZ};
+    status = check(kernel, context->device, grid, block, sharedMemBytes);
+    if (TOW_UNLIKELY(status != CUDA_SUCCESS)) {
+        return tow_capture_refused(hStream, status);
+    }
+    struct tow_launch_args args;
+    status = args_init(kernel, kernelParams, extra, &args);
+    if (status == CUDA_SUCCESS) {
+        status = reach(context->link, kernel, &args);
+    }
+    if (status == CUDA_SUCCESS) {
+        status = tow_kernel_reach(kernel, context->link);
+    }
+    if (TOW_UNLIKELY(status != CUDA_SUCCESS)) {
+        return status;
+    }
+    struct tow_launch_head head = {
+        .function = kernel->id,
+        .stream = (uint64_t)(uintptr_t)hStream,
+        .grid = {gridDimX, gridDimY, gridDimZ},
+        .shared = sharedMemBytes,
+        .block = {(uint16_t)blockDimX, (uint16_t)blockDimY, (uint16_t)blockDimZ}, /* checked */
+        .bytes = (uint16_t)args.bytes,
+    };
+    size_t size = sizeof head + ((args.bytes + 7) & ~(size_t)7);
+    struct tow_call call;
+    status = tow_call_begin_on(&call, context->link, context->number, TOW_FN_cuLaunchKernel, size,
+                               tow_capture_flag(hStream));
+    if (TOW_UNLIKELY(status != CUDA_SUCCESS)) {
+        return status;
+    }
+    uint8_t *at = tow_enc_block(&call.enc, size);
+    if (TOW_UNLIKELY(at == NULL)) {
+        tow_call_cancel(&call);
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    memcpy(at, &head, sizeof head);
+    if (size > sizeof head) {
+        const uint64_t padding = 0;
+        memcpy(at + size - 8, &padding, 8);
+        pack(kernel, &args, at + sizeof head);
+    }
+    atomic_store_explicit(&kernel->loaded, true, memory_order_relaxed);
+    tow_link_note_work(call.link);
+    return send(&call, hStream);
+}
+
+/* ---- attributes ---- */
+
+static unsigned value_words(const CUlaunchAttributeValue *value)
+{
+    uint64_t words[TOW_LAUNCH_VALUE_WORDS];
+    _Static_assert(sizeof words == sizeof *value, "a launch attribute's value has 64 bytes");
+    memcpy(words, value, sizeof words);
+    unsigned n = TOW_LAUNCH_VALUE_WORDS;
+    while (n > 0 && words[n - 1] == 0) {
+        n--;
+    }
+    return n;
+}
+
+CUresult tow_launch_attributes_check(const CUlaunchAttribute *attributes, unsigned count,
+                                     size_t *ret_size)
+{
+    if (count > TOW_LAUNCH_ATTRIBUTES_MAX || (count > 0 && attributes == NULL)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    size_t size = 8;
+    for (unsigned i = 0; i < count; i++) {
+        CUevent event = NULL;
+        if (attributes[i].id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT) {
+            event = attributes[i].value.programmaticEvent.event;
+        } else if (attributes[i].id == CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT) {
+            event = attributes[i].value.launchCompletionEvent.event;
+        }
+        if (event != NULL) {
+            tow_event_elsewhere(event);
+        }
+        if (event != NULL && !tow_handle_valid(TOW_H_EVENT, (uint64_t)(uintptr_t)event)) {
+            return tow_no_handle();
+        }
+        size += sizeof(struct tow_launch_attribute) + sizeof(CUlaunchAttributeValue);
+    }
+    *ret_size = size;
+    return CUDA_SUCCESS;
+}
+
+void tow_launch_attributes_encode(struct tow_enc *enc, const CUlaunchAttribute *attributes,
+                                  unsigned count)
+{
+    tow_enc_u32(enc, count);
+    tow_enc_u32(enc, 0);
+    for (unsigned i = 0; i < count; i++) {
+        unsigned words = value_words(&attributes[i].value);
+        tow_enc_u32(enc, (uint32_t)attributes[i].id);
+        tow_enc_u32(enc, words);
+        tow_enc_bytes(enc, &attributes[i].value, (size_t)words * 8);
+    }
+}
+
+static const CUlaunchAttribute *attribute_of(const CUlaunchConfig *config, CUlaunchAttributeID id)
+{
+    for (unsigned i = 0; i < config->numAttrs; i++) {
+        if (config->attrs[i].id == id) {
+            return &config->attrs[i];
+        }
+    }
+    return NULL;
+}
+
+/* A cooperative grid must be resident at once, which the driver checks when it is launched. */
+static CUresult check_cooperative(struct tow_kernel *kernel, CUdevice device,
+                                  const CUlaunchConfig *config)
+{
+    const struct tow_launch_limits *limits = tow_launch_limits(device);
+    int blocks = 0;
+    CUresult status = tow_cuOccupancyMaxActiveBlocksPerMultiprocessor(
+        &blocks, (CUfunction)(uintptr_t)kernel->id,
+        (int)(config->blockDimX * config->blockDimY * config->blockDimZ), config->sharedMemBytes);
+    if (status != CUDA_SUCCESS || limits == NULL) {
+        return CUDA_SUCCESS; /* then the server's driver is to say what is wrong */
+    }
+    uint64_t grid = (uint64_t)config->gridDimX * config->gridDimY * config->gridDimZ;
+    return grid > (uint64_t)blocks * limits->processors ? CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE
+                                                        : CUDA_SUCCESS;
+}
+
+/* The grid must consist of whole clusters. */
+static CUresult check_cluster(const CUlaunchConfig *config, const CUlaunchAttribute *cluster)
+{
+    uint32_t x = cluster->value.clusterDim.x, y = cluster->value.clusterDim.y,
+             z = cluster->value.clusterDim.z;
+    if (x == 0 || y == 0 || z == 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return config->gridDimX % x != 0 || config->gridDimY % y != 0 || config->gridDimZ % z != 0
+               ? CUDA_ERROR_INVALID_CLUSTER_SIZE
+               : CUDA_SUCCESS;
+}
+
+/* Everything that the driver checks before it queues the launch. */
+static CUresult check_config(struct tow_kernel *kernel, CUdevice device,
+                             const CUlaunchConfig *config, size_t *ret_attributes_size)
+{
+    CUresult status =
+        tow_launch_attributes_check(config->attrs, config->numAttrs, ret_attributes_size);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    const uint32_t grid[3] = {config->gridDimX, config->gridDimY, config->gridDimZ};
+    const uint32_t block[3] = {config->blockDimX, config->blockDimY, config->blockDimZ};
+    status = tow_launch_check(kernel, device, grid, block, config->sharedMemBytes);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    const CUlaunchAttribute *cluster = attribute_of(config, CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION);
+    if (cluster != NULL) {
+        status = check_cluster(config, cluster);
+    }
+    const CUlaunchAttribute *cooperative = attribute_of(config, CU_LAUNCH_ATTRIBUTE_COOPERATIVE);
+    if (status == CUDA_SUCCESS && cooperative != NULL && cooperative->value.cooperative != 0 &&
+        cluster == NULL) {
+        status = check_cooperative(kernel, device, config);
+    }
+    return status;
+}
+
+/* A node that the GPU will update gets its handle from the driver: the only output of a launch. */
+static bool has_output(const CUlaunchConfig *config)
+{
+    const CUlaunchAttribute *node =
+        attribute_of(config, CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE);
+    return node != NULL && node->value.deviceUpdatableKernelNode.deviceUpdatable != 0;
+}
+
+CUresult tow_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **kernelParams,
+                              void **extra)
+{
+    if (config == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (config->numAttrs == 0) {
+        return tow_cuLaunchKernel(f, config->gridDimX, config->gridDimY, config->gridDimZ,
+                                  config->blockDimX, config->blockDimY, config->blockDimZ,
+                                  config->sharedMemBytes, config->hStream, kernelParams, extra);
+    }
+    struct tow_context *context = NULL;
+    CUresult status = tow_code_context(&context);
+    if (TOW_UNLIKELY(status != CUDA_SUCCESS)) {
+        return status;
+    }
+    struct tow_kernel *kernel = tow_kernel_find(f);
+    if (kernel == NULL || !belongs(kernel, context, config->hStream)) {
+        return tow_no_handle();
+    }
+    size_t attributes_size = 0;
+    status = check_config(kernel, context->device, config, &attributes_size);
+    if (status != CUDA_SUCCESS) {
+        return tow_capture_refused(config->hStream, status);
+    }
+    struct tow_launch_args args;
+    status = args_init(kernel, kernelParams, extra, &args);
+    if (status == CUDA_SUCCESS) {
+        status = reach(context->link, kernel, &args);
+    }
+    if (status == CUDA_SUCCESS) {
+        status = tow_kernel_reach(kernel, context->link);
+    }
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    struct tow_launch_head head = {
+        .function = kernel->id,
+        .stream = (uint64_t)(uintptr_t)config->hStream,
+        .grid = {config->gridDimX, config->gridDimY, config->gridDimZ},
+        .shared = config->sharedMemBytes,
+        .block = {tow_launch_side(config->blockDimX), tow_launch_side(config->blockDimY),
+                  tow_launch_side(config->blockDimZ)},
+        .bytes = (uint16_t)args.bytes,
+    };
+    size_t padded = (args.bytes + 7) & ~(size_t)7;
+    bool waits = has_output(config);
+    struct tow_call call;
+    status = tow_call_begin(&call, TOW_FN_cuLaunchKernelEx, sizeof head + attributes_size + padded,
+                            TOW_CALL_CONTEXT |
+                                (waits ? TOW_CALL_REPLY : tow_capture_flag(config->hStream)));
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    tow_enc_bytes(&call.enc, &head, sizeof head);
+    tow_launch_attributes_encode(&call.enc, config->attrs, config->numAttrs);
+    uint8_t *at = tow_enc_block(&call.enc, padded);
+    if (at == NULL) {
+        tow_call_cancel(&call);
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (padded > 0) {
+        memset(at + padded - 8, 0, 8);
+        tow_launch_args_pack(kernel, &args, at);
+    }
+    atomic_store_explicit(&kernel->loaded, true, memory_order_relaxed);
+    tow_link_note_work(call.link);
+    if (!waits) {
+        return send(&call, config->hStream);
+    }
+    status = tow_call_wait(&call);
+    if (status == CUDA_SUCCESS) {
+        CUlaunchAttribute *node = (CUlaunchAttribute *)attribute_of(
+            config, CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE);
+        node->value.deviceUpdatableKernelNode.devNode =
+            (CUgraphDeviceNode)(uintptr_t)tow_dec_u64(&call.dec);
+    }
+    return tow_launch_settle(config->hStream, tow_call_end(&call, status));
+}
+
+/* The server's driver has no packed form of this call, so it travels as what it means. */
+CUresult tow_cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
+                                       unsigned int gridDimZ, unsigned int blockDimX,
+                                       unsigned int blockDimY, unsigned int blockDimZ,
+                                       unsigned int sharedMemBytes, CUstream hStream,
+                                       void **kernelParams)
+{
+    CUlaunchAttribute cooperative;
+    memset(&cooperative, 0, sizeof cooperative);
+    cooperative.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+    cooperative.value.cooperative = 1;
+    CUlaunchConfig config = {
+        .gridDimX = gridDimX,
+        .gridDimY = gridDimY,
+        .gridDimZ = gridDimZ,
+        .blockDimX = blockDimX,
+        .blockDimY = blockDimY,
+        .blockDimZ = blockDimZ,
+        .sharedMemBytes = sharedMemBytes,
+        .hStream = hStream,
+        .attrs = &cooperative,
+        .numAttrs = 1,
+    };
+    return tow_cuLaunchKernelEx(&config, f, kernelParams, NULL);
+}

@@ -1,0 +1,65 @@
+/* Launching: what the driver would check at once is checked here; then the command goes out and
+ * nobody waits. */
+#ifndef TOW_CLIENT_LAUNCH_H
+#define TOW_CLIENT_LAUNCH_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "client/code/code.h"
+
+/* What a device allows. */
+struct tow_launch_limits {
+    uint32_t grid[3], block[3];
+    uint32_t threads;      /* per block */
+    uint32_t shared_optin; /* bytes of shared memory that a block may have at most */
+    uint32_t processors;
+    uint32_t warp;
+};
+
+/* Borrowed for ever; NULL if there is no such device. */
+const struct tow_launch_limits *tow_launch_limits(CUdevice device);
+
+/* Bounds of a kernel of which nothing else is known. */
+void tow_launch_bounds_init(struct tow_bounds *bounds, CUdevice device);
+
+/* The arguments of a launch, from either form. */
+struct tow_launch_args {
+    void **params;      /* borrowed: one pointer per parameter; or NULL */
+    const void *buffer; /* borrowed: packed; or NULL */
+    uint32_t given;     /* how many bytes the buffer has */
+    uint32_t bytes;     /* how many are sent; zeros follow a buffer that is shorter */
+};
+
+/* Chooses the form: CUDA_ERROR_INVALID_VALUE if it is none. */
+CUresult tow_launch_args_init(const struct tow_kernel *kernel, void **params, void **extra,
+                              struct tow_launch_args *ret_args);
+/* Writes args->bytes, gaps between parameters as zeros. */
+void tow_launch_args_pack(const struct tow_kernel *kernel, const struct tow_launch_args *args,
+                          uint8_t *into);
+
+/* TOWLINE_SYNC=1, and CUDA_LAUNCH_BLOCKING=1 as with NVIDIA's driver: read when the program begins.
+ */
+void tow_launch_wishes(void);
+/* Behind a launch into a stream, whose result is `status`: waits for it if that is wished, and then
+ * returns what became of it. */
+CUresult tow_launch_settle(CUstream stream, CUresult status);
+
+/* Makes host memory that the arguments point at reachable, and brings the worker's copies up to
+ * date. */
+CUresult tow_launch_reach_all(struct tow_link *link, const struct tow_kernel *kernel,
+                              const struct tow_launch_args *args);
+
+/* Grid, block and shared memory against what kernel and device allow. */
+CUresult tow_launch_check(struct tow_kernel *kernel, CUdevice device, const uint32_t grid[3],
+                          const uint32_t block[3], uint32_t shared);
+
+/* Launch attributes on the wire, for launches, occupancy and graph nodes.
+ * `tow_launch_attributes_size` is 0 when they cannot be. */
+CUresult tow_launch_attributes_check(const CUlaunchAttribute *attributes, unsigned count,
+                                     size_t *ret_size);
+void tow_launch_attributes_encode(struct tow_enc *enc, const CUlaunchAttribute *attributes,
+                                  unsigned count);
+
+#endif

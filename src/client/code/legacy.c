@@ -1,0 +1,134 @@
+/* The first way to launch: block shape and arguments are set on the function, one call at a time.
+ */
+#include "client/code/launch.h"
+
+#include "gen/client_api.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { LEGACY_ARGS_MAX = 4096 };
+
+struct tow_legacy_launch {
+    unsigned block[3];
+    unsigned shared;
+    unsigned size; /* of the arguments */
+    uint8_t args[LEGACY_ARGS_MAX];
+};
+
+/* Process-wide: for a moment, once for each texture reference. */
+static pthread_mutex_t create_lock = PTHREAD_MUTEX_INITIALIZER; /* guards making the struct */
+
+/* As in CUDA, a function's settings are for one thread at a time. */
+static struct tow_legacy_launch *legacy_of(CUfunction handle)
+{
+    struct tow_kernel *function = tow_kernel_find(handle);
+    if (function == NULL) {
+        return NULL;
+    }
+    pthread_mutex_lock(&create_lock);
+    if (function->legacy == NULL) {
+        function->legacy = calloc(1, sizeof *function->legacy);
+        if (function->legacy != NULL) {
+            for (unsigned i = 0; i < 3; i++) {
+                function->legacy->block[i] = 1;
+            }
+        }
+    }
+    pthread_mutex_unlock(&create_lock);
+    return function->legacy;
+}
+
+CUresult tow_cuFuncSetBlockShape(CUfunction hfunc, int x, int y, int z)
+{
+    struct tow_legacy_launch *legacy = legacy_of(hfunc);
+    if (legacy == NULL) {
+        return tow_no_handle();
+    }
+    if (x <= 0 || y <= 0 || z <= 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    legacy->block[0] = (unsigned)x;
+    legacy->block[1] = (unsigned)y;
+    legacy->block[2] = (unsigned)z;
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_cuFuncSetSharedSize(CUfunction hfunc, unsigned int bytes)
+{
+    struct tow_legacy_launch *legacy = legacy_of(hfunc);
+    if (legacy == NULL) {
+        return tow_no_handle();
+    }
+    legacy->shared = bytes;
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_cuParamSetSize(CUfunction hfunc, unsigned int numbytes)
+{
+    struct tow_legacy_launch *legacy = legacy_of(hfunc);
+    if (legacy == NULL) {
+        return tow_no_handle();
+    }
+    if (numbytes > LEGACY_ARGS_MAX) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    legacy->size = numbytes;
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_cuParamSetv(CUfunction hfunc, int offset, void *ptr, unsigned int numbytes)
+{
+    struct tow_legacy_launch *legacy = legacy_of(hfunc);
+    if (legacy == NULL) {
+        return tow_no_handle();
+    }
+    if (ptr == NULL || offset < 0 || offset > LEGACY_ARGS_MAX ||
+        numbytes > LEGACY_ARGS_MAX - (unsigned)offset) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    memcpy(legacy->args + offset, ptr, numbytes);
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_cuParamSeti(CUfunction hfunc, int offset, unsigned int value)
+{
+    return tow_cuParamSetv(hfunc, offset, &value, sizeof value);
+}
+
+CUresult tow_cuParamSetf(CUfunction hfunc, int offset, float value)
+{
+    return tow_cuParamSetv(hfunc, offset, &value, sizeof value);
+}
+
+CUresult tow_cuLaunchGridAsync(CUfunction f, int grid_width, int grid_height, CUstream hStream)
+{
+    struct tow_legacy_launch *legacy = legacy_of(f);
+    if (legacy == NULL) {
+        return tow_no_handle();
+    }
+    if (grid_width <= 0 || grid_height <= 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    size_t size = legacy->size;
+    void *extra[] = {
+        CU_LAUNCH_PARAM_BUFFER_POINTER,
+        legacy->args,
+        CU_LAUNCH_PARAM_BUFFER_SIZE,
+        &size,
+        CU_LAUNCH_PARAM_END,
+    };
+    return tow_cuLaunchKernel(f, (unsigned)grid_width, (unsigned)grid_height, 1, legacy->block[0],
+                              legacy->block[1], legacy->block[2], legacy->shared, hStream, NULL,
+                              extra);
+}
+
+CUresult tow_cuLaunchGrid(CUfunction f, int grid_width, int grid_height)
+{
+    return tow_cuLaunchGridAsync(f, grid_width, grid_height, NULL);
+}
+
+CUresult tow_cuLaunch(CUfunction f)
+{
+    return tow_cuLaunchGridAsync(f, 1, 1, NULL);
+}

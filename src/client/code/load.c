@@ -1,0 +1,300 @@
+/* Loading: images are offered by their hash, sent if the server wants them, and taken to further
+ * servers when they are needed there. */
+#include "client/code/code.h"
+
+#include "base/log.h"
+#include "client/session/device.h"
+#include "client/code/jit_cache.h"
+#include "client/code/known.h"
+#include "client/link/link.h"
+#include "wire/result.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+CUresult tow_image_result(int error)
+{
+    switch (error) {
+    case -ENOMEM:
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    case -ENOENT:
+    case -ENOTDIR:
+    case -EACCES:
+    case -EISDIR:
+        return CUDA_ERROR_FILE_NOT_FOUND;
+    default:
+        return CUDA_ERROR_INVALID_IMAGE;
+    }
+}
+
+void tow_code_put(struct tow_call *call, const struct tow_image *image, enum tow_code_stage stage,
+                  uint32_t *transfer)
+{
+    if (stage == TOW_CODE_OFFER) {
+        *transfer = call->link->next_transfer++; /* the call holds the send lock */
+    }
+    struct tow_code_ref ref = {
+        .size = image->size,
+        .form = image->form,
+        .stage = stage,
+        .transfer = *transfer,
+    };
+    memcpy(ref.hash, image->hash, sizeof ref.hash);
+    tow_enc_bytes(&call->enc, &ref, sizeof ref);
+}
+
+/* One offer, and if the server wants it the image and a second one. `context`: the current one if
+ * it is alive, or NULL. */
+static CUresult load_on(struct tow_library *library, struct tow_link *link,
+                        struct tow_context *context, const struct tow_image *image,
+                        const struct tow_jit *jit)
+{
+    uint32_t number = context != NULL ? context->number : 0;
+    bool plain = library->kind == TOW_H_LIBRARY && jit->count == 0 && context != NULL &&
+                 atomic_load(&context->sticky) == 0;
+    CUresult known;
+    if (plain && tow_known_load(library, context, image, &known)) {
+        return known;
+    }
+    unsigned fn =
+        library->kind == TOW_H_MODULE ? TOW_FN_cuModuleLoadDataEx : TOW_FN_cuLibraryLoadData;
+    size_t rooms[2];
+    tow_jit_log_rooms(jit, rooms);
+    uint32_t transfer = 0;
+    enum tow_code_stage stage = TOW_CODE_OFFER;
+    for (;;) {
+        struct tow_call call;
+        CUresult status =
+            tow_call_begin_on(&call, link, number, fn,
+                              8 + sizeof(struct tow_code_ref) + tow_jit_size(jit), TOW_CALL_REPLY);
+        if (status != CUDA_SUCCESS) {
+            return status;
+        }
+        tow_enc_u64(&call.enc, library->id);
+        tow_code_put(&call, image, stage, &transfer);
+        tow_jit_encode(&call.enc, jit);
+        status = tow_call_wait(&call);
+        CUresult result = CUDA_ERROR_UNKNOWN;
+        uint32_t answer = TOW_CODE_DONE;
+        if (status == CUDA_SUCCESS) {
+            result = (CUresult)tow_dec_u32(&call.dec);
+            answer = tow_dec_u32(&call.dec);
+            if (answer == TOW_CODE_DONE) {
+                tow_jit_decode(&call.dec, jit, rooms);
+                if (result == CUDA_SUCCESS && plain && !call.dec.bad) {
+                    tow_known_add(library, context, image, call.dec);
+                }
+                if (result == CUDA_SUCCESS && atomic_load(&library->links) == 0) {
+                    tow_library_take_known(library, link, &call.dec);
+                }
+            }
+        }
+        status = tow_call_end(&call, status);
+        if (status != CUDA_SUCCESS) {
+            return status;
+        }
+        if (answer == TOW_CODE_DONE) {
+            if (tow_result_is_sticky(result)) {
+                tow_context_note_number(number, result);
+            }
+            return result;
+        }
+        if (stage == TOW_CODE_SENT) {
+            tow_log(TOW_AREA_CLIENT, TOW_LOG_ERROR,
+                    "%s refuses a %s of %zu bytes after it was sent", link->address,
+                    tow_image_form_name(image->form), image->size);
+            return CUDA_ERROR_UNKNOWN;
+        }
+        status = tow_link_upload(link, transfer, image->data, image->size);
+        if (status != CUDA_SUCCESS) {
+            return status;
+        }
+        stage = TOW_CODE_SENT;
+    }
+}
+
+/* A software GPU cannot run a cubin; where the PTX is known that it was compiled from, that goes
+ * instead. The result is owned by the caller; false if there is none. */
+static bool ptx_instead(const struct tow_image *image, struct tow_link *link,
+                        struct tow_image *ret_image)
+{
+    bool soft = false;
+    for (int i = 0; i < tow_device_count(); i++) {
+        const struct tow_device *device = tow_device_at(i);
+        soft = soft || (device->link == link && (device->snapshot->flags & TOW_SNAPSHOT_SOFT) != 0);
+    }
+    if (image->form != TOW_IMAGE_CUBIN || !soft) {
+        return false;
+    }
+    struct tow_buf ptx;
+    tow_buf_init(&ptx, TOW_IMAGE_MAX);
+    bool found = tow_jit_cache_ptx_of(image->data, image->size, &ptx) == 0 &&
+                 tow_buf_append(&ptx, "", 1) == 0;
+    if (found) {
+        *ret_image = (struct tow_image){.form = TOW_IMAGE_PTX, .size = ptx.size};
+        ret_image->owned = tow_buf_steal(&ptx);
+        ret_image->data = ret_image->owned;
+        tow_sha256_of(ret_image->data, ret_image->size, ret_image->hash);
+    }
+    tow_buf_fini(&ptx);
+    return found;
+}
+
+static CUresult load_best(struct tow_library *library, struct tow_link *link,
+                          struct tow_context *context, const struct tow_image *image,
+                          const struct tow_jit *jit)
+{
+    struct tow_image ptx;
+    bool other = ptx_instead(image, link, &ptx);
+    CUresult status = load_on(library, link, context, other ? &ptx : image, jit);
+    if (other) {
+        tow_image_close(&ptx);
+    }
+    if (status == CUDA_SUCCESS) {
+        atomic_fetch_or(&library->links, 1u << link->index);
+    }
+    return status;
+}
+
+/* Further servers may need the image later. */
+static CUresult keep_image(struct tow_library *library, struct tow_image *image, bool stays)
+{
+    if (library->kind != TOW_H_LIBRARY || tow_client_link_count() < 2) {
+        return CUDA_SUCCESS;
+    }
+    library->image = *image;
+    if (!stays && image->owned == NULL) {
+        library->image.owned = malloc(image->size);
+        if (library->image.owned == NULL) {
+            library->image.size = 0;
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        memcpy(library->image.owned, image->data, image->size);
+        library->image.data = library->image.owned;
+    }
+    image->owned = NULL; /* it is the library's now */
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_library_load(enum tow_handle_kind kind, struct tow_image *image,
+                          const struct tow_jit *jit, bool stays, uint64_t *ret_id)
+{
+    struct tow_library *library = tow_library_create(kind);
+    struct tow_context *context = tow_context_current();
+    CUresult status = CUDA_ERROR_OUT_OF_MEMORY;
+    if (library == NULL) {
+        goto close_image;
+    }
+    status = tow_client_state();
+    if (status == CUDA_SUCCESS) {
+        status = tow_handle_mint_object(kind, library, &library->id);
+    }
+    library->link = context != NULL ? context->link : tow_client_link(-1);
+    if (status == CUDA_SUCCESS && library->link == NULL) {
+        status = CUDA_ERROR_NO_DEVICE;
+    }
+    if (status != CUDA_SUCCESS) {
+        goto free_library;
+    }
+    bool alive = context != NULL && atomic_load(&context->alive);
+    if (kind == TOW_H_MODULE) {
+        library->context = context->number;
+    }
+    status = load_best(library, library->link, alive ? context : NULL, image, jit);
+    if (status != CUDA_SUCCESS) {
+        tow_log(TOW_AREA_CLIENT, TOW_LOG_DEBUG, "a %s of %zu bytes was not loaded: result %d",
+                tow_image_form_name(image->form), image->size, (int)status);
+        goto free_library;
+    }
+    status = keep_image(library, image, stays);
+    if (status != CUDA_SUCCESS) {
+        goto free_library;
+    }
+    tow_library_publish(library);
+    *ret_id = library->id;
+    tow_image_close(image);
+    return CUDA_SUCCESS;
+free_library:
+    tow_library_destroy(library);
+close_image:
+    tow_image_close(image);
+    return status;
+}
+
+/* ---- several servers ---- */
+
+/* One thread at a time takes a library or its kernels elsewhere; no lock is held meanwhile. */
+static void spread_begin(struct tow_library *library)
+{
+    pthread_mutex_lock(&library->lock);
+    while (library->spreading) {
+        pthread_cond_wait(&library->calm, &library->lock);
+    }
+    library->spreading = true;
+    pthread_mutex_unlock(&library->lock);
+}
+
+static void spread_end(struct tow_library *library)
+{
+    pthread_mutex_lock(&library->lock);
+    library->spreading = false;
+    pthread_cond_broadcast(&library->calm);
+    pthread_mutex_unlock(&library->lock);
+}
+
+static CUresult spread_library(struct tow_library *library, struct tow_link *link)
+{
+    if ((atomic_load(&library->links) >> link->index & 1) != 0) {
+        return CUDA_SUCCESS;
+    }
+    if (library->image.size == 0) {
+        return CUDA_ERROR_INVALID_HANDLE; /* a module of another server */
+    }
+    struct tow_jit none = {0};
+    return load_best(library, link, NULL, &library->image, &none);
+}
+
+CUresult tow_library_spread(struct tow_library *library, struct tow_link *link)
+{
+    spread_begin(library);
+    CUresult status = spread_library(library, link);
+    spread_end(library);
+    return status;
+}
+
+static CUresult bind_on(struct tow_kernel *kernel, struct tow_link *link)
+{
+    struct tow_call call;
+    size_t name_size = strlen(kernel->name) + 1;
+    CUresult status =
+        tow_call_begin_on(&call, link, 0, TOW_FN_cuLibraryGetKernel, 40 + name_size, 0);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    tow_enc_u64(&call.enc, kernel->library->id);
+    tow_enc_u64(&call.enc, kernel->id);
+    tow_enc_i32(&call.enc, TOW_DEVICE_NONE);
+    tow_enc_u32(&call.enc, 0);
+    tow_enc_u32(&call.enc, (uint32_t)name_size);
+    tow_enc_bytes(&call.enc, kernel->name, name_size);
+    return tow_call_send(&call);
+}
+
+CUresult tow_kernel_spread(struct tow_kernel *kernel, struct tow_link *link)
+{
+    struct tow_library *library = kernel->library;
+    if (TOW_ID_KIND(kernel->id) != TOW_H_KERNEL) {
+        return CUDA_ERROR_INVALID_HANDLE; /* a function is of one context */
+    }
+    spread_begin(library);
+    CUresult status = spread_library(library, link);
+    if (status == CUDA_SUCCESS && (atomic_load(&kernel->links) >> link->index & 1) == 0) {
+        status = bind_on(kernel, link);
+        if (status == CUDA_SUCCESS) {
+            atomic_fetch_or(&kernel->links, 1u << link->index);
+        }
+    }
+    spread_end(library);
+    return status;
+}

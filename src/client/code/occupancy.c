@@ -1,0 +1,309 @@
+/* Occupancy: asked once per kernel and configuration. Libraries ask the same many times while they
+ * choose. */
+#include "client/code/launch.h"
+
+#include "gen/client_api.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { CACHE_MAX = 512 }; /* answers kept per kernel */
+
+/* One answer. */
+struct tow_occupancy {
+    struct tow_occupancy *next;
+    uint64_t answer;
+    unsigned count; /* of this and those behind it */
+    uint32_t size;
+    uint8_t key[];
+};
+
+/* What an answer depends on; for clusters the encoded configuration follows. */
+struct question {
+    uint32_t fn;
+    uint32_t context;
+    int32_t blocks, block_size;
+    uint64_t shared;
+    uint64_t flags;
+};
+
+void tow_occupancy_free(struct tow_occupancy *occupancy)
+{
+    while (occupancy != NULL) {
+        struct tow_occupancy *next = occupancy->next;
+        free(occupancy);
+        occupancy = next;
+    }
+}
+
+void tow_occupancy_forget(struct tow_kernel *kernel)
+{
+    if (kernel->origin != NULL) {
+        kernel = kernel->origin;
+    }
+    pthread_mutex_lock(&kernel->library->lock);
+    tow_occupancy_free(kernel->occupancy);
+    kernel->occupancy = NULL;
+    for (struct tow_kernel *f = kernel->functions; f != NULL; f = f->next) {
+        tow_occupancy_free(f->occupancy);
+        f->occupancy = NULL;
+    }
+    pthread_mutex_unlock(&kernel->library->lock);
+}
+
+static bool recall(struct tow_kernel *kernel, const void *key, uint32_t size, uint64_t *ret_answer)
+{
+    pthread_mutex_lock(&kernel->library->lock);
+    struct tow_occupancy *o = kernel->occupancy;
+    while (o != NULL && (o->size != size || memcmp(o->key, key, size) != 0)) {
+        o = o->next;
+    }
+    if (o != NULL) {
+        *ret_answer = o->answer;
+    }
+    pthread_mutex_unlock(&kernel->library->lock);
+    return o != NULL;
+}
+
+static void remember(struct tow_kernel *kernel, const void *key, uint32_t size, uint64_t answer)
+{
+    struct tow_occupancy *o = malloc(sizeof *o + size);
+    if (o == NULL) {
+        return; /* it is only a cache */
+    }
+    o->answer = answer;
+    o->size = size;
+    memcpy(o->key, key, size);
+    pthread_mutex_lock(&kernel->library->lock);
+    if (kernel->occupancy != NULL && kernel->occupancy->count >= CACHE_MAX) {
+        tow_occupancy_free(kernel->occupancy);
+        kernel->occupancy = NULL;
+    }
+    o->next = kernel->occupancy;
+    o->count = o->next != NULL ? o->next->count + 1 : 1;
+    kernel->occupancy = o;
+    pthread_mutex_unlock(&kernel->library->lock);
+}
+
+/* The kernel of a handle and the current context, or why there is none. */
+static CUresult subject(CUfunction func, struct tow_kernel **ret_kernel,
+                        struct tow_context **ret_context)
+{
+    CUresult status = tow_code_context(ret_context);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    *ret_kernel = tow_kernel_find(func);
+    return *ret_kernel == NULL ? tow_no_handle()
+                               : tow_kernel_reach(*ret_kernel, (*ret_context)->link);
+}
+
+CUresult tow_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *numBlocks, CUfunction func,
+                                                                  int blockSize,
+                                                                  size_t dynamicSMemSize,
+                                                                  unsigned int flags)
+{
+    struct tow_kernel *kernel;
+    struct tow_context *context;
+    CUresult status =
+        numBlocks == NULL ? CUDA_ERROR_INVALID_VALUE : subject(func, &kernel, &context);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    struct question q = {
+        .fn = TOW_FN_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags,
+        .context = context->number,
+        .block_size = blockSize,
+        .shared = dynamicSMemSize,
+        .flags = flags,
+    };
+    uint64_t answer;
+    if (!recall(kernel, &q, sizeof q, &answer)) {
+        int blocks = 0;
+        status = tow_send_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+            &blocks, func, blockSize, dynamicSMemSize, flags);
+        if (status != CUDA_SUCCESS) {
+            return status;
+        }
+        answer = (uint64_t)blocks;
+        remember(kernel, &q, sizeof q, answer);
+    }
+    *numBlocks = (int)answer;
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_cuOccupancyMaxActiveBlocksPerMultiprocessor(int *numBlocks, CUfunction func,
+                                                         int blockSize, size_t dynamicSMemSize)
+{
+    return tow_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+        numBlocks, func, blockSize, dynamicSMemSize, CU_OCCUPANCY_DEFAULT);
+}
+
+CUresult tow_cuOccupancyAvailableDynamicSMemPerBlock(size_t *dynamicSmemSize, CUfunction func,
+                                                     int numBlocks, int blockSize)
+{
+    struct tow_kernel *kernel;
+    struct tow_context *context;
+    CUresult status =
+        dynamicSmemSize == NULL ? CUDA_ERROR_INVALID_VALUE : subject(func, &kernel, &context);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    struct question q = {
+        .fn = TOW_FN_cuOccupancyAvailableDynamicSMemPerBlock,
+        .context = context->number,
+        .blocks = numBlocks,
+        .block_size = blockSize,
+    };
+    uint64_t answer;
+    if (!recall(kernel, &q, sizeof q, &answer)) {
+        size_t bytes = 0;
+        status =
+            tow_send_cuOccupancyAvailableDynamicSMemPerBlock(&bytes, func, numBlocks, blockSize);
+        if (status != CUDA_SUCCESS) {
+            return status;
+        }
+        answer = bytes;
+        remember(kernel, &q, sizeof q, answer);
+    }
+    *dynamicSmemSize = (size_t)answer;
+    return CUDA_SUCCESS;
+}
+
+/* The largest occupancy is looked for from the largest block downwards in steps of a warp; of equal
+ * ones the larger block wins. The callback can only run here, so the search does, too. */
+CUresult
+tow_cuOccupancyMaxPotentialBlockSizeWithFlags(int *minGridSize, int *blockSize, CUfunction func,
+                                              CUoccupancyB2DSize blockSizeToDynamicSMemSize,
+                                              size_t dynamicSMemSize, int blockSizeLimit,
+                                              unsigned int flags)
+{
+    struct tow_kernel *kernel;
+    struct tow_context *context;
+    CUresult status = minGridSize == NULL || blockSize == NULL || blockSizeLimit < 0
+                          ? CUDA_ERROR_INVALID_VALUE
+                          : subject(func, &kernel, &context);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    const struct tow_launch_limits *limits = tow_launch_limits(context->device);
+    int threads = 0, per_processor = 0;
+    if (limits == NULL || limits->warp == 0) {
+        return tow_no_context();
+    }
+    status = tow_kernel_attribute(kernel, context->device, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
+                                  &threads);
+    if (status == CUDA_SUCCESS) {
+        status = tow_cuDeviceGetAttribute(
+            &per_processor, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, context->device);
+    }
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    int warp = (int)limits->warp;
+    int largest = threads < (int)limits->threads ? threads : (int)limits->threads;
+    if (blockSizeLimit != 0 && blockSizeLimit < largest) {
+        largest = blockSizeLimit;
+    }
+    int best_size = 0, best_blocks = 0, best_threads = 0;
+    int size = (largest + warp - 1) / warp * warp;
+    for (; size > 0 && best_threads < per_processor; size -= warp) {
+        int tried = size < largest ? size : largest;
+        size_t shared = blockSizeToDynamicSMemSize != NULL ? blockSizeToDynamicSMemSize(tried)
+                                                           : dynamicSMemSize;
+        int blocks = 0;
+        status = tow_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(&blocks, func, tried,
+                                                                          shared, flags);
+        if (status != CUDA_SUCCESS) {
+            return status;
+        }
+        if (blocks * tried > best_threads) {
+            best_threads = blocks * tried;
+            best_blocks = blocks;
+            best_size = tried;
+        }
+    }
+    *minGridSize = best_blocks * (int)limits->processors;
+    *blockSize = best_size;
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_cuOccupancyMaxPotentialBlockSize(int *minGridSize, int *blockSize, CUfunction func,
+                                              CUoccupancyB2DSize blockSizeToDynamicSMemSize,
+                                              size_t dynamicSMemSize, int blockSizeLimit)
+{
+    return tow_cuOccupancyMaxPotentialBlockSizeWithFlags(
+        minGridSize, blockSize, func, blockSizeToDynamicSMemSize, dynamicSMemSize, blockSizeLimit,
+        CU_OCCUPANCY_DEFAULT);
+}
+
+/* ---- clusters ---- */
+
+static CUresult clusters(unsigned fn, int *ret_count, CUfunction func, const CUlaunchConfig *config)
+{
+    if (ret_count == NULL || config == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct tow_kernel *kernel;
+    struct tow_context *context;
+    CUresult status = subject(func, &kernel, &context);
+    size_t attributes_size = 0;
+    if (status == CUDA_SUCCESS) {
+        status = tow_launch_attributes_check(config->attrs, config->numAttrs, &attributes_size);
+    }
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    struct tow_launch_head head = {
+        .function = kernel->id,
+        .grid = {config->gridDimX, config->gridDimY, config->gridDimZ},
+        .block = {tow_launch_side(config->blockDimX), tow_launch_side(config->blockDimY),
+                  tow_launch_side(config->blockDimZ)},
+        .shared = config->sharedMemBytes,
+        .stream = (uint64_t)(uintptr_t)config->hStream,
+    };
+    struct question q = {.fn = fn, .context = context->number};
+    size_t room = sizeof q + sizeof head + attributes_size;
+    uint64_t *key = malloc(room + 8); /* u64: the cursor aligns by address */
+    if (key == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    struct tow_enc enc = tow_enc_init(key, room);
+    tow_enc_bytes(&enc, &q, sizeof q);
+    tow_enc_bytes(&enc, &head, sizeof head);
+    tow_launch_attributes_encode(&enc, config->attrs, config->numAttrs);
+    uint32_t size = (uint32_t)(enc.at - (uint8_t *)key);
+    uint64_t answer = 0;
+    if (!recall(kernel, key, size, &answer)) {
+        struct tow_call call;
+        status = tow_call_begin(&call, fn, size, TOW_CALL_REPLY | TOW_CALL_CONTEXT);
+        if (status == CUDA_SUCCESS) {
+            tow_enc_bytes(&call.enc, (uint8_t *)key + sizeof q, size - sizeof q);
+            status = tow_call_wait(&call);
+            if (status == CUDA_SUCCESS) {
+                answer = (uint32_t)tow_dec_i32(&call.dec);
+            }
+            status = tow_call_end(&call, status);
+        }
+        if (status == CUDA_SUCCESS) {
+            remember(kernel, key, size, answer);
+        }
+    }
+    free(key);
+    if (status == CUDA_SUCCESS) {
+        *ret_count = (int)answer;
+    }
+    return status;
+}
+
+CUresult tow_cuOccupancyMaxPotentialClusterSize(int *clusterSize, CUfunction func,
+                                                const CUlaunchConfig *config)
+{
+    return clusters(TOW_FN_cuOccupancyMaxPotentialClusterSize, clusterSize, func, config);
+}
+
+CUresult tow_cuOccupancyMaxActiveClusters(int *numClusters, CUfunction func,
+                                          const CUlaunchConfig *config)
+{
+    return clusters(TOW_FN_cuOccupancyMaxActiveClusters, numClusters, func, config);
+}

@@ -1,0 +1,282 @@
+#include "client/copy/gang.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "base/clock.h"
+#include "base/thread.h"
+
+enum { GANG_MAX = 6 }; /* with the caller; 4 carry 21 GB/s up, 6 carry 32, the link 55 */
+
+/* How long a thread looks for more work before it sleeps: copies come in rows. */
+#define LINGER_NS (100 * TOW_TIME_US)
+
+/* A count that grows while threads wait for it. */
+struct tally {
+    _Atomic uint32_t count; /* futex */
+    atomic_uint sleepers;   /* threads that have to be woken */
+};
+
+struct job {
+    void (*piece)(void *user, size_t index);
+    void *user;
+    size_t count;
+    atomic_size_t next;
+    unsigned inside; /* threads of the gang at work; guarded by lock */
+    bool alone;      /* the gang is not at it */
+};
+
+/* Process-wide: the machine's processors are what is shared; one job at a time has them. */
+static pthread_mutex_t caller_lock = PTHREAD_MUTEX_INITIALIZER; /* held by the gang's user */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;        /* guards job and its inside */
+static struct job *job;                                         /* on its caller's stack */
+static struct tally turn;                                       /* jobs */
+static _Atomic uint32_t left; /* futex: counts threads that left a job */
+static unsigned members;      /* guarded by caller_lock */
+static unsigned told_size;    /* 0: nobody said */
+static bool tried;            /* guarded by caller_lock */
+
+static void work(struct job *on)
+{
+    for (;;) {
+        size_t index = atomic_fetch_add_explicit(&on->next, 1, memory_order_relaxed);
+        if (index >= on->count) {
+            return;
+        }
+        on->piece(on->user, index);
+    }
+}
+
+/* Until it has passed what was seen of it. */
+static void await(struct tally *tally, uint32_t seen)
+{
+    int64_t until = 0;
+    for (unsigned round = 1;; round++) {
+        uint32_t count = atomic_load_explicit(&tally->count, memory_order_acquire);
+        if ((int32_t)(count - seen) > 0) {
+            return;
+        }
+        tow_thread_pause();
+        if (round % 64 != 0) {
+            continue;
+        }
+        int64_t now = tow_time_now_ns();
+        if (until == 0) {
+            until = now + LINGER_NS;
+        } else if (now > until) {
+            atomic_fetch_add(&tally->sleepers, 1);
+            tow_futex_wait(&tally->count, count, TOW_TIME_FOREVER, false);
+            atomic_fetch_sub(&tally->sleepers, 1);
+        }
+    }
+}
+
+static void raise_to(struct tally *tally, uint32_t count)
+{
+    atomic_store(&tally->count, count);
+    if (atomic_load(&tally->sleepers) > 0) {
+        tow_futex_wake(&tally->count, INT_MAX, false);
+    }
+}
+
+static void *member(void *arg)
+{
+    uint32_t seen = (uint32_t)(uintptr_t)arg;
+    for (;;) {
+        await(&turn, seen);
+        seen = atomic_load(&turn.count);
+        pthread_mutex_lock(&lock);
+        struct job *on = job;
+        if (on != NULL) {
+            on->inside++;
+        }
+        pthread_mutex_unlock(&lock);
+        if (on == NULL) {
+            continue;
+        }
+        work(on);
+        pthread_mutex_lock(&lock);
+        on->inside--;
+        pthread_mutex_unlock(&lock);
+        atomic_fetch_add(&left, 1);
+        tow_futex_wake(&left, 1, false);
+    }
+    return NULL;
+}
+
+/* With the caller's lock: the gang, as large as this machine allows. */
+static void gather(void)
+{
+    tried = true;
+    unsigned cpus = tow_cpu_count();
+    unsigned wanted = told_size > 0         ? told_size
+                      : cpus <= 2           ? 1
+                      : cpus / 2 < GANG_MAX ? cpus / 2
+                                            : GANG_MAX;
+    while (members + 1 < wanted) {
+        pthread_t thread;
+        if (tow_thread_start("towline-copy", member, (void *)(uintptr_t)atomic_load(&turn.count),
+                             &thread) < 0) {
+            return;
+        }
+        pthread_detach(thread);
+        members++;
+    }
+}
+
+void tow_gang_set_size(unsigned size)
+{
+    told_size = size;
+}
+
+/* True if it is free, and the caller's until caller_lock is unlocked. */
+static bool take_gang(void)
+{
+    if (pthread_mutex_trylock(&caller_lock) != 0) {
+        return false;
+    }
+    if (!tried) {
+        gather();
+    }
+    return true;
+}
+
+/* Puts the gang to a job, if it is free: not if `alone`. */
+static void begin(struct job *mine, bool alone)
+{
+    mine->alone = alone || !take_gang();
+    if (!mine->alone && members > 0) {
+        pthread_mutex_lock(&lock);
+        job = mine;
+        pthread_mutex_unlock(&lock);
+        raise_to(&turn, atomic_load(&turn.count) + 1);
+    }
+}
+
+/* Until nobody is at the job any more; its pieces are all taken. */
+static void end(struct job *mine)
+{
+    if (mine->alone) {
+        return;
+    }
+    pthread_mutex_lock(&lock);
+    job = NULL;
+    while (mine->inside > 0) {
+        uint32_t seen = atomic_load(&left);
+        pthread_mutex_unlock(&lock);
+        for (unsigned i = 0; i < 4096 && atomic_load(&left) == seen; i++) {
+            tow_thread_pause();
+        }
+        tow_futex_wait(&left, seen, TOW_TIME_FOREVER, false);
+        pthread_mutex_lock(&lock);
+    }
+    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&caller_lock);
+}
+
+void tow_gang_run(size_t count, void (*piece)(void *user, size_t index), void *user)
+{
+    struct job mine = {.piece = piece, .user = user, .count = count};
+    begin(&mine, count < 2);
+    work(&mine);
+    end(&mine);
+}
+
+/* ---- lots ---- */
+
+struct flow {
+    const struct tow_flow *plan;
+    struct tally opened; /* lots */
+    atomic_bool failed;
+    atomic_size_t filled[TOW_FLOW_BAYS]; /* pieces in the lot that a bay has now */
+};
+
+static void fill_piece(void *user, size_t index)
+{
+    struct flow *flow = user;
+    size_t lot = index / flow->plan->each;
+    await(&flow->opened, (uint32_t)lot);
+    if (!atomic_load_explicit(&flow->failed, memory_order_relaxed)) {
+        flow->plan->piece(flow->plan->user, index);
+    }
+    atomic_fetch_add_explicit(&flow->filled[lot % TOW_FLOW_BAYS], 1, memory_order_release);
+}
+
+static bool is_full(struct flow *flow, size_t lot)
+{
+    size_t left_over = flow->plan->pieces - lot * flow->plan->each;
+    size_t pieces = left_over < flow->plan->each ? left_over : flow->plan->each;
+    return atomic_load_explicit(&flow->filled[lot % TOW_FLOW_BAYS], memory_order_acquire) == pieces;
+}
+
+static int open_lot(struct flow *flow, size_t lot, bool wait)
+{
+    int error = flow->plan->open(flow->plan->user, lot, wait);
+    if (error == 0) {
+        atomic_store_explicit(&flow->filled[lot % TOW_FLOW_BAYS], 0, memory_order_relaxed);
+        raise_to(&flow->opened, (uint32_t)(lot + 1));
+    }
+    return error;
+}
+
+/* Takes a piece of an open lot: the caller cannot wait for what only it opens. */
+static bool take_open(struct job *mine, size_t end_of_open, size_t *ret_index)
+{
+    size_t next = atomic_load_explicit(&mine->next, memory_order_relaxed);
+    while (next < end_of_open && next < mine->count) {
+        if (atomic_compare_exchange_weak_explicit(&mine->next, &next, next + 1,
+                                                  memory_order_relaxed, memory_order_relaxed)) {
+            *ret_index = next;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* While nothing can be opened or sent. */
+static void help_fill(struct job *mine, size_t end_of_open, unsigned *idle)
+{
+    size_t index = 0;
+    if (take_open(mine, end_of_open, &index)) {
+        mine->piece(mine->user, index);
+    } else if (++*idle % 4096 == 0) {
+        sched_yield(); /* who has the missing pieces may need this processor */
+    } else {
+        tow_thread_pause();
+    }
+}
+
+int tow_gang_flow(const struct tow_flow *plan)
+{
+    const size_t lots = (plan->pieces + plan->each - 1) / plan->each;
+    struct flow flow = {.plan = plan};
+    struct job mine = {.piece = fill_piece, .user = &flow, .count = plan->pieces};
+    size_t sent = 0, opened = 0;
+    unsigned idle = 0;
+    int error = 0;
+    begin(&mine, plan->pieces < 3);
+    while (error == 0 && sent < lots) {
+        if (sent < opened && is_full(&flow, sent)) {
+            error = plan->send(plan->user, sent++);
+            continue;
+        }
+        bool room = opened < lots && opened - sent < TOW_FLOW_BAYS;
+        int answer = room ? open_lot(&flow, opened, opened == sent) : -EAGAIN;
+        if (answer == 0) {
+            opened++;
+        } else if (answer == -EAGAIN) {
+            help_fill(&mine, opened * plan->each, &idle);
+        } else {
+            error = answer;
+        }
+    }
+    atomic_store(&flow.failed, error != 0);
+    raise_to(&flow.opened, (uint32_t)lots);
+    work(&mine); /* what is left after a failure: nothing is done for it */
+    end(&mine);
+    return error;
+}

@@ -1,0 +1,199 @@
+#include "client/copy/peer.h"
+
+#include <stdlib.h>
+
+#include "client/hostmem/region.h"
+#include "gen/client_api.h"
+
+enum { PIECE = 8 << 20 }; /* bytes on their way at a time */
+
+/* The context in which memory is copied: the one it was made in, else its device's primary one.
+ * NULL: host memory, or memory that only the current context's server can know. */
+static struct tow_context *owner_of(CUdeviceptr address)
+{
+    struct tow_region region;
+    if (!tow_region_find(address, &region) || tow_region_is_host(&region) || region.link == NULL) {
+        return NULL;
+    }
+    struct tow_context *context = region.context != NULL ? tow_context_find(region.context) : NULL;
+    return context != NULL ? context : tow_context_primary(region.device);
+}
+
+bool tow_peer_elsewhere(CUdeviceptr address)
+{
+    if (tow_client_link_count() < 2) {
+        return false;
+    }
+    const struct tow_context *here = tow_context_current();
+    const struct tow_context *owner = owner_of(address);
+    return here != NULL && owner != NULL && owner->link != here->link;
+}
+
+static CUresult read_piece(struct tow_context *context, void *into, CUdeviceptr from, size_t size)
+{
+    CUresult status = tow_cuCtxPushCurrent_v2(context->handle);
+    if (status == CUDA_SUCCESS) {
+        status = tow_cuMemcpyDtoH_v2(into, from, size);
+        tow_cuCtxPopCurrent_v2(NULL);
+    }
+    return status;
+}
+
+static CUresult write_piece(struct tow_context *context, CUdeviceptr to, const void *from,
+                            size_t size)
+{
+    CUresult status = tow_cuCtxPushCurrent_v2(context->handle);
+    if (status == CUDA_SUCCESS) {
+        status = tow_cuMemcpyHtoD_v2(to, from, size);
+        if (status == CUDA_SUCCESS) {
+            /* Streams that do not wait for the default stream must find it too. */
+            status = tow_send_cuStreamSynchronize(tow_default_stream());
+        }
+        tow_cuCtxPopCurrent_v2(NULL);
+    }
+    return status;
+}
+
+CUresult tow_peer_copy(CUdeviceptr dst, CUdeviceptr src, size_t size, CUstream stream)
+{
+    bool to_device = tow_region_is_device(dst), from_device = tow_region_is_device(src);
+    struct tow_context *here = tow_context_current();
+    struct tow_context *to = to_device ? owner_of(dst) : NULL;
+    struct tow_context *from = from_device ? owner_of(src) : NULL;
+    to = to != NULL ? to : here;
+    from = from != NULL ? from : here;
+    CUresult status = tow_cuStreamSynchronize(stream);
+    if (status != CUDA_SUCCESS || size == 0) {
+        return status;
+    }
+    if (to_device && !from_device) {
+        return write_piece(to, dst, (const void *)(uintptr_t)src, size);
+    }
+    if (!to_device) {
+        return read_piece(from, (void *)(uintptr_t)dst, src, size);
+    }
+    void *piece = malloc(size < PIECE ? size : PIECE);
+    if (piece == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    for (size_t done = 0; done < size && status == CUDA_SUCCESS;) {
+        size_t part = size - done < PIECE ? size - done : PIECE;
+        status = read_piece(from, piece, src + done, part);
+        if (status == CUDA_SUCCESS) {
+            status = write_piece(to, dst + done, piece, part);
+        }
+        done += part;
+    }
+    free(piece);
+    return status;
+}
+
+/* ---- two and three dimensions, arrays ---- */
+
+/* The context that a side of the copy is used in: of memory its own, of an array what the caller
+ * says. */
+static struct tow_context *context_of_side(CUmemorytype type, CUdeviceptr address, CUcontext given)
+{
+    struct tow_context *context = NULL;
+    if (type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_UNIFIED) {
+        context = owner_of(address);
+    }
+    if (context == NULL && given != NULL &&
+        (type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_ARRAY)) {
+        context = tow_context_find(given);
+    }
+    return context != NULL ? context : tow_context_current();
+}
+
+static struct tow_context *source_context(const CUDA_MEMCPY3D_PEER *p)
+{
+    return context_of_side(p->srcMemoryType, p->srcDevice, p->srcContext);
+}
+
+static struct tow_context *target_context(const CUDA_MEMCPY3D_PEER *p)
+{
+    return context_of_side(p->dstMemoryType, p->dstDevice, p->dstContext);
+}
+
+bool tow_peer_elsewhere_3d(const CUDA_MEMCPY3D_PEER *p)
+{
+    const struct tow_context *here = tow_context_current();
+    return tow_client_link_count() > 1 && here != NULL &&
+           (source_context(p)->link != here->link || target_context(p)->link != here->link);
+}
+
+/* Copies in a context and waits until every stream finds it done. */
+static CUresult copy_in(struct tow_context *context, const CUDA_MEMCPY3D *copy)
+{
+    CUresult status = tow_cuCtxPushCurrent_v2(context->handle);
+    if (status == CUDA_SUCCESS) {
+        status = tow_cuMemcpy3D_v2(copy);
+        if (status == CUDA_SUCCESS) {
+            status = tow_send_cuStreamSynchronize(tow_default_stream());
+        }
+        tow_cuCtxPopCurrent_v2(NULL);
+    }
+    return status;
+}
+
+static void set_source(CUDA_MEMCPY3D *copy, const CUDA_MEMCPY3D_PEER *p, size_t plane)
+{
+    copy->srcXInBytes = p->srcXInBytes;
+    copy->srcY = p->srcY;
+    copy->srcZ = p->srcZ + plane;
+    copy->srcLOD = p->srcLOD;
+    copy->srcMemoryType = p->srcMemoryType;
+    copy->srcHost = p->srcHost;
+    copy->srcDevice = p->srcDevice;
+    copy->srcArray = p->srcArray;
+    copy->srcPitch = p->srcPitch;
+    copy->srcHeight = p->srcHeight != 0 ? p->srcHeight : p->srcY + p->Height;
+}
+
+static void set_target(CUDA_MEMCPY3D *copy, const CUDA_MEMCPY3D_PEER *p, size_t plane)
+{
+    copy->dstXInBytes = p->dstXInBytes;
+    copy->dstY = p->dstY;
+    copy->dstZ = p->dstZ + plane;
+    copy->dstLOD = p->dstLOD;
+    copy->dstMemoryType = p->dstMemoryType;
+    copy->dstHost = p->dstHost;
+    copy->dstDevice = p->dstDevice;
+    copy->dstArray = p->dstArray;
+    copy->dstPitch = p->dstPitch;
+    copy->dstHeight = p->dstHeight != 0 ? p->dstHeight : p->dstY + p->Height;
+}
+
+CUresult tow_peer_copy_3d(const CUDA_MEMCPY3D_PEER *p, CUstream stream)
+{
+    struct tow_context *from = source_context(p), *to = target_context(p);
+    size_t size;
+    if (__builtin_mul_overflow(p->WidthInBytes, p->Height, &size)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult status = tow_cuStreamSynchronize(stream);
+    uint8_t *piece = status == CUDA_SUCCESS ? malloc(size) : NULL;
+    if (piece == NULL) {
+        return status == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : status;
+    }
+    for (size_t plane = 0; plane < p->Depth && status == CUDA_SUCCESS; plane++) {
+        CUDA_MEMCPY3D read = {.dstMemoryType = CU_MEMORYTYPE_HOST,
+                              .dstHost = piece,
+                              .WidthInBytes = p->WidthInBytes,
+                              .Height = p->Height,
+                              .Depth = 1};
+        CUDA_MEMCPY3D write = {.srcMemoryType = CU_MEMORYTYPE_HOST,
+                               .srcHost = piece,
+                               .WidthInBytes = p->WidthInBytes,
+                               .Height = p->Height,
+                               .Depth = 1};
+        set_source(&read, p, plane);
+        set_target(&write, p, plane);
+        status = copy_in(from, &read);
+        if (status == CUDA_SUCCESS) {
+            status = copy_in(to, &write);
+        }
+    }
+    free(piece);
+    return status;
+}

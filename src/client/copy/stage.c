@@ -1,0 +1,388 @@
+#include "client/copy/stage.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "client/stream/context.h"
+#include "client/copy/gang.h"
+#include "client/copy/shape.h"
+#include "client/completion/watch.h"
+#include "gen/client_api.h"
+
+enum {
+    BAYS = TOW_FLOW_BAYS, /* some are filled while others are emptied */
+    BAY_SIZE = 2 << 20,   /* one transfer of the device's copy engine */
+    SLOTS = 8, /* bays for small uploads, which nobody waits for: their stream may stand */
+    SLOT_SIZE = TOW_COPY_INLINE_MAX,
+    PIECE = 128 << 10,   /* what one thread copies at a time; */
+    PIECE_UP = 32 << 10, /* of uploads that are over soon, so that no thread is left without */
+    SOON = 16 << 20,     /* such an upload, at most */
+    LOT = 128 << 10,     /* the least that goes through one bay of several, */
+    LOT_DOWN = 64 << 10, /* but small downloads, which one thread empties as they come */
+};
+
+/* A full staging is looked at this often, and this often the server is asked whether the stream
+ * still lives. */
+#define NAP_NS (50 * TOW_TIME_US)
+#define NAPS_PER_QUESTION 200
+
+struct bay {
+    uint32_t value;   /* of its newest note */
+    uint32_t context; /* where it was used last, and by which stream */
+    CUstream stream;
+};
+
+struct tow_stage {
+    struct tow_share_piece piece; /* notes, one for each bay; then the bays */
+    pthread_mutex_t lock;         /* held by the thread that copies: the staging is its own */
+    struct bay bays[BAYS + SLOTS];
+    unsigned next_bay, next_slot;
+};
+
+struct tow_stage *tow_stage_make(const struct tow_link *link)
+{
+    struct tow_stage *stage = link->share != NULL ? calloc(1, sizeof *stage) : NULL;
+    if (stage != NULL) {
+        pthread_mutex_init(&stage->lock, NULL);
+    }
+    return stage;
+}
+
+void tow_stage_destroy(struct tow_stage *stage)
+{
+    if (stage != NULL) {
+        tow_share_piece_fini(&stage->piece);
+        pthread_mutex_destroy(&stage->lock);
+        free(stage);
+    }
+}
+
+/* ---- bays ---- */
+
+static struct tow_share_note *bay_note(const struct tow_stage *stage, unsigned bay)
+{
+    return (struct tow_share_note *)(stage->piece.base +
+                                     (size_t)bay * sizeof(struct tow_share_note));
+}
+
+static uint8_t *bay_at(const struct tow_stage *stage, unsigned bay)
+{
+    return stage->piece.base +
+           (bay < BAYS ? (size_t)(bay + 1) * BAY_SIZE
+                       : (size_t)(BAYS + 1) * BAY_SIZE + (size_t)(bay - BAYS) * SLOT_SIZE);
+}
+
+static bool is_free(const struct tow_stage *stage, unsigned bay)
+{
+    uint32_t value = stage->bays[bay].value;
+    return value == 0 || tow_share_seen(bay_note(stage, bay), value) != TOW_SHARE_LATE;
+}
+
+/* Asks in the context in which a bay was used: whether its stream has work, or waits for all. In
+ * one that has ended nobody has. */
+static CUresult ask_for_bay(struct tow_link *link, const struct bay *bay, unsigned fn)
+{
+    struct tow_call call;
+    CUresult status = tow_call_begin_on(&call, link, bay->context, fn, 8, TOW_CALL_REPLY);
+    if (status == CUDA_SUCCESS) {
+        tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)bay->stream);
+        status = tow_call_end(&call, tow_call_wait(&call));
+    }
+    return status == CUDA_ERROR_CONTEXT_IS_DESTROYED || status == CUDA_ERROR_INVALID_CONTEXT
+               ? CUDA_SUCCESS
+               : status;
+}
+
+/* Until the device is through with a bay. Work that will never be done, because its context has
+ * ended or failed, leaves it free as well; whoever goes on is told by what is asked next. An
+ * error of an earlier call, which the question brought, is the caller's. */
+static CUresult await_bay(struct tow_link *link, unsigned index)
+{
+    struct bay *bay = &link->stage->bays[index];
+    const struct tow_share_note *note = bay_note(link->stage, index);
+    if (bay->value == 0 || tow_share_await(note, bay->value) != TOW_SHARE_LATE) {
+        return CUDA_SUCCESS;
+    }
+    unsigned naps = 0;
+    while (tow_share_seen(note, bay->value) == TOW_SHARE_LATE) {
+        CUresult status = naps++ % NAPS_PER_QUESTION == 0
+                              ? ask_for_bay(link, bay, TOW_FN_cuStreamQuery)
+                              : CUDA_ERROR_NOT_READY;
+        if (status == CUDA_SUCCESS) {
+            return CUDA_SUCCESS;
+        }
+        if (status != CUDA_ERROR_NOT_READY && tow_share_seen(note, bay->value) != TOW_SHARE_LATE) {
+            return status;
+        }
+        if (status != CUDA_ERROR_NOT_READY) {
+            /* The stream was destroyed: what it had to do is still done. */
+            status = ask_for_bay(link, bay, TOW_FN_cuCtxSynchronize);
+            return tow_share_seen(note, bay->value) != TOW_SHARE_LATE ? status : CUDA_SUCCESS;
+        }
+        tow_time_sleep(NAP_NS);
+    }
+    return CUDA_SUCCESS;
+}
+
+/* The staging, if it is there and nobody uses it. */
+static struct tow_stage *take_bays(struct tow_link *link)
+{
+    struct tow_stage *stage = link->stage;
+    if (stage == NULL ||
+        !tow_share_piece_ready(link, &stage->piece,
+                               (size_t)(BAYS + 1) * BAY_SIZE + (size_t)SLOTS * SLOT_SIZE) ||
+        atomic_load_explicit(&tow_wait_always, memory_order_relaxed) != 0 ||
+        pthread_mutex_trylock(&stage->lock) != 0) {
+        return NULL;
+    }
+    return stage;
+}
+
+/* How much goes through one bay: small copies are cut too, so that copying and transfer overlap. */
+static size_t bay_share(size_t size, bool up)
+{
+    if (!up && size <= (size_t)BAYS * LOT_DOWN) {
+        return LOT_DOWN;
+    }
+    size_t half = (size / 2 + LOT - 1) / LOT * LOT;
+    return half < LOT ? LOT : half > BAY_SIZE ? BAY_SIZE : half;
+}
+
+/* ---- parts ---- */
+
+static CUresult send_shape(const struct tow_copy_shape *shape, const struct tow_share_note *note,
+                           uint32_t value, uint64_t *ret_number)
+{
+    struct tow_call call;
+    CUresult status =
+        tow_call_begin(&call, TOW_FN_cuMemcpy3DAsync_v2, sizeof *shape + 16, TOW_CALL_CONTEXT);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    *ret_number = tow_link_next(call.link);
+    tow_enc_bytes(&call.enc, shape, sizeof *shape);
+    tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)note);
+    tow_enc_u32(&call.enc, value);
+    tow_enc_u32(&call.enc, 0);
+    return tow_call_send(&call);
+}
+
+CUresult tow_staged_send(const struct tow_staged *what, const struct tow_part *part,
+                         uint8_t *packed, const struct tow_share_note *note, uint32_t value,
+                         uint64_t *ret_number)
+{
+    if (what->shape == NULL) {
+        unsigned fn = what->up ? TOW_FN_cuMemcpyHtoDAsync_v2 : TOW_FN_cuMemcpyDtoHAsync_v2;
+        return tow_share_send(fn, what->device + part->x, packed, part->width, what->stream, note,
+                              value, ret_number);
+    }
+    struct tow_copy_shape shape = tow_shape_part(what->shape, part);
+    struct tow_copy_side *host = what->up ? &shape.from : &shape.to;
+    host->kind = TOW_AT_ADDRESS;
+    host->address = (uint64_t)(uintptr_t)packed;
+    shape.bytes = 0; /* that travel */
+    shape.flags |= TOW_SHAPE_NOTED;
+    return send_shape(&shape, note, value, ret_number);
+}
+
+/* A copy on its way through the bays, a part of it in each. */
+struct passage {
+    struct tow_link *link;
+    const struct tow_staged *what;
+    struct tow_cut cut;
+    size_t piece;  /* its size */
+    size_t pieces; /* of a part, at most */
+    unsigned first_bay;
+    uint64_t number; /* of the last command */
+};
+
+static struct passage passage_begin(struct tow_link *link, const struct tow_staged *what)
+{
+    size_t size = tow_box_size(&what->host);
+    struct passage p = {.link = link,
+                        .what = what,
+                        .piece = what->up && size <= SOON ? PIECE_UP : PIECE,
+                        .first_bay = link->stage->next_bay};
+    p.cut = tow_cut_make(&what->host, bay_share(size, what->up));
+    p.pieces = (tow_part_size(&p.cut.each) + p.piece - 1) / p.piece;
+    return p;
+}
+
+static unsigned bay_of(const struct passage *p, size_t lot)
+{
+    return p->first_bay < BAYS ? (p->first_bay + (unsigned)(lot % BAYS)) % BAYS : p->first_bay;
+}
+
+/* The memory of a lot; `ret_size`: how many bytes the piece of it has, perhaps none. */
+static struct tow_box lot_box(const struct passage *p, size_t lot, size_t piece, size_t *ret_size)
+{
+    struct tow_part part = tow_cut_part(&p->cut, lot);
+    struct tow_box box = tow_box_part(&p->what->host, &part);
+    size_t size = tow_box_size(&box), offset = piece * p->piece;
+    *ret_size = offset >= size ? 0 : size - offset < p->piece ? size - offset : p->piece;
+    return box;
+}
+
+static int send_lot(void *user, size_t lot)
+{
+    struct passage *p = user;
+    struct tow_stage *stage = p->link->stage;
+    unsigned index = bay_of(p, lot);
+    struct bay *bay = &stage->bays[index];
+    struct tow_part part = tow_cut_part(&p->cut, lot);
+    bay->value = bay->value == UINT32_MAX ? 1 : bay->value + 1;
+    bay->stream = p->what->stream;
+    bay->context = tow_context_number();
+    return (int)tow_staged_send(p->what, &part, bay_at(stage, index), bay_note(stage, index),
+                                bay->value, &p->number);
+}
+
+/* ---- uploads ---- */
+
+static void fill_piece(void *user, size_t index)
+{
+    const struct passage *p = user;
+    size_t lot = index / p->pieces, piece = index % p->pieces, size;
+    struct tow_box box = lot_box(p, lot, piece, &size);
+    if (size > 0) {
+        uint8_t *bay = bay_at(p->link->stage, bay_of(p, lot));
+        tow_box_gather(&box, piece * p->piece, bay + piece * p->piece, size);
+    }
+}
+
+static int open_lot(void *user, size_t lot, bool wait)
+{
+    const struct passage *p = user;
+    unsigned bay = bay_of(p, lot);
+    return wait || is_free(p->link->stage, bay) ? (int)await_bay(p->link, bay) : -EAGAIN;
+}
+
+CUresult tow_stage_up(struct tow_link *link, const struct tow_staged *what, bool settle)
+{
+    struct tow_stage *stage = take_bays(link);
+    if (stage == NULL) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    struct passage p = passage_begin(link, what);
+    bool small = tow_box_size(&what->host) <= SLOT_SIZE && p.cut.count == 1;
+    if (small && !is_free(stage, BAYS + stage->next_slot)) {
+        /* It can go in its command, and need not wait for what is before it. */
+        stage->next_slot = (stage->next_slot + 1) % SLOTS;
+        pthread_mutex_unlock(&stage->lock);
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    if (small) {
+        p.first_bay = BAYS + stage->next_slot;
+        stage->next_slot = (stage->next_slot + 1) % SLOTS;
+    }
+    struct tow_flow flow = {.pieces = p.cut.count * p.pieces,
+                            .each = p.pieces,
+                            .piece = fill_piece,
+                            .open = open_lot,
+                            .send = send_lot,
+                            .user = &p};
+    CUresult status = (CUresult)tow_gang_flow(&flow);
+    unsigned last = bay_of(&p, p.cut.count - 1);
+    if (!small) {
+        stage->next_bay = (last + 1) % BAYS;
+    }
+    enum tow_share_outcome outcome =
+        status == CUDA_SUCCESS && settle
+            ? tow_share_await(bay_note(stage, last), stage->bays[last].value)
+            : TOW_SHARE_DONE;
+    pthread_mutex_unlock(&stage->lock);
+    if (settle && outcome == TOW_SHARE_DONE && status == CUDA_SUCCESS) {
+        tow_share_note_quiet(link, what->stream, p.number);
+    }
+    /* What is before it in the stream takes long, and natively that is waited for, too; or it was
+     * refused, and this tells why; or it is over, and the reply brings what kernels wrote before
+     * it. A capture would not outlive the question. */
+    bool asks = outcome != TOW_SHARE_DONE ||
+                (status == CUDA_SUCCESS && settle && tow_share_brings_more(link));
+    return asks && atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0
+               ? tow_share_ask(link, what->stream)
+               : status;
+}
+
+/* ---- downloads ---- */
+
+/* Until a bay is full; CUDA_ERROR_NOT_SUPPORTED if the copy was refused. */
+static CUresult await_full(struct tow_link *link, unsigned index, CUstream stream)
+{
+    struct tow_stage *stage = link->stage;
+    struct bay *bay = &stage->bays[index];
+    const struct tow_share_note *note = bay_note(stage, index);
+    enum tow_share_outcome outcome = tow_share_await(note, bay->value);
+    if (outcome == TOW_SHARE_LATE) {
+        CUresult status = tow_share_ask(link, stream);
+        if (status != CUDA_SUCCESS) {
+            bay->value = 0;
+            return status;
+        }
+        outcome = tow_share_seen(note, bay->value);
+    }
+    tow_watch_hear(link);
+    return outcome == TOW_SHARE_DONE ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+/* A full bay that several threads empty. */
+struct emptying {
+    const struct passage *passage;
+    size_t lot;
+};
+
+static void empty_piece(void *user, size_t piece)
+{
+    const struct emptying *e = user;
+    size_t size;
+    struct tow_box box = lot_box(e->passage, e->lot, piece, &size);
+    const uint8_t *bay = bay_at(e->passage->link->stage, bay_of(e->passage, e->lot));
+    if (size > 0) {
+        size_t at = piece * e->passage->piece;
+        tow_box_scatter(&box, at, bay + at, size);
+    }
+}
+
+CUresult tow_stage_down(struct tow_link *link, const struct tow_staged *what)
+{
+    if (link->stage != NULL && tow_box_size(&what->host) <= TOW_SHARE_FETCH_MAX) {
+        return tow_share_fetch(link, what);
+    }
+    /* What is still to come of an earlier copy into the same memory must not come behind this. */
+    struct tow_stage *stage = tow_link_expecting(link, what->host.first, tow_box_span(&what->host))
+                                  ? NULL
+                                  : take_bays(link);
+    if (stage == NULL) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    struct passage p = passage_begin(link, what);
+    CUresult status = CUDA_SUCCESS;
+    size_t asked = 0;
+    for (size_t done = 0; status == CUDA_SUCCESS && done < p.cut.count; done++) {
+        while (status == CUDA_SUCCESS && asked < p.cut.count && asked - done < BAYS) {
+            status = await_bay(link, bay_of(&p, asked));
+            if (status == CUDA_SUCCESS) {
+                status = (CUresult)send_lot(&p, asked);
+            }
+            asked++;
+        }
+        if (status == CUDA_SUCCESS) {
+            status = await_full(link, bay_of(&p, done), what->stream);
+        }
+        if (status == CUDA_SUCCESS) {
+            struct emptying empty = {.passage = &p, .lot = done};
+            tow_gang_run(p.pieces, empty_piece, &empty);
+        }
+    }
+    stage->next_bay = bay_of(&p, asked);
+    pthread_mutex_unlock(&stage->lock);
+    if (status == CUDA_SUCCESS) {
+        tow_share_note_quiet(link, what->stream, p.number);
+    }
+    /* Whoever waits for a download has waited for what is before it in the stream. */
+    bool asks = status == CUDA_SUCCESS && tow_share_brings_more(link) &&
+                atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0;
+    return asks ? tow_share_ask(link, what->stream) : status;
+}

@@ -1,0 +1,40 @@
+/* Over shared memory: the staging, through which bytes go between the device and memory that the
+ * worker does not have. A few threads pack them into it (client/copy/gang.h) while the device's
+ * engine takes them out, or the other way about.
+ */
+#ifndef TOW_CLIENT_STAGE_H
+#define TOW_CLIENT_STAGE_H
+
+#include <stdbool.h>
+
+#include "client/link/box.h"
+#include "client/completion/share.h"
+#include "wire/copy.h"
+
+struct tow_stage;
+
+/* Of a link that was just opened; NULL if its line cannot pass memory. */
+struct tow_stage *tow_stage_make(const struct tow_link *link);
+void tow_stage_destroy(struct tow_stage *stage);
+
+/* A copy between the device and the program's memory. */
+struct tow_staged {
+    struct tow_box host;
+    bool up; /* to the device */
+    CUstream stream;
+    CUdeviceptr device;                 /* of one dimension */
+    const struct tow_copy_shape *shape; /* of all others, as it would travel; else NULL */
+};
+
+/* The source has been read, or the target written, when they return. `settle`: the call is a
+ * synchronous one, after which programs take the bytes to be on the device, in streams that wait
+ * for nobody, too: it is waited for. CUDA_ERROR_NOT_SUPPORTED: nothing was done. */
+CUresult tow_stage_up(struct tow_link *link, const struct tow_staged *what, bool settle);
+CUresult tow_stage_down(struct tow_link *link, const struct tow_staged *what);
+
+/* Sends a part of it without a reply; its bytes are packed, in shared memory. */
+CUresult tow_staged_send(const struct tow_staged *what, const struct tow_part *part,
+                         uint8_t *packed, const struct tow_share_note *note, uint32_t value,
+                         uint64_t *ret_number);
+
+#endif

@@ -1,0 +1,331 @@
+/* cuInit and what belongs to no other family: connecting, forking, the end of the program. */
+#include "client/edge/core.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "client/link/call.h"
+#include "client/session/device.h"
+#include "client/graph/graph.h"
+#include "client/code/launch.h"
+#include "client/link/link.h"
+#include "client/edge/logs.h"
+#include "transport/lanes.h"
+#include "client/hostmem/region.h"
+#include "client/edge/observe.h"
+#include "client/session/thread.h"
+#include "gen/client_api.h"
+#include "transport/address.h"
+#include "transport/choose.h"
+#include "wire/frame.h"
+
+/* Process-wide: cuInit is the process's, and a forked child is another process. */
+static atomic_int phase_before; /* always 0: what tow_client_phase points at until cuInit */
+atomic_int *tow_client_phase = &phase_before;
+
+/* Process-wide: all servers of the program; the environment names them. */
+static pthread_mutex_t connect_lock = PTHREAD_MUTEX_INITIALIZER; /* guards all below */
+static struct tow_link *links[TOW_SERVERS_MAX];                  /* owned, never closed */
+static unsigned link_count;
+static pid_t owner;           /* who connected */
+static bool initialised;      /* cuInit succeeded, in this process or the one it was forked from */
+static CUresult last_failure; /* of the last attempt to connect */
+static int64_t failed_ns;     /* when it was */
+static bool said;             /* the user was told why there is no server */
+static char why[TOW_WHY_MAX + 256];
+
+/* How long a failed attempt counts: a program that asks for the version and then initialises should
+ * not wait for the same timeout twice. */
+static const int64_t failure_lasts_ns = 2 * TOW_TIME_S;
+
+struct tow_link *tow_client_link(CUdevice device)
+{
+    if (device >= 0) {
+        const struct tow_device *d = tow_device_at(device);
+        return d != NULL ? d->link : NULL;
+    }
+    return link_count > 0 ? links[0] : NULL;
+}
+
+unsigned tow_client_link_count(void)
+{
+    return link_count;
+}
+
+struct tow_link *tow_client_link_at(unsigned index)
+{
+    return index < link_count ? links[index] : NULL;
+}
+
+/* ---- which server ---- */
+
+/* Fills `servers` with what the user named. A mistake there is not taken for a machine without a
+ * GPU: frameworks go on with the CPU then, and say nothing. */
+static CUresult which_server(char *servers)
+{
+    int choice = tow_choose_servers(servers, why, sizeof why);
+    if (choice != TOW_CHOICE_NONE) {
+        return choice < 0 ? CUDA_ERROR_SYSTEM_NOT_READY : CUDA_SUCCESS;
+    }
+    snprintf(
+        why, sizeof why,
+        "no GPU server was named and none listens on this machine; set TOWLINE_SERVER (for example "
+        "tcp://HOST:%d), or start the program with: towline run -- PROGRAM",
+        TOW_DEFAULT_PORT);
+    return CUDA_ERROR_NO_DEVICE;
+}
+
+/* ---- connecting ---- */
+
+/* An address must mean one thing: true if no earlier server uses the ranges of `link`. */
+static bool addresses_differ(const struct tow_link *link)
+{
+    for (unsigned other = 0; other < link->index; other++) {
+        const struct tow_welcome *a = &links[other]->welcome, *b = &link->welcome;
+        for (uint32_t i = 0; i < a->range_count; i++) {
+            for (uint32_t j = 0; j < b->range_count; j++) {
+                const struct tow_range *x = &a->ranges[i], *y = &b->ranges[j];
+                if (x->size > 0 && y->size > 0 && x->base < y->base + y->size &&
+                    y->base < x->base + x->size) {
+                    snprintf(why, sizeof why,
+                             "the GPUs of %s and %s use the same addresses, so they cannot be used "
+                             "together; "
+                             "name one of the two servers",
+                             links[other]->address, link->address);
+                    return false;
+                }
+            }
+        }
+    }
+    return true;
+}
+
+static CUresult open_links(char *servers)
+{
+    char *rest = servers, *address;
+    while ((address = tow_address_next(&rest)) != NULL) {
+        if (link_count == TOW_SERVERS_MAX) {
+            snprintf(why, sizeof why, "TOWLINE_SERVER names more than %d servers.",
+                     TOW_SERVERS_MAX);
+            return CUDA_ERROR_NO_DEVICE;
+        }
+        int error = tow_link_open(address, link_count, &links[link_count], why, sizeof why);
+        if (error < 0) {
+            return CUDA_ERROR_NO_DEVICE;
+        }
+        tow_region_attach(links[link_count]);
+        link_count++;
+        if (!addresses_differ(links[link_count - 1])) {
+            return CUDA_ERROR_NO_DEVICE;
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+/* With the lock held. Connects unless that is done; a forked child connects anew, if its parent
+ * only asked. */
+static CUresult ensure_connected(void)
+{
+    pid_t self = getpid();
+    if (link_count > 0 && owner == self) {
+        return CUDA_SUCCESS;
+    }
+    if (initialised) {
+        return CUDA_ERROR_NOT_INITIALIZED;
+    }
+    if (link_count > 0) {
+        for (unsigned i = 0; i < link_count; i++) {
+            tow_line_abandon(links[i]->line);
+            tow_lanes_abandon(links[i]->lanes);
+            struct tow_line *side = atomic_load(&links[i]->side);
+            if (side != NULL) {
+                tow_line_abandon(side);
+            }
+        }
+        link_count = 0;
+        tow_devices_forget();
+    }
+    if (last_failure != CUDA_SUCCESS && tow_time_now_ns() - failed_ns < failure_lasts_ns) {
+        return last_failure;
+    }
+    char servers[TOW_SERVERS_TEXT_MAX];
+    why[0] = '\0';
+    CUresult status = which_server(servers);
+    if (status == CUDA_SUCCESS) {
+        status = open_links(servers);
+    }
+    if (status == CUDA_SUCCESS) {
+        status = tow_devices_take(links, link_count, getenv("CUDA_VISIBLE_DEVICES"),
+                                  getenv("CUDA_DEVICE_ORDER"));
+    }
+    if (status != CUDA_SUCCESS) {
+        for (unsigned i = 0; i < link_count; i++) {
+            tow_link_close(links[i]);
+        }
+        link_count = 0;
+        failed_ns = tow_time_now_ns();
+    }
+    last_failure = status;
+    owner = self;
+    return status;
+}
+
+static void forked_child(void)
+{
+    /* Another thread of the parent may have held it. */
+    pthread_mutex_init(&connect_lock, NULL);
+    if (tow_client_phase != &phase_before) {
+        atomic_store(tow_client_phase, TOW_PHASE_NONE);
+    }
+}
+
+/* The phase goes into memory that a forked child finds cleared, however it was forked. */
+static CUresult begin_phase(void)
+{
+    /* Process-wide: the phase, for kernels without MADV_WIPEONFORK; pthread_atfork is left then. */
+    static atomic_int plain;
+    void *page = mmap(NULL, (size_t)sysconf(_SC_PAGESIZE), PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    atomic_int *word = &plain;
+    if (page != MAP_FAILED) {
+        if (madvise(page, (size_t)sysconf(_SC_PAGESIZE), MADV_WIPEONFORK) == 0) {
+            word = page;
+        } else {
+            munmap(page, (size_t)sysconf(_SC_PAGESIZE));
+        }
+    }
+    pthread_atfork(NULL, NULL, forked_child);
+    atomic_store(word, TOW_PHASE_READY);
+    __atomic_store_n(&tow_client_phase, word, __ATOMIC_RELEASE);
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_cuInit(unsigned int Flags)
+{
+    if (Flags != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult state = tow_client_state();
+    if (state == CUDA_SUCCESS || state == CUDA_ERROR_DEINITIALIZED) {
+        return state;
+    }
+    pthread_mutex_lock(&connect_lock);
+    CUresult status = ensure_connected();
+    if (status == CUDA_SUCCESS && !initialised) {
+        tow_logs_begin();
+        tow_launch_wishes();
+        status = begin_phase();
+        initialised = true;
+    }
+    bool say = status != CUDA_SUCCESS && why[0] != '\0' && !said;
+    if (say) {
+        said = true;
+        tow_log(TOW_AREA_CLIENT, TOW_LOG_ERROR, "%s", why);
+    }
+    pthread_mutex_unlock(&connect_lock);
+    return status;
+}
+
+CUresult tow_cuDriverGetVersion(int *driverVersion)
+{
+    if (driverVersion == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    int version = CUDA_VERSION;
+    if (tow_client_state() == CUDA_SUCCESS) {
+        version = tow_device_driver_version();
+    } else {
+        /* Runtimes ask before cuInit. The answer is the server's; without one this library's own,
+         * and cuInit will say what is wrong. */
+        pthread_mutex_lock(&connect_lock);
+        if (ensure_connected() == CUDA_SUCCESS) {
+            version = tow_device_driver_version();
+        }
+        pthread_mutex_unlock(&connect_lock);
+    }
+    *driverVersion = version;
+    return CUDA_SUCCESS;
+}
+
+/* ---- threads that end, the end of the program ---- */
+
+void tow_client_thread_ends(unsigned number)
+{
+    if (tow_client_state() != CUDA_SUCCESS) {
+        return;
+    }
+    tow_capture_drop(CU_STREAM_PER_THREAD, number); /* the server ends that stream */
+    for (unsigned i = 0; i < link_count; i++) {
+        struct tow_call call;
+        if (tow_call_begin_on(&call, links[i], 0, TOW_CONTROL_THREAD_EXIT, 0, 0) == CUDA_SUCCESS) {
+            tow_call_send(&call);
+        }
+    }
+}
+
+/* Another thread may be inside a call and never come back: wait a little, not for ever. */
+static bool lock_briefly(struct tow_lock *lock)
+{
+    for (int i = 0; i < 200; i++) {
+        if (tow_lock_try(lock)) {
+            return true;
+        }
+        tow_time_sleep(TOW_TIME_MS);
+    }
+    return false;
+}
+
+__attribute__((destructor)) static void program_ends(void)
+{
+    if (tow_client_state() != CUDA_SUCCESS) {
+        return;
+    }
+    atomic_store(tow_client_phase, TOW_PHASE_ENDED);
+    tow_observe_finish();
+    for (unsigned i = 0; i < link_count; i++) {
+        struct tow_link *link = links[i];
+        if (atomic_load(&link->lost) != 0 || !lock_briefly(&link->send_lock)) {
+            continue;
+        }
+        /* The server hangs up when it has read our BYE; that is no loss to speak of. */
+        atomic_store(&link->lost, CUDA_ERROR_DEINITIALIZED);
+        atomic_store(&link->room, 0);
+        uint8_t *at = NULL;
+        uint32_t length = 0;
+        struct tow_bye bye = {0};
+        if (tow_line_reserve(link->line, 64, &at) == 0 &&
+            tow_bye_encode(&bye, at, 64, &length) == 0) {
+            tow_line_commit_now(link->line, length);
+        }
+        tow_line_drain(link->line, tow_time_deadline(2 * TOW_TIME_S));
+        tow_lock_give(&link->send_lock);
+    }
+}
+
+/* ---- profiler ---- */
+
+CUresult tow_cuProfilerInitialize(const char *configFile, const char *outputFile,
+                                  CUoutput_mode outputMode)
+{
+    (void)configFile;
+    (void)outputFile;
+    (void)outputMode;
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+CUresult tow_cuProfilerStart(void)
+{
+    return tow_client_state(); /* no profiler is attached: nothing to start */
+}
+
+CUresult tow_cuProfilerStop(void)
+{
+    return tow_client_state();
+}

@@ -1,0 +1,264 @@
+#include "client/edge/observe.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "client/edge/core.h"
+#include "client/link/link.h"
+#include "client/session/thread.h"
+#include "gen/client_api.h"
+#include "gen/functions.h"
+
+/* Process-wide: TOWLINE_STATS and TOWLINE_TRACE are the environment's. */
+int tow_observed;
+
+enum { KIND_LOCAL, KIND_CACHED, KIND_ASYNC, KIND_SYNC, KIND_COUNT };
+
+static const char *const kind_names[KIND_COUNT] = {"local", "cached", "async", "sync"};
+
+/* Process-wide: one report for the program. How often each function was answered in which way, and
+ * how long it took in all. */
+static _Atomic uint64_t counts[TOW_FN_LIMIT][KIND_COUNT];
+static _Atomic uint64_t nanoseconds[TOW_FN_LIMIT];
+
+/* Process-wide: one report, one trace for the program. */
+static const char *stats_path, *trace_path; /* borrowed from the environment, read once at load */
+static pthread_once_t trace_once = PTHREAD_ONCE_INIT;
+static int trace_fd = -1;
+enum { TRACE_RESULT = 128 }; /* what long arguments leave of a line for the result */
+static __thread int64_t took_ns __attribute__((tls_model("initial-exec")));
+
+/* Only looks at the environment: files are opened when there is something to write. */
+__attribute__((constructor)) static void look(void)
+{
+    stats_path = getenv("TOWLINE_STATS");
+    trace_path = getenv("TOWLINE_TRACE");
+    stats_path = stats_path != NULL && stats_path[0] != '\0' ? stats_path : NULL;
+    trace_path = trace_path != NULL && trace_path[0] != '\0' ? trace_path : NULL;
+    tow_observed = stats_path != NULL || trace_path != NULL;
+}
+
+void tow_observe_begin(struct tow_observation *o, unsigned fn)
+{
+    struct tow_thread *self = tow_thread_self();
+    o->fn = fn;
+    o->sent = self != NULL ? self->sent : 0;
+    o->waited = self != NULL ? self->waited : 0;
+    o->begin_ns = (uint64_t)tow_time_now_ns();
+}
+
+bool tow_observe_end(struct tow_observation *o, CUresult result)
+{
+    struct tow_thread *self = tow_thread_self();
+    const struct tow_fn_info *info = tow_fn_info(o->fn);
+    /* What was refused without asking anybody is an answer of our own, not a remembered one. */
+    bool local = result != CUDA_SUCCESS || (info != NULL && (info->flags & TOW_FN_LOCAL));
+    int kind = local ? KIND_LOCAL : KIND_CACHED;
+    if (self != NULL && self->waited != o->waited) {
+        kind = KIND_SYNC;
+    } else if (self != NULL && self->sent != o->sent) {
+        kind = KIND_ASYNC;
+    }
+    took_ns = tow_time_now_ns() - (int64_t)o->begin_ns;
+    atomic_fetch_add_explicit(&counts[o->fn][kind], 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&nanoseconds[o->fn], (uint64_t)took_ns, memory_order_relaxed);
+    return trace_path != NULL;
+}
+
+/* ---- statistics ---- */
+
+static void write_stats(void)
+{
+    struct tow_buf text;
+    struct tow_json json;
+    struct tow_link_counters total = {0};
+    tow_buf_init(&text, 4 << 20);
+    tow_json_init(&json, &text);
+    for (unsigned i = 0; i < tow_client_link_count(); i++) {
+        const struct tow_link_counters *c = &tow_client_link_at(i)->counters;
+        total.commands += c->commands;
+        total.replies_waited += c->replies_waited;
+        total.bytes_out += c->bytes_out + c->side_out;
+        total.bytes_in += c->bytes_in + c->side_in;
+        total.compared += c->compared;
+        total.compared_bytes += c->compared_bytes;
+    }
+    tow_json_object(&json, NULL);
+    tow_json_u64(&json, "replies_waited", total.replies_waited);
+    tow_json_u64(&json, "commands", total.commands);
+    tow_json_u64(&json, "bytes_out", total.bytes_out);
+    tow_json_u64(&json, "bytes_in", total.bytes_in);
+    tow_json_u64(&json, "compared", total.compared);
+    tow_json_u64(&json, "compared_bytes", total.compared_bytes);
+    tow_json_object(&json, "calls");
+    for (unsigned fn = 0; fn < TOW_FN_LIMIT; fn++) {
+        const struct tow_fn_info *info = tow_fn_info(fn);
+        uint64_t sum = 0;
+        for (int kind = 0; kind < KIND_COUNT; kind++) {
+            sum += atomic_load(&counts[fn][kind]);
+        }
+        if (info == NULL || sum == 0) {
+            continue;
+        }
+        tow_json_object(&json, info->name);
+        for (int kind = 0; kind < KIND_COUNT; kind++) {
+            tow_json_u64(&json, kind_names[kind], atomic_load(&counts[fn][kind]));
+        }
+        tow_json_u64(&json, "ns", atomic_load(&nanoseconds[fn]));
+        tow_json_end(&json);
+    }
+    tow_json_end(&json);
+    tow_json_end(&json);
+    int error = tow_json_finish(&json);
+    if (error == 0) {
+        error = tow_buf_append(&text, "\n", 1);
+    }
+    if (error == 0) {
+        if (strcmp(stats_path, "-") == 0) {
+            error = tow_file_write_all(STDERR_FILENO, text.data, text.size);
+        } else {
+            error = tow_file_write_atomic(stats_path, text.data, text.size, 0644);
+        }
+    }
+    if (error < 0) {
+        tow_log(TOW_AREA_CLIENT, TOW_LOG_ERROR, "the statistics could not be written to %s: %s",
+                stats_path, strerror(-error));
+    }
+    tow_buf_fini(&text);
+}
+
+void tow_observe_finish(void)
+{
+    if (stats_path != NULL) {
+        write_stats();
+    }
+}
+
+/* ---- trace ---- */
+
+static void open_trace(void)
+{
+    if (strcmp(trace_path, "-") == 0) {
+        trace_fd = STDERR_FILENO;
+        return;
+    }
+    trace_fd = open(trace_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    if (trace_fd < 0) {
+        tow_log(TOW_AREA_CLIENT, TOW_LOG_ERROR, "the trace %s cannot be written: %m", trace_path);
+    }
+}
+
+__attribute__((format(printf, 2, 3))) static void add(struct tow_trace *t, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(t->line + t->length, t->limit - t->length, format, args);
+    va_end(args);
+    if (n > 0) {
+        t->length += (size_t)n;
+        if (t->length > t->limit - 1) {
+            t->length = t->limit - 1;
+        }
+    }
+}
+
+void tow_trace_begin(struct tow_trace *t, unsigned fn)
+{
+    const struct tow_fn_info *info = tow_fn_info(fn);
+    t->length = 0;
+    t->limit = sizeof t->line - TRACE_RESULT;
+    t->args = 0;
+    add(t, "%d %s(", tow_thread_id(), info != NULL ? info->name : "?");
+}
+
+static void name(struct tow_trace *t, const char *text)
+{
+    add(t, "%s%s=", t->args++ > 0 ? ", " : "", text);
+}
+
+void tow_trace_int(struct tow_trace *t, const char *arg, long long value)
+{
+    name(t, arg);
+    add(t, "%lld", value);
+}
+
+void tow_trace_hex(struct tow_trace *t, const char *arg, uint64_t value)
+{
+    name(t, arg);
+    add(t, value < 10 ? "%" PRIu64 : "0x%" PRIx64, value);
+}
+
+void tow_trace_float(struct tow_trace *t, const char *arg, double value)
+{
+    name(t, arg);
+    add(t, "%g", value);
+}
+
+void tow_trace_text(struct tow_trace *t, const char *arg, const char *text)
+{
+    name(t, arg);
+    if (text == NULL) {
+        add(t, "NULL");
+        return;
+    }
+    add(t, "\"");
+    for (size_t i = 0; text[i] != '\0' && i < 256; i++) {
+        unsigned char c = (unsigned char)text[i];
+        add(t, c < ' ' || c == '"' || c == '\\' || c >= 127 ? "\\x%02x" : "%c", c);
+    }
+    add(t, "\"");
+}
+
+void tow_trace_record(struct tow_trace *t, const char *arg, const void *bytes, size_t size)
+{
+    const uint8_t *at = bytes;
+    name(t, arg);
+    add(t, "{");
+    for (size_t i = 0; i < size && i < 64; i++) {
+        add(t, "%02x", at[i]);
+    }
+    add(t, size > 64 ? "...}" : "}");
+}
+
+void tow_trace_out(struct tow_trace *t, const char *arg, const void *pointer, uint64_t value,
+                   CUresult result)
+{
+    name(t, arg);
+    if (pointer == NULL) {
+        add(t, "NULL");
+    } else if (result == CUDA_SUCCESS) {
+        add(t, value < 10000 ? "->%" PRIu64 : "->0x%" PRIx64, value);
+    } else {
+        add(t, "->?");
+    }
+}
+
+void tow_trace_end(struct tow_trace *t, CUresult result)
+{
+    pthread_once(&trace_once, open_trace);
+    const char *error = NULL;
+    bool cut = t->length == t->limit - 1;
+    t->limit = sizeof t->line;
+    add(t, "%s) = %d ", cut ? "..." : "", (int)result);
+    if (result != CUDA_SUCCESS && tow_cuGetErrorName(result, &error) == CUDA_SUCCESS) {
+        add(t, "%s ", error);
+    }
+    add(t, "%.1fus\n", (double)took_ns / 1e3);
+    if (trace_fd >= 0 && write(trace_fd, t->line, t->length) < 0) {
+        /* A trace that cannot be written is no reason to disturb the program. */
+        return;
+    }
+}

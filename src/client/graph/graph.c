@@ -1,0 +1,702 @@
+/* Graphs as a whole: the older forms of calls, launching, updating, user objects. */
+#include "client/graph/graph.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "client/stream/context.h"
+#include "client/graph/graph_built.h"
+#include "client/code/launch.h"
+#include "client/hostmem/mirror.h"
+#include "gen/client_api.h"
+#include "wire/id.h"
+
+/* ---- memory that goes with an id ---- */
+
+struct kept {
+    uint64_t key;
+    struct kept *next;
+    _Alignas(16) uint8_t bytes[];
+};
+
+enum { BUCKETS = 1024 };
+
+/* Process-wide: graphs belong to no context; found by their ids. */
+static struct kept *kept_lists[BUCKETS];
+static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the lists */
+
+static struct kept **list_of(uint64_t key)
+{
+    return &kept_lists[TOW_ID_INDEX(key) % BUCKETS];
+}
+
+/* True for ids that differ in their generation alone. Nodes end with their graph, of which nothing
+ * tells us: their bytes stay until the index is used again. */
+static bool same_place(uint64_t a, uint64_t b)
+{
+    return TOW_ID_INDEX(a) == TOW_ID_INDEX(b) && TOW_ID_KIND(a) == TOW_ID_KIND(b) &&
+           TOW_ID_OF_SERVER(a) == TOW_ID_OF_SERVER(b);
+}
+
+static struct kept *take_kept(uint64_t key)
+{
+    pthread_mutex_lock(&kept_lock);
+    struct kept **at = list_of(key);
+    while (*at != NULL && !same_place((*at)->key, key)) {
+        at = &(*at)->next;
+    }
+    struct kept *found = *at;
+    if (found != NULL) {
+        *at = found->next;
+    }
+    pthread_mutex_unlock(&kept_lock);
+    return found;
+}
+
+void tow_graph_forget(uint64_t key)
+{
+    free(take_kept(key));
+}
+
+void *tow_graph_keep(uint64_t key, size_t size)
+{
+    struct kept *made = calloc(1, sizeof *made + size);
+    if (made == NULL) {
+        return NULL;
+    }
+    tow_graph_forget(key);
+    made->key = key;
+    pthread_mutex_lock(&kept_lock);
+    struct kept **list = list_of(key);
+    made->next = *list;
+    *list = made;
+    pthread_mutex_unlock(&kept_lock);
+    return made->bytes;
+}
+
+CUresult tow_graph_reach(const void *host, size_t size)
+{
+    struct tow_context *context = tow_context_current();
+    uint64_t base = (uint64_t)(uintptr_t)host;
+    if (context == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    return size == 0 ? CUDA_SUCCESS : tow_mirror_host(context->link, base, size);
+}
+
+/* ---- user objects ---- */
+
+struct user_object {
+    void *data; /* the program's */
+    CUhostFn destroy;
+    unsigned uses; /* the program's own and those of graphs */
+};
+
+/* References that a graph or an executable graph holds. */
+struct holding {
+    uint64_t graph, object;
+    unsigned uses;
+    struct holding *next;
+};
+
+/* Process-wide: user objects belong to no context, and their destructors are the program's. */
+static struct holding *holdings;
+static pthread_mutex_t object_lock = PTHREAD_MUTEX_INITIALIZER; /* guards holdings and all counts */
+
+static struct user_object *object_of(CUuserObject object)
+{
+    return tow_handle_object(TOW_H_USEROBJECT, (uint64_t)(uintptr_t)object);
+}
+
+/* Gives references back; the last one ends the object. */
+static void object_release(uint64_t id, unsigned count)
+{
+    struct user_object *ended = NULL;
+    pthread_mutex_lock(&object_lock);
+    struct user_object *object = tow_handle_object(TOW_H_USEROBJECT, id);
+    if (object != NULL && (object->uses -= count < object->uses ? count : object->uses) == 0) {
+        ended = tow_handle_retire(id);
+    }
+    pthread_mutex_unlock(&object_lock);
+    if (ended != NULL) {
+        ended->destroy(ended->data);
+        free(ended);
+    }
+}
+
+CUresult tow_cuUserObjectCreate(CUuserObject *object_out, void *ptr, CUhostFn destroy,
+                                unsigned int initialRefcount, unsigned int flags)
+{
+    if (object_out == NULL || destroy == NULL || initialRefcount == 0 ||
+        initialRefcount > INT32_MAX || flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct user_object *object = malloc(sizeof *object);
+    uint64_t id = 0;
+    if (object == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *object = (struct user_object){ptr, destroy, initialRefcount};
+    CUresult status = tow_handle_mint_object(TOW_H_USEROBJECT, object, &id);
+    if (status != CUDA_SUCCESS) {
+        free(object);
+        return status;
+    }
+    *object_out = (CUuserObject)(uintptr_t)id;
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_cuUserObjectRetain(CUuserObject object, unsigned int count)
+{
+    pthread_mutex_lock(&object_lock);
+    struct user_object *found = object_of(object);
+    bool wrong = found == NULL || count == 0 || count > INT32_MAX;
+    if (!wrong) {
+        found->uses += count;
+    }
+    pthread_mutex_unlock(&object_lock);
+    return wrong ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+CUresult tow_cuUserObjectRelease(CUuserObject object, unsigned int count)
+{
+    if (object_of(object) == NULL || count == 0 || count > INT32_MAX) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    object_release((uint64_t)(uintptr_t)object, count);
+    return CUDA_SUCCESS;
+}
+
+/* With the object lock held. */
+static bool hold(uint64_t graph, uint64_t object, unsigned count)
+{
+    struct holding *h = holdings;
+    while (h != NULL && (h->graph != graph || h->object != object)) {
+        h = h->next;
+    }
+    if (h == NULL) {
+        h = calloc(1, sizeof *h);
+        if (h == NULL) {
+            return false;
+        }
+        h->graph = graph;
+        h->object = object;
+        h->next = holdings;
+        holdings = h;
+    }
+    h->uses += count;
+    return true;
+}
+
+CUresult tow_cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned int count,
+                                     unsigned int flags)
+{
+    if (count == 0 || count > INT32_MAX || (flags & ~(unsigned)CU_GRAPH_USER_OBJECT_MOVE) ||
+        graph == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult status = CUDA_SUCCESS;
+    pthread_mutex_lock(&object_lock);
+    struct user_object *found = object_of(object);
+    if (found == NULL) {
+        status = CUDA_ERROR_INVALID_VALUE;
+    } else if (!hold((uint64_t)(uintptr_t)graph, (uint64_t)(uintptr_t)object, count)) {
+        status = CUDA_ERROR_OUT_OF_MEMORY;
+    } else if (!(flags & CU_GRAPH_USER_OBJECT_MOVE)) {
+        found->uses += count;
+    }
+    pthread_mutex_unlock(&object_lock);
+    return status;
+}
+
+CUresult tow_cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, unsigned int count)
+{
+    uint64_t key = (uint64_t)(uintptr_t)graph, id = (uint64_t)(uintptr_t)object;
+    pthread_mutex_lock(&object_lock);
+    struct holding **at = &holdings;
+    while (*at != NULL && ((*at)->graph != key || (*at)->object != id)) {
+        at = &(*at)->next;
+    }
+    struct holding *h = *at;
+    /* What the graph does not hold it can release. */
+    bool nothing =
+        h == NULL && count > 0 && object_of(object) != NULL && tow_handle_valid(TOW_H_GRAPH, key);
+    bool wrong = h == NULL || count == 0 || count > h->uses;
+    if (!wrong && (h->uses -= count) == 0) {
+        *at = h->next;
+        free(h);
+    }
+    pthread_mutex_unlock(&object_lock);
+    if (wrong) {
+        return nothing ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    }
+    object_release(id, count);
+    return CUDA_SUCCESS;
+}
+
+void tow_graph_share_objects(uint64_t from, uint64_t to)
+{
+    pthread_mutex_lock(&object_lock);
+    for (struct holding *h = holdings; h != NULL; h = h->next) {
+        struct user_object *object =
+            h->graph == from ? tow_handle_object(TOW_H_USEROBJECT, h->object) : NULL;
+        if (object != NULL && hold(to, h->object, h->uses)) {
+            object->uses += h->uses;
+        }
+    }
+    pthread_mutex_unlock(&object_lock);
+}
+
+void tow_graph_drop_objects(uint64_t key)
+{
+    for (;;) {
+        pthread_mutex_lock(&object_lock);
+        struct holding **at = &holdings;
+        while (*at != NULL && (*at)->graph != key) {
+            at = &(*at)->next;
+        }
+        struct holding *h = *at;
+        if (h != NULL) {
+            *at = h->next;
+        }
+        pthread_mutex_unlock(&object_lock);
+        if (h == NULL) {
+            return;
+        }
+        object_release(h->object, h->uses);
+        free(h);
+    }
+}
+
+/* ---- life of graphs ---- */
+
+CUresult tow_cuGraphCreate(CUgraph *phGraph, unsigned int flags)
+{
+    const struct tow_context *context = tow_context_current();
+    uint64_t id = 0;
+    CUresult status = tow_client_state();
+    if (status == CUDA_SUCCESS && (phGraph == NULL || flags != 0)) {
+        status = CUDA_ERROR_INVALID_VALUE;
+    }
+    if (status == CUDA_SUCCESS) {
+        status = tow_built_graph(context != NULL ? context->link : tow_client_link(-1), &id);
+    }
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    status = tow_send_cuGraphCreate((CUgraph)(uintptr_t)id, flags);
+    if (status != CUDA_SUCCESS) {
+        tow_built_end(id);
+        return status;
+    }
+    *phGraph = (CUgraph)(uintptr_t)id;
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph)
+{
+    uint64_t id = 0;
+    if (phGraphClone == NULL || originalGraph == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult status = tow_handle_mint(TOW_H_GRAPH, &id);
+    if (status == CUDA_SUCCESS) {
+        status = tow_send_cuGraphClone((CUgraph)(uintptr_t)id, originalGraph);
+        if (status != CUDA_SUCCESS) {
+            tow_handle_retire(id);
+            return status;
+        }
+        tow_graph_share_objects((uint64_t)(uintptr_t)originalGraph, id);
+        *phGraphClone = (CUgraph)(uintptr_t)id;
+    }
+    return status;
+}
+
+CUresult tow_cuGraphDestroy(CUgraph hGraph)
+{
+    uint64_t id = (uint64_t)(uintptr_t)hGraph;
+    if (!tow_handle_valid(TOW_H_GRAPH, id)) {
+        CUresult state = tow_client_state();
+        return state != CUDA_SUCCESS ? state : CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult status = tow_send_cuGraphDestroy(hGraph);
+    if (status == CUDA_SUCCESS) {
+        tow_graph_drop_objects(id);
+        tow_built_end(id);
+    }
+    return status;
+}
+
+CUresult tow_cuGraphExecDestroy(CUgraphExec hGraphExec)
+{
+    uint64_t id = (uint64_t)(uintptr_t)hGraphExec;
+    if (!tow_handle_valid(TOW_H_GRAPHEXEC, id)) {
+        CUresult state = tow_client_state();
+        return state != CUDA_SUCCESS ? state : CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult status = tow_send_cuGraphExecDestroy(hGraphExec);
+    if (status == CUDA_SUCCESS) {
+        tow_graph_drop_objects(id);
+        tow_built_end(id);
+    }
+    return status;
+}
+
+/* A kernel that launches a graph knows it by the driver's own handle, which a program does not get.
+ */
+static bool for_kernels(unsigned long long flags)
+{
+    /* Process-wide: one line is enough. */
+    static atomic_bool said;
+    if ((flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) == 0) {
+        return false;
+    }
+    if (!atomic_exchange(&said, true)) {
+        tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN,
+                "graphs that kernels launch are not supported; docs/compatibility.md says why");
+    }
+    return true;
+}
+
+CUresult tow_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph,
+                                         unsigned long long flags)
+{
+    uint64_t id = 0;
+    if (phGraphExec == NULL || hGraph == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (for_kernels(flags)) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    CUresult status = tow_built_exec((uint64_t)(uintptr_t)hGraph, &id);
+    if (status == CUDA_SUCCESS) {
+        status = tow_send_cuGraphInstantiateWithFlags((CUgraphExec)(uintptr_t)id, hGraph, flags);
+        if (status != CUDA_SUCCESS) {
+            tow_built_end(id);
+            return status;
+        }
+        tow_graph_share_objects((uint64_t)(uintptr_t)hGraph, id);
+        *phGraphExec = (CUgraphExec)(uintptr_t)id;
+    }
+    return status;
+}
+
+CUresult tow_cuGraphInstantiate_v2(CUgraphExec *phGraphExec, CUgraph hGraph,
+                                   CUgraphNode *phErrorNode, char *logBuffer, size_t bufferSize)
+{
+    if (phErrorNode != NULL) {
+        *phErrorNode = NULL;
+    }
+    if (logBuffer != NULL && bufferSize > 0) {
+        logBuffer[0] = '\0';
+    }
+    return tow_cuGraphInstantiateWithFlags(phGraphExec, hGraph, 0);
+}
+
+CUresult tow_cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGraph,
+                                          CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
+{
+    uint64_t id = 0;
+    if (phGraphExec == NULL || hGraph == NULL || instantiateParams == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (for_kernels(instantiateParams->flags)) {
+        instantiateParams->hErrNode_out = NULL;
+        instantiateParams->result_out = CUDA_GRAPH_INSTANTIATE_NODE_OPERATION_NOT_SUPPORTED;
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    CUresult status = tow_built_exec((uint64_t)(uintptr_t)hGraph, &id);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    struct tow_call call;
+    status = tow_call_begin(&call, TOW_FN_cuGraphInstantiateWithParams, 32,
+                            TOW_CALL_REPLY | TOW_CALL_CONTEXT);
+    if (status != CUDA_SUCCESS) {
+        tow_built_end(id);
+        return status;
+    }
+    tow_enc_u64(&call.enc, id);
+    tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)hGraph);
+    tow_enc_u64(&call.enc, instantiateParams->flags);
+    tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)instantiateParams->hUploadStream);
+    status = tow_call_wait(&call);
+    if (status == CUDA_SUCCESS) {
+        /* The outputs come with failures, too: the real result is among them. */
+        instantiateParams->hErrNode_out = (CUgraphNode)(uintptr_t)tow_dec_u64(&call.dec);
+        instantiateParams->result_out = (CUgraphInstantiateResult)tow_dec_u32(&call.dec);
+        status = (CUresult)tow_dec_u32(&call.dec);
+    }
+    status = tow_call_end(&call, status);
+    if (status != CUDA_SUCCESS) {
+        tow_built_end(id);
+        return status;
+    }
+    tow_graph_share_objects((uint64_t)(uintptr_t)hGraph, id);
+    *phGraphExec = (CUgraphExec)(uintptr_t)id;
+    return CUDA_SUCCESS;
+}
+
+/* Who is told of it by other means finds in the events that other processes know what the graph
+ * recorded. */
+static CUresult launch_and_wait(CUgraphExec exec, CUstream stream)
+{
+    struct tow_call call;
+    CUresult status =
+        tow_call_begin(&call, TOW_FN_cuGraphLaunch, 16, TOW_CALL_REPLY | TOW_CALL_CONTEXT);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)exec);
+    tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)stream);
+    return tow_call_end(&call, tow_call_wait(&call));
+}
+
+CUresult tow_cuGraphLaunch(CUgraphExec hGraph, CUstream hStream)
+{
+    struct tow_context *context = tow_context_current();
+    if (context == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    if (!tow_handle_valid(TOW_H_GRAPHEXEC, (uint64_t)(uintptr_t)hGraph)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult status = tow_mirror_push(context->link);
+    if (status == CUDA_SUCCESS) {
+        status = tow_event_graphs_wait() ? launch_and_wait(hGraph, hStream)
+                                         : tow_send_cuGraphLaunch(hGraph, hStream);
+        atomic_store_explicit(&context->link->worked, tow_link_sent(context->link),
+                              memory_order_relaxed);
+    }
+    return tow_launch_settle(hStream, status);
+}
+
+CUresult tow_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
+                                  CUgraphExecUpdateResultInfo *resultInfo)
+{
+    if (resultInfo == NULL || hGraphExec == NULL || hGraph == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    tow_built_exec_changes((uint64_t)(uintptr_t)hGraphExec);
+    struct tow_call call;
+    CUresult status =
+        tow_call_begin(&call, TOW_FN_cuGraphExecUpdate_v2, 16, TOW_CALL_REPLY | TOW_CALL_CONTEXT);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)hGraphExec);
+    tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)hGraph);
+    status = tow_call_wait(&call);
+    if (status == CUDA_SUCCESS) {
+        resultInfo->errorNode = (CUgraphNode)(uintptr_t)tow_dec_u64(&call.dec);
+        resultInfo->errorFromNode = (CUgraphNode)(uintptr_t)tow_dec_u64(&call.dec);
+        resultInfo->result = (CUgraphExecUpdateResult)tow_dec_u32(&call.dec);
+        status = (CUresult)tow_dec_u32(&call.dec);
+    }
+    return tow_call_end(&call, status);
+}
+
+CUresult tow_cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode *hErrorNode_out,
+                               CUgraphExecUpdateResult *updateResult_out)
+{
+    CUgraphExecUpdateResultInfo info = {0};
+    CUresult status = tow_cuGraphExecUpdate_v2(hGraphExec, hGraph, &info);
+    if (hErrorNode_out != NULL) {
+        *hErrorNode_out = info.errorNode;
+    }
+    if (updateResult_out != NULL) {
+        *updateResult_out = info.result;
+    }
+    return status;
+}
+
+CUresult tow_cuGraphNodeSetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                   unsigned int isEnabled)
+{
+    tow_built_exec_changes((uint64_t)(uintptr_t)hGraphExec);
+    return tow_send_cuGraphNodeSetEnabled(hGraphExec, hNode, isEnabled);
+}
+
+CUresult tow_cuGraphDebugDotPrint(CUgraph hGraph, const char *path, unsigned int flags)
+{
+    if (hGraph == NULL || path == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct tow_call call;
+    CUresult status =
+        tow_call_begin(&call, TOW_FN_cuGraphDebugDotPrint, 16, TOW_CALL_REPLY | TOW_CALL_CONTEXT);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)hGraph);
+    tow_enc_u32(&call.enc, flags);
+    status = tow_call_wait(&call);
+    if (status == CUDA_SUCCESS) {
+        uint64_t size = tow_dec_u64(&call.dec);
+        const uint8_t *text = tow_dec_bytes(&call.dec, (size_t)size);
+        FILE *file = text != NULL ? fopen(path, "w") : NULL;
+        if (file == NULL) {
+            status = CUDA_ERROR_OPERATING_SYSTEM;
+        } else {
+            bool written = fwrite(text, 1, (size_t)size, file) == size;
+            status = fclose(file) == 0 && written ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
+        }
+    }
+    return tow_call_end(&call, status);
+}
+
+/* ---- attributes of graph memory: 8 bytes each ---- */
+
+CUresult tow_cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr, void *value)
+{
+    int ordinal = tow_device_to_server(device);
+    if (value == NULL || (unsigned)attr > CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (ordinal < 0) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    struct tow_call call;
+    CUresult status =
+        tow_call_begin(&call, TOW_FN_cuDeviceGetGraphMemAttribute, 16, TOW_CALL_REPLY);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    tow_enc_u32(&call.enc, (uint32_t)ordinal);
+    tow_enc_u32(&call.enc, (uint32_t)attr);
+    status = tow_call_wait(&call);
+    if (status == CUDA_SUCCESS) {
+        uint64_t got = tow_dec_u64(&call.dec);
+        memcpy(value, &got, sizeof got);
+    }
+    return tow_call_end(&call, status);
+}
+
+CUresult tow_cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr, void *value)
+{
+    int ordinal = tow_device_to_server(device);
+    uint64_t wanted = 0;
+    if (value == NULL || (unsigned)attr > CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (ordinal < 0) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    memcpy(&wanted, value, sizeof wanted);
+    struct tow_call call;
+    CUresult status =
+        tow_call_begin(&call, TOW_FN_cuDeviceSetGraphMemAttribute, 16, TOW_CALL_REPLY);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    tow_enc_u32(&call.enc, (uint32_t)ordinal);
+    tow_enc_u32(&call.enc, (uint32_t)attr);
+    tow_enc_u64(&call.enc, wanted);
+    return tow_call_end(&call, tow_call_wait(&call));
+}
+
+/* ---- older forms ---- */
+
+/* Lists: what the program has room for beyond the list's end becomes NULL. */
+static CUresult fill_rest(CUresult status, CUgraphNode *nodes, size_t room, size_t count)
+{
+    if (status == CUDA_SUCCESS && nodes != NULL && count < room) {
+        memset(nodes + count, 0, (room - count) * sizeof *nodes);
+    }
+    return status;
+}
+
+CUresult tow_cuGraphGetNodes(CUgraph hGraph, CUgraphNode *nodes, size_t *numNodes)
+{
+    if (numNodes == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    size_t room = *numNodes;
+    CUresult status = tow_send_cuGraphGetNodes(hGraph, nodes, numNodes);
+    return fill_rest(status, nodes, room, *numNodes);
+}
+
+CUresult tow_cuGraphGetRootNodes(CUgraph hGraph, CUgraphNode *rootNodes, size_t *numRootNodes)
+{
+    if (numRootNodes == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    size_t room = *numRootNodes;
+    CUresult status = tow_send_cuGraphGetRootNodes(hGraph, rootNodes, numRootNodes);
+    return fill_rest(status, rootNodes, room, *numRootNodes);
+}
+
+CUresult tow_cuGraphGetEdges_v2(CUgraph hGraph, CUgraphNode *from, CUgraphNode *to,
+                                CUgraphEdgeData *edgeData, size_t *numEdges)
+{
+    if (numEdges == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    size_t room = *numEdges;
+    CUresult status = tow_send_cuGraphGetEdges_v2(hGraph, from, to, edgeData, numEdges);
+    fill_rest(status, from, room, *numEdges);
+    return fill_rest(status, to, room, *numEdges);
+}
+
+CUresult tow_cuGraphNodeGetDependencies_v2(CUgraphNode hNode, CUgraphNode *dependencies,
+                                           CUgraphEdgeData *edgeData, size_t *numDependencies)
+{
+    if (numDependencies == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    size_t room = *numDependencies;
+    CUresult status =
+        tow_send_cuGraphNodeGetDependencies_v2(hNode, dependencies, edgeData, numDependencies);
+    return fill_rest(status, dependencies, room, *numDependencies);
+}
+
+CUresult tow_cuGraphNodeGetDependentNodes_v2(CUgraphNode hNode, CUgraphNode *dependentNodes,
+                                             CUgraphEdgeData *edgeData, size_t *numDependentNodes)
+{
+    if (numDependentNodes == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    size_t room = *numDependentNodes;
+    CUresult status = tow_send_cuGraphNodeGetDependentNodes_v2(hNode, dependentNodes, edgeData,
+                                                               numDependentNodes);
+    return fill_rest(status, dependentNodes, room, *numDependentNodes);
+}
+
+CUresult tow_cuGraphGetEdges(CUgraph hGraph, CUgraphNode *from, CUgraphNode *to, size_t *numEdges)
+{
+    return tow_cuGraphGetEdges_v2(hGraph, from, to, NULL, numEdges);
+}
+
+CUresult tow_cuGraphNodeGetDependencies(CUgraphNode hNode, CUgraphNode *dependencies,
+                                        size_t *numDependencies)
+{
+    return tow_cuGraphNodeGetDependencies_v2(hNode, dependencies, NULL, numDependencies);
+}
+
+CUresult tow_cuGraphNodeGetDependentNodes(CUgraphNode hNode, CUgraphNode *dependentNodes,
+                                          size_t *numDependentNodes)
+{
+    return tow_cuGraphNodeGetDependentNodes_v2(hNode, dependentNodes, NULL, numDependentNodes);
+}
+
+CUresult tow_cuGraphAddDependencies(CUgraph hGraph, const CUgraphNode *from, const CUgraphNode *to,
+                                    size_t numDependencies)
+{
+    return tow_cuGraphAddDependencies_v2(hGraph, from, to, NULL, numDependencies);
+}
+
+CUresult tow_cuGraphRemoveDependencies(CUgraph hGraph, const CUgraphNode *from,
+                                       const CUgraphNode *to, size_t numDependencies)
+{
+    return tow_cuGraphRemoveDependencies_v2(hGraph, from, to, NULL, numDependencies);
+}
+
+CUresult tow_cuStreamUpdateCaptureDependencies(CUstream hStream, CUgraphNode *dependencies,
+                                               size_t numDependencies, unsigned int flags)
+{
+    return tow_cuStreamUpdateCaptureDependencies_v2(hStream, dependencies, NULL, numDependencies,
+                                                    flags);
+}

@@ -1,0 +1,190 @@
+#include "client/graph/graph_built.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "client/session/handle.h"
+
+/* The objects of their handles. */
+struct graph {
+    const struct tow_link *link; /* borrowed for ever; NULL: not known any more */
+    struct node *nodes;          /* owned */
+};
+
+struct node {
+    uint64_t id, graph;
+    uint64_t serial; /* grows from one made to the next */
+    uint64_t mark;   /* of the list in which it was seen last */
+    struct tow_built_kernel kernel;
+    struct node *next, **at; /* in the graph's list */
+};
+
+struct exec {
+    uint64_t graph;  /* 0: not known any more */
+    uint64_t serial; /* of the last node before it */
+};
+
+/* Process-wide: graphs belong to no context; numbers are never reused. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all of them and the numbers */
+static uint64_t serials, marks;
+
+static struct graph *graph_of(uint64_t id)
+{
+    return tow_handle_object(TOW_H_GRAPH, id);
+}
+
+static struct node *node_of(uint64_t id)
+{
+    return tow_handle_object(TOW_H_GRAPHNODE, id);
+}
+
+CUresult tow_built_graph(const struct tow_link *link, uint64_t *ret_id)
+{
+    struct graph *graph = calloc(1, sizeof *graph);
+    if (graph == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    graph->link = link;
+    CUresult status = tow_handle_mint_object(TOW_H_GRAPH, graph, ret_id);
+    if (status != CUDA_SUCCESS) {
+        free(graph);
+    }
+    return status;
+}
+
+CUresult tow_built_node(uint64_t graph, uint64_t *ret_id)
+{
+    pthread_mutex_lock(&lock);
+    struct graph *in = graph_of(graph);
+    struct node *node = in != NULL ? calloc(1, sizeof *node) : NULL;
+    CUresult status = tow_handle_mint_object(TOW_H_GRAPHNODE, node, ret_id);
+    if (status != CUDA_SUCCESS) {
+        free(node);
+    } else if (node != NULL) {
+        *node = (struct node){.id = *ret_id,
+                              .graph = graph,
+                              .serial = ++serials,
+                              .next = in->nodes,
+                              .at = &in->nodes};
+        if (node->next != NULL) {
+            node->next->at = &node->next;
+        }
+        in->nodes = node;
+    }
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+CUresult tow_built_exec(uint64_t graph, uint64_t *ret_id)
+{
+    pthread_mutex_lock(&lock);
+    struct exec *exec = graph_of(graph) != NULL ? malloc(sizeof *exec) : NULL;
+    if (exec != NULL) {
+        *exec = (struct exec){.graph = graph, .serial = serials};
+    }
+    CUresult status = tow_handle_mint_object(TOW_H_GRAPHEXEC, exec, ret_id);
+    if (status != CUDA_SUCCESS) {
+        free(exec);
+    }
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+bool tow_built_takes(uint64_t graph, const struct tow_link *link, const CUgraphNode *nodes,
+                     size_t count)
+{
+    pthread_mutex_lock(&lock);
+    const struct graph *in = graph_of(graph);
+    bool takes = in != NULL && in->link == link && (count == 0 || nodes != NULL);
+    marks++;
+    for (size_t i = 0; takes && i < count; i++) {
+        struct node *node = node_of((uint64_t)(uintptr_t)nodes[i]);
+        takes = node != NULL && node->graph == graph && node->mark != marks;
+        if (takes) {
+            node->mark = marks;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    return takes;
+}
+
+void tow_built_runs(uint64_t node, struct tow_built_kernel kernel)
+{
+    pthread_mutex_lock(&lock);
+    struct node *found = node_of(node);
+    if (found != NULL) {
+        found->kernel = kernel;
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+bool tow_built_ran(uint64_t exec, const struct tow_link *link, uint64_t node,
+                   struct tow_built_kernel kernel)
+{
+    pthread_mutex_lock(&lock);
+    const struct exec *in = tow_handle_object(TOW_H_GRAPHEXEC, exec);
+    const struct graph *graph = in != NULL ? graph_of(in->graph) : NULL;
+    const struct node *found = graph != NULL && graph->link == link ? node_of(node) : NULL;
+    bool ran = found != NULL && found->graph == in->graph && found->serial <= in->serial &&
+               kernel.function != 0 && found->kernel.function == kernel.function &&
+               found->kernel.place == kernel.place;
+    pthread_mutex_unlock(&lock);
+    return ran;
+}
+
+void tow_built_node_changes(uint64_t node, struct tow_built_kernel kernel)
+{
+    pthread_mutex_lock(&lock);
+    struct node *found = node_of(node);
+    if (found != NULL &&
+        (found->kernel.function != kernel.function || found->kernel.place != kernel.place)) {
+        found->kernel.function = 0; /* an executable graph may have either */
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+void tow_built_exec_changes(uint64_t exec)
+{
+    pthread_mutex_lock(&lock);
+    struct exec *found = tow_handle_object(TOW_H_GRAPHEXEC, exec);
+    if (found != NULL) {
+        found->graph = 0;
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+void tow_built_graph_moves(uint64_t graph)
+{
+    pthread_mutex_lock(&lock);
+    struct graph *found = graph_of(graph);
+    if (found != NULL) {
+        found->link = NULL;
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+static void end_node(struct node *node)
+{
+    tow_handle_retire(node->id);
+    *node->at = node->next;
+    if (node->next != NULL) {
+        node->next->at = node->at;
+    }
+    free(node);
+}
+
+void tow_built_end(uint64_t id)
+{
+    pthread_mutex_lock(&lock);
+    struct node *node = node_of(id);
+    if (node != NULL) {
+        end_node(node);
+    } else {
+        struct graph *graph = graph_of(id);
+        while (graph != NULL && graph->nodes != NULL) {
+            end_node(graph->nodes);
+        }
+        free(tow_handle_retire(id)); /* the graph, the executable one, or nothing */
+    }
+    pthread_mutex_unlock(&lock);
+}

@@ -1,0 +1,666 @@
+#include "client/hostmem/fault.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "base/tree.h"
+#include "client/link/side.h"
+#include "wire/control.h"
+#include "wire/diff.h"
+
+#ifndef MREMAP_DONTUNMAP
+#define MREMAP_DONTUNMAP 4
+#endif
+
+enum {
+    BLOCK = TOW_FAULT_BLOCK,
+    RUN = TOW_FETCH_MAX / BLOCK, /* blocks that come or leave together at most */
+    STAYING = 4,                 /* runs of so many blocks are compared once before they leave */
+    BATCH = 64,                  /* runs whose changes go out together at most */
+};
+
+enum state {
+    ABSENT,
+    NEW,    /* here, and was zeros: the worker may have something else, so all of it goes out */
+    FRESH,  /* here since the last push, or changed before it */
+    AGED,   /* here, and was compared once */
+    MOVING, /* taken away, but what changed in it has not gone out yet: nobody may fetch it */
+};
+
+struct range {
+    struct tow_node node;  /* by its base; first: a range is its node */
+    struct tow_link *link; /* borrowed */
+    uint64_t base, size;   /* whole pages: its last block may be short */
+    uint8_t *known;        /* owned mapping: what both sides had, of blocks that are here but NEW;
+                            * NULL: there never were any */
+    uint8_t *states;       /* owned: enum state of each block */
+    size_t here;           /* blocks that are not ABSENT: */
+    size_t low, high;      /* all in [low, high) */
+    size_t expected;       /* the block that a program touches next which walks through it */
+    size_t ahead;          /* blocks that were fetched together last */
+    uint64_t made;         /* pushes before it was made */
+    bool filled, zeros;    /* the worker had something there from the beginning, or zeros */
+    uint64_t serial;       /* no other range ever has it */
+    uint64_t visited;      /* the last push that was here */
+    struct range *previous, *next; /* with something here, of its link */
+};
+
+/* Of one link, guarded by the lock. */
+struct tow_faults {
+    struct range *first, *last; /* ranges of which something is here; a push begins with the first
+                                   and puts what it has seen behind the last */
+    uint64_t pushes;            /* how often work may have gone out */
+    uint64_t epoch;             /* rises when what was fetched before may be old */
+};
+
+/* Process-wide: addresses are the process's. */
+atomic_uint tow_fault_count;
+
+/* Process-wide: addresses are the process's; each range names its link. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* never held while sending, nor while an
+                                                            absent block is touched */
+static pthread_cond_t moved = PTHREAD_COND_INITIALIZER;  /* with lock: nothing is MOVING any more */
+static struct tow_tree ranges;                           /* guarded by lock; of all links */
+static uint64_t serials;                                 /* guarded by lock */
+
+/* Process-wide: the kernel has one userfaultfd of the process for us, and one thread serves it. */
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static int uffd = -1;
+static uint8_t *scratch; /* RUN blocks of addresses: where blocks are moved to; the pusher's: */
+static size_t scratch_used;
+static uint8_t *fetched; /* RUN blocks: what came from the worker; the fault thread's */
+static uint8_t *zeros;   /* RUN blocks that are never written */
+
+/* ---- getting ready ---- */
+
+int tow_fault_open(uint64_t features)
+{
+    /* System calls that the program makes on its memory must fault as well, so nothing less will
+     * do. */
+    int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
+#ifdef USERFAULTFD_IOC_NEW
+    if (fd < 0) {
+        int device = open("/dev/userfaultfd", O_RDWR | O_CLOEXEC);
+        fd = device >= 0 ? ioctl(device, USERFAULTFD_IOC_NEW, O_CLOEXEC) : -1;
+        if (device >= 0) {
+            close(device);
+        }
+    }
+#endif
+    struct uffdio_api api = {.api = UFFD_API, .features = features};
+    if (fd >= 0 && ioctl(fd, UFFDIO_API, &api) != 0) {
+        close(fd);
+        fd = -1;
+    }
+    return fd;
+}
+
+static bool watch(int fd, uint64_t base, uint64_t size)
+{
+    struct uffdio_register reg = {.range = {base, size}, .mode = UFFDIO_REGISTER_MODE_MISSING};
+    return ioctl(fd, UFFDIO_REGISTER, &reg) == 0 && (reg.ioctls & (1ull << _UFFDIO_COPY)) != 0;
+}
+
+/* Puts bytes where nothing is. */
+static bool place(int fd, uint64_t at, const uint8_t *bytes, uint64_t size)
+{
+    uint64_t done = 0;
+    while (done < size) {
+        struct uffdio_copy copy = {
+            .dst = at + done, .src = (uint64_t)(uintptr_t)bytes + done, .len = size - done};
+        if (ioctl(fd, UFFDIO_COPY, &copy) == 0) {
+            return true;
+        }
+        int error = errno;
+        done += copy.copy > 0 ? (uint64_t)copy.copy : 0;
+        if (error == EEXIST) {
+            done += (uint64_t)sysconf(_SC_PAGESIZE); /* somebody was faster */
+        } else if (error == ENOMEM) {
+            tow_time_sleep(TOW_TIME_MS); /* whoever waits for it cannot go on without */
+        } else if (error != EAGAIN) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Where it is then; NULL: it cannot be moved. */
+static uint8_t *move_away(void *from, size_t size)
+{
+    uint8_t *to = scratch + scratch_used;
+    bool done =
+        mremap(from, size, size, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, to) == to;
+    scratch_used += done ? size : 0;
+    return done ? to : NULL;
+}
+
+static void clear_scratch(void)
+{
+    if (scratch_used > 0) {
+        mmap(scratch, scratch_used, PROT_NONE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+        scratch_used = 0;
+    }
+}
+
+static void *map(int protection)
+{
+    void *at = mmap(NULL, (size_t)RUN * BLOCK, protection,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return at != MAP_FAILED ? at : NULL;
+}
+
+/* Whether this kernel does all that is needed, tried on one block. */
+static bool try_out(int fd)
+{
+    uint8_t *block = map(PROT_READ | PROT_WRITE);
+    bool works = block != NULL && watch(fd, (uint64_t)(uintptr_t)block, BLOCK);
+    if (works) {
+        fetched[0] = 1;
+        works = place(fd, (uint64_t)(uintptr_t)block, fetched, BLOCK) && block[0] == 1 &&
+                move_away(block, BLOCK) != NULL && scratch[0] == 1 &&
+                place(fd, (uint64_t)(uintptr_t)block, zeros, BLOCK) && block[0] == 0;
+        clear_scratch();
+    }
+    if (block != NULL) {
+        munmap(block, (size_t)RUN * BLOCK);
+    }
+    return works;
+}
+
+static void *fault_thread(void *arg);
+
+static void begin(void)
+{
+    const char *wish = getenv("TOWLINE_MANAGED");
+    bool unwanted = wish != NULL && (strcmp(wish, "compare") == 0 || strcmp(wish, "track") == 0);
+    if (unwanted || BLOCK % sysconf(_SC_PAGESIZE) != 0) {
+        return;
+    }
+    pthread_t thread;
+    int fd = tow_fault_open(0);
+    scratch = map(PROT_NONE);
+    fetched = map(PROT_READ | PROT_WRITE);
+    zeros = map(PROT_READ);
+    if (fd >= 0 && scratch != NULL && fetched != NULL && zeros != NULL && try_out(fd)) {
+        uffd = fd;
+        if (tow_thread_start("towline-fault", fault_thread, NULL, &thread) == 0) {
+            pthread_detach(thread);
+            return;
+        }
+        uffd = -1;
+    }
+    tow_log(TOW_AREA_CLIENT, TOW_LOG_INFO,
+            "managed memory is compared at every launch: this system does not let the "
+            "program watch its memory (userfaultfd)");
+    if (fd >= 0) {
+        close(fd);
+    }
+}
+
+bool tow_fault_wanted(struct tow_link *link, uint64_t size)
+{
+    if (size > UINT64_C(1) << 46 || strncmp(link->address, "self:", 5) == 0) {
+        return false;
+    }
+    pthread_once(&once, begin);
+    if (uffd < 0 || tow_link_listen(link) < 0) {
+        return false;
+    }
+    pthread_mutex_lock(&lock);
+    if (link->faults == NULL) {
+        link->faults = calloc(1, sizeof *link->faults);
+    }
+    bool known = link->faults != NULL;
+    pthread_mutex_unlock(&lock);
+    tow_side_open(link);
+    return known && tow_side_is_open(link);
+}
+
+/* ---- ranges ---- */
+
+/* With the lock held. */
+static struct range *find(uint64_t address)
+{
+    struct range *r = (struct range *)tow_tree_floor(&ranges, address);
+    return r != NULL && address - r->base < r->size ? r : NULL;
+}
+
+/* With the lock held: the range that was at `base` with that serial, unless it is gone. */
+static struct range *find_again(uint64_t base, uint64_t serial)
+{
+    struct range *r = find(base);
+    return r != NULL && r->serial == serial ? r : NULL;
+}
+
+static size_t blocks_of(const struct range *r)
+{
+    return (r->size + BLOCK - 1) / BLOCK;
+}
+
+/* How many bytes `n` blocks from `first` on have. */
+static size_t bytes_of(const struct range *r, size_t first, size_t n)
+{
+    size_t left = r->size - first * BLOCK;
+    return n * BLOCK < left ? n * BLOCK : left;
+}
+
+/* With the lock held: a range comes to its link's list, at the end, or leaves it. */
+static void list(struct range *r)
+{
+    struct tow_faults *faults = r->link->faults;
+    r->previous = faults->last;
+    r->next = NULL;
+    *(faults->last != NULL ? &faults->last->next : &faults->first) = r;
+    faults->last = r;
+}
+
+static void unlist(struct range *r)
+{
+    struct tow_faults *faults = r->link->faults;
+    *(r->previous != NULL ? &r->previous->next : &faults->first) = r->next;
+    *(r->next != NULL ? &r->next->previous : &faults->last) = r->previous;
+}
+
+/* With the lock held: no work went out since it was made, and the worker had nothing there. */
+static bool is_blank(const struct range *r)
+{
+    return !r->filled && r->made == r->link->faults->pushes;
+}
+
+bool tow_fault_add(struct tow_link *link, uint64_t base, uint64_t size)
+{
+    struct range *r = calloc(1, sizeof *r);
+    uint8_t *states = calloc((size + BLOCK - 1) / BLOCK, 1);
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    if (r == NULL || states == NULL || base % page != 0 || size % page != 0 ||
+        !watch(uffd, base, size)) {
+        free(states);
+        free(r);
+        return false;
+    }
+    *r = (struct range){.node = {.key = base},
+                        .link = link,
+                        .base = base,
+                        .size = size,
+                        .states = states,
+                        .ahead = 1};
+    pthread_mutex_lock(&lock);
+    r->serial = ++serials;
+    r->made = link->faults->pushes;
+    tow_tree_insert(&ranges, &r->node);
+    pthread_mutex_unlock(&lock);
+    atomic_fetch_add(&tow_fault_count, 1);
+    return true;
+}
+
+void tow_fault_told(uint64_t base, bool blank)
+{
+    pthread_mutex_lock(&lock);
+    struct range *r = find(base);
+    if (r != NULL) {
+        r->filled = !blank;
+        r->zeros = blank;
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+void tow_fault_remove(uint64_t base)
+{
+    pthread_mutex_lock(&lock);
+    struct range *gone = find(base);
+    gone = gone != NULL && gone->base == base ? gone : NULL;
+    if (gone != NULL) {
+        tow_tree_remove(&ranges, &gone->node);
+        if (gone->here > 0) {
+            unlist(gone);
+        }
+    }
+    pthread_cond_broadcast(&moved);
+    pthread_mutex_unlock(&lock);
+    if (gone != NULL) {
+        atomic_fetch_sub(&tow_fault_count, 1);
+        if (gone->known != NULL) {
+            munmap(gone->known, gone->size);
+        }
+        free(gone->states);
+        free(gone);
+    }
+}
+
+void tow_fault_wake(uint64_t base, uint64_t size)
+{
+    struct uffdio_range range = {base, size};
+    ioctl(uffd, UFFDIO_WAKE, &range);
+}
+
+/* ---- blocks that come ---- */
+
+/* Asks the worker, behind all changes that went out. False: it has nothing there, or is lost. */
+static bool fetch(struct tow_link *link, uint64_t address, size_t size)
+{
+    uint8_t head[TOW_FETCH_HEAD];
+    struct tow_line *line = atomic_load_explicit(&link->side, memory_order_acquire);
+    tow_fetch_head(&(struct tow_fetch){address, size}, head);
+    if (tow_side_send(link, TOW_CONTROL_FETCH, head, sizeof head, NULL, 0) != CUDA_SUCCESS) {
+        return false;
+    }
+    size_t got = 0;
+    bool failed = false;
+    int error = 0;
+    while (error == 0 && got < size && !failed) {
+        const uint8_t *at = NULL;
+        size_t available = 0;
+        struct tow_frame frame;
+        struct tow_data data;
+        uint32_t pad = 0;
+        error = tow_line_peek(line, TOW_DATA_HEAD, TOW_TIME_FOREVER, &at, &available);
+        if (error == 0) {
+            error = tow_frame_read(at, &frame);
+        }
+        if (error == 0) {
+            error = tow_data_head_decode(at, &frame, &data, &pad);
+        }
+        failed = error == 0 && (data.flags & TOW_DATA_FAILED) != 0;
+        if (error == 0 &&
+            (data.offset != got || data.size > size - got || (data.size == 0 && !failed))) {
+            error = -EPROTO;
+        }
+        if (error == 0) {
+            tow_line_consume(line, TOW_DATA_HEAD);
+            error = tow_line_recv_into(line, fetched + got, data.size);
+        }
+        if (error == 0 && pad > 0) {
+            error = tow_line_discard(line, pad);
+        }
+        if (error == 0) {
+            got += data.size;
+            atomic_fetch_add_explicit(&link->counters.side_in, frame.length, memory_order_relaxed);
+        }
+    }
+    if (error < 0) {
+        tow_link_lose(link, "a connection of its session was closed");
+    }
+    return error == 0 && !failed;
+}
+
+/* With the lock held: how many blocks from `first` on are to come together. A program that walks
+ * through its memory finds more and more of it there. */
+static size_t how_many(struct range *r, size_t first)
+{
+    size_t most = first != r->expected ? 1 : r->ahead < RUN ? r->ahead * 2 : RUN;
+    size_t end = blocks_of(r), n = 1;
+    while (n < most && first + n < end && r->states[first + n] == ABSENT) {
+        n++;
+    }
+    r->ahead = most;
+    r->expected = first + n;
+    return n;
+}
+
+/* With the lock held. `bytes`: what the worker has there; NULL: zeros, which it may not have. */
+static void arrive(struct range *r, size_t first, size_t n, const uint8_t *bytes)
+{
+    size_t offset = first * BLOCK, size = bytes_of(r, first, n);
+    enum state state = bytes != NULL ? FRESH : NEW;
+    if (bytes != NULL && r->known == NULL) {
+        void *at = mmap(NULL, r->size, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        r->known = at != MAP_FAILED ? at : NULL;
+        state = r->known != NULL ? FRESH : NEW; /* without it all of it goes back */
+    }
+    if (state == FRESH) {
+        memcpy(r->known + offset, bytes, size);
+    }
+    if (!place(uffd, r->base + offset, bytes != NULL ? bytes : zeros, size)) {
+        tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN, "managed memory at 0x%llx cannot be filled: %s",
+                (unsigned long long)(r->base + offset), strerror(errno));
+    }
+    memset(r->states + first, (int)state, n);
+    if (r->here == 0) {
+        list(r);
+        r->low = first;
+        r->high = first + n;
+    }
+    r->here += n;
+    r->low = first < r->low ? first : r->low;
+    r->high = first + n > r->high ? first + n : r->high;
+}
+
+/* Somebody waits for the memory at `address`. */
+static void serve(uint64_t address)
+{
+    pthread_mutex_lock(&lock);
+    struct range *r = find(address);
+    for (;;) {
+        while (r != NULL && r->states[(address - r->base) / BLOCK] == MOVING) {
+            pthread_cond_wait(&moved, &lock);
+            r = find(address);
+        }
+        size_t block = r != NULL ? (address - r->base) / BLOCK : 0;
+        if (r == NULL || r->states[block] != ABSENT) {
+            break;
+        }
+        size_t n = how_many(r, block);
+        if (is_blank(r)) {
+            arrive(r, block, n, r->zeros ? zeros : NULL);
+            break;
+        }
+        struct tow_link *link = r->link;
+        uint64_t serial = r->serial, epoch = link->faults->epoch, at = r->base + block * BLOCK;
+        size_t size = bytes_of(r, block, n);
+        pthread_mutex_unlock(&lock);
+        bool known = fetch(link, at, size);
+        pthread_mutex_lock(&lock);
+        r = find(address);
+        if (r != NULL && r->serial == serial && link->faults->epoch == epoch) {
+            /* A program whose server is lost goes on with zeros; its calls say what happened. */
+            if (!known) {
+                memset(fetched, 0, size);
+            }
+            arrive(r, block, n, fetched);
+            break;
+        }
+        if (r != NULL && r->serial == serial) {
+            r->expected = block; /* the same again: it had been synchronised meanwhile */
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    tow_fault_wake(address & ~(page - 1), page);
+}
+
+static void *fault_thread(void *arg)
+{
+    struct uffd_msg message;
+    for (;;) {
+        ssize_t n = read(uffd, &message, sizeof message);
+        if (n == (ssize_t)sizeof message && message.event == UFFD_EVENT_PAGEFAULT) {
+            serve(message.arg.pagefault.address);
+        } else if (n < 0 && errno != EINTR && errno != EAGAIN) {
+            return arg;
+        }
+    }
+}
+
+/* ---- blocks that leave ---- */
+
+/* What is compared together. */
+struct run {
+    uint64_t base, serial; /* of its range */
+    size_t first, n;
+    const uint8_t *bytes; /* where its bytes are now */
+    bool moves;
+};
+
+/* The changes of several runs that go out together. */
+struct outgoing {
+    struct tow_link *link;
+    tow_fault_send *send;
+    uint8_t *piece; /* borrowed */
+    size_t room, used;
+    struct run moved[BATCH]; /* that leave once they are out */
+    size_t count;
+    CUresult status;
+};
+
+/* With the lock held: the next blocks from `from` on that are here and are treated alike. */
+static bool next_run(const struct range *r, size_t from, bool stale, struct run *ret_run)
+{
+    size_t first = from > r->low ? from : r->low;
+    while (first < r->high && (r->states[first] == ABSENT || r->states[first] == MOVING)) {
+        first++;
+    }
+    if (r->here == 0 || first >= r->high) {
+        return false;
+    }
+    size_t n = 1, room = ((size_t)RUN * BLOCK - scratch_used) / BLOCK;
+    while (n < room && first + n < r->high && r->states[first + n] == r->states[first]) {
+        n++;
+    }
+    *ret_run = (struct run){.base = r->base,
+                            .serial = r->serial,
+                            .first = first,
+                            .n = n,
+                            .moves = stale || n > STAYING || r->states[first] != FRESH};
+    return true;
+}
+
+/* With the lock held: a run begins to be compared. Returns whether all of it goes out. */
+static bool begin_run(struct range *r, struct run *run)
+{
+    uint8_t *at = (uint8_t *)(uintptr_t)(r->base + run->first * BLOCK);
+    bool whole = r->states[run->first] == NEW;
+    memset(r->states + run->first, run->moves ? MOVING : AGED, run->n);
+    run->bytes = run->moves ? move_away(at, bytes_of(r, run->first, run->n)) : at;
+    if (run->bytes != NULL) {
+        return whole;
+    }
+    run->bytes = at;
+    static bool said; /* Process-wide: one line is enough. Guarded by lock. */
+    if (!said) {
+        said = true;
+        tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN,
+                "managed memory cannot be moved (%s): what threads write during a synchronisation "
+                "may be lost; TOWLINE_MANAGED=compare is safe",
+                strerror(errno));
+    }
+    return whole;
+}
+
+/* With the lock held: all that differed has gone out. */
+static void end_run(const struct run *run)
+{
+    struct range *r = find_again(run->base, run->serial);
+    if (r == NULL) {
+        return;
+    }
+    size_t offset = run->first * BLOCK, size = bytes_of(r, run->first, run->n);
+    if ((uint64_t)(uintptr_t)run->bytes == r->base + offset) {
+        madvise((void *)(uintptr_t)run->bytes, size, MADV_DONTNEED);
+    }
+    if (r->known != NULL && size > BLOCK) {
+        madvise(r->known + offset, size, MADV_DONTNEED);
+    }
+    memset(r->states + run->first, ABSENT, run->n);
+    r->here -= run->n;
+    if (r->here == 0) {
+        unlist(r);
+    }
+}
+
+/* With the lock held, which is given meanwhile: sends what was gathered. */
+static void flush(struct outgoing *out)
+{
+    if (out->used > 0 && out->status == CUDA_SUCCESS) {
+        pthread_mutex_unlock(&lock);
+        out->status = out->send(out->link, out->piece, out->used);
+        pthread_mutex_lock(&lock);
+    }
+    out->used = 0;
+}
+
+/* The same, and then what was moved is absent. */
+static void settle(struct outgoing *out)
+{
+    flush(out);
+    for (size_t i = 0; i < out->count; i++) {
+        end_run(&out->moved[i]);
+    }
+    if (out->count > 0) {
+        out->count = 0;
+        pthread_cond_broadcast(&moved);
+    }
+    clear_scratch();
+}
+
+/* With the lock held, which may be given meanwhile. */
+static void push_run(struct range *r, struct run *run, struct outgoing *out)
+{
+    bool whole = begin_run(r, run);
+    struct tow_diff diff = {.known = whole ? NULL : r->known + run->first * BLOCK,
+                            .now = run->bytes,
+                            .address = r->base + run->first * BLOCK,
+                            .size = bytes_of(r, run->first, run->n)};
+    while (r != NULL && diff.at < diff.size && out->status == CUDA_SUCCESS) {
+        if (out->room - out->used < TOW_DIFF_ROOM_MIN) {
+            flush(out);
+            r = find_again(run->base, run->serial);
+        } else {
+            out->used += tow_diff_next(&diff, out->piece + out->used, out->room - out->used);
+        }
+    }
+    if (run->moves) {
+        out->moved[out->count++] = *run;
+    }
+    if (out->count == BATCH || scratch_used > (size_t)(RUN - 1) * BLOCK) {
+        settle(out);
+    }
+}
+
+CUresult tow_fault_push(struct tow_link *link, bool stale, uint8_t *piece, size_t room,
+                        tow_fault_send *send)
+{
+    struct outgoing out = {.link = link,
+                           .send = send,
+                           .piece = piece,
+                           .room = room,
+                           .status = (CUresult)atomic_load(&link->lost)};
+    struct tow_faults *faults = link->faults;
+    if (out.status != CUDA_SUCCESS || faults == NULL) {
+        return out.status; /* the program keeps what it has */
+    }
+    pthread_mutex_lock(&lock);
+    uint64_t number = ++faults->pushes;
+    faults->epoch += stale;
+    struct range *r = faults->first;
+    /* Ranges may come and go while something is sent: each is visited once. */
+    while (r != NULL && r->visited != number && out.status == CUDA_SUCCESS) {
+        uint64_t base = r->base, serial = r->serial;
+        struct run run = {0};
+        tow_link_compared(link, r->here * BLOCK);
+        r->visited = number;
+        unlist(r);
+        list(r);
+        while (r != NULL && out.status == CUDA_SUCCESS &&
+               next_run(r, run.first + run.n, stale, &run)) {
+            push_run(r, &run, &out);
+            r = find_again(base, serial);
+        }
+        r = faults->first;
+    }
+    settle(&out);
+    pthread_mutex_unlock(&lock);
+    return out.status;
+}

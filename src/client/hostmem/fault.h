@@ -1,0 +1,52 @@
+/* Managed memory that is not compared but watched: a block of it is here while the program
+ * uses it, and is fetched from the worker when the program touches it (userfaultfd). After a
+ * synchronisation, when the GPU may have written anything, no block is here.
+ *
+ * A block leaves by being moved away as a whole (mremap), so that no write of another thread is
+ * lost; what the program changed in it goes to the worker then, byte for byte, as for all mirrored
+ * memory. Blocks that stay here are compared before work that may read them; one that has not left
+ * by the second time does then, so that a launch does not pay for what the program touched long
+ * ago.
+ *
+ * Whoever touches an absent block waits for a thread of ours, with whatever lock it holds. So that
+ * thread takes no lock under which the program's memory is touched: it asks on the side line,
+ * behind the changes that went out there.
+ */
+#ifndef TOW_CLIENT_FAULT_H
+#define TOW_CLIENT_FAULT_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "client/link/link.h"
+
+enum { TOW_FAULT_BLOCK = 64 << 10 };
+
+/* How many pieces are watched: 0 keeps calls short. */
+extern atomic_uint tow_fault_count;
+
+/* A descriptor that watches memory, for system calls as well; -1 if that is not permitted. */
+int tow_fault_open(uint64_t features);
+
+/* Whether new managed memory of this size is to be watched; then it is to have whole pages. Gets
+ * everything ready for it. */
+bool tow_fault_wanted(struct tow_link *link, uint64_t size);
+
+/* Watches [base, base + size), whole pages: fresh anonymous memory, of which nobody knows what the
+ * worker has. False if that cannot be. */
+bool tow_fault_add(struct tow_link *link, uint64_t base, uint64_t size);
+/* What the worker has there is known: zeros, or not. For memory that nobody touched yet. */
+void tow_fault_told(uint64_t base, bool blank);
+/* Forgets it; before its memory is unmapped. Whoever waits for it finds what is there next. */
+void tow_fault_remove(uint64_t base);
+/* Lets those go on who wait for memory that is unmapped now. */
+void tow_fault_wake(uint64_t base, uint64_t size);
+
+/* Sends what the program changed, as records in `send`, which may wait. One caller at a time.
+ * `stale`: the GPU may have written; nothing stays here. */
+typedef CUresult tow_fault_send(struct tow_link *link, const uint8_t *bytes, size_t size);
+CUresult tow_fault_push(struct tow_link *link, bool stale, uint8_t *piece, size_t room,
+                        tow_fault_send *send);
+
+#endif

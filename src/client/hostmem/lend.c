@@ -1,0 +1,132 @@
+#include "client/hostmem/lend.h"
+
+#include <linux/magic.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "client/completion/share.h"
+#include "client/stream/stream.h"
+#include "client/hostmem/vma.h"
+
+struct lend {
+    struct tow_link *link; /* borrowed */
+    uint64_t low, high;
+    struct lend *next;
+};
+
+/* Process-wide: addresses are the process's; each names its link. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the list */
+static struct lend *lends;
+
+/* The mapping that holds an address. */
+struct search {
+    uint64_t at;
+    struct tow_vma found; /* high is 0: none */
+    char path[512];
+};
+
+static bool look_for(const struct tow_vma *vma, void *user)
+{
+    struct search *search = user;
+    if (vma->high <= search->at) {
+        return true;
+    }
+    if (vma->low <= search->at) {
+        snprintf(search->path, sizeof search->path, "%s", vma->path);
+        search->found = *vma;
+        search->found.path = search->path;
+    }
+    return false;
+}
+
+/* A shared mapping of a file in memory, which the worker can have too. */
+static bool lend(struct tow_link *link, uint64_t low, uint64_t high)
+{
+    struct search search = {.at = low};
+    const struct tow_vma *vma = &search.found;
+    struct statfs system;
+    struct stat status;
+    if (tow_vma_visit(look_for, &search) < 0 || vma->high < high ||
+        strcmp(vma->access, "rw-s") != 0) {
+        return false;
+    }
+    uint64_t offset = vma->offset + (low - vma->low);
+    int fd = tow_vma_open(vma);
+    bool lent = fd >= 0 && fstatfs(fd, &system) == 0 && system.f_type == TMPFS_MAGIC &&
+                fstat(fd, &status) == 0 && offset + (high - low) <= (uint64_t)status.st_size &&
+                tow_share_lend(link, fd, low, high - low, &offset) == CUDA_SUCCESS;
+    if (fd >= 0) {
+        close(fd);
+    }
+    return lent;
+}
+
+bool tow_lend_begin(struct tow_link *link, uint64_t base, uint64_t size, uint64_t *ret_low,
+                    uint64_t *ret_high)
+{
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    uint64_t low = (base + page - 1) & ~(page - 1), high = (base + size) & ~(page - 1);
+    /* A capture would not like the worker's calls. */
+    if (link->share == NULL || low >= high || atomic_load(&tow_captures) != 0) {
+        return false;
+    }
+    struct lend *l = calloc(1, sizeof *l);
+    if (l == NULL || !lend(link, low, high)) {
+        tow_log(TOW_AREA_CLIENT, TOW_LOG_DEBUG, "registered memory at 0x%llx is staged",
+                (unsigned long long)base);
+        free(l);
+        return false;
+    }
+    *l = (struct lend){.link = link, .low = low, .high = high};
+    pthread_mutex_lock(&lock);
+    l->next = lends;
+    lends = l;
+    pthread_mutex_unlock(&lock);
+    *ret_low = low;
+    *ret_high = high;
+    return true;
+}
+
+CUresult tow_lend_end(struct tow_link *link, uint64_t low)
+{
+    CUresult status = tow_share_take_back(link, low);
+    pthread_mutex_lock(&lock);
+    struct lend **at = &lends;
+    while (*at != NULL && ((*at)->link != link || (*at)->low != low)) {
+        at = &(*at)->next;
+    }
+    struct lend *l = *at;
+    if (l != NULL) {
+        *at = l->next;
+    }
+    pthread_mutex_unlock(&lock);
+    free(l);
+    return status;
+}
+
+uint64_t tow_lend_until(const struct tow_link *link, uint64_t at, uint64_t end, bool *ret_lent)
+{
+    *ret_lent = false;
+    pthread_mutex_lock(&lock);
+    for (const struct lend *l = lends; l != NULL; l = l->next) {
+        if (link != NULL && l->link != link) {
+            continue;
+        }
+        if (at - l->low < l->high - l->low) {
+            *ret_lent = true;
+            end = l->high;
+            break;
+        }
+        if (l->low > at && l->low < end) {
+            end = l->low;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    return end;
+}

@@ -1,0 +1,831 @@
+#include "client/hostmem/mirror.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/tree.h"
+#include "client/stream/context.h"
+#include "client/hostmem/fault.h"
+#include "client/hostmem/lend.h"
+#include "client/hostmem/region.h"
+#include "client/link/side.h"
+#include "client/hostmem/track.h"
+#include "gen/client_api.h"
+#include "wire/control.h"
+#include "wire/diff.h"
+
+enum {
+    PIECE = 256 << 10, /* changes sent in one frame */
+    RUNS = 32,         /* of pages that were written, asked for at once */
+};
+
+struct mirror {
+    struct tow_node node;     /* by its base; first: a mirror is its node */
+    struct tow_node compared; /* the same, of those with `known` that are not tracked */
+    struct tow_link *link;    /* borrowed */
+    uint64_t base, size;      /* kept equal on both sides */
+    uint8_t *known; /* owned: what both sides had at the last exchange; NULL: really shared, or: */
+    bool watched;   /* managed memory, see client/hostmem/fault.h */
+    bool tracked; /* managed memory that is compared where the program wrote: client/hostmem/track.h
+                   */
+    unsigned uses;
+    bool managed;    /* its pages are ours; small neighbours have pages in common */
+    bool foreign;    /* the program's memory, never page-locked: it may vanish without a word */
+    uint64_t serial; /* no other mirror ever has it */
+    bool leaving;    /* the worker is being told of its end; it takes no new users */
+    struct mirror *next_gone;
+};
+
+/* Of one link, guarded by the lock; no two mirrors of it have a byte in common. */
+struct tow_mirrors {
+    struct tow_tree all, compared;
+};
+
+/* Process-wide: addresses are the process's. */
+atomic_uint tow_mirror_count;
+atomic_uint tow_mirror_candidates;
+
+/* Process-wide: addresses are the process's, and one may be mirrored on several servers; changes go
+ * to one after the other. */
+static struct tow_mirrors mirrors[TOW_SERVERS_MAX];      /* guarded by lock; by links' numbers */
+static uint64_t serials;                                 /* guarded by lock */
+static uint64_t tracked_low, tracked_high;               /* guarded by lock: where they are, of: */
+static unsigned tracked_count;                           /* guarded by lock; of all links */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* never held while sending */
+static pthread_cond_t left = PTHREAD_COND_INITIALIZER;   /* with lock: one has left the list */
+static pthread_mutex_t make_lock =
+    PTHREAD_MUTEX_INITIALIZER; /* taken before `lock`: two threads that need the same memory make
+                                  one mirror, and none is made of memory that is being freed */
+static pthread_mutex_t push_lock =
+    PTHREAD_MUTEX_INITIALIZER; /* one sender at a time: newer follows older */
+
+static bool is_self(const struct tow_link *link)
+{
+    return strncmp(link->address, "self:", 5) == 0;
+}
+
+static uint64_t page(void)
+{
+    return (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* With the lock held: the last mirror at this server's worker of which something is below `end`,
+ * if anything of it is at `base` or above. */
+static struct mirror *last_in(const struct tow_link *link, uint64_t base, uint64_t end)
+{
+    struct mirror *m = (struct mirror *)tow_tree_floor(&mirrors[link->index].all, end - 1);
+    return m != NULL && m->base + m->size > base ? m : NULL;
+}
+
+/* With the lock held: the mirror that holds `address` at this server's worker; NULL: at any. */
+static struct mirror *find(const struct tow_link *link, uint64_t address)
+{
+    if (link != NULL) {
+        return last_in(link, address, address + 1);
+    }
+    struct mirror *m = NULL;
+    for (unsigned i = 0; i < tow_client_link_count() && m == NULL; i++) {
+        m = last_in(tow_client_link_at(i), address, address + 1);
+    }
+    return m;
+}
+
+/* With the lock held: the first one at or behind an address that is compared. */
+static struct mirror *next_compared(const struct tow_link *link, uint64_t address)
+{
+    struct tow_node *node = tow_tree_ceiling(&mirrors[link->index].compared, address);
+    return node == NULL ? NULL
+                        : (struct mirror *)((uint8_t *)node - offsetof(struct mirror, compared));
+}
+
+/* Memory that a graph reads or writes belongs to the program, which may have freed it since. */
+static bool is_gone(const struct mirror *m)
+{
+    return m->foreign && msync((void *)(uintptr_t)m->base, m->size, MS_ASYNC) != 0 &&
+           errno == ENOMEM;
+}
+
+/* What cuMemHostGetDevicePointer_v2 is told of the memory. */
+enum { ASK_HOST, ASK_MANAGED, ASK_WATCHED };
+
+/* ret_blank: of ASK_WATCHED, whether the worker has zeros there; else NULL. */
+static CUresult ask(struct tow_link *link, unsigned fn, uint64_t base, uint64_t size, uint32_t kind,
+                    bool *ret_blank)
+{
+    struct tow_context *context = tow_context_current();
+    struct tow_call call;
+    bool here = context != NULL && context->link == link;
+    CUresult status =
+        tow_call_begin_on(&call, link, here ? context->number : 0, fn, 24, TOW_CALL_REPLY);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    tow_enc_u64(&call.enc, base);
+    tow_enc_u64(&call.enc, size);
+    tow_enc_u32(&call.enc, kind);
+    status = tow_call_wait(&call);
+    if (status == CUDA_SUCCESS && ret_blank != NULL) {
+        *ret_blank = tow_dec_u32(&call.dec) != 0;
+    }
+    return tow_call_end(&call, status);
+}
+
+enum { HOST, MANAGED, WATCHED, TRACKED };
+
+static CUresult enlist(struct tow_link *link, uint64_t base, uint64_t size, unsigned kind)
+{
+    bool managed = kind != HOST, watched = kind == WATCHED, tracked = kind == TRACKED;
+    struct mirror *made = calloc(1, sizeof *made);
+    bool compared = !is_self(link) && !watched;
+    uint8_t *known = compared ? calloc(1, size) : NULL;
+    if (made == NULL || (known == NULL && compared)) {
+        free(made);
+        free(known);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    struct tow_region region;
+    bool foreign =
+        !managed && !tow_region_find(base, &region) && !tow_region_find(base + size - 1, &region);
+    *made = (struct mirror){.link = link,
+                            .base = base,
+                            .size = size,
+                            .known = known,
+                            .uses = 1,
+                            .managed = managed,
+                            .watched = watched,
+                            .tracked = tracked,
+                            .foreign = foreign};
+    pthread_mutex_lock(&lock);
+    made->serial = ++serials;
+    made->node.key = made->compared.key = base;
+    tow_tree_insert(&mirrors[link->index].all, &made->node);
+    if (tracked) {
+        tracked_low = tracked_count == 0 || base < tracked_low ? base : tracked_low;
+        tracked_high =
+            tracked_count == 0 || base + size > tracked_high ? base + size : tracked_high;
+        tracked_count++;
+    } else if (known != NULL) {
+        tow_tree_insert(&mirrors[link->index].compared, &made->compared);
+    }
+    pthread_mutex_unlock(&lock);
+    if (known != NULL || watched) {
+        atomic_fetch_add(&tow_mirror_count, 1);
+    }
+    return CUDA_SUCCESS;
+}
+
+/* ---- the end of mirrors ---- */
+
+/* With the lock held: true if a page holds managed memory. */
+static bool is_page_used(uint64_t at)
+{
+    for (unsigned i = 0; i < tow_client_link_count(); i++) {
+        const struct mirror *m = last_in(tow_client_link_at(i), at, at + page());
+        if (m != NULL && m->managed) {
+            return true; /* only managed memory has neighbours on its pages */
+        }
+    }
+    return false;
+}
+
+/* With the lock held, and [base, base + size) in no mirror: the pages that only it needs. Of the
+ * first and the last one a part may be a neighbour's. */
+static void pages_alone(uint64_t base, uint64_t size, uint64_t *ret_low, uint64_t *ret_high)
+{
+    uint64_t low = base & ~(page() - 1), high = (base + size + page() - 1) & ~(page() - 1);
+    if (is_page_used(low)) {
+        low += page();
+    }
+    if (low < high && is_page_used(high - page())) {
+        high -= page();
+    }
+    *ret_low = low;
+    *ret_high = high;
+}
+
+/* With the make lock held: one user less of everything in [base, base + size). Those that nobody
+ * uses any more are to leave. */
+static struct mirror *give_up(uint64_t base, uint64_t size)
+{
+    struct mirror *gone = NULL;
+    pthread_mutex_lock(&lock);
+    for (unsigned i = 0; i < tow_client_link_count(); i++) {
+        struct mirror *m = last_in(tow_client_link_at(i), base, base + size);
+        for (; m != NULL; m = m->base > base ? last_in(m->link, base, m->base) : NULL) {
+            if (!m->leaving && --m->uses == 0) {
+                m->leaving = true;
+                m->next_gone = gone;
+                gone = m;
+            }
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    return gone;
+}
+
+/* Pages of managed memory go; the addresses stay the server's. */
+static void drop_pages(uint64_t low, uint64_t high)
+{
+    if (low < high && !tow_region_is_reserved_here(low)) {
+        munmap((void *)(uintptr_t)low, high - low);
+    } else if (low < high) {
+        mmap((void *)(uintptr_t)low, high - low, PROT_NONE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    }
+}
+
+/* Tells the worker, which waits for work that uses them. What that wrote still comes. */
+static CUresult let_go(struct mirror *gone)
+{
+    CUresult status = CUDA_SUCCESS;
+    while (gone != NULL) {
+        struct mirror *m = gone;
+        gone = m->next_gone;
+        CUresult told = ask(m->link, TOW_FN_cuMemHostUnregister, m->base, m->size, ASK_HOST, NULL);
+        status = status == CUDA_SUCCESS ? told : status;
+        pthread_mutex_lock(&lock);
+        tow_tree_remove(&mirrors[m->link->index].all, &m->node);
+        if (m->tracked) {
+            tracked_count--;
+        } else if (m->known != NULL) {
+            tow_tree_remove(&mirrors[m->link->index].compared, &m->compared);
+        }
+        uint64_t low = 0, high = 0;
+        if (m->managed) {
+            pages_alone(m->base, m->size, &low, &high);
+        }
+        if (m->watched) {
+            tow_fault_remove(m->base);
+        }
+        drop_pages(low, high);
+        if (m->watched) {
+            tow_fault_wake(m->base, m->size);
+        }
+        pthread_cond_broadcast(&left);
+        pthread_mutex_unlock(&lock);
+        if (m->known != NULL || m->watched) {
+            atomic_fetch_sub(&tow_mirror_count, 1);
+        }
+        free(m->known);
+        free(m);
+    }
+    return status;
+}
+
+CUresult tow_mirror_remove(uint64_t base, uint64_t size)
+{
+    /* Whoever found its region before that was removed makes its mirror first. */
+    pthread_mutex_lock(&make_lock);
+    struct mirror *gone = give_up(base, size);
+    /* Of managed memory the pages go too, which nobody may come to share meanwhile. */
+    bool managed = gone != NULL && gone->managed;
+    if (!managed) {
+        pthread_mutex_unlock(&make_lock);
+    }
+    CUresult status = let_go(gone);
+    if (managed) {
+        pthread_mutex_unlock(&make_lock);
+    }
+    return status;
+}
+
+/* ---- their beginning ---- */
+
+/* `link`: only what its worker has; NULL: any. */
+static bool covers(const struct tow_link *link, uint64_t base, uint64_t size)
+{
+    uint64_t at = base;
+    bool more = true;
+    pthread_mutex_lock(&lock);
+    while (more && at < base + size) {
+        struct mirror *m = find(link, at);
+        if (m != NULL) {
+            more = !m->leaving;
+            at = more ? m->base + m->size : at;
+        } else {
+            uint64_t end = tow_lend_until(link, at, base + size, &more);
+            at = more ? end : at;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    return at >= base + size;
+}
+
+/* With the make lock held. */
+static CUresult make(struct tow_link *link, uint64_t base, uint64_t size)
+{
+    uint64_t begin = base & ~(page() - 1), at = begin;
+    uint64_t end = (base + size + page() - 1) & ~(page() - 1);
+    while (at < end) {
+        bool lent;
+        uint64_t stop = tow_lend_until(link, at, end, &lent);
+        if (lent) {
+            at = stop;
+            continue;
+        }
+        /* Pages that another piece covers are shared with it; the next run of free ones is new. */
+        pthread_mutex_lock(&lock);
+        struct mirror *m = find(link, at);
+        while (m != NULL && m->leaving) {
+            pthread_cond_wait(&left, &lock);
+            m = find(link, at);
+        }
+        if (m != NULL) {
+            m->uses++;
+            stop = m->base + m->size;
+        } else {
+            const struct tow_node *above = tow_tree_ceiling(&mirrors[link->index].all, at);
+            stop = above != NULL && above->key < stop ? above->key : stop;
+        }
+        pthread_mutex_unlock(&lock);
+        if (m == NULL) {
+            CUresult status =
+                ask(link, TOW_FN_cuMemHostGetDevicePointer_v2, at, stop - at, ASK_HOST, NULL);
+            if (status == CUDA_SUCCESS) {
+                status = enlist(link, at, stop - at, HOST);
+            }
+            if (status != CUDA_SUCCESS) {
+                tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN,
+                        "%s has no room for host memory at 0x%llx (error %d): kernels cannot use "
+                        "it, and copies of it behind host functions are waited for",
+                        link->address, (unsigned long long)at, (int)status);
+                if (begin < at) {
+                    let_go(give_up(begin, at - begin));
+                }
+                return status;
+            }
+        }
+        at = stop;
+    }
+    return CUDA_SUCCESS;
+}
+
+/* Page-locked memory is mirrored as it was page-locked, in one piece: that is how it ends, and how
+ * the driver sees it. What one server's worker shares is mirrored at another's. Its address may be
+ * in a kernel's arguments by chance, while another thread frees it: then there is nothing to be
+ * made, for nobody uses it. */
+static CUresult mirror_region(struct tow_link *link, const struct tow_region *region)
+{
+    if ((tow_region_is_shared(region) && region->link == link) ||
+        covers(link, region->base, region->size)) {
+        return CUDA_SUCCESS;
+    }
+    struct tow_region now;
+    pthread_mutex_lock(&make_lock);
+    bool gone = !tow_region_find(region->base, &now) || now.id != region->id;
+    CUresult status = gone || covers(link, region->base, region->size)
+                          ? CUDA_SUCCESS
+                          : make(link, region->base, region->size);
+    pthread_mutex_unlock(&make_lock);
+    return status;
+}
+
+static void take_shared(struct tow_region *region, void *user)
+{
+    *(struct tow_region *)user = *region;
+    region->shared_low = region->shared_high = 0;
+}
+
+/* What a command names must be one piece to the driver. Memory of which whole pages are lent is
+ * not, from end to end: then it is mirrored as a whole from now on. */
+static void join(uint64_t base, uint64_t size)
+{
+    struct tow_region region;
+    uint64_t end = base + size;
+    if (tow_region_find(base, &region) && region.shared_high != 0 &&
+        ((base < region.shared_low && region.shared_low < end) ||
+         (base < region.shared_high && region.shared_high < end)) &&
+        tow_region_edit(base, take_shared, &region) && region.shared_high != 0) {
+        tow_mirror_unlend(&region);
+    }
+}
+
+CUresult tow_mirror_host(struct tow_link *link, uint64_t base, uint64_t size)
+{
+    struct tow_region region;
+    join(base, size);
+    if (tow_region_find(base, &region) && tow_region_is_host(&region) &&
+        size <= region.size - (base - region.base)) {
+        return mirror_region(link, &region);
+    }
+    if (covers(link, base, size)) {
+        return CUDA_SUCCESS;
+    }
+    pthread_mutex_lock(&make_lock);
+    CUresult status = covers(link, base, size) ? CUDA_SUCCESS : make(link, base, size);
+    pthread_mutex_unlock(&make_lock);
+    return status;
+}
+
+bool tow_mirror_lend(struct tow_link *link, uint64_t base, uint64_t size, uint64_t *ret_low,
+                     uint64_t *ret_high)
+{
+    if (link->share == NULL) {
+        return false;
+    }
+    pthread_mutex_lock(&make_lock);
+    pthread_mutex_lock(&lock);
+    bool free = true;
+    for (unsigned i = 0; i < tow_client_link_count() && free; i++) {
+        free = last_in(tow_client_link_at(i), base, base + size) == NULL;
+    }
+    pthread_mutex_unlock(&lock);
+    bool lent = free && tow_lend_begin(link, base, size, ret_low, ret_high);
+    pthread_mutex_unlock(&make_lock);
+    return lent;
+}
+
+void tow_mirror_unlend(const struct tow_region *region)
+{
+    if (!tow_mirror_is_candidate(region)) {
+        atomic_fetch_add(&tow_mirror_candidates, 1);
+    }
+    if (!tow_region_is_shared(region)) {
+        tow_mirror_remove(region->base, region->size); /* its ends; the next one is in one piece */
+    }
+    tow_lend_end(region->link, region->shared_low);
+}
+
+/* The worker is told of a __managed__ variable. What it has there comes before its answer, or is
+ * fetched: while that is nothing but zeros, it needs not be. */
+static CUresult tell(struct tow_link *link, uint64_t base, uint64_t size, bool watched)
+{
+    bool blank = true;
+    CUresult status = ask(link, TOW_FN_cuMemHostGetDevicePointer_v2, base, size,
+                          watched ? ASK_WATCHED : ASK_MANAGED, watched ? &blank : NULL);
+    if (watched) {
+        tow_fault_told(base, blank);
+    }
+    if (status != CUDA_SUCCESS) {
+        tow_mirror_remove(base, size);
+    }
+    return status;
+}
+
+CUresult tow_mirror_managed(struct tow_link *link, uint64_t base, uint64_t size, unsigned how)
+{
+    if (is_self(link)) {
+        return enlist(link, base, size, HOST);
+    }
+    bool watched = (how & TOW_MANAGED_WATCHED) != 0;
+    pthread_mutex_lock(&make_lock);
+    uint64_t low, high;
+    pthread_mutex_lock(&lock);
+    pages_alone(base, size, &low, &high);
+    pthread_mutex_unlock(&lock);
+    CUresult status = CUDA_SUCCESS;
+    if (low < high) {
+        /* As a rule the range was reserved for this server: nothing of the program's is there. */
+        int flags = tow_region_is_reserved_here(low) ? MAP_FIXED : MAP_FIXED_NOREPLACE;
+        flags |= watched ? MAP_NORESERVE : 0; /* it is moved about, little of it at a time */
+        void *at = mmap((void *)(uintptr_t)low, high - low, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+        if (at != MAP_FAILED && (uint64_t)(uintptr_t)at != low) {
+            munmap(at, high - low); /* a kernel that takes it for a wish */
+            at = MAP_FAILED;
+        }
+        if (at == MAP_FAILED) {
+            tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN,
+                    "managed memory at 0x%llx cannot be had here, where the program has memory of "
+                    "its own",
+                    (unsigned long long)base);
+            status = CUDA_ERROR_OUT_OF_MEMORY;
+        } else {
+            madvise(at, high - low, MADV_DONTFORK);
+        }
+    }
+    if (status == CUDA_SUCCESS) {
+        /* What a freed neighbour left on a common page is not a change of the program's. */
+        uint64_t end = base + size;
+        if (base < low) {
+            memset((void *)(uintptr_t)base, 0, (low < end ? low : end) - base);
+        }
+        if (high < end && high >= low) {
+            uint64_t from = high > base ? high : base;
+            memset((void *)(uintptr_t)from, 0, end - from);
+        }
+        bool added =
+            watched && low == base && high == base + size && tow_fault_add(link, base, size);
+        unsigned kind = watched ? WATCHED : tow_track_begin(low, high) ? TRACKED : MANAGED;
+        status = watched && !added ? CUDA_ERROR_NOT_SUPPORTED : enlist(link, base, size, kind);
+        if (status != CUDA_SUCCESS && added) {
+            tow_fault_remove(base);
+        }
+        if (status != CUDA_SUCCESS && watched) {
+            drop_pages(low, high);
+        }
+    }
+    pthread_mutex_unlock(&make_lock);
+    if (status == CUDA_SUCCESS && (how & TOW_MANAGED_TOLD) != 0) {
+        status = tell(link, base, size, watched);
+    }
+    return status;
+}
+
+bool tow_mirror_covers(uint64_t base, uint64_t size)
+{
+    return covers(NULL, base, size);
+}
+
+bool tow_mirror_has(const struct tow_link *link, const void *address, size_t size)
+{
+    struct tow_region region;
+    uint64_t base = (uint64_t)(uintptr_t)address;
+    return atomic_load_explicit(&tow_region_visible, memory_order_relaxed) != 0 &&
+           tow_region_find(base, &region) &&
+           (region.kind == TOW_REGION_MANAGED || tow_region_is_host(&region)) &&
+           size <= region.size - (base - region.base) && covers(link, base, size);
+}
+
+static CUresult send_piece(struct tow_link *link, const uint8_t *bytes, size_t size)
+{
+    if (tow_side_is_open(link)) {
+        atomic_fetch_add(&link->side_mirrors, 1);
+    }
+    return tow_side_send(link, TOW_CONTROL_MIRROR, NULL, 0, bytes, size);
+}
+
+/* Commands from here on wait for what went out on the side line. */
+static CUresult fence(struct tow_link *link)
+{
+    uint64_t number = atomic_load(&link->side_mirrors);
+    if (number <= atomic_load(&link->side_fenced)) {
+        return CUDA_SUCCESS;
+    }
+    struct tow_call call;
+    uint8_t head[TOW_FENCE_HEAD];
+    tow_fence_head(&(struct tow_fence){number}, head);
+    CUresult status = tow_call_begin_on(&call, link, 0, TOW_CONTROL_FENCE, sizeof head, 0);
+    if (status == CUDA_SUCCESS) {
+        tow_enc_bytes(&call.enc, head, sizeof head);
+        status = tow_call_send(&call);
+    }
+    if (status == CUDA_SUCCESS) {
+        tow_link_raise(&link->side_fenced, number); /* only now: others may rely on it */
+    }
+    return status;
+}
+
+void tow_mirror_pause(void)
+{
+    pthread_mutex_lock(&push_lock);
+}
+
+void tow_mirror_resume(void)
+{
+    pthread_mutex_unlock(&push_lock);
+}
+
+/* With the push lock held: where changes are gathered. */
+static uint8_t *gathering(void)
+{
+    /* Process-wide: the push lock is. Kept: this runs at every launch, and fresh memory costs
+     * faults. */
+    static uint8_t *piece;
+    if (piece == NULL) {
+        piece = malloc(PIECE);
+    }
+    return piece;
+}
+
+/* With the push lock held: what the program changed in pages that it wrote, of one link. */
+static CUresult push_run(const struct tow_link *link, const struct tow_track_run *run,
+                         uint8_t *piece)
+{
+    CUresult status = CUDA_SUCCESS;
+    uint64_t end = run->high;
+    while (end > run->low && status == CUDA_SUCCESS) {
+        pthread_mutex_lock(&lock);
+        struct mirror *m = last_in(link, run->low, end);
+        if (m == NULL || !m->tracked || m->leaving) {
+            end = m != NULL ? m->base : run->low;
+            pthread_mutex_unlock(&lock);
+            continue;
+        }
+        uint64_t low = m->base > run->low ? m->base : run->low;
+        uint64_t high = m->base + m->size < end ? m->base + m->size : end, serial = m->serial;
+        struct tow_diff diff = {.known = m->known + (low - m->base),
+                                .now = (const uint8_t *)(uintptr_t)low,
+                                .address = low,
+                                .size = high - low};
+        tow_link_compared(m->link, diff.size);
+        size_t n = tow_diff_next(&diff, piece, PIECE);
+        while (n > 0 && status == CUDA_SUCCESS) {
+            struct tow_link *to = m->link;
+            pthread_mutex_unlock(&lock);
+            status = send_piece(to, piece, n);
+            pthread_mutex_lock(&lock);
+            if (find(link, low) != m || m->serial != serial) {
+                break; /* removed meanwhile */
+            }
+            n = tow_diff_next(&diff, piece, PIECE);
+        }
+        end = low;
+        pthread_mutex_unlock(&lock);
+    }
+    return status;
+}
+
+/* With the push lock held: of every server, since the kernel tells each write once. */
+static CUresult push_tracked(const struct tow_link *link, uint8_t *piece)
+{
+    struct tow_track_run runs[RUNS];
+    CUresult status = CUDA_SUCCESS;
+    pthread_mutex_lock(&lock);
+    uint64_t at = tracked_low & ~(page() - 1);
+    uint64_t high = tracked_count > 0 ? (tracked_high + page() - 1) & ~(page() - 1) : at;
+    pthread_mutex_unlock(&lock);
+    while (at < high && status == CUDA_SUCCESS) {
+        uint64_t low = at;
+        int n = tow_track_next(&at, high, runs, RUNS);
+        if (n < 0) {
+            runs[0] = (struct tow_track_run){low, high}; /* all of it, then */
+            n = 1;
+        }
+        /* These count as unwritten now: every server gets its own, whatever became of another. */
+        for (int i = 0; i < n; i++) {
+            for (unsigned l = 0; l < tow_client_link_count(); l++) {
+                struct tow_link *to = tow_client_link_at(l);
+                CUresult sent = push_run(to, &runs[i], piece);
+                status = to == link && status == CUDA_SUCCESS ? sent : status;
+            }
+        }
+    }
+    return status;
+}
+
+static CUresult push(struct tow_link *link, bool in_function)
+{
+    CUresult status = CUDA_SUCCESS;
+    struct mirror *gone = NULL;
+    pthread_mutex_lock(&push_lock);
+    uint8_t *piece = gathering();
+    if (piece == NULL) {
+        pthread_mutex_unlock(&push_lock);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    /* The list may change between pieces: go by address, not by pointer. */
+    uint64_t after = 0;
+    for (;;) {
+        pthread_mutex_lock(&lock);
+        struct mirror *next = next_compared(link, after);
+        while (next != NULL && next->leaving) {
+            next = next_compared(link, next->base + 1);
+        }
+        if (next == NULL) {
+            pthread_mutex_unlock(&lock);
+            break;
+        }
+        if (is_gone(next) && in_function) {
+            after = next->base + 1; /* another time: the server would wait for this function */
+            pthread_mutex_unlock(&lock);
+            continue;
+        }
+        if (is_gone(next)) {
+            next->leaving = true;
+            next->next_gone = gone;
+            gone = next;
+            after = next->base + 1;
+            pthread_mutex_unlock(&lock);
+            continue;
+        }
+        size_t skip = after > next->base ? (size_t)(after - next->base) : 0;
+        struct tow_diff diff = {.known = next->known,
+                                .now = (const uint8_t *)(uintptr_t)next->base,
+                                .address = next->base,
+                                .size = next->size,
+                                .at = skip};
+        uint64_t serial = next->serial;
+        tow_link_compared(link, next->size);
+        size_t n = tow_diff_next(&diff, piece, PIECE);
+        while (n > 0 && status == CUDA_SUCCESS) {
+            pthread_mutex_unlock(&lock);
+            status = send_piece(link, piece, n);
+            pthread_mutex_lock(&lock);
+            if (find(link, diff.address) != next || next->serial != serial) {
+                break; /* removed meanwhile */
+            }
+            n = tow_diff_next(&diff, piece, PIECE);
+        }
+        after = diff.address + 1;
+        pthread_mutex_unlock(&lock);
+        if (status != CUDA_SUCCESS) {
+            break;
+        }
+    }
+    if (status == CUDA_SUCCESS) {
+        status = push_tracked(link, piece);
+    }
+    if (status == CUDA_SUCCESS && atomic_load(&tow_fault_count) != 0) {
+        status = tow_fault_push(link, false, piece, PIECE, send_piece);
+    }
+    pthread_mutex_unlock(&push_lock);
+    /* Not before: the worker may wait for host functions, whose ends push as well. */
+    let_go(gone);
+    /* Nor this: the own line may be full, and a function's end must not wait for it. */
+    return status == CUDA_SUCCESS && !in_function ? fence(link) : status;
+}
+
+CUresult tow_mirror_push_all(struct tow_link *link)
+{
+    return push(link, false);
+}
+
+CUresult tow_mirror_push_function(struct tow_link *link)
+{
+    return atomic_load_explicit(&tow_mirror_count, memory_order_relaxed) == 0 ? CUDA_SUCCESS
+                                                                              : push(link, true);
+}
+
+void tow_mirror_stale_all(struct tow_link *link)
+{
+    pthread_mutex_lock(&push_lock);
+    uint8_t *piece = gathering();
+    if (piece != NULL) {
+        tow_fault_push(link, true, piece, PIECE,
+                       send_piece); /* a lost server tells the next call */
+    }
+    pthread_mutex_unlock(&push_lock);
+}
+
+CUresult tow_mirror_settle(void)
+{
+    const struct tow_context *context = tow_context_current();
+    bool waits = context != NULL && atomic_load(&context->alive) &&
+                 atomic_load(&context->sticky) == 0 && atomic_load(&context->link->lost) == 0 &&
+                 atomic_load_explicit(&tow_region_visible, memory_order_relaxed) != 0 &&
+                 atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0 &&
+                 !tow_thread_in_hostfn();
+    return waits ? tow_cuCtxSynchronize_v2(NULL) : CUDA_SUCCESS;
+}
+
+CUresult tow_mirror_scan_all(struct tow_link *link, const void *params, size_t size)
+{
+    const uint8_t *bytes = params;
+    for (size_t at = 0; at + 8 <= size; at += 8) {
+        uint64_t word;
+        struct tow_region region;
+        memcpy(&word, bytes + at, 8);
+        if (word >= 4096 && tow_region_find(word, &region) && tow_region_is_host(&region)) {
+            CUresult status = mirror_region(link, &region);
+            if (status != CUDA_SUCCESS) {
+                return status;
+            }
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_mirror_reach_all(uint64_t address)
+{
+    struct tow_region region;
+    if (!tow_region_find(address, &region) || !tow_region_is_host(&region)) {
+        return CUDA_SUCCESS;
+    }
+    struct tow_context *context = tow_context_current();
+    return context == NULL ? CUDA_ERROR_INVALID_CONTEXT : mirror_region(context->link, &region);
+}
+
+bool tow_mirror_sees(uint64_t address)
+{
+    struct tow_region region;
+    return atomic_load_explicit(&tow_region_visible, memory_order_relaxed) != 0 &&
+           tow_region_find(address, &region) &&
+           (region.kind == TOW_REGION_MANAGED || tow_region_is_host(&region));
+}
+
+CUresult tow_mirror_check_device(uint64_t address, uint64_t size)
+{
+    CUresult status = tow_region_check_device(address, size);
+    if (status == CUDA_SUCCESS &&
+        atomic_load_explicit(&tow_mirror_candidates, memory_order_relaxed) != 0) {
+        join(address, size);
+    }
+    return status == CUDA_SUCCESS ? tow_mirror_reach(address) : status;
+}
+
+static bool find_bytes(void *user, uint64_t address, size_t size, uint8_t **ret_now,
+                       uint8_t **ret_known)
+{
+    struct mirror *m = find(user, address);
+    if (m == NULL || m->known == NULL || size > m->size - (address - m->base) || is_gone(m)) {
+        return false;
+    }
+    *ret_now = (uint8_t *)(uintptr_t)address;
+    *ret_known = m->known + (address - m->base);
+    return true;
+}
+
+int tow_mirror_apply(struct tow_link *link, const uint8_t *records, size_t size)
+{
+    pthread_mutex_lock(&lock);
+    int error = tow_diff_apply(records, size, find_bytes, link);
+    pthread_mutex_unlock(&lock);
+    return error;
+}

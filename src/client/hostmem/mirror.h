@@ -1,0 +1,110 @@
+/* Host memory that the GPU reaches, over a network: the worker has the same addresses, and both
+ * copies are brought together at CUDA's synchronisation points. What the host changed goes to the
+ * worker before work that may read it, and before waiting for work that may be watching it; what
+ * the GPU changed comes back before a synchronising call returns. Managed memory is the same thing
+ * with the worker's address.
+ */
+#ifndef TOW_CLIENT_MIRROR_H
+#define TOW_CLIENT_MIRROR_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "client/hostmem/fault.h"
+#include "client/link/link.h"
+#include "client/hostmem/region.h"
+
+/* How many pieces are mirrored, and whether page-locked memory exists that could be: 0 keeps
+ * launches short. */
+extern atomic_uint tow_mirror_count;
+extern atomic_uint tow_mirror_candidates;
+/* Whether page-locked memory may have to be mirrored: what its own server's worker shares may be
+ * used at another's. */
+static inline bool tow_mirror_is_candidate(const struct tow_region *region)
+{
+    return !tow_region_is_shared(region) || tow_client_link_count() > 1;
+}
+
+/* Makes host memory [base, base + size) reachable at the same address, unless it is already; of
+ * page-locked memory always the whole piece. */
+CUresult tow_mirror_host(struct tow_link *link, uint64_t base, uint64_t size);
+/* Shares memory that the program registers, as far as that can be (client/hostmem/lend.h), unless
+ * some of it is mirrored already. */
+bool tow_mirror_lend(struct tow_link *link, uint64_t base, uint64_t size, uint64_t *ret_low,
+                     uint64_t *ret_high);
+/* The end of that for a region that stays registered: it is staged and mirrored from now on. */
+void tow_mirror_unlend(const struct tow_region *region);
+enum {
+    TOW_MANAGED_WATCHED = 1, /* as client/hostmem/fault.h does; else it is compared */
+    TOW_MANAGED_TOLD = 2, /* the worker does not know yet that it is to be mirrored (a __managed__
+                             variable), and what it has there may not be zeros */
+};
+/* Puts memory of this process behind managed memory that the worker has at [base, base + size) and
+ * mirrors it. CUDA_ERROR_NOT_SUPPORTED if it cannot be watched. */
+CUresult tow_mirror_managed(struct tow_link *link, uint64_t base, uint64_t size, unsigned how);
+/* Ends the mirroring of what begins at `base`; the worker's mapping goes too. */
+CUresult tow_mirror_remove(uint64_t base, uint64_t size);
+/* True if [base, base + size) is mirrored or lent all through. */
+bool tow_mirror_covers(uint64_t base, uint64_t size);
+/* True if this is managed or page-locked memory that the worker of `link` has too: its GPU may
+ * write it, so copies must take it in the stream's order. (Pageable memory that a graph uses is
+ * mirrored as well, but a copy of it has read it when the call returns.) */
+bool tow_mirror_has(const struct tow_link *link, const void *address, size_t size);
+
+/* Sends what the program changed. Call before the command whose work may read it. */
+CUresult tow_mirror_push_all(struct tow_link *link);
+/* The same at the end of a host function, before that is told: waits for nothing that the server
+ * does. */
+CUresult tow_mirror_push_function(struct tow_link *link);
+/* The program may look at what the GPU wrote from now on: the worker has sent it, or memory that is
+ * watched is fetched anew. Call behind every synchronising reply and before a host function. */
+void tow_mirror_stale_all(struct tow_link *link);
+static inline void tow_mirror_stale(struct tow_link *link)
+{
+    if (__builtin_expect(atomic_load_explicit(&tow_fault_count, memory_order_relaxed) != 0, 0)) {
+        tow_mirror_stale_all(link);
+    }
+}
+/* Between these nothing is sent. */
+void tow_mirror_pause(void);
+void tow_mirror_resume(void);
+static inline CUresult tow_mirror_push(struct tow_link *link)
+{
+    return atomic_load_explicit(&tow_mirror_count, memory_order_relaxed) == 0
+               ? CUDA_SUCCESS
+               : tow_mirror_push_all(link);
+}
+
+/* For calls in which NVIDIA's driver waits for the device, and ours need not: waits as well where
+ * the program can look at memory that kernels write. */
+CUresult tow_mirror_settle(void);
+
+/* Looks for addresses of page-locked memory in kernel arguments and mirrors what it finds. */
+CUresult tow_mirror_scan_all(struct tow_link *link, const void *params, size_t size);
+static inline CUresult tow_mirror_scan(struct tow_link *link, const void *params, size_t size)
+{
+    return atomic_load_explicit(&tow_mirror_candidates, memory_order_relaxed) == 0
+               ? CUDA_SUCCESS
+               : tow_mirror_scan_all(link, params, size);
+}
+
+/* An address in the place of device memory: page-locked host memory is as good there, so it becomes
+ * reachable. Nothing happens for other addresses. */
+CUresult tow_mirror_reach_all(uint64_t address);
+static inline CUresult tow_mirror_reach(uint64_t address)
+{
+    return atomic_load_explicit(&tow_mirror_candidates, memory_order_relaxed) == 0
+               ? CUDA_SUCCESS
+               : tow_mirror_reach_all(address);
+}
+/* Memory that host and device both see, managed or page-locked: what the host changed must be there
+ * before a copy or fill, and a synchronous one is visible when it returns. */
+bool tow_mirror_sees(uint64_t address);
+/* tow_region_check_device, and then tow_mirror_reach. */
+CUresult tow_mirror_check_device(uint64_t address, uint64_t size);
+
+/* A MIRROR frame's body came. */
+int tow_mirror_apply(struct tow_link *link, const uint8_t *records, size_t size);
+
+#endif

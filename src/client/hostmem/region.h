@@ -1,0 +1,128 @@
+/* What the client knows of addresses: live allocations, for pointer queries, checks and copies by
+ * address.
+ *
+ * An address that lies in a range of a server but in no region may still be device memory (a
+ * module's variable).
+ */
+#ifndef TOW_CLIENT_REGION_H
+#define TOW_CLIENT_REGION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "client/stream/context.h"
+
+enum tow_region_kind {
+    TOW_REGION_DEVICE,     /* cuMemAlloc */
+    TOW_REGION_POOL,       /* stream-ordered */
+    TOW_REGION_VMM,        /* mapped by cuMemMap */
+    TOW_REGION_RESERVED,   /* address space only */
+    TOW_REGION_HOST,       /* cuMemHostAlloc */
+    TOW_REGION_REGISTERED, /* the program's own, cuMemHostRegister */
+    TOW_REGION_MANAGED,
+    TOW_REGION_IPC, /* another process's, opened */
+};
+
+struct tow_region {
+    uint64_t base, size;
+    enum tow_region_kind kind;
+    unsigned flags;    /* as given by the program */
+    uint64_t id;       /* CU_POINTER_ATTRIBUTE_BUFFER_ID: never used again; set by add */
+    CUcontext context; /* in which it was made; NULL for stream-ordered and VMM memory */
+    CUdevice device;
+    struct tow_link *link; /* borrowed: the server that has it */
+    CUmemoryPool pool;
+    bool sync_memops;
+    bool graph;    /* of a graph's allocation node: freed and allocated again by launches */
+    bool variable; /* a __managed__ one, which ends with its module or library only */
+    /* Host memory that the worker has too: all of it, or whole pages of it; both 0: nothing. */
+    uint64_t shared_low, shared_high;
+};
+
+/* True if the worker has all of it. */
+static inline bool tow_region_is_shared(const struct tow_region *region)
+{
+    return region->shared_low == region->base && region->shared_high == region->base + region->size;
+}
+
+static inline bool tow_region_is_host(const struct tow_region *region)
+{
+    return region->kind == TOW_REGION_HOST || region->kind == TOW_REGION_REGISTERED;
+}
+
+/* What is made in the current context. */
+static inline struct tow_region tow_region_here(uint64_t base, uint64_t size,
+                                                enum tow_region_kind kind, unsigned flags)
+{
+    const struct tow_context *context = tow_context_current();
+    return (struct tow_region){.base = base,
+                               .size = size,
+                               .kind = kind,
+                               .flags = flags,
+                               .context = context->handle,
+                               .device = context->device,
+                               .link = context->link};
+}
+
+/* Memory of a pool, of the current context's device: it belongs to no context. */
+static inline struct tow_region tow_region_of_pool(uint64_t base, uint64_t size, CUmemoryPool pool)
+{
+    struct tow_region region = tow_region_here(base, size, TOW_REGION_POOL, 0);
+    region.context = NULL;
+    region.pool = pool;
+    return region;
+}
+
+/* How many regions the program itself can look at, host and managed memory: 0 keeps copies short.
+ */
+extern atomic_uint tow_region_visible;
+
+/* Reserves the address ranges of a server in this process, as far as they are free. */
+void tow_region_attach(struct tow_link *link);
+/* True if the address is in a range that could be reserved: nothing else is mapped there. */
+bool tow_region_is_reserved_here(uint64_t address);
+
+int tow_region_add(const struct tow_region *region);
+/* The region that holds `address`. Regions of kind RESERVED are found only where nothing else is.
+ */
+bool tow_region_find(uint64_t address, struct tow_region *ret_region);
+/* The reservation that holds `address`, mapped or not. */
+bool tow_region_find_reserved(uint64_t address, struct tow_region *ret_region);
+/* True if any region has an address of [base, base + size), which does not wrap. */
+bool tow_region_overlaps(uint64_t base, uint64_t size);
+/* Removes the region that begins at `base` and is of a kind in `kinds` (a mask of 1 << kind). */
+bool tow_region_remove(uint64_t base, unsigned kinds, struct tow_region *ret_region);
+/* Removes the mappings that begin in [base, base + size), which does not wrap. */
+void tow_region_remove_mappings(uint64_t base, uint64_t size);
+/* Changes the region at `base` by the caller's function, under the lock. */
+bool tow_region_edit(uint64_t base, void (*edit)(struct tow_region *region, void *user),
+                     void *user);
+/* A context is gone, and with it what was allocated in it. */
+void tow_region_drop_context(CUcontext context);
+/* Takes one region of managed memory of a context that ends out of the map; false: there is none.
+ */
+bool tow_region_take_managed(CUcontext context, struct tow_region *ret_region);
+
+/* The same for registered memory of which something is shared: that is not so any more, and the
+ * region stays. */
+bool tow_region_unshare(CUcontext context, struct tow_region *ret_region);
+
+/* True if the address is device memory or may be: a region that is not host memory, or a server's
+ * range. */
+bool tow_region_is_device(uint64_t address);
+/* CUDA_ERROR_INVALID_VALUE if [address, address + size) is known not to be device memory all
+ * through. */
+CUresult tow_region_check_device(uint64_t address, uint64_t size);
+/* True if all of it is memory that is known here: one region, or mappings side by side. Of a
+ * module's variable nothing is known but where it is. */
+bool tow_region_holds(uint64_t address, uint64_t size);
+
+/* True if all of it is page-locked memory, of one piece. */
+bool tow_region_is_pinned(const void *address, size_t size);
+/* True if the worker of this link has all of it too, so that copies may name its address. */
+bool tow_region_shares(const struct tow_link *link, const void *address, size_t size);
+/* How many of the bytes are alike: of memory that the program registered, whole pages may be shared
+ * and its ends are not. Each part is copied in its own way. */
+size_t tow_region_alike(const struct tow_link *link, const void *address, size_t size);
+
+#endif

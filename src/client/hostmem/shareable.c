@@ -1,0 +1,306 @@
+/* Shareable handles: descriptors by which programs of one server give each other memory and pools.
+ *
+ * The program gets a small sealed file with a token in it (wire/token.h), which it may pass on and
+ * close like NVIDIA's descriptors. Natively memory lives as long as a descriptor of it is open
+ * anywhere. To know how long that is we lock the file through the program's descriptor (a lock of
+ * the open file, which copies in other processes share, and which ends with the last of them), and
+ * look from time to time, through a descriptor of our own, whether the lock is still there.
+ */
+#include "client/hostmem/shareable.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "client/stream/context.h"
+#include "client/hostmem/region.h"
+#include "gen/client_api.h"
+#include "wire/control.h"
+#include "wire/token.h"
+
+#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE)
+
+struct exported {
+    struct exported *next;
+    struct tow_link *link; /* borrowed: links stay */
+    struct tow_token token;
+    int watch; /* owned: the file, opened once more */
+};
+
+/* Process-wide: descriptors are the process's; each names its link. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct exported *exports; /* owned; guarded by lock */
+static atomic_bool any;          /* exports is not empty */
+
+static void forget(struct tow_link *link, const struct tow_token *token)
+{
+    struct tow_call call;
+    if (tow_call_begin_on(&call, link, 0, TOW_CONTROL_FORGET, sizeof *token, 0) == CUDA_SUCCESS) {
+        tow_enc_u64(&call.enc, token->word[0]);
+        tow_enc_u64(&call.enc, token->word[1]);
+        tow_call_send(&call);
+    }
+}
+
+/* Nobody has the program's descriptor any more. */
+static bool is_closed(int watch)
+{
+    struct flock whole = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
+    return fcntl(watch, F_OFD_GETLK, &whole) == 0 && whole.l_type == F_UNLCK;
+}
+
+void tow_shareable_sweep(void)
+{
+    /* A forked child has the list and must not touch it. */
+    if (!atomic_load_explicit(&any, memory_order_relaxed) || tow_client_state() != CUDA_SUCCESS ||
+        tow_thread_in_hostfn()) {
+        return;
+    }
+    struct exported *closed = NULL;
+    pthread_mutex_lock(&lock);
+    for (struct exported **at = &exports; *at != NULL;) {
+        struct exported *e = *at;
+        if (is_closed(e->watch)) {
+            *at = e->next;
+            e->next = closed;
+            closed = e;
+        } else {
+            at = &e->next;
+        }
+    }
+    atomic_store_explicit(&any, exports != NULL, memory_order_relaxed);
+    pthread_mutex_unlock(&lock);
+    while (closed != NULL) {
+        struct exported *e = closed;
+        closed = e->next;
+        forget(e->link, &e->token);
+        close(e->watch);
+        free(e);
+    }
+}
+
+/* Opens the file once more, if there are descriptors to spare: one costs the program nothing then.
+ */
+static int open_watch(int fd)
+{
+    char path[40];
+    struct rlimit limit;
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    int watch = open(path, O_RDONLY | O_CLOEXEC);
+    if (watch >= 0 &&
+        (getrlimit(RLIMIT_NOFILE, &limit) != 0 || (rlim_t)watch >= limit.rlim_cur / 2 ||
+         fcntl(fd, F_OFD_SETLK, &whole) != 0)) {
+        close(watch);
+        watch = -1;
+    }
+    return watch;
+}
+
+/* Without a watch the server keeps the export to the session's end. */
+static void watch_export(struct tow_link *link, const struct tow_token *token, int fd)
+{
+    int watch = open_watch(fd);
+    struct exported *e = watch >= 0 ? malloc(sizeof *e) : NULL;
+    if (e == NULL) {
+        if (watch >= 0) {
+            close(watch);
+        }
+        return;
+    }
+    pthread_mutex_lock(&lock);
+    *e = (struct exported){exports, link, *token, watch};
+    exports = e;
+    atomic_store_explicit(&any, true, memory_order_relaxed);
+    pthread_mutex_unlock(&lock);
+}
+
+static int make_file(const struct tow_token *token)
+{
+    struct tow_token_file file = {.magic = TOW_TOKEN_MAGIC, .token = *token};
+    int fd = memfd_create("towline-handle", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd >= 0 && (write(fd, &file, sizeof file) != (ssize_t)sizeof file ||
+                    fcntl(fd, F_ADD_SEALS, SEALS | F_SEAL_SEAL) != 0)) {
+        close(fd);
+        fd = -1;
+    }
+    return fd;
+}
+
+/* The token in a descriptor that may be anything: nothing is read that could keep us waiting. */
+static bool read_file(int fd, struct tow_token *ret_token)
+{
+    struct tow_token_file file;
+    struct stat status;
+    int seals = fcntl(fd, F_GET_SEALS);
+    if (seals < 0 || (seals & SEALS) != SEALS || fstat(fd, &status) != 0 ||
+        status.st_size != (off_t)sizeof file ||
+        pread(fd, &file, sizeof file, 0) != (ssize_t)sizeof file ||
+        memcmp(file.magic, TOW_TOKEN_MAGIC, sizeof file.magic) != 0) {
+        return false;
+    }
+    *ret_token = file.token;
+    return true;
+}
+
+static CUresult check(const void *out, CUmemAllocationHandleType type, unsigned long long flags)
+{
+    CUresult state = tow_client_state();
+    if (state != CUDA_SUCCESS) {
+        return state;
+    }
+    if (type == CU_MEM_HANDLE_TYPE_WIN32 || type == CU_MEM_HANDLE_TYPE_WIN32_KMT ||
+        type == CU_MEM_HANDLE_TYPE_FABRIC) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    return out != NULL && flags == 0 && type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_INVALID_VALUE;
+}
+
+static CUresult export_handle(unsigned fn, uint64_t handle, void *out,
+                              CUmemAllocationHandleType type, unsigned long long flags)
+{
+    struct tow_call call;
+    CUresult status = check(out, type, flags);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    tow_shareable_sweep();
+    status = tow_call_begin(&call, fn, 8, TOW_CALL_REPLY);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    struct tow_link *link = call.link;
+    struct tow_token token = {{0}};
+    tow_enc_u64(&call.enc, handle);
+    status = tow_call_wait(&call);
+    if (status == CUDA_SUCCESS) {
+        token.word[0] = tow_dec_u64(&call.dec);
+        token.word[1] = tow_dec_u64(&call.dec);
+    }
+    status = tow_call_end(&call, status);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    int fd = make_file(&token);
+    if (fd < 0) {
+        forget(link, &token);
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    }
+    watch_export(link, &token, fd);
+    *(int *)out = fd;
+    return CUDA_SUCCESS;
+}
+
+static CUresult import_handle(unsigned fn, const void *out, void *os_handle,
+                              CUmemAllocationHandleType type, unsigned long long flags,
+                              uint64_t *ret_handle)
+{
+    struct tow_call call;
+    struct tow_token token;
+    CUresult status = check(out, type, flags);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    if (!read_file((int)(intptr_t)os_handle, &token)) {
+        return CUDA_ERROR_UNKNOWN;
+    }
+    status = tow_call_begin(&call, fn, sizeof token, TOW_CALL_REPLY);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    tow_enc_u64(&call.enc, token.word[0]);
+    tow_enc_u64(&call.enc, token.word[1]);
+    status = tow_call_wait(&call);
+    uint64_t handle = status == CUDA_SUCCESS ? tow_dec_u64(&call.dec) : 0;
+    status = tow_call_end(&call, status);
+    if (status == CUDA_SUCCESS) {
+        *ret_handle = handle;
+    }
+    return status;
+}
+
+CUresult tow_cuMemExportToShareableHandle(void *shareableHandle,
+                                          CUmemGenericAllocationHandle handle,
+                                          CUmemAllocationHandleType handleType,
+                                          unsigned long long flags)
+{
+    return export_handle(TOW_FN_cuMemExportToShareableHandle, handle, shareableHandle, handleType,
+                         flags);
+}
+
+CUresult tow_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle,
+                                            CUmemAllocationHandleType shHandleType)
+{
+    uint64_t got = 0;
+    CUresult status = import_handle(TOW_FN_cuMemImportFromShareableHandle, handle, osHandle,
+                                    shHandleType, 0, &got);
+    if (status == CUDA_SUCCESS) {
+        *handle = got;
+    }
+    return status;
+}
+
+CUresult tow_cuMemPoolExportToShareableHandle(void *handle_out, CUmemoryPool pool,
+                                              CUmemAllocationHandleType handleType,
+                                              unsigned long long flags)
+{
+    return pool == NULL ? CUDA_ERROR_INVALID_VALUE
+                        : export_handle(TOW_FN_cuMemPoolExportToShareableHandle,
+                                        (uint64_t)(uintptr_t)pool, handle_out, handleType, flags);
+}
+
+CUresult tow_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool_out, void *handle,
+                                                CUmemAllocationHandleType handleType,
+                                                unsigned long long flags)
+{
+    uint64_t got = 0;
+    CUresult status = import_handle(TOW_FN_cuMemPoolImportFromShareableHandle, pool_out, handle,
+                                    handleType, flags, &got);
+    if (status == CUDA_SUCCESS) {
+        *pool_out = (CUmemoryPool)(uintptr_t)got;
+    }
+    return status;
+}
+
+CUresult tow_cuMemPoolImportPointer(CUdeviceptr *ptr_out, CUmemoryPool pool,
+                                    CUmemPoolPtrExportData *shareData)
+{
+    struct tow_call call;
+    if (ptr_out == NULL || pool == NULL || shareData == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult status = tow_call_begin(&call, TOW_FN_cuMemPoolImportPointer, 8 + sizeof *shareData,
+                                     TOW_CALL_REPLY | TOW_CALL_CONTEXT);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)pool);
+    tow_enc_bytes(&call.enc, shareData, sizeof *shareData);
+    status = tow_call_wait(&call);
+    uint64_t address = 0, size = 0;
+    if (status == CUDA_SUCCESS) {
+        address = tow_dec_u64(&call.dec);
+        size = tow_dec_u64(&call.dec);
+    }
+    status = tow_call_end(&call, status);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    struct tow_region region = tow_region_of_pool(address, size, pool);
+    if (tow_region_add(&region) < 0) {
+        tow_send_cuMemFree_v2(address);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *ptr_out = address;
+    return CUDA_SUCCESS;
+}

@@ -1,0 +1,179 @@
+/* Tensor maps. Their 128 bytes are the driver's secret, so the server's driver encodes them.
+ *
+ * Matrix libraries encode the same shapes again and again at changing addresses, once per launch.
+ * So answers are kept. Where the server has seen that its driver keeps the address as it is in the
+ * first eight bytes, an answer for one address serves for all. */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/stream/context.h"
+#include "gen/client_api.h"
+#include "wire/tensor.h"
+
+enum { KEPT = 512 }; /* shapes; a power of two */
+
+struct kept {
+    struct tow_link *link; /* borrowed: whose driver said so; NULL: empty */
+    struct tow_tensor_tiled shape;
+    uint8_t map[TOW_TENSOR_MAP_SIZE];
+    bool plain; /* the address is the first eight bytes */
+};
+
+/* Process-wide: a cache; entries name their link. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the next and what it points at */
+static struct kept *table;                               /* owned, never freed */
+
+/* Of everything but the address. */
+static size_t place_of(const struct tow_tensor_tiled *shape)
+{
+    const uint8_t *bytes = (const uint8_t *)shape;
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    for (size_t i = sizeof shape->address; i < sizeof *shape; i++) {
+        hash = (hash ^ bytes[i]) * UINT64_C(0x100000001b3);
+    }
+    return (hash ^ hash >> 32) & (KEPT - 1);
+}
+
+static bool same_shape(const struct tow_tensor_tiled *a, const struct tow_tensor_tiled *b)
+{
+    size_t skip = sizeof a->address;
+    return memcmp((const uint8_t *)a + skip, (const uint8_t *)b + skip, sizeof *a - skip) == 0;
+}
+
+static bool recall(struct tow_link *link, const struct tow_tensor_tiled *shape, CUtensorMap *map)
+{
+    bool found = false;
+    uint64_t mask = shape->interleave == CU_TENSOR_MAP_INTERLEAVE_32B ? 31 : 15;
+    pthread_mutex_lock(&lock);
+    const struct kept *kept = table != NULL ? &table[place_of(shape)] : NULL;
+    if (kept != NULL && kept->link == link && same_shape(&kept->shape, shape) &&
+        (kept->shape.address == shape->address ||
+         (kept->plain && (shape->address & mask) == 0 && shape->address != 0))) {
+        memcpy(map, kept->map, sizeof kept->map);
+        if (kept->plain) {
+            memcpy(map, &shape->address, sizeof shape->address);
+        }
+        found = true;
+    }
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+static void keep(struct tow_link *link, const struct tow_tensor_tiled *shape,
+                 const CUtensorMap *map, bool plain)
+{
+    pthread_mutex_lock(&lock);
+    if (table == NULL) {
+        table = calloc(KEPT, sizeof *table);
+    }
+    if (table != NULL) {
+        struct kept *kept = &table[place_of(shape)];
+        kept->link = link;
+        kept->shape = *shape;
+        kept->plain = plain;
+        memcpy(kept->map, map, sizeof kept->map);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+static CUresult check(const void *map, uint32_t rank, const void *dim, const void *stride,
+                      const void *step)
+{
+    CUresult state = tow_client_state();
+    if (state != CUDA_SUCCESS) {
+        return state;
+    }
+    return map == NULL || rank == 0 || rank > TOW_TENSOR_RANK_MAX || dim == NULL || step == NULL ||
+                   (stride == NULL && rank > 1)
+               ? CUDA_ERROR_INVALID_VALUE
+               : CUDA_SUCCESS;
+}
+
+CUresult tow_cuTensorMapEncodeTiled(CUtensorMap *tensorMap, CUtensorMapDataType tensorDataType,
+                                    cuuint32_t tensorRank, void *globalAddress,
+                                    const cuuint64_t *globalDim, const cuuint64_t *globalStrides,
+                                    const cuuint32_t *boxDim, const cuuint32_t *elementStrides,
+                                    CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
+                                    CUtensorMapL2promotion l2Promotion,
+                                    CUtensorMapFloatOOBfill oobFill)
+{
+    CUresult status = check(tensorMap, tensorRank, globalDim, globalStrides, elementStrides);
+    if (status != CUDA_SUCCESS || boxDim == NULL) {
+        return status != CUDA_SUCCESS ? status : CUDA_ERROR_INVALID_VALUE;
+    }
+    struct tow_tensor_tiled shape = {.address = (uint64_t)(uintptr_t)globalAddress,
+                                     .type = (uint32_t)tensorDataType,
+                                     .rank = tensorRank,
+                                     .interleave = (uint32_t)interleave,
+                                     .swizzle = (uint32_t)swizzle,
+                                     .promotion = (uint32_t)l2Promotion,
+                                     .fill = (uint32_t)oobFill};
+    for (uint32_t i = 0; i < tensorRank; i++) {
+        shape.dim[i] = globalDim[i];
+        shape.stride[i] = i + 1 < tensorRank ? globalStrides[i] : 0;
+        shape.box[i] = boxDim[i];
+        shape.step[i] = elementStrides[i];
+    }
+    struct tow_context *context = tow_context_current();
+    struct tow_link *link = context != NULL ? context->link : tow_client_link(-1);
+    if (recall(link, &shape, tensorMap)) {
+        return CUDA_SUCCESS;
+    }
+    struct tow_call call;
+    status =
+        tow_call_begin(&call, TOW_FN_cuTensorMapEncodeTiled, TOW_TENSOR_WIRE_SIZE, TOW_CALL_REPLY);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    tow_tensor_put(&call.enc, &shape);
+    status = tow_call_wait(&call);
+    bool plain = false;
+    if (status == CUDA_SUCCESS) {
+        plain = tow_dec_u64(&call.dec) != 0;
+        tow_call_get_bytes(&call, tensorMap, TOW_TENSOR_MAP_SIZE);
+    }
+    status = tow_call_end(&call, status);
+    if (status == CUDA_SUCCESS) {
+        keep(link, &shape, tensorMap, plain);
+    }
+    return status;
+}
+
+CUresult tow_cuTensorMapEncodeIm2col(
+    CUtensorMap *tensorMap, CUtensorMapDataType tensorDataType, cuuint32_t tensorRank,
+    void *globalAddress, const cuuint64_t *globalDim, const cuuint64_t *globalStrides,
+    const int *pixelBoxLowerCorner, const int *pixelBoxUpperCorner, cuuint32_t channelsPerPixel,
+    cuuint32_t pixelsPerColumn, const cuuint32_t *elementStrides, CUtensorMapInterleave interleave,
+    CUtensorMapSwizzle swizzle, CUtensorMapL2promotion l2Promotion, CUtensorMapFloatOOBfill oobFill)
+{
+    CUresult status = check(tensorMap, tensorRank, globalDim, globalStrides, elementStrides);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    if (tensorRank < 3 || pixelBoxLowerCorner == NULL || pixelBoxUpperCorner == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return tow_send_cuTensorMapEncodeIm2col(
+        tensorMap, tensorDataType, tensorRank, globalAddress, globalDim, globalStrides,
+        pixelBoxLowerCorner, pixelBoxUpperCorner, channelsPerPixel, pixelsPerColumn, elementStrides,
+        interleave, swizzle, l2Promotion, oobFill);
+}
+
+CUresult tow_cuTensorMapEncodeIm2colWide(
+    CUtensorMap *tensorMap, CUtensorMapDataType tensorDataType, cuuint32_t tensorRank,
+    void *globalAddress, const cuuint64_t *globalDim, const cuuint64_t *globalStrides,
+    int pixelBoxLowerCornerWidth, int pixelBoxUpperCornerWidth, cuuint32_t channelsPerPixel,
+    cuuint32_t pixelsPerColumn, const cuuint32_t *elementStrides, CUtensorMapInterleave interleave,
+    CUtensorMapIm2ColWideMode mode, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion l2Promotion,
+    CUtensorMapFloatOOBfill oobFill)
+{
+    CUresult status = check(tensorMap, tensorRank, globalDim, globalStrides, elementStrides);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    return tow_send_cuTensorMapEncodeIm2colWide(
+        tensorMap, tensorDataType, tensorRank, globalAddress, globalDim, globalStrides,
+        pixelBoxLowerCornerWidth, pixelBoxUpperCornerWidth, channelsPerPixel, pixelsPerColumn,
+        elementStrides, interleave, mode, swizzle, l2Promotion, oobFill);
+}

@@ -1,0 +1,16 @@
+#include "client/link/frames.h"
+
+struct tow_frames tow_frames_of(const struct tow_box *box, size_t most)
+{
+    struct tow_cut cut = tow_cut_make(box, most);
+    return (struct tow_frames){.box = *box, .each = tow_part_size(&cut.each)};
+}
+
+const uint8_t *tow_frames_bytes(const struct tow_frames *frames, uint64_t offset, size_t size)
+{
+    if (tow_box_is_flat(&frames->box)) {
+        return frames->box.first + offset;
+    }
+    tow_box_gather(&frames->box, offset, frames->room, size);
+    return frames->room;
+}

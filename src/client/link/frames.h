@@ -1,0 +1,19 @@
+/* The program's memory on its way out: a frame of `each` packed bytes after the other. */
+#ifndef TOW_CLIENT_FRAMES_H
+#define TOW_CLIENT_FRAMES_H
+
+#include "client/link/box.h"
+
+struct tow_frames {
+    struct tow_box box;
+    size_t each;
+    uint8_t *room; /* borrowed: `each` bytes to pack them in; not needed if the box has no gaps */
+};
+
+/* Frames of at most `most` bytes: of whole planes, or else rows, that fit into one. */
+struct tow_frames tow_frames_of(const struct tow_box *box, size_t most);
+
+/* The bytes of a frame, in the program's memory or packed into the room. */
+const uint8_t *tow_frames_bytes(const struct tow_frames *frames, uint64_t offset, size_t size);
+
+#endif

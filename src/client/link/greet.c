@@ -1,0 +1,107 @@
+#include "client/link/greet.h"
+
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "client/link/link.h"
+#include "gen/functions.h"
+#include "wire/control.h"
+#include "wire/handshake.h"
+
+/* What the server's driver is to start with, unless that is what it does anyway; else NULL. */
+static const char *forwarded_value(const char *name)
+{
+    const char *value = getenv(name);
+    if (value != NULL && strcmp(name, "CUDA_MODULE_LOADING") == 0 && strcmp(value, "LAZY") == 0) {
+        return NULL;
+    }
+    return value;
+}
+
+int tow_greet_make(unsigned slot, bool lanes, struct tow_preface *ret_hello)
+{
+    struct tow_hello hello = {.version_min = TOW_PROTOCOL_MIN,
+                              .version_max = TOW_PROTOCOL_MAX,
+                              .capabilities = lanes ? TOW_CAN_LANES : 0,
+                              .pid = (uint32_t)getpid(),
+                              .slot = slot,
+                              .name = program_invocation_short_name,
+                              .token = getenv("TOWLINE_TOKEN"),
+                              .release = TOWLINE_VERSION,
+                              .functions = tow_travel_count,
+                              .travels = tow_travels};
+    memcpy(hello.table_hash, tow_table_hash, sizeof tow_table_hash);
+    char text[TOW_DRIVER_VARIABLES_MAX][256];
+    for (const char *const *name = tow_driver_variables; *name != NULL; name++) {
+        const char *value = forwarded_value(*name);
+        char *into = text[hello.env_count];
+        if (value != NULL &&
+            snprintf(into, sizeof text[0], "%s=%s", *name, value) < (int)sizeof text[0]) {
+            hello.env[hello.env_count++] = into;
+        }
+    }
+    uint32_t length = 0;
+    uint8_t *bytes = malloc(TOW_PREFACE_MAX);
+    int error = bytes == NULL ? -ENOMEM : tow_hello_encode(&hello, bytes, TOW_PREFACE_MAX, &length);
+    if (error < 0) {
+        free(bytes);
+        return error;
+    }
+    *ret_hello = (struct tow_preface){bytes, length};
+    return 0;
+}
+
+void tow_greet_free(struct tow_preface *hello)
+{
+    free((void *)(uintptr_t)hello->bytes);
+    *hello = (struct tow_preface){0};
+}
+
+int tow_greet_note_lacking(struct tow_link *link)
+{
+    struct tow_welcome *welcome = &link->welcome;
+    if (welcome->lacking_count == 0) {
+        return 0;
+    }
+    link->lacking = calloc(TOW_FN_LIMIT / 8 + 1, 1);
+    if (link->lacking == NULL) {
+        return -ENOMEM;
+    }
+    const uint8_t *at = welcome->lacking;
+    for (uint32_t i = 0; i < welcome->lacking_count; i++, at += sizeof(uint32_t)) {
+        uint32_t number;
+        memcpy(&number, at, sizeof number);
+        if (number < TOW_FN_LIMIT) {
+            link->lacking[number / 8] |= (uint8_t)(1u << number % 8);
+        }
+    }
+    atomic_store(&link->room, 0);
+    tow_log(TOW_AREA_CLIENT, TOW_LOG_INFO,
+            "%s and this client (Towline " TOWLINE_VERSION ") are of different versions: %u "
+            "functions of the driver API are not available, and each is named when it is called",
+            link->address, welcome->lacking_count);
+    welcome->lacking = NULL; /* the frame's */
+    return 0;
+}
+
+bool tow_greet_may_call(const struct tow_link *link, unsigned fn)
+{
+    /* Process-wide: one line for each function is enough, as in tow_refuse. */
+    static atomic_uchar said[TOW_FN_LIMIT];
+    if (link->lacking == NULL || fn >= TOW_FN_LIMIT ||
+        (link->lacking[fn / 8] & 1u << fn % 8) == 0) {
+        return true;
+    }
+    if (atomic_exchange_explicit(&said[fn], 1, memory_order_relaxed) == 0) {
+        tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN,
+                "%s is not supported: the server %s does not know it, or not as "
+                "Towline " TOWLINE_VERSION " sends it; install the same version on both sides",
+                tow_fn_info(fn)->name, link->address);
+    }
+    return false;
+}

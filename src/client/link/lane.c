@@ -1,0 +1,187 @@
+#include "client/link/lane.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "transport/lanes.h"
+#include "transport/transport.h"
+
+enum {
+    SPREAD_MIN = 4 << 20, /* smaller copies are done before the lanes' threads are awake */
+    LINES = 4,            /* connections of a session, unless TOWLINE_LANES says otherwise */
+};
+
+#define OPEN_NS (2 * TOW_TIME_S)
+
+unsigned tow_lane_wanted(const struct tow_link *link)
+{
+    const char *text = getenv("TOWLINE_LANES");
+    /* A connection keeps a processor busy here and one there. */
+    unsigned usual = tow_cpu_count() / 2 < LINES ? tow_cpu_count() / 2 : LINES;
+    long number = text != NULL ? strtol(text, NULL, 10) : (long)usual;
+    if (strncmp(link->address, "tcp://", 6) != 0 || number <= 1) {
+        return 0;
+    }
+    return number - 1 < (long)TOW_LANES_MAX ? (unsigned)number - 1 : TOW_LANES_MAX;
+}
+
+void tow_lane_note_key(struct tow_link *link, const uint64_t key[2])
+{
+    pthread_mutex_lock(&link->lane_lock);
+    memcpy(link->lane_key, key, sizeof link->lane_key);
+    link->lane_key_known = true;
+    pthread_mutex_unlock(&link->lane_lock);
+}
+
+/* ---- opening ---- */
+
+static int take(void *user, struct tow_line *line, const struct tow_data *data)
+{
+    return tow_link_take_payload(user, line, data, true);
+}
+
+static void ended(void *user, int error)
+{
+    (void)error;
+    tow_link_lose(user, "a connection of its session was closed");
+}
+
+/* The server takes the connection as one of ours. */
+static int greet(struct tow_line *line, const struct tow_lane *lane)
+{
+    int64_t deadline = tow_time_deadline(OPEN_NS);
+    uint8_t *out = NULL;
+    const uint8_t *at = NULL;
+    size_t available = 0;
+    uint32_t length = 0;
+    struct tow_frame frame;
+    struct tow_lane answer;
+    int error = tow_line_reserve(line, 64, &out);
+    if (error == 0) {
+        error = tow_lane_encode(lane, out, 64, &length);
+    }
+    if (error == 0) {
+        tow_line_commit_now(line, length);
+        error = tow_line_peek(line, TOW_FRAME_HEADER, deadline, &at, &available);
+    }
+    if (error == 0) {
+        error = tow_frame_read(at, &frame);
+    }
+    if (error == 0) {
+        error = tow_line_peek(line, frame.length, deadline, &at, &available);
+    }
+    if (error == 0) {
+        error = tow_lane_decode(at, &frame, &answer);
+    }
+    if (error == 0) {
+        tow_line_consume(line, frame.length);
+    }
+    return error;
+}
+
+int tow_lane_connect(const char *address, const struct tow_lane *lane, char *why, size_t why_size,
+                     struct tow_line **ret_line)
+{
+    struct tow_line *line = NULL;
+    int error = tow_transport_connect(address, tow_time_deadline(OPEN_NS), why, why_size, &line);
+    if (error == 0) {
+        error = greet(line, lane);
+    }
+    if (error < 0) {
+        tow_line_close(line);
+        return error;
+    }
+    *ret_line = line;
+    return 0;
+}
+
+/* With the lane lock held: as many as can be had; what cannot is done without. */
+static void open_lanes(struct tow_link *link)
+{
+    const struct tow_lanes_user user = {take, ended, link};
+    unsigned wanted = tow_lane_wanted(link);
+    struct tow_lanes *lanes = wanted > 0 ? tow_lanes_create(&user) : NULL;
+    int error = lanes == NULL ? -ENOMEM : 0;
+    for (unsigned i = 1; i <= wanted && error == 0; i++) {
+        char why[TOW_WHY_MAX];
+        struct tow_line *line = NULL;
+        struct tow_lane lane = {.session = link->welcome.session, .index = i};
+        memcpy(lane.key, link->lane_key, sizeof lane.key);
+        error = tow_lane_connect(link->address, &lane, why, sizeof why, &line);
+        if (error == 0) {
+            error = tow_lanes_add(lanes, line);
+        }
+    }
+    tow_log(TOW_AREA_CLIENT, TOW_LOG_INFO, "%s: %u further connections for large copies%s%s",
+            link->address, tow_lanes_count(lanes), error < 0 ? "; no more: " : "",
+            error < 0 ? strerror(-error) : "");
+    link->lanes = lanes;
+}
+
+unsigned tow_lane_use(struct tow_link *link, size_t size)
+{
+    if (size < SPREAD_MIN) {
+        return 0;
+    }
+    pthread_mutex_lock(&link->lane_lock);
+    if (!link->lanes_tried && link->lane_key_known) {
+        link->lanes_tried = true;
+        open_lanes(link);
+    }
+    unsigned count = tow_lanes_count(link->lanes);
+    pthread_mutex_unlock(&link->lane_lock);
+    return count;
+}
+
+void tow_lane_lost(struct tow_link *link)
+{
+    pthread_mutex_lock(&link->lane_lock);
+    struct tow_lanes *lanes = link->lanes;
+    pthread_mutex_unlock(&link->lane_lock);
+    tow_lanes_shutdown(lanes);
+}
+
+/* ---- copies ---- */
+
+static const uint8_t *fetch(const void *user, uint64_t offset, size_t size)
+{
+    return tow_frames_bytes(user, offset, size);
+}
+
+CUresult tow_lane_upload(struct tow_link *link, uint32_t transfer, const struct tow_frames *frames,
+                         unsigned lanes)
+{
+    struct tow_lane_job jobs[TOW_LANES_MAX];
+    struct tow_frames theirs[TOW_LANES_MAX];
+    size_t size = tow_box_size(&frames->box), each = frames->each;
+    size_t share = (size / (lanes + 1) + each - 1) / each * each;
+    size_t at = 0;
+    unsigned used = 0;
+    for (; used < lanes && at < size; used++) {
+        size_t n = size - at < share ? size - at : share;
+        theirs[used] = *frames;
+        theirs[used].room = frames->room != NULL ? frames->room + (used + 1) * each : NULL;
+        jobs[used] = (struct tow_lane_job){.fetch = fetch,
+                                           .user = &theirs[used],
+                                           .each = each,
+                                           .size = n,
+                                           .offset = at,
+                                           .transfer = transfer};
+        tow_lanes_send(link->lanes, used, &jobs[used]);
+        at += n;
+    }
+    /* What is left, and in any case the frame that closes the transfer: the server goes on behind
+     * it when it has everything. */
+    CUresult status = tow_link_upload_frames(link, transfer, frames, at);
+    for (unsigned i = 0; i < used; i++) {
+        if (tow_lanes_wait(link->lanes, &jobs[i]) < 0 && status == CUDA_SUCCESS) {
+            tow_link_lose(link, "a connection of its session was closed");
+            status = (CUresult)atomic_load(&link->lost);
+        }
+    }
+    return status;
+}

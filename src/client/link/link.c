@@ -1,0 +1,891 @@
+#include "client/link/link.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/number.h"
+#include "base/thread.h"
+#include "client/stream/context.h"
+#include "client/link/greet.h"
+#include "client/callback/hostfn.h"
+#include "client/link/lane.h"
+#include "client/hostmem/mirror.h"
+#include "client/link/self.h"
+#include "client/link/side.h"
+#include "client/copy/stage.h"
+#include "client/session/thread.h"
+#include "client/completion/watch.h"
+#include "transport/lanes.h"
+#include "transport/transport.h"
+#include "wire/control.h"
+#include "wire/handshake.h"
+#include "wire/result.h"
+
+/* ---- losing the server ---- */
+
+void tow_link_lose(struct tow_link *link, const char *what)
+{
+    int expected = 0;
+    if (atomic_compare_exchange_strong(&link->lost, &expected, CUDA_ERROR_DEVICE_UNAVAILABLE)) {
+        atomic_store(&link->room, 0);
+        tow_log(
+            TOW_AREA_CLIENT, TOW_LOG_ERROR,
+            "the server %s is lost (%s); all GPU calls fail from now on. Start the program again.",
+            link->address, what);
+        tow_line_shutdown(link->line);
+    }
+    pthread_mutex_lock(&link->wait_lock);
+    for (int i = 0; i < TOW_LINK_BUCKETS; i++) {
+        for (struct tow_waiter *w = link->waiters[i], *next; w != NULL; w = next) {
+            next = w->next; /* it lives on a stack that may be gone once it is told */
+            w->status = (CUresult)atomic_load(&link->lost);
+            w->size = 0;
+            __atomic_store_n(&w->state, TOW_WAIT_DONE, __ATOMIC_RELEASE);
+            tow_futex_wake((_Atomic uint32_t *)&w->state, 1, false);
+        }
+        link->waiters[i] = NULL;
+    }
+    link->reading = false;
+    pthread_cond_broadcast(&link->transfer_done);
+    pthread_mutex_unlock(&link->wait_lock);
+    tow_lane_lost(link);
+    tow_side_lost(link);
+}
+
+/* ---- reading ---- */
+
+static struct tow_waiter **bucket(struct tow_link *link, uint32_t seq)
+{
+    return &link->waiters[seq % TOW_LINK_BUCKETS];
+}
+
+/* With the wait lock held: takes the waiter of a number out of the table. */
+static struct tow_waiter *take_waiter(struct tow_link *link, uint32_t seq)
+{
+    struct tow_waiter **at = bucket(link, seq);
+    while (*at != NULL && (*at)->seq != seq) {
+        at = &(*at)->next;
+    }
+    struct tow_waiter *found = *at;
+    if (found != NULL) {
+        *at = found->next;
+    }
+    return found;
+}
+
+static int take_reply(struct tow_link *link, const struct tow_frame *frame)
+{
+    const uint8_t *at = NULL;
+    size_t available = 0;
+    int error = tow_line_peek(link->line, frame->length, TOW_TIME_FOREVER, &at, &available);
+    if (error < 0) {
+        return error;
+    }
+    pthread_mutex_lock(&link->wait_lock);
+    struct tow_waiter *waiter = take_waiter(link, frame->seq);
+    pthread_mutex_unlock(&link->wait_lock);
+    if (waiter == NULL) {
+        return -EPROTO;
+    }
+    waiter->status = (CUresult)frame->context;
+    waiter->size = frame->length - TOW_FRAME_HEADER;
+    waiter->body = (uint8_t *)waiter->small;
+    if (waiter->size > sizeof waiter->small) {
+        waiter->body = malloc(waiter->size);
+        if (waiter->body == NULL) {
+            waiter->status = CUDA_ERROR_OUT_OF_MEMORY;
+            waiter->size = 0;
+        }
+    }
+    if (waiter->size > 0) {
+        memcpy(waiter->body, at + TOW_FRAME_HEADER, waiter->size);
+    }
+    tow_line_consume(link->line, frame->length);
+    __atomic_store_n(&waiter->state, TOW_WAIT_DONE, __ATOMIC_RELEASE);
+    /* The waiter may be gone after this store; a wake to its old word only costs a system call. */
+    tow_futex_wake((_Atomic uint32_t *)&waiter->state, 1, false);
+    return 0;
+}
+
+static int take_data(struct tow_link *link, const struct tow_frame *frame)
+{
+    const uint8_t *at = NULL;
+    size_t available = 0;
+    struct tow_data data;
+    uint32_t pad = 0;
+    int error = tow_line_peek(link->line, TOW_DATA_HEAD, TOW_TIME_FOREVER, &at, &available);
+    if (error < 0) {
+        return error;
+    }
+    error = tow_data_head_decode(at, frame, &data, &pad);
+    if (error < 0) {
+        return error;
+    }
+    tow_line_consume(link->line, TOW_DATA_HEAD);
+    error = tow_link_take_payload(link, link->line, &data, false);
+    if (error == 0 && pad > 0) {
+        error = tow_line_peek(link->line, pad, TOW_TIME_FOREVER, &at, &available);
+        if (error == 0) {
+            tow_line_consume(link->line, pad);
+        }
+    }
+    return error;
+}
+
+static int take_other(struct tow_link *link, const struct tow_frame *frame)
+{
+    const uint8_t *at = NULL;
+    size_t available = 0;
+    int error = tow_line_peek(link->line, frame->length, TOW_TIME_FOREVER, &at, &available);
+    if (error < 0) {
+        return error;
+    }
+    if (frame->kind == TOW_CONTROL_PRINT) {
+        struct tow_print print;
+        error = tow_print_decode(at, frame, &print);
+        if (error == 0) {
+            /* The program's own stdio, so that its output and the kernel's keep their order. */
+            fwrite(print.text, 1, print.size, print.to_stderr ? stderr : stdout);
+        }
+    } else if (frame->kind == TOW_CONTROL_CALLBACK) {
+        struct tow_callback callback;
+        error = tow_callback_decode(at, frame, &callback);
+        if (error == 0) {
+            tow_watch_hear(link);
+            tow_hostfn_call(link, callback.id, (CUresult)callback.status);
+        }
+    } else if (frame->kind == TOW_CONTROL_NOTICE) {
+        struct tow_notice notice;
+        error = tow_notice_decode(at, frame, &notice);
+        if (error == 0 && notice.topic == TOW_NOTICE_TEXT && notice.text != NULL) {
+            tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN, "%s", notice.text);
+        } else if (error == 0 && notice.topic == TOW_NOTICE_LANES) {
+            tow_lane_note_key(link, notice.values);
+        } else if (error == 0 && notice.topic == TOW_NOTICE_SIDE) {
+            tow_side_note_key(link, notice.values);
+        }
+    } else if (frame->kind == TOW_CONTROL_MIRROR) {
+        error = tow_mirror_apply(link, at + TOW_FRAME_HEADER, frame->length - TOW_FRAME_HEADER);
+    } else if (frame->kind == TOW_CONTROL_DONE) {
+        struct tow_done done;
+        error = tow_done_decode(at, frame, &done);
+        if (error == 0) {
+            error = tow_watch_take(link, &done);
+        }
+    } else if (frame->kind == TOW_CONTROL_BYE) {
+        error = -ESHUTDOWN;
+    } else {
+        error = -EPROTO;
+    }
+    if (error == 0) {
+        tow_line_consume(link->line, frame->length);
+    }
+    return error;
+}
+
+static int take_frame(struct tow_link *link)
+{
+    const uint8_t *at = NULL;
+    size_t available = 0;
+    struct tow_frame frame;
+    int error = tow_line_peek(link->line, TOW_FRAME_HEADER, TOW_TIME_FOREVER, &at, &available);
+    if (error < 0) {
+        return error;
+    }
+    error = tow_frame_read(at, &frame);
+    if (error < 0) {
+        return error;
+    }
+    link->counters.bytes_in += frame.length;
+    switch (frame.kind) {
+    case TOW_CONTROL_REPLY:
+        return take_reply(link, &frame);
+    case TOW_CONTROL_DATA:
+        return take_data(link, &frame);
+    default:
+        return take_other(link, &frame);
+    }
+}
+
+static const char *loss_reason(int error)
+{
+    switch (error) {
+    case -EPROTO:
+        return "it sent something that cannot be understood";
+    case -ESHUTDOWN:
+        return "it is shutting down";
+    case -EPIPE:
+    case -ECONNRESET:
+        return "the connection was closed";
+    default:
+        return strerror(-error);
+    }
+}
+
+/* With the wait lock held: the reader leaves; one of the others is to read. */
+static void pass_reading(struct tow_link *link)
+{
+    for (int i = 0; i < TOW_LINK_BUCKETS; i++) {
+        struct tow_waiter *w = link->waiters[i];
+        if (w != NULL) {
+            __atomic_store_n(&w->state, TOW_WAIT_LEAD, __ATOMIC_RELEASE);
+            tow_futex_wake((_Atomic uint32_t *)&w->state, 1, false);
+            return;
+        }
+    }
+    link->reading = false;
+}
+
+static void read_until_done(struct tow_link *link, struct tow_waiter *waiter)
+{
+    while (__atomic_load_n(&waiter->state, __ATOMIC_ACQUIRE) != TOW_WAIT_DONE) {
+        int error = take_frame(link);
+        if (error < 0) {
+            tow_link_lose(link, loss_reason(error));
+            return;
+        }
+    }
+    pthread_mutex_lock(&link->wait_lock);
+    pass_reading(link);
+    pthread_mutex_unlock(&link->wait_lock);
+}
+
+/* Called with the send lock held, before the command is committed: its reply finds the waiter. */
+static bool enlist(struct tow_link *link, struct tow_waiter *waiter)
+{
+    pthread_mutex_lock(&link->wait_lock);
+    bool leads = !link->reading;
+    link->reading = true;
+    __atomic_store_n(&waiter->state, leads ? TOW_WAIT_LEAD : TOW_WAIT_PENDING, __ATOMIC_RELAXED);
+    waiter->body = NULL;
+    waiter->size = 0;
+    waiter->next = *bucket(link, waiter->seq);
+    *bucket(link, waiter->seq) = waiter;
+    pthread_mutex_unlock(&link->wait_lock);
+    return leads;
+}
+
+static void await(struct tow_link *link, struct tow_waiter *waiter)
+{
+    uint32_t state = __atomic_load_n(&waiter->state, __ATOMIC_ACQUIRE);
+    while (state == TOW_WAIT_PENDING) {
+        tow_futex_wait((_Atomic uint32_t *)&waiter->state, TOW_WAIT_PENDING, TOW_TIME_FOREVER,
+                       false);
+        state = __atomic_load_n(&waiter->state, __ATOMIC_ACQUIRE);
+    }
+    if (state == TOW_WAIT_LEAD) {
+        read_until_done(link, waiter);
+    }
+}
+
+/* ---- reading when nobody waits ---- */
+
+void tow_link_catch_up(struct tow_link *link)
+{
+    for (;;) {
+        if (pthread_mutex_trylock(&link->wait_lock) != 0) {
+            return; /* whoever has it reads, or this thread does the next time */
+        }
+        bool leads = !link->reading && atomic_load(&link->lost) == 0;
+        if (leads) {
+            link->reading = true;
+        }
+        pthread_mutex_unlock(&link->wait_lock);
+        if (!leads) {
+            return;
+        }
+        int error = tow_line_wait_readable(link->line, 0);
+        bool none = error == -ETIMEDOUT;
+        if (error == 0) {
+            error = take_frame(link);
+        }
+        if (error < 0 && !none) {
+            tow_link_lose(link, loss_reason(error));
+            return;
+        }
+        pthread_mutex_lock(&link->wait_lock);
+        pass_reading(link);
+        pthread_mutex_unlock(&link->wait_lock);
+        if (none) {
+            return;
+        }
+    }
+}
+
+static void *listen_thread(void *arg)
+{
+    struct tow_link *link = arg;
+    while (atomic_load(&link->lost) == 0) {
+        int error = tow_line_wait_readable(link->line, TOW_TIME_FOREVER);
+        if (error < 0) {
+            tow_link_lose(link, loss_reason(error));
+            break;
+        }
+        pthread_mutex_lock(&link->wait_lock);
+        bool leads = !link->reading;
+        link->reading = true;
+        pthread_mutex_unlock(&link->wait_lock);
+        if (!leads) {
+            /* A waiter reads; what came is for it or will be handed on. Look again a little later.
+             */
+            struct timespec nap = {0, 200000};
+            nanosleep(&nap, NULL);
+            continue;
+        }
+        error = take_frame(link);
+        if (error < 0) {
+            tow_link_lose(link, loss_reason(error));
+            break;
+        }
+        pthread_mutex_lock(&link->wait_lock);
+        pass_reading(link);
+        pthread_mutex_unlock(&link->wait_lock);
+    }
+    return NULL;
+}
+
+int tow_link_listen(struct tow_link *link)
+{
+    pthread_mutex_lock(&link->wait_lock);
+    int error = 0;
+    if (!link->listening) {
+        pthread_t thread;
+        error = tow_thread_start("towline-listen", listen_thread, link, &thread);
+        if (error == 0) {
+            pthread_detach(thread);
+            link->listening = true;
+        }
+    }
+    pthread_mutex_unlock(&link->wait_lock);
+    return error;
+}
+
+/* ---- calls ---- */
+
+/* Process-wide: its reasons are the environment's, and captures (client/stream/capture.c). */
+atomic_uint tow_wait_always;
+
+/* NVIDIA's driver takes about 1,000 launches into a stream before it makes the caller wait. */
+enum { BEHIND_MAX = 400 };
+
+/* With the send lock held: whether a call that needs no reply waits for one all the same. A call in
+ * which the driver waits for the device, which waits for a host function, must not keep the server
+ * from hearing of the function's end. */
+static bool is_cautious(struct tow_link *link, unsigned fn)
+{
+    struct tow_link_hostfns *hostfns = &link->hostfns;
+    if (!TOW_UNLIKELY((atomic_load_explicit(&hostfns->turns, memory_order_relaxed) |
+                       atomic_load_explicit(&hostfns->graphs, memory_order_relaxed)) != 0)) {
+        return false;
+    }
+    return atomic_fetch_add_explicit(&hostfns->behind, 1, memory_order_relaxed) >= BEHIND_MAX ||
+           (tow_fn_info(fn)->flags & TOW_FN_BLOCKS);
+}
+
+/* Not every call may go: the server is lost, or lacks functions, or this one is too large. */
+static CUresult look_closely(const struct tow_link *link, unsigned fn, size_t bytes)
+{
+    int lost = atomic_load_explicit(&link->lost, memory_order_relaxed);
+    if (lost != 0) {
+        return (CUresult)lost;
+    }
+    if (bytes >= TOW_LINK_ROOM) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return tow_greet_may_call(link, fn) ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+CUresult tow_call_begin_on(struct tow_call *call, struct tow_link *link, uint32_t context,
+                           unsigned fn, size_t bytes, unsigned flags)
+{
+    if (TOW_UNLIKELY(bytes >= atomic_load_explicit(&link->room, memory_order_relaxed))) {
+        CUresult status = look_closely(link, fn, bytes);
+        if (status != CUDA_SUCCESS) {
+            return status;
+        }
+    }
+    if (tow_thread_self() == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (TOW_UNLIKELY(atomic_load_explicit(&tow_mirror_count, memory_order_relaxed) != 0) &&
+        (flags & TOW_CALL_REPLY) && fn < TOW_CONTROL_FIRST &&
+        (tow_fn_info(fn)->flags & TOW_FN_SHOWS)) {
+        /* What is waited for may itself wait for a word that the program has just written. */
+        CUresult status = tow_mirror_push_all(link);
+        if (status != CUDA_SUCCESS) {
+            return status;
+        }
+    }
+    tow_lock_take(&link->send_lock);
+    size_t room = tow_frame_length(bytes);
+    int error = tow_line_reserve(link->line, room, &call->frame);
+    if (error < 0) {
+        tow_lock_give(&link->send_lock);
+        tow_link_lose(link, loss_reason(error));
+        return (CUresult)atomic_load(&link->lost);
+    }
+    call->link = link;
+    call->fn = (uint16_t)fn;
+    call->context = context;
+    call->waits = (flags & TOW_CALL_REPLY) != 0 ||
+                  (fn < TOW_CONTROL_FIRST &&
+                   ((atomic_load_explicit(&tow_wait_always, memory_order_relaxed) != 0 &&
+                     (flags & TOW_CALL_CAPTURED) == 0) ||
+                    is_cautious(link, fn)));
+    call->enc = tow_frame_begin(call->frame, room);
+    return CUDA_SUCCESS;
+}
+
+/* Finishes the frame, hands it to the line and releases the send lock. */
+static CUresult dispatch(struct tow_call *call, bool *ret_leads)
+{
+    struct tow_link *link = call->link;
+    struct tow_thread *self = tow_thread_self();
+    struct tow_frame frame = {.kind = call->fn, .thread = self->number, .context = call->context};
+    uint32_t length = 0;
+    if (call->waits) {
+        frame.seq = link->next_seq;
+        link->next_seq = link->next_seq == UINT32_MAX ? 1 : link->next_seq + 1;
+    }
+    if (tow_frame_end(&call->enc, call->frame, frame, &length) < 0) {
+        tow_lock_give(&link->send_lock);
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (call->waits) {
+        call->waiter.seq = frame.seq;
+        *ret_leads = enlist(link, &call->waiter);
+        link->counters.replies_waited++;
+    }
+    uint64_t commands = atomic_load_explicit(&link->counters.commands, memory_order_relaxed);
+    atomic_store_explicit(&link->counters.commands, commands + 1, memory_order_relaxed);
+    self->sent++;
+    self->waited += call->waits;
+    link->counters.bytes_out += length;
+    if (call->waits) {
+        tow_line_commit_now(link->line, length);
+    } else {
+        tow_line_commit(link->line, length);
+    }
+    tow_lock_give(&link->send_lock);
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_call_send(struct tow_call *call)
+{
+    bool leads = false;
+    if (call->waits) {
+        CUresult status = tow_call_end(call, tow_call_wait(call));
+        atomic_fetch_add_explicit(&call->link->beside, 1, memory_order_relaxed);
+        return status;
+    }
+    return dispatch(call, &leads);
+}
+
+CUresult tow_call_wait(struct tow_call *call)
+{
+    bool leads = false;
+    call->waiter.body = NULL;
+    CUresult status = dispatch(call, &leads);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    await(call->link, &call->waiter);
+    if (TOW_UNLIKELY(atomic_load_explicit(&tow_fault_count, memory_order_relaxed) != 0) &&
+        call->fn < TOW_CONTROL_FIRST && (tow_fn_info(call->fn)->flags & TOW_FN_SHOWS)) {
+        tow_mirror_stale_all(call->link);
+    }
+    struct tow_link_hostfns *hostfns = &call->link->hostfns;
+    if (TOW_UNLIKELY(atomic_load_explicit(&hostfns->graphs, memory_order_relaxed) != 0) &&
+        atomic_load_explicit(&hostfns->turns, memory_order_relaxed) == 0 &&
+        call->waiter.status == CUDA_SUCCESS && (tow_fn_info(call->fn)->flags & TOW_FN_SYNCS)) {
+        atomic_store_explicit(&hostfns->behind, 0, memory_order_relaxed); /* graphs are done */
+    }
+    if (TOW_UNLIKELY(call->waiter.status != CUDA_SUCCESS &&
+                     call->waiter.status != CUDA_ERROR_NOT_READY)) {
+        tow_capture_doubt();
+    }
+    if (TOW_UNLIKELY(tow_result_is_sticky(call->waiter.status))) {
+        tow_context_note_number(call->context, call->waiter.status);
+    }
+    call->dec =
+        tow_dec_init(call->waiter.body != NULL ? call->waiter.body : (uint8_t *)call->waiter.small,
+                     call->waiter.size);
+    return call->waiter.status;
+}
+
+CUresult tow_call_end(struct tow_call *call, CUresult status)
+{
+    if (call->waiter.body != NULL && call->waiter.body != (uint8_t *)call->waiter.small) {
+        free(call->waiter.body);
+    }
+    call->waiter.body = NULL;
+    if (status == CUDA_SUCCESS && call->dec.bad) {
+        const struct tow_fn_info *info = tow_fn_info(call->fn);
+        tow_log(TOW_AREA_CLIENT, TOW_LOG_ERROR, "the server's reply to %s is too short",
+                info->name);
+        return CUDA_ERROR_UNKNOWN;
+    }
+    return status;
+}
+
+void tow_call_cancel(struct tow_call *call)
+{
+    tow_lock_give(&call->link->send_lock);
+}
+
+void tow_call_get_bytes(struct tow_call *call, void *into, size_t size)
+{
+    if (into != NULL) {
+        tow_dec_copy(&call->dec, into, size);
+    } else {
+        tow_dec_bytes(&call->dec, size);
+    }
+    tow_dec_align(&call->dec, 8);
+}
+
+void tow_call_get_array(struct tow_call *call, void *into, size_t element, size_t room)
+{
+    uint64_t count = tow_dec_u64(&call->dec);
+    if (count > room || count > tow_dec_left(&call->dec) / element) {
+        tow_dec_fail(&call->dec);
+        return;
+    }
+    tow_call_get_bytes(call, into, (size_t)count * element);
+}
+
+/* ---- bulk ---- */
+
+static int send_data(struct tow_link *link, const struct tow_data *data, const uint8_t *bytes)
+{
+    static const uint8_t zeros[8];
+    uint8_t head[TOW_DATA_HEAD];
+    uint32_t pad = 0;
+    int error = tow_data_head_encode(data, 0, 0, head, &pad);
+    if (error == 0) {
+        struct iovec parts[3] = {{head, sizeof head},
+                                 {(void *)(uintptr_t)bytes, data->size},
+                                 {(void *)(uintptr_t)zeros, pad}};
+        tow_lock_take(&link->send_lock);
+        error = tow_line_send_direct(link->line, parts, 3);
+        link->counters.bytes_out += sizeof head + data->size + pad;
+        tow_lock_give(&link->send_lock);
+    }
+    return error;
+}
+
+CUresult tow_link_upload_frames(struct tow_link *link, uint32_t transfer,
+                                const struct tow_frames *frames, uint64_t offset)
+{
+    uint64_t end = tow_box_size(&frames->box);
+    do {
+        size_t n = (size_t)tow_min_u64(end - offset, frames->each);
+        struct tow_data data = {.transfer = transfer,
+                                .flags = offset + n == end ? TOW_DATA_LAST : 0,
+                                .offset = offset,
+                                .size = (uint32_t)n};
+        int error = send_data(link, &data, tow_frames_bytes(frames, offset, n));
+        if (error < 0) {
+            tow_link_lose(link, loss_reason(error));
+            return (CUresult)atomic_load(&link->lost);
+        }
+        offset += n;
+    } while (offset < end);
+    /* Other threads' commands went between, and came before the device had all of it. */
+    atomic_fetch_add_explicit(&link->beside, 1, memory_order_relaxed);
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_link_upload(struct tow_link *link, uint32_t transfer, const void *from, size_t size)
+{
+    if (size == 0) {
+        return CUDA_SUCCESS;
+    }
+    struct tow_box box = tow_box_flat((void *)(uintptr_t)from, size);
+    struct tow_frames frames = tow_frames_of(&box, TOW_DATA_MAX);
+    return tow_link_upload_frames(link, transfer, &frames, 0);
+}
+
+/* ---- connecting ---- */
+
+static int say_hello(struct tow_line *line, const struct tow_preface *hello)
+{
+    uint8_t *at = NULL;
+    int error = tow_line_reserve(line, hello->size, &at);
+    if (error == 0) {
+        memcpy(at, hello->bytes, hello->size);
+        tow_line_commit_now(line, hello->size);
+    }
+    return error;
+}
+
+/* Takes a notice that asks for patience, if that is what comes before the welcome. */
+static bool takes_patience(struct tow_link *link, const uint8_t *at, int64_t deadline)
+{
+    struct tow_frame frame;
+    struct tow_notice notice;
+    size_t available = 0;
+    if (tow_frame_read(at, &frame) < 0 || frame.kind != TOW_CONTROL_NOTICE ||
+        tow_line_peek(link->line, frame.length, deadline, &at, &available) < 0 ||
+        tow_notice_decode(at, &frame, &notice) < 0 || notice.topic != TOW_NOTICE_PATIENCE) {
+        return false;
+    }
+    tow_line_consume(link->line, frame.length);
+    return true;
+}
+
+static void explain_silence(const char *address, const struct tow_patience *patience, char *why,
+                            size_t why_size)
+{
+    if (patience->answered) {
+        snprintf(why, why_size,
+                 "%s answers, but the worker that is to serve this program has said nothing for %d "
+                 "seconds; look at the server's log, or try again when its machine is less busy",
+                 address, TOW_PATIENCE_MAX_S);
+        return;
+    }
+    snprintf(why, why_size,
+             "%s accepts connections but says nothing within %d seconds; is it a towlined?",
+             address, TOW_CONNECT_TIMEOUT_S);
+}
+
+static void say_that_we_wait(const char *address, int seconds)
+{
+    tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN,
+            "%s is there, but has not begun to serve this program for %d seconds; waiting on",
+            address, seconds);
+}
+
+/* Waits for so many bytes. */
+static int peek_patiently(struct tow_line *line, size_t n, struct tow_patience *patience,
+                          const uint8_t **ret_at, size_t *ret_available)
+{
+    int error;
+    do {
+        error = tow_line_peek(line, n, tow_patience_next(patience), ret_at, ret_available);
+    } while (error == -ETIMEDOUT && tow_patience_goes_on(patience));
+    return error;
+}
+
+static int read_welcome(struct tow_link *link, struct tow_patience *patience, char *why,
+                        size_t why_size)
+{
+    const uint8_t *at = NULL;
+    size_t available = 0;
+    struct tow_frame frame;
+    int error = peek_patiently(link->line, TOW_FRAME_HEADER, patience, &at, &available);
+    while (error == 0 && takes_patience(link, at, patience->deadline_ns)) {
+        tow_patience_heard(patience);
+        error = peek_patiently(link->line, TOW_FRAME_HEADER, patience, &at, &available);
+    }
+    if (error == -ETIMEDOUT) {
+        explain_silence(link->address, patience, why, why_size);
+        return error;
+    }
+    if (error < 0) {
+        snprintf(why, why_size,
+                 "%s closed the connection at once; is it a towlined, and what does its log say?",
+                 link->address);
+        return error;
+    }
+    error = tow_handshake_sniff(TOW_SIDE_CLIENT, at, available, link->address, why, why_size);
+    if (error == -EPROTO) {
+        return error;
+    }
+    error = tow_frame_read(at, &frame);
+    if (error == 0) {
+        error = peek_patiently(link->line, frame.length, patience, &at, &available);
+    }
+    if (error == 0 && frame.kind == TOW_CONTROL_REFUSE) {
+        struct tow_refuse refuse;
+        error = tow_refuse_decode(at, &frame, &refuse);
+        if (error == 0) {
+            snprintf(why, why_size, "%s refuses: %s", link->address, refuse.sentence);
+            return -ECONNREFUSED;
+        }
+    } else if (error == 0) {
+        error = frame.kind == TOW_CONTROL_WELCOME ? tow_welcome_decode(at, &frame, &link->welcome)
+                                                  : -EPROTO;
+    }
+    if (error < 0) {
+        snprintf(why, why_size,
+                 "%s answers with something that is not a welcome; use the same version of Towline "
+                 "on both sides.",
+                 link->address);
+        return error;
+    }
+    error = tow_handshake_check_version(link->welcome.version, why, why_size);
+    if (error < 0) {
+        return error;
+    }
+    if (tow_greet_note_lacking(link) < 0) {
+        snprintf(why, why_size, "memory is used up");
+        return -ENOMEM;
+    }
+    link->snapshot = malloc(link->welcome.snapshot_size + link->welcome.context_size + 1);
+    if (link->snapshot == NULL) {
+        snprintf(why, why_size, "memory is used up");
+        return -ENOMEM;
+    }
+    memcpy(link->snapshot, link->welcome.snapshot, link->welcome.snapshot_size);
+    link->welcome.snapshot = link->snapshot;
+    if (link->welcome.context_size > 0) {
+        uint8_t *context = link->snapshot + link->welcome.snapshot_size;
+        memcpy(context, link->welcome.context, link->welcome.context_size);
+        link->welcome.context = context;
+        atomic_store(&link->context_ahead, true);
+    }
+    tow_line_consume(link->line, frame.length);
+    return 0;
+}
+
+/* A server on this machine is best reached through shared memory, which its unix socket arranges.
+ * TOWLINE_TRANSPORT=unix stays with the socket, TOWLINE_TRANSPORT=shm takes nothing else. */
+static int connect_local(const char *address, const struct tow_preface *hello,
+                         struct tow_patience *patience, struct tow_line **ret_line, char *why,
+                         size_t why_size)
+{
+    const char *wish = getenv("TOWLINE_TRANSPORT");
+    bool must = wish != NULL && strcmp(wish, "shm") == 0;
+    if (wish != NULL && wish[0] != '\0' && !must && strcmp(wish, "unix") != 0 &&
+        strcmp(wish, "auto") != 0) {
+        snprintf(why, why_size, "TOWLINE_TRANSPORT=%s is not understood; write auto, unix or shm",
+                 wish);
+        return -EINVAL;
+    }
+    if (must || wish == NULL || strcmp(wish, "unix") != 0) {
+        char shared[TOW_ADDRESS_MAX];
+        snprintf(shared, sizeof shared, "shm://%s", address + strlen("unix://"));
+        int error = tow_transport_connect_by(shared, hello, patience, why, why_size, ret_line);
+        if (error == 0 || must) {
+            return error;
+        }
+        switch (-error) {
+        case ETIMEDOUT:
+            explain_silence(address, patience, why, why_size);
+            return error;
+        case EBUSY:
+            return error; /* it refuses, and says why */
+        case ENOENT:
+        case ECONNREFUSED:
+        case EACCES:
+        case EPERM:
+            break; /* nor will the socket do: let it say so */
+        default:
+            tow_log(TOW_AREA_CLIENT, TOW_LOG_INFO,
+                    "%s: no shared memory, the socket is used instead: %s", address, why);
+        }
+    }
+    return tow_transport_connect_by(address, hello, patience, why, why_size, ret_line);
+}
+
+/* The hello decides which worker will do: the session's further servers and settings of the driver
+ * need one of their own. Shared memory is arranged before, so that the server is shown it then. */
+static int connect_line(const char *address, const struct tow_preface *hello,
+                        struct tow_patience *patience, struct tow_line **ret_line, char *why,
+                        size_t why_size)
+{
+    if (strncmp(address, "self:", 5) == 0) {
+        /* Our own threads: slow perhaps, not silent. */
+        *patience = tow_patience_none(tow_time_deadline(60 * TOW_TIME_S));
+        return tow_self_connect(address + 5, ret_line, why, why_size);
+    }
+    if (strncmp(address, "unix://", 7) == 0) {
+        return connect_local(address, hello, patience, ret_line, why, why_size);
+    }
+    return tow_transport_connect_by(address, hello, patience, why, why_size, ret_line);
+}
+
+/* To the welcome. A connection that was closed without a word is -ECONNRESET or -EPIPE. */
+static int be_welcomed(struct tow_link *link, const struct tow_preface *hello,
+                       struct tow_patience *patience, char *why, size_t why_size)
+{
+    int error = connect_line(link->address, hello, patience, &link->line, why, why_size);
+    if (error < 0) {
+        return error;
+    }
+    error = say_hello(link->line, hello);
+    if (error < 0) {
+        snprintf(why, why_size, "%s closed the connection at once; is it a towlined?",
+                 link->address);
+        return error;
+    }
+    return read_welcome(link, patience, why, why_size);
+}
+
+int tow_link_open(const char *address, unsigned index, struct tow_link **ret_link, char *why,
+                  size_t why_size)
+{
+    struct tow_link *link = calloc(1, sizeof *link);
+    if (link == NULL) {
+        snprintf(why, why_size, "memory is used up");
+        return -ENOMEM;
+    }
+    snprintf(link->address, sizeof link->address, "%s", address);
+    link->index = index;
+    link->next_seq = 1;
+    link->next_transfer = 1;
+    atomic_init(&link->room, TOW_LINK_ROOM);
+    pthread_mutex_init(&link->wait_lock, NULL);
+    pthread_mutex_init(&link->lane_lock, NULL);
+    pthread_mutex_init(&link->side_lock, NULL);
+    pthread_cond_init(&link->transfer_done, NULL);
+    tow_cond_init(&link->hostfns.ended);
+    struct tow_patience patience; /* for all that follows */
+    tow_patience_begin(&patience, address, say_that_we_wait);
+    struct tow_retry retry = {0};
+    struct tow_preface hello = {0};
+    int error = tow_greet_make(index, tow_lane_wanted(link) > 0, &hello);
+    if (error < 0) {
+        snprintf(why, why_size, "cannot make a hello for %s: %s", address, strerror(-error));
+    } else {
+        error = be_welcomed(link, &hello, &patience, why, why_size);
+    }
+    while (error < 0 && tow_retry_pause(&retry, error, patience.deadline_ns)) {
+        tow_line_close(link->line);
+        link->line = NULL;
+        error = be_welcomed(link, &hello, &patience, why, why_size);
+    }
+    tow_greet_free(&hello);
+    if (error < 0) {
+        tow_link_close(link);
+        return error;
+    }
+    link->share = tow_share_make(link->line);
+    link->stage = tow_stage_make(link);
+    tow_log(TOW_AREA_CLIENT, TOW_LOG_INFO, "connected to %s over %s", address,
+            tow_line_kind(link->line));
+    *ret_link = link;
+    return 0;
+}
+
+void tow_link_close(struct tow_link *link)
+{
+    if (link == NULL) {
+        return;
+    }
+    tow_lanes_destroy(link->lanes);
+    tow_line_close(atomic_load(&link->side));
+    tow_line_close(link->line);
+    tow_stage_destroy(link->stage);
+    tow_share_destroy(link->share);
+    free(atomic_load(&link->watches));
+    while (link->oldest != NULL) {
+        struct tow_transfer *next = link->oldest->next;
+        free(link->oldest);
+        link->oldest = next;
+    }
+    free(link->snapshot);
+    free(link->lacking);
+    pthread_mutex_destroy(&link->wait_lock);
+    pthread_mutex_destroy(&link->lane_lock);
+    pthread_mutex_destroy(&link->side_lock);
+    pthread_cond_destroy(&link->transfer_done);
+    pthread_cond_destroy(&link->hostfns.ended);
+    free(link);
+}

@@ -1,0 +1,149 @@
+#include "client/link/side.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "client/link/call.h"
+#include "client/link/lane.h"
+#include "client/hostmem/mirror.h"
+#include "client/session/thread.h"
+#include "transport/transport.h"
+#include "wire/control.h"
+
+/* How long the server may take to tell the key. */
+#define KEY_NS (2 * TOW_TIME_S)
+#define NAP_NS (50 * TOW_TIME_US)
+
+/* Where to connect; false if there is nowhere. */
+static bool side_address(const struct tow_link *link, char *ret_address, size_t size)
+{
+    if (strncmp(link->address, "shm://", 6) == 0) {
+        /* Few bytes, and rarely: the socket that arranges shared memory does. */
+        snprintf(ret_address, size, "unix://%s", link->address + 6);
+        return true;
+    }
+    snprintf(ret_address, size, "%s", link->address);
+    return strncmp(link->address, "unix://", 7) == 0 || strncmp(link->address, "tcp://", 6) == 0;
+}
+
+void tow_side_note_key(struct tow_link *link, const uint64_t key[2])
+{
+    pthread_mutex_lock(&link->side_lock);
+    memcpy(link->side_key, key, sizeof link->side_key);
+    link->side_key_known = true;
+    pthread_mutex_unlock(&link->side_lock);
+}
+
+static int take_key(struct tow_link *link, uint64_t ret_key[2])
+{
+    pthread_mutex_lock(&link->side_lock);
+    int error = link->side_key_known ? 0 : -EAGAIN;
+    memcpy(ret_key, link->side_key, sizeof link->side_key);
+    pthread_mutex_unlock(&link->side_lock);
+    return error == 0 && ret_key[0] == 0 && ret_key[1] == 0 ? -ECONNREFUSED : error;
+}
+
+static int ask_key(struct tow_link *link, uint64_t ret_key[2])
+{
+    struct tow_call call;
+    if (tow_call_begin_on(&call, link, 0, TOW_CONTROL_SIDE, 0, 0) != CUDA_SUCCESS ||
+        tow_call_send(&call) != CUDA_SUCCESS) {
+        return -EPIPE;
+    }
+    int64_t until = tow_time_now_ns() + KEY_NS;
+    int error;
+    while ((error = take_key(link, ret_key)) == -EAGAIN && tow_time_now_ns() < until &&
+           atomic_load(&link->lost) == 0) {
+        tow_time_sleep(NAP_NS);
+    }
+    return error;
+}
+
+static int connect_side(struct tow_link *link, struct tow_line **ret_line)
+{
+    char address[TOW_ADDRESS_MAX], why[TOW_WHY_MAX];
+    struct tow_lane lane = {.session = link->welcome.session, .index = TOW_LANE_SIDE};
+    if (!side_address(link, address, sizeof address)) {
+        return -ENOTSUP;
+    }
+    int error = ask_key(link, lane.key);
+    return error < 0 ? error : tow_lane_connect(address, &lane, why, sizeof why, ret_line);
+}
+
+void tow_side_open(struct tow_link *link)
+{
+    if (atomic_load_explicit(&link->side_tried, memory_order_acquire)) {
+        return;
+    }
+    /* No changes of mirrored memory go out meanwhile: those on the one line must not meet those on
+     * the other. What went out before was taken before the server told the key. */
+    tow_mirror_pause();
+    if (!atomic_load(&link->side_tried)) {
+        struct tow_line *line = NULL;
+        int error = connect_side(link, &line);
+        if (error < 0 && error != -ENOTSUP) {
+            tow_log(TOW_AREA_CLIENT, TOW_LOG_INFO,
+                    "%s: no second connection for host functions: %s", link->address,
+                    strerror(-error));
+        }
+        if (error == 0) {
+            atomic_store_explicit(&link->side, line, memory_order_release);
+        }
+        atomic_store_explicit(&link->side_tried, true, memory_order_release);
+    }
+    tow_mirror_resume();
+}
+
+static CUresult send_on_line(struct tow_link *link, unsigned kind, const void *head,
+                             size_t head_size, const void *bytes, size_t size)
+{
+    struct tow_call call;
+    CUresult status = tow_call_begin_on(&call, link, 0, kind, head_size + size, 0);
+    if (status == CUDA_SUCCESS) {
+        tow_enc_bytes(&call.enc, head, head_size);
+        tow_enc_bytes(&call.enc, bytes, size);
+        status = tow_call_send(&call);
+    }
+    return status;
+}
+
+CUresult tow_side_send(struct tow_link *link, unsigned kind, const void *head, size_t head_size,
+                       const void *bytes, size_t size)
+{
+    struct tow_line *side = atomic_load_explicit(&link->side, memory_order_acquire);
+    if (side == NULL) {
+        return send_on_line(link, kind, head, head_size, bytes, size);
+    }
+    size_t room = tow_frame_length(head_size + size);
+    uint8_t *at = NULL;
+    uint32_t length = 0;
+    pthread_mutex_lock(&link->side_lock);
+    int error = tow_line_reserve(side, room, &at);
+    if (error == 0) {
+        struct tow_enc enc = tow_frame_begin(at, room);
+        tow_enc_bytes(&enc, head, head_size);
+        tow_enc_bytes(&enc, bytes, size);
+        error = tow_frame_end(&enc, at, (struct tow_frame){.kind = (uint16_t)kind}, &length);
+    }
+    if (error == 0) {
+        tow_line_commit_now(side, length);
+        atomic_fetch_add_explicit(&link->counters.side_out, length, memory_order_relaxed);
+    }
+    pthread_mutex_unlock(&link->side_lock);
+    if (error < 0) {
+        tow_link_lose(link, "a connection of its session was closed");
+        return (CUresult)atomic_load(&link->lost);
+    }
+    return CUDA_SUCCESS;
+}
+
+void tow_side_lost(struct tow_link *link)
+{
+    struct tow_line *side = atomic_load_explicit(&link->side, memory_order_acquire);
+    if (side != NULL) {
+        tow_line_shutdown(side);
+    }
+}

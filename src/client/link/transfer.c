@@ -1,0 +1,250 @@
+/* What the server is to fill of the program's memory, and the bytes as they come. */
+#include "client/link/link.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "client/session/thread.h"
+
+/* The least that a transfer costs the worker, for tow_link_outstanding. */
+enum { TRANSFER_MIN = 4096 };
+
+/* Of a row, the bytes that are worth a call of their own to receive them. */
+enum { ROW_LONG = 16 << 10 };
+
+/* With the wait lock held. The bytes of the oldest come first. */
+static struct tow_transfer *find(const struct tow_link *link, uint32_t number)
+{
+    struct tow_transfer *t = link->oldest;
+    while (t != NULL && t->number != number) {
+        t = t->next;
+    }
+    return t;
+}
+
+/* With the wait lock held: takes it out of the list. */
+static void take_out(struct tow_link *link, struct tow_transfer *t)
+{
+    *(t->prev != NULL ? &t->prev->next : &link->oldest) = t->next;
+    *(t->next != NULL ? &t->next->prev : &link->newest) = t->prev;
+    link->outstanding -= t->size + TRANSFER_MIN;
+}
+
+int tow_link_expect(struct tow_link *link, const struct tow_box *into, uint32_t context,
+                    CUstream stream, enum tow_transfer_form form, uint32_t *ret_number)
+{
+    struct tow_transfer *transfer = malloc(sizeof *transfer);
+    if (transfer == NULL) {
+        return -ENOMEM;
+    }
+    *transfer = (struct tow_transfer){.number = link->next_transfer++,
+                                      .into = *into,
+                                      .size = tow_box_size(into),
+                                      .context = context,
+                                      .stream = stream,
+                                      .form = form};
+    *ret_number = transfer->number;
+    pthread_mutex_lock(&link->wait_lock);
+    transfer->prev = link->newest;
+    *(link->newest != NULL ? &link->newest->next : &link->oldest) = transfer;
+    link->newest = transfer;
+    link->outstanding += transfer->size + TRANSFER_MIN;
+    pthread_mutex_unlock(&link->wait_lock);
+    return 0;
+}
+
+/* With the wait lock held, a frame of its bytes taken: whether that was the last of it. */
+static bool is_over(const struct tow_transfer *t, const struct tow_data *data)
+{
+    switch (t->form) {
+    case TOW_TRANSFER_ORDERED:
+        return t->got >= t->size || (data->flags & (TOW_DATA_LAST | TOW_DATA_FAILED));
+    case TOW_TRANSFER_SPREAD:
+        return t->got >= t->size && t->receiving == 0;
+    default:
+        return false; /* see close_transfer */
+    }
+}
+
+/* With the wait lock held, on the reader of the own line: what follows on that says that these
+ * bytes have come. Of a failed one no more do. */
+static int close_transfer(struct tow_link *link, struct tow_transfer *t, bool failed)
+{
+    while ((t->receiving > 0 || (t->got < t->size && !failed)) && atomic_load(&link->lost) == 0) {
+        pthread_cond_wait(&link->transfer_done, &link->wait_lock);
+    }
+    return t->receiving > 0 || (t->got < t->size && !failed) ? -EPIPE : 0;
+}
+
+/* Receives `size` packed bytes from `offset` on. Into rows that are not long they go through the
+ * line's buffer, so that not each is a system call. */
+static int receive(struct tow_line *line, const struct tow_box *into, uint64_t offset, size_t size)
+{
+    int error = 0;
+    while (error == 0 && size > 0) {
+        size_t n = 0, held = 0;
+        const uint8_t *bytes = NULL;
+        uint8_t *at = tow_box_at(into, offset, &n);
+        if (n >= ROW_LONG || n >= size) {
+            n = n < size ? n : size;
+            error = tow_line_recv_into(line, at, n);
+        } else {
+            error = tow_line_peek(line, 1, TOW_TIME_FOREVER, &bytes, &held);
+            n = error < 0 ? 0 : held < size ? held : size;
+            tow_box_scatter(into, offset, bytes, n);
+            tow_line_consume(line, n);
+        }
+        offset += n;
+        size -= n;
+    }
+    return error;
+}
+
+int tow_link_take_payload(struct tow_link *link, struct tow_line *line, const struct tow_data *data,
+                          bool on_lane)
+{
+    pthread_mutex_lock(&link->wait_lock);
+    struct tow_transfer *transfer = find(link, data->transfer);
+    bool fits = transfer != NULL && data->offset <= transfer->size &&
+                data->size <= transfer->size - data->offset &&
+                (!on_lane || transfer->form != TOW_TRANSFER_ORDERED);
+    if (fits) {
+        transfer->receiving++; /* it stays until its bytes have come */
+    }
+    pthread_mutex_unlock(&link->wait_lock);
+    if (!fits) {
+        return on_lane && transfer == NULL ? tow_line_discard(line, data->size) : -EPROTO;
+    }
+    int error = receive(line, &transfer->into, data->offset, data->size);
+    pthread_mutex_lock(&link->wait_lock);
+    transfer->receiving--;
+    transfer->got += error == 0 ? data->size : 0;
+    bool over = error == 0 && is_over(transfer, data);
+    if (error == 0 && !on_lane && transfer->form == TOW_TRANSFER_CLOSED &&
+        (data->flags & (TOW_DATA_LAST | TOW_DATA_FAILED)) != 0) {
+        error = close_transfer(link, transfer, (data->flags & TOW_DATA_FAILED) != 0);
+        over = error == 0;
+    }
+    if (over) {
+        take_out(link, transfer);
+        free(transfer);
+    }
+    pthread_cond_broadcast(&link->transfer_done);
+    pthread_mutex_unlock(&link->wait_lock);
+    return error;
+}
+
+void tow_link_forget(struct tow_link *link, uint32_t number)
+{
+    pthread_mutex_lock(&link->wait_lock);
+    struct tow_transfer *found = find(link, number);
+    while (found != NULL && found->receiving > 0) {
+        /* A line is filling it: the memory is not the program's before that is over. */
+        pthread_cond_wait(&link->transfer_done, &link->wait_lock);
+        found = find(link, number);
+    }
+    if (found != NULL) {
+        take_out(link, found);
+    }
+    pthread_mutex_unlock(&link->wait_lock);
+    free(found);
+}
+
+CUresult tow_link_await(struct tow_link *link, uint32_t number)
+{
+    pthread_mutex_lock(&link->wait_lock);
+    bool there = find(link, number) != NULL;
+    while (there && atomic_load(&link->lost) == 0) {
+        pthread_cond_wait(&link->transfer_done, &link->wait_lock);
+        there = find(link, number) != NULL;
+    }
+    pthread_mutex_unlock(&link->wait_lock);
+    return there ? (CUresult)atomic_load(&link->lost) : CUDA_SUCCESS;
+}
+
+size_t tow_link_outstanding(struct tow_link *link)
+{
+    pthread_mutex_lock(&link->wait_lock);
+    size_t bytes = link->outstanding;
+    pthread_mutex_unlock(&link->wait_lock);
+    return bytes;
+}
+
+bool tow_link_expects(struct tow_link *link)
+{
+    pthread_mutex_lock(&link->wait_lock);
+    bool any = link->oldest != NULL;
+    pthread_mutex_unlock(&link->wait_lock);
+    return any;
+}
+
+static bool is_into(const struct tow_transfer *t, const void *address, size_t size)
+{
+    uintptr_t low = (uintptr_t)address, into = (uintptr_t)t->into.first;
+    return low < into + tow_box_span(&t->into) && (into < low || into - low < size);
+}
+
+/* With the wait lock held: the newest transfer into some of [address, address + size). */
+static const struct tow_transfer *find_into(const struct tow_link *link, const void *address,
+                                            size_t size)
+{
+    const struct tow_transfer *t = link->newest;
+    while (t != NULL && !is_into(t, address, size)) {
+        t = t->prev;
+    }
+    return t;
+}
+
+bool tow_link_expecting(struct tow_link *link, const void *address, size_t size)
+{
+    pthread_mutex_lock(&link->wait_lock);
+    bool found = find_into(link, address, size) != NULL;
+    pthread_mutex_unlock(&link->wait_lock);
+    return found;
+}
+
+/* With the wait lock held: whether a line fills some of [address, address + size) just now. */
+static bool is_filled_now(const struct tow_link *link, const void *address, size_t size)
+{
+    const struct tow_transfer *t = link->newest;
+    while (t != NULL && (t->receiving == 0 || !is_into(t, address, size))) {
+        t = t->prev;
+    }
+    return t != NULL;
+}
+
+/* The server is lost, and its lines end: the memory may go when they have. */
+static void leave(struct tow_link *link, const void *address, size_t size)
+{
+    pthread_mutex_lock(&link->wait_lock);
+    while (is_filled_now(link, address, size)) {
+        pthread_cond_wait(&link->transfer_done, &link->wait_lock);
+    }
+    pthread_mutex_unlock(&link->wait_lock);
+}
+
+CUresult tow_link_settle(struct tow_link *link, const void *address, size_t size)
+{
+    struct tow_transfer found = {0};
+    pthread_mutex_lock(&link->wait_lock);
+    const struct tow_transfer *t = find_into(link, address, size);
+    if (t != NULL) {
+        found = *t;
+    }
+    pthread_mutex_unlock(&link->wait_lock);
+    if (t == NULL || tow_thread_in_hostfn()) {
+        return t == NULL ? CUDA_SUCCESS : CUDA_ERROR_NOT_PERMITTED;
+    }
+    struct tow_call call;
+    CUresult status = tow_call_begin_on(&call, link, found.context, TOW_FN_cuStreamSynchronize, 8,
+                                        TOW_CALL_REPLY);
+    if (status == CUDA_SUCCESS) {
+        tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)found.stream);
+        status = tow_call_end(&call, tow_call_wait(&call));
+    }
+    if (atomic_load(&link->lost) != 0) {
+        leave(link, address, size);
+    }
+    return status;
+}

@@ -1,0 +1,89 @@
+#include "client/session/thread.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/stream/context.h"
+#include "client/edge/core.h"
+#include "wire/limits.h"
+
+__thread struct tow_thread *tow_thread_here __attribute__((tls_model("initial-exec")));
+
+/* Process-wide: threads are the process's. */
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_key_t key;
+static bool have_key;
+
+/* Process-wide: threads are the process's, and have one number on all servers. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the three below */
+static uint64_t taken[(TOW_THREADS_MAX + 1) / 64];       /* bit i: number i is in use */
+static unsigned lowest = 1;                              /* no free number below */
+static uint64_t uniques;
+
+static unsigned take_number(uint64_t *ret_unique)
+{
+    unsigned found = 0;
+    pthread_mutex_lock(&lock);
+    for (unsigned number = lowest; number < TOW_THREADS_MAX; number++) {
+        if ((taken[number / 64] >> number % 64 & 1) == 0) {
+            taken[number / 64] |= UINT64_C(1) << number % 64;
+            lowest = number + 1;
+            found = number;
+            break;
+        }
+    }
+    *ret_unique = ++uniques;
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+static void give_number(unsigned number)
+{
+    pthread_mutex_lock(&lock);
+    taken[number / 64] &= ~(UINT64_C(1) << number % 64);
+    if (number < lowest) {
+        lowest = number;
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+/* Runs on the thread that ends. Destructors of other libraries may still make calls after it: those
+ * get a fresh state, and this hook again. */
+static void thread_ends(void *value)
+{
+    struct tow_thread *self = value;
+    tow_thread_here = self;
+    if (self->sent > 0) {
+        tow_client_thread_ends(self->number);
+    }
+    tow_thread_here = NULL;
+    give_number(self->number);
+    free(self);
+}
+
+static void make_key(void)
+{
+    have_key = pthread_key_create(&key, thread_ends) == 0;
+}
+
+struct tow_thread *tow_thread_make(void)
+{
+    pthread_once(&once, make_key);
+    struct tow_thread *self = calloc(1, sizeof *self);
+    if (self == NULL) {
+        return NULL;
+    }
+    unsigned number = take_number(&self->unique);
+    if (number == 0) {
+        free(self);
+        return NULL;
+    }
+    self->number = (uint16_t)number;
+    self->capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+    if (have_key) {
+        pthread_setspecific(key, self);
+    }
+    tow_thread_here = self;
+    return self;
+}

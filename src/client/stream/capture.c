@@ -1,0 +1,538 @@
+/* Streams that capture into graphs.
+ *
+ * The server captures in relaxed mode: one of its threads stands for many of the program's. The
+ * modes are enforced here. While anything captures calls wait for their replies, so that errors
+ * come at the call that made them; all but those that have been checked here and go into a stream
+ * which is known to capture, since these are not refused (TOW_CALL_CAPTURED). Should one be all the
+ * same, then the end of the capture fails.
+ *
+ * Libraries ask whether a stream captures before nearly every launch, and nearly always nothing
+ * does. While something does the last answer is kept for each stream: it holds until a capture
+ * begins or ends, a call fails, or the stream waits for an event.
+ */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/link/call.h"
+#include "client/graph/graph.h"
+#include "client/hostmem/mirror.h"
+#include "client/stream/stream.h"
+#include "gen/client_api.h"
+
+/* Process-wide: a capture in global mode forbids calls of the whole program, whatever their server.
+ */
+atomic_uint tow_captures;
+
+/* A capture that the program began and has not ended. */
+struct capture {
+    uint64_t stream; /* id, or 2 with the thread for a per-thread stream */
+    uint16_t thread; /* that began it */
+    CUstreamCaptureMode mode;
+    bool to_graph; /* into a graph that was there before */
+    struct capture *next;
+};
+
+/* Process-wide: the same; streams are found by ids, of which there is one kind for all servers. */
+static struct capture *captures;
+static uint64_t affairs = 1; /* counts what may change whether a stream captures; an answer holds
+                              * while this is what it was */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards both, and streams' answers */
+
+CUresult tow_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
+{
+    CUresult state = tow_client_state();
+    if (state != CUDA_SUCCESS) {
+        return state;
+    }
+    struct tow_thread *self = tow_thread_self();
+    if (mode == NULL || self == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    /* NVIDIA's driver takes any number; what is none of the modes counts as the strictest here. */
+    CUstreamCaptureMode old = self->capture_mode;
+    self->capture_mode = *mode;
+    *mode = old;
+    return CUDA_SUCCESS;
+}
+
+/* `thread`: whose per-thread stream is meant, if it is one. */
+static bool is_of(const struct capture *c, CUstream stream, unsigned thread)
+{
+    return c->stream == (uint64_t)(uintptr_t)stream &&
+           (stream != CU_STREAM_PER_THREAD || c->thread == thread);
+}
+
+/* ---- beginning and ending ---- */
+
+/* Made before the server begins: what it has begun can always be noted. */
+static struct capture *prepare(CUstream stream, CUstreamCaptureMode mode, bool to_graph)
+{
+    const struct tow_thread *self = tow_thread_self();
+    struct capture *made = self != NULL ? malloc(sizeof *made) : NULL;
+    if (made != NULL) {
+        *made = (struct capture){.stream = (uint64_t)(uintptr_t)stream,
+                                 .thread = self->number,
+                                 .mode = mode,
+                                 .to_graph = to_graph};
+    }
+    return made;
+}
+
+/* The server's answer to the beginning: `made` is noted, or freed. */
+static CUresult note_begin(struct capture *made, CUresult status)
+{
+    if (status != CUDA_SUCCESS) {
+        free(made);
+        return status;
+    }
+    pthread_mutex_lock(&lock);
+    made->next = captures;
+    captures = made;
+    affairs++;
+    pthread_mutex_unlock(&lock);
+    atomic_fetch_add(&tow_captures, 1);
+    atomic_fetch_add(&tow_wait_always, 1);
+    return CUDA_SUCCESS;
+}
+
+static void end(struct capture *ended)
+{
+    tow_capture_doubt();
+    atomic_fetch_sub(&tow_captures, 1);
+    atomic_fetch_sub(&tow_wait_always, 1);
+    tow_graph_forget(ended->stream);
+    free(ended);
+}
+
+void tow_capture_drop(CUstream stream, unsigned thread)
+{
+    if (atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0) {
+        return;
+    }
+    pthread_mutex_lock(&lock);
+    struct capture **at = &captures;
+    while (*at != NULL && !is_of(*at, stream, thread)) {
+        at = &(*at)->next;
+    }
+    struct capture *ended = *at;
+    if (ended != NULL) {
+        *at = ended->next;
+    }
+    pthread_mutex_unlock(&lock);
+    if (ended != NULL) {
+        end(ended);
+    }
+}
+
+void tow_capture_drop_context(const struct tow_context *context)
+{
+    struct capture *gone = NULL;
+    if (atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0) {
+        return;
+    }
+    pthread_mutex_lock(&lock);
+    for (struct capture **at = &captures; *at != NULL;) {
+        struct capture *c = *at;
+        const struct tow_stream *stream = tow_stream_find((CUstream)(uintptr_t)c->stream);
+        if (stream != NULL && stream->context == context) {
+            *at = c->next;
+            c->next = gone;
+            gone = c;
+        } else {
+            at = &c->next;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    while (gone != NULL) {
+        struct capture *next = gone->next;
+        end(gone);
+        gone = next;
+    }
+}
+
+static CUresult check_begin(CUstream stream, CUstreamCaptureMode mode)
+{
+    CUresult status = tow_stream_check(stream);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    if ((unsigned)mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    /* The legacy default stream cannot be captured. */
+    return stream == NULL || stream == CU_STREAM_LEGACY ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
+                                                        : CUDA_SUCCESS;
+}
+
+CUresult tow_cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode)
+{
+    CUresult status = check_begin(hStream, mode);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    struct capture *made = prepare(hStream, mode, false);
+    if (made == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return note_begin(made,
+                      tow_send_cuStreamBeginCapture_v2(hStream, CU_STREAM_CAPTURE_MODE_RELAXED));
+}
+
+CUresult tow_cuStreamBeginCapture(CUstream hStream)
+{
+    return tow_cuStreamBeginCapture_v2(hStream, CU_STREAM_CAPTURE_MODE_GLOBAL);
+}
+
+CUresult tow_cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph,
+                                         const CUgraphNode *dependencies,
+                                         const CUgraphEdgeData *dependencyData,
+                                         size_t numDependencies, CUstreamCaptureMode mode)
+{
+    CUresult status = check_begin(hStream, mode);
+    if (status == CUDA_SUCCESS &&
+        (hGraph == NULL || (numDependencies > 0 && dependencies == NULL))) {
+        status = CUDA_ERROR_INVALID_VALUE;
+    }
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    struct capture *made = prepare(hStream, mode, true);
+    if (made == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return note_begin(made, tow_send_cuStreamBeginCaptureToGraph(hStream, hGraph, dependencies,
+                                                                 dependencyData, numDependencies,
+                                                                 CU_STREAM_CAPTURE_MODE_RELAXED));
+}
+
+/* `ret_owed`: what work of the capture that nobody waited for failed with. */
+static CUresult send_end(CUstream stream, CUgraph *ret_graph, CUresult *ret_owed)
+{
+    struct tow_call call;
+    CUresult status =
+        tow_call_begin(&call, TOW_FN_cuStreamEndCapture, 8, TOW_CALL_REPLY | TOW_CALL_CONTEXT);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)stream);
+    status = tow_call_wait(&call);
+    if (status == CUDA_SUCCESS) {
+        *ret_graph = (CUgraph)(uintptr_t)tow_dec_u64(&call.dec);
+        *ret_owed = (CUresult)tow_dec_u32(&call.dec);
+    }
+    return tow_call_end(&call, status);
+}
+
+CUresult tow_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
+{
+    CUresult status = tow_stream_check(hStream);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    const struct tow_thread *self = tow_thread_self();
+    if (self == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    pthread_mutex_lock(&lock);
+    struct capture *c = captures;
+    while (c != NULL && !is_of(c, hStream, self->number)) {
+        c = c->next;
+    }
+    bool wrong_thread =
+        c != NULL && c->mode != CU_STREAM_CAPTURE_MODE_RELAXED && c->thread != self->number;
+    bool to_graph = c != NULL && c->to_graph;
+    pthread_mutex_unlock(&lock);
+    /* Who captured into a graph of his own need not be told which one. */
+    if (phGraph == NULL && !to_graph) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUgraph graph = NULL;
+    CUresult owed = CUDA_SUCCESS;
+    status = send_end(hStream, &graph, &owed);
+    if (status == CUDA_SUCCESS && owed != CUDA_SUCCESS) {
+        if (!to_graph) {
+            tow_cuGraphDestroy(graph);
+        }
+        status = owed;
+    } else if (wrong_thread) {
+        /* It ends all the same, and its graph is lost: with NVIDIA's driver also one that was there
+         * before. */
+        if (status == CUDA_SUCCESS) {
+            tow_cuGraphDestroy(graph);
+        }
+        status = CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+    }
+    if (phGraph != NULL) {
+        *phGraph = status == CUDA_SUCCESS ? graph : NULL;
+    }
+    if (status != CUDA_ERROR_STREAM_CAPTURE_UNMATCHED) {
+        tow_capture_drop(hStream, self->number);
+    }
+    return status;
+}
+
+/* ---- unsafe calls ---- */
+
+/* Synchronising with a capturing stream is refused and invalidates its capture, which is what is
+ * wanted. */
+static void spoil(CUstream stream)
+{
+    tow_send_cuStreamSynchronize(stream);
+}
+
+CUresult tow_capture_unsafe(void)
+{
+    if (atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0) {
+        return CUDA_SUCCESS;
+    }
+    struct tow_thread *self = tow_thread_self();
+    uint64_t stream = 0;
+    if (self == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    pthread_mutex_lock(&lock);
+    for (struct capture *c = captures; c != NULL && stream == 0; c = c->next) {
+        bool own = c->thread == self->number;
+        bool forbids = self->capture_mode == CU_STREAM_CAPTURE_MODE_RELAXED        ? false
+                       : c->mode == CU_STREAM_CAPTURE_MODE_RELAXED                 ? false
+                       : self->capture_mode == CU_STREAM_CAPTURE_MODE_THREAD_LOCAL ? own
+                       : c->mode == CU_STREAM_CAPTURE_MODE_THREAD_LOCAL            ? own
+                                                                                   : true;
+        if (forbids && c->stream != (uint64_t)(uintptr_t)CU_STREAM_PER_THREAD) {
+            stream = c->stream;
+        } else if (forbids && own) {
+            stream = c->stream;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    if (stream == 0) {
+        return CUDA_SUCCESS;
+    }
+    spoil((CUstream)(uintptr_t)stream);
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
+CUresult tow_capture_refused(CUstream stream, CUresult status)
+{
+    if (tow_capture_on(stream)) {
+        spoil(stream);
+    }
+    return status;
+}
+
+CUresult tow_capture_check_device(CUstream stream, uint64_t address, uint64_t size)
+{
+    CUresult status = tow_mirror_check_device(address, size);
+    return status == CUDA_ERROR_INVALID_VALUE && tow_capture_on(stream) ? CUDA_SUCCESS : status;
+}
+
+/* ---- asking ---- */
+
+/* What was answered last for the stream, if that still holds. */
+static bool recall(CUstream stream, struct tow_stream_capture *ret_answer)
+{
+    const struct tow_stream *s = tow_stream_find(stream);
+    if (s == NULL) {
+        return false; /* default streams are always asked for */
+    }
+    pthread_mutex_lock(&lock);
+    *ret_answer = s->capture;
+    bool holds = s->capture.asked == affairs;
+    pthread_mutex_unlock(&lock);
+    return holds;
+}
+
+/* Before a question: in which state of affairs it is asked. */
+static struct tow_stream_capture prepare_answer(CUstream stream)
+{
+    struct tow_stream_capture answer = {0};
+    const struct tow_stream *s = tow_stream_find(stream);
+    pthread_mutex_lock(&lock);
+    answer.asked = affairs;
+    answer.waits = s != NULL ? s->capture.waits : 0;
+    pthread_mutex_unlock(&lock);
+    return answer;
+}
+
+static void keep_answer(CUstream stream, struct tow_stream_capture answer)
+{
+    struct tow_stream *s = tow_stream_find(stream);
+    if (s == NULL) {
+        return;
+    }
+    pthread_mutex_lock(&lock);
+    if (s->capture.waits == answer.waits) {
+        s->capture = answer;
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+void tow_capture_reset(struct tow_stream *s)
+{
+    pthread_mutex_lock(&lock);
+    s->capture = (struct tow_stream_capture){.waits = s->capture.waits + 1};
+    pthread_mutex_unlock(&lock);
+}
+
+void tow_capture_doubt(void)
+{
+    if (atomic_load_explicit(&tow_captures, memory_order_relaxed) != 0) {
+        pthread_mutex_lock(&lock);
+        affairs++;
+        pthread_mutex_unlock(&lock);
+    }
+}
+
+void tow_capture_waited(CUstream stream)
+{
+    struct tow_stream *s = tow_stream_find(stream);
+    if (atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0 || s == NULL) {
+        return;
+    }
+    pthread_mutex_lock(&lock);
+    s->capture.waits++;
+    /* One that captures already stays with its capture: to be drawn into another is an error. */
+    if (s->capture.status != CU_STREAM_CAPTURE_STATUS_ACTIVE) {
+        s->capture.asked = 0;
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+/* While something captures. */
+static CUresult ask(CUstream stream, CUstreamCaptureStatus *ret_status)
+{
+    struct tow_stream_capture answer;
+    if (recall(stream, &answer)) {
+        *ret_status = answer.status;
+        return CUDA_SUCCESS;
+    }
+    answer = prepare_answer(stream);
+    CUresult status = tow_send_cuStreamIsCapturing(stream, &answer.status);
+    if (status == CUDA_SUCCESS) {
+        keep_answer(stream, answer);
+        *ret_status = answer.status;
+    }
+    return status;
+}
+
+CUresult tow_cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus *captureStatus)
+{
+    CUresult status = tow_stream_check(hStream);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    if (captureStatus == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0) {
+        *captureStatus = CU_STREAM_CAPTURE_STATUS_NONE;
+        return CUDA_SUCCESS;
+    }
+    return ask(hStream, captureStatus);
+}
+
+bool tow_capture_on(CUstream stream)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    return atomic_load_explicit(&tow_captures, memory_order_relaxed) != 0 &&
+           ask(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+unsigned tow_capture_known(CUstream stream)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    bool only = atomic_load_explicit(&tow_wait_always, memory_order_relaxed) ==
+                atomic_load_explicit(&tow_captures, memory_order_relaxed);
+    return only && tow_stream_find(stream) != NULL && ask(stream, &status) == CUDA_SUCCESS &&
+                   status == CU_STREAM_CAPTURE_STATUS_ACTIVE
+               ? TOW_CALL_CAPTURED
+               : 0;
+}
+
+CUresult tow_cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus *captureStatus_out,
+                                       cuuint64_t *id_out, CUgraph *graph_out,
+                                       const CUgraphNode **dependencies_out,
+                                       const CUgraphEdgeData **edgeData_out,
+                                       size_t *numDependencies_out)
+{
+    CUresult status = tow_stream_check(hStream);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    if (captureStatus_out == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0) {
+        *captureStatus_out = CU_STREAM_CAPTURE_STATUS_NONE;
+        return CUDA_SUCCESS;
+    }
+    struct tow_stream_capture answer;
+    bool more = graph_out != NULL || dependencies_out != NULL || edgeData_out != NULL ||
+                numDependencies_out != NULL;
+    if (!more && recall(hStream, &answer) &&
+        (answer.status == CU_STREAM_CAPTURE_STATUS_NONE || answer.id != 0)) {
+        *captureStatus_out = answer.status;
+        if (id_out != NULL && answer.status != CU_STREAM_CAPTURE_STATUS_NONE) {
+            *id_out = answer.id;
+        }
+        return CUDA_SUCCESS;
+    }
+    answer = prepare_answer(hStream);
+    struct tow_call call;
+    status = tow_call_begin(&call, TOW_FN_cuStreamGetCaptureInfo_v3, 8,
+                            TOW_CALL_REPLY | TOW_CALL_CONTEXT);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)hStream);
+    status = tow_call_wait(&call);
+    if (status != CUDA_SUCCESS) {
+        return tow_call_end(&call, status);
+    }
+    uint64_t id = tow_dec_u64(&call.dec), graph = tow_dec_u64(&call.dec);
+    CUstreamCaptureStatus capturing = (CUstreamCaptureStatus)tow_dec_u32(&call.dec);
+    uint32_t count = tow_dec_count(&call.dec, 1 << 16, 16);
+    size_t each = sizeof(CUgraphNode) + sizeof(CUgraphEdgeData);
+    uint8_t *kept = tow_graph_keep((uint64_t)(uintptr_t)hStream, count * each + 1);
+    if (kept == NULL) {
+        return tow_call_end(&call, CUDA_ERROR_OUT_OF_MEMORY);
+    }
+    tow_dec_copy(&call.dec, kept, count * each);
+    *captureStatus_out = capturing;
+    answer.status = capturing;
+    answer.id = id;
+    keep_answer(hStream, answer);
+    if (id_out != NULL) {
+        *id_out = id;
+    }
+    if (graph_out != NULL) {
+        *graph_out = (CUgraph)(uintptr_t)graph;
+    }
+    if (dependencies_out != NULL) {
+        *dependencies_out = (const CUgraphNode *)kept;
+    }
+    if (edgeData_out != NULL) {
+        *edgeData_out = (const CUgraphEdgeData *)(kept + count * sizeof(CUgraphNode));
+    }
+    if (numDependencies_out != NULL) {
+        *numDependencies_out = count;
+    }
+    return tow_call_end(&call, CUDA_SUCCESS);
+}
+
+CUresult tow_cuStreamGetCaptureInfo_v2(CUstream hStream, CUstreamCaptureStatus *captureStatus_out,
+                                       cuuint64_t *id_out, CUgraph *graph_out,
+                                       const CUgraphNode **dependencies_out,
+                                       size_t *numDependencies_out)
+{
+    return tow_cuStreamGetCaptureInfo_v3(hStream, captureStatus_out, id_out, graph_out,
+                                         dependencies_out, NULL, numDependencies_out);
+}
+
+CUresult tow_cuStreamGetCaptureInfo(CUstream hStream, CUstreamCaptureStatus *captureStatus_out,
+                                    cuuint64_t *id_out)
+{
+    return tow_cuStreamGetCaptureInfo_v3(hStream, captureStatus_out, id_out, NULL, NULL, NULL,
+                                         NULL);
+}

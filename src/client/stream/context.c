@@ -1,0 +1,927 @@
+#include "client/stream/context.h"
+
+#include "client/code/code.h"
+#include "client/graph/graph.h"
+#include "client/callback/hostfn.h"
+#include "client/hostmem/mirror.h"
+#include "client/hostmem/region.h"
+#include "client/completion/share.h"
+#include "client/stream/stream.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/link/call.h"
+#include "client/session/device.h"
+#include "client/session/handle.h"
+#include "gen/client_api.h"
+#include "wire/result.h"
+
+/* Process-wide: one primary context for each device that the program sees; ids that are never
+ * reused. */
+static pthread_mutex_t list_lock =
+    PTHREAD_MUTEX_INITIALIZER; /* guards writing of the next and the dead contexts */
+static _Atomic(struct tow_context *) primaries[TOW_SNAPSHOT_DEVICES_MAX];
+static _Atomic uint64_t uniques;
+
+/* ---- finding ---- */
+
+struct tow_context *tow_context_find(CUcontext handle)
+{
+    return tow_handle_object(TOW_H_CONTEXT, (uint64_t)(uintptr_t)handle);
+}
+
+struct tow_context *tow_context_or_current(CUcontext handle)
+{
+    return handle != NULL ? tow_context_find(handle) : tow_context_current();
+}
+
+struct tow_context *tow_context_make(CUdevice device, bool primary)
+{
+    struct tow_context *context = calloc(1, sizeof *context);
+    if (context == NULL) {
+        return NULL;
+    }
+    uint64_t id = 0;
+    if (tow_handle_mint_object(TOW_H_CONTEXT, context, &id) != CUDA_SUCCESS) {
+        free(context);
+        return NULL;
+    }
+    context->handle = (CUcontext)(uintptr_t)id;
+    context->number = TOW_ID_INDEX(id);
+    context->unique = atomic_fetch_add_explicit(&uniques, 1, memory_order_relaxed) + 1;
+    context->device = device;
+    context->link = tow_device_at(device)->link;
+    context->primary = primary;
+    context->api_version = 3020;
+    atomic_init(&context->cache_config, -1);
+    atomic_init(&context->shared_config, -1);
+    pthread_mutex_init(&context->lock, NULL);
+    pthread_cond_init(&context->changed, NULL);
+    pthread_mutex_init(&context->default_watch.lock, NULL);
+    return context;
+}
+
+void tow_context_discard(struct tow_context *context)
+{
+    tow_handle_retire((uint64_t)(uintptr_t)context->handle);
+    pthread_cond_destroy(&context->changed);
+    pthread_mutex_destroy(&context->lock);
+    pthread_mutex_destroy(&context->default_watch.lock);
+    free(context);
+}
+
+struct tow_context *tow_context_primary(CUdevice device)
+{
+    if (tow_device_at(device) == NULL) {
+        return NULL;
+    }
+    struct tow_context *context = atomic_load_explicit(&primaries[device], memory_order_acquire);
+    if (context == NULL) {
+        pthread_mutex_lock(&list_lock);
+        context = atomic_load_explicit(&primaries[device], memory_order_relaxed);
+        if (context == NULL) {
+            context = tow_context_make(device, true);
+            atomic_store_explicit(&primaries[device], context, memory_order_release);
+        }
+        pthread_mutex_unlock(&list_lock);
+    }
+    return context;
+}
+
+/* A destroyed context may still be on some thread's stack: it is kept, out of the way. */
+static void bury(struct tow_context *context)
+{
+    /* Process-wide: any thread may have any context on its stack. Guarded by list_lock. */
+    static struct tow_context *graveyard;
+    pthread_mutex_lock(&list_lock);
+    context->next_dead = graveyard;
+    graveyard = context;
+    pthread_mutex_unlock(&list_lock);
+}
+
+/* ---- errors that stay ---- */
+
+void tow_context_note(struct tow_context *context, CUresult status)
+{
+    if (context != NULL && tow_result_is_sticky(status)) {
+        int none = CUDA_SUCCESS;
+        atomic_compare_exchange_strong(&context->sticky, &none, (int)status);
+    }
+}
+
+struct noted {
+    uint32_t number;
+    CUresult status;
+};
+
+static void note_if(void *user, uint64_t id, void *object)
+{
+    const struct noted *noted = user;
+    if (TOW_ID_INDEX(id) == noted->number) {
+        tow_context_note(object, noted->status);
+    }
+}
+
+void tow_context_note_number(uint32_t number, CUresult status)
+{
+    struct noted noted = {number, status};
+    tow_handle_each(TOW_H_CONTEXT, note_if, &noted);
+}
+
+/* ---- beginning and ending, with the server ---- */
+
+/* What a server says of a context it has just made; see put_facts in src/server/family/context.c.
+ */
+void tow_context_take_facts(struct tow_context *context, struct tow_dec *dec)
+{
+    context->api_version = tow_dec_u32(dec);
+    atomic_store(&context->flags, tow_dec_u32(dec));
+    context->least_priority = tow_dec_i32(dec);
+    context->greatest_priority = tow_dec_i32(dec);
+    atomic_store(&context->cache_config, tow_dec_i32(dec));
+    atomic_store(&context->shared_config, tow_dec_i32(dec));
+    uint32_t known = tow_dec_u32(dec);
+    uint32_t count = tow_dec_count(dec, CU_LIMIT_MAX, sizeof(uint64_t));
+    for (uint32_t i = 0; i < count; i++) {
+        atomic_store(&context->limits[i], tow_dec_u64(dec));
+    }
+    atomic_store(&context->limits_known, known & ((1u << count) - 1));
+}
+
+static CUresult ask_for_end(struct tow_context *context)
+{
+    /* The server knows the context by the command's header: no need of the newer function there. */
+    struct tow_call call;
+    CUresult status =
+        tow_call_begin_on(&call, context->link, context->number, TOW_FN_cuCtxSynchronize, 0,
+                          TOW_CALL_REPLY | TOW_CALL_CONTEXT);
+    return status == CUDA_SUCCESS ? tow_call_end(&call, tow_call_wait(&call)) : status;
+}
+
+/* The context ends for the program: whatever was made in it is gone, libraries are told. */
+void tow_context_end(struct tow_context *context)
+{
+    /* Its host functions run before, and may use all that is in it. */
+    if (atomic_load(&context->link->hostfns.turns) != 0 && !tow_thread_in_hostfn()) {
+        ask_for_end(context);
+    }
+    tow_context_end_locals(context);
+    tow_capture_drop_context(context);
+    tow_code_drop_context(context->number);
+    /* The worker must not look at managed memory that ends with the context. */
+    struct tow_region region;
+    while (tow_region_take_managed(context->handle, &region)) {
+        tow_mirror_remove(region.base, region.size);
+    }
+    /* Nor is memory that the program registered page-locked any more: it may free it now. */
+    while (tow_region_unshare(context->handle, &region)) {
+        tow_mirror_unlend(&region);
+    }
+    tow_region_drop_context(context->handle);
+    atomic_fetch_add(&context->epoch, 1);
+    atomic_store(&context->alive, false);
+    atomic_store(&context->limits_known, 0);
+    atomic_store(&context->cache_config, -1);
+    atomic_store(&context->shared_config, -1);
+}
+
+static CUresult check_device(CUdevice device, struct tow_context **ret_context)
+{
+    CUresult state = tow_client_state();
+    if (state != CUDA_SUCCESS) {
+        return state;
+    }
+    if (tow_device_at(device) == NULL) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    *ret_context = tow_context_primary(device);
+    return *ret_context != NULL ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* Whether the welcome told all about this context: once, and while nobody has changed it. */
+static bool take_ahead(const struct tow_context *context)
+{
+    return tow_device_to_server(context->device) == 0 &&
+           atomic_exchange(&context->link->context_ahead, false);
+}
+
+/* With the right to change it. */
+static CUresult begin_primary(struct tow_context *context)
+{
+    struct tow_call call;
+    bool ahead = take_ahead(context);
+    CUresult status = tow_call_begin_on(&call, context->link, 0, TOW_FN_cuDevicePrimaryCtxRetain,
+                                        24, ahead ? 0 : TOW_CALL_REPLY);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)context->handle);
+    tow_enc_u32(&call.enc, (uint32_t)tow_device_to_server(context->device));
+    tow_enc_u32(&call.enc, 0);
+    if (ahead) {
+        const struct tow_welcome *welcome = &context->link->welcome;
+        struct tow_dec dec = tow_dec_init(welcome->context, welcome->context_size);
+        status = tow_call_send(&call);
+        if (status == CUDA_SUCCESS) {
+            tow_context_take_facts(context, &dec);
+        }
+        return status;
+    }
+    status = tow_call_wait(&call);
+    if (status == CUDA_SUCCESS) {
+        tow_context_take_facts(context, &call.dec);
+    }
+    return tow_call_end(&call, status);
+}
+
+/* Takes the right to begin or end a primary context, which is not done under its lock: the server
+ * is asked, and libraries' destructors run. With the lock held; false for the thread that has the
+ * right already. */
+static bool take_change(struct tow_context *context)
+{
+    while (context->changing) {
+        if (pthread_equal(context->changer, pthread_self())) {
+            return false;
+        }
+        pthread_cond_wait(&context->changed, &context->lock);
+    }
+    context->changing = true;
+    context->changer = pthread_self();
+    return true;
+}
+
+static void give_change(struct tow_context *context)
+{
+    context->changing = false;
+    pthread_cond_broadcast(&context->changed);
+}
+
+CUresult tow_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
+{
+    struct tow_context *context;
+    CUresult status = check_device(dev, &context);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    if (pctx == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    pthread_mutex_lock(&context->lock);
+    if (!take_change(context)) {
+        pthread_mutex_unlock(&context->lock);
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED; /* a destructor asks, while the context ends */
+    }
+    if (!atomic_load(&context->alive)) {
+        pthread_mutex_unlock(&context->lock);
+        status = begin_primary(context);
+        pthread_mutex_lock(&context->lock);
+        if (status == CUDA_SUCCESS) {
+            atomic_store(&context->sticky, CUDA_SUCCESS);
+            atomic_store(&context->alive, true);
+        }
+    }
+    if (status == CUDA_SUCCESS) {
+        context->retained++;
+        *pctx = context->handle;
+    }
+    give_change(context);
+    pthread_mutex_unlock(&context->lock);
+    return status;
+}
+
+/* With the right to change it. */
+static CUresult end_primary(struct tow_context *context, unsigned fn)
+{
+    tow_context_end(context);
+    struct tow_call call;
+    CUresult status = tow_call_begin_on(&call, context->link, 0, fn, 16, TOW_CALL_REPLY);
+    if (status == CUDA_SUCCESS) {
+        tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)context->handle);
+        tow_enc_u32(&call.enc, (uint32_t)tow_device_to_server(context->device));
+        status = tow_call_end(&call, tow_call_wait(&call));
+        atomic_store(&context->sticky, CUDA_SUCCESS);
+    }
+    tow_hostfn_drop_context(context);
+    return status;
+}
+
+/* One user less, or all gone (`reset`): ends the context if that is what it means. */
+static CUresult give_up(CUdevice device, bool reset)
+{
+    struct tow_context *context;
+    CUresult status = check_device(device, &context);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    pthread_mutex_lock(&context->lock);
+    if (!take_change(context)) {
+        pthread_mutex_unlock(&context->lock);
+        return CUDA_SUCCESS; /* a destructor asks for what is under way */
+    }
+    if (!reset && context->retained == 0) {
+        status = CUDA_ERROR_INVALID_CONTEXT;
+    } else if (!reset) {
+        context->retained--;
+    }
+    /* A reset leaves the count alone. */
+    bool ends =
+        status == CUDA_SUCCESS && (reset || context->retained == 0) && atomic_load(&context->alive);
+    if (ends) {
+        pthread_mutex_unlock(&context->lock);
+        status = end_primary(context, reset ? TOW_FN_cuDevicePrimaryCtxReset_v2
+                                            : TOW_FN_cuDevicePrimaryCtxRelease_v2);
+        pthread_mutex_lock(&context->lock);
+    }
+    give_change(context);
+    pthread_mutex_unlock(&context->lock);
+    return status;
+}
+
+CUresult tow_cuDevicePrimaryCtxRelease_v2(CUdevice dev)
+{
+    return give_up(dev, false);
+}
+
+CUresult tow_cuDevicePrimaryCtxRelease(CUdevice dev)
+{
+    /* The first version does not mind that nobody uses it. */
+    CUresult status = give_up(dev, false);
+    return status == CUDA_ERROR_INVALID_CONTEXT ? CUDA_SUCCESS : status;
+}
+
+CUresult tow_cuDevicePrimaryCtxReset_v2(CUdevice dev)
+{
+    return give_up(dev, true);
+}
+
+CUresult tow_cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags)
+{
+    struct tow_context *context;
+    CUresult status = check_device(dev, &context);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    take_ahead(context); /* it is to be another than the welcome said */
+    status = tow_send_cuDevicePrimaryCtxSetFlags_v2(dev, flags);
+    if (status == CUDA_SUCCESS) {
+        atomic_store(&context->flags, flags);
+    }
+    return status;
+}
+
+CUresult tow_cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *active)
+{
+    struct tow_context *context;
+    CUresult status = check_device(dev, &context);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    if (flags != NULL) {
+        *flags = atomic_load_explicit(&context->flags, memory_order_relaxed) &
+                 ~(unsigned)CU_CTX_MAP_HOST;
+    }
+    if (active != NULL) {
+        *active = atomic_load_explicit(&context->alive, memory_order_relaxed);
+    }
+    return CUDA_SUCCESS;
+}
+
+/* ---- the stack ---- */
+
+/* A program's host functions may not even look at their thread's stack of contexts. */
+static CUresult stack_state(void)
+{
+    CUresult state = tow_client_state();
+    return state == CUDA_SUCCESS && tow_thread_in_hostfn() ? CUDA_ERROR_NOT_PERMITTED : state;
+}
+
+static CUresult push(struct tow_context *context)
+{
+    struct tow_thread *self = tow_thread_self();
+    if (self == NULL || self->depth == TOW_CONTEXT_STACK_MAX) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    self->stack[self->depth++] = context;
+    return CUDA_SUCCESS;
+}
+
+bool tow_context_visit(struct tow_context *context)
+{
+    const struct tow_context *current = tow_context_current();
+    return context != NULL && current != NULL && current->link != context->link &&
+           push(context) == CUDA_SUCCESS;
+}
+
+void tow_context_back(bool visited)
+{
+    if (visited) {
+        tow_thread_here->depth--;
+    }
+}
+
+CUresult tow_cuCtxPushCurrent_v2(CUcontext ctx)
+{
+    CUresult state = stack_state();
+    if (state != CUDA_SUCCESS) {
+        return state;
+    }
+    if (ctx == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct tow_context *context = tow_context_find(ctx);
+    return context != NULL ? push(context) : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+CUresult tow_cuCtxPopCurrent_v2(CUcontext *pctx)
+{
+    CUresult state = stack_state();
+    if (state != CUDA_SUCCESS) {
+        return state;
+    }
+    struct tow_context *context = tow_context_current();
+    if (context == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    tow_thread_here->depth--;
+    if (pctx != NULL) {
+        *pctx = context->handle;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_cuCtxSetCurrent(CUcontext ctx)
+{
+    CUresult state = stack_state();
+    if (state != CUDA_SUCCESS) {
+        return state;
+    }
+    struct tow_thread *self = tow_thread_self();
+    if (self == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (ctx == NULL) {
+        if (self->depth > 0) {
+            self->depth--;
+        }
+        return CUDA_SUCCESS;
+    }
+    struct tow_context *context = tow_context_find(ctx);
+    if (context == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    if (self->depth == 0) {
+        return push(context);
+    }
+    self->stack[self->depth - 1] = context;
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_cuCtxGetCurrent(CUcontext *pctx)
+{
+    CUresult state = stack_state();
+    if (state != CUDA_SUCCESS) {
+        return state;
+    }
+    if (pctx == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct tow_context *context = tow_context_current();
+    *pctx = context != NULL ? context->handle : NULL;
+    return CUDA_SUCCESS;
+}
+
+/* The context that a query is about; NULL means the current one. */
+static CUresult asked(CUcontext handle, const void *out, struct tow_context **ret_context)
+{
+    CUresult state = tow_client_state();
+    if (state != CUDA_SUCCESS) {
+        return state;
+    }
+    if (out == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *ret_context = tow_context_or_current(handle);
+    return *ret_context != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+CUresult tow_cuCtxGetDevice_v2(CUdevice *device, CUcontext ctx)
+{
+    struct tow_context *context;
+    CUresult status = asked(ctx, device, &context);
+    if (status == CUDA_SUCCESS) {
+        *device = context->device;
+    }
+    return status;
+}
+
+CUresult tow_cuCtxGetDevice(CUdevice *device)
+{
+    return tow_cuCtxGetDevice_v2(device, NULL);
+}
+
+CUresult tow_cuCtxGetId(CUcontext ctx, unsigned long long *ctxId)
+{
+    struct tow_context *context;
+    CUresult status = asked(ctx, ctxId, &context);
+    if (status == CUDA_SUCCESS) {
+        *ctxId = context->unique;
+    }
+    return status;
+}
+
+CUresult tow_cuCtxGetApiVersion(CUcontext ctx, unsigned int *version)
+{
+    struct tow_context *context;
+    CUresult status = asked(ctx, version, &context);
+    if (status == CUDA_SUCCESS) {
+        *version = context->api_version;
+    }
+    return status;
+}
+
+CUresult tow_cuCtxGetFlags(unsigned int *flags)
+{
+    struct tow_context *context;
+    CUresult status = asked(NULL, flags, &context);
+    if (status == CUDA_SUCCESS) {
+        /* The driver maps host memory for every primary context, whatever it was asked. */
+        *flags = atomic_load(&context->flags) | (context->primary ? CU_CTX_MAP_HOST : 0);
+    }
+    return status;
+}
+
+CUresult tow_cuCtxSetFlags(unsigned int flags)
+{
+    CUresult status = tow_send_cuCtxSetFlags(flags);
+    if (status == CUDA_SUCCESS) {
+        atomic_store(&tow_context_current()->flags, flags);
+    }
+    return status;
+}
+
+/* The current context, alive and well, for what only the server's context knows. */
+static CUresult working(const void *out, struct tow_context **ret_context)
+{
+    CUresult status = asked(NULL, out, ret_context);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    if (!atomic_load_explicit(&(*ret_context)->alive, memory_order_relaxed)) {
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    }
+    return (CUresult)atomic_load_explicit(&(*ret_context)->sticky, memory_order_relaxed);
+}
+
+CUresult tow_cuCtxGetStreamPriorityRange(int *leastPriority, int *greatestPriority)
+{
+    struct tow_context *context;
+    static const int unused;
+    CUresult status = working(&unused, &context);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    if (leastPriority != NULL) {
+        *leastPriority = context->least_priority;
+    }
+    if (greatestPriority != NULL) {
+        *greatestPriority = context->greatest_priority;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_cuCtxGetLimit(size_t *pvalue, CUlimit limit)
+{
+    struct tow_context *context;
+    CUresult status = working(pvalue, &context);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    if ((unsigned)limit >= CU_LIMIT_MAX) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if ((atomic_load_explicit(&context->limits_known, memory_order_acquire) >> limit & 1)) {
+        *pvalue = atomic_load_explicit(&context->limits[limit], memory_order_relaxed);
+        return CUDA_SUCCESS;
+    }
+    size_t value = 0;
+    status = tow_send_cuCtxGetLimit(&value, limit);
+    if (status == CUDA_SUCCESS) {
+        *pvalue = value;
+        atomic_store_explicit(&context->limits[limit], value, memory_order_relaxed);
+        atomic_fetch_or_explicit(&context->limits_known, 1u << limit, memory_order_release);
+    }
+    return status;
+}
+
+CUresult tow_cuCtxSetLimit(CUlimit limit, size_t value)
+{
+    if ((unsigned)limit >= CU_LIMIT_MAX) {
+        CUresult state = tow_client_state();
+        return state != CUDA_SUCCESS ? state : CUDA_ERROR_INVALID_VALUE;
+    }
+    struct tow_context *context = tow_context_current();
+    if (context != NULL) {
+        /* The driver may round, and one limit may move another: ask again next time. */
+        atomic_store(&context->limits_known, 0);
+    }
+    CUresult status = tow_send_cuCtxSetLimit(limit, value);
+    if (context != NULL) {
+        atomic_store(&context->limits_known, 0); /* another thread may have asked meanwhile */
+    }
+    return status;
+}
+
+CUresult tow_cuCtxGetCacheConfig(CUfunc_cache *pconfig)
+{
+    struct tow_context *context;
+    CUresult status = working(pconfig, &context);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    int known = atomic_load(&context->cache_config);
+    if (known >= 0) {
+        *pconfig = (CUfunc_cache)known;
+        return CUDA_SUCCESS;
+    }
+    status = tow_send_cuCtxGetCacheConfig(pconfig);
+    if (status == CUDA_SUCCESS) {
+        atomic_store(&context->cache_config, (int)*pconfig);
+    }
+    return status;
+}
+
+CUresult tow_cuCtxSetCacheConfig(CUfunc_cache config)
+{
+    struct tow_context *context = tow_context_current();
+    if (context != NULL) {
+        atomic_store(&context->cache_config, -1);
+    }
+    return tow_send_cuCtxSetCacheConfig(config);
+}
+
+CUresult tow_cuCtxGetSharedMemConfig(CUsharedconfig *pConfig)
+{
+    struct tow_context *context;
+    CUresult status = working(pConfig, &context);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    int known = atomic_load(&context->shared_config);
+    if (known >= 0) {
+        *pConfig = (CUsharedconfig)known;
+        return CUDA_SUCCESS;
+    }
+    status = tow_send_cuCtxGetSharedMemConfig(pConfig);
+    if (status == CUDA_SUCCESS) {
+        atomic_store(&context->shared_config, (int)*pConfig);
+    }
+    return status;
+}
+
+CUresult tow_cuCtxSetSharedMemConfig(CUsharedconfig config)
+{
+    struct tow_context *context = tow_context_current();
+    if (context != NULL) {
+        atomic_store(&context->shared_config, -1);
+    }
+    return tow_send_cuCtxSetSharedMemConfig(config);
+}
+
+CUresult tow_cuCtxSynchronize_v2(CUcontext ctx)
+{
+    struct tow_context *context;
+    static const int unused;
+    CUresult status = asked(ctx, &unused, &context);
+    if (tow_thread_in_hostfn()) {
+        return CUDA_ERROR_NOT_PERMITTED;
+    }
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    if (!atomic_load_explicit(&context->alive, memory_order_relaxed)) {
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    }
+    int sticky = atomic_load_explicit(&context->sticky, memory_order_relaxed);
+    if (sticky != CUDA_SUCCESS) {
+        return (CUresult)sticky;
+    }
+    uint64_t number = tow_link_sent(context->link);
+    if (context != tow_context_current() ||
+        !tow_share_synchronize_context(context->link, &status)) {
+        status = ask_for_end(context);
+    }
+    tow_context_note(context, status);
+    if (status == CUDA_SUCCESS) {
+        tow_link_raise(&context->done, number);
+    }
+    return status;
+}
+
+CUresult tow_cuCtxSynchronize(void)
+{
+    return tow_cuCtxSynchronize_v2(NULL);
+}
+
+CUresult tow_cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent)
+{
+    return tow_event_record_all(TOW_FN_cuCtxRecordEvent, hCtx, hEvent);
+}
+
+CUresult tow_cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent)
+{
+    const struct tow_context *context = tow_context_find(hCtx);
+    return tow_event_wait_all(TOW_FN_cuCtxWaitEvent, hCtx, context != NULL ? context->link : NULL,
+                              hEvent);
+}
+
+/* Both contexts of a peer call must be on one server: no other can connect them. */
+static CUresult check_peer(CUcontext handle, const struct tow_context **ret_peer)
+{
+    CUresult state = tow_client_state();
+    if (state != CUDA_SUCCESS) {
+        return state;
+    }
+    struct tow_context *self = tow_context_current();
+    struct tow_context *peer = tow_context_find(handle);
+    if (self == NULL || peer == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    *ret_peer = peer;
+    return self != peer && self->link == peer->link ? CUDA_SUCCESS
+                                                    : CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+}
+
+CUresult tow_cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags)
+{
+    const struct tow_context *peer;
+    if (Flags != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult status = check_peer(peerContext, &peer);
+    return status == CUDA_SUCCESS ? tow_send_cuCtxEnablePeerAccess(peerContext, Flags) : status;
+}
+
+CUresult tow_cuCtxDisablePeerAccess(CUcontext peerContext)
+{
+    const struct tow_context *peer;
+    CUresult status = check_peer(peerContext, &peer);
+    if (status == CUDA_ERROR_PEER_ACCESS_UNSUPPORTED) {
+        return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
+    }
+    return status == CUDA_SUCCESS ? tow_send_cuCtxDisablePeerAccess(peerContext) : status;
+}
+
+/* ---- contexts that the program creates itself ---- */
+
+static CUresult create(CUcontext *pctx, const CUexecAffinityParam *params, int count,
+                       unsigned flags, CUdevice dev)
+{
+    CUresult state = tow_client_state();
+    if (state != CUDA_SUCCESS) {
+        return state;
+    }
+    if (pctx == NULL || (flags & ~(unsigned)CU_CTX_FLAGS_MASK) != 0 || count < 0 ||
+        count > CU_EXEC_AFFINITY_TYPE_MAX || (count > 0 && params == NULL)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (tow_device_at(dev) == NULL) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    const struct tow_thread *self = tow_thread_self();
+    if (self == NULL || self->depth == TOW_CONTEXT_STACK_MAX) {
+        return CUDA_ERROR_OUT_OF_MEMORY; /* it could not be made current */
+    }
+    struct tow_context *context = tow_context_make(dev, false);
+    if (context == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    struct tow_call call;
+    CUresult status = tow_call_begin_on(&call, context->link, 0, TOW_FN_cuCtxCreate_v4,
+                                        32 + (size_t)count * sizeof *params, TOW_CALL_REPLY);
+    if (status == CUDA_SUCCESS) {
+        tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)context->handle);
+        tow_enc_u32(&call.enc, (uint32_t)tow_device_to_server(dev));
+        tow_enc_u32(&call.enc, flags);
+        tow_enc_u32(&call.enc, (uint32_t)count);
+        tow_enc_u32(&call.enc, 0);
+        tow_enc_bytes(&call.enc, params, (size_t)count * sizeof *params);
+        status = tow_call_wait(&call);
+        if (status == CUDA_SUCCESS) {
+            tow_context_take_facts(context, &call.dec);
+        }
+        status = tow_call_end(&call, status);
+    }
+    if (status == CUDA_SUCCESS) {
+        atomic_store(&context->alive, true);
+        status = push(context);
+    }
+    if (status != CUDA_SUCCESS) {
+        tow_context_discard(context);
+        return status;
+    }
+    *pctx = context->handle;
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams, unsigned int flags,
+                            CUdevice dev)
+{
+    if (ctxCreateParams == NULL) {
+        return create(pctx, NULL, 0, flags, dev);
+    }
+    if (ctxCreateParams->cigParams != NULL) {
+        return CUDA_ERROR_NOT_SUPPORTED; /* shares a graphics context of this machine */
+    }
+    return create(pctx, ctxCreateParams->execAffinityParams, ctxCreateParams->numExecAffinityParams,
+                  flags, dev);
+}
+
+CUresult tow_cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *paramsArray, int numParams,
+                            unsigned int flags, CUdevice dev)
+{
+    return create(pctx, paramsArray, numParams, flags, dev);
+}
+
+CUresult tow_cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev)
+{
+    return create(pctx, NULL, 0, flags, dev);
+}
+
+CUresult tow_cuCtxCreate(CUcontext *pctx, unsigned int flags, CUdevice dev)
+{
+    return create(pctx, NULL, 0, flags, dev);
+}
+
+CUresult tow_cuCtxDestroy_v2(CUcontext ctx)
+{
+    if (ctx == NULL) {
+        return CUDA_ERROR_INVALID_VALUE; /* before cuInit, too */
+    }
+    CUresult state = tow_client_state();
+    if (state != CUDA_SUCCESS) {
+        return state;
+    }
+    struct tow_context *context = tow_context_find(ctx);
+    if (context == NULL && tow_handle_missing(TOW_H_CONTEXT, (uint64_t)(uintptr_t)ctx) ==
+                               CUDA_ERROR_CONTEXT_IS_DESTROYED) {
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    }
+    if (context == NULL || context->primary || context->green != NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    tow_context_end(context);
+    struct tow_thread *self = tow_thread_self();
+    if (tow_context_current() == context) {
+        self->depth--;
+    }
+    if (tow_handle_retire((uint64_t)(uintptr_t)ctx) != context) {
+        return CUDA_ERROR_INVALID_CONTEXT; /* another thread was faster */
+    }
+    bury(context);
+    struct tow_call call;
+    CUresult status =
+        tow_call_begin_on(&call, context->link, 0, TOW_FN_cuCtxDestroy_v2, 8, TOW_CALL_REPLY);
+    if (status == CUDA_SUCCESS) {
+        tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)ctx);
+        status = tow_call_end(&call, tow_call_wait(&call));
+    }
+    tow_hostfn_drop_context(context);
+    return status;
+}
+
+CUresult tow_cuCtxAttach(CUcontext *pctx, unsigned int flags)
+{
+    struct tow_context *context;
+    CUresult status = asked(NULL, pctx, &context);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    if (flags != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    pthread_mutex_lock(&context->lock);
+    context->attached++;
+    pthread_mutex_unlock(&context->lock);
+    *pctx = context->handle;
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_cuCtxDetach(CUcontext ctx)
+{
+    CUresult state = tow_client_state();
+    if (state != CUDA_SUCCESS) {
+        return state;
+    }
+    struct tow_context *context = tow_context_find(ctx);
+    if (context == NULL || context != tow_context_current()) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    pthread_mutex_lock(&context->lock);
+    bool last = context->attached == 0;
+    if (!last) {
+        context->attached--;
+    }
+    pthread_mutex_unlock(&context->lock);
+    return last ? tow_cuCtxDestroy_v2(ctx) : CUDA_SUCCESS;
+}

@@ -1,0 +1,107 @@
+/* Values that libraries tie to a context. */
+#include "client/stream/context.h"
+
+#include <stdlib.h>
+
+/* One value of context-local storage. Entries are never freed; a deleted one has no key and is used
+ * again. */
+struct tow_local_value {
+    _Atomic(void *) key;
+    _Atomic(void *) value;
+    tow_local_destroy *destroy; /* guarded by the context's lock */
+    struct tow_local_value *next;
+};
+
+CUresult tow_context_put_local(CUcontext handle, void *key, void *value, tow_local_destroy *destroy)
+{
+    struct tow_context *context = tow_context_or_current(handle);
+    if (context == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    if (key == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult status = CUDA_SUCCESS;
+    struct tow_local_value *spare = NULL, *entry;
+    pthread_mutex_lock(&context->lock);
+    for (entry = atomic_load(&context->values); entry != NULL; entry = entry->next) {
+        void *has = atomic_load_explicit(&entry->key, memory_order_relaxed);
+        if (has == key) {
+            break;
+        }
+        if (has == NULL) {
+            spare = entry;
+        }
+    }
+    if (entry == NULL && spare == NULL) {
+        entry = calloc(1, sizeof *entry);
+        if (entry == NULL) {
+            status = CUDA_ERROR_OUT_OF_MEMORY;
+        } else {
+            atomic_init(&entry->value, value);
+            entry->destroy = destroy;
+            atomic_init(&entry->key, key);
+            entry->next = atomic_load_explicit(&context->values, memory_order_relaxed);
+            atomic_store_explicit(&context->values, entry, memory_order_release);
+        }
+    } else {
+        entry = entry != NULL ? entry : spare;
+        entry->destroy = destroy;
+        atomic_store_explicit(&entry->value, value, memory_order_relaxed);
+        atomic_store_explicit(&entry->key, key, memory_order_release);
+    }
+    pthread_mutex_unlock(&context->lock);
+    return status;
+}
+
+CUresult tow_context_get_local(void **ret_value, CUcontext handle, void *key)
+{
+    struct tow_context *context = tow_context_or_current(handle);
+    if (context == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    struct tow_local_value *entry = atomic_load_explicit(&context->values, memory_order_acquire);
+    for (; entry != NULL; entry = entry->next) {
+        if (atomic_load_explicit(&entry->key, memory_order_acquire) == key && key != NULL) {
+            *ret_value = atomic_load_explicit(&entry->value, memory_order_relaxed);
+            return CUDA_SUCCESS;
+        }
+    }
+    return CUDA_ERROR_INVALID_HANDLE;
+}
+
+CUresult tow_context_delete_local(CUcontext handle, void *key)
+{
+    struct tow_context *context = tow_context_or_current(handle);
+    if (context == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    CUresult status = CUDA_ERROR_INVALID_HANDLE;
+    pthread_mutex_lock(&context->lock);
+    struct tow_local_value *entry = atomic_load(&context->values);
+    for (; entry != NULL; entry = entry->next) {
+        if (atomic_load_explicit(&entry->key, memory_order_relaxed) == key && key != NULL) {
+            atomic_store_explicit(&entry->key, NULL, memory_order_release);
+            status = CUDA_SUCCESS;
+        }
+    }
+    pthread_mutex_unlock(&context->lock);
+    return status;
+}
+
+/* Libraries' destructors may call us again, so no lock is held while they run. */
+void tow_context_end_locals(struct tow_context *context)
+{
+    struct tow_local_value *entry = atomic_load(&context->values);
+    for (; entry != NULL; entry = entry->next) {
+        pthread_mutex_lock(&context->lock);
+        void *key = atomic_load_explicit(&entry->key, memory_order_relaxed);
+        void *value = atomic_load_explicit(&entry->value, memory_order_relaxed);
+        tow_local_destroy *destroy = entry->destroy;
+        atomic_store_explicit(&entry->key, NULL, memory_order_release);
+        pthread_mutex_unlock(&context->lock);
+        if (key != NULL && destroy != NULL) {
+            destroy(context->handle, key, value);
+        }
+    }
+}

@@ -1,0 +1,579 @@
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "client/link/call.h"
+#include "client/session/handle.h"
+#include "client/graph/graph.h"
+#include "client/link/link.h"
+#include "client/completion/share.h"
+#include "client/stream/stream.h"
+#include "client/completion/watch.h"
+#include "gen/client_api.h"
+
+/* Process-wide: objects that no handle names; any context takes them. */
+static pthread_mutex_t free_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the next */
+static struct tow_event *free_events;
+
+/* Process-wide: events opened from other processes name no context. Once true, everything is asked
+ * for or waited for, which is right everywhere. */
+static atomic_bool elsewhere;     /* not all records are seen here */
+static atomic_bool shared_graphs; /* graphs use events that other processes know */
+
+/* Of `recorded`: it cannot be told from here. */
+#define UNKNOWN UINT64_MAX
+
+/* A note that does not come is asked about this often. */
+#define ASK_NS TOW_TIME_MS
+
+/* An event that was recorded so often without being looked at gets no more notes. */
+#define UNSEEN_MAX 16
+
+struct tow_event *tow_event_find(CUevent event)
+{
+    struct tow_event *e = tow_handle_object(TOW_H_EVENT, (uint64_t)(uintptr_t)event);
+    if (e != NULL && e->epoch != atomic_load_explicit(&e->context->epoch, memory_order_relaxed)) {
+        return NULL; /* went with its context */
+    }
+    return e;
+}
+
+/* Whether other processes know it. */
+static bool is_shared(CUevent event)
+{
+    const struct tow_event *e = tow_event_find(event);
+    return e != NULL ? (e->flags & CU_EVENT_INTERPROCESS) != 0
+                     : TOW_ID_OF_SERVER((uint64_t)(uintptr_t)event);
+}
+
+void tow_event_in_graph(CUevent event)
+{
+    if (is_shared(event)) {
+        atomic_store(&shared_graphs, true);
+    }
+}
+
+bool tow_event_graphs_wait(void)
+{
+    return atomic_load_explicit(&shared_graphs, memory_order_relaxed);
+}
+
+void tow_event_elsewhere(CUevent event)
+{
+    atomic_store(&elsewhere, true);
+    tow_event_in_graph(event);
+}
+
+/* For every call on an event. Events that a server made (opened from another process) have no
+ * object. */
+static CUresult check(CUevent event)
+{
+    CUresult state = tow_client_state();
+    if (state != CUDA_SUCCESS) {
+        return state;
+    }
+    uint64_t id = (uint64_t)(uintptr_t)event;
+    if (TOW_ID_OF_SERVER(id) ? tow_handle_valid(TOW_H_EVENT, id) : tow_event_find(event) != NULL) {
+        return CUDA_SUCCESS;
+    }
+    return tow_handle_missing(TOW_H_EVENT, id);
+}
+
+static bool visit(CUevent event)
+{
+    const struct tow_event *e = tow_event_find(event);
+    return e != NULL && tow_context_visit(e->context);
+}
+
+/* Objects are used again, never freed: another thread may be looking at one that was just
+ * destroyed. */
+static void put_back(struct tow_event *e)
+{
+    pthread_mutex_lock(&free_lock);
+    e->next_free = free_events;
+    free_events = e;
+    pthread_mutex_unlock(&free_lock);
+}
+
+static void retire(CUevent event)
+{
+    struct tow_event *e = tow_handle_retire((uint64_t)(uintptr_t)event);
+    if (e != NULL) {
+        put_back(e);
+    }
+}
+
+CUresult tow_cuEventCreate(CUevent *phEvent, unsigned int Flags)
+{
+    CUresult state = tow_client_state();
+    if (state != CUDA_SUCCESS) {
+        return state;
+    }
+    const unsigned known = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
+    if (phEvent == NULL || (Flags & ~known) != 0 ||
+        ((Flags & CU_EVENT_INTERPROCESS) != 0 && (Flags & CU_EVENT_DISABLE_TIMING) == 0)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct tow_context *context = tow_context_current();
+    if (context == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    pthread_mutex_lock(&free_lock);
+    struct tow_event *e = free_events;
+    if (e != NULL) {
+        free_events = e->next_free;
+    }
+    pthread_mutex_unlock(&free_lock);
+    if (e == NULL) {
+        e = calloc(1, sizeof *e);
+        if (e == NULL) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        pthread_mutex_init(&e->lock, NULL);
+    }
+    e->context = context;
+    e->epoch = atomic_load(&context->epoch);
+    e->flags = Flags;
+    pthread_mutex_lock(&e->lock);
+    e->records++;
+    e->recorded = 0;
+    e->watch.awaited = 0;
+    e->watched = false;
+    pthread_mutex_unlock(&e->lock);
+    if ((Flags & CU_EVENT_INTERPROCESS) != 0) {
+        atomic_store(&elsewhere, true);
+    }
+    uint64_t id = 0;
+    CUresult status = tow_handle_mint_object(TOW_H_EVENT, e, &id);
+    if (status != CUDA_SUCCESS) {
+        put_back(e);
+        return status;
+    }
+    CUevent event = (CUevent)(uintptr_t)id;
+    status = tow_send_cuEventCreate(event, Flags);
+    if (status != CUDA_SUCCESS) {
+        retire(event);
+        return status;
+    }
+    *phEvent = event;
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_cuEventDestroy_v2(CUevent hEvent)
+{
+    if (hEvent == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE; /* before cuInit, too */
+    }
+    CUresult status = tow_client_state();
+    if (status != CUDA_SUCCESS) {
+        return status; /* a forked child takes no lock: a thread of its parent may have held it */
+    }
+    status = check(hEvent);
+    if (status != CUDA_SUCCESS) {
+        retire(hEvent); /* one whose context is gone */
+        return status;
+    }
+    bool visited = visit(hEvent);
+    status = tow_send_cuEventDestroy_v2(hEvent);
+    tow_context_back(visited);
+    if (status == CUDA_SUCCESS) {
+        retire(hEvent);
+    }
+    return status;
+}
+
+/* True if its last record is known to be done. */
+static bool is_done(struct tow_event *e)
+{
+    const struct tow_context *context = e->context;
+    pthread_mutex_lock(&e->lock);
+    uint64_t recorded = e->recorded;
+    const struct tow_stream *s = e->stream;
+    uint64_t done = atomic_load_explicit(&context->done, memory_order_acquire);
+    uint64_t here = atomic_load(s == NULL ? &context->default_done : &s->done);
+    if (s != NULL && atomic_load(&s->unique) != e->stream_unique) {
+        here = 0; /* its stream is gone: that was another one's, or may have been */
+    }
+    pthread_mutex_unlock(&e->lock);
+    return recorded <= (done > here ? done : here) &&
+           atomic_load_explicit(&context->sticky, memory_order_relaxed) == 0 &&
+           !atomic_load_explicit(&elsewhere, memory_order_relaxed);
+}
+
+/* Whether the answer cannot be known here. */
+static bool is_murky(const struct tow_event *e)
+{
+    return atomic_load(&elsewhere) || atomic_load(&e->context->sticky) != 0 ||
+           tow_thread_in_hostfn(); /* where asking is not permitted */
+}
+
+/* Of a watched event: its state by its note, which the GPU writes behind the record, or the reader
+ * of what the server tells. Over shared memory a note that is late may be one that never comes,
+ * because the context broke: once in a while the server is asked. False: it is asked now. */
+static bool ask_note(struct tow_event *e, bool wait, CUresult *ret_status)
+{
+    struct tow_link *link = e->context->link;
+    bool by_gpu = link->share != NULL;
+    pthread_mutex_lock(&e->lock);
+    struct tow_watch watch = e->watch;
+    uint64_t records = e->records;
+    if (by_gpu || !wait) {
+        e->unseen = 0;
+    }
+    pthread_mutex_unlock(&e->lock);
+    if (watch.awaited == 0 || is_murky(e)) {
+        return false;
+    }
+    enum tow_share_outcome outcome = by_gpu ? tow_share_look(link, watch.note, watch.awaited, wait)
+                                            : tow_watch_look(link, &watch);
+    int64_t now = by_gpu && outcome == TOW_SHARE_LATE ? tow_time_now_ns() : 0;
+    pthread_mutex_lock(&e->lock);
+    if (outcome == TOW_SHARE_DONE && e->records == records) {
+        e->recorded = 0;
+    } else if (now != 0 && now - watch.asked_ns > ASK_NS) {
+        e->watch.asked_ns = now;
+        outcome = TOW_SHARE_REFUSED;
+    }
+    pthread_mutex_unlock(&e->lock);
+    *ret_status = outcome == TOW_SHARE_DONE ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+    return outcome == TOW_SHARE_DONE || (outcome == TOW_SHARE_LATE && !wait);
+}
+
+/* A note for the event's next value, and that value; NULL if there is none to be had. For a
+ * question `ret_records` gets its records so far; it is over when `asking` is unset. */
+static const struct tow_share_note *take_note(struct tow_event *e, uint64_t *ret_records,
+                                              uint32_t *ret_value)
+{
+    struct tow_link *link = e->context->link;
+    const struct tow_share_note *fresh = NULL, *note = NULL;
+    pthread_mutex_lock(&e->lock);
+    bool without = e->watch.link != link;
+    pthread_mutex_unlock(&e->lock);
+    if (without) {
+        fresh = link->share != NULL ? tow_share_slip(link) : tow_watch_note(link);
+    }
+    pthread_mutex_lock(&e->lock);
+    if (fresh != NULL) {
+        e->watch.note = fresh;
+        e->watch.link = link;
+    }
+    bool clear = ret_records == NULL || (e->recorded != UNKNOWN && !e->watch.asking);
+    if (clear && e->watch.link == link) {
+        note = e->watch.note;
+        *ret_value = tow_watch_next(&e->watch);
+        if (ret_records != NULL) {
+            *ret_records = e->records;
+            e->watch.asking = true;
+        }
+        if (link->share == NULL) {
+            tow_watch_asked(&e->watch, link);
+        }
+    }
+    pthread_mutex_unlock(&e->lock);
+    return note;
+}
+
+/* Asks whether its last record is done, and wants to hear when it is. */
+static CUresult ask_and_watch(CUevent event)
+{
+    struct tow_event *e = tow_event_find(event);
+    struct tow_link *link = e != NULL ? e->context->link : NULL;
+    if (link == NULL || link->share != NULL || (e->flags & CU_EVENT_INTERPROCESS) != 0 ||
+        is_murky(e) || !tow_watch_possible()) {
+        return tow_send_cuEventQuery(event);
+    }
+    uint64_t records = 0;
+    uint32_t value = 0;
+    const struct tow_share_note *note = take_note(e, &records, &value);
+    if (note == NULL) {
+        return tow_send_cuEventQuery(event);
+    }
+    CUresult status =
+        tow_watch_ask(link, TOW_FN_cuEventQuery, (uint64_t)(uintptr_t)event, note, value, NULL);
+    pthread_mutex_lock(&e->lock);
+    e->watch.asking = false;
+    if (e->records == records && e->watch.given == value) { /* the server knows the newest only */
+        e->watch.awaited = status == CUDA_ERROR_NOT_READY ? value : 0;
+    }
+    pthread_mutex_unlock(&e->lock);
+    return status;
+}
+
+/* Calls on an event go to its server, unless its answer is known. `wait`: they wait for it. */
+static CUresult ask(CUevent event, bool wait, CUresult (*send)(CUevent event))
+{
+    CUresult status = check(event);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    struct tow_event *e = tow_event_find(event);
+    if (e != NULL && is_done(e)) {
+        return CUDA_SUCCESS;
+    }
+    if (e != NULL && ask_note(e, wait, &status)) {
+        return status;
+    }
+    uint64_t records = 0;
+    if (e != NULL) {
+        pthread_mutex_lock(&e->lock);
+        records = e->records;
+        e->watched = e->watched || e->context->link->share != NULL || !wait;
+        pthread_mutex_unlock(&e->lock);
+    }
+    bool visited = visit(event);
+    status = send(event);
+    tow_context_back(visited);
+    if (status == CUDA_SUCCESS && e != NULL) {
+        pthread_mutex_lock(&e->lock);
+        if (e->records == records && e->recorded != UNKNOWN) {
+            e->recorded = 0;
+        }
+        pthread_mutex_unlock(&e->lock);
+    }
+    return status;
+}
+
+/* Before the command that records it: until that was sent nobody takes it for done. Returns its
+ * records so far. */
+static uint64_t begin_record(CUevent event)
+{
+    struct tow_event *e = tow_event_find(event);
+    uint64_t records = 0;
+    if (e != NULL) {
+        pthread_mutex_lock(&e->lock);
+        records = ++e->records;
+        e->recorded = UNKNOWN;
+        e->watch.awaited = 0;
+        pthread_mutex_unlock(&e->lock);
+    }
+    return records;
+}
+
+/* Behind it. `noted`: what its note will say, or 0. */
+static void end_record(CUevent event, CUstream stream, uint64_t begun, bool sent, uint32_t noted)
+{
+    struct tow_event *e = tow_event_find(event);
+    if (e == NULL) {
+        return;
+    }
+    struct tow_stream *s = tow_stream_find(stream);
+    bool known = sent && stream != CU_STREAM_PER_THREAD && !tow_capture_on(stream);
+    pthread_mutex_lock(&e->lock);
+    /* Of two threads that record it at the same time, who knows which is the last. */
+    e->watch.awaited = known && e->records == begun && e->watch.given == noted ? noted : 0;
+    e->records++;
+    e->recorded = known ? tow_link_sent(e->context->link) : UNKNOWN;
+    e->stream = s;
+    e->stream_unique = s != NULL ? s->unique : 0;
+    pthread_mutex_unlock(&e->lock);
+}
+
+CUresult tow_cuEventQuery(CUevent hEvent)
+{
+    CUresult unsafe = hEvent != NULL ? tow_capture_unsafe() : CUDA_ERROR_INVALID_HANDLE;
+    return unsafe != CUDA_SUCCESS ? unsafe : ask(hEvent, false, ask_and_watch);
+}
+
+CUresult tow_cuEventSynchronize(CUevent hEvent)
+{
+    CUresult unsafe = hEvent != NULL ? tow_capture_unsafe() : CUDA_ERROR_INVALID_HANDLE;
+    return unsafe != CUDA_SUCCESS ? unsafe : ask(hEvent, true, tow_send_cuEventSynchronize);
+}
+
+/* A stream and an event that meet in a record must be of one context. */
+static CUresult check_record(CUevent event, CUstream stream)
+{
+    CUresult status = check(event);
+    if (status != CUDA_SUCCESS) {
+        bool own = (uintptr_t)stream > (uintptr_t)CU_STREAM_PER_THREAD;
+        bool nowhere = event == NULL && !own && tow_context_current() == NULL;
+        return status == CUDA_ERROR_INVALID_HANDLE && nowhere ? CUDA_ERROR_INVALID_CONTEXT : status;
+    }
+    struct tow_context *context;
+    status = tow_stream_context(stream, &context);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    struct tow_event *e = tow_event_find(event);
+    return e != NULL && e->context != context ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
+}
+
+CUresult tow_event_settle(CUevent event, CUstream stream, CUresult status)
+{
+    if (status != CUDA_SUCCESS || !is_shared(event) || tow_capture_on(stream)) {
+        return status; /* a capture's was waited for anyway */
+    }
+    status = tow_send_cuEventQuery(event);
+    return status == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : status;
+}
+
+/* Whether a note is to follow this record. */
+static bool is_watched(struct tow_event *e)
+{
+    pthread_mutex_lock(&e->lock);
+    e->watched = e->watched && e->unseen++ < UNSEEN_MAX;
+    bool watched = e->watched;
+    pthread_mutex_unlock(&e->lock);
+    return watched && (e->flags & CU_EVENT_INTERPROCESS) == 0 && atomic_load(&tow_captures) == 0 &&
+           (e->context->link->share != NULL || tow_watch_possible());
+}
+
+static CUresult send_record(CUevent event, CUstream stream, uint32_t *ret_noted)
+{
+    struct tow_event *e = tow_event_find(event);
+    uint32_t value = 0;
+    const struct tow_share_note *note = e != NULL && stream != CU_STREAM_PER_THREAD && is_watched(e)
+                                            ? take_note(e, NULL, &value)
+                                            : NULL;
+    struct tow_call call;
+    /* A capture refuses events that other processes know. */
+    unsigned captured = is_shared(event) ? 0 : tow_capture_flag(stream);
+    CUresult status = tow_call_begin(&call, TOW_FN_cuEventRecord, 32, TOW_CALL_CONTEXT | captured);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)event);
+    tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)stream);
+    if (note == NULL) {
+        return tow_call_send(&call);
+    }
+    if (e->context->link->share != NULL) {
+        tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)note);
+        tow_enc_u32(&call.enc, value);
+        tow_enc_u32(&call.enc, 0);
+    } else {
+        tow_watch_put(&call, note, value);
+    }
+    *ret_noted = value;
+    return tow_call_send(&call);
+}
+
+CUresult tow_cuEventRecord(CUevent hEvent, CUstream hStream)
+{
+    CUresult status = check_record(hEvent, hStream);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    bool visited = visit(hEvent);
+    uint64_t begun = begin_record(hEvent);
+    uint32_t noted = 0;
+    status = send_record(hEvent, hStream, &noted);
+    end_record(hEvent, hStream, begun, status == CUDA_SUCCESS, noted);
+    status = tow_event_settle(hEvent, hStream, status);
+    tow_context_back(visited);
+    return status;
+}
+
+CUresult tow_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags)
+{
+    if ((flags & ~(unsigned)CU_EVENT_RECORD_EXTERNAL) != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (flags == 0) {
+        return tow_cuEventRecord(hEvent, hStream);
+    }
+    CUresult status = check_record(hEvent, hStream);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    tow_event_elsewhere(hEvent); /* launches of the graph record it */
+    bool visited = visit(hEvent);
+    uint64_t begun = begin_record(hEvent);
+    status = tow_send_cuEventRecordWithFlags(hEvent, hStream, flags);
+    end_record(hEvent, hStream, begun, status == CUDA_SUCCESS, 0);
+    status = tow_event_settle(hEvent, hStream, status);
+    tow_context_back(visited);
+    return status;
+}
+
+/* No single stream's end tells of such a record: it is always asked for. */
+/* The context is looked at before the event; a green one before cuInit, too. */
+static CUresult check_all(unsigned fn, const void *of, CUevent event)
+{
+    bool green = fn == TOW_FN_cuGreenCtxRecordEvent || fn == TOW_FN_cuGreenCtxWaitEvent;
+    CUresult status = green && of == NULL ? CUDA_SUCCESS : tow_client_state();
+    if (status != CUDA_SUCCESS || of == NULL) {
+        return status != CUDA_SUCCESS ? status : CUDA_ERROR_INVALID_CONTEXT;
+    }
+    return check(event);
+}
+
+CUresult tow_event_record_all(unsigned fn, void *of, CUevent event)
+{
+    CUresult status = check_all(fn, of, event);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    bool visited = visit(event);
+    uint64_t begun = begin_record(event);
+    status = fn == TOW_FN_cuCtxRecordEvent ? tow_send_cuCtxRecordEvent(of, event)
+                                           : tow_send_cuGreenCtxRecordEvent(of, event);
+    end_record(event, NULL, begun, false, 0);
+    status = tow_event_settle(event, NULL, status);
+    tow_context_back(visited);
+    return status;
+}
+
+CUresult tow_event_wait_all(unsigned fn, void *of, const struct tow_link *link, CUevent event)
+{
+    CUresult status = check_all(fn, of, event);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    const struct tow_event *e = tow_event_find(event);
+    if (e != NULL && link != NULL && e->context->link != link) {
+        return tow_cuEventSynchronize(event); /* as for a stream: the program waits instead */
+    }
+    bool visited = visit(event);
+    status = fn == TOW_FN_cuCtxWaitEvent ? tow_send_cuCtxWaitEvent(of, event)
+                                         : tow_send_cuGreenCtxWaitEvent(of, event);
+    tow_capture_doubt(); /* any stream may be drawn into a capture by it */
+    status = tow_event_settle(event, NULL, status);
+    tow_context_back(visited);
+    return status;
+}
+
+static CUresult check_elapsed(const float *ret_milliseconds, CUevent start, CUevent end)
+{
+    CUresult status = check(start);
+    if (status == CUDA_SUCCESS) {
+        status = check(end);
+    }
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    if (ret_milliseconds == NULL) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    struct tow_event *a = tow_event_find(start), *b = tow_event_find(end);
+    if ((a != NULL && (a->flags & CU_EVENT_DISABLE_TIMING)) ||
+        (b != NULL && (b->flags & CU_EVENT_DISABLE_TIMING)) ||
+        (a != NULL && b != NULL && a->context != b->context)) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_cuEventElapsedTime_v2(float *pMilliseconds, CUevent hStart, CUevent hEnd)
+{
+    CUresult status = check_elapsed(pMilliseconds, hStart, hEnd);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    bool visited = visit(hStart);
+    status = tow_send_cuEventElapsedTime_v2(pMilliseconds, hStart, hEnd);
+    tow_context_back(visited);
+    return status;
+}
+
+CUresult tow_cuEventElapsedTime(float *pMilliseconds, CUevent hStart, CUevent hEnd)
+{
+    CUresult status = check_elapsed(pMilliseconds, hStart, hEnd);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    bool visited = visit(hStart);
+    status = tow_send_cuEventElapsedTime(pMilliseconds, hStart, hEnd);
+    tow_context_back(visited);
+    return status;
+}

@@ -1,0 +1,211 @@
+/* Green contexts: a share of a device's processors, and the context that makes it current. */
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "client/stream/context.h"
+#include "client/session/device.h"
+#include "client/session/handle.h"
+#include "client/callback/hostfn.h"
+#include "client/stream/stream.h"
+#include "gen/client_api.h"
+
+/* Never freed: another thread may be looking at it. */
+struct green {
+    CUgreenCtx handle;
+    CUdevice device;
+    struct tow_link *link; /* borrowed */
+    struct green *next;    /* in `ended` */
+
+    pthread_mutex_t lock;        /* guards the next */
+    struct tow_context *context; /* shared; NULL until it was asked for */
+};
+
+/* Process-wide: any thread may still look at one. */
+static pthread_mutex_t ended_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the next */
+static struct green *ended;                                    /* what was destroyed, kept */
+
+static struct green *find(CUgreenCtx handle)
+{
+    return tow_handle_object(TOW_H_GREENCTX, (uint64_t)(uintptr_t)handle);
+}
+
+CUresult tow_cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevice dev,
+                              unsigned int flags)
+{
+    struct tow_link *link = NULL;
+    CUresult status = tow_device_route(dev, &link);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    if (phCtx == NULL) { /* no description: all of the device, as the driver takes it */
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct green *green = calloc(1, sizeof *green);
+    uint64_t id = 0;
+    if (green == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    status = tow_handle_mint_object(TOW_H_GREENCTX, green, &id);
+    if (status != CUDA_SUCCESS) {
+        free(green);
+        return status;
+    }
+    green->handle = (CUgreenCtx)(uintptr_t)id;
+    green->device = dev;
+    green->link = link;
+    pthread_mutex_init(&green->lock, NULL);
+    /* A green context keeps its device's primary context alive. */
+    CUcontext primary = NULL;
+    status = tow_cuDevicePrimaryCtxRetain(&primary, dev);
+    if (status == CUDA_SUCCESS) {
+        status = tow_send_cuGreenCtxCreate(green->handle, desc, dev, flags);
+        if (status != CUDA_SUCCESS) {
+            tow_cuDevicePrimaryCtxRelease_v2(dev);
+        }
+    }
+    if (status != CUDA_SUCCESS) {
+        tow_handle_retire(id);
+        pthread_mutex_destroy(&green->lock);
+        free(green);
+        return status;
+    }
+    *phCtx = green->handle;
+    return CUDA_SUCCESS;
+}
+
+/* With the green context's lock held. */
+static CUresult make_context(struct green *green)
+{
+    struct tow_context *context = tow_context_make(green->device, false);
+    if (context == NULL) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    struct tow_call call;
+    CUresult status =
+        tow_call_begin_on(&call, green->link, 0, TOW_FN_cuCtxFromGreenCtx, 16, TOW_CALL_REPLY);
+    if (status == CUDA_SUCCESS) {
+        tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)context->handle);
+        tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)green->handle);
+        status = tow_call_wait(&call);
+        if (status == CUDA_SUCCESS) {
+            tow_context_take_facts(context, &call.dec);
+        }
+        status = tow_call_end(&call, status);
+    }
+    if (status != CUDA_SUCCESS) {
+        tow_context_discard(context);
+        return status;
+    }
+    context->green = green->handle;
+    atomic_store(&context->alive, true);
+    green->context = context;
+    return CUDA_SUCCESS;
+}
+
+static CUresult context_of(CUgreenCtx handle, struct tow_context **ret_context)
+{
+    CUresult state = tow_client_state();
+    if (state != CUDA_SUCCESS) {
+        return state;
+    }
+    struct green *green = find(handle);
+    if (green == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    pthread_mutex_lock(&green->lock);
+    CUresult status = green->context == NULL ? make_context(green) : CUDA_SUCCESS;
+    if (status == CUDA_SUCCESS) {
+        *ret_context = green->context;
+    }
+    pthread_mutex_unlock(&green->lock);
+    return status;
+}
+
+CUresult tow_cuCtxFromGreenCtx(CUcontext *pContext, CUgreenCtx hCtx)
+{
+    struct tow_context *context;
+    if (pContext == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult status = context_of(hCtx, &context);
+    if (status == CUDA_SUCCESS) {
+        *pContext = context->handle;
+    }
+    return status;
+}
+
+CUresult tow_cuGreenCtxDestroy(CUgreenCtx hCtx)
+{
+    CUresult state = tow_client_state();
+    if (state != CUDA_SUCCESS) {
+        return state;
+    }
+    struct green *green = find(hCtx);
+    if (green == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    if (tow_handle_retire((uint64_t)(uintptr_t)hCtx) != green) {
+        return CUDA_ERROR_INVALID_CONTEXT; /* another thread was faster */
+    }
+    pthread_mutex_lock(&ended_lock);
+    green->next = ended;
+    ended = green;
+    pthread_mutex_unlock(&ended_lock);
+    pthread_mutex_lock(&green->lock);
+    struct tow_context *context = green->context;
+    pthread_mutex_unlock(&green->lock);
+    if (context != NULL) {
+        /* The handle stays: the driver lets it become current still, though nothing works there. */
+        tow_context_end(context);
+    }
+    struct tow_call call;
+    CUresult status =
+        tow_call_begin_on(&call, green->link, 0, TOW_FN_cuGreenCtxDestroy, 16, TOW_CALL_REPLY);
+    if (status == CUDA_SUCCESS) {
+        tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)hCtx);
+        tow_enc_u64(&call.enc, context != NULL ? (uint64_t)(uintptr_t)context->handle : 0);
+        status = tow_call_end(&call, tow_call_wait(&call));
+        tow_cuDevicePrimaryCtxRelease_v2(green->device);
+    }
+    if (context != NULL) {
+        tow_hostfn_drop_context(context);
+    }
+    return status;
+}
+
+CUresult tow_cuGreenCtxStreamCreate(CUstream *phStream, CUgreenCtx greenCtx, unsigned int flags,
+                                    int priority)
+{
+    struct tow_context *context;
+    if (phStream == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult status = context_of(greenCtx, &context);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    CUstream stream = NULL;
+    status = tow_stream_mint(context, flags, priority, &stream);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    status = tow_send_cuGreenCtxStreamCreate(stream, greenCtx, flags, priority);
+    if (status != CUDA_SUCCESS) {
+        tow_stream_retire(stream);
+        return status;
+    }
+    *phStream = stream;
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_cuGreenCtxRecordEvent(CUgreenCtx hCtx, CUevent hEvent)
+{
+    return tow_event_record_all(TOW_FN_cuGreenCtxRecordEvent, hCtx, hEvent);
+}
+
+CUresult tow_cuGreenCtxWaitEvent(CUgreenCtx hCtx, CUevent hEvent)
+{
+    const struct green *green = find(hCtx);
+    return tow_event_wait_all(TOW_FN_cuGreenCtxWaitEvent, hCtx, green != NULL ? green->link : NULL,
+                              hEvent);
+}

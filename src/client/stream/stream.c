@@ -1,0 +1,596 @@
+#include "client/stream/stream.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "client/link/call.h"
+#include "client/stream/context.h"
+#include "client/copy/copy.h"
+#include "client/graph/graph.h"
+#include "client/session/handle.h"
+#include "client/link/link.h"
+#include "client/hostmem/mirror.h"
+#include "client/completion/share.h"
+#include "gen/client_api.h"
+
+/* Process-wide: objects that no handle names, any context takes them; ids that are never reused. */
+static pthread_mutex_t free_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the next */
+static struct tow_stream *free_streams;
+static _Atomic uint64_t uniques;
+
+static bool is_default(CUstream stream)
+{
+    return (uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD;
+}
+
+struct tow_stream *tow_stream_find(CUstream stream)
+{
+    struct tow_stream *s = tow_handle_object(TOW_H_STREAM, (uint64_t)(uintptr_t)stream);
+    if (s != NULL && s->epoch != atomic_load_explicit(&s->context->epoch, memory_order_relaxed)) {
+        return NULL; /* went with its context */
+    }
+    return s;
+}
+
+CUresult tow_stream_context(CUstream stream, struct tow_context **ret_context)
+{
+    CUresult state = tow_client_state();
+    if (state != CUDA_SUCCESS) {
+        return state;
+    }
+    if (is_default(stream)) {
+        *ret_context = tow_context_current();
+        return *ret_context != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+    }
+    struct tow_stream *s = tow_stream_find(stream);
+    if (s == NULL) {
+        return tow_handle_missing(TOW_H_STREAM, (uint64_t)(uintptr_t)stream);
+    }
+    *ret_context = s->context;
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_stream_check(CUstream stream)
+{
+    struct tow_context *context;
+    return tow_stream_context(stream, &context);
+}
+
+CUresult tow_stream_id(struct tow_context *context, CUstream stream, uint64_t *ret_id)
+{
+    if (!is_default(stream)) {
+        struct tow_stream *s = tow_stream_find(stream);
+        if (s == NULL) {
+            return tow_handle_missing(TOW_H_STREAM, (uint64_t)(uintptr_t)stream);
+        }
+        *ret_id = s->unique;
+        return CUDA_SUCCESS;
+    }
+    struct tow_thread *self = tow_thread_self();
+    if (context == NULL || self == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    /* Default streams: one per context, or one per context and thread. */
+    *ret_id = stream == CU_STREAM_PER_THREAD
+                  ? UINT64_C(1) << 62 | self->unique << 24 | (context->unique & 0xffffff)
+                  : UINT64_C(1) << 61 | context->unique;
+    return CUDA_SUCCESS;
+}
+
+/* ---- making and ending ---- */
+
+/* Objects are used again, never freed: another thread may be looking at one that was just
+ * destroyed. */
+static void put_back(struct tow_stream *s)
+{
+    pthread_mutex_lock(&free_lock);
+    s->next_free = free_streams;
+    free_streams = s;
+    pthread_mutex_unlock(&free_lock);
+}
+
+CUresult tow_stream_mint(struct tow_context *context, unsigned flags, int priority,
+                         CUstream *ret_stream)
+{
+    pthread_mutex_lock(&free_lock);
+    struct tow_stream *s = free_streams;
+    if (s != NULL) {
+        free_streams = s->next_free;
+    }
+    pthread_mutex_unlock(&free_lock);
+    if (s == NULL) {
+        s = calloc(1, sizeof *s);
+        if (s == NULL) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        pthread_mutex_init(&s->watch.lock, NULL);
+    }
+    s->context = context;
+    s->epoch = atomic_load(&context->epoch);
+    s->flags = flags;
+    s->priority = priority;
+    /* In this order, see is_done in event.c. */
+    atomic_store(&s->unique, atomic_fetch_add(&uniques, 1) + 1);
+    atomic_store(&s->done, 0);
+    pthread_mutex_lock(&s->watch.lock);
+    s->watch.watch.awaited = 0;
+    pthread_mutex_unlock(&s->watch.lock);
+    tow_capture_reset(s);
+    uint64_t id = 0;
+    CUresult status = tow_handle_mint_object(TOW_H_STREAM, s, &id);
+    if (status != CUDA_SUCCESS) {
+        put_back(s);
+        return status;
+    }
+    *ret_stream = (CUstream)(uintptr_t)id;
+    return CUDA_SUCCESS;
+}
+
+void tow_stream_retire(CUstream stream)
+{
+    struct tow_stream *s = tow_handle_retire((uint64_t)(uintptr_t)stream);
+    if (s != NULL) {
+        put_back(s);
+    }
+}
+
+static CUresult create(CUstream *phStream, unsigned flags, int priority, bool with_priority)
+{
+    CUresult state = tow_client_state();
+    if (state != CUDA_SUCCESS) {
+        return state;
+    }
+    if (phStream == NULL || (flags & ~(unsigned)CU_STREAM_NON_BLOCKING) != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct tow_context *context = tow_context_current();
+    if (context == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    /* Lower numbers are higher priorities; what is out of range is brought into it, as the driver
+     * does. */
+    if (priority > context->least_priority) {
+        priority = context->least_priority;
+    }
+    if (priority < context->greatest_priority) {
+        priority = context->greatest_priority;
+    }
+    CUstream stream = NULL;
+    CUresult status = tow_stream_mint(context, flags, with_priority ? priority : 0, &stream);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    status = with_priority ? tow_send_cuStreamCreateWithPriority(stream, flags, priority)
+                           : tow_send_cuStreamCreate(stream, flags);
+    if (status != CUDA_SUCCESS) {
+        tow_stream_retire(stream);
+        return status;
+    }
+    *phStream = stream;
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_cuStreamCreate(CUstream *phStream, unsigned int Flags)
+{
+    return create(phStream, Flags, 0, false);
+}
+
+CUresult tow_cuStreamCreateWithPriority(CUstream *phStream, unsigned int flags, int priority)
+{
+    return create(phStream, flags, priority, true);
+}
+
+CUresult tow_cuStreamDestroy_v2(CUstream hStream)
+{
+    if (is_default(hStream)) {
+        return CUDA_ERROR_INVALID_HANDLE; /* before cuInit, too */
+    }
+    CUresult state = tow_client_state();
+    if (state != CUDA_SUCCESS) {
+        return state;
+    }
+    struct tow_stream *s = tow_handle_object(TOW_H_STREAM, (uint64_t)(uintptr_t)hStream);
+    if (s == NULL) {
+        return tow_handle_missing(TOW_H_STREAM, (uint64_t)(uintptr_t)hStream);
+    }
+    if (tow_stream_find(hStream) == NULL) {
+        tow_stream_retire(hStream);
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    }
+    bool visited = tow_context_visit(s->context);
+    CUresult status = tow_send_cuStreamDestroy_v2(hStream);
+    tow_context_back(visited);
+    if (status == CUDA_SUCCESS) {
+        tow_capture_drop(hStream, 0);
+        tow_stream_retire(hStream);
+    }
+    return status;
+}
+
+/* ---- questions that the client answers ---- */
+
+CUresult tow_cuStreamGetPriority(CUstream hStream, int *priority)
+{
+    CUresult status = tow_stream_check(hStream);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    if (priority == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct tow_stream *s = tow_stream_find(hStream);
+    *priority = s != NULL ? s->priority : 0;
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_cuStreamGetFlags(CUstream hStream, unsigned int *flags)
+{
+    CUresult status = tow_stream_check(hStream);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    if (flags == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    struct tow_stream *s = tow_stream_find(hStream);
+    *flags = s != NULL ? s->flags : CU_STREAM_DEFAULT;
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_cuStreamGetId(CUstream hStream, unsigned long long *streamId)
+{
+    struct tow_context *context;
+    CUresult status = tow_stream_context(hStream, &context);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    if (streamId == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    uint64_t id = 0;
+    status = tow_stream_id(context, hStream, &id);
+    if (status == CUDA_SUCCESS) {
+        *streamId = id;
+    }
+    return status;
+}
+
+CUresult tow_cuStreamGetDevice(CUstream hStream, CUdevice *device)
+{
+    struct tow_context *context;
+    CUresult status = tow_stream_context(hStream, &context);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    if (device == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *device = context->device;
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_cuStreamGetCtx(CUstream hStream, CUcontext *pctx)
+{
+    struct tow_context *context;
+    CUresult status = tow_stream_context(hStream, &context);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    if (pctx == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *pctx = context->handle;
+    return CUDA_SUCCESS;
+}
+
+CUresult tow_cuStreamGetCtx_v2(CUstream hStream, CUcontext *pCtx, CUgreenCtx *pGreenCtx)
+{
+    struct tow_context *context;
+    CUresult status = tow_stream_context(hStream, &context);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    if (pCtx == NULL) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    /* A stream is of an ordinary context or of a green one, and only that is told. */
+    if (pGreenCtx != NULL) {
+        *pGreenCtx = context->green;
+    }
+    *pCtx = context->green != NULL && pGreenCtx != NULL ? NULL : context->handle;
+    return CUDA_SUCCESS;
+}
+
+/* ---- waiting ---- */
+
+CUresult tow_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
+{
+    struct tow_context *context;
+    CUresult status = tow_stream_context(hStream, &context);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    if (tow_event_find(hEvent) == NULL &&
+        !tow_handle_valid(TOW_H_EVENT, (uint64_t)(uintptr_t)hEvent)) {
+        return tow_handle_missing(TOW_H_EVENT, (uint64_t)(uintptr_t)hEvent);
+    }
+    if ((Flags & ~(unsigned)CU_EVENT_WAIT_EXTERNAL) != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    const struct tow_event *event = tow_event_find(hEvent);
+    if (event != NULL && event->context->link != context->link) {
+        /* Servers do not know each other's events: the program waits, so that the stream need not.
+         */
+        return tow_capture_on(hStream) ? CUDA_ERROR_STREAM_CAPTURE_ISOLATION
+                                       : tow_cuEventSynchronize(hEvent);
+    }
+    if ((Flags & CU_EVENT_WAIT_EXTERNAL) != 0) {
+        tow_event_in_graph(hEvent);
+    }
+    bool visited = tow_context_visit(context);
+    status = tow_send_cuStreamWaitEvent(hStream, hEvent, Flags);
+    tow_capture_waited(hStream);
+    status = tow_event_settle(hEvent, hStream, status);
+    tow_context_back(visited);
+    return status;
+}
+
+void tow_stream_finished(CUstream stream, struct tow_context *context, uint64_t number)
+{
+    if (stream != CU_STREAM_PER_THREAD) {
+        struct tow_stream *s = tow_stream_find(stream);
+        tow_link_raise(s != NULL ? &s->done : &context->default_done, number);
+    }
+}
+
+/* Calls on a stream go to its server. After a success all that was sent before is done, and what
+ * this thread sent to ask. */
+static CUresult ask(CUstream stream, CUresult (*send)(CUstream stream))
+{
+    struct tow_context *context;
+    CUresult status = tow_stream_context(stream, &context);
+    const struct tow_thread *self = tow_thread_self();
+    if (status != CUDA_SUCCESS || self == NULL) {
+        return status != CUDA_SUCCESS ? status : CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    uint64_t number = tow_link_sent(context->link), own = self->sent;
+    bool visited = tow_context_visit(context);
+    status = send(stream);
+    tow_context_back(visited);
+    if (status == CUDA_SUCCESS) {
+        own = self->sent - own;
+        /* Unless others sent something meanwhile. */
+        tow_stream_finished(stream, context,
+                            tow_link_sent(context->link) == number + own ? number + own : number);
+    }
+    return status;
+}
+
+/* True if the stream was seen empty, and nothing was sent since to any. */
+static bool is_idle(struct tow_context *context, CUstream stream)
+{
+    const struct tow_stream *s = tow_stream_find(stream);
+    uint64_t done = atomic_load(&context->done);
+    uint64_t here = atomic_load(s != NULL ? &s->done : &context->default_done);
+    return tow_link_sent(context->link) == (done > here ? done : here) &&
+           atomic_load(&context->link->lost) == 0 && !tow_link_expects(context->link);
+}
+
+/* Asks, and wants to hear when that changes. */
+static CUresult ask_and_watch(struct tow_context *context, CUstream stream,
+                              struct tow_stream_watch *own)
+{
+    struct tow_link *link = context->link;
+    struct tow_watch *watch = &own->watch;
+    const struct tow_share_note *note = NULL;
+    uint32_t value = 0;
+    pthread_mutex_lock(&own->lock);
+    if (watch->link != link) {
+        watch->note = tow_watch_note(link);
+        watch->link = watch->note != NULL ? link : NULL;
+    }
+    if (watch->note != NULL && !watch->asking) {
+        note = watch->note;
+        value = tow_watch_next(watch);
+        tow_watch_asked(watch, link);
+        watch->asking = true;
+    }
+    pthread_mutex_unlock(&own->lock);
+    if (note == NULL) {
+        return tow_send_cuStreamQuery(stream);
+    }
+    uint64_t number = 0;
+    CUresult status = tow_watch_ask(link, TOW_FN_cuStreamQuery, (uint64_t)(uintptr_t)stream, note,
+                                    value, &number);
+    pthread_mutex_lock(&own->lock);
+    watch->asking = false;
+    if (watch->given == value) { /* the server knows the newest only */
+        watch->awaited = status == CUDA_ERROR_NOT_READY ? value : 0;
+        own->number = number;
+        own->epoch = atomic_load(&context->epoch);
+    }
+    pthread_mutex_unlock(&own->lock);
+    return status;
+}
+
+static CUresult query(CUstream stream)
+{
+    struct tow_context *context;
+    CUresult status = tow_stream_context(stream, &context);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    struct tow_stream *s = tow_stream_find(stream);
+    struct tow_link *link = context->link;
+    if (stream == CU_STREAM_PER_THREAD || atomic_load(&context->sticky) != 0 ||
+        !tow_watch_possible()) {
+        return tow_send_cuStreamQuery(stream);
+    }
+    if (tow_share_is_quiet(link, stream) || is_idle(context, stream)) {
+        return CUDA_SUCCESS;
+    }
+    struct tow_stream_watch *own = s != NULL ? &s->watch : &context->default_watch;
+    pthread_mutex_lock(&own->lock);
+    struct tow_watch watch = own->watch;
+    uint64_t number = own->number;
+    bool known =
+        watch.awaited != 0 && watch.link == link && own->epoch == atomic_load(&context->epoch);
+    pthread_mutex_unlock(&own->lock);
+    enum tow_share_outcome outcome = known ? tow_watch_look(link, &watch) : TOW_SHARE_REFUSED;
+    if (outcome == TOW_SHARE_LATE) {
+        return CUDA_ERROR_NOT_READY;
+    }
+    return outcome == TOW_SHARE_DONE && tow_link_sent(link) == number
+               ? CUDA_SUCCESS
+               : ask_and_watch(context, stream, own);
+}
+
+/* NVIDIA's driver lets a host function ask for streams and wait for them, but not the runtime,
+ * which asks for the current context first. Here it may wait for a stream that is done already: for
+ * another it would hold up whatever comes behind it, itself perhaps. */
+static CUresult ask_in_hostfn(CUstream stream, bool wait)
+{
+    if (is_default(stream)) {
+        return CUDA_ERROR_NOT_PERMITTED;
+    }
+    struct tow_context *context;
+    CUresult status = tow_stream_context(stream, &context);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    tow_thread_here->in_hostfn = false; /* this thread's own calls are permitted */
+    status = tow_cuCtxPushCurrent_v2(context->handle);
+    if (status == CUDA_SUCCESS) {
+        status = tow_send_cuStreamQuery(stream);
+        tow_cuCtxPopCurrent_v2(NULL);
+    }
+    tow_thread_here->in_hostfn = true;
+    return wait && status == CUDA_ERROR_NOT_READY ? CUDA_ERROR_NOT_PERMITTED : status;
+}
+
+CUresult tow_cuStreamQuery(CUstream hStream)
+{
+    if (tow_thread_in_hostfn()) {
+        return ask_in_hostfn(hStream, false);
+    }
+    CUresult unsafe = tow_capture_unsafe();
+    return unsafe != CUDA_SUCCESS ? unsafe : ask(hStream, query);
+}
+
+static CUresult synchronize(CUstream stream)
+{
+    struct tow_context *context = tow_context_current();
+    return context != NULL ? tow_share_synchronize(context->link, stream)
+                           : tow_send_cuStreamSynchronize(stream);
+}
+
+CUresult tow_cuStreamSynchronize(CUstream hStream)
+{
+    if (tow_thread_in_hostfn()) {
+        return ask_in_hostfn(hStream, true);
+    }
+    CUresult unsafe = tow_capture_unsafe();
+    return unsafe != CUDA_SUCCESS ? unsafe : ask(hStream, synchronize);
+}
+
+/* ---- values in memory ---- */
+
+CUresult tow_memops_reach(const CUstreamBatchMemOpParams *ops, unsigned count)
+{
+    CUresult status = CUDA_SUCCESS;
+    for (unsigned i = 0; i < count && status == CUDA_SUCCESS; i++) {
+        switch ((int)ops[i].operation) {
+        case CU_STREAM_MEM_OP_WAIT_VALUE_32:
+        case CU_STREAM_MEM_OP_WAIT_VALUE_64:
+            status = tow_mirror_reach(ops[i].waitValue.address);
+            break;
+        case CU_STREAM_MEM_OP_WRITE_VALUE_32:
+        case CU_STREAM_MEM_OP_WRITE_VALUE_64:
+            status = tow_mirror_reach(ops[i].writeValue.address);
+            break;
+        default: /* no address */
+            break;
+        }
+    }
+    return status;
+}
+
+CUresult tow_cuStreamBatchMemOp_v2(CUstream stream, unsigned int count,
+                                   CUstreamBatchMemOpParams *paramArray, unsigned int flags)
+{
+    if (paramArray == NULL && count > 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult status = tow_memops_reach(paramArray, count);
+    return status != CUDA_SUCCESS
+               ? status
+               : tow_send_cuStreamBatchMemOp_v2(stream, count, paramArray, flags);
+}
+
+/* The first versions of these are not supported by any driver that CUDA 13 runs on. */
+static CUresult first_memops(CUstream stream)
+{
+    CUresult status = tow_stream_check(stream);
+    return status != CUDA_SUCCESS ? status : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+CUresult tow_cuStreamWriteValue32(CUstream stream, CUdeviceptr addr, cuuint32_t value,
+                                  unsigned int flags)
+{
+    (void)addr, (void)value, (void)flags;
+    return first_memops(stream);
+}
+
+CUresult tow_cuStreamWaitValue32(CUstream stream, CUdeviceptr addr, cuuint32_t value,
+                                 unsigned int flags)
+{
+    (void)addr, (void)value, (void)flags;
+    return first_memops(stream);
+}
+
+CUresult tow_cuStreamWriteValue64(CUstream stream, CUdeviceptr addr, cuuint64_t value,
+                                  unsigned int flags)
+{
+    (void)addr, (void)value, (void)flags;
+    return first_memops(stream);
+}
+
+CUresult tow_cuStreamWaitValue64(CUstream stream, CUdeviceptr addr, cuuint64_t value,
+                                 unsigned int flags)
+{
+    (void)addr, (void)value, (void)flags;
+    return first_memops(stream);
+}
+
+CUresult tow_cuStreamBatchMemOp(CUstream stream, unsigned int count,
+                                CUstreamBatchMemOpParams *paramArray, unsigned int flags)
+{
+    (void)count, (void)paramArray, (void)flags;
+    return first_memops(stream);
+}
+
+CUresult tow_cuStreamAttachMemAsync(CUstream hStream, CUdeviceptr dptr, size_t length,
+                                    unsigned int flags)
+{
+    struct tow_link *link;
+    CUresult status = tow_copy_link(&link);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    /* NVIDIA's driver does not survive other flags. */
+    bool known = flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST ||
+                 flags == CU_MEM_ATTACH_SINGLE;
+    return known ? tow_send_cuStreamAttachMemAsync(hStream, dptr, length, flags)
+                 : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* ---- attributes ---- */
+
+CUresult tow_cuStreamCopyAttributes(CUstream dstStream, CUstream srcStream)
+{
+    CUresult status = tow_stream_check(dstStream);
+    if (status == CUDA_SUCCESS) {
+        status = tow_stream_check(srcStream);
+    }
+    return status == CUDA_SUCCESS ? tow_send_cuStreamCopyAttributes(dstStream, srcStream) : status;
+}

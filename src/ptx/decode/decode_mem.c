@@ -1,0 +1,746 @@
+/* Loads and stores, addresses, fences. Atomics are in atomics.c. */
+#include "ptx/decode/decode.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "ptx/machine/memory.h"
+
+/* ---- loads and stores ---- */
+
+#define LOAD(name, D, E)                                                                           \
+    OP(name)                                                                                       \
+    {                                                                                              \
+        const struct tow_ptx_access_form *form = o->ext;                                           \
+        if (!form->at(w, o, form->bytes, ACCESS_READ)) {                                           \
+            return HALT;                                                                           \
+        }                                                                                          \
+        for (unsigned i = 0; i < form->count; i++) {                                               \
+            D *d = tow_ptx_row(w, form->refs[i]);                                                  \
+            if (w->exec == FULL) {                                                                 \
+                for (unsigned l = 0; l < LANES; l++) {                                             \
+                    d[l] = (D)((const E *)w->ptr[l])[i];                                           \
+                }                                                                                  \
+            } else {                                                                               \
+                FOR_LANES(l, w->exec)                                                              \
+                {                                                                                  \
+                    d[l] = (D)((const E *)w->ptr[l])[i];                                           \
+                }                                                                                  \
+            }                                                                                      \
+        }                                                                                          \
+        return o + 1;                                                                              \
+    }
+LOAD(load_u8, uint32_t, uint8_t)
+LOAD(load_s8, uint32_t, int8_t)
+LOAD(load_u16, uint32_t, uint16_t)
+LOAD(load_s16, uint32_t, int16_t)
+LOAD(load_32, uint32_t, uint32_t)
+LOAD(load_u8w, uint64_t, uint8_t)
+LOAD(load_s8w, uint64_t, int8_t)
+LOAD(load_u16w, uint64_t, uint16_t)
+LOAD(load_s16w, uint64_t, int16_t)
+LOAD(load_u32w, uint64_t, uint32_t)
+LOAD(load_s32w, uint64_t, int32_t)
+LOAD(load_64, uint64_t, uint64_t)
+
+OP(load_128)
+{
+    const struct tow_ptx_access_form *form = o->ext;
+    if (!form->at(w, o, form->bytes, ACCESS_READ)) {
+        return HALT;
+    }
+    for (unsigned i = 0; i < form->count; i++) {
+        uint64_t *d = tow_ptx_row(w, form->refs[i]);
+        FOR_LANES(l, w->exec)
+        {
+            d[l] = ((const uint64_t *)w->ptr[l])[2 * i];
+            d[LANES + l] = ((const uint64_t *)w->ptr[l])[2 * i + 1];
+        }
+    }
+    return o + 1;
+}
+
+#define STORE(name, S, E)                                                                          \
+    OP(name)                                                                                       \
+    {                                                                                              \
+        const struct tow_ptx_access_form *form = o->ext;                                           \
+        if (!form->at(w, o, form->bytes, ACCESS_WRITE)) {                                          \
+            return HALT;                                                                           \
+        }                                                                                          \
+        for (unsigned i = 0; i < form->count; i++) {                                               \
+            const S *s = tow_ptx_row(w, form->refs[i]);                                            \
+            if (w->exec == FULL) {                                                                 \
+                for (unsigned l = 0; l < LANES; l++) {                                             \
+                    ((E *)w->ptr[l])[i] = (E)s[l];                                                 \
+                }                                                                                  \
+            } else {                                                                               \
+                FOR_LANES(l, w->exec)                                                              \
+                {                                                                                  \
+                    ((E *)w->ptr[l])[i] = (E)s[l];                                                 \
+                }                                                                                  \
+            }                                                                                      \
+        }                                                                                          \
+        return o + 1;                                                                              \
+    }
+STORE(store_8, uint32_t, uint8_t)
+STORE(store_16, uint32_t, uint16_t)
+STORE(store_32, uint32_t, uint32_t)
+STORE(store_8w, uint64_t, uint8_t)
+STORE(store_16w, uint64_t, uint16_t)
+STORE(store_32w, uint64_t, uint32_t)
+STORE(store_64, uint64_t, uint64_t)
+
+OP(store_128)
+{
+    const struct tow_ptx_access_form *form = o->ext;
+    if (!form->at(w, o, form->bytes, ACCESS_WRITE)) {
+        return HALT;
+    }
+    for (unsigned i = 0; i < form->count; i++) {
+        const uint64_t *s = tow_ptx_row(w, form->refs[i]);
+        FOR_LANES(l, w->exec)
+        {
+            ((uint64_t *)w->ptr[l])[2 * i] = s[l];
+            ((uint64_t *)w->ptr[l])[2 * i + 1] = s[LANES + l];
+        }
+    }
+    return o + 1;
+}
+
+/* Strong accesses (volatile, relaxed, acquire, release ...): one atomic access a lane. Whoever
+ * polls memory in a loop should soon let others run. */
+static uint64_t strong_read(const uint8_t *at, unsigned bytes)
+{
+    switch (bytes) {
+    case 1:
+        return __atomic_load_n(at, __ATOMIC_RELAXED);
+    case 2:
+        return __atomic_load_n((const uint16_t *)at, __ATOMIC_RELAXED);
+    case 4:
+        return __atomic_load_n((const uint32_t *)at, __ATOMIC_RELAXED);
+    default:
+        return __atomic_load_n((const uint64_t *)at, __ATOMIC_RELAXED);
+    }
+}
+
+static void strong_write(uint8_t *at, unsigned bytes, uint64_t value)
+{
+    switch (bytes) {
+    case 1:
+        __atomic_store_n(at, (uint8_t)value, __ATOMIC_RELAXED);
+        break;
+    case 2:
+        __atomic_store_n((uint16_t *)at, (uint16_t)value, __ATOMIC_RELAXED);
+        break;
+    case 4:
+        __atomic_store_n((uint32_t *)at, (uint32_t)value, __ATOMIC_RELAXED);
+        break;
+    default:
+        __atomic_store_n((uint64_t *)at, value, __ATOMIC_RELAXED);
+        break;
+    }
+}
+
+OP(load_strong)
+{
+    const struct tow_ptx_access_form *form = o->ext;
+    if (!form->at(w, o, form->bytes, ACCESS_READ)) {
+        return HALT;
+    }
+    w->budget -= POLL_COST;
+    for (unsigned i = 0; i < form->count; i++) {
+        uint8_t *row = tow_ptx_row(w, form->refs[i]);
+        FOR_LANES(l, w->exec)
+        {
+            const uint8_t *at = w->ptr[l] + i * form->element;
+            if (form->element == 16) {
+                __uint128_t value = tow_ptx_load128((void *)at);
+                ((uint64_t *)row)[l] = (uint64_t)value;
+                ((uint64_t *)row)[LANES + l] = (uint64_t)(value >> 64);
+                continue;
+            }
+            uint64_t value = strong_read(at, form->element);
+            if (form->is_signed) {
+                unsigned shift = 64 - form->element * 8;
+                value = (uint64_t)((int64_t)(value << shift) >> shift);
+            }
+            if (form->wide) {
+                ((uint64_t *)row)[l] = value;
+            } else {
+                ((uint32_t *)row)[l] = (uint32_t)value;
+            }
+        }
+    }
+    if (form->ordered) {
+        __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    }
+    return o + 1;
+}
+
+OP(store_strong)
+{
+    const struct tow_ptx_access_form *form = o->ext;
+    if (!form->at(w, o, form->bytes, ACCESS_WRITE)) {
+        return HALT;
+    }
+    if (form->ordered) {
+        __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    }
+    for (unsigned i = 0; i < form->count; i++) {
+        const uint8_t *row = tow_ptx_row(w, form->refs[i]);
+        FOR_LANES(l, w->exec)
+        {
+            uint8_t *at = w->ptr[l] + i * form->element;
+            if (form->element == 16) {
+                __uint128_t value = ((const uint64_t *)row)[LANES + l];
+                value = value << 64 | ((const uint64_t *)row)[l];
+                tow_ptx_store128(at, value);
+                continue;
+            }
+            strong_write(at, form->element,
+                         form->wide ? ((const uint64_t *)row)[l] : ((const uint32_t *)row)[l]);
+        }
+    }
+    return o + 1;
+}
+
+/* ld.param of a kernel at a fixed place: the same for all lanes. */
+#define LOAD_PARAM(name, D, E)                                                                     \
+    OP(name)                                                                                       \
+    {                                                                                              \
+        E value;                                                                                   \
+        memcpy(&value, w->runner->params + o->imm, sizeof value);                                  \
+        LANE_BODY(D, , value)                                                                      \
+    }
+LOAD_PARAM(param_u8, uint32_t, uint8_t)
+LOAD_PARAM(param_s8, uint32_t, int8_t)
+LOAD_PARAM(param_u16, uint32_t, uint16_t)
+LOAD_PARAM(param_s16, uint32_t, int16_t)
+LOAD_PARAM(param_32, uint32_t, uint32_t)
+LOAD_PARAM(param_u8w, uint64_t, uint8_t)
+LOAD_PARAM(param_s8w, uint64_t, int8_t)
+LOAD_PARAM(param_u16w, uint64_t, uint16_t)
+LOAD_PARAM(param_s16w, uint64_t, int16_t)
+LOAD_PARAM(param_u32w, uint64_t, uint32_t)
+LOAD_PARAM(param_s32w, uint64_t, int32_t)
+LOAD_PARAM(param_64, uint64_t, uint64_t)
+
+OP(param_128)
+{
+    uint64_t value[2], *d = tow_ptx_row(w, o->d);
+    memcpy(value, w->runner->params + o->imm, sizeof value);
+    FOR_LANES(l, w->exec)
+    {
+        d[l] = value[0];
+        d[LANES + l] = value[1];
+    }
+    return o + 1;
+}
+
+/* By log2 of the element's bytes, [signed][wide]. */
+static tow_ptx_fn *const loads[5][2][2] = {
+    {{load_u8, load_u8w}, {load_s8, load_s8w}},
+    {{load_u16, load_u16w}, {load_s16, load_s16w}},
+    {{load_32, load_u32w}, {load_32, load_s32w}},
+    {{NULL, load_64}, {NULL, load_64}},
+    {{NULL, NULL}, {NULL, NULL}},
+};
+static tow_ptx_fn *const params[5][2][2] = {
+    {{param_u8, param_u8w}, {param_s8, param_s8w}},
+    {{param_u16, param_u16w}, {param_s16, param_s16w}},
+    {{param_32, param_u32w}, {param_32, param_s32w}},
+    {{NULL, param_64}, {NULL, param_64}},
+    {{NULL, NULL}, {NULL, NULL}},
+};
+static tow_ptx_fn *const stores[5][2] = {{store_8, store_8w},
+                                         {store_16, store_16w},
+                                         {store_32, store_32w},
+                                         {NULL, store_64},
+                                         {NULL, NULL}};
+
+static unsigned log2_of(unsigned value)
+{
+    return (unsigned)__builtin_ctz(value ? value : 1);
+}
+
+enum tow_ptx_statespace tow_ptx_mod_space(const char *mod)
+{
+    static const struct {
+        const char *name;
+        enum tow_ptx_statespace space;
+    } spaces[] = {{"global", SP_GLOBAL},      {"shared", SP_SHARED},
+                  {"shared::cta", SP_SHARED}, {"shared::cluster", SP_SHARED},
+                  {"local", SP_LOCAL},        {"const", SP_CONST},
+                  {"param", SP_PARAM},        {"param::entry", SP_PARAM},
+                  {"param::func", SP_FPARAM}};
+    for (unsigned i = 0; i < sizeof spaces / sizeof spaces[0]; i++) {
+        if (strcmp(mod, spaces[i].name) == 0) {
+            return spaces[i].space;
+        }
+    }
+    return SP_NONE;
+}
+
+bool tow_ptx_mod_ignored(const char *mod)
+{
+    static const char *const words[] = {"weak",    "nc",   "ca",   "cg",    "cs",      "lu",  "cv",
+                                        "wb",      "wt",   "mmio", "cta",   "cluster", "gpu", "sys",
+                                        "relaxed", "coop", "uni",  "noftz", NULL};
+    for (unsigned i = 0; words[i]; i++) {
+        if (strcmp(mod, words[i]) == 0) {
+            return true;
+        }
+    }
+    return strncmp(mod, "L1::", 4) == 0 || strncmp(mod, "L2::", 4) == 0;
+}
+
+int tow_ptx_address(struct tow_ptx_decoder *dec, const struct tow_ptx_operand *operand,
+                    enum tow_ptx_statespace *space, uint32_t *ret_ref, char *ret_kind,
+                    int64_t *ret_offset)
+{
+    if (operand->kind != OPD_ADDRESS || operand->count < 1) {
+        return tow_ptx_bad(dec, "an address in brackets is expected");
+    }
+    const struct tow_ptx_operand *base = &operand->children[0];
+    struct tow_ptx_operand plain = *base;
+    int64_t offset = 0;
+    char wanted = 'l';
+    if (base->kind == OPD_REG || base->kind == OPD_SYMBOL) {
+        offset = (int64_t)base->bits;
+        plain.bits = 0;
+    }
+    struct tow_ptx_symbol *symbol = base->kind == OPD_SYMBOL ? tow_ptx_resolve(base->symbol) : NULL;
+    if (symbol && symbol->kind == SYM_VAR) {
+        enum tow_ptx_statespace own = symbol->var->space;
+        if (*space == SP_PARAM && own == SP_FPARAM) {
+            *space = SP_FPARAM;
+        }
+        if (*space == SP_FPARAM && own == SP_LOCAL) {
+            *space = SP_LOCAL;
+        }
+        if (*space == SP_NONE) {
+            *space = own;
+        } else if (*space != own && !(*space == SP_GLOBAL && own == SP_CONST)) {
+            return tow_ptx_bad(dec, "'%s' is in another state space", symbol->var->name);
+        }
+        if (own == SP_SHARED && !symbol->var->unsized) { /* a number known now */
+            *ret_kind = 'w';
+            *ret_offset = 0;
+            return tow_ptx_const32(dec, (uint32_t)(symbol->var->offset + (uint64_t)offset),
+                                   ret_ref);
+        }
+        wanted = own == SP_SHARED ? 'w' : 'l';
+    }
+    int error = tow_ptx_any_source(dec, &plain, wanted, ret_ref, ret_kind);
+    if (error == 0 && *ret_kind != 'w' && *ret_kind != 'l') {
+        return tow_ptx_bad(dec, "an address must be a 32- or 64-bit register");
+    }
+    *ret_offset = offset;
+    return error;
+}
+
+tow_ptx_at_fn *tow_ptx_at_for(enum tow_ptx_statespace space, char kind)
+{
+    bool wide = kind == 'l';
+    switch (space) {
+    case SP_GLOBAL:
+    case SP_CONST:
+    case SP_PARAM:
+        return wide ? tow_ptx_at_global : NULL;
+    case SP_NONE:
+        return wide ? tow_ptx_at_generic : NULL;
+    case SP_SHARED:
+    case SP_SHARED_CLUSTER:
+        return wide ? tow_ptx_at_shared64 : tow_ptx_at_shared32;
+    case SP_LOCAL:
+    case SP_FPARAM:
+        return wide ? tow_ptx_at_local64 : tow_ptx_at_local32;
+    default:
+        return NULL;
+    }
+}
+
+static int decode_access(struct tow_ptx_decoder *dec, bool store)
+{
+    const struct tow_ptx_insn *insn = dec->insn;
+    enum tow_ptx_statespace space = SP_NONE;
+    enum tow_ptx_type type = PT_NONE;
+    unsigned count = 1;
+    bool strong = false, ordered = false;
+    for (unsigned i = 0; i < insn->mod_count; i++) {
+        const char *mod = insn->mods[i];
+        enum tow_ptx_statespace in = tow_ptx_mod_space(mod);
+        enum tow_ptx_type is = tow_ptx_mod_type(mod);
+        strong |=
+            strcmp(mod, "volatile") == 0 || strcmp(mod, "relaxed") == 0 || strcmp(mod, "mmio") == 0;
+        if (in != SP_NONE) {
+            space = in;
+        } else if (is) {
+            type = is;
+        } else if (strcmp(mod, "v2") == 0 || strcmp(mod, "v4") == 0 || strcmp(mod, "v8") == 0) {
+            count = (unsigned)(mod[1] - '0');
+        } else if (strcmp(mod, "acquire") == 0 || strcmp(mod, "release") == 0) {
+            ordered = strong = true;
+        } else if (strcmp(mod, "volatile") != 0 && !tow_ptx_mod_ignored(mod)) {
+            return tow_ptx_unsupported(dec);
+        }
+    }
+    unsigned element = tow_ptx_type_bytes(type);
+    if (!element || type >= PT_TEXREF || element * count > 32) {
+        return tow_ptx_unsupported(dec);
+    }
+    int error = tow_ptx_want_operands(dec, 2, 3);
+    if (error) {
+        return error;
+    }
+    const struct tow_ptx_operand *address = &insn->operands[store ? 0 : 1];
+    const struct tow_ptx_operand *data = &insn->operands[store ? 1 : 0];
+    if (space == SP_PARAM && !dec->func->entry) {
+        space = SP_FPARAM;
+    }
+    struct tow_ptx_op op = {0};
+    char kind;
+    struct tow_ptx_access_form *form = tow_ptx_keep(dec, sizeof *form);
+    if (!form) {
+        return tow_ptx_dec_no_memory(dec);
+    }
+    if (data->kind == OPD_VECTOR ? data->count != count : count != 1) {
+        return tow_ptx_bad(dec, "the operand has not as many elements as the instruction says");
+    }
+    form->element = (uint8_t)element;
+    form->count = (uint8_t)count;
+    form->bytes = element * count;
+    form->is_signed = type >= PT_S8 && type <= PT_S64;
+    form->ordered = ordered;
+    /* Elements of a kind: all in 32-bit or all in 64-bit rows (or 128). */
+    for (unsigned i = 0; i < count; i++) {
+        const struct tow_ptx_operand *one = data->kind == OPD_VECTOR ? &data->children[i] : data;
+        char natural = tow_ptx_type_kind(type), is = natural;
+        if (one->kind == OPD_REG) {
+            is = tow_ptx_register_kind(dec, one->index);
+            natural = is == 'l' && natural != 'd' ? 'l' : is == 'w' ? 'w' : is;
+        }
+        is = is == 'f' || is == 'h' ? 'w' : is == 'd' ? 'l' : is;
+        bool wide = is == 'l';
+        if ((element == 8 && is != 'l') || (element == 16 && is != 'q') ||
+            (element < 8 && is != 'w' && is != 'l')) {
+            return tow_ptx_bad(dec, "a register does not fit the type");
+        }
+        if (i > 0 && wide != form->wide && one->kind != OPD_SINK) {
+            return tow_ptx_bad(dec, "the registers of a vector must be of one size");
+        }
+        if (i == 0 || one->kind == OPD_REG) {
+            form->wide = wide;
+        }
+        char row = is == 'q' ? 'q' : form->wide ? 'l' : 'w';
+        if (store) {
+            error = tow_ptx_source(dec, one, one->kind == OPD_REG ? row : tow_ptx_type_kind(type),
+                                   &form->refs[i]);
+        } else {
+            error = tow_ptx_dest(dec, one, row, &form->refs[i]);
+        }
+        if (error) {
+            return error;
+        }
+    }
+    struct tow_ptx_symbol *symbol =
+        address->kind == OPD_ADDRESS && address->count && address->children[0].kind == OPD_SYMBOL
+            ? tow_ptx_resolve(address->children[0].symbol)
+            : NULL;
+    unsigned log = log2_of(element);
+    if (symbol && symbol->kind == SYM_VAR && symbol->var->space == SP_PARAM) {
+        /* A kernel's own parameter. */
+        uint64_t at = symbol->var->offset + address->children[0].bits;
+        if (store || (space != SP_PARAM && space != SP_NONE) || at > dec->func->param_bytes ||
+            form->bytes > dec->func->param_bytes - at || at % element) {
+            return tow_ptx_bad(dec, "the access is not within the kernel's parameters");
+        }
+        for (unsigned i = 0; i < count && error == 0; i++) {
+            op = (struct tow_ptx_op){.d = form->refs[i], .imm = (int64_t)(at + i * element)};
+            op.run = element == 16 ? param_128 : params[log][form->is_signed][form->wide];
+            error = tow_ptx_emit(dec, &op);
+        }
+        return error;
+    }
+    if ((error = tow_ptx_address(dec, address, &space, &op.a, &kind, &op.imm))) {
+        return error;
+    }
+    form->at = tow_ptx_at_for(space, kind);
+    if (!form->at) {
+        return tow_ptx_bad(dec, "an address in this state space must be a 64-bit register");
+    }
+    if (store && (space == SP_CONST || space == SP_PARAM)) {
+        return tow_ptx_bad(dec, "this state space cannot be written");
+    }
+    if (strong) {
+        op.run = store ? store_strong : load_strong;
+    } else if (element == 16) {
+        op.run = store ? store_128 : load_128;
+    } else {
+        op.run = store ? stores[log][form->wide] : loads[log][form->is_signed][form->wide];
+    }
+    op.ext = form;
+    return tow_ptx_emit(dec, &op);
+}
+
+static int decode_ld(struct tow_ptx_decoder *dec)
+{
+    return decode_access(dec, false);
+}
+static int decode_st(struct tow_ptx_decoder *dec)
+{
+    if (tow_ptx_has_mod(dec, "async")) {
+        return tow_ptx_decode_remote(dec);
+    }
+    return decode_access(dec, true);
+}
+
+/* ---- address arithmetic between state spaces ---- */
+
+OP1(copy64, uint64_t, uint64_t, a)
+OP1(copy32, uint32_t, uint32_t, a)
+OP1(to_generic_shared, uint64_t, uint64_t, a + WINDOW_SHARED)
+OP1(to_generic_local, uint64_t, uint64_t, a + WINDOW_LOCAL)
+OP1(to_generic_shared32, uint64_t, uint32_t, a + WINDOW_SHARED)
+OP1(to_generic_local32, uint64_t, uint32_t, a + WINDOW_LOCAL)
+OP1(from_generic_shared, uint64_t, uint64_t, a - WINDOW_SHARED)
+OP1(from_generic_local, uint64_t, uint64_t, a - WINDOW_LOCAL)
+
+/* cvta.space.u64 d, a   cvta.to.space.u64 d, a */
+static int decode_cvta(struct tow_ptx_decoder *dec)
+{
+    const struct tow_ptx_insn *insn = dec->insn;
+    bool to = insn->mod_count > 0 && strcmp(insn->mods[0], "to") == 0;
+    if (insn->mod_count < 2) {
+        return tow_ptx_unsupported(dec);
+    }
+    enum tow_ptx_statespace space = tow_ptx_mod_space(insn->mods[to ? 1 : 0]);
+    enum tow_ptx_type type = tow_ptx_mod_type(insn->mods[insn->mod_count - 1]);
+    if (space == SP_NONE || (type != PT_U64 && type != PT_U32)) {
+        return tow_ptx_unsupported(dec);
+    }
+    if (type == PT_U32) {
+        return tow_ptx_bad(dec, "generic addresses have 64 bits");
+    }
+    tow_ptx_fn *fn = copy64;
+    if (space == SP_SHARED) {
+        fn = to ? from_generic_shared : to_generic_shared;
+    } else if (space == SP_LOCAL || space == SP_FPARAM ||
+               (space == SP_PARAM && !dec->func->entry)) {
+        fn = to ? from_generic_local : to_generic_local;
+    }
+    (void)copy32;
+    (void)to_generic_shared32;
+    (void)to_generic_local32;
+    return tow_ptx_by_signature(dec, "ll", fn, NULL);
+}
+
+static bool in_const(const struct tow_ptx_warp *w, uint64_t address)
+{
+    const struct tow_ptx_instance *instance = w->launch->instance;
+    bool is = false;
+    for (size_t v = 0; v < instance->module->variable_count && !is; v++) {
+        const struct tow_ptx_variable *var = &instance->module->variables[v];
+        is = var->space == TOW_PTX_CONST && address - instance->addresses[v] < var->size;
+    }
+    return is;
+}
+
+OP(in_window)
+{
+    const uint64_t *a = tow_ptx_row(w, o->a);
+    uint32_t m = 0;
+    for (unsigned l = 0; l < LANES; l++) {
+        bool shared = a[l] - WINDOW_SHARED < WINDOW_SHARED_BYTES;
+        bool local = a[l] - WINDOW_LOCAL < WINDOW_LOCAL_BYTES;
+        bool is;
+        switch ((enum tow_ptx_statespace)o->imm) {
+        case SP_SHARED:
+            is = shared && (o->e || a[l] - WINDOW_SHARED < 1u << SHARED_RANK_SHIFT);
+            break;
+        case SP_LOCAL:
+            is = local;
+            break;
+        case SP_PARAM:
+            is = a[l] - (uint64_t)(uintptr_t)w->runner->params < w->runner->param_bytes;
+            break;
+        case SP_CONST:
+            is = in_const(w, a[l]);
+            break;
+        default:
+            is = !shared && !local && !in_const(w, a[l]);
+            break;
+        }
+        m |= (uint32_t)is << l;
+    }
+    tow_ptx_set_pred(w, o->d, m);
+    return o + 1;
+}
+
+/* isspacep.space p, a */
+static int decode_isspacep(struct tow_ptx_decoder *dec)
+{
+    const struct tow_ptx_insn *insn = dec->insn;
+    enum tow_ptx_statespace space =
+        insn->mod_count == 1 ? tow_ptx_mod_space(insn->mods[0]) : SP_NONE;
+    int error = tow_ptx_want_operands(dec, 2, 2);
+    if (error) {
+        return error;
+    }
+    if (space == SP_NONE) {
+        return tow_ptx_unsupported(dec);
+    }
+    struct tow_ptx_op op = {.run = in_window, .imm = space};
+    op.e = tow_ptx_has_mod(dec, "shared::cluster");
+    if ((error = tow_ptx_dest(dec, &insn->operands[0], 'p', &op.d)) ||
+        (error = tow_ptx_source(dec, &insn->operands[1], 'l', &op.a))) {
+        return error;
+    }
+    return tow_ptx_emit(dec, &op);
+}
+
+/* ---- fences, and what only speaks to caches ---- */
+
+OP(fence)
+{
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    return o + 1;
+}
+OP(nothing)
+{
+    (void)w;
+    return o + 1;
+}
+OP(yield_op)
+{
+    w->budget = 0;
+    return tow_ptx_yield(w, o + 1);
+}
+
+static int decode_fence(struct tow_ptx_decoder *dec)
+{
+    struct tow_ptx_op op = {.run = fence};
+    return tow_ptx_emit(dec, &op);
+}
+static int decode_nothing(struct tow_ptx_decoder *dec)
+{
+    struct tow_ptx_op op = {.run = nothing};
+    return tow_ptx_emit(dec, &op);
+}
+static int decode_nanosleep(struct tow_ptx_decoder *dec)
+{
+    struct tow_ptx_op op = {.run = yield_op};
+    uint32_t ref;
+    int error = tow_ptx_want_operands(dec, 1, 1);
+    if (error == 0 && (error = tow_ptx_source(dec, &dec->insn->operands[0], 'w', &ref)) == 0) {
+        dec->control = true;
+        error = tow_ptx_emit(dec, &op);
+    }
+    return error;
+}
+/* createpolicy makes a cache policy: any value will do, since we ignore them. */
+OP(policy)
+{
+    LANE_BODY(uint64_t, , 0x12f0000000000000ull)
+}
+static int decode_createpolicy(struct tow_ptx_decoder *dec)
+{
+    struct tow_ptx_op op = {.run = policy};
+    if (dec->insn->operand_count < 1) {
+        return tow_ptx_bad(dec, "a destination is expected");
+    }
+    int error = tow_ptx_dest(dec, &dec->insn->operands[0], 'l', &op.d);
+    return error ? error : tow_ptx_emit(dec, &op);
+}
+
+/* stacksave, stackrestore, alloca: the frame's top of local memory */
+OP(stack_save)
+{
+    uint64_t value = w->groups[w->current].frame->local_top;
+    LANE_BODY(uint64_t, , value)
+}
+OP(stack_restore)
+{
+    const uint64_t *a = tow_ptx_row(w, o->a);
+    struct tow_ptx_frame *frame = w->groups[w->current].frame;
+    uint64_t value = a[__builtin_ctz(w->exec)];
+    if (value >= frame->local_base && value <= frame->local_top) {
+        frame->local_top = (uint32_t)value;
+    }
+    return o + 1;
+}
+/* d = local address of `a` bytes; all lanes of the frame get room for the largest request */
+OP(alloca_op)
+{
+    const uint64_t *a = tow_ptx_row(w, o->a);
+    struct tow_ptx_frame *frame = w->groups[w->current].frame;
+    uint64_t align = (uint64_t)(o->imm < 16 ? 16 : o->imm), most = 0;
+    FOR_LANES(l, w->exec)
+    {
+        most = a[l] > most ? a[l] : most;
+    }
+    uint64_t at = (frame->local_top + align - 1) & ~(align - 1);
+    if (most > w->local_stride || at + most > w->local_stride) {
+        return tow_ptx_fault(w, o, TOW_PTX_FAULT_STACK, (unsigned)__builtin_ctz(w->exec), 0,
+                             "alloca of %llu bytes; the stack of a thread has %u",
+                             (unsigned long long)most, w->local_stride);
+    }
+    frame->local_top = (uint32_t)((at + most + 15) & ~15ull);
+    LANE_BODY(uint64_t, , at)
+}
+static int decode_stacksave(struct tow_ptx_decoder *dec)
+{
+    return tow_ptx_by_signature(dec, "l", stack_save, NULL);
+}
+static int decode_stackrestore(struct tow_ptx_decoder *dec)
+{
+    struct tow_ptx_op op = {.run = stack_restore};
+    int error = tow_ptx_want_operands(dec, 1, 1);
+    if (error == 0 && (error = tow_ptx_source(dec, &dec->insn->operands[0], 'l', &op.a)) == 0) {
+        error = tow_ptx_emit(dec, &op);
+    }
+    return error;
+}
+static int decode_alloca(struct tow_ptx_decoder *dec)
+{
+    struct tow_ptx_op op = {.run = alloca_op, .imm = 16};
+    const struct tow_ptx_insn *insn = dec->insn;
+    int error = tow_ptx_want_operands(dec, 2, 3);
+    if (error || (error = tow_ptx_dest(dec, &insn->operands[0], 'l', &op.d)) ||
+        (error = tow_ptx_source(dec, &insn->operands[1], 'l', &op.a))) {
+        return error;
+    }
+    if (insn->operand_count == 3) {
+        uint64_t align = insn->operands[2].bits;
+        if (insn->operands[2].kind != OPD_INT || !align || align & (align - 1) || align > 65536) {
+            return tow_ptx_bad(dec, "the alignment must be a power of two");
+        }
+        op.imm = (int64_t)align;
+    }
+    return tow_ptx_emit(dec, &op);
+}
+
+const struct tow_ptx_special tow_ptx_specials_memory[] = {
+    {"ld", decode_ld},
+    {"ldu", decode_ld},
+    {"st", decode_st},
+    {"cvta", decode_cvta},
+    {"isspacep", decode_isspacep},
+    {"membar", decode_fence},
+    {"fence", decode_fence},
+    {"prefetch", decode_nothing},
+    {"prefetchu", decode_nothing},
+    {"discard", decode_nothing},
+    {"applypriority", decode_nothing},
+    {"pmevent", decode_nothing},
+    {"setmaxnreg", decode_nothing},
+    {"griddepcontrol", decode_nothing},
+    {"nanosleep", decode_nanosleep},
+    {"createpolicy", decode_createpolicy},
+    {"stacksave", decode_stacksave},
+    {"stackrestore", decode_stackrestore},
+    {"alloca", decode_alloca},
+    {"atom", tow_ptx_decode_atom},
+    {"red", tow_ptx_decode_atom},
+    {NULL, NULL},
+};

@@ -1,0 +1,649 @@
+/* Running a grid: blocks on host threads, each thread with its own runner.
+ *
+ * A runner keeps a few resident blocks ("slots"). Usually it runs one block to its end; when that
+ * takes long, more blocks become resident beside it, because a program may have blocks that wait
+ * for each other. Cooperative grids and clusters are resident as a whole from the start. */
+#include <errno.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "ptx/machine/machine.h"
+#include "ptx/machine/pool.h"
+
+#define RESIDENT_MAX 64u       /* blocks of one host thread that are there just in case */
+#define ROUNDS_BEFORE_NEXT 64u /* slices of a block before another one joins it */
+
+struct tow_ptx_slot {
+    struct tow_ptx_block *blocks; /* owned, `count`; more than one for a cluster */
+    uint32_t count;
+    struct tow_ptx_cluster cluster;
+    bool busy;
+};
+
+struct tow_ptx_job {
+    const struct tow_ptx_launch *launch;
+    struct tow_ptx_fault *fault; /* guarded by `lock` */
+    pthread_mutex_t lock;
+    atomic_bool failed;
+    _Atomic uint64_t next; /* cluster (or block) to start next */
+    uint64_t total;
+    uint32_t cluster_blocks, cluster_grid[3];
+    unsigned threads;
+    _Atomic unsigned joined;
+    uint32_t local_stride, shared_bytes, warps, block_threads;
+    const uint8_t *params; /* owned copy */
+    uint64_t *workspace;   /* owned: of the grid barrier */
+};
+
+static pthread_mutex_t idle_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct tow_ptx_runner *idle_runners; /* guarded by idle_lock */
+
+const struct tow_ptx_op *tow_ptx_fault(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
+                                       enum tow_ptx_fault_kind kind, unsigned lane,
+                                       uint64_t address, const char *format, ...)
+{
+    struct tow_ptx_job *job = w->runner->job;
+    w->runner->failed = true;
+    pthread_mutex_lock(&job->lock);
+    if (!atomic_load(&job->failed)) {
+        struct tow_ptx_fault *fault = job->fault;
+        memset(fault, 0, sizeof *fault);
+        fault->kind = kind;
+        fault->kernel = job->launch->kernel->info.name;
+        memcpy(fault->block, w->block->id, sizeof fault->block);
+        const uint32_t *rows = (const uint32_t *)w->sregs;
+        for (unsigned i = 0; i < 3; i++) {
+            fault->thread[i] = rows[i * LANES + lane];
+        }
+        fault->line = o ? o->line : 0;
+        fault->address = address;
+        va_list args;
+        va_start(args, format);
+        vsnprintf(fault->message, sizeof fault->message, format, args);
+        va_end(args);
+        atomic_store(&job->failed, true);
+    }
+    pthread_mutex_unlock(&job->lock);
+    return HALT;
+}
+
+/* ---- slots ---- */
+
+static void block_memory_free(struct tow_ptx_block *block)
+{
+    for (uint32_t i = 0; block->warps && i < block->warp_capacity; i++) {
+        free(block->warps[i].local);
+    }
+    free(block->warps);
+    free(block->shared);
+    block->warps = NULL;
+    block->shared = NULL;
+}
+
+static void slot_free(struct tow_ptx_slot *slot)
+{
+    if (slot) {
+        for (uint32_t i = 0; i < slot->count; i++) {
+            block_memory_free(&slot->blocks[i]);
+        }
+        free(slot->blocks);
+        free(slot);
+    }
+}
+
+static void broadcast(uint8_t *rows, unsigned row, uint32_t value)
+{
+    uint32_t *at = (uint32_t *)rows + row * LANES;
+    for (unsigned l = 0; l < LANES; l++) {
+        at[l] = value;
+    }
+}
+
+/* What stays the same for all blocks of a launch. */
+static int block_prepare(struct tow_ptx_runner *runner, struct tow_ptx_block *block)
+{
+    struct tow_ptx_job *job = runner->job;
+    const struct tow_ptx_launch *launch = job->launch;
+    block->warp_count = job->warps;
+    block->shared_bytes = job->shared_bytes;
+    if (block->warp_capacity < job->warps) {
+        struct tow_ptx_warp *warps =
+            aligned_alloc(128, (job->warps * sizeof *warps + 127) & ~(size_t)127);
+        if (!warps) {
+            return -ENOMEM;
+        }
+        memset(warps, 0, job->warps * sizeof *warps);
+        if (block->warp_capacity) {
+            memcpy(warps, block->warps, block->warp_capacity * sizeof *warps);
+        }
+        free(block->warps);
+        block->warps = warps;
+        block->warp_capacity = job->warps;
+    }
+    if (block->shared_capacity < job->shared_bytes + 16) {
+        free(block->shared);
+        block->shared_capacity = 0;
+        size_t want = ((size_t)job->shared_bytes + 16 + 4095) & ~(size_t)4095;
+        if (!(block->shared = aligned_alloc(4096, want))) {
+            return -ENOMEM;
+        }
+        memset(block->shared, 0, want);
+        block->shared_capacity = (uint32_t)want;
+    }
+    PTX_ONLY_FIRST(block->shared, block->shared_bytes, block->shared_capacity);
+    uint32_t x = 0, y = 0, z = 0;
+    for (uint32_t i = 0; i < job->warps; i++) {
+        struct tow_ptx_warp *w = &block->warps[i];
+        if (w->local_stride != job->local_stride || !w->local) {
+            free(w->local);
+            w->local =
+                job->local_stride
+                    ? aligned_alloc(64, ((size_t)job->local_stride * LANES + 63) & ~(size_t)63)
+                    : NULL;
+            w->local_stride = job->local_stride;
+            if (job->local_stride && !w->local) {
+                w->local_stride = 0;
+                return -ENOMEM;
+            }
+        }
+        w->block = block;
+        w->runner = runner;
+        w->launch = launch;
+        w->index = i;
+        w->base[BASE_CONST] = launch->instance->module->consts;
+        w->base[BASE_WARP] = w->sregs;
+        w->base[BASE_BLOCK] = block->sregs;
+        uint32_t *rows = (uint32_t *)w->sregs;
+        for (unsigned l = 0; l < LANES; l++) {
+            rows[WROW_TID_X * LANES + l] = x;
+            rows[WROW_TID_Y * LANES + l] = y;
+            rows[WROW_TID_Z * LANES + l] = z;
+            rows[WROW_WARPID * LANES + l] = i;
+            if (++x == launch->block[0]) {
+                x = 0;
+                if (++y == launch->block[1]) {
+                    y = 0;
+                    z++;
+                }
+            }
+        }
+    }
+    uint8_t *rows = block->sregs;
+    uint32_t static_shared = launch->kernel->info.static_shared;
+    for (unsigned i = 0; i < 3; i++) {
+        broadcast(rows, BROW_NTID_X + i, launch->block[i]);
+        broadcast(rows, BROW_NCTAID_X + i, launch->grid[i]);
+        broadcast(rows, BROW_NCLUSTERID_X + i, job->cluster_grid[i]);
+        broadcast(rows, BROW_CLUSTER_NCTAID_X + i, launch->cluster[i]);
+    }
+    broadcast(rows, BROW_NWARPID, 64);
+    broadcast(rows, BROW_NSMID, launch->sm_count ? launch->sm_count : 1);
+    broadcast(rows, BROW_GRIDID, launch->grid_id);
+    broadcast(rows, BROW_DYNAMIC_SMEM, launch->dynamic_shared);
+    broadcast(rows, BROW_TOTAL_SMEM, job->shared_bytes);
+    broadcast(rows, BROW_AGGR_SMEM, job->shared_bytes);
+    broadcast(rows, BROW_CLUSTER_NCTARANK, job->cluster_blocks);
+    broadcast(rows, BROW_DYNAMIC_BASE, (static_shared + 15u) & ~15u);
+    uint64_t workspace = (uint64_t)(uintptr_t)job->workspace;
+    broadcast(rows, BROW_ENVREG1, (uint32_t)(workspace >> 32));
+    broadcast(rows, BROW_ENVREG2, (uint32_t)workspace);
+    return 0;
+}
+
+static void block_start(struct tow_ptx_runner *runner, struct tow_ptx_block *block,
+                        const uint32_t id[3], struct tow_ptx_cluster *cluster,
+                        const uint32_t in_cluster[3])
+{
+    struct tow_ptx_job *job = runner->job;
+    const struct tow_ptx_launch *launch = job->launch;
+    memcpy(block->id, id, sizeof block->id);
+    uint64_t linear = ((uint64_t)id[2] * launch->grid[1] + id[1]) * launch->grid[0] + id[0];
+    for (unsigned i = 0; i < 3; i++) {
+        broadcast(block->sregs, BROW_CTAID_X + i, id[i]);
+        broadcast(block->sregs, BROW_CLUSTERID_X + i, id[i] / launch->cluster[i]);
+        broadcast(block->sregs, BROW_CLUSTER_CTAID_X + i, in_cluster[i]);
+    }
+    block->rank =
+        (in_cluster[2] * launch->cluster[1] + in_cluster[1]) * launch->cluster[0] + in_cluster[0];
+    broadcast(block->sregs, BROW_CLUSTER_CTARANK, block->rank);
+    broadcast(block->sregs, BROW_SMID,
+              (uint32_t)(linear % (launch->sm_count ? launch->sm_count : 1)));
+    block->threads = job->block_threads;
+    block->exited = 0;
+    block->done = false;
+    block->cluster = cluster;
+    memset(block->barriers, 0, sizeof block->barriers);
+    for (uint32_t i = 0; i < block->warp_count; i++) {
+        uint32_t left = job->block_threads - i * LANES;
+        struct tow_ptx_warp *w = &block->warps[i];
+        w->cluster_arrived = 0;
+        tow_ptx_warp_start(w, launch->kernel->func, left >= LANES ? FULL : (1u << left) - 1u);
+    }
+}
+
+/* Takes the next cluster (or block) of the grid into a slot; false when there is none left. */
+static bool slot_start(struct tow_ptx_runner *runner, struct tow_ptx_slot *slot)
+{
+    struct tow_ptx_job *job = runner->job;
+    const struct tow_ptx_launch *launch = job->launch;
+    uint64_t number = atomic_fetch_add(&job->next, 1);
+    if (number >= job->total) {
+        return false;
+    }
+    uint32_t at[3] = {(uint32_t)(number % job->cluster_grid[0]),
+                      (uint32_t)(number / job->cluster_grid[0] % job->cluster_grid[1]),
+                      (uint32_t)(number / job->cluster_grid[0] / job->cluster_grid[1])};
+    memset(&slot->cluster, 0, sizeof slot->cluster);
+    slot->cluster.count = job->cluster_blocks;
+    slot->cluster.threads = job->cluster_blocks * job->block_threads;
+    for (uint32_t i = 0; i < job->cluster_blocks; i++) {
+        uint32_t in[3] = {i % launch->cluster[0], i / launch->cluster[0] % launch->cluster[1],
+                          i / launch->cluster[0] / launch->cluster[1]};
+        uint32_t id[3];
+        for (unsigned k = 0; k < 3; k++) {
+            id[k] = at[k] * launch->cluster[k] + in[k];
+        }
+        slot->cluster.blocks[i] = &slot->blocks[i];
+        block_start(runner, &slot->blocks[i], id, &slot->cluster, in);
+    }
+    slot->busy = true;
+    return true;
+}
+
+static struct tow_ptx_slot *slot_make(struct tow_ptx_runner *runner, uint32_t index)
+{
+    struct tow_ptx_job *job = runner->job;
+    if (index >= runner->slot_capacity) {
+        uint32_t capacity = runner->slot_capacity * 2 + 8;
+        struct tow_ptx_slot **more = realloc(runner->slots, capacity * sizeof *more);
+        if (!more) {
+            return NULL;
+        }
+        memset(more + runner->slot_capacity, 0, (capacity - runner->slot_capacity) * sizeof *more);
+        runner->slots = more;
+        runner->slot_capacity = capacity;
+    }
+    struct tow_ptx_slot *slot = runner->slots[index];
+    if (slot && slot->count < job->cluster_blocks) {
+        slot_free(slot);
+        runner->slots[index] = slot = NULL;
+    }
+    if (!slot) {
+        slot = calloc(1, sizeof *slot);
+        struct tow_ptx_block *blocks =
+            slot ? aligned_alloc(128, job->cluster_blocks * ((sizeof *blocks + 127) & ~(size_t)127))
+                 : NULL;
+        if (!blocks) {
+            free(slot);
+            return NULL;
+        }
+        memset(blocks, 0, job->cluster_blocks * sizeof *blocks);
+        slot->blocks = blocks;
+        slot->count = job->cluster_blocks;
+        runner->slots[index] = slot;
+    }
+    slot->busy = false;
+    for (uint32_t i = 0; i < job->cluster_blocks; i++) {
+        if (block_prepare(runner, &slot->blocks[i])) {
+            return NULL;
+        }
+    }
+    if (index >= runner->slot_count) {
+        runner->slot_count = index + 1;
+    }
+    return slot;
+}
+
+/* ---- running ---- */
+
+static bool stopped(struct tow_ptx_job *job)
+{
+    const atomic_bool *stop = job->launch->stop;
+    if (atomic_load_explicit(&job->failed, memory_order_relaxed)) {
+        return true;
+    }
+    if (!stop || !atomic_load_explicit(stop, memory_order_relaxed)) {
+        return false;
+    }
+    pthread_mutex_lock(&job->lock);
+    if (!atomic_load(&job->failed)) {
+        memset(job->fault, 0, sizeof *job->fault);
+        job->fault->kind = TOW_PTX_FAULT_STOPPED;
+        job->fault->kernel = job->launch->kernel->info.name;
+        snprintf(job->fault->message, sizeof job->fault->message, "the launch was stopped");
+        atomic_store(&job->failed, true);
+    }
+    pthread_mutex_unlock(&job->lock);
+    return true;
+}
+
+enum step {
+    STEP_DONE,
+    STEP_BUSY,
+    STEP_STUCK, /* no thread can go on by itself */
+};
+
+static enum step block_step(struct tow_ptx_block *block)
+{
+    bool alive = false, ran = false;
+    for (uint32_t i = 0; i < block->warp_count; i++) {
+        struct tow_ptx_warp *w = &block->warps[i];
+        if (!w->groups_used) {
+            continue;
+        }
+        alive = true;
+        bool able = false;
+        for (uint32_t g = 0; g < w->groups_used; g++) {
+            /* The others wait for what only other warps can do. */
+            able |= w->groups[g].state < GROUP_BARRIER;
+        }
+        if (!able) {
+            continue;
+        }
+        uint32_t before = w->groups_used;
+        w->ran = false;
+        tow_ptx_warp_run(w);
+        ran |= w->ran || w->groups_used != before;
+        w->runner->failed |= stopped(w->runner->job);
+        if (w->runner->failed) {
+            return STEP_DONE;
+        }
+    }
+    return !alive ? STEP_DONE : ran ? STEP_BUSY : STEP_STUCK;
+}
+
+static bool release_parked(struct tow_ptx_block *block)
+{
+    /* Threads at a .sync instruction whose partners wait at a barrier: let them go on alone. */
+    for (uint32_t i = 0; i < block->warp_count; i++) {
+        struct tow_ptx_warp *w = &block->warps[i];
+        for (uint32_t g = 0; g < w->groups_used; g++) {
+            if (w->groups[g].state == GROUP_SYNC || w->groups[g].state == GROUP_WARPBAR) {
+                w->release = true;
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+static void report_deadlock(struct tow_ptx_slot *slot, uint32_t count)
+{
+    for (uint32_t b = 0; b < count; b++) {
+        struct tow_ptx_block *block = &slot->blocks[b];
+        for (uint32_t i = 0; i < block->warp_count; i++) {
+            struct tow_ptx_warp *w = &block->warps[i];
+            if (w->groups_used) {
+                struct tow_ptx_group *group = &w->groups[0];
+                tow_ptx_fault(w, group->pc - (group->state >= GROUP_WARPBAR),
+                              TOW_PTX_FAULT_DEADLOCK, (unsigned)__builtin_ctz(group->mask), 0,
+                              "every thread of the block waits at a barrier that cannot complete");
+                return;
+            }
+        }
+    }
+}
+
+static enum step slot_step(struct tow_ptx_runner *runner, struct tow_ptx_slot *slot)
+{
+    uint32_t count = runner->job->cluster_blocks;
+    bool busy = false, alive = false;
+    for (uint32_t i = 0; i < count && !runner->failed; i++) {
+        struct tow_ptx_block *block = &slot->blocks[i];
+        if (block->done) {
+            continue;
+        }
+        enum step step = block_step(block);
+        block->done = step == STEP_DONE;
+        alive |= !block->done;
+        busy |= step == STEP_BUSY;
+    }
+    if (!alive || runner->failed) {
+        slot->busy = false;
+        return STEP_DONE;
+    }
+    if (!busy) {
+        for (uint32_t i = 0; i < count; i++) {
+            if (!slot->blocks[i].done && release_parked(&slot->blocks[i])) {
+                return STEP_BUSY;
+            }
+        }
+        /* In a cluster a block may have finished and released the others just now. */
+        bool runnable = false;
+        for (uint32_t i = 0; i < count; i++) {
+            for (uint32_t j = 0; j < slot->blocks[i].warp_count; j++) {
+                struct tow_ptx_warp *w = &slot->blocks[i].warps[j];
+                for (uint32_t g = 0; g < w->groups_used; g++) {
+                    runnable |= w->groups[g].state == GROUP_RUN;
+                }
+            }
+        }
+        if (!runnable) {
+            report_deadlock(slot, count);
+            slot->busy = false;
+            return STEP_DONE;
+        }
+    }
+    return STEP_BUSY;
+}
+
+static void out_of_memory(struct tow_ptx_job *job)
+{
+    pthread_mutex_lock(&job->lock);
+    if (!atomic_load(&job->failed)) {
+        memset(job->fault, 0, sizeof *job->fault);
+        job->fault->kind = TOW_PTX_FAULT_MEMORY;
+        job->fault->kernel = job->launch->kernel->info.name;
+        snprintf(job->fault->message, sizeof job->fault->message,
+                 "out of host memory for the launch");
+        atomic_store(&job->failed, true);
+    }
+    pthread_mutex_unlock(&job->lock);
+}
+
+static void run_resident(struct tow_ptx_runner *runner)
+{
+    struct tow_ptx_job *job = runner->job;
+    bool cooperative = job->launch->cooperative;
+    uint64_t resident = 0, rounds = 0, share = 1, limit = RESIDENT_MAX;
+    bool more = true;
+    if (cooperative) {
+        share = (job->total + job->threads - 1) / job->threads;
+        limit = UINT64_MAX;
+    }
+    for (;;) {
+        /* At least one block, or a cooperative grid's share; more when it takes long, because what
+         * the resident ones wait for may be in a block that nobody has started. */
+        if (rounds >= ROUNDS_BEFORE_NEXT && share < limit) {
+            share = cooperative ? limit : share + 1;
+            rounds = 0;
+        }
+        bool fill = resident < share;
+        while (fill && more && !runner->failed) {
+            uint32_t index = 0;
+            while (index < runner->slot_count && runner->slots[index]->busy) {
+                index++;
+            }
+            bool fresh = index >= runner->prepared;
+            struct tow_ptx_slot *slot = fresh ? slot_make(runner, index) : runner->slots[index];
+            if (!slot) {
+                out_of_memory(job);
+                runner->failed = true;
+                break;
+            }
+            runner->prepared += fresh;
+            more = slot_start(runner, slot);
+            resident += more;
+            fill = resident < share;
+        }
+        if (resident == 0 || runner->failed) {
+            return;
+        }
+        for (uint32_t i = 0; i < runner->slot_count && !runner->failed; i++) {
+            struct tow_ptx_slot *slot = runner->slots[i];
+            if (slot->busy && slot_step(runner, slot) == STEP_DONE) {
+                resident--;
+                rounds = 0;
+                share = cooperative ? share : 1;
+            }
+        }
+        rounds++;
+        if (stopped(job)) {
+            runner->failed = true;
+        }
+    }
+}
+
+static struct tow_ptx_runner *runner_take(struct tow_ptx_job *job)
+{
+    pthread_mutex_lock(&idle_lock);
+    struct tow_ptx_runner *runner = idle_runners;
+    if (runner) {
+        idle_runners = runner->next;
+    }
+    pthread_mutex_unlock(&idle_lock);
+    if (!runner) {
+        runner = calloc(1, sizeof *runner);
+        if (!runner) {
+            return NULL;
+        }
+    }
+    runner->job = job;
+    runner->launch = job->launch;
+    runner->params = job->params;
+    runner->param_bytes = job->launch->kernel->info.param_bytes;
+    runner->workspace = (uint8_t *)job->workspace;
+    runner->failed = false;
+    runner->prepared = 0;
+    runner->slot_count = 0;
+    memset(runner->ranges, 0, sizeof runner->ranges);
+    return runner;
+}
+
+/* A failed launch leaves frames in warps; they go back before the runner is reused. */
+static void runner_give(struct tow_ptx_runner *runner)
+{
+    for (uint32_t i = 0; i < runner->slot_count; i++) {
+        struct tow_ptx_slot *slot = runner->slots[i];
+        for (uint32_t b = 0; slot && b < slot->count; b++) {
+            for (uint32_t j = 0; j < slot->blocks[b].warp_count; j++) {
+                struct tow_ptx_warp *w = &slot->blocks[b].warps[j];
+                for (uint32_t g = 0; g < w->groups_used; g++) {
+                    for (struct tow_ptx_frame *f = w->groups[g].frame, *up; f; f = up) {
+                        up = f->up;
+                        f->lanes &= ~w->groups[g].mask;
+                        if (!f->lanes) {
+                            tow_ptx_frame_give(runner, f);
+                        }
+                    }
+                }
+                w->groups_used = 0;
+            }
+        }
+        /* Memory that only a large launch needed is not kept. */
+        if (i >= 2 && slot) {
+            slot_free(slot);
+            runner->slots[i] = NULL;
+        }
+    }
+    if (runner->slot_count > 2) {
+        runner->slot_count = 2;
+    }
+    for (unsigned i = 0; i < 16 && runner->frame_bytes > FRAMES_BYTES_KEPT; i++) {
+        while (runner->free_frames[15 - i]) { /* the largest first */
+            struct tow_ptx_frame *frame = runner->free_frames[15 - i];
+            runner->free_frames[15 - i] = frame->up;
+            runner->frame_bytes -= frame->capacity;
+            free(frame);
+        }
+    }
+    pthread_mutex_lock(&idle_lock);
+    runner->next = idle_runners;
+    idle_runners = runner;
+    pthread_mutex_unlock(&idle_lock);
+}
+
+static void job_work(void *user)
+{
+    struct tow_ptx_job *job = user;
+    struct tow_ptx_runner *runner = runner_take(job);
+    if (!runner) {
+        out_of_memory(job);
+        return;
+    }
+    run_resident(runner);
+    runner_give(runner);
+}
+
+int tow_ptx_run(const struct tow_ptx_launch *launch, unsigned threads,
+                struct tow_ptx_fault *ret_fault)
+{
+    struct tow_ptx_fault fault = {0};
+    struct tow_ptx_job job = {.launch = launch, .fault = &fault};
+    const struct tow_ptx_kernel *kernel = launch->kernel;
+    uint64_t block_threads = (uint64_t)launch->block[0] * launch->block[1];
+    block_threads = block_threads > 1024 ? UINT32_MAX : block_threads * launch->block[2];
+    bool sound = block_threads >= 1 && block_threads <= 1024;
+    job.total = 1;
+    job.cluster_blocks = 1;
+    for (unsigned i = 0; i < 3; i++) {
+        uint32_t cluster = launch->cluster[i];
+        sound = sound && cluster && cluster <= CLUSTER_MAX && launch->grid[i] &&
+                launch->grid[i] <= INT32_MAX && launch->grid[i] % cluster == 0;
+        if (!sound) {
+            break;
+        }
+        job.cluster_grid[i] = launch->grid[i] / cluster;
+        job.total *= job.cluster_grid[i];
+        job.cluster_blocks *= cluster;
+        sound = job.total <= UINT64_MAX / INT32_MAX && job.cluster_blocks <= CLUSTER_MAX;
+    }
+    uint64_t shared = ((uint64_t)kernel->info.static_shared + 15u) & ~15ull;
+    shared += launch->dynamic_shared;
+    if (!sound || shared > PTX_SHARED_MAX) {
+        ret_fault->kind = TOW_PTX_FAULT_INSTRUCTION;
+        ret_fault->kernel = kernel->info.name;
+        snprintf(ret_fault->message, sizeof ret_fault->message,
+                 "the grid, block or cluster size of the launch is not possible");
+        return -EINVAL;
+    }
+    job.block_threads = (uint32_t)block_threads;
+    job.warps = (job.block_threads + LANES - 1) / LANES;
+    job.shared_bytes = (uint32_t)(launch->dynamic_shared ? shared : kernel->info.static_shared);
+    uint64_t stack = launch->stack_bytes ? launch->stack_bytes : STACK_DEFAULT;
+    stack = !kernel->uses_stack ? 0 : stack > LOCAL_MAX ? LOCAL_MAX : (stack + 15) & ~15ull;
+    job.local_stride = kernel->own_local + (uint32_t)stack;
+    uint32_t param_bytes = kernel->info.param_bytes;
+    uint8_t *params = calloc(1, (size_t)param_bytes + 64);
+    job.workspace = launch->cooperative ? calloc(1, WORKSPACE_BYTES) : NULL;
+    if (!params || (launch->cooperative && !job.workspace)) {
+        free(params);
+        free(job.workspace);
+        ret_fault->kind = TOW_PTX_FAULT_MEMORY;
+        snprintf(ret_fault->message, sizeof ret_fault->message,
+                 "out of host memory for the launch");
+        return -ENOMEM;
+    }
+    if (param_bytes) {
+        memcpy(params, launch->params, param_bytes);
+    }
+    job.params = params;
+    job.threads = threads < 1 ? 1 : threads;
+    if (job.threads > job.total) {
+        job.threads = (unsigned)job.total;
+    }
+    pthread_mutex_init(&job.lock, NULL);
+    tow_ptx_pool_run(job_work, &job, job.threads);
+    pthread_mutex_destroy(&job.lock);
+    free(params);
+    free(job.workspace);
+    if (atomic_load(&job.failed)) {
+        *ret_fault = fault;
+        return -EIO;
+    }
+    return 0;
+}

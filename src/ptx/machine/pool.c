@@ -1,0 +1,94 @@
+#include "ptx/machine/pool.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/thread.h"
+
+#define HELPERS_MAX 256u
+
+struct ticket {
+    void (*work)(void *user);
+    void *user;
+    unsigned wanted, running; /* helpers still asked for; inside work() now */
+    struct ticket *next;
+};
+
+/* `lock` guards everything here and the counts of every ticket. */
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t wake, done;
+    struct ticket *first;
+    unsigned helpers, idle;
+} pool = {
+    PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, PTHREAD_COND_INITIALIZER, NULL, 0, 0};
+
+static void *helper(void *unused)
+{
+    (void)unused;
+    pthread_mutex_lock(&pool.lock);
+    for (;;) {
+        struct ticket *ticket = pool.first;
+        while (ticket && !ticket->wanted) {
+            ticket = ticket->next;
+        }
+        if (!ticket) {
+            pool.idle++;
+            pthread_cond_wait(&pool.wake, &pool.lock);
+            pool.idle--;
+            continue;
+        }
+        ticket->wanted--;
+        ticket->running++;
+        pthread_mutex_unlock(&pool.lock);
+        ticket->work(ticket->user);
+        pthread_mutex_lock(&pool.lock);
+        if (--ticket->running == 0) {
+            pthread_cond_broadcast(&pool.done);
+        }
+    }
+    return NULL;
+}
+
+static bool start_helper(void)
+{
+    pthread_t thread;
+    if (tow_thread_start("tow-ptx", helper, NULL, &thread) < 0) {
+        return false;
+    }
+    pthread_detach(thread);
+    return true;
+}
+
+void tow_ptx_pool_run(void (*work)(void *user), void *user, unsigned threads)
+{
+    struct ticket ticket = {.work = work, .user = user, .wanted = threads - 1};
+    if (threads > 1) {
+        pthread_mutex_lock(&pool.lock);
+        ticket.next = pool.first;
+        pool.first = &ticket;
+        for (unsigned i = pool.idle; i < threads - 1 && pool.helpers < HELPERS_MAX; i++) {
+            if (!start_helper()) {
+                break;
+            }
+            pool.helpers++;
+        }
+        pthread_cond_broadcast(&pool.wake);
+        pthread_mutex_unlock(&pool.lock);
+    }
+    work(user);
+    if (threads > 1) {
+        pthread_mutex_lock(&pool.lock);
+        ticket.wanted = 0;
+        while (ticket.running) {
+            pthread_cond_wait(&pool.done, &pool.lock);
+        }
+        struct ticket **link = &pool.first;
+        while (*link != &ticket) {
+            link = &(*link)->next;
+        }
+        *link = ticket.next;
+        pthread_mutex_unlock(&pool.lock);
+    }
+}

@@ -1,0 +1,600 @@
+#include "server/code/code.h"
+
+#include "base/log.h"
+#include "server/code/codecache.h"
+#include "server/code/prints.h"
+#include "server/session/session.h"
+#include "server/session/transfer.h"
+#include "wire/snapshot.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    UPLOADS_MAX = 64, /* images on their way at once: threads that load at the same time */
+};
+
+/* An image on its way in. The transfer fills it on the leading thread; the command that follows
+ * takes it. */
+struct upload {
+    uint32_t transfer;
+    size_t size, got;
+    bool complete;
+    bool abandoned; /* nobody will take it: the transfer's end frees it */
+    bool finished;  /* the transfer is over */
+    uint8_t *bytes; /* owned */
+    struct code *code;
+    struct upload *next;
+};
+
+struct tow_code_keeper {
+    uint64_t library;   /* or module */
+    const void *handle; /* the driver's, only compared */
+    uint64_t serial;    /* never used twice; 0: nothing is learned of it */
+    uint8_t hash[TOW_SHA256_SIZE];
+    struct tow_code_image *image; /* shared; NULL for a module */
+    struct tow_code_keeper *next;
+};
+
+struct code {
+    pthread_mutex_t lock; /* guards the lists and all in them */
+    struct tow_code_image *images;
+    struct upload *uploads;
+    unsigned upload_count;
+    struct tow_code_keeper *keepers;
+    uint64_t last_serial;
+    uint64_t keys[TOW_SNAPSHOT_DEVICES_MAX]; /* of devices, see device_key; 0: not asked yet */
+    struct tow_codecache *cache;             /* owned; NULL if none is kept. Fixed */
+};
+
+static void code_free(struct tow_session *session, void *state);
+
+static void code_init(struct tow_session *session, void *state)
+{
+    struct code *code = state;
+    const struct tow_session_options *options = session->options;
+    pthread_mutex_init(&code->lock, NULL);
+    if (options != NULL && options->code_cache != NULL) {
+        int error = tow_codecache_open(options->code_cache, options->code_cache_max, &code->cache);
+        if (error < 0) {
+            tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "no code is cached in %s: %s",
+                    options->code_cache, strerror(-error));
+        }
+    }
+}
+
+static struct code *code_of(struct tow_session *session)
+{
+    return tow_session_make_state(session, TOW_SESSION_CODE, sizeof(struct code), code_init,
+                                  code_free);
+}
+
+/* The session's, which some load has made; NULL before the first. */
+static struct code *code_peek(struct tow_session *session)
+{
+    return tow_session_state(session, TOW_SESSION_CODE);
+}
+
+static void image_free(struct tow_code_image *image)
+{
+    if (image != NULL) {
+        free(image->parts);
+        free(image->bytes);
+        free(image);
+    }
+}
+
+/* ---- uploads ---- */
+
+static void upload_free(struct upload *upload)
+{
+    if (upload != NULL) {
+        free(upload->bytes);
+        free(upload);
+    }
+}
+
+static void upload_chunk(void *user, uint64_t offset, const void *bytes, size_t size)
+{
+    struct upload *upload = user;
+    pthread_mutex_lock(&upload->code->lock);
+    if (!upload->abandoned && offset <= upload->size && size <= upload->size - offset) {
+        memcpy(upload->bytes + offset, bytes, size);
+        upload->got += size;
+    }
+    pthread_mutex_unlock(&upload->code->lock);
+}
+
+static void upload_done(void *user, bool ok)
+{
+    struct upload *upload = user;
+    pthread_mutex_lock(&upload->code->lock);
+    upload->finished = true;
+    upload->complete = ok && upload->got == upload->size;
+    bool drop = upload->abandoned;
+    pthread_mutex_unlock(&upload->code->lock);
+    if (drop) {
+        upload_free(upload);
+    }
+}
+
+/* Announces the transfer, so that the client may send. */
+static CUresult upload_begin(struct tow_session *session, struct code *code,
+                             const struct tow_code_ref *ref)
+{
+    struct upload *upload = calloc(1, sizeof *upload);
+    if (upload == NULL || (upload->bytes = malloc(ref->size)) == NULL) {
+        upload_free(upload);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    upload->transfer = ref->transfer;
+    upload->size = ref->size;
+    upload->code = code;
+    pthread_mutex_lock(&code->lock);
+    bool full = code->upload_count == UPLOADS_MAX;
+    if (!full) {
+        code->upload_count++;
+        upload->next = code->uploads;
+        code->uploads = upload;
+    }
+    pthread_mutex_unlock(&code->lock);
+    if (full) {
+        upload_free(upload);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    struct tow_transfer_sink sink = {.chunk = upload_chunk, .done = upload_done, .user = upload};
+    int error = tow_transfer_expect(session, ref->transfer, ref->size, &sink);
+    if (error == 0) {
+        return CUDA_SUCCESS;
+    }
+    pthread_mutex_lock(&code->lock);
+    for (struct upload **at = &code->uploads; *at != NULL; at = &(*at)->next) {
+        if (*at == upload) {
+            *at = upload->next;
+            code->upload_count--;
+            break;
+        }
+    }
+    pthread_mutex_unlock(&code->lock);
+    upload_free(upload);
+    return error == -ENOMEM ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* The bytes that were sent, if they are all there and are what the command says. */
+static uint8_t *upload_take(struct code *code, const struct tow_code_ref *ref)
+{
+    pthread_mutex_lock(&code->lock);
+    struct upload **at = &code->uploads;
+    while (*at != NULL && (*at)->transfer != ref->transfer) {
+        at = &(*at)->next;
+    }
+    struct upload *upload = *at;
+    uint8_t *bytes = NULL;
+    if (upload != NULL) {
+        *at = upload->next;
+        code->upload_count--;
+        if (upload->complete && upload->size == ref->size) {
+            bytes = upload->bytes;
+            upload->bytes = NULL;
+        }
+        if (!upload->finished) {
+            upload->abandoned = true;
+            upload = NULL;
+        }
+    }
+    pthread_mutex_unlock(&code->lock);
+    upload_free(upload);
+    if (bytes == NULL) {
+        return NULL;
+    }
+    uint8_t digest[TOW_SHA256_SIZE];
+    tow_sha256_of(bytes, ref->size, digest);
+    if (memcmp(digest, ref->hash, sizeof digest) != 0) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_ERROR, "an image of %llu bytes arrived damaged",
+                (unsigned long long)ref->size);
+        free(bytes);
+        return NULL;
+    }
+    return bytes;
+}
+
+/* ---- images ---- */
+
+/* Checks that a driver which knows no length stays within what was sent, and builds a wrapper for a
+ * bundle. */
+static CUresult image_prepare(struct tow_code_image *image)
+{
+    image->handed = image->bytes;
+    if (image->form == TOW_IMAGE_RAW) {
+        return CUDA_SUCCESS;
+    }
+    if (image->form == TOW_IMAGE_BUNDLE) {
+        int count = tow_image_bundle_read(image->bytes, image->size, NULL, 0);
+        if (count < 0) {
+            return CUDA_ERROR_INVALID_IMAGE;
+        }
+        image->parts = calloc((size_t)count + 1, sizeof *image->parts);
+        if (image->parts == NULL) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        tow_image_bundle_read(image->bytes, image->size, image->parts, (uint32_t)count);
+        image->wrapper = (struct tow_image_wrapper){
+            .magic = TOW_IMAGE_WRAPPER_MAGIC,
+            .version = 2,
+            .data = image->parts[0],
+            .extra = image->parts + 1,
+        };
+        image->handed = &image->wrapper;
+        return CUDA_SUCCESS;
+    }
+    struct tow_image_memory memory = {
+        .base = image->bytes,
+        .size = image->size,
+        .readable = tow_image_within,
+    };
+    enum tow_image_form form;
+    size_t size;
+    if (tow_image_measure(&memory, &form, &size) < 0 || form != image->form) {
+        return CUDA_ERROR_INVALID_IMAGE;
+    }
+    return CUDA_SUCCESS;
+}
+
+static struct tow_code_image *find_locked(struct code *code, const struct tow_code_ref *ref)
+{
+    struct tow_code_image *image = code->images;
+    while (image != NULL && (image->size != ref->size || image->form != ref->form ||
+                             memcmp(image->hash, ref->hash, sizeof image->hash) != 0)) {
+        image = image->next;
+    }
+    if (image != NULL) {
+        image->refs++;
+    }
+    return image;
+}
+
+/* Takes the bytes over. */
+static struct tow_code_image *image_add(struct tow_serve *call, struct code *code,
+                                        const struct tow_code_ref *ref, uint8_t *bytes)
+{
+    struct tow_code_image *image = calloc(1, sizeof *image);
+    if (image == NULL) {
+        free(bytes);
+        call->status = CUDA_ERROR_OUT_OF_MEMORY;
+        return NULL;
+    }
+    memcpy(image->hash, ref->hash, sizeof image->hash);
+    image->form = (enum tow_image_form)ref->form;
+    image->size = ref->size;
+    image->bytes = bytes;
+    image->refs = 1;
+    call->status = image_prepare(image);
+    if (call->status != CUDA_SUCCESS) {
+        image_free(image);
+        return NULL;
+    }
+    pthread_mutex_lock(&code->lock);
+    struct tow_code_image *other = find_locked(code, ref);
+    if (other == NULL) {
+        image->next = code->images;
+        code->images = image;
+    }
+    pthread_mutex_unlock(&code->lock);
+    if (other != NULL) {
+        image_free(image);
+        return other;
+    }
+    tow_prints_look(call->session, image);
+    return image;
+}
+
+struct tow_code_image *tow_code_take(struct tow_serve *call, bool *ret_send)
+{
+    struct tow_code_ref ref;
+    tow_dec_copy(&call->in, &ref, sizeof ref);
+    *ret_send = false;
+    if (!tow_serve_ready(call)) {
+        return NULL;
+    }
+    if (ref.size == 0 || ref.size > TOW_IMAGE_MAX || ref.form == TOW_IMAGE_WRAPPER) {
+        call->status = CUDA_ERROR_INVALID_IMAGE;
+        return NULL;
+    }
+    struct code *code = code_of(call->session);
+    if (code == NULL) {
+        call->status = CUDA_ERROR_OUT_OF_MEMORY;
+        return NULL;
+    }
+    if (ref.stage == TOW_CODE_SENT) {
+        uint8_t *bytes = upload_take(code, &ref);
+        if (bytes == NULL) {
+            call->status = CUDA_ERROR_INVALID_IMAGE;
+            return NULL;
+        }
+        if (code->cache != NULL) {
+            int error = tow_codecache_put(code->cache, ref.hash, bytes, ref.size);
+            if (error < 0) {
+                tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "an image of %llu bytes is not cached: %s",
+                        (unsigned long long)ref.size, strerror(-error));
+            }
+        }
+        return image_add(call, code, &ref, bytes);
+    }
+    pthread_mutex_lock(&code->lock);
+    struct tow_code_image *image = find_locked(code, &ref);
+    pthread_mutex_unlock(&code->lock);
+    if (image != NULL) {
+        return image;
+    }
+    if (ref.stage == TOW_CODE_KNOWN) {
+        call->status = CUDA_ERROR_INVALID_IMAGE;
+        return NULL;
+    }
+    uint8_t *bytes = NULL;
+    if (code->cache != NULL && tow_codecache_get(code->cache, ref.hash, ref.size, &bytes) == 0) {
+        return image_add(call, code, &ref, bytes);
+    }
+    call->status = upload_begin(call->session, code, &ref);
+    *ret_send = call->status == CUDA_SUCCESS;
+    return NULL;
+}
+
+void tow_code_ref(struct tow_session *session, struct tow_code_image *image)
+{
+    struct code *code = code_peek(session);
+    pthread_mutex_lock(&code->lock);
+    image->refs++;
+    pthread_mutex_unlock(&code->lock);
+}
+
+void tow_code_unref(struct tow_session *session, struct tow_code_image *image)
+{
+    if (image == NULL) {
+        return;
+    }
+    struct code *code = code_peek(session);
+    pthread_mutex_lock(&code->lock);
+    bool last = --image->refs == 0;
+    if (last) {
+        for (struct tow_code_image **at = &code->images; *at != NULL; at = &(*at)->next) {
+            if (*at == image) {
+                *at = image->next;
+                break;
+            }
+        }
+    }
+    pthread_mutex_unlock(&code->lock);
+    if (last) {
+        image_free(image);
+    }
+}
+
+void tow_code_keep(struct tow_session *session, uint64_t library, const void *handle,
+                   struct tow_code_image *image, bool whole, bool plain)
+{
+    struct code *code = code_peek(session);
+    struct tow_code_keeper *keeper = calloc(1, sizeof *keeper);
+    if (keeper == NULL) {
+        return; /* the image stays until the session ends */
+    }
+    keeper->library = library;
+    keeper->handle = handle;
+    memcpy(keeper->hash, image->hash, sizeof keeper->hash);
+    keeper->image = whole ? image : NULL;
+    pthread_mutex_lock(&code->lock);
+    keeper->serial = plain ? ++code->last_serial : 0;
+    keeper->next = code->keepers;
+    code->keepers = keeper;
+    pthread_mutex_unlock(&code->lock);
+}
+
+struct tow_code_keeper *tow_code_detach(struct tow_session *session, uint64_t library)
+{
+    struct code *code = code_peek(session);
+    if (code == NULL) {
+        return NULL;
+    }
+    pthread_mutex_lock(&code->lock);
+    struct tow_code_keeper **at = &code->keepers;
+    while (*at != NULL && (*at)->library != library) {
+        at = &(*at)->next;
+    }
+    struct tow_code_keeper *keeper = *at;
+    if (keeper != NULL) {
+        *at = keeper->next;
+    }
+    pthread_mutex_unlock(&code->lock);
+    return keeper;
+}
+
+void tow_code_release(struct tow_session *session, struct tow_code_keeper *keeper)
+{
+    if (keeper != NULL) {
+        tow_code_unref(session, keeper->image);
+        free(keeper);
+    }
+}
+
+uint64_t tow_code_name(struct tow_session *session, uint64_t library, const void *handle)
+{
+    struct code *code = code_peek(session);
+    uint64_t serial = 0;
+    if (code != NULL) {
+        pthread_mutex_lock(&code->lock);
+        const struct tow_code_keeper *keeper = code->keepers;
+        while (keeper != NULL && (keeper->library != library || keeper->handle != handle)) {
+            keeper = keeper->next;
+        }
+        serial = keeper != NULL ? keeper->serial : 0;
+        pthread_mutex_unlock(&code->lock);
+    }
+    return serial;
+}
+
+/* ---- what is known of kernels ---- */
+
+/* Facts hold for one kind of GPU and one driver. */
+static uint64_t device_key(struct tow_serve *call, struct code *code, int device)
+{
+    if (device < 0 || device >= TOW_SNAPSHOT_DEVICES_MAX) {
+        return 0;
+    }
+    pthread_mutex_lock(&code->lock);
+    uint64_t key = code->keys[device];
+    pthread_mutex_unlock(&code->lock);
+    if (key != 0) {
+        return key;
+    }
+    struct {
+        int format, version;
+        CUuuid uuid;
+        char name[256];
+    } kind;
+    memset(&kind, 0, sizeof kind);
+    kind.format = 2;
+    if (call->driver->cuDriverGetVersion(&kind.version) != CUDA_SUCCESS ||
+        call->driver->cuDeviceGetUuid_v2(&kind.uuid, device) != CUDA_SUCCESS ||
+        call->driver->cuDeviceGetName(kind.name, sizeof kind.name, device) != CUDA_SUCCESS) {
+        return 0;
+    }
+    uint8_t digest[TOW_SHA256_SIZE];
+    tow_sha256_of(&kind, sizeof kind, digest);
+    memcpy(&key, digest, sizeof key);
+    pthread_mutex_lock(&code->lock);
+    code->keys[device] = key;
+    pthread_mutex_unlock(&code->lock);
+    return key;
+}
+
+int tow_code_device(struct tow_serve *call)
+{
+    CUdevice device = 0;
+    return call->frame.context != 0 && call->driver->cuCtxGetDevice(&device) == CUDA_SUCCESS
+               ? device
+               : 0;
+}
+
+void tow_code_recall(struct tow_serve *call, const struct tow_code_image *image,
+                     struct tow_buf *facts)
+{
+    struct code *code = code_peek(call->session);
+    uint64_t key = code->cache != NULL ? device_key(call, code, tow_code_device(call)) : 0;
+    if (key != 0 && tow_codecache_get_facts(code->cache, image->hash, key, facts) != 0) {
+        tow_buf_clear(facts);
+    }
+}
+
+void tow_code_reply_facts(struct tow_serve *call, const struct tow_buf *facts)
+{
+    /* As many as are whole and fit. */
+    struct tow_dec dec = tow_dec_init(facts->data, facts->size);
+    struct tow_kernel_info info;
+    const uint8_t *params;
+    const char *name;
+    size_t size = 0;
+    while (tow_kernel_fact_read(&dec, &info, &params, &name) &&
+           dec.at - facts->data <= TOW_KERNEL_FACTS_MAX) {
+        size = (size_t)(dec.at - facts->data);
+    }
+    tow_serve_reserve(call, 16 + size);
+    tow_enc_i32(&call->out, tow_code_device(call));
+    tow_enc_u32(&call->out, (uint32_t)size);
+    tow_enc_bytes(&call->out, facts->data, size);
+    tow_enc_u32(&call->out, 0); /* reserved: bytes that follow */
+    tow_enc_u32(&call->out, 0);
+}
+
+/* What a program has set is no fact: others would take it for the kernel's own. */
+static bool is_untouched(const struct tow_kernel_info *info)
+{
+    static const struct {
+        CUfunction_attribute attribute;
+        int value;
+    } defaults[] = {
+        {CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, CU_SHAREDMEM_CARVEOUT_DEFAULT},
+        {CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH, 0},
+        {CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT, 0},
+        {CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH, 0},
+        {CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 0},
+        {CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE, 0},
+    };
+    for (size_t i = 0; i < sizeof defaults / sizeof *defaults; i++) {
+        unsigned which = defaults[i].attribute;
+        if ((info->known >> which & 1) != 0 && info->attributes[which] != defaults[i].value) {
+            return false;
+        }
+    }
+    /* Without a wish for more, static and dynamic shared memory have 48 KiB together. */
+    const uint32_t needed = 1u << CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES |
+                            1u << CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES;
+    int most = 48 * 1024, fixed = info->attributes[CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES];
+    int dynamic = info->attributes[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES];
+    return (info->known & needed) == needed && dynamic <= most && fixed >= 0 &&
+           dynamic >= most - (fixed < most ? fixed : most);
+}
+
+void tow_code_learn(struct tow_serve *call, uint64_t name_of, int device,
+                    const struct tow_kernel_info *info, const void *params, const char *name,
+                    struct tow_buf *facts)
+{
+    struct code *code = code_peek(call->session);
+    if (name_of == 0 || code == NULL || (code->cache == NULL && facts == NULL) ||
+        !is_untouched(info)) {
+        return;
+    }
+    if (device == TOW_DEVICE_NONE) {
+        device = tow_code_device(call);
+    }
+    uint64_t key = code->cache != NULL ? device_key(call, code, device) : 0;
+    uint8_t hash[TOW_SHA256_SIZE];
+    pthread_mutex_lock(&code->lock);
+    const struct tow_code_keeper *keeper = code->keepers;
+    while (keeper != NULL && keeper->serial != name_of) {
+        keeper = keeper->next;
+    }
+    if (keeper != NULL) {
+        memcpy(hash, keeper->hash, sizeof hash);
+    }
+    pthread_mutex_unlock(&code->lock);
+    size_t room = sizeof(struct tow_kernel_fact) + sizeof *info + (size_t)info->params * 8 +
+                  strlen(name) + 32;
+    uint8_t *fact = keeper != NULL ? tow_serve_room(call, room, 1) : NULL;
+    if (fact == NULL) {
+        return;
+    }
+    struct tow_enc enc = tow_enc_init(fact, room);
+    if (!tow_kernel_fact_write(&enc, info, params, name)) {
+        return;
+    }
+    size_t size = (size_t)(enc.at - fact);
+    if (facts != NULL) {
+        tow_buf_append(facts, fact, size); /* what does not fit is asked for */
+    }
+    if (key != 0) {
+        tow_codecache_add_facts(code->cache, hash, key, fact, size);
+    }
+}
+
+static void code_free(struct tow_session *session, void *state)
+{
+    struct code *code = state;
+    while (code->keepers != NULL) {
+        struct tow_code_keeper *next = code->keepers->next;
+        free(code->keepers);
+        code->keepers = next;
+    }
+    while (code->images != NULL) {
+        struct tow_code_image *next = code->images->next;
+        image_free(code->images);
+        code->images = next;
+    }
+    while (code->uploads != NULL) {
+        struct upload *next = code->uploads->next;
+        upload_free(code->uploads);
+        code->uploads = next;
+    }
+    tow_codecache_close(code->cache);
+    pthread_mutex_destroy(&code->lock);
+    free(code);
+}

@@ -1,0 +1,336 @@
+#include "server/code/codecache.h"
+
+#include "base/buf.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "wire/image.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    HASH_DIGITS = 2 * TOW_SHA256_SIZE,
+    KEY_DIGITS = 16,
+    NAME_SIZE = HASH_DIGITS + 1 + KEY_DIGITS + 1, /* facts: HASH.KEY */
+    FACTS_MAX = 4 << 20,                          /* of one image on one GPU */
+    FILES_MAX = 1 << 16, /* beyond this many the oldest go, however small they are */
+    BLOCK = 4096,        /* what the smallest file takes of a disk */
+    STALE_S = 3600,      /* a temporary file of a writer that died is removed after this */
+    LOOK_SHARE = 64,     /* who has written this part of the limit looks what others wrote */
+};
+
+struct tow_codecache {
+    char *folder; /* owned */
+    uint64_t max;
+    pthread_mutex_t lock; /* guards the rest, and keeps two evictions of ours apart */
+    uint64_t used;        /* as of the last look, plus what was written since */
+    uint64_t written;     /* since the last look */
+    bool looked;
+};
+
+struct file {
+    char name[NAME_SIZE];
+    uint64_t size;
+    struct timespec used;
+};
+
+int tow_codecache_open(const char *folder, uint64_t max, struct tow_codecache **ret_cache)
+{
+    struct tow_codecache *cache = calloc(1, sizeof *cache);
+    if (cache == NULL) {
+        return -ENOMEM;
+    }
+    pthread_mutex_init(&cache->lock, NULL);
+    cache->max = max != 0 ? max : TOW_CODECACHE_DEFAULT_MAX;
+    cache->folder = strdup(folder);
+    int error = cache->folder == NULL ? -ENOMEM : tow_file_mkdir_all(folder, true);
+    if (error < 0) {
+        tow_codecache_close(cache);
+        return error;
+    }
+    *ret_cache = cache;
+    return 0;
+}
+
+void tow_codecache_close(struct tow_codecache *cache)
+{
+    if (cache != NULL) {
+        pthread_mutex_destroy(&cache->lock);
+        free(cache->folder);
+        free(cache);
+    }
+}
+
+static uint64_t cost(uint64_t size)
+{
+    return (size + BLOCK - 1) / BLOCK * BLOCK;
+}
+
+static char *path_of(const struct tow_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE])
+{
+    char name[HASH_DIGITS + 1];
+    char *path = NULL;
+    tow_sha256_hex(hash, name);
+    return asprintf(&path, "%s/%s", cache->folder, name) < 0 ? NULL : path;
+}
+
+int tow_codecache_get(struct tow_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE], size_t size,
+                      uint8_t **ret_bytes)
+{
+    char *path = path_of(cache, hash);
+    if (path == NULL) {
+        return -ENOMEM;
+    }
+    struct stat st;
+    int error = stat(path, &st) < 0 ? -errno : 0;
+    struct tow_buf content;
+    tow_buf_init(&content, size);
+    if (error == 0 && (uint64_t)st.st_size == size) {
+        error = tow_buf_reserve(&content, size);
+        if (error == 0) {
+            error = tow_file_read(path, &content);
+        }
+    } else if (error == 0) {
+        error = -EBADMSG;
+    }
+    if (error == 0) {
+        uint8_t digest[TOW_SHA256_SIZE];
+        tow_sha256_of(content.data, content.size, digest);
+        if (content.size != size || memcmp(digest, hash, sizeof digest) != 0) {
+            error = -EBADMSG;
+        }
+    }
+    if (error == -EBADMSG || error == -E2BIG) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "%s is not what its name says; removed", path);
+        unlink(path);
+        error = -ENOENT;
+    }
+    if (error == 0) {
+        /* Now is when it was last used. */
+        utimensat(AT_FDCWD, path, NULL, 0);
+        *ret_bytes = tow_buf_steal(&content);
+    }
+    tow_buf_fini(&content);
+    free(path);
+    return error;
+}
+
+static int by_age(const void *a, const void *b)
+{
+    const struct file *x = a, *y = b;
+    if (x->used.tv_sec != y->used.tv_sec) {
+        return x->used.tv_sec < y->used.tv_sec ? -1 : 1;
+    }
+    return x->used.tv_nsec < y->used.tv_nsec ? -1 : x->used.tv_nsec > y->used.tv_nsec;
+}
+
+/* Of an image, or of facts about one. */
+static bool is_our_name(const char *name)
+{
+    static const char digits[] = "0123456789abcdef";
+    if (strspn(name, digits) != HASH_DIGITS) {
+        return false;
+    }
+    name += HASH_DIGITS;
+    return *name == '\0' ||
+           (*name == '.' && strspn(name + 1, digits) == KEY_DIGITS && name[1 + KEY_DIGITS] == '\0');
+}
+
+/* Lists the images; what dead writers left behind is removed on the way. */
+static int look(struct tow_codecache *cache, struct file **ret_files, size_t *ret_count)
+{
+    DIR *dir = opendir(cache->folder);
+    if (dir == NULL) {
+        return -errno;
+    }
+    struct file *files = NULL;
+    size_t count = 0, room = 0;
+    int error = 0;
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    cache->used = 0;
+    for (struct dirent *entry = readdir(dir); entry != NULL && count < FILES_MAX;
+         entry = readdir(dir)) {
+        struct stat st;
+        if (fstatat(dirfd(dir), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+            !S_ISREG(st.st_mode)) {
+            continue;
+        }
+        if (!is_our_name(entry->d_name)) {
+            if (now.tv_sec - st.st_mtim.tv_sec <= STALE_S ||
+                unlinkat(dirfd(dir), entry->d_name, 0) < 0) {
+                cache->used += cost((uint64_t)st.st_size);
+            }
+            continue;
+        }
+        if (count == room) {
+            room = room == 0 ? 256 : room * 2;
+            struct file *more = realloc(files, room * sizeof *files);
+            if (more == NULL) {
+                error = -ENOMEM;
+                break;
+            }
+            files = more;
+        }
+        strcpy(files[count].name, entry->d_name);
+        files[count].size = cost((uint64_t)st.st_size);
+        files[count].used = st.st_mtim;
+        cache->used += files[count].size;
+        count++;
+    }
+    closedir(dir);
+    if (error < 0) {
+        free(files);
+        return error;
+    }
+    cache->looked = true;
+    cache->written = 0;
+    *ret_files = files;
+    *ret_count = count;
+    return 0;
+}
+
+/* With the lock held: makes room for `extra` bytes. */
+static int evict(struct tow_codecache *cache, uint64_t extra)
+{
+    struct file *files = NULL;
+    size_t count = 0;
+    int error = look(cache, &files, &count);
+    if (error < 0) {
+        return error;
+    }
+    if (count > 0) {
+        qsort(files, count, sizeof *files, by_age);
+    }
+    if (cache->used + extra > cache->max || count == FILES_MAX) {
+        /* A little more than needed, so that not every new image has to look at the whole folder.
+         */
+        uint64_t goal = cache->max - cache->max / 8;
+        goal = goal > extra ? goal - extra : 0;
+        size_t surplus = count == FILES_MAX ? FILES_MAX / 8 : 0;
+        for (size_t i = 0; i < count && (cache->used > goal || i < surplus); i++) {
+            char *path = NULL;
+            if (asprintf(&path, "%s/%s", cache->folder, files[i].name) < 0) {
+                break;
+            }
+            if (unlink(path) == 0 || errno == ENOENT) {
+                cache->used -= files[i].size;
+            }
+            free(path);
+        }
+    }
+    free(files);
+    return 0;
+}
+
+/* Room for so many bytes, which the caller writes then. Other workers write to the same folder: who
+ * writes much looks often, so that all together stay near the limit. */
+static int make_room(struct tow_codecache *cache, uint64_t size)
+{
+    int error = 0;
+    pthread_mutex_lock(&cache->lock);
+    if (!cache->looked || cache->used + size > cache->max ||
+        cache->written + size > cache->max / LOOK_SHARE) {
+        error = evict(cache, size);
+    }
+    if (error == 0) {
+        cache->used += size;
+        cache->written += size;
+    }
+    pthread_mutex_unlock(&cache->lock);
+    return error;
+}
+
+/* It gets its name when it is whole: of a worker that ends on the way nothing is left. */
+static int write_image(const struct tow_codecache *cache, const char *path, const void *bytes,
+                       size_t size)
+{
+    int fd = open(cache->folder, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+    if (fd >= 0) {
+        char self[32];
+        int error = tow_file_write_all(fd, bytes, size);
+        snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
+        bool linked =
+            error == 0 &&
+            (linkat(AT_FDCWD, self, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0 || errno == EEXIST);
+        close(fd);
+        if (error < 0 || linked) {
+            return error;
+        }
+    }
+    /* Not every file system can do that. */
+    return tow_file_write_atomic(path, bytes, size, 0600);
+}
+
+int tow_codecache_put(struct tow_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE],
+                      const void *bytes, size_t size)
+{
+    if (size > cache->max) {
+        return -E2BIG;
+    }
+    char *path = path_of(cache, hash);
+    if (path == NULL) {
+        return -ENOMEM;
+    }
+    int error = make_room(cache, cost(size));
+    if (error == 0) {
+        error = write_image(cache, path, bytes, size);
+    }
+    free(path);
+    return error;
+}
+
+static char *facts_path(const struct tow_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE],
+                        uint64_t key)
+{
+    char name[HASH_DIGITS + 1];
+    char *path = NULL;
+    tow_sha256_hex(hash, name);
+    return asprintf(&path, "%s/%s.%016llx", cache->folder, name, (unsigned long long)key) < 0
+               ? NULL
+               : path;
+}
+
+int tow_codecache_get_facts(struct tow_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE],
+                            uint64_t key, struct tow_buf *facts)
+{
+    char *path = facts_path(cache, hash, key);
+    int error = path == NULL ? -ENOMEM : tow_file_read(path, facts);
+    if (error == 0) {
+        utimensat(AT_FDCWD, path, NULL, 0);
+    }
+    free(path);
+    return error;
+}
+
+int tow_codecache_add_facts(struct tow_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE],
+                            uint64_t key, const void *bytes, size_t size)
+{
+    int error = make_room(cache, cost(size));
+    char *path = error == 0 ? facts_path(cache, hash, key) : NULL;
+    if (path == NULL) {
+        return error < 0 ? error : -ENOMEM;
+    }
+    int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    error = fd < 0 ? -errno : 0;
+    free(path);
+    if (error < 0) {
+        return error;
+    }
+    struct stat st;
+    if (fstat(fd, &st) == 0 && st.st_size + (off_t)size <= FACTS_MAX) {
+        /* One write: what two workers add at once stands one behind the other. */
+        error = write(fd, bytes, size) < 0 ? -errno : 0;
+    } else {
+        error = -E2BIG;
+    }
+    close(fd);
+    return error;
+}

@@ -1,0 +1,109 @@
+/* Launches: decoded and handed to the driver without a copy of the arguments. */
+#include "server/code/launch.h"
+
+#include "gen/server_api.h"
+
+#include <string.h>
+
+/* The packed arguments of a launch, in the form that the driver takes. */
+struct packed {
+    size_t size;
+    void *extra[5];
+};
+
+static void **pack(struct packed *packed, const uint8_t *bytes, uint32_t size)
+{
+    if (size == 0) {
+        return NULL;
+    }
+    packed->size = size;
+    packed->extra[0] = CU_LAUNCH_PARAM_BUFFER_POINTER;
+    packed->extra[1] = (void *)(uintptr_t)bytes;
+    packed->extra[2] = CU_LAUNCH_PARAM_BUFFER_SIZE;
+    packed->extra[3] = &packed->size;
+    packed->extra[4] = CU_LAUNCH_PARAM_END;
+    return packed->extra;
+}
+
+void tow_serve_cuLaunchKernel(struct tow_serve *call)
+{
+    struct tow_launch_head head;
+    tow_dec_copy(&call->in, &head, sizeof head);
+    const uint8_t *bytes = tow_dec_bytes(&call->in, head.bytes);
+    CUfunction function = tow_serve_handle(call, TOW_H_FUNCTION, head.function);
+    CUstream stream = tow_serve_handle(call, TOW_H_STREAM, head.stream);
+    if (!tow_serve_ready(call)) {
+        return;
+    }
+    struct packed packed;
+    call->status = call->driver->cuLaunchKernel(
+        function, head.grid[0], head.grid[1], head.grid[2], head.block[0], head.block[1],
+        head.block[2], head.shared, stream, NULL, pack(&packed, bytes, head.bytes));
+}
+
+unsigned tow_serve_launch_attributes(struct tow_serve *call, CUlaunchAttribute *ret_attributes)
+{
+    uint32_t count =
+        tow_dec_count(&call->in, TOW_LAUNCH_ATTRIBUTES_MAX, sizeof(struct tow_launch_attribute));
+    tow_dec_u32(&call->in);
+    for (uint32_t i = 0; i < count; i++) {
+        CUlaunchAttribute *a = &ret_attributes[i];
+        memset(a, 0, sizeof *a);
+        a->id = (CUlaunchAttributeID)tow_dec_u32(&call->in);
+        uint32_t words = tow_dec_count(&call->in, TOW_LAUNCH_VALUE_WORDS, 8);
+        tow_dec_copy(&call->in, &a->value, (size_t)words * 8);
+        if (a->id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT) {
+            uint64_t event = (uint64_t)(uintptr_t)a->value.programmaticEvent.event;
+            a->value.programmaticEvent.event = tow_serve_handle(call, TOW_H_EVENT, event);
+        } else if (a->id == CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT) {
+            uint64_t event = (uint64_t)(uintptr_t)a->value.launchCompletionEvent.event;
+            a->value.launchCompletionEvent.event = tow_serve_handle(call, TOW_H_EVENT, event);
+        }
+    }
+    return count;
+}
+
+void tow_serve_launch_read(struct tow_serve *call, struct tow_serve_launch *ret_launch)
+{
+    struct tow_launch_head head;
+    tow_dec_copy(&call->in, &head, sizeof head);
+    unsigned count = tow_serve_launch_attributes(call, ret_launch->attributes);
+    ret_launch->bytes = head.bytes;
+    ret_launch->function = tow_serve_handle(call, TOW_H_FUNCTION, head.function);
+    ret_launch->config = (CUlaunchConfig){
+        .gridDimX = head.grid[0],
+        .gridDimY = head.grid[1],
+        .gridDimZ = head.grid[2],
+        .blockDimX = head.block[0],
+        .blockDimY = head.block[1],
+        .blockDimZ = head.block[2],
+        .sharedMemBytes = head.shared,
+        .hStream = tow_serve_handle(call, TOW_H_STREAM, head.stream),
+        .attrs = ret_launch->attributes,
+        .numAttrs = count,
+    };
+}
+
+void tow_serve_cuLaunchKernelEx(struct tow_serve *call)
+{
+    struct tow_serve_launch launch;
+    tow_serve_launch_read(call, &launch);
+    const uint8_t *bytes = tow_dec_bytes(&call->in, launch.bytes);
+    if (!tow_serve_ready(call)) {
+        return;
+    }
+    struct packed packed;
+    call->status = call->driver->cuLaunchKernelEx(&launch.config, launch.function, NULL,
+                                                  pack(&packed, bytes, launch.bytes));
+    if (call->status != CUDA_SUCCESS || call->frame.seq == 0) {
+        return;
+    }
+    uint64_t node = 0; /* the driver's own: GPU code uses it */
+    for (unsigned i = 0; i < launch.config.numAttrs; i++) {
+        const CUlaunchAttribute *a = &launch.attributes[i];
+        if (a->id == CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE) {
+            node = (uint64_t)(uintptr_t)a->value.deviceUpdatableKernelNode.devNode;
+        }
+    }
+    tow_enc_u64(&call->out, node);
+}

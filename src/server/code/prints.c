@@ -1,0 +1,224 @@
+#include "server/code/prints.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/unpack.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "server/code/code.h"
+#include "server/session/session.h"
+#include "wire/image.h"
+
+/* What device code calls to print, by name in machine code and in PTX. */
+#define PRINTER "vprintf"
+
+struct job {
+    struct tow_code_image *image; /* taken once */
+    struct job *next;
+};
+
+struct prints {
+    atomic_bool found;
+    atomic_uint open;     /* images that were not looked through yet */
+    pthread_mutex_t lock; /* guards the rest */
+    struct job *jobs;
+    bool running;
+};
+
+static bool mentions(const uint8_t *bytes, size_t size)
+{
+    return memmem(bytes, size, PRINTER, strlen(PRINTER)) != NULL;
+}
+
+/* One entry of a fat binary; what cannot be read is taken to print. */
+static bool entry_prints(const struct tow_entry *entry)
+{
+    if (!entry->is_packed) {
+        return mentions(entry->payload, entry->size);
+    }
+    uint8_t *bytes = NULL;
+    size_t size = 0;
+    if (tow_entry_unpack(entry, &bytes, &size) < 0) {
+        return true;
+    }
+    bool prints = mentions(bytes, size);
+    free(bytes);
+    return prints;
+}
+
+/* Calls entry_prints for the entries of a kind that a GPU of `major` (0: any) can run. */
+static bool entries_print(const uint8_t *image, size_t size, unsigned kind, unsigned major,
+                          unsigned *ret_count)
+{
+    struct tow_entry entry;
+    size_t at = 0;
+    uint64_t body;
+    *ret_count = 0;
+    int more = tow_entry_first(image, size, &at, &body);
+    while (more >= 0 && (more = tow_entry_next(image, size, &at, &entry)) > 0) {
+        if (entry.kind == kind && (major == 0 || entry.sm / 10 == major)) {
+            ++*ret_count;
+            if (entry_prints(&entry)) {
+                return true;
+            }
+        }
+    }
+    return more < 0;
+}
+
+static bool fatbin_prints(const uint8_t *image, size_t size, unsigned major)
+{
+    /* Machine code for the GPU that is there, else what the driver would compile. */
+    unsigned count = 0;
+    bool prints = entries_print(image, size, TOW_ENTRY_ELF, major, &count);
+    if (!prints && (count == 0 || major == 0)) {
+        prints = entries_print(image, size, TOW_ENTRY_PTX, 0, &count);
+    }
+    return prints;
+}
+
+static bool image_prints(const struct tow_code_image *image, unsigned major)
+{
+    if (image->form == TOW_IMAGE_FATBIN) {
+        return fatbin_prints(image->bytes, image->size, major);
+    }
+    if (image->form == TOW_IMAGE_BUNDLE) {
+        /* The parts lie one behind another, each begins with its own length. */
+        for (size_t i = 0; image->parts != NULL && image->parts[i] != NULL; i++) {
+            const uint8_t *part = image->parts[i];
+            size_t left = image->size - (size_t)(part - image->bytes);
+            size_t header = 0;
+            uint64_t body = 0;
+            uint64_t size = tow_entry_first(part, left, &header, &body) == 0 ? header + body : 0;
+            if (size == 0 || size > left || fatbin_prints(part, (size_t)size, major)) {
+                return true;
+            }
+        }
+        return false;
+    }
+    return mentions(image->bytes, image->size);
+}
+
+/* The one generation of GPUs here, or 0 if there are several. */
+static unsigned major_here(struct tow_session *session)
+{
+    int count = 0, first = 0;
+    session->driver->cuDeviceGetCount(&count);
+    for (int i = 0; i < count; i++) {
+        int major = 0;
+        CUdevice device = 0;
+        if (session->driver->cuDeviceGet(&device, i) != CUDA_SUCCESS ||
+            session->driver->cuDeviceGetAttribute(
+                &major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device) != CUDA_SUCCESS ||
+            (first != 0 && major != first)) {
+            return 0;
+        }
+        first = major;
+    }
+    return (unsigned)first;
+}
+
+static void look(struct tow_session *session, struct prints *prints, struct tow_code_image *image)
+{
+    if (!atomic_load(&prints->found) && image_prints(image, major_here(session))) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_DEBUG, "the client's code prints");
+        atomic_store(&prints->found, true);
+    }
+}
+
+static void *looking_thread(void *arg)
+{
+    struct tow_session *session = arg;
+    struct prints *prints = tow_session_state(session, TOW_SESSION_PRINTS);
+    pthread_mutex_lock(&prints->lock);
+    while (prints->jobs != NULL) {
+        struct job *job = prints->jobs;
+        prints->jobs = job->next;
+        pthread_mutex_unlock(&prints->lock);
+        look(session, prints, job->image);
+        tow_code_unref(session, job->image);
+        free(job);
+        atomic_fetch_sub(&prints->open, 1);
+        pthread_mutex_lock(&prints->lock);
+    }
+    prints->running = false;
+    pthread_mutex_unlock(&prints->lock);
+    return NULL;
+}
+
+static void free_state(struct tow_session *session, void *opaque)
+{
+    struct prints *prints = opaque;
+    (void)session;
+    pthread_mutex_destroy(&prints->lock);
+    free(prints);
+}
+
+static void init_state(struct tow_session *session, void *opaque)
+{
+    struct prints *state = opaque;
+    pthread_mutex_init(&state->lock, NULL);
+}
+
+static struct prints *state_of(struct tow_session *session)
+{
+    return tow_session_make_state(session, TOW_SESSION_PRINTS, sizeof(struct prints), init_state,
+                                  free_state);
+}
+
+/* Hands the image to the thread beside; false if that cannot be. */
+static bool look_later(struct tow_session *session, struct prints *prints,
+                       struct tow_code_image *image)
+{
+    struct job *job = malloc(sizeof *job);
+    if (job == NULL) {
+        return false;
+    }
+    *job = (struct job){image, NULL};
+    tow_code_ref(session, image);
+    atomic_fetch_add(&prints->open, 1);
+    pthread_mutex_lock(&prints->lock);
+    job->next = prints->jobs;
+    prints->jobs = job;
+    bool running = prints->running;
+    if (!running) {
+        pthread_t thread;
+        running = tow_thread_start("towline-prints", looking_thread, session, &thread) == 0;
+        if (running) {
+            pthread_detach(thread);
+        } else {
+            prints->jobs = job->next;
+        }
+        prints->running = running;
+    }
+    pthread_mutex_unlock(&prints->lock);
+    if (!running) {
+        tow_code_unref(session, image);
+        free(job);
+        atomic_fetch_sub(&prints->open, 1);
+    }
+    return running;
+}
+
+void tow_prints_look(struct tow_session *session, struct tow_code_image *image)
+{
+    struct prints *prints = state_of(session);
+    if (prints == NULL || atomic_load(&prints->found)) {
+        return;
+    }
+    /* A session in the program's own process ends before its threads: nothing may run beside it. */
+    bool small = image->size < 64 << 10 || session->options->in_process;
+    if (small || !look_later(session, prints, image)) {
+        look(session, prints, image);
+    }
+}
+
+bool tow_prints_maybe(struct tow_session *session)
+{
+    struct prints *prints = tow_session_state(session, TOW_SESSION_PRINTS);
+    return prints != NULL && (atomic_load_explicit(&prints->found, memory_order_relaxed) ||
+                              atomic_load_explicit(&prints->open, memory_order_acquire) != 0);
+}

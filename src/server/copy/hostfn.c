@@ -1,0 +1,287 @@
+#include "server/copy/hostfn.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+#include "base/thread.h"
+#include "gen/server_api.h"
+#include "server/copy/copy.h"
+#include "server/copy/mirror.h"
+#include "server/session/session.h"
+#include "wire/control.h"
+
+/* One function in a stream or graph. The driver calls tow_hostfn_run or run_callback with it. */
+struct tow_hostfn_turn {
+    struct tow_session *session; /* borrowed: outlives its streams */
+    uint64_t id;
+    bool kept;
+    struct tow_hostfn_turn *next, *prev; /* in the state's list */
+};
+
+/* A driver thread that waits for the client. Lives on its stack. */
+struct waiter {
+    struct waiter *next;
+    uint64_t id;
+    CUresult status;
+    bool sent, done;
+};
+
+struct state {
+    pthread_mutex_t lock;          /* guards the rest */
+    pthread_cond_t changed;        /* a waiter came or is done, or the session ends */
+    struct waiter *waiters;        /* newest first */
+    struct tow_hostfn_turn *turns; /* owned: kept ones, which graphs and their copies may call at
+                                    * any time, and those that have not run */
+    bool ended;
+    bool courier; /* the thread that tells the client runs */
+};
+
+static void free_state(struct tow_session *session, void *opaque)
+{
+    (void)session;
+    struct state *state = opaque;
+    while (state->turns != NULL) {
+        struct tow_hostfn_turn *next = state->turns->next;
+        free(state->turns);
+        state->turns = next;
+    }
+    pthread_mutex_destroy(&state->lock);
+    pthread_cond_destroy(&state->changed);
+    free(state);
+}
+
+static void init_state(struct tow_session *session, void *opaque)
+{
+    struct state *state = opaque;
+    pthread_mutex_init(&state->lock, NULL);
+    pthread_cond_init(&state->changed, NULL);
+}
+
+static struct state *state_of(struct tow_session *session, bool make)
+{
+    return make ? tow_session_make_state(session, TOW_SESSION_HOSTFN, sizeof(struct state),
+                                         init_state, free_state)
+                : tow_session_state(session, TOW_SESSION_HOSTFN);
+}
+
+int tow_hostfn_tell(struct tow_session *session, uint64_t id, CUresult status)
+{
+    uint8_t head[TOW_CALLBACK_HEAD];
+    tow_callback_head(&(struct tow_callback){id, (uint32_t)status}, head);
+    return tow_session_send(session, TOW_CONTROL_CALLBACK, 0, 0, 0, head, sizeof head);
+}
+
+/* The oldest that the client was not told of. */
+static struct waiter *next_unsent(struct state *state)
+{
+    struct waiter *found = NULL;
+    for (struct waiter *w = state->waiters; w != NULL; w = w->next) {
+        if (!w->sent) {
+            found = w;
+        }
+    }
+    return found;
+}
+
+/* Tells the client whose turn it is. A thread of its own: the function may look at everything that
+ * the stream did before, which is brought over first. It calls no driver, which may stand still
+ * until the function has ended. */
+static void *courier_thread(void *arg)
+{
+    struct tow_session *session = arg;
+    struct state *state = state_of(session, false);
+    pthread_mutex_lock(&state->lock);
+    while (!state->ended) {
+        struct waiter *w = next_unsent(state);
+        if (w == NULL) {
+            pthread_cond_wait(&state->changed, &state->lock);
+            continue;
+        }
+        w->sent = true;
+        uint64_t id = w->id;
+        CUresult status = w->status;
+        pthread_mutex_unlock(&state->lock);
+        tow_copy_flush(session);
+        tow_mirror_pull(session);
+        int error = tow_hostfn_tell(session, id, status);
+        pthread_mutex_lock(&state->lock);
+        if (error < 0) {
+            state->ended = true;
+        }
+    }
+    state->courier = false;
+    pthread_cond_broadcast(&state->changed);
+    pthread_mutex_unlock(&state->lock);
+    return NULL;
+}
+
+/* With the lock held. */
+static bool start_courier(struct tow_session *session, struct state *state)
+{
+    pthread_t thread;
+    if (!state->courier &&
+        tow_thread_start("towline-courier", courier_thread, session, &thread) == 0) {
+        pthread_detach(thread);
+        state->courier = true;
+    }
+    return state->courier;
+}
+
+/* On the driver's thread: has the client run the function and waits until it has. */
+static void call_client(struct tow_hostfn_turn *turn, CUresult status)
+{
+    struct tow_session *session = turn->session;
+    struct state *state = state_of(session, false);
+    struct waiter waiter = {.id = turn->id, .status = status};
+    if (!turn->kept) {
+        tow_hostfn_drop(turn);
+    }
+    pthread_mutex_lock(&state->lock);
+    if (state->ended || !start_courier(session, state)) {
+        pthread_mutex_unlock(&state->lock);
+        return;
+    }
+    waiter.next = state->waiters;
+    state->waiters = &waiter;
+    pthread_cond_broadcast(&state->changed);
+    while (!waiter.done && !state->ended) {
+        pthread_cond_wait(&state->changed, &state->lock);
+    }
+    for (struct waiter **at = &state->waiters; *at != NULL; at = &(*at)->next) {
+        if (*at == &waiter) {
+            *at = waiter.next;
+            break;
+        }
+    }
+    pthread_mutex_unlock(&state->lock);
+}
+
+void tow_hostfn_run(void *opaque)
+{
+    call_client(opaque, CUDA_SUCCESS);
+}
+
+static void run_callback(CUstream stream, CUresult status, void *opaque)
+{
+    (void)stream;
+    call_client(opaque, status);
+}
+
+void tow_hostfn_done(struct tow_session *session, uint64_t id)
+{
+    struct state *state = state_of(session, false);
+    if (state == NULL) {
+        return;
+    }
+    pthread_mutex_lock(&state->lock);
+    for (struct waiter *w = state->waiters; w != NULL; w = w->next) {
+        if (w->id == id && !w->done) {
+            w->done = true;
+            pthread_cond_broadcast(&state->changed);
+            break;
+        }
+    }
+    pthread_mutex_unlock(&state->lock);
+}
+
+void tow_hostfn_end(struct tow_session *session)
+{
+    struct state *state = state_of(session, false);
+    if (state != NULL) {
+        pthread_mutex_lock(&state->lock);
+        state->ended = true;
+        pthread_cond_broadcast(&state->changed);
+        while (state->courier) {
+            pthread_cond_wait(&state->changed, &state->lock);
+        }
+        pthread_mutex_unlock(&state->lock);
+    }
+}
+
+struct tow_hostfn_turn *tow_hostfn_make(struct tow_session *session, uint64_t id, int kept)
+{
+    struct state *state = state_of(session, true);
+    struct tow_hostfn_turn *turn = state != NULL ? malloc(sizeof *turn) : NULL;
+    if (turn == NULL) {
+        return NULL;
+    }
+    *turn = (struct tow_hostfn_turn){.session = session, .id = id, .kept = kept != 0};
+    pthread_mutex_lock(&state->lock);
+    turn->next = state->turns;
+    if (turn->next != NULL) {
+        turn->next->prev = turn;
+    }
+    state->turns = turn;
+    pthread_mutex_unlock(&state->lock);
+    return turn;
+}
+
+void tow_hostfn_drop(struct tow_hostfn_turn *turn)
+{
+    if (turn == NULL) {
+        return;
+    }
+    struct state *state = state_of(turn->session, false);
+    pthread_mutex_lock(&state->lock);
+    if (turn->prev != NULL) {
+        turn->prev->next = turn->next;
+    } else {
+        state->turns = turn->next;
+    }
+    if (turn->next != NULL) {
+        turn->next->prev = turn->prev;
+    }
+    pthread_mutex_unlock(&state->lock);
+    free(turn);
+}
+
+uint64_t tow_hostfn_id(const struct tow_hostfn_turn *turn)
+{
+    return turn->id;
+}
+
+static struct tow_hostfn_turn *take(struct tow_serve *call, CUstream *ret_stream)
+{
+    *ret_stream = tow_serve_handle(call, TOW_H_STREAM, tow_dec_u64(&call->in));
+    uint64_t id = tow_dec_u64(&call->in);
+    if (!tow_serve_ready(call)) {
+        return NULL;
+    }
+    /* Into a graph: it runs at every launch of it, and of its copies, and nobody says when the last
+     * of them is gone. */
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+    call->driver->cuStreamIsCapturing(*ret_stream, &capture);
+    struct tow_hostfn_turn *turn =
+        tow_hostfn_make(call->session, id, capture != CU_STREAM_CAPTURE_STATUS_NONE);
+    if (turn == NULL) {
+        call->status = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return turn;
+}
+
+void tow_serve_cuLaunchHostFunc(struct tow_serve *call)
+{
+    CUstream stream = NULL;
+    struct tow_hostfn_turn *turn = take(call, &stream);
+    if (turn == NULL) {
+        return;
+    }
+    call->status = call->driver->cuLaunchHostFunc(stream, tow_hostfn_run, turn);
+    if (call->status != CUDA_SUCCESS) {
+        tow_hostfn_drop(turn);
+    }
+}
+
+void tow_serve_cuStreamAddCallback(struct tow_serve *call)
+{
+    CUstream stream = NULL;
+    struct tow_hostfn_turn *turn = take(call, &stream);
+    if (turn == NULL) {
+        return;
+    }
+    call->status = call->driver->cuStreamAddCallback(stream, run_callback, turn, 0);
+    if (call->status != CUDA_SUCCESS) {
+        tow_hostfn_drop(turn);
+    }
+}

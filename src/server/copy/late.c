@@ -1,0 +1,237 @@
+#include "server/copy/late.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/copy/hostfn.h"
+#include "server/copy/pinned.h"
+#include "server/session/session.h"
+#include "wire/control.h"
+#include "wire/copy.h"
+
+_Static_assert((int)TOW_COPY_LATE_MAX <= (int)TOW_PINNED_MAX, "pieces hold them");
+
+struct late {
+    uint64_t number; /* the client's */
+    uint64_t size;
+    struct tow_piece *piece; /* owned; its event: the device has read it */
+    bool copied;             /* the event is recorded: the piece is free when that is over */
+    bool in_hand;            /* its command is being carried out */
+    struct late *next;
+};
+
+struct late_state {
+    struct tow_pinned pinned;
+    pthread_mutex_t lock;      /* guards the list; no driver is called with it held */
+    pthread_mutex_t sort_lock; /* taken before it by whoever removes: entries stay meanwhile */
+    struct late *list;
+};
+
+static void free_state(struct tow_session *session, void *opaque)
+{
+    struct late_state *state = opaque;
+    (void)session;
+    while (state->list != NULL) {
+        struct late *next = state->list->next;
+        free(state->list->piece);
+        free(state->list);
+        state->list = next;
+    }
+    tow_pinned_fini(&state->pinned);
+    pthread_mutex_destroy(&state->lock);
+    pthread_mutex_destroy(&state->sort_lock);
+    free(state);
+}
+
+static void init_state(struct tow_session *session, void *opaque)
+{
+    struct late_state *state = opaque;
+    tow_pinned_init(&state->pinned);
+    pthread_mutex_init(&state->lock, NULL);
+    pthread_mutex_init(&state->sort_lock, NULL);
+}
+
+static struct late_state *state_of(struct tow_session *session, bool make)
+{
+    return make ? tow_session_make_state(session, TOW_SESSION_LATE, sizeof(struct late_state),
+                                         init_state, free_state)
+                : tow_session_state(session, TOW_SESSION_LATE);
+}
+
+static void enlist(struct late_state *state, struct late *late)
+{
+    pthread_mutex_lock(&state->lock);
+    late->next = state->list;
+    state->list = late;
+    pthread_mutex_unlock(&state->lock);
+}
+
+/* With the sort lock held: its piece is free, unless `lost` says that the device may still use it.
+ */
+static void remove_late(struct late_state *state, struct late *late, bool lost)
+{
+    pthread_mutex_lock(&state->lock);
+    struct late **at = &state->list;
+    while (*at != late) {
+        at = &(*at)->next;
+    }
+    *at = late->next;
+    pthread_mutex_unlock(&state->lock);
+    if (lost) {
+        tow_pinned_lose(&state->pinned, late->piece);
+    } else {
+        tow_pinned_give(&state->pinned, late->piece);
+    }
+    free(late);
+}
+
+/* With the sort lock held: the entry behind `late` (NULL: the first) that the device has been
+ * given.
+ */
+static struct late *next_copied(struct late_state *state, const struct late *late)
+{
+    pthread_mutex_lock(&state->lock);
+    struct late *next = late != NULL ? late->next : state->list;
+    while (next != NULL && !next->copied) {
+        next = next->next;
+    }
+    pthread_mutex_unlock(&state->lock);
+    return next;
+}
+
+/* Pieces of the context that were read may be used again. */
+static void sort(struct tow_session *session, struct late_state *state, uint32_t context)
+{
+    pthread_mutex_lock(&state->sort_lock);
+    struct late *late = next_copied(state, NULL);
+    while (late != NULL) {
+        struct late *next = next_copied(state, late);
+        if (late->piece->context == context &&
+            session->driver->cuEventQuery(late->piece->filled) != CUDA_ERROR_NOT_READY) {
+            remove_late(state, late, false);
+        }
+        late = next;
+    }
+    pthread_mutex_unlock(&state->sort_lock);
+}
+
+/* The device reads the piece behind the function. */
+static CUresult queue(struct tow_serve *call, struct late_state *state, struct late *late,
+                      CUdeviceptr to, CUstream stream)
+{
+    const struct tow_driver *driver = call->driver;
+    CUresult status =
+        driver->cuMemcpyHtoDAsync_v2(to, late->piece->bytes, (size_t)late->size, stream);
+    if (status == CUDA_SUCCESS) {
+        status = driver->cuEventRecord(late->piece->filled, stream);
+    }
+    pthread_mutex_lock(&state->lock);
+    late->copied = status == CUDA_SUCCESS;
+    late->in_hand = false;
+    pthread_mutex_unlock(&state->lock);
+    return status; /* else it stays as it is until the context ends: the client still sends */
+}
+
+/* Puts both into the stream. */
+static CUresult put(struct tow_serve *call, uint64_t id, uint64_t number, CUdeviceptr to,
+                    uint64_t size, CUstream stream)
+{
+    struct late_state *state = state_of(call->session, true);
+    struct late *late = calloc(1, sizeof *late);
+    struct tow_hostfn_turn *turn = tow_hostfn_make(call->session, id, 0);
+    CUresult status = CUDA_ERROR_OUT_OF_MEMORY;
+    if (state != NULL && late != NULL && turn != NULL) {
+        sort(call->session, state, call->frame.context);
+        status = tow_pinned_take(&state->pinned, call->session, call->frame.context, (size_t)size,
+                                 &late->piece);
+    }
+    if (status != CUDA_SUCCESS) {
+        tow_hostfn_drop(turn);
+        free(late);
+        return status;
+    }
+    late->number = number;
+    late->size = size;
+    late->in_hand = true;
+    enlist(state, late);
+    status = call->driver->cuLaunchHostFunc(stream, tow_hostfn_run, turn);
+    if (status == CUDA_SUCCESS) {
+        call->status = queue(call, state, late, to, stream);
+        return CUDA_SUCCESS;
+    }
+    tow_hostfn_drop(turn);
+    pthread_mutex_lock(&state->sort_lock);
+    remove_late(state, late, false);
+    pthread_mutex_unlock(&state->sort_lock);
+    return status;
+}
+
+void tow_late_copy(struct tow_serve *call, CUdeviceptr to, uint64_t size, CUstream stream)
+{
+    uint64_t id = tow_dec_u64(&call->in);
+    uint64_t number = tow_dec_u64(&call->in);
+    if (call->in.bad || size == 0 || size > TOW_COPY_LATE_MAX) {
+        call->malformed = true;
+        return;
+    }
+    CUresult status = call->status;
+    if (status == CUDA_SUCCESS) {
+        status = put(call, id, number, to, size, stream);
+    }
+    if (status != CUDA_SUCCESS) {
+        call->status = status;
+        if (call->frame.seq == 0) {
+            tow_hostfn_tell(call->session, id, status); /* its turn never comes */
+        }
+    }
+}
+
+int tow_late_take(struct tow_session *session, const uint8_t *at, const struct tow_frame *frame)
+{
+    struct tow_callback_bytes piece;
+    struct late_state *state = state_of(session, false);
+    int error = tow_callback_bytes_decode(at, frame, &piece);
+    if (error == 0 && state != NULL) {
+        pthread_mutex_lock(&state->lock);
+        struct late *late = state->list;
+        while (late != NULL && late->number != piece.number) {
+            late = late->next;
+        }
+        if (late != NULL && piece.offset <= late->size && piece.size <= late->size - piece.offset) {
+            memcpy(late->piece->bytes + piece.offset, piece.bytes, (size_t)piece.size);
+        } else if (late != NULL) {
+            error = -EPROTO;
+        }
+        pthread_mutex_unlock(&state->lock);
+    }
+    return error;
+}
+
+bool tow_late_drop_context(struct tow_session *session, uint32_t context)
+{
+    struct late_state *state = state_of(session, false);
+    if (state == NULL) {
+        return true;
+    }
+    pthread_mutex_lock(&state->sort_lock);
+    for (struct late *late = next_copied(state, NULL); late != NULL;) {
+        struct late *next = next_copied(state, late);
+        if (late->piece->context == context) {
+            session->driver->cuEventSynchronize(late->piece->filled);
+            remove_late(state, late, false);
+        }
+        late = next;
+    }
+    pthread_mutex_lock(&state->lock);
+    struct late *lost = state->list, *next;
+    pthread_mutex_unlock(&state->lock);
+    for (; lost != NULL; lost = next) {
+        next = lost->next;
+        if (lost->piece->context == context && !lost->copied && !lost->in_hand) {
+            remove_late(state, lost, true);
+        }
+    }
+    pthread_mutex_unlock(&state->sort_lock);
+    return tow_pinned_drop_context(&state->pinned, context);
+}

@@ -1,0 +1,26 @@
+/* Uploads behind host functions (client/callback/late.h): the client sends their bytes when the
+ * stream is there. Stream order: a host function of the client's, which sends the bytes and ends;
+ * then the device's copy from the page-locked piece that they were put into. Between the two no
+ * driver is called: it may wait for the very stream.
+ */
+#ifndef TOW_SERVER_LATE_H
+#define TOW_SERVER_LATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "gen/cuda_abi.h"
+#include "wire/frame.h"
+
+struct tow_serve;
+struct tow_session;
+
+/* A copy command of the form TOW_COPY_LATE, from behind the form on. */
+void tow_late_copy(struct tow_serve *call, CUdeviceptr to, uint64_t size, CUstream stream);
+/* A CALLBACK_BYTES frame. Bytes for a copy that is not known are thrown away. Never waits for the
+ * driver. */
+int tow_late_take(struct tow_session *session, const uint8_t *at, const struct tow_frame *frame);
+/* A context ends. False: somebody still has memory of it in hand. */
+bool tow_late_drop_context(struct tow_session *session, uint32_t context);
+
+#endif

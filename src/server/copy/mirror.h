@@ -1,0 +1,47 @@
+/* The worker's copies of host memory that the GPU reaches; see src/client/hostmem/mirror.h. */
+#ifndef TOW_SERVER_MIRROR_H
+#define TOW_SERVER_MIRROR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "gen/cuda_abi.h"
+
+struct tow_copy_shape;
+struct tow_copy_side;
+struct tow_frame;
+struct tow_serve;
+struct tow_session;
+
+/* Sends what the GPU changed, before the reply to a synchronising call. */
+void tow_mirror_pull(struct tow_session *session);
+/* A FETCH frame came on the side line: answers it there. */
+int tow_mirror_fetch(struct tow_session *session, const uint8_t *at, const struct tow_frame *frame);
+/* A MIRROR frame's body came: what the program changed. */
+int tow_mirror_take(struct tow_session *session, const uint8_t *records, size_t size);
+
+/* Managed memory came to be: allocated, or a variable of a module or library. */
+CUresult tow_mirror_note_managed(struct tow_session *session, uint64_t base, uint64_t size,
+                                 uint64_t owner, uint32_t context);
+/* Which managed memory is about to go: that of a module or library, one allocation, or all of a
+ * context (and what was made for no context of the program's, with device 0's primary one). With an
+ * heir nothing goes: that context has the memory from now on. */
+struct tow_mirror_gone {
+    uint64_t owner, address;
+    uint32_t context, heir;
+    bool and_none;
+};
+/* Before the driver frees it: it is not mirrored any more, whatever the client says. */
+void tow_mirror_forget_managed(struct tow_session *session, const struct tow_mirror_gone *gone);
+void tow_mirror_freed(struct tow_session *session, CUdeviceptr address);
+
+/* Host memory of the client that this worker has too, mirrored or shared: all of [address, address
+ * + size). At any other address is what belongs to the worker, and no command may name that. It
+ * stays until the call was carried out (hold.h). */
+bool tow_mirror_reaches(struct tow_serve *call, uint64_t address, uint64_t size);
+/* The same for a side of a copy that is TOW_AT_ADDRESS. */
+bool tow_mirror_reaches_side(struct tow_serve *call, const struct tow_copy_side *side,
+                             const struct tow_copy_shape *shape);
+
+#endif

@@ -1,0 +1,459 @@
+#include "server/copy/share.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "gen/server_api.h"
+#include "server/copy/copy.h"
+#include "server/session/session.h"
+#include "wire/share.h"
+
+#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
+
+/* What is smaller is done within any spin. */
+#define EXPECTED_MIN (256u << 10)
+
+struct share {
+    uint64_t base, size;
+    uint32_t context; /* in which the driver page-locked it; 0: it has not */
+};
+
+struct share_state {
+    pthread_mutex_t lock; /* guards the list and the page-locking */
+    struct share *list;   /* owned */
+    unsigned count, room;
+};
+
+static void free_state(struct tow_session *session, void *opaque)
+{
+    struct share_state *state = opaque;
+    (void)session;
+    for (unsigned i = 0; i < state->count; i++) {
+        munmap((void *)(uintptr_t)state->list[i].base, state->list[i].size);
+    }
+    free(state->list);
+    pthread_mutex_destroy(&state->lock);
+    free(state);
+}
+
+static void init_state(struct tow_session *session, void *opaque)
+{
+    struct share_state *state = opaque;
+    pthread_mutex_init(&state->lock, NULL);
+}
+
+static struct share_state *state_of(struct tow_session *session, bool make)
+{
+    return make ? tow_session_make_state(session, TOW_SESSION_SHARE, sizeof(struct share_state),
+                                         init_state, free_state)
+                : tow_session_state(session, TOW_SESSION_SHARE);
+}
+
+/* With the lock held: the piece that holds all of [address, address + size). */
+static struct share *find(struct share_state *state, uint64_t address, uint64_t size)
+{
+    for (unsigned i = 0; i < state->count; i++) {
+        struct share *s = &state->list[i];
+        if (address - s->base < s->size && size <= s->size - (address - s->base)) {
+            return s;
+        }
+    }
+    return NULL;
+}
+
+/* With the lock held: page-locks it in the current context, unless it is. */
+static CUresult lock_pages(struct tow_serve *call, struct share *share)
+{
+    if (share->context != 0) {
+        return CUDA_SUCCESS;
+    }
+    CUresult status = call->driver->cuMemHostRegister_v2(
+        (void *)(uintptr_t)share->base, share->size,
+        CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+    if (status == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED) {
+        status = CUDA_SUCCESS; /* it outlived the context that we took to be its own */
+    }
+    if (status == CUDA_SUCCESS) {
+        share->context = call->frame.context;
+    }
+    return status;
+}
+
+bool tow_share_holds(struct tow_serve *call, uint64_t address, uint64_t size)
+{
+    struct share_state *state = state_of(call->session, false);
+    if (state == NULL) {
+        return false;
+    }
+    tow_hold_enter(call);
+    pthread_mutex_lock(&state->lock);
+    struct share *share = find(state, address, size);
+    if (share != NULL && call->status == CUDA_SUCCESS) {
+        call->status = lock_pages(call, share);
+    }
+    pthread_mutex_unlock(&state->lock);
+    return share != NULL;
+}
+
+uint64_t tow_share_from(struct tow_serve *call, uint64_t address)
+{
+    struct share_state *state = state_of(call->session, false);
+    uint64_t left = 0;
+    if (state != NULL) {
+        tow_hold_enter(call);
+        pthread_mutex_lock(&state->lock);
+        const struct share *share = find(state, address, 1);
+        left = share != NULL ? share->size - (address - share->base) : 0;
+        pthread_mutex_unlock(&state->lock);
+    }
+    return left;
+}
+
+void tow_share_drop_context(struct tow_session *session, uint32_t context)
+{
+    struct share_state *state = state_of(session, false);
+    if (state == NULL || context == 0) {
+        return;
+    }
+    pthread_mutex_lock(&state->lock);
+    for (unsigned i = 0; i < state->count; i++) {
+        if (state->list[i].context == context) {
+            session->driver->cuMemHostUnregister((void *)(uintptr_t)state->list[i].base);
+            state->list[i].context = 0;
+        }
+    }
+    pthread_mutex_unlock(&state->lock);
+}
+
+/* ---- sharing ---- */
+
+/* Memory that the client made for this. Its size cannot change, or our accesses could fault. */
+static bool is_sealed(int fd, uint64_t size)
+{
+    struct stat status;
+    int seals = fcntl(fd, F_GET_SEALS);
+    return seals >= 0 && (seals & SEALS) == SEALS && fstat(fd, &status) == 0 &&
+           (uint64_t)status.st_size == size;
+}
+
+/* A file of the program's, in memory: no other would be at hand when it is touched. A program that
+ * makes it shorter loses its pages, as anywhere, and if we touch them its session. */
+static bool is_in_memory(int fd, uint64_t offset, uint64_t size)
+{
+    struct stat status;
+    struct statfs system;
+    return fstatfs(fd, &system) == 0 && system.f_type == TMPFS_MAGIC && fstat(fd, &status) == 0 &&
+           offset % 4096 == 0 && offset <= (uint64_t)status.st_size &&
+           size <= (uint64_t)status.st_size - offset;
+}
+
+/* Maps the client's memory where the client has it. */
+static int map_at(int fd, uint64_t base, uint64_t size, uint64_t offset)
+{
+    void *at = mmap((void *)(uintptr_t)base, size, PROT_READ | PROT_WRITE,
+                    MAP_SHARED | MAP_FIXED_NOREPLACE, fd, (off_t)offset);
+    if (at == MAP_FAILED) {
+        return -errno;
+    }
+    if ((uint64_t)(uintptr_t)at != base) {
+        munmap(at, size);
+        return -EEXIST;
+    }
+    return 0;
+}
+
+static bool enlist(struct share_state *state, struct share share)
+{
+    if (state->count == state->room) {
+        unsigned room = state->room == 0 ? 16 : state->room * 2;
+        struct share *grown =
+            room <= TOW_SHARE_MAX ? realloc(state->list, room * sizeof *grown) : NULL;
+        if (grown == NULL) {
+            return false;
+        }
+        state->list = grown;
+        state->room = room;
+    }
+    state->list[state->count++] = share;
+    return true;
+}
+
+/* Page-locked memory: the client or its program has made it, and passes it. */
+void tow_serve_cuMemHostAlloc(struct tow_serve *call)
+{
+    struct share share = {0};
+    share.base = tow_dec_u64(&call->in); /* one after another: C does not order initialisers */
+    share.size = tow_dec_u64(&call->in);
+    uint64_t number = tow_dec_u64(&call->in);
+    bool file = tow_dec_left(&call->in) != 0; /* the program's: where in it the memory is */
+    uint64_t offset = file ? tow_dec_u64(&call->in) : 0;
+    int fd = -1;
+    if (call->in.bad) {
+        call->malformed = true;
+        return;
+    }
+    int error =
+        tow_line_take_fd(call->session->line, number, tow_time_deadline(2 * TOW_TIME_S), &fd);
+    if (error == -EPROTO || error == -ETIMEDOUT) {
+        call->malformed = true;
+        return;
+    }
+    struct share_state *state = state_of(call->session, true);
+    if (error == 0 && (share.base % 4096 != 0 || share.size % 4096 != 0 || share.size == 0)) {
+        error = -EINVAL;
+    }
+    if (error == 0 && !(file ? is_in_memory(fd, offset, share.size) : is_sealed(fd, share.size))) {
+        error = -EPROTO;
+    }
+    if (error == 0) {
+        error = state != NULL ? map_at(fd, share.base, share.size, offset) : -ENOMEM;
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    if (error < 0) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_INFO,
+                "the client's memory at 0x%llx is not shared but copied: %s",
+                (unsigned long long)share.base, strerror(-error));
+        call->status = CUDA_ERROR_NOT_SUPPORTED;
+        return;
+    }
+    pthread_mutex_lock(&state->lock);
+    if (call->status == CUDA_SUCCESS) {
+        call->status = lock_pages(call, &share);
+    }
+    if (call->status == CUDA_SUCCESS && !enlist(state, share)) {
+        call->driver->cuMemHostUnregister((void *)(uintptr_t)share.base);
+        call->status = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    pthread_mutex_unlock(&state->lock);
+    if (call->status != CUDA_SUCCESS) {
+        munmap((void *)(uintptr_t)share.base, share.size);
+    }
+}
+
+/* A piece that no command finds any more. */
+struct ended {
+    struct tow_hold_ending ending; /* first */
+    struct share share;
+};
+
+/* No command uses it any more, but work that one gave to the device may: the driver waits for it.
+ */
+static CUresult end_share(struct tow_session *session, const struct share *share)
+{
+    CUresult status = CUDA_SUCCESS;
+    if (share->context != 0) {
+        status = session->driver->cuMemHostUnregister((void *)(uintptr_t)share->base);
+    }
+    munmap((void *)(uintptr_t)share->base, share->size);
+    return status;
+}
+
+static void end_later(struct tow_session *session, struct tow_hold_ending *ending)
+{
+    struct ended *ended = (struct ended *)ending;
+    tow_session_enter(session, ended->share.context);
+    end_share(session, &ended->share);
+    free(ended);
+}
+
+/* Takes the piece that begins there out of the list; false: there is none. */
+static bool take_out(struct share_state *state, uint64_t base, struct share *ret_share)
+{
+    bool found = false;
+    pthread_mutex_lock(&state->lock);
+    for (unsigned i = 0; i < state->count && !found; i++) {
+        if (state->list[i].base == base) {
+            *ret_share = state->list[i];
+            state->list[i] = state->list[--state->count];
+            found = true;
+        }
+    }
+    pthread_mutex_unlock(&state->lock);
+    return found;
+}
+
+void tow_serve_cuMemFreeHost(struct tow_serve *call)
+{
+    uint64_t base = tow_dec_u64(&call->in);
+    struct tow_session *session = call->session;
+    struct share_state *state = state_of(session, false);
+    struct ended *ended = malloc(sizeof *ended);
+    if (call->in.bad) {
+        call->malformed = true;
+    } else if (ended == NULL) {
+        call->status = CUDA_ERROR_OUT_OF_MEMORY;
+    } else if (state == NULL || !take_out(state, base, &ended->share)) {
+        call->status = CUDA_ERROR_INVALID_VALUE;
+    } else if (tow_hold_wait(session)) {
+        if (call->frame.context == 0) {
+            /* The program's current context is another server's, or it has none. */
+            call->status = tow_session_enter(session, ended->share.context);
+        }
+        CUresult status = end_share(session, &ended->share);
+        call->status = call->status == CUDA_SUCCESS ? status : call->status;
+    } else {
+        ended->ending.end = end_later;
+        tow_hold_defer(session, &ended->ending);
+        return;
+    }
+    free(ended);
+}
+
+/* ---- notes ---- */
+
+/* The note at an address that the client sent; NULL breaks the protocol. */
+static struct tow_share_note *note_at(struct tow_serve *call, uint64_t address)
+{
+    if (address % sizeof(struct tow_share_note) != 0 ||
+        !tow_share_holds(call, address, sizeof(struct tow_share_note))) {
+        call->malformed = true;
+        return NULL;
+    }
+    return (struct tow_share_note *)(uintptr_t)address;
+}
+
+struct tow_share_note *tow_share_take_note(struct tow_serve *call, uint32_t *ret_value)
+{
+    uint64_t address = tow_dec_u64(&call->in);
+    *ret_value = tow_dec_u32(&call->in);
+    struct tow_share_note *note = call->in.bad ? NULL : note_at(call, address);
+    call->malformed = call->malformed || note == NULL;
+    return note;
+}
+
+/* The stream writes the note when it gets there; or it is refused at once. */
+static void leave_note(struct tow_serve *call, struct tow_share_note *note, uint32_t value,
+                       CUstream stream)
+{
+    if (call->status == CUDA_SUCCESS) {
+        call->status = call->driver->cuStreamWriteValue32_v2(
+            stream, (CUdeviceptr)(uintptr_t)&note->done, value, 0);
+    }
+    if (call->status != CUDA_SUCCESS) {
+        atomic_store_explicit(&note->refused, value, memory_order_release);
+    }
+}
+
+void tow_share_noted(struct tow_serve *call, struct tow_share_note *note, uint32_t value,
+                     bool host_is_source, uint64_t size, CUstream stream)
+{
+    leave_note(call, note, value, stream);
+    /* The program looks at the note and goes on when the copy is done: a worker that has gone to
+     * sleep by then makes it wait for longer than a copy of that size may lose. */
+    if (size >= EXPECTED_MIN) {
+        tow_line_expect(call->session->line, tow_share_copy_ns(size));
+    }
+    if (!host_is_source) {
+        /* The client, refused, asks in the ordinary way and gets the error there. */
+        call->status = CUDA_SUCCESS;
+    }
+}
+
+void tow_share_copy(struct tow_serve *call, bool host_is_source, CUdeviceptr device, uint64_t size,
+                    CUstream stream, uint32_t form)
+{
+    uint64_t host = tow_dec_u64(&call->in);
+    struct tow_share_note *note = NULL;
+    uint32_t value = 0;
+    if (form == TOW_COPY_NOTED) {
+        note = tow_share_take_note(call, &value);
+    }
+    if (call->in.bad || form > TOW_COPY_NOTED || call->malformed) {
+        call->malformed = true;
+        return;
+    }
+    if (!tow_share_holds(call, host, size) && call->status == CUDA_SUCCESS) {
+        call->status = CUDA_ERROR_INVALID_VALUE; /* another thread's call has just taken it back */
+    }
+    if (call->status == CUDA_SUCCESS) {
+        void *bytes = (void *)(uintptr_t)host;
+        call->status =
+            host_is_source
+                ? call->driver->cuMemcpyHtoDAsync_v2(device, bytes, (size_t)size, stream)
+                : call->driver->cuMemcpyDtoHAsync_v2(bytes, device, (size_t)size, stream);
+    }
+    if (note != NULL) {
+        tow_share_noted(call, note, value, host_is_source, size, stream);
+    }
+}
+
+void tow_share_note(struct tow_serve *call, CUstream stream)
+{
+    uint32_t value = 0;
+    struct tow_share_note *note = tow_share_take_note(call, &value);
+    if (note == NULL) {
+        return;
+    }
+    CUresult before = call->status;
+    if (call->status == CUDA_SUCCESS && tow_session_owes(call->session, call->frame.thread)) {
+        call->status = CUDA_ERROR_NOT_READY; /* the ordinary way delivers the error */
+    }
+    leave_note(call, note, value, stream);
+    call->status = before;
+}
+
+/* Without a reply: a note is to tell when the stream is through. */
+void tow_serve_cuStreamSynchronize(struct tow_serve *call)
+{
+    uint64_t id = tow_dec_u64(&call->in);
+    CUstream stream = tow_serve_handle(call, TOW_H_STREAM, id);
+    if (call->frame.seq == 0) {
+        tow_share_note(call, stream);
+        call->status = CUDA_SUCCESS; /* what is wrong with the stream is told to who asks */
+    } else if (tow_serve_ready(call)) {
+        tow_copy_send_stream(call, id, stream);
+        call->status = call->driver->cuStreamSynchronize(stream);
+    }
+}
+
+/* Without a reply: a note is to tell when the context is through. */
+static void note_context(struct tow_serve *call)
+{
+    uint32_t value = 0;
+    struct tow_share_note *note = tow_share_take_note(call, &value);
+    CUstream stream = NULL;
+    bool idle = false;
+    uint32_t flags = tow_dec_u32(&call->in);
+    if (note == NULL) {
+        return;
+    }
+    if (call->status == CUDA_SUCCESS && tow_session_owes(call->session, call->frame.thread)) {
+        call->status = CUDA_ERROR_NOT_READY; /* it must be asked for */
+    }
+    /* To ask the driver takes a fraction of what the device takes to write a note. */
+    idle = call->status == CUDA_SUCCESS && (flags & TOW_NOTE_IDLE) != 0 && tow_busy_idle(call);
+    if (call->status == CUDA_SUCCESS && !idle && !tow_busy_last(call, &stream, &idle)) {
+        call->status = CUDA_ERROR_NOT_READY;
+    }
+    if (call->status == CUDA_SUCCESS && idle) {
+        atomic_store_explicit(&note->done, value, memory_order_release);
+    } else {
+        leave_note(call, note, value, stream);
+    }
+    call->status = CUDA_SUCCESS;
+}
+
+void tow_serve_cuCtxSynchronize(struct tow_serve *call)
+{
+    if (call->frame.seq == 0) {
+        note_context(call);
+    } else if (tow_serve_ready(call)) {
+        tow_busy_forget(call->session);
+        tow_copy_send_context(call);
+        call->status = call->driver->cuCtxSynchronize();
+        if (call->status != CUDA_SUCCESS) {
+            tow_busy_lose(call->session);
+        }
+    }
+}

@@ -1,0 +1,490 @@
+/* The bytes of a large upload are received straight into page-locked pieces, from which the device
+ * copies them while the next ones come. A piece is used again when the device has read it; as a
+ * rule that is long before the next one is needed, so that two or three pieces go round, in the
+ * caches. Where a stream stands still (a long kernel, a host function) the pieces become more, up
+ * to a limit: the thread that leads must not wait, because what the stream waits for may be behind
+ * the bytes on the line.
+ */
+#include "server/copy/upload.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/thread.h"
+#include "gen/server_api.h"
+#include "server/copy/late.h"
+#include "server/copy/pinned.h"
+#include "server/session/session.h"
+#include "server/copy/shape.h"
+#include "server/copy/share.h"
+#include "server/session/transfer.h"
+#include "wire/copy.h"
+#include "wire/share.h"
+
+enum {
+    PIECE = 1 << 20, /* a DATA frame */
+    FEW = 8,         /* pieces of a context that are made without patience */
+    MANY = 256,      /* of a context: beyond these the stream must move on */
+};
+
+/* How long more than FEW are put off: a device that is only busy has read one by then. */
+#define PATIENCE_NS (1 * TOW_TIME_MS)
+#define NAP_NS (20 * TOW_TIME_US)
+
+/* How long the commands behind a synchronous upload wait for the device. */
+#define SETTLE_NS (50 * TOW_TIME_MS)
+#define SETTLE_SPIN_NS (50 * TOW_TIME_US)
+
+/* A piece and the stream that the device reads it in. */
+struct slot {
+    struct tow_piece *piece; /* owned; its event: the device has read it */
+    CUstream stream;         /* only compared */
+    const void *upload;      /* whose bytes it has, or had; only compared */
+    bool in_hand;            /* bytes are being received into it, or handed to the device */
+    struct slot *next;
+};
+
+struct upload_state {
+    struct tow_pinned pinned;
+    pthread_mutex_t lock;            /* guards the list and what is in it */
+    struct slot *slots, **slots_end; /* all; used longest ago first */
+    atomic_bool impatient;           /* patience was in vain the last time */
+};
+
+struct upload {
+    struct tow_session *session;
+    struct upload_state *state;
+    CUdeviceptr to;
+    uint64_t stream; /* the client's id: it is looked up whenever bytes have come */
+    uint32_t context;
+    uint16_t thread;
+    bool settle;       /* the program's call is synchronous, see settle() */
+    atomic_int status; /* CUresult: the first failure; lanes work on it at a time */
+    bool has_shape;    /* then `shape` says where the bytes go, not `to` */
+    struct tow_copy_shape shape;
+};
+
+static void free_state(struct tow_session *session, void *opaque)
+{
+    struct upload_state *state = opaque;
+    (void)session;
+    while (state->slots != NULL) {
+        struct slot *next = state->slots->next;
+        free(state->slots->piece); /* its memory went with its context */
+        free(state->slots);
+        state->slots = next;
+    }
+    tow_pinned_fini(&state->pinned);
+    pthread_mutex_destroy(&state->lock);
+    free(state);
+}
+
+static void init_state(struct tow_session *session, void *opaque)
+{
+    struct upload_state *state = opaque;
+    tow_pinned_init(&state->pinned);
+    pthread_mutex_init(&state->lock, NULL);
+    state->slots_end = &state->slots;
+}
+
+static struct upload_state *state_of(struct tow_session *session, bool make)
+{
+    return make ? tow_session_make_state(session, TOW_SESSION_UPLOAD, sizeof(struct upload_state),
+                                         init_state, free_state)
+                : tow_session_state(session, TOW_SESSION_UPLOAD);
+}
+
+/* ---- pieces ---- */
+
+/* With the lock held. */
+static void unlink_slot(struct upload_state *state, struct slot **at)
+{
+    struct slot *slot = *at;
+    *at = slot->next;
+    if (*at == NULL) {
+        state->slots_end = at;
+    }
+    slot->next = NULL;
+}
+
+/* With the lock held. */
+static void append(struct upload_state *state, struct slot *slot)
+{
+    slot->next = NULL;
+    *state->slots_end = slot;
+    state->slots_end = &slot->next;
+}
+
+/* It is the device's now, which reads it in that stream, and was used last. */
+static void give_slot(struct upload *u, struct slot *slot, CUstream stream)
+{
+    struct upload_state *state = u->state;
+    pthread_mutex_lock(&state->lock);
+    struct slot **at = &state->slots;
+    while (*at != slot) {
+        at = &(*at)->next;
+    }
+    unlink_slot(state, at);
+    slot->stream = stream;
+    slot->upload = u;
+    slot->in_hand = false;
+    append(state, slot);
+    pthread_mutex_unlock(&state->lock);
+}
+
+/* Takes a piece of the context that the device has read in hand; NULL if there is none. Asking an
+ * event never waits, so the lock may be held. `ret_count`: how many of the context there are. */
+static struct slot *take_read(struct upload *u, unsigned *ret_count)
+{
+    struct upload_state *state = u->state;
+    const struct slot *waits = NULL; /* later ones of its stream wait as well */
+    struct slot *found = NULL;
+    unsigned count = 0;
+    pthread_mutex_lock(&state->lock);
+    for (struct slot *slot = state->slots; slot != NULL && found == NULL; slot = slot->next) {
+        if (slot->piece->context != u->context) {
+            continue;
+        }
+        count++;
+        if (slot->in_hand || (waits != NULL && waits->stream == slot->stream)) {
+            continue;
+        }
+        if (u->session->driver->cuEventQuery(slot->piece->filled) != CUDA_ERROR_NOT_READY) {
+            slot->in_hand = true;
+            found = slot;
+        } else {
+            waits = slot;
+        }
+    }
+    pthread_mutex_unlock(&state->lock);
+    *ret_count = count;
+    return found;
+}
+
+/* A new one, in hand. */
+static CUresult make_slot(struct upload *u, struct slot **ret_slot)
+{
+    struct slot *slot = calloc(1, sizeof *slot);
+    CUresult status = slot == NULL ? CUDA_ERROR_OUT_OF_MEMORY
+                                   : tow_pinned_take(&u->state->pinned, u->session, u->context,
+                                                     PIECE, &slot->piece);
+    if (status != CUDA_SUCCESS) {
+        free(slot);
+        return status;
+    }
+    slot->in_hand = true;
+    pthread_mutex_lock(&u->state->lock);
+    append(u->state, slot);
+    pthread_mutex_unlock(&u->state->lock);
+    *ret_slot = slot;
+    return CUDA_SUCCESS;
+}
+
+/* Looks again and again for as long as `limit_ns`, while the context has any at all. */
+static struct slot *wait_read(struct upload *u, int64_t limit_ns)
+{
+    int64_t until = tow_time_deadline(limit_ns);
+    unsigned count;
+    struct slot *slot = take_read(u, &count);
+    while (slot == NULL && count > 0 && !tow_time_passed(until) &&
+           tow_session_goes_on(u->session)) {
+        tow_time_sleep(NAP_NS);
+        slot = take_read(u, &count);
+    }
+    return slot;
+}
+
+static CUresult next_slot(struct upload *u, struct slot **ret_slot)
+{
+    struct upload_state *state = u->state;
+    unsigned count;
+    struct slot *slot = take_read(u, &count);
+    CUresult status = CUDA_SUCCESS;
+    if (slot == NULL && count >= FEW && !state->impatient) {
+        slot = wait_read(u, PATIENCE_NS);
+    }
+    state->impatient = slot == NULL;
+    if (slot == NULL && count < MANY) {
+        status = make_slot(u, &slot);
+    }
+    if (slot == NULL && (status == CUDA_SUCCESS || status == CUDA_ERROR_OUT_OF_MEMORY)) {
+        /* No memory, or enough: then the stream must move on. */
+        slot = wait_read(u, TOW_TIME_FOREVER);
+    }
+    if (slot == NULL) {
+        return status != CUDA_SUCCESS ? status : CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *ret_slot = slot;
+    return CUDA_SUCCESS;
+}
+
+/* With the lock held: takes those out that nobody has in hand; false if somebody has one. */
+static bool take_out(struct upload_state *state, uint32_t context, struct slot **dropped)
+{
+    bool all = true;
+    for (struct slot **at = &state->slots; *at != NULL;) {
+        struct slot *slot = *at;
+        if (slot->piece->context != context || slot->in_hand) {
+            all &= slot->piece->context != context;
+            at = &slot->next;
+            continue;
+        }
+        unlink_slot(state, at);
+        slot->next = *dropped;
+        *dropped = slot;
+    }
+    return all;
+}
+
+bool tow_upload_drop_context(struct tow_session *session, uint32_t context)
+{
+    struct upload_state *state = state_of(session, false);
+    if (state == NULL) {
+        return true;
+    }
+    struct slot *dropped = NULL;
+    pthread_mutex_lock(&state->lock);
+    bool all = take_out(state, context, &dropped);
+    pthread_mutex_unlock(&state->lock);
+    while (dropped != NULL) {
+        struct slot *next = dropped->next;
+        session->driver->cuEventSynchronize(dropped->piece->filled);
+        tow_pinned_give(&state->pinned, dropped->piece); /* to be dropped with the others */
+        free(dropped);
+        dropped = next;
+    }
+    return tow_pinned_drop_context(&state->pinned, context) && all;
+}
+
+/* ---- the transfer ---- */
+
+static void fail(struct upload *u, CUresult status)
+{
+    int none = CUDA_SUCCESS;
+    atomic_compare_exchange_strong(&u->status, &none, (int)status);
+}
+
+static void *upload_place(void *user, uint64_t offset, size_t *size, void **ret_token)
+{
+    struct upload *u = user;
+    (void)offset;
+    if (atomic_load(&u->status) != CUDA_SUCCESS) {
+        return NULL;
+    }
+    struct slot *slot = NULL;
+    CUresult status = tow_session_enter(u->session, u->context);
+    if (status == CUDA_SUCCESS) {
+        status = next_slot(u, &slot);
+    }
+    if (status != CUDA_SUCCESS) {
+        fail(u, status);
+        return NULL;
+    }
+    *size = (size_t)tow_min_u64(*size, PIECE);
+    *ret_token = slot;
+    return slot->piece->bytes;
+}
+
+/* `ret_begun`: the device reads some of them, whatever the result is. */
+static CUresult begin(const struct upload *u, const struct tow_shaped *shaped, uint64_t offset,
+                      size_t size, uint8_t *bytes, CUstream stream, bool *ret_begun)
+{
+    const struct tow_driver *driver = u->session->driver;
+    CUresult status = CUDA_SUCCESS;
+    size_t at = 0;
+    if (!u->has_shape) {
+        status = driver->cuMemcpyHtoDAsync_v2(u->to + offset, bytes, size, stream);
+        *ret_begun = status == CUDA_SUCCESS;
+        return status;
+    }
+    *ret_begun = false;
+    while (at < size && status == CUDA_SUCCESS) {
+        struct tow_shaped part;
+        size_t n = tow_shaped_part(shaped, offset + at, size - at, &part);
+        status = tow_shaped_run(&part, driver, bytes + at, stream);
+        *ret_begun |= status == CUDA_SUCCESS;
+        at += n;
+    }
+    return status;
+}
+
+/* The device may have them. The stream, the array or a context may have ended since the command
+ * came; what is found now stays until they are the device's (hold.h, tow_serve_claim). */
+static CUstream hand_over(struct upload *u, uint64_t offset, size_t size, struct slot *slot)
+{
+    const struct tow_driver *driver = u->session->driver;
+    struct tow_serve call = {.session = u->session,
+                             .driver = driver,
+                             .frame = {.thread = u->thread, .context = u->context}};
+    struct tow_shaped shaped = {0};
+    bool begun = false;
+    tow_hold_enter(&call);
+    CUstream stream = tow_serve_handle(&call, TOW_H_STREAM, u->stream);
+    if (u->has_shape) {
+        shaped = tow_shaped_describe(&call, &u->shape);
+    }
+    CUresult status = call.status, recorded = CUDA_SUCCESS;
+    if (status == CUDA_SUCCESS) {
+        status = begin(u, &shaped, offset, size, slot->piece->bytes, stream, &begun);
+    }
+    if (begun) {
+        recorded = driver->cuEventRecord(slot->piece->filled, stream);
+    }
+    if (recorded != CUDA_SUCCESS) {
+        driver->cuStreamSynchronize(stream); /* nothing else tells when it was read */
+    }
+    tow_hold_leave(&call);
+    if (status != CUDA_SUCCESS || recorded != CUDA_SUCCESS) {
+        fail(u, status != CUDA_SUCCESS ? status : recorded);
+    }
+    return stream;
+}
+
+static void upload_filled(void *user, uint64_t offset, size_t size, void *token)
+{
+    struct upload *u = user;
+    give_slot(u, token, size > 0 ? hand_over(u, offset, size, token) : NULL);
+}
+
+static bool is_read(struct upload *u)
+{
+    bool read = true;
+    pthread_mutex_lock(&u->state->lock);
+    for (struct slot *slot = u->state->slots; slot != NULL && read; slot = slot->next) {
+        read = slot->upload != u || slot->in_hand || slot->piece->context != u->context ||
+               u->session->driver->cuEventQuery(slot->piece->filled) != CUDA_ERROR_NOT_READY;
+    }
+    pthread_mutex_unlock(&u->state->lock);
+    return read;
+}
+
+/* A synchronous copy from pageable memory is as good as done when it returns. CUDA does not promise
+ * it, but programs rely on it, with streams that wait for no other. So the commands behind the copy
+ * wait for the device, which as a rule takes some microseconds; not for long, for what its stream
+ * waits for may be behind on the line. */
+static void settle(struct upload *u)
+{
+    int64_t began = tow_time_now_ns(), now = began;
+    if (tow_session_enter(u->session, u->context) != CUDA_SUCCESS) {
+        return;
+    }
+    while (!is_read(u) && now - began < SETTLE_NS) {
+        if (now - began < SETTLE_SPIN_NS) {
+            tow_thread_pause();
+        } else {
+            tow_time_sleep(NAP_NS);
+        }
+        now = tow_time_now_ns();
+    }
+}
+
+static void defer(const struct upload *u, CUresult status)
+{
+    char arguments[160];
+    const struct tow_copy_shape *shape = &u->shape;
+    if (!u->has_shape) {
+        snprintf(arguments, sizeof arguments, "to 0x%llx", (unsigned long long)u->to);
+    } else {
+        snprintf(arguments, sizeof arguments, "to 0x%llx pitch %zu, %zu x %zu x %zu",
+                 (unsigned long long)shape->to.address, (size_t)shape->to.pitch,
+                 (size_t)shape->width, (size_t)shape->rows, (size_t)shape->planes);
+    }
+    tow_session_defer(u->session, u->thread,
+                      u->has_shape ? TOW_FN_cuMemcpy3DAsync_v2 : TOW_FN_cuMemcpyHtoDAsync_v2,
+                      status, arguments);
+}
+
+static void upload_done(void *user, bool ok)
+{
+    struct upload *u = user;
+    CUresult status = (CUresult)atomic_load(&u->status);
+    if (ok && status == CUDA_SUCCESS && u->settle) {
+        settle(u);
+    }
+    if (ok && status != CUDA_SUCCESS) {
+        defer(u, status);
+    }
+    free(u);
+}
+
+/* ---- commands ---- */
+
+/* Also with a wrong stream or context: the bytes come in any case. */
+static void expect(struct tow_serve *call, const struct upload *what, uint32_t transfer,
+                   uint64_t size, bool spread)
+{
+    struct upload *u = malloc(sizeof *u);
+    struct upload_state *state = state_of(call->session, true);
+    if (u == NULL || state == NULL) {
+        free(u);
+        call->malformed = true; /* the bytes that follow could not be told from commands */
+        return;
+    }
+    *u = *what;
+    u->session = call->session;
+    u->state = state;
+    u->context = call->frame.context;
+    u->thread = call->frame.thread;
+    u->status = (int)call->status;
+    struct tow_transfer_sink sink = {.place = upload_place,
+                                     .filled = upload_filled,
+                                     .done = upload_done,
+                                     .user = u,
+                                     .spread = spread};
+    call->status = CUDA_SUCCESS;
+    if (tow_transfer_expect(call->session, transfer, size, &sink) < 0) {
+        free(u);
+        call->malformed = true;
+    }
+}
+
+void tow_upload_shape(struct tow_serve *call, const struct tow_copy_shape *shape)
+{
+    struct upload what = {.stream = shape->stream,
+                          .settle = (shape->flags & TOW_SHAPE_SETTLE) != 0,
+                          .has_shape = true,
+                          .shape = *shape};
+    const struct tow_copy_side *to = &shape->to;
+    if (to->x > UINT64_MAX - shape->width || to->y > UINT64_MAX - shape->rows ||
+        to->z > UINT64_MAX - shape->planes) {
+        /* Some part of it would be somewhere. */
+        call->status = call->status == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : call->status;
+    }
+    expect(call, &what, shape->transfer, shape->bytes, (shape->flags & TOW_SHAPE_SPREAD) != 0);
+}
+
+void tow_serve_cuMemcpyHtoDAsync_v2(struct tow_serve *call)
+{
+    CUdeviceptr to = tow_dec_u64(&call->in);
+    uint64_t size = tow_dec_u64(&call->in);
+    uint64_t stream_id = tow_dec_u64(&call->in);
+    CUstream stream = tow_serve_handle(call, TOW_H_STREAM, stream_id);
+    uint32_t transfer = tow_dec_u32(&call->in);
+    uint32_t form = tow_dec_u32(&call->in);
+    bool settles = (form & TOW_COPY_SETTLE) != 0;
+    form &= ~TOW_COPY_SETTLE;
+    if (call->in.bad) {
+        call->malformed = true;
+        return;
+    }
+    if (form == TOW_COPY_LATE) {
+        tow_late_copy(call, to, size, stream);
+        return;
+    }
+    if (form != TOW_COPY_BYTES && form != TOW_COPY_SPREAD) {
+        tow_share_copy(call, true, to, size, stream, form);
+        return;
+    }
+    if (transfer == 0) {
+        const void *bytes = tow_dec_bytes(&call->in, (size_t)size);
+        if (tow_serve_ready(call)) {
+            /* Pageable for the driver, and small: it has been read when this returns. */
+            call->status = call->driver->cuMemcpyHtoDAsync_v2(to, bytes, (size_t)size, stream);
+        }
+        return;
+    }
+    struct upload what = {.to = to, .stream = stream_id, .settle = settles};
+    expect(call, &what, transfer, size, form == TOW_COPY_SPREAD);
+}

@@ -1,0 +1,478 @@
+#include "server/daemon/config.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/file.h"
+#include "transport/lanes.h"
+
+enum kind { KIND_TEXT, KIND_LIST, KIND_COUNT, KIND_SIZE, KIND_MODE, KIND_CAPABILITY, KIND_SWITCH };
+
+enum {
+    FOR_WORKER = 1, /* handed on to workers */
+    FLAG_ONLY = 2,  /* not in the config file */
+    NOT_SHOWN = 4,  /* not in --help */
+};
+
+struct option_entry {
+    const char *name;
+    char letter; /* 0: none */
+    enum kind kind;
+    unsigned use;
+    size_t at; /* offset in struct tow_config */
+    uint64_t max;
+    const char *value; /* word for the value in --help */
+    const char *help;
+};
+
+#define AT(field) offsetof(struct tow_config, field)
+
+static const struct option_entry entries[] = {
+    {"listen", 'l', KIND_LIST, 0, AT(listen), 0, "ADDRESS",
+     "Where to listen; may be given several times: unix:///PATH (or /PATH), tcp://HOST:PORT\n"
+     "(or HOST:PORT; tcp://0.0.0.0:4837 is every network this machine is on: anybody who reaches\n"
+     "the port can use the GPU). Without it: the default socket and tcp://127.0.0.1:4837."},
+    {"device", 0, KIND_TEXT, FOR_WORKER, AT(device), 0, "cuda|soft|dry|PATH",
+     "cuda: the machine's own driver. soft: the software GPU. dry: a GPU whose kernels\n"
+     "do nothing, to count what a program calls. PATH: a driver library to open.\n"
+     "Without it: the real driver if it works, else the software GPU."},
+    {"soft-devices", 0, KIND_COUNT, FOR_WORKER, AT(soft_devices), 16, "N",
+     "How many software GPUs there are (1)."},
+    {"soft-memory", 0, KIND_SIZE, FOR_WORKER, AT(soft_memory), UINT64_C(1) << 40, "SIZE",
+     "Memory of each, for example 4G (half of the machine's, at most 16G)."},
+    {"soft-capability", 0, KIND_CAPABILITY, FOR_WORKER, AT(soft_capability), 0, "X.Y",
+     "Compute capability that they report (12.1)."},
+    {"soft-threads", 0, KIND_COUNT, FOR_WORKER, AT(soft_threads), 1024, "N",
+     "Threads that run their kernels (all cores)."},
+    {"soft-strict", 0, KIND_COUNT, FOR_WORKER, AT(soft_strict), 1, "0|1",
+     "1: they make callers wait wherever NVIDIA's driver may; for tests (0)."},
+    {"idle-workers", 0, KIND_COUNT, 0, AT(idle_workers), 64, "N",
+     "Workers kept ready, so that a program starts faster (1). On a real GPU each\n"
+     "holds some hundred MiB of its memory."},
+    {"max-sessions", 0, KIND_COUNT, 0, AT(max_sessions), 4096, "N",
+     "Programs served at once; more are refused with a sentence (256)."},
+    {"lanes", 0, KIND_COUNT, FOR_WORKER, AT(lanes), TOW_LANES_MAX, "N",
+     "Further connections for large copies that a program may open (7; 0: none)."},
+    {"code-cache", 0, KIND_SIZE, FOR_WORKER, AT(code_cache), UINT64_C(1) << 44, "SIZE",
+     "Disk for code that clients sent, so that it travels once (4G; 0: none)."},
+    {"cache-dir", 0, KIND_TEXT, FOR_WORKER, AT(cache_dir), 0, "FOLDER",
+     "Where (/var/cache/towline as root, otherwise ~/.cache/towline)."},
+    {"socket-mode", 0, KIND_MODE, 0, AT(socket_mode), 0777, "MODE",
+     "Permissions of unix sockets, octal (0666 as root, otherwise 0600)."},
+    {"log", 0, KIND_TEXT, FOR_WORKER, AT(log), 0, "SPEC",
+     "What to log, as TOWLINE_LOG: warn, info, server=debug ... (info)."},
+    {"config", 'c', KIND_TEXT, FLAG_ONLY, AT(file), 0, "FILE",
+     "The file that holds the same settings as `name = value` lines\n"
+     "(" TOW_CONFIG_FILE ", if it is there)."},
+    {"worker", 0, KIND_SWITCH, FLAG_ONLY | NOT_SHOWN, AT(worker), 0, NULL, NULL},
+    {"slot", 0, KIND_COUNT, FLAG_ONLY | NOT_SHOWN, AT(slot), 15, NULL, NULL},
+    {"watch-pid", 0, KIND_COUNT, FLAG_ONLY | NOT_SHOWN, AT(watch_pid), INT32_MAX, NULL, NULL},
+    {"ready-fd", 0, KIND_COUNT, FLAG_ONLY | NOT_SHOWN, AT(ready_fd), INT32_MAX, NULL, NULL},
+    {"private-dir", 0, KIND_TEXT, FLAG_ONLY | NOT_SHOWN, AT(private_dir), 0, NULL, NULL},
+};
+#define ENTRY_COUNT (sizeof entries / sizeof *entries)
+
+static int complain(char *why, size_t size, int error, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+static int complain(char *why, size_t size, int error, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(why, size, format, args);
+    va_end(args);
+    return error;
+}
+
+void tow_config_defaults(struct tow_config *config)
+{
+    memset(config, 0, sizeof *config);
+    config->soft_devices = 1;
+    config->idle_workers = 1;
+    config->max_sessions = 256;
+    config->lanes = 7;
+    config->code_cache = UINT64_C(4) << 30;
+    config->socket_mode = geteuid() == 0 ? 0666 : 0600;
+}
+
+static int parse_count(const char *text, int base, uint64_t *ret_count, const char **ret_rest)
+{
+    if (!isdigit((unsigned char)*text)) {
+        return -EINVAL;
+    }
+    errno = 0;
+    char *end;
+    unsigned long long value = strtoull(text, &end, base);
+    if (errno != 0) {
+        return -EINVAL;
+    }
+    *ret_count = value;
+    *ret_rest = end;
+    return 0;
+}
+
+int tow_config_parse_size(const char *text, uint64_t *ret_size)
+{
+    uint64_t value;
+    const char *rest;
+    if (parse_count(text, 10, &value, &rest) < 0) {
+        return -EINVAL;
+    }
+    static const char units[] = "KMGT";
+    unsigned shift = 0;
+    if (*rest != '\0') {
+        const char *unit = strchr(units, toupper((unsigned char)*rest));
+        if (unit == NULL) {
+            return -EINVAL;
+        }
+        shift = 10 * (unsigned)(unit - units + 1);
+        rest++;
+        if (rest[0] == 'i' && (rest[1] == 'B' || rest[1] == 'b')) {
+            rest += 2;
+        } else if (*rest == 'B' || *rest == 'b') {
+            rest++;
+        }
+    }
+    if (*rest != '\0' || value > UINT64_MAX >> shift) {
+        return -EINVAL;
+    }
+    *ret_size = value << shift;
+    return 0;
+}
+
+int tow_config_parse_capability(const char *text, uint64_t *ret_capability)
+{
+    uint64_t major, minor = 0;
+    const char *rest;
+    if (parse_count(text, 10, &major, &rest) < 0) {
+        return -EINVAL;
+    }
+    if (*rest == '.' && parse_count(rest + 1, 10, &minor, &rest) < 0) {
+        return -EINVAL;
+    }
+    if (*rest != '\0' || major < 1 || major > 99 || minor > 9) {
+        return -EINVAL;
+    }
+    *ret_capability = major * 10 + minor;
+    return 0;
+}
+
+static const struct option_entry *find_entry(const char *name, size_t length)
+{
+    for (size_t i = 0; i < ENTRY_COUNT; i++) {
+        if (strlen(entries[i].name) == length && memcmp(entries[i].name, name, length) == 0) {
+            return &entries[i];
+        }
+    }
+    return NULL;
+}
+
+static int set(struct tow_config *config, const struct option_entry *entry, const char *value,
+               const char *where, char *why, size_t why_size)
+{
+    char *at = (char *)config + entry->at;
+    uint64_t number = 0;
+    const char *rest = "";
+    int error = 0;
+    switch (entry->kind) {
+    case KIND_SWITCH:
+        *(bool *)(void *)at = true;
+        return 0;
+    case KIND_TEXT:
+    case KIND_LIST:
+        if (strlen(value) >= TOW_CONFIG_TEXT_MAX) {
+            return complain(why, why_size, -EINVAL, "%s: the value of %s is too long", where,
+                            entry->name);
+        }
+        if (entry->kind == KIND_LIST) {
+            if (config->listen_count == TOW_CONFIG_LISTEN_MAX) {
+                return complain(why, why_size, -EINVAL,
+                                "%s: at most %d addresses can be listened on", where,
+                                TOW_CONFIG_LISTEN_MAX);
+            }
+            at = config->listen[config->listen_count++];
+        }
+        strcpy(at, value);
+        return 0;
+    case KIND_COUNT:
+        error = parse_count(value, 10, &number, &rest);
+        break;
+    case KIND_MODE:
+        error = parse_count(value, 8, &number, &rest);
+        break;
+    case KIND_SIZE:
+        error = tow_config_parse_size(value, &number);
+        break;
+    case KIND_CAPABILITY:
+        error = tow_config_parse_capability(value, &number);
+        break;
+    }
+    if (error < 0 || *rest != '\0') {
+        return complain(why, why_size, -EINVAL,
+                        "%s: %s = %s cannot be understood; see towlined --help", where, entry->name,
+                        value);
+    }
+    if (entry->max != 0 && number > entry->max) {
+        return complain(why, why_size, -EINVAL, "%s: %s = %s is too large; the most is %llu", where,
+                        entry->name, value, (unsigned long long)entry->max);
+    }
+    memcpy(at, &number, sizeof number);
+    return 0;
+}
+
+static char *trim(char *text)
+{
+    while (isspace((unsigned char)*text)) {
+        text++;
+    }
+    size_t length = strlen(text);
+    while (length > 0 && isspace((unsigned char)text[length - 1])) {
+        text[--length] = '\0';
+    }
+    return text;
+}
+
+static int read_line(struct tow_config *config, char *line, const char *where, char *why,
+                     size_t why_size)
+{
+    char *comment = line;
+    /* A # begins a comment only at the start or after a space: it may be part of a path. */
+    while ((comment = strchr(comment, '#')) != NULL) {
+        if (comment == line || isspace((unsigned char)comment[-1])) {
+            *comment = '\0';
+            break;
+        }
+        comment++;
+    }
+    char *key = trim(line);
+    if (*key == '\0') {
+        return 0;
+    }
+    char *equals = strchr(key, '=');
+    if (equals == NULL) {
+        return complain(why, why_size, -EINVAL, "%s: \"%s\" is not of the form name = value", where,
+                        key);
+    }
+    *equals = '\0';
+    char *value = trim(equals + 1);
+    key = trim(key);
+    const struct option_entry *entry = find_entry(key, strlen(key));
+    if (entry == NULL || (entry->use & FLAG_ONLY) != 0) {
+        return complain(why, why_size, -EINVAL,
+                        "%s: there is no setting \"%s\"; towlined --help lists the names", where,
+                        key);
+    }
+    return set(config, entry, value, where, why, why_size);
+}
+
+int tow_config_apply(struct tow_config *config, const char *list, const char *where, char *why,
+                     size_t why_size)
+{
+    int error = 0;
+    while (error == 0 && *list != '\0') {
+        size_t length = strcspn(list, ",");
+        char line[TOW_CONFIG_LINE_MAX];
+        if (length >= sizeof line) {
+            return complain(why, why_size, -EINVAL, "%s: a setting is too long", where);
+        }
+        memcpy(line, list, length);
+        line[length] = '\0';
+        error = read_line(config, line, where, why, why_size);
+        list += length + (list[length] == ',');
+    }
+    return error;
+}
+
+int tow_config_read_file(struct tow_config *config, const char *path, char *why, size_t why_size)
+{
+    struct tow_buf text;
+    tow_buf_init(&text, TOW_CONFIG_FILE_MAX);
+    int error = tow_file_read(path, &text);
+    if (error == 0) {
+        error = tow_buf_append(&text, "", 1);
+    }
+    if (error < 0) {
+        tow_buf_fini(&text);
+        return complain(why, why_size, error, "%s cannot be read: %s", path, strerror(-error));
+    }
+    char *next = (char *)text.data;
+    for (unsigned number = 1; error == 0 && next != NULL; number++) {
+        char *line = next;
+        next = strchr(line, '\n');
+        if (next != NULL) {
+            *next++ = '\0';
+        }
+        char where[TOW_CONFIG_TEXT_MAX + 16];
+        snprintf(where, sizeof where, "%s:%u", path, number);
+        if (strlen(line) > TOW_CONFIG_LINE_MAX) {
+            error = complain(why, why_size, -EINVAL, "%s: the line is too long", where);
+        } else {
+            error = read_line(config, line, where, why, why_size);
+        }
+    }
+    tow_buf_fini(&text);
+    return error;
+}
+
+/* Applies the flags: --config and switches alone, or all others. Stops at the first error. */
+static int walk_flags(int argc, char **argv, struct tow_config *config, bool only_config, char *why,
+                      size_t why_size)
+{
+    bool listen_given = false;
+    for (int i = 1; i < argc; i++) {
+        const char *word = argv[i];
+        if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) {
+            return TOW_CONFIG_HELP;
+        }
+        if (strcmp(word, "--version") == 0 || strcmp(word, "-V") == 0) {
+            return TOW_CONFIG_VERSION;
+        }
+        const struct option_entry *entry = NULL;
+        const char *value = NULL;
+        if (word[0] == '-' && word[1] == '-') {
+            size_t length = strcspn(word + 2, "=");
+            entry = find_entry(word + 2, length);
+            value = word[2 + length] == '=' ? word + 2 + length + 1 : NULL;
+        } else if (word[0] == '-' && word[1] != '\0') {
+            for (size_t e = 0; e < ENTRY_COUNT && entry == NULL; e++) {
+                entry = entries[e].letter == word[1] ? &entries[e] : NULL;
+            }
+            value = word[2] != '\0' ? word + 2 : NULL;
+        }
+        if (entry == NULL) {
+            return complain(why, why_size, -EINVAL,
+                            "there is no flag %s; towlined --help lists them", word);
+        }
+        if (entry->kind != KIND_SWITCH && value == NULL) {
+            if (i + 1 == argc) {
+                return complain(why, why_size, -EINVAL, "--%s needs a value; see towlined --help",
+                                entry->name);
+            }
+            value = argv[++i];
+        }
+        bool is_config = entry->at == AT(file);
+        if (is_config != only_config && !(entry->kind == KIND_SWITCH && only_config)) {
+            continue;
+        }
+        if (entry->kind == KIND_LIST && !listen_given) {
+            listen_given = true;
+            config->listen_count = 0; /* flags replace what the file says */
+        }
+        int error = set(config, entry, value, "command line", why, why_size);
+        if (error < 0) {
+            return error;
+        }
+    }
+    return TOW_CONFIG_GO;
+}
+
+int tow_config_load(int argc, char **argv, struct tow_config *ret_config, char *why,
+                    size_t why_size)
+{
+    struct tow_config config;
+    tow_config_defaults(&config);
+    int outcome = walk_flags(argc, argv, &config, true, why, why_size);
+    if (outcome != TOW_CONFIG_GO) {
+        return outcome;
+    }
+    bool named = config.file[0] != '\0';
+    if (!named) {
+        strcpy(config.file, TOW_CONFIG_FILE);
+    }
+    /* A worker gets everything from its listener. */
+    if (!config.worker) {
+        int error = tow_config_read_file(&config, config.file, why, why_size);
+        if (error == -ENOENT && !named) {
+            config.file[0] = '\0';
+        } else if (error < 0) {
+            return error;
+        }
+    }
+    outcome = walk_flags(argc, argv, &config, false, why, why_size);
+    if (outcome == TOW_CONFIG_GO) {
+        *ret_config = config;
+    }
+    return outcome;
+}
+
+int tow_config_worker_args(const struct tow_config *config, char *ret_text, size_t size,
+                           char *ret_args[TOW_CONFIG_ARGS_MAX])
+{
+    size_t used = 0;
+    int count = 0;
+    for (size_t i = 0; i < ENTRY_COUNT; i++) {
+        const struct option_entry *entry = &entries[i];
+        if ((entry->use & FOR_WORKER) == 0) {
+            continue;
+        }
+        const char *at = (const char *)config + entry->at;
+        uint64_t number = 0;
+        int n;
+        if (entry->kind == KIND_TEXT) {
+            if (*at == '\0') {
+                continue;
+            }
+            n = snprintf(ret_text + used, size - used, "--%s=%s", entry->name, at);
+        } else {
+            memcpy(&number, at, sizeof number);
+            if (entry->kind == KIND_CAPABILITY && number == 0) {
+                continue;
+            }
+            n = entry->kind == KIND_CAPABILITY
+                    ? snprintf(ret_text + used, size - used, "--%s=%u.%u", entry->name,
+                               (unsigned)number / 10, (unsigned)number % 10)
+                    : snprintf(ret_text + used, size - used, "--%s=%llu", entry->name,
+                               (unsigned long long)number);
+        }
+        if (n < 0 || (size_t)n >= size - used || count == TOW_CONFIG_ARGS_MAX) {
+            return -E2BIG;
+        }
+        ret_args[count++] = ret_text + used;
+        used += (size_t)n + 1;
+    }
+    return count;
+}
+
+void tow_config_print_help(void)
+{
+    printf("towlined: lets programs on this and other machines use this machine's GPUs.\n"
+           "\n"
+           "  towlined                                serve this machine only\n"
+           "  towlined -l tcp://0.0.0.0:4837          serve every network this machine is on\n"
+           "  towlined --device soft                  the software GPU: no hardware needed\n"
+           "\n"
+           "Then, on the machine without a GPU:\n"
+           "\n"
+           "  towline run -s tcp://THIS-HOST:4837 -- python3 train.py\n"
+           "\n"
+           "Flags, with the default in brackets:\n");
+    for (size_t i = 0; i < ENTRY_COUNT; i++) {
+        const struct option_entry *entry = &entries[i];
+        if ((entry->use & NOT_SHOWN) != 0) {
+            continue;
+        }
+        if (entry->letter != 0) {
+            printf("\n  -%c, --%s %s\n", entry->letter, entry->name, entry->value);
+        } else {
+            printf("\n  --%s %s\n", entry->name, entry->value);
+        }
+        for (const char *line = entry->help; line != NULL;) {
+            size_t length = strcspn(line, "\n");
+            printf("        %.*s\n", (int)length, line);
+            line = line[length] == '\0' ? NULL : line + length + 1;
+        }
+    }
+    printf("\n  -h, --help\n  -V, --version\n"
+           "\n"
+           "Every long name can stand in the config file too: `device = soft`. SIGHUP reads it "
+           "again;\n"
+           "SIGTERM ends the server and its sessions. `towline status` shows who is using what.\n"
+           "Manual: man towlined, man towlined.conf.\n");
+}

@@ -1,0 +1,503 @@
+#include "server/daemon/crew.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/personality.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "server/daemon/post.h"
+
+enum {
+    WORKER_ENV_MAX = 64,
+    BACKOFF_MAX_S = 60,
+    LISTENER_FILES = 65536, /* as packaging/systemd has it */
+};
+
+void tow_crew_init(struct tow_crew *crew, const struct tow_config *config)
+{
+    memset(crew, 0, sizeof *crew);
+    crew->config = config;
+    crew->next_session = 1;
+    /* What sessions export is all here. Workers keep what they were given: not every library of a
+     * driver's can do with high descriptors. */
+    getrlimit(RLIMIT_NOFILE, &crew->files);
+    struct rlimit more = crew->files;
+    more.rlim_cur = more.rlim_max < LISTENER_FILES ? more.rlim_max : LISTENER_FILES;
+    if (more.rlim_cur > crew->files.rlim_cur) {
+        setrlimit(RLIMIT_NOFILE, &more);
+    }
+    tow_kept_init(&crew->kept);
+}
+
+/* Splits a key: NAME=VALUE lines go into the environment, slot=N becomes a flag. */
+static void apply_key(char *key, char **ret_slot)
+{
+    *ret_slot = NULL;
+    for (char *line = strtok(key, "\n"); line != NULL; line = strtok(NULL, "\n")) {
+        if (strncmp(line, "slot=", 5) == 0) {
+            *ret_slot = line + 5;
+        } else {
+            putenv(line);
+        }
+    }
+}
+
+/* The child between fork and exec. The listener has one thread, so everything may be called here.
+ */
+static void run_child(const struct tow_crew *crew, const char *key, int control, int stats,
+                      pid_t listener)
+{
+    /* Workers end with their listener, whatever ended it. */
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != listener) {
+        _exit(1);
+    }
+    /* Both are moved out of the way first: either might be 3 or 4 already. */
+    int high_control = fcntl(control, F_DUPFD, 16);
+    int high_stats = fcntl(stats, F_DUPFD, 16);
+    if (high_control < 0 || high_stats < 0 || dup2(high_control, TOW_POST_FD) < 0 ||
+        dup2(high_stats, TOW_STATS_FD) < 0) {
+        _exit(1);
+    }
+    close(high_control);
+    close(high_stats);
+    int null = open("/dev/null", O_RDWR);
+    if (null >= 0) {
+        /* stdout stays: device printf of the real driver goes there. */
+        dup2(null, STDIN_FILENO);
+        if (null > TOW_STATS_FD) {
+            close(null);
+        }
+    }
+    /* When the machine's memory is used up, a session goes before the listener does. */
+    int oom = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+    if (oom >= 0) {
+        ssize_t written = write(oom, "500", 3);
+        (void)written;
+        close(oom);
+    }
+#if !defined(__SANITIZE_THREAD__)
+    /* Everything of this process then lies at 0x2aaa... (x86-64) or 0x4000... (arm64), where no
+     * client has anything: device addresses of the real driver, and room at the client's own
+     * addresses for host memory that the GPU reaches. ThreadSanitizer cannot live with this layout.
+     */
+    personality(ADDR_COMPAT_LAYOUT);
+#endif
+    signal(SIGINT, SIG_IGN); /* Ctrl-C reaches the whole group; the listener ends its workers */
+    signal(SIGHUP, SIG_IGN);
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    setrlimit(RLIMIT_NOFILE, &crew->files);
+
+    static char text[8 * TOW_CONFIG_TEXT_MAX];
+    static char key_copy[TOW_WORKER_KEY_MAX];
+    static char slot_flag[32];
+    char *args[TOW_CONFIG_ARGS_MAX + 4] = {(char *)"towlined", (char *)"--worker"};
+    int count = tow_config_worker_args(crew->config, text, sizeof text, args + 2);
+    if (count < 0) {
+        _exit(1);
+    }
+    count += 2;
+    char *slot;
+    strcpy(key_copy, key);
+    apply_key(key_copy, &slot);
+    if (slot != NULL) {
+        snprintf(slot_flag, sizeof slot_flag, "--slot=%.8s", slot);
+        args[count++] = slot_flag;
+    }
+    args[count] = NULL;
+    execv("/proc/self/exe", args);
+    _exit(127);
+}
+
+static int make_stats(struct tow_session_stats **ret_stats)
+{
+    int fd = memfd_create("towline-session", MFD_CLOEXEC);
+    if (fd < 0) {
+        return -errno;
+    }
+    if (ftruncate(fd, sizeof(struct tow_session_stats)) != 0) {
+        int error = -errno;
+        close(fd);
+        return error;
+    }
+    void *at =
+        mmap(NULL, sizeof(struct tow_session_stats), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (at == MAP_FAILED) {
+        int error = -errno;
+        close(fd);
+        return error;
+    }
+    *ret_stats = at;
+    return fd;
+}
+
+static void worker_free(struct tow_crew *crew, struct tow_worker *worker)
+{
+    tow_kept_end(&crew->kept, worker, &worker->kept);
+    if (worker->control >= 0) {
+        close(worker->control);
+    }
+    munmap(worker->stats, sizeof *worker->stats);
+    free(worker);
+}
+
+int tow_crew_start(struct tow_crew *crew, const char *key)
+{
+    if (strlen(key) >= TOW_WORKER_KEY_MAX) {
+        return -E2BIG;
+    }
+    struct tow_worker *worker = calloc(1, sizeof *worker);
+    if (worker == NULL) {
+        return -ENOMEM;
+    }
+    int stats = make_stats(&worker->stats);
+    if (stats < 0) {
+        free(worker);
+        return stats;
+    }
+    worker->control = -1;
+    int error = 0;
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {
+        error = -errno;
+        goto free_worker;
+    }
+    worker->control = pair[0];
+    pid_t self = getpid();
+    pid_t pid = fork();
+    if (pid == 0) {
+        run_child(crew, key, pair[1], stats, self);
+    }
+    if (pid < 0) {
+        error = -errno;
+        close(pair[1]);
+        goto free_worker;
+    }
+    close(pair[1]);
+    close(stats);
+    worker->pid = pid;
+    strcpy(worker->key, key);
+    worker->since_ns = tow_time_now_ns();
+    worker->next = crew->workers;
+    crew->workers = worker;
+    tow_log(TOW_AREA_SERVER, TOW_LOG_DEBUG, "worker %d starts", (int)pid);
+    return 0;
+
+free_worker:
+    close(stats);
+    worker_free(crew, worker);
+    return error;
+}
+
+struct tow_worker *tow_crew_idle(struct tow_crew *crew, const char *key)
+{
+    for (struct tow_worker *worker = crew->workers; worker != NULL; worker = worker->next) {
+        if (worker->state == TOW_WORKER_IDLE && strcmp(worker->key, key) == 0) {
+            return worker;
+        }
+    }
+    return NULL;
+}
+
+unsigned tow_crew_count(const struct tow_crew *crew, enum tow_worker_state state, const char *key)
+{
+    unsigned count = 0;
+    for (const struct tow_worker *worker = crew->workers; worker != NULL; worker = worker->next) {
+        count += worker->state == state && (key == NULL || strcmp(worker->key, key) == 0);
+    }
+    return count;
+}
+
+unsigned tow_crew_size(const struct tow_crew *crew)
+{
+    unsigned count = 0;
+    for (const struct tow_worker *worker = crew->workers; worker != NULL; worker = worker->next) {
+        count++;
+    }
+    return count;
+}
+
+static void set_state(struct tow_worker *worker, enum tow_worker_state state)
+{
+    worker->state = state;
+    worker->since_ns = tow_time_now_ns();
+}
+
+int tow_crew_hand(struct tow_crew *crew, struct tow_worker *worker, int fd,
+                  enum tow_transport_kind kind, const char *peer)
+{
+    struct tow_post post = {
+        .what = TOW_POST_SERVE, .transport = kind, .session = crew->next_session};
+    snprintf(post.peer, sizeof post.peer, "%s", peer);
+    int error = tow_fds_send(worker->control, &post, sizeof post, &fd, 1);
+    if (error < 0) {
+        tow_crew_end(worker);
+        return error;
+    }
+    worker->session = crew->next_session++;
+    snprintf(worker->peer, sizeof worker->peer, "%s", peer);
+    set_state(worker, TOW_WORKER_BUSY);
+    tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "session %llu: %s, worker %d",
+            (unsigned long long)worker->session, peer, (int)worker->pid);
+    return 0;
+}
+
+int tow_crew_lane(struct tow_crew *crew, uint64_t session, int fd, enum tow_transport_kind kind)
+{
+    struct tow_post post = {.what = TOW_POST_LANE, .transport = kind, .session = session};
+    for (struct tow_worker *worker = crew->workers; worker != NULL; worker = worker->next) {
+        if (worker->state == TOW_WORKER_BUSY && worker->session == session &&
+            atomic_load(&worker->stats->lanes) != 0) {
+            /* One that does not take them fast enough must not hold the listener up. */
+            struct pollfd room = {.fd = worker->control, .events = POLLOUT};
+            if (poll(&room, 1, 0) != 1 || (room.revents & POLLOUT) == 0) {
+                return -EAGAIN;
+            }
+            return tow_fds_send(worker->control, &post, sizeof post, &fd, 1);
+        }
+    }
+    return -ENOENT;
+}
+
+static void note_failure(struct tow_crew *crew, const char *sentence)
+{
+    snprintf(crew->failure, sizeof crew->failure, "%s", sentence);
+    unsigned seconds = crew->failures < 6 ? 1u << crew->failures : BACKOFF_MAX_S;
+    crew->failures++;
+    crew->retry_ns = tow_time_now_ns() + (int64_t)seconds * TOW_TIME_S;
+}
+
+static void note_ready(struct tow_crew *crew, const struct tow_post *post, const char *text)
+{
+    char *devices = strndup(text, post->text_size);
+    if (devices != NULL) {
+        free(crew->devices);
+        crew->devices = devices;
+    }
+    snprintf(crew->backend, sizeof crew->backend, "%.*s", (int)sizeof post->backend, post->backend);
+    snprintf(crew->description, sizeof crew->description, "%.*s", (int)sizeof post->description,
+             post->description);
+    crew->pageable = post->pageable != 0;
+    crew->opened = true;
+    crew->failures = 0;
+    crew->failure[0] = '\0';
+    crew->retry_ns = 0;
+}
+
+/* What a worker says, with at most two descriptors: -EAGAIN, or the packet's size (0: it has closed
+ * its end). */
+static ssize_t receive(int control, void *packet, size_t size, int ret_fds[2])
+{
+    union {
+        char bytes[CMSG_SPACE(2 * sizeof(int))];
+        struct cmsghdr align;
+    } fds;
+    struct iovec iov = {packet, size};
+    struct msghdr message = {
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &fds, .msg_controllen = sizeof fds};
+    ssize_t got = recvmsg(control, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (got < 0) {
+        return errno == EAGAIN || errno == EINTR ? -EAGAIN : 0;
+    }
+    const struct cmsghdr *head = CMSG_FIRSTHDR(&message);
+    if (head != NULL && head->cmsg_level == SOL_SOCKET && head->cmsg_type == SCM_RIGHTS) {
+        /* The kernel has put no more there than there was room for, and closed the rest. */
+        memcpy(ret_fds, CMSG_DATA(head), head->cmsg_len - CMSG_LEN(0));
+    }
+    return got;
+}
+
+/* A session exports, imports or forgets a descriptor. It may be in the hands of its client: only
+ * what it has exported itself is its own, and a socket that takes no answer at once gets none. */
+static void exchange(struct tow_crew *crew, struct tow_worker *worker, const struct tow_post *post,
+                     int fds[2])
+{
+    struct tow_post_answer answer = {.error = -EINVAL};
+    int given = -1;
+    if (worker->state != TOW_WORKER_BUSY) {
+        return;
+    }
+    if (post->what == TOW_POST_KEEP && fds[1] >= 0) {
+        answer.error = tow_kept_add(&crew->kept, worker, &worker->kept, fds[1], &answer.token);
+        fds[1] = -1;
+    } else if (post->what == TOW_POST_GET) {
+        given = tow_kept_find(&crew->kept, &post->token);
+        answer.error = given < 0 ? given : 0;
+    } else if (post->what == TOW_POST_FORGET) {
+        tow_kept_forget(&crew->kept, worker, &worker->kept, &post->token);
+        answer.error = 0;
+    }
+    tow_fds_try_send(fds[0], &answer, sizeof answer, &given, given >= 0);
+}
+
+static void close_all(int fds[2])
+{
+    for (int i = 0; i < 2; i++) {
+        if (fds[i] >= 0) {
+            close(fds[i]);
+        }
+    }
+}
+
+int tow_crew_hear(struct tow_crew *crew, struct tow_worker *worker)
+{
+    static char packet[sizeof(struct tow_post) + TOW_POST_TEXT_MAX];
+    int fds[2] = {-1, -1};
+    ssize_t got = receive(worker->control, packet, sizeof packet, fds);
+    if (got == -EAGAIN) {
+        return 0;
+    }
+    struct tow_post post;
+    if (got < (ssize_t)sizeof post) {
+        /* It has closed its end: SIGCHLD tells the rest. */
+        close_all(fds);
+        close(worker->control);
+        worker->control = -1;
+        return 0;
+    }
+    memcpy(&post, packet, sizeof post);
+    if (post.what == TOW_POST_KEEP || post.what == TOW_POST_GET || post.what == TOW_POST_FORGET) {
+        exchange(crew, worker, &post, fds);
+    }
+    close_all(fds);
+    if (post.text_size > (size_t)got - sizeof post) {
+        return 0;
+    }
+    const char *text = packet + sizeof post;
+    if (post.what == TOW_POST_READY && worker->state == TOW_WORKER_STARTING) {
+        note_ready(crew, &post, text);
+        tow_log(TOW_AREA_SERVER, TOW_LOG_DEBUG, "worker %d is ready after %lld ms",
+                (int)worker->pid,
+                (long long)((tow_time_now_ns() - worker->since_ns) / TOW_TIME_MS));
+        set_state(worker, TOW_WORKER_IDLE);
+        return 0;
+    }
+    /* One that has been given a client meanwhile finds that first, and makes no context ahead. */
+    if (post.what == TOW_POST_WARM && worker->state == TOW_WORKER_IDLE) {
+        struct tow_post go = {.what = TOW_POST_WARM};
+        if (send(worker->control, &go, sizeof go, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof go) {
+            set_state(worker, TOW_WORKER_STARTING);
+        }
+        return 0;
+    }
+    if (post.what == TOW_POST_WARM && worker->state == TOW_WORKER_STARTING) {
+        set_state(worker, TOW_WORKER_IDLE);
+        return 0;
+    }
+    if (post.what == TOW_POST_FAILED && worker->state == TOW_WORKER_STARTING) {
+        char sentence[512];
+        snprintf(sentence, sizeof sentence, "%.*s", (int)post.text_size, text);
+        note_failure(crew, sentence);
+        set_state(worker, TOW_WORKER_ENDING);
+        return 1;
+    }
+    return 0;
+}
+
+static void tell_end(const struct tow_worker *worker, int status)
+{
+    if (worker->state == TOW_WORKER_BUSY && WIFSIGNALED(status)) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_WARN,
+                "session %llu (%s): its worker %d was ended by signal %d (%s)",
+                (unsigned long long)worker->session, worker->peer, (int)worker->pid,
+                WTERMSIG(status), strsignal(WTERMSIG(status)));
+    } else if (worker->state == TOW_WORKER_BUSY) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "session %llu: ended after %.1f s, %llu calls",
+                (unsigned long long)worker->session,
+                (double)(tow_time_now_ns() - worker->since_ns) / TOW_TIME_S,
+                (unsigned long long)worker->stats->calls);
+    }
+}
+
+int tow_crew_reap(struct tow_crew *crew, char ret_key[TOW_WORKER_KEY_MAX])
+{
+    int status;
+    pid_t pid;
+    while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
+        struct tow_worker **at = &crew->workers;
+        while (*at != NULL && (*at)->pid != pid) {
+            at = &(*at)->next;
+        }
+        struct tow_worker *worker = *at;
+        if (worker == NULL) {
+            continue;
+        }
+        int failed = 0;
+        if (worker->state == TOW_WORKER_STARTING && worker->control >= 0) {
+            /* Its last words may still be in the socket. */
+            failed = tow_crew_hear(crew, worker);
+        }
+        if (!failed && worker->state == TOW_WORKER_STARTING) {
+            char sentence[128];
+            snprintf(sentence, sizeof sentence,
+                     WIFSIGNALED(status) ? "the worker was ended by signal %d while it started"
+                                         : "the worker ended with code %d while it started",
+                     WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+            note_failure(crew, sentence);
+            failed = 1;
+        }
+        tell_end(worker, status);
+        strcpy(ret_key, worker->key);
+        *at = worker->next;
+        worker_free(crew, worker);
+        if (failed) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+void tow_crew_end(struct tow_worker *worker)
+{
+    if (worker->state != TOW_WORKER_ENDING) {
+        set_state(worker, TOW_WORKER_ENDING);
+        kill(worker->pid, SIGTERM);
+    }
+}
+
+void tow_crew_fini(struct tow_crew *crew)
+{
+    for (struct tow_worker *worker = crew->workers; worker != NULL; worker = worker->next) {
+        tow_crew_end(worker);
+    }
+    int64_t deadline = tow_time_deadline(2 * TOW_TIME_S);
+    char key[TOW_WORKER_KEY_MAX];
+    bool killed = false;
+    while (crew->workers != NULL) {
+        while (tow_crew_reap(crew, key) > 0) {
+        }
+        if (crew->workers != NULL && tow_time_passed(deadline)) {
+            if (killed) {
+                break; /* stuck in the kernel: init inherits it */
+            }
+            for (struct tow_worker *worker = crew->workers; worker != NULL; worker = worker->next) {
+                kill(worker->pid, SIGKILL);
+            }
+            killed = true;
+            deadline = tow_time_deadline(TOW_TIME_S);
+        }
+        if (crew->workers != NULL) {
+            tow_time_sleep(5 * TOW_TIME_MS);
+        }
+    }
+    while (crew->workers != NULL) {
+        struct tow_worker *worker = crew->workers;
+        crew->workers = worker->next;
+        worker_free(crew, worker);
+    }
+    free(crew->devices);
+    crew->devices = NULL;
+}

@@ -1,0 +1,94 @@
+/* The listener's workers: started ahead, handed one connection each, reaped.
+ *
+ * A worker is a fresh process (this program again, with --worker), so that nothing of the driver
+ * ever lives in the listener and a worker's death frees everything of its session. Only the
+ * listener's one thread calls this.
+ */
+#ifndef TOW_SERVER_CREW_H
+#define TOW_SERVER_CREW_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/resource.h>
+#include <sys/types.h>
+
+#include "server/daemon/config.h"
+#include "server/daemon/kept.h"
+#include "server/session/session.h"
+#include "transport/transport.h"
+
+enum tow_worker_state {
+    TOW_WORKER_STARTING, /* opens its backend */
+    TOW_WORKER_IDLE,     /* waits for a connection */
+    TOW_WORKER_BUSY,     /* serves one */
+    TOW_WORKER_ENDING,   /* was told to go */
+};
+
+/* What a client's environment asks of its worker: "" for the ordinary one, else one NAME=VALUE per
+ * line. A worker serves only a client that asks for the same. */
+enum { TOW_WORKER_KEY_MAX = 1024 };
+
+struct tow_worker {
+    struct tow_worker *next; /* owned by the crew */
+    pid_t pid;
+    int control; /* owned */
+    enum tow_worker_state state;
+    char key[TOW_WORKER_KEY_MAX];
+    struct tow_session_stats *stats; /* owned mapping, shared with the worker */
+    uint64_t session;
+    unsigned kept; /* descriptors that it has exported */
+    char peer[128];
+    char transport[16];
+    int64_t since_ns; /* of the state */
+};
+
+struct tow_crew {
+    const struct tow_config *config; /* borrowed */
+    struct tow_worker *workers;      /* owned */
+    uint64_t next_session;
+    struct tow_kept kept; /* what sessions have exported for each other */
+    struct rlimit files;  /* how many descriptors a worker may have */
+    bool opened;          /* some worker has opened its backend: the texts below hold */
+    char backend[16];
+    char description[256];
+    bool pageable;     /* GPUs reach pageable memory */
+    char *devices;     /* owned: a JSON array; NULL until a worker was ready */
+    char failure[512]; /* why the last start failed; "" after a success */
+    unsigned failures; /* in a row */
+    int64_t retry_ns;  /* no worker is started ahead before this moment */
+};
+
+void tow_crew_init(struct tow_crew *crew, const struct tow_config *config);
+
+/* Starts a worker. 0, or why it could not be. */
+int tow_crew_start(struct tow_crew *crew, const char *key);
+
+/* An idle worker for this key, or NULL. */
+struct tow_worker *tow_crew_idle(struct tow_crew *crew, const char *key);
+unsigned tow_crew_count(const struct tow_crew *crew, enum tow_worker_state state, const char *key);
+/* All worker processes, whatever their state. */
+unsigned tow_crew_size(const struct tow_crew *crew);
+
+/* Gives it the connection; the caller still owns its own `fd`. */
+int tow_crew_hand(struct tow_crew *crew, struct tow_worker *worker, int fd,
+                  enum tow_transport_kind kind, const char *peer);
+
+/* Gives the worker of a session a further connection of it; the caller still owns its own `fd`.
+ * -ENOENT if there is no such session. */
+int tow_crew_lane(struct tow_crew *crew, uint64_t session, int fd, enum tow_transport_kind kind);
+
+/* The worker's control socket is readable. Returns 1 if the failure of a start should be told to
+ * clients that wait for `worker->key`. */
+int tow_crew_hear(struct tow_crew *crew, struct tow_worker *worker);
+
+/* Reaps what has ended (SIGCHLD). Returns 1 as above, with the key in ret_key. Call until it
+ * returns 0. */
+int tow_crew_reap(struct tow_crew *crew, char ret_key[TOW_WORKER_KEY_MAX]);
+
+/* Tells a worker to go. */
+void tow_crew_end(struct tow_worker *worker);
+
+/* Ends all, waits for them (at most about 3 s), frees everything. */
+void tow_crew_fini(struct tow_crew *crew);
+
+#endif

@@ -1,0 +1,63 @@
+/* A connection that no worker has yet: being looked at, waiting for a worker, or being answered by
+ * the listener itself. Only the listener's one thread uses these. */
+#ifndef TOW_SERVER_GUEST_H
+#define TOW_SERVER_GUEST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "server/daemon/crew.h"
+#include "transport/transport.h"
+
+enum {
+    TOW_GUESTS_MAX =
+        256, /* connections that no worker has; the oldest stranger makes room for more */
+};
+
+enum tow_guest_state {
+    TOW_GUEST_STRANGER, /* has not said yet what it wants */
+    TOW_GUEST_PROGRAM,  /* wants a session; waits for a worker */
+    TOW_GUEST_LANE,     /* belongs to a session: the server hands it over, or it goes */
+    TOW_GUEST_ASKED,    /* wants a report: the server fills `out` and moves it on */
+    TOW_GUEST_ANSWERED, /* `out` goes out */
+    TOW_GUEST_LEAVING,  /* all was said; until it closes its end, so that nothing is lost on the way
+                         */
+    TOW_GUEST_GONE,     /* to be freed */
+};
+
+struct tow_guest {
+    struct tow_guest *next; /* owned by the list */
+    int fd;                 /* owned */
+    enum tow_transport_kind kind;
+    enum tow_guest_state state;
+    int64_t deadline_ns; /* of the state; PROGRAM: when it is told again to be patient */
+    int64_t until_ns;    /* PROGRAM: when it is given up; ASKED: when old numbers must do */
+    bool shared;         /* it asks for shared memory, and is answered so */
+    bool partial;        /* some bytes are there, too few: look again soon instead of polling */
+    char peer[TOW_ADDRESS_MAX];
+    char key[TOW_WORKER_KEY_MAX]; /* PROGRAM: which worker it needs */
+    uint64_t session;             /* LANE: whose it is */
+    uint64_t ticket;              /* ASKED: the numbers it waits for; 0: not asked for yet */
+    bool at_hand;                 /* ASKED: it waits for none */
+    bool present;                 /* ASKED: it wants to know no more than that we are there */
+    struct tow_buf out;
+    size_t sent;
+};
+
+/* Takes over `fd`. NULL: no memory, the connection is closed. */
+struct tow_guest *tow_guest_create(int fd, enum tow_transport_kind kind, const char *peer);
+void tow_guest_destroy(struct tow_guest *guest);
+
+/* Events to poll for; 0: only the end of the connection. */
+short tow_guest_events(const struct tow_guest *guest);
+
+/* Something happened on its descriptor, or its time to be looked at has come. */
+void tow_guest_step(struct tow_guest *guest, short events);
+
+/* Queues REFUSE with the sentence. */
+void tow_guest_refuse(struct tow_guest *guest, uint32_t code, const char *sentence);
+/* Queues REPORT with the JSON. */
+void tow_guest_report(struct tow_guest *guest, const char *json, size_t size);
+
+#endif

@@ -1,0 +1,622 @@
+#include "server/daemon/listener.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "server/daemon/guest.h"
+#include "server/daemon/crew.h"
+#include "server/daemon/status.h"
+#include "server/daemon/systemd.h"
+#include "wire/control.h"
+
+enum {
+    LISTENERS_MAX = TOW_CONFIG_LISTEN_MAX + 16, /* as many may come from systemd */
+    POLL_MAX = 3 + LISTENERS_MAX + TOW_GUESTS_MAX + 4096 + 128,
+    STATUS_MAX = 1 << 20,
+    NUMBERS_MS = 200, /* how long a report may wait for new numbers of the GPUs */
+    PARTIAL_MS = 20,  /* how soon a guest with a few bytes is looked at again */
+    WATCH_MS = 500,   /* how often a watched process is asked for where there are no pidfds */
+};
+
+/* Whose event a poll entry is. */
+struct source {
+    struct tow_listener *listener; /* borrowed */
+    struct tow_worker *worker;     /* borrowed */
+    struct tow_guest *guest;       /* borrowed */
+};
+
+struct server {
+    struct tow_config config;
+    int argc;                                      /* for SIGHUP */
+    char **argv;                                   /* borrowed */
+    struct tow_listener *listeners[LISTENERS_MAX]; /* owned */
+    unsigned listener_count;
+    struct tow_crew crew;
+    struct tow_guest *guests; /* owned; oldest first */
+    unsigned guest_count;
+    struct tow_gauge gauge;
+    int signals;    /* owned: a signalfd */
+    int watched;    /* owned: a pidfd; -1: none */
+    bool announced; /* READY was said */
+    bool failed;    /* the first worker could not start: end with an error */
+    bool stop;
+    int64_t started_ns;
+    struct pollfd polls[POLL_MAX];
+    struct source sources[POLL_MAX];
+};
+
+/* ---- starting to listen ---- */
+
+static int add_address(struct server *server, const char *address)
+{
+    char why[TOW_WHY_MAX];
+    struct tow_listener *listener;
+    int error =
+        tow_listener_open(address, (mode_t)server->config.socket_mode, why, sizeof why, &listener);
+    if (error < 0) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_ERROR, "%s", why);
+        return error;
+    }
+    server->listeners[server->listener_count++] = listener;
+    return 0;
+}
+
+/* A socket that systemd opened for us; its file is systemd's to remove. */
+static int add_inherited(struct server *server, int fd)
+{
+    int domain = 0;
+    socklen_t size = sizeof domain;
+    struct tow_listener *listener = calloc(1, sizeof *listener);
+    if (listener == NULL || getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) != 0) {
+        free(listener);
+        tow_log(TOW_AREA_SERVER, TOW_LOG_ERROR,
+                "descriptor %d, which LISTEN_FDS names, is not a socket", fd);
+        return -EINVAL;
+    }
+    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+    listener->fd = fd;
+    listener->kind = domain == AF_UNIX ? TOW_TRANSPORT_UNIX : TOW_TRANSPORT_TCP;
+    snprintf(listener->address, sizeof listener->address, "%s (inherited descriptor %d)",
+             domain == AF_UNIX ? "unix" : "tcp", fd);
+    server->listeners[server->listener_count++] = listener;
+    return 0;
+}
+
+static int start_listening(struct server *server)
+{
+    const struct tow_config *config = &server->config;
+    int inherited = tow_systemd_sockets();
+    for (int i = 0; i < inherited; i++) {
+        int error = add_inherited(server, 3 + i);
+        if (error < 0) {
+            return error;
+        }
+    }
+    if (config->private_dir[0] != '\0') {
+        char address[TOW_CONFIG_TEXT_MAX + 16];
+        snprintf(address, sizeof address, "unix://%s/sock", config->private_dir);
+        return add_address(server, address);
+    }
+    for (unsigned i = 0; i < config->listen_count; i++) {
+        int error = add_address(server, config->listen[i]);
+        if (error < 0) {
+            return error;
+        }
+    }
+    if (config->listen_count > 0 || inherited > 0) {
+        return 0;
+    }
+    /* Nobody said where: this machine only. */
+    char path[TOW_CONFIG_TEXT_MAX];
+    char address[TOW_CONFIG_TEXT_MAX + 16];
+    if (tow_file_default_socket(path, sizeof path) == 0) {
+        snprintf(address, sizeof address, "unix://%s", path);
+        int error = add_address(server, address);
+        if (error < 0) {
+            return error;
+        }
+    }
+    snprintf(address, sizeof address, "tcp://127.0.0.1:%d", TOW_DEFAULT_PORT);
+    return add_address(server, address);
+}
+
+/* ---- guests ---- */
+
+static void drop_oldest_stranger(struct server *server)
+{
+    for (struct tow_guest **at = &server->guests; *at != NULL; at = &(*at)->next) {
+        struct tow_guest *guest = *at;
+        if (guest->state == TOW_GUEST_STRANGER) {
+            tow_log(TOW_AREA_SERVER, TOW_LOG_WARN,
+                    "%s was closed: too many connections that say nothing", guest->peer);
+            *at = guest->next;
+            tow_guest_destroy(guest);
+            server->guest_count--;
+            return;
+        }
+    }
+}
+
+static void accept_all(struct server *server, struct tow_listener *listener)
+{
+    /* Bounded, so that a flood on one socket does not starve the rest. */
+    for (int i = 0; i < 64; i++) {
+        int fd;
+        char peer[TOW_ADDRESS_MAX];
+        int error = tow_listener_accept(listener, &fd, peer);
+        if (error == -EAGAIN) {
+            return;
+        }
+        if (error < 0) {
+            tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "%s: accept: %s", listener->address,
+                    strerror(-error));
+            if (error == -EMFILE || error == -ENFILE) {
+                drop_oldest_stranger(server);
+                tow_time_sleep(10 * TOW_TIME_MS);
+            }
+            return;
+        }
+        if (server->guest_count >= TOW_GUESTS_MAX) {
+            drop_oldest_stranger(server);
+        }
+        if (server->guest_count >= TOW_GUESTS_MAX) {
+            close(fd);
+            continue;
+        }
+        struct tow_guest *guest = tow_guest_create(fd, listener->kind, peer);
+        if (guest == NULL) {
+            continue;
+        }
+        struct tow_guest **end = &server->guests;
+        while (*end != NULL) {
+            end = &(*end)->next;
+        }
+        *end = guest;
+        server->guest_count++;
+    }
+}
+
+static unsigned count_waiting(const struct server *server, const char *key)
+{
+    unsigned count = 0;
+    for (const struct tow_guest *guest = server->guests; guest != NULL; guest = guest->next) {
+        count += guest->state == TOW_GUEST_PROGRAM && (key == NULL || strcmp(guest->key, key) == 0);
+    }
+    return count;
+}
+
+/* A report waits, for a moment, for numbers that were taken after the question. */
+static bool has_numbers(struct server *server, struct tow_guest *guest)
+{
+    if (guest->at_hand || guest->present) {
+        return true;
+    }
+    if (guest->ticket == 0) {
+        guest->ticket = tow_gauge_ask(&server->gauge);
+        guest->until_ns = tow_time_deadline(NUMBERS_MS * TOW_TIME_MS);
+    }
+    return guest->ticket == 0 || tow_gauge_has(&server->gauge, guest->ticket) ||
+           tow_time_passed(guest->until_ns);
+}
+
+static void answer_status(struct server *server, struct tow_guest *guest)
+{
+    if (guest->present) {
+        tow_guest_report(guest, "{}", 2);
+        return;
+    }
+    struct tow_status_source source = {
+        .crew = &server->crew,
+        .gauge = &server->gauge,
+        .config = &server->config,
+        .listeners = server->listeners,
+        .listener_count = server->listener_count,
+        .waiting = count_waiting(server, NULL),
+        .started_ns = server->started_ns,
+    };
+    struct tow_buf json;
+    tow_buf_init(&json, STATUS_MAX);
+    if (tow_status_write(&source, &json) == 0) {
+        tow_guest_report(guest, (const char *)json.data, json.size);
+    } else {
+        tow_guest_refuse(guest, TOW_REFUSE_FAILED, "the report does not fit into a frame");
+    }
+    tow_buf_fini(&json);
+}
+
+static void place(struct server *server, struct tow_guest *guest)
+{
+    if (strcmp(server->crew.backend, "soft") == 0 && strncmp(guest->key, "slot=", 5) != 0) {
+        /* No variable of the driver means anything to the software GPU: any worker will do. */
+        char *slot = strstr(guest->key, "\nslot=");
+        memmove(guest->key, slot == NULL ? "" : slot + 1, slot == NULL ? 1 : strlen(slot + 1) + 1);
+    }
+    if (tow_crew_count(&server->crew, TOW_WORKER_BUSY, NULL) >= server->config.max_sessions) {
+        char sentence[256];
+        snprintf(sentence, sizeof sentence,
+                 "the server is full: it serves %llu programs already; try again when one has "
+                 "ended, or raise "
+                 "max-sessions there",
+                 (unsigned long long)server->config.max_sessions);
+        tow_guest_refuse(guest, TOW_REFUSE_BUSY, sentence);
+        return;
+    }
+    struct tow_worker *worker = tow_crew_idle(&server->crew, guest->key);
+    if (worker != NULL &&
+        tow_crew_hand(&server->crew, worker, guest->fd, guest->kind, guest->peer) == 0) {
+        guest->state = TOW_GUEST_GONE;
+    }
+}
+
+static void refuse_waiting(struct server *server, const char *key)
+{
+    char sentence[TOW_SENTENCE_MAX];
+    snprintf(sentence, sizeof sentence, "the server could not start a worker: %s",
+             server->crew.failure);
+    for (struct tow_guest *guest = server->guests; guest != NULL; guest = guest->next) {
+        if (guest->state == TOW_GUEST_PROGRAM && strcmp(guest->key, key) == 0) {
+            tow_guest_refuse(guest, TOW_REFUSE_FAILED, sentence);
+        }
+    }
+}
+
+/* Whoever waits gets a worker; workers are started for the others and ahead; what nobody needs is
+ * ended. */
+static void balance(struct server *server)
+{
+    struct tow_crew *crew = &server->crew;
+    for (struct tow_guest *guest = server->guests; guest != NULL; guest = guest->next) {
+        if (guest->state == TOW_GUEST_ASKED) {
+            if (has_numbers(server, guest)) {
+                answer_status(server, guest);
+            }
+        } else if (guest->state == TOW_GUEST_LANE) {
+            /* The worker looks at its key. */
+            tow_crew_lane(crew, guest->session, guest->fd, guest->kind);
+            guest->state = TOW_GUEST_GONE;
+        } else if (guest->state == TOW_GUEST_PROGRAM) {
+            place(server, guest);
+        }
+    }
+    /* However many ask for workers of their own kind: those who cannot have one yet wait. */
+    uint64_t most = server->config.max_sessions + server->config.idle_workers;
+    for (struct tow_guest *guest = server->guests; guest != NULL; guest = guest->next) {
+        if (guest->state == TOW_GUEST_PROGRAM && tow_crew_size(crew) < most &&
+            tow_crew_count(crew, TOW_WORKER_STARTING, guest->key) <
+                count_waiting(server, guest->key)) {
+            int error = tow_crew_start(crew, guest->key);
+            if (error < 0) {
+                snprintf(crew->failure, sizeof crew->failure, "%s", strerror(-error));
+                refuse_waiting(server, guest->key);
+            }
+        }
+    }
+    /* One worker at least is tried at the start: it tells which GPUs there are. */
+    uint64_t ahead = server->config.idle_workers;
+    if (ahead == 0 && !crew->opened) {
+        ahead = 1;
+    }
+    unsigned have =
+        tow_crew_count(crew, TOW_WORKER_STARTING, "") + tow_crew_count(crew, TOW_WORKER_IDLE, "");
+    while (have < ahead && tow_time_now_ns() >= crew->retry_ns) {
+        int error = tow_crew_start(crew, "");
+        if (error < 0) {
+            tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "a worker cannot be started: %s",
+                    strerror(-error));
+            crew->retry_ns = tow_time_deadline(5 * TOW_TIME_S);
+            break;
+        }
+        have++;
+    }
+    for (struct tow_worker *worker = crew->workers; worker != NULL; worker = worker->next) {
+        if ((worker->state == TOW_WORKER_IDLE || worker->state == TOW_WORKER_STARTING) &&
+            worker->key[0] != '\0' && count_waiting(server, worker->key) == 0) {
+            tow_crew_end(worker);
+        }
+    }
+}
+
+static void forget_gone(struct server *server)
+{
+    for (struct tow_guest **at = &server->guests; *at != NULL;) {
+        struct tow_guest *guest = *at;
+        if (guest->state == TOW_GUEST_GONE) {
+            *at = guest->next;
+            tow_guest_destroy(guest);
+            server->guest_count--;
+        } else {
+            at = &guest->next;
+        }
+    }
+}
+
+/* ---- news from workers ---- */
+
+static void tell_ready_fd(struct server *server, const char *word, const char *text)
+{
+    if (server->config.ready_fd == 0) {
+        return;
+    }
+    char line[1024];
+    int length = snprintf(line, sizeof line, "%s %s\n", word, text);
+    if (length > 0) {
+        tow_file_write_all((int)server->config.ready_fd, line,
+                           (size_t)length < sizeof line ? (size_t)length : sizeof line - 1);
+    }
+    close((int)server->config.ready_fd);
+    server->config.ready_fd = 0;
+}
+
+static void announce(struct server *server)
+{
+    const struct tow_crew *crew = &server->crew;
+    if (server->announced || !crew->opened) {
+        return;
+    }
+    server->announced = true;
+    if (strcmp(crew->backend, "cuda") == 0 &&
+        tow_gauge_start(&server->gauge, server->config.device) < 0) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "the GPUs' state cannot be watched");
+    }
+    for (unsigned i = 0; i < server->listener_count; i++) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "listens on %s", server->listeners[i]->address);
+    }
+    if (crew->pageable) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_WARN,
+                "the GPU can reach pageable memory (HMM or ATS): kernels of a client can read and "
+                "write all memory of their worker; load nvidia-uvm with uvm_disable_hmm=1, unless "
+                "you trust whoever may connect");
+    }
+    tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "serves %s: %s", crew->backend, crew->description);
+    char text[sizeof crew->backend + sizeof crew->description + 8];
+    snprintf(text, sizeof text, "%s %s", crew->backend, crew->description);
+    tell_ready_fd(server, "ready", text);
+    char state[sizeof text + 32];
+    snprintf(state, sizeof state, "READY=1\nSTATUS=Serving %s", text);
+    tow_systemd_notify(state);
+}
+
+static void worker_failed(struct server *server, const char *key)
+{
+    refuse_waiting(server, key);
+    if (server->crew.opened) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "a worker could not start: %s",
+                server->crew.failure);
+        return;
+    }
+    /* It has never worked: whoever started this server should know now. */
+    if (server->config.ready_fd == 0) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_ERROR, "%s", server->crew.failure);
+    }
+    tell_ready_fd(server, "failed", server->crew.failure);
+    server->failed = true;
+    server->stop = true;
+}
+
+/* ---- signals ---- */
+
+static void reload(struct server *server)
+{
+    struct tow_config config;
+    char why[TOW_WHY_MAX];
+    tow_systemd_notify("RELOADING=1");
+    if (tow_config_load(server->argc, server->argv, &config, why, sizeof why) != TOW_CONFIG_GO) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "the settings stay as they were: %s", why);
+    } else {
+        if (config.listen_count != server->config.listen_count ||
+            memcmp(config.listen, server->config.listen, sizeof config.listen) != 0 ||
+            config.socket_mode != server->config.socket_mode) {
+            tow_log(
+                TOW_AREA_SERVER, TOW_LOG_WARN,
+                "other addresses, and other permissions of sockets, need a restart: these stay");
+        }
+        memcpy(config.listen, server->config.listen, sizeof config.listen);
+        config.listen_count = server->config.listen_count;
+        config.socket_mode = server->config.socket_mode;
+        config.ready_fd = server->config.ready_fd; /* closed once it was told */
+        server->config = config;
+        tow_log_configure(config.log[0] == '\0' ? "info" : config.log);
+        /* Workers that were started ahead have the old settings. */
+        for (struct tow_worker *worker = server->crew.workers; worker != NULL;
+             worker = worker->next) {
+            if (worker->state != TOW_WORKER_BUSY) {
+                tow_crew_end(worker);
+            }
+        }
+        tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "the settings were read again");
+    }
+    tow_systemd_notify("READY=1");
+}
+
+static void take_signals(struct server *server)
+{
+    struct signalfd_siginfo info;
+    while (read(server->signals, &info, sizeof info) == (ssize_t)sizeof info) {
+        char key[TOW_WORKER_KEY_MAX];
+        switch (info.ssi_signo) {
+        case SIGTERM:
+        case SIGINT:
+            server->stop = true;
+            break;
+        case SIGHUP:
+            reload(server);
+            break;
+        default:
+            while (tow_crew_reap(&server->crew, key) > 0) {
+                worker_failed(server, key);
+            }
+        }
+    }
+}
+
+static int open_signals(struct server *server)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGHUP);
+    sigaddset(&set, SIGCHLD);
+    if (sigprocmask(SIG_BLOCK, &set, NULL) != 0) {
+        return -errno;
+    }
+    signal(SIGPIPE, SIG_IGN);
+    server->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    return server->signals < 0 ? -errno : 0;
+}
+
+/* ---- the loop ---- */
+
+static unsigned add_poll(struct server *server, unsigned count, int fd, short events,
+                         struct source source)
+{
+    if (count == POLL_MAX || fd < 0) {
+        return count;
+    }
+    server->polls[count] = (struct pollfd){.fd = fd, .events = events};
+    server->sources[count] = source;
+    return count + 1;
+}
+
+static unsigned fill_polls(struct server *server, int *ret_timeout_ms)
+{
+    unsigned count = add_poll(server, 0, server->signals, POLLIN, (struct source){0});
+    int64_t wake_ns = TOW_TIME_FOREVER;
+    count = add_poll(server, count, server->watched, POLLIN, (struct source){0});
+    count = add_poll(server, count, tow_gauge_fd(&server->gauge), POLLIN, (struct source){0});
+    for (struct tow_worker *worker = server->crew.workers; worker != NULL; worker = worker->next) {
+        count = add_poll(server, count, worker->control, POLLIN, (struct source){.worker = worker});
+    }
+    for (struct tow_guest *guest = server->guests; guest != NULL; guest = guest->next) {
+        count = add_poll(server, count, guest->fd, tow_guest_events(guest),
+                         (struct source){.guest = guest});
+        int64_t moment = guest->partial && guest->state == TOW_GUEST_STRANGER
+                             ? tow_time_deadline(PARTIAL_MS * TOW_TIME_MS)
+                         : guest->state == TOW_GUEST_ASKED ? guest->until_ns
+                                                           : guest->deadline_ns;
+        wake_ns = moment < wake_ns ? moment : wake_ns;
+    }
+    /* Behind the guests: whoever is accepted may take the place of one of them. */
+    for (unsigned i = 0; i < server->listener_count; i++) {
+        count = add_poll(server, count, server->listeners[i]->fd, POLLIN,
+                         (struct source){.listener = server->listeners[i]});
+    }
+    if (server->crew.retry_ns != 0 && server->crew.retry_ns < wake_ns) {
+        wake_ns = server->crew.retry_ns;
+    }
+    if (server->config.watch_pid != 0 && server->watched < 0) {
+        int64_t moment = tow_time_deadline(WATCH_MS * TOW_TIME_MS);
+        wake_ns = moment < wake_ns ? moment : wake_ns;
+    }
+    int64_t left = tow_time_left(wake_ns);
+    *ret_timeout_ms = left == TOW_TIME_FOREVER   ? -1
+                      : left > 3600 * TOW_TIME_S ? 3600 * 1000
+                                                 : (int)((left + TOW_TIME_MS - 1) / TOW_TIME_MS);
+    return count;
+}
+
+/* The program whose private server this is has ended. */
+static bool watched_has_ended(struct server *server)
+{
+    if (server->config.watch_pid == 0) {
+        return false;
+    }
+    if (server->watched >= 0) {
+        struct pollfd watched = {.fd = server->watched, .events = POLLIN};
+        return poll(&watched, 1, 0) == 1;
+    }
+    return kill((pid_t)server->config.watch_pid, 0) != 0 && errno == ESRCH;
+}
+
+static void run(struct server *server)
+{
+    while (!server->stop) {
+        balance(server);
+        forget_gone(server);
+        int timeout_ms;
+        unsigned count = fill_polls(server, &timeout_ms);
+        int ready = poll(server->polls, count, timeout_ms);
+        if (ready < 0 && errno != EINTR) {
+            tow_log(TOW_AREA_SERVER, TOW_LOG_ERROR, "poll: %s", strerror(errno));
+            server->failed = true;
+            return;
+        }
+        /* Signals come last: reaping frees workers that are in the list. */
+        for (unsigned i = 1; i < count; i++) {
+            short events = ready > 0 ? server->polls[i].revents : 0;
+            const struct source *source = &server->sources[i];
+            if (source->guest != NULL) {
+                tow_guest_step(source->guest, events);
+            } else if (events != 0 && source->worker != NULL) {
+                if (tow_crew_hear(&server->crew, source->worker) > 0) {
+                    worker_failed(server, source->worker->key);
+                }
+            } else if (events != 0 && source->listener != NULL) {
+                accept_all(server, source->listener);
+            }
+        }
+        tow_gauge_hear(&server->gauge);
+        take_signals(server);
+        announce(server);
+        if (watched_has_ended(server)) {
+            server->stop = true;
+        }
+    }
+}
+
+int tow_listener_main(const struct tow_config *config, int argc, char **argv)
+{
+    static struct server server;
+    server.config = *config;
+    server.argc = argc;
+    server.argv = argv;
+    server.watched = -1;
+    server.started_ns = tow_time_now_ns();
+    int error = open_signals(&server);
+    if (error < 0) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_ERROR, "signals cannot be received: %s", strerror(-error));
+        return 1;
+    }
+    if (config->watch_pid != 0) {
+        server.watched = (int)syscall(SYS_pidfd_open, (pid_t)config->watch_pid, 0);
+    }
+    tow_crew_init(&server.crew, &server.config);
+    error = start_listening(&server);
+    if (error < 0) {
+        tell_ready_fd(&server, "failed", "it cannot listen");
+    } else {
+        run(&server);
+    }
+    tow_systemd_notify("STOPPING=1");
+    /* First the sockets, so that nobody new comes; then the sessions. */
+    for (unsigned i = 0; i < server.listener_count; i++) {
+        tow_listener_close(server.listeners[i]);
+    }
+    while (server.guests != NULL) {
+        struct tow_guest *guest = server.guests;
+        server.guests = guest->next;
+        tow_guest_destroy(guest);
+    }
+    tow_crew_fini(&server.crew);
+    tow_gauge_stop(&server.gauge);
+    if (config->private_dir[0] != '\0') {
+        rmdir(config->private_dir);
+    }
+    close(server.signals);
+    if (server.watched >= 0) {
+        close(server.watched);
+    }
+    return error < 0 || server.failed ? 1 : 0;
+}

@@ -1,0 +1,12 @@
+/* The listening process: accepts, looks at what a peer wants, hands programs to workers. Never
+ * touches a GPU. */
+#ifndef TOW_SERVER_LISTENER_H
+#define TOW_SERVER_LISTENER_H
+
+#include "server/daemon/config.h"
+
+/* Listens until SIGTERM or SIGINT; the program's exit code. `argc`, `argv` are read again at
+ * SIGHUP. */
+int tow_listener_main(const struct tow_config *config, int argc, char **argv);
+
+#endif

@@ -1,0 +1,44 @@
+/* towlined: the listener, or with --worker one session's process. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "server/daemon/config.h"
+#include "server/daemon/listener.h"
+#include "server/daemon/worker.h"
+#include "wire/limits.h"
+
+int main(int argc, char **argv)
+{
+    tow_log_set_program("towlined");
+    static struct tow_config config;
+    char why[1024];
+    int outcome = tow_config_load(argc, argv, &config, why, sizeof why);
+    if (outcome < 0) {
+        fprintf(stderr, "towlined: %s.\n", why);
+        return 2;
+    }
+    if (outcome == TOW_CONFIG_HELP) {
+        tow_config_print_help();
+        return 0;
+    }
+    if (outcome == TOW_CONFIG_VERSION) {
+        printf("towlined %s, protocol %u\n", TOWLINE_VERSION, TOW_PROTOCOL_MAX);
+        return 0;
+    }
+    if (config.log[0] != '\0' && tow_log_configure(config.log) < 0) {
+        fprintf(
+            stderr,
+            "towlined: log = %s cannot be understood; write for example info or server=debug.\n",
+            config.log);
+        return 2;
+    }
+    if (config.log[0] == '\0' && getenv("TOWLINE_LOG") == NULL && config.watch_pid == 0 &&
+        !config.worker) {
+        /* A service says what it does; a private server is heard only when something is wrong. */
+        strcpy(config.log, "info");
+        tow_log_configure(config.log);
+    }
+    return config.worker ? tow_worker_main(&config) : tow_listener_main(&config, argc, argv);
+}

@@ -1,0 +1,144 @@
+#include "server/daemon/output.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdio_ext.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/thread.h"
+
+enum { OUT, ERR, STREAMS };
+
+static void (*print)(void *user, const char *text, size_t length);
+static void (*print_error)(void *user, const char *text, size_t length);
+static void *print_user;
+static int log_fd = -1;               /* where stderr led before */
+static int pipes[STREAMS] = {-1, -1}; /* reading ends, never blocking */
+/* Held while a pipe is emptied: whoever gets it knows that earlier text is on its way. */
+static pthread_mutex_t drain_lock = PTHREAD_MUTEX_INITIALIZER;
+static atomic_bool pipes_used; /* text has come through a pipe, so more may come */
+
+static void forward(int stream, const char *text, size_t length)
+{
+    if (length == 0) {
+        return;
+    }
+    if (stream == OUT && print != NULL) {
+        print(print_user, text, length);
+    } else if (stream == ERR && print_error != NULL) {
+        print_error(print_user, text, length);
+    } else if (stream == ERR) {
+        ssize_t written = write(log_fd, text, length);
+        (void)written;
+    }
+}
+
+static void drain(void)
+{
+    char text[4096];
+    pthread_mutex_lock(&drain_lock);
+    for (int i = 0; i < STREAMS; i++) {
+        ssize_t n;
+        while ((n = read(pipes[i], text, sizeof text)) > 0 || (n < 0 && errno == EINTR)) {
+            if (n > 0) {
+                atomic_store(&pipes_used, true);
+                forward(i, text, (size_t)n);
+            }
+        }
+    }
+    pthread_mutex_unlock(&drain_lock);
+}
+
+static ssize_t write_stdio(void *cookie, const char *text, size_t length)
+{
+    (void)cookie;
+    if (atomic_load(&pipes_used)) {
+        drain(); /* what was written to stderr before comes before */
+    }
+    forward(OUT, text, length);
+    return (ssize_t)length;
+}
+
+static void *read_pipes(void *arg)
+{
+    (void)arg;
+    struct pollfd wanted[STREAMS] = {{.fd = pipes[OUT], .events = POLLIN},
+                                     {.fd = pipes[ERR], .events = POLLIN}};
+    for (;;) {
+        if (poll(wanted, STREAMS, -1) > 0) {
+            drain();
+        }
+    }
+    return NULL;
+}
+
+static void settle(bool failed)
+{
+    if (__fpending(stdout) > 0) {
+        fflush(stdout); /* a line that has no end yet */
+    }
+    if (failed || atomic_load_explicit(&pipes_used, memory_order_relaxed)) {
+        drain();
+    }
+}
+
+/* A pipe takes the place of a descriptor. */
+static int divert(int fd, int *ret_reading_end)
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) {
+        return -errno;
+    }
+    if (fcntl(ends[0], F_SETFL, O_NONBLOCK) != 0 || dup2(ends[1], fd) < 0) {
+        int error = -errno;
+        close(ends[0]);
+        close(ends[1]);
+        return error;
+    }
+    close(ends[1]);
+    *ret_reading_end = ends[0];
+    return 0;
+}
+
+int tow_output_capture(struct tow_backend *backend)
+{
+    if (backend->print != NULL) {
+        return 0;
+    }
+    log_fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
+    if (log_fd < 0) {
+        return -errno;
+    }
+    tow_log_move(log_fd);
+    FILE *stream = fopencookie(NULL, "w", (cookie_io_functions_t){.write = write_stdio});
+    if (stream == NULL) {
+        return -ENOMEM;
+    }
+    int error = divert(STDOUT_FILENO, &pipes[OUT]);
+    if (error == 0) {
+        setvbuf(stream, NULL, _IOLBF, 4096);
+        stdout = stream;
+        error = divert(STDERR_FILENO, &pipes[ERR]);
+    } else {
+        fclose(stream);
+    }
+    pthread_t thread;
+    if (error == 0) {
+        error = tow_thread_start("tow-output", read_pipes, NULL, &thread);
+    }
+    if (error < 0) {
+        dup2(log_fd, STDERR_FILENO); /* nobody would read the pipe */
+        return error;
+    }
+    pthread_detach(thread);
+    backend->print = &print;
+    backend->print_error = &print_error;
+    backend->print_user = &print_user;
+    backend->settle_prints = settle;
+    return 0;
+}

@@ -1,0 +1,125 @@
+#include "server/daemon/self.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/thread.h"
+#include "server/daemon/config.h"
+#include "server/daemon/kept.h"
+#include "server/session/session.h"
+#include "server/daemon/worker.h"
+
+struct self {
+    struct tow_line *line; /* owned */
+    struct tow_backend backend;
+    struct tow_config config;
+};
+
+/* Descriptors that this program exports to itself. */
+static struct {
+    pthread_mutex_t lock; /* guards the rest */
+    struct tow_kept table;
+    unsigned count;
+} kept = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static int keep(int fd, struct tow_token *ret_token)
+{
+    pthread_mutex_lock(&kept.lock);
+    if (kept.table.max == 0) {
+        tow_kept_init(&kept.table);
+    }
+    int error = tow_kept_add(&kept.table, &kept, &kept.count, fd, ret_token);
+    pthread_mutex_unlock(&kept.lock);
+    return error;
+}
+
+static int get(const struct tow_token *token)
+{
+    pthread_mutex_lock(&kept.lock);
+    int fd = tow_kept_find(&kept.table, token);
+    int own = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : fd;
+    int error = fd >= 0 && own < 0 ? -errno : own;
+    pthread_mutex_unlock(&kept.lock);
+    return error;
+}
+
+static void forget(const struct tow_token *token)
+{
+    pthread_mutex_lock(&kept.lock);
+    tow_kept_forget(&kept.table, &kept, &kept.count, token);
+    pthread_mutex_unlock(&kept.lock);
+}
+
+static const struct tow_kept_ops kept_ops = {keep, get, forget};
+
+static void *serve(void *arg)
+{
+    struct self *self = arg;
+    char code_cache[TOW_CONFIG_TEXT_MAX + 16];
+    tow_worker_code_cache(&self->config, code_cache, sizeof code_cache);
+    struct tow_session_options options = {
+        .id = 1,
+        .code_cache = code_cache[0] == '\0' ? NULL : code_cache,
+        .code_cache_max = self->config.code_cache,
+        .in_process = true,
+        .kept = &kept_ops,
+    };
+    int error = tow_session_run(self->line, &self->backend, &options);
+    if (error < 0) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "the session inside this program ended: %s",
+                strerror(-error));
+    }
+    pthread_mutex_lock(&kept.lock);
+    tow_kept_end(&kept.table, &kept, &kept.count);
+    pthread_mutex_unlock(&kept.lock);
+    tow_line_close(self->line);
+    self->backend.close(&self->backend);
+    free(self);
+    return NULL;
+}
+
+__attribute__((visibility("default"))) int tow_self_start(const char *what, struct tow_line *line,
+                                                          char *why, size_t why_size)
+{
+    struct self *self = calloc(1, sizeof *self);
+    if (self == NULL) {
+        tow_line_close(line);
+        snprintf(why, why_size, "out of memory");
+        return -ENOMEM;
+    }
+    self->line = line;
+    tow_config_defaults(&self->config);
+    const char *device = getenv("TOWLINE_DEVICE");
+    bool settings = strchr(what, '=') != NULL;
+    if (!settings && what[0] != '\0') {
+        device = what;
+    }
+    if (device != NULL && strlen(device) < sizeof self->config.device) {
+        strcpy(self->config.device, device);
+    }
+    int error = tow_config_apply(&self->config, settings ? what : "", "self:", why, why_size);
+    if (error == 0) {
+        error = tow_worker_open(&self->config, &self->backend, why, why_size);
+    }
+    if (error < 0) {
+        tow_line_close(line);
+        free(self);
+        return error;
+    }
+    pthread_t thread;
+    error = tow_thread_start("tow-self", serve, self, &thread);
+    if (error < 0) {
+        snprintf(why, why_size, "no thread can be had: %s", strerror(-error));
+        self->backend.close(&self->backend);
+        tow_line_close(line);
+        free(self);
+        return error;
+    }
+    pthread_detach(thread);
+    return 0;
+}

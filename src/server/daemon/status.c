@@ -1,0 +1,81 @@
+#include "server/daemon/status.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/json.h"
+
+static double seconds_since(int64_t moment_ns)
+{
+    return (double)(tow_time_now_ns() - moment_ns) / (double)TOW_TIME_S;
+}
+
+static void write_session(struct tow_json *json, const struct tow_worker *worker)
+{
+    const struct tow_session_stats *stats = worker->stats;
+    char client[sizeof stats->client + 1] = "";
+    /* Written by another process at any moment: copied once and ended by ourselves. */
+    if (stats->started_ns != 0) {
+        memcpy(client, stats->client, sizeof stats->client);
+    }
+    tow_json_object(json, NULL);
+    tow_json_u64(json, "id", worker->session);
+    tow_json_str(json, "client", client);
+    tow_json_u64(json, "client_pid", stats->client_pid);
+    tow_json_str(json, "peer", worker->peer);
+    tow_json_i64(json, "gpu", stats->device);
+    tow_json_u64(json, "memory", stats->memory);
+    if (stats->used_count != 0) {
+        tow_json_array(json, "used");
+        for (unsigned i = 0; i < stats->used_count && i < TOW_STATS_GPUS_MAX; i++) {
+            tow_json_u64(json, NULL, stats->used[i]);
+        }
+        tow_json_end(json);
+    }
+    tow_json_u64(json, "calls", stats->calls);
+    tow_json_u64(json, "replies", stats->replies);
+    tow_json_u64(json, "bytes_in", stats->bytes_in);
+    tow_json_u64(json, "bytes_out", stats->bytes_out);
+    tow_json_f64(json, "age_s", seconds_since(worker->since_ns));
+    tow_json_i64(json, "worker_pid", worker->pid);
+    tow_json_end(json);
+}
+
+int tow_status_write(const struct tow_status_source *source, struct tow_buf *out)
+{
+    const struct tow_crew *crew = source->crew;
+    struct tow_json json;
+    tow_json_init(&json, out);
+    tow_json_object(&json, NULL);
+    tow_json_str(&json, "version", TOWLINE_VERSION);
+    tow_json_u64(&json, "protocol", TOW_PROTOCOL_MAX);
+    tow_json_i64(&json, "pid", getpid());
+    tow_json_f64(&json, "uptime_s", seconds_since(source->started_ns));
+    tow_json_array(&json, "listen");
+    for (unsigned i = 0; i < source->listener_count; i++) {
+        tow_json_str(&json, NULL, source->listeners[i]->address);
+    }
+    tow_json_end(&json);
+    tow_json_str(&json, "backend", crew->backend);
+    tow_json_str(&json, "description", crew->description);
+    tow_json_str(&json, "failure", crew->failure);
+    tow_json_raw(&json, "devices", crew->devices == NULL ? "[]" : crew->devices);
+    tow_gauge_write(source->gauge, &json);
+    tow_json_object(&json, "workers");
+    tow_json_u64(&json, "starting", tow_crew_count(crew, TOW_WORKER_STARTING, NULL));
+    tow_json_u64(&json, "idle", tow_crew_count(crew, TOW_WORKER_IDLE, NULL));
+    tow_json_u64(&json, "busy", tow_crew_count(crew, TOW_WORKER_BUSY, NULL));
+    tow_json_end(&json);
+    tow_json_u64(&json, "waiting", source->waiting);
+    tow_json_u64(&json, "max_sessions", source->config->max_sessions);
+    tow_json_array(&json, "sessions");
+    for (const struct tow_worker *worker = crew->workers; worker != NULL; worker = worker->next) {
+        if (worker->state == TOW_WORKER_BUSY) {
+            write_session(&json, worker);
+        }
+    }
+    tow_json_end(&json);
+    tow_json_end(&json);
+    return tow_json_finish(&json);
+}

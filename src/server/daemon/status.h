@@ -1,0 +1,22 @@
+/* What `towline status` and `towline devices` are told. */
+#ifndef TOW_SERVER_STATUS_H
+#define TOW_SERVER_STATUS_H
+
+#include "base/buf.h"
+#include "server/daemon/crew.h"
+#include "server/daemon/gauge.h"
+
+struct tow_status_source {
+    const struct tow_crew *crew;           /* borrowed */
+    const struct tow_config *config;       /* borrowed */
+    const struct tow_gauge *gauge;         /* borrowed */
+    struct tow_listener *const *listeners; /* borrowed */
+    unsigned listener_count;
+    unsigned waiting; /* programs that wait for a worker */
+    int64_t started_ns;
+};
+
+/* Appends one JSON object. */
+int tow_status_write(const struct tow_status_source *source, struct tow_buf *out);
+
+#endif

@@ -1,0 +1,56 @@
+#include "server/daemon/systemd.h"
+
+#include <fcntl.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+enum {
+    FIRST_FD = 3, /* SD_LISTEN_FDS_START */
+    SOCKETS_MAX = 16,
+};
+
+void tow_systemd_notify(const char *state)
+{
+    const char *path = getenv("NOTIFY_SOCKET");
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    if (path == NULL || (path[0] != '/' && path[0] != '@') ||
+        strlen(path) >= sizeof address.sun_path) {
+        return;
+    }
+    size_t length = strlen(path);
+    memcpy(address.sun_path, path, length);
+    if (path[0] == '@') {
+        address.sun_path[0] = '\0'; /* abstract */
+    }
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) {
+        return;
+    }
+    sendto(fd, state, strlen(state), MSG_NOSIGNAL | MSG_DONTWAIT, (struct sockaddr *)&address,
+           (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length));
+    close(fd);
+}
+
+int tow_systemd_sockets(void)
+{
+    const char *pid = getenv("LISTEN_PID");
+    const char *fds = getenv("LISTEN_FDS");
+    int count = 0;
+    if (pid != NULL && fds != NULL && atol(pid) == (long)getpid()) {
+        count = atoi(fds);
+        if (count < 0 || count > SOCKETS_MAX) {
+            count = 0;
+        }
+        for (int fd = FIRST_FD; fd < FIRST_FD + count; fd++) {
+            fcntl(fd, F_SETFD, FD_CLOEXEC);
+        }
+    }
+    unsetenv("LISTEN_PID");
+    unsetenv("LISTEN_FDS");
+    unsetenv("LISTEN_FDNAMES");
+    return count;
+}

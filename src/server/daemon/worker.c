@@ -1,0 +1,390 @@
+#include "server/daemon/worker.h"
+
+#include <alloca.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "server/daemon/account.h"
+#include "server/daemon/describe.h"
+#include "server/daemon/guard.h"
+#include "server/daemon/output.h"
+#include "server/daemon/post.h"
+#include "server/session/session.h"
+#include "transport/transport.h"
+
+/* How long a session may take to end itself once its client has gone. */
+#define GRACE_NS (1 * TOW_TIME_S)
+/* How long a connection may take to say what it is. */
+#define HANDSHAKE_NS (10 * TOW_TIME_S)
+/* How long the listener may take to answer. */
+#define ASK_NS (10 * TOW_TIME_S)
+/* Address space of one slot of the software GPU: a session's further servers put their memory
+ * above. */
+#define SLOT_SIZE (UINT64_C(1) << 40)
+#define SLOT_SOFT_BASE UINT64_C(0x2b0000000000)
+
+static int post(int fd, uint32_t what, const struct tow_backend *backend, const void *text,
+                size_t size)
+{
+    struct tow_post head = {.what = what, .text_size = (uint32_t)size};
+    if (backend != NULL) {
+        snprintf(head.backend, sizeof head.backend, "%s", backend->name);
+        snprintf(head.description, sizeof head.description, "%s", backend->description);
+        head.pageable = tow_describe_pageable(backend);
+    }
+    struct iovec parts[2] = {{&head, sizeof head}, {(void *)text, size}};
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
+    return sendmsg(fd, &message, MSG_NOSIGNAL) < 0 ? -errno : 0;
+}
+
+static int open_soft(const struct tow_config *config, struct tow_backend *ret_backend, char *why,
+                     size_t why_size)
+{
+    struct tow_soft_options options = {
+        .devices = (unsigned)config->soft_devices,
+        .memory = config->soft_memory,
+        .capability = (int)config->soft_capability,
+        .threads = (unsigned)config->soft_threads,
+        .strict = config->soft_strict != 0,
+        .dry = strcmp(config->device, "dry") == 0,
+        .address_base = config->slot == 0 ? 0 : SLOT_SOFT_BASE + config->slot * SLOT_SIZE,
+    };
+    return tow_backend_soft_open(&options, ret_backend, why, why_size);
+}
+
+static int open_backend(const struct tow_config *config, struct tow_backend *ret_backend, char *why,
+                        size_t why_size)
+{
+    const char *device = config->device;
+    if (strcmp(device, "soft") == 0 || strcmp(device, "dry") == 0) {
+        return open_soft(config, ret_backend, why, why_size);
+    }
+    if (strcmp(device, "cuda") == 0) {
+        return tow_backend_cuda_open(NULL, config->slot, ret_backend, why, why_size);
+    }
+    if (device[0] != '\0') {
+        return tow_backend_cuda_open(device, config->slot, ret_backend, why, why_size);
+    }
+    if (tow_backend_cuda_open(NULL, config->slot, ret_backend, why, why_size) == 0) {
+        return 0;
+    }
+    tow_log(TOW_AREA_SERVER, TOW_LOG_DEBUG, "no real GPU (%s): the software GPU is used", why);
+    return open_soft(config, ret_backend, why, why_size);
+}
+
+int tow_worker_open(const struct tow_config *config, struct tow_backend *ret_backend, char *why,
+                    size_t why_size)
+{
+    struct tow_backend backend;
+    int error = open_backend(config, &backend, why, why_size);
+    if (error < 0) {
+        return error;
+    }
+    CUresult result = backend.driver.cuInit(0);
+    if (result != CUDA_SUCCESS) {
+        snprintf(why, why_size, "%s does not start: CUDA error %d", backend.description,
+                 (int)result);
+        backend.close(&backend);
+        return -ENODEV;
+    }
+    *ret_backend = backend;
+    return 0;
+}
+
+void tow_worker_code_cache(const struct tow_config *config, char *ret_path, size_t size)
+{
+    ret_path[0] = '\0';
+    if (config->code_cache == 0) {
+        return;
+    }
+    char base[TOW_CONFIG_TEXT_MAX];
+    snprintf(base, sizeof base, "%s", config->cache_dir);
+    if (base[0] == '\0' && tow_file_cache_dir(true, base, sizeof base) < 0) {
+        return;
+    }
+    int length = snprintf(ret_path, size, "%s/code", base);
+    if (length < 0 || (size_t)length >= size || tow_file_mkdir_all(ret_path, true) < 0) {
+        ret_path[0] = '\0';
+    }
+}
+
+/* Sees to it that a worker never outlives its client by more than the grace time, whatever its
+ * session is stuck in (a kernel that never ends, for example): the driver frees all that a dead
+ * process had. */
+static void *watch_client(void *arg)
+{
+    int fd = *(int *)arg;
+    struct pollfd poll_fd = {.fd = fd, .events = POLLRDHUP};
+    while (poll(&poll_fd, 1, -1) < 0 && errno == EINTR) {
+    }
+    tow_time_sleep(GRACE_NS);
+    tow_log(TOW_AREA_SERVER, TOW_LOG_INFO,
+            "the client has gone and its session has not ended: giving up on it");
+    _exit(0);
+    return NULL;
+}
+
+/* The listener sends the session's further connections the way it sent the first. */
+static int next_lane(struct tow_line **ret_line)
+{
+    for (;;) {
+        struct tow_post post;
+        char why[TOW_WHY_MAX];
+        int fd = -1, count = 0;
+        int error = tow_fds_recv(TOW_POST_FD, &post, sizeof post, TOW_TIME_FOREVER, &fd, 1, &count);
+        if (error < 0) {
+            return -EPIPE;
+        }
+        if (count == 1 && post.what != TOW_POST_LANE) {
+            close(fd);
+        } else if (count == 1 && tow_line_from_fd(fd, (enum tow_transport_kind)post.transport,
+                                                  tow_time_deadline(HANDSHAKE_NS), why, sizeof why,
+                                                  ret_line) == 0) {
+            return 0;
+        }
+    }
+}
+
+/* ---- descriptors for other sessions: the listener keeps them ---- */
+
+/* Asks the listener, who never keeps anybody waiting for long. */
+static int ask(struct tow_post *post, const int *fd, struct tow_post_answer *ret_answer,
+               int *ret_fd)
+{
+    int pair[2], count = 0;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {
+        return -errno;
+    }
+    int fds[2] = {pair[1], fd != NULL ? *fd : -1};
+    int error = tow_fds_send(TOW_POST_FD, post, sizeof *post, fds, fd != NULL ? 2 : 1);
+    close(pair[1]);
+    *ret_fd = -1;
+    if (error == 0) {
+        error = tow_fds_recv(pair[0], ret_answer, sizeof *ret_answer, tow_time_deadline(ASK_NS),
+                             ret_fd, 1, &count);
+    }
+    close(pair[0]);
+    return error < 0 ? error : ret_answer->error;
+}
+
+static int keep(int fd, struct tow_token *ret_token)
+{
+    struct tow_post post = {.what = TOW_POST_KEEP};
+    struct tow_post_answer answer;
+    int none;
+    int error = ask(&post, &fd, &answer, &none);
+    close(fd);
+    if (error == 0) {
+        *ret_token = answer.token;
+    }
+    return error;
+}
+
+static int get(const struct tow_token *token)
+{
+    struct tow_post post = {.what = TOW_POST_GET, .token = *token};
+    struct tow_post_answer answer;
+    int fd;
+    int error = ask(&post, NULL, &answer, &fd);
+    return error < 0 ? error : fd >= 0 ? fd : -EPROTO;
+}
+
+static void forget(const struct tow_token *token)
+{
+    struct tow_post post = {.what = TOW_POST_FORGET, .token = *token};
+    struct tow_post_answer answer;
+    int none;
+    ask(&post, NULL, &answer, &none);
+}
+
+static const struct tow_kept_ops kept_ops = {keep, get, forget};
+
+static int serve(const struct tow_config *config, struct tow_backend *backend,
+                 struct tow_session_stats *stats, const struct tow_post *request, int fd)
+{
+    static int watched;
+    watched = dup(fd);
+    char why[TOW_WHY_MAX];
+    struct tow_line *line;
+    int error = tow_line_from_fd(fd, (enum tow_transport_kind)request->transport,
+                                 tow_time_deadline(HANDSHAKE_NS), why, sizeof why, &line);
+    if (error < 0) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "%s: %s", request->peer, why);
+        return error;
+    }
+    pthread_t watcher;
+    if (watched < 0 || tow_thread_start("tow-watch", watch_client, &watched, &watcher) < 0) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "no thread for watching the client can be had");
+    } else {
+        pthread_detach(watcher);
+    }
+    /* Threads of the session may still look at these when this one has left. */
+    static char code_cache[TOW_CONFIG_TEXT_MAX + 16];
+    static struct tow_session_options options;
+    tow_worker_code_cache(config, code_cache, sizeof code_cache);
+    options = (struct tow_session_options){
+        .id = request->session,
+        .stats = stats,
+        .handshake_ns = HANDSHAKE_NS,
+        .code_cache = code_cache[0] == '\0' ? NULL : code_cache,
+        .code_cache_max = config->code_cache,
+        .lanes = (unsigned)config->lanes,
+        .next_lane = next_lane,
+        .kept = &kept_ops,
+    };
+    error = tow_session_run(line, backend, &options);
+    if (error == -EPROTO) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_WARN,
+                "session %llu: %s broke the protocol: its session was ended",
+                (unsigned long long)request->session, request->peer);
+    } else if (error < 0) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "session %llu: %s: %s",
+                (unsigned long long)request->session, request->peer, strerror(-error));
+    }
+    /* A last sentence may still be on its way out. */
+    tow_line_drain(line, tow_time_deadline(GRACE_NS));
+    return error;
+}
+
+/* How long a worker must have had nothing to do before it makes a context ahead: one that was
+ * started for a client gets that client at once. */
+#define WARM_AFTER_MS 50
+
+/* Making a context takes most of a real driver's start-up, so a worker that is idle does it before
+ * its client comes. With several GPUs nobody knows yet which one that client wants, and a context
+ * on the wrong one would hold its memory for nothing. */
+static void warm_up(struct tow_backend *backend)
+{
+    CUdevice device;
+    CUcontext context;
+    if (backend->driver.cuDeviceGet(&device, 0) != CUDA_SUCCESS) {
+        return;
+    }
+    /* It is kept: a client's release empties it (tow_serve_cuDevicePrimaryCtxRelease_v2). */
+    CUresult status = backend->driver.cuDevicePrimaryCtxRetain(&context, device);
+    if (status != CUDA_SUCCESS) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_INFO,
+                "no context could be made ahead (error %d): the next client makes its own",
+                (int)status);
+    }
+}
+
+/* Waits for a connection to serve. Making a context may take seconds when many do it at once: the
+ * listener is asked first, since a client that it hands over must be answered at once. */
+static int await_request(struct tow_backend *backend, struct tow_post *ret_request, int *ret_fd)
+{
+    struct pollfd request = {.fd = TOW_POST_FD, .events = POLLIN};
+    int devices = 0, count = 0, error = 0;
+    if (poll(&request, 1, WARM_AFTER_MS) == 0 &&
+        backend->driver.cuDeviceGetCount(&devices) == CUDA_SUCCESS && devices == 1) {
+        error = post(TOW_POST_FD, TOW_POST_WARM, NULL, NULL, 0);
+    }
+    while (error == 0) {
+        error = tow_fds_recv(TOW_POST_FD, ret_request, sizeof *ret_request, TOW_TIME_FOREVER,
+                             ret_fd, 1, &count);
+        if (error == 0 && ret_request->what == TOW_POST_WARM) {
+            warm_up(backend);
+            error = post(TOW_POST_FD, TOW_POST_WARM, NULL, NULL, 0);
+        } else if (error == 0) {
+            return count == 1 && ret_request->what == TOW_POST_SERVE ? 0 : -EPROTO;
+        }
+    }
+    return error;
+}
+
+/* The stack grows to there, and only there memory is touched. A compiler that touches every page on
+ * the way is why they are given back. */
+__attribute__((noinline, no_sanitize("address"))) static void grow_stack(size_t size)
+{
+    uint8_t *low = alloca(size);
+    *(volatile uint8_t *)low = 0;
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t begin = ((uintptr_t)low + page - 1) & ~(page - 1);
+    uintptr_t end = ((uintptr_t)low + size) & ~(page - 1);
+    madvise((void *)begin, end - begin, MADV_DONTNEED);
+}
+
+/* Memory of the client is mapped where the client has it, be it right below the stack of this
+ * thread, which then cannot grow any more. So it grows now, as far as it ever may. */
+static void claim_stack(void)
+{
+    enum { MOST = 8 << 20, SPARE = 64 << 10 };
+    pthread_attr_t attributes;
+    void *low = NULL;
+    size_t size = 0;
+    uintptr_t here = (uintptr_t)__builtin_frame_address(0);
+    if (pthread_getattr_np(pthread_self(), &attributes) != 0) {
+        return;
+    }
+    pthread_attr_getstack(&attributes, &low, &size);
+    pthread_attr_destroy(&attributes);
+    uintptr_t most = here - (uintptr_t)low < MOST ? here - (uintptr_t)low : MOST;
+    if (most > 2 * SPARE) {
+        grow_stack(most - SPARE);
+    }
+}
+
+int tow_worker_main(const struct tow_config *config)
+{
+    claim_stack();
+    struct tow_session_stats *stats =
+        mmap(NULL, sizeof *stats, PROT_READ | PROT_WRITE, MAP_SHARED, TOW_STATS_FD, 0);
+    if (stats == MAP_FAILED) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_ERROR,
+                "--worker is for towlined itself; start towlined without it");
+        return 2;
+    }
+    close(TOW_STATS_FD);
+    stats->device = -1;
+
+    struct tow_backend backend;
+    char why[TOW_WHY_MAX];
+    int error = tow_worker_open(config, &backend, why, sizeof why);
+    if (error < 0) {
+        post(TOW_POST_FD, TOW_POST_FAILED, NULL, why, strlen(why));
+        return 1;
+    }
+    tow_account_install(&backend.driver, &stats->memory);
+    tow_guard_install(&backend.driver);
+    if (backend.show_used != NULL) {
+        atomic_store(&stats->used_count, backend.show_used(stats->used, TOW_STATS_GPUS_MAX));
+    }
+    error = tow_output_capture(&backend);
+    if (error < 0) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "device printf will not reach the client: %s",
+                strerror(-error));
+    }
+    struct tow_buf devices;
+    tow_buf_init(&devices, TOW_POST_TEXT_MAX);
+    error = tow_describe_devices(&backend, &devices);
+    if (error == 0) {
+        error = post(TOW_POST_FD, TOW_POST_READY, &backend, devices.data, devices.size);
+    }
+    tow_buf_fini(&devices);
+
+    struct tow_post request;
+    int fd = -1;
+    if (error == 0) {
+        error = await_request(&backend, &request, &fd);
+    }
+    if (error == 0) {
+        request.peer[sizeof request.peer - 1] = '\0';
+        serve(config, &backend, stats, &request, fd);
+        /* Threads may still be inside the driver: nothing is freed by hand, the kernel does it all.
+         */
+        _exit(0);
+    }
+    backend.close(&backend);
+    munmap(stats, sizeof *stats);
+    return 0;
+}

@@ -1,0 +1,18 @@
+/* Contexts, for the families that make or end some (green contexts). */
+#ifndef TOW_SERVER_CONTEXT_H
+#define TOW_SERVER_CONTEXT_H
+
+#include "server/session/session.h"
+
+/* After a context was made or taken: ties the client's id to it and puts what the client keeps of
+ * it into the reply. A number stands for one context, and a context has one number. `owner`: 1 +
+ * the device whose primary context's memory it uses; 0: it has its own. False breaks the protocol.
+ */
+bool tow_context_bind(struct tow_serve *call, uint64_t id, CUcontext context, uint32_t owner);
+/* The same of device 0's primary context, if that was made ahead; false: it was not. */
+bool tow_context_describe_ahead(const struct tow_driver *driver, struct tow_enc *enc);
+/* Forgets a context's id and what was made in it: the context is about to end. Then no command has
+ * memory of it in hand any more; if it fails the context must stay. */
+CUresult tow_context_drop(struct tow_session *session, uint64_t id);
+
+#endif

@@ -1,0 +1,761 @@
+/* Graphs on the server: the calls whose parameters hold pointers or handles. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "gen/server_api.h"
+#include "server/family/graph.h"
+#include "server/copy/hostfn.h"
+#include "server/copy/mirror.h"
+#include "server/session/session.h"
+#include "wire/code.h"
+#include "wire/copy.h"
+#include "wire/graph.h"
+#include "wire/id.h"
+
+enum { NESTING_MAX = 32 }; /* child graphs within child graphs */
+
+/* ---- bodies of conditional nodes ---- */
+
+/* The driver does not tell of them again. They end with their node, and ids with them. */
+struct body {
+    CUgraphNode node;
+    CUgraph graph;
+    struct body *next;
+};
+
+struct bodies {
+    pthread_mutex_t lock;
+    struct body *first; /* owned; guarded by lock */
+};
+
+static void bodies_init(struct tow_session *session, void *state)
+{
+    (void)session;
+    pthread_mutex_init(&((struct bodies *)state)->lock, NULL);
+}
+
+static void bodies_free(struct tow_session *session, void *state)
+{
+    (void)session;
+    struct bodies *bodies = state;
+    while (bodies->first != NULL) {
+        struct body *next = bodies->first->next;
+        free(bodies->first);
+        bodies->first = next;
+    }
+    pthread_mutex_destroy(&bodies->lock);
+    free(bodies);
+}
+
+static void note_body(struct tow_serve *call, CUgraphNode node, CUgraph graph)
+{
+    struct bodies *bodies = tow_session_make_state(call->session, TOW_SESSION_GRAPH, sizeof *bodies,
+                                                   bodies_init, bodies_free);
+    struct body *body = bodies != NULL ? malloc(sizeof *body) : NULL;
+    if (body == NULL) {
+        call->malformed = true; /* its id could outlive it */
+        return;
+    }
+    pthread_mutex_lock(&bodies->lock);
+    *body = (struct body){node, graph, bodies->first};
+    bodies->first = body;
+    pthread_mutex_unlock(&bodies->lock);
+}
+
+/* One of the node's, which is forgotten; NULL: it has no more. */
+static CUgraph take_body(struct tow_session *session, CUgraphNode node)
+{
+    struct bodies *bodies = tow_session_state(session, TOW_SESSION_GRAPH);
+    CUgraph graph = NULL;
+    if (bodies == NULL) {
+        return NULL;
+    }
+    pthread_mutex_lock(&bodies->lock);
+    struct body **at = &bodies->first;
+    while (*at != NULL && (*at)->node != node) {
+        at = &(*at)->next;
+    }
+    if (*at != NULL) {
+        struct body *body = *at;
+        graph = body->graph;
+        *at = body->next;
+        free(body);
+    }
+    pthread_mutex_unlock(&bodies->lock);
+    return graph;
+}
+
+/* ---- parameters from the wire ---- */
+
+/* What the parameters of one node point at; lives as long as the call. */
+struct node_room {
+    size_t bytes;
+    void *extra[5];
+};
+
+static void get_kernel(struct tow_serve *call, CUgraphNodeParams *p, struct node_room *room)
+{
+    struct tow_launch_head head;
+    tow_dec_copy(&call->in, &head, sizeof head);
+    void *bytes = tow_serve_array(call, head.bytes, 1);
+    p->kernel = (CUDA_KERNEL_NODE_PARAMS_v3){
+        .gridDimX = head.grid[0],
+        .gridDimY = head.grid[1],
+        .gridDimZ = head.grid[2],
+        .blockDimX = head.block[0],
+        .blockDimY = head.block[1],
+        .blockDimZ = head.block[2],
+        .sharedMemBytes = head.shared,
+    };
+    void *function = tow_serve_handle(call, TOW_H_FUNCTION, head.function);
+    if (TOW_ID_KIND(head.function) == TOW_H_KERNEL) {
+        p->kernel.kern = function;
+    } else {
+        p->kernel.func = function;
+    }
+    if (head.bytes > 0) {
+        room->bytes = head.bytes;
+        room->extra[0] = CU_LAUNCH_PARAM_BUFFER_POINTER;
+        room->extra[1] = bytes;
+        room->extra[2] = CU_LAUNCH_PARAM_BUFFER_SIZE;
+        room->extra[3] = &room->bytes;
+        room->extra[4] = CU_LAUNCH_PARAM_END;
+        p->kernel.extra = room->extra;
+    }
+}
+
+static void get_side(struct tow_serve *call, const struct tow_copy_shape *shape,
+                     const struct tow_copy_side *side, CUmemorytype *ret_type,
+                     const void **ret_host, CUdeviceptr *ret_device, CUarray *ret_array)
+{
+    switch (side->kind) {
+    case TOW_AT_DEVICE:
+        *ret_type = CU_MEMORYTYPE_DEVICE;
+        *ret_device = side->address;
+        break;
+    case TOW_AT_ARRAY:
+        *ret_type = CU_MEMORYTYPE_ARRAY;
+        *ret_array = tow_serve_handle(call, TOW_H_ARRAY, side->address);
+        break;
+    case TOW_AT_ADDRESS:
+        *ret_type = CU_MEMORYTYPE_HOST;
+        *ret_host = (const void *)(uintptr_t)side->address;
+        if (!tow_mirror_reaches_side(call, side, shape) && call->status == CUDA_SUCCESS) {
+            call->status = CUDA_ERROR_INVALID_VALUE;
+        }
+        break;
+    default:
+        call->malformed = true;
+        break;
+    }
+}
+
+static void get_copy(struct tow_serve *call, CUDA_MEMCPY3D *p)
+{
+    struct tow_copy_shape s;
+    const void *to = NULL;
+    tow_dec_copy(&call->in, &s, sizeof s);
+    *p = (CUDA_MEMCPY3D){
+        .srcXInBytes = s.from.x,
+        .srcY = s.from.y,
+        .srcZ = s.from.z,
+        .srcLOD = s.from.level,
+        .srcPitch = s.from.pitch,
+        .srcHeight = s.from.height,
+        .dstXInBytes = s.to.x,
+        .dstY = s.to.y,
+        .dstZ = s.to.z,
+        .dstLOD = s.to.level,
+        .dstPitch = s.to.pitch,
+        .dstHeight = s.to.height,
+        .WidthInBytes = s.width,
+        .Height = s.rows,
+        .Depth = s.planes,
+    };
+    get_side(call, &s, &s.from, &p->srcMemoryType, &p->srcHost, &p->srcDevice, &p->srcArray);
+    get_side(call, &s, &s.to, &p->dstMemoryType, &to, &p->dstDevice, &p->dstArray);
+    p->dstHost = (void *)(uintptr_t)to;
+}
+
+/* Fills *p from the rest of the frame. */
+static void get_params(struct tow_serve *call, uint32_t type, void *context, CUgraphNodeParams *p,
+                       struct node_room *room)
+{
+    memset(p, 0, sizeof *p);
+    p->type = (CUgraphNodeType)type;
+    switch (p->type) {
+    case CU_GRAPH_NODE_TYPE_KERNEL:
+        get_kernel(call, p, room);
+        p->kernel.ctx = context;
+        break;
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+        get_copy(call, &p->memcpy.copyParams);
+        p->memcpy.copyCtx = context;
+        break;
+    case CU_GRAPH_NODE_TYPE_MEMSET:
+        tow_serve_record(call, &p->memset, sizeof p->memset);
+        p->memset.ctx = context;
+        break;
+    case CU_GRAPH_NODE_TYPE_HOST: {
+        uint64_t id = tow_dec_u64(&call->in);
+        p->host.fn = tow_hostfn_run;
+        p->host.userData = tow_hostfn_make(call->session, id, 1);
+        if (p->host.userData == NULL) {
+            call->status = CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        break;
+    }
+    case CU_GRAPH_NODE_TYPE_GRAPH:
+        tow_serve_record(call, &p->graph, sizeof p->graph);
+        p->graph.graph = tow_serve_handle(call, TOW_H_GRAPH, (uint64_t)(uintptr_t)p->graph.graph);
+        break;
+    case CU_GRAPH_NODE_TYPE_EMPTY:
+        break;
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+        p->eventWait.event = tow_serve_handle(call, TOW_H_EVENT, tow_dec_u64(&call->in));
+        break;
+    case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
+        tow_serve_record(call, &p->alloc, sizeof p->alloc);
+        p->alloc.poolProps.win32SecurityAttributes = NULL;
+        p->alloc.accessDescs = NULL;
+        if (p->alloc.accessDescCount > TOW_NODE_ACCESS_MAX) {
+            call->malformed = true;
+        } else {
+            p->alloc.accessDescs =
+                tow_serve_array(call, p->alloc.accessDescCount, sizeof *p->alloc.accessDescs);
+        }
+        break;
+    case CU_GRAPH_NODE_TYPE_MEM_FREE:
+        tow_serve_record(call, &p->free, sizeof p->free);
+        break;
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+        tow_serve_record(call, &p->memOp, sizeof p->memOp);
+        p->memOp.paramArray = NULL;
+        p->memOp.ctx = context;
+        if (p->memOp.count > TOW_NODE_MEMOPS_MAX) {
+            call->malformed = true;
+        } else {
+            p->memOp.paramArray =
+                tow_serve_array(call, p->memOp.count, sizeof *p->memOp.paramArray);
+        }
+        break;
+    case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+        tow_serve_record(call, &p->conditional, sizeof p->conditional);
+        p->conditional.phGraph_out = NULL;
+        p->conditional.ctx = context;
+        call->malformed |= p->conditional.size > TOW_NODE_GRAPHS_MAX;
+        break;
+    default:
+        call->status = CUDA_ERROR_NOT_SUPPORTED;
+        break;
+    }
+}
+
+/* After a call that nobody waits for. What it failed to complete does not run without it: every use
+ * fails with the same error. */
+static void spoil(struct tow_serve *call, enum tow_handle_kind kind, uint64_t id)
+{
+    if (TOW_ID_KIND(id) == (unsigned)kind) {
+        tow_handles_spoil(&call->session->handles, id, call->status);
+    }
+}
+
+static bool failed_unheard(const struct tow_serve *call)
+{
+    return call->frame.seq == 0 && call->status != CUDA_SUCCESS && !call->malformed;
+}
+
+static void add_node(struct tow_serve *call, const struct tow_node_head *head)
+{
+    CUgraph graph = tow_serve_handle(call, TOW_H_GRAPH, head->graph);
+    void *context = tow_serve_handle(call, TOW_H_CONTEXT, head->context);
+    if (head->dependencies > TOW_NODE_DEPENDENCIES_MAX) {
+        call->malformed = true;
+        return;
+    }
+    CUgraphNode *dependencies = tow_serve_array(call, head->dependencies, sizeof *dependencies);
+    tow_serve_handles(call, TOW_H_GRAPHNODE, dependencies,
+                      dependencies != NULL ? head->dependencies : 0);
+    CUgraphEdgeData *edges = head->flags & TOW_NODE_EDGES
+                                 ? tow_serve_array(call, head->dependencies, sizeof *edges)
+                                 : NULL;
+    CUgraphNodeParams params;
+    struct node_room room;
+    CUgraphNode node = NULL;
+    get_params(call, head->type, context, &params, &room);
+    if (!tow_serve_ready(call)) {
+        return;
+    }
+    call->status = call->driver->cuGraphAddNode_v2(&node, graph, dependencies, edges,
+                                                   head->dependencies, &params);
+    if (call->status != CUDA_SUCCESS) {
+        if (params.type == CU_GRAPH_NODE_TYPE_HOST) {
+            tow_hostfn_drop(params.host.userData);
+        }
+        return;
+    }
+    tow_serve_bind(call, TOW_H_GRAPHNODE, head->id, node);
+    if (params.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) {
+        tow_enc_u64(&call->out, params.alloc.dptr);
+    } else if (params.type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
+        tow_serve_reserve(call, 8 * params.conditional.size + 8);
+        for (unsigned i = 0; i < params.conditional.size; i++) {
+            note_body(call, node, params.conditional.phGraph_out[i]);
+            tow_enc_u64(&call->out,
+                        tow_serve_export(call, TOW_H_GRAPH, params.conditional.phGraph_out[i]));
+        }
+    }
+}
+
+void tow_serve_cuGraphAddNode_v2(struct tow_serve *call)
+{
+    struct tow_node_head head;
+    tow_dec_copy(&call->in, &head, sizeof head);
+    add_node(call, &head);
+    if (failed_unheard(call)) {
+        tow_serve_bind(call, TOW_H_GRAPHNODE, head.id, NULL);
+        spoil(call, TOW_H_GRAPH, head.graph);
+    }
+}
+
+/* Sets a node of a graph. Of the older forms some name no context: the node keeps its own. */
+static CUresult set_in_graph(const struct tow_driver *driver, CUgraphNode node,
+                             CUgraphNodeParams *p)
+{
+    return p->type == CU_GRAPH_NODE_TYPE_MEMCPY && p->memcpy.copyCtx == NULL
+               ? driver->cuGraphMemcpyNodeSetParams(node, &p->memcpy.copyParams)
+               : driver->cuGraphNodeSetParams(node, p);
+}
+
+static void set_params(struct tow_serve *call, const struct tow_node_set_head *head, bool of_exec)
+{
+    CUgraphNodeParams params;
+    struct node_room room;
+    CUgraphExec exec = tow_serve_handle(call, TOW_H_GRAPHEXEC, head->exec);
+    CUgraphNode node = tow_serve_handle(call, TOW_H_GRAPHNODE, head->node);
+    void *context = tow_serve_handle(call, TOW_H_CONTEXT, head->context);
+    get_params(call, head->type, context, &params, &room);
+    if (!tow_serve_ready(call)) {
+        return;
+    }
+    CUDA_BATCH_MEM_OP_NODE_PARAMS before;
+    if (params.type == CU_GRAPH_NODE_TYPE_BATCH_MEM_OP && context == NULL &&
+        call->driver->cuGraphBatchMemOpNodeGetParams(node, &before) == CUDA_SUCCESS) {
+        params.memOp.ctx = before.ctx;
+    }
+    call->status = of_exec ? call->driver->cuGraphExecNodeSetParams(exec, node, &params)
+                           : set_in_graph(call->driver, node, &params);
+    if (call->status != CUDA_SUCCESS && params.type == CU_GRAPH_NODE_TYPE_HOST) {
+        tow_hostfn_drop(params.host.userData);
+    }
+}
+
+void tow_serve_cuGraphNodeSetParams(struct tow_serve *call)
+{
+    struct tow_node_set_head head;
+    tow_dec_copy(&call->in, &head, sizeof head);
+    set_params(call, &head, false);
+}
+
+void tow_serve_cuGraphExecNodeSetParams(struct tow_serve *call)
+{
+    struct tow_node_set_head head;
+    tow_dec_copy(&call->in, &head, sizeof head);
+    set_params(call, &head, true);
+    if (failed_unheard(call)) {
+        spoil(call, TOW_H_GRAPHEXEC, head.exec);
+    }
+}
+
+/* ---- asking nodes ---- */
+
+/* The id under which the client knows a kernel: as a function, as a kernel, or a new one. */
+static uint64_t export_kernel(struct tow_serve *call, const CUDA_KERNEL_NODE_PARAMS *p)
+{
+    struct tow_handles *handles = &call->session->handles;
+    uint64_t id = p->kern != NULL ? tow_handles_known(handles, TOW_H_KERNEL, p->kern) : 0;
+    if (id == 0 && p->func != NULL) {
+        id = tow_handles_known(handles, TOW_H_FUNCTION, p->func);
+    }
+    if (id == 0 && p->func != NULL) {
+        id = tow_handles_known(handles, TOW_H_KERNEL, p->func);
+    }
+    return id != 0 ? id : tow_serve_export(call, TOW_H_FUNCTION, p->func);
+}
+
+void tow_serve_cuGraphKernelNodeGetParams_v2(struct tow_serve *call)
+{
+    CUgraphNode node = tow_serve_handle(call, TOW_H_GRAPHNODE, tow_dec_u64(&call->in));
+    CUDA_KERNEL_NODE_PARAMS p;
+    memset(&p, 0, sizeof p);
+    if (!tow_serve_ready(call)) {
+        return;
+    }
+    call->status = call->driver->cuGraphKernelNodeGetParams_v2(node, &p);
+    if (call->status != CUDA_SUCCESS) {
+        return;
+    }
+    size_t offsets[TOW_KERNEL_PARAMS_MAX], sizes[TOW_KERNEL_PARAMS_MAX], end;
+    uint32_t count = 0, bytes = 0;
+    while (count < TOW_KERNEL_PARAMS_MAX) {
+        CUresult more =
+            p.func != NULL
+                ? call->driver->cuFuncGetParamInfo(p.func, count, &offsets[count], &sizes[count])
+                : call->driver->cuKernelGetParamInfo(p.kern, count, &offsets[count], &sizes[count]);
+        if (more != CUDA_SUCCESS) {
+            break;
+        }
+        /* As the image says, which is the client's: in any order, and of any size. */
+        if (__builtin_add_overflow(offsets[count], sizes[count], &end) ||
+            end > TOW_LAUNCH_ARGS_MAX) {
+            call->status = CUDA_ERROR_INVALID_IMAGE;
+            return;
+        }
+        bytes = end > bytes ? (uint32_t)end : bytes;
+        count++;
+    }
+    uint8_t *packed = tow_serve_room(call, bytes, 1);
+    if (p.kernelParams != NULL) {
+        for (uint32_t i = 0; packed != NULL && i < count; i++) {
+            memcpy(packed + offsets[i], p.kernelParams[i], sizes[i]);
+        }
+    } else if (p.extra != NULL && packed != NULL) {
+        const void *buffer = NULL;
+        size_t size = 0;
+        for (unsigned i = 0; p.extra[i] != CU_LAUNCH_PARAM_END; i += 2) {
+            if (p.extra[i] == CU_LAUNCH_PARAM_BUFFER_POINTER) {
+                buffer = p.extra[i + 1];
+            } else if (p.extra[i] == CU_LAUNCH_PARAM_BUFFER_SIZE) {
+                size = *(const size_t *)p.extra[i + 1];
+            }
+        }
+        if (buffer != NULL) {
+            memcpy(packed, buffer, (size_t)tow_min_u64(size, bytes));
+        }
+    }
+    struct tow_launch_head head = {.function = export_kernel(call, &p),
+                                   .grid = {p.gridDimX, p.gridDimY, p.gridDimZ},
+                                   .block = {tow_launch_side(p.blockDimX),
+                                             tow_launch_side(p.blockDimY),
+                                             tow_launch_side(p.blockDimZ)},
+                                   .shared = p.sharedMemBytes,
+                                   .bytes = (uint16_t)bytes};
+    tow_serve_reserve(call, sizeof head + 8 + count * 4 + 8 + bytes + 8);
+    tow_enc_bytes(&call->out, &head, sizeof head);
+    tow_enc_u32(&call->out, count);
+    tow_enc_u32(&call->out, 0);
+    for (uint32_t i = 0; i < count; i++) {
+        tow_enc_u32(&call->out, (uint32_t)offsets[i]);
+    }
+    tow_enc_align(&call->out, 8);
+    if (packed != NULL) {
+        tow_enc_bytes(&call->out, packed, bytes);
+    }
+}
+
+void tow_serve_cuGraphMemcpyNodeGetParams(struct tow_serve *call)
+{
+    CUgraphNode node = tow_serve_handle(call, TOW_H_GRAPHNODE, tow_dec_u64(&call->in));
+    CUDA_MEMCPY3D p;
+    memset(&p, 0, sizeof p);
+    if (tow_serve_ready(call)) {
+        call->status = call->driver->cuGraphMemcpyNodeGetParams(node, &p);
+        p.srcArray = (CUarray)(uintptr_t)tow_serve_export(call, TOW_H_ARRAY, p.srcArray);
+        p.dstArray = (CUarray)(uintptr_t)tow_serve_export(call, TOW_H_ARRAY, p.dstArray);
+        tow_enc_bytes(&call->out, &p, sizeof p);
+    }
+}
+
+void tow_serve_cuGraphHostNodeGetParams(struct tow_serve *call)
+{
+    CUgraphNode node = tow_serve_handle(call, TOW_H_GRAPHNODE, tow_dec_u64(&call->in));
+    CUDA_HOST_NODE_PARAMS p;
+    memset(&p, 0, sizeof p);
+    if (tow_serve_ready(call)) {
+        call->status = call->driver->cuGraphHostNodeGetParams(node, &p);
+        tow_enc_u64(&call->out,
+                    p.fn == tow_hostfn_run && p.userData != NULL ? tow_hostfn_id(p.userData) : 0);
+    }
+}
+
+void tow_serve_cuGraphMemAllocNodeGetParams(struct tow_serve *call)
+{
+    CUgraphNode node = tow_serve_handle(call, TOW_H_GRAPHNODE, tow_dec_u64(&call->in));
+    CUDA_MEM_ALLOC_NODE_PARAMS p;
+    memset(&p, 0, sizeof p);
+    if (!tow_serve_ready(call)) {
+        return;
+    }
+    call->status = call->driver->cuGraphMemAllocNodeGetParams(node, &p);
+    size_t count =
+        p.accessDescs != NULL && p.accessDescCount <= TOW_NODE_ACCESS_MAX ? p.accessDescCount : 0;
+    const CUmemAccessDesc *descs = p.accessDescs;
+    p.accessDescCount = count;
+    p.accessDescs = NULL;
+    tow_serve_reserve(call, sizeof p + count * sizeof *descs);
+    tow_enc_bytes(&call->out, &p, sizeof p);
+    if (count > 0) {
+        tow_enc_bytes(&call->out, descs, count * sizeof *descs);
+    }
+}
+
+void tow_serve_cuGraphBatchMemOpNodeGetParams(struct tow_serve *call)
+{
+    CUgraphNode node = tow_serve_handle(call, TOW_H_GRAPHNODE, tow_dec_u64(&call->in));
+    CUDA_BATCH_MEM_OP_NODE_PARAMS p;
+    memset(&p, 0, sizeof p);
+    if (!tow_serve_ready(call)) {
+        return;
+    }
+    call->status = call->driver->cuGraphBatchMemOpNodeGetParams(node, &p);
+    uint32_t count = p.count <= TOW_NODE_MEMOPS_MAX ? p.count : 0;
+    tow_serve_reserve(call, 8 + count * sizeof *p.paramArray);
+    tow_enc_u32(&call->out, count);
+    tow_enc_u32(&call->out, p.flags);
+    if (count > 0) {
+        tow_enc_bytes(&call->out, p.paramArray, count * sizeof *p.paramArray);
+    }
+}
+
+/* ---- whole graphs ---- */
+
+static void unbind_nodes(struct tow_session *session, CUgraph graph, unsigned depth);
+
+static void unbind_graph(struct tow_session *session, CUgraph graph, unsigned depth)
+{
+    unbind_nodes(session, graph, depth);
+    tow_handles_unbind(&session->handles, tow_handles_known(&session->handles, TOW_H_GRAPH, graph));
+}
+
+/* Ids of graphs within a node, and of what is in them, end with it. */
+static void unbind_within(struct tow_session *session, CUgraphNode node, unsigned depth)
+{
+    CUgraphNodeType type;
+    CUgraph child = NULL;
+    if (session->driver->cuGraphNodeGetType(node, &type) != CUDA_SUCCESS) {
+        return;
+    }
+    if (type == CU_GRAPH_NODE_TYPE_GRAPH &&
+        session->driver->cuGraphChildGraphNodeGetGraph(node, &child) == CUDA_SUCCESS) {
+        unbind_graph(session, child, depth + 1);
+    }
+    while (type == CU_GRAPH_NODE_TYPE_CONDITIONAL && (child = take_body(session, node)) != NULL) {
+        unbind_graph(session, child, depth + 1);
+    }
+}
+
+void tow_graph_drop_within(struct tow_session *session, CUgraphNode node)
+{
+    if (node != NULL) {
+        unbind_within(session, node, 0);
+    }
+}
+
+/* Ids of nodes (and of child graphs) end with their graph. */
+static void unbind_nodes(struct tow_session *session, CUgraph graph, unsigned depth)
+{
+    size_t count = 0;
+    if (depth == NESTING_MAX ||
+        session->driver->cuGraphGetNodes(graph, NULL, &count) != CUDA_SUCCESS || count == 0) {
+        return;
+    }
+    CUgraphNode *nodes = calloc(count, sizeof *nodes);
+    if (nodes != NULL && session->driver->cuGraphGetNodes(graph, nodes, &count) == CUDA_SUCCESS) {
+        for (size_t i = 0; i < count; i++) {
+            unbind_within(session, nodes[i], depth);
+            tow_handles_unbind(&session->handles,
+                               tow_handles_known(&session->handles, TOW_H_GRAPHNODE, nodes[i]));
+        }
+    }
+    free(nodes);
+}
+
+/* Of one that a call without a reply spoiled, too. */
+static void *to_be_ended(struct tow_serve *call, enum tow_handle_kind kind, uint64_t id)
+{
+    CUresult before = call->status;
+    void *handle = tow_serve_handle(call, kind, id);
+    if (handle != NULL) {
+        call->status = before;
+    }
+    return handle;
+}
+
+void tow_serve_cuGraphExecDestroy(struct tow_serve *call)
+{
+    uint64_t id = tow_dec_u64(&call->in);
+    CUgraphExec exec = to_be_ended(call, TOW_H_GRAPHEXEC, id);
+    if (!tow_serve_ready(call)) {
+        return;
+    }
+    call->status = call->driver->cuGraphExecDestroy(exec);
+    if (call->status == CUDA_SUCCESS) {
+        tow_serve_unbind(call, TOW_H_GRAPHEXEC, id);
+    }
+}
+
+void tow_serve_cuGraphDestroy(struct tow_serve *call)
+{
+    uint64_t id = tow_dec_u64(&call->in);
+    CUgraph graph = to_be_ended(call, TOW_H_GRAPH, id);
+    if (!tow_serve_ready(call)) {
+        return;
+    }
+    unbind_nodes(call->session, graph, 0);
+    call->status = call->driver->cuGraphDestroy(graph);
+    if (call->status == CUDA_SUCCESS) {
+        tow_serve_unbind(call, TOW_H_GRAPH, id);
+    }
+}
+
+/* The outputs of a failure travel, too: the reply itself is a success and holds the real result. */
+void tow_serve_cuGraphInstantiateWithParams(struct tow_serve *call)
+{
+    uint64_t id = tow_dec_u64(&call->in);
+    CUgraph graph = tow_serve_handle(call, TOW_H_GRAPH, tow_dec_u64(&call->in));
+    CUDA_GRAPH_INSTANTIATE_PARAMS params;
+    memset(&params, 0, sizeof params);
+    params.flags = tow_dec_u64(&call->in);
+    params.hUploadStream = tow_serve_handle(call, TOW_H_STREAM, tow_dec_u64(&call->in));
+    CUgraphExec exec = NULL;
+    if (!tow_serve_ready(call)) {
+        return;
+    }
+    CUresult real = call->driver->cuGraphInstantiateWithParams(&exec, graph, &params);
+    if (real == CUDA_SUCCESS) {
+        tow_serve_bind(call, TOW_H_GRAPHEXEC, id, exec);
+    }
+    tow_enc_u64(&call->out, tow_serve_export(call, TOW_H_GRAPHNODE, params.hErrNode_out));
+    tow_enc_u32(&call->out, (uint32_t)params.result_out);
+    tow_enc_u32(&call->out, (uint32_t)real);
+}
+
+void tow_serve_cuGraphExecUpdate_v2(struct tow_serve *call)
+{
+    CUgraphExec exec = tow_serve_handle(call, TOW_H_GRAPHEXEC, tow_dec_u64(&call->in));
+    CUgraph graph = tow_serve_handle(call, TOW_H_GRAPH, tow_dec_u64(&call->in));
+    CUgraphExecUpdateResultInfo info;
+    memset(&info, 0, sizeof info);
+    if (!tow_serve_ready(call)) {
+        return;
+    }
+    CUresult real = call->driver->cuGraphExecUpdate_v2(exec, graph, &info);
+    tow_enc_u64(&call->out, tow_serve_export(call, TOW_H_GRAPHNODE, info.errorNode));
+    tow_enc_u64(&call->out, tow_serve_export(call, TOW_H_GRAPHNODE, info.errorFromNode));
+    tow_enc_u32(&call->out, (uint32_t)info.result);
+    tow_enc_u32(&call->out, (uint32_t)real);
+}
+
+void tow_serve_cuGraphDebugDotPrint(struct tow_serve *call)
+{
+    CUgraph graph = tow_serve_handle(call, TOW_H_GRAPH, tow_dec_u64(&call->in));
+    uint32_t flags = tow_dec_u32(&call->in);
+    char path[32];
+    if (!tow_serve_ready(call)) {
+        return;
+    }
+    /* A file without a name: nothing of it is left, however this ends. */
+    int fd = memfd_create("towline-dot", MFD_CLOEXEC);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    if (fd < 0) {
+        call->status = CUDA_ERROR_OPERATING_SYSTEM;
+        return;
+    }
+    call->status = call->driver->cuGraphDebugDotPrint(graph, path, flags);
+    off_t size = call->status == CUDA_SUCCESS ? lseek(fd, 0, SEEK_END) : 0;
+    if (size < 0 || size > (off_t)(TOW_FRAME_MAX - 1024)) {
+        call->status = CUDA_ERROR_OUT_OF_MEMORY; /* too large to travel in one reply */
+    } else if (call->status == CUDA_SUCCESS) {
+        tow_serve_reserve(call, (size_t)size + 16);
+        tow_enc_u64(&call->out, (uint64_t)size);
+        uint8_t *at = tow_enc_block(&call->out, (size_t)size);
+        if (at == NULL || pread(fd, at, (size_t)size, 0) != size) {
+            call->status = CUDA_ERROR_OPERATING_SYSTEM;
+        }
+        tow_enc_align(&call->out, 8);
+    }
+    close(fd);
+}
+
+void tow_serve_cuDeviceGetGraphMemAttribute(struct tow_serve *call)
+{
+    CUdevice device = (CUdevice)tow_dec_u32(&call->in);
+    CUgraphMem_attribute attr = (CUgraphMem_attribute)tow_dec_u32(&call->in);
+    uint64_t value = 0;
+    if (tow_serve_ready(call)) {
+        call->status = call->driver->cuDeviceGetGraphMemAttribute(device, attr, &value);
+        tow_enc_u64(&call->out, value);
+    }
+}
+
+void tow_serve_cuDeviceSetGraphMemAttribute(struct tow_serve *call)
+{
+    CUdevice device = (CUdevice)tow_dec_u32(&call->in);
+    CUgraphMem_attribute attr = (CUgraphMem_attribute)tow_dec_u32(&call->in);
+    uint64_t value = tow_dec_u64(&call->in);
+    if (tow_serve_ready(call)) {
+        call->status = call->driver->cuDeviceSetGraphMemAttribute(device, attr, &value);
+    }
+}
+
+/* ---- capture ---- */
+
+/* {u64 graph, u32 what work that nobody waited for failed with}: a graph without that work is not
+ * what the program captured. */
+void tow_serve_cuStreamEndCapture(struct tow_serve *call)
+{
+    CUstream stream = tow_serve_handle(call, TOW_H_STREAM, tow_dec_u64(&call->in));
+    if (!tow_serve_ready(call)) {
+        return;
+    }
+    CUgraph graph = NULL;
+    call->status = call->driver->cuStreamEndCapture(stream, &graph);
+    CUresult owed = tow_session_take_deferred(call->session, call->frame.thread);
+    if (call->status == CUDA_SUCCESS) {
+        tow_enc_u64(&call->out, tow_serve_export(call, TOW_H_GRAPH, graph));
+        tow_enc_u32(&call->out, (uint32_t)owed);
+        tow_enc_u32(&call->out, 0);
+    }
+}
+
+void tow_serve_cuStreamGetCaptureInfo_v3(struct tow_serve *call)
+{
+    CUstream stream = tow_serve_handle(call, TOW_H_STREAM, tow_dec_u64(&call->in));
+    CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
+    cuuint64_t id = 0;
+    CUgraph graph = NULL;
+    const CUgraphNode *nodes = NULL;
+    const CUgraphEdgeData *edges = NULL;
+    size_t count = 0;
+    if (!tow_serve_ready(call)) {
+        return;
+    }
+    call->status = call->driver->cuStreamGetCaptureInfo_v3(stream, &capturing, &id, &graph, &nodes,
+                                                           &edges, &count);
+    if (call->status == CUDA_ERROR_LOSSY_QUERY || call->status == CUDA_ERROR_NOT_SUPPORTED) {
+        edges = NULL;
+        call->status = call->driver->cuStreamGetCaptureInfo_v2(stream, &capturing, &id, &graph,
+                                                               &nodes, &count);
+    }
+    if (call->status != CUDA_SUCCESS) {
+        return;
+    }
+    count = nodes != NULL && count <= 1 << 16 ? count : 0;
+    tow_serve_reserve(call, 32 + count * 16);
+    tow_enc_u64(&call->out, id);
+    tow_enc_u64(&call->out, tow_serve_export(call, TOW_H_GRAPH, graph));
+    tow_enc_u32(&call->out, (uint32_t)capturing);
+    tow_enc_u32(&call->out, (uint32_t)count);
+    for (size_t i = 0; i < count; i++) {
+        tow_enc_u64(&call->out, tow_serve_export(call, TOW_H_GRAPHNODE, nodes[i]));
+    }
+    static const CUgraphEdgeData plain;
+    for (size_t i = 0; i < count; i++) {
+        tow_enc_bytes(&call->out, edges != NULL ? &edges[i] : &plain, sizeof plain);
+    }
+}

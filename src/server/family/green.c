@@ -1,0 +1,56 @@
+/* Green contexts. The client has an object of its own for the context made from one. */
+#include "gen/server_api.h"
+#include "server/family/context.h"
+#include "server/session/session.h"
+
+void tow_serve_cuCtxFromGreenCtx(struct tow_serve *call)
+{
+    uint64_t id = tow_dec_u64(&call->in);
+    CUgreenCtx green = tow_serve_handle(call, TOW_H_GREENCTX, tow_dec_u64(&call->in));
+    CUcontext context = NULL;
+    if (!tow_serve_ready(call)) {
+        return;
+    }
+    call->status = call->driver->cuCtxFromGreenCtx(&context, green);
+    if (call->status != CUDA_SUCCESS) {
+        return;
+    }
+    CUdevice device = 0;
+    CUcontext popped = NULL;
+    call->status = call->driver->cuCtxPushCurrent_v2(context);
+    if (call->status == CUDA_SUCCESS) {
+        call->status = call->driver->cuCtxGetDevice(&device);
+        call->driver->cuCtxPopCurrent_v2(&popped);
+    }
+    if (call->status == CUDA_SUCCESS) {
+        tow_context_bind(call, id, context, (uint32_t)device + 1);
+    }
+}
+
+/* The id of the context that was made from it, 0 if none was: the driver has one for each. */
+static uint64_t context_of(struct tow_serve *call, CUgreenCtx green)
+{
+    CUcontext context = NULL;
+    return call->driver->cuCtxFromGreenCtx(&context, green) == CUDA_SUCCESS
+               ? tow_handles_known(&call->session->handles, TOW_H_CONTEXT, context)
+               : 0;
+}
+
+void tow_serve_cuGreenCtxDestroy(struct tow_serve *call)
+{
+    uint64_t id = tow_dec_u64(&call->in);
+    tow_dec_u64(&call->in); /* the context made from it: known here */
+    CUgreenCtx green = tow_serve_handle(call, TOW_H_GREENCTX, id);
+    if (!tow_serve_ready(call)) {
+        return;
+    }
+    uint64_t context = context_of(call, green);
+    if (!tow_handles_unbind(&call->session->handles, id)) {
+        call->status = CUDA_ERROR_INVALID_HANDLE; /* another thread ends it */
+        return;
+    }
+    call->status = context != 0 ? tow_context_drop(call->session, context) : CUDA_SUCCESS;
+    if (call->status == CUDA_SUCCESS) {
+        call->status = call->driver->cuGreenCtxDestroy(green);
+    }
+}

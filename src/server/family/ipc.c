@@ -1,0 +1,51 @@
+/* Memory and events of another session's worker. */
+#include "gen/server_api.h"
+#include "server/session/session.h"
+
+/* Whoever waits for an event that this session recorded is let go by the record alone: see
+ * tow_session_run for what that means when the session ends. */
+void tow_serve_cuIpcGetEventHandle(struct tow_serve *call)
+{
+    CUevent event = tow_serve_handle(call, TOW_H_EVENT, tow_dec_u64(&call->in));
+    CUipcEventHandle handle;
+    if (!tow_serve_ready(call)) {
+        return;
+    }
+    call->status = call->driver->cuIpcGetEventHandle(&handle, event);
+    if (call->status == CUDA_SUCCESS) {
+        atomic_store(&call->session->shares_events, true);
+        tow_enc_bytes(&call->out, &handle, sizeof handle);
+    }
+}
+
+void tow_serve_cuIpcOpenEventHandle(struct tow_serve *call)
+{
+    CUipcEventHandle handle;
+    tow_serve_record(call, &handle, sizeof handle);
+    CUevent event = NULL;
+    if (!tow_serve_ready(call)) {
+        return;
+    }
+    call->status = call->driver->cuIpcOpenEventHandle(&event, handle);
+    if (call->status == CUDA_SUCCESS) {
+        atomic_store(&call->session->shares_events, true);
+        tow_enc_u64(&call->out, tow_serve_export(call, TOW_H_EVENT, event));
+    }
+}
+
+/* The client is told how large the memory is, for pointer queries. */
+
+void tow_serve_cuIpcOpenMemHandle_v2(struct tow_serve *call)
+{
+    CUipcMemHandle handle;
+    tow_serve_record(call, &handle, sizeof handle);
+    unsigned flags = tow_dec_u32(&call->in);
+    if (!tow_serve_ready(call)) {
+        return;
+    }
+    CUdeviceptr address = 0;
+    call->status = call->driver->cuIpcOpenMemHandle_v2(&address, handle, flags);
+    if (call->status == CUDA_SUCCESS) {
+        tow_serve_put_range(call, address);
+    }
+}

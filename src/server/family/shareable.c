@@ -1,0 +1,225 @@
+/* Memory and pools of other sessions. The driver's descriptors never leave the server's machine:
+ * the client gets a token for one, and a client that has the token gets what it stands for. */
+#include "server/family/shareable.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "gen/server_api.h"
+#include "server/session/session.h"
+
+#define TYPE CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+
+/* Gives the driver's descriptor away and the client its token. */
+static void keep(struct tow_serve *call, int fd)
+{
+    struct tow_token token;
+    int error = call->session->options->kept->keep(fd, &token);
+    if (error < 0) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "a shareable handle cannot be kept: %s",
+                strerror(-error));
+        call->status = CUDA_ERROR_OPERATING_SYSTEM;
+        return;
+    }
+    tow_enc_u64(&call->out, token.word[0]);
+    tow_enc_u64(&call->out, token.word[1]);
+}
+
+static bool can_share(struct tow_serve *call)
+{
+    if (tow_serve_ready(call) && call->session->options->kept == NULL) {
+        call->status = CUDA_ERROR_NOT_SUPPORTED;
+    }
+    return call->status == CUDA_SUCCESS && !call->malformed;
+}
+
+/* The driver's descriptor of the token in the command; -1 with call->status set. */
+static int get(struct tow_serve *call)
+{
+    struct tow_token token = {.word[0] = tow_dec_u64(&call->in)};
+    token.word[1] = tow_dec_u64(&call->in);
+    if (!can_share(call)) {
+        return -1;
+    }
+    int fd = call->session->options->kept->get(&token);
+    if (fd < 0) {
+        call->status = fd == -ENOENT ? CUDA_ERROR_UNKNOWN : CUDA_ERROR_OPERATING_SYSTEM;
+        return -1;
+    }
+    return fd;
+}
+
+int tow_shareable_forget(struct tow_session *session, const uint8_t *at,
+                         const struct tow_frame *frame)
+{
+    struct tow_forget forget;
+    int error = tow_forget_decode(at, frame, &forget);
+    if (error == 0 && session->options->kept != NULL) {
+        session->options->kept->forget(&forget.token);
+    }
+    return error;
+}
+
+void tow_serve_cuMemExportToShareableHandle(struct tow_serve *call)
+{
+    CUmemGenericAllocationHandle handle = tow_dec_u64(&call->in);
+    int fd = -1;
+    if (!can_share(call)) {
+        return;
+    }
+    call->status = call->driver->cuMemExportToShareableHandle(&fd, handle, TYPE, 0);
+    if (call->status == CUDA_SUCCESS) {
+        keep(call, fd);
+    }
+}
+
+void tow_serve_cuMemImportFromShareableHandle(struct tow_serve *call)
+{
+    CUmemGenericAllocationHandle handle = 0;
+    int fd = get(call);
+    if (fd < 0) {
+        return;
+    }
+    call->status =
+        call->driver->cuMemImportFromShareableHandle(&handle, (void *)(intptr_t)fd, TYPE);
+    close(fd);
+    if (call->status == CUDA_SUCCESS) {
+        tow_enc_u64(&call->out, handle);
+    }
+}
+
+/* ---- pools ---- */
+
+/* A driver may look at an imported pool's descriptor again when a pointer comes: it stays open as
+ * long as the pool is there. */
+struct imported {
+    struct imported *next;
+    CUmemoryPool pool;
+    int fd; /* owned */
+};
+
+struct imports {
+    pthread_mutex_t lock;
+    struct imported *first; /* owned; guarded by lock */
+};
+
+static void imports_init(struct tow_session *session, void *state)
+{
+    (void)session;
+    pthread_mutex_init(&((struct imports *)state)->lock, NULL);
+}
+
+static void imports_free(struct tow_session *session, void *state)
+{
+    (void)session;
+    struct imports *imports = state;
+    while (imports->first != NULL) {
+        struct imported *imported = imports->first;
+        imports->first = imported->next;
+        close(imported->fd);
+        free(imported);
+    }
+    pthread_mutex_destroy(&imports->lock);
+    free(imports);
+}
+
+static void imports_add(struct tow_session *session, CUmemoryPool pool, int fd)
+{
+    struct imports *imports = tow_session_make_state(session, TOW_SESSION_SHAREABLE,
+                                                     sizeof *imports, imports_init, imports_free);
+    struct imported *imported = imports != NULL ? malloc(sizeof *imported) : NULL;
+    if (imported == NULL) {
+        close(fd);
+        return;
+    }
+    pthread_mutex_lock(&imports->lock);
+    *imported = (struct imported){imports->first, pool, fd};
+    imports->first = imported;
+    pthread_mutex_unlock(&imports->lock);
+}
+
+static void imports_drop(struct tow_session *session, CUmemoryPool pool)
+{
+    struct imports *imports = tow_session_state(session, TOW_SESSION_SHAREABLE);
+    if (imports == NULL) {
+        return;
+    }
+    pthread_mutex_lock(&imports->lock);
+    struct imported **at = &imports->first;
+    while (*at != NULL && (*at)->pool != pool) {
+        at = &(*at)->next;
+    }
+    struct imported *imported = *at;
+    if (imported != NULL) {
+        *at = imported->next;
+    }
+    pthread_mutex_unlock(&imports->lock);
+    if (imported != NULL) {
+        close(imported->fd);
+        free(imported);
+    }
+}
+
+void tow_serve_cuMemPoolExportToShareableHandle(struct tow_serve *call)
+{
+    CUmemoryPool pool = tow_serve_handle(call, TOW_H_MEMORYPOOL, tow_dec_u64(&call->in));
+    int fd = -1;
+    if (!can_share(call)) {
+        return;
+    }
+    call->status = call->driver->cuMemPoolExportToShareableHandle(&fd, pool, TYPE, 0);
+    if (call->status == CUDA_SUCCESS) {
+        keep(call, fd);
+    }
+}
+
+void tow_serve_cuMemPoolImportFromShareableHandle(struct tow_serve *call)
+{
+    CUmemoryPool pool = NULL;
+    int fd = get(call);
+    if (fd < 0) {
+        return;
+    }
+    call->status =
+        call->driver->cuMemPoolImportFromShareableHandle(&pool, (void *)(intptr_t)fd, TYPE, 0);
+    if (call->status != CUDA_SUCCESS) {
+        close(fd);
+        return;
+    }
+    imports_add(call->session, pool, fd);
+    tow_enc_u64(&call->out, tow_serve_export(call, TOW_H_MEMORYPOOL, pool));
+}
+
+void tow_serve_cuMemPoolDestroy(struct tow_serve *call)
+{
+    uint64_t id = tow_dec_u64(&call->in);
+    CUmemoryPool pool = tow_serve_handle(call, TOW_H_MEMORYPOOL, id);
+    if (!tow_serve_ready(call)) {
+        return;
+    }
+    /* Before the driver can give its address to another pool. */
+    imports_drop(call->session, pool);
+    call->status = call->driver->cuMemPoolDestroy(pool);
+    if (call->status == CUDA_SUCCESS) {
+        tow_serve_unbind(call, TOW_H_MEMORYPOOL, id);
+    }
+}
+
+/* The client is told how large the memory is, for pointer queries. */
+void tow_serve_cuMemPoolImportPointer(struct tow_serve *call)
+{
+    CUmemoryPool pool = tow_serve_handle(call, TOW_H_MEMORYPOOL, tow_dec_u64(&call->in));
+    CUmemPoolPtrExportData data;
+    tow_serve_record(call, &data, sizeof data);
+    if (!tow_serve_ready(call)) {
+        return;
+    }
+    CUdeviceptr address = 0;
+    call->status = call->driver->cuMemPoolImportPointer(&address, pool, &data);
+    if (call->status == CUDA_SUCCESS) {
+        tow_serve_put_range(call, address);
+    }
+}

@@ -1,0 +1,17 @@
+#include "gen/server_api.h"
+#include "server/session/session.h"
+#include "server/session/watch.h"
+
+/* A client that is told "not ready" may want to hear when that changes. */
+void tow_serve_cuStreamQuery(struct tow_serve *call)
+{
+    uint64_t id = tow_dec_u64(&call->in);
+    CUstream stream = tow_serve_handle(call, TOW_H_STREAM, id);
+    if (!tow_serve_ready(call)) {
+        return;
+    }
+    call->status = call->driver->cuStreamQuery(stream);
+    if (call->status == CUDA_ERROR_NOT_READY && tow_dec_left(&call->in) > 0) {
+        tow_watch_stream(call, id, stream);
+    }
+}

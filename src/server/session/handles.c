@@ -1,0 +1,296 @@
+#include "server/session/handles.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "wire/id.h"
+
+/* Open addressing from (kind, driver handle) to id; made anew at three quarters, what was used
+ * included: as large as the live ones need. */
+struct tow_handle_reverse {
+    void *handle;
+    uint64_t id; /* 0: free; 1: was used */
+};
+
+enum { GONE = 1 };
+
+int tow_handles_init(struct tow_handles *handles)
+{
+    memset(handles, 0, sizeof *handles);
+    handles->next_index = 1;
+    return -pthread_mutex_init(&handles->lock, NULL);
+}
+
+void tow_handles_fini(struct tow_handles *handles)
+{
+    for (int side = 0; side < 2; side++) {
+        for (size_t i = 0; i < TOW_HANDLES_CHUNKS_MAX; i++) {
+            free(atomic_load_explicit(&handles->sides[side].chunks[i], memory_order_relaxed));
+        }
+    }
+    free(handles->reverse);
+    pthread_mutex_destroy(&handles->lock);
+}
+
+static struct tow_handle_entry *entry_at(const struct tow_handles *handles, unsigned owner,
+                                         uint32_t index)
+{
+    uint32_t chunk = index / TOW_HANDLES_CHUNK;
+    if (chunk >= TOW_HANDLES_CHUNKS_MAX) {
+        return NULL;
+    }
+    struct tow_handle_entry *entries =
+        atomic_load_explicit(&handles->sides[owner].chunks[chunk], memory_order_acquire);
+    return entries != NULL ? &entries[index % TOW_HANDLES_CHUNK] : NULL;
+}
+
+const struct tow_handle_entry *tow_handles_find(const struct tow_handles *handles, uint64_t id)
+{
+    struct tow_handle_entry *entry = entry_at(handles, TOW_ID_OF_SERVER(id), TOW_ID_INDEX(id));
+    if (entry == NULL || id == 0 || atomic_load_explicit(&entry->id, memory_order_acquire) != id) {
+        return NULL;
+    }
+    return entry;
+}
+
+const struct tow_handle_entry *tow_handles_at(const struct tow_handles *handles,
+                                              enum tow_handle_kind kind, uint32_t index)
+{
+    struct tow_handle_entry *entry = entry_at(handles, 0, index);
+    if (entry == NULL) {
+        return NULL;
+    }
+    uint64_t id = atomic_load_explicit(&entry->id, memory_order_acquire);
+    return id != 0 && TOW_ID_KIND(id) == (unsigned)kind ? entry : NULL;
+}
+
+static size_t hash(enum tow_handle_kind kind, void *handle)
+{
+    uint64_t x = (uint64_t)(uintptr_t)handle ^ (uint64_t)kind << 58;
+    x *= 0x9e3779b97f4a7c15u;
+    return (size_t)(x >> 20);
+}
+
+static int reverse_put(struct tow_handles *h, void *handle, uint64_t id);
+static bool unbind_locked(struct tow_handles *h, uint64_t id);
+
+static int reverse_remake(struct tow_handles *h)
+{
+    size_t old_size = h->reverse_size;
+    struct tow_handle_reverse *old = h->reverse;
+    size_t live = 0, size = 256;
+    for (size_t i = 0; i < old_size; i++) {
+        live += old[i].id > GONE;
+    }
+    while (size < live * 4) {
+        size *= 2;
+    }
+    struct tow_handle_reverse *made = calloc(size, sizeof *made);
+    if (made == NULL) {
+        return -ENOMEM;
+    }
+    h->reverse = made;
+    h->reverse_size = size;
+    h->reverse_used = 0;
+    for (size_t i = 0; i < old_size; i++) {
+        if (old[i].id > GONE) {
+            reverse_put(h, old[i].handle, old[i].id);
+        }
+    }
+    free(old);
+    return 0;
+}
+
+static int reverse_put(struct tow_handles *h, void *handle, uint64_t id)
+{
+    if ((h->reverse_used + 1) * 4 > h->reverse_size * 3) {
+        int error = reverse_remake(h);
+        if (error < 0) {
+            return error;
+        }
+    }
+    size_t at = hash(TOW_ID_KIND(id), handle) & (h->reverse_size - 1);
+    while (h->reverse[at].id != 0) {
+        at = (at + 1) & (h->reverse_size - 1);
+    }
+    h->reverse[at] = (struct tow_handle_reverse){handle, id};
+    h->reverse_used++;
+    return 0;
+}
+
+static struct tow_handle_reverse *reverse_find(struct tow_handles *h, unsigned kind, void *handle)
+{
+    if (h->reverse_size == 0) {
+        return NULL;
+    }
+    size_t at = hash(kind, handle) & (h->reverse_size - 1);
+    while (h->reverse[at].id != 0) {
+        struct tow_handle_reverse *r = &h->reverse[at];
+        if (r->id != GONE && r->handle == handle && TOW_ID_KIND(r->id) == kind) {
+            return r;
+        }
+        at = (at + 1) & (h->reverse_size - 1);
+    }
+    return NULL;
+}
+
+static int bind_locked(struct tow_handles *h, uint64_t id, void *handle, CUresult error,
+                       uint32_t context)
+{
+    unsigned owner = TOW_ID_OF_SERVER(id);
+    uint32_t chunk = TOW_ID_INDEX(id) / TOW_HANDLES_CHUNK;
+    if (chunk >= TOW_HANDLES_CHUNKS_MAX || TOW_ID_KIND(id) == 0 || TOW_ID_KIND(id) >= TOW_H_LIMIT ||
+        id >> 63) {
+        return -EINVAL;
+    }
+    if (atomic_load_explicit(&h->sides[owner].chunks[chunk], memory_order_relaxed) == NULL) {
+        struct tow_handle_entry *made = calloc(TOW_HANDLES_CHUNK, sizeof *made);
+        if (made == NULL) {
+            return -ENOMEM;
+        }
+        atomic_store_explicit(&h->sides[owner].chunks[chunk], made, memory_order_release);
+    }
+    struct tow_handle_entry *entry = entry_at(h, owner, TOW_ID_INDEX(id));
+    uint64_t before = atomic_load_explicit(&entry->id, memory_order_relaxed);
+    if (before == id || (before != 0 && TOW_ID_KIND(before) == TOW_H_CONTEXT)) {
+        return -EINVAL; /* much is known by a context's number: it ends in its own way */
+    }
+    if (before != 0) {
+        /* The client gave the index to a new object, so its old one is gone, even if destroying it
+         * failed here or it never was. */
+        unbind_locked(h, before);
+    }
+    if (handle != NULL) {
+        /* A driver may give a freed handle's address to a new object: the newer id counts. */
+        struct tow_handle_reverse *old = reverse_find(h, TOW_ID_KIND(id), handle);
+        if (old != NULL) {
+            old->id = id;
+        } else if (reverse_put(h, handle, id) < 0) {
+            return -ENOMEM;
+        }
+    }
+    entry->handle = handle;
+    entry->error = error;
+    entry->context = context;
+    atomic_store_explicit(&entry->id, id, memory_order_release);
+    return 0;
+}
+
+int tow_handles_bind(struct tow_handles *handles, uint64_t id, void *handle, CUresult error,
+                     uint32_t context)
+{
+    pthread_mutex_lock(&handles->lock);
+    int result = bind_locked(handles, id, handle, error, context);
+    pthread_mutex_unlock(&handles->lock);
+    return result;
+}
+
+int tow_handles_bind_new(struct tow_handles *handles, uint64_t id, void *handle, uint32_t context)
+{
+    pthread_mutex_lock(&handles->lock);
+    struct tow_handle_entry *entry = entry_at(handles, TOW_ID_OF_SERVER(id), TOW_ID_INDEX(id));
+    bool used = (entry != NULL && atomic_load_explicit(&entry->id, memory_order_relaxed) != 0) ||
+                reverse_find(handles, TOW_ID_KIND(id), handle) != NULL;
+    int result = used ? -EEXIST : bind_locked(handles, id, handle, CUDA_SUCCESS, context);
+    pthread_mutex_unlock(&handles->lock);
+    return result;
+}
+
+static bool unbind_locked(struct tow_handles *h, uint64_t id)
+{
+    struct tow_handle_entry *entry = entry_at(h, TOW_ID_OF_SERVER(id), TOW_ID_INDEX(id));
+    if (entry == NULL || atomic_load_explicit(&entry->id, memory_order_relaxed) != id || id == 0) {
+        return false;
+    }
+    struct tow_handle_reverse *r =
+        entry->handle != NULL ? reverse_find(h, TOW_ID_KIND(id), entry->handle) : NULL;
+    if (r != NULL && r->id == id) {
+        r->id = GONE;
+    }
+    atomic_store_explicit(&entry->id, 0, memory_order_release);
+    if (TOW_ID_OF_SERVER(id)) {
+        entry->context = h->free_index;
+        h->free_index = TOW_ID_INDEX(id);
+    }
+    return true;
+}
+
+bool tow_handles_unbind(struct tow_handles *handles, uint64_t id)
+{
+    pthread_mutex_lock(&handles->lock);
+    bool was_there = unbind_locked(handles, id);
+    pthread_mutex_unlock(&handles->lock);
+    return was_there;
+}
+
+void tow_handles_spoil(struct tow_handles *handles, uint64_t id, CUresult error)
+{
+    pthread_mutex_lock(&handles->lock);
+    struct tow_handle_entry *entry = entry_at(handles, TOW_ID_OF_SERVER(id), TOW_ID_INDEX(id));
+    if (entry != NULL && atomic_load_explicit(&entry->id, memory_order_relaxed) == id) {
+        entry->error = error;
+    }
+    pthread_mutex_unlock(&handles->lock);
+}
+
+/* An id of the server's that was not there before. */
+static uint64_t export_locked(struct tow_handles *h, enum tow_handle_kind kind, void *handle,
+                              uint32_t context)
+{
+    uint32_t index = h->free_index != 0 ? h->free_index : h->next_index;
+    struct tow_handle_entry *entry = entry_at(h, 1, index);
+    uint32_t next_free = h->free_index != 0 ? entry->context : 0;
+    uint32_t generation = entry != NULL ? entry->generation : 0;
+    uint64_t id = TOW_ID_MAKE(kind, 1, generation, index);
+    if (bind_locked(h, id, handle, CUDA_SUCCESS, context) < 0) {
+        return 0;
+    }
+    entry_at(h, 1, index)->generation = generation + 1;
+    if (h->free_index != 0) {
+        h->free_index = next_free;
+    } else {
+        h->next_index++;
+    }
+    return id;
+}
+
+uint64_t tow_handles_export(struct tow_handles *handles, enum tow_handle_kind kind, void *handle,
+                            uint32_t context)
+{
+    pthread_mutex_lock(&handles->lock);
+    struct tow_handle_reverse *r = reverse_find(handles, kind, handle);
+    uint64_t id = r != NULL ? r->id : 0;
+    if (id == 0) {
+        id = export_locked(handles, kind, handle, context);
+    }
+    pthread_mutex_unlock(&handles->lock);
+    return id;
+}
+
+uint64_t tow_handles_known(struct tow_handles *handles, enum tow_handle_kind kind, void *handle)
+{
+    pthread_mutex_lock(&handles->lock);
+    struct tow_handle_reverse *r = reverse_find(handles, kind, handle);
+    uint64_t id = r != NULL ? r->id : 0;
+    pthread_mutex_unlock(&handles->lock);
+    return id;
+}
+
+void tow_handles_each(struct tow_handles *handles, enum tow_handle_kind kind,
+                      void (*visit)(void *user, uint64_t id, const struct tow_handle_entry *entry),
+                      void *user)
+{
+    for (unsigned side = 0; side < 2; side++) {
+        for (uint32_t chunk = 0; chunk < TOW_HANDLES_CHUNKS_MAX; chunk++) {
+            struct tow_handle_entry *entries =
+                atomic_load_explicit(&handles->sides[side].chunks[chunk], memory_order_acquire);
+            for (uint32_t i = 0; entries != NULL && i < TOW_HANDLES_CHUNK; i++) {
+                uint64_t id = atomic_load_explicit(&entries[i].id, memory_order_acquire);
+                if (id != 0 && (kind == TOW_H_NONE || TOW_ID_KIND(id) == (unsigned)kind)) {
+                    visit(user, id, &entries[i]);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,145 @@
+#include "server/session/hold.h"
+
+#include "base/clock.h"
+#include "base/thread.h"
+#include "server/session/session.h"
+
+/* How long who takes something away waits itself. As a rule a command is inside for microseconds.
+ */
+#define PATIENCE_NS (100 * TOW_TIME_MS)
+
+void tow_hold_init(struct tow_hold *hold)
+{
+    pthread_mutex_init(&hold->lock, NULL);
+    tow_cond_init(&hold->changed);
+    hold->endings_end = &hold->endings;
+}
+
+void tow_hold_fini(struct tow_hold *hold)
+{
+    /* The session's commands have all been carried out: the reaper has nothing to wait for. */
+    pthread_mutex_lock(&hold->lock);
+    while (hold->reaping) {
+        pthread_cond_wait(&hold->changed, &hold->lock);
+    }
+    pthread_mutex_unlock(&hold->lock);
+    pthread_mutex_destroy(&hold->lock);
+    pthread_cond_destroy(&hold->changed);
+}
+
+unsigned tow_hold_enter_session(struct tow_session *session)
+{
+    struct tow_hold *hold = &session->hold;
+    for (;;) {
+        unsigned epoch = atomic_load(&hold->epoch);
+        atomic_fetch_add(&hold->inside[epoch % 2], 1);
+        if (atomic_load(&hold->epoch) == epoch) {
+            return 1 + epoch % 2;
+        }
+        tow_hold_leave_session(session, 1 + epoch % 2); /* who waits for that one came in between */
+    }
+}
+
+void tow_hold_leave_session(struct tow_session *session, unsigned held)
+{
+    struct tow_hold *hold = &session->hold;
+    if (atomic_fetch_sub(&hold->inside[held - 1], 1) == 1 && atomic_load(&hold->waiting) != 0) {
+        pthread_mutex_lock(&hold->lock);
+        pthread_cond_broadcast(&hold->changed);
+        pthread_mutex_unlock(&hold->lock);
+    }
+}
+
+void tow_hold_enter(struct tow_serve *call)
+{
+    if (call->held == 0) {
+        call->held = tow_hold_enter_session(call->session);
+    }
+}
+
+void tow_hold_leave(struct tow_serve *call)
+{
+    if (call->held != 0) {
+        tow_hold_leave_session(call->session, call->held);
+        call->held = 0;
+    }
+}
+
+/* With the lock held: until all of an epoch have left, or it is too late. */
+static bool await_empty(struct tow_hold *hold, unsigned epoch, int64_t deadline)
+{
+    while (atomic_load(&hold->inside[epoch % 2]) != 0) {
+        if (tow_cond_wait(&hold->changed, &hold->lock, deadline) != 0 &&
+            tow_time_passed(deadline)) {
+            return atomic_load(&hold->inside[epoch % 2]) == 0;
+        }
+    }
+    return true;
+}
+
+/* With the lock held: until all who are inside now have left. */
+static bool await_all(struct tow_hold *hold, int64_t deadline)
+{
+    atomic_fetch_add(&hold->waiting, 1);
+    /* Those of the last epoch are inside as well, and the next one counts where they do. */
+    unsigned epoch;
+    bool left = true;
+    do {
+        epoch = atomic_load(&hold->epoch);
+        left = await_empty(hold, epoch + 1, deadline);
+    } while (left && atomic_load(&hold->epoch) != epoch);
+    if (left) {
+        atomic_store(&hold->epoch, epoch + 1);
+        left = await_empty(hold, epoch, deadline);
+    }
+    atomic_fetch_sub(&hold->waiting, 1);
+    return left;
+}
+
+bool tow_hold_wait(struct tow_session *session)
+{
+    struct tow_hold *hold = &session->hold;
+    pthread_mutex_lock(&hold->lock);
+    bool left = await_all(hold, tow_time_deadline(PATIENCE_NS));
+    pthread_mutex_unlock(&hold->lock);
+    return left;
+}
+
+static void *reaper(void *arg)
+{
+    struct tow_session *session = arg;
+    struct tow_hold *hold = &session->hold;
+    pthread_mutex_lock(&hold->lock);
+    while (hold->endings != NULL) {
+        struct tow_hold_ending *ending = hold->endings;
+        hold->endings = ending->next;
+        if (hold->endings == NULL) {
+            hold->endings_end = &hold->endings;
+        }
+        await_all(hold, TOW_TIME_FOREVER);
+        pthread_mutex_unlock(&hold->lock);
+        ending->end(session, ending);
+        pthread_mutex_lock(&hold->lock);
+    }
+    hold->reaping = false;
+    pthread_cond_broadcast(&hold->changed);
+    pthread_mutex_unlock(&hold->lock);
+    return NULL;
+}
+
+void tow_hold_defer(struct tow_session *session, struct tow_hold_ending *ending)
+{
+    struct tow_hold *hold = &session->hold;
+    pthread_t thread;
+    pthread_mutex_lock(&hold->lock);
+    ending->next = NULL;
+    *hold->endings_end = ending;
+    hold->endings_end = &ending->next;
+    if (!hold->reaping && tow_thread_start("towline-reaper", reaper, session, &thread) == 0) {
+        pthread_detach(thread);
+        hold->reaping = true;
+    }
+    /* Without a thread it stays until the next comes, or the worker ends: nothing is used wrongly.
+     */
+    pthread_mutex_unlock(&hold->lock);
+}

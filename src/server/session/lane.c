@@ -1,0 +1,143 @@
+#include "server/session/lane.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "server/session/session.h"
+#include "server/session/side.h"
+#include "server/session/transfer.h"
+#include "transport/lanes.h"
+#include "wire/control.h"
+
+/* The listener has seen the whole first frame before it hands a connection over. */
+#define FIRST_FRAME_NS (1 * TOW_TIME_S)
+
+struct tow_acceptor {
+    struct tow_session *session; /* borrowed: the worker's, which ends with the process */
+    uint64_t key[2];
+};
+
+static int take(void *user, struct tow_line *line, const struct tow_data *data)
+{
+    return tow_transfer_take_lane(user, line, data);
+}
+
+static void ended(void *user, int error)
+{
+    /* Bytes may be missing that nobody will send again. */
+    tow_session_end(user, error == -EPROTO ? -EPROTO : -EPIPE);
+}
+
+/* Whether the client of this session sent it: then it is told so. */
+static bool welcome_lane(const struct tow_acceptor *acceptor, struct tow_line *line, bool *ret_side)
+{
+    struct tow_session *session = acceptor->session;
+    const uint8_t *at = NULL;
+    uint8_t *out = NULL;
+    size_t available = 0;
+    struct tow_frame frame;
+    struct tow_lane lane;
+    uint32_t length = 0;
+    int64_t deadline = tow_time_deadline(FIRST_FRAME_NS);
+    if (tow_line_peek(line, TOW_FRAME_HEADER, deadline, &at, &available) < 0 ||
+        tow_frame_read(at, &frame) < 0 || frame.kind != TOW_CONTROL_LANE ||
+        tow_line_peek(line, frame.length, deadline, &at, &available) < 0 ||
+        tow_lane_decode(at, &frame, &lane) < 0) {
+        return false;
+    }
+    /* All bits are looked at in any case: how long it takes tells nothing of the key. */
+    uint64_t differs = (lane.key[0] ^ acceptor->key[0]) | (lane.key[1] ^ acceptor->key[1]);
+    *ret_side = lane.index == TOW_LANE_SIDE;
+    bool room = *ret_side || (session->lanes != NULL &&
+                              tow_lanes_count(session->lanes) < session->options->lanes);
+    if (differs != 0 || lane.session != session->options->id || !room) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_WARN,
+                "%s wanted to add a connection to session %llu and was refused",
+                tow_line_peer(line), (unsigned long long)session->options->id);
+        return false;
+    }
+    tow_line_consume(line, frame.length);
+    struct tow_lane answer = {.session = lane.session, .index = lane.index};
+    if (tow_line_reserve(line, 64, &out) < 0 || tow_lane_encode(&answer, out, 64, &length) < 0) {
+        return false;
+    }
+    tow_line_commit_now(line, length);
+    return true;
+}
+
+static void *accept_run(void *arg)
+{
+    struct tow_acceptor *acceptor = arg;
+    struct tow_session *session = acceptor->session;
+    struct tow_line *line = NULL;
+    while (session->options->next_lane(&line) == 0) {
+        bool side = false;
+        if (!welcome_lane(acceptor, line, &side)) {
+            tow_line_close(line);
+        } else if (side) {
+            tow_side_begin(session, line);
+        } else if (tow_lanes_add(session->lanes, line) < 0) {
+            break;
+        }
+    }
+    return NULL; /* the acceptor stays: the process ends with the session */
+}
+
+static void tell_key(struct tow_session *session, uint32_t topic, const uint64_t key[2])
+{
+    struct tow_notice notice = {.topic = topic, .values = {key[0], key[1]}};
+    uint8_t *at = NULL;
+    uint32_t length = 0;
+    pthread_mutex_lock(&session->reply_lock);
+    if (tow_line_reserve(session->line, 256, &at) >= 0 &&
+        tow_notice_encode(&notice, at, 256, &length) == 0) {
+        tow_line_commit(session->line, length);
+    }
+    pthread_mutex_unlock(&session->reply_lock);
+}
+
+/* Starts to accept; NULL if that cannot be. */
+static struct tow_acceptor *start(struct tow_session *session, bool bulk)
+{
+    const struct tow_lanes_user user = {take, ended, session};
+    struct tow_acceptor *acceptor = calloc(1, sizeof *acceptor);
+    struct tow_lanes *lanes = acceptor != NULL && bulk ? tow_lanes_create(&user) : NULL;
+    pthread_t thread;
+    if (acceptor == NULL || (bulk && lanes == NULL) ||
+        getrandom(acceptor->key, sizeof acceptor->key, 0) != (ssize_t)sizeof acceptor->key) {
+        tow_lanes_destroy(lanes);
+        free(acceptor);
+        return NULL;
+    }
+    acceptor->session = session;
+    session->lanes = lanes;
+    if (tow_thread_start("towline-lanes", accept_run, acceptor, &thread) < 0) {
+        session->lanes = NULL;
+        tow_lanes_destroy(lanes);
+        free(acceptor);
+        return NULL;
+    }
+    pthread_detach(thread);
+    atomic_store(&session->stats->lanes, 1);
+    return acceptor;
+}
+
+void tow_lane_begin(struct tow_session *session, bool bulk)
+{
+    static const uint64_t none[2];
+    if (session->acceptor == NULL && session->options->next_lane != NULL &&
+        (!bulk || session->options->lanes > 0)) {
+        session->acceptor = start(session, bulk);
+    }
+    if (!bulk) {
+        tell_key(session, TOW_NOTICE_SIDE,
+                 session->acceptor != NULL ? session->acceptor->key : none);
+    } else if (session->acceptor != NULL) {
+        tell_key(session, TOW_NOTICE_LANES, session->acceptor->key);
+    }
+}

@@ -1,0 +1,232 @@
+#include "server/session/serve.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "wire/id.h"
+#include "server/session/busy.h"
+#include "server/session/session.h"
+#include "server/session/transfer.h"
+
+/* Memory of one call, freed with it. */
+struct tow_serve_block {
+    struct tow_serve_block *next;
+    uint64_t bytes[];
+};
+
+enum {
+    ROOM_MAX = 64u << 20, /* the most one call may ask for: a graph of a million nodes is 8 MiB */
+};
+
+bool tow_serve_ready(struct tow_serve *call)
+{
+    if (call->in.bad) {
+        call->malformed = true;
+        call->status = CUDA_ERROR_INVALID_VALUE;
+        return false;
+    }
+    return call->status == CUDA_SUCCESS && !call->malformed;
+}
+
+static void *room(struct tow_serve *call, uint64_t count, size_t element)
+{
+    if (count == 0) {
+        return NULL;
+    }
+    if (element == 0 || count > ROOM_MAX / element) {
+        call->status = CUDA_ERROR_INVALID_VALUE;
+        return NULL;
+    }
+    struct tow_serve_block *block = calloc(1, sizeof *block + (size_t)count * element);
+    if (block == NULL) {
+        call->status = CUDA_ERROR_OUT_OF_MEMORY;
+        return NULL;
+    }
+    block->next = call->blocks;
+    call->blocks = block;
+    return block->bytes;
+}
+
+static CUresult stream_of(struct tow_serve *call, uint64_t id, void **ret_handle)
+{
+    if (id <= (uint64_t)(uintptr_t)CU_STREAM_LEGACY) {
+        *ret_handle = (void *)(uintptr_t)id;
+        return CUDA_SUCCESS;
+    }
+    CUstream stream = NULL;
+    CUresult status =
+        tow_session_thread_stream(call->session, call->frame.thread, call->frame.context, &stream);
+    *ret_handle = stream;
+    return status;
+}
+
+static bool kinds_agree(unsigned wanted, unsigned has)
+{
+    return wanted == has || (wanted == TOW_H_FUNCTION && has == TOW_H_KERNEL) ||
+           (wanted == TOW_H_KERNEL && has == TOW_H_FUNCTION);
+}
+
+/* What NVIDIA's driver says of one that is gone. */
+static CUresult error_of(enum tow_handle_kind kind)
+{
+    switch (kind) {
+    case TOW_H_CONTEXT:
+        return CUDA_ERROR_INVALID_CONTEXT;
+    case TOW_H_GRAPH:
+    case TOW_H_GRAPHNODE:
+    case TOW_H_GRAPHEXEC:
+        return CUDA_ERROR_INVALID_VALUE;
+    default:
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+}
+
+void *tow_serve_handle(struct tow_serve *call, enum tow_handle_kind kind, uint64_t id)
+{
+    void *handle = NULL;
+    if (kind == TOW_H_STREAM) {
+        tow_busy_use(call, id);
+    }
+    if (id == 0) {
+        return NULL;
+    }
+    CUresult status = CUDA_SUCCESS;
+    if (kind == TOW_H_STREAM && id <= (uint64_t)(uintptr_t)CU_STREAM_PER_THREAD) {
+        status = stream_of(call, id, &handle);
+    } else {
+        const struct tow_handle_entry *entry = kinds_agree(kind, TOW_ID_KIND(id))
+                                                   ? tow_handles_find(&call->session->handles, id)
+                                                   : NULL;
+        if (entry == NULL) {
+            status = error_of(kind);
+        } else {
+            handle = entry->handle;
+            status = atomic_load_explicit(&entry->error, memory_order_relaxed);
+        }
+    }
+    if (status != CUDA_SUCCESS && call->status == CUDA_SUCCESS) {
+        call->status = status;
+    }
+    return handle;
+}
+
+void tow_serve_handles(struct tow_serve *call, enum tow_handle_kind kind, void *array, size_t count)
+{
+    uint64_t *ids = array;
+    for (size_t i = 0; array != NULL && i < count; i++) {
+        ids[i] = (uint64_t)(uintptr_t)tow_serve_handle(call, kind, ids[i]);
+    }
+}
+
+const char *tow_serve_text(struct tow_serve *call)
+{
+    uint32_t size = tow_dec_u32(&call->in);
+    const char *text = (const char *)tow_dec_bytes(&call->in, size);
+    if (text == NULL || size == 0 || text[size - 1] != '\0') {
+        call->malformed = true;
+        return "";
+    }
+    return text;
+}
+
+void *tow_serve_array(struct tow_serve *call, uint64_t count, size_t element)
+{
+    if (count > tow_dec_left(&call->in) / element) {
+        call->malformed = true;
+        return NULL;
+    }
+    void *made = room(call, count, element);
+    if (made != NULL) {
+        tow_dec_copy(&call->in, made, (size_t)count * element);
+    }
+    return made;
+}
+
+void *tow_serve_room(struct tow_serve *call, uint64_t count, size_t element)
+{
+    return room(call, count, element);
+}
+
+void tow_serve_record(struct tow_serve *call, void *into, size_t size)
+{
+    tow_dec_copy(&call->in, into, size);
+}
+
+void tow_serve_reserve(struct tow_serve *call, size_t bytes)
+{
+    size_t used = (size_t)(call->out.at - call->out_start);
+    if (bytes <= tow_enc_left(&call->out)) {
+        return;
+    }
+    uint8_t *made = room(call, used + bytes, 1);
+    if (made != NULL) {
+        memcpy(made, call->out_start, used);
+        call->out_start = made;
+        call->out = tow_enc_init(made, used + bytes);
+        call->out.at += used;
+    }
+}
+
+void tow_serve_put_range(struct tow_serve *call, CUdeviceptr address)
+{
+    CUdeviceptr base = 0;
+    size_t size = 0;
+    bool known = call->driver->cuMemGetAddressRange_v2(&base, &size, address) == CUDA_SUCCESS;
+    tow_enc_u64(&call->out, address);
+    tow_enc_u64(&call->out, known ? size - (address - base) : 1);
+}
+
+void tow_serve_bind(struct tow_serve *call, enum tow_handle_kind kind, uint64_t id, void *handle)
+{
+    if (TOW_ID_KIND(id) != (unsigned)kind || TOW_ID_OF_SERVER(id) ||
+        tow_handles_bind(&call->session->handles, id, call->status == CUDA_SUCCESS ? handle : NULL,
+                         call->status, call->frame.context) < 0) {
+        call->malformed = true;
+    }
+}
+
+void tow_serve_unbind(struct tow_serve *call, enum tow_handle_kind kind, uint64_t id)
+{
+    (void)kind;
+    tow_handles_unbind(&call->session->handles, id);
+}
+
+bool tow_serve_claim(struct tow_serve *call, enum tow_handle_kind kind, uint64_t id)
+{
+    struct tow_session *session = call->session;
+    const struct tow_handle_entry *entry = tow_handles_find(&session->handles, id);
+    if (TOW_ID_KIND(id) == 0) {
+        return true; /* none, or a stream that CUDA has always: the driver says what it thinks */
+    }
+    call->owner = entry != NULL ? entry->context : 0;
+    if (!tow_handles_unbind(&session->handles, id)) {
+        call->status = error_of(kind);
+        return false;
+    }
+    tow_transfer_settle(session);
+    return true;
+}
+
+void tow_serve_unclaim(struct tow_serve *call, uint64_t id, void *handle)
+{
+    if (TOW_ID_KIND(id) != 0) {
+        tow_handles_bind(&call->session->handles, id, handle, CUDA_SUCCESS, call->owner);
+    }
+}
+
+uint64_t tow_serve_export(struct tow_serve *call, enum tow_handle_kind kind, void *handle)
+{
+    if (handle == NULL) {
+        return 0;
+    }
+    return tow_handles_export(&call->session->handles, kind, handle, call->frame.context);
+}
+
+void tow_serve_export_all(struct tow_serve *call, enum tow_handle_kind kind, void *array,
+                          size_t count)
+{
+    uint64_t *handles = array;
+    for (size_t i = 0; i < count; i++) {
+        handles[i] = tow_serve_export(call, kind, (void *)(uintptr_t)handles[i]);
+    }
+}

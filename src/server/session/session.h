@@ -1,0 +1,212 @@
+/* One client's session in its worker: the dispatcher, the handle tables, what is kept between
+ * commands.
+ *
+ * One thread at a time leads: it takes frames off the line in order. No-reply commands it carries
+ * out at once, and quick ones (api/README.md). Another one whose caller waits it copies, passes the
+ * lead to another thread, and carries it out beside the stream of commands: nobody can know its
+ * result yet, so nothing can depend on it, and a thread that blocks in a synchronisation never
+ * delays another client thread's call.
+ */
+#ifndef TOW_SERVER_SESSION_H
+#define TOW_SERVER_SESSION_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "backend/backend.h"
+#include "server/session/busy.h"
+#include "server/session/handles.h"
+#include "server/session/hold.h"
+#include "server/session/serve.h"
+#include "transport/line.h"
+#include "wire/control.h"
+#include "wire/token.h"
+
+enum { TOW_STATS_GPUS_MAX = 16 };
+
+/* What `towline status` shows; lives in memory shared with the listener. */
+struct tow_session_stats {
+    _Atomic uint64_t calls, replies, bytes_in, bytes_out, memory;
+    _Atomic uint32_t client_pid;
+    _Atomic uint32_t lanes; /* 1: the session takes further connections */
+    _Atomic int32_t device; /* of the last context used, -1 if none */
+    _Atomic int64_t started_ns;
+    /* What cuMemGetInfo says is in use of each GPU; on the software GPU only, which every session
+     * has to itself. */
+    _Atomic uint32_t used_count;
+    _Atomic uint64_t used[TOW_STATS_GPUS_MAX];
+    char client[128]; /* written once, before started_ns */
+};
+
+/* Who keeps what sessions export: see server/daemon/kept.h. */
+struct tow_kept_ops {
+    /* Takes the descriptor, also when it fails. */
+    int (*keep)(int fd, struct tow_token *ret_token);
+    /* A descriptor of the caller's own; -ENOENT. */
+    int (*get)(const struct tow_token *token);
+    void (*forget)(const struct tow_token *token);
+};
+
+struct tow_session_options {
+    uint64_t id;
+    struct tow_session_stats *stats; /* borrowed, may be NULL */
+    int64_t handshake_ns;            /* how long the client's hello may take; 0: 10 s */
+    const char *code_cache;          /* folder; NULL: none is kept */
+    uint64_t code_cache_max;         /* bytes */
+    unsigned lanes;                  /* further connections for bulk data; 0: none */
+    /* Waits for the next of them, of which nothing was read yet; -EPIPE: none will come. NULL:
+     * there are none. */
+    int (*next_lane)(struct tow_line **ret_line);
+    /* Descriptors for other sessions of the same server; NULL: there is no sharing. All three may
+     * be called by several threads at once. */
+    const struct tow_kept_ops *kept;
+    bool in_process; /* self: everything is freed; a worker process ends instead, and the driver
+                        frees */
+};
+
+/* Says hello and serves until the client leaves, then frees everything of the session. 0 for an
+ * orderly end, -EPIPE if the client vanished, -EPROTO if it broke the protocol, another error if
+ * the session could not begin. */
+int tow_session_run(struct tow_line *line, struct tow_backend *backend,
+                    const struct tow_session_options *options);
+
+/* ---- for the handlers
+ * -------------------------------------------------------------------------------- */
+
+struct tow_session_thread; /* a per-thread stream and the errors of no-reply calls of one client
+                              thread */
+struct tow_lanes;          /* further connections, see transport/lanes.h */
+struct tow_acceptor;       /* who takes them */
+struct tow_incoming;       /* a bulk transfer on its way in, see transfer.h */
+
+enum {
+    TOW_SESSION_THREADS_MAX = 1024, /* threads that serve; each waiting client thread needs one */
+    TOW_SESSION_DEVICES_MAX = 256,
+};
+
+/* Who keeps something of its own for a session. */
+enum tow_session_family {
+    TOW_SESSION_CODE,
+    TOW_SESSION_COPY,
+    TOW_SESSION_HOSTFN,
+    TOW_SESSION_LATE,
+    TOW_SESSION_GRAPH,
+    TOW_SESSION_MEMORY,
+    TOW_SESSION_UPLOAD,
+    TOW_SESSION_SHARE,
+    TOW_SESSION_PRINTS,
+    TOW_SESSION_WATCH,
+    TOW_SESSION_SHAREABLE,
+    TOW_SESSION_FAMILIES,
+};
+
+struct tow_session {
+    struct tow_line *line;                     /* borrowed */
+    struct tow_backend *backend;               /* borrowed */
+    const struct tow_driver *driver;           /* borrowed from backend */
+    const struct tow_session_options *options; /* borrowed */
+    struct tow_session_stats *stats;           /* never NULL: own_stats if nobody wants them */
+    struct tow_session_stats own_stats;
+    tow_serve_fn *table[TOW_FN_LIMIT];
+    struct tow_handles handles;
+    struct tow_busy busy;
+    struct tow_hold hold;
+
+    pthread_mutex_t lead_lock; /* guards the six below; led and result are looked at without it */
+    pthread_cond_t lead_free;  /* the lead is to be had, or the session ends */
+    atomic_bool led;
+    unsigned threads, idle,
+        spinning;      /* of all, those asleep, and those that look out for the lead */
+    atomic_int result; /* first reason to end; 1 while the session goes on */
+
+    atomic_uint replied; /* what was done before a reply is seen by those who take later commands */
+    pthread_mutex_t reply_lock; /* guards the line's producer side */
+
+    /* How many contexts have ended: what a thread believes to be current is true for as long as
+     * this does not change. */
+    atomic_uint contexts_ended;
+    atomic_uint contexts_ending; /* how many are about to: memory of theirs may be in hand */
+    _Atomic uint64_t primaries[TOW_SESSION_DEVICES_MAX]; /* ids of primary contexts; context.c's */
+    CUcontext primary; /* retained by tow_session_enter_primary, or NULL; guarded by thread_lock */
+    pthread_mutex_t thread_lock;                /* guards the table below */
+    struct tow_session_thread **client_threads; /* by thread number; owned */
+
+    struct tow_incoming *incoming;   /* guarded by thread_lock */
+    pthread_cond_t transfer_changed; /* with thread_lock: one was announced, or its bytes came */
+    struct tow_lanes *lanes;         /* owned; NULL: none; fixed once the client was greeted */
+    struct tow_acceptor *acceptor;   /* lane.c's; the leader's */
+
+    pthread_mutex_t side_lock;   /* guards the four below; see side.h */
+    pthread_cond_t side_changed; /* a MIRROR frame was taken, or no more will be */
+    struct tow_line *side;       /* owned; NULL: none; set once */
+    uint64_t side_mirrors;       /* MIRROR frames taken from it */
+    bool side_ended;
+
+    atomic_bool shares_events; /* other sessions may wait for events that this one recorded */
+    uint64_t calls;            /* only the leader counts */
+    struct {
+        void *_Atomic state; /* owned; see tow_session_state */
+        void (*free)(struct tow_session *session, void *state);
+    } families[TOW_SESSION_FAMILIES];
+};
+
+/* What a family keeps for the session; NULL before its first use. Takes no lock: others hold theirs
+ * while they call the driver. */
+static inline void *tow_session_state(struct tow_session *session, enum tow_session_family family)
+{
+    return atomic_load_explicit(&session->families[family].state, memory_order_acquire);
+}
+/* The same, made by whoever comes first: `size` bytes of zeros that `init` begins, and `free` ends
+ * and frees with the session. NULL: there is no memory. */
+void *tow_session_make_state(struct tow_session *session, enum tow_session_family family,
+                             size_t size, void (*init)(struct tow_session *session, void *state),
+                             void (*free)(struct tow_session *session, void *state));
+
+/* Sends a frame of the server's own (PRINT, CALLBACK, DATA ...): `body` gets no header. */
+int tow_session_send(struct tow_session *session, uint16_t kind, uint16_t thread, uint32_t context,
+                     uint32_t seq, const void *body, size_t size);
+/* Sends `size` bytes as DATA frames of a transfer; for replies that are too large for a frame. */
+int tow_session_send_data(struct tow_session *session, uint32_t transfer, uint64_t offset,
+                          const void *bytes, size_t size, uint32_t flags);
+
+/* What a kernel printed goes to the client's stdout or stderr. */
+void tow_session_print(struct tow_session *session, const char *text, size_t length,
+                       bool to_stderr);
+
+/* Makes the context of a number current on this server thread; 0 means that none is to be. */
+CUresult tow_session_enter(struct tow_session *session, uint32_t context);
+/* The number is not in use any more: whoever enters it from now on fails, but this thread, which
+ * has, stays in the context to end it. */
+void tow_session_leave_all(struct tow_session *session);
+/* False once the session has begun to end. */
+bool tow_session_goes_on(struct tow_session *session);
+/* For calls that need a context though the client has none yet: the primary one of the first
+ * device, which the session keeps. */
+CUresult tow_session_enter_primary(struct tow_session *session);
+/* Forgets what this server thread believes to be current (after a handler changed it). */
+void tow_session_forget_current(void);
+/* The real stream that stands for a client thread's per-thread stream in a context. */
+CUresult tow_session_thread_stream(struct tow_session *session, uint16_t thread, uint32_t context,
+                                   CUstream *ret_stream);
+/* A client thread has ended, or a context is about to be destroyed (thread 0: of all threads). */
+void tow_session_drop_thread(struct tow_session *session, uint16_t thread);
+void tow_session_drop_context(struct tow_session *session, uint32_t context);
+
+/* Remembers an error of a no-reply call: the thread's next synchronising call returns it.
+ * `arguments` is for the log. */
+void tow_session_defer(struct tow_session *session, uint16_t thread, uint16_t fn, CUresult status,
+                       const char *arguments);
+
+/* The first such error that the thread has not been told, or CUDA_SUCCESS: it is told now. */
+CUresult tow_session_take_deferred(struct tow_session *session, uint16_t thread);
+/* True if a synchronising call has something to tell that thread: such an error, or text that
+ * kernels may have printed, which the driver gives out only then. */
+bool tow_session_owes(struct tow_session *session, uint16_t thread);
+
+/* The client broke the protocol, or the line is gone: the session ends. */
+void tow_session_end(struct tow_session *session, int result);
+
+#endif

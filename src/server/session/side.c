@@ -1,0 +1,151 @@
+#include "server/session/side.h"
+
+#include <errno.h>
+
+#include "base/clock.h"
+#include "base/thread.h"
+#include "server/copy/hostfn.h"
+#include "server/copy/late.h"
+#include "server/copy/mirror.h"
+#include "server/session/session.h"
+#include "wire/control.h"
+
+/* How long the session's own line stands still before it is overtaken. */
+#define STILL_NS (5 * TOW_TIME_MS)
+#define NAP_NS (20 * TOW_TIME_US)
+/* The client uses the side line once it is welcome, which is a moment before it is read. */
+#define BEGIN_NS (5 * TOW_TIME_S)
+
+/* What the program did before a function ended comes before that end here, too: all that went out
+ * on the session's own line up to `behind`. Unless it stands still: then perhaps in the driver,
+ * which waits for the function. */
+static void let_pass(struct tow_session *session, uint64_t behind)
+{
+    struct tow_line_stats stats;
+    tow_line_get_stats(session->line, &stats);
+    uint64_t taken = stats.bytes_in;
+    int64_t since = tow_time_now_ns();
+    while (taken < behind && tow_time_now_ns() - since < STILL_NS) {
+        tow_time_sleep(NAP_NS);
+        tow_line_get_stats(session->line, &stats);
+        if (stats.bytes_in != taken) {
+            taken = stats.bytes_in;
+            since = tow_time_now_ns();
+        }
+    }
+}
+
+int tow_side_take(struct tow_session *session, const uint8_t *at, const struct tow_frame *frame)
+{
+    struct tow_callback_done done;
+    int error;
+    switch (frame->kind) {
+    case TOW_CONTROL_MIRROR:
+        return tow_mirror_take(session, at + TOW_FRAME_HEADER, frame->length - TOW_FRAME_HEADER);
+    case TOW_CONTROL_CALLBACK_BYTES:
+        return tow_late_take(session, at, frame);
+    case TOW_CONTROL_CALLBACK_DONE:
+        error = tow_callback_done_decode(at, frame, &done);
+        if (error == 0) {
+            let_pass(session, done.behind);
+            tow_hostfn_done(session, done.id);
+        }
+        return error;
+    default:
+        return -EPROTO;
+    }
+}
+
+static int take_next(struct tow_session *session)
+{
+    const uint8_t *at = NULL;
+    size_t available = 0;
+    struct tow_frame frame;
+    int error = tow_line_peek(session->side, TOW_FRAME_HEADER, TOW_TIME_FOREVER, &at, &available);
+    if (error == 0) {
+        error = tow_frame_read(at, &frame);
+    }
+    if (error == 0) {
+        error = tow_line_peek(session->side, frame.length, TOW_TIME_FOREVER, &at, &available);
+    }
+    if (error == 0) {
+        error = frame.kind == TOW_CONTROL_FETCH ? tow_mirror_fetch(session, at, &frame)
+                                                : tow_side_take(session, at, &frame);
+    }
+    if (error == 0) {
+        tow_line_consume(session->side, frame.length);
+        if (frame.kind == TOW_CONTROL_MIRROR) {
+            pthread_mutex_lock(&session->side_lock);
+            session->side_mirrors++;
+            pthread_cond_broadcast(&session->side_changed);
+            pthread_mutex_unlock(&session->side_lock);
+        }
+    }
+    return error;
+}
+
+static void *take_run(void *arg)
+{
+    struct tow_session *session = arg;
+    int error;
+    do {
+        error = take_next(session);
+    } while (error == 0);
+    /* A client that has gone says so on the session's own line, behind its last commands. */
+    tow_side_end(session);
+    if (error == -EPROTO) {
+        tow_session_end(session, error);
+    }
+    return NULL;
+}
+
+int tow_side_begin(struct tow_session *session, struct tow_line *line)
+{
+    pthread_t thread;
+    pthread_mutex_lock(&session->side_lock);
+    int error = session->side != NULL ? -EEXIST : 0;
+    if (error == 0) {
+        session->side = line;
+        error = tow_thread_start("towline-side", take_run, session, &thread);
+        if (error < 0) {
+            session->side = NULL;
+            session->side_ended = true; /* the client counts on it */
+        }
+        pthread_cond_broadcast(&session->side_changed);
+    }
+    pthread_mutex_unlock(&session->side_lock);
+    if (error < 0) {
+        tow_line_close(line);
+        return error;
+    }
+    pthread_detach(thread);
+    return 0;
+}
+
+int tow_side_await(struct tow_session *session, const uint8_t *at, const struct tow_frame *frame)
+{
+    struct tow_fence fence;
+    int error = tow_fence_decode(at, frame, &fence);
+    pthread_mutex_lock(&session->side_lock);
+    int64_t until = tow_time_deadline(BEGIN_NS);
+    while (error == 0 && session->side_mirrors < fence.mirrors) {
+        if (session->side_ended) {
+            error = -EPIPE;
+        } else if (session->side != NULL) {
+            pthread_cond_wait(&session->side_changed, &session->side_lock);
+        } else if (tow_cond_wait(&session->side_changed, &session->side_lock, until) ==
+                   -ETIMEDOUT) {
+            error = -EPROTO;
+        }
+    }
+    pthread_mutex_unlock(&session->side_lock);
+    return error;
+}
+
+void tow_side_end(struct tow_session *session)
+{
+    pthread_mutex_lock(&session->side_lock);
+    session->side_ended = true;
+    pthread_cond_broadcast(&session->side_changed);
+    pthread_mutex_unlock(&session->side_lock);
+}

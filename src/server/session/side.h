@@ -1,0 +1,24 @@
+/* The client's side line (client/link/side.h), as the worker sees it. What comes on it is taken on
+ * a thread of its own, which never calls the driver and takes no lock that is held while somebody
+ * does: a stream of the device waits for it. */
+#ifndef TOW_SERVER_SIDE_H
+#define TOW_SERVER_SIDE_H
+
+#include <stdint.h>
+
+#include "wire/frame.h"
+
+struct tow_line;
+struct tow_session;
+
+/* The client has added its side line; owns it. -EEXIST if there is one. */
+int tow_side_begin(struct tow_session *session, struct tow_line *line);
+/* What may come on it, and, if the client has none, on the session's own line. -EPROTO for anything
+ * else. */
+int tow_side_take(struct tow_session *session, const uint8_t *at, const struct tow_frame *frame);
+/* A FENCE frame on the session's own line: until so many MIRROR frames were taken. */
+int tow_side_await(struct tow_session *session, const uint8_t *at, const struct tow_frame *frame);
+/* The session ends: nobody waits any more. */
+void tow_side_end(struct tow_session *session);
+
+#endif

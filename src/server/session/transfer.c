@@ -1,0 +1,268 @@
+#include "server/session/transfer.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/thread.h"
+#include "server/session/session.h"
+#include "wire/control.h"
+
+/* Transfers under way at once: one for each client thread that uploads just then. What is announced
+ * takes memory here, whether it comes or not. */
+enum { INCOMING_MAX = 4096 };
+
+struct tow_incoming {
+    uint32_t number;
+    uint64_t size, got; /* got: what has come, or is coming on a lane */
+    uint64_t filled;    /* of a spread one: what is where it belongs */
+    struct tow_transfer_sink sink;
+    struct tow_incoming *next;
+};
+
+int tow_transfer_expect(struct tow_session *session, uint32_t number, uint64_t size,
+                        const struct tow_transfer_sink *sink)
+{
+    if (size == 0) {
+        sink->done(sink->user, true);
+        return 0;
+    }
+    struct tow_incoming *made = calloc(1, sizeof *made);
+    if (made == NULL) {
+        return -ENOMEM;
+    }
+    *made = (struct tow_incoming){.number = number, .size = size, .sink = *sink};
+    pthread_mutex_lock(&session->thread_lock);
+    unsigned count = 0;
+    bool there = false;
+    for (struct tow_incoming *i = session->incoming; i != NULL; i = i->next) {
+        there |= i->number == number;
+        count++;
+    }
+    if (there || count == INCOMING_MAX) {
+        pthread_mutex_unlock(&session->thread_lock);
+        free(made);
+        return there ? -EEXIST : -ENOSPC;
+    }
+    made->next = session->incoming;
+    session->incoming = made;
+    pthread_cond_broadcast(&session->transfer_changed);
+    pthread_mutex_unlock(&session->thread_lock);
+    return 0;
+}
+
+static struct tow_incoming **find(struct tow_session *session, uint32_t number)
+{
+    struct tow_incoming **at = &session->incoming;
+    while (*at != NULL && (*at)->number != number) {
+        at = &(*at)->next;
+    }
+    return at;
+}
+
+static int take_chunk(struct tow_line *line, const struct tow_transfer_sink *sink, uint64_t offset,
+                      size_t size)
+{
+    const uint8_t *at = NULL;
+    size_t available = 0;
+    int error = tow_line_peek(line, size, TOW_TIME_FOREVER, &at, &available);
+    if (error == 0) {
+        sink->chunk(sink->user, offset, at, size);
+        tow_line_consume(line, size);
+    }
+    return error;
+}
+
+static int take_placed(struct tow_line *line, const struct tow_transfer_sink *sink, uint64_t offset,
+                       size_t size)
+{
+    int error = 0;
+    while (size > 0 && error == 0) {
+        size_t n = size;
+        void *token = NULL;
+        void *at = sink->place(sink->user, offset, &n, &token);
+        if (at == NULL) {
+            return tow_line_discard(line, size);
+        }
+        error = tow_line_recv_into(line, at, n);
+        sink->filled(sink->user, offset, error == 0 ? n : 0, token);
+        offset += n;
+        size -= n;
+    }
+    return error;
+}
+
+/* ---- spread over several lines ---- */
+
+/* With the thread lock held, for a while: something changed, or the session may have ended. */
+static int await_change(struct tow_session *session)
+{
+    tow_cond_wait(&session->transfer_changed, &session->thread_lock,
+                  tow_time_deadline(100 * TOW_TIME_MS));
+    pthread_mutex_unlock(&session->thread_lock);
+    pthread_mutex_lock(&session->lead_lock);
+    int result = session->result;
+    pthread_mutex_unlock(&session->lead_lock);
+    pthread_mutex_lock(&session->thread_lock);
+    return result == 1 ? 0 : -ESHUTDOWN;
+}
+
+/* With the thread lock held: the frame's bytes are ours to receive; the transfer stays until they
+ * are counted as filled. */
+static int claim(struct tow_incoming *incoming, const struct tow_data *data)
+{
+    if (data->offset > incoming->size || data->size > incoming->size - data->offset ||
+        data->size > incoming->size - incoming->got) {
+        return -EPROTO;
+    }
+    incoming->got += data->size;
+    return 0;
+}
+
+static int take_claimed(struct tow_session *session, struct tow_line *line,
+                        struct tow_incoming *incoming, const struct tow_data *data)
+{
+    int error = take_placed(line, &incoming->sink, data->offset, data->size);
+    pthread_mutex_lock(&session->thread_lock);
+    incoming->filled += data->size; /* or never will be: nobody uses it any more in any case */
+    pthread_cond_broadcast(&session->transfer_changed);
+    pthread_mutex_unlock(&session->thread_lock);
+    return error;
+}
+
+int tow_transfer_take_lane(struct tow_session *session, struct tow_line *line,
+                           const struct tow_data *data)
+{
+    int error = 0;
+    pthread_mutex_lock(&session->thread_lock);
+    struct tow_incoming *incoming = *find(session, data->transfer);
+    while (incoming == NULL && error == 0) {
+        error = await_change(session);
+        incoming = *find(session, data->transfer);
+    }
+    if (error == 0) {
+        error = incoming->sink.spread && data->size > 0 ? claim(incoming, data) : -EPROTO;
+    }
+    pthread_mutex_unlock(&session->thread_lock);
+    return error < 0 ? error : take_claimed(session, line, incoming, data);
+}
+
+/* A frame on the session's own line. The last one is behind everything that follows from the copy:
+ * the leader waits there for what the lanes still bring. */
+static int take_spread(struct tow_session *session, struct tow_incoming *incoming,
+                       const struct tow_data *data, bool *ret_over)
+{
+    bool failed = (data->flags & TOW_DATA_FAILED) != 0;
+    int error = 0;
+    if (!failed) {
+        pthread_mutex_lock(&session->thread_lock);
+        error = claim(incoming, data);
+        pthread_mutex_unlock(&session->thread_lock);
+        if (error == 0) {
+            error = take_claimed(session, session->line, incoming, data);
+        }
+    } else {
+        error = tow_line_discard(session->line, data->size);
+    }
+    *ret_over = failed || (data->flags & TOW_DATA_LAST) != 0;
+    pthread_mutex_lock(&session->thread_lock);
+    while (error == 0 && *ret_over &&
+           incoming->filled < (failed ? incoming->got : incoming->size)) {
+        error = await_change(session);
+    }
+    if (error == 0 && *ret_over) {
+        /* In the same breath: nobody can claim any more of it. */
+        *find(session, incoming->number) = incoming->next;
+    }
+    pthread_mutex_unlock(&session->thread_lock);
+    return error;
+}
+
+/* The whole of the frame's payload is within the transfer, and comes next. */
+static int take_payload(struct tow_line *line, struct tow_incoming *incoming,
+                        const struct tow_data *data)
+{
+    if (data->size == 0) {
+        return 0;
+    }
+    if (data->flags & TOW_DATA_FAILED) {
+        return tow_line_discard(line, data->size);
+    }
+    return incoming->sink.place != NULL
+               ? take_placed(line, &incoming->sink, data->offset, data->size)
+               : take_chunk(line, &incoming->sink, data->offset, data->size);
+}
+
+int tow_transfer_take(struct tow_session *session, const struct tow_frame *frame)
+{
+    struct tow_line *line = session->line;
+    struct tow_data data;
+    uint32_t pad = 0;
+    const uint8_t *at = NULL;
+    size_t available = 0;
+    if (frame->length < TOW_DATA_HEAD) {
+        return -EPROTO;
+    }
+    int error = tow_line_peek(line, TOW_DATA_HEAD, TOW_TIME_FOREVER, &at, &available);
+    if (error < 0) {
+        return error;
+    }
+    if (tow_data_head_decode(at, frame, &data, &pad) < 0) {
+        return -EPROTO;
+    }
+    pthread_mutex_lock(&session->thread_lock);
+    struct tow_incoming *incoming = *find(session, data.transfer);
+    pthread_mutex_unlock(&session->thread_lock);
+    /* Only the leading thread, this one, removes transfers: it stays while its bytes come. */
+    if (incoming == NULL ||
+        (!incoming->sink.spread &&
+         (data.offset != incoming->got || data.size > incoming->size - incoming->got))) {
+        return -EPROTO;
+    }
+    tow_line_consume(line, TOW_DATA_HEAD);
+    bool failed = (data.flags & TOW_DATA_FAILED) != 0, over = false;
+    if (incoming->sink.spread) {
+        error = take_spread(session, incoming, &data, &over);
+    } else {
+        error = take_payload(line, incoming, &data);
+        incoming->got += data.size;
+        over = failed || incoming->got == incoming->size;
+        if (over && error == 0) {
+            pthread_mutex_lock(&session->thread_lock);
+            *find(session, incoming->number) = incoming->next;
+            pthread_mutex_unlock(&session->thread_lock);
+        }
+    }
+    if (error < 0) {
+        return error;
+    }
+    if (over) {
+        incoming->sink.done(incoming->sink.user, !failed);
+        free(incoming);
+    }
+    return tow_line_discard(line, pad);
+}
+
+void tow_transfer_settle(struct tow_session *session)
+{
+    pthread_mutex_lock(&session->thread_lock);
+    bool under_way = session->incoming != NULL;
+    pthread_mutex_unlock(&session->thread_lock);
+    while (under_way && !tow_hold_wait(session)) {
+        under_way = tow_session_goes_on(session);
+    }
+}
+
+void tow_transfer_end_all(struct tow_session *session)
+{
+    pthread_mutex_lock(&session->thread_lock);
+    struct tow_incoming *all = session->incoming;
+    session->incoming = NULL;
+    pthread_mutex_unlock(&session->thread_lock);
+    while (all != NULL) {
+        struct tow_incoming *next = all->next;
+        all->sink.done(all->sink.user, false);
+        free(all);
+        all = next;
+    }
+}

@@ -1,0 +1,371 @@
+#include "server/session/watch.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/thread.h"
+#include "server/session/session.h"
+#include "wire/control.h"
+#include "wire/id.h"
+#include "wire/limits.h"
+
+/* How long the thread sleeps between two looks: a sixteenth of what it has waited already, so that
+ * nothing is told much later than it could be, and what takes long costs little. */
+#define NAP_MIN_NS (20 * TOW_TIME_US)
+#define NAP_MAX_NS TOW_TIME_MS
+/* Of a longer nap it is woken for something new. */
+#define NAP_SHORT_NS (100 * TOW_TIME_US)
+
+/* How long a reply is held up at most. */
+#define LOCK_MAX_NS (5 * TOW_TIME_MS)
+
+enum outcome { PENDING, DONE, REFUSED };
+
+struct slip {
+    uint32_t value;   /* the newest that was awaited; 0: none ever was */
+    uint32_t context; /* of the event or stream */
+    uint16_t thread;  /* of the client, which awaits it */
+    bool listed;
+    enum outcome outcome;
+    CUevent event;   /* the driver's; NULL: the stream is awaited */
+    CUstream stream; /* the driver's */
+};
+
+struct watches {
+    struct tow_session *session; /* borrowed: ends after us */
+    /* Guards the rest; count is looked at without it. Held while the driver is asked, so that
+     * nothing is destroyed meanwhile, but not while something is sent: the leading thread takes it,
+     * and the client may not be reading. */
+    pthread_mutex_t lock;
+    pthread_cond_t changed; /* something new is awaited, the thread is to end, or has ended */
+    atomic_uint count;
+    uint16_t listed[TOW_WATCH_MAX]; /* slips that are awaited, or of which the client is not told */
+    struct slip slips[TOW_WATCH_MAX];
+    int64_t nap_ns;
+    bool running, ended;
+};
+
+static void stop(struct watches *watches)
+{
+    pthread_mutex_lock(&watches->lock);
+    watches->ended = true;
+    pthread_cond_broadcast(&watches->changed);
+    while (watches->running) {
+        pthread_cond_wait(&watches->changed, &watches->lock);
+    }
+    pthread_mutex_unlock(&watches->lock);
+}
+
+static void free_state(struct tow_session *session, void *opaque)
+{
+    struct watches *watches = opaque;
+    (void)session;
+    stop(watches);
+    pthread_mutex_destroy(&watches->lock);
+    pthread_cond_destroy(&watches->changed);
+    free(watches);
+}
+
+static void init_state(struct tow_session *session, void *opaque)
+{
+    struct watches *watches = opaque;
+    watches->session = session;
+    pthread_mutex_init(&watches->lock, NULL);
+    tow_cond_init(&watches->changed);
+}
+
+/* ---- asking the driver ---- */
+
+/* Asking for a stream that captures would end the capture. */
+static CUresult ask_stream(const struct tow_driver *driver, CUstream stream)
+{
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUresult status = driver->cuStreamIsCapturing(stream, &capture);
+    if (status == CUDA_SUCCESS && capture != CU_STREAM_CAPTURE_STATUS_NONE) {
+        status = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
+    return status == CUDA_SUCCESS ? driver->cuStreamQuery(stream) : status;
+}
+
+static enum outcome ask(struct tow_session *session, const struct slip *slip)
+{
+    CUresult status = tow_session_enter(session, slip->context);
+    if (status == CUDA_SUCCESS) {
+        status = slip->event != NULL ? session->driver->cuEventQuery(slip->event)
+                                     : ask_stream(session->driver, slip->stream);
+    }
+    if (status == CUDA_ERROR_NOT_READY) {
+        return PENDING;
+    }
+    /* An error comes with the answer to who asks. */
+    return status == CUDA_SUCCESS && !tow_session_owes(session, slip->thread) ? DONE : REFUSED;
+}
+
+/* With the lock held: asks for all, and again if any was done: one that was asked for before it may
+ * be done for as long, and the client may know that. */
+static void collect(struct watches *watches, struct tow_done *ret_done)
+{
+    unsigned count = atomic_load(&watches->count);
+    for (bool found = true; found;) {
+        found = false;
+        for (unsigned i = 0; i < count; i++) {
+            struct slip *slip = &watches->slips[watches->listed[i]];
+            if (slip->outcome == PENDING) {
+                slip->outcome = ask(watches->session, slip);
+                found = found || slip->outcome != PENDING;
+            }
+        }
+    }
+    ret_done->count = 0;
+    for (unsigned i = 0; i < count; i++) {
+        const struct slip *slip = &watches->slips[watches->listed[i]];
+        if (slip->outcome != PENDING) {
+            unsigned n = ret_done->count++;
+            ret_done->slips[n].slip = watches->listed[i];
+            ret_done->slips[n].value = slip->value;
+            ret_done->slips[n].refused = slip->outcome == REFUSED;
+        }
+    }
+}
+
+/* ---- telling the client ---- */
+
+static int send_done(struct tow_session *session, const struct tow_done *done)
+{
+    uint8_t *at = NULL;
+    uint32_t length = 0;
+    size_t room = TOW_FRAME_HEADER + 16 + (size_t)done->count * 8;
+    pthread_mutex_lock(&session->reply_lock);
+    int error = tow_line_reserve(session->line, room, &at);
+    if (error >= 0) {
+        error = tow_done_encode(done, at, room, &length);
+    }
+    if (error >= 0) {
+        tow_line_commit_now(session->line, length);
+    }
+    pthread_mutex_unlock(&session->reply_lock);
+    atomic_fetch_add_explicit(&session->stats->bytes_out, length, memory_order_relaxed);
+    return error;
+}
+
+/* With the lock held: what was sent is not awaited any more, unless it is again. Only now: whoever
+ * replies meanwhile must not find it told before it is. It is told twice then, which does no harm.
+ */
+static void unlist(struct watches *watches, const struct tow_done *done)
+{
+    for (uint32_t i = 0; i < done->count; i++) {
+        struct slip *slip = &watches->slips[done->slips[i].slip];
+        if (slip->value == done->slips[i].value) {
+            slip->listed = false;
+        }
+    }
+    unsigned kept = 0, count = atomic_load(&watches->count);
+    for (unsigned i = 0; i < count; i++) {
+        if (watches->slips[watches->listed[i]].listed) {
+            watches->listed[kept++] = watches->listed[i];
+        }
+    }
+    atomic_store(&watches->count, kept);
+}
+
+/* False if somebody stands in the driver with it, for the sake of a host function perhaps, which
+ * may in turn need the reply that is held up here. */
+static bool lock_soon(struct watches *watches)
+{
+    int64_t until = tow_time_deadline(LOCK_MAX_NS);
+    while (pthread_mutex_trylock(&watches->lock) != 0) {
+        if (tow_time_passed(until)) {
+            return false;
+        }
+        struct timespec nap = {0, NAP_MIN_NS};
+        nanosleep(&nap, NULL);
+    }
+    return true;
+}
+
+void tow_watch_sweep(struct tow_session *session)
+{
+    struct watches *watches = tow_session_state(session, TOW_SESSION_WATCH);
+    if (watches == NULL || atomic_load_explicit(&watches->count, memory_order_acquire) == 0) {
+        return;
+    }
+    struct tow_done done;
+    if (!lock_soon(watches)) {
+        return;
+    }
+    collect(watches, &done);
+    pthread_mutex_unlock(&watches->lock);
+    if (done.count > 0 && send_done(session, &done) == 0) {
+        pthread_mutex_lock(&watches->lock);
+        unlist(watches, &done);
+        pthread_mutex_unlock(&watches->lock);
+    }
+}
+
+static void *watching_thread(void *arg)
+{
+    struct watches *watches = arg;
+    struct tow_done done;
+    prctl(PR_SET_TIMERSLACK, 1000UL); /* of this thread: 50 us more would be longer than the naps */
+    pthread_mutex_lock(&watches->lock);
+    while (!watches->ended) {
+        if (atomic_load(&watches->count) == 0) {
+            watches->nap_ns = NAP_MAX_NS;
+            pthread_cond_wait(&watches->changed, &watches->lock);
+            watches->nap_ns = NAP_MIN_NS;
+            continue;
+        }
+        tow_session_forget_current(); /* others may have ended that context */
+        collect(watches, &done);
+        if (done.count > 0) {
+            pthread_mutex_unlock(&watches->lock);
+            int error = send_done(watches->session, &done);
+            pthread_mutex_lock(&watches->lock);
+            unlist(watches, &done);
+            watches->ended = watches->ended || error < 0;
+            watches->nap_ns = NAP_MIN_NS;
+        } else if (tow_cond_wait(&watches->changed, &watches->lock,
+                                 tow_time_now_ns() + watches->nap_ns) == 0) {
+            watches->nap_ns = NAP_MIN_NS;
+        } else {
+            watches->nap_ns += watches->nap_ns / 16;
+            watches->nap_ns = watches->nap_ns < NAP_MAX_NS ? watches->nap_ns : NAP_MAX_NS;
+        }
+    }
+    watches->running = false;
+    pthread_cond_broadcast(&watches->changed);
+    pthread_mutex_unlock(&watches->lock);
+    return NULL;
+}
+
+/* ---- what is awaited ---- */
+
+/* With the lock held. Without a thread replies still tell what is done. */
+static void wake(struct watches *watches)
+{
+    pthread_t thread;
+    if (!watches->running && !watches->ended &&
+        tow_thread_start("towline-watch", watching_thread, watches, &thread) == 0) {
+        pthread_detach(thread);
+        watches->running = true;
+        watches->nap_ns = NAP_MIN_NS;
+    } else if (watches->nap_ns > NAP_SHORT_NS) {
+        pthread_cond_broadcast(&watches->changed);
+    }
+}
+
+/* With the lock held: false if it was destroyed meanwhile. */
+static bool is_there(struct tow_serve *call, uint64_t id, const struct slip *slip)
+{
+    struct tow_handles *handles = &call->session->handles;
+    if (slip->event == NULL && id <= (uint64_t)(uintptr_t)CU_STREAM_LEGACY) {
+        return tow_handles_at(handles, TOW_H_CONTEXT, slip->context) != NULL;
+    }
+    const struct tow_handle_entry *entry = tow_handles_find(handles, id);
+    const void *handle = slip->event != NULL ? (void *)slip->event : (void *)slip->stream;
+    return entry != NULL && handle != NULL && entry->handle == handle;
+}
+
+static void await(struct tow_serve *call, uint64_t id, CUevent event, CUstream stream)
+{
+    struct tow_session *session = call->session;
+    uint32_t number = tow_dec_u32(&call->in), value = tow_dec_u32(&call->in);
+    if (call->in.bad || number >= TOW_WATCH_MAX || value == 0) {
+        call->malformed = true;
+        return;
+    }
+    struct watches *watches =
+        tow_session_make_state(session, TOW_SESSION_WATCH, sizeof *watches, init_state, free_state);
+    if (watches == NULL) {
+        return; /* the client asks again after a while */
+    }
+    const struct tow_handle_entry *entry =
+        event != NULL || id > (uint64_t)(uintptr_t)CU_STREAM_PER_THREAD
+            ? tow_handles_find(&session->handles, id)
+            : NULL;
+    struct slip awaited = {.value = value,
+                           .context = entry != NULL ? entry->context : call->frame.context,
+                           .thread = call->frame.thread,
+                           .listed = true,
+                           .event = event,
+                           .stream = stream};
+    bool fine = (call->status == CUDA_SUCCESS || call->status == CUDA_ERROR_NOT_READY) &&
+                !tow_session_owes(session, call->frame.thread);
+    pthread_mutex_lock(&watches->lock);
+    struct slip *slip = &watches->slips[number];
+    /* Commands that are waited for may be overtaken: what is newer stays. */
+    if (slip->value == 0 || (int32_t)(value - slip->value) > 0) {
+        awaited.outcome = fine && is_there(call, id, &awaited) ? PENDING : REFUSED;
+        if (!slip->listed) {
+            unsigned count = atomic_load(&watches->count);
+            watches->listed[count] = (uint16_t)number;
+            atomic_store(&watches->count, count + 1);
+        }
+        *slip = awaited;
+        wake(watches);
+    }
+    pthread_mutex_unlock(&watches->lock);
+}
+
+void tow_watch_event(struct tow_serve *call, uint64_t id, CUevent event)
+{
+    await(call, id, event, NULL);
+}
+
+void tow_watch_stream(struct tow_serve *call, uint64_t id, CUstream stream)
+{
+    await(call, id, NULL, stream);
+}
+
+/* The client is told to ask for those that are awaited and match. */
+static void refuse(struct tow_session *session, bool all, uint32_t context, const void *handle)
+{
+    struct watches *watches = tow_session_state(session, TOW_SESSION_WATCH);
+    if (watches == NULL) {
+        return;
+    }
+    pthread_mutex_lock(&watches->lock);
+    unsigned count = atomic_load(&watches->count);
+    bool any = false;
+    for (unsigned i = 0; i < count; i++) {
+        struct slip *slip = &watches->slips[watches->listed[i]];
+        if (slip->outcome == PENDING &&
+            (all || (context != 0 && slip->context == context) ||
+             (handle != NULL && (slip->event == handle || slip->stream == handle)))) {
+            slip->outcome = REFUSED;
+            any = true;
+        }
+    }
+    if (any) {
+        wake(watches);
+    }
+    pthread_mutex_unlock(&watches->lock);
+}
+
+void tow_watch_drop(struct tow_session *session, const void *handle)
+{
+    refuse(session, false, 0, handle);
+}
+
+void tow_watch_drop_context(struct tow_session *session, uint32_t context)
+{
+    refuse(session, false, context, NULL);
+}
+
+void tow_watch_refuse(struct tow_session *session)
+{
+    refuse(session, true, 0, NULL);
+}
+
+void tow_watch_end(struct tow_session *session)
+{
+    struct watches *watches = tow_session_state(session, TOW_SESSION_WATCH);
+    if (watches != NULL) {
+        stop(watches);
+    }
+}
