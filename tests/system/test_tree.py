@@ -7,6 +7,8 @@ import subprocess
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent.parent / "tools"))
+import rooms  # noqa: E402
 import towtest as t  # noqa: E402
 
 SRC = t.ROOT / "src"
@@ -38,6 +40,22 @@ def include_arrows_point_one_way():
             other = included.split("/")[0]
             if "/" in included and other not in MAY_INCLUDE[folder] | {folder, "gen"}:
                 wrong.append(f"{path.relative_to(t.ROOT)} includes {included}")
+    t.check(not wrong, "\n".join(wrong))
+
+
+# Folders whose rooms are closed: src/FOLDER/ROOMS.
+CLOSED = []
+
+
+@t.test()
+def calls_between_rooms_run_one_way():
+    wrong = []
+    for folder in CLOSED:
+        closed = rooms.Rooms(folder)
+        seen = len(rooms.objects(t.BUILD, closed))
+        files = sum(len(list((SRC / folder / room).glob("*.c"))) for room in closed.names)
+        t.check(seen >= files - 1, f"src/{folder}: {seen} object files of {files} sources were found")
+        wrong += rooms.mistakes(t.BUILD, closed)
     t.check(not wrong, "\n".join(wrong))
 
 
