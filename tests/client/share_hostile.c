@@ -23,10 +23,11 @@ static void expect(CUresult got, CUresult wanted, const char *what)
     }
 }
 
-static int plain_memory(void)
+static int memory_with(size_t size, int seals)
 {
-    int fd = memfd_create("plain", MFD_CLOEXEC);
-    return fd >= 0 && ftruncate(fd, SIZE + PAGE) == 0 ? fd : -1;
+    int fd = memfd_create("plain", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    bool made = fd >= 0 && ftruncate(fd, (off_t)size) == 0;
+    return made && fcntl(fd, F_ADD_SEALS, seals) == 0 ? fd : -1;
 }
 
 /* Rows from packed memory to the device, as the staging sends them. */
@@ -84,10 +85,15 @@ int main(int argc, char **argv)
         return 2;
     }
     struct tow_link *link = tow_client_link(-1);
-    int plain = plain_memory(), sealed = -1, disk = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+    int plain = memory_with(SIZE + PAGE, 0), sealed = -1;
+    int disk = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+    /* Of the right size, and could still be made another. */
+    int open_memory = memory_with(SIZE, 0), grows = memory_with(SIZE, F_SEAL_SHRINK),
+        shrinks = memory_with(SIZE, F_SEAL_GROW);
     uint8_t *host = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, plain, PAGE);
     uint64_t at = (uint64_t)(uintptr_t)host;
-    if (link->share == NULL || host == MAP_FAILED || tow_share_make_memory(SIZE, &sealed) < 0) {
+    if (link->share == NULL || host == MAP_FAILED || open_memory < 0 || grows < 0 || shrinks < 0 ||
+        tow_share_make_memory(SIZE, &sealed) < 0) {
         return 2;
     }
     const struct {
@@ -97,7 +103,9 @@ int main(int argc, char **argv)
         bool file;
         uint64_t offset;
     } wrong[] = {
-        {"not sealed", plain, at, SIZE, false, 0},
+        {"not sealed", open_memory, at, SIZE, false, 0},
+        {"sealed against shrinking only", grows, at, SIZE, false, 0},
+        {"sealed against growing only", shrinks, at, SIZE, false, 0},
         {"of another size", sealed, at, SIZE / 2, false, 0},
         {"no address", sealed, at + 8, SIZE, false, 0},
         {"not in memory", disk, at, PAGE, true, 0},
