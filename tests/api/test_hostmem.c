@@ -685,6 +685,73 @@ static void managed_memory_gets_what_is_in_turn(struct api *api)
     OK(cuMemFree(managed));
 }
 
+struct thread_copy {
+    struct release *release;
+    CUdeviceptr from;
+    int *to;
+    CUevent copied;
+};
+
+/* In a stream that only this thread has a name for. */
+static void *download_behind_word(void *user)
+{
+    const struct thread_copy *copy = user;
+    OK(cuCtxSetCurrent(copy->release->api->context));
+    OK(cuStreamWaitValue32(CU_STREAM_PER_THREAD, copy->release->word, 1, CU_STREAM_WAIT_VALUE_EQ));
+    OK(cuMemcpyDtoHAsync(copy->to, copy->from, N * sizeof(int), CU_STREAM_PER_THREAD));
+    OK(cuEventRecord(copy->copied, CU_STREAM_PER_THREAD));
+    return NULL;
+}
+
+/* A copy behind one that is still to fill its source, in a stream that cannot be named: it was
+ * destroyed, or is another thread's. */
+static void uploads_wait_for_streams_without_a_name(struct api *api)
+{
+    CUdeviceptr from, to;
+    CUstream brief, other;
+    CUevent copied;
+    int *pinned, back[N];
+    size_t size = N * sizeof(int);
+    struct release release = {.api = api};
+    OK(cuMemAlloc(&from, size));
+    OK(cuMemAlloc(&to, size));
+    OK(cuMemAlloc(&release.word, 4));
+    OK(cuMemHostAlloc((void **)&pinned, size, 0));
+    OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+    OK(cuEventCreate(&copied, CU_EVENT_DISABLE_TIMING));
+    for (int i = 0; i < 2; i++) {
+        pthread_t opener, copier;
+        struct thread_copy copy = {&release, from, pinned, copied};
+        memset(pinned, 0, size);
+        OK(cuMemsetD32(release.word, 0, 1));
+        OK(cuMemsetD32(from, 66 + (unsigned)i, N));
+        OK(cuCtxSynchronize());
+        if (i == 0) {
+            OK(cuStreamCreate(&brief, CU_STREAM_NON_BLOCKING));
+            OK(cuStreamWaitValue32(brief, release.word, 1, CU_STREAM_WAIT_VALUE_EQ));
+            OK(cuMemcpyDtoHAsync(pinned, from, size, brief));
+            OK(cuEventRecord(copied, brief));
+            OK(cuStreamDestroy(brief));
+        } else {
+            EQUAL(pthread_create(&copier, NULL, download_behind_word, &copy), 0);
+            EQUAL(pthread_join(copier, NULL), 0);
+        }
+        EQUAL(pthread_create(&opener, NULL, release_stream, &release), 0);
+        OK(cuStreamWaitEvent(other, copied, 0));
+        OK(cuMemcpyHtoDAsync(to, pinned, size, other));
+        OK(cuStreamSynchronize(other));
+        EQUAL(pthread_join(opener, NULL), 0);
+        OK(cuMemcpyDtoH(back, to, size));
+        EQUAL(wrong_words(back, 66 + i), 0);
+    }
+    OK(cuEventDestroy(copied));
+    OK(cuStreamDestroy(other));
+    OK(cuMemFreeHost(pinned));
+    OK(cuMemFree(release.word));
+    OK(cuMemFree(to));
+    OK(cuMemFree(from));
+}
+
 /* A download that is refused at once, which is how it is while something captures, is over. */
 static void nothing_is_expected_of_a_refused_download(struct api *api)
 {
@@ -863,6 +930,7 @@ int main(void)
     captures_outlive_freed_memory(&api);
     copies_of_memory_that_kernels_use(&api);
     managed_memory_gets_what_is_in_turn(&api);
+    uploads_wait_for_streams_without_a_name(&api);
     nothing_is_expected_of_a_refused_download(&api);
     mistakes_do_not_delay_downloads(&api);
     copies_between_contexts_know_managed_memory(&api);
