@@ -312,9 +312,50 @@ static CUresult event_done(CUevent event)
     return CUDA_SUCCESS;
 }
 
+static CUresult query_event(CUevent event)
+{
+    int left = atomic_load(&tow_fake.not_ready);
+    while (left > 0 && !atomic_compare_exchange_weak(&tow_fake.not_ready, &left, left - 1)) {
+    }
+    return left > 0 ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+}
+
 static CUresult elapsed(float *ms, CUevent a, CUevent b)
 {
     *ms = 1.5f;
+    return CUDA_SUCCESS;
+}
+
+/* Device memory is addresses that lie where no process has any. */
+static CUresult allocate(CUdeviceptr *address, size_t size)
+{
+    static CUdeviceptr next = (CUdeviceptr)1 << 50;
+    *address = next;
+    next += (size + 4095) / 4096 * 4096;
+    return CUDA_SUCCESS;
+}
+
+static CUresult allocate_host(void **memory, size_t size, unsigned flags)
+{
+    *memory = aligned_alloc(4096, (size + 4095) / 4096 * 4096);
+    return *memory != NULL ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult free_host(void *memory)
+{
+    free(memory);
+    return CUDA_SUCCESS;
+}
+
+static CUresult copy_to_device(CUdeviceptr to, const void *from, size_t size, CUstream stream)
+{
+    atomic_fetch_add(&tow_fake.copies, (int)size);
+    return CUDA_SUCCESS;
+}
+
+static CUresult copy_shape(const CUDA_MEMCPY3D *copy, CUstream stream)
+{
+    atomic_fetch_add(&tow_fake.copies, (int)(copy->WidthInBytes * copy->Height * copy->Depth));
     return CUDA_SUCCESS;
 }
 
@@ -429,9 +470,14 @@ void tow_fake_open(struct tow_backend *backend)
     d->cuEventCreate = create_event;
     d->cuEventDestroy_v2 = destroy_event;
     d->cuEventRecord = record;
-    d->cuEventQuery = event_done;
+    d->cuEventQuery = query_event;
     d->cuEventSynchronize = event_done;
     d->cuEventElapsedTime = elapsed;
+    d->cuMemAlloc_v2 = allocate;
+    d->cuMemHostAlloc = allocate_host;
+    d->cuMemFreeHost = free_host;
+    d->cuMemcpyHtoDAsync_v2 = copy_to_device;
+    d->cuMemcpy3DAsync_v2 = copy_shape;
     d->cuLaunchHostFunc = launch_host;
     d->cuStreamAddCallback = add_callback;
 }

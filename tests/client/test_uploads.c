@@ -1,0 +1,94 @@
+/* What the commands behind an upload may rely on. */
+#include "cmocka_all.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fake_backend.h"
+#include "gen/client_api.h"
+
+enum { SIZE = 3 << 20, ROWS = 512, WIDTH = 1000, PITCH = 1024, QUERIES = 100 };
+
+static uint8_t source[SIZE];
+static CUdeviceptr device;
+
+/* The device has not read the bytes before it has been asked so often. */
+static void begin(void)
+{
+    atomic_store(&tow_fake.copies, 0);
+    atomic_store(&tow_fake.not_ready, QUERIES);
+}
+
+/* All that was sent has been carried out; how often it was not asked. */
+static int end(size_t copied)
+{
+    assert_int_equal(tow_cuCtxSynchronize(), CUDA_SUCCESS);
+    assert_int_equal(atomic_load(&tow_fake.copies), copied);
+    return atomic_exchange(&tow_fake.not_ready, 0);
+}
+
+static CUDA_MEMCPY2D rows(void)
+{
+    return (CUDA_MEMCPY2D){.srcMemoryType = CU_MEMORYTYPE_HOST,
+                           .srcHost = source,
+                           .srcPitch = PITCH,
+                           .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                           .dstDevice = device,
+                           .dstPitch = PITCH,
+                           .WidthInBytes = WIDTH,
+                           .Height = ROWS};
+}
+
+/* Programs rely on it, with streams that wait for no other. */
+static void a_synchronous_upload_has_been_read_before_the_next_command(void **state)
+{
+    CUDA_MEMCPY2D copy = rows();
+    begin();
+    assert_int_equal(tow_cuMemcpyHtoD_v2(device, source, SIZE), CUDA_SUCCESS);
+    assert_int_equal(end(SIZE), 0);
+    begin();
+    assert_int_equal(tow_cuMemcpy2D_v2(&copy), CUDA_SUCCESS);
+    assert_int_equal(end((size_t)ROWS * WIDTH), 0);
+}
+
+static void nobody_waits_for_an_asynchronous_one(void **state)
+{
+    CUDA_MEMCPY2D copy = rows();
+    begin();
+    assert_int_equal(tow_cuMemcpyHtoDAsync_v2(device, source, 1 << 20, NULL), CUDA_SUCCESS);
+    assert_int_not_equal(end(1 << 20), 0);
+    begin();
+    assert_int_equal(tow_cuMemcpy2DAsync_v2(&copy, NULL), CUDA_SUCCESS);
+    assert_int_not_equal(end((size_t)ROWS * WIDTH), 0);
+}
+
+/* What its stream waits for may be behind it on the line. */
+static void nobody_waits_for_ever(void **state)
+{
+    begin();
+    atomic_store(&tow_fake.not_ready, INT_MAX);
+    assert_int_equal(tow_cuMemcpyHtoD_v2(device, source, SIZE), CUDA_SUCCESS);
+    assert_int_not_equal(end(SIZE), 0);
+}
+
+static int setup(void **state)
+{
+    setenv("TOWLINE_SERVER", "self:", 1);
+    unsetenv("CUDA_VISIBLE_DEVICES");
+    CUcontext context;
+    return tow_cuInit(0) != CUDA_SUCCESS ||
+           tow_cuDevicePrimaryCtxRetain(&context, 0) != CUDA_SUCCESS ||
+           tow_cuCtxSetCurrent(context) != CUDA_SUCCESS ||
+           tow_cuMemAlloc_v2(&device, SIZE) != CUDA_SUCCESS;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_synchronous_upload_has_been_read_before_the_next_command),
+        cmocka_unit_test(nobody_waits_for_an_asynchronous_one),
+        cmocka_unit_test(nobody_waits_for_ever),
+    };
+    return cmocka_run_group_tests(tests, setup, NULL);
+}
