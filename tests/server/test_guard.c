@@ -3,7 +3,14 @@
  */
 #include "cmocka_all.h"
 
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "server/daemon/guard.h"
 
@@ -12,6 +19,8 @@ enum { MEMORIES = 8, GARBAGE = 6 };
 static struct tow_driver driver;
 static int refs[MEMORIES]; /* of the handles 16, 32, ... */
 static int wrong;          /* calls that named another */
+static atomic_bool held;   /* cuMemMap says when it has begun, and waits to go on */
+static sem_t begun, go_on;
 
 static void look_at(CUmemGenericAllocationHandle value)
 {
@@ -50,6 +59,47 @@ static CUresult fake_map(CUdeviceptr at, size_t size, size_t offset,
                          CUmemGenericAllocationHandle value, unsigned long long flags)
 {
     (void)at, (void)size, (void)offset, (void)flags;
+    look_at(value);
+    if (atomic_load(&held)) {
+        sem_post(&begun);
+        sem_wait(&go_on);
+        look_at(value);
+    }
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_import(CUmemGenericAllocationHandle *ret, void *os,
+                            CUmemAllocationHandleType type)
+{
+    (void)os, (void)type;
+    return fake_create(ret, 0, NULL, 0);
+}
+
+static CUresult fake_multicast(CUmemGenericAllocationHandle *ret, const CUmulticastObjectProp *prop)
+{
+    (void)prop;
+    return fake_create(ret, 0, NULL, 0);
+}
+
+static CUresult fake_device(CUmemGenericAllocationHandle value, CUdevice device)
+{
+    (void)device;
+    look_at(value);
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_bind_address(CUmemGenericAllocationHandle value, size_t offset, CUdeviceptr at,
+                                  size_t size, unsigned long long flags)
+{
+    (void)offset, (void)at, (void)size, (void)flags;
+    look_at(value);
+    return CUDA_SUCCESS;
+}
+
+static CUresult fake_unbind(CUmemGenericAllocationHandle value, CUdevice device, size_t offset,
+                            size_t size)
+{
+    (void)device, (void)offset, (void)size;
     look_at(value);
     return CUDA_SUCCESS;
 }
@@ -153,6 +203,11 @@ static int begin(void **state)
     driver.cuMemGetAllocationPropertiesFromHandle = fake_properties;
     driver.cuMemMapArrayAsync = fake_arrays;
     driver.cuMulticastBindMem = fake_bind;
+    driver.cuMemImportFromShareableHandle = fake_import;
+    driver.cuMulticastCreate = fake_multicast;
+    driver.cuMulticastAddDevice = fake_device;
+    driver.cuMulticastBindAddr = fake_bind_address;
+    driver.cuMulticastUnbind = fake_unbind;
     driver.cuPointerGetAttribute = fake_attribute;
     driver.cuMemBatchDecompressAsync = fake_decompress;
     driver.cuGraphGetNodes = fake_nodes;
@@ -181,6 +236,9 @@ static CUresult try_all(CUmemGenericAllocationHandle value, CUmemGenericAllocati
         driver.cuMemMapArrayAsync(&info, 1, NULL),
         driver.cuMulticastBindMem(value, 0, other, 0, 0, 0),
         driver.cuMulticastBindMem(other, 0, value, 0, 0, 0),
+        driver.cuMulticastAddDevice(value, 0),
+        driver.cuMulticastBindAddr(value, 0, 4096, 0, 0),
+        driver.cuMulticastUnbind(value, 0, 0, 0),
     };
     for (unsigned i = 1; i < sizeof results / sizeof results[0]; i++) {
         assert_int_equal(results[i], results[0]);
@@ -210,6 +268,112 @@ static void only_live_handles_reach_the_driver(void **state)
     assert_int_equal(driver.cuMemCreate(&again, 4096, NULL, 0), CUDA_SUCCESS);
     assert_int_equal(again, first);
     assert_int_equal(try_all(first, second), CUDA_SUCCESS);
+    assert_int_equal(driver.cuMemRelease(first), CUDA_SUCCESS);
+    assert_int_equal(driver.cuMemImportFromShareableHandle(&first, NULL, 1), CUDA_SUCCESS);
+    assert_int_equal(try_all(first, second), CUDA_SUCCESS);
+    assert_int_equal(driver.cuMemRelease(first), CUDA_SUCCESS);
+    assert_int_equal(driver.cuMulticastCreate(&first, NULL), CUDA_SUCCESS);
+    assert_int_equal(try_all(first, second), CUDA_SUCCESS);
+    assert_int_equal(driver.cuMemRelease(first), CUDA_SUCCESS);
+    assert_int_equal(driver.cuMemRelease(second), CUDA_SUCCESS);
+    assert_int_equal(wrong, 0);
+}
+
+struct caller {
+    pthread_t thread;
+    CUmemGenericAllocationHandle value;
+    bool maps; /* it releases */
+    CUresult result;
+    _Atomic pid_t id;
+};
+
+static void *call_driver(void *user)
+{
+    struct caller *caller = user;
+    atomic_store(&caller->id, gettid());
+    caller->result = caller->maps ? driver.cuMemMap(0, 0, 0, caller->value, 0)
+                                  : driver.cuMemRelease(caller->value);
+    return NULL;
+}
+
+static void start(struct caller *caller, CUmemGenericAllocationHandle value, bool maps)
+{
+    caller->value = value;
+    caller->maps = maps;
+    atomic_store(&caller->id, 0);
+    assert_int_equal(pthread_create(&caller->thread, NULL, call_driver, caller), 0);
+}
+
+/* Until it waits for something, or has ended. */
+static void await_sleep(const struct caller *caller)
+{
+    char path[64], state = 'R';
+    while (state == 'R') {
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+        snprintf(path, sizeof path, "/proc/self/task/%d/stat", (int)atomic_load(&caller->id));
+        FILE *file = atomic_load(&caller->id) != 0 ? fopen(path, "r") : NULL;
+        if (file != NULL && fscanf(file, "%*d (%*[^)]) %c", &state) != 1) {
+            state = 'X';
+        }
+        if (file != NULL) {
+            fclose(file);
+        } else if (atomic_load(&caller->id) != 0) {
+            state = 'X';
+        }
+    }
+}
+
+static void the_last_reference_is_given_up_once_and_when_nobody_uses_it(void **state)
+{
+    (void)state;
+    struct caller user, releases[2];
+    CUmemGenericAllocationHandle value;
+    sem_init(&begun, 0, 0);
+    sem_init(&go_on, 0, 0);
+    assert_int_equal(driver.cuMemCreate(&value, 4096, NULL, 0), CUDA_SUCCESS);
+    atomic_store(&held, true);
+    start(&user, value, true);
+    sem_wait(&begun);
+    for (int i = 0; i < 2; i++) {
+        start(&releases[i], value, false);
+        await_sleep(&releases[i]);
+    }
+    assert_int_equal(refs[value / 16 - 1], 1);
+    sem_post(&go_on);
+    atomic_store(&held, false);
+    pthread_join(user.thread, NULL);
+    for (int i = 0; i < 2; i++) {
+        pthread_join(releases[i].thread, NULL);
+    }
+    assert_int_equal(user.result, CUDA_SUCCESS);
+    assert_int_equal(releases[0].result + releases[1].result,
+                     CUDA_SUCCESS + CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(refs[value / 16 - 1], 0);
+    assert_int_equal(driver.cuMemRelease(value), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(wrong, 0);
+}
+
+static void what_is_retained_while_a_release_waits_stays(void **state)
+{
+    (void)state;
+    struct caller user, release;
+    CUmemGenericAllocationHandle value, again;
+    assert_int_equal(driver.cuMemCreate(&value, 4096, NULL, 0), CUDA_SUCCESS);
+    atomic_store(&held, true);
+    start(&user, value, true);
+    sem_wait(&begun);
+    start(&release, value, false);
+    await_sleep(&release);
+    assert_int_equal(driver.cuMemRetainAllocationHandle(&again, NULL), CUDA_SUCCESS);
+    assert_int_equal(again, value);
+    sem_post(&go_on);
+    atomic_store(&held, false);
+    pthread_join(user.thread, NULL);
+    pthread_join(release.thread, NULL);
+    assert_int_equal(release.result, CUDA_SUCCESS);
+    assert_int_equal(driver.cuMemMap(0, 0, 0, value, 0), CUDA_SUCCESS);
+    assert_int_equal(driver.cuMemRelease(value), CUDA_SUCCESS);
+    assert_int_equal(driver.cuMemRelease(value), CUDA_ERROR_INVALID_VALUE);
     assert_int_equal(wrong, 0);
 }
 
@@ -264,6 +428,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_live_handles_reach_the_driver),
+        cmocka_unit_test(the_last_reference_is_given_up_once_and_when_nobody_uses_it),
+        cmocka_unit_test(what_is_retained_while_a_release_waits_stays),
         cmocka_unit_test(what_is_unmapped_has_no_handle),
         cmocka_unit_test(addresses_that_the_driver_does_not_know_are_not_decompressed),
         cmocka_unit_test(no_graph_comes_into_itself),
