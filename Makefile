@@ -8,15 +8,19 @@ PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
 NINJA = ninja -j $(JOBS)
 SETUP = --prefix=$(PREFIX)
+# Of tests that are many and alike one in so many, drawn by a seed (this commit's hash): make check-sanitizers DRAW=4
+DRAW ?= 1
+SEED ?=
+DRAWN = --draw $(DRAW) --seed "$(SEED)"
 
 TOOLS = gcc meson ninja pkg-config python3
 PACKAGES = gcc libc6-dev meson ninja-build pkg-config python3 libzstd-dev
-TEST_PACKAGES = libcmocka-dev valgrind
+TEST_PACKAGES = libcmocka-dev valgrind clang-format-14 clang-tidy-14
 # Without a network it fails within seconds.
 APT = timeout 300 apt-get -qq -o Acquire::Retries=0 -o Acquire::http::Timeout=10 -o Acquire::https::Timeout=10
 APT_INSTALL = DEBIAN_FRONTEND=noninteractive $(APT) install -y --no-install-recommends
 
-.PHONY: all demo test check api-status examples bench install clean tools test-tools asan tsan help
+.PHONY: all demo test check check-sanitizers check-long api-status examples bench install clean tools test-tools asan tsan help
 
 all: $(BUILD)/build.ninja
 	@$(NINJA) -C $(BUILD)
@@ -24,7 +28,7 @@ all: $(BUILD)/build.ninja
 
 help:
 	@sed -n 's/^# \(.*\)/\1/p' Makefile | head -5
-	@echo "targets: all demo test check api-status examples bench install clean; PREFIX=$(PREFIX) BUILD=$(BUILD)"
+	@echo "targets: all demo test check-sanitizers check-long api-status examples bench install clean; PREFIX=$(PREFIX) BUILD=$(BUILD)"
 
 # Only when something is missing, and only where apt can help.
 tools:
@@ -41,16 +45,20 @@ tools:
 	    else echo "libzstd is missing: the software GPU will not run code that was compressed with it (apt install libzstd-dev)"; fi; \
 	fi
 
-# The unit tests want cmocka; without it the rest still runs. A tree that was set up without it looks again.
+# The unit tests want cmocka, others the rest; without them what is there still runs. Asked for once in a build folder. A tree
+# that was set up without cmocka looks again.
 test-tools: tools
-	@if ! pkg-config --exists cmocka || ! command -v valgrind >/dev/null; then \
-	    if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && \
-	        { $(APT) update; $(APT_INSTALL) $(TEST_PACKAGES); } >/dev/null 2>&1; then \
-	        for tree in $(BUILD) $(BUILD)-asan $(BUILD)-tsan; do \
-	            [ ! -f $$tree/build.ninja ] || meson setup --reconfigure $$tree >/dev/null; \
-	        done; \
-	    else echo "cmocka or valgrind is missing: what needs them is left out (apt install $(TEST_PACKAGES))"; fi; \
-	fi
+	@pkg-config --exists cmocka || missing=libcmocka-dev; \
+	for tool in valgrind clang-format-14 clang-tidy-14; do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
+	if [ -z "$$missing" ] || [ -f $(BUILD)/asked-for ]; then exit 0; fi; \
+	mkdir -p $(BUILD); touch $(BUILD)/asked-for; \
+	if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && $(APT) update >/dev/null 2>&1; then \
+	    for package in $$missing; do $(APT_INSTALL) $$package >/dev/null 2>&1 || left="$$left $$package"; done; \
+	    for tree in $(BUILD) $(BUILD)-asan $(BUILD)-tsan; do \
+	        [ ! -f $$tree/build.ninja ] || meson setup --reconfigure $$tree >/dev/null; \
+	    done; \
+	else left=$$missing; fi; \
+	[ -z "$$left" ] || echo "missing: $$left. What needs them is left out (apt install $(TEST_PACKAGES))"
 
 # Tools are looked for when a tree is set up, not at every build.
 $(BUILD)/build.ninja:
@@ -69,15 +77,21 @@ tsan: $(BUILD)/build.ninja
 demo: all
 	@BUILD=$(BUILD) sh examples/demo
 
-# Everything: three builds (plain, address and undefined-behaviour sanitizers, thread sanitizer).
+# Every feature once, in the plain build. docs/testing.md says what is tested where.
 test: test-tools
-	@$(MAKE) --no-print-directory all asan tsan
-	@python3 tests/run --build $(BUILD) --trees plain,asan,tsan
-
-# The plain build only.
-check: test-tools
 	@$(MAKE) --no-print-directory all
-	@python3 tests/run --build $(BUILD) --trees plain
+	@python3 tests/run --build $(BUILD) $(DRAWN)
+
+check: test
+
+# The same code under address and undefined-behaviour sanitizers, and under the thread sanitizer.
+check-sanitizers: test-tools
+	@$(MAKE) --no-print-directory all asan tsan
+	@python3 tests/run --build $(BUILD) --trees asan,tsan $(DRAWN)
+
+# What CI runs, with nothing drawn. Takes an hour; docs/testing.md has its last result.
+check-long:
+	@.ci/run --long
 
 # docs/api-status.md, from the table; a test says when it is old.
 api-status:

@@ -42,7 +42,7 @@ static void nothing_works_before_initialising_but_what_must(void **state)
 static void a_child_of_one_that_only_asked_connects_anew(void **state)
 {
 #ifdef __SANITIZE_THREAD__
-    skip(); /* it allows no new threads after a fork */
+    skip_because("the thread sanitizer allows no new threads after a fork");
 #endif
     int version = 0;
     assert_int_equal(tow_cuDriverGetVersion(&version), CUDA_SUCCESS);
@@ -80,7 +80,7 @@ static bool devices_are_named(const char *order, const char *visible, const char
 static void devices_may_be_in_the_order_of_their_bus_numbers(void **state)
 {
 #ifdef __SANITIZE_THREAD__
-    skip(); /* it allows no new threads after a fork */
+    skip_because("the thread sanitizer allows no new threads after a fork");
 #endif
     static const struct {
         const char *order, *visible, *names[4];

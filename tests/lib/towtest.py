@@ -36,20 +36,23 @@ class Skip(Exception):
     """This test cannot run here; the text says why."""
 
 
-def test(limit=60, alone=False, trees=("plain",), name=None):
-    """Makes a function a test: `limit` in seconds (times SLOW), `alone` if nothing may run beside it."""
+def test(limit=60, alone=False, trees=("plain",), name=None, matrix="", uses=""):
+    """Makes a function a test: `limit` in seconds (times SLOW), `alone` if nothing may run beside it. `matrix` names those
+    that are many and alike, and none of them the only test of something: where time is short a few of them are drawn. `uses` names
+    what only one at a time can have: those that share it do not run beside each other."""
     def add(function):
         if TREE in trees:
-            _tests[name or function.__name__] = (function, limit * SLOW, alone)
+            _tests[name or function.__name__] = (function, limit * SLOW, alone, matrix, uses)
         return function
     return add
 
 
 def main():
     if sys.argv[1:] == ["--list"]:
-        for name, (_, limit, alone) in _tests.items():
-            print(f"{name}\t{limit}\t{int(alone)}")
+        for name, (_, limit, alone, matrix, uses) in _tests.items():
+            print(f"{name}\t{limit}\t{int(alone)}\t{matrix}\t{uses}")
         return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # what `with` holds ends, too
     for name in sys.argv[1:] or list(_tests):
         try:
             _tests[name][0]()

@@ -69,16 +69,17 @@ def exit_code_77_is_a_skip_on_both_sides_only():
 @t.test()
 def the_last_line_of_a_run_has_two_numbers():
     run = load(t.ROOT / "tests" / "run")
-    for results, wanted, code in ((["ok", "skipped"], ["1 skipped", "1 passed, 0 failed"], 0),
-                                  (["ok", "FAILED", "skipped"], ["failed: a test", "1 skipped", "1 passed, 1 failed"], 1),
-                                  (["ok", "ok"], ["2 passed, 0 failed"], 0),
-                                  (["skipped"], ["1 skipped", "0 passed, 0 failed"], 1)):
+    time, reason = "1 min 2 s, 0 min 0 s of processors", "not run: because: 1"
+    for results, wanted, code in ((["ok", "skipped"], [reason, time, "1 skipped", "1 passed, 0 failed"], 0),
+                                  (["ok", "FAILED", "skipped"], ["failed: a test", reason, time, "1 skipped", "1 passed, 1 failed"], 1),
+                                  (["ok", "ok"], [time, "2 passed, 0 failed"], 0),
+                                  (["skipped"], [reason, time, "1 skipped", "0 passed, 0 failed"], 1)):
         said = io.StringIO()
         with contextlib.redirect_stdout(said):
-            tally = run.Tally(False)
+            tally = run.Tally(False, len(results))
             for result in results:
-                tally.report("a test", result, 0, "because\n")
-            got = tally.finish()
+                tally.add("a test", result, output="because\n")
+            got = tally.finish(62, 0)
         t.equal(said.getvalue().splitlines()[-len(wanted):], wanted, f"the end of what is said of {results}")
         t.equal(got, code, f"the exit code of {results}")
 

@@ -61,7 +61,7 @@ def script(folder, name, text):
     (folder / name).chmod(0o755)
 
 
-@t.test(120)
+@t.test(120, matrix="bench")
 def bench_measures_everything_and_draws():
     with t.Server() as server, tempfile.TemporaryDirectory(prefix="tow") as folder:
         plot = pathlib.Path(folder) / "plot.svg"
@@ -92,7 +92,7 @@ def bench_measures_everything_and_draws():
         t.equal(len(lines[0].getAttribute("points").split()), 6, "the points of a curve")
 
 
-@t.test()
+@t.test(matrix="bench")
 def rows_are_measured_by_their_width():
     with t.Server() as server:
         done = t.towline_run(server.address("tcp"), [t.BUILD / "bench" / "towline-measure", "--max-bytes", "262144", "rows"])
@@ -103,7 +103,7 @@ def rows_are_measured_by_their_width():
         t.check(all(0 < r["best"] <= r["value"] for r in lines if r.get("name") == "rows"), done.stdout)
 
 
-@t.test(120)
+@t.test(120, matrix="bench")
 def bench_prints_a_table():
     with t.Server() as server:
         done = bench(server, "--rounds=1", "--part=latency", "--part=launches")
@@ -113,7 +113,7 @@ def bench_prints_a_table():
         t.check("GB/s" not in done.stdout, done.stdout)
 
 
-@t.test(120)
+@t.test(120, matrix="bench")
 def bench_takes_turns_with_the_native_driver():
     # Our library with its server inside stands for the machine's own driver.
     with t.Server() as server, tempfile.TemporaryDirectory(prefix="tow") as folder:
@@ -149,7 +149,7 @@ def bench_takes_turns_with_the_native_driver():
         t.check(re.search(r"^examples .*\nvectoradd  ", done.stdout, re.M), done.stdout)
 
 
-@t.test()
+@t.test(matrix="bench")
 def bench_says_what_is_wrong_with_examples():
     with t.Server() as server, tempfile.TemporaryDirectory(prefix="tow") as folder:
         folder = pathlib.Path(folder)
@@ -169,7 +169,7 @@ def bench_says_what_is_wrong_with_examples():
         t.check(done.returncode == 1 and "signal 9" in done.stderr, str(done))
 
 
-@t.test()
+@t.test(matrix="bench")
 def bench_says_what_is_wrong():
     done = t.run([t.TOWLINE, "bench", "--fast"])
     t.check(done.returncode == 2 and "bench --help" in done.stderr, str(done))
@@ -193,7 +193,7 @@ def gpu_bench(folder, *flags):
     return done.stdout, report
 
 
-@t.test(120)
+@t.test(120, matrix="bench")
 def the_gpu_bench_measures_both_sides_and_judges():
     with tempfile.TemporaryDirectory(prefix="tow") as folder:
         text, report = gpu_bench(folder, "--part=micro", "--part=launches", "--rounds=2", "--transport=shm,tcp")
@@ -215,7 +215,7 @@ def the_gpu_bench_measures_both_sides_and_judges():
                       rf"{len(verdicts) - reached - missed} not", text, re.M), text)
 
 
-@t.test(120)
+@t.test(120, matrix="bench")
 def the_gpu_bench_shows_examples_and_judges_none():
     if not t.find_nvcc():
         raise t.Skip("nvcc is not installed")
@@ -227,7 +227,7 @@ def the_gpu_bench_shows_examples_and_judges_none():
     t.check("0 reached (0 of them by the 3% of noise), 0 missed" in text, text)
 
 
-@t.test(120)
+@t.test(120, matrix="bench")
 def the_gpu_bench_runs_examples_together_and_says_what_they_burn():
     if not t.find_nvcc():
         raise t.Skip("nvcc is not installed")
@@ -241,7 +241,7 @@ def the_gpu_bench_runs_examples_together_and_says_what_they_burn():
     t.equal([row["figure"] for row in judged], ["the examples, 8 at a time, from start to end"], f"the figures judged in\n{text}")
 
 
-@t.test(60)
+@t.test(60, matrix="bench")
 def the_gpu_bench_counts_what_workers_and_client_threads_burn():
     spin = "import time\nopen('/proc/self/comm', 'w').write('{}')\nuntil = time.process_time() + 0.5\nwhile time.process_time() < until: pass"
     for name, parent, who in (("busy", os.getpid(), "workers"), ("towline-busy", 1 << 30, "client threads"), ("busy", 1 << 30, None)):
@@ -260,7 +260,7 @@ def load_gpu_bench():
     return module
 
 
-@t.test()
+@t.test(matrix="bench")
 def the_gpu_bench_compares_what_is_of_one_round():
     args = types.SimpleNamespace(transport="shm", rounds=3, seconds=60, pretend=True, json=None)
     bench = load_gpu_bench().Bench(args, None)
@@ -275,7 +275,7 @@ def the_gpu_bench_compares_what_is_of_one_round():
     t.equal(bench.median(("figure",), "shm"), 55, "the median of 30 and 80")
 
 
-@t.test()
+@t.test(matrix="bench")
 def the_gpu_bench_begins_no_round_that_it_cannot_end():
     with tempfile.TemporaryDirectory() as folder:
         report = pathlib.Path(folder, "report.json")
@@ -292,7 +292,7 @@ def the_gpu_bench_begins_no_round_that_it_cannot_end():
         t.equal(len(json.loads(report.read_text())["samples"][0]["shm"]), done, "rounds saved though nobody asked for the table")
 
 
-@t.test()
+@t.test(matrix="bench")
 def the_gpu_bench_allows_noise_near_1_only_and_says_so():
     module = load_gpu_bench()
     most, least = module.Row("most", {}), module.Row("least", {}, at_least=True)

@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""What CI runs adds up its parts, and runs the tests as an ordinary user. With a tree of a few lines in this one's place."""
+"""What CI runs adds up its parts, and runs the tests as an ordinary user; tests/run itself. With trees of a few lines."""
 
 import contextlib
+import json
 import os
 import pathlib
+import re
 import shutil
 import sys
 import tempfile
+import xml.etree.ElementTree
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import towtest as t  # noqa: E402
@@ -28,10 +31,14 @@ def others(base, but):
     return {path.name.replace("-", "_"): "echo 1 passed, 0 failed" for path in base.iterdir() if path.name not in ("run", but)}
 
 
+def makefile(test, sanitizers="echo 1 passed, 0 failed"):
+    return f"test:\n\t@{test}\ncheck-sanitizers:\n\t@{sanitizers}\n"
+
+
 @t.test()
 def the_last_line_is_the_sum():
     quiet = others(t.ROOT / ".ci", "as-user")
-    more = len(quiet)
+    more = len(quiet) + 1  # and under sanitizers
     for test, user, last, code in (
             ("echo 3 skipped; echo 10 passed, 0 failed", "echo 4 passed, 0 failed", ["3 skipped", f"{14 + more} passed, 0 failed"], 0),
             ("echo 10 passed, 0 failed", "echo 4 passed, 0 failed", [f"{14 + more} passed, 0 failed"], 0),
@@ -40,19 +47,143 @@ def the_last_line_is_the_sum():
             # One that does not come to its end has failed.
             ("echo does not compile; exit 2", "echo 4 passed, 0 failed", [f"{4 + more} passed, 1 failed"], 1),
             ("echo 10 passed, 0 failed", "echo 2 passed, 0 failed; kill -9 $$$$", [f"{12 + more} passed, 1 failed"], 1)):
-        with small_tree(f"test:\n\t@{test}\n", **quiet, as_user=user.replace("$$$$", "$$")) as base:
+        with small_tree(makefile(test), **quiet, as_user=user.replace("$$$$", "$$")) as base:
             done = t.run([base / ".ci" / "run"])
             lines = done.stdout.splitlines()
             t.equal(lines[-len(last):], last, f"{test}, {user}: the last lines")
             t.equal(done.returncode, code, f"{test}, {user}: the exit code")
-            sums = [line for line in lines if line.endswith(" failed") or line.endswith(" skipped")]
+            sums = [line for line in lines if re.search(r"\d+ (failed|skipped)$", line)]
             t.equal(sums, last, "all lines that look like sums")
 
 
 @t.test()
+def reasons_and_times_are_summed_up():
+    quiet = others(t.ROOT / ".ci", "as-user")
+    text = makefile("echo not run: no nvcc: 3; echo 3 skipped; echo 1 passed, 0 failed",
+                    "echo not run: no nvcc: 4; echo failed: asan.x; echo not run: other: 1; echo 5 skipped; echo 1 passed, 1 failed; exit 1")
+    with small_tree(text, **quiet, as_user="echo 1 passed, 0 failed") as base:
+        lines = t.run([base / ".ci" / "run"]).stdout.splitlines()
+        lines = lines[lines.index("== sums"):]
+        t.check("not run: no nvcc: 7" in lines and "not run: other: 1" in lines and "failed: asan.x" in lines, "\n".join(lines))
+        t.check(any(re.fullmatch(r"0 min \d+ s of 10 min: make test", line) for line in lines), "\n".join(lines))
+        t.check(re.fullmatch(r"0 min \d+ s, all parts", lines[-3]), lines[-3])
+
+
+@t.test()
+def what_is_drawn_moves_with_the_commit_and_nothing_is_in_the_long_run():
+    quiet = others(t.ROOT / ".ci", "as-user")
+    text = makefile("echo 1 passed, 0 failed", "echo drawn $(DRAW) $(SEED); echo 1 passed, 0 failed")
+    with small_tree(text, **quiet, as_user="echo drawn $@; echo 1 passed, 0 failed") as base:
+        git = ["git", "-C", base, "-c", "user.name=t", "-c", "user.email=t@t"]
+        for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "t"]):
+            t.equal(t.run([*git, *command]).returncode, 0, command[0])
+        seed = t.run([*git, "rev-parse", "--short=12", "HEAD"]).stdout.strip()
+        drawn = re.findall(r"^drawn (?:DRAW=)?(\d+) (?:SEED=)?(\w+)$", t.run([base / ".ci" / "run"]).stdout, re.M)
+        t.check(len(drawn) == 2 and all(int(one) > 1 and got == seed for one, got in drawn), f"{drawn}, seed {seed}")
+        drawn = re.findall(r"^drawn (?:DRAW=)?(\d+) ", t.run([base / ".ci" / "run", "--long"]).stdout, re.M)
+        t.equal(drawn, ["1", "1"], "one in so many, in the long run")
+
+
+@t.test()
+def without_cmocka_ci_fails():
+    """An empty folder in place of those where pkg-config looks."""
+    with small_tree("test-tools:\n\t@:\n") as base:
+        env = dict(os.environ, PKG_CONFIG_LIBDIR=str(base))
+        env.pop("PKG_CONFIG_PATH", None)
+        done = t.run([base / ".ci" / "tools"], env=env)
+        t.equal(done.returncode, 1, "the exit code")
+        t.check("cmocka is missing" in done.stdout and done.stdout.endswith("0 passed, 1 failed\n"), done.stdout)
+
+
+MODULE = '''
+import sys
+sys.path.insert(0, {lib!r})
+import towtest as t
+
+@t.test()
+def passes():
+    pass
+
+@t.test()
+def fails():
+    t.check(False, "on purpose \\x00")
+
+@t.test()
+def cannot():
+    raise t.Skip("no such thing here")
+
+@t.test(1)
+def hangs():
+    import subprocess
+    child = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    try:
+        print("child", child.pid, flush=True)
+        child.wait()
+    finally:
+        child.kill()
+
+for _n in range(9):
+    t.test(name=f"alike_{{_n}}", matrix="alike")(lambda: None)
+
+t.main()
+'''
+
+
+@contextlib.contextmanager
+def runner():
+    """tests/run, and a build folder, of a tree with the module above and one program with cmocka's words."""
+    with tempfile.TemporaryDirectory(prefix="tow") as base:
+        base = pathlib.Path(base)
+        (base / "tests" / "system").mkdir(parents=True)
+        (base / "build" / "meson-info").mkdir(parents=True)
+        (base / "build" / "build.ninja").write_text("")
+        shutil.copy(t.ROOT / "tests" / "run", base / "tests" / "run")
+        (base / "tests" / "system" / "test_small.py").write_text(MODULE.format(lib=str(t.ROOT / "tests" / "lib")))
+        said = ("[ RUN      ] one\n[  REASON  ] one: it may not\n[  SKIPPED ] one\n[==========] 2 test(s) run.\n"
+                "[  SKIPPED ] 1 test(s), listed below:\n[  SKIPPED ] one\n")
+        (base / "build" / "meson-info" / "intro-tests.json").write_text(json.dumps([
+            {"name": "unit", "cmd": ["printf", "%s", said], "env": {}, "workdir": None, "timeout": 10, "is_parallel": True}]))
+        yield lambda *flags: t.run([sys.executable, base / "tests" / "run", "--build", base / "build", *flags], env=dict(
+            os.environ, TOWLINE_BUILD=str(t.BUILD)))
+
+
+@t.test()
+def the_runner_says_how_far_it_is_and_why_it_left_out_what():
+    with runner() as run, tempfile.NamedTemporaryFile(suffix=".xml") as report:
+        done = run("--junit", report.name, "--durations", "2")
+        lines = done.stdout.splitlines()
+        t.equal(done.returncode, 1, "the exit code")
+        t.equal(lines[-2:], ["2 skipped", "11 passed, 2 failed"], f"the last lines of\n{done.stdout}")
+        t.check(re.fullmatch(r"\d+ min \d+ s, \d+ min \d+ s of processors", lines[-3]), lines[-3])
+        t.check("not run: no such thing here: 1" in lines and "not run: it may not: 1" in lines, done.stdout)
+        t.check("failed: plain.small.fails" in lines, done.stdout)
+        t.check("no end after 1 s" in done.stdout, done.stdout)
+        child = int(re.search(r"child (\d+)", done.stdout).group(1))
+        t.wait_until(lambda: t.gone(child), 20, "what a test that took too long has started is gone")
+        places = re.findall(r"\((\d+) of (\d+)\)", done.stdout)
+        t.equal(places, [(str(n), "14") for n in range(1, 15)], "the places")
+        root = xml.etree.ElementTree.parse(report.name).getroot()
+        t.equal([root.get(word) for word in ("tests", "failures", "skipped")], ["15", "2", "2"], "what the report counts")
+        t.equal({case.get("name") for case in root if case.find("failure") is not None}, {"fails", "hangs"}, "what it says failed")
+
+
+@t.test()
+def the_runner_draws_by_a_seed():
+    with runner() as run:
+        done = run("--only", "alike", "--draw", "3", "--seed", "a")
+        t.check("drawn by the seed a;" in done.stdout and "drawn: 3 of 9 of plain.alike" in done.stdout, done.stdout)
+        t.check(done.stdout.endswith("3 passed, 0 failed\n"), done.stdout)
+        first = set(re.findall(r"^ok +(\S+)", done.stdout, re.M))
+        listed = [set(run("--list", "--draw", "3", "--seed", seed).stdout.split()) for seed in "abcd"]
+        t.check(all("plain.small.passes" in names and len(names) == 5 + 3 for names in listed), str(listed))
+        t.equal({name for name in listed[0] if "alike" in name}, first, "the same seed again")
+        t.check(any(names != listed[0] for names in listed), f"whatever the seed, the same: {listed[0]}")
+
+
+@t.test()
 def the_tests_run_as_an_ordinary_user():
-    makefile = "check:\n\t@id -u; id -G; echo $$HOME; echo $$TMPDIR; pwd; touch made; ls -A; echo 5 passed, 0 failed\n"
-    with small_tree(makefile) as base:
+    text = "check:\n\t@id -u; id -G; echo $$HOME; echo $$TMPDIR; pwd; touch made; ls -A; echo 5 passed, 0 failed\n"
+    with small_tree(text) as base:
         (base / "build").mkdir()
         (base / "build-asan").mkdir()
         (base / "secret").write_text("")
@@ -63,8 +194,8 @@ def the_tests_run_as_an_ordinary_user():
         if os.geteuid() != 0:
             t.equal(done.stdout.splitlines()[-2:], ["1 skipped", "0 passed, 0 failed"], "what it says to an ordinary user")
             return
-        if "skipped" in done.stdout:
-            raise t.Skip(done.stdout.splitlines()[0])
+        if "not run: " in done.stdout:
+            raise t.Skip(done.stdout.splitlines()[0].removeprefix("not run: "))
         uid, gids, home, temporary, folder, *files, last = done.stdout.splitlines()
         t.equal(last, "5 passed, 0 failed", "the last line")
         t.check(uid != "0" and "0" not in gids.split(), f"user {uid}, groups {gids}")

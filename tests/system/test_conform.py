@@ -78,36 +78,36 @@ def expected(runtime):
     return {name: lines for name, lines in cases.items() if name.startswith("rt_") == runtime}
 
 
-@t.test(limit=240, trees=("plain", "asan"))
+@t.test(matrix="conform", limit=240, trees=("plain", "asan"))
 def driver_unix():
     compare(run_all(build_driver(), "unix")[0], expected(False), True)
 
 
-@t.test(limit=240)
+@t.test(matrix="conform", limit=240)
 def driver_tcp():
     compare(run_all(build_driver(), "tcp", QUICK)[0], expected(False), False)
 
 
-@t.test(limit=240)
+@t.test(matrix="conform", limit=240)
 def driver_shm():
     compare(run_all(build_driver(), "shm", QUICK)[0], expected(False), False)
 
 
-@t.test(limit=240)
+@t.test(matrix="conform", limit=240)
 def driver_strict():
     """The software GPU makes callers wait where NVIDIA's driver may: nothing stands still, and the answers are the same."""
     for kind in ("tcp", "shm"):
         compare(run_all(build_driver(), kind, flags=["--soft-strict=1"])[0], expected(False), True)
 
 
-@t.test(limit=120)
+@t.test(matrix="conform", limit=120)
 def driver_second_device():
     """The program's device 0 is the server's device 1: wherever devices are named, the right one is meant."""
     text = run_all(build_driver(), "unix", PLACES, ["--soft-devices=2"], {"CUDA_VISIBLE_DEVICES": "1"})[0]
     compare(text, expected(False), False)
 
 
-@t.test(limit=400)
+@t.test(matrix="conform", limit=400)
 def runtime_unix():
     compare(run_all(build_runtime(), "unix")[0], expected(True), True)
 
@@ -120,17 +120,17 @@ def sweep(kind):
         t.check("ended by signal" not in server.log(), server.log())
 
 
-@t.test(limit=150, trees=("plain", "asan"))
+@t.test(matrix="conform", limit=150, trees=("plain", "asan"))
 def sweep_unix():
     sweep("unix")
 
 
-@t.test(limit=150)
+@t.test(matrix="conform", limit=150)
 def sweep_tcp():
     sweep("tcp")
 
 
-@t.test(limit=150)
+@t.test(matrix="conform", limit=150)
 def sweep_shm():
     sweep("shm")
 

@@ -66,7 +66,7 @@ def waited_again(run):
     return run["replies_waited"] - sum(call["sync"] for call in run["calls"].values())
 
 
-@t.test(120)
+@t.test(120, matrix="counts")
 def a_training_step_waits_once_for_its_one_synchronisation():
     with t.Server() as server:
         stats(server, "unix", "loop", 1)  # its code travels once
@@ -81,7 +81,7 @@ def a_training_step_waits_once_for_its_one_synchronisation():
                     t.equal(run["calls"][name]["sync"], 0, f"{kind}: calls of {name} that waited; their number")
 
 
-@t.test(120)
+@t.test(120, matrix="counts")
 def a_capture_waits_for_nothing_that_it_takes():
     with t.Server(ALL_ALIKE) as server:
         stats(server, "unix", "capture", 1)  # its code travels once
@@ -96,7 +96,7 @@ def a_capture_waits_for_nothing_that_it_takes():
                 t.equal(many["replies_waited"], few["replies_waited"], f"{kind}: replies waited for in captures of 45 and of 5")
 
 
-@t.test(120)
+@t.test(120, matrix="counts")
 def kernels_come_with_the_first_load_of_their_image():
     for cache in ((), ("--code-cache=0",)):
         with t.Server(ALL_ALIKE, *cache) as server:
@@ -104,7 +104,7 @@ def kernels_come_with_the_first_load_of_their_image():
             t.equal(each, 0, f"{cache}: replies waited for by a kernel on the software GPU; their number")
 
 
-@t.test(120)
+@t.test(120, matrix="counts")
 def an_upload_over_a_network_waits_only_behind_launches():
     with t.Server(ALL_ALIKE) as server:
         idle = between(server, "tcp", "uploads", 10, 30, "replies_waited")
@@ -113,7 +113,7 @@ def an_upload_over_a_network_waits_only_behind_launches():
         t.check(0.9 < behind <= 1, f"{behind:g} replies are waited for by a copy behind a launch, not one")
 
 
-@t.test(120)
+@t.test(120, matrix="counts")
 def a_download_into_page_locked_memory_waits_for_nothing():
     with t.Server(ALL_ALIKE) as server:
         stats(server, "unix", "downloads:64", 1)  # its code travels once
@@ -130,7 +130,7 @@ def a_download_into_page_locked_memory_waits_for_nothing():
                 t.equal(five["calls"]["cuMemcpy2DAsync_v2"]["sync"], 0, f"{kind}: copies of rows that waited; their number")
 
 
-@t.test(120, alone=True)
+@t.test(120, alone=True, matrix="counts")
 def a_download_costs_the_same_behind_many():
     def best(server, count):
         return min(float(stats_and_output(server, "tcp", "downloads:64", count)[1]) for _ in range(3)) / count
@@ -155,14 +155,14 @@ def among_pieces(kind, **env):
         t.check(abs(each[1][key] - each[0][key]) < 1000, f"{kind}: {key} of a step: {each}")
 
 
-@t.test(120)
+@t.test(120, matrix="counts")
 def managed_memory_costs_what_is_touched():
     t.must_watch()
     for kind in KINDS:
         among_pieces(kind)
 
 
-@t.test(120)
+@t.test(120, matrix="counts")
 def managed_memory_that_nobody_wrote_is_not_compared():
     """Of an ordinary user, who may not watch it: the kernel tells what was written (Linux 6.7)."""
     if tuple(map(int, re.findall(r"\d+", os.uname().release)[:2])) < (6, 7):
@@ -170,7 +170,7 @@ def managed_memory_that_nobody_wrote_is_not_compared():
     among_pieces("tcp", TOWLINE_MANAGED="track")
 
 
-@t.test(120)
+@t.test(120, matrix="counts")
 def memory_freed_in_order_goes_back_at_the_next_synchronisation():
     # Pools let go of memory in the driver's synchronisation; a note of the GPU's would not do.
     with t.Server(ALL_ALIKE) as server:
@@ -178,7 +178,7 @@ def memory_freed_in_order_goes_back_at_the_next_synchronisation():
         t.check(replies > 1.8, f"{replies:g} replies are waited for: the allocation's and the synchronisation's are two")
 
 
-@t.test(120)
+@t.test(120, matrix="counts")
 def an_event_that_is_looked_at_often_is_not_asked_for_over_shared_memory():
     with t.Server(ALL_ALIKE) as server:
         # Where a machine is slow, some are late and asked for; without notes each would be.
@@ -186,7 +186,7 @@ def an_event_that_is_looked_at_often_is_not_asked_for_over_shared_memory():
         t.check(replies <= 0.5, f"an event's record and query wait for {replies:g} replies")
 
 
-@t.test(120)
+@t.test(120, matrix="counts")
 def the_end_of_a_contexts_work_is_told_by_its_only_stream_over_shared_memory():
     with t.Server(ALL_ALIKE) as server:
         # A note that is late because the processors are busy is asked for: the best of three counts.
@@ -194,7 +194,7 @@ def the_end_of_a_contexts_work_is_told_by_its_only_stream_over_shared_memory():
         t.check(replies <= 0.5, f"a synchronisation of the context waits for {replies:g} replies")
 
 
-@t.test(120)
+@t.test(120, matrix="counts")
 def a_graph_is_built_and_updated_without_waiting_for_its_nodes():
     with t.Server(ALL_ALIKE) as server:
         for kind in ("unix", "tcp"):
@@ -229,7 +229,7 @@ def expect_few_questions(server, kind, line, arguments, function, most):
     return took
 
 
-@t.test(120)
+@t.test(120, matrix="counts")
 def what_is_not_ready_is_asked_for_once_and_told():
     with t.Server() as server:
         for kind in KINDS:
@@ -243,7 +243,7 @@ def what_is_not_ready_is_asked_for_once_and_told():
             t.check(took < 100 * ASK_MS / 4, f"{kind}: 100 rounds took {took} ms: nothing is told")
 
 
-@t.test(120)
+@t.test(120, matrix="counts")
 def a_poll_does_not_wait_for_the_line():
     with t.Server() as server:
         for kind, what in (("tcp", "poll:event"), ("unix", "poll:stream"), ("shm", "poll:stream")):
@@ -253,7 +253,7 @@ def a_poll_does_not_wait_for_the_line():
             t.check(took < 1000, f"{kind}: 1,000 polls over a line with 1 ms each way took {took} ms")
 
 
-@t.test(60)
+@t.test(60, matrix="counts")
 def uploads_go_through_shared_memory():
     """From 8 KiB on, and no longer in their commands."""
     with t.Server(ALL_ALIKE) as server:
@@ -263,7 +263,7 @@ def uploads_go_through_shared_memory():
             t.check(went < 4096, f"{went:g} bytes went for an upload of {size}")
 
 
-@t.test(60)
+@t.test(60, matrix="counts")
 def a_shared_mapping_that_is_registered_is_used_where_it_is():
     size = 8 << 20
 
@@ -294,7 +294,7 @@ def launch_bytes(arguments):
     return LAUNCH_BYTES + (arguments + 7) // 8 * 8
 
 
-@t.test(120)
+@t.test(120, matrix="counts")
 def a_launch_takes_at_most_64_bytes_and_its_arguments():
     # What is launched, and the bytes of its arguments; the program's own kernel takes a pointer and a u32.
     kernels = [("launches", 12), *((f"sized:{size}", size) for size in (0, 1, 8, 9, 12, 16, 64))]
@@ -319,21 +319,21 @@ def expect_no_allocations(done, what):
     t.equal(during, 0, f"allocations of all launches over {what}; their number")
 
 
-@t.test(120)
+@t.test(120, matrix="counts")
 def a_launch_allocates_nothing():
     with t.Server() as server:
         for kind in KINDS:
             expect_no_allocations(t.towline_run(server.address(kind), [program(), "heap", "10000"]), kind)
 
 
-@t.test(120)
+@t.test(120, matrix="counts")
 def a_launch_allocates_nothing_on_the_server_either():
     # Client and session in one process; ten times what fits a ring.
     for kind in ("self", "tcp", "shm"):
         expect_no_allocations(t.run([LAUNCH_COUNTS, f"heap-{kind}", "300000"]), f"{kind}, both ends")
 
 
-@t.test(120)
+@t.test(120, matrix="counts")
 def a_launch_to_a_peer_that_is_awake_makes_no_system_call():
     done = t.run([LAUNCH_COUNTS, "drain", "1000"])
     t.equal(done.returncode, 0, f"the exit code ({done.stderr})")
@@ -344,7 +344,7 @@ def a_launch_to_a_peer_that_is_awake_makes_no_system_call():
     t.equal(counts["bytes"], 1000 * launch_bytes(16), "bytes of 1,000 launches with 16 bytes of arguments")
 
 
-@t.test(60)
+@t.test(60, matrix="counts")
 def launches_over_tcp_are_received_many_at_a_time():
     # The server is slower than the client, as with a real driver: what has come meanwhile is taken in one call.
     done = t.run([LAUNCH_COUNTS, "tcp", "20000"])
@@ -387,7 +387,7 @@ def a_launch_takes_few_instructions_on_both_sides():
     t.check(50 < server <= INSTRUCTIONS_MAX, f"the server takes {server:g} instructions a launch")
 
 
-@t.test(120, alone=True)
+@t.test(120, alone=True, matrix="counts")
 def a_thousand_launches_over_a_slow_line_take_one_round_trip():
     def best(address):
         times = []
@@ -409,7 +409,7 @@ def a_thousand_launches_over_a_slow_line_take_one_round_trip():
         t.equal(waited_again(run), 0, "replies that were waited for besides; their number")
 
 
-@t.test(120, alone=True)
+@t.test(120, alone=True, matrix="counts")
 def a_program_is_ready_after_one_round_trip():
     """The welcome tells what a client wants to know of the context that a worker has made ahead."""
     def least(server, line, kind):
@@ -437,7 +437,7 @@ def private_mib(pid):
     return sum(int(kib) for kib in re.findall(r"^Private_\w+:\s+(\d+) kB", text, re.M)) / 1024
 
 
-@t.test(120)
+@t.test(120, matrix="counts")
 def the_client_library_takes_little_memory():
     with t.Server() as server:
         for kind in KINDS:
@@ -448,7 +448,7 @@ def the_client_library_takes_little_memory():
             t.check(0 < figure["value"] <= CLIENT_MIB, f"{kind}: {figure['value']:g} MiB after 20,000 launches")
 
 
-@t.test(60)
+@t.test(60, matrix="counts")
 def an_idle_worker_takes_little_memory():
     with t.Server("--idle-workers=1") as server:
         t.wait_until(lambda: len(server.workers()) == 1, 10, "one idle worker")

@@ -50,7 +50,7 @@ def make_demo_ends_well():
 for _index, _name in enumerate(names()):
     # By turns, so that all transports see some of them.
     _kind = ("unix", "tcp", "shm")[_index % 3]
-    t.test(300, name=_name)(lambda name=_name, kind=_kind: run_example(name, kind))
+    t.test(300, name=_name, matrix="examples")(lambda name=_name, kind=_kind: run_example(name, kind))
 
 
 if __name__ == "__main__":

@@ -91,8 +91,10 @@ def kill_worker(what):
 
 
 for _what in ("copy", "rows", "fetch"):
-    t.test(trees=ALL, alone=True, name=f"a_killed_client_leaves_nothing_{_what}")(lambda what=_what: kill_client(what))
-    t.test(trees=ALL, alone=True, name=f"a_killed_worker_is_noticed_{_what}")(lambda what=_what: kill_worker(what))
+    t.test(trees=ALL, alone=True, name=f"a_killed_client_leaves_nothing_{_what}", matrix="kills of lanes")(
+        lambda what=_what: kill_client(what))
+    t.test(trees=ALL, alone=True, name=f"a_killed_worker_is_noticed_{_what}", matrix="kills of lanes")(
+        lambda what=_what: kill_worker(what))
 
 
 def lane_frame(session, key=(1, 2), length=48, magic=b"TOWL", index=1):

@@ -102,7 +102,7 @@ def run(name, *arguments, flags=()):
     return Results(done.stdout)
 
 
-@t.test(150)
+@t.test(150, matrix="libraries")
 def nvrtc():
     results = run("nvrtc")
     # From PTX and from a cubin, of which the client knows the PTX.
@@ -110,18 +110,18 @@ def nvrtc():
     results.equal("ints", "i", [int(number(i) * 64) * 5 + 4 for i in range(1000)], times=2)
 
 
-@t.test(150)
+@t.test(150, matrix="libraries")
 def nvjitlink():
     for kind in ("lto-to-ptx", "lto-to-cubin"):
         run("nvjitlink", kind).equal(kind, "i", [2 * i * i + 10 * (i % 4 + 1) for i in range(1000)])
 
 
-@t.test(150)
+@t.test(150, matrix="libraries")
 def nvml():
     run("nvml")
 
 
-@t.test(150)
+@t.test(150, matrix="libraries")
 def cublas():
     results = run("cublas", flags=[NEWER])
     for m, n, k in ((64, 64, 64), (127, 33, 65), (1, 1000, 7)):
@@ -132,12 +132,12 @@ def cublas():
     results.equal("SDOT", "f", [sum(number(i) * number(i + 7) for i in range(100000))])
 
 
-@t.test(150)
+@t.test(150, matrix="libraries")
 def cublaslt():
     run("cublaslt", flags=[NEWER])
 
 
-@t.test(150)
+@t.test(150, matrix="libraries")
 def cufft():
     results = run("cufft", flags=[NEWER])
     for n in (64, 1000, 4096, 30030):
@@ -158,7 +158,7 @@ def philox(counter, key):
     return counter
 
 
-@t.test(150)
+@t.test(150, matrix="libraries")
 def curand():
     results = run("curand", "XORWOW", "PHILOX")
     # The numbers that cuRAND's manual prints for its example.
@@ -169,7 +169,7 @@ def curand():
     t.equal(len(results.lines), 6, "the number of results")
 
 
-@t.test(150)
+@t.test(150, matrix="libraries")
 def cusparse():
     results = run("cusparse", flags=[NEWER])
     rows, columns, wide = 300, 200, 8
@@ -183,12 +183,12 @@ def cusparse():
     results.equal("ILU", "f", decomposed)
 
 
-@t.test(150)
+@t.test(150, matrix="libraries")
 def cusolver():
     run("cusolver", flags=[NEWER]).equal("info", "i", [0])
 
 
-@t.test(150)
+@t.test(150, matrix="libraries")
 def cudnn():
     results = run("cudnn", flags=[NEWER])
     # 64 images of 20 x 24 numbers, one below the other.

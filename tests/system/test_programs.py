@@ -53,7 +53,8 @@ def compare(entry, done, text):
 
 def add(entry, variant, kind, trees):
     limit = entry["timeout"] * len(entry["arguments"]) + 120  # with the compiler, once
-    t.test(limit, trees=trees, name=f"{entry['name']}.{variant}.{kind}")(lambda: run_program(entry, variant, kind))
+    t.test(limit, trees=trees, name=f"{entry['name']}.{variant}.{kind}", matrix="programs", uses=f"program {entry['name']}")(
+        lambda: run_program(entry, variant, kind))
 
 
 for _entry in TABLE["programs"]:

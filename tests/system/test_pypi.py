@@ -77,14 +77,14 @@ def run_script(server, name, *operations):
     return done.stdout.split()
 
 
-@t.test(limit=2 * INSTALL_LIMIT + 330)
+@t.test(uses="pypi", matrix="pypi", limit=2 * INSTALL_LIMIT + 330)
 def numba():
     install()
     with t.Server() as server:
         t.equal(len(run_script(server, "numba_ops.py")), 9, "the number of lines of numba_ops.py")
 
 
-@t.test(limit=2 * INSTALL_LIMIT + 630)
+@t.test(uses="pypi", matrix="pypi", limit=2 * INSTALL_LIMIT + 630)
 def cupy():
     install()
     shutil.rmtree(FOLDER / "cupy-cache", ignore_errors=True)
@@ -97,7 +97,7 @@ def cupy():
         t.equal(sorted(os.listdir(FOLDER / "cupy-cache")), kept, "what CuPy keeps, after a run with nothing new")
 
 
-@t.test(limit=2 * INSTALL_LIMIT + 330)
+@t.test(uses="pypi", matrix="pypi", limit=2 * INSTALL_LIMIT + 330)
 def cupy_linear_algebra():
     """A capability that cuBLAS has no machine code for makes it hand over PTX."""
     install()
@@ -105,14 +105,14 @@ def cupy_linear_algebra():
         run_script(server, "cupy_ops.py", "linear_algebra")
 
 
-@t.test(limit=2 * INSTALL_LIMIT + 330)
+@t.test(uses="pypi", matrix="pypi", limit=2 * INSTALL_LIMIT + 330)
 def pynvml():
     install()
     with t.Server() as server:
         t.equal(len(run_script(server, "nvml_ops.py")), 6, "the number of lines of nvml_ops.py")
 
 
-@t.test(limit=3 * INSTALL_LIMIT + 330)
+@t.test(uses="pypi", matrix="pypi", limit=3 * INSTALL_LIMIT + 330)
 def jax():
     """Over tcp, where page-locked memory is not shared: JAX stages its copies in such memory."""
     if sys.version_info < (3, 11):

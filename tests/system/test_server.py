@@ -72,7 +72,7 @@ def kill_client(mode, kind):
 for _mode in ("copy", "poll", "spin"):
     for _kind in ("unix", "tcp", "shm"):
         if _mode == "copy" or _kind == "unix":
-            t.test(alone=True, trees=ALL, name=f"kill_client_{_mode}_{_kind}")(
+            t.test(alone=True, trees=ALL, name=f"kill_client_{_mode}_{_kind}", matrix="kills")(
                 lambda mode=_mode, kind=_kind: kill_client(mode, kind))
 
 
@@ -96,7 +96,7 @@ def kill_worker(mode, kind):
 
 for _mode in ("copy", "poll", "spin", "event", "stream"):
     for _kind in ("unix", "tcp", "shm"):
-        t.test(alone=True, trees=ALL, name=f"kill_worker_{_mode}_{_kind}")(
+        t.test(alone=True, trees=ALL, name=f"kill_worker_{_mode}_{_kind}", matrix="kills")(
             lambda mode=_mode, kind=_kind: kill_worker(mode, kind))
 
 
@@ -173,7 +173,8 @@ def two_programs(kinds):
 
 
 for _kinds in (("unix", "unix"), ("tcp", "tcp"), ("shm", "shm"), ("tcp", "shm")):
-    t.test(trees=ALL, name=f"two_programs_do_not_see_each_other_{'_'.join(_kinds)}")(lambda kinds=_kinds: two_programs(kinds))
+    t.test(trees=ALL, name=f"two_programs_do_not_see_each_other_{'_'.join(_kinds)}", matrix="two programs")(
+        lambda kinds=_kinds: two_programs(kinds))
 
 
 @t.test(alone=True, trees=ALL)

@@ -66,9 +66,9 @@ def run(kind, **env):
 
 
 for _kind in ("shm", "unix", "tcp"):
-    t.test(120, name=f"watched_{_kind}", trees=("plain", "asan"))(lambda kind=_kind: run(kind))
-    t.test(120, name=f"tracked_{_kind}")(lambda kind=_kind: run(kind, TOWLINE_MANAGED="track"))
-    t.test(120, name=f"compared_{_kind}")(lambda kind=_kind: run(kind, TOWLINE_MANAGED="compare"))
+    t.test(120, name=f"watched_{_kind}", matrix="visible", trees=("plain", "asan"))(lambda kind=_kind: run(kind))
+    t.test(120, name=f"tracked_{_kind}", matrix="visible")(lambda kind=_kind: run(kind, TOWLINE_MANAGED="track"))
+    t.test(120, name=f"compared_{_kind}", matrix="visible")(lambda kind=_kind: run(kind, TOWLINE_MANAGED="compare"))
 
 
 @t.test(120)

@@ -2,13 +2,8 @@
 #ifndef TOW_TESTS_TRANSPORT_LINES_H
 #define TOW_TESTS_TRANSPORT_LINES_H
 
+#include "../unit/cmocka_all.h"
 #include "transport/transport.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
 
 /* "self", "unix", "tcp", "shm", or "hook-" and one of them; set by main from its argument. */
 extern const char *lines_kind;

@@ -8,4 +8,11 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+/* Leaves a test, with a reason that tests/run shows: a sentence's end after "not run: ". */
+#define skip_because(reason)                                                                       \
+    do {                                                                                           \
+        print_message("[  REASON  ] %s: %s\n", __func__, reason);                                  \
+        skip();                                                                                    \
+    } while (0)
+
 #endif
