@@ -44,7 +44,7 @@ def by_case(text):
 
 
 # What the server says where the program's own memory, a variable on its stack for example, lies where the worker's stack is.
-# Addresses are random, so this is rare, and another run has others (ARCHITECTURE.md, where we left the design).
+# Addresses are random, so this is rare, and another run has others (docs/inside/limits.md).
 COLLISION = "is in use in the worker"
 
 

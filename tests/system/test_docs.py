@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+"""The pages for developers: short, and what they name is there."""
+
+import pathlib
+import re
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import towtest as t  # noqa: E402
+
+PAGES = [t.ROOT / "ARCHITECTURE.md", *sorted((t.ROOT / "docs" / "inside").glob("*.md"))]
+LINES_MAX, COLUMNS_MAX, PARAGRAPH_MAX, SENTENCE_MEAN_MAX = 150, 100, 80, 20
+
+
+def paragraphs(text):
+    """What is prose: no headings, tables and drawings; each point of a list is one."""
+    found, words = [], []
+    for line in text.splitlines() + [""]:
+        prose = line.strip() and not line.startswith(("    ", "#", "|", "```"))
+        if (not prose or re.match(r"\s*([-*]|\d+\.) ", line)) and words:
+            found.append(" ".join(words))
+            words = []
+        if prose:
+            words.append(line.strip())
+    return found
+
+
+@t.test()
+def pages_are_short():
+    wrong = []
+    for page in PAGES:
+        text, name = page.read_text(), page.relative_to(t.ROOT)
+        lines = text.splitlines()
+        if len(lines) > LINES_MAX:
+            wrong.append(f"{name} has {len(lines)} lines, more than {LINES_MAX}")
+        wrong += [f"{name}:{number} has {len(line)} columns" for number, line in enumerate(lines, 1) if len(line) > COLUMNS_MAX]
+        prose = paragraphs(text)
+        wrong += [f"{name}: a paragraph of {len(each.split())} words begins: {each[:60]}" for each in prose
+                  if len(each.split()) > PARAGRAPH_MAX]
+        words = sum(len(each.split()) for each in prose)
+        sentences = sum(len(re.findall(r"[.?!:](?=\s|$)", each)) or 1 for each in prose)
+        if words > SENTENCE_MEAN_MAX * sentences:
+            wrong.append(f"{name}: its sentences have {words / sentences:.0f} words on average")
+    t.check(len(PAGES) > 5, f"only {len(PAGES)} pages were found")
+    t.check(not wrong, "\n".join(wrong))
+
+
+@t.test()
+def files_that_pages_name_are_there():
+    """`src/...` in full; `room/file.c` in some folder of src; a file alone in any."""
+    every = {str(path.relative_to(t.ROOT)) for folder in ("src", "api", "tools", "tests", "docs")
+             for path in (t.ROOT / folder).rglob("*") if "__pycache__" not in path.parts}
+    wrong = []
+    for page in PAGES:
+        text = page.read_text()
+        named = re.findall(r"(?<![\w/.])((?:[\w.-]+/)*[\w-]+\.(?:c|h|py|api|md))\b", text)
+        named += re.findall(r"(?<![\w/])(src(?:/[\w-]+)+)(?![\w/.])", text)
+        for name in sorted(set(named)):
+            if name.startswith("build/") or "FOLDER" in name:
+                continue
+            known = name in every if name.startswith(("src/", "docs/", "api/", "tools/")) else \
+                any(path.endswith("/" + name) for path in every)
+            if not known:
+                wrong.append(f"{page.relative_to(t.ROOT)} names {name}, which is not there")
+        for link in re.findall(r"\]\(([^)#:]+)\)", text):
+            if not (page.parent / link).exists():
+                wrong.append(f"{page.relative_to(t.ROOT)} links to {link}, which is not there")
+    t.check(not wrong, "\n".join(wrong))
+
+
+if __name__ == "__main__":
+    t.main()
