@@ -14,7 +14,16 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "gen/cuda_abi.h"
+#include "gen/context.h"
+#include "gen/copy.h"
+#include "gen/core.h"
+#include "gen/cuda_types.h"
+#include "gen/device.h"
+#include "gen/event.h"
+#include "gen/launch.h"
+#include "gen/memory.h"
+#include "gen/module.h"
+#include "gen/stream.h"
 
 #define SETTLE_US 700000
 

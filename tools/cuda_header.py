@@ -24,17 +24,25 @@ def newest(text):
     return {base: name for base, name in chosen.items() if name}
 
 
+def whole(path):
+    """The header with those of ours that it includes in their place."""
+    return re.sub(r'^#include "gen/(\w+\.h)"$', lambda found: whole(path.parent / found[1]), path.read_text(), flags=re.M)
+
+
 def main():
     source, target = (pathlib.Path(word) for word in sys.argv[1:3])
-    text = source.read_text()
+    text = whole(source)
     lines = ["/* Made by tools/cuda_header.py: the CUDA driver API for programs, without a toolkit. */",
              "#ifndef TOWLINE_CUDA_H", "#define TOWLINE_CUDA_H",
              "#ifdef __cplusplus", 'extern "C" {', "#endif", text]
     lines += [f"#define {plain} {name}" for plain, name in newest(text).items()]
     lines += ["#ifdef __cplusplus", "}", "#endif", "#endif", ""]
     target.parent.mkdir(parents=True, exist_ok=True)
+    text = "\n".join(lines)
+    if target.exists() and target.read_text() == text:
+        return  # nothing is built again
     partial = target.with_suffix(f".{os.getpid()}")
-    partial.write_text("\n".join(lines))
+    partial.write_text(text)
     partial.rename(target)
 
 

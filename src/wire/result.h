@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-#include "gen/cuda_abi.h"
+#include "gen/cuda_types.h"
 
 /* True for errors after which a context answers everything with that error. */
 static inline bool tow_result_is_sticky(CUresult status)

@@ -1,4 +1,4 @@
-/* What the generated vectors (gen/golden_vectors.c), the control frames and the calls by hand are
+/* What the generated vectors (gen/FAMILY_golden.c), the control frames and the calls by hand are
  * made of. test_golden.c says how they are run. */
 #ifndef TOW_TESTS_GOLDEN_H
 #define TOW_TESTS_GOLDEN_H
@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "gen/cuda_abi.h"
+#include "gen/cuda_types.h"
 #include "gen/driver.h"
 #include "gen/functions.h"
 
@@ -17,12 +17,12 @@ struct golden_vector {
     bool optional; /* has parameters that may be NULL: runs once more without them */
     void (*send)(void);
 };
-extern const struct golden_vector golden_vectors[];
-extern const unsigned golden_vector_count;
-void golden_driver_fill(struct tow_driver *driver);
-/* Functions with an encoding of their own. */
-extern const uint16_t golden_by_hand[];
-extern const unsigned golden_by_hand_count;
+struct golden_family {
+    const struct golden_vector *vectors; /* the last has no `send` */
+    const uint16_t *by_hand;             /* functions with an encoding of their own; 0 ends them */
+    void (*fill)(struct tow_driver *driver);
+};
+extern const struct golden_family *const golden_families[]; /* NULL ends them */
 
 /* The program's number of the only device, and the server's. */
 enum { GOLDEN_DEVICE = 1, GOLDEN_ORDINAL = 5 };

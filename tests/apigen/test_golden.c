@@ -1,7 +1,7 @@
 /* The bytes of every message, compared with golden/wire.txt, and read again.
  *
  * Client and server may be built for different machines; this is what they must agree on. Three
- * parts: the generated marshalling (gen/golden_vectors.c: made-up arguments, the client's half, the
+ * parts: the generated marshalling (gen/FAMILY_golden.c: made-up arguments, the client's half, the
  * server's half, a made-up driver that looks at what arrived), the control frames
  * (golden_control.c), and the commands with an encoding by hand (golden_by_hand.c: a session in
  * this process).
@@ -23,7 +23,7 @@
 #include "base/hash.h"
 #include "client/link/call.h"
 #include "client/link/link.h"
-#include "gen/client_api.h"
+#include "gen/cuda_types.h"
 #include "gen/server_api.h"
 #include "server/session/session.h"
 #include "wire/frame.h"
@@ -515,9 +515,11 @@ static pthread_t program; /* only its calls are kept: others come in no certain 
 
 static bool is_by_hand(unsigned fn)
 {
-    for (unsigned i = 0; i < golden_by_hand_count; i++) {
-        if (golden_by_hand[i] == fn) {
-            return true;
+    for (unsigned i = 0; golden_families[i] != NULL; i++) {
+        for (const uint16_t *at = golden_families[i]->by_hand; *at != 0; at++) {
+            if (*at == fn) {
+                return true;
+            }
         }
     }
     return false;
@@ -570,10 +572,10 @@ static void run_by_hand(void)
 {
     program = pthread_self();
     golden_run_by_hand();
-    for (unsigned i = 0; i < golden_by_hand_count; i++) {
-        if (!sent[golden_by_hand[i]]) {
+    for (unsigned fn = 0; fn < TOW_FN_LIMIT; fn++) {
+        if (is_by_hand(fn) && !sent[fn]) {
             golden_wrong("%s is never sent: golden_by_hand.c lacks a call of it",
-                         tow_fn_info(golden_by_hand[i])->name);
+                         tow_fn_info(fn)->name);
         }
     }
 }
@@ -634,10 +636,32 @@ static CUresult set_current(CUcontext context)
     return CUDA_SUCCESS;
 }
 
+static void run_vector(const struct golden_vector *vector)
+{
+    current = vector->name;
+    current_fn = vector->fn;
+    for (int bare = 0; bare <= vector->optional; bare++) {
+        golden_bare = bare != 0;
+        minted = 0;
+        /* Anew for each: what one hands out does not change the next one's bytes. */
+        if (tow_handles_init(&session.handles) < 0) {
+            abort();
+        }
+        unsigned before = driven;
+        vector->send();
+        if (driven == before) {
+            golden_wrong("never reached the driver");
+        }
+        tow_handles_fini(&session.handles);
+    }
+}
+
 static void run_generated(void)
 {
     tow_driver_fill_stubs(&driver);
-    golden_driver_fill(&driver);
+    for (unsigned i = 0; golden_families[i] != NULL; i++) {
+        golden_families[i]->fill(&driver);
+    }
     driver.cuDevicePrimaryCtxRetain = retain;
     driver.cuCtxSetCurrent = set_current;
     tow_serve_add_all(session.table);
@@ -646,23 +670,9 @@ static void run_generated(void)
     session.options = &options;
     pthread_mutex_init(&session.thread_lock, NULL);
     scripted = true;
-    for (unsigned i = 0; i < golden_vector_count; i++) {
-        const struct golden_vector *vector = &golden_vectors[i];
-        current = vector->name;
-        current_fn = vector->fn;
-        for (int bare = 0; bare <= vector->optional; bare++) {
-            golden_bare = bare != 0;
-            minted = 0;
-            /* Anew for each: what one hands out does not change the next one's bytes. */
-            if (tow_handles_init(&session.handles) < 0) {
-                abort();
-            }
-            unsigned before = driven;
-            vector->send();
-            if (driven == before) {
-                golden_wrong("never reached the driver");
-            }
-            tow_handles_fini(&session.handles);
+    for (unsigned i = 0; golden_families[i] != NULL; i++) {
+        for (const struct golden_vector *v = golden_families[i]->vectors; v->send != NULL; v++) {
+            run_vector(v);
         }
     }
     golden_bare = false;

@@ -9,7 +9,10 @@
 
 #include "client/edge/core.h"
 #include "client/copy/stage.h"
-#include "gen/client_api.h"
+#include "gen/context_client.h"
+#include "gen/copy_client.h"
+#include "gen/core_client.h"
+#include "gen/memory_client.h"
 
 enum { SIZE = 64 << 10, PAGE = 4096 };
 

@@ -5,7 +5,11 @@
 #include "client/edge/core.h"
 #include "client/link/link.h"
 #include "fake_backend.h"
-#include "gen/client_api.h"
+#include "gen/context_client.h"
+#include "gen/core_client.h"
+#include "gen/event_client.h"
+#include "gen/graph_client.h"
+#include "gen/stream_client.h"
 
 #define OK(call) assert_int_equal(call, CUDA_SUCCESS)
 

@@ -6,7 +6,8 @@
 #include "client/stream/context.h"
 #include "client/link/link.h"
 #include "fake_backend.h"
-#include "gen/client_api.h"
+#include "gen/context_client.h"
+#include "gen/core_client.h"
 
 static uint64_t waited(void)
 {

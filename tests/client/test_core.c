@@ -8,7 +8,9 @@
 #include "client/edge/core.h"
 #include "client/session/device.h"
 #include "client/link/link.h"
-#include "gen/client_api.h"
+#include "gen/context_client.h"
+#include "gen/core_client.h"
+#include "gen/device_client.h"
 
 static const uint8_t cudart_id[16] = {0x6b, 0xd5, 0xfb, 0x6c, 0x5b, 0xf4, 0xe7, 0x4a,
                                       0x89, 0x87, 0xd9, 0x39, 0x12, 0xfd, 0x9d, 0xf9};

@@ -11,7 +11,10 @@
 #include "client/callback/hostfn.h"
 #include "client/link/link.h"
 #include "fake_backend.h"
-#include "gen/client_api.h"
+#include "gen/context_client.h"
+#include "gen/core_client.h"
+#include "gen/launch_client.h"
+#include "gen/stream_client.h"
 
 enum { COUNT = 200 };
 

@@ -4,7 +4,10 @@
 
 #include "base/log.h"
 #include "fake_backend.h"
-#include "gen/client_api.h"
+#include "gen/context_client.h"
+#include "gen/core_client.h"
+#include "gen/device_client.h"
+#include "gen/stream_client.h"
 
 static void a_lost_server_is_an_error_from_every_later_call(void **state)
 {

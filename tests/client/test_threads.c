@@ -7,7 +7,11 @@
 #include "client/stream/context.h"
 #include "client/stream/stream.h"
 #include "fake_backend.h"
-#include "gen/client_api.h"
+#include "gen/context_client.h"
+#include "gen/core_client.h"
+#include "gen/event_client.h"
+#include "gen/graph_client.h"
+#include "gen/stream_client.h"
 
 enum { THREADS = 8, ROUNDS = 100 };
 

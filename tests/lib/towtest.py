@@ -248,7 +248,7 @@ def include_flags():
 def our_include_flags():
     header = BUILD / "include" / "cuda.h"
     source = BUILD / "src" / "gen" / "cuda_abi.h"
-    if not header.exists() or header.stat().st_mtime < source.stat().st_mtime:
+    if not header.exists() or header.stat().st_mtime < max(part.stat().st_mtime for part in source.parent.glob("*.h")):
         subprocess.run([sys.executable, str(ROOT / "tools" / "cuda_header.py"), str(source), str(header)], check=True)
     return [f"-I{BUILD / 'include'}"]
 

@@ -1,6 +1,9 @@
 #include "cmocka_all.h"
 
-#include "gen/client_api.h"
+#include "gen/context.h"
+#include "gen/core_client.h"
+#include "gen/memory.h"
+#include "gen/stream.h"
 
 /* The public entries, to compare with. */
 CUresult cuGetProcAddress(const char *, void **, int, cuuint64_t);

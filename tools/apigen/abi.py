@@ -1,14 +1,21 @@
-"""cuda_abi.h: the driver API's types and prototypes, so that building needs no CUDA toolkit; and
-what the comparison with a real cuda.h needs."""
+"""The driver API's types and prototypes, so that building needs no CUDA toolkit; and what the comparison with a real
+cuda.h needs."""
 
 import re
 
 from cgen import Writer
 
 
-def header(model):
-    w = Writer("The driver API as programs are compiled against it.")
-    w("#ifndef TOW_GEN_CUDA_ABI_H\n#define TOW_GEN_CUDA_ABI_H\n")
+def _prototypes(functions, w):
+    for f in functions:
+        w(f"CUresult CUDAAPI {f.name}({f.prototype});")
+        if f.variant:
+            w(f"CUresult CUDAAPI {f.name}_{f.variant}({f.prototype});")
+
+
+def types_header(model):
+    w = Writer("The driver API's types, as programs are compiled against them.")
+    w("#ifndef TOW_GEN_CUDA_TYPES_H\n#define TOW_GEN_CUDA_TYPES_H\n")
     w("#include <stddef.h>\n#include <stdint.h>\n")
     w("#define CUDAAPI\n#define CUDA_CB\n")
     t = model.types
@@ -36,11 +43,29 @@ def header(model):
     for name, value in constants.items():
         if not re.fullmatch(r"-?(0x)?[0-9A-Fa-f]+", value):
             w(f"#define {name} {value}")
-    w()
-    for f in model.functions:
-        w(f"CUresult CUDAAPI {f.name}({f.prototype});")
-        if f.variant:
-            w(f"CUresult CUDAAPI {f.name}_{f.variant}({f.prototype});")
+    w("\n#endif")
+    return w.text()
+
+
+def family_header(family):
+    w = Writer(f"The functions of {family.name}: their numbers and prototypes.")
+    guard = f"TOW_GEN_{family.name.upper()}_H"
+    w(f'#ifndef {guard}\n#define {guard}\n\n#include "gen/cuda_types.h"\n')
+    w("enum {")
+    for f in family.functions:
+        w(f"    TOW_FN_{f.name} = {f.number},")
+    w("};\n")
+    _prototypes(family.functions, w)
+    w("\n#endif")
+    return w.text()
+
+
+def header(model):
+    w = Writer("The whole driver API; who needs one family includes that one's header.")
+    w("#ifndef TOW_GEN_CUDA_ABI_H\n#define TOW_GEN_CUDA_ABI_H\n")
+    w('#include "gen/cuda_types.h"')
+    for family in model.families:
+        w(f'#include "gen/{family.name}.h"')
     w("\n#endif")
     return w.text()
 
@@ -87,8 +112,5 @@ def prototypes(model):
     """Includes the real cuda.h and declares every function again: a difference does not compile."""
     w = Writer("Every prototype declared a second time beside NVIDIA's.")
     w("#define __CUDA_API_VERSION_INTERNAL\n#include <cuda.h>\n#include <cudaProfiler.h>\n")
-    for f in model.functions:
-        w(f"CUresult CUDAAPI {f.name}({f.prototype});")
-        if f.variant:
-            w(f"CUresult CUDAAPI {f.name}_{f.variant}({f.prototype});")
+    _prototypes(model.functions, w)
     return w.text()

@@ -12,21 +12,34 @@ def send_params(f):
 
 
 def api_header(model):
-    w = Writer("What the client implements by hand or has generated.")
-    w('#ifndef TOW_GEN_CLIENT_API_H\n#define TOW_GEN_CLIENT_API_H\n\n#include "gen/cuda_abi.h"\n#include "gen/functions.h"\n')
+    w = Writer("What the client's families share.")
+    w('#ifndef TOW_GEN_CLIENT_API_H\n#define TOW_GEN_CLIENT_API_H\n\n#include "gen/cuda_types.h"\n')
+    hooks = sorted(n for n, side in model.types.translate.items() if side == "client")
+    if hooks:
+        w("/* Records as the server understands them, and back. Packing changes a copy; a device named in it\n"
+          " * decides the server (*link, left alone if there is none). */\nstruct tow_link;")
+    for name in hooks:
+        w(f"CUresult tow_pack_{name}({name} *record, struct tow_link **link);")
+        w(f"void tow_unpack_{name}(struct tow_link *link, {name} *record);")
+    w("\nstruct tow_proc {\n    const char *name;      /* without version suffix */\n"
+      "    int since;             /* first CUDA version, 12030 = 12.3 */\n"
+      "    int per_thread_since;  /* 0: no per-thread-stream variant */\n    void *entry, *per_thread_entry;\n};")
+    w("/* Sorted by name, then by version. */\nextern const struct tow_proc tow_procs[];\n"
+      "extern const unsigned tow_proc_count;\n\n#endif")
+    return w.text()
+
+
+def family_header(family):
+    w = Writer(f"What the client implements of {family.name}, by hand or generated.")
+    guard = f"TOW_GEN_{family.name.upper()}_CLIENT_H"
+    w(f'#ifndef {guard}\n#define {guard}\n\n#include "gen/{family.name}.h"\n')
     w("/* tow_cuX: the body of cuX. tow_send_cuX: its plain marshalling, for bodies written by hand. */")
-    for f in model.functions:
+    for f in family.functions:
         if not f.stub:
             w(f"CUresult tow_{f.name}({f.prototype});")
         if f.plain_send:
             w(f"CUresult tow_send_{f.name}({send_params(f)});")
-    hooks = sorted(n for n, side in model.types.translate.items() if side == "client")
-    if hooks:
-        w("\n/* Records as the server understands them, and back. Packing changes a copy; a device named in it\n * decides the server (*link, left alone if there is none). */\nstruct tow_link;")
-    for name in hooks:
-        w(f"CUresult tow_pack_{name}({name} *record, struct tow_link **link);\nvoid tow_unpack_{name}(struct tow_link *link, {name} *record);")
-    w("\nstruct tow_proc {\n    const char *name;      /* without version suffix */\n    int since;             /* first CUDA version, 12030 = 12.3 */\n    int per_thread_since;  /* 0: no per-thread-stream variant */\n    void *entry, *per_thread_entry;\n};")
-    w("/* Sorted by name, then by version. */\nextern const struct tow_proc tow_procs[];\nextern const unsigned tow_proc_count;\n\n#endif")
+    w("\n#endif")
     return w.text()
 
 
@@ -277,7 +290,7 @@ def entry(model, f, w):
 
 def source(model, family):
     w = Writer(f"Client side of {family.name}.")
-    w('#include "client/link/call.h"\n#include "client/edge/logs.h"\n#include "client/edge/observe.h"\n#include "gen/client_api.h"\n\n#include <string.h>\n')
+    w('#include "client/link/call.h"\n#include "client/edge/logs.h"\n#include "client/edge/observe.h"\n#include "gen/client_api.h"\n#include "gen/' + family.name + '_client.h"\n\n#include <string.h>\n')
     if any("reach" in p.words for f in family.functions for p in f.params):
         w('#include "client/hostmem/mirror.h"\n')
     for f in family.functions:
@@ -299,7 +312,7 @@ def base_name(name):
 
 def procs(model):
     w = Writer("The versions that cuGetProcAddress chooses from.")
-    w('#include "gen/client_api.h"\n\nconst struct tow_proc tow_procs[] = {')
+    w('#include "gen/client_api.h"\n#include "gen/cuda_abi.h"\n\nconst struct tow_proc tow_procs[] = {')
     rows = []
     for f in model.functions:
         pt = f"{f.name}_{f.variant}" if f.variant else ""

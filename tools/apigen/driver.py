@@ -7,10 +7,9 @@ from cgen import Writer
 def functions_header(model):
     w = Writer("Function numbers, handle kinds and facts about each function.")
     w("#ifndef TOW_GEN_FUNCTIONS_H\n#define TOW_GEN_FUNCTIONS_H\n\n#include <stdint.h>\n")
-    w("enum tow_fn {")
-    for f in model.functions:
-        w(f"    TOW_FN_{f.name} = {f.number},")
-    w(f"    TOW_FN_LIMIT = {model.functions[-1].number + 1},\n}};\n")
+    # Rounded, so that a new function changes this header only when its family outgrows a hundred.
+    limit = model.functions[-1].number // 100 * 100 + 100
+    w(f"/* All numbers are below; each family's stand in gen/FAMILY.h. */\nenum {{\n    TOW_FN_LIMIT = {limit},\n}};\n")
     w("/* Kinds of handle that travel as ids. */\nenum tow_handle_kind {\n    TOW_H_NONE,")
     numbers = model.types.handle_numbers
     for h in sorted(numbers, key=numbers.get):
@@ -58,7 +57,7 @@ def functions_source(model):
 
 def header(model):
     w = Writer("The driver table that backends fill.")
-    w('#ifndef TOW_GEN_DRIVER_H\n#define TOW_GEN_DRIVER_H\n\n#include "gen/cuda_abi.h"\n')
+    w('#ifndef TOW_GEN_DRIVER_H\n#define TOW_GEN_DRIVER_H\n\n#include "gen/cuda_types.h"\n')
     w("struct tow_driver {")
     for f in model.functions:
         w(f"    CUresult(CUDAAPI *{f.name})({f.prototype});")
@@ -71,30 +70,89 @@ def header(model):
     return w.text()
 
 
-def source(model):
+ENTRY = """/* One function of the table: where it stands and what it is until a backend has it. */
+struct tow_driver_entry {
+    uint16_t number;
+    uint16_t offset; /* within struct tow_driver */
+    void (*stub)(void);
+};
+
+"""
+
+
+def entries_header(model):
+    w = Writer("What driver.c has of each family.")
+    w('#ifndef TOW_GEN_DRIVER_ENTRIES_H\n#define TOW_GEN_DRIVER_ENTRIES_H\n\n#include "gen/driver.h"\n')
+    w(ENTRY.rstrip())
+    w("\n/* Names itself once in the log. */\nCUresult tow_driver_refuse(unsigned number);\n")
+    for family in model.families:
+        w(f"extern const struct tow_driver_entry tow_driver_{family.name}[];")
+        w(f"extern const unsigned tow_driver_{family.name}_count;")
+    w("\n#endif")
+    return w.text()
+
+
+def family_source(family):
     """Tables, not long functions: compilers with sanitizers take minutes for those."""
-    w = Writer("Stubs and loader of the driver table.")
-    w('#include "gen/driver.h"\n\n#include <stdatomic.h>\n#include <string.h>\n\n#include "base/log.h"\n#include "gen/functions.h"\n')
-    w("static CUresult refuse(unsigned number)\n{\n    static atomic_uchar said[TOW_FN_LIMIT];")
-    w("    if (atomic_exchange_explicit(&said[number], 1, memory_order_relaxed) == 0) {")
-    w('        tow_log(TOW_AREA_BACKEND, TOW_LOG_WARN, "%s is not supported by this device",\n                tow_fn_info(number)->name);\n    }')
-    w("    return CUDA_ERROR_NOT_SUPPORTED;\n}\n")
-    for f in model.functions:
+    w = Writer(f"The driver table's part of {family.name}: stubs.")
+    w(f'#include "gen/driver_entries.h"\n#include "gen/{family.name}.h"\n')
+    for f in family.functions:
         w(f"static CUresult stub_{f.name}({f.prototype})\n{{")
         for p in f.params:
             w(f"    (void){p.name};")
-        w(f"    return refuse(TOW_FN_{f.name});\n}}\n")
-    w("static const struct tow_driver stubs = {")
-    for f in model.functions:
-        w(f"    .{f.name} = stub_{f.name},")
-    w("};\n")
-    w("void tow_driver_fill_stubs(struct tow_driver *driver)\n{\n    *driver = stubs;\n}\n")
-    w("static const struct {\n    uint16_t number;\n    uint32_t offset;\n} entries[] = {")
-    for f in model.functions:
-        w(f"    {{TOW_FN_{f.name}, offsetof(struct tow_driver, {f.name})}},")
-    w("};\n")
-    w("int tow_driver_load(struct tow_driver *driver, void *(*find)(void *user, const char *name), void *user)\n{\n    int count = 0;")
-    w("    for (size_t i = 0; i < sizeof entries / sizeof entries[0]; i++) {")
-    w("        void *found = find(user, tow_fn_info(entries[i].number)->name);")
-    w("        if (found != NULL) {\n            memcpy((char *)driver + entries[i].offset, &found, sizeof found);\n            count++;\n        }\n    }\n    return count;\n}")
+        w(f"    return tow_driver_refuse(TOW_FN_{f.name});\n}}\n")
+    w(f"const struct tow_driver_entry tow_driver_{family.name}[] = {{")
+    for f in family.functions:
+        w(f"    {{TOW_FN_{f.name}, offsetof(struct tow_driver, {f.name}), (void (*)(void))stub_{f.name}}},")
+    w(f"}};\nconst unsigned tow_driver_{family.name}_count = sizeof tow_driver_{family.name} / sizeof tow_driver_{family.name}[0];")
+    return w.text()
+
+
+SOURCE = """CUresult tow_driver_refuse(unsigned number)
+{
+    static atomic_uchar said[TOW_FN_LIMIT];
+    if (atomic_exchange_explicit(&said[number], 1, memory_order_relaxed) == 0) {
+        tow_log(TOW_AREA_BACKEND, TOW_LOG_WARN, "%s is not supported by this device",
+                tow_fn_info(number)->name);
+    }
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+void tow_driver_fill_stubs(struct tow_driver *driver)
+{
+    for (size_t i = 0; i < FAMILY_COUNT; i++) {
+        for (unsigned j = 0; j < *families[i].count; j++) {
+            const struct tow_driver_entry *entry = &families[i].entries[j];
+            memcpy((char *)driver + entry->offset, &entry->stub, sizeof entry->stub);
+        }
+    }
+}
+
+int tow_driver_load(struct tow_driver *driver, void *(*find)(void *user, const char *name),
+                    void *user)
+{
+    int count = 0;
+    for (size_t i = 0; i < FAMILY_COUNT; i++) {
+        for (unsigned j = 0; j < *families[i].count; j++) {
+            const struct tow_driver_entry *entry = &families[i].entries[j];
+            void *found = find(user, tow_fn_info(entry->number)->name);
+            if (found != NULL) {
+                memcpy((char *)driver + entry->offset, &found, sizeof found);
+                count++;
+            }
+        }
+    }
+    return count;
+}"""
+
+
+def source(model):
+    w = Writer("Stubs and loader of the driver table.")
+    w('#include "gen/driver.h"\n\n#include <stdatomic.h>\n#include <string.h>\n')
+    w('#include "base/log.h"\n#include "gen/driver_entries.h"\n#include "gen/functions.h"\n')
+    w("static const struct {\n    const struct tow_driver_entry *entries;\n    const unsigned *count;\n} families[] = {")
+    for family in model.families:
+        w(f"    {{tow_driver_{family.name}, &tow_driver_{family.name}_count}},")
+    w("};\n#define FAMILY_COUNT (sizeof families / sizeof families[0])\n")
+    w(SOURCE)
     return w.text()

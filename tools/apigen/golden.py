@@ -186,25 +186,38 @@ def send(v, w):
     w("}\n")
 
 
-def source(model):
-    w = Writer("One made-up call of every function whose marshalling is generated.")
-    w('#include "golden.h"\n\n#include <string.h>\n\n#include "gen/client_api.h"\n')
-    vectors = [Vector(model, f) for f in model.functions if f.plain_send]
+def family_source(model, family):
+    w = Writer(f"One made-up call of every function of {family.name} whose marshalling is generated.")
+    w(f'#include "golden.h"\n\n#include <string.h>\n\n#include "gen/{family.name}_client.h"\n')
+    vectors = [Vector(model, f) for f in sorted(family.functions, key=lambda f: f.number) if f.plain_send]
     for v in vectors:
         drive(v, w)
         send(v, w)
-    w("const struct golden_vector golden_vectors[] = {")
+    w(f"static const struct golden_vector vectors[] = {{")
     for v in vectors:
         optional = any("opt" in p.words for p in v.f.params)
         w(f'    {{"{v.f.name}", TOW_FN_{v.f.name}, {"true" if optional else "false"}, send_{v.f.name}}},')
-    w("};\nconst unsigned golden_vector_count = sizeof golden_vectors / sizeof golden_vectors[0];\n")
-    w("void golden_driver_fill(struct tow_driver *driver)\n{")
+    w('    {"", 0, false, NULL},\n};\n')
+    w("static void fill(struct tow_driver *driver)\n{")
     for v in vectors:
         w(f"    driver->{v.f.name} = drive_{v.f.name};")
-    w("}\n")
-    w("/* Those with an encoding of their own. */\nconst uint16_t golden_by_hand[] = {")
-    for f in model.functions:
+    w("    (void)driver;\n}\n")
+    w("static const uint16_t by_hand[] = {")
+    for f in sorted(family.functions, key=lambda f: f.number):
         if not f.stub and not f.local and not f.plain_send:
             w(f"    TOW_FN_{f.name},")
-    w("};\nconst unsigned golden_by_hand_count = sizeof golden_by_hand / sizeof golden_by_hand[0];")
+    w("    0,\n};\n")
+    w(f"const struct golden_family golden_{family.name} = {{vectors, by_hand, fill}};")
+    return w.text()
+
+
+def source(model):
+    w = Writer("The families' made-up calls.")
+    w('#include "golden.h"\n\n#include <stddef.h>\n')
+    for family in model.families:
+        w(f"extern const struct golden_family golden_{family.name};")
+    w("\nconst struct golden_family *const golden_families[] = {")
+    for family in model.families:
+        w(f"    &golden_{family.name},")
+    w("    NULL,\n};")
     return w.text()

@@ -162,7 +162,7 @@ def handler(model, f, w):
 
 def source(model, family):
     w = Writer(f"Server side of {family.name}.")
-    w('#include "server/session/serve.h"\n#include "gen/server_api.h"\n\n#include <string.h>\n')
+    w('#include "server/session/serve.h"\n#include "gen/server_api.h"\n#include "gen/' + family.name + '_server.h"\n\n#include <string.h>\n')
     if any("before" in f.calls for f in family.functions):
         w('#include "server/session/busy.h"\n#include "server/family/graph.h"\n#include "server/copy/mirror.h"\n#include "server/session/watch.h"\n')
     for f in family.functions:
@@ -178,14 +178,24 @@ def source(model, family):
     return w.text()
 
 
-def header(model):
-    w = Writer("What the server implements by hand or has generated.")
-    w('#ifndef TOW_GEN_SERVER_API_H\n#define TOW_GEN_SERVER_API_H\n\n#include "gen/functions.h"\n#include "server/session/serve.h"\n')
-    for f in model.functions:
-        if not f.stub and not f.local and ("by-hand" in f.flags or "server-by-hand" in f.flags):
+def family_header(family):
+    w = Writer(f"What the server implements of {family.name} by hand.")
+    guard = f"TOW_GEN_{family.name.upper()}_SERVER_H"
+    w(f'#ifndef {guard}\n#define {guard}\n\n#include "gen/{family.name}.h"\n\nstruct tow_serve;\n')
+    for f in family.functions:
+        if not f.stub and not f.local and f.flags & {"by-hand", "server-by-hand"}:
             w(f"void tow_serve_{f.name}(struct tow_serve *call);")
+    w("\n#endif")
+    return w.text()
+
+
+def header(model):
+    w = Writer("What the server's families share.")
+    w('#ifndef TOW_GEN_SERVER_API_H\n#define TOW_GEN_SERVER_API_H\n\n#include "gen/functions.h"\n#include "server/session/serve.h"\n')
     for name in sorted(n for n, side in model.types.translate.items() if side == "server"):
-        w(f"/* Ids in a record become the driver's handles, and back. */\nvoid tow_serve_unpack_{name}(struct tow_serve *call, {name} *record);\nvoid tow_serve_pack_{name}(struct tow_serve *call, {name} *record);")
+        w("/* Ids in a record become the driver's handles, and back. */")
+        w(f"void tow_serve_unpack_{name}(struct tow_serve *call, {name} *record);")
+        w(f"void tow_serve_pack_{name}(struct tow_serve *call, {name} *record);")
     for family in model.families:
         w(f"void tow_serve_add_{family.name}(tow_serve_fn **table);")
     w("\nstatic inline void tow_serve_add_all(tow_serve_fn **table)\n{")

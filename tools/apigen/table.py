@@ -6,7 +6,8 @@ from pathlib import Path
 
 PARAM_WORDS = {"in", "out", "inout", "opt", "cstr", "new", "drop", "addr", "reach"}
 PARAM_CALLS = {"count", "bytes"}
-FLAGS = {"async", "local", "by-hand", "client-by-hand", "server-by-hand", "noctx", "syncs", "shows", "quick", "blocks", "records", "awaits", "captured", "quick-idle", "pending"}
+FLAGS = {"async", "local", "by-hand", "client-by-hand", "server-by-hand", "noctx", "syncs", "shows", "quick", "blocks",
+         "records", "awaits", "captured", "quick-idle", "pending"}
 FLAG_CALLS = {"ptsz", "ptds", "since", "unsupported", "same", "before", "wire"}
 
 
@@ -97,6 +98,7 @@ class Family:
     first: int
     path: Path
     functions: list = field(default_factory=list)
+    gone: list = field(default_factory=list)  # (where, number, name)
 
 
 def _split(text):
@@ -167,52 +169,61 @@ def _function(text, family, doc, where):
     return f
 
 
-def _reserve(entries, where):
+def _statements(path):
+    """(where, text without ';', doc lines before it) of each statement of a table."""
+    doc, statement, start = [], "", 0
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        bare = line.strip()
+        if not statement:
+            if bare.startswith("##"):
+                doc.append(bare[2:].strip())
+                continue
+            if not bare:
+                doc = []
+            if not bare or bare.startswith("#"):
+                continue
+            start = number
+        statement += (" " if statement else "") + bare
+        if statement.endswith(";"):
+            yield f"api/{path.name}:{start}", statement[:-1].strip(), doc
+            doc, statement = [], ""
+
+
+def read_family(path):
+    """One family; `gone` are the (where, number, name) that nobody may have again."""
+    family = None
+    for where, body, doc in _statements(path):
+        if body.startswith("family"):
+            m = re.match(r"family\s+(\w+)\s+(\d+)$", body)
+            if not m:
+                raise TableError(f"{where}: a family reads 'family NAME FIRST-NUMBER;'")
+            family = Family(m.group(1), int(m.group(2)), path)
+        elif m := re.match(r"gone\s+(\d+)\s+(\w+)$", body):
+            family.gone.append((where, int(m.group(1)), m.group(2)))
+        else:
+            family.functions.append(_function(body, family, " ".join(doc), where))
+    return family
+
+
+def is_family(path):
+    return re.search(r"^family\s", path.read_text(), re.M) is not None
+
+
+def _reserve(families):
     """A name and a number: nobody else has them, nor will."""
-    for table, key in entries:
-        if key in table:
-            raise TableError(f"{where}: {key} is already at {table[key]}")
-        table[key] = where
+    names, numbers = {}, {}
+    for family in families:
+        taken = [(f.where, f.number, f.name) for f in family.functions] + family.gone
+        for where, number, name in sorted(taken, key=lambda entry: int(entry[0].rsplit(":", 1)[1])):
+            for table, key in ((names, name), (numbers, number)):
+                if key in table:
+                    raise TableError(f"{where}: {key} is already at {table[key]}")
+                table[key] = where
 
 
 def read_families(folder):
-    families, names, numbers = [], {}, {}
-    for path in sorted(Path(folder).glob("*.api")):
-        text = path.read_text()
-        if not re.search(r"^family\s", text, re.M):
-            continue
-        family, doc, statement, start = None, [], "", 0
-        for number, line in enumerate(text.splitlines(), 1):
-            bare = line.strip()
-            if not statement:
-                if not bare or (bare.startswith("#") and not bare.startswith("##")):
-                    if not bare:
-                        doc = []
-                    continue
-                if bare.startswith("##"):
-                    doc.append(bare[2:].strip())
-                    continue
-                start = number
-            statement += (" " if statement else "") + bare
-            if not statement.endswith(";"):
-                continue
-            where = f"api/{path.name}:{start}"
-            body, statement = statement[:-1].strip(), ""
-            if body.startswith("family"):
-                m = re.match(r"family\s+(\w+)\s+(\d+)$", body)
-                if not m:
-                    raise TableError(f"{where}: a family reads 'family NAME FIRST-NUMBER;'")
-                family = Family(m.group(1), int(m.group(2)), path)
-                families.append(family)
-                continue
-            if m := re.match(r"gone\s+(\d+)\s+(\w+)$", body):
-                _reserve(((names, m.group(2)), (numbers, int(m.group(1)))), where)
-                doc = []
-                continue
-            f = _function(body, family, " ".join(doc), where)
-            doc = []
-            _reserve(((names, f.name), (numbers, f.number)), where)
-            family.functions.append(f)
+    families = [read_family(path) for path in sorted(Path(folder).glob("*.api")) if is_family(path)]
+    _reserve(families)
     families.sort(key=lambda f: f.first)
     for a, b in zip(families, families[1:]):
         for f in a.functions:

@@ -13,7 +13,9 @@
 #include "client/hostmem/mirror.h"
 #include "client/link/side.h"
 #include "client/stream/stream.h"
-#include "gen/client_api.h"
+#include "gen/copy.h"
+#include "gen/launch_client.h"
+#include "gen/stream_client.h"
 #include "wire/control.h"
 #include "wire/share.h"
 

@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "gen/cuda_abi.h"
+#include "gen/cuda_types.h"
 
 /* Puts such an upload into a stream that does not capture. CUDA_ERROR_NOT_SUPPORTED if it is too
  * large, or too many are under way. */

@@ -6,7 +6,7 @@
 #include "client/code/known.h"
 #include "client/code/launch.h"
 #include "client/link/link.h"
-#include "gen/client_api.h"
+#include "gen/module_client.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 #include "base/buf.h"
-#include "gen/cuda_abi.h"
+#include "gen/cuda_types.h"
 
 enum tow_jit_kind {
     TOW_JIT_CUBIN = 1, /* the compilation gives a cubin */

@@ -2,7 +2,7 @@
 #ifndef TOW_CLIENT_JIT_OPTIONS_H
 #define TOW_CLIENT_JIT_OPTIONS_H
 
-#include "gen/cuda_abi.h"
+#include "gen/cuda_types.h"
 #include "wire/cursor.h"
 
 struct tow_jit {

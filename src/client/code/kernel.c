@@ -1,7 +1,7 @@
 /* cuKernel* and cuFunc*: answered from what came with the lookup. */
 #include "client/code/code.h"
 #include "client/code/launch.h"
-#include "gen/client_api.h"
+#include "gen/module_client.h"
 
 #include <stdlib.h>
 #include <string.h>

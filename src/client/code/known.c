@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "client/link/link.h"
+#include "gen/module.h"
 
 struct tow_known {
     struct tow_known *next;

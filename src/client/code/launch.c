@@ -9,7 +9,9 @@
 #include "client/link/link.h"
 #include "client/hostmem/mirror.h"
 #include "client/stream/stream.h"
-#include "gen/client_api.h"
+#include "gen/device_client.h"
+#include "gen/launch_client.h"
+#include "gen/stream_client.h"
 
 #include <stdlib.h>
 #include <string.h>

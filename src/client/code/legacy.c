@@ -2,7 +2,8 @@
  */
 #include "client/code/launch.h"
 
-#include "gen/client_api.h"
+#include "gen/launch_client.h"
+#include "gen/legacy_client.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* cuLibrary*. */
 #include "client/code/code.h"
-#include "gen/client_api.h"
+#include "gen/module_client.h"
 
 #include <pthread.h>
 #include <string.h>

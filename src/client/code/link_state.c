@@ -5,7 +5,7 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "client/link/link.h"
-#include "gen/client_api.h"
+#include "gen/module_client.h"
 
 #include <errno.h>
 #include <stdlib.h>

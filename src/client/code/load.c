@@ -7,6 +7,7 @@
 #include "client/code/jit_cache.h"
 #include "client/code/known.h"
 #include "client/link/link.h"
+#include "gen/module.h"
 #include "wire/result.h"
 
 #include <errno.h>

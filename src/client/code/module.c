@@ -1,7 +1,7 @@
 /* cuModule*. Linking is in link_state.c, functions in kernel.c. */
 #include "client/code/code.h"
 #include "client/hostmem/mirror.h"
-#include "gen/client_api.h"
+#include "gen/module_client.h"
 
 #include <stdlib.h>
 #include <string.h>

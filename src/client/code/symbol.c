@@ -7,6 +7,7 @@
 
 #include "client/hostmem/mirror.h"
 #include "client/hostmem/region.h"
+#include "gen/module.h"
 
 enum { NOWHERE = UINT32_MAX }; /* of a managed variable whose context has ended: not to be found */
 

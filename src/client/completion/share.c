@@ -21,7 +21,10 @@
 #include "client/stream/stream.h"
 #include "client/session/thread.h"
 #include "client/completion/watch.h"
-#include "gen/client_api.h"
+#include "gen/context.h"
+#include "gen/copy.h"
+#include "gen/memory.h"
+#include "gen/stream_client.h"
 #include "wire/share.h"
 
 enum {

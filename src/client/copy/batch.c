@@ -1,7 +1,10 @@
 /* Batches of copies: the single copies in their order, which every rule about batches allows. */
 #include "client/stream/context.h"
 #include "client/copy/copy.h"
-#include "gen/client_api.h"
+#include "gen/copy_client.h"
+#include "gen/device_client.h"
+#include "gen/memory_client.h"
+#include "gen/texture_client.h"
 
 /* The driver refuses batches on the legacy default stream. */
 static CUresult check_stream(CUstream stream)

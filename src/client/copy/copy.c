@@ -26,7 +26,9 @@
 #include "client/completion/share.h"
 #include "client/copy/stage.h"
 #include "client/stream/stream.h"
-#include "gen/client_api.h"
+#include "gen/context_client.h"
+#include "gen/copy_client.h"
+#include "gen/stream_client.h"
 #include "wire/copy.h"
 #include "wire/share.h"
 

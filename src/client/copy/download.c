@@ -3,6 +3,7 @@
 #include "client/link/call.h"
 #include "client/link/lane.h"
 #include "client/copy/stage.h"
+#include "gen/copy.h"
 #include "wire/copy.h"
 #include "wire/share.h"
 

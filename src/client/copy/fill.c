@@ -4,7 +4,8 @@
 #include "client/graph/graph.h"
 #include "client/hostmem/mirror.h"
 #include "client/hostmem/region.h"
-#include "gen/client_api.h"
+#include "gen/copy_client.h"
+#include "gen/stream_client.h"
 
 /* What the driver says at once of a fill of `rows` rows of `width` elements. */
 static CUresult check(CUdeviceptr to, size_t pitch, size_t element, size_t width, size_t rows,

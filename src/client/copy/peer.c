@@ -3,7 +3,9 @@
 #include <stdlib.h>
 
 #include "client/hostmem/region.h"
-#include "gen/client_api.h"
+#include "gen/context_client.h"
+#include "gen/copy_client.h"
+#include "gen/stream_client.h"
 
 enum { PIECE = 8 << 20 }; /* bytes on their way at a time */
 

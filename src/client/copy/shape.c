@@ -22,7 +22,8 @@
 #include "client/hostmem/region.h"
 #include "client/copy/stage.h"
 #include "client/stream/stream.h"
-#include "gen/client_api.h"
+#include "gen/copy_client.h"
+#include "gen/stream_client.h"
 #include "wire/copy.h"
 
 /* A copy as the program describes it, its sides not resolved. */

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 
 #include "client/link/box.h"
-#include "gen/cuda_abi.h"
+#include "gen/cuda_types.h"
 #include "wire/copy.h"
 
 /* `wait`: the program's call is synchronous; `peer`: the two sides name their contexts. */

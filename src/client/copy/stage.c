@@ -9,7 +9,9 @@
 #include "client/copy/gang.h"
 #include "client/copy/shape.h"
 #include "client/completion/watch.h"
-#include "gen/client_api.h"
+#include "gen/context.h"
+#include "gen/copy.h"
+#include "gen/stream.h"
 
 enum {
     BAYS = TOW_FLOW_BAYS, /* some are filled while others are emptied */

@@ -21,7 +21,7 @@
 #include "client/hostmem/region.h"
 #include "client/edge/observe.h"
 #include "client/session/thread.h"
-#include "gen/client_api.h"
+#include "gen/core_client.h"
 #include "transport/address.h"
 #include "transport/choose.h"
 #include "wire/frame.h"

@@ -5,7 +5,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-#include "gen/cuda_abi.h"
+#include "gen/cuda_types.h"
 
 struct tow_link;
 

@@ -20,7 +20,8 @@
 #include "client/code/jit_cache.h"
 #include "client/edge/md2.h"
 #include "client/stream/stream.h"
-#include "gen/client_api.h"
+#include "gen/core_client.h"
+#include "gen/module.h"
 
 /* The public entries, resolved inside this library: some families may refuse them. */
 CUresult CUDAAPI cuModuleLoadData(CUmodule *module, const void *image);

@@ -8,7 +8,7 @@
 
 #include "base/thread.h"
 #include "client/edge/core.h"
-#include "gen/client_api.h"
+#include "gen/core_client.h"
 #include "gen/functions.h"
 
 #include <fcntl.h>

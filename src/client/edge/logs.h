@@ -2,7 +2,7 @@
 #ifndef TOW_CLIENT_LOGS_H
 #define TOW_CLIENT_LOGS_H
 
-#include "gen/cuda_abi.h"
+#include "gen/cuda_types.h"
 
 /* A call of the program has failed: remembered, written where CUDA_LOG_FILE says, and told to who
  * asked. Returns `result`. */

@@ -19,7 +19,7 @@
 #include "client/edge/core.h"
 #include "client/link/link.h"
 #include "client/session/thread.h"
-#include "gen/client_api.h"
+#include "gen/core_client.h"
 #include "gen/functions.h"
 
 /* Process-wide: TOWLINE_STATS and TOWLINE_TRACE are the environment's. */

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "gen/cuda_abi.h"
+#include "gen/cuda_types.h"
 
 /* Not 0 while anybody watches; set once at start, so that the ordinary path is one predictable
  * branch. */

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "gen/client_api.h"
+#include "gen/core_client.h"
 
 /* Drivers have these besides what is in the table, for OpenGL, EGL and VDPAU. A runtime that does
  * not find them tells the user to install a newer driver, so they are found, and refuse. */

@@ -11,7 +11,7 @@
 #include "client/graph/graph_built.h"
 #include "client/code/launch.h"
 #include "client/hostmem/mirror.h"
-#include "gen/client_api.h"
+#include "gen/graph_client.h"
 #include "wire/id.h"
 
 /* ---- memory that goes with an id ---- */

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "client/link/link.h"
-#include "gen/cuda_abi.h"
+#include "gen/cuda_types.h"
 
 /* Memory handed to the program that lives as long as a graph, a node or a capture: keyed by its id.
  * Replaces what the key had. NULL if memory is used up. */

@@ -5,6 +5,7 @@
 #include "client/graph/graph.h"
 #include "client/callback/hostfn.h"
 #include "gen/client_api.h"
+#include "gen/graph_client.h"
 #include "wire/graph.h"
 
 static CUresult ask_node(struct tow_call *call, unsigned fn, CUgraphNode node)

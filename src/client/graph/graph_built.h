@@ -7,7 +7,7 @@
 #define TOW_CLIENT_GRAPH_BUILT_H
 
 #include "client/link/link.h"
-#include "gen/cuda_abi.h"
+#include "gen/cuda_types.h"
 
 /* What a kernel node runs. */
 struct tow_built_kernel {

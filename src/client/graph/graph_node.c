@@ -12,6 +12,7 @@
 #include "client/hostmem/region.h"
 #include "client/stream/stream.h"
 #include "gen/client_api.h"
+#include "gen/graph_client.h"
 #include "wire/copy.h"
 #include "wire/graph.h"
 

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "client/stream/context.h"
-#include "gen/client_api.h"
+#include "gen/memory_client.h"
 
 enum { ACCESSED_BY_MAX = 1024 }; /* devices that one question may name */
 

@@ -2,7 +2,7 @@
  * any two workers of one machine, whichever machines their programs run on. */
 #include "client/stream/context.h"
 #include "client/hostmem/region.h"
-#include "gen/client_api.h"
+#include "gen/interop_client.h"
 
 static void count_up(struct tow_region *region, void *user)
 {

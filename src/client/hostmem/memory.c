@@ -13,7 +13,10 @@
 #include "client/hostmem/mirror.h"
 #include "client/hostmem/region.h"
 #include "client/completion/share.h"
-#include "gen/client_api.h"
+#include "gen/context_client.h"
+#include "gen/memory_client.h"
+#include "gen/pool_client.h"
+#include "gen/vmm_client.h"
 
 /* What every call that needs a context answers without one, or with a broken one. */
 static CUresult context_here(void)

@@ -16,7 +16,8 @@
 #include "client/hostmem/region.h"
 #include "client/link/side.h"
 #include "client/hostmem/track.h"
-#include "gen/client_api.h"
+#include "gen/context_client.h"
+#include "gen/memory.h"
 #include "wire/control.h"
 #include "wire/diff.h"
 

@@ -4,7 +4,8 @@
 #include "client/completion/share.h"
 #include "client/hostmem/shareable.h"
 #include "client/stream/stream.h"
-#include "gen/client_api.h"
+#include "gen/pool_client.h"
+#include "gen/vmm_client.h"
 
 #include <string.h>
 

@@ -22,7 +22,9 @@
 
 #include "client/stream/context.h"
 #include "client/hostmem/region.h"
-#include "gen/client_api.h"
+#include "gen/memory_client.h"
+#include "gen/pool_client.h"
+#include "gen/vmm_client.h"
 #include "wire/control.h"
 #include "wire/token.h"
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "client/stream/context.h"
-#include "gen/client_api.h"
+#include "gen/texture_client.h"
 #include "wire/tensor.h"
 
 enum { KEPT = 512 }; /* shapes; a power of two */

@@ -1,7 +1,7 @@
 /* The ends of arrays, textures and surfaces: what is null is answered here. */
 #include "client/copy/copy.h"
 #include "client/edge/core.h"
-#include "gen/client_api.h"
+#include "gen/texture_client.h"
 
 /* Without a context, too. */
 static CUresult no_array(void)

@@ -25,7 +25,7 @@
 #include <stdint.h>
 
 #include "client/session/handle.h"
-#include "gen/cuda_abi.h"
+#include "gen/cuda_types.h"
 #include "gen/functions.h"
 #include "wire/cursor.h"
 

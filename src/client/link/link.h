@@ -19,7 +19,7 @@
 #include "client/link/box.h"
 #include "client/link/call.h"
 #include "client/link/frames.h"
-#include "gen/cuda_abi.h"
+#include "gen/cuda_types.h"
 #include "transport/line.h"
 #include "wire/control.h"
 

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "client/session/thread.h"
+#include "gen/stream.h"
 
 /* The least that a transfer costs the worker, for tow_link_outstanding. */
 enum { TRANSFER_MIN = 4096 };

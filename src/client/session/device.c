@@ -11,7 +11,7 @@
 #include "client/edge/core.h"
 #include "client/session/error.h"
 #include "client/link/link.h"
-#include "gen/client_api.h"
+#include "gen/device_client.h"
 
 /* Process-wide: the devices of all servers have one numbering. */
 static struct tow_snapshot snapshots[TOW_SERVERS_MAX]; /* fixed once phase is READY */

@@ -3,7 +3,7 @@
 #ifndef TOW_CLIENT_DEVICE_H
 #define TOW_CLIENT_DEVICE_H
 
-#include "gen/cuda_abi.h"
+#include "gen/cuda_types.h"
 #include "wire/snapshot.h"
 
 struct tow_link;

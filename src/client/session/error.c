@@ -3,7 +3,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 
-#include "gen/client_api.h"
+#include "gen/core_client.h"
 
 static const char *describe(CUresult error)
 {

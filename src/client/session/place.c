@@ -5,6 +5,7 @@
 #include "client/link/call.h"
 #include "client/stream/context.h"
 #include "gen/client_api.h"
+#include "gen/vmm_client.h"
 
 CUresult tow_pack_CUmemLocation(CUmemLocation *record, struct tow_link **link)
 {

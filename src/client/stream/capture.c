@@ -18,7 +18,8 @@
 #include "client/graph/graph.h"
 #include "client/hostmem/mirror.h"
 #include "client/stream/stream.h"
-#include "gen/client_api.h"
+#include "gen/graph_client.h"
+#include "gen/stream_client.h"
 
 /* Process-wide: a capture in global mode forbids calls of the whole program, whatever their server.
  */

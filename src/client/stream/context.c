@@ -14,7 +14,7 @@
 #include "client/link/call.h"
 #include "client/session/device.h"
 #include "client/session/handle.h"
-#include "gen/client_api.h"
+#include "gen/context_client.h"
 #include "wire/result.h"
 
 /* Process-wide: one primary context for each device that the program sees; ids that are never

@@ -11,7 +11,7 @@
 #include "client/link/link.h"
 #include "client/session/thread.h"
 #include "client/completion/watch.h"
-#include "gen/cuda_abi.h"
+#include "gen/cuda_types.h"
 
 struct tow_local_value;
 

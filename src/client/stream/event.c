@@ -9,7 +9,9 @@
 #include "client/completion/share.h"
 #include "client/stream/stream.h"
 #include "client/completion/watch.h"
-#include "gen/client_api.h"
+#include "gen/context_client.h"
+#include "gen/event_client.h"
+#include "gen/green_client.h"
 
 /* Process-wide: objects that no handle names; any context takes them. */
 static pthread_mutex_t free_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the next */

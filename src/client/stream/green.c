@@ -7,7 +7,8 @@
 #include "client/session/handle.h"
 #include "client/callback/hostfn.h"
 #include "client/stream/stream.h"
-#include "gen/client_api.h"
+#include "gen/context_client.h"
+#include "gen/green_client.h"
 
 /* Never freed: another thread may be looking at it. */
 struct green {

@@ -11,7 +11,9 @@
 #include "client/link/link.h"
 #include "client/hostmem/mirror.h"
 #include "client/completion/share.h"
-#include "gen/client_api.h"
+#include "gen/context_client.h"
+#include "gen/event_client.h"
+#include "gen/stream_client.h"
 
 /* Process-wide: objects that no handle names, any context takes them; ids that are never reused. */
 static pthread_mutex_t free_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the next */

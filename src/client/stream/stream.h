@@ -9,7 +9,7 @@
 
 #include "client/stream/context.h"
 #include "client/completion/watch.h"
-#include "gen/cuda_abi.h"
+#include "gen/cuda_types.h"
 
 /* Whether a stream captures, as the server said last. Guarded by the lock of capture.c. */
 struct tow_stream_capture {

@@ -1,7 +1,8 @@
 /* Launches: decoded and handed to the driver without a copy of the arguments. */
 #include "server/code/launch.h"
 
-#include "gen/server_api.h"
+#include "gen/launch_server.h"
+#include "server/session/serve.h"
 
 #include <string.h>
 

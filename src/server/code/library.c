@@ -3,7 +3,7 @@
 #include "server/copy/mirror.h"
 #include "server/code/jit_options.h"
 #include "server/session/session.h"
-#include "gen/server_api.h"
+#include "gen/module_server.h"
 
 #include "base/log.h"
 #include "base/thread.h"

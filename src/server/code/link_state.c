@@ -6,7 +6,7 @@
  * its own.
  */
 #include "base/log.h"
-#include "gen/server_api.h"
+#include "gen/module_server.h"
 #include "server/code/code.h"
 #include "server/session/errand.h"
 #include "server/code/jit_options.h"

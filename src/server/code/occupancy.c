@@ -1,7 +1,8 @@
 /* Occupancy of launches with attributes (clusters); the plain queries are generated. */
 #include "server/code/launch.h"
 
-#include "gen/server_api.h"
+#include "gen/launch_server.h"
+#include "server/session/serve.h"
 
 static void clusters(struct tow_serve *call, CUresult (*ask)(int *ret_count, CUfunction function,
                                                              const CUlaunchConfig *config))

@@ -8,7 +8,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "gen/server_api.h"
+#include "gen/copy_server.h"
 #include "server/copy/late.h"
 #include "server/copy/mirror.h"
 #include "server/copy/pinned.h"

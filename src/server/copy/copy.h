@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "gen/cuda_abi.h"
+#include "gen/cuda_types.h"
 
 struct tow_serve;
 struct tow_session;

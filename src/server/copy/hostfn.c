@@ -5,7 +5,8 @@
 #include <stdlib.h>
 
 #include "base/thread.h"
-#include "gen/server_api.h"
+#include "gen/launch_server.h"
+#include "gen/stream_server.h"
 #include "server/copy/copy.h"
 #include "server/copy/mirror.h"
 #include "server/session/session.h"

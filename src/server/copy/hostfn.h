@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#include "gen/cuda_abi.h"
+#include "gen/cuda_types.h"
 
 struct tow_session;
 struct tow_hostfn_turn;

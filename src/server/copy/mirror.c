@@ -9,7 +9,7 @@
 
 #include "base/log.h"
 #include "base/tree.h"
-#include "gen/server_api.h"
+#include "gen/memory_server.h"
 #include "server/session/session.h"
 #include "server/copy/share.h"
 #include "wire/control.h"

@@ -1,7 +1,7 @@
 #include "server/copy/shape.h"
 
 #include "base/number.h"
-#include "gen/server_api.h"
+#include "gen/copy_server.h"
 #include "server/copy/copy.h"
 #include "server/copy/mirror.h"
 #include "server/session/session.h"

@@ -12,7 +12,9 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "gen/server_api.h"
+#include "gen/context_server.h"
+#include "gen/memory_server.h"
+#include "gen/stream_server.h"
 #include "server/copy/copy.h"
 #include "server/session/session.h"
 #include "wire/share.h"

@@ -13,7 +13,7 @@
 
 #include "base/clock.h"
 #include "base/thread.h"
-#include "gen/server_api.h"
+#include "gen/copy_server.h"
 #include "server/copy/late.h"
 #include "server/copy/pinned.h"
 #include "server/session/session.h"

@@ -1,5 +1,6 @@
 /* What was said of managed memory: a value whose size the question gives. */
-#include "gen/server_api.h"
+#include "gen/memory_server.h"
+#include "server/session/serve.h"
 
 enum { VALUE_MAX = 4096 }; /* as much as the client asks for */
 

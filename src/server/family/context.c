@@ -3,7 +3,8 @@
 #include "server/family/context.h"
 
 #include "base/clock.h"
-#include "gen/server_api.h"
+#include "gen/context_server.h"
+#include "gen/green.h"
 #include "server/copy/copy.h"
 #include "server/copy/mirror.h"
 #include "server/session/session.h"

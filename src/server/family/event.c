@@ -1,4 +1,4 @@
-#include "gen/server_api.h"
+#include "gen/event_server.h"
 #include "server/copy/copy.h"
 #include "server/session/session.h"
 #include "server/copy/share.h"

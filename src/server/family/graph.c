@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/buf.h"
-#include "gen/server_api.h"
+#include "gen/graph_server.h"
 #include "server/family/graph.h"
 #include "server/copy/hostfn.h"
 #include "server/copy/mirror.h"

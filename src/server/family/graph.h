@@ -2,7 +2,7 @@
 #ifndef TOW_SERVER_GRAPH_H
 #define TOW_SERVER_GRAPH_H
 
-#include "gen/cuda_abi.h"
+#include "gen/cuda_types.h"
 
 struct tow_session;
 

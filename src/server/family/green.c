@@ -1,5 +1,5 @@
 /* Green contexts. The client has an object of its own for the context made from one. */
-#include "gen/server_api.h"
+#include "gen/green_server.h"
 #include "server/family/context.h"
 #include "server/session/session.h"
 

@@ -1,5 +1,5 @@
 /* Memory and events of another session's worker. */
-#include "gen/server_api.h"
+#include "gen/interop_server.h"
 #include "server/session/session.h"
 
 /* Whoever waits for an event that this session recorded is let go by the record alone: see

@@ -1,5 +1,6 @@
 /* Attributes of memory pools: 4 or 8 bytes wide, 8 on the wire. */
-#include "gen/server_api.h"
+#include "gen/pool_server.h"
+#include "server/session/serve.h"
 
 void tow_serve_cuMemPoolSetAttribute(struct tow_serve *call)
 {

@@ -8,7 +8,8 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "gen/server_api.h"
+#include "gen/pool_server.h"
+#include "gen/vmm_server.h"
 #include "server/session/session.h"
 
 #define TYPE CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR

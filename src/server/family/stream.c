@@ -1,4 +1,4 @@
-#include "gen/server_api.h"
+#include "gen/stream_server.h"
 #include "server/session/session.h"
 #include "server/session/watch.h"
 

@@ -1,6 +1,7 @@
 /* Tiled tensor maps: the driver encodes, and we look whether its encoding has the address as it is,
  * so that the client need not ask again for another address. */
-#include "gen/server_api.h"
+#include "gen/texture_server.h"
+#include "server/session/serve.h"
 
 #include <string.h>
 

@@ -1,5 +1,7 @@
 /* Records of arrays and textures that hold handles: ids on the wire, the driver's own here. */
 #include "gen/server_api.h"
+#include "server/session/serve.h"
+#include "server/session/serve.h"
 
 void tow_serve_unpack_CUDA_RESOURCE_DESC(struct tow_serve *call, CUDA_RESOURCE_DESC *record)
 {

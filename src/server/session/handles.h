@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "gen/cuda_abi.h"
+#include "gen/cuda_types.h"
 #include "gen/functions.h"
 
 enum {

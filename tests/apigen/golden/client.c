@@ -4,6 +4,7 @@
 #include "client/edge/logs.h"
 #include "client/edge/observe.h"
 #include "gen/client_api.h"
+#include "gen/x_client.h"
 
 #include <string.h>
 

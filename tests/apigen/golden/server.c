@@ -2,6 +2,7 @@
 
 #include "server/session/serve.h"
 #include "gen/server_api.h"
+#include "gen/x_server.h"
 
 #include <string.h>
 

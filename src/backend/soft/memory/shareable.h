@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-#include "gen/cuda_abi.h"
+#include "gen/cuda_types.h"
 
 enum tow_soft_file_kind {
     TOW_SOFT_FILE_MEMORY = 1,
