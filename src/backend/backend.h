@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "gen/driver.h"
+#include "backend/driver.h"
 
 /* A range of addresses that device memory of this backend may take. */
 struct tow_backend_range {

@@ -1,3 +1,3 @@
-#include "gen/cuda_abi.h"
+#include "gen/cuda_types.h"
 #define TABLE abi_ours
 #include "abi_table.h"

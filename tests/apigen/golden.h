@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #include "gen/cuda_types.h"
-#include "gen/driver.h"
+#include "backend/driver.h"
 #include "gen/functions.h"
 
 struct golden_vector {

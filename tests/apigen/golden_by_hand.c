@@ -114,8 +114,8 @@ int tow_self_start(const char *device, struct tow_line *line, char *why, size_t 
     (void)device;
     int error = tow_backend_soft_open(&options, &backend, why, why_size);
     if (error == 0) {
-        backend.driver.cuInit(0);
-        backend.driver.cuTensorMapEncodeTiled = encode_tiled;
+        tow_drive(&backend.driver, cuInit)(0);
+        tow_driver_set(&backend.driver, cuTensorMapEncodeTiled, encode_tiled);
         error = -pthread_create(&thread, NULL, serve, line);
     }
     if (error == 0) {

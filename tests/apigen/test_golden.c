@@ -25,6 +25,7 @@
 #include "client/link/link.h"
 #include "gen/cuda_types.h"
 #include "gen/server_api.h"
+#include "gen/context.h"
 #include "server/session/session.h"
 #include "wire/frame.h"
 
@@ -662,8 +663,8 @@ static void run_generated(void)
     for (unsigned i = 0; golden_families[i] != NULL; i++) {
         golden_families[i]->fill(&driver);
     }
-    driver.cuDevicePrimaryCtxRetain = retain;
-    driver.cuCtxSetCurrent = set_current;
+    tow_driver_set(&driver, cuDevicePrimaryCtxRetain, retain);
+    tow_driver_set(&driver, cuCtxSetCurrent, set_current);
     tow_serve_add_all(session.table);
     static const struct tow_session_options options = {.id = 1, .in_process = true};
     session.driver = &driver;

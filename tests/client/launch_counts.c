@@ -77,7 +77,7 @@ static int open_backend(char *why, size_t why_size)
     struct tow_soft_options options = {.memory = 256u << 20, .threads = 1};
     int error = tow_backend_soft_open(&options, &backend, why, why_size);
     if (error == 0) {
-        backend.driver.cuInit(0);
+        tow_drive(&backend.driver, cuInit)(0);
     }
     return error;
 }
@@ -89,7 +89,7 @@ int tow_self_start(const char *device, struct tow_line *line, char *why, size_t 
     if (error < 0) {
         return error;
     }
-    backend.driver.cuLaunchKernel = null_launch;
+    tow_driver_set(&backend.driver, cuLaunchKernel, null_launch);
     error = -pthread_create(&thread, NULL, serve, line);
     if (error == 0) {
         pthread_detach(thread);
@@ -241,7 +241,7 @@ static void set_up_over(const char *address, bool slow)
     char why[TOW_WHY_MAX];
     pthread_t thread;
     must(open_backend(why, sizeof why) == 0, why);
-    backend.driver.cuLaunchKernel = slow ? slow_launch : null_launch;
+    tow_driver_set(&backend.driver, cuLaunchKernel, slow ? slow_launch : null_launch);
     must(tow_listener_open(address, 0600, why, sizeof why, &server.listener) == 0, why);
     must(pthread_create(&thread, NULL, serve_one, &server) == 0, "thread");
     set_up(server.listener->address);

@@ -6,7 +6,10 @@
 #include <string.h>
 
 #include "fake_backend.h"
-#include "gen/client_api.h"
+#include "gen/context_client.h"
+#include "gen/copy_client.h"
+#include "gen/core_client.h"
+#include "gen/memory_client.h"
 
 enum { SIZE = 3 << 20, ROWS = 512, WIDTH = 1000, PITCH = 1024, QUERIES = 100 };
 

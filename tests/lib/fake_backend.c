@@ -8,6 +8,15 @@
 #include "client/link/self.h"
 #include "server/session/session.h"
 #include "transport/line.h"
+#include "gen/context.h"
+#include "gen/copy.h"
+#include "gen/core.h"
+#include "gen/device.h"
+#include "gen/event.h"
+#include "gen/graph.h"
+#include "gen/launch.h"
+#include "gen/memory.h"
+#include "gen/stream.h"
 
 struct tow_fake tow_fake;
 
@@ -434,52 +443,52 @@ void tow_fake_open(struct tow_backend *backend)
     backend->name = "fake";
     struct tow_driver *d = &backend->driver;
     tow_driver_fill_stubs(d);
-    d->cuInit = init;
-    d->cuDeviceGetCount = get_count;
-    d->cuDriverGetVersion = get_version;
-    d->cuGetErrorString = describe_error;
-    d->cuDeviceGetName = get_name;
-    d->cuDeviceGetUuid = get_uuid;
-    d->cuDeviceTotalMem_v2 = total_mem;
-    d->cuDeviceGetAttribute = get_attribute;
-    d->cuDevicePrimaryCtxRetain = retain;
-    d->cuDevicePrimaryCtxRelease_v2 = release;
-    d->cuDevicePrimaryCtxReset_v2 = reset;
-    d->cuDevicePrimaryCtxGetState = get_state;
-    d->cuDevicePrimaryCtxSetFlags_v2 = set_flags;
-    d->cuCtxPushCurrent_v2 = push;
-    d->cuCtxPopCurrent_v2 = pop;
-    d->cuCtxSetCurrent = set_current;
-    d->cuCtxGetDevice = get_device;
-    d->cuCtxCreate_v2 = create_context;
-    d->cuCtxDestroy_v2 = destroy_context;
-    d->cuCtxGetLimit = get_limit;
-    d->cuCtxGetStreamPriorityRange = priorities;
-    d->cuCtxSynchronize = synchronize;
-    d->cuStreamCreate = create_stream;
-    d->cuStreamCreateWithPriority = create_stream_with_priority;
-    d->cuStreamDestroy_v2 = destroy_stream;
-    d->cuStreamSynchronize = synchronize_stream;
-    d->cuStreamQuery = synchronize_stream;
-    d->cuStreamWaitEvent = wait_event;
-    d->cuStreamBeginCapture_v2 = begin_capture;
-    d->cuStreamEndCapture = end_capture;
-    d->cuStreamIsCapturing = is_capturing;
-    d->cuStreamGetCaptureInfo_v3 = capture_info;
-    d->cuGraphDestroy = destroy_graph;
-    d->cuEventCreate = create_event;
-    d->cuEventDestroy_v2 = destroy_event;
-    d->cuEventRecord = record;
-    d->cuEventQuery = query_event;
-    d->cuEventSynchronize = event_done;
-    d->cuEventElapsedTime = elapsed;
-    d->cuMemAlloc_v2 = allocate;
-    d->cuMemHostAlloc = allocate_host;
-    d->cuMemFreeHost = free_host;
-    d->cuMemcpyHtoDAsync_v2 = copy_to_device;
-    d->cuMemcpy3DAsync_v2 = copy_shape;
-    d->cuLaunchHostFunc = launch_host;
-    d->cuStreamAddCallback = add_callback;
+    tow_driver_set(d, cuInit, init);
+    tow_driver_set(d, cuDeviceGetCount, get_count);
+    tow_driver_set(d, cuDriverGetVersion, get_version);
+    tow_driver_set(d, cuGetErrorString, describe_error);
+    tow_driver_set(d, cuDeviceGetName, get_name);
+    tow_driver_set(d, cuDeviceGetUuid, get_uuid);
+    tow_driver_set(d, cuDeviceTotalMem_v2, total_mem);
+    tow_driver_set(d, cuDeviceGetAttribute, get_attribute);
+    tow_driver_set(d, cuDevicePrimaryCtxRetain, retain);
+    tow_driver_set(d, cuDevicePrimaryCtxRelease_v2, release);
+    tow_driver_set(d, cuDevicePrimaryCtxReset_v2, reset);
+    tow_driver_set(d, cuDevicePrimaryCtxGetState, get_state);
+    tow_driver_set(d, cuDevicePrimaryCtxSetFlags_v2, set_flags);
+    tow_driver_set(d, cuCtxPushCurrent_v2, push);
+    tow_driver_set(d, cuCtxPopCurrent_v2, pop);
+    tow_driver_set(d, cuCtxSetCurrent, set_current);
+    tow_driver_set(d, cuCtxGetDevice, get_device);
+    tow_driver_set(d, cuCtxCreate_v2, create_context);
+    tow_driver_set(d, cuCtxDestroy_v2, destroy_context);
+    tow_driver_set(d, cuCtxGetLimit, get_limit);
+    tow_driver_set(d, cuCtxGetStreamPriorityRange, priorities);
+    tow_driver_set(d, cuCtxSynchronize, synchronize);
+    tow_driver_set(d, cuStreamCreate, create_stream);
+    tow_driver_set(d, cuStreamCreateWithPriority, create_stream_with_priority);
+    tow_driver_set(d, cuStreamDestroy_v2, destroy_stream);
+    tow_driver_set(d, cuStreamSynchronize, synchronize_stream);
+    tow_driver_set(d, cuStreamQuery, synchronize_stream);
+    tow_driver_set(d, cuStreamWaitEvent, wait_event);
+    tow_driver_set(d, cuStreamBeginCapture_v2, begin_capture);
+    tow_driver_set(d, cuStreamEndCapture, end_capture);
+    tow_driver_set(d, cuStreamIsCapturing, is_capturing);
+    tow_driver_set(d, cuStreamGetCaptureInfo_v3, capture_info);
+    tow_driver_set(d, cuGraphDestroy, destroy_graph);
+    tow_driver_set(d, cuEventCreate, create_event);
+    tow_driver_set(d, cuEventDestroy_v2, destroy_event);
+    tow_driver_set(d, cuEventRecord, record);
+    tow_driver_set(d, cuEventQuery, query_event);
+    tow_driver_set(d, cuEventSynchronize, event_done);
+    tow_driver_set(d, cuEventElapsedTime, elapsed);
+    tow_driver_set(d, cuMemAlloc_v2, allocate);
+    tow_driver_set(d, cuMemHostAlloc, allocate_host);
+    tow_driver_set(d, cuMemFreeHost, free_host);
+    tow_driver_set(d, cuMemcpyHtoDAsync_v2, copy_to_device);
+    tow_driver_set(d, cuMemcpy3DAsync_v2, copy_shape);
+    tow_driver_set(d, cuLaunchHostFunc, launch_host);
+    tow_driver_set(d, cuStreamAddCallback, add_callback);
 }
 
 /* ---- the server that self: finds when a test is linked with this file ---- */

@@ -13,6 +13,10 @@
 #include <unistd.h>
 
 #include "server/daemon/guard.h"
+#include "gen/graph.h"
+#include "gen/interop.h"
+#include "gen/memory.h"
+#include "gen/vmm.h"
 
 enum { MEMORIES = 8, GARBAGE = 6 };
 
@@ -195,26 +199,26 @@ static CUresult fake_add_node(CUgraphNode *ret, CUgraph graph, const CUgraphNode
 static int begin(void **state)
 {
     (void)state;
-    driver.cuMemCreate = fake_create;
-    driver.cuMemRetainAllocationHandle = fake_retain;
-    driver.cuMemRelease = fake_release;
-    driver.cuMemMap = fake_map;
-    driver.cuMemExportToShareableHandle = fake_export;
-    driver.cuMemGetAllocationPropertiesFromHandle = fake_properties;
-    driver.cuMemMapArrayAsync = fake_arrays;
-    driver.cuMulticastBindMem = fake_bind;
-    driver.cuMemImportFromShareableHandle = fake_import;
-    driver.cuMulticastCreate = fake_multicast;
-    driver.cuMulticastAddDevice = fake_device;
-    driver.cuMulticastBindAddr = fake_bind_address;
-    driver.cuMulticastUnbind = fake_unbind;
-    driver.cuPointerGetAttribute = fake_attribute;
-    driver.cuMemBatchDecompressAsync = fake_decompress;
-    driver.cuGraphGetNodes = fake_nodes;
-    driver.cuGraphNodeGetType = fake_type;
-    driver.cuGraphChildGraphNodeGetGraph = fake_child;
-    driver.cuGraphAddChildGraphNode = fake_add_child;
-    driver.cuGraphAddNode_v2 = fake_add_node;
+    tow_driver_set(&driver, cuMemCreate, fake_create);
+    tow_driver_set(&driver, cuMemRetainAllocationHandle, fake_retain);
+    tow_driver_set(&driver, cuMemRelease, fake_release);
+    tow_driver_set(&driver, cuMemMap, fake_map);
+    tow_driver_set(&driver, cuMemExportToShareableHandle, fake_export);
+    tow_driver_set(&driver, cuMemGetAllocationPropertiesFromHandle, fake_properties);
+    tow_driver_set(&driver, cuMemMapArrayAsync, fake_arrays);
+    tow_driver_set(&driver, cuMulticastBindMem, fake_bind);
+    tow_driver_set(&driver, cuMemImportFromShareableHandle, fake_import);
+    tow_driver_set(&driver, cuMulticastCreate, fake_multicast);
+    tow_driver_set(&driver, cuMulticastAddDevice, fake_device);
+    tow_driver_set(&driver, cuMulticastBindAddr, fake_bind_address);
+    tow_driver_set(&driver, cuMulticastUnbind, fake_unbind);
+    tow_driver_set(&driver, cuPointerGetAttribute, fake_attribute);
+    tow_driver_set(&driver, cuMemBatchDecompressAsync, fake_decompress);
+    tow_driver_set(&driver, cuGraphGetNodes, fake_nodes);
+    tow_driver_set(&driver, cuGraphNodeGetType, fake_type);
+    tow_driver_set(&driver, cuGraphChildGraphNodeGetGraph, fake_child);
+    tow_driver_set(&driver, cuGraphAddChildGraphNode, fake_add_child);
+    tow_driver_set(&driver, cuGraphAddNode_v2, fake_add_node);
     tow_guard_install(&driver);
     return 0;
 }
@@ -230,15 +234,15 @@ static CUresult try_all(CUmemGenericAllocationHandle value, CUmemGenericAllocati
     info.memHandleType = CU_MEM_HANDLE_TYPE_GENERIC;
     info.memHandle.memHandle = value;
     CUresult results[] = {
-        driver.cuMemMap(0, 0, 0, value, 0),
-        driver.cuMemExportToShareableHandle(&fd, value, 1, 0),
-        driver.cuMemGetAllocationPropertiesFromHandle(&properties, value),
-        driver.cuMemMapArrayAsync(&info, 1, NULL),
-        driver.cuMulticastBindMem(value, 0, other, 0, 0, 0),
-        driver.cuMulticastBindMem(other, 0, value, 0, 0, 0),
-        driver.cuMulticastAddDevice(value, 0),
-        driver.cuMulticastBindAddr(value, 0, 4096, 0, 0),
-        driver.cuMulticastUnbind(value, 0, 0, 0),
+        tow_drive(&driver, cuMemMap)(0, 0, 0, value, 0),
+        tow_drive(&driver, cuMemExportToShareableHandle)(&fd, value, 1, 0),
+        tow_drive(&driver, cuMemGetAllocationPropertiesFromHandle)(&properties, value),
+        tow_drive(&driver, cuMemMapArrayAsync)(&info, 1, NULL),
+        tow_drive(&driver, cuMulticastBindMem)(value, 0, other, 0, 0, 0),
+        tow_drive(&driver, cuMulticastBindMem)(other, 0, value, 0, 0, 0),
+        tow_drive(&driver, cuMulticastAddDevice)(value, 0),
+        tow_drive(&driver, cuMulticastBindAddr)(value, 0, 4096, 0, 0),
+        tow_drive(&driver, cuMulticastUnbind)(value, 0, 0, 0),
     };
     for (unsigned i = 1; i < sizeof results / sizeof results[0]; i++) {
         assert_int_equal(results[i], results[0]);
@@ -251,31 +255,32 @@ static void only_live_handles_reach_the_driver(void **state)
     (void)state;
     const CUmemGenericAllocationHandle garbage[GARBAGE] = {0, 1, 48, 0x7f1234567000, 17, ~0ull};
     CUmemGenericAllocationHandle first, second, again;
-    assert_int_equal(driver.cuMemCreate(&first, 4096, NULL, 0), CUDA_SUCCESS);
-    assert_int_equal(driver.cuMemCreate(&second, 4096, NULL, 0), CUDA_SUCCESS);
+    assert_int_equal(tow_drive(&driver, cuMemCreate)(&first, 4096, NULL, 0), CUDA_SUCCESS);
+    assert_int_equal(tow_drive(&driver, cuMemCreate)(&second, 4096, NULL, 0), CUDA_SUCCESS);
     for (unsigned i = 0; i < GARBAGE; i++) {
         assert_int_equal(try_all(garbage[i], second), CUDA_ERROR_INVALID_VALUE);
-        assert_int_equal(driver.cuMemRelease(garbage[i]), CUDA_ERROR_INVALID_VALUE);
+        assert_int_equal(tow_drive(&driver, cuMemRelease)(garbage[i]), CUDA_ERROR_INVALID_VALUE);
     }
     assert_int_equal(try_all(first, second), CUDA_SUCCESS);
-    assert_int_equal(driver.cuMemRetainAllocationHandle(&again, NULL), CUDA_SUCCESS);
+    assert_int_equal(tow_drive(&driver, cuMemRetainAllocationHandle)(&again, NULL), CUDA_SUCCESS);
     assert_int_equal(again, first);
-    assert_int_equal(driver.cuMemRelease(first), CUDA_SUCCESS);
+    assert_int_equal(tow_drive(&driver, cuMemRelease)(first), CUDA_SUCCESS);
     assert_int_equal(try_all(first, second), CUDA_SUCCESS);
-    assert_int_equal(driver.cuMemRelease(first), CUDA_SUCCESS);
+    assert_int_equal(tow_drive(&driver, cuMemRelease)(first), CUDA_SUCCESS);
     assert_int_equal(try_all(first, second), CUDA_ERROR_INVALID_VALUE);
-    assert_int_equal(driver.cuMemRelease(first), CUDA_ERROR_INVALID_VALUE);
-    assert_int_equal(driver.cuMemCreate(&again, 4096, NULL, 0), CUDA_SUCCESS);
+    assert_int_equal(tow_drive(&driver, cuMemRelease)(first), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(tow_drive(&driver, cuMemCreate)(&again, 4096, NULL, 0), CUDA_SUCCESS);
     assert_int_equal(again, first);
     assert_int_equal(try_all(first, second), CUDA_SUCCESS);
-    assert_int_equal(driver.cuMemRelease(first), CUDA_SUCCESS);
-    assert_int_equal(driver.cuMemImportFromShareableHandle(&first, NULL, 1), CUDA_SUCCESS);
+    assert_int_equal(tow_drive(&driver, cuMemRelease)(first), CUDA_SUCCESS);
+    assert_int_equal(tow_drive(&driver, cuMemImportFromShareableHandle)(&first, NULL, 1),
+                     CUDA_SUCCESS);
     assert_int_equal(try_all(first, second), CUDA_SUCCESS);
-    assert_int_equal(driver.cuMemRelease(first), CUDA_SUCCESS);
-    assert_int_equal(driver.cuMulticastCreate(&first, NULL), CUDA_SUCCESS);
+    assert_int_equal(tow_drive(&driver, cuMemRelease)(first), CUDA_SUCCESS);
+    assert_int_equal(tow_drive(&driver, cuMulticastCreate)(&first, NULL), CUDA_SUCCESS);
     assert_int_equal(try_all(first, second), CUDA_SUCCESS);
-    assert_int_equal(driver.cuMemRelease(first), CUDA_SUCCESS);
-    assert_int_equal(driver.cuMemRelease(second), CUDA_SUCCESS);
+    assert_int_equal(tow_drive(&driver, cuMemRelease)(first), CUDA_SUCCESS);
+    assert_int_equal(tow_drive(&driver, cuMemRelease)(second), CUDA_SUCCESS);
     assert_int_equal(wrong, 0);
 }
 
@@ -291,8 +296,8 @@ static void *call_driver(void *user)
 {
     struct caller *caller = user;
     atomic_store(&caller->id, gettid());
-    caller->result = caller->maps ? driver.cuMemMap(0, 0, 0, caller->value, 0)
-                                  : driver.cuMemRelease(caller->value);
+    caller->result = caller->maps ? tow_drive(&driver, cuMemMap)(0, 0, 0, caller->value, 0)
+                                  : tow_drive(&driver, cuMemRelease)(caller->value);
     return NULL;
 }
 
@@ -330,7 +335,7 @@ static void the_last_reference_is_given_up_once_and_when_nobody_uses_it(void **s
     CUmemGenericAllocationHandle value;
     sem_init(&begun, 0, 0);
     sem_init(&go_on, 0, 0);
-    assert_int_equal(driver.cuMemCreate(&value, 4096, NULL, 0), CUDA_SUCCESS);
+    assert_int_equal(tow_drive(&driver, cuMemCreate)(&value, 4096, NULL, 0), CUDA_SUCCESS);
     atomic_store(&held, true);
     start(&user, value, true);
     sem_wait(&begun);
@@ -349,7 +354,7 @@ static void the_last_reference_is_given_up_once_and_when_nobody_uses_it(void **s
     assert_int_equal(releases[0].result + releases[1].result,
                      CUDA_SUCCESS + CUDA_ERROR_INVALID_VALUE);
     assert_int_equal(refs[value / 16 - 1], 0);
-    assert_int_equal(driver.cuMemRelease(value), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(tow_drive(&driver, cuMemRelease)(value), CUDA_ERROR_INVALID_VALUE);
     assert_int_equal(wrong, 0);
 }
 
@@ -358,22 +363,22 @@ static void what_is_retained_while_a_release_waits_stays(void **state)
     (void)state;
     struct caller user, release;
     CUmemGenericAllocationHandle value, again;
-    assert_int_equal(driver.cuMemCreate(&value, 4096, NULL, 0), CUDA_SUCCESS);
+    assert_int_equal(tow_drive(&driver, cuMemCreate)(&value, 4096, NULL, 0), CUDA_SUCCESS);
     atomic_store(&held, true);
     start(&user, value, true);
     sem_wait(&begun);
     start(&release, value, false);
     await_sleep(&release);
-    assert_int_equal(driver.cuMemRetainAllocationHandle(&again, NULL), CUDA_SUCCESS);
+    assert_int_equal(tow_drive(&driver, cuMemRetainAllocationHandle)(&again, NULL), CUDA_SUCCESS);
     assert_int_equal(again, value);
     sem_post(&go_on);
     atomic_store(&held, false);
     pthread_join(user.thread, NULL);
     pthread_join(release.thread, NULL);
     assert_int_equal(release.result, CUDA_SUCCESS);
-    assert_int_equal(driver.cuMemMap(0, 0, 0, value, 0), CUDA_SUCCESS);
-    assert_int_equal(driver.cuMemRelease(value), CUDA_SUCCESS);
-    assert_int_equal(driver.cuMemRelease(value), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(tow_drive(&driver, cuMemMap)(0, 0, 0, value, 0), CUDA_SUCCESS);
+    assert_int_equal(tow_drive(&driver, cuMemRelease)(value), CUDA_SUCCESS);
+    assert_int_equal(tow_drive(&driver, cuMemRelease)(value), CUDA_ERROR_INVALID_VALUE);
     assert_int_equal(wrong, 0);
 }
 
@@ -385,9 +390,10 @@ static void what_is_unmapped_has_no_handle(void **state)
     info.memOperationType = CU_MEM_OPERATION_TYPE_UNMAP;
     info.memHandleType = CU_MEM_HANDLE_TYPE_GENERIC;
     info.memHandle.memHandle = 0x1234;
-    assert_int_equal(driver.cuMemMapArrayAsync(&info, 1, NULL), CUDA_SUCCESS);
+    assert_int_equal(tow_drive(&driver, cuMemMapArrayAsync)(&info, 1, NULL), CUDA_SUCCESS);
     info.memHandleType = (CUmemHandleType)7;
-    assert_int_equal(driver.cuMemMapArrayAsync(&info, 1, NULL), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(tow_drive(&driver, cuMemMapArrayAsync)(&info, 1, NULL),
+                     CUDA_ERROR_INVALID_VALUE);
     assert_int_equal(wrong, 0);
 }
 
@@ -401,7 +407,7 @@ static void addresses_that_the_driver_does_not_know_are_not_decompressed(void **
         p.src = i == 0 ? nowhere : there;
         p.dst = i == 1 ? nowhere : there;
         p.dstActBytes = i == 2 ? nowhere : NULL;
-        assert_int_equal(driver.cuMemBatchDecompressAsync(&p, 1, 0, NULL, NULL),
+        assert_int_equal(tow_drive(&driver, cuMemBatchDecompressAsync)(&p, 1, 0, NULL, NULL),
                          i == 3 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
     }
 }
@@ -416,10 +422,12 @@ static void no_graph_comes_into_itself(void **state)
     for (uintptr_t child = 1; child <= 3; child++) {
         CUresult wanted = child == 3 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
         params.graph.graph = (CUgraph)child;
-        assert_int_equal(
-            driver.cuGraphAddChildGraphNode(&node, (CUgraph)1, NULL, 0, (CUgraph)child), wanted);
-        assert_int_equal(driver.cuGraphAddNode_v2(&node, (CUgraph)1, NULL, NULL, 0, &params),
+        assert_int_equal(tow_drive(&driver, cuGraphAddChildGraphNode)(&node, (CUgraph)1, NULL, 0,
+                                                                      (CUgraph)child),
                          wanted);
+        assert_int_equal(
+            tow_drive(&driver, cuGraphAddNode_v2)(&node, (CUgraph)1, NULL, NULL, 0, &params),
+            wanted);
     }
     assert_int_equal(wrong, 0);
 }

@@ -3,8 +3,10 @@
 
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent.parent / "tools"))
@@ -174,6 +176,57 @@ def api_status_is_current():
                     "--status", str(made)], check=True)
     t.check(page.exists() and made.read_text() == page.read_text(),
             "docs/api-status.md is old; run: tools/apigen/apigen.py --api api --status docs/api-status.md")
+
+
+def changed_outputs(was, becomes):
+    """The generated files that another text in api/event.api changes."""
+    sys.path.insert(0, str(t.ROOT / "tools" / "apigen"))
+    import apigen
+    import cgen
+    import table
+
+    def outputs(api):
+        return apigen.outputs(cgen.Model(table.read_families(api), table.read_types(api)))
+
+    with tempfile.TemporaryDirectory(prefix="towline-tree-") as folder:
+        shutil.copytree(t.ROOT / "api", folder, dirs_exist_ok=True)
+        path = pathlib.Path(folder) / "event.api"
+        t.check(was in path.read_text(), f"api/event.api has no '{was}' any more; choose another")
+        path.write_text(path.read_text().replace(was, becomes, 1))
+        old, new = outputs(t.ROOT / "api"), outputs(folder)
+    return {name for name in new if old.get(name) != new[name]}
+
+
+def compiled_again(changed):
+    """The objects that ninja would compile when these generated files have changed, by its own records."""
+    text = (t.BUILD / "build.ninja").read_text().replace("$\n", "")
+    edges = [(outputs.split(), set(inputs.split()))
+             for outputs, inputs in re.findall(r"^build ([^:|]+)[^:\n]*: \S+ ([^|\n]*)", text, re.M)]
+    recorded = t.run(["ninja", "-C", t.BUILD, "-t", "deps"]).stdout
+    edges += [([output], set(inputs.split()))
+              for output, inputs in re.findall(r"^(\S+): #deps.*\n((?:    .*\n)+)", recorded, re.M)]
+    dirty = {f"{folder}/{name}" for folder in ("src/gen", "tests/versions/gen") for name in changed}
+    before = 0
+    while len(dirty) > before:  # the tests' cuda.h is made of generated headers
+        before = len(dirty)
+        for outputs, inputs in edges:
+            if not inputs.isdisjoint(dirty):
+                dirty.update(outputs)
+    return sorted(path for path in dirty if path.endswith(".o"))
+
+
+@t.test()
+def a_changed_line_of_the_table_builds_its_family_again():
+    """The rest of the API, and who does not use the family, stays as it is."""
+    found = compiled_again(changed_outputs(" shows since(12080)", " shows quick since(12080)"))
+    t.check(0 < len(found) <= 8, f"a behaviour word compiles {len(found)} files: {' '.join(found)}")
+    found = compiled_again(changed_outputs(
+        "family event 760;", "family event 760;\n## Made up.\nfn 799 cuEventMadeUp(out int *a, CUevent b) since(13000);"))
+    t.check("src/gen/event_client.c" in " ".join(found).replace("meson-generated_.._.._gen_", "src/gen/").replace(".c.o", ".c"),
+            f"not understood: {found}")
+    product = [path for path in found if path.startswith(("src/", "lib/", "bin/"))]
+    t.check(len(product) <= 24, f"a new function compiles {len(product)} files of the product: {' '.join(product)}")
+    t.check(len(found) <= 65, f"a new function compiles {len(found)} files: {' '.join(found)}")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,10 @@
 #include <string.h>
 
 #include "backend/backend.h"
+#include "gen/context.h"
+#include "gen/core.h"
+#include "gen/launch.h"
+#include "gen/module.h"
 
 static struct tow_backend backend;
 static struct tow_driver *cu; /* the table under test */
@@ -28,9 +32,9 @@ static inline int soft_open_with(const struct tow_soft_options *options)
         return rc;
     }
     cu = &backend.driver;
-    OK(cu->cuInit(0));
-    OK(cu->cuDevicePrimaryCtxRetain(&context, 0));
-    OK(cu->cuCtxSetCurrent(context));
+    OK(tow_drive(cu, cuInit)(0));
+    OK(tow_drive(cu, cuDevicePrimaryCtxRetain)(&context, 0));
+    OK(tow_drive(cu, cuCtxSetCurrent)(context));
     return 0;
 }
 
@@ -44,7 +48,7 @@ static inline int soft_setup(void **state)
 static inline int soft_teardown(void **state)
 {
     (void)state;
-    cu->cuCtxSetCurrent(NULL);
+    tow_drive(cu, cuCtxSetCurrent)(NULL);
     backend.close(&backend);
     return 0;
 }
@@ -138,21 +142,21 @@ static const char *const soft_kernels =
 static inline CUmodule soft_module(void)
 {
     CUmodule module;
-    OK(cu->cuModuleLoadData(&module, soft_kernels));
+    OK(tow_drive(cu, cuModuleLoadData)(&module, soft_kernels));
     return module;
 }
 
 static inline CUfunction soft_function(CUmodule module, const char *name)
 {
     CUfunction function;
-    OK(cu->cuModuleGetFunction(&function, module, name));
+    OK(tow_drive(cu, cuModuleGetFunction)(&function, module, name));
     return function;
 }
 
 static inline CUresult soft_launch(CUfunction f, unsigned grid, unsigned block, CUstream stream,
                                    void **params)
 {
-    return cu->cuLaunchKernel(f, grid, 1, 1, block, 1, 1, 0, stream, params, NULL);
+    return tow_drive(cu, cuLaunchKernel)(f, grid, 1, 1, block, 1, 1, 0, stream, params, NULL);
 }
 
 #endif

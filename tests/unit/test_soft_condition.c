@@ -1,6 +1,14 @@
 /* Conditional nodes, where CUDA's documents leave the answer open: what is refused, and how a loop
  * ends that never would. What they say is in tests/conform/conditions.c. */
 #include "soft_lib.h"
+#include "gen/context.h"
+#include "gen/copy.h"
+#include "gen/event.h"
+#include "gen/graph.h"
+#include "gen/launch.h"
+#include "gen/memory.h"
+#include "gen/module.h"
+#include "gen/stream.h"
 
 #include <unistd.h>
 
@@ -26,11 +34,11 @@ static int setup(void **state)
     int rc = soft_setup(state);
     if (rc == 0) {
         module = soft_module();
-        OK(cu->cuMemAlloc_v2(&p, 4096));
-        OK(cu->cuMemsetD8_v2(p, 0, 4096));
-        OK(cu->cuCtxSynchronize());
-        OK(cu->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-        OK(cu->cuGraphCreate(&graph, 0));
+        OK(tow_drive(cu, cuMemAlloc_v2)(&p, 4096));
+        OK(tow_drive(cu, cuMemsetD8_v2)(p, 0, 4096));
+        OK(tow_drive(cu, cuCtxSynchronize)());
+        OK(tow_drive(cu, cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
+        OK(tow_drive(cu, cuGraphCreate)(&graph, 0));
     }
     return rc;
 }
@@ -38,14 +46,15 @@ static int setup(void **state)
 static unsigned word(void)
 {
     unsigned value;
-    OK(cu->cuMemcpyDtoH_v2(&value, p, 4));
+    OK(tow_drive(cu, cuMemcpyDtoH_v2)(&value, p, 4));
     return value;
 }
 
 static CUgraphConditionalHandle condition(CUgraph of, unsigned value)
 {
     CUgraphConditionalHandle handle;
-    OK(cu->cuGraphConditionalHandleCreate(&handle, of, NULL, value, CU_GRAPH_COND_ASSIGN_DEFAULT));
+    OK(tow_drive(cu, cuGraphConditionalHandleCreate)(&handle, of, NULL, value,
+                                                     CU_GRAPH_COND_ASSIGN_DEFAULT));
     return handle;
 }
 
@@ -57,7 +66,7 @@ static CUresult try_branch(CUgraph into, CUgraphConditionalHandle handle,
     params.conditional.handle = handle;
     params.conditional.type = type;
     params.conditional.size = size;
-    CUresult result = cu->cuGraphAddNode_v2(&node, into, NULL, NULL, 0, &params);
+    CUresult result = tow_drive(cu, cuGraphAddNode_v2)(&node, into, NULL, NULL, 0, &params);
     if (result == CUDA_SUCCESS) {
         *ret_body = params.conditional.phGraph_out[0];
     }
@@ -83,7 +92,7 @@ static CUresult try_kernel(CUgraph into, CUfunction function, void **params)
                                       .blockDimY = 1,
                                       .blockDimZ = 1,
                                       .kernelParams = params};
-    return cu->cuGraphAddKernelNode_v2(&node, into, NULL, 0, &kernel);
+    return tow_drive(cu, cuGraphAddKernelNode_v2)(&node, into, NULL, 0, &kernel);
 }
 
 static void increment(CUgraph into)
@@ -95,7 +104,7 @@ static void increment(CUgraph into)
 static CUgraphExec instantiate(void)
 {
     CUgraphExec exec;
-    OK(cu->cuGraphInstantiateWithFlags(&exec, graph, 0));
+    OK(tow_drive(cu, cuGraphInstantiateWithFlags)(&exec, graph, 0));
     return exec;
 }
 
@@ -104,22 +113,22 @@ static void handles_belong_to_one_node_of_their_graph(void **state)
     (void)state;
     CUgraph other, body;
     CUgraphConditionalHandle handle = condition(graph, 1), nowhere;
-    OK(cu->cuGraphCreate(&other, 0));
+    OK(tow_drive(cu, cuGraphCreate)(&other, 0));
     FAILS(CUDA_ERROR_INVALID_VALUE,
-          cu->cuGraphConditionalHandleCreate(&nowhere, graph, NULL, 0, 2));
+          tow_drive(cu, cuGraphConditionalHandleCreate)(&nowhere, graph, NULL, 0, 2));
     FAILS(CUDA_ERROR_INVALID_VALUE,
           try_branch(graph, handle + 16, CU_GRAPH_COND_TYPE_IF, 1, &body));
     FAILS(CUDA_ERROR_INVALID_VALUE, try_branch(other, handle, CU_GRAPH_COND_TYPE_IF, 1, &body));
     body = branch(graph, handle, CU_GRAPH_COND_TYPE_IF);
     FAILS(CUDA_ERROR_INVALID_VALUE, try_branch(graph, handle, CU_GRAPH_COND_TYPE_IF, 1, &body));
-    FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuGraphDestroy(body));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuGraphDestroy)(body));
     /* A body may use what its graph has, but not the other way round. */
     increment(branch(body, condition(graph, 1), CU_GRAPH_COND_TYPE_IF));
     CUgraph ignored;
     FAILS(CUDA_ERROR_INVALID_VALUE,
           try_branch(graph, condition(other, 1), CU_GRAPH_COND_TYPE_IF, 1, &ignored));
-    OK(cu->cuGraphLaunch(instantiate(), stream));
-    OK(cu->cuStreamSynchronize(stream));
+    OK(tow_drive(cu, cuGraphLaunch)(instantiate(), stream));
+    OK(tow_drive(cu, cuStreamSynchronize)(stream));
     assert_int_equal(word(), 1);
 }
 
@@ -130,7 +139,8 @@ static void a_handle_without_a_node_is_told(void **state)
     CUDA_GRAPH_INSTANTIATE_PARAMS params = {0};
     CUgraph body = branch(graph, condition(graph, 1), CU_GRAPH_COND_TYPE_IF);
     condition(body, 1);
-    FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuGraphInstantiateWithParams(&exec, graph, &params));
+    FAILS(CUDA_ERROR_INVALID_VALUE,
+          tow_drive(cu, cuGraphInstantiateWithParams)(&exec, graph, &params));
     assert_int_equal(params.result_out, CUDA_GRAPH_INSTANTIATE_CONDITIONAL_HANDLE_UNUSED);
 }
 
@@ -146,35 +156,38 @@ static void bodies_take_what_runs_on_the_device(void **state)
     CUgraph body = branch(graph, condition(graph, 1), CU_GRAPH_COND_TYPE_IF), child;
     CUDA_HOST_NODE_PARAMS host = {.fn = nothing};
     CUevent event;
-    OK(cu->cuEventCreate(&event, 0));
-    FAILS(CUDA_ERROR_NOT_SUPPORTED, cu->cuGraphAddHostNode(&node, body, NULL, 0, &host));
-    FAILS(CUDA_ERROR_NOT_SUPPORTED, cu->cuGraphAddEventRecordNode(&node, body, NULL, 0, event));
-    FAILS(CUDA_ERROR_NOT_SUPPORTED, cu->cuGraphAddMemFreeNode(&node, body, NULL, 0, p));
+    OK(tow_drive(cu, cuEventCreate)(&event, 0));
+    FAILS(CUDA_ERROR_NOT_SUPPORTED, tow_drive(cu, cuGraphAddHostNode)(&node, body, NULL, 0, &host));
+    FAILS(CUDA_ERROR_NOT_SUPPORTED,
+          tow_drive(cu, cuGraphAddEventRecordNode)(&node, body, NULL, 0, event));
+    FAILS(CUDA_ERROR_NOT_SUPPORTED, tow_drive(cu, cuGraphAddMemFreeNode)(&node, body, NULL, 0, p));
     /* Nor in a child, before it is added or afterwards; and children have no conditions. */
-    OK(cu->cuGraphCreate(&child, 0));
-    OK(cu->cuGraphAddHostNode(&node, child, NULL, 0, &host));
-    FAILS(CUDA_ERROR_NOT_SUPPORTED, cu->cuGraphAddChildGraphNode(&node, body, NULL, 0, child));
-    OK(cu->cuGraphDestroyNode(node));
-    OK(cu->cuGraphAddChildGraphNode(&node, body, NULL, 0, child));
-    OK(cu->cuGraphChildGraphNodeGetGraph(node, &child));
+    OK(tow_drive(cu, cuGraphCreate)(&child, 0));
+    OK(tow_drive(cu, cuGraphAddHostNode)(&node, child, NULL, 0, &host));
+    FAILS(CUDA_ERROR_NOT_SUPPORTED,
+          tow_drive(cu, cuGraphAddChildGraphNode)(&node, body, NULL, 0, child));
+    OK(tow_drive(cu, cuGraphDestroyNode)(node));
+    OK(tow_drive(cu, cuGraphAddChildGraphNode)(&node, body, NULL, 0, child));
+    OK(tow_drive(cu, cuGraphChildGraphNodeGetGraph)(node, &child));
     increment(child);
-    FAILS(CUDA_ERROR_NOT_SUPPORTED, cu->cuGraphAddHostNode(&node, child, NULL, 0, &host));
+    FAILS(CUDA_ERROR_NOT_SUPPORTED,
+          tow_drive(cu, cuGraphAddHostNode)(&node, child, NULL, 0, &host));
     FAILS(CUDA_ERROR_NOT_SUPPORTED,
           try_branch(child, condition(graph, 1), CU_GRAPH_COND_TYPE_IF, 1, &child));
     /* A stream that captures into it is refused in the same way. */
     CUgraph got;
-    OK(cu->cuStreamBeginCaptureToGraph(stream, body, NULL, NULL, 0,
-                                       CU_STREAM_CAPTURE_MODE_RELAXED));
-    FAILS(CUDA_ERROR_NOT_SUPPORTED, cu->cuLaunchHostFunc(stream, nothing, NULL));
-    FAILS(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, cu->cuStreamEndCapture(stream, &got));
+    OK(tow_drive(cu, cuStreamBeginCaptureToGraph)(stream, body, NULL, NULL, 0,
+                                                  CU_STREAM_CAPTURE_MODE_RELAXED));
+    FAILS(CUDA_ERROR_NOT_SUPPORTED, tow_drive(cu, cuLaunchHostFunc)(stream, nothing, NULL));
+    FAILS(CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, tow_drive(cu, cuStreamEndCapture)(stream, &got));
     /* All of it is of one context. */
     CUcontext other;
-    OK(cu->cuCtxCreate_v2(&other, 0, 0));
+    OK(tow_drive(cu, cuCtxCreate_v2)(&other, 0, 0));
     CUfunction foreign = soft_function(soft_module(), "bump");
     FAILS(CUDA_ERROR_INVALID_VALUE, try_kernel(body, foreign, NULL));
     FAILS(CUDA_ERROR_INVALID_VALUE,
           try_branch(body, condition(graph, 1), CU_GRAPH_COND_TYPE_IF, 1, &got));
-    OK(cu->cuCtxDestroy_v2(other));
+    OK(tow_drive(cu, cuCtxDestroy_v2)(other));
 }
 
 static void bodies_in_bodies_end_somewhere(void **state)
@@ -197,13 +210,13 @@ static void a_stream_stops_capturing_into_a_body_that_is_gone(void **state)
     (void)state;
     CUgraph body = branch(graph, condition(graph, 1), CU_GRAPH_COND_TYPE_IF), got;
     CUstreamCaptureStatus status;
-    OK(cu->cuStreamBeginCaptureToGraph(stream, body, NULL, NULL, 0,
-                                       CU_STREAM_CAPTURE_MODE_RELAXED));
-    OK(cu->cuMemsetD32Async(p, 5, 1, stream));
-    OK(cu->cuGraphDestroy(graph));
-    OK(cu->cuStreamIsCapturing(stream, &status));
+    OK(tow_drive(cu, cuStreamBeginCaptureToGraph)(stream, body, NULL, NULL, 0,
+                                                  CU_STREAM_CAPTURE_MODE_RELAXED));
+    OK(tow_drive(cu, cuMemsetD32Async)(p, 5, 1, stream));
+    OK(tow_drive(cu, cuGraphDestroy)(graph));
+    OK(tow_drive(cu, cuStreamIsCapturing)(stream, &status));
     assert_int_equal(status, CU_STREAM_CAPTURE_STATUS_NONE);
-    FAILS(CUDA_ERROR_ILLEGAL_STATE, cu->cuStreamEndCapture(stream, &got));
+    FAILS(CUDA_ERROR_ILLEGAL_STATE, tow_drive(cu, cuStreamEndCapture)(stream, &got));
 }
 
 static void updates_change_no_type_and_no_size(void **state)
@@ -223,13 +236,14 @@ static void updates_change_no_type_and_no_size(void **state)
         {CU_GRAPH_COND_TYPE_IF, 1, CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        OK(cu->cuGraphCreate(&other, 0));
+        OK(tow_drive(cu, cuGraphCreate)(&other, 0));
         OK(try_branch(other, condition(other, 1), cases[i].type, cases[i].size, &body));
-        FAILS(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE, cu->cuGraphExecUpdate_v2(exec, other, &info));
+        FAILS(CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE,
+              tow_drive(cu, cuGraphExecUpdate_v2)(exec, other, &info));
         assert_int_equal(info.result, cases[i].result);
     }
-    OK(cu->cuGraphLaunch(exec, stream));
-    OK(cu->cuStreamSynchronize(stream));
+    OK(tow_drive(cu, cuGraphLaunch)(exec, stream));
+    OK(tow_drive(cu, cuStreamSynchronize)(stream));
     assert_int_equal(word(), 1);
 }
 
@@ -240,21 +254,21 @@ static void an_endless_loop_is_stopped_by_context_destruction(void **state)
         CUcontext other;
         CUgraph loop;
         CUgraphExec exec;
-        OK(cu->cuCtxCreate_v2(&other, 0, 0));
-        OK(cu->cuGraphCreate(&loop, 0));
+        OK(tow_drive(cu, cuCtxCreate_v2)(&other, 0, 0));
+        OK(tow_drive(cu, cuGraphCreate)(&loop, 0));
         CUgraph body = branch(loop, condition(loop, 1), CU_GRAPH_COND_TYPE_WHILE);
         if (with_kernel) {
             OK(try_kernel(body, soft_function(soft_module(), "bump"), NULL));
         }
-        OK(cu->cuGraphInstantiateWithFlags(&exec, loop, 0));
-        OK(cu->cuGraphLaunch(exec, NULL));
+        OK(tow_drive(cu, cuGraphInstantiateWithFlags)(&exec, loop, 0));
+        OK(tow_drive(cu, cuGraphLaunch)(exec, NULL));
         usleep(20000);
-        FAILS(CUDA_ERROR_NOT_READY, cu->cuStreamQuery(NULL));
-        OK(cu->cuCtxDestroy_v2(other));
-        OK(cu->cuCtxSetCurrent(context));
+        FAILS(CUDA_ERROR_NOT_READY, tow_drive(cu, cuStreamQuery)(NULL));
+        OK(tow_drive(cu, cuCtxDestroy_v2)(other));
+        OK(tow_drive(cu, cuCtxSetCurrent)(context));
         /* The graph is still there, and cannot run any more. */
-        FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuGraphInstantiateWithFlags(&exec, loop, 0));
-        OK(cu->cuGraphDestroy(loop));
+        FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuGraphInstantiateWithFlags)(&exec, loop, 0));
+        OK(tow_drive(cu, cuGraphDestroy)(loop));
     }
 }
 
@@ -265,21 +279,21 @@ static void an_unknown_handle_is_a_fault_of_the_kernel(void **state)
     CUgraphConditionalHandle handle = condition(graph, 0);
     unsigned value = 1;
     void *params[] = {&handle, &value};
-    OK(cu->cuModuleLoadData(&code, setter));
+    OK(tow_drive(cu, cuModuleLoadData)(&code, setter));
     CUfunction set = soft_function(code, "set");
     OK(soft_launch(set, 1, 1, stream, params));
-    OK(cu->cuStreamSynchronize(stream));
+    OK(tow_drive(cu, cuStreamSynchronize)(stream));
     /* Another context does not know it, and nobody does when its graph is gone. */
     CUcontext other;
-    OK(cu->cuCtxCreate_v2(&other, 0, 0));
-    OK(cu->cuModuleLoadData(&code, setter));
+    OK(tow_drive(cu, cuCtxCreate_v2)(&other, 0, 0));
+    OK(tow_drive(cu, cuModuleLoadData)(&code, setter));
     OK(soft_launch(soft_function(code, "set"), 1, 1, NULL, params));
-    FAILS(CUDA_ERROR_ILLEGAL_ADDRESS, cu->cuCtxSynchronize());
-    OK(cu->cuCtxDestroy_v2(other));
-    OK(cu->cuCtxSetCurrent(context));
-    OK(cu->cuGraphDestroy(graph));
+    FAILS(CUDA_ERROR_ILLEGAL_ADDRESS, tow_drive(cu, cuCtxSynchronize)());
+    OK(tow_drive(cu, cuCtxDestroy_v2)(other));
+    OK(tow_drive(cu, cuCtxSetCurrent)(context));
+    OK(tow_drive(cu, cuGraphDestroy)(graph));
     OK(soft_launch(set, 1, 1, stream, params));
-    FAILS(CUDA_ERROR_ILLEGAL_ADDRESS, cu->cuStreamSynchronize(stream));
+    FAILS(CUDA_ERROR_ILLEGAL_ADDRESS, tow_drive(cu, cuStreamSynchronize)(stream));
 }
 
 static void a_dry_loop_runs_once(void **state)
@@ -289,12 +303,12 @@ static void a_dry_loop_runs_once(void **state)
     struct tow_soft_options options = {.memory = 256 * MIB, .dry = true};
     assert_int_equal(soft_open_with(&options), 0);
     module = soft_module();
-    OK(cu->cuMemAlloc_v2(&p, 4096));
-    OK(cu->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-    OK(cu->cuGraphCreate(&graph, 0));
+    OK(tow_drive(cu, cuMemAlloc_v2)(&p, 4096));
+    OK(tow_drive(cu, cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
+    OK(tow_drive(cu, cuGraphCreate)(&graph, 0));
     increment(branch(graph, condition(graph, 1), CU_GRAPH_COND_TYPE_WHILE));
-    OK(cu->cuGraphLaunch(instantiate(), stream));
-    OK(cu->cuStreamSynchronize(stream));
+    OK(tow_drive(cu, cuGraphLaunch)(instantiate(), stream));
+    OK(tow_drive(cu, cuStreamSynchronize)(stream));
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, soft_teardown)

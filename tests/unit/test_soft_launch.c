@@ -1,5 +1,11 @@
 /* Kernels through the driver table: parameters, limits, faults. */
 #include "soft_lib.h"
+#include "gen/context.h"
+#include "gen/copy.h"
+#include "gen/launch.h"
+#include "gen/memory.h"
+#include "gen/module.h"
+#include "gen/stream.h"
 
 #include <unistd.h>
 
@@ -13,31 +19,31 @@ static void add_computes_every_element(void **state)
         b[i] = 2.0f * (float)i;
     }
     CUdeviceptr da, db, dc;
-    OK(cu->cuMemAlloc_v2(&da, sizeof a));
-    OK(cu->cuMemAlloc_v2(&db, sizeof b));
-    OK(cu->cuMemAlloc_v2(&dc, sizeof c));
-    OK(cu->cuMemcpyHtoD_v2(da, a, sizeof a));
-    OK(cu->cuMemcpyHtoD_v2(db, b, sizeof b));
+    OK(tow_drive(cu, cuMemAlloc_v2)(&da, sizeof a));
+    OK(tow_drive(cu, cuMemAlloc_v2)(&db, sizeof b));
+    OK(tow_drive(cu, cuMemAlloc_v2)(&dc, sizeof c));
+    OK(tow_drive(cu, cuMemcpyHtoD_v2)(da, a, sizeof a));
+    OK(tow_drive(cu, cuMemcpyHtoD_v2)(db, b, sizeof b));
     CUmodule module = soft_module();
     CUfunction add = soft_function(module, "add");
     unsigned n = N;
     void *params[] = {&da, &db, &dc, &n};
     OK(soft_launch(add, 4, 256, NULL, params));
-    OK(cu->cuMemcpyDtoH_v2(c, dc, sizeof c));
+    OK(tow_drive(cu, cuMemcpyDtoH_v2)(c, dc, sizeof c));
     for (int i = 0; i < N; i++) {
         assert_true(c[i] == 3.0f * (float)i);
     }
-    OK(cu->cuModuleUnload(module));
-    OK(cu->cuMemFree_v2(da));
-    OK(cu->cuMemFree_v2(db));
-    OK(cu->cuMemFree_v2(dc));
+    OK(tow_drive(cu, cuModuleUnload)(module));
+    OK(tow_drive(cu, cuMemFree_v2)(da));
+    OK(tow_drive(cu, cuMemFree_v2)(db));
+    OK(tow_drive(cu, cuMemFree_v2)(dc));
 }
 
 static void extra_form_carries_the_same_parameters(void **state)
 {
     (void)state;
     CUdeviceptr p;
-    OK(cu->cuMemAlloc_v2(&p, 256));
+    OK(tow_drive(cu, cuMemAlloc_v2)(&p, 256));
     CUfunction fill = soft_function(soft_module(), "fill");
     struct {
         CUdeviceptr p;
@@ -47,22 +53,22 @@ static void extra_form_carries_the_same_parameters(void **state)
     void *extra[] = {(void *)CU_LAUNCH_PARAM_BUFFER_POINTER_AS_INT, &block,
                      (void *)CU_LAUNCH_PARAM_BUFFER_SIZE_AS_INT, &size,
                      (void *)CU_LAUNCH_PARAM_END_AS_INT};
-    OK(cu->cuLaunchKernel(fill, 2, 1, 1, 32, 1, 1, 0, NULL, NULL, extra));
+    OK(tow_drive(cu, cuLaunchKernel)(fill, 2, 1, 1, 32, 1, 1, 0, NULL, NULL, extra));
     unsigned out[64];
-    OK(cu->cuMemcpyDtoH_v2(out, p, sizeof out));
+    OK(tow_drive(cu, cuMemcpyDtoH_v2)(out, p, sizeof out));
     for (int i = 0; i < 64; i++) {
         assert_int_equal(out[i], 0xabcd);
     }
     size = 8; /* zeros for the rest */
-    OK(cu->cuLaunchKernel(fill, 2, 1, 1, 32, 1, 1, 0, NULL, NULL, extra));
-    OK(cu->cuMemcpyDtoH_v2(out, p, sizeof out));
+    OK(tow_drive(cu, cuLaunchKernel)(fill, 2, 1, 1, 32, 1, 1, 0, NULL, NULL, extra));
+    OK(tow_drive(cu, cuMemcpyDtoH_v2)(out, p, sizeof out));
     assert_int_equal(out[0] | out[63], 0);
     void *params[] = {&p, &size};
     size = 12;
     FAILS(CUDA_ERROR_INVALID_VALUE,
-          cu->cuLaunchKernel(fill, 2, 1, 1, 32, 1, 1, 0, NULL, params, extra));
+          tow_drive(cu, cuLaunchKernel)(fill, 2, 1, 1, 32, 1, 1, 0, NULL, params, extra));
     FAILS(CUDA_ERROR_INVALID_VALUE,
-          cu->cuLaunchKernel(fill, 2, 1, 1, 32, 1, 1, 0, NULL, NULL, NULL));
+          tow_drive(cu, cuLaunchKernel)(fill, 2, 1, 1, 32, 1, 1, 0, NULL, NULL, NULL));
 }
 
 static void limits_are_checked(void **state)
@@ -76,85 +82,88 @@ static void limits_are_checked(void **state)
     FAILS(CUDA_ERROR_INVALID_VALUE, soft_launch(f, 1, 0, NULL, NULL));
     FAILS(CUDA_ERROR_INVALID_VALUE, soft_launch(f, 1, 1025, NULL, NULL));
     FAILS(CUDA_ERROR_INVALID_VALUE,
-          cu->cuLaunchKernel(f, 1, 65536, 1, 1, 1, 1, 0, NULL, NULL, NULL));
-    FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuLaunchKernel(f, 1, 1, 1, 1, 1, 65, 0, NULL, NULL, NULL));
+          tow_drive(cu, cuLaunchKernel)(f, 1, 65536, 1, 1, 1, 1, 0, NULL, NULL, NULL));
     FAILS(CUDA_ERROR_INVALID_VALUE,
-          cu->cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 48 * 1024 + 1, NULL, NULL, NULL));
+          tow_drive(cu, cuLaunchKernel)(f, 1, 1, 1, 1, 1, 65, 0, NULL, NULL, NULL));
+    FAILS(CUDA_ERROR_INVALID_VALUE,
+          tow_drive(cu, cuLaunchKernel)(f, 1, 1, 1, 1, 1, 1, 48 * 1024 + 1, NULL, NULL, NULL));
     FAILS(CUDA_ERROR_INVALID_VALUE, soft_launch(bounded, 1, 65, NULL, NULL));
     OK(soft_launch(bounded, 1, 64, NULL, NULL));
     FAILS(CUDA_ERROR_INVALID_HANDLE, soft_launch(f, 1, 1, (CUstream)(uintptr_t)0x1234560, NULL));
-    OK(cu->cuCtxSynchronize());
+    OK(tow_drive(cu, cuCtxSynchronize)());
 }
 
 static void dynamic_shared_memory_needs_opting_in_above_48k(void **state)
 {
     (void)state;
     CUdeviceptr p;
-    OK(cu->cuMemAlloc_v2(&p, 128 * 4));
+    OK(tow_drive(cu, cuMemAlloc_v2)(&p, 128 * 4));
     CUfunction f = soft_function(soft_module(), "shared");
     void *params[] = {&p};
-    OK(cu->cuLaunchKernel(f, 1, 1, 1, 128, 1, 1, 512, NULL, params, NULL));
+    OK(tow_drive(cu, cuLaunchKernel)(f, 1, 1, 1, 128, 1, 1, 512, NULL, params, NULL));
     unsigned out[128];
-    OK(cu->cuMemcpyDtoH_v2(out, p, sizeof out));
+    OK(tow_drive(cu, cuMemcpyDtoH_v2)(out, p, sizeof out));
     for (unsigned i = 0; i < 128; i++) {
         assert_int_equal(out[i], 127 - i);
     }
     unsigned big = 64 * 1024;
     FAILS(CUDA_ERROR_INVALID_VALUE,
-          cu->cuLaunchKernel(f, 1, 1, 1, 128, 1, 1, big, NULL, params, NULL));
-    OK(cu->cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)big));
-    OK(cu->cuLaunchKernel(f, 1, 1, 1, 128, 1, 1, big, NULL, params, NULL));
+          tow_drive(cu, cuLaunchKernel)(f, 1, 1, 1, 128, 1, 1, big, NULL, params, NULL));
+    OK(tow_drive(cu, cuFuncSetAttribute)(f, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                         (int)big));
+    OK(tow_drive(cu, cuLaunchKernel)(f, 1, 1, 1, 128, 1, 1, big, NULL, params, NULL));
     FAILS(CUDA_ERROR_INVALID_VALUE,
-          cu->cuFuncSetAttribute(f, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 200 * 1024));
-    OK(cu->cuCtxSynchronize());
+          tow_drive(cu, cuFuncSetAttribute)(f, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                            200 * 1024));
+    OK(tow_drive(cu, cuCtxSynchronize)());
 }
 
 static void a_write_one_past_the_end_is_sticky_and_ruins_the_device(void **state)
 {
     (void)state;
     CUdeviceptr p, q;
-    OK(cu->cuMemAlloc_v2(&p, 4 * 32));
+    OK(tow_drive(cu, cuMemAlloc_v2)(&p, 4 * 32));
     CUfunction fill = soft_function(soft_module(), "fill");
     unsigned value = 1;
     void *params[] = {&p, &value};
     OK(soft_launch(fill, 1, 32, NULL, params));
-    OK(cu->cuCtxSynchronize());
+    OK(tow_drive(cu, cuCtxSynchronize)());
     OK(soft_launch(fill, 1, 33, NULL, params));
-    FAILS(CUDA_ERROR_ILLEGAL_ADDRESS, cu->cuCtxSynchronize());
-    FAILS(CUDA_ERROR_ILLEGAL_ADDRESS, cu->cuMemAlloc_v2(&q, 4));
-    FAILS(CUDA_ERROR_ILLEGAL_ADDRESS, cu->cuMemFree_v2(p));
-    FAILS(CUDA_ERROR_ILLEGAL_ADDRESS, cu->cuStreamQuery(NULL));
-    OK(cu->cuDevicePrimaryCtxReset_v2(0));
-    FAILS(CUDA_ERROR_CONTEXT_IS_DESTROYED, cu->cuMemAlloc_v2(&q, 4));
+    FAILS(CUDA_ERROR_ILLEGAL_ADDRESS, tow_drive(cu, cuCtxSynchronize)());
+    FAILS(CUDA_ERROR_ILLEGAL_ADDRESS, tow_drive(cu, cuMemAlloc_v2)(&q, 4));
+    FAILS(CUDA_ERROR_ILLEGAL_ADDRESS, tow_drive(cu, cuMemFree_v2)(p));
+    FAILS(CUDA_ERROR_ILLEGAL_ADDRESS, tow_drive(cu, cuStreamQuery)(NULL));
+    OK(tow_drive(cu, cuDevicePrimaryCtxReset_v2)(0));
+    FAILS(CUDA_ERROR_CONTEXT_IS_DESTROYED, tow_drive(cu, cuMemAlloc_v2)(&q, 4));
     CUcontext again;
-    FAILS(CUDA_ERROR_DEVICE_UNAVAILABLE, cu->cuDevicePrimaryCtxRetain(&again, 0));
+    FAILS(CUDA_ERROR_DEVICE_UNAVAILABLE, tow_drive(cu, cuDevicePrimaryCtxRetain)(&again, 0));
 }
 
 static void memory_that_was_freed_faults(void **state)
 {
     (void)state;
     CUdeviceptr p, keep;
-    OK(cu->cuMemAlloc_v2(&keep, 4096));
-    OK(cu->cuMemAlloc_v2(&p, 4 * 32));
+    OK(tow_drive(cu, cuMemAlloc_v2)(&keep, 4096));
+    OK(tow_drive(cu, cuMemAlloc_v2)(&p, 4 * 32));
     CUfunction fill = soft_function(soft_module(), "fill");
-    OK(cu->cuMemFree_v2(p));
+    OK(tow_drive(cu, cuMemFree_v2)(p));
     unsigned value = 1;
     void *params[] = {&p, &value};
     OK(soft_launch(fill, 1, 32, NULL, params));
-    FAILS(CUDA_ERROR_ILLEGAL_ADDRESS, cu->cuStreamSynchronize(NULL));
+    FAILS(CUDA_ERROR_ILLEGAL_ADDRESS, tow_drive(cu, cuStreamSynchronize)(NULL));
 }
 
 static void misaligned_access_has_its_code(void **state)
 {
     (void)state;
     CUdeviceptr p;
-    OK(cu->cuMemAlloc_v2(&p, 4 * 32));
+    OK(tow_drive(cu, cuMemAlloc_v2)(&p, 4 * 32));
     CUfunction fill = soft_function(soft_module(), "fill");
     unsigned value = 1;
     CUdeviceptr odd = p + 2;
     void *params[] = {&odd, &value};
     OK(soft_launch(fill, 1, 1, NULL, params));
-    FAILS(CUDA_ERROR_MISALIGNED_ADDRESS, cu->cuCtxSynchronize());
+    FAILS(CUDA_ERROR_MISALIGNED_ADDRESS, tow_drive(cu, cuCtxSynchronize)());
 }
 
 static void trap_has_its_code(void **state)
@@ -162,21 +171,21 @@ static void trap_has_its_code(void **state)
     (void)state;
     CUfunction crash = soft_function(soft_module(), "crash");
     OK(soft_launch(crash, 1, 1, NULL, NULL));
-    FAILS(CUDA_ERROR_LAUNCH_FAILED, cu->cuCtxSynchronize());
+    FAILS(CUDA_ERROR_LAUNCH_FAILED, tow_drive(cu, cuCtxSynchronize)());
 }
 
 static void a_kernel_that_never_ends_is_stopped_by_context_destruction(void **state)
 {
     (void)state;
     CUcontext other;
-    OK(cu->cuCtxCreate_v2(&other, 0, 0));
+    OK(tow_drive(cu, cuCtxCreate_v2)(&other, 0, 0));
     CUfunction forever = soft_function(soft_module(), "forever");
     OK(soft_launch(forever, 4, 64, NULL, NULL));
     usleep(20000);
-    FAILS(CUDA_ERROR_NOT_READY, cu->cuStreamQuery(NULL));
-    OK(cu->cuCtxDestroy_v2(other));
+    FAILS(CUDA_ERROR_NOT_READY, tow_drive(cu, cuStreamQuery)(NULL));
+    OK(tow_drive(cu, cuCtxDestroy_v2)(other));
     CUcontext now;
-    OK(cu->cuCtxGetCurrent(&now));
+    OK(tow_drive(cu, cuCtxGetCurrent)(&now));
     assert_ptr_equal(now, context);
 }
 
@@ -185,19 +194,19 @@ static void occupancy_counts_threads_and_shared_memory(void **state)
     (void)state;
     CUfunction f = soft_function(soft_module(), "shared");
     int blocks;
-    OK(cu->cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, f, 1024, 0));
+    OK(tow_drive(cu, cuOccupancyMaxActiveBlocksPerMultiprocessor)(&blocks, f, 1024, 0));
     assert_int_equal(blocks, 1);
-    OK(cu->cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, f, 32, 40 * 1024));
+    OK(tow_drive(cu, cuOccupancyMaxActiveBlocksPerMultiprocessor)(&blocks, f, 32, 40 * 1024));
     assert_int_equal(blocks, 2);
-    OK(cu->cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, f, 2048, 0));
+    OK(tow_drive(cu, cuOccupancyMaxActiveBlocksPerMultiprocessor)(&blocks, f, 2048, 0));
     assert_int_equal(blocks, 0);
     FAILS(CUDA_ERROR_INVALID_VALUE,
-          cu->cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, f, 0, 0));
+          tow_drive(cu, cuOccupancyMaxActiveBlocksPerMultiprocessor)(&blocks, f, 0, 0));
     CUfunction bump = soft_function(soft_module(), "bump");
     FAILS(CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE,
-          cu->cuLaunchCooperativeKernel(bump, 100000, 1, 1, 1024, 1, 1, 0, NULL, NULL));
-    OK(cu->cuLaunchCooperativeKernel(bump, 4, 1, 1, 32, 1, 1, 0, NULL, NULL));
-    OK(cu->cuCtxSynchronize());
+          tow_drive(cu, cuLaunchCooperativeKernel)(bump, 100000, 1, 1, 1024, 1, 1, 0, NULL, NULL));
+    OK(tow_drive(cu, cuLaunchCooperativeKernel)(bump, 4, 1, 1, 32, 1, 1, 0, NULL, NULL));
+    OK(tow_drive(cu, cuCtxSynchronize)());
 }
 
 static void attributes_of_a_launch_are_taken(void **state)
@@ -216,15 +225,16 @@ static void attributes_of_a_launch_are_taken(void **state)
                              .blockDimZ = 1,
                              .attrs = attrs,
                              .numAttrs = 2};
-    OK(cu->cuLaunchKernelEx(&config, bump, NULL, NULL));
+    OK(tow_drive(cu, cuLaunchKernelEx)(&config, bump, NULL, NULL));
     config.gridDimX = 3;
-    FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuLaunchKernelEx(&config, bump, NULL, NULL));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuLaunchKernelEx)(&config, bump, NULL, NULL));
     config.gridDimX = 9;
     attrs[0].value.clusterDim.x = 9;
-    FAILS(CUDA_ERROR_INVALID_CLUSTER_SIZE, cu->cuLaunchKernelEx(&config, bump, NULL, NULL));
+    FAILS(CUDA_ERROR_INVALID_CLUSTER_SIZE,
+          tow_drive(cu, cuLaunchKernelEx)(&config, bump, NULL, NULL));
     attrs[0].id = (CUlaunchAttributeID)99;
-    FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuLaunchKernelEx(&config, bump, NULL, NULL));
-    OK(cu->cuCtxSynchronize());
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuLaunchKernelEx)(&config, bump, NULL, NULL));
+    OK(tow_drive(cu, cuCtxSynchronize)());
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, soft_setup, soft_teardown)

@@ -2,44 +2,56 @@
 #include "soft_lib.h"
 
 #include "backend/soft/ground/soft.h"
+#include "gen/context.h"
+#include "gen/copy.h"
+#include "gen/core.h"
+#include "gen/device.h"
+#include "gen/memory.h"
+#include "gen/pool.h"
+#include "gen/stream.h"
+#include "gen/texture.h"
+#include "gen/vmm.h"
 
 static void device_query_describes_a_gpu(void **state)
 {
     (void)state;
     int count, value;
-    OK(cu->cuDeviceGetCount(&count));
+    OK(tow_drive(cu, cuDeviceGetCount)(&count));
     assert_int_equal(count, 1);
     CUdevice device;
-    OK(cu->cuDeviceGet(&device, 0));
-    FAILS(CUDA_ERROR_INVALID_DEVICE, cu->cuDeviceGet(&device, 1));
-    FAILS(CUDA_ERROR_INVALID_DEVICE, cu->cuDeviceGet(&device, -1));
-    FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuDeviceGet(NULL, 0));
+    OK(tow_drive(cu, cuDeviceGet)(&device, 0));
+    FAILS(CUDA_ERROR_INVALID_DEVICE, tow_drive(cu, cuDeviceGet)(&device, 1));
+    FAILS(CUDA_ERROR_INVALID_DEVICE, tow_drive(cu, cuDeviceGet)(&device, -1));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuDeviceGet)(NULL, 0));
     char name[64];
-    OK(cu->cuDeviceGetName(name, sizeof name, 0));
+    OK(tow_drive(cu, cuDeviceGetName)(name, sizeof name, 0));
     assert_string_equal(name, "Towline Software GPU");
-    OK(cu->cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 0));
+    OK(tow_drive(cu, cuDeviceGetAttribute)(&value, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+                                           0));
     assert_int_equal(value, 12);
-    OK(cu->cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 0));
+    OK(tow_drive(cu, cuDeviceGetAttribute)(&value, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+                                           0));
     assert_int_equal(value, 1);
-    OK(cu->cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_WARP_SIZE, 0));
+    OK(tow_drive(cu, cuDeviceGetAttribute)(&value, CU_DEVICE_ATTRIBUTE_WARP_SIZE, 0));
     assert_int_equal(value, 32);
-    FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuDeviceGetAttribute(&value, (CUdevice_attribute)9999, 0));
+    FAILS(CUDA_ERROR_INVALID_VALUE,
+          tow_drive(cu, cuDeviceGetAttribute)(&value, (CUdevice_attribute)9999, 0));
     FAILS(CUDA_ERROR_INVALID_DEVICE,
-          cu->cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_WARP_SIZE, 3));
+          tow_drive(cu, cuDeviceGetAttribute)(&value, CU_DEVICE_ATTRIBUTE_WARP_SIZE, 3));
     CUuuid a, b;
-    OK(cu->cuDeviceGetUuid(&a, 0));
-    OK(cu->cuDeviceGetUuid_v2(&b, 0));
+    OK(tow_drive(cu, cuDeviceGetUuid)(&a, 0));
+    OK(tow_drive(cu, cuDeviceGetUuid_v2)(&b, 0));
     assert_memory_equal(&a, &b, sizeof a);
     size_t total;
-    OK(cu->cuDeviceTotalMem_v2(&total, 0));
+    OK(tow_drive(cu, cuDeviceTotalMem_v2)(&total, 0));
     assert_int_equal(total, 256 * MIB);
     int version;
-    OK(cu->cuDriverGetVersion(&version));
+    OK(tow_drive(cu, cuDriverGetVersion)(&version));
     assert_int_equal(version, 13000);
     char bus[32];
-    OK(cu->cuDeviceGetPCIBusId(bus, sizeof bus, 0));
+    OK(tow_drive(cu, cuDeviceGetPCIBusId)(bus, sizeof bus, 0));
     CUdevice found = 7;
-    OK(cu->cuDeviceGetByPCIBusId(&found, bus));
+    OK(tow_drive(cu, cuDeviceGetByPCIBusId)(&found, bus));
     assert_int_equal(found, 0);
 }
 
@@ -48,42 +60,42 @@ static void memory_info_follows_allocations(void **state)
     (void)state;
     size_t before, after, total;
     CUdeviceptr p, small;
-    OK(cu->cuMemGetInfo_v2(&before, &total));
+    OK(tow_drive(cu, cuMemGetInfo_v2)(&before, &total));
     assert_int_equal(before, total);
-    OK(cu->cuMemAlloc_v2(&p, 64 * MIB));
-    OK(cu->cuMemGetInfo_v2(&after, &total));
+    OK(tow_drive(cu, cuMemAlloc_v2)(&p, 64 * MIB));
+    OK(tow_drive(cu, cuMemGetInfo_v2)(&after, &total));
     assert_int_equal(before - after, 64 * MIB);
-    OK(cu->cuMemAlloc_v2(&small, 1));
+    OK(tow_drive(cu, cuMemAlloc_v2)(&small, 1));
     assert_int_equal(small % 512, 0);
-    OK(cu->cuMemFree_v2(p));
-    OK(cu->cuMemFree_v2(small));
-    OK(cu->cuMemGetInfo_v2(&after, &total));
+    OK(tow_drive(cu, cuMemFree_v2)(p));
+    OK(tow_drive(cu, cuMemFree_v2)(small));
+    OK(tow_drive(cu, cuMemGetInfo_v2)(&after, &total));
     assert_int_equal(after, before);
-    FAILS(CUDA_ERROR_OUT_OF_MEMORY, cu->cuMemAlloc_v2(&p, 257 * MIB));
-    FAILS(CUDA_ERROR_OUT_OF_MEMORY, cu->cuMemAlloc_v2(&p, (size_t)1 << 60));
-    FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuMemAlloc_v2(&p, 0));
-    FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuMemAlloc_v2(NULL, 4));
-    OK(cu->cuMemAlloc_v2(&p, 200 * MIB));
-    FAILS(CUDA_ERROR_OUT_OF_MEMORY, cu->cuMemAlloc_v2(&small, 100 * MIB));
-    OK(cu->cuMemFree_v2(p));
-    OK(cu->cuMemAlloc_v2(&p, 250 * MIB));
+    FAILS(CUDA_ERROR_OUT_OF_MEMORY, tow_drive(cu, cuMemAlloc_v2)(&p, 257 * MIB));
+    FAILS(CUDA_ERROR_OUT_OF_MEMORY, tow_drive(cu, cuMemAlloc_v2)(&p, (size_t)1 << 60));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuMemAlloc_v2)(&p, 0));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuMemAlloc_v2)(NULL, 4));
+    OK(tow_drive(cu, cuMemAlloc_v2)(&p, 200 * MIB));
+    FAILS(CUDA_ERROR_OUT_OF_MEMORY, tow_drive(cu, cuMemAlloc_v2)(&small, 100 * MIB));
+    OK(tow_drive(cu, cuMemFree_v2)(p));
+    OK(tow_drive(cu, cuMemAlloc_v2)(&p, 250 * MIB));
 }
 
 static void wrong_frees_are_refused(void **state)
 {
     (void)state;
     CUdeviceptr p;
-    OK(cu->cuMemAlloc_v2(&p, 4096));
-    OK(cu->cuMemFree_v2(0));
-    FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuMemFree_v2(p + 512));
-    FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuMemFree_v2(12345));
-    OK(cu->cuMemFree_v2(p));
-    FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuMemFree_v2(p));
+    OK(tow_drive(cu, cuMemAlloc_v2)(&p, 4096));
+    OK(tow_drive(cu, cuMemFree_v2)(0));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuMemFree_v2)(p + 512));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuMemFree_v2)(12345));
+    OK(tow_drive(cu, cuMemFree_v2)(p));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuMemFree_v2)(p));
     void *host;
-    OK(cu->cuMemHostAlloc(&host, 100, 0));
-    FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuMemFree_v2((CUdeviceptr)(uintptr_t)host));
-    OK(cu->cuMemFreeHost(host));
-    FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuMemFreeHost(host));
+    OK(tow_drive(cu, cuMemHostAlloc)(&host, 100, 0));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuMemFree_v2)((CUdeviceptr)(uintptr_t)host));
+    OK(tow_drive(cu, cuMemFreeHost)(host));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuMemFreeHost)(host));
 }
 
 static void many_small_allocations_do_not_overlap(void **state)
@@ -92,23 +104,23 @@ static void many_small_allocations_do_not_overlap(void **state)
     enum { N = 3000 };
     static CUdeviceptr p[N];
     for (unsigned i = 0; i < N; i++) {
-        OK(cu->cuMemAlloc_v2(&p[i], 1 + i % 2000));
-        OK(cu->cuMemsetD8_v2(p[i], (unsigned char)i, 1 + i % 2000));
+        OK(tow_drive(cu, cuMemAlloc_v2)(&p[i], 1 + i % 2000));
+        OK(tow_drive(cu, cuMemsetD8_v2)(p[i], (unsigned char)i, 1 + i % 2000));
     }
     for (unsigned i = 0; i < N; i += 2) {
-        OK(cu->cuMemFree_v2(p[i]));
+        OK(tow_drive(cu, cuMemFree_v2)(p[i]));
     }
     for (unsigned i = 1; i < N; i += 2) {
         unsigned char bytes[2000];
         size_t n = 1 + i % 2000;
-        OK(cu->cuMemcpyDtoH_v2(bytes, p[i], n));
+        OK(tow_drive(cu, cuMemcpyDtoH_v2)(bytes, p[i], n));
         for (size_t k = 0; k < n; k++) {
             assert_int_equal(bytes[k], (unsigned char)i);
         }
-        OK(cu->cuMemFree_v2(p[i]));
+        OK(tow_drive(cu, cuMemFree_v2)(p[i]));
     }
     size_t left, total;
-    OK(cu->cuMemGetInfo_v2(&left, &total));
+    OK(tow_drive(cu, cuMemGetInfo_v2)(&left, &total));
     assert_int_equal(left, total);
 }
 
@@ -117,33 +129,35 @@ static void copies_check_their_ranges(void **state)
     (void)state;
     char host[64] = "towline";
     CUdeviceptr p;
-    OK(cu->cuMemAlloc_v2(&p, 64));
-    OK(cu->cuMemcpyHtoD_v2(p, host, 64));
-    FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuMemcpyHtoD_v2(p, host, 65));
-    FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuMemcpyHtoD_v2(p + 1, host, 64));
-    FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuMemcpyHtoD_v2((CUdeviceptr)(uintptr_t)host, host, 8));
-    FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuMemcpyDtoH_v2(host, (CUdeviceptr)(uintptr_t)host, 8));
-    FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuMemcpyDtoD_v2(p, 0x1000, 8));
-    FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuMemcpyHtoD_v2(p, NULL, 8));
-    OK(cu->cuMemcpyHtoD_v2(p, host, 0));
-    FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuMemsetD8_v2(p, 0, 65));
-    FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuMemsetD32_v2(p + 2, 0, 1));
+    OK(tow_drive(cu, cuMemAlloc_v2)(&p, 64));
+    OK(tow_drive(cu, cuMemcpyHtoD_v2)(p, host, 64));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuMemcpyHtoD_v2)(p, host, 65));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuMemcpyHtoD_v2)(p + 1, host, 64));
+    FAILS(CUDA_ERROR_INVALID_VALUE,
+          tow_drive(cu, cuMemcpyHtoD_v2)((CUdeviceptr)(uintptr_t)host, host, 8));
+    FAILS(CUDA_ERROR_INVALID_VALUE,
+          tow_drive(cu, cuMemcpyDtoH_v2)(host, (CUdeviceptr)(uintptr_t)host, 8));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuMemcpyDtoD_v2)(p, 0x1000, 8));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuMemcpyHtoD_v2)(p, NULL, 8));
+    OK(tow_drive(cu, cuMemcpyHtoD_v2)(p, host, 0));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuMemsetD8_v2)(p, 0, 65));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuMemsetD32_v2)(p + 2, 0, 1));
     char back[64] = "";
-    OK(cu->cuMemcpy((CUdeviceptr)(uintptr_t)back, p, 64));
+    OK(tow_drive(cu, cuMemcpy)((CUdeviceptr)(uintptr_t)back, p, 64));
     assert_string_equal(back, "towline");
-    OK(cu->cuCtxSynchronize());
+    OK(tow_drive(cu, cuCtxSynchronize)());
 }
 
 static void fills_of_every_width(void **state)
 {
     (void)state;
     CUdeviceptr p;
-    OK(cu->cuMemAlloc_v2(&p, 1024));
-    OK(cu->cuMemsetD8_v2(p, 0x11, 1024));
-    OK(cu->cuMemsetD16_v2(p + 2, 0x2222, 3));
-    OK(cu->cuMemsetD32_v2(p + 8, 0x33333333, 2));
-    OK(cu->cuMemsetD2D8_v2(p + 512, 16, 0x44, 4, 3));
-    OK(cu->cuMemsetD2D32_v2(p + 768, 32, 0x55555555, 2, 2));
+    OK(tow_drive(cu, cuMemAlloc_v2)(&p, 1024));
+    OK(tow_drive(cu, cuMemsetD8_v2)(p, 0x11, 1024));
+    OK(tow_drive(cu, cuMemsetD16_v2)(p + 2, 0x2222, 3));
+    OK(tow_drive(cu, cuMemsetD32_v2)(p + 8, 0x33333333, 2));
+    OK(tow_drive(cu, cuMemsetD2D8_v2)(p + 512, 16, 0x44, 4, 3));
+    OK(tow_drive(cu, cuMemsetD2D32_v2)(p + 768, 32, 0x55555555, 2, 2));
     unsigned char out[1024], want[1024];
     memset(want, 0x11, sizeof want);
     memset(want + 2, 0x22, 6);
@@ -154,7 +168,7 @@ static void fills_of_every_width(void **state)
     for (int y = 0; y < 2; y++) {
         memset(want + 768 + 32 * y, 0x55, 8);
     }
-    OK(cu->cuMemcpyDtoH_v2(out, p, sizeof out));
+    OK(tow_drive(cu, cuMemcpyDtoH_v2)(out, p, sizeof out));
     assert_memory_equal(out, want, sizeof out);
 }
 
@@ -163,9 +177,9 @@ static void pitched_copies_move_boxes(void **state)
     (void)state;
     CUdeviceptr p;
     size_t pitch;
-    OK(cu->cuMemAllocPitch_v2(&p, &pitch, 100, 40, 4));
+    OK(tow_drive(cu, cuMemAllocPitch_v2)(&p, &pitch, 100, 40, 4));
     assert_int_equal(pitch, 512);
-    FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuMemAllocPitch_v2(&p, &pitch, 100, 40, 3));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuMemAllocPitch_v2)(&p, &pitch, 100, 40, 3));
     unsigned char in[40][100], out[40][100];
     for (int y = 0; y < 40; y++) {
         for (int x = 0; x < 100; x++) {
@@ -180,7 +194,7 @@ static void pitched_copies_move_boxes(void **state)
                         .dstPitch = pitch,
                         .WidthInBytes = 100,
                         .Height = 40};
-    OK(cu->cuMemcpy2D_v2(&to));
+    OK(tow_drive(cu, cuMemcpy2D_v2)(&to));
     memset(out, 0, sizeof out);
     CUDA_MEMCPY2D from = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
                           .srcDevice = p,
@@ -194,7 +208,7 @@ static void pitched_copies_move_boxes(void **state)
                           .dstY = 2,
                           .WidthInBytes = 20,
                           .Height = 8};
-    OK(cu->cuMemcpy2DUnaligned_v2(&from));
+    OK(tow_drive(cu, cuMemcpy2DUnaligned_v2)(&from));
     for (int y = 0; y < 40; y++) {
         for (int x = 0; x < 100; x++) {
             bool inside = y >= 2 && y < 10 && x >= 1 && x < 21;
@@ -202,11 +216,11 @@ static void pitched_copies_move_boxes(void **state)
         }
     }
     from.Height = 36;
-    FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuMemcpy2D_v2(&from));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuMemcpy2D_v2)(&from));
     from.Height = 1;
     from.srcMemoryType = (CUmemorytype)9;
-    FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuMemcpy2D_v2(&from));
-    FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuMemcpy2D_v2(NULL));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuMemcpy2D_v2)(&from));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuMemcpy2D_v2)(NULL));
 }
 
 static void boxes_travel_through_3d_arrays(void **state)
@@ -218,7 +232,7 @@ static void boxes_travel_through_3d_arrays(void **state)
                                     .Depth = 4,
                                     .Format = CU_AD_FORMAT_UNSIGNED_INT16,
                                     .NumChannels = 2};
-    OK(cu->cuArray3DCreate_v2(&array, &desc));
+    OK(tow_drive(cu, cuArray3DCreate_v2)(&array, &desc));
     static unsigned in[4][6][8], out[4][6][8];
     for (unsigned i = 0; i < 4 * 6 * 8; i++) {
         ((unsigned *)in)[i] = i;
@@ -232,7 +246,7 @@ static void boxes_travel_through_3d_arrays(void **state)
                           .WidthInBytes = 32,
                           .Height = 6,
                           .Depth = 4};
-    OK(cu->cuMemcpy3D_v2(&copy));
+    OK(tow_drive(cu, cuMemcpy3D_v2)(&copy));
     CUDA_MEMCPY3D back = {.srcMemoryType = CU_MEMORYTYPE_ARRAY,
                           .srcArray = array,
                           .srcXInBytes = 8,
@@ -245,7 +259,7 @@ static void boxes_travel_through_3d_arrays(void **state)
                           .WidthInBytes = 16,
                           .Height = 3,
                           .Depth = 2};
-    OK(cu->cuMemcpy3D_v2(&back));
+    OK(tow_drive(cu, cuMemcpy3D_v2)(&back));
     for (int z = 0; z < 4; z++) {
         for (int y = 0; y < 6; y++) {
             for (int x = 0; x < 8; x++) {
@@ -255,16 +269,16 @@ static void boxes_travel_through_3d_arrays(void **state)
         }
     }
     back.Depth = 3;
-    FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuMemcpy3D_v2(&back));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuMemcpy3D_v2)(&back));
     CUDA_ARRAY3D_DESCRIPTOR got;
-    OK(cu->cuArray3DGetDescriptor_v2(&got, array));
+    OK(tow_drive(cu, cuArray3DGetDescriptor_v2)(&got, array));
     assert_memory_equal(&got, &desc, sizeof desc);
-    OK(cu->cuArrayDestroy(array));
-    FAILS(CUDA_ERROR_INVALID_HANDLE, cu->cuArrayDestroy(array));
+    OK(tow_drive(cu, cuArrayDestroy)(array));
+    FAILS(CUDA_ERROR_INVALID_HANDLE, tow_drive(cu, cuArrayDestroy)(array));
     back.Depth = 1;
-    FAILS(CUDA_ERROR_INVALID_HANDLE, cu->cuMemcpy3D_v2(&back));
+    FAILS(CUDA_ERROR_INVALID_HANDLE, tow_drive(cu, cuMemcpy3D_v2)(&back));
     size_t left, total;
-    OK(cu->cuMemGetInfo_v2(&left, &total));
+    OK(tow_drive(cu, cuMemGetInfo_v2)(&left, &total));
     assert_int_equal(left, total);
 }
 
@@ -273,51 +287,52 @@ static void pointers_say_what_they_are(void **state)
     (void)state;
     CUdeviceptr p, m;
     void *host, *pageable = malloc(64);
-    OK(cu->cuMemAlloc_v2(&p, 100));
-    OK(cu->cuMemAllocManaged(&m, 100, CU_MEM_ATTACH_GLOBAL));
-    OK(cu->cuMemHostAlloc(&host, 100, CU_MEMHOSTALLOC_DEVICEMAP));
+    OK(tow_drive(cu, cuMemAlloc_v2)(&p, 100));
+    OK(tow_drive(cu, cuMemAllocManaged)(&m, 100, CU_MEM_ATTACH_GLOBAL));
+    OK(tow_drive(cu, cuMemHostAlloc)(&host, 100, CU_MEMHOSTALLOC_DEVICEMAP));
     unsigned type;
-    OK(cu->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, p));
+    OK(tow_drive(cu, cuPointerGetAttribute)(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, p));
     assert_int_equal(type, CU_MEMORYTYPE_DEVICE);
-    OK(cu->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                                 (CUdeviceptr)(uintptr_t)host));
+    OK(tow_drive(cu, cuPointerGetAttribute)(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                            (CUdeviceptr)(uintptr_t)host));
     assert_int_equal(type, CU_MEMORYTYPE_HOST);
     FAILS(CUDA_ERROR_INVALID_VALUE,
-          cu->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                                    (CUdeviceptr)(uintptr_t)pageable));
+          tow_drive(cu, cuPointerGetAttribute)(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                               (CUdeviceptr)(uintptr_t)pageable));
     FAILS(CUDA_ERROR_INVALID_VALUE,
-          cu->cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, p + 100));
+          tow_drive(cu, cuPointerGetAttribute)(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, p + 100));
     bool managed = false;
-    OK(cu->cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, m));
+    OK(tow_drive(cu, cuPointerGetAttribute)(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, m));
     assert_true(managed);
     CUdeviceptr base;
     size_t size;
-    OK(cu->cuMemGetAddressRange_v2(&base, &size, p + 50));
+    OK(tow_drive(cu, cuMemGetAddressRange_v2)(&base, &size, p + 50));
     assert_int_equal(base, p);
     assert_int_equal(size, 100);
     FAILS(CUDA_ERROR_NOT_FOUND,
-          cu->cuMemGetAddressRange_v2(&base, &size, (CUdeviceptr)(uintptr_t)pageable));
+          tow_drive(cu, cuMemGetAddressRange_v2)(&base, &size, (CUdeviceptr)(uintptr_t)pageable));
     CUcontext owner = NULL;
     int ordinal = -1;
     CUpointer_attribute attributes[] = {CU_POINTER_ATTRIBUTE_CONTEXT,
                                         CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
                                         CU_POINTER_ATTRIBUTE_MEMORY_TYPE};
     void *data[] = {&owner, &ordinal, &type};
-    OK(cu->cuPointerGetAttributes(3, attributes, data, p));
+    OK(tow_drive(cu, cuPointerGetAttributes)(3, attributes, data, p));
     assert_ptr_equal(owner, context);
     assert_int_equal(ordinal, 0);
-    OK(cu->cuPointerGetAttributes(3, attributes, data, (CUdeviceptr)(uintptr_t)pageable));
+    OK(tow_drive(cu, cuPointerGetAttributes)(3, attributes, data,
+                                             (CUdeviceptr)(uintptr_t)pageable));
     assert_null(owner);
     assert_int_equal(type, 0);
     CUdeviceptr device;
-    OK(cu->cuMemHostGetDevicePointer_v2(&device, host, 0));
+    OK(tow_drive(cu, cuMemHostGetDevicePointer_v2)(&device, host, 0));
     assert_int_equal(device, (uintptr_t)host);
-    OK(cu->cuMemHostRegister_v2(pageable, 64, 0));
+    OK(tow_drive(cu, cuMemHostRegister_v2)(pageable, 64, 0));
     FAILS(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED,
-          cu->cuMemHostRegister_v2((char *)pageable + 8, 8, 0));
-    OK(cu->cuMemHostGetDevicePointer_v2(&device, pageable, 0));
-    OK(cu->cuMemHostUnregister(pageable));
-    FAILS(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, cu->cuMemHostUnregister(pageable));
+          tow_drive(cu, cuMemHostRegister_v2)((char *)pageable + 8, 8, 0));
+    OK(tow_drive(cu, cuMemHostGetDevicePointer_v2)(&device, pageable, 0));
+    OK(tow_drive(cu, cuMemHostUnregister)(pageable));
+    FAILS(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, tow_drive(cu, cuMemHostUnregister)(pageable));
     free(pageable);
 }
 
@@ -326,8 +341,8 @@ static void kernels_reach_host_and_managed_memory(void **state)
     (void)state;
     unsigned *host;
     CUdeviceptr managed;
-    OK(cu->cuMemHostAlloc((void **)&host, 64 * 4, 0));
-    OK(cu->cuMemAllocManaged(&managed, 64 * 4, CU_MEM_ATTACH_GLOBAL));
+    OK(tow_drive(cu, cuMemHostAlloc)((void **)&host, 64 * 4, 0));
+    OK(tow_drive(cu, cuMemAllocManaged)(&managed, 64 * 4, CU_MEM_ATTACH_GLOBAL));
     CUfunction fill = soft_function(soft_module(), "fill");
     CUdeviceptr p = (uintptr_t)host;
     unsigned value = 5;
@@ -336,7 +351,7 @@ static void kernels_reach_host_and_managed_memory(void **state)
     p = managed;
     value = 6;
     OK(soft_launch(fill, 2, 32, NULL, params));
-    OK(cu->cuCtxSynchronize());
+    OK(tow_drive(cu, cuCtxSynchronize)());
     for (int i = 0; i < 64; i++) {
         assert_int_equal(host[i], 5);
         assert_int_equal(((unsigned *)(uintptr_t)managed)[i], 6);
@@ -347,38 +362,38 @@ static void stream_ordered_memory_lives_until_its_stream_frees_it(void **state)
 {
     (void)state;
     CUstream stream;
-    OK(cu->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(tow_drive(cu, cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
     CUmemoryPool pool, again;
-    OK(cu->cuDeviceGetDefaultMemPool(&pool, 0));
-    OK(cu->cuDeviceGetMemPool(&again, 0));
+    OK(tow_drive(cu, cuDeviceGetDefaultMemPool)(&pool, 0));
+    OK(tow_drive(cu, cuDeviceGetMemPool)(&again, 0));
     assert_ptr_equal(pool, again);
     CUdeviceptr p;
-    OK(cu->cuMemAllocAsync(&p, 4 * 32, stream));
+    OK(tow_drive(cu, cuMemAllocAsync)(&p, 4 * 32, stream));
     CUfunction fill = soft_function(soft_module(), "fill");
     unsigned value = 9;
     void *params[] = {&p, &value};
     OK(soft_launch(fill, 1, 32, stream, params));
     unsigned out[32];
-    OK(cu->cuMemcpyDtoHAsync_v2(out, p, sizeof out, stream));
-    OK(cu->cuMemFreeAsync(p, stream));
-    OK(cu->cuStreamSynchronize(stream));
+    OK(tow_drive(cu, cuMemcpyDtoHAsync_v2)(out, p, sizeof out, stream));
+    OK(tow_drive(cu, cuMemFreeAsync)(p, stream));
+    OK(tow_drive(cu, cuStreamSynchronize)(stream));
     assert_int_equal(out[31], 9);
     cuuint64_t used;
-    OK(cu->cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used));
+    OK(tow_drive(cu, cuMemPoolGetAttribute)(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used));
     assert_int_equal(used, 0);
-    FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuMemFreeAsync(p, stream));
-    FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuMemcpyDtoH_v2(out, p, 4));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuMemFreeAsync)(p, stream));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuMemcpyDtoH_v2)(out, p, 4));
     CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                             .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
     CUmemoryPool own;
-    OK(cu->cuMemPoolCreate(&own, &props));
-    OK(cu->cuMemAllocFromPoolAsync(&p, MIB, own, stream));
-    OK(cu->cuMemPoolDestroy(own));
-    OK(cu->cuMemFreeAsync(p, stream));
-    OK(cu->cuStreamSynchronize(stream));
-    FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuMemPoolDestroy(own));
-    FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuMemPoolDestroy(pool));
-    OK(cu->cuStreamDestroy_v2(stream));
+    OK(tow_drive(cu, cuMemPoolCreate)(&own, &props));
+    OK(tow_drive(cu, cuMemAllocFromPoolAsync)(&p, MIB, own, stream));
+    OK(tow_drive(cu, cuMemPoolDestroy)(own));
+    OK(tow_drive(cu, cuMemFreeAsync)(p, stream));
+    OK(tow_drive(cu, cuStreamSynchronize)(stream));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuMemPoolDestroy)(own));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuMemPoolDestroy)(pool));
+    OK(tow_drive(cu, cuStreamDestroy_v2)(stream));
 }
 
 static void mapped_memory_needs_access_and_can_be_mapped_twice(void **state)
@@ -387,34 +402,35 @@ static void mapped_memory_needs_access_and_can_be_mapped_twice(void **state)
     CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                 .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
     size_t granularity;
-    OK(cu->cuMemGetAllocationGranularity(&granularity, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+    OK(tow_drive(cu, cuMemGetAllocationGranularity)(&granularity, &prop,
+                                                    CU_MEM_ALLOC_GRANULARITY_MINIMUM));
     CUdeviceptr va;
-    OK(cu->cuMemAddressReserve(&va, 2 * granularity, 0, 0, 0));
+    OK(tow_drive(cu, cuMemAddressReserve)(&va, 2 * granularity, 0, 0, 0));
     CUmemGenericAllocationHandle memory;
-    OK(cu->cuMemCreate(&memory, granularity, &prop, 0));
-    OK(cu->cuMemMap(va, granularity, 0, memory, 0));
-    FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuMemMap(va, granularity, 0, memory, 0));
-    OK(cu->cuMemMap(va + granularity, granularity, 0, memory, 0));
-    OK(cu->cuMemRelease(memory));
+    OK(tow_drive(cu, cuMemCreate)(&memory, granularity, &prop, 0));
+    OK(tow_drive(cu, cuMemMap)(va, granularity, 0, memory, 0));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuMemMap)(va, granularity, 0, memory, 0));
+    OK(tow_drive(cu, cuMemMap)(va + granularity, granularity, 0, memory, 0));
+    OK(tow_drive(cu, cuMemRelease)(memory));
     unsigned value = 77, out = 0;
-    FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuMemcpyHtoD_v2(va, &value, 4));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuMemcpyHtoD_v2)(va, &value, 4));
     CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    OK(cu->cuMemSetAccess(va, 2 * granularity, &access, 1));
-    OK(cu->cuMemcpyHtoD_v2(va + 100, &value, 4));
-    OK(cu->cuMemcpyDtoH_v2(&out, va + granularity + 100, 4));
+    OK(tow_drive(cu, cuMemSetAccess)(va, 2 * granularity, &access, 1));
+    OK(tow_drive(cu, cuMemcpyHtoD_v2)(va + 100, &value, 4));
+    OK(tow_drive(cu, cuMemcpyDtoH_v2)(&out, va + granularity + 100, 4));
     assert_int_equal(out, 77);
     /* A copy may cross from one mapping into the next. */
     CUdeviceptr linear;
-    OK(cu->cuMemAlloc_v2(&linear, 2 * granularity));
-    OK(cu->cuMemcpyDtoD_v2(linear, va, 2 * granularity));
-    OK(cu->cuCtxSynchronize());
-    FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuMemAddressFree(va, 2 * granularity));
-    OK(cu->cuMemUnmap(va, 2 * granularity));
-    OK(cu->cuMemAddressFree(va, 2 * granularity));
-    FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuMemcpyDtoH_v2(&out, va, 4));
-    OK(cu->cuMemFree_v2(linear));
+    OK(tow_drive(cu, cuMemAlloc_v2)(&linear, 2 * granularity));
+    OK(tow_drive(cu, cuMemcpyDtoD_v2)(linear, va, 2 * granularity));
+    OK(tow_drive(cu, cuCtxSynchronize)());
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuMemAddressFree)(va, 2 * granularity));
+    OK(tow_drive(cu, cuMemUnmap)(va, 2 * granularity));
+    OK(tow_drive(cu, cuMemAddressFree)(va, 2 * granularity));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuMemcpyDtoH_v2)(&out, va, 4));
+    OK(tow_drive(cu, cuMemFree_v2)(linear));
     size_t left, total;
-    OK(cu->cuMemGetInfo_v2(&left, &total));
+    OK(tow_drive(cu, cuMemGetInfo_v2)(&left, &total));
     assert_int_equal(left, total);
 }
 
@@ -425,19 +441,19 @@ static void reading_only_is_enforced_on_mappings(void **state)
                                 .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
     CUdeviceptr va;
     CUmemGenericAllocationHandle memory;
-    OK(cu->cuMemAddressReserve(&va, 2 * MIB, 0, 0, 0));
-    OK(cu->cuMemCreate(&memory, 2 * MIB, &prop, 0));
-    OK(cu->cuMemMap(va, 2 * MIB, 0, memory, 0));
+    OK(tow_drive(cu, cuMemAddressReserve)(&va, 2 * MIB, 0, 0, 0));
+    OK(tow_drive(cu, cuMemCreate)(&memory, 2 * MIB, &prop, 0));
+    OK(tow_drive(cu, cuMemMap)(va, 2 * MIB, 0, memory, 0));
     CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, 0}, CU_MEM_ACCESS_FLAGS_PROT_READ};
-    OK(cu->cuMemSetAccess(va, 2 * MIB, &access, 1));
+    OK(tow_drive(cu, cuMemSetAccess)(va, 2 * MIB, &access, 1));
     unsigned long long flags;
-    OK(cu->cuMemGetAccess(&flags, &access.location, va));
+    OK(tow_drive(cu, cuMemGetAccess)(&flags, &access.location, va));
     assert_int_equal(flags, CU_MEM_ACCESS_FLAGS_PROT_READ);
     CUfunction fill = soft_function(soft_module(), "fill");
     unsigned value = 1;
     void *params[] = {&va, &value};
     OK(soft_launch(fill, 1, 1, NULL, params));
-    FAILS(CUDA_ERROR_ILLEGAL_ADDRESS, cu->cuCtxSynchronize());
+    FAILS(CUDA_ERROR_ILLEGAL_ADDRESS, tow_drive(cu, cuCtxSynchronize)());
 }
 
 static void two_devices_need_peer_access(void **state)
@@ -447,35 +463,36 @@ static void two_devices_need_peer_access(void **state)
     struct tow_soft_options options = {.devices = 2, .memory = 64 * MIB, .capability = 90};
     assert_int_equal(soft_open_with(&options), 0);
     CUcontext second;
-    OK(cu->cuDevicePrimaryCtxRetain(&second, 1));
-    OK(cu->cuCtxSetCurrent(second));
+    OK(tow_drive(cu, cuDevicePrimaryCtxRetain)(&second, 1));
+    OK(tow_drive(cu, cuCtxSetCurrent)(second));
     CUdeviceptr p, q;
-    OK(cu->cuMemAlloc_v2(&p, 128));
-    OK(cu->cuCtxSetCurrent(context));
-    OK(cu->cuMemAlloc_v2(&q, 128));
-    OK(cu->cuMemcpyPeer(p, second, q, context, 128));
+    OK(tow_drive(cu, cuMemAlloc_v2)(&p, 128));
+    OK(tow_drive(cu, cuCtxSetCurrent)(context));
+    OK(tow_drive(cu, cuMemAlloc_v2)(&q, 128));
+    OK(tow_drive(cu, cuMemcpyPeer)(p, second, q, context, 128));
     int can, major;
-    OK(cu->cuDeviceCanAccessPeer(&can, 0, 1));
+    OK(tow_drive(cu, cuDeviceCanAccessPeer)(&can, 0, 1));
     assert_int_equal(can, 1);
-    OK(cu->cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 1));
+    OK(tow_drive(cu, cuDeviceGetAttribute)(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+                                           1));
     assert_int_equal(major, 9);
     CUuuid a, b;
-    OK(cu->cuDeviceGetUuid(&a, 0));
-    OK(cu->cuDeviceGetUuid(&b, 1));
+    OK(tow_drive(cu, cuDeviceGetUuid)(&a, 0));
+    OK(tow_drive(cu, cuDeviceGetUuid)(&b, 1));
     assert_memory_not_equal(&a, &b, sizeof a);
     CUfunction fill = soft_function(soft_module(), "fill");
     unsigned value = 1;
     void *params[] = {&p, &value};
-    OK(cu->cuCtxEnablePeerAccess(second, 0));
-    FAILS(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, cu->cuCtxEnablePeerAccess(second, 0));
+    OK(tow_drive(cu, cuCtxEnablePeerAccess)(second, 0));
+    FAILS(CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED, tow_drive(cu, cuCtxEnablePeerAccess)(second, 0));
     OK(soft_launch(fill, 1, 32, NULL, params));
-    OK(cu->cuCtxSynchronize());
-    OK(cu->cuCtxDisablePeerAccess(second));
+    OK(tow_drive(cu, cuCtxSynchronize)());
+    OK(tow_drive(cu, cuCtxDisablePeerAccess)(second));
     OK(soft_launch(fill, 1, 32, NULL, params));
-    FAILS(CUDA_ERROR_ILLEGAL_ADDRESS, cu->cuCtxSynchronize());
-    OK(cu->cuCtxSetCurrent(second));
+    FAILS(CUDA_ERROR_ILLEGAL_ADDRESS, tow_drive(cu, cuCtxSynchronize)());
+    OK(tow_drive(cu, cuCtxSetCurrent)(second));
     unsigned out[32];
-    OK(cu->cuMemcpyDtoH_v2(out, p, 128));
+    OK(tow_drive(cu, cuMemcpyDtoH_v2)(out, p, 128));
     assert_int_equal(out[31], 1);
 }
 
@@ -483,46 +500,46 @@ static void contexts_are_a_stack_per_thread(void **state)
 {
     (void)state;
     CUcontext own, now;
-    OK(cu->cuCtxCreate_v2(&own, 0, 0));
-    OK(cu->cuCtxGetCurrent(&now));
+    OK(tow_drive(cu, cuCtxCreate_v2)(&own, 0, 0));
+    OK(tow_drive(cu, cuCtxGetCurrent)(&now));
     assert_ptr_equal(now, own);
-    OK(cu->cuCtxPopCurrent_v2(&now));
+    OK(tow_drive(cu, cuCtxPopCurrent_v2)(&now));
     assert_ptr_equal(now, own);
-    OK(cu->cuCtxGetCurrent(&now));
+    OK(tow_drive(cu, cuCtxGetCurrent)(&now));
     assert_ptr_equal(now, context);
-    OK(cu->cuCtxPushCurrent_v2(own));
+    OK(tow_drive(cu, cuCtxPushCurrent_v2)(own));
     CUdevice device = 9;
-    OK(cu->cuCtxGetDevice(&device));
+    OK(tow_drive(cu, cuCtxGetDevice)(&device));
     assert_int_equal(device, 0);
     unsigned long long a, b;
-    OK(cu->cuCtxGetId(own, &a));
-    OK(cu->cuCtxGetId(context, &b));
+    OK(tow_drive(cu, cuCtxGetId)(own, &a));
+    OK(tow_drive(cu, cuCtxGetId)(context, &b));
     assert_int_not_equal(a, b);
-    OK(cu->cuCtxDestroy_v2(own));
-    FAILS(CUDA_ERROR_INVALID_CONTEXT, cu->cuCtxDestroy_v2(own));
-    FAILS(CUDA_ERROR_INVALID_CONTEXT, cu->cuCtxSetCurrent(own));
-    FAILS(CUDA_ERROR_INVALID_CONTEXT, cu->cuCtxDestroy_v2(context));
-    OK(cu->cuCtxSetCurrent(NULL));
-    FAILS(CUDA_ERROR_INVALID_CONTEXT, cu->cuCtxSynchronize());
+    OK(tow_drive(cu, cuCtxDestroy_v2)(own));
+    FAILS(CUDA_ERROR_INVALID_CONTEXT, tow_drive(cu, cuCtxDestroy_v2)(own));
+    FAILS(CUDA_ERROR_INVALID_CONTEXT, tow_drive(cu, cuCtxSetCurrent)(own));
+    FAILS(CUDA_ERROR_INVALID_CONTEXT, tow_drive(cu, cuCtxDestroy_v2)(context));
+    OK(tow_drive(cu, cuCtxSetCurrent)(NULL));
+    FAILS(CUDA_ERROR_INVALID_CONTEXT, tow_drive(cu, cuCtxSynchronize)());
     CUdeviceptr p;
-    FAILS(CUDA_ERROR_INVALID_CONTEXT, cu->cuMemAlloc_v2(&p, 4));
+    FAILS(CUDA_ERROR_INVALID_CONTEXT, tow_drive(cu, cuMemAlloc_v2)(&p, 4));
     size_t value;
-    OK(cu->cuCtxSetCurrent(context));
-    OK(cu->cuCtxGetLimit(&value, CU_LIMIT_MALLOC_HEAP_SIZE));
+    OK(tow_drive(cu, cuCtxSetCurrent)(context));
+    OK(tow_drive(cu, cuCtxGetLimit)(&value, CU_LIMIT_MALLOC_HEAP_SIZE));
     assert_int_equal(value, 8 * MIB);
-    OK(cu->cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, 16 * MIB));
-    OK(cu->cuCtxGetLimit(&value, CU_LIMIT_MALLOC_HEAP_SIZE));
+    OK(tow_drive(cu, cuCtxSetLimit)(CU_LIMIT_MALLOC_HEAP_SIZE, 16 * MIB));
+    OK(tow_drive(cu, cuCtxGetLimit)(&value, CU_LIMIT_MALLOC_HEAP_SIZE));
     assert_int_equal(value, 16 * MIB);
-    FAILS(CUDA_ERROR_UNSUPPORTED_LIMIT, cu->cuCtxSetLimit((CUlimit)77, 1));
+    FAILS(CUDA_ERROR_UNSUPPORTED_LIMIT, tow_drive(cu, cuCtxSetLimit)((CUlimit)77, 1));
     unsigned flags;
     int active;
-    OK(cu->cuDevicePrimaryCtxGetState(0, &flags, &active));
+    OK(tow_drive(cu, cuDevicePrimaryCtxGetState)(0, &flags, &active));
     assert_int_equal(active, 1);
-    OK(cu->cuDevicePrimaryCtxRelease_v2(0));
-    OK(cu->cuDevicePrimaryCtxGetState(0, &flags, &active));
+    OK(tow_drive(cu, cuDevicePrimaryCtxRelease_v2)(0));
+    OK(tow_drive(cu, cuDevicePrimaryCtxGetState)(0, &flags, &active));
     assert_int_equal(active, 0);
-    FAILS(CUDA_ERROR_INVALID_CONTEXT, cu->cuDevicePrimaryCtxRelease_v2(0));
-    FAILS(CUDA_ERROR_CONTEXT_IS_DESTROYED, cu->cuMemAlloc_v2(&p, 4));
+    FAILS(CUDA_ERROR_INVALID_CONTEXT, tow_drive(cu, cuDevicePrimaryCtxRelease_v2)(0));
+    FAILS(CUDA_ERROR_CONTEXT_IS_DESTROYED, tow_drive(cu, cuMemAlloc_v2)(&p, 4));
 }
 
 static void nothing_works_before_init(void **state)
@@ -534,10 +551,10 @@ static void nothing_works_before_init(void **state)
     assert_int_equal(tow_backend_soft_open(&options, &backend, why, sizeof why), 0);
     int count;
     CUdeviceptr p;
-    FAILS(CUDA_ERROR_NOT_INITIALIZED, cu->cuDeviceGetCount(&count));
-    FAILS(CUDA_ERROR_NOT_INITIALIZED, cu->cuMemAlloc_v2(&p, 4));
-    FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuInit(1));
-    OK(cu->cuInit(0));
+    FAILS(CUDA_ERROR_NOT_INITIALIZED, tow_drive(cu, cuDeviceGetCount)(&count));
+    FAILS(CUDA_ERROR_NOT_INITIALIZED, tow_drive(cu, cuMemAlloc_v2)(&p, 4));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuInit)(1));
+    OK(tow_drive(cu, cuInit)(0));
     struct tow_backend second;
     assert_true(tow_backend_soft_open(&options, &second, why, sizeof why) < 0);
     assert_string_not_equal(why, "");

@@ -1,5 +1,11 @@
 /* Code images, modules, libraries, variables, the linker, printf and device malloc. */
 #include "soft_lib.h"
+#include "gen/context.h"
+#include "gen/copy.h"
+#include "gen/graph.h"
+#include "gen/memory.h"
+#include "gen/module.h"
+#include "gen/pool.h"
 
 #include <unistd.h>
 
@@ -9,29 +15,29 @@ static void globals_have_values_and_addresses(void **state)
     CUmodule module = soft_module();
     CUdeviceptr p;
     size_t size;
-    OK(cu->cuModuleGetGlobal_v2(&p, &size, module, "counter"));
+    OK(tow_drive(cu, cuModuleGetGlobal_v2)(&p, &size, module, "counter"));
     assert_int_equal(size, 4);
     unsigned value = 0;
-    OK(cu->cuMemcpyDtoH_v2(&value, p, 4));
+    OK(tow_drive(cu, cuMemcpyDtoH_v2)(&value, p, 4));
     assert_int_equal(value, 7);
     OK(soft_launch(soft_function(module, "bump"), 1, 1, NULL, NULL));
-    OK(cu->cuMemcpyDtoH_v2(&value, p, 4));
+    OK(tow_drive(cu, cuMemcpyDtoH_v2)(&value, p, 4));
     assert_int_equal(value, 8);
     unsigned char table[16];
-    OK(cu->cuModuleGetGlobal_v2(&p, &size, module, "table"));
+    OK(tow_drive(cu, cuModuleGetGlobal_v2)(&p, &size, module, "table"));
     assert_int_equal(size, 16);
-    OK(cu->cuMemcpyDtoH_v2(table, p, 16));
+    OK(tow_drive(cu, cuMemcpyDtoH_v2)(table, p, 16));
     assert_int_equal(table[2], 3);
     assert_int_equal(table[4], 0);
-    FAILS(CUDA_ERROR_NOT_FOUND, cu->cuModuleGetGlobal_v2(&p, &size, module, "nothing"));
+    FAILS(CUDA_ERROR_NOT_FOUND, tow_drive(cu, cuModuleGetGlobal_v2)(&p, &size, module, "nothing"));
     CUmodule second = soft_module();
     CUdeviceptr q;
-    OK(cu->cuModuleGetGlobal_v2(&q, NULL, second, "counter"));
-    OK(cu->cuMemcpyDtoH_v2(&value, q, 4));
+    OK(tow_drive(cu, cuModuleGetGlobal_v2)(&q, NULL, second, "counter"));
+    OK(tow_drive(cu, cuMemcpyDtoH_v2)(&value, q, 4));
     assert_int_equal(value, 7);
-    OK(cu->cuModuleUnload(second));
-    FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuMemcpyDtoH_v2(&value, q, 4));
-    FAILS(CUDA_ERROR_INVALID_HANDLE, cu->cuModuleUnload(second));
+    OK(tow_drive(cu, cuModuleUnload)(second));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuMemcpyDtoH_v2)(&value, q, 4));
+    FAILS(CUDA_ERROR_INVALID_HANDLE, tow_drive(cu, cuModuleUnload)(second));
 }
 
 static void functions_are_found_by_name_only(void **state)
@@ -39,56 +45,59 @@ static void functions_are_found_by_name_only(void **state)
     (void)state;
     CUmodule module = soft_module();
     CUfunction f;
-    FAILS(CUDA_ERROR_NOT_FOUND, cu->cuModuleGetFunction(&f, module, "missing"));
-    FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuModuleGetFunction(&f, module, NULL));
-    FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuModuleGetFunction(NULL, module, "add"));
-    FAILS(CUDA_ERROR_INVALID_HANDLE, cu->cuModuleGetFunction(&f, (CUmodule)0x30, "add"));
+    FAILS(CUDA_ERROR_NOT_FOUND, tow_drive(cu, cuModuleGetFunction)(&f, module, "missing"));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuModuleGetFunction)(&f, module, NULL));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuModuleGetFunction)(NULL, module, "add"));
+    FAILS(CUDA_ERROR_INVALID_HANDLE, tow_drive(cu, cuModuleGetFunction)(&f, (CUmodule)0x30, "add"));
     unsigned count;
-    OK(cu->cuModuleGetFunctionCount(&count, module));
+    OK(tow_drive(cu, cuModuleGetFunctionCount)(&count, module));
     assert_int_equal(count, 9);
     f = soft_function(module, "add");
     size_t offset, size;
-    OK(cu->cuFuncGetParamInfo(f, 3, &offset, &size));
+    OK(tow_drive(cu, cuFuncGetParamInfo)(f, 3, &offset, &size));
     assert_int_equal(offset, 24);
     assert_int_equal(size, 4);
-    FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuFuncGetParamInfo(f, 4, &offset, &size));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuFuncGetParamInfo)(f, 4, &offset, &size));
     const char *name;
-    OK(cu->cuFuncGetName(&name, f));
+    OK(tow_drive(cu, cuFuncGetName)(&name, f));
     assert_string_equal(name, "add");
     int value;
-    OK(cu->cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
-                              soft_function(module, "bounded")));
+    OK(tow_drive(cu, cuFuncGetAttribute)(&value, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
+                                         soft_function(module, "bounded")));
     assert_int_equal(value, 64);
-    OK(cu->cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES,
-                              soft_function(module, "shared")));
+    OK(tow_drive(cu, cuFuncGetAttribute)(&value, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES,
+                                         soft_function(module, "shared")));
     assert_int_equal(value, 256);
-    OK(cu->cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_PTX_VERSION, f));
+    OK(tow_drive(cu, cuFuncGetAttribute)(&value, CU_FUNC_ATTRIBUTE_PTX_VERSION, f));
     assert_int_equal(value, 80);
-    OK(cu->cuModuleUnload(module));
-    FAILS(CUDA_ERROR_INVALID_HANDLE, cu->cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_NUM_REGS, f));
+    OK(tow_drive(cu, cuModuleUnload)(module));
+    FAILS(CUDA_ERROR_INVALID_HANDLE,
+          tow_drive(cu, cuFuncGetAttribute)(&value, CU_FUNC_ATTRIBUTE_NUM_REGS, f));
 }
 
 static void bad_images_are_refused_with_a_log(void **state)
 {
     (void)state;
     CUmodule module;
-    FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuModuleLoadData(&module, NULL));
-    FAILS(CUDA_ERROR_INVALID_IMAGE, cu->cuModuleLoadData(&module, "no code at all"));
-    FAILS(CUDA_ERROR_INVALID_IMAGE, cu->cuModuleLoadData(&module, ""));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuModuleLoadData)(&module, NULL));
+    FAILS(CUDA_ERROR_INVALID_IMAGE, tow_drive(cu, cuModuleLoadData)(&module, "no code at all"));
+    FAILS(CUDA_ERROR_INVALID_IMAGE, tow_drive(cu, cuModuleLoadData)(&module, ""));
     static const unsigned char elf[64] = {0x7f, 'E', 'L', 'F', 2, 1, 1};
-    FAILS(CUDA_ERROR_NO_BINARY_FOR_GPU, cu->cuModuleLoadData(&module, elf));
+    FAILS(CUDA_ERROR_NO_BINARY_FOR_GPU, tow_drive(cu, cuModuleLoadData)(&module, elf));
     char log[512] = "";
     CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
     void *values[] = {log, (void *)sizeof log};
     const char *broken = ".version 8.0\n.target sm_80\n.address_size 64\n"
                          ".visible .entry f()\n{\n  frobnicate.u32 %r1, 2;\n}\n";
-    CUresult result = cu->cuModuleLoadDataEx(&module, broken, 2, options, values);
+    CUresult result = tow_drive(cu, cuModuleLoadDataEx)(&module, broken, 2, options, values);
     assert_true(result == CUDA_ERROR_INVALID_PTX || result == CUDA_ERROR_NOT_SUPPORTED);
     assert_non_null(strstr(log, "line 6"));
     assert_int_equal((size_t)values[1], strlen(log));
     FAILS(CUDA_ERROR_UNSUPPORTED_PTX_VERSION,
-          cu->cuModuleLoadData(&module, ".version 99.0\n.target sm_80\n.address_size 64\n"));
-    FAILS(CUDA_ERROR_FILE_NOT_FOUND, cu->cuModuleLoad(&module, "/nonexistent/file.cubin"));
+          tow_drive(cu, cuModuleLoadData)(&module,
+                                          ".version 99.0\n.target sm_80\n.address_size 64\n"));
+    FAILS(CUDA_ERROR_FILE_NOT_FOUND,
+          tow_drive(cu, cuModuleLoad)(&module, "/nonexistent/file.cubin"));
 }
 
 static void put16(unsigned char *at, unsigned value)
@@ -162,12 +171,12 @@ static const char *ptx_of(int number)
 static unsigned which(const void *image)
 {
     CUmodule module;
-    OK(cu->cuModuleLoadData(&module, image));
+    OK(tow_drive(cu, cuModuleLoadData)(&module, image));
     CUdeviceptr p;
     unsigned value = 0;
-    OK(cu->cuModuleGetGlobal_v2(&p, NULL, module, "which"));
-    OK(cu->cuMemcpyDtoH_v2(&value, p, 4));
-    OK(cu->cuModuleUnload(module));
+    OK(tow_drive(cu, cuModuleGetGlobal_v2)(&p, NULL, module, "which"));
+    OK(tow_drive(cu, cuMemcpyDtoH_v2)(&value, p, 4));
+    OK(tow_drive(cu, cuModuleUnload)(module));
     return value;
 }
 
@@ -205,7 +214,7 @@ static void damaged_fat_binaries_are_refused(void **state)
     size_t at = 16;
     at += entry(image + at, 2, 90, "sass", 4, 0, 0);
     fatbin(image, at - 16);
-    FAILS(CUDA_ERROR_NO_BINARY_FOR_GPU, cu->cuModuleLoadData(&module, image));
+    FAILS(CUDA_ERROR_NO_BINARY_FOR_GPU, tow_drive(cu, cuModuleLoadData)(&module, image));
     const char *text = ptx_of(75);
     at = 16;
     at += entry(image + at, 1, 75, packed, lz4_literals(text, packed), strlen(text), 0x2000);
@@ -214,8 +223,8 @@ static void damaged_fat_binaries_are_refused(void **state)
     for (size_t i = 4; i < size; i++) {
         memcpy(copy, image, sizeof copy);
         copy[i] ^= 0x81;
-        if (cu->cuModuleLoadData(&module, copy) == CUDA_SUCCESS) {
-            OK(cu->cuModuleUnload(module));
+        if (tow_drive(cu, cuModuleLoadData)(&module, copy) == CUDA_SUCCESS) {
+            OK(tow_drive(cu, cuModuleUnload)(module));
         }
     }
 }
@@ -223,46 +232,48 @@ static void damaged_fat_binaries_are_refused(void **state)
 static void libraries_serve_every_context(void **state)
 {
     (void)state;
-    OK(cu->cuCtxSetCurrent(NULL));
+    OK(tow_drive(cu, cuCtxSetCurrent)(NULL));
     CUlibrary library;
-    OK(cu->cuLibraryLoadData(&library, soft_kernels, NULL, NULL, 0, NULL, NULL,
-                             0)); /* needs no context */
+    OK(tow_drive(cu, cuLibraryLoadData)(&library, soft_kernels, NULL, NULL, 0, NULL, NULL,
+                                        0)); /* needs no context */
     CUkernel kernel;
-    OK(cu->cuLibraryGetKernel(&kernel, library, "bump"));
-    FAILS(CUDA_ERROR_NOT_FOUND, cu->cuLibraryGetKernel(&kernel, library, "nope"));
+    OK(tow_drive(cu, cuLibraryGetKernel)(&kernel, library, "bump"));
+    FAILS(CUDA_ERROR_NOT_FOUND, tow_drive(cu, cuLibraryGetKernel)(&kernel, library, "nope"));
     unsigned count;
-    OK(cu->cuLibraryGetKernelCount(&count, library));
+    OK(tow_drive(cu, cuLibraryGetKernelCount)(&count, library));
     assert_int_equal(count, 9);
     CUdeviceptr p, q;
-    FAILS(CUDA_ERROR_INVALID_CONTEXT, cu->cuLibraryGetGlobal(&p, NULL, library, "counter"));
-    OK(cu->cuCtxSetCurrent(context));
+    FAILS(CUDA_ERROR_INVALID_CONTEXT,
+          tow_drive(cu, cuLibraryGetGlobal)(&p, NULL, library, "counter"));
+    OK(tow_drive(cu, cuCtxSetCurrent)(context));
     size_t size;
-    OK(cu->cuLibraryGetGlobal(&p, &size, library, "counter"));
+    OK(tow_drive(cu, cuLibraryGetGlobal)(&p, &size, library, "counter"));
     OK(soft_launch((CUfunction)kernel, 1, 1, NULL, NULL)); /* as the runtime launches */
     unsigned value;
-    OK(cu->cuMemcpyDtoH_v2(&value, p, 4));
+    OK(tow_drive(cu, cuMemcpyDtoH_v2)(&value, p, 4));
     assert_int_equal(value, 8);
     CUcontext own;
-    OK(cu->cuCtxCreate_v2(&own, 0, 0));
-    OK(cu->cuLibraryGetGlobal(&q, &size, library, "counter"));
+    OK(tow_drive(cu, cuCtxCreate_v2)(&own, 0, 0));
+    OK(tow_drive(cu, cuLibraryGetGlobal)(&q, &size, library, "counter"));
     assert_int_not_equal(p, q);
-    OK(cu->cuMemcpyDtoH_v2(&value, q, 4));
+    OK(tow_drive(cu, cuMemcpyDtoH_v2)(&value, q, 4));
     assert_int_equal(value, 7);
-    OK(cu->cuCtxDestroy_v2(own));
+    OK(tow_drive(cu, cuCtxDestroy_v2)(own));
     CUfunction function;
-    OK(cu->cuKernelGetFunction(&function, kernel));
+    OK(tow_drive(cu, cuKernelGetFunction)(&function, kernel));
     CUmodule module;
-    OK(cu->cuLibraryGetModule(&module, library));
-    FAILS(CUDA_ERROR_NOT_PERMITTED, cu->cuModuleUnload(module));
+    OK(tow_drive(cu, cuLibraryGetModule)(&module, library));
+    FAILS(CUDA_ERROR_NOT_PERMITTED, tow_drive(cu, cuModuleUnload)(module));
     int attribute;
-    OK(cu->cuKernelSetAttribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 65536, kernel, 0));
-    OK(cu->cuFuncGetAttribute(&attribute, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                              function));
+    OK(tow_drive(cu, cuKernelSetAttribute)(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 65536,
+                                           kernel, 0));
+    OK(tow_drive(cu, cuFuncGetAttribute)(
+        &attribute, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, function));
     assert_int_equal(attribute, 65536);
     FAILS(CUDA_ERROR_INVALID_DEVICE,
-          cu->cuKernelGetAttribute(&attribute, CU_FUNC_ATTRIBUTE_NUM_REGS, kernel, 5));
-    OK(cu->cuLibraryUnload(library));
-    FAILS(CUDA_ERROR_INVALID_HANDLE, cu->cuLibraryUnload(library));
+          tow_drive(cu, cuKernelGetAttribute)(&attribute, CU_FUNC_ATTRIBUTE_NUM_REGS, kernel, 5));
+    OK(tow_drive(cu, cuLibraryUnload)(library));
+    FAILS(CUDA_ERROR_INVALID_HANDLE, tow_drive(cu, cuLibraryUnload)(library));
     FAILS(CUDA_ERROR_INVALID_HANDLE, soft_launch((CUfunction)kernel, 1, 1, NULL, NULL));
 }
 
@@ -284,27 +295,28 @@ static void the_linker_joins_ptx(void **state)
         "  .reg .b32 %r<2>;\n"
         "  ld.param.b32 %r0, [x]; add.u32 %r0, %r0, %r0; st.param.b32 [r], %r0; ret;\n}\n";
     CUlinkState link;
-    OK(cu->cuLinkCreate_v2(0, NULL, NULL, &link));
-    OK(cu->cuLinkAddData_v2(link, CU_JIT_INPUT_PTX, (void *)caller, strlen(caller) + 1, "a", 0,
-                            NULL, NULL));
-    OK(cu->cuLinkAddData_v2(link, CU_JIT_INPUT_PTX, (void *)callee, strlen(callee), "b", 0, NULL,
-                            NULL));
+    OK(tow_drive(cu, cuLinkCreate_v2)(0, NULL, NULL, &link));
+    OK(tow_drive(cu, cuLinkAddData_v2)(link, CU_JIT_INPUT_PTX, (void *)caller, strlen(caller) + 1,
+                                       "a", 0, NULL, NULL));
+    OK(tow_drive(cu, cuLinkAddData_v2)(link, CU_JIT_INPUT_PTX, (void *)callee, strlen(callee), "b",
+                                       0, NULL, NULL));
     FAILS(CUDA_ERROR_NO_BINARY_FOR_GPU,
-          cu->cuLinkAddData_v2(link, CU_JIT_INPUT_CUBIN, (void *)"x", 1, "c", 0, NULL, NULL));
+          tow_drive(cu, cuLinkAddData_v2)(link, CU_JIT_INPUT_CUBIN, (void *)"x", 1, "c", 0, NULL,
+                                          NULL));
     void *image;
     size_t size;
-    OK(cu->cuLinkComplete(link, &image, &size));
+    OK(tow_drive(cu, cuLinkComplete)(link, &image, &size));
     assert_int_equal(strlen(image) + 1, size);
     CUmodule module;
-    OK(cu->cuModuleLoadData(&module, image));
-    OK(cu->cuLinkDestroy(link));
-    FAILS(CUDA_ERROR_INVALID_HANDLE, cu->cuLinkDestroy(link));
+    OK(tow_drive(cu, cuModuleLoadData)(&module, image));
+    OK(tow_drive(cu, cuLinkDestroy)(link));
+    FAILS(CUDA_ERROR_INVALID_HANDLE, tow_drive(cu, cuLinkDestroy)(link));
     CUdeviceptr p;
-    OK(cu->cuMemAlloc_v2(&p, 4));
+    OK(tow_drive(cu, cuMemAlloc_v2)(&p, 4));
     void *params[] = {&p};
     OK(soft_launch(soft_function(module, "main_kernel"), 1, 1, NULL, params));
     unsigned value = 0;
-    OK(cu->cuMemcpyDtoH_v2(&value, p, 4));
+    OK(tow_drive(cu, cuMemcpyDtoH_v2)(&value, p, 4));
     assert_int_equal(value, 42);
 }
 
@@ -334,9 +346,9 @@ static void printf_comes_out_at_synchronisation(void **state)
         "  st.param.b64 [p0], %d0; st.param.b64 [p1], %d1;\n"
         "  call.uni (q), vprintf, (p0, p1);\n  ret;\n}\n";
     CUmodule module;
-    OK(cu->cuModuleLoadData(&module, text));
+    OK(tow_drive(cu, cuModuleLoadData)(&module, text));
     OK(soft_launch(soft_function(module, "say"), 1, 1, NULL, NULL));
-    OK(cu->cuCtxSynchronize());
+    OK(tow_drive(cu, cuCtxSynchronize)());
     assert_string_equal(printed, "value=42");
 }
 
@@ -356,30 +368,30 @@ static void device_malloc_gives_checked_memory(void **state)
         "  .reg .b64 %d; .param .b64 a;\n"
         "  ld.param.u64 %d, [p]; st.param.b64 [a], %d; call.uni free, (a); ret;\n}\n";
     CUmodule module;
-    OK(cu->cuModuleLoadData(&module, text));
+    OK(tow_drive(cu, cuModuleLoadData)(&module, text));
     CUdeviceptr out, p = 1;
-    OK(cu->cuMemAlloc_v2(&out, 8));
+    OK(tow_drive(cu, cuMemAlloc_v2)(&out, 8));
     unsigned long long bytes = 128;
     void *params[] = {&out, &bytes};
     OK(soft_launch(soft_function(module, "get"), 1, 1, NULL, params));
-    OK(cu->cuMemcpyDtoH_v2(&p, out, 8));
+    OK(tow_drive(cu, cuMemcpyDtoH_v2)(&p, out, 8));
     assert_int_not_equal(p, 0);
     unsigned value = 3;
     void *fill_params[] = {&p, &value};
     CUfunction fill = soft_function(soft_module(), "fill");
     OK(soft_launch(fill, 1, 32, NULL, fill_params));
-    OK(cu->cuCtxSynchronize());
+    OK(tow_drive(cu, cuCtxSynchronize)());
     FAILS(CUDA_ERROR_INVALID_VALUE,
-          cu->cuMemcpyDtoH_v2(&value, p, 4)); /* the host cannot reach it */
+          tow_drive(cu, cuMemcpyDtoH_v2)(&value, p, 4)); /* the host cannot reach it */
     bytes = 1ull << 40;
     CUdeviceptr none = 1;
     OK(soft_launch(soft_function(module, "get"), 1, 1, NULL, params));
-    OK(cu->cuMemcpyDtoH_v2(&none, out, 8));
+    OK(tow_drive(cu, cuMemcpyDtoH_v2)(&none, out, 8));
     assert_int_equal(none, 0);
     void *put_params[] = {&p};
     OK(soft_launch(soft_function(module, "put"), 1, 1, NULL, put_params));
     OK(soft_launch(fill, 1, 32, NULL, fill_params));
-    FAILS(CUDA_ERROR_ILLEGAL_ADDRESS, cu->cuCtxSynchronize());
+    FAILS(CUDA_ERROR_ILLEGAL_ADDRESS, tow_drive(cu, cuCtxSynchronize)());
 }
 
 /* Its module ends them; whoever frees one by its address, at once, in a stream or by a graph, is
@@ -389,27 +401,28 @@ static void variables_are_not_freed_by_their_address(void **state)
     (void)state;
     CUmodule module;
     CUdeviceptr both, word, again;
-    OK(cu->cuModuleLoadData(&module, ".version 8.0\n.target sm_80\n.address_size 64\n"
-                                     ".visible .global .align 8 .u64 word;\n"
-                                     ".visible .global .attribute(.managed) .align 8 .u64 both;\n"
-                                     ".visible .entry nothing() { ret; }\n"));
-    OK(cu->cuModuleGetGlobal_v2(&both, NULL, module, "both"));
-    OK(cu->cuModuleGetGlobal_v2(&word, NULL, module, "word"));
+    OK(tow_drive(cu, cuModuleLoadData)(&module,
+                                       ".version 8.0\n.target sm_80\n.address_size 64\n"
+                                       ".visible .global .align 8 .u64 word;\n"
+                                       ".visible .global .attribute(.managed) .align 8 .u64 both;\n"
+                                       ".visible .entry nothing() { ret; }\n"));
+    OK(tow_drive(cu, cuModuleGetGlobal_v2)(&both, NULL, module, "both"));
+    OK(tow_drive(cu, cuModuleGetGlobal_v2)(&word, NULL, module, "word"));
     for (int i = 0; i < 2; i++) {
-        FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuMemFree_v2(i == 0 ? both : word));
-        FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuMemFreeAsync(i == 0 ? both : word, NULL));
+        FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuMemFree_v2)(i == 0 ? both : word));
+        FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuMemFreeAsync)(i == 0 ? both : word, NULL));
     }
-    OK(cu->cuModuleGetGlobal_v2(&again, NULL, module, "both"));
+    OK(tow_drive(cu, cuModuleGetGlobal_v2)(&again, NULL, module, "both"));
     assert_true(again == both);
     /* A graph finds out when it runs. */
     CUgraph graph;
     CUgraphNode node;
     CUgraphExec exec;
-    OK(cu->cuGraphCreate(&graph, 0));
-    OK(cu->cuGraphAddMemFreeNode(&node, graph, NULL, 0, word));
-    OK(cu->cuGraphInstantiateWithFlags(&exec, graph, 0));
-    OK(cu->cuGraphLaunch(exec, NULL));
-    FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuCtxSynchronize());
+    OK(tow_drive(cu, cuGraphCreate)(&graph, 0));
+    OK(tow_drive(cu, cuGraphAddMemFreeNode)(&node, graph, NULL, 0, word));
+    OK(tow_drive(cu, cuGraphInstantiateWithFlags)(&exec, graph, 0));
+    OK(tow_drive(cu, cuGraphLaunch)(exec, NULL));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuCtxSynchronize)());
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, soft_setup, soft_teardown)

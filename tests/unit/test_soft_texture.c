@@ -1,5 +1,11 @@
 /* Texture and surface objects as kernels see them. */
 #include "soft_lib.h"
+#include "gen/context.h"
+#include "gen/copy.h"
+#include "gen/launch.h"
+#include "gen/memory.h"
+#include "gen/module.h"
+#include "gen/texture.h"
 
 /* read: out[y * 8 + x] = tex(x, y); fetch: out[x] = tex1Dfetch(x); write: surf(x, y) = y * 8 + x.
  */
@@ -35,13 +41,13 @@ static int setup(void **state)
     if (rc != 0) {
         return rc;
     }
-    OK(cu->cuModuleLoadData(&module, kernels));
+    OK(tow_drive(cu, cuModuleLoadData)(&module, kernels));
     CUDA_ARRAY3D_DESCRIPTOR desc = {.Width = 8,
                                     .Height = 4,
                                     .Format = CU_AD_FORMAT_FLOAT,
                                     .NumChannels = 1,
                                     .Flags = CUDA_ARRAY3D_SURFACE_LDST};
-    OK(cu->cuArray3DCreate_v2(&array, &desc));
+    OK(tow_drive(cu, cuArray3DCreate_v2)(&array, &desc));
     return 0;
 }
 
@@ -54,35 +60,35 @@ static void a_surface_written_is_read_through_a_texture(void **state)
         .filterMode = CU_TR_FILTER_MODE_LINEAR};
     CUsurfObject surface;
     CUtexObject texture;
-    OK(cu->cuSurfObjectCreate(&surface, &resource));
-    OK(cu->cuTexObjectCreate(&texture, &resource, &sampling, NULL));
+    OK(tow_drive(cu, cuSurfObjectCreate)(&surface, &resource));
+    OK(tow_drive(cu, cuTexObjectCreate)(&texture, &resource, &sampling, NULL));
     void *write_params[] = {&surface};
     CUfunction write = soft_function(module, "write"), read = soft_function(module, "read");
-    OK(cu->cuLaunchKernel(write, 1, 1, 1, 8, 4, 1, 0, NULL, write_params, NULL));
+    OK(tow_drive(cu, cuLaunchKernel)(write, 1, 1, 1, 8, 4, 1, 0, NULL, write_params, NULL));
     CUdeviceptr out;
-    OK(cu->cuMemAlloc_v2(&out, 32 * 4));
+    OK(tow_drive(cu, cuMemAlloc_v2)(&out, 32 * 4));
     float shift = 0.5f, got[32];
     void *read_params[] = {&texture, &out, &shift};
-    OK(cu->cuLaunchKernel(read, 1, 1, 1, 8, 4, 1, 0, NULL, read_params, NULL));
-    OK(cu->cuMemcpyDtoH_v2(got, out, sizeof got));
+    OK(tow_drive(cu, cuLaunchKernel)(read, 1, 1, 1, 8, 4, 1, 0, NULL, read_params, NULL));
+    OK(tow_drive(cu, cuMemcpyDtoH_v2)(got, out, sizeof got));
     for (int i = 0; i < 32; i++) {
         assert_true(got[i] == (float)i);
     }
     shift = 1.0f; /* half way between four texels, clamped at the edges */
-    OK(cu->cuLaunchKernel(read, 1, 1, 1, 8, 4, 1, 0, NULL, read_params, NULL));
-    OK(cu->cuMemcpyDtoH_v2(got, out, sizeof got));
+    OK(tow_drive(cu, cuLaunchKernel)(read, 1, 1, 1, 8, 4, 1, 0, NULL, read_params, NULL));
+    OK(tow_drive(cu, cuMemcpyDtoH_v2)(got, out, sizeof got));
     assert_true(got[0] == 4.5f);
     assert_true(got[7] == 11.0f);
     assert_true(got[31] == 31.0f);
     CUDA_RESOURCE_DESC asked;
-    OK(cu->cuTexObjectGetResourceDesc(&asked, texture));
+    OK(tow_drive(cu, cuTexObjectGetResourceDesc)(&asked, texture));
     assert_ptr_equal(asked.res.array.hArray, array);
-    OK(cu->cuTexObjectDestroy(texture));
-    FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuTexObjectDestroy(texture));
-    OK(cu->cuSurfObjectDestroy(surface));
+    OK(tow_drive(cu, cuTexObjectDestroy)(texture));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuTexObjectDestroy)(texture));
+    OK(tow_drive(cu, cuSurfObjectDestroy)(surface));
     /* A texture that is gone is a fault, not a crash. */
-    OK(cu->cuLaunchKernel(read, 1, 1, 1, 8, 4, 1, 0, NULL, read_params, NULL));
-    assert_int_not_equal(cu->cuCtxSynchronize(), CUDA_SUCCESS);
+    OK(tow_drive(cu, cuLaunchKernel)(read, 1, 1, 1, 8, 4, 1, 0, NULL, read_params, NULL));
+    assert_int_not_equal(tow_drive(cu, cuCtxSynchronize)(), CUDA_SUCCESS);
 }
 
 static void linear_memory_behind_a_texture_must_live(void **state)
@@ -93,24 +99,24 @@ static void linear_memory_behind_a_texture_must_live(void **state)
     for (unsigned i = 0; i < 32; i++) {
         values[i] = i * i;
     }
-    OK(cu->cuMemAlloc_v2(&in, 4 * MIB));
-    OK(cu->cuMemAlloc_v2(&out, sizeof got));
-    OK(cu->cuMemcpyHtoD_v2(in, values, sizeof values));
+    OK(tow_drive(cu, cuMemAlloc_v2)(&in, 4 * MIB));
+    OK(tow_drive(cu, cuMemAlloc_v2)(&out, sizeof got));
+    OK(tow_drive(cu, cuMemcpyHtoD_v2)(in, values, sizeof values));
     CUDA_RESOURCE_DESC resource = {
         .resType = CU_RESOURCE_TYPE_LINEAR,
         .res = {.linear = {in, CU_AD_FORMAT_UNSIGNED_INT32, 1, sizeof values - 4}}};
     CUDA_TEXTURE_DESC sampling = {.flags = CU_TRSF_READ_AS_INTEGER};
     CUtexObject texture;
-    OK(cu->cuTexObjectCreate(&texture, &resource, &sampling, NULL));
+    OK(tow_drive(cu, cuTexObjectCreate)(&texture, &resource, &sampling, NULL));
     void *params[] = {&texture, &out};
     CUfunction fetch = soft_function(module, "fetch");
     OK(soft_launch(fetch, 1, 32, NULL, params));
-    OK(cu->cuMemcpyDtoH_v2(got, out, sizeof got));
+    OK(tow_drive(cu, cuMemcpyDtoH_v2)(got, out, sizeof got));
     assert_int_equal(got[30], 900);
     assert_int_equal(got[31], 0); /* past the end */
-    OK(cu->cuMemFree_v2(in));
+    OK(tow_drive(cu, cuMemFree_v2)(in));
     OK(soft_launch(fetch, 1, 32, NULL, params));
-    assert_int_not_equal(cu->cuCtxSynchronize(), CUDA_SUCCESS);
+    assert_int_not_equal(tow_drive(cu, cuCtxSynchronize)(), CUDA_SUCCESS);
 }
 
 static void wrong_descriptions_are_refused(void **state)
@@ -120,17 +126,20 @@ static void wrong_descriptions_are_refused(void **state)
     CUarray other;
     CUDA_TEXTURE_DESC sampling = {0};
     CUDA_RESOURCE_DESC resource = {.resType = CU_RESOURCE_TYPE_ARRAY};
-    FAILS(CUDA_ERROR_INVALID_HANDLE, cu->cuTexObjectCreate(&texture, &resource, &sampling, NULL));
+    FAILS(CUDA_ERROR_INVALID_HANDLE,
+          tow_drive(cu, cuTexObjectCreate)(&texture, &resource, &sampling, NULL));
     resource.res.array.hArray = array;
-    FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuTexObjectCreate(&texture, &resource, NULL, NULL));
+    FAILS(CUDA_ERROR_INVALID_VALUE,
+          tow_drive(cu, cuTexObjectCreate)(&texture, &resource, NULL, NULL));
     sampling.filterMode = (CUfilter_mode)7;
-    FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuTexObjectCreate(&texture, &resource, &sampling, NULL));
+    FAILS(CUDA_ERROR_INVALID_VALUE,
+          tow_drive(cu, cuTexObjectCreate)(&texture, &resource, &sampling, NULL));
     CUDA_ARRAY_DESCRIPTOR desc = {
         .Width = 8, .Height = 4, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 3};
-    FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuArrayCreate_v2(&other, &desc));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuArrayCreate_v2)(&other, &desc));
     desc.NumChannels = 1;
     desc.Width = 0;
-    FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuArrayCreate_v2(&other, &desc));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuArrayCreate_v2)(&other, &desc));
 }
 
 static void mipmaps_have_levels(void **state)
@@ -142,22 +151,22 @@ static void mipmaps_have_levels(void **state)
                                     .Format = CU_AD_FORMAT_FLOAT,
                                     .NumChannels = 1},
                             got;
-    OK(cu->cuMipmappedArrayCreate(&mipmap, &desc, 10));
+    OK(tow_drive(cu, cuMipmappedArrayCreate)(&mipmap, &desc, 10));
     CUarray level;
-    OK(cu->cuMipmappedArrayGetLevel(&level, mipmap, 2));
-    OK(cu->cuArray3DGetDescriptor_v2(&got, level));
+    OK(tow_drive(cu, cuMipmappedArrayGetLevel)(&level, mipmap, 2));
+    OK(tow_drive(cu, cuArray3DGetDescriptor_v2)(&got, level));
     assert_int_equal(got.Width, 2);
     assert_int_equal(got.Height, 1);
-    FAILS(CUDA_ERROR_INVALID_VALUE, cu->cuMipmappedArrayGetLevel(&level, mipmap, 4));
-    FAILS(CUDA_ERROR_INVALID_HANDLE, cu->cuArrayDestroy(level));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuMipmappedArrayGetLevel)(&level, mipmap, 4));
+    FAILS(CUDA_ERROR_INVALID_HANDLE, tow_drive(cu, cuArrayDestroy)(level));
     CUDA_RESOURCE_DESC resource = {.resType = CU_RESOURCE_TYPE_MIPMAPPED_ARRAY,
                                    .res = {.mipmap = {mipmap}}};
     CUDA_TEXTURE_DESC sampling = {.maxMipmapLevelClamp = 3};
     CUtexObject texture;
-    OK(cu->cuTexObjectCreate(&texture, &resource, &sampling, NULL));
-    OK(cu->cuMipmappedArrayDestroy(mipmap));
-    FAILS(CUDA_ERROR_INVALID_HANDLE, cu->cuMipmappedArrayDestroy(mipmap));
-    OK(cu->cuTexObjectDestroy(texture));
+    OK(tow_drive(cu, cuTexObjectCreate)(&texture, &resource, &sampling, NULL));
+    OK(tow_drive(cu, cuMipmappedArrayDestroy)(mipmap));
+    FAILS(CUDA_ERROR_INVALID_HANDLE, tow_drive(cu, cuMipmappedArrayDestroy)(mipmap));
+    OK(tow_drive(cu, cuTexObjectDestroy)(texture));
 }
 
 /* The array's context ends first: what a texture of another one reads stays there, and is given
@@ -168,29 +177,30 @@ static void an_array_lives_as_long_as_a_texture_of_another_context(void **state)
     size_t before, after, total;
     CUcontext other;
     CUarray theirs;
-    OK(cu->cuMemGetInfo_v2(&before, &total));
-    OK(cu->cuCtxCreate_v4(&other, NULL, 0, 0));
+    OK(tow_drive(cu, cuMemGetInfo_v2)(&before, &total));
+    OK(tow_drive(cu, cuCtxCreate_v4)(&other, NULL, 0, 0));
     CUDA_ARRAY3D_DESCRIPTOR desc = {
         .Width = 4096, .Height = 1024, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1};
-    OK(cu->cuArray3DCreate_v2(&theirs, &desc));
-    OK(cu->cuCtxSetCurrent(context));
+    OK(tow_drive(cu, cuArray3DCreate_v2)(&theirs, &desc));
+    OK(tow_drive(cu, cuCtxSetCurrent)(context));
     CUDA_RESOURCE_DESC resource = {.resType = CU_RESOURCE_TYPE_ARRAY, .res = {.array = {theirs}}};
     CUDA_TEXTURE_DESC sampling = {0};
     CUtexObject texture;
-    OK(cu->cuTexObjectCreate(&texture, &resource, &sampling, NULL));
-    OK(cu->cuCtxDestroy_v2(other));
+    OK(tow_drive(cu, cuTexObjectCreate)(&texture, &resource, &sampling, NULL));
+    OK(tow_drive(cu, cuCtxDestroy_v2)(other));
     CUdeviceptr out;
-    OK(cu->cuMemAlloc_v2(&out, 32 * 4));
+    OK(tow_drive(cu, cuMemAlloc_v2)(&out, 32 * 4));
     float shift = 0.5f, got[32];
     void *params[] = {&texture, &out, &shift};
-    OK(cu->cuLaunchKernel(soft_function(module, "read"), 1, 1, 1, 8, 4, 1, 0, NULL, params, NULL));
-    OK(cu->cuMemcpyDtoH_v2(got, out, sizeof got));
+    OK(tow_drive(cu, cuLaunchKernel)(soft_function(module, "read"), 1, 1, 1, 8, 4, 1, 0, NULL,
+                                     params, NULL));
+    OK(tow_drive(cu, cuMemcpyDtoH_v2)(got, out, sizeof got));
     for (int i = 0; i < 32; i++) {
         assert_true(got[i] == 0);
     }
-    OK(cu->cuMemFree_v2(out));
-    OK(cu->cuTexObjectDestroy(texture));
-    OK(cu->cuMemGetInfo_v2(&after, &total));
+    OK(tow_drive(cu, cuMemFree_v2)(out));
+    OK(tow_drive(cu, cuTexObjectDestroy)(texture));
+    OK(tow_drive(cu, cuMemGetInfo_v2)(&after, &total));
     assert_int_equal(after, before);
 }
 

@@ -1,4 +1,4 @@
-"""The driver table: one pointer per function, filled by a backend; stubs for what it lacks."""
+"""Facts about each function, and stubs for what a backend lacks in the driver table (src/backend/driver.h)."""
 
 import signature
 from cgen import Writer
@@ -55,104 +55,29 @@ def functions_source(model):
     return w.text()
 
 
-def header(model):
-    w = Writer("The driver table that backends fill.")
-    w('#ifndef TOW_GEN_DRIVER_H\n#define TOW_GEN_DRIVER_H\n\n#include "gen/cuda_types.h"\n')
-    w("struct tow_driver {")
-    for f in model.functions:
-        w(f"    CUresult(CUDAAPI *{f.name})({f.prototype});")
-    w("};\n")
-    w("/* Points every entry at a stub that answers CUDA_ERROR_NOT_SUPPORTED and names itself once in the log. */")
-    w("void tow_driver_fill_stubs(struct tow_driver *driver);\n")
-    w("/* Fills the entries that `find` knows (a dlsym-like function); the others stay as they are.\n * Returns how many were found. */")
-    w("int tow_driver_load(struct tow_driver *driver, void *(*find)(void *user, const char *name), void *user);\n")
-    w("#endif")
-    return w.text()
-
-
-ENTRY = """/* One function of the table: where it stands and what it is until a backend has it. */
-struct tow_driver_entry {
-    uint16_t number;
-    uint16_t offset; /* within struct tow_driver */
-    void (*stub)(void);
-};
-
-"""
-
-
-def entries_header(model):
-    w = Writer("What driver.c has of each family.")
-    w('#ifndef TOW_GEN_DRIVER_ENTRIES_H\n#define TOW_GEN_DRIVER_ENTRIES_H\n\n#include "gen/driver.h"\n')
-    w(ENTRY.rstrip())
-    w("\n/* Names itself once in the log. */\nCUresult tow_driver_refuse(unsigned number);\n")
+def stubs_header(model):
+    w = Writer("The stubs of every family.")
     for family in model.families:
-        w(f"extern const struct tow_driver_entry tow_driver_{family.name}[];")
-        w(f"extern const unsigned tow_driver_{family.name}_count;")
-    w("\n#endif")
+        w(f"extern const struct tow_driver_stub tow_driver_{family.name}[];")
+    w("\nstatic const struct tow_driver_stub *const tow_driver_stubs[] = {")
+    for family in model.families:
+        w(f"    tow_driver_{family.name},")
+    w("    NULL,\n};")
     return w.text()
 
 
 def family_source(family):
     """Tables, not long functions: compilers with sanitizers take minutes for those."""
-    w = Writer(f"The driver table's part of {family.name}: stubs.")
-    w(f'#include "gen/driver_entries.h"\n#include "gen/{family.name}.h"\n')
+    w = Writer(f"What the driver table has of {family.name} where a backend lacks it.")
+    w(f'#include <stddef.h>\n\n#include "backend/driver.h"\n#include "gen/{family.name}.h"\n')
+    w(f"extern const struct tow_driver_stub tow_driver_{family.name}[];\n")
     for f in family.functions:
         w(f"static CUresult stub_{f.name}({f.prototype})\n{{")
         for p in f.params:
             w(f"    (void){p.name};")
         w(f"    return tow_driver_refuse(TOW_FN_{f.name});\n}}\n")
-    w(f"const struct tow_driver_entry tow_driver_{family.name}[] = {{")
+    w(f"const struct tow_driver_stub tow_driver_{family.name}[] = {{")
     for f in family.functions:
-        w(f"    {{TOW_FN_{f.name}, offsetof(struct tow_driver, {f.name}), (void (*)(void))stub_{f.name}}},")
-    w(f"}};\nconst unsigned tow_driver_{family.name}_count = sizeof tow_driver_{family.name} / sizeof tow_driver_{family.name}[0];")
-    return w.text()
-
-
-SOURCE = """CUresult tow_driver_refuse(unsigned number)
-{
-    static atomic_uchar said[TOW_FN_LIMIT];
-    if (atomic_exchange_explicit(&said[number], 1, memory_order_relaxed) == 0) {
-        tow_log(TOW_AREA_BACKEND, TOW_LOG_WARN, "%s is not supported by this device",
-                tow_fn_info(number)->name);
-    }
-    return CUDA_ERROR_NOT_SUPPORTED;
-}
-
-void tow_driver_fill_stubs(struct tow_driver *driver)
-{
-    for (size_t i = 0; i < FAMILY_COUNT; i++) {
-        for (unsigned j = 0; j < *families[i].count; j++) {
-            const struct tow_driver_entry *entry = &families[i].entries[j];
-            memcpy((char *)driver + entry->offset, &entry->stub, sizeof entry->stub);
-        }
-    }
-}
-
-int tow_driver_load(struct tow_driver *driver, void *(*find)(void *user, const char *name),
-                    void *user)
-{
-    int count = 0;
-    for (size_t i = 0; i < FAMILY_COUNT; i++) {
-        for (unsigned j = 0; j < *families[i].count; j++) {
-            const struct tow_driver_entry *entry = &families[i].entries[j];
-            void *found = find(user, tow_fn_info(entry->number)->name);
-            if (found != NULL) {
-                memcpy((char *)driver + entry->offset, &found, sizeof found);
-                count++;
-            }
-        }
-    }
-    return count;
-}"""
-
-
-def source(model):
-    w = Writer("Stubs and loader of the driver table.")
-    w('#include "gen/driver.h"\n\n#include <stdatomic.h>\n#include <string.h>\n')
-    w('#include "base/log.h"\n#include "gen/driver_entries.h"\n#include "gen/functions.h"\n')
-    w("static const struct {\n    const struct tow_driver_entry *entries;\n    const unsigned *count;\n} families[] = {")
-    for family in model.families:
-        w(f"    {{tow_driver_{family.name}, &tow_driver_{family.name}_count}},")
-    w("};\n#define FAMILY_COUNT (sizeof families / sizeof families[0])\n")
-    w(SOURCE)
+        w(f"    {{TOW_FN_{f.name}, (tow_driver_fn *)stub_{f.name}}},")
+    w("    {0, NULL},\n};")
     return w.text()

@@ -200,7 +200,7 @@ def family_source(model, family):
     w('    {"", 0, false, NULL},\n};\n')
     w("static void fill(struct tow_driver *driver)\n{")
     for v in vectors:
-        w(f"    driver->{v.f.name} = drive_{v.f.name};")
+        w(f"    tow_driver_set(driver, {v.f.name}, drive_{v.f.name});")
     w("    (void)driver;\n}\n")
     w("static const uint16_t by_hand[] = {")
     for f in sorted(family.functions, key=lambda f: f.number):

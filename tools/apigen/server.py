@@ -101,7 +101,7 @@ def handler(model, f, w):
     drops = [s.param for s in p.send8 if s.role == "drop"]
     for a in drops:
         w(f"    if (!tow_serve_claim(call, {model.handle_kind(a.base)}, {a.name}_id)) {{\n        return;\n    }}")
-    w(f"    call->status = call->driver->{f.name}({', '.join(args)});")
+    w(f"    call->status = tow_drive(call->driver, {f.name})({', '.join(args)});")
     if new:
         a = new.param
         w(f"    tow_serve_bind(call, {model.handle_kind(a.base)}, {a.name}_id, {a.name});")

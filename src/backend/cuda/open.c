@@ -12,6 +12,9 @@
 #include "backend/cuda/space.h"
 #include "base/log.h"
 #include "base/ours.h"
+#include "gen/core.h"
+#include "gen/device.h"
+#include "gen/stream.h"
 
 static const char *const folders[] = {
     "/usr/lib/x86_64-linux-gnu",
@@ -161,17 +164,18 @@ int tow_backend_cuda_open(const char *path, uint64_t slot, struct tow_backend *r
     tow_driver_fill_stubs(&ret_backend->driver);
     int count = tow_driver_load(&ret_backend->driver, find_symbol, library);
     tow_log(TOW_AREA_BACKEND, TOW_LOG_DEBUG, "%s: %d functions", found, count);
-    attach_memory = ret_backend->driver.cuStreamAttachMemAsync;
-    ret_backend->driver.cuStreamAttachMemAsync = guarded_attach_memory;
+    attach_memory = tow_drive(&ret_backend->driver, cuStreamAttachMemAsync);
+    tow_driver_set(&ret_backend->driver, cuStreamAttachMemAsync, guarded_attach_memory);
     tow_space_fill(slot);
-    CUresult result = ret_backend->driver.cuInit(0);
+    CUresult result = tow_drive(&ret_backend->driver, cuInit)(0);
     int devices = 0;
     if (result == CUDA_SUCCESS) {
-        result = ret_backend->driver.cuDeviceGetCount(&devices);
+        result = tow_drive(&ret_backend->driver, cuDeviceGetCount)(&devices);
     }
     if (result != CUDA_SUCCESS || devices == 0) {
         const char *name = NULL;
-        if (ret_backend->driver.cuGetErrorName(result, &name) != CUDA_SUCCESS || name == NULL) {
+        if (tow_drive(&ret_backend->driver, cuGetErrorName)(result, &name) != CUDA_SUCCESS ||
+            name == NULL) {
             name = "no device";
         }
         snprintf(why, why_size, "The driver %s says that there is no GPU to use (%s).", found,
@@ -181,7 +185,7 @@ int tow_backend_cuda_open(const char *path, uint64_t slot, struct tow_backend *r
         return -ENODEV;
     }
     int version = 0;
-    ret_backend->driver.cuDriverGetVersion(&version);
+    tow_drive(&ret_backend->driver, cuDriverGetVersion)(&version);
     snprintf(ret_backend->description, sizeof ret_backend->description,
              "%.180s (CUDA %d.%d, %d GPU%s)", found, version / 1000, version % 1000 / 10, devices,
              devices == 1 ? "" : "s");

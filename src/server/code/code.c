@@ -1,6 +1,9 @@
 #include "server/code/code.h"
 
 #include "base/log.h"
+#include "gen/context.h"
+#include "gen/core.h"
+#include "gen/device.h"
 #include "server/code/codecache.h"
 #include "server/code/prints.h"
 #include "server/session/session.h"
@@ -453,9 +456,10 @@ static uint64_t device_key(struct tow_serve *call, struct code *code, int device
     } kind;
     memset(&kind, 0, sizeof kind);
     kind.format = 2;
-    if (call->driver->cuDriverGetVersion(&kind.version) != CUDA_SUCCESS ||
-        call->driver->cuDeviceGetUuid_v2(&kind.uuid, device) != CUDA_SUCCESS ||
-        call->driver->cuDeviceGetName(kind.name, sizeof kind.name, device) != CUDA_SUCCESS) {
+    if (tow_drive(call->driver, cuDriverGetVersion)(&kind.version) != CUDA_SUCCESS ||
+        tow_drive(call->driver, cuDeviceGetUuid_v2)(&kind.uuid, device) != CUDA_SUCCESS ||
+        tow_drive(call->driver, cuDeviceGetName)(kind.name, sizeof kind.name, device) !=
+            CUDA_SUCCESS) {
         return 0;
     }
     uint8_t digest[TOW_SHA256_SIZE];
@@ -470,7 +474,8 @@ static uint64_t device_key(struct tow_serve *call, struct code *code, int device
 int tow_code_device(struct tow_serve *call)
 {
     CUdevice device = 0;
-    return call->frame.context != 0 && call->driver->cuCtxGetDevice(&device) == CUDA_SUCCESS
+    return call->frame.context != 0 &&
+                   tow_drive(call->driver, cuCtxGetDevice)(&device) == CUDA_SUCCESS
                ? device
                : 0;
 }

@@ -37,7 +37,7 @@ void tow_serve_cuLaunchKernel(struct tow_serve *call)
         return;
     }
     struct packed packed;
-    call->status = call->driver->cuLaunchKernel(
+    call->status = tow_drive(call->driver, cuLaunchKernel)(
         function, head.grid[0], head.grid[1], head.grid[2], head.block[0], head.block[1],
         head.block[2], head.shared, stream, NULL, pack(&packed, bytes, head.bytes));
 }
@@ -94,8 +94,8 @@ void tow_serve_cuLaunchKernelEx(struct tow_serve *call)
         return;
     }
     struct packed packed;
-    call->status = call->driver->cuLaunchKernelEx(&launch.config, launch.function, NULL,
-                                                  pack(&packed, bytes, launch.bytes));
+    call->status = tow_drive(call->driver, cuLaunchKernelEx)(&launch.config, launch.function, NULL,
+                                                             pack(&packed, bytes, launch.bytes));
     if (call->status != CUDA_SUCCESS || call->frame.seq == 0) {
         return;
     }

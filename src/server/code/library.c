@@ -4,6 +4,7 @@
 #include "server/code/jit_options.h"
 #include "server/session/session.h"
 #include "gen/module_server.h"
+#include "gen/memory.h"
 
 #include "base/log.h"
 #include "base/thread.h"
@@ -29,19 +30,20 @@ static CUresult ask_attribute(const struct subject *s, CUfunction_attribute attr
                               int *ret_value)
 {
     if (s->kernel == NULL) {
-        return s->call->driver->cuFuncGetAttribute(ret_value, attribute, s->function);
+        return tow_drive(s->call->driver, cuFuncGetAttribute)(ret_value, attribute, s->function);
     }
-    return s->device < 0
-               ? CUDA_ERROR_INVALID_DEVICE
-               : s->call->driver->cuKernelGetAttribute(ret_value, attribute, s->kernel, s->device);
+    return s->device < 0 ? CUDA_ERROR_INVALID_DEVICE
+                         : tow_drive(s->call->driver, cuKernelGetAttribute)(ret_value, attribute,
+                                                                            s->kernel, s->device);
 }
 
 static CUresult ask_param(const struct subject *s, size_t index, size_t *ret_offset,
                           size_t *ret_size)
 {
-    return s->kernel == NULL
-               ? s->call->driver->cuFuncGetParamInfo(s->function, index, ret_offset, ret_size)
-               : s->call->driver->cuKernelGetParamInfo(s->kernel, index, ret_offset, ret_size);
+    return s->kernel == NULL ? tow_drive(s->call->driver, cuFuncGetParamInfo)(s->function, index,
+                                                                              ret_offset, ret_size)
+                             : tow_drive(s->call->driver, cuKernelGetParamInfo)(
+                                   s->kernel, index, ret_offset, ret_size);
 }
 
 /* Appends to the reply what the client keeps of it. */
@@ -102,10 +104,10 @@ enum {
 static unsigned list_kernels(struct tow_serve *call, void *library, unsigned most, void **kernels)
 {
     unsigned count = 0;
-    return call->driver->cuLibraryGetKernelCount(&count, library) == CUDA_SUCCESS &&
+    return tow_drive(call->driver, cuLibraryGetKernelCount)(&count, library) == CUDA_SUCCESS &&
                    count <= most &&
-                   call->driver->cuLibraryEnumerateKernels((CUkernel *)kernels, count, library) ==
-                       CUDA_SUCCESS
+                   tow_drive(call->driver, cuLibraryEnumerateKernels)((CUkernel *)kernels, count,
+                                                                      library) == CUDA_SUCCESS
                ? count
                : 0;
 }
@@ -114,10 +116,10 @@ static unsigned list_functions(struct tow_serve *call, void *module, unsigned mo
                                void **functions)
 {
     unsigned count = 0;
-    return call->driver->cuModuleGetFunctionCount(&count, module) == CUDA_SUCCESS &&
+    return tow_drive(call->driver, cuModuleGetFunctionCount)(&count, module) == CUDA_SUCCESS &&
                    count <= most &&
-                   call->driver->cuModuleEnumerateFunctions((CUfunction *)functions, count,
-                                                            module) == CUDA_SUCCESS
+                   tow_drive(call->driver, cuModuleEnumerateFunctions)(
+                       (CUfunction *)functions, count, module) == CUDA_SUCCESS
                ? count
                : 0;
 }
@@ -145,8 +147,8 @@ static void describe_few(struct tow_serve *call, enum tow_handle_kind kind, uint
     for (unsigned i = 0; i < count && call->status == CUDA_SUCCESS; i++) {
         s.kernel = module ? NULL : handles[i];
         s.function = module ? handles[i] : NULL;
-        CUresult named = module ? call->driver->cuFuncGetName(&s.name, s.function)
-                                : call->driver->cuKernelGetName(&s.name, s.kernel);
+        CUresult named = module ? tow_drive(call->driver, cuFuncGetName)(&s.name, s.function)
+                                : tow_drive(call->driver, cuKernelGetName)(&s.name, s.kernel);
         if (named == CUDA_SUCCESS) {
             describe(&s);
             call->out.at = call->out_start + used; /* as a fact it comes with the others */
@@ -163,8 +165,8 @@ static CUresult load_library(struct tow_serve *call, uint64_t id, struct tow_cod
     CUlibraryOption options[1] = {CU_LIBRARY_BINARY_IS_PRESERVED};
     void *values[1] = {(void *)(uintptr_t)1};
     CUlibrary library = NULL;
-    CUresult result = call->driver->cuLibraryLoadData(&library, image->handed, jit->options,
-                                                      jit->values, jit->count, options, values, 1);
+    CUresult result = tow_drive(call->driver, cuLibraryLoadData)(
+        &library, image->handed, jit->options, jit->values, jit->count, options, values, 1);
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -181,8 +183,8 @@ static CUresult load_module(struct tow_serve *call, uint64_t id, struct tow_code
                             struct tow_serve_jit *jit, bool *ret_kept)
 {
     CUmodule module = NULL;
-    CUresult result = call->driver->cuModuleLoadDataEx(&module, image->handed, jit->count,
-                                                       jit->options, jit->values);
+    CUresult result = tow_drive(call->driver, cuModuleLoadDataEx)(
+        &module, image->handed, jit->count, jit->options, jit->values);
     if (result == CUDA_SUCCESS) {
         tow_serve_bind(call, TOW_H_MODULE, id, module);
     }
@@ -284,9 +286,10 @@ static void look_up(struct tow_serve *call, enum tow_handle_kind from, enum tow_
         return;
     }
     if (call->status == CUDA_SUCCESS) {
-        call->status = to == TOW_H_FUNCTION
-                           ? call->driver->cuModuleGetFunction(&s.function, library, s.name)
-                           : call->driver->cuLibraryGetKernel(&s.kernel, library, s.name);
+        call->status =
+            to == TOW_H_FUNCTION
+                ? tow_drive(call->driver, cuModuleGetFunction)(&s.function, library, s.name)
+                : tow_drive(call->driver, cuLibraryGetKernel)(&s.kernel, library, s.name);
     }
     bool is_new = !waits || tow_handles_find(&call->session->handles, id) == NULL;
     if (is_new && (call->status == CUDA_SUCCESS || !waits)) {
@@ -328,7 +331,7 @@ void tow_serve_cuKernelGetFunction(struct tow_serve *call)
     }
     CUfunction function = NULL;
     if (call->status == CUDA_SUCCESS) {
-        call->status = call->driver->cuKernelGetFunction(&function, kernel);
+        call->status = tow_drive(call->driver, cuKernelGetFunction)(&function, kernel);
     }
     /* Nobody waits: the error, if there is one, belongs to the id. */
     tow_serve_bind(call, TOW_H_FUNCTION, id, function);
@@ -342,7 +345,7 @@ void tow_serve_cuLibraryGetModule(struct tow_serve *call)
         return;
     }
     CUmodule module = NULL;
-    call->status = call->driver->cuLibraryGetModule(&module, library);
+    call->status = tow_drive(call->driver, cuLibraryGetModule)(&module, library);
     if (call->status == CUDA_SUCCESS) {
         tow_serve_bind(call, TOW_H_MODULE, id, module);
     }
@@ -379,12 +382,12 @@ static void reply_names(struct tow_serve *call, uint32_t start, uint32_t total, 
 
 static CUresult function_name(struct tow_serve *call, void *handle, const char **ret_name)
 {
-    return call->driver->cuFuncGetName(ret_name, handle);
+    return tow_drive(call->driver, cuFuncGetName)(ret_name, handle);
 }
 
 static CUresult kernel_name(struct tow_serve *call, void *handle, const char **ret_name)
 {
-    return call->driver->cuKernelGetName(ret_name, handle);
+    return tow_drive(call->driver, cuKernelGetName)(ret_name, handle);
 }
 
 void tow_serve_cuModuleEnumerateFunctions(struct tow_serve *call)
@@ -395,10 +398,11 @@ void tow_serve_cuModuleEnumerateFunctions(struct tow_serve *call)
         return;
     }
     unsigned total = 0;
-    call->status = call->driver->cuModuleGetFunctionCount(&total, module);
+    call->status = tow_drive(call->driver, cuModuleGetFunctionCount)(&total, module);
     CUfunction *functions = tow_serve_room(call, total, sizeof *functions);
     if (call->status == CUDA_SUCCESS && total > 0) {
-        call->status = call->driver->cuModuleEnumerateFunctions(functions, total, module);
+        call->status =
+            tow_drive(call->driver, cuModuleEnumerateFunctions)(functions, total, module);
     }
     if (call->status == CUDA_SUCCESS) {
         reply_names(call, start, total, (void **)functions, function_name);
@@ -413,10 +417,10 @@ void tow_serve_cuLibraryEnumerateKernels(struct tow_serve *call)
         return;
     }
     unsigned total = 0;
-    call->status = call->driver->cuLibraryGetKernelCount(&total, library);
+    call->status = tow_drive(call->driver, cuLibraryGetKernelCount)(&total, library);
     CUkernel *kernels = tow_serve_room(call, total, sizeof *kernels);
     if (call->status == CUDA_SUCCESS && total > 0) {
-        call->status = call->driver->cuLibraryEnumerateKernels(kernels, total, library);
+        call->status = tow_drive(call->driver, cuLibraryEnumerateKernels)(kernels, total, library);
     }
     if (call->status == CUDA_SUCCESS) {
         reply_names(call, start, total, (void **)kernels, kernel_name);
@@ -449,7 +453,7 @@ void tow_serve_cuModuleUnload(struct tow_serve *call)
     tow_serve_unbind(call, TOW_H_MODULE, id);
     struct tow_code_keeper *keeper = tow_code_detach(call->session, id);
     tow_mirror_forget_managed(call->session, &(struct tow_mirror_gone){.owner = id});
-    call->status = call->driver->cuModuleUnload(module);
+    call->status = tow_drive(call->driver, cuModuleUnload)(module);
     tow_code_release(call->session, keeper);
 }
 
@@ -464,7 +468,7 @@ void tow_serve_cuLibraryUnload(struct tow_serve *call)
     tow_serve_unbind(call, TOW_H_LIBRARY, id);
     struct tow_code_keeper *keeper = tow_code_detach(call->session, id);
     tow_mirror_forget_managed(call->session, &(struct tow_mirror_gone){.owner = id});
-    call->status = call->driver->cuLibraryUnload(library);
+    call->status = tow_drive(call->driver, cuLibraryUnload)(library);
     tow_code_release(call->session, keeper);
 }
 
@@ -487,7 +491,8 @@ static void symbol_reply(struct tow_serve *call, uint64_t owner, CUdeviceptr add
 {
     unsigned managed = 0;
     if (call->status == CUDA_SUCCESS) {
-        call->driver->cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, address);
+        tow_drive(call->driver, cuPointerGetAttribute)(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED,
+                                                       address);
     }
     if (managed) {
         call->status =
@@ -506,7 +511,7 @@ void tow_serve_cuModuleGetGlobal_v2(struct tow_serve *call)
     CUdeviceptr address = 0;
     size_t size = 0;
     if (tow_serve_ready(call)) {
-        call->status = call->driver->cuModuleGetGlobal_v2(&address, &size, module, name);
+        call->status = tow_drive(call->driver, cuModuleGetGlobal_v2)(&address, &size, module, name);
         symbol_reply(call, id, address, size);
     }
 }
@@ -519,7 +524,7 @@ void tow_serve_cuLibraryGetGlobal(struct tow_serve *call)
     CUdeviceptr address = 0;
     size_t size = 0;
     if (tow_serve_ready(call)) {
-        call->status = call->driver->cuLibraryGetGlobal(&address, &size, library, name);
+        call->status = tow_drive(call->driver, cuLibraryGetGlobal)(&address, &size, library, name);
         symbol_reply(call, id, address, size);
     }
 }
@@ -540,7 +545,7 @@ void tow_serve_cuLibraryGetManaged(struct tow_serve *call)
         call->status = tow_session_enter_primary(call->session);
     }
     if (call->status == CUDA_SUCCESS) {
-        call->status = call->driver->cuLibraryGetManaged(&address, &size, library, name);
+        call->status = tow_drive(call->driver, cuLibraryGetManaged)(&address, &size, library, name);
     }
     symbol_reply(call, id, address, size);
 }

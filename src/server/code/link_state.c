@@ -61,15 +61,15 @@ static void create_state(void *arg)
 {
     struct request *request = arg;
     struct linking *linking = request->linking;
-    request->result = request->driver->cuLinkCreate_v2(linking->jit.count, linking->jit.options,
-                                                       linking->jit.values, &linking->state);
+    request->result = tow_drive(request->driver, cuLinkCreate_v2)(
+        linking->jit.count, linking->jit.options, linking->jit.values, &linking->state);
 }
 
 static void add_input(void *arg)
 {
     struct request *request = arg;
     struct input *input = request->input;
-    request->result = request->driver->cuLinkAddData_v2(
+    request->result = tow_drive(request->driver, cuLinkAddData_v2)(
         request->linking->state, request->type, input->image->bytes, input->image->size,
         input->name, input->jit.count, input->jit.options, input->jit.values);
 }
@@ -80,7 +80,7 @@ static void complete_state(void *arg)
     struct linking *linking = request->linking;
     void *cubin = NULL;
     size_t size = 0;
-    request->result = request->driver->cuLinkComplete(linking->state, &cubin, &size);
+    request->result = tow_drive(request->driver, cuLinkComplete)(linking->state, &cubin, &size);
     if (request->result != CUDA_SUCCESS) {
         return;
     }
@@ -96,7 +96,7 @@ static void complete_state(void *arg)
 static void destroy_state(void *arg)
 {
     struct request *request = arg;
-    request->result = request->driver->cuLinkDestroy(request->linking->state);
+    request->result = tow_drive(request->driver, cuLinkDestroy)(request->linking->state);
 }
 
 static CUresult ask(struct request *request, void (*what)(void *arg))

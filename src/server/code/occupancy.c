@@ -19,10 +19,10 @@ static void clusters(struct tow_serve *call, CUresult (*ask)(int *ret_count, CUf
 
 void tow_serve_cuOccupancyMaxPotentialClusterSize(struct tow_serve *call)
 {
-    clusters(call, call->driver->cuOccupancyMaxPotentialClusterSize);
+    clusters(call, tow_drive(call->driver, cuOccupancyMaxPotentialClusterSize));
 }
 
 void tow_serve_cuOccupancyMaxActiveClusters(struct tow_serve *call)
 {
-    clusters(call, call->driver->cuOccupancyMaxActiveClusters);
+    clusters(call, tow_drive(call->driver, cuOccupancyMaxActiveClusters));
 }

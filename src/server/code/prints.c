@@ -8,6 +8,7 @@
 #include "backend/unpack.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "gen/device.h"
 #include "server/code/code.h"
 #include "server/session/session.h"
 #include "wire/image.h"
@@ -106,12 +107,12 @@ static bool image_prints(const struct tow_code_image *image, unsigned major)
 static unsigned major_here(struct tow_session *session)
 {
     int count = 0, first = 0;
-    session->driver->cuDeviceGetCount(&count);
+    tow_drive(session->driver, cuDeviceGetCount)(&count);
     for (int i = 0; i < count; i++) {
         int major = 0;
         CUdevice device = 0;
-        if (session->driver->cuDeviceGet(&device, i) != CUDA_SUCCESS ||
-            session->driver->cuDeviceGetAttribute(
+        if (tow_drive(session->driver, cuDeviceGet)(&device, i) != CUDA_SUCCESS ||
+            tow_drive(session->driver, cuDeviceGetAttribute)(
                 &major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device) != CUDA_SUCCESS ||
             (first != 0 && major != first)) {
             return 0;

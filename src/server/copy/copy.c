@@ -9,6 +9,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "gen/copy_server.h"
+#include "gen/event.h"
+#include "gen/stream.h"
 #include "server/copy/late.h"
 #include "server/copy/mirror.h"
 #include "server/copy/pinned.h"
@@ -110,7 +112,8 @@ static struct copy_state *state_of(struct tow_session *session)
  * cannot be known, or the client has gone and nobody waits. */
 static bool is_through(const struct tow_driver *driver, CUstream stream, CUresult status)
 {
-    return status != CUDA_ERROR_UNKNOWN && driver->cuStreamSynchronize(stream) == CUDA_SUCCESS;
+    return status != CUDA_ERROR_UNKNOWN &&
+           tow_drive(driver, cuStreamSynchronize)(stream) == CUDA_SUCCESS;
 }
 
 /* Piece by piece: while one is sent, the device fills the next ones. */
@@ -133,16 +136,17 @@ static CUresult download_large(struct tow_serve *call, CUdeviceptr from, uint64_
                                          piece_size, piece);
             }
             if (status == CUDA_SUCCESS) {
-                status = driver->cuMemcpyDtoHAsync_v2((*piece)->bytes, from + asked, n, stream);
+                status = tow_drive(driver, cuMemcpyDtoHAsync_v2)((*piece)->bytes, from + asked, n,
+                                                                 stream);
             }
             if (status == CUDA_SUCCESS) {
                 fill++;
-                status = driver->cuEventRecord((*piece)->filled, stream);
+                status = tow_drive(driver, cuEventRecord)((*piece)->filled, stream);
             }
             asked += n;
         }
         if (status == CUDA_SUCCESS) {
-            status = driver->cuEventSynchronize(stage[send % STAGES]->filled);
+            status = tow_drive(driver, cuEventSynchronize)(stage[send % STAGES]->filled);
         }
         if (status == CUDA_SUCCESS && sent == 0) {
             /* Into the same memory, perhaps: those before it come first. */
@@ -201,18 +205,19 @@ static CUresult download_spread(struct tow_serve *call, CUdeviceptr from, uint64
                                          &o->piece);
             }
             if (status == CUDA_SUCCESS) {
-                status = driver->cuMemcpyDtoHAsync_v2(o->piece->bytes, from + asked, n, stream);
+                status = tow_drive(driver, cuMemcpyDtoHAsync_v2)(o->piece->bytes, from + asked, n,
+                                                                 stream);
             }
             if (status == CUDA_SUCCESS) {
                 fill++;
-                status = driver->cuEventRecord(o->piece->filled, stream);
+                status = tow_drive(driver, cuEventRecord)(o->piece->filled, stream);
             }
             asked += n;
         }
         struct outgoing *o = &pieces[send % depth];
         size_t n = (size_t)tow_min_u64(STAGE, size - sent);
         if (status == CUDA_SUCCESS) {
-            status = driver->cuEventSynchronize(o->piece->filled);
+            status = tow_drive(driver, cuEventSynchronize)(o->piece->filled);
         }
         if (status == CUDA_SUCCESS && send % lines < lanes) {
             o->job = (struct tow_lane_job){
@@ -266,8 +271,8 @@ void tow_copy_later(struct tow_serve *call, const struct tow_later_copy *want)
                                 .stream = want->stream};
         call->status = want->shaped != NULL
                            ? tow_shaped_run(want->shaped, driver, piece->bytes, want->stream)
-                           : driver->cuMemcpyDtoHAsync_v2(piece->bytes, want->from,
-                                                          (size_t)want->size, want->stream);
+                           : tow_drive(driver, cuMemcpyDtoHAsync_v2)(
+                                 piece->bytes, want->from, (size_t)want->size, want->stream);
         bool begun = call->status == CUDA_SUCCESS;
         if (begun) {
             call->status = tow_pinned_mark(piece, driver, want->stream);
@@ -443,7 +448,7 @@ static void send_as_they_come(struct tow_serve *call, bool all, uint64_t stream_
                                                           stream_id, stream, last)) != NULL) {
         later->awaited++;
         pthread_mutex_unlock(&copies->lock);
-        status = call->driver->cuEventSynchronize(later->piece->filled);
+        status = tow_drive(call->driver, cuEventSynchronize)(later->piece->filled);
         pthread_mutex_lock(&copies->lock);
         later->awaited--;
         if (later->finished && later->awaited == 0) {
@@ -475,7 +480,7 @@ void tow_copy_send_until(struct tow_serve *call, CUevent event)
     struct copy_state *copies = copies_under_way(session);
     int64_t nap = NAP_MIN_NS;
     bool large = copies != NULL;
-    while (large && call->driver->cuEventQuery(event) == CUDA_ERROR_NOT_READY) {
+    while (large && tow_drive(call->driver, cuEventQuery)(event) == CUDA_ERROR_NOT_READY) {
         pthread_mutex_lock(&copies->sending);
         unsigned before = copies->turn;
         send_done(session, copies);
@@ -521,7 +526,7 @@ static bool drop_laters(struct tow_session *session, uint32_t context)
         struct later *later = dropped;
         dropped = later->next;
         /* Without the lock: the device may wait for a host function, which takes it. */
-        session->driver->cuEventSynchronize(later->piece->filled);
+        tow_drive(session->driver, cuEventSynchronize)(later->piece->filled);
         pthread_mutex_lock(&copies->sending);
         later->spread = false;
         send_later(session, copies, later);
@@ -589,10 +594,11 @@ void tow_serve_cuMemcpyDtoHAsync_v2(struct tow_serve *call)
     }
     tow_serve_reserve(call, (size_t)size + 8);
     if (call->status == CUDA_SUCCESS) {
-        call->status = call->driver->cuMemcpyDtoHAsync_v2(call->out.at, from, (size_t)size, stream);
+        call->status =
+            tow_drive(call->driver, cuMemcpyDtoHAsync_v2)(call->out.at, from, (size_t)size, stream);
     }
     if (call->status == CUDA_SUCCESS) {
-        call->status = call->driver->cuStreamSynchronize(stream);
+        call->status = tow_drive(call->driver, cuStreamSynchronize)(stream);
     }
     if (call->status == CUDA_SUCCESS) {
         tow_enc_block(&call->out, (size_t)size);
@@ -617,14 +623,14 @@ void tow_serve_cuMemcpyAsync(struct tow_serve *call)
     bool to_host = tow_mirror_reaches(call, to, size),
          from_host = tow_mirror_reaches(call, from, size);
     if (to_host && from_host) {
-        call->status = call->driver->cuMemcpyAsync(to, from, size, stream);
+        call->status = tow_drive(call->driver, cuMemcpyAsync)(to, from, size, stream);
     } else if (from_host) {
-        call->status =
-            call->driver->cuMemcpyHtoDAsync_v2(to, (void *)(uintptr_t)from, size, stream);
+        call->status = tow_drive(call->driver, cuMemcpyHtoDAsync_v2)(to, (void *)(uintptr_t)from,
+                                                                     size, stream);
     } else if (to_host) {
-        call->status =
-            call->driver->cuMemcpyDtoHAsync_v2((void *)(uintptr_t)to, from, size, stream);
+        call->status = tow_drive(call->driver, cuMemcpyDtoHAsync_v2)((void *)(uintptr_t)to, from,
+                                                                     size, stream);
     } else {
-        call->status = call->driver->cuMemcpyDtoDAsync_v2(to, from, size, stream);
+        call->status = tow_drive(call->driver, cuMemcpyDtoDAsync_v2)(to, from, size, stream);
     }
 }

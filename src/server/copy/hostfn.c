@@ -7,6 +7,7 @@
 #include "base/thread.h"
 #include "gen/launch_server.h"
 #include "gen/stream_server.h"
+#include "gen/graph.h"
 #include "server/copy/copy.h"
 #include "server/copy/mirror.h"
 #include "server/session/session.h"
@@ -252,7 +253,7 @@ static struct tow_hostfn_turn *take(struct tow_serve *call, CUstream *ret_stream
     /* Into a graph: it runs at every launch of it, and of its copies, and nobody says when the last
      * of them is gone. */
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
-    call->driver->cuStreamIsCapturing(*ret_stream, &capture);
+    tow_drive(call->driver, cuStreamIsCapturing)(*ret_stream, &capture);
     struct tow_hostfn_turn *turn =
         tow_hostfn_make(call->session, id, capture != CU_STREAM_CAPTURE_STATUS_NONE);
     if (turn == NULL) {
@@ -268,7 +269,7 @@ void tow_serve_cuLaunchHostFunc(struct tow_serve *call)
     if (turn == NULL) {
         return;
     }
-    call->status = call->driver->cuLaunchHostFunc(stream, tow_hostfn_run, turn);
+    call->status = tow_drive(call->driver, cuLaunchHostFunc)(stream, tow_hostfn_run, turn);
     if (call->status != CUDA_SUCCESS) {
         tow_hostfn_drop(turn);
     }
@@ -281,7 +282,7 @@ void tow_serve_cuStreamAddCallback(struct tow_serve *call)
     if (turn == NULL) {
         return;
     }
-    call->status = call->driver->cuStreamAddCallback(stream, run_callback, turn, 0);
+    call->status = tow_drive(call->driver, cuStreamAddCallback)(stream, run_callback, turn, 0);
     if (call->status != CUDA_SUCCESS) {
         tow_hostfn_drop(turn);
     }

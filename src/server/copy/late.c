@@ -9,6 +9,9 @@
 #include "server/session/session.h"
 #include "wire/control.h"
 #include "wire/copy.h"
+#include "gen/copy.h"
+#include "gen/event.h"
+#include "gen/launch.h"
 
 _Static_assert((int)TOW_COPY_LATE_MAX <= (int)TOW_PINNED_MAX, "pieces hold them");
 
@@ -108,7 +111,7 @@ static void sort(struct tow_session *session, struct late_state *state, uint32_t
     while (late != NULL) {
         struct late *next = next_copied(state, late);
         if (late->piece->context == context &&
-            session->driver->cuEventQuery(late->piece->filled) != CUDA_ERROR_NOT_READY) {
+            tow_drive(session->driver, cuEventQuery)(late->piece->filled) != CUDA_ERROR_NOT_READY) {
             remove_late(state, late, false);
         }
         late = next;
@@ -122,9 +125,9 @@ static CUresult queue(struct tow_serve *call, struct late_state *state, struct l
 {
     const struct tow_driver *driver = call->driver;
     CUresult status =
-        driver->cuMemcpyHtoDAsync_v2(to, late->piece->bytes, (size_t)late->size, stream);
+        tow_drive(driver, cuMemcpyHtoDAsync_v2)(to, late->piece->bytes, (size_t)late->size, stream);
     if (status == CUDA_SUCCESS) {
-        status = driver->cuEventRecord(late->piece->filled, stream);
+        status = tow_drive(driver, cuEventRecord)(late->piece->filled, stream);
     }
     pthread_mutex_lock(&state->lock);
     late->copied = status == CUDA_SUCCESS;
@@ -155,7 +158,7 @@ static CUresult put(struct tow_serve *call, uint64_t id, uint64_t number, CUdevi
     late->size = size;
     late->in_hand = true;
     enlist(state, late);
-    status = call->driver->cuLaunchHostFunc(stream, tow_hostfn_run, turn);
+    status = tow_drive(call->driver, cuLaunchHostFunc)(stream, tow_hostfn_run, turn);
     if (status == CUDA_SUCCESS) {
         call->status = queue(call, state, late, to, stream);
         return CUDA_SUCCESS;
@@ -218,7 +221,7 @@ bool tow_late_drop_context(struct tow_session *session, uint32_t context)
     for (struct late *late = next_copied(state, NULL); late != NULL;) {
         struct late *next = next_copied(state, late);
         if (late->piece->context == context) {
-            session->driver->cuEventSynchronize(late->piece->filled);
+            tow_drive(session->driver, cuEventSynchronize)(late->piece->filled);
             remove_late(state, late, false);
         }
         late = next;

@@ -10,6 +10,8 @@
 #include "base/log.h"
 #include "base/tree.h"
 #include "gen/memory_server.h"
+#include "gen/copy.h"
+#include "gen/stream.h"
 #include "server/session/session.h"
 #include "server/copy/share.h"
 #include "wire/control.h"
@@ -74,7 +76,7 @@ static void free_state(struct tow_session *session, void *state)
         struct mirror *m = (struct mirror *)mirrors->mirrors.root;
         tow_tree_remove(&mirrors->mirrors, &m->node);
         if (!m->managed) {
-            session->driver->cuMemHostUnregister((void *)(uintptr_t)m->base);
+            tow_drive(session->driver, cuMemHostUnregister)((void *)(uintptr_t)m->base);
         }
         drop(m);
     }
@@ -290,10 +292,10 @@ static void mirror_managed(struct tow_serve *call, uint64_t base, uint64_t size,
             return;
         }
     }
-    call->status =
-        call->driver->cuPointerGetAttribute(&is_managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, base);
+    call->status = tow_drive(call->driver, cuPointerGetAttribute)(
+        &is_managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, base);
     if (call->status == CUDA_SUCCESS) {
-        call->status = call->driver->cuMemGetAddressRange_v2(&start, &length, base);
+        call->status = tow_drive(call->driver, cuMemGetAddressRange_v2)(&start, &length, base);
     }
     if (call->status == CUDA_SUCCESS &&
         (!is_managed || size == 0 || size > length - (base - start))) {
@@ -346,14 +348,14 @@ void tow_serve_cuMemHostGetDevicePointer_v2(struct tow_serve *call)
             return;
         }
     }
-    call->status = call->driver->cuMemHostRegister_v2(
+    call->status = tow_drive(call->driver, cuMemHostRegister_v2)(
         at, size, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
     if (call->status == CUDA_SUCCESS &&
         enlist(call->session,
                (struct mirror){
                    .base = base, .size = size, .mapped = map, .context = call->frame.context}) <
             0) {
-        call->driver->cuMemHostUnregister(at);
+        tow_drive(call->driver, cuMemHostUnregister)(at);
         call->status = CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (call->status != CUDA_SUCCESS && map) {
@@ -368,7 +370,7 @@ static void retire(struct tow_session *session, struct mirror *m)
     if (!m->managed) {
         /* Waits for work that may still use it, and what that wrote goes to the program. Waiting
          * for the context would end captures. */
-        session->driver->cuMemHostUnregister((void *)(uintptr_t)m->base);
+        tow_drive(session->driver, cuMemHostUnregister)((void *)(uintptr_t)m->base);
         tow_mirror_pull(session);
     }
     pthread_mutex_lock(&state->lock);
@@ -423,12 +425,12 @@ void tow_serve_cuMemHostUnregister(struct tow_serve *call)
 static CUresult clear(const struct tow_driver *driver, CUdeviceptr address, uint64_t size)
 {
     CUstream stream = NULL;
-    CUresult status = driver->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+    CUresult status = tow_drive(driver, cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING);
     if (status == CUDA_SUCCESS) {
-        status = driver->cuMemsetD8Async(address, 0, size, stream);
-        CUresult done = driver->cuStreamSynchronize(stream);
+        status = tow_drive(driver, cuMemsetD8Async)(address, 0, size, stream);
+        CUresult done = tow_drive(driver, cuStreamSynchronize)(stream);
         status = status == CUDA_SUCCESS ? done : status;
-        driver->cuStreamDestroy_v2(stream);
+        tow_drive(driver, cuStreamDestroy_v2)(stream);
     }
     return status;
 }
@@ -443,12 +445,12 @@ void tow_serve_cuMemAllocManaged(struct tow_serve *call)
     if (!tow_serve_ready(call)) {
         return;
     }
-    call->status = call->driver->cuMemAllocManaged(&address, size, flags);
+    call->status = tow_drive(call->driver, cuMemAllocManaged)(&address, size, flags);
     if (call->status == CUDA_SUCCESS && !call->session->options->in_process &&
         how != TOW_MANAGED_FETCHED) {
         call->status = clear(call->driver, address, size);
         if (call->status != CUDA_SUCCESS) {
-            call->driver->cuMemFree_v2(address);
+            tow_drive(call->driver, cuMemFree_v2)(address);
         }
     }
     if (call->status == CUDA_SUCCESS &&
@@ -458,7 +460,7 @@ void tow_serve_cuMemAllocManaged(struct tow_serve *call)
                 (struct mirror){
                     .base = address, .size = size, .managed = true, .fetched = fetched}) < 0)) {
         tow_mirror_freed(call->session, address);
-        call->driver->cuMemFree_v2(address);
+        tow_drive(call->driver, cuMemFree_v2)(address);
         call->status = CUDA_ERROR_OUT_OF_MEMORY;
     }
     tow_enc_u64(&call->out, address);

@@ -4,6 +4,9 @@
 #include <stdlib.h>
 
 #include "server/session/session.h"
+#include "gen/event.h"
+#include "gen/memory.h"
+#include "gen/stream.h"
 
 enum {
     SLAB = 64 << 10, /* small pieces are made many at a time: asking the driver takes long */
@@ -94,7 +97,7 @@ static CUresult make_piece(const struct tow_driver *driver, uint32_t context, un
     }
     *piece = (struct tow_piece){.bytes = bytes, .word = word, .context = context, .order = order};
     atomic_store(piece->word, 0);
-    CUresult status = driver->cuEventCreate(&piece->filled, CU_EVENT_DISABLE_TIMING);
+    CUresult status = tow_drive(driver, cuEventCreate)(&piece->filled, CU_EVENT_DISABLE_TIMING);
     if (status != CUDA_SUCCESS) {
         free(piece);
         return status;
@@ -123,8 +126,8 @@ static CUresult make(struct tow_pinned *pinned, const struct tow_driver *driver,
     if (!room) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    CUresult status = driver->cuMemHostAlloc(&memory, slab + slab / size * WORD,
-                                             CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
+    CUresult status = tow_drive(driver, cuMemHostAlloc)(
+        &memory, slab + slab / size * WORD, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
     if (status != CUDA_SUCCESS) {
         uncount(pinned, slab);
         return status;
@@ -132,7 +135,7 @@ static CUresult make(struct tow_pinned *pinned, const struct tow_driver *driver,
     uint8_t *bytes = memory, *word = bytes + slab;
     status = make_piece(driver, context, order, bytes, word, ret_piece);
     if (status != CUDA_SUCCESS) {
-        driver->cuMemFreeHost(memory);
+        tow_drive(driver, cuMemFreeHost)(memory);
         uncount(pinned, slab);
         return status;
     }
@@ -188,19 +191,19 @@ CUresult tow_pinned_take(struct tow_pinned *pinned, struct tow_session *session,
 
 CUresult tow_pinned_mark(struct tow_piece *piece, const struct tow_driver *driver, CUstream stream)
 {
-    CUresult status = driver->cuEventRecord(piece->filled, stream);
+    CUresult status = tow_drive(driver, cuEventRecord)(piece->filled, stream);
     piece->value++;
     piece->marked =
-        status == CUDA_SUCCESS &&
-        driver->cuStreamWriteValue32_v2(stream, (CUdeviceptr)(uintptr_t)piece->word, piece->value,
-                                        CU_STREAM_WRITE_VALUE_DEFAULT) == CUDA_SUCCESS;
+        status == CUDA_SUCCESS && tow_drive(driver, cuStreamWriteValue32_v2)(
+                                      stream, (CUdeviceptr)(uintptr_t)piece->word, piece->value,
+                                      CU_STREAM_WRITE_VALUE_DEFAULT) == CUDA_SUCCESS;
     return status;
 }
 
 bool tow_pinned_is_marked(const struct tow_piece *piece, const struct tow_driver *driver)
 {
     return piece->marked ? atomic_load_explicit(piece->word, memory_order_acquire) == piece->value
-                         : driver->cuEventQuery(piece->filled) != CUDA_ERROR_NOT_READY;
+                         : tow_drive(driver, cuEventQuery)(piece->filled) != CUDA_ERROR_NOT_READY;
 }
 
 void tow_pinned_give(struct tow_pinned *pinned, struct tow_piece *piece)

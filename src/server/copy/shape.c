@@ -2,6 +2,7 @@
 
 #include "base/number.h"
 #include "gen/copy_server.h"
+#include "gen/stream.h"
 #include "server/copy/copy.h"
 #include "server/copy/mirror.h"
 #include "server/session/session.h"
@@ -118,7 +119,7 @@ CUresult tow_shaped_run(const struct tow_shaped *shaped, const struct tow_driver
         with_host.dstHeight = p->Height;
     }
     if (shaped->peer) {
-        return driver->cuMemcpy3DPeerAsync(p, stream);
+        return tow_drive(driver, cuMemcpy3DPeerAsync)(p, stream);
     }
     CUDA_MEMCPY3D c = {
         .srcXInBytes = p->srcXInBytes,
@@ -145,7 +146,7 @@ CUresult tow_shaped_run(const struct tow_shaped *shaped, const struct tow_driver
         .Height = p->Height,
         .Depth = p->Depth,
     };
-    return driver->cuMemcpy3DAsync_v2(&c, stream);
+    return tow_drive(driver, cuMemcpy3DAsync_v2)(&c, stream);
 }
 
 static bool shape_makes_sense(const struct tow_copy_shape *s)
@@ -188,7 +189,7 @@ static void download(struct tow_serve *call, const struct tow_copy_shape *shape,
     tow_copy_later(call, &want);
     if (call->frame.seq != 0) {
         tow_copy_send_stream(call, shape->stream, stream);
-        CUresult status = call->driver->cuStreamSynchronize(stream);
+        CUresult status = tow_drive(call->driver, cuStreamSynchronize)(stream);
         call->status = call->status == CUDA_SUCCESS ? status : call->status;
     }
 }

@@ -15,6 +15,7 @@
 #include "gen/context_server.h"
 #include "gen/memory_server.h"
 #include "gen/stream_server.h"
+#include "gen/copy.h"
 #include "server/copy/copy.h"
 #include "server/session/session.h"
 #include "wire/share.h"
@@ -78,7 +79,7 @@ static CUresult lock_pages(struct tow_serve *call, struct share *share)
     if (share->context != 0) {
         return CUDA_SUCCESS;
     }
-    CUresult status = call->driver->cuMemHostRegister_v2(
+    CUresult status = tow_drive(call->driver, cuMemHostRegister_v2)(
         (void *)(uintptr_t)share->base, share->size,
         CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
     if (status == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED) {
@@ -129,7 +130,7 @@ void tow_share_drop_context(struct tow_session *session, uint32_t context)
     pthread_mutex_lock(&state->lock);
     for (unsigned i = 0; i < state->count; i++) {
         if (state->list[i].context == context) {
-            session->driver->cuMemHostUnregister((void *)(uintptr_t)state->list[i].base);
+            tow_drive(session->driver, cuMemHostUnregister)((void *)(uintptr_t)state->list[i].base);
             state->list[i].context = 0;
         }
     }
@@ -234,7 +235,7 @@ void tow_serve_cuMemHostAlloc(struct tow_serve *call)
         call->status = lock_pages(call, &share);
     }
     if (call->status == CUDA_SUCCESS && !enlist(state, share)) {
-        call->driver->cuMemHostUnregister((void *)(uintptr_t)share.base);
+        tow_drive(call->driver, cuMemHostUnregister)((void *)(uintptr_t)share.base);
         call->status = CUDA_ERROR_OUT_OF_MEMORY;
     }
     pthread_mutex_unlock(&state->lock);
@@ -255,7 +256,7 @@ static CUresult end_share(struct tow_session *session, const struct share *share
 {
     CUresult status = CUDA_SUCCESS;
     if (share->context != 0) {
-        status = session->driver->cuMemHostUnregister((void *)(uintptr_t)share->base);
+        status = tow_drive(session->driver, cuMemHostUnregister)((void *)(uintptr_t)share->base);
     }
     munmap((void *)(uintptr_t)share->base, share->size);
     return status;
@@ -339,7 +340,7 @@ static void leave_note(struct tow_serve *call, struct tow_share_note *note, uint
                        CUstream stream)
 {
     if (call->status == CUDA_SUCCESS) {
-        call->status = call->driver->cuStreamWriteValue32_v2(
+        call->status = tow_drive(call->driver, cuStreamWriteValue32_v2)(
             stream, (CUdeviceptr)(uintptr_t)&note->done, value, 0);
     }
     if (call->status != CUDA_SUCCESS) {
@@ -382,8 +383,9 @@ void tow_share_copy(struct tow_serve *call, bool host_is_source, CUdeviceptr dev
         void *bytes = (void *)(uintptr_t)host;
         call->status =
             host_is_source
-                ? call->driver->cuMemcpyHtoDAsync_v2(device, bytes, (size_t)size, stream)
-                : call->driver->cuMemcpyDtoHAsync_v2(bytes, device, (size_t)size, stream);
+                ? tow_drive(call->driver, cuMemcpyHtoDAsync_v2)(device, bytes, (size_t)size, stream)
+                : tow_drive(call->driver, cuMemcpyDtoHAsync_v2)(bytes, device, (size_t)size,
+                                                                stream);
     }
     if (note != NULL) {
         tow_share_noted(call, note, value, host_is_source, size, stream);
@@ -415,7 +417,7 @@ void tow_serve_cuStreamSynchronize(struct tow_serve *call)
         call->status = CUDA_SUCCESS; /* what is wrong with the stream is told to who asks */
     } else if (tow_serve_ready(call)) {
         tow_copy_send_stream(call, id, stream);
-        call->status = call->driver->cuStreamSynchronize(stream);
+        call->status = tow_drive(call->driver, cuStreamSynchronize)(stream);
     }
 }
 
@@ -453,7 +455,7 @@ void tow_serve_cuCtxSynchronize(struct tow_serve *call)
     } else if (tow_serve_ready(call)) {
         tow_busy_forget(call->session);
         tow_copy_send_context(call);
-        call->status = call->driver->cuCtxSynchronize();
+        call->status = tow_drive(call->driver, cuCtxSynchronize)();
         if (call->status != CUDA_SUCCESS) {
             tow_busy_lose(call->session);
         }

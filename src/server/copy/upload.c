@@ -14,6 +14,8 @@
 #include "base/clock.h"
 #include "base/thread.h"
 #include "gen/copy_server.h"
+#include "gen/event.h"
+#include "gen/stream.h"
 #include "server/copy/late.h"
 #include "server/copy/pinned.h"
 #include "server/session/session.h"
@@ -151,7 +153,8 @@ static struct slot *take_read(struct upload *u, unsigned *ret_count)
         if (slot->in_hand || (waits != NULL && waits->stream == slot->stream)) {
             continue;
         }
-        if (u->session->driver->cuEventQuery(slot->piece->filled) != CUDA_ERROR_NOT_READY) {
+        if (tow_drive(u->session->driver, cuEventQuery)(slot->piece->filled) !=
+            CUDA_ERROR_NOT_READY) {
             slot->in_hand = true;
             found = slot;
         } else {
@@ -250,7 +253,7 @@ bool tow_upload_drop_context(struct tow_session *session, uint32_t context)
     pthread_mutex_unlock(&state->lock);
     while (dropped != NULL) {
         struct slot *next = dropped->next;
-        session->driver->cuEventSynchronize(dropped->piece->filled);
+        tow_drive(session->driver, cuEventSynchronize)(dropped->piece->filled);
         tow_pinned_give(&state->pinned, dropped->piece); /* to be dropped with the others */
         free(dropped);
         dropped = next;
@@ -295,7 +298,7 @@ static CUresult begin(const struct upload *u, const struct tow_shaped *shaped, u
     CUresult status = CUDA_SUCCESS;
     size_t at = 0;
     if (!u->has_shape) {
-        status = driver->cuMemcpyHtoDAsync_v2(u->to + offset, bytes, size, stream);
+        status = tow_drive(driver, cuMemcpyHtoDAsync_v2)(u->to + offset, bytes, size, stream);
         *ret_begun = status == CUDA_SUCCESS;
         return status;
     }
@@ -330,10 +333,10 @@ static CUstream hand_over(struct upload *u, uint64_t offset, size_t size, struct
         status = begin(u, &shaped, offset, size, slot->piece->bytes, stream, &begun);
     }
     if (begun) {
-        recorded = driver->cuEventRecord(slot->piece->filled, stream);
+        recorded = tow_drive(driver, cuEventRecord)(slot->piece->filled, stream);
     }
     if (recorded != CUDA_SUCCESS) {
-        driver->cuStreamSynchronize(stream); /* nothing else tells when it was read */
+        tow_drive(driver, cuStreamSynchronize)(stream); /* nothing else tells when it was read */
     }
     tow_hold_leave(&call);
     if (status != CUDA_SUCCESS || recorded != CUDA_SUCCESS) {
@@ -354,7 +357,8 @@ static bool is_read(struct upload *u)
     pthread_mutex_lock(&u->state->lock);
     for (struct slot *slot = u->state->slots; slot != NULL && read; slot = slot->next) {
         read = slot->upload != u || slot->in_hand || slot->piece->context != u->context ||
-               u->session->driver->cuEventQuery(slot->piece->filled) != CUDA_ERROR_NOT_READY;
+               tow_drive(u->session->driver, cuEventQuery)(slot->piece->filled) !=
+                   CUDA_ERROR_NOT_READY;
     }
     pthread_mutex_unlock(&u->state->lock);
     return read;
@@ -481,7 +485,8 @@ void tow_serve_cuMemcpyHtoDAsync_v2(struct tow_serve *call)
         const void *bytes = tow_dec_bytes(&call->in, (size_t)size);
         if (tow_serve_ready(call)) {
             /* Pageable for the driver, and small: it has been read when this returns. */
-            call->status = call->driver->cuMemcpyHtoDAsync_v2(to, bytes, (size_t)size, stream);
+            call->status =
+                tow_drive(call->driver, cuMemcpyHtoDAsync_v2)(to, bytes, (size_t)size, stream);
         }
         return;
     }

@@ -1,4 +1,9 @@
 #include "server/daemon/account.h"
+#include "gen/context.h"
+#include "gen/memory.h"
+#include "gen/pool.h"
+#include "gen/texture.h"
+#include "gen/vmm.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -64,7 +69,7 @@ static void add(uint64_t key, uint64_t size, bool of_context)
 {
     CUcontext context = NULL;
     if (of_context) {
-        account.next.cuCtxGetCurrent(&context);
+        tow_drive(&account.next, cuCtxGetCurrent)(&context);
     }
     pthread_mutex_lock(&account.lock);
     /* A count that cannot be kept is only a wrong number in a table. */
@@ -122,7 +127,7 @@ static void drop_context(CUcontext context)
 
 static CUresult alloc(CUdeviceptr *ret, size_t size)
 {
-    CUresult result = account.next.cuMemAlloc_v2(ret, size);
+    CUresult result = tow_drive(&account.next, cuMemAlloc_v2)(ret, size);
     if (result == CUDA_SUCCESS) {
         add(*ret, size, true);
     }
@@ -132,7 +137,8 @@ static CUresult alloc(CUdeviceptr *ret, size_t size)
 static CUresult alloc_pitch(CUdeviceptr *ret, size_t *pitch, size_t width, size_t height,
                             unsigned int element)
 {
-    CUresult result = account.next.cuMemAllocPitch_v2(ret, pitch, width, height, element);
+    CUresult result =
+        tow_drive(&account.next, cuMemAllocPitch_v2)(ret, pitch, width, height, element);
     if (result == CUDA_SUCCESS) {
         add(*ret, *pitch * height, true);
     }
@@ -141,7 +147,7 @@ static CUresult alloc_pitch(CUdeviceptr *ret, size_t *pitch, size_t width, size_
 
 static CUresult alloc_managed(CUdeviceptr *ret, size_t size, unsigned int flags)
 {
-    CUresult result = account.next.cuMemAllocManaged(ret, size, flags);
+    CUresult result = tow_drive(&account.next, cuMemAllocManaged)(ret, size, flags);
     if (result == CUDA_SUCCESS) {
         add(*ret, size, true);
     }
@@ -150,7 +156,7 @@ static CUresult alloc_managed(CUdeviceptr *ret, size_t size, unsigned int flags)
 
 static CUresult alloc_async(CUdeviceptr *ret, size_t size, CUstream stream)
 {
-    CUresult result = account.next.cuMemAllocAsync(ret, size, stream);
+    CUresult result = tow_drive(&account.next, cuMemAllocAsync)(ret, size, stream);
     if (result == CUDA_SUCCESS) {
         add(*ret, size, false);
     }
@@ -159,7 +165,7 @@ static CUresult alloc_async(CUdeviceptr *ret, size_t size, CUstream stream)
 
 static CUresult alloc_from_pool(CUdeviceptr *ret, size_t size, CUmemoryPool pool, CUstream stream)
 {
-    CUresult result = account.next.cuMemAllocFromPoolAsync(ret, size, pool, stream);
+    CUresult result = tow_drive(&account.next, cuMemAllocFromPoolAsync)(ret, size, pool, stream);
     if (result == CUDA_SUCCESS) {
         add(*ret, size, false);
     }
@@ -168,7 +174,7 @@ static CUresult alloc_from_pool(CUdeviceptr *ret, size_t size, CUmemoryPool pool
 
 static CUresult free_now(CUdeviceptr at)
 {
-    CUresult result = account.next.cuMemFree_v2(at);
+    CUresult result = tow_drive(&account.next, cuMemFree_v2)(at);
     if (result == CUDA_SUCCESS) {
         drop(at);
     }
@@ -177,7 +183,7 @@ static CUresult free_now(CUdeviceptr at)
 
 static CUresult free_async(CUdeviceptr at, CUstream stream)
 {
-    CUresult result = account.next.cuMemFreeAsync(at, stream);
+    CUresult result = tow_drive(&account.next, cuMemFreeAsync)(at, stream);
     if (result == CUDA_SUCCESS) {
         drop(at);
     }
@@ -187,7 +193,7 @@ static CUresult free_async(CUdeviceptr at, CUstream stream)
 static CUresult create(CUmemGenericAllocationHandle *ret, size_t size,
                        const CUmemAllocationProp *prop, unsigned long long flags)
 {
-    CUresult result = account.next.cuMemCreate(ret, size, prop, flags);
+    CUresult result = tow_drive(&account.next, cuMemCreate)(ret, size, prop, flags);
     if (result == CUDA_SUCCESS) {
         add(*ret, size, false);
     }
@@ -196,7 +202,7 @@ static CUresult create(CUmemGenericAllocationHandle *ret, size_t size,
 
 static CUresult release(CUmemGenericAllocationHandle handle)
 {
-    CUresult result = account.next.cuMemRelease(handle);
+    CUresult result = tow_drive(&account.next, cuMemRelease)(handle);
     if (result == CUDA_SUCCESS) {
         drop(handle);
     }
@@ -223,7 +229,7 @@ static uint64_t array_size(uint64_t width, uint64_t height, uint64_t depth, CUar
 
 static CUresult array_create(CUarray *ret, const CUDA_ARRAY_DESCRIPTOR *what)
 {
-    CUresult result = account.next.cuArrayCreate_v2(ret, what);
+    CUresult result = tow_drive(&account.next, cuArrayCreate_v2)(ret, what);
     if (result == CUDA_SUCCESS) {
         add((uintptr_t)*ret,
             array_size(what->Width, what->Height, 1, what->Format, what->NumChannels), true);
@@ -233,7 +239,7 @@ static CUresult array_create(CUarray *ret, const CUDA_ARRAY_DESCRIPTOR *what)
 
 static CUresult array_create_3d(CUarray *ret, const CUDA_ARRAY3D_DESCRIPTOR *what)
 {
-    CUresult result = account.next.cuArray3DCreate_v2(ret, what);
+    CUresult result = tow_drive(&account.next, cuArray3DCreate_v2)(ret, what);
     if (result == CUDA_SUCCESS) {
         add((uintptr_t)*ret,
             array_size(what->Width, what->Height, what->Depth, what->Format, what->NumChannels),
@@ -244,7 +250,7 @@ static CUresult array_create_3d(CUarray *ret, const CUDA_ARRAY3D_DESCRIPTOR *wha
 
 static CUresult array_destroy(CUarray array)
 {
-    CUresult result = account.next.cuArrayDestroy(array);
+    CUresult result = tow_drive(&account.next, cuArrayDestroy)(array);
     if (result == CUDA_SUCCESS) {
         drop((uintptr_t)array);
     }
@@ -253,7 +259,7 @@ static CUresult array_destroy(CUarray array)
 
 static CUresult primary_retain(CUcontext *ret, CUdevice device)
 {
-    CUresult result = account.next.cuDevicePrimaryCtxRetain(ret, device);
+    CUresult result = tow_drive(&account.next, cuDevicePrimaryCtxRetain)(ret, device);
     if (result == CUDA_SUCCESS && device >= 0 && device < DEVICES_MAX) {
         pthread_mutex_lock(&account.lock);
         account.primary[device] = *ret;
@@ -268,7 +274,8 @@ static void check_primary(CUdevice device)
     unsigned int flags;
     int active = 1;
     if (device < 0 || device >= DEVICES_MAX ||
-        account.next.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS ||
+        tow_drive(&account.next, cuDevicePrimaryCtxGetState)(device, &flags, &active) !=
+            CUDA_SUCCESS ||
         active) {
         return;
     }
@@ -280,21 +287,21 @@ static void check_primary(CUdevice device)
 
 static CUresult primary_release(CUdevice device)
 {
-    CUresult result = account.next.cuDevicePrimaryCtxRelease_v2(device);
+    CUresult result = tow_drive(&account.next, cuDevicePrimaryCtxRelease_v2)(device);
     check_primary(device);
     return result;
 }
 
 static CUresult primary_reset(CUdevice device)
 {
-    CUresult result = account.next.cuDevicePrimaryCtxReset_v2(device);
+    CUresult result = tow_drive(&account.next, cuDevicePrimaryCtxReset_v2)(device);
     check_primary(device);
     return result;
 }
 
 static CUresult context_destroy(CUcontext context)
 {
-    CUresult result = account.next.cuCtxDestroy_v2(context);
+    CUresult result = tow_drive(&account.next, cuCtxDestroy_v2)(context);
     if (result == CUDA_SUCCESS) {
         drop_context(context);
     }
@@ -305,20 +312,20 @@ void tow_account_install(struct tow_driver *driver, _Atomic uint64_t *memory)
 {
     account.next = *driver;
     account.memory = memory;
-    driver->cuMemAlloc_v2 = alloc;
-    driver->cuMemAllocPitch_v2 = alloc_pitch;
-    driver->cuMemAllocManaged = alloc_managed;
-    driver->cuMemAllocAsync = alloc_async;
-    driver->cuMemAllocFromPoolAsync = alloc_from_pool;
-    driver->cuMemFree_v2 = free_now;
-    driver->cuMemFreeAsync = free_async;
-    driver->cuMemCreate = create;
-    driver->cuMemRelease = release;
-    driver->cuArrayCreate_v2 = array_create;
-    driver->cuArray3DCreate_v2 = array_create_3d;
-    driver->cuArrayDestroy = array_destroy;
-    driver->cuDevicePrimaryCtxRetain = primary_retain;
-    driver->cuDevicePrimaryCtxRelease_v2 = primary_release;
-    driver->cuDevicePrimaryCtxReset_v2 = primary_reset;
-    driver->cuCtxDestroy_v2 = context_destroy;
+    tow_driver_set(driver, cuMemAlloc_v2, alloc);
+    tow_driver_set(driver, cuMemAllocPitch_v2, alloc_pitch);
+    tow_driver_set(driver, cuMemAllocManaged, alloc_managed);
+    tow_driver_set(driver, cuMemAllocAsync, alloc_async);
+    tow_driver_set(driver, cuMemAllocFromPoolAsync, alloc_from_pool);
+    tow_driver_set(driver, cuMemFree_v2, free_now);
+    tow_driver_set(driver, cuMemFreeAsync, free_async);
+    tow_driver_set(driver, cuMemCreate, create);
+    tow_driver_set(driver, cuMemRelease, release);
+    tow_driver_set(driver, cuArrayCreate_v2, array_create);
+    tow_driver_set(driver, cuArray3DCreate_v2, array_create_3d);
+    tow_driver_set(driver, cuArrayDestroy, array_destroy);
+    tow_driver_set(driver, cuDevicePrimaryCtxRetain, primary_retain);
+    tow_driver_set(driver, cuDevicePrimaryCtxRelease_v2, primary_release);
+    tow_driver_set(driver, cuDevicePrimaryCtxReset_v2, primary_reset);
+    tow_driver_set(driver, cuCtxDestroy_v2, context_destroy);
 }

@@ -7,7 +7,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#include "gen/driver.h"
+#include "backend/driver.h"
 
 /* Puts itself into `driver`; *memory (borrowed for the process's life) is kept up to date. Once a
  * process. */

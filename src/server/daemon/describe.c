@@ -4,29 +4,32 @@
 #include <stdio.h>
 
 #include "base/json.h"
+#include "gen/core.h"
+#include "gen/device.h"
 
 enum { DEVICES_MAX = 64 };
 
 static int attribute(const struct tow_driver *driver, CUdevice device, CUdevice_attribute which)
 {
     int value = 0;
-    return driver->cuDeviceGetAttribute(&value, which, device) == CUDA_SUCCESS ? value : 0;
+    return tow_drive(driver, cuDeviceGetAttribute)(&value, which, device) == CUDA_SUCCESS ? value
+                                                                                          : 0;
 }
 
 static void describe(struct tow_json *json, const struct tow_driver *driver, int index)
 {
     CUdevice device;
-    if (driver->cuDeviceGet(&device, index) != CUDA_SUCCESS) {
+    if (tow_drive(driver, cuDeviceGet)(&device, index) != CUDA_SUCCESS) {
         return;
     }
     char name[128] = "";
-    driver->cuDeviceGetName(name, sizeof name - 1, device);
+    tow_drive(driver, cuDeviceGetName)(name, sizeof name - 1, device);
     size_t memory = 0;
-    driver->cuDeviceTotalMem_v2(&memory, device);
+    tow_drive(driver, cuDeviceTotalMem_v2)(&memory, device);
     char bus[32] = "";
-    driver->cuDeviceGetPCIBusId(bus, sizeof bus - 1, device);
+    tow_drive(driver, cuDeviceGetPCIBusId)(bus, sizeof bus - 1, device);
     CUuuid uuid = {{0}};
-    driver->cuDeviceGetUuid_v2(&uuid, device);
+    tow_drive(driver, cuDeviceGetUuid_v2)(&uuid, device);
     char uuid_text[64];
     int used = snprintf(uuid_text, sizeof uuid_text, "GPU-");
     for (int i = 0; i < 16; i++) {
@@ -53,14 +56,14 @@ static void describe(struct tow_json *json, const struct tow_driver *driver, int
     tow_json_i64(json, "memory_clock_khz",
                  attribute(driver, device, CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE));
     int version = 0, count = 0;
-    driver->cuDriverGetVersion(&version);
+    tow_drive(driver, cuDriverGetVersion)(&version);
     tow_json_i64(json, "cuda", version);
     tow_json_array(json, "peers");
-    driver->cuDeviceGetCount(&count);
+    tow_drive(driver, cuDeviceGetCount)(&count);
     for (int i = 0; i < count && i < DEVICES_MAX; i++) {
         int can = 0;
         if (i != index) {
-            driver->cuDeviceCanAccessPeer(&can, device, i);
+            tow_drive(driver, cuDeviceCanAccessPeer)(&can, device, i);
         }
         tow_json_i64(json, NULL, can);
     }
@@ -74,7 +77,7 @@ int tow_describe_devices(const struct tow_backend *backend, struct tow_buf *out)
     tow_json_init(&json, out);
     tow_json_array(&json, NULL);
     int count = 0;
-    if (backend->driver.cuDeviceGetCount(&count) == CUDA_SUCCESS) {
+    if (tow_drive(&backend->driver, cuDeviceGetCount)(&count) == CUDA_SUCCESS) {
         for (int i = 0; i < count && i < DEVICES_MAX; i++) {
             describe(&json, &backend->driver, i);
         }
@@ -88,10 +91,10 @@ bool tow_describe_pageable(const struct tow_backend *backend)
     const struct tow_driver *driver = &backend->driver;
     int count = 0;
     bool pageable = false;
-    driver->cuDeviceGetCount(&count);
+    tow_drive(driver, cuDeviceGetCount)(&count);
     for (int i = 0; i < count && i < DEVICES_MAX && !pageable; i++) {
         CUdevice device;
-        pageable = driver->cuDeviceGet(&device, i) == CUDA_SUCCESS &&
+        pageable = tow_drive(driver, cuDeviceGet)(&device, i) == CUDA_SUCCESS &&
                    attribute(driver, device, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS) != 0;
     }
     return pageable;

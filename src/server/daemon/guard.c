@@ -1,4 +1,8 @@
 #include "server/daemon/guard.h"
+#include "gen/graph.h"
+#include "gen/interop.h"
+#include "gen/memory.h"
+#include "gen/vmm.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -53,7 +57,7 @@ static CUresult add(CUmemGenericAllocationHandle value)
     }
     pthread_mutex_unlock(&guard.lock);
     if (!added) {
-        guard.next.cuMemRelease(value);
+        tow_drive(&guard.next, cuMemRelease)(value);
     }
     return added ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -83,27 +87,27 @@ static CUresult used(CUmemGenericAllocationHandle value, CUresult result)
 static CUresult mem_create(CUmemGenericAllocationHandle *ret, size_t size,
                            const CUmemAllocationProp *prop, unsigned long long flags)
 {
-    CUresult result = guard.next.cuMemCreate(ret, size, prop, flags);
+    CUresult result = tow_drive(&guard.next, cuMemCreate)(ret, size, prop, flags);
     return result == CUDA_SUCCESS ? add(*ret) : result;
 }
 
 static CUresult mem_import(CUmemGenericAllocationHandle *ret, void *os,
                            CUmemAllocationHandleType type)
 {
-    CUresult result = guard.next.cuMemImportFromShareableHandle(ret, os, type);
+    CUresult result = tow_drive(&guard.next, cuMemImportFromShareableHandle)(ret, os, type);
     return result == CUDA_SUCCESS ? add(*ret) : result;
 }
 
 static CUresult mem_retain(CUmemGenericAllocationHandle *ret, void *address)
 {
-    CUresult result = guard.next.cuMemRetainAllocationHandle(ret, address);
+    CUresult result = tow_drive(&guard.next, cuMemRetainAllocationHandle)(ret, address);
     return result == CUDA_SUCCESS ? add(*ret) : result;
 }
 
 static CUresult multicast_create(CUmemGenericAllocationHandle *ret,
                                  const CUmulticastObjectProp *prop)
 {
-    CUresult result = guard.next.cuMulticastCreate(ret, prop);
+    CUresult result = tow_drive(&guard.next, cuMulticastCreate)(ret, prop);
     return result == CUDA_SUCCESS ? add(*ret) : result;
 }
 
@@ -126,7 +130,7 @@ static CUresult mem_release(CUmemGenericAllocationHandle value)
         free(live);
     }
     pthread_mutex_unlock(&guard.lock);
-    return guard.next.cuMemRelease(value);
+    return tow_drive(&guard.next, cuMemRelease)(value);
 }
 
 static CUresult mem_map(CUdeviceptr ptr, size_t size, size_t offset,
@@ -134,7 +138,7 @@ static CUresult mem_map(CUdeviceptr ptr, size_t size, size_t offset,
 {
     CUresult result = use(value);
     return result == CUDA_SUCCESS
-               ? used(value, guard.next.cuMemMap(ptr, size, offset, value, flags))
+               ? used(value, tow_drive(&guard.next, cuMemMap)(ptr, size, offset, value, flags))
                : result;
 }
 
@@ -143,7 +147,8 @@ static CUresult mem_export(void *ret, CUmemGenericAllocationHandle value,
 {
     CUresult result = use(value);
     return result == CUDA_SUCCESS
-               ? used(value, guard.next.cuMemExportToShareableHandle(ret, value, type, flags))
+               ? used(value,
+                      tow_drive(&guard.next, cuMemExportToShareableHandle)(ret, value, type, flags))
                : result;
 }
 
@@ -151,15 +156,17 @@ static CUresult mem_properties(CUmemAllocationProp *ret, CUmemGenericAllocationH
 {
     CUresult result = use(value);
     return result == CUDA_SUCCESS
-               ? used(value, guard.next.cuMemGetAllocationPropertiesFromHandle(ret, value))
+               ? used(value,
+                      tow_drive(&guard.next, cuMemGetAllocationPropertiesFromHandle)(ret, value))
                : result;
 }
 
 static CUresult multicast_add(CUmemGenericAllocationHandle value, CUdevice device)
 {
     CUresult result = use(value);
-    return result == CUDA_SUCCESS ? used(value, guard.next.cuMulticastAddDevice(value, device))
-                                  : result;
+    return result == CUDA_SUCCESS
+               ? used(value, tow_drive(&guard.next, cuMulticastAddDevice)(value, device))
+               : result;
 }
 
 static CUresult multicast_bind(CUmemGenericAllocationHandle value, size_t offset,
@@ -172,8 +179,8 @@ static CUresult multicast_bind(CUmemGenericAllocationHandle value, size_t offset
     }
     result = use(memory);
     if (result == CUDA_SUCCESS) {
-        result = used(memory, guard.next.cuMulticastBindMem(value, offset, memory, memory_offset,
-                                                            size, flags));
+        result = used(memory, tow_drive(&guard.next, cuMulticastBindMem)(
+                                  value, offset, memory, memory_offset, size, flags));
     }
     return used(value, result);
 }
@@ -182,9 +189,9 @@ static CUresult multicast_bind_address(CUmemGenericAllocationHandle value, size_
                                        CUdeviceptr address, size_t size, unsigned long long flags)
 {
     CUresult result = use(value);
-    return result == CUDA_SUCCESS
-               ? used(value, guard.next.cuMulticastBindAddr(value, offset, address, size, flags))
-               : result;
+    return result == CUDA_SUCCESS ? used(value, tow_drive(&guard.next, cuMulticastBindAddr)(
+                                                    value, offset, address, size, flags))
+                                  : result;
 }
 
 static CUresult multicast_unbind(CUmemGenericAllocationHandle value, CUdevice device, size_t offset,
@@ -192,7 +199,7 @@ static CUresult multicast_unbind(CUmemGenericAllocationHandle value, CUdevice de
 {
     CUresult result = use(value);
     return result == CUDA_SUCCESS
-               ? used(value, guard.next.cuMulticastUnbind(value, device, offset, size))
+               ? used(value, tow_drive(&guard.next, cuMulticastUnbind)(value, device, offset, size))
                : result;
 }
 
@@ -218,7 +225,7 @@ static CUresult map_arrays(CUarrayMapInfo *list, unsigned count, CUstream stream
         taken += result == CUDA_SUCCESS;
     }
     if (result == CUDA_SUCCESS) {
-        result = guard.next.cuMemMapArrayAsync(list, count, stream);
+        result = tow_drive(&guard.next, cuMemMapArrayAsync)(list, count, stream);
     }
     for (unsigned i = 0; i < taken; i++) {
         if (maps(&list[i])) {
@@ -234,9 +241,9 @@ static CUresult map_arrays(CUarrayMapInfo *list, unsigned count, CUstream stream
 static bool is_known(const void *address)
 {
     unsigned type = 0;
-    return address == NULL ||
-           guard.next.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                                            (CUdeviceptr)(uintptr_t)address) == CUDA_SUCCESS;
+    return address == NULL || tow_drive(&guard.next, cuPointerGetAttribute)(
+                                  &type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                  (CUdeviceptr)(uintptr_t)address) == CUDA_SUCCESS;
 }
 
 static CUresult decompress(CUmemDecompressParams *list, size_t count, unsigned flags,
@@ -247,7 +254,8 @@ static CUresult decompress(CUmemDecompressParams *list, size_t count, unsigned f
             return CUDA_ERROR_INVALID_VALUE;
         }
     }
-    return guard.next.cuMemBatchDecompressAsync(list, count, flags, error_index, stream);
+    return tow_drive(&guard.next, cuMemBatchDecompressAsync)(list, count, flags, error_index,
+                                                             stream);
 }
 
 /* ---- graphs within themselves ---- */
@@ -259,19 +267,21 @@ static bool holds(CUgraph graph, CUgraph wanted, unsigned depth)
     if (graph == wanted) {
         return true;
     }
-    if (depth == NESTING_MAX || guard.next.cuGraphGetNodes(graph, NULL, &count) != CUDA_SUCCESS ||
+    if (depth == NESTING_MAX ||
+        tow_drive(&guard.next, cuGraphGetNodes)(graph, NULL, &count) != CUDA_SUCCESS ||
         count == 0 || count > NODES_MAX) {
         return depth == NESTING_MAX || count > NODES_MAX;
     }
     CUgraphNode *nodes = calloc(count, sizeof *nodes);
     bool found = nodes == NULL;
-    if (!found && guard.next.cuGraphGetNodes(graph, nodes, &count) == CUDA_SUCCESS) {
+    if (!found && tow_drive(&guard.next, cuGraphGetNodes)(graph, nodes, &count) == CUDA_SUCCESS) {
         for (size_t i = 0; i < count && !found; i++) {
             CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
             CUgraph child = NULL;
-            found = guard.next.cuGraphNodeGetType(nodes[i], &type) == CUDA_SUCCESS &&
+            found = tow_drive(&guard.next, cuGraphNodeGetType)(nodes[i], &type) == CUDA_SUCCESS &&
                     type == CU_GRAPH_NODE_TYPE_GRAPH &&
-                    guard.next.cuGraphChildGraphNodeGetGraph(nodes[i], &child) == CUDA_SUCCESS &&
+                    tow_drive(&guard.next, cuGraphChildGraphNodeGetGraph)(nodes[i], &child) ==
+                        CUDA_SUCCESS &&
                     holds(child, wanted, depth + 1);
         }
     }
@@ -285,7 +295,7 @@ static CUresult add_child(CUgraphNode *ret, CUgraph graph, const CUgraphNode *de
     if (child != NULL && holds(child, graph, 0)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    return guard.next.cuGraphAddChildGraphNode(ret, graph, dependencies, count, child);
+    return tow_drive(&guard.next, cuGraphAddChildGraphNode)(ret, graph, dependencies, count, child);
 }
 
 static CUresult add_node(CUgraphNode *ret, CUgraph graph, const CUgraphNode *dependencies,
@@ -295,26 +305,27 @@ static CUresult add_node(CUgraphNode *ret, CUgraph graph, const CUgraphNode *dep
         holds(params->graph.graph, graph, 0)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    return guard.next.cuGraphAddNode_v2(ret, graph, dependencies, edges, count, params);
+    return tow_drive(&guard.next, cuGraphAddNode_v2)(ret, graph, dependencies, edges, count,
+                                                     params);
 }
 
 void tow_guard_install(struct tow_driver *driver)
 {
     guard.next = *driver;
-    driver->cuMemCreate = mem_create;
-    driver->cuMemRelease = mem_release;
-    driver->cuMemMap = mem_map;
-    driver->cuMemExportToShareableHandle = mem_export;
-    driver->cuMemImportFromShareableHandle = mem_import;
-    driver->cuMemRetainAllocationHandle = mem_retain;
-    driver->cuMemGetAllocationPropertiesFromHandle = mem_properties;
-    driver->cuMemMapArrayAsync = map_arrays;
-    driver->cuMulticastCreate = multicast_create;
-    driver->cuMulticastAddDevice = multicast_add;
-    driver->cuMulticastBindMem = multicast_bind;
-    driver->cuMulticastBindAddr = multicast_bind_address;
-    driver->cuMulticastUnbind = multicast_unbind;
-    driver->cuMemBatchDecompressAsync = decompress;
-    driver->cuGraphAddChildGraphNode = add_child;
-    driver->cuGraphAddNode_v2 = add_node;
+    tow_driver_set(driver, cuMemCreate, mem_create);
+    tow_driver_set(driver, cuMemRelease, mem_release);
+    tow_driver_set(driver, cuMemMap, mem_map);
+    tow_driver_set(driver, cuMemExportToShareableHandle, mem_export);
+    tow_driver_set(driver, cuMemImportFromShareableHandle, mem_import);
+    tow_driver_set(driver, cuMemRetainAllocationHandle, mem_retain);
+    tow_driver_set(driver, cuMemGetAllocationPropertiesFromHandle, mem_properties);
+    tow_driver_set(driver, cuMemMapArrayAsync, map_arrays);
+    tow_driver_set(driver, cuMulticastCreate, multicast_create);
+    tow_driver_set(driver, cuMulticastAddDevice, multicast_add);
+    tow_driver_set(driver, cuMulticastBindMem, multicast_bind);
+    tow_driver_set(driver, cuMulticastBindAddr, multicast_bind_address);
+    tow_driver_set(driver, cuMulticastUnbind, multicast_unbind);
+    tow_driver_set(driver, cuMemBatchDecompressAsync, decompress);
+    tow_driver_set(driver, cuGraphAddChildGraphNode, add_child);
+    tow_driver_set(driver, cuGraphAddNode_v2, add_node);
 }

@@ -9,7 +9,7 @@
 #ifndef TOW_SERVER_GUARD_H
 #define TOW_SERVER_GUARD_H
 
-#include "gen/driver.h"
+#include "backend/driver.h"
 
 /* Puts itself into `driver`. Once a process. */
 void tow_guard_install(struct tow_driver *driver);

@@ -14,6 +14,9 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "gen/context.h"
+#include "gen/core.h"
+#include "gen/device.h"
 #include "server/daemon/account.h"
 #include "server/daemon/describe.h"
 #include "server/daemon/guard.h"
@@ -90,7 +93,7 @@ int tow_worker_open(const struct tow_config *config, struct tow_backend *ret_bac
     if (error < 0) {
         return error;
     }
-    CUresult result = backend.driver.cuInit(0);
+    CUresult result = tow_drive(&backend.driver, cuInit)(0);
     if (result != CUDA_SUCCESS) {
         snprintf(why, why_size, "%s does not start: CUDA error %d", backend.description,
                  (int)result);
@@ -267,11 +270,11 @@ static void warm_up(struct tow_backend *backend)
 {
     CUdevice device;
     CUcontext context;
-    if (backend->driver.cuDeviceGet(&device, 0) != CUDA_SUCCESS) {
+    if (tow_drive(&backend->driver, cuDeviceGet)(&device, 0) != CUDA_SUCCESS) {
         return;
     }
     /* It is kept: a client's release empties it (tow_serve_cuDevicePrimaryCtxRelease_v2). */
-    CUresult status = backend->driver.cuDevicePrimaryCtxRetain(&context, device);
+    CUresult status = tow_drive(&backend->driver, cuDevicePrimaryCtxRetain)(&context, device);
     if (status != CUDA_SUCCESS) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_INFO,
                 "no context could be made ahead (error %d): the next client makes its own",
@@ -286,7 +289,7 @@ static int await_request(struct tow_backend *backend, struct tow_post *ret_reque
     struct pollfd request = {.fd = TOW_POST_FD, .events = POLLIN};
     int devices = 0, count = 0, error = 0;
     if (poll(&request, 1, WARM_AFTER_MS) == 0 &&
-        backend->driver.cuDeviceGetCount(&devices) == CUDA_SUCCESS && devices == 1) {
+        tow_drive(&backend->driver, cuDeviceGetCount)(&devices) == CUDA_SUCCESS && devices == 1) {
         error = post(TOW_POST_FD, TOW_POST_WARM, NULL, NULL, 0);
     }
     while (error == 0) {

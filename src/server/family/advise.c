@@ -21,8 +21,8 @@ void tow_serve_cuMemRangeGetAttribute(struct tow_serve *call)
         call->status = CUDA_ERROR_OUT_OF_MEMORY;
         return;
     }
-    call->status =
-        call->driver->cuMemRangeGetAttribute(value, size, attribute, (CUdeviceptr)address, count);
+    call->status = tow_drive(call->driver, cuMemRangeGetAttribute)(value, size, attribute,
+                                                                   (CUdeviceptr)address, count);
     if (call->status == CUDA_SUCCESS) {
         tow_serve_reserve(call, size + 8);
         tow_enc_bytes(&call->out, value, size);

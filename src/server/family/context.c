@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "gen/context_server.h"
 #include "gen/green.h"
+#include "gen/device.h"
 #include "server/copy/copy.h"
 #include "server/copy/mirror.h"
 #include "server/session/session.h"
@@ -25,24 +26,24 @@ static void write_facts(const struct tow_driver *driver, CUcontext context, stru
     CUsharedconfig shared = CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE;
     uint32_t known = 0;
     uint64_t limits[CU_LIMIT_MAX] = {0};
-    if (driver->cuCtxGetApiVersion(context, &version) != CUDA_SUCCESS) {
+    if (tow_drive(driver, cuCtxGetApiVersion)(context, &version) != CUDA_SUCCESS) {
         version = 3020;
     }
-    bool pushed = driver->cuCtxPushCurrent_v2(context) == CUDA_SUCCESS;
+    bool pushed = tow_drive(driver, cuCtxPushCurrent_v2)(context) == CUDA_SUCCESS;
     if (pushed) {
-        driver->cuCtxGetFlags(&flags);
-        driver->cuCtxGetStreamPriorityRange(&least, &greatest);
-        driver->cuCtxGetCacheConfig(&cache);
-        driver->cuCtxGetSharedMemConfig(&shared);
+        tow_drive(driver, cuCtxGetFlags)(&flags);
+        tow_drive(driver, cuCtxGetStreamPriorityRange)(&least, &greatest);
+        tow_drive(driver, cuCtxGetCacheConfig)(&cache);
+        tow_drive(driver, cuCtxGetSharedMemConfig)(&shared);
         for (unsigned i = 0; i < CU_LIMIT_MAX; i++) {
             size_t value = 0;
-            if (driver->cuCtxGetLimit(&value, (CUlimit)i) == CUDA_SUCCESS) {
+            if (tow_drive(driver, cuCtxGetLimit)(&value, (CUlimit)i) == CUDA_SUCCESS) {
                 limits[i] = value;
                 known |= 1u << i;
             }
         }
         CUcontext popped = NULL;
-        driver->cuCtxPopCurrent_v2(&popped);
+        tow_drive(driver, cuCtxPopCurrent_v2)(&popped);
     }
     tow_enc_u32(enc, version);
     tow_enc_u32(enc, flags);
@@ -72,13 +73,13 @@ bool tow_context_describe_ahead(const struct tow_driver *driver, struct tow_enc 
     int active = 0;
     CUdevice device;
     CUcontext context = NULL;
-    if (driver->cuDeviceGet(&device, 0) != CUDA_SUCCESS ||
-        driver->cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS || !active ||
-        driver->cuDevicePrimaryCtxRetain(&context, device) != CUDA_SUCCESS) {
+    if (tow_drive(driver, cuDeviceGet)(&device, 0) != CUDA_SUCCESS ||
+        tow_drive(driver, cuDevicePrimaryCtxGetState)(device, &flags, &active) != CUDA_SUCCESS ||
+        !active || tow_drive(driver, cuDevicePrimaryCtxRetain)(&context, device) != CUDA_SUCCESS) {
         return false;
     }
     write_facts(driver, context, enc);
-    driver->cuDevicePrimaryCtxRelease_v2(device);
+    tow_drive(driver, cuDevicePrimaryCtxRelease_v2)(device);
     return true;
 }
 
@@ -127,11 +128,11 @@ void tow_serve_cuDevicePrimaryCtxRetain(struct tow_serve *call)
         call->malformed = true; /* the client has it, and counts itself how often */
         return;
     }
-    call->status = call->driver->cuDevicePrimaryCtxRetain(&context, device);
+    call->status = tow_drive(call->driver, cuDevicePrimaryCtxRetain)(&context, device);
     bool bound =
         call->status == CUDA_SUCCESS && tow_context_bind(call, id, context, (uint32_t)device + 1);
     if (call->status == CUDA_SUCCESS && !bound) {
-        call->driver->cuDevicePrimaryCtxRelease_v2(device);
+        tow_drive(call->driver, cuDevicePrimaryCtxRelease_v2)(device);
     }
     atomic_store(&call->session->primaries[device], bound ? id : NO_ID);
     if (bound) {
@@ -186,7 +187,7 @@ CUresult tow_context_drop(struct tow_session *session, uint64_t id)
     if (status == CUDA_SUCCESS) {
         /* As with NVIDIA's driver, whose contexts end when all of their work is done, host
          * functions included. While these run everything in the context is still there. */
-        session->driver->cuCtxSynchronize();
+        tow_drive(session->driver, cuCtxSynchronize)();
     }
     tow_mirror_forget_managed(session, &gone);
     bool dropped = tow_copy_drop_context(session, drop.context);
@@ -251,13 +252,14 @@ void tow_serve_cuDevicePrimaryCtxRelease_v2(struct tow_serve *call)
     if (!end_primary(call, &device)) {
         return;
     }
-    call->status = call->driver->cuDevicePrimaryCtxRelease_v2(device);
+    call->status = tow_drive(call->driver, cuDevicePrimaryCtxRelease_v2)(device);
     /* The worker itself may keep the context warm; for the program it is to be empty. */
     unsigned flags = 0;
     int active = 0;
-    if (call->driver->cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS &&
+    if (tow_drive(call->driver, cuDevicePrimaryCtxGetState)(device, &flags, &active) ==
+            CUDA_SUCCESS &&
         active) {
-        call->driver->cuDevicePrimaryCtxReset_v2(device);
+        tow_drive(call->driver, cuDevicePrimaryCtxReset_v2)(device);
     }
     atomic_store(&call->session->primaries[device], NO_ID);
 }
@@ -266,7 +268,7 @@ void tow_serve_cuDevicePrimaryCtxReset_v2(struct tow_serve *call)
 {
     CUdevice device;
     if (end_primary(call, &device)) {
-        call->status = call->driver->cuDevicePrimaryCtxReset_v2(device);
+        call->status = tow_drive(call->driver, cuDevicePrimaryCtxReset_v2)(device);
         atomic_store(&call->session->primaries[device], NO_ID);
     }
 }
@@ -284,18 +286,18 @@ void tow_serve_cuCtxCreate_v4(struct tow_serve *call)
     if (!tow_serve_ready(call)) {
         return;
     }
-    call->status = count == 0
-                       ? call->driver->cuCtxCreate_v2(&context, flags, device)
-                       : call->driver->cuCtxCreate_v3(&context, params, (int)count, flags, device);
+    call->status = count == 0 ? tow_drive(call->driver, cuCtxCreate_v2)(&context, flags, device)
+                              : tow_drive(call->driver, cuCtxCreate_v3)(&context, params,
+                                                                        (int)count, flags, device);
     if (call->status != CUDA_SUCCESS) {
         return;
     }
     /* It came onto this server thread's stack; the client has a stack of its own. */
     CUcontext popped = NULL;
-    call->driver->cuCtxPopCurrent_v2(&popped);
+    tow_drive(call->driver, cuCtxPopCurrent_v2)(&popped);
     tow_session_forget_current();
     if (!tow_context_bind(call, id, context, 0)) {
-        call->driver->cuCtxDestroy_v2(context);
+        tow_drive(call->driver, cuCtxDestroy_v2)(context);
         return;
     }
     atomic_store_explicit(&call->session->stats->device, device, memory_order_relaxed);
@@ -315,6 +317,6 @@ void tow_serve_cuCtxDestroy_v2(struct tow_serve *call)
     }
     call->status = tow_context_drop(call->session, id);
     if (call->status == CUDA_SUCCESS) {
-        call->status = call->driver->cuCtxDestroy_v2(context);
+        call->status = tow_drive(call->driver, cuCtxDestroy_v2)(context);
     }
 }

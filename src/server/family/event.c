@@ -15,7 +15,7 @@ void tow_serve_cuEventRecord(struct tow_serve *call)
     CUevent event = tow_serve_handle(call, TOW_H_EVENT, id);
     CUstream stream = tow_serve_handle(call, TOW_H_STREAM, tow_dec_u64(&call->in));
     if (tow_serve_ready(call)) {
-        call->status = call->driver->cuEventRecord(event, stream);
+        call->status = tow_drive(call->driver, cuEventRecord)(event, stream);
     }
     if (tow_dec_left(&call->in) >= NOTE_SIZE) {
         tow_share_note(call, stream);
@@ -31,7 +31,7 @@ void tow_serve_cuEventQuery(struct tow_serve *call)
     if (!tow_serve_ready(call)) {
         return;
     }
-    call->status = call->driver->cuEventQuery(event);
+    call->status = tow_drive(call->driver, cuEventQuery)(event);
     if (call->status == CUDA_ERROR_NOT_READY && tow_dec_left(&call->in) >= SLIP_SIZE) {
         tow_watch_event(call, id, event);
     }
@@ -42,7 +42,7 @@ void tow_serve_cuEventSynchronize(struct tow_serve *call)
     CUevent event = tow_serve_handle(call, TOW_H_EVENT, tow_dec_u64(&call->in));
     if (tow_serve_ready(call)) {
         tow_copy_send_until(call, event);
-        call->status = call->driver->cuEventSynchronize(event);
+        call->status = tow_drive(call->driver, cuEventSynchronize)(event);
     }
 }
 
@@ -54,10 +54,10 @@ void tow_serve_cuEventElapsedTime_v2(struct tow_serve *call)
     if (!tow_serve_ready(call)) {
         return;
     }
-    call->status = call->driver->cuEventElapsedTime_v2(&milliseconds, start, end);
+    call->status = tow_drive(call->driver, cuEventElapsedTime_v2)(&milliseconds, start, end);
     if (call->status == CUDA_ERROR_NOT_SUPPORTED) {
         /* Drivers before 12.8 have only the first version. */
-        call->status = call->driver->cuEventElapsedTime(&milliseconds, start, end);
+        call->status = tow_drive(call->driver, cuEventElapsedTime)(&milliseconds, start, end);
     }
     if (call->status == CUDA_SUCCESS) {
         tow_enc_f32(&call->out, milliseconds);

@@ -7,6 +7,7 @@
 
 #include "base/buf.h"
 #include "gen/graph_server.h"
+#include "gen/module.h"
 #include "server/family/graph.h"
 #include "server/copy/hostfn.h"
 #include "server/copy/mirror.h"
@@ -291,8 +292,8 @@ static void add_node(struct tow_serve *call, const struct tow_node_head *head)
     if (!tow_serve_ready(call)) {
         return;
     }
-    call->status = call->driver->cuGraphAddNode_v2(&node, graph, dependencies, edges,
-                                                   head->dependencies, &params);
+    call->status = tow_drive(call->driver, cuGraphAddNode_v2)(&node, graph, dependencies, edges,
+                                                              head->dependencies, &params);
     if (call->status != CUDA_SUCCESS) {
         if (params.type == CU_GRAPH_NODE_TYPE_HOST) {
             tow_hostfn_drop(params.host.userData);
@@ -328,8 +329,8 @@ static CUresult set_in_graph(const struct tow_driver *driver, CUgraphNode node,
                              CUgraphNodeParams *p)
 {
     return p->type == CU_GRAPH_NODE_TYPE_MEMCPY && p->memcpy.copyCtx == NULL
-               ? driver->cuGraphMemcpyNodeSetParams(node, &p->memcpy.copyParams)
-               : driver->cuGraphNodeSetParams(node, p);
+               ? tow_drive(driver, cuGraphMemcpyNodeSetParams)(node, &p->memcpy.copyParams)
+               : tow_drive(driver, cuGraphNodeSetParams)(node, p);
 }
 
 static void set_params(struct tow_serve *call, const struct tow_node_set_head *head, bool of_exec)
@@ -345,10 +346,10 @@ static void set_params(struct tow_serve *call, const struct tow_node_set_head *h
     }
     CUDA_BATCH_MEM_OP_NODE_PARAMS before;
     if (params.type == CU_GRAPH_NODE_TYPE_BATCH_MEM_OP && context == NULL &&
-        call->driver->cuGraphBatchMemOpNodeGetParams(node, &before) == CUDA_SUCCESS) {
+        tow_drive(call->driver, cuGraphBatchMemOpNodeGetParams)(node, &before) == CUDA_SUCCESS) {
         params.memOp.ctx = before.ctx;
     }
-    call->status = of_exec ? call->driver->cuGraphExecNodeSetParams(exec, node, &params)
+    call->status = of_exec ? tow_drive(call->driver, cuGraphExecNodeSetParams)(exec, node, &params)
                            : set_in_graph(call->driver, node, &params);
     if (call->status != CUDA_SUCCESS && params.type == CU_GRAPH_NODE_TYPE_HOST) {
         tow_hostfn_drop(params.host.userData);
@@ -396,17 +397,17 @@ void tow_serve_cuGraphKernelNodeGetParams_v2(struct tow_serve *call)
     if (!tow_serve_ready(call)) {
         return;
     }
-    call->status = call->driver->cuGraphKernelNodeGetParams_v2(node, &p);
+    call->status = tow_drive(call->driver, cuGraphKernelNodeGetParams_v2)(node, &p);
     if (call->status != CUDA_SUCCESS) {
         return;
     }
     size_t offsets[TOW_KERNEL_PARAMS_MAX], sizes[TOW_KERNEL_PARAMS_MAX], end;
     uint32_t count = 0, bytes = 0;
     while (count < TOW_KERNEL_PARAMS_MAX) {
-        CUresult more =
-            p.func != NULL
-                ? call->driver->cuFuncGetParamInfo(p.func, count, &offsets[count], &sizes[count])
-                : call->driver->cuKernelGetParamInfo(p.kern, count, &offsets[count], &sizes[count]);
+        CUresult more = p.func != NULL ? tow_drive(call->driver, cuFuncGetParamInfo)(
+                                             p.func, count, &offsets[count], &sizes[count])
+                                       : tow_drive(call->driver, cuKernelGetParamInfo)(
+                                             p.kern, count, &offsets[count], &sizes[count]);
         if (more != CUDA_SUCCESS) {
             break;
         }
@@ -464,7 +465,7 @@ void tow_serve_cuGraphMemcpyNodeGetParams(struct tow_serve *call)
     CUDA_MEMCPY3D p;
     memset(&p, 0, sizeof p);
     if (tow_serve_ready(call)) {
-        call->status = call->driver->cuGraphMemcpyNodeGetParams(node, &p);
+        call->status = tow_drive(call->driver, cuGraphMemcpyNodeGetParams)(node, &p);
         p.srcArray = (CUarray)(uintptr_t)tow_serve_export(call, TOW_H_ARRAY, p.srcArray);
         p.dstArray = (CUarray)(uintptr_t)tow_serve_export(call, TOW_H_ARRAY, p.dstArray);
         tow_enc_bytes(&call->out, &p, sizeof p);
@@ -477,7 +478,7 @@ void tow_serve_cuGraphHostNodeGetParams(struct tow_serve *call)
     CUDA_HOST_NODE_PARAMS p;
     memset(&p, 0, sizeof p);
     if (tow_serve_ready(call)) {
-        call->status = call->driver->cuGraphHostNodeGetParams(node, &p);
+        call->status = tow_drive(call->driver, cuGraphHostNodeGetParams)(node, &p);
         tow_enc_u64(&call->out,
                     p.fn == tow_hostfn_run && p.userData != NULL ? tow_hostfn_id(p.userData) : 0);
     }
@@ -491,7 +492,7 @@ void tow_serve_cuGraphMemAllocNodeGetParams(struct tow_serve *call)
     if (!tow_serve_ready(call)) {
         return;
     }
-    call->status = call->driver->cuGraphMemAllocNodeGetParams(node, &p);
+    call->status = tow_drive(call->driver, cuGraphMemAllocNodeGetParams)(node, &p);
     size_t count =
         p.accessDescs != NULL && p.accessDescCount <= TOW_NODE_ACCESS_MAX ? p.accessDescCount : 0;
     const CUmemAccessDesc *descs = p.accessDescs;
@@ -512,7 +513,7 @@ void tow_serve_cuGraphBatchMemOpNodeGetParams(struct tow_serve *call)
     if (!tow_serve_ready(call)) {
         return;
     }
-    call->status = call->driver->cuGraphBatchMemOpNodeGetParams(node, &p);
+    call->status = tow_drive(call->driver, cuGraphBatchMemOpNodeGetParams)(node, &p);
     uint32_t count = p.count <= TOW_NODE_MEMOPS_MAX ? p.count : 0;
     tow_serve_reserve(call, 8 + count * sizeof *p.paramArray);
     tow_enc_u32(&call->out, count);
@@ -537,11 +538,11 @@ static void unbind_within(struct tow_session *session, CUgraphNode node, unsigne
 {
     CUgraphNodeType type;
     CUgraph child = NULL;
-    if (session->driver->cuGraphNodeGetType(node, &type) != CUDA_SUCCESS) {
+    if (tow_drive(session->driver, cuGraphNodeGetType)(node, &type) != CUDA_SUCCESS) {
         return;
     }
     if (type == CU_GRAPH_NODE_TYPE_GRAPH &&
-        session->driver->cuGraphChildGraphNodeGetGraph(node, &child) == CUDA_SUCCESS) {
+        tow_drive(session->driver, cuGraphChildGraphNodeGetGraph)(node, &child) == CUDA_SUCCESS) {
         unbind_graph(session, child, depth + 1);
     }
     while (type == CU_GRAPH_NODE_TYPE_CONDITIONAL && (child = take_body(session, node)) != NULL) {
@@ -561,11 +562,13 @@ static void unbind_nodes(struct tow_session *session, CUgraph graph, unsigned de
 {
     size_t count = 0;
     if (depth == NESTING_MAX ||
-        session->driver->cuGraphGetNodes(graph, NULL, &count) != CUDA_SUCCESS || count == 0) {
+        tow_drive(session->driver, cuGraphGetNodes)(graph, NULL, &count) != CUDA_SUCCESS ||
+        count == 0) {
         return;
     }
     CUgraphNode *nodes = calloc(count, sizeof *nodes);
-    if (nodes != NULL && session->driver->cuGraphGetNodes(graph, nodes, &count) == CUDA_SUCCESS) {
+    if (nodes != NULL &&
+        tow_drive(session->driver, cuGraphGetNodes)(graph, nodes, &count) == CUDA_SUCCESS) {
         for (size_t i = 0; i < count; i++) {
             unbind_within(session, nodes[i], depth);
             tow_handles_unbind(&session->handles,
@@ -593,7 +596,7 @@ void tow_serve_cuGraphExecDestroy(struct tow_serve *call)
     if (!tow_serve_ready(call)) {
         return;
     }
-    call->status = call->driver->cuGraphExecDestroy(exec);
+    call->status = tow_drive(call->driver, cuGraphExecDestroy)(exec);
     if (call->status == CUDA_SUCCESS) {
         tow_serve_unbind(call, TOW_H_GRAPHEXEC, id);
     }
@@ -607,7 +610,7 @@ void tow_serve_cuGraphDestroy(struct tow_serve *call)
         return;
     }
     unbind_nodes(call->session, graph, 0);
-    call->status = call->driver->cuGraphDestroy(graph);
+    call->status = tow_drive(call->driver, cuGraphDestroy)(graph);
     if (call->status == CUDA_SUCCESS) {
         tow_serve_unbind(call, TOW_H_GRAPH, id);
     }
@@ -626,7 +629,7 @@ void tow_serve_cuGraphInstantiateWithParams(struct tow_serve *call)
     if (!tow_serve_ready(call)) {
         return;
     }
-    CUresult real = call->driver->cuGraphInstantiateWithParams(&exec, graph, &params);
+    CUresult real = tow_drive(call->driver, cuGraphInstantiateWithParams)(&exec, graph, &params);
     if (real == CUDA_SUCCESS) {
         tow_serve_bind(call, TOW_H_GRAPHEXEC, id, exec);
     }
@@ -644,7 +647,7 @@ void tow_serve_cuGraphExecUpdate_v2(struct tow_serve *call)
     if (!tow_serve_ready(call)) {
         return;
     }
-    CUresult real = call->driver->cuGraphExecUpdate_v2(exec, graph, &info);
+    CUresult real = tow_drive(call->driver, cuGraphExecUpdate_v2)(exec, graph, &info);
     tow_enc_u64(&call->out, tow_serve_export(call, TOW_H_GRAPHNODE, info.errorNode));
     tow_enc_u64(&call->out, tow_serve_export(call, TOW_H_GRAPHNODE, info.errorFromNode));
     tow_enc_u32(&call->out, (uint32_t)info.result);
@@ -666,7 +669,7 @@ void tow_serve_cuGraphDebugDotPrint(struct tow_serve *call)
         call->status = CUDA_ERROR_OPERATING_SYSTEM;
         return;
     }
-    call->status = call->driver->cuGraphDebugDotPrint(graph, path, flags);
+    call->status = tow_drive(call->driver, cuGraphDebugDotPrint)(graph, path, flags);
     off_t size = call->status == CUDA_SUCCESS ? lseek(fd, 0, SEEK_END) : 0;
     if (size < 0 || size > (off_t)(TOW_FRAME_MAX - 1024)) {
         call->status = CUDA_ERROR_OUT_OF_MEMORY; /* too large to travel in one reply */
@@ -688,7 +691,7 @@ void tow_serve_cuDeviceGetGraphMemAttribute(struct tow_serve *call)
     CUgraphMem_attribute attr = (CUgraphMem_attribute)tow_dec_u32(&call->in);
     uint64_t value = 0;
     if (tow_serve_ready(call)) {
-        call->status = call->driver->cuDeviceGetGraphMemAttribute(device, attr, &value);
+        call->status = tow_drive(call->driver, cuDeviceGetGraphMemAttribute)(device, attr, &value);
         tow_enc_u64(&call->out, value);
     }
 }
@@ -699,7 +702,7 @@ void tow_serve_cuDeviceSetGraphMemAttribute(struct tow_serve *call)
     CUgraphMem_attribute attr = (CUgraphMem_attribute)tow_dec_u32(&call->in);
     uint64_t value = tow_dec_u64(&call->in);
     if (tow_serve_ready(call)) {
-        call->status = call->driver->cuDeviceSetGraphMemAttribute(device, attr, &value);
+        call->status = tow_drive(call->driver, cuDeviceSetGraphMemAttribute)(device, attr, &value);
     }
 }
 
@@ -714,7 +717,7 @@ void tow_serve_cuStreamEndCapture(struct tow_serve *call)
         return;
     }
     CUgraph graph = NULL;
-    call->status = call->driver->cuStreamEndCapture(stream, &graph);
+    call->status = tow_drive(call->driver, cuStreamEndCapture)(stream, &graph);
     CUresult owed = tow_session_take_deferred(call->session, call->frame.thread);
     if (call->status == CUDA_SUCCESS) {
         tow_enc_u64(&call->out, tow_serve_export(call, TOW_H_GRAPH, graph));
@@ -735,12 +738,12 @@ void tow_serve_cuStreamGetCaptureInfo_v3(struct tow_serve *call)
     if (!tow_serve_ready(call)) {
         return;
     }
-    call->status = call->driver->cuStreamGetCaptureInfo_v3(stream, &capturing, &id, &graph, &nodes,
-                                                           &edges, &count);
+    call->status = tow_drive(call->driver, cuStreamGetCaptureInfo_v3)(
+        stream, &capturing, &id, &graph, &nodes, &edges, &count);
     if (call->status == CUDA_ERROR_LOSSY_QUERY || call->status == CUDA_ERROR_NOT_SUPPORTED) {
         edges = NULL;
-        call->status = call->driver->cuStreamGetCaptureInfo_v2(stream, &capturing, &id, &graph,
-                                                               &nodes, &count);
+        call->status = tow_drive(call->driver, cuStreamGetCaptureInfo_v2)(stream, &capturing, &id,
+                                                                          &graph, &nodes, &count);
     }
     if (call->status != CUDA_SUCCESS) {
         return;

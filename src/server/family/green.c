@@ -1,5 +1,6 @@
 /* Green contexts. The client has an object of its own for the context made from one. */
 #include "gen/green_server.h"
+#include "gen/context.h"
 #include "server/family/context.h"
 #include "server/session/session.h"
 
@@ -11,16 +12,16 @@ void tow_serve_cuCtxFromGreenCtx(struct tow_serve *call)
     if (!tow_serve_ready(call)) {
         return;
     }
-    call->status = call->driver->cuCtxFromGreenCtx(&context, green);
+    call->status = tow_drive(call->driver, cuCtxFromGreenCtx)(&context, green);
     if (call->status != CUDA_SUCCESS) {
         return;
     }
     CUdevice device = 0;
     CUcontext popped = NULL;
-    call->status = call->driver->cuCtxPushCurrent_v2(context);
+    call->status = tow_drive(call->driver, cuCtxPushCurrent_v2)(context);
     if (call->status == CUDA_SUCCESS) {
-        call->status = call->driver->cuCtxGetDevice(&device);
-        call->driver->cuCtxPopCurrent_v2(&popped);
+        call->status = tow_drive(call->driver, cuCtxGetDevice)(&device);
+        tow_drive(call->driver, cuCtxPopCurrent_v2)(&popped);
     }
     if (call->status == CUDA_SUCCESS) {
         tow_context_bind(call, id, context, (uint32_t)device + 1);
@@ -31,7 +32,7 @@ void tow_serve_cuCtxFromGreenCtx(struct tow_serve *call)
 static uint64_t context_of(struct tow_serve *call, CUgreenCtx green)
 {
     CUcontext context = NULL;
-    return call->driver->cuCtxFromGreenCtx(&context, green) == CUDA_SUCCESS
+    return tow_drive(call->driver, cuCtxFromGreenCtx)(&context, green) == CUDA_SUCCESS
                ? tow_handles_known(&call->session->handles, TOW_H_CONTEXT, context)
                : 0;
 }
@@ -51,6 +52,6 @@ void tow_serve_cuGreenCtxDestroy(struct tow_serve *call)
     }
     call->status = context != 0 ? tow_context_drop(call->session, context) : CUDA_SUCCESS;
     if (call->status == CUDA_SUCCESS) {
-        call->status = call->driver->cuGreenCtxDestroy(green);
+        call->status = tow_drive(call->driver, cuGreenCtxDestroy)(green);
     }
 }

@@ -11,7 +11,7 @@ void tow_serve_cuIpcGetEventHandle(struct tow_serve *call)
     if (!tow_serve_ready(call)) {
         return;
     }
-    call->status = call->driver->cuIpcGetEventHandle(&handle, event);
+    call->status = tow_drive(call->driver, cuIpcGetEventHandle)(&handle, event);
     if (call->status == CUDA_SUCCESS) {
         atomic_store(&call->session->shares_events, true);
         tow_enc_bytes(&call->out, &handle, sizeof handle);
@@ -26,7 +26,7 @@ void tow_serve_cuIpcOpenEventHandle(struct tow_serve *call)
     if (!tow_serve_ready(call)) {
         return;
     }
-    call->status = call->driver->cuIpcOpenEventHandle(&event, handle);
+    call->status = tow_drive(call->driver, cuIpcOpenEventHandle)(&event, handle);
     if (call->status == CUDA_SUCCESS) {
         atomic_store(&call->session->shares_events, true);
         tow_enc_u64(&call->out, tow_serve_export(call, TOW_H_EVENT, event));
@@ -44,7 +44,7 @@ void tow_serve_cuIpcOpenMemHandle_v2(struct tow_serve *call)
         return;
     }
     CUdeviceptr address = 0;
-    call->status = call->driver->cuIpcOpenMemHandle_v2(&address, handle, flags);
+    call->status = tow_drive(call->driver, cuIpcOpenMemHandle_v2)(&address, handle, flags);
     if (call->status == CUDA_SUCCESS) {
         tow_serve_put_range(call, address);
     }

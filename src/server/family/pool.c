@@ -8,7 +8,7 @@ void tow_serve_cuMemPoolSetAttribute(struct tow_serve *call)
     uint64_t value = tow_dec_u64(&call->in);
     CUmemPool_attribute attr = (CUmemPool_attribute)tow_dec_u32(&call->in);
     if (tow_serve_ready(call)) {
-        call->status = call->driver->cuMemPoolSetAttribute(pool, attr, &value);
+        call->status = tow_drive(call->driver, cuMemPoolSetAttribute)(pool, attr, &value);
     }
 }
 
@@ -18,7 +18,7 @@ void tow_serve_cuMemPoolGetAttribute(struct tow_serve *call)
     CUmemPool_attribute attr = (CUmemPool_attribute)tow_dec_u32(&call->in);
     uint64_t value = 0;
     if (tow_serve_ready(call)) {
-        call->status = call->driver->cuMemPoolGetAttribute(pool, attr, &value);
+        call->status = tow_drive(call->driver, cuMemPoolGetAttribute)(pool, attr, &value);
         tow_enc_u64(&call->out, value);
     }
 }

@@ -71,7 +71,7 @@ void tow_serve_cuMemExportToShareableHandle(struct tow_serve *call)
     if (!can_share(call)) {
         return;
     }
-    call->status = call->driver->cuMemExportToShareableHandle(&fd, handle, TYPE, 0);
+    call->status = tow_drive(call->driver, cuMemExportToShareableHandle)(&fd, handle, TYPE, 0);
     if (call->status == CUDA_SUCCESS) {
         keep(call, fd);
     }
@@ -84,8 +84,8 @@ void tow_serve_cuMemImportFromShareableHandle(struct tow_serve *call)
     if (fd < 0) {
         return;
     }
-    call->status =
-        call->driver->cuMemImportFromShareableHandle(&handle, (void *)(intptr_t)fd, TYPE);
+    call->status = tow_drive(call->driver,
+                             cuMemImportFromShareableHandle)(&handle, (void *)(intptr_t)fd, TYPE);
     close(fd);
     if (call->status == CUDA_SUCCESS) {
         tow_enc_u64(&call->out, handle);
@@ -171,7 +171,7 @@ void tow_serve_cuMemPoolExportToShareableHandle(struct tow_serve *call)
     if (!can_share(call)) {
         return;
     }
-    call->status = call->driver->cuMemPoolExportToShareableHandle(&fd, pool, TYPE, 0);
+    call->status = tow_drive(call->driver, cuMemPoolExportToShareableHandle)(&fd, pool, TYPE, 0);
     if (call->status == CUDA_SUCCESS) {
         keep(call, fd);
     }
@@ -184,8 +184,8 @@ void tow_serve_cuMemPoolImportFromShareableHandle(struct tow_serve *call)
     if (fd < 0) {
         return;
     }
-    call->status =
-        call->driver->cuMemPoolImportFromShareableHandle(&pool, (void *)(intptr_t)fd, TYPE, 0);
+    call->status = tow_drive(call->driver, cuMemPoolImportFromShareableHandle)(
+        &pool, (void *)(intptr_t)fd, TYPE, 0);
     if (call->status != CUDA_SUCCESS) {
         close(fd);
         return;
@@ -203,7 +203,7 @@ void tow_serve_cuMemPoolDestroy(struct tow_serve *call)
     }
     /* Before the driver can give its address to another pool. */
     imports_drop(call->session, pool);
-    call->status = call->driver->cuMemPoolDestroy(pool);
+    call->status = tow_drive(call->driver, cuMemPoolDestroy)(pool);
     if (call->status == CUDA_SUCCESS) {
         tow_serve_unbind(call, TOW_H_MEMORYPOOL, id);
     }
@@ -219,7 +219,7 @@ void tow_serve_cuMemPoolImportPointer(struct tow_serve *call)
         return;
     }
     CUdeviceptr address = 0;
-    call->status = call->driver->cuMemPoolImportPointer(&address, pool, &data);
+    call->status = tow_drive(call->driver, cuMemPoolImportPointer)(&address, pool, &data);
     if (call->status == CUDA_SUCCESS) {
         tow_serve_put_range(call, address);
     }

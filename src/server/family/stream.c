@@ -10,7 +10,7 @@ void tow_serve_cuStreamQuery(struct tow_serve *call)
     if (!tow_serve_ready(call)) {
         return;
     }
-    call->status = call->driver->cuStreamQuery(stream);
+    call->status = tow_drive(call->driver, cuStreamQuery)(stream);
     if (call->status == CUDA_ERROR_NOT_READY && tow_dec_left(&call->in) > 0) {
         tow_watch_stream(call, id, stream);
     }

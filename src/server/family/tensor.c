@@ -14,7 +14,8 @@ static bool address_is_plain(const struct tow_driver *driver, const CUtensorMap 
     uint64_t other = address ^ UINT64_C(0x15554000);
     CUtensorMap moved = *map;
     return map->opaque[0] == address &&
-           driver->cuTensorMapReplaceAddress(&moved, (void *)(uintptr_t)other) == CUDA_SUCCESS &&
+           tow_drive(driver, cuTensorMapReplaceAddress)(&moved, (void *)(uintptr_t)other) ==
+               CUDA_SUCCESS &&
            moved.opaque[0] == other &&
            memcmp(&moved.opaque[1], &map->opaque[1], sizeof *map - sizeof map->opaque[0]) == 0;
 }
@@ -31,7 +32,7 @@ void tow_serve_cuTensorMapEncodeTiled(struct tow_serve *call)
     }
     CUtensorMap map;
     memset(&map, 0, sizeof map);
-    call->status = call->driver->cuTensorMapEncodeTiled(
+    call->status = tow_drive(call->driver, cuTensorMapEncodeTiled)(
         &map, (CUtensorMapDataType)t.type, t.rank, (void *)(uintptr_t)t.address,
         (const cuuint64_t *)t.dim, (const cuuint64_t *)t.stride, t.box, t.step,
         (CUtensorMapInterleave)t.interleave, (CUtensorMapSwizzle)t.swizzle,

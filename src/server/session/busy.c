@@ -2,6 +2,8 @@
 
 #include "server/session/serve.h"
 #include "server/session/session.h"
+#include "gen/graph.h"
+#include "gen/stream.h"
 
 void tow_busy_init(struct tow_busy *busy)
 {
@@ -115,9 +117,9 @@ bool tow_busy_idle(struct tow_serve *call)
         CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_ACTIVE;
         /* A question would end a capture. */
         idle = busy->at[0].context == call->frame.context && resolve(call->session, 0, &stream) &&
-               call->driver->cuStreamIsCapturing(stream, &capture) == CUDA_SUCCESS &&
+               tow_drive(call->driver, cuStreamIsCapturing)(stream, &capture) == CUDA_SUCCESS &&
                capture == CU_STREAM_CAPTURE_STATUS_NONE &&
-               call->driver->cuStreamQuery(stream) == CUDA_SUCCESS;
+               tow_drive(call->driver, cuStreamQuery)(stream) == CUDA_SUCCESS;
         if (idle) {
             take_out(busy, 0);
         }
@@ -143,7 +145,7 @@ bool tow_busy_last(struct tow_serve *call, CUstream *ret_stream, bool *ret_idle)
     for (unsigned i = count; known && count > 1 && i-- > 0;) {
         CUstream stream = NULL;
         known = resolve(call->session, i, &stream);
-        if (known && call->driver->cuStreamQuery(stream) == CUDA_SUCCESS) {
+        if (known && tow_drive(call->driver, cuStreamQuery)(stream) == CUDA_SUCCESS) {
             take_out(busy, i);
             count--;
         }

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "gen/driver.h"
+#include "backend/driver.h"
 
 struct tow_serve;
 struct tow_session;

@@ -1,6 +1,7 @@
 #include "server/session/errand.h"
 
 #include "base/thread.h"
+#include "gen/context.h"
 
 static void *work(void *arg)
 {
@@ -8,7 +9,7 @@ static void *work(void *arg)
     pthread_mutex_lock(&errand->lock);
     while (!errand->ends) {
         if (errand->run != NULL) {
-            errand->driver->cuCtxSetCurrent(errand->context);
+            tow_drive(errand->driver, cuCtxSetCurrent)(errand->context);
             errand->run(errand->arg);
             errand->run = NULL;
             pthread_cond_broadcast(&errand->changed);
@@ -36,7 +37,7 @@ int tow_errand_begin(struct tow_errand *errand, const struct tow_driver *driver)
 void tow_errand_do(struct tow_errand *errand, void (*run)(void *arg), void *arg)
 {
     CUcontext context = NULL;
-    errand->driver->cuCtxGetCurrent(&context);
+    tow_drive(errand->driver, cuCtxGetCurrent)(&context);
     pthread_mutex_lock(&errand->lock);
     errand->context = context;
     errand->run = run;

@@ -3,7 +3,7 @@
 #ifndef TOW_SERVER_ERRAND_H
 #define TOW_SERVER_ERRAND_H
 
-#include "gen/driver.h"
+#include "backend/driver.h"
 
 #include <pthread.h>
 #include <stdbool.h>

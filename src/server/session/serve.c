@@ -7,6 +7,7 @@
 #include "server/session/busy.h"
 #include "server/session/session.h"
 #include "server/session/transfer.h"
+#include "gen/memory.h"
 
 /* Memory of one call, freed with it. */
 struct tow_serve_block {
@@ -171,7 +172,8 @@ void tow_serve_put_range(struct tow_serve *call, CUdeviceptr address)
 {
     CUdeviceptr base = 0;
     size_t size = 0;
-    bool known = call->driver->cuMemGetAddressRange_v2(&base, &size, address) == CUDA_SUCCESS;
+    bool known =
+        tow_drive(call->driver, cuMemGetAddressRange_v2)(&base, &size, address) == CUDA_SUCCESS;
     tow_enc_u64(&call->out, address);
     tow_enc_u64(&call->out, known ? size - (address - base) : 1);
 }

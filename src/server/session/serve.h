@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #include "base/number.h"
-#include "gen/driver.h"
+#include "backend/driver.h"
 #include "gen/functions.h"
 #include "wire/cursor.h"
 #include "wire/frame.h"

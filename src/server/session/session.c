@@ -10,6 +10,8 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "gen/server_api.h"
+#include "gen/context.h"
+#include "gen/stream.h"
 #include "server/code/code.h"
 #include "server/family/context.h"
 #include "server/copy/copy.h"
@@ -169,7 +171,7 @@ CUresult tow_session_enter(struct tow_session *session, uint32_t context)
         }
         handle = entry->handle;
     }
-    CUresult status = session->driver->cuCtxSetCurrent(handle);
+    CUresult status = tow_drive(session->driver, cuCtxSetCurrent)(handle);
     if (status == CUDA_SUCCESS) {
         current.session = session;
         current.context = context;
@@ -198,15 +200,15 @@ CUresult tow_session_enter_primary(struct tow_session *session)
     unsigned flags = 0;
     int active = 0;
     if (session->primary != NULL) { /* the program may have reset it meanwhile */
-        session->driver->cuDevicePrimaryCtxGetState(0, &flags, &active);
+        tow_drive(session->driver, cuDevicePrimaryCtxGetState)(0, &flags, &active);
     }
     if (!active) {
-        status = session->driver->cuDevicePrimaryCtxRetain(&session->primary, 0);
+        status = tow_drive(session->driver, cuDevicePrimaryCtxRetain)(&session->primary, 0);
     }
     CUcontext primary = session->primary;
     pthread_mutex_unlock(&session->thread_lock);
     tow_session_forget_current();
-    return status == CUDA_SUCCESS ? session->driver->cuCtxSetCurrent(primary) : status;
+    return status == CUDA_SUCCESS ? tow_drive(session->driver, cuCtxSetCurrent)(primary) : status;
 }
 
 static struct tow_session_thread *thread_of(struct tow_session *session, uint16_t number)
@@ -235,7 +237,7 @@ CUresult tow_session_thread_stream(struct tow_session *session, uint16_t thread,
         status = CUDA_ERROR_OUT_OF_MEMORY;
     } else if (i == t->stream_count) {
         CUstream stream = NULL;
-        status = session->driver->cuStreamCreate(&stream, CU_STREAM_DEFAULT);
+        status = tow_drive(session->driver, cuStreamCreate)(&stream, CU_STREAM_DEFAULT);
         if (status == CUDA_SUCCESS) {
             t->streams[i].context = context;
             t->streams[i].stream = stream;
@@ -261,7 +263,7 @@ void tow_session_drop_thread(struct tow_session *session, uint16_t thread)
     }
     for (unsigned i = 0; t != NULL && i < t->stream_count; i++) {
         if (tow_session_enter(session, t->streams[i].context) == CUDA_SUCCESS) {
-            session->driver->cuStreamDestroy_v2(t->streams[i].stream);
+            tow_drive(session->driver, cuStreamDestroy_v2)(t->streams[i].stream);
         }
     }
     free(t);
@@ -845,8 +847,9 @@ static void finish_context(void *user, uint64_t id, const struct tow_handle_entr
 {
     (void)id;
     const struct tow_session *session = user;
-    if (entry->handle != NULL && session->driver->cuCtxSetCurrent(entry->handle) == CUDA_SUCCESS) {
-        session->driver->cuCtxSynchronize();
+    if (entry->handle != NULL &&
+        tow_drive(session->driver, cuCtxSetCurrent)(entry->handle) == CUDA_SUCCESS) {
+        tow_drive(session->driver, cuCtxSynchronize)();
     }
 }
 
@@ -855,13 +858,14 @@ static void end_context(void *user, uint64_t id, const struct tow_handle_entry *
     (void)id;
     struct tow_session *session = user;
     CUdevice device = 0;
-    if (entry->handle == NULL || session->driver->cuCtxDestroy_v2(entry->handle) == CUDA_SUCCESS) {
+    if (entry->handle == NULL ||
+        tow_drive(session->driver, cuCtxDestroy_v2)(entry->handle) == CUDA_SUCCESS) {
         return;
     }
     /* A primary context is not destroyed but reset. */
-    if (session->driver->cuCtxSetCurrent(entry->handle) == CUDA_SUCCESS &&
-        session->driver->cuCtxGetDevice(&device) == CUDA_SUCCESS) {
-        session->driver->cuDevicePrimaryCtxReset_v2(device);
+    if (tow_drive(session->driver, cuCtxSetCurrent)(entry->handle) == CUDA_SUCCESS &&
+        tow_drive(session->driver, cuCtxGetDevice)(&device) == CUDA_SUCCESS) {
+        tow_drive(session->driver, cuDevicePrimaryCtxReset_v2)(device);
     }
 }
 

@@ -9,6 +9,9 @@
 
 #include "base/clock.h"
 #include "base/thread.h"
+#include "gen/event.h"
+#include "gen/graph.h"
+#include "gen/stream.h"
 #include "server/session/session.h"
 #include "wire/control.h"
 #include "wire/id.h"
@@ -85,18 +88,18 @@ static void init_state(struct tow_session *session, void *opaque)
 static CUresult ask_stream(const struct tow_driver *driver, CUstream stream)
 {
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
-    CUresult status = driver->cuStreamIsCapturing(stream, &capture);
+    CUresult status = tow_drive(driver, cuStreamIsCapturing)(stream, &capture);
     if (status == CUDA_SUCCESS && capture != CU_STREAM_CAPTURE_STATUS_NONE) {
         status = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     }
-    return status == CUDA_SUCCESS ? driver->cuStreamQuery(stream) : status;
+    return status == CUDA_SUCCESS ? tow_drive(driver, cuStreamQuery)(stream) : status;
 }
 
 static enum outcome ask(struct tow_session *session, const struct slip *slip)
 {
     CUresult status = tow_session_enter(session, slip->context);
     if (status == CUDA_SUCCESS) {
-        status = slip->event != NULL ? session->driver->cuEventQuery(slip->event)
+        status = slip->event != NULL ? tow_drive(session->driver, cuEventQuery)(slip->event)
                                      : ask_stream(session->driver, slip->stream);
     }
     if (status == CUDA_ERROR_NOT_READY) {

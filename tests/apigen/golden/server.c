@@ -28,7 +28,7 @@ static void serve_cuGolden(struct tow_serve *call)
         tow_serve_bind(call, TOW_H_STREAM, s_id, NULL);
         return;
     }
-    call->status = call->driver->cuGolden(&s, e, n, d, name, &r_out, (present & 2u) ? &u_out : NULL);
+    call->status = tow_drive(call->driver, cuGolden)(&s, e, n, d, name, &r_out, (present & 2u) ? &u_out : NULL);
     tow_serve_bind(call, TOW_H_STREAM, s_id, s);
     if (call->status != CUDA_SUCCESS) {
         return;

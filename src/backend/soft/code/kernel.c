@@ -1,5 +1,6 @@
 /* Kernels of libraries and functions of modules: attributes, names, parameters. */
 #include "backend/soft/ground/soft.h"
+#include "gen/module.h"
 
 #include <string.h>
 
@@ -368,20 +369,20 @@ static CUresult soft_cuFuncLoad(CUfunction hfunc)
 
 void tow_soft_fill_kernel(struct tow_driver *driver)
 {
-    driver->cuKernelGetFunction = soft_cuKernelGetFunction;
-    driver->cuKernelGetLibrary = soft_cuKernelGetLibrary;
-    driver->cuKernelGetAttribute = soft_cuKernelGetAttribute;
-    driver->cuKernelSetAttribute = soft_cuKernelSetAttribute;
-    driver->cuKernelSetCacheConfig = soft_cuKernelSetCacheConfig;
-    driver->cuKernelGetName = soft_cuKernelGetName;
-    driver->cuKernelGetParamInfo = soft_cuKernelGetParamInfo;
-    driver->cuFuncGetAttribute = soft_cuFuncGetAttribute;
-    driver->cuFuncSetAttribute = soft_cuFuncSetAttribute;
-    driver->cuFuncSetCacheConfig = soft_cuFuncSetCacheConfig;
-    driver->cuFuncSetSharedMemConfig = soft_cuFuncSetSharedMemConfig;
-    driver->cuFuncGetModule = soft_cuFuncGetModule;
-    driver->cuFuncGetName = soft_cuFuncGetName;
-    driver->cuFuncGetParamInfo = soft_cuFuncGetParamInfo;
-    driver->cuFuncIsLoaded = soft_cuFuncIsLoaded;
-    driver->cuFuncLoad = soft_cuFuncLoad;
+    tow_driver_set(driver, cuKernelGetFunction, soft_cuKernelGetFunction);
+    tow_driver_set(driver, cuKernelGetLibrary, soft_cuKernelGetLibrary);
+    tow_driver_set(driver, cuKernelGetAttribute, soft_cuKernelGetAttribute);
+    tow_driver_set(driver, cuKernelSetAttribute, soft_cuKernelSetAttribute);
+    tow_driver_set(driver, cuKernelSetCacheConfig, soft_cuKernelSetCacheConfig);
+    tow_driver_set(driver, cuKernelGetName, soft_cuKernelGetName);
+    tow_driver_set(driver, cuKernelGetParamInfo, soft_cuKernelGetParamInfo);
+    tow_driver_set(driver, cuFuncGetAttribute, soft_cuFuncGetAttribute);
+    tow_driver_set(driver, cuFuncSetAttribute, soft_cuFuncSetAttribute);
+    tow_driver_set(driver, cuFuncSetCacheConfig, soft_cuFuncSetCacheConfig);
+    tow_driver_set(driver, cuFuncSetSharedMemConfig, soft_cuFuncSetSharedMemConfig);
+    tow_driver_set(driver, cuFuncGetModule, soft_cuFuncGetModule);
+    tow_driver_set(driver, cuFuncGetName, soft_cuFuncGetName);
+    tow_driver_set(driver, cuFuncGetParamInfo, soft_cuFuncGetParamInfo);
+    tow_driver_set(driver, cuFuncIsLoaded, soft_cuFuncIsLoaded);
+    tow_driver_set(driver, cuFuncLoad, soft_cuFuncLoad);
 }

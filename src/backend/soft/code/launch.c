@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "gen/launch.h"
 
 #define CLUSTER_PORTABLE 8
 #define CLUSTER_MAX 16
@@ -684,17 +685,19 @@ static CUresult soft_cuOccupancyMaxActiveClusters(int *numClusters, CUfunction f
 
 void tow_soft_fill_launch(struct tow_driver *driver)
 {
-    driver->cuLaunchKernel = soft_cuLaunchKernel;
-    driver->cuLaunchKernelEx = soft_cuLaunchKernelEx;
-    driver->cuLaunchCooperativeKernel = soft_cuLaunchCooperativeKernel;
-    driver->cuOccupancyMaxActiveBlocksPerMultiprocessor =
-        soft_cuOccupancyMaxActiveBlocksPerMultiprocessor;
-    driver->cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags =
-        soft_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags;
-    driver->cuOccupancyMaxPotentialBlockSize = soft_cuOccupancyMaxPotentialBlockSize;
-    driver->cuOccupancyMaxPotentialBlockSizeWithFlags =
-        soft_cuOccupancyMaxPotentialBlockSizeWithFlags;
-    driver->cuOccupancyAvailableDynamicSMemPerBlock = soft_cuOccupancyAvailableDynamicSMemPerBlock;
-    driver->cuOccupancyMaxPotentialClusterSize = soft_cuOccupancyMaxPotentialClusterSize;
-    driver->cuOccupancyMaxActiveClusters = soft_cuOccupancyMaxActiveClusters;
+    tow_driver_set(driver, cuLaunchKernel, soft_cuLaunchKernel);
+    tow_driver_set(driver, cuLaunchKernelEx, soft_cuLaunchKernelEx);
+    tow_driver_set(driver, cuLaunchCooperativeKernel, soft_cuLaunchCooperativeKernel);
+    tow_driver_set(driver, cuOccupancyMaxActiveBlocksPerMultiprocessor,
+                   soft_cuOccupancyMaxActiveBlocksPerMultiprocessor);
+    tow_driver_set(driver, cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags,
+                   soft_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags);
+    tow_driver_set(driver, cuOccupancyMaxPotentialBlockSize, soft_cuOccupancyMaxPotentialBlockSize);
+    tow_driver_set(driver, cuOccupancyMaxPotentialBlockSizeWithFlags,
+                   soft_cuOccupancyMaxPotentialBlockSizeWithFlags);
+    tow_driver_set(driver, cuOccupancyAvailableDynamicSMemPerBlock,
+                   soft_cuOccupancyAvailableDynamicSMemPerBlock);
+    tow_driver_set(driver, cuOccupancyMaxPotentialClusterSize,
+                   soft_cuOccupancyMaxPotentialClusterSize);
+    tow_driver_set(driver, cuOccupancyMaxActiveClusters, soft_cuOccupancyMaxActiveClusters);
 }

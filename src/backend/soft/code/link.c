@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "gen/module.h"
 
 enum { ERRORS_MAX = 256 * 1024 };
 
@@ -263,12 +264,12 @@ static CUresult soft_cuLinkDestroy(CUlinkState state)
 
 void tow_soft_fill_link(struct tow_driver *driver)
 {
-    driver->cuLinkCreate = soft_cuLinkCreate;
-    driver->cuLinkCreate_v2 = soft_cuLinkCreate;
-    driver->cuLinkAddData = soft_cuLinkAddData;
-    driver->cuLinkAddData_v2 = soft_cuLinkAddData;
-    driver->cuLinkAddFile = soft_cuLinkAddFile;
-    driver->cuLinkAddFile_v2 = soft_cuLinkAddFile;
-    driver->cuLinkComplete = soft_cuLinkComplete;
-    driver->cuLinkDestroy = soft_cuLinkDestroy;
+    tow_driver_set(driver, cuLinkCreate, soft_cuLinkCreate);
+    tow_driver_set(driver, cuLinkCreate_v2, soft_cuLinkCreate);
+    tow_driver_set(driver, cuLinkAddData, soft_cuLinkAddData);
+    tow_driver_set(driver, cuLinkAddData_v2, soft_cuLinkAddData);
+    tow_driver_set(driver, cuLinkAddFile, soft_cuLinkAddFile);
+    tow_driver_set(driver, cuLinkAddFile_v2, soft_cuLinkAddFile);
+    tow_driver_set(driver, cuLinkComplete, soft_cuLinkComplete);
+    tow_driver_set(driver, cuLinkDestroy, soft_cuLinkDestroy);
 }

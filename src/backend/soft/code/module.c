@@ -15,6 +15,7 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "gen/module.h"
 
 static struct tow_soft_library *libraries; /* all of them; guarded by tow_soft.lock */
 
@@ -703,24 +704,24 @@ static CUresult soft_cuLibraryGetUnifiedFunction(void **fptr, CUlibrary handle, 
 
 void tow_soft_fill_module(struct tow_driver *driver)
 {
-    driver->cuModuleLoad = soft_cuModuleLoad;
-    driver->cuModuleLoadData = soft_cuModuleLoadData;
-    driver->cuModuleLoadDataEx = soft_cuModuleLoadDataEx;
-    driver->cuModuleLoadFatBinary = soft_cuModuleLoadData;
-    driver->cuModuleUnload = soft_cuModuleUnload;
-    driver->cuModuleGetLoadingMode = soft_cuModuleGetLoadingMode;
-    driver->cuModuleGetFunction = soft_cuModuleGetFunction;
-    driver->cuModuleGetFunctionCount = soft_cuModuleGetFunctionCount;
-    driver->cuModuleEnumerateFunctions = soft_cuModuleEnumerateFunctions;
-    driver->cuModuleGetGlobal_v2 = soft_cuModuleGetGlobal_v2;
-    driver->cuLibraryLoadData = soft_cuLibraryLoadData;
-    driver->cuLibraryLoadFromFile = soft_cuLibraryLoadFromFile;
-    driver->cuLibraryUnload = soft_cuLibraryUnload;
-    driver->cuLibraryGetKernel = soft_cuLibraryGetKernel;
-    driver->cuLibraryGetKernelCount = soft_cuLibraryGetKernelCount;
-    driver->cuLibraryEnumerateKernels = soft_cuLibraryEnumerateKernels;
-    driver->cuLibraryGetModule = soft_cuLibraryGetModule;
-    driver->cuLibraryGetGlobal = soft_cuLibraryGetGlobal;
-    driver->cuLibraryGetManaged = soft_cuLibraryGetManaged;
-    driver->cuLibraryGetUnifiedFunction = soft_cuLibraryGetUnifiedFunction;
+    tow_driver_set(driver, cuModuleLoad, soft_cuModuleLoad);
+    tow_driver_set(driver, cuModuleLoadData, soft_cuModuleLoadData);
+    tow_driver_set(driver, cuModuleLoadDataEx, soft_cuModuleLoadDataEx);
+    tow_driver_set(driver, cuModuleLoadFatBinary, soft_cuModuleLoadData);
+    tow_driver_set(driver, cuModuleUnload, soft_cuModuleUnload);
+    tow_driver_set(driver, cuModuleGetLoadingMode, soft_cuModuleGetLoadingMode);
+    tow_driver_set(driver, cuModuleGetFunction, soft_cuModuleGetFunction);
+    tow_driver_set(driver, cuModuleGetFunctionCount, soft_cuModuleGetFunctionCount);
+    tow_driver_set(driver, cuModuleEnumerateFunctions, soft_cuModuleEnumerateFunctions);
+    tow_driver_set(driver, cuModuleGetGlobal_v2, soft_cuModuleGetGlobal_v2);
+    tow_driver_set(driver, cuLibraryLoadData, soft_cuLibraryLoadData);
+    tow_driver_set(driver, cuLibraryLoadFromFile, soft_cuLibraryLoadFromFile);
+    tow_driver_set(driver, cuLibraryUnload, soft_cuLibraryUnload);
+    tow_driver_set(driver, cuLibraryGetKernel, soft_cuLibraryGetKernel);
+    tow_driver_set(driver, cuLibraryGetKernelCount, soft_cuLibraryGetKernelCount);
+    tow_driver_set(driver, cuLibraryEnumerateKernels, soft_cuLibraryEnumerateKernels);
+    tow_driver_set(driver, cuLibraryGetModule, soft_cuLibraryGetModule);
+    tow_driver_set(driver, cuLibraryGetGlobal, soft_cuLibraryGetGlobal);
+    tow_driver_set(driver, cuLibraryGetManaged, soft_cuLibraryGetManaged);
+    tow_driver_set(driver, cuLibraryGetUnifiedFunction, soft_cuLibraryGetUnifiedFunction);
 }

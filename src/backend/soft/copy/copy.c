@@ -5,6 +5,7 @@
  * when it returns, one to pageable memory is done when it returns.
  */
 #include "backend/soft/ground/soft.h"
+#include "gen/copy.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -843,44 +844,44 @@ FILLS(32, unsigned int)
 
 void tow_soft_fill_copy(struct tow_driver *driver)
 {
-    driver->cuMemcpyHtoD_v2 = soft_cuMemcpyHtoD_v2;
-    driver->cuMemcpyDtoH_v2 = soft_cuMemcpyDtoH_v2;
-    driver->cuMemcpyDtoD_v2 = soft_cuMemcpyDtoD_v2;
-    driver->cuMemcpyHtoDAsync_v2 = soft_cuMemcpyHtoDAsync_v2;
-    driver->cuMemcpyDtoHAsync_v2 = soft_cuMemcpyDtoHAsync_v2;
-    driver->cuMemcpyDtoDAsync_v2 = soft_cuMemcpyDtoDAsync_v2;
-    driver->cuMemcpy = soft_cuMemcpy;
-    driver->cuMemcpyAsync = soft_cuMemcpyAsync;
-    driver->cuMemcpyPeer = soft_cuMemcpyPeer;
-    driver->cuMemcpyPeerAsync = soft_cuMemcpyPeerAsync;
-    driver->cuMemcpyDtoA_v2 = soft_cuMemcpyDtoA_v2;
-    driver->cuMemcpyAtoD_v2 = soft_cuMemcpyAtoD_v2;
-    driver->cuMemcpyHtoA_v2 = soft_cuMemcpyHtoA_v2;
-    driver->cuMemcpyAtoH_v2 = soft_cuMemcpyAtoH_v2;
-    driver->cuMemcpyAtoA_v2 = soft_cuMemcpyAtoA_v2;
-    driver->cuMemcpyHtoAAsync_v2 = soft_cuMemcpyHtoAAsync_v2;
-    driver->cuMemcpyAtoHAsync_v2 = soft_cuMemcpyAtoHAsync_v2;
-    driver->cuMemcpy2D_v2 = soft_cuMemcpy2D_v2;
-    driver->cuMemcpy2DUnaligned_v2 = soft_cuMemcpy2D_v2;
-    driver->cuMemcpy2DAsync_v2 = soft_cuMemcpy2DAsync_v2;
-    driver->cuMemcpy3D_v2 = soft_cuMemcpy3D_v2;
-    driver->cuMemcpy3DAsync_v2 = soft_cuMemcpy3DAsync_v2;
-    driver->cuMemcpy3DPeer = soft_cuMemcpy3DPeer;
-    driver->cuMemcpy3DPeerAsync = soft_cuMemcpy3DPeerAsync;
-    driver->cuMemcpyBatchAsync = soft_cuMemcpyBatchAsync;
-    driver->cuMemcpyBatchAsync_v2 = soft_cuMemcpyBatchAsync_v2;
-    driver->cuMemcpy3DBatchAsync = soft_cuMemcpy3DBatchAsync;
-    driver->cuMemcpy3DBatchAsync_v2 = soft_cuMemcpy3DBatchAsync_v2;
-    driver->cuMemsetD8_v2 = soft_cuMemsetD8_v2;
-    driver->cuMemsetD16_v2 = soft_cuMemsetD16_v2;
-    driver->cuMemsetD32_v2 = soft_cuMemsetD32_v2;
-    driver->cuMemsetD2D8_v2 = soft_cuMemsetD2D8_v2;
-    driver->cuMemsetD2D16_v2 = soft_cuMemsetD2D16_v2;
-    driver->cuMemsetD2D32_v2 = soft_cuMemsetD2D32_v2;
-    driver->cuMemsetD8Async = soft_cuMemsetD8Async;
-    driver->cuMemsetD16Async = soft_cuMemsetD16Async;
-    driver->cuMemsetD32Async = soft_cuMemsetD32Async;
-    driver->cuMemsetD2D8Async = soft_cuMemsetD2D8Async;
-    driver->cuMemsetD2D16Async = soft_cuMemsetD2D16Async;
-    driver->cuMemsetD2D32Async = soft_cuMemsetD2D32Async;
+    tow_driver_set(driver, cuMemcpyHtoD_v2, soft_cuMemcpyHtoD_v2);
+    tow_driver_set(driver, cuMemcpyDtoH_v2, soft_cuMemcpyDtoH_v2);
+    tow_driver_set(driver, cuMemcpyDtoD_v2, soft_cuMemcpyDtoD_v2);
+    tow_driver_set(driver, cuMemcpyHtoDAsync_v2, soft_cuMemcpyHtoDAsync_v2);
+    tow_driver_set(driver, cuMemcpyDtoHAsync_v2, soft_cuMemcpyDtoHAsync_v2);
+    tow_driver_set(driver, cuMemcpyDtoDAsync_v2, soft_cuMemcpyDtoDAsync_v2);
+    tow_driver_set(driver, cuMemcpy, soft_cuMemcpy);
+    tow_driver_set(driver, cuMemcpyAsync, soft_cuMemcpyAsync);
+    tow_driver_set(driver, cuMemcpyPeer, soft_cuMemcpyPeer);
+    tow_driver_set(driver, cuMemcpyPeerAsync, soft_cuMemcpyPeerAsync);
+    tow_driver_set(driver, cuMemcpyDtoA_v2, soft_cuMemcpyDtoA_v2);
+    tow_driver_set(driver, cuMemcpyAtoD_v2, soft_cuMemcpyAtoD_v2);
+    tow_driver_set(driver, cuMemcpyHtoA_v2, soft_cuMemcpyHtoA_v2);
+    tow_driver_set(driver, cuMemcpyAtoH_v2, soft_cuMemcpyAtoH_v2);
+    tow_driver_set(driver, cuMemcpyAtoA_v2, soft_cuMemcpyAtoA_v2);
+    tow_driver_set(driver, cuMemcpyHtoAAsync_v2, soft_cuMemcpyHtoAAsync_v2);
+    tow_driver_set(driver, cuMemcpyAtoHAsync_v2, soft_cuMemcpyAtoHAsync_v2);
+    tow_driver_set(driver, cuMemcpy2D_v2, soft_cuMemcpy2D_v2);
+    tow_driver_set(driver, cuMemcpy2DUnaligned_v2, soft_cuMemcpy2D_v2);
+    tow_driver_set(driver, cuMemcpy2DAsync_v2, soft_cuMemcpy2DAsync_v2);
+    tow_driver_set(driver, cuMemcpy3D_v2, soft_cuMemcpy3D_v2);
+    tow_driver_set(driver, cuMemcpy3DAsync_v2, soft_cuMemcpy3DAsync_v2);
+    tow_driver_set(driver, cuMemcpy3DPeer, soft_cuMemcpy3DPeer);
+    tow_driver_set(driver, cuMemcpy3DPeerAsync, soft_cuMemcpy3DPeerAsync);
+    tow_driver_set(driver, cuMemcpyBatchAsync, soft_cuMemcpyBatchAsync);
+    tow_driver_set(driver, cuMemcpyBatchAsync_v2, soft_cuMemcpyBatchAsync_v2);
+    tow_driver_set(driver, cuMemcpy3DBatchAsync, soft_cuMemcpy3DBatchAsync);
+    tow_driver_set(driver, cuMemcpy3DBatchAsync_v2, soft_cuMemcpy3DBatchAsync_v2);
+    tow_driver_set(driver, cuMemsetD8_v2, soft_cuMemsetD8_v2);
+    tow_driver_set(driver, cuMemsetD16_v2, soft_cuMemsetD16_v2);
+    tow_driver_set(driver, cuMemsetD32_v2, soft_cuMemsetD32_v2);
+    tow_driver_set(driver, cuMemsetD2D8_v2, soft_cuMemsetD2D8_v2);
+    tow_driver_set(driver, cuMemsetD2D16_v2, soft_cuMemsetD2D16_v2);
+    tow_driver_set(driver, cuMemsetD2D32_v2, soft_cuMemsetD2D32_v2);
+    tow_driver_set(driver, cuMemsetD8Async, soft_cuMemsetD8Async);
+    tow_driver_set(driver, cuMemsetD16Async, soft_cuMemsetD16Async);
+    tow_driver_set(driver, cuMemsetD32Async, soft_cuMemsetD32Async);
+    tow_driver_set(driver, cuMemsetD2D8Async, soft_cuMemsetD2D8Async);
+    tow_driver_set(driver, cuMemsetD2D16Async, soft_cuMemsetD2D16Async);
+    tow_driver_set(driver, cuMemsetD2D32Async, soft_cuMemsetD2D32Async);
 }

@@ -1,5 +1,6 @@
 /* Initialisation, version, names of errors, profiler calls that have nothing to do. */
 #include "backend/soft/ground/soft.h"
+#include "gen/core.h"
 
 #include <string.h>
 
@@ -81,12 +82,12 @@ static CUresult soft_cuProfilerInitialize(const char *configFile, const char *ou
 
 void tow_soft_fill_core(struct tow_driver *driver)
 {
-    driver->cuGetErrorName = soft_cuGetErrorName;
-    driver->cuGetErrorString = soft_cuGetErrorString;
-    driver->cuInit = soft_cuInit;
-    driver->cuDriverGetVersion = soft_cuDriverGetVersion;
-    driver->cuGetExportTable = soft_cuGetExportTable;
-    driver->cuProfilerInitialize = soft_cuProfilerInitialize;
-    driver->cuProfilerStart = nothing_to_profile;
-    driver->cuProfilerStop = nothing_to_profile;
+    tow_driver_set(driver, cuGetErrorName, soft_cuGetErrorName);
+    tow_driver_set(driver, cuGetErrorString, soft_cuGetErrorString);
+    tow_driver_set(driver, cuInit, soft_cuInit);
+    tow_driver_set(driver, cuDriverGetVersion, soft_cuDriverGetVersion);
+    tow_driver_set(driver, cuGetExportTable, soft_cuGetExportTable);
+    tow_driver_set(driver, cuProfilerInitialize, soft_cuProfilerInitialize);
+    tow_driver_set(driver, cuProfilerStart, nothing_to_profile);
+    tow_driver_set(driver, cuProfilerStop, nothing_to_profile);
 }

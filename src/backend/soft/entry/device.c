@@ -1,5 +1,6 @@
 /* The devices and what they say of themselves: a plausible GPU of the configured capability. */
 #include "backend/soft/ground/soft.h"
+#include "gen/device.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -417,21 +418,23 @@ static CUresult soft_cuDeviceGetP2PAtomicCapabilities(unsigned int *capabilities
 
 void tow_soft_fill_device(struct tow_driver *driver)
 {
-    driver->cuDeviceGet = soft_cuDeviceGet;
-    driver->cuDeviceGetCount = soft_cuDeviceGetCount;
-    driver->cuDeviceGetName = soft_cuDeviceGetName;
-    driver->cuDeviceGetUuid = soft_cuDeviceGetUuid;
-    driver->cuDeviceGetUuid_v2 = soft_cuDeviceGetUuid;
-    driver->cuDeviceTotalMem_v2 = soft_cuDeviceTotalMem_v2;
-    driver->cuDeviceGetAttribute = soft_cuDeviceGetAttribute;
-    driver->cuDeviceGetTexture1DLinearMaxWidth = soft_cuDeviceGetTexture1DLinearMaxWidth;
-    driver->cuDeviceGetExecAffinitySupport = soft_cuDeviceGetExecAffinitySupport;
-    driver->cuDeviceGetProperties = soft_cuDeviceGetProperties;
-    driver->cuDeviceComputeCapability = soft_cuDeviceComputeCapability;
-    driver->cuDeviceGetByPCIBusId = soft_cuDeviceGetByPCIBusId;
-    driver->cuDeviceGetPCIBusId = soft_cuDeviceGetPCIBusId;
-    driver->cuDeviceCanAccessPeer = soft_cuDeviceCanAccessPeer;
-    driver->cuDeviceGetP2PAttribute = soft_cuDeviceGetP2PAttribute;
-    driver->cuDeviceGetHostAtomicCapabilities = soft_cuDeviceGetHostAtomicCapabilities;
-    driver->cuDeviceGetP2PAtomicCapabilities = soft_cuDeviceGetP2PAtomicCapabilities;
+    tow_driver_set(driver, cuDeviceGet, soft_cuDeviceGet);
+    tow_driver_set(driver, cuDeviceGetCount, soft_cuDeviceGetCount);
+    tow_driver_set(driver, cuDeviceGetName, soft_cuDeviceGetName);
+    tow_driver_set(driver, cuDeviceGetUuid, soft_cuDeviceGetUuid);
+    tow_driver_set(driver, cuDeviceGetUuid_v2, soft_cuDeviceGetUuid);
+    tow_driver_set(driver, cuDeviceTotalMem_v2, soft_cuDeviceTotalMem_v2);
+    tow_driver_set(driver, cuDeviceGetAttribute, soft_cuDeviceGetAttribute);
+    tow_driver_set(driver, cuDeviceGetTexture1DLinearMaxWidth,
+                   soft_cuDeviceGetTexture1DLinearMaxWidth);
+    tow_driver_set(driver, cuDeviceGetExecAffinitySupport, soft_cuDeviceGetExecAffinitySupport);
+    tow_driver_set(driver, cuDeviceGetProperties, soft_cuDeviceGetProperties);
+    tow_driver_set(driver, cuDeviceComputeCapability, soft_cuDeviceComputeCapability);
+    tow_driver_set(driver, cuDeviceGetByPCIBusId, soft_cuDeviceGetByPCIBusId);
+    tow_driver_set(driver, cuDeviceGetPCIBusId, soft_cuDeviceGetPCIBusId);
+    tow_driver_set(driver, cuDeviceCanAccessPeer, soft_cuDeviceCanAccessPeer);
+    tow_driver_set(driver, cuDeviceGetP2PAttribute, soft_cuDeviceGetP2PAttribute);
+    tow_driver_set(driver, cuDeviceGetHostAtomicCapabilities,
+                   soft_cuDeviceGetHostAtomicCapabilities);
+    tow_driver_set(driver, cuDeviceGetP2PAtomicCapabilities, soft_cuDeviceGetP2PAtomicCapabilities);
 }

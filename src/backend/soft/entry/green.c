@@ -1,6 +1,10 @@
 /* Green contexts. The software GPU shares out its processors on paper only: a green context's
  * kernels run wherever a thread is free, as if the shares were equal to what is asked for. */
 #include "backend/soft/ground/soft.h"
+#include "gen/context.h"
+#include "gen/device.h"
+#include "gen/green.h"
+#include "gen/stream.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -347,24 +351,24 @@ void tow_soft_greens_free(void)
 
 void tow_soft_fill_green(struct tow_driver *driver)
 {
-    context_create = driver->cuCtxCreate_v2;
-    context_destroy = driver->cuCtxDestroy_v2;
-    context_push = driver->cuCtxPushCurrent_v2;
-    context_pop = driver->cuCtxPopCurrent_v2;
-    stream_create = driver->cuStreamCreateWithPriority;
-    stream_context = driver->cuStreamGetCtx;
-    attribute = driver->cuDeviceGetAttribute;
-    driver->cuGreenCtxRecordEvent = soft_cuGreenCtxRecordEvent;
-    driver->cuGreenCtxWaitEvent = soft_cuGreenCtxWaitEvent;
-    driver->cuDeviceGetDevResource = soft_cuDeviceGetDevResource;
-    driver->cuCtxGetDevResource = soft_cuCtxGetDevResource;
-    driver->cuGreenCtxGetDevResource = soft_cuGreenCtxGetDevResource;
-    driver->cuDevSmResourceSplitByCount = soft_cuDevSmResourceSplitByCount;
-    driver->cuDevResourceGenerateDesc = soft_cuDevResourceGenerateDesc;
-    driver->cuGreenCtxCreate = soft_cuGreenCtxCreate;
-    driver->cuGreenCtxDestroy = soft_cuGreenCtxDestroy;
-    driver->cuCtxFromGreenCtx = soft_cuCtxFromGreenCtx;
-    driver->cuGreenCtxGetId = soft_cuGreenCtxGetId;
-    driver->cuGreenCtxStreamCreate = soft_cuGreenCtxStreamCreate;
-    driver->cuStreamGetGreenCtx = soft_cuStreamGetGreenCtx;
+    context_create = tow_drive(driver, cuCtxCreate_v2);
+    context_destroy = tow_drive(driver, cuCtxDestroy_v2);
+    context_push = tow_drive(driver, cuCtxPushCurrent_v2);
+    context_pop = tow_drive(driver, cuCtxPopCurrent_v2);
+    stream_create = tow_drive(driver, cuStreamCreateWithPriority);
+    stream_context = tow_drive(driver, cuStreamGetCtx);
+    attribute = tow_drive(driver, cuDeviceGetAttribute);
+    tow_driver_set(driver, cuGreenCtxRecordEvent, soft_cuGreenCtxRecordEvent);
+    tow_driver_set(driver, cuGreenCtxWaitEvent, soft_cuGreenCtxWaitEvent);
+    tow_driver_set(driver, cuDeviceGetDevResource, soft_cuDeviceGetDevResource);
+    tow_driver_set(driver, cuCtxGetDevResource, soft_cuCtxGetDevResource);
+    tow_driver_set(driver, cuGreenCtxGetDevResource, soft_cuGreenCtxGetDevResource);
+    tow_driver_set(driver, cuDevSmResourceSplitByCount, soft_cuDevSmResourceSplitByCount);
+    tow_driver_set(driver, cuDevResourceGenerateDesc, soft_cuDevResourceGenerateDesc);
+    tow_driver_set(driver, cuGreenCtxCreate, soft_cuGreenCtxCreate);
+    tow_driver_set(driver, cuGreenCtxDestroy, soft_cuGreenCtxDestroy);
+    tow_driver_set(driver, cuCtxFromGreenCtx, soft_cuCtxFromGreenCtx);
+    tow_driver_set(driver, cuGreenCtxGetId, soft_cuGreenCtxGetId);
+    tow_driver_set(driver, cuGreenCtxStreamCreate, soft_cuGreenCtxStreamCreate);
+    tow_driver_set(driver, cuStreamGetGreenCtx, soft_cuStreamGetGreenCtx);
 }

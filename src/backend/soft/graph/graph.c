@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/thread.h"
+#include "gen/graph.h"
 
 struct tow_soft_graph *tow_soft_graphs;
 
@@ -931,29 +932,29 @@ static CUresult soft_cuGraphReleaseUserObject(CUgraph hGraph, CUuserObject handl
 
 void tow_soft_fill_graph(struct tow_driver *driver)
 {
-    driver->cuGraphCreate = soft_cuGraphCreate;
-    driver->cuGraphDestroy = soft_cuGraphDestroy;
-    driver->cuGraphClone = soft_cuGraphClone;
-    driver->cuGraphNodeFindInClone = soft_cuGraphNodeFindInClone;
-    driver->cuGraphNodeGetType = soft_cuGraphNodeGetType;
-    driver->cuGraphGetNodes = soft_cuGraphGetNodes;
-    driver->cuGraphGetRootNodes = soft_cuGraphGetRootNodes;
-    driver->cuGraphGetEdges = soft_cuGraphGetEdges;
-    driver->cuGraphGetEdges_v2 = soft_cuGraphGetEdges_v2;
-    driver->cuGraphNodeGetDependencies = soft_cuGraphNodeGetDependencies;
-    driver->cuGraphNodeGetDependencies_v2 = soft_cuGraphNodeGetDependencies_v2;
-    driver->cuGraphNodeGetDependentNodes = soft_cuGraphNodeGetDependentNodes;
-    driver->cuGraphNodeGetDependentNodes_v2 = soft_cuGraphNodeGetDependentNodes_v2;
-    driver->cuGraphAddDependencies = soft_cuGraphAddDependencies;
-    driver->cuGraphAddDependencies_v2 = soft_cuGraphAddDependencies_v2;
-    driver->cuGraphRemoveDependencies = soft_cuGraphRemoveDependencies;
-    driver->cuGraphRemoveDependencies_v2 = soft_cuGraphRemoveDependencies_v2;
-    driver->cuGraphDestroyNode = soft_cuGraphDestroyNode;
-    driver->cuGraphDebugDotPrint = soft_cuGraphDebugDotPrint;
-    driver->cuUserObjectCreate = soft_cuUserObjectCreate;
-    driver->cuUserObjectRetain = soft_cuUserObjectRetain;
-    driver->cuUserObjectRelease = soft_cuUserObjectRelease;
-    driver->cuGraphRetainUserObject = soft_cuGraphRetainUserObject;
-    driver->cuGraphReleaseUserObject = soft_cuGraphReleaseUserObject;
+    tow_driver_set(driver, cuGraphCreate, soft_cuGraphCreate);
+    tow_driver_set(driver, cuGraphDestroy, soft_cuGraphDestroy);
+    tow_driver_set(driver, cuGraphClone, soft_cuGraphClone);
+    tow_driver_set(driver, cuGraphNodeFindInClone, soft_cuGraphNodeFindInClone);
+    tow_driver_set(driver, cuGraphNodeGetType, soft_cuGraphNodeGetType);
+    tow_driver_set(driver, cuGraphGetNodes, soft_cuGraphGetNodes);
+    tow_driver_set(driver, cuGraphGetRootNodes, soft_cuGraphGetRootNodes);
+    tow_driver_set(driver, cuGraphGetEdges, soft_cuGraphGetEdges);
+    tow_driver_set(driver, cuGraphGetEdges_v2, soft_cuGraphGetEdges_v2);
+    tow_driver_set(driver, cuGraphNodeGetDependencies, soft_cuGraphNodeGetDependencies);
+    tow_driver_set(driver, cuGraphNodeGetDependencies_v2, soft_cuGraphNodeGetDependencies_v2);
+    tow_driver_set(driver, cuGraphNodeGetDependentNodes, soft_cuGraphNodeGetDependentNodes);
+    tow_driver_set(driver, cuGraphNodeGetDependentNodes_v2, soft_cuGraphNodeGetDependentNodes_v2);
+    tow_driver_set(driver, cuGraphAddDependencies, soft_cuGraphAddDependencies);
+    tow_driver_set(driver, cuGraphAddDependencies_v2, soft_cuGraphAddDependencies_v2);
+    tow_driver_set(driver, cuGraphRemoveDependencies, soft_cuGraphRemoveDependencies);
+    tow_driver_set(driver, cuGraphRemoveDependencies_v2, soft_cuGraphRemoveDependencies_v2);
+    tow_driver_set(driver, cuGraphDestroyNode, soft_cuGraphDestroyNode);
+    tow_driver_set(driver, cuGraphDebugDotPrint, soft_cuGraphDebugDotPrint);
+    tow_driver_set(driver, cuUserObjectCreate, soft_cuUserObjectCreate);
+    tow_driver_set(driver, cuUserObjectRetain, soft_cuUserObjectRetain);
+    tow_driver_set(driver, cuUserObjectRelease, soft_cuUserObjectRelease);
+    tow_driver_set(driver, cuGraphRetainUserObject, soft_cuGraphRetainUserObject);
+    tow_driver_set(driver, cuGraphReleaseUserObject, soft_cuGraphReleaseUserObject);
     tow_soft_fill_graph_nodes(driver);
 }

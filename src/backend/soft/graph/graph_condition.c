@@ -5,6 +5,7 @@
  * most.
  */
 #include "backend/soft/graph/graph.h"
+#include "gen/graph.h"
 
 #include <stdlib.h>
 
@@ -241,5 +242,5 @@ static CUresult soft_cuGraphConditionalHandleCreate(CUgraphConditionalHandle *pH
 
 void tow_soft_fill_graph_condition(struct tow_driver *driver)
 {
-    driver->cuGraphConditionalHandleCreate = soft_cuGraphConditionalHandleCreate;
+    tow_driver_set(driver, cuGraphConditionalHandleCreate, soft_cuGraphConditionalHandleCreate);
 }

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "gen/graph.h"
 
 #define MEMOP_POLL (50 * TOW_TIME_US)
 
@@ -883,20 +884,20 @@ static CUresult soft_cuDeviceSetGraphMemAttribute(CUdevice dev, CUgraphMem_attri
 
 void tow_soft_fill_graph_exec(struct tow_driver *driver)
 {
-    driver->cuGraphInstantiate = soft_cuGraphInstantiate_v2;
-    driver->cuGraphInstantiate_v2 = soft_cuGraphInstantiate_v2;
-    driver->cuGraphInstantiateWithFlags = soft_cuGraphInstantiateWithFlags;
-    driver->cuGraphInstantiateWithParams = soft_cuGraphInstantiateWithParams;
-    driver->cuGraphExecDestroy = soft_cuGraphExecDestroy;
-    driver->cuGraphExecGetFlags = soft_cuGraphExecGetFlags;
-    driver->cuGraphUpload = soft_cuGraphUpload;
-    driver->cuGraphLaunch = soft_cuGraphLaunch;
-    driver->cuGraphExecUpdate = soft_cuGraphExecUpdate;
-    driver->cuGraphExecUpdate_v2 = soft_cuGraphExecUpdate_v2;
-    driver->cuGraphExecChildGraphNodeSetParams = tow_soft_exec_set_child;
-    driver->cuGraphNodeSetEnabled = soft_cuGraphNodeSetEnabled;
-    driver->cuGraphNodeGetEnabled = soft_cuGraphNodeGetEnabled;
-    driver->cuDeviceGraphMemTrim = soft_cuDeviceGraphMemTrim;
-    driver->cuDeviceGetGraphMemAttribute = soft_cuDeviceGetGraphMemAttribute;
-    driver->cuDeviceSetGraphMemAttribute = soft_cuDeviceSetGraphMemAttribute;
+    tow_driver_set(driver, cuGraphInstantiate, soft_cuGraphInstantiate_v2);
+    tow_driver_set(driver, cuGraphInstantiate_v2, soft_cuGraphInstantiate_v2);
+    tow_driver_set(driver, cuGraphInstantiateWithFlags, soft_cuGraphInstantiateWithFlags);
+    tow_driver_set(driver, cuGraphInstantiateWithParams, soft_cuGraphInstantiateWithParams);
+    tow_driver_set(driver, cuGraphExecDestroy, soft_cuGraphExecDestroy);
+    tow_driver_set(driver, cuGraphExecGetFlags, soft_cuGraphExecGetFlags);
+    tow_driver_set(driver, cuGraphUpload, soft_cuGraphUpload);
+    tow_driver_set(driver, cuGraphLaunch, soft_cuGraphLaunch);
+    tow_driver_set(driver, cuGraphExecUpdate, soft_cuGraphExecUpdate);
+    tow_driver_set(driver, cuGraphExecUpdate_v2, soft_cuGraphExecUpdate_v2);
+    tow_driver_set(driver, cuGraphExecChildGraphNodeSetParams, tow_soft_exec_set_child);
+    tow_driver_set(driver, cuGraphNodeSetEnabled, soft_cuGraphNodeSetEnabled);
+    tow_driver_set(driver, cuGraphNodeGetEnabled, soft_cuGraphNodeGetEnabled);
+    tow_driver_set(driver, cuDeviceGraphMemTrim, soft_cuDeviceGraphMemTrim);
+    tow_driver_set(driver, cuDeviceGetGraphMemAttribute, soft_cuDeviceGetGraphMemAttribute);
+    tow_driver_set(driver, cuDeviceSetGraphMemAttribute, soft_cuDeviceSetGraphMemAttribute);
 }

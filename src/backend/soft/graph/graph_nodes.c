@@ -1,5 +1,6 @@
 /* What graph nodes do: making them from their parameters, and asking and changing those. */
 #include "backend/soft/graph/graph.h"
+#include "gen/graph.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -815,50 +816,53 @@ static CUresult soft_cuGraphKernelNodeCopyAttributes(CUgraphNode dst, CUgraphNod
 
 void tow_soft_fill_graph_nodes(struct tow_driver *driver)
 {
-    driver->cuGraphAddNode = soft_cuGraphAddNode;
-    driver->cuGraphAddNode_v2 = soft_cuGraphAddNode_v2;
-    driver->cuGraphAddKernelNode = soft_cuGraphAddKernelNode;
-    driver->cuGraphAddKernelNode_v2 = soft_cuGraphAddKernelNode_v2;
-    driver->cuGraphAddMemcpyNode = soft_cuGraphAddMemcpyNode;
-    driver->cuGraphAddMemsetNode = soft_cuGraphAddMemsetNode;
-    driver->cuGraphAddHostNode = soft_cuGraphAddHostNode;
-    driver->cuGraphAddChildGraphNode = soft_cuGraphAddChildGraphNode;
-    driver->cuGraphAddEmptyNode = soft_cuGraphAddEmptyNode;
-    driver->cuGraphAddEventRecordNode = soft_cuGraphAddEventRecordNode;
-    driver->cuGraphAddEventWaitNode = soft_cuGraphAddEventWaitNode;
-    driver->cuGraphAddBatchMemOpNode = soft_cuGraphAddBatchMemOpNode;
-    driver->cuGraphAddMemAllocNode = soft_cuGraphAddMemAllocNode;
-    driver->cuGraphAddMemFreeNode = soft_cuGraphAddMemFreeNode;
-    driver->cuGraphKernelNodeGetParams = soft_cuGraphKernelNodeGetParams;
-    driver->cuGraphKernelNodeGetParams_v2 = soft_cuGraphKernelNodeGetParams_v2;
-    driver->cuGraphMemcpyNodeGetParams = soft_cuGraphMemcpyNodeGetParams;
-    driver->cuGraphMemsetNodeGetParams = soft_cuGraphMemsetNodeGetParams;
-    driver->cuGraphHostNodeGetParams = soft_cuGraphHostNodeGetParams;
-    driver->cuGraphChildGraphNodeGetGraph = soft_cuGraphChildGraphNodeGetGraph;
-    driver->cuGraphEventRecordNodeGetEvent = soft_cuGraphEventRecordNodeGetEvent;
-    driver->cuGraphEventWaitNodeGetEvent = soft_cuGraphEventWaitNodeGetEvent;
-    driver->cuGraphBatchMemOpNodeGetParams = soft_cuGraphBatchMemOpNodeGetParams;
-    driver->cuGraphMemAllocNodeGetParams = soft_cuGraphMemAllocNodeGetParams;
-    driver->cuGraphMemFreeNodeGetParams = soft_cuGraphMemFreeNodeGetParams;
-    driver->cuGraphNodeSetParams = soft_cuGraphNodeSetParams;
-    driver->cuGraphExecNodeSetParams = soft_cuGraphExecNodeSetParams;
-    driver->cuGraphKernelNodeSetParams = soft_cuGraphKernelNodeSetParams;
-    driver->cuGraphKernelNodeSetParams_v2 = soft_cuGraphKernelNodeSetParams_v2;
-    driver->cuGraphExecKernelNodeSetParams = soft_cuGraphExecKernelNodeSetParams;
-    driver->cuGraphExecKernelNodeSetParams_v2 = soft_cuGraphExecKernelNodeSetParams_v2;
-    driver->cuGraphMemcpyNodeSetParams = soft_cuGraphMemcpyNodeSetParams;
-    driver->cuGraphExecMemcpyNodeSetParams = soft_cuGraphExecMemcpyNodeSetParams;
-    driver->cuGraphMemsetNodeSetParams = soft_cuGraphMemsetNodeSetParams;
-    driver->cuGraphExecMemsetNodeSetParams = soft_cuGraphExecMemsetNodeSetParams;
-    driver->cuGraphHostNodeSetParams = soft_cuGraphHostNodeSetParams;
-    driver->cuGraphExecHostNodeSetParams = soft_cuGraphExecHostNodeSetParams;
-    driver->cuGraphEventRecordNodeSetEvent = soft_cuGraphEventRecordNodeSetEvent;
-    driver->cuGraphEventWaitNodeSetEvent = soft_cuGraphEventWaitNodeSetEvent;
-    driver->cuGraphExecEventRecordNodeSetEvent = soft_cuGraphExecEventRecordNodeSetEvent;
-    driver->cuGraphExecEventWaitNodeSetEvent = soft_cuGraphExecEventWaitNodeSetEvent;
-    driver->cuGraphBatchMemOpNodeSetParams = soft_cuGraphBatchMemOpNodeSetParams;
-    driver->cuGraphExecBatchMemOpNodeSetParams = soft_cuGraphExecBatchMemOpNodeSetParams;
-    driver->cuGraphKernelNodeGetAttribute = soft_cuGraphKernelNodeGetAttribute;
-    driver->cuGraphKernelNodeSetAttribute = soft_cuGraphKernelNodeSetAttribute;
-    driver->cuGraphKernelNodeCopyAttributes = soft_cuGraphKernelNodeCopyAttributes;
+    tow_driver_set(driver, cuGraphAddNode, soft_cuGraphAddNode);
+    tow_driver_set(driver, cuGraphAddNode_v2, soft_cuGraphAddNode_v2);
+    tow_driver_set(driver, cuGraphAddKernelNode, soft_cuGraphAddKernelNode);
+    tow_driver_set(driver, cuGraphAddKernelNode_v2, soft_cuGraphAddKernelNode_v2);
+    tow_driver_set(driver, cuGraphAddMemcpyNode, soft_cuGraphAddMemcpyNode);
+    tow_driver_set(driver, cuGraphAddMemsetNode, soft_cuGraphAddMemsetNode);
+    tow_driver_set(driver, cuGraphAddHostNode, soft_cuGraphAddHostNode);
+    tow_driver_set(driver, cuGraphAddChildGraphNode, soft_cuGraphAddChildGraphNode);
+    tow_driver_set(driver, cuGraphAddEmptyNode, soft_cuGraphAddEmptyNode);
+    tow_driver_set(driver, cuGraphAddEventRecordNode, soft_cuGraphAddEventRecordNode);
+    tow_driver_set(driver, cuGraphAddEventWaitNode, soft_cuGraphAddEventWaitNode);
+    tow_driver_set(driver, cuGraphAddBatchMemOpNode, soft_cuGraphAddBatchMemOpNode);
+    tow_driver_set(driver, cuGraphAddMemAllocNode, soft_cuGraphAddMemAllocNode);
+    tow_driver_set(driver, cuGraphAddMemFreeNode, soft_cuGraphAddMemFreeNode);
+    tow_driver_set(driver, cuGraphKernelNodeGetParams, soft_cuGraphKernelNodeGetParams);
+    tow_driver_set(driver, cuGraphKernelNodeGetParams_v2, soft_cuGraphKernelNodeGetParams_v2);
+    tow_driver_set(driver, cuGraphMemcpyNodeGetParams, soft_cuGraphMemcpyNodeGetParams);
+    tow_driver_set(driver, cuGraphMemsetNodeGetParams, soft_cuGraphMemsetNodeGetParams);
+    tow_driver_set(driver, cuGraphHostNodeGetParams, soft_cuGraphHostNodeGetParams);
+    tow_driver_set(driver, cuGraphChildGraphNodeGetGraph, soft_cuGraphChildGraphNodeGetGraph);
+    tow_driver_set(driver, cuGraphEventRecordNodeGetEvent, soft_cuGraphEventRecordNodeGetEvent);
+    tow_driver_set(driver, cuGraphEventWaitNodeGetEvent, soft_cuGraphEventWaitNodeGetEvent);
+    tow_driver_set(driver, cuGraphBatchMemOpNodeGetParams, soft_cuGraphBatchMemOpNodeGetParams);
+    tow_driver_set(driver, cuGraphMemAllocNodeGetParams, soft_cuGraphMemAllocNodeGetParams);
+    tow_driver_set(driver, cuGraphMemFreeNodeGetParams, soft_cuGraphMemFreeNodeGetParams);
+    tow_driver_set(driver, cuGraphNodeSetParams, soft_cuGraphNodeSetParams);
+    tow_driver_set(driver, cuGraphExecNodeSetParams, soft_cuGraphExecNodeSetParams);
+    tow_driver_set(driver, cuGraphKernelNodeSetParams, soft_cuGraphKernelNodeSetParams);
+    tow_driver_set(driver, cuGraphKernelNodeSetParams_v2, soft_cuGraphKernelNodeSetParams_v2);
+    tow_driver_set(driver, cuGraphExecKernelNodeSetParams, soft_cuGraphExecKernelNodeSetParams);
+    tow_driver_set(driver, cuGraphExecKernelNodeSetParams_v2,
+                   soft_cuGraphExecKernelNodeSetParams_v2);
+    tow_driver_set(driver, cuGraphMemcpyNodeSetParams, soft_cuGraphMemcpyNodeSetParams);
+    tow_driver_set(driver, cuGraphExecMemcpyNodeSetParams, soft_cuGraphExecMemcpyNodeSetParams);
+    tow_driver_set(driver, cuGraphMemsetNodeSetParams, soft_cuGraphMemsetNodeSetParams);
+    tow_driver_set(driver, cuGraphExecMemsetNodeSetParams, soft_cuGraphExecMemsetNodeSetParams);
+    tow_driver_set(driver, cuGraphHostNodeSetParams, soft_cuGraphHostNodeSetParams);
+    tow_driver_set(driver, cuGraphExecHostNodeSetParams, soft_cuGraphExecHostNodeSetParams);
+    tow_driver_set(driver, cuGraphEventRecordNodeSetEvent, soft_cuGraphEventRecordNodeSetEvent);
+    tow_driver_set(driver, cuGraphEventWaitNodeSetEvent, soft_cuGraphEventWaitNodeSetEvent);
+    tow_driver_set(driver, cuGraphExecEventRecordNodeSetEvent,
+                   soft_cuGraphExecEventRecordNodeSetEvent);
+    tow_driver_set(driver, cuGraphExecEventWaitNodeSetEvent, soft_cuGraphExecEventWaitNodeSetEvent);
+    tow_driver_set(driver, cuGraphBatchMemOpNodeSetParams, soft_cuGraphBatchMemOpNodeSetParams);
+    tow_driver_set(driver, cuGraphExecBatchMemOpNodeSetParams,
+                   soft_cuGraphExecBatchMemOpNodeSetParams);
+    tow_driver_set(driver, cuGraphKernelNodeGetAttribute, soft_cuGraphKernelNodeGetAttribute);
+    tow_driver_set(driver, cuGraphKernelNodeSetAttribute, soft_cuGraphKernelNodeSetAttribute);
+    tow_driver_set(driver, cuGraphKernelNodeCopyAttributes, soft_cuGraphKernelNodeCopyAttributes);
 }

@@ -1,5 +1,7 @@
 /* CUDA arrays: rows of texels in plain memory, which copies and textures reach alike. */
 #include "backend/soft/memory/array.h"
+#include "gen/texture.h"
+#include "gen/vmm.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -477,15 +479,15 @@ static CUresult soft_cuMipmappedArrayDestroy(CUmipmappedArray handle)
 
 void tow_soft_fill_array(struct tow_driver *driver)
 {
-    driver->cuArrayCreate_v2 = soft_cuArrayCreate_v2;
-    driver->cuArray3DCreate_v2 = soft_cuArray3DCreate_v2;
-    driver->cuArrayDestroy = soft_cuArrayDestroy;
-    driver->cuArrayGetDescriptor_v2 = soft_cuArrayGetDescriptor_v2;
-    driver->cuArray3DGetDescriptor_v2 = soft_cuArray3DGetDescriptor_v2;
-    driver->cuArrayGetMemoryRequirements = soft_cuArrayGetMemoryRequirements;
-    driver->cuArrayGetSparseProperties = soft_cuArrayGetSparseProperties;
-    driver->cuMemMapArrayAsync = soft_cuMemMapArrayAsync;
-    driver->cuMipmappedArrayCreate = soft_cuMipmappedArrayCreate;
-    driver->cuMipmappedArrayGetLevel = soft_cuMipmappedArrayGetLevel;
-    driver->cuMipmappedArrayDestroy = soft_cuMipmappedArrayDestroy;
+    tow_driver_set(driver, cuArrayCreate_v2, soft_cuArrayCreate_v2);
+    tow_driver_set(driver, cuArray3DCreate_v2, soft_cuArray3DCreate_v2);
+    tow_driver_set(driver, cuArrayDestroy, soft_cuArrayDestroy);
+    tow_driver_set(driver, cuArrayGetDescriptor_v2, soft_cuArrayGetDescriptor_v2);
+    tow_driver_set(driver, cuArray3DGetDescriptor_v2, soft_cuArray3DGetDescriptor_v2);
+    tow_driver_set(driver, cuArrayGetMemoryRequirements, soft_cuArrayGetMemoryRequirements);
+    tow_driver_set(driver, cuArrayGetSparseProperties, soft_cuArrayGetSparseProperties);
+    tow_driver_set(driver, cuMemMapArrayAsync, soft_cuMemMapArrayAsync);
+    tow_driver_set(driver, cuMipmappedArrayCreate, soft_cuMipmappedArrayCreate);
+    tow_driver_set(driver, cuMipmappedArrayGetLevel, soft_cuMipmappedArrayGetLevel);
+    tow_driver_set(driver, cuMipmappedArrayDestroy, soft_cuMipmappedArrayDestroy);
 }

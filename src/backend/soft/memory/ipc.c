@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "backend/soft/ground/soft.h"
+#include "gen/interop.h"
 
 #define MAGIC "towlipc1"
 
@@ -308,8 +309,8 @@ void tow_soft_ipc_fini(void)
 
 void tow_soft_fill_ipc(struct tow_driver *driver)
 {
-    driver->cuIpcGetMemHandle = soft_cuIpcGetMemHandle;
-    driver->cuIpcOpenMemHandle = soft_cuIpcOpenMemHandle_v2;
-    driver->cuIpcOpenMemHandle_v2 = soft_cuIpcOpenMemHandle_v2;
-    driver->cuIpcCloseMemHandle = soft_cuIpcCloseMemHandle;
+    tow_driver_set(driver, cuIpcGetMemHandle, soft_cuIpcGetMemHandle);
+    tow_driver_set(driver, cuIpcOpenMemHandle, soft_cuIpcOpenMemHandle_v2);
+    tow_driver_set(driver, cuIpcOpenMemHandle_v2, soft_cuIpcOpenMemHandle_v2);
+    tow_driver_set(driver, cuIpcCloseMemHandle, soft_cuIpcCloseMemHandle);
 }

@@ -1,5 +1,6 @@
 /* Linear memory: allocation, host memory, managed memory, what a pointer is. */
 #include "backend/soft/ground/soft.h"
+#include "gen/memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -736,30 +737,30 @@ static CUresult soft_cuMemDiscardBatchAsync(CUdeviceptr *dptrs, size_t *sizes, s
 
 void tow_soft_fill_memory(struct tow_driver *driver)
 {
-    driver->cuMemGetInfo_v2 = soft_cuMemGetInfo_v2;
-    driver->cuMemAlloc_v2 = soft_cuMemAlloc_v2;
-    driver->cuMemAllocPitch_v2 = soft_cuMemAllocPitch_v2;
-    driver->cuMemFree_v2 = soft_cuMemFree_v2;
-    driver->cuMemGetAddressRange_v2 = soft_cuMemGetAddressRange_v2;
-    driver->cuMemAllocHost_v2 = soft_cuMemAllocHost_v2;
-    driver->cuMemFreeHost = soft_cuMemFreeHost;
-    driver->cuMemHostAlloc = soft_cuMemHostAlloc;
-    driver->cuMemHostGetDevicePointer_v2 = soft_cuMemHostGetDevicePointer_v2;
-    driver->cuMemHostGetFlags = soft_cuMemHostGetFlags;
-    driver->cuMemAllocManaged = soft_cuMemAllocManaged;
-    driver->cuMemHostRegister_v2 = soft_cuMemHostRegister_v2;
-    driver->cuMemHostRegister = soft_cuMemHostRegister_v2;
-    driver->cuMemHostUnregister = soft_cuMemHostUnregister;
-    driver->cuPointerGetAttribute = soft_cuPointerGetAttribute;
-    driver->cuPointerGetAttributes = soft_cuPointerGetAttributes;
-    driver->cuPointerSetAttribute = soft_cuPointerSetAttribute;
-    driver->cuMemAdvise = soft_cuMemAdvise;
-    driver->cuMemAdvise_v2 = soft_cuMemAdvise_v2;
-    driver->cuMemPrefetchAsync = soft_cuMemPrefetchAsync;
-    driver->cuMemPrefetchAsync_v2 = soft_cuMemPrefetchAsync_v2;
-    driver->cuMemRangeGetAttribute = soft_cuMemRangeGetAttribute;
-    driver->cuMemRangeGetAttributes = soft_cuMemRangeGetAttributes;
-    driver->cuMemPrefetchBatchAsync = soft_cuMemPrefetchBatchAsync;
-    driver->cuMemDiscardBatchAsync = soft_cuMemDiscardBatchAsync;
-    driver->cuMemDiscardAndPrefetchBatchAsync = soft_cuMemPrefetchBatchAsync;
+    tow_driver_set(driver, cuMemGetInfo_v2, soft_cuMemGetInfo_v2);
+    tow_driver_set(driver, cuMemAlloc_v2, soft_cuMemAlloc_v2);
+    tow_driver_set(driver, cuMemAllocPitch_v2, soft_cuMemAllocPitch_v2);
+    tow_driver_set(driver, cuMemFree_v2, soft_cuMemFree_v2);
+    tow_driver_set(driver, cuMemGetAddressRange_v2, soft_cuMemGetAddressRange_v2);
+    tow_driver_set(driver, cuMemAllocHost_v2, soft_cuMemAllocHost_v2);
+    tow_driver_set(driver, cuMemFreeHost, soft_cuMemFreeHost);
+    tow_driver_set(driver, cuMemHostAlloc, soft_cuMemHostAlloc);
+    tow_driver_set(driver, cuMemHostGetDevicePointer_v2, soft_cuMemHostGetDevicePointer_v2);
+    tow_driver_set(driver, cuMemHostGetFlags, soft_cuMemHostGetFlags);
+    tow_driver_set(driver, cuMemAllocManaged, soft_cuMemAllocManaged);
+    tow_driver_set(driver, cuMemHostRegister_v2, soft_cuMemHostRegister_v2);
+    tow_driver_set(driver, cuMemHostRegister, soft_cuMemHostRegister_v2);
+    tow_driver_set(driver, cuMemHostUnregister, soft_cuMemHostUnregister);
+    tow_driver_set(driver, cuPointerGetAttribute, soft_cuPointerGetAttribute);
+    tow_driver_set(driver, cuPointerGetAttributes, soft_cuPointerGetAttributes);
+    tow_driver_set(driver, cuPointerSetAttribute, soft_cuPointerSetAttribute);
+    tow_driver_set(driver, cuMemAdvise, soft_cuMemAdvise);
+    tow_driver_set(driver, cuMemAdvise_v2, soft_cuMemAdvise_v2);
+    tow_driver_set(driver, cuMemPrefetchAsync, soft_cuMemPrefetchAsync);
+    tow_driver_set(driver, cuMemPrefetchAsync_v2, soft_cuMemPrefetchAsync_v2);
+    tow_driver_set(driver, cuMemRangeGetAttribute, soft_cuMemRangeGetAttribute);
+    tow_driver_set(driver, cuMemRangeGetAttributes, soft_cuMemRangeGetAttributes);
+    tow_driver_set(driver, cuMemPrefetchBatchAsync, soft_cuMemPrefetchBatchAsync);
+    tow_driver_set(driver, cuMemDiscardBatchAsync, soft_cuMemDiscardBatchAsync);
+    tow_driver_set(driver, cuMemDiscardAndPrefetchBatchAsync, soft_cuMemPrefetchBatchAsync);
 }

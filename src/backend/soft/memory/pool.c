@@ -9,6 +9,7 @@
  */
 #include "backend/soft/memory/shareable.h"
 #include "backend/soft/ground/soft.h"
+#include "gen/pool.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -712,24 +713,25 @@ static CUresult soft_cuMemPoolImportPointer(CUdeviceptr *ptr_out, CUmemoryPool h
 
 void tow_soft_fill_pool(struct tow_driver *driver)
 {
-    driver->cuDeviceGetDefaultMemPool = soft_cuDeviceGetDefaultMemPool;
-    driver->cuDeviceGetMemPool = soft_cuDeviceGetMemPool;
-    driver->cuDeviceSetMemPool = soft_cuDeviceSetMemPool;
-    driver->cuMemGetDefaultMemPool = soft_cuMemGetDefaultMemPool;
-    driver->cuMemGetMemPool = soft_cuMemGetMemPool;
-    driver->cuMemSetMemPool = soft_cuMemSetMemPool;
-    driver->cuMemPoolCreate = soft_cuMemPoolCreate;
-    driver->cuMemPoolDestroy = soft_cuMemPoolDestroy;
-    driver->cuMemPoolTrimTo = soft_cuMemPoolTrimTo;
-    driver->cuMemPoolSetAttribute = soft_cuMemPoolSetAttribute;
-    driver->cuMemPoolGetAttribute = soft_cuMemPoolGetAttribute;
-    driver->cuMemPoolSetAccess = soft_cuMemPoolSetAccess;
-    driver->cuMemPoolGetAccess = soft_cuMemPoolGetAccess;
-    driver->cuMemAllocAsync = soft_cuMemAllocAsync;
-    driver->cuMemAllocFromPoolAsync = soft_cuMemAllocFromPoolAsync;
-    driver->cuMemFreeAsync = soft_cuMemFreeAsync;
-    driver->cuMemPoolExportToShareableHandle = soft_cuMemPoolExportToShareableHandle;
-    driver->cuMemPoolImportFromShareableHandle = soft_cuMemPoolImportFromShareableHandle;
-    driver->cuMemPoolExportPointer = soft_cuMemPoolExportPointer;
-    driver->cuMemPoolImportPointer = soft_cuMemPoolImportPointer;
+    tow_driver_set(driver, cuDeviceGetDefaultMemPool, soft_cuDeviceGetDefaultMemPool);
+    tow_driver_set(driver, cuDeviceGetMemPool, soft_cuDeviceGetMemPool);
+    tow_driver_set(driver, cuDeviceSetMemPool, soft_cuDeviceSetMemPool);
+    tow_driver_set(driver, cuMemGetDefaultMemPool, soft_cuMemGetDefaultMemPool);
+    tow_driver_set(driver, cuMemGetMemPool, soft_cuMemGetMemPool);
+    tow_driver_set(driver, cuMemSetMemPool, soft_cuMemSetMemPool);
+    tow_driver_set(driver, cuMemPoolCreate, soft_cuMemPoolCreate);
+    tow_driver_set(driver, cuMemPoolDestroy, soft_cuMemPoolDestroy);
+    tow_driver_set(driver, cuMemPoolTrimTo, soft_cuMemPoolTrimTo);
+    tow_driver_set(driver, cuMemPoolSetAttribute, soft_cuMemPoolSetAttribute);
+    tow_driver_set(driver, cuMemPoolGetAttribute, soft_cuMemPoolGetAttribute);
+    tow_driver_set(driver, cuMemPoolSetAccess, soft_cuMemPoolSetAccess);
+    tow_driver_set(driver, cuMemPoolGetAccess, soft_cuMemPoolGetAccess);
+    tow_driver_set(driver, cuMemAllocAsync, soft_cuMemAllocAsync);
+    tow_driver_set(driver, cuMemAllocFromPoolAsync, soft_cuMemAllocFromPoolAsync);
+    tow_driver_set(driver, cuMemFreeAsync, soft_cuMemFreeAsync);
+    tow_driver_set(driver, cuMemPoolExportToShareableHandle, soft_cuMemPoolExportToShareableHandle);
+    tow_driver_set(driver, cuMemPoolImportFromShareableHandle,
+                   soft_cuMemPoolImportFromShareableHandle);
+    tow_driver_set(driver, cuMemPoolExportPointer, soft_cuMemPoolExportPointer);
+    tow_driver_set(driver, cuMemPoolImportPointer, soft_cuMemPoolImportPointer);
 }

@@ -1,6 +1,7 @@
 /* Texture and surface objects. Kernels look them up without a lock, by the handle that they were
  * given. */
 #include "backend/soft/memory/array.h"
+#include "gen/texture.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -444,12 +445,12 @@ static CUresult soft_cuSurfObjectGetResourceDesc(CUDA_RESOURCE_DESC *pResDesc,
 void tow_soft_fill_texture(struct tow_driver *driver)
 {
     tow_soft_fill_array(driver);
-    driver->cuTexObjectCreate = soft_cuTexObjectCreate;
-    driver->cuTexObjectDestroy = soft_cuTexObjectDestroy;
-    driver->cuTexObjectGetResourceDesc = soft_cuTexObjectGetResourceDesc;
-    driver->cuTexObjectGetTextureDesc = soft_cuTexObjectGetTextureDesc;
-    driver->cuTexObjectGetResourceViewDesc = soft_cuTexObjectGetResourceViewDesc;
-    driver->cuSurfObjectCreate = soft_cuSurfObjectCreate;
-    driver->cuSurfObjectDestroy = soft_cuSurfObjectDestroy;
-    driver->cuSurfObjectGetResourceDesc = soft_cuSurfObjectGetResourceDesc;
+    tow_driver_set(driver, cuTexObjectCreate, soft_cuTexObjectCreate);
+    tow_driver_set(driver, cuTexObjectDestroy, soft_cuTexObjectDestroy);
+    tow_driver_set(driver, cuTexObjectGetResourceDesc, soft_cuTexObjectGetResourceDesc);
+    tow_driver_set(driver, cuTexObjectGetTextureDesc, soft_cuTexObjectGetTextureDesc);
+    tow_driver_set(driver, cuTexObjectGetResourceViewDesc, soft_cuTexObjectGetResourceViewDesc);
+    tow_driver_set(driver, cuSurfObjectCreate, soft_cuSurfObjectCreate);
+    tow_driver_set(driver, cuSurfObjectDestroy, soft_cuSurfObjectDestroy);
+    tow_driver_set(driver, cuSurfObjectGetResourceDesc, soft_cuSurfObjectGetResourceDesc);
 }

@@ -2,6 +2,7 @@
  * into the other, which kernels may use once access was given. */
 #include "backend/soft/memory/shareable.h"
 #include "backend/soft/ground/soft.h"
+#include "gen/vmm.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -523,17 +524,18 @@ static CUresult soft_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle
 
 void tow_soft_fill_vmm(struct tow_driver *driver)
 {
-    driver->cuMemAddressReserve = soft_cuMemAddressReserve;
-    driver->cuMemAddressFree = soft_cuMemAddressFree;
-    driver->cuMemCreate = soft_cuMemCreate;
-    driver->cuMemRelease = soft_cuMemRelease;
-    driver->cuMemMap = soft_cuMemMap;
-    driver->cuMemUnmap = soft_cuMemUnmap;
-    driver->cuMemSetAccess = soft_cuMemSetAccess;
-    driver->cuMemGetAccess = soft_cuMemGetAccess;
-    driver->cuMemGetAllocationGranularity = soft_cuMemGetAllocationGranularity;
-    driver->cuMemGetAllocationPropertiesFromHandle = soft_cuMemGetAllocationPropertiesFromHandle;
-    driver->cuMemRetainAllocationHandle = soft_cuMemRetainAllocationHandle;
-    driver->cuMemExportToShareableHandle = soft_cuMemExportToShareableHandle;
-    driver->cuMemImportFromShareableHandle = soft_cuMemImportFromShareableHandle;
+    tow_driver_set(driver, cuMemAddressReserve, soft_cuMemAddressReserve);
+    tow_driver_set(driver, cuMemAddressFree, soft_cuMemAddressFree);
+    tow_driver_set(driver, cuMemCreate, soft_cuMemCreate);
+    tow_driver_set(driver, cuMemRelease, soft_cuMemRelease);
+    tow_driver_set(driver, cuMemMap, soft_cuMemMap);
+    tow_driver_set(driver, cuMemUnmap, soft_cuMemUnmap);
+    tow_driver_set(driver, cuMemSetAccess, soft_cuMemSetAccess);
+    tow_driver_set(driver, cuMemGetAccess, soft_cuMemGetAccess);
+    tow_driver_set(driver, cuMemGetAllocationGranularity, soft_cuMemGetAllocationGranularity);
+    tow_driver_set(driver, cuMemGetAllocationPropertiesFromHandle,
+                   soft_cuMemGetAllocationPropertiesFromHandle);
+    tow_driver_set(driver, cuMemRetainAllocationHandle, soft_cuMemRetainAllocationHandle);
+    tow_driver_set(driver, cuMemExportToShareableHandle, soft_cuMemExportToShareableHandle);
+    tow_driver_set(driver, cuMemImportFromShareableHandle, soft_cuMemImportFromShareableHandle);
 }

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/thread.h"
+#include "gen/graph.h"
 
 struct tow_soft_capture {
     struct tow_soft_capture *next;
@@ -647,15 +648,18 @@ static CUresult soft_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode
 
 void tow_soft_fill_capture(struct tow_driver *driver)
 {
-    driver->cuStreamBeginCapture = soft_cuStreamBeginCapture;
-    driver->cuStreamBeginCapture_v2 = soft_cuStreamBeginCapture_v2;
-    driver->cuStreamBeginCaptureToGraph = soft_cuStreamBeginCaptureToGraph;
-    driver->cuStreamEndCapture = soft_cuStreamEndCapture;
-    driver->cuStreamIsCapturing = soft_cuStreamIsCapturing;
-    driver->cuStreamGetCaptureInfo = soft_cuStreamGetCaptureInfo;
-    driver->cuStreamGetCaptureInfo_v2 = soft_cuStreamGetCaptureInfo_v2;
-    driver->cuStreamGetCaptureInfo_v3 = soft_cuStreamGetCaptureInfo_v3;
-    driver->cuStreamUpdateCaptureDependencies = soft_cuStreamUpdateCaptureDependencies;
-    driver->cuStreamUpdateCaptureDependencies_v2 = soft_cuStreamUpdateCaptureDependencies_v2;
-    driver->cuThreadExchangeStreamCaptureMode = soft_cuThreadExchangeStreamCaptureMode;
+    tow_driver_set(driver, cuStreamBeginCapture, soft_cuStreamBeginCapture);
+    tow_driver_set(driver, cuStreamBeginCapture_v2, soft_cuStreamBeginCapture_v2);
+    tow_driver_set(driver, cuStreamBeginCaptureToGraph, soft_cuStreamBeginCaptureToGraph);
+    tow_driver_set(driver, cuStreamEndCapture, soft_cuStreamEndCapture);
+    tow_driver_set(driver, cuStreamIsCapturing, soft_cuStreamIsCapturing);
+    tow_driver_set(driver, cuStreamGetCaptureInfo, soft_cuStreamGetCaptureInfo);
+    tow_driver_set(driver, cuStreamGetCaptureInfo_v2, soft_cuStreamGetCaptureInfo_v2);
+    tow_driver_set(driver, cuStreamGetCaptureInfo_v3, soft_cuStreamGetCaptureInfo_v3);
+    tow_driver_set(driver, cuStreamUpdateCaptureDependencies,
+                   soft_cuStreamUpdateCaptureDependencies);
+    tow_driver_set(driver, cuStreamUpdateCaptureDependencies_v2,
+                   soft_cuStreamUpdateCaptureDependencies_v2);
+    tow_driver_set(driver, cuThreadExchangeStreamCaptureMode,
+                   soft_cuThreadExchangeStreamCaptureMode);
 }

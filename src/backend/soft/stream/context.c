@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "gen/context.h"
 
 #define STACK_MAX 256
 #define PRINT_MAX (UINT64_C(256) << 20)
@@ -912,45 +913,45 @@ static CUresult soft_cuCtxDisablePeerAccess(CUcontext peerContext)
 
 void tow_soft_fill_context(struct tow_driver *driver)
 {
-    driver->cuDevicePrimaryCtxRetain = soft_cuDevicePrimaryCtxRetain;
-    driver->cuDevicePrimaryCtxRelease = soft_cuDevicePrimaryCtxRelease;
-    driver->cuDevicePrimaryCtxRelease_v2 = soft_cuDevicePrimaryCtxRelease;
-    driver->cuDevicePrimaryCtxReset = soft_cuDevicePrimaryCtxReset;
-    driver->cuDevicePrimaryCtxReset_v2 = soft_cuDevicePrimaryCtxReset;
-    driver->cuDevicePrimaryCtxSetFlags = soft_cuDevicePrimaryCtxSetFlags;
-    driver->cuDevicePrimaryCtxSetFlags_v2 = soft_cuDevicePrimaryCtxSetFlags;
-    driver->cuDevicePrimaryCtxGetState = soft_cuDevicePrimaryCtxGetState;
-    driver->cuCtxCreate = soft_cuCtxCreate_v2;
-    driver->cuCtxCreate_v2 = soft_cuCtxCreate_v2;
-    driver->cuCtxCreate_v3 = soft_cuCtxCreate_v3;
-    driver->cuCtxCreate_v4 = soft_cuCtxCreate_v4;
-    driver->cuCtxDestroy = soft_cuCtxDestroy;
-    driver->cuCtxDestroy_v2 = soft_cuCtxDestroy;
-    driver->cuCtxPushCurrent = soft_cuCtxPushCurrent;
-    driver->cuCtxPushCurrent_v2 = soft_cuCtxPushCurrent;
-    driver->cuCtxPopCurrent = soft_cuCtxPopCurrent;
-    driver->cuCtxPopCurrent_v2 = soft_cuCtxPopCurrent;
-    driver->cuCtxSetCurrent = soft_cuCtxSetCurrent;
-    driver->cuCtxGetCurrent = soft_cuCtxGetCurrent;
-    driver->cuCtxGetDevice = soft_cuCtxGetDevice;
-    driver->cuCtxGetDevice_v2 = soft_cuCtxGetDevice_v2;
-    driver->cuCtxGetFlags = soft_cuCtxGetFlags;
-    driver->cuCtxSetFlags = soft_cuCtxSetFlags;
-    driver->cuCtxGetId = soft_cuCtxGetId;
-    driver->cuCtxSynchronize = soft_cuCtxSynchronize;
-    driver->cuCtxSynchronize_v2 = soft_cuCtxSynchronize_v2;
-    driver->cuCtxSetLimit = soft_cuCtxSetLimit;
-    driver->cuCtxGetLimit = soft_cuCtxGetLimit;
-    driver->cuCtxGetCacheConfig = soft_cuCtxGetCacheConfig;
-    driver->cuCtxSetCacheConfig = soft_cuCtxSetCacheConfig;
-    driver->cuCtxGetSharedMemConfig = soft_cuCtxGetSharedMemConfig;
-    driver->cuCtxSetSharedMemConfig = soft_cuCtxSetSharedMemConfig;
-    driver->cuCtxGetApiVersion = soft_cuCtxGetApiVersion;
-    driver->cuCtxGetStreamPriorityRange = soft_cuCtxGetStreamPriorityRange;
-    driver->cuCtxResetPersistingL2Cache = soft_cuCtxResetPersistingL2Cache;
-    driver->cuCtxGetExecAffinity = soft_cuCtxGetExecAffinity;
-    driver->cuCtxAttach = soft_cuCtxAttach;
-    driver->cuCtxDetach = soft_cuCtxDetach;
-    driver->cuCtxEnablePeerAccess = soft_cuCtxEnablePeerAccess;
-    driver->cuCtxDisablePeerAccess = soft_cuCtxDisablePeerAccess;
+    tow_driver_set(driver, cuDevicePrimaryCtxRetain, soft_cuDevicePrimaryCtxRetain);
+    tow_driver_set(driver, cuDevicePrimaryCtxRelease, soft_cuDevicePrimaryCtxRelease);
+    tow_driver_set(driver, cuDevicePrimaryCtxRelease_v2, soft_cuDevicePrimaryCtxRelease);
+    tow_driver_set(driver, cuDevicePrimaryCtxReset, soft_cuDevicePrimaryCtxReset);
+    tow_driver_set(driver, cuDevicePrimaryCtxReset_v2, soft_cuDevicePrimaryCtxReset);
+    tow_driver_set(driver, cuDevicePrimaryCtxSetFlags, soft_cuDevicePrimaryCtxSetFlags);
+    tow_driver_set(driver, cuDevicePrimaryCtxSetFlags_v2, soft_cuDevicePrimaryCtxSetFlags);
+    tow_driver_set(driver, cuDevicePrimaryCtxGetState, soft_cuDevicePrimaryCtxGetState);
+    tow_driver_set(driver, cuCtxCreate, soft_cuCtxCreate_v2);
+    tow_driver_set(driver, cuCtxCreate_v2, soft_cuCtxCreate_v2);
+    tow_driver_set(driver, cuCtxCreate_v3, soft_cuCtxCreate_v3);
+    tow_driver_set(driver, cuCtxCreate_v4, soft_cuCtxCreate_v4);
+    tow_driver_set(driver, cuCtxDestroy, soft_cuCtxDestroy);
+    tow_driver_set(driver, cuCtxDestroy_v2, soft_cuCtxDestroy);
+    tow_driver_set(driver, cuCtxPushCurrent, soft_cuCtxPushCurrent);
+    tow_driver_set(driver, cuCtxPushCurrent_v2, soft_cuCtxPushCurrent);
+    tow_driver_set(driver, cuCtxPopCurrent, soft_cuCtxPopCurrent);
+    tow_driver_set(driver, cuCtxPopCurrent_v2, soft_cuCtxPopCurrent);
+    tow_driver_set(driver, cuCtxSetCurrent, soft_cuCtxSetCurrent);
+    tow_driver_set(driver, cuCtxGetCurrent, soft_cuCtxGetCurrent);
+    tow_driver_set(driver, cuCtxGetDevice, soft_cuCtxGetDevice);
+    tow_driver_set(driver, cuCtxGetDevice_v2, soft_cuCtxGetDevice_v2);
+    tow_driver_set(driver, cuCtxGetFlags, soft_cuCtxGetFlags);
+    tow_driver_set(driver, cuCtxSetFlags, soft_cuCtxSetFlags);
+    tow_driver_set(driver, cuCtxGetId, soft_cuCtxGetId);
+    tow_driver_set(driver, cuCtxSynchronize, soft_cuCtxSynchronize);
+    tow_driver_set(driver, cuCtxSynchronize_v2, soft_cuCtxSynchronize_v2);
+    tow_driver_set(driver, cuCtxSetLimit, soft_cuCtxSetLimit);
+    tow_driver_set(driver, cuCtxGetLimit, soft_cuCtxGetLimit);
+    tow_driver_set(driver, cuCtxGetCacheConfig, soft_cuCtxGetCacheConfig);
+    tow_driver_set(driver, cuCtxSetCacheConfig, soft_cuCtxSetCacheConfig);
+    tow_driver_set(driver, cuCtxGetSharedMemConfig, soft_cuCtxGetSharedMemConfig);
+    tow_driver_set(driver, cuCtxSetSharedMemConfig, soft_cuCtxSetSharedMemConfig);
+    tow_driver_set(driver, cuCtxGetApiVersion, soft_cuCtxGetApiVersion);
+    tow_driver_set(driver, cuCtxGetStreamPriorityRange, soft_cuCtxGetStreamPriorityRange);
+    tow_driver_set(driver, cuCtxResetPersistingL2Cache, soft_cuCtxResetPersistingL2Cache);
+    tow_driver_set(driver, cuCtxGetExecAffinity, soft_cuCtxGetExecAffinity);
+    tow_driver_set(driver, cuCtxAttach, soft_cuCtxAttach);
+    tow_driver_set(driver, cuCtxDetach, soft_cuCtxDetach);
+    tow_driver_set(driver, cuCtxEnablePeerAccess, soft_cuCtxEnablePeerAccess);
+    tow_driver_set(driver, cuCtxDisablePeerAccess, soft_cuCtxDisablePeerAccess);
 }

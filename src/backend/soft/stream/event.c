@@ -1,5 +1,8 @@
 /* Events: moments in streams, and the time between them. */
 #include "backend/soft/ground/soft.h"
+#include "gen/context.h"
+#include "gen/event.h"
+#include "gen/stream.h"
 
 #include <stdlib.h>
 
@@ -388,16 +391,16 @@ static CUresult soft_cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent)
 
 void tow_soft_fill_event(struct tow_driver *driver)
 {
-    driver->cuCtxRecordEvent = soft_cuCtxRecordEvent;
-    driver->cuCtxWaitEvent = soft_cuCtxWaitEvent;
-    driver->cuEventCreate = soft_cuEventCreate;
-    driver->cuEventDestroy = soft_cuEventDestroy;
-    driver->cuEventDestroy_v2 = soft_cuEventDestroy;
-    driver->cuEventRecord = soft_cuEventRecord;
-    driver->cuEventRecordWithFlags = soft_cuEventRecordWithFlags;
-    driver->cuEventQuery = soft_cuEventQuery;
-    driver->cuEventSynchronize = soft_cuEventSynchronize;
-    driver->cuEventElapsedTime = soft_cuEventElapsedTime;
-    driver->cuEventElapsedTime_v2 = soft_cuEventElapsedTime;
-    driver->cuStreamWaitEvent = soft_cuStreamWaitEvent;
+    tow_driver_set(driver, cuCtxRecordEvent, soft_cuCtxRecordEvent);
+    tow_driver_set(driver, cuCtxWaitEvent, soft_cuCtxWaitEvent);
+    tow_driver_set(driver, cuEventCreate, soft_cuEventCreate);
+    tow_driver_set(driver, cuEventDestroy, soft_cuEventDestroy);
+    tow_driver_set(driver, cuEventDestroy_v2, soft_cuEventDestroy);
+    tow_driver_set(driver, cuEventRecord, soft_cuEventRecord);
+    tow_driver_set(driver, cuEventRecordWithFlags, soft_cuEventRecordWithFlags);
+    tow_driver_set(driver, cuEventQuery, soft_cuEventQuery);
+    tow_driver_set(driver, cuEventSynchronize, soft_cuEventSynchronize);
+    tow_driver_set(driver, cuEventElapsedTime, soft_cuEventElapsedTime);
+    tow_driver_set(driver, cuEventElapsedTime_v2, soft_cuEventElapsedTime);
+    tow_driver_set(driver, cuStreamWaitEvent, soft_cuStreamWaitEvent);
 }

@@ -12,6 +12,7 @@
 
 #include "backend/soft/memory/ipc.h"
 #include "backend/soft/ground/soft.h"
+#include "gen/interop.h"
 
 #define MAGIC "towlevt1"
 #define SLOTS 4095 /* records of one event that may be pending; a full stream holds 1024 */
@@ -242,6 +243,6 @@ static CUresult soft_cuIpcOpenEventHandle(CUevent *phEvent, CUipcEventHandle han
 
 void tow_soft_fill_ipc_event(struct tow_driver *driver)
 {
-    driver->cuIpcGetEventHandle = soft_cuIpcGetEventHandle;
-    driver->cuIpcOpenEventHandle = soft_cuIpcOpenEventHandle;
+    tow_driver_set(driver, cuIpcGetEventHandle, soft_cuIpcGetEventHandle);
+    tow_driver_set(driver, cuIpcOpenEventHandle, soft_cuIpcOpenEventHandle);
 }

@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "base/thread.h"
+#include "gen/launch.h"
+#include "gen/stream.h"
 
 #define PRIORITY_GREATEST (-5)
 #define MEMOPS_MAX 4096
@@ -518,32 +520,32 @@ static CUresult soft_cuStreamAttachMemAsync(CUstream hStream, CUdeviceptr dptr, 
 
 void tow_soft_fill_stream(struct tow_driver *driver)
 {
-    driver->cuStreamCreate = soft_cuStreamCreate;
-    driver->cuStreamCreateWithPriority = soft_cuStreamCreateWithPriority;
-    driver->cuStreamDestroy = soft_cuStreamDestroy;
-    driver->cuStreamDestroy_v2 = soft_cuStreamDestroy;
-    driver->cuStreamGetPriority = soft_cuStreamGetPriority;
-    driver->cuStreamGetId = soft_cuStreamGetId;
-    driver->cuStreamGetFlags = soft_cuStreamGetFlags;
-    driver->cuStreamGetDevice = soft_cuStreamGetDevice;
-    driver->cuStreamGetCtx = soft_cuStreamGetCtx;
-    driver->cuStreamGetCtx_v2 = soft_cuStreamGetCtx_v2;
-    driver->cuStreamQuery = soft_cuStreamQuery;
-    driver->cuStreamSynchronize = soft_cuStreamSynchronize;
-    driver->cuLaunchHostFunc = soft_cuLaunchHostFunc;
-    driver->cuStreamAddCallback = soft_cuStreamAddCallback;
-    driver->cuStreamBatchMemOp = soft_cuStreamBatchMemOp;
-    driver->cuStreamBatchMemOp_v2 = soft_cuStreamBatchMemOp;
-    driver->cuStreamWriteValue32 = soft_cuStreamWriteValue32;
-    driver->cuStreamWriteValue32_v2 = soft_cuStreamWriteValue32;
-    driver->cuStreamWaitValue32 = soft_cuStreamWaitValue32;
-    driver->cuStreamWaitValue32_v2 = soft_cuStreamWaitValue32;
-    driver->cuStreamWriteValue64 = soft_cuStreamWriteValue64;
-    driver->cuStreamWriteValue64_v2 = soft_cuStreamWriteValue64;
-    driver->cuStreamWaitValue64 = soft_cuStreamWaitValue64;
-    driver->cuStreamWaitValue64_v2 = soft_cuStreamWaitValue64;
-    driver->cuStreamGetAttribute = soft_cuStreamGetAttribute;
-    driver->cuStreamSetAttribute = soft_cuStreamSetAttribute;
-    driver->cuStreamCopyAttributes = soft_cuStreamCopyAttributes;
-    driver->cuStreamAttachMemAsync = soft_cuStreamAttachMemAsync;
+    tow_driver_set(driver, cuStreamCreate, soft_cuStreamCreate);
+    tow_driver_set(driver, cuStreamCreateWithPriority, soft_cuStreamCreateWithPriority);
+    tow_driver_set(driver, cuStreamDestroy, soft_cuStreamDestroy);
+    tow_driver_set(driver, cuStreamDestroy_v2, soft_cuStreamDestroy);
+    tow_driver_set(driver, cuStreamGetPriority, soft_cuStreamGetPriority);
+    tow_driver_set(driver, cuStreamGetId, soft_cuStreamGetId);
+    tow_driver_set(driver, cuStreamGetFlags, soft_cuStreamGetFlags);
+    tow_driver_set(driver, cuStreamGetDevice, soft_cuStreamGetDevice);
+    tow_driver_set(driver, cuStreamGetCtx, soft_cuStreamGetCtx);
+    tow_driver_set(driver, cuStreamGetCtx_v2, soft_cuStreamGetCtx_v2);
+    tow_driver_set(driver, cuStreamQuery, soft_cuStreamQuery);
+    tow_driver_set(driver, cuStreamSynchronize, soft_cuStreamSynchronize);
+    tow_driver_set(driver, cuLaunchHostFunc, soft_cuLaunchHostFunc);
+    tow_driver_set(driver, cuStreamAddCallback, soft_cuStreamAddCallback);
+    tow_driver_set(driver, cuStreamBatchMemOp, soft_cuStreamBatchMemOp);
+    tow_driver_set(driver, cuStreamBatchMemOp_v2, soft_cuStreamBatchMemOp);
+    tow_driver_set(driver, cuStreamWriteValue32, soft_cuStreamWriteValue32);
+    tow_driver_set(driver, cuStreamWriteValue32_v2, soft_cuStreamWriteValue32);
+    tow_driver_set(driver, cuStreamWaitValue32, soft_cuStreamWaitValue32);
+    tow_driver_set(driver, cuStreamWaitValue32_v2, soft_cuStreamWaitValue32);
+    tow_driver_set(driver, cuStreamWriteValue64, soft_cuStreamWriteValue64);
+    tow_driver_set(driver, cuStreamWriteValue64_v2, soft_cuStreamWriteValue64);
+    tow_driver_set(driver, cuStreamWaitValue64, soft_cuStreamWaitValue64);
+    tow_driver_set(driver, cuStreamWaitValue64_v2, soft_cuStreamWaitValue64);
+    tow_driver_set(driver, cuStreamGetAttribute, soft_cuStreamGetAttribute);
+    tow_driver_set(driver, cuStreamSetAttribute, soft_cuStreamSetAttribute);
+    tow_driver_set(driver, cuStreamCopyAttributes, soft_cuStreamCopyAttributes);
+    tow_driver_set(driver, cuStreamAttachMemAsync, soft_cuStreamAttachMemAsync);
 }
