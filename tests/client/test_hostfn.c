@@ -3,8 +3,10 @@
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "client/stream/context.h"
@@ -91,38 +93,62 @@ static void a_host_function_may_not_wait_for_the_gpu(void **state)
     }
 }
 
-static sem_t gate;
+static sem_t at_gate, gate;
 
 static void pass_gate(void *user)
 {
+    sem_post(&at_gate);
     sem_wait(&gate);
     atomic_fetch_add(&ran, 1);
 }
 
-/* Those of another context stay what they are, and count. */
+/* Lets a function through its gate when the main thread waits. */
+static void *open_gate(void *user)
+{
+    char path[64], state = 'R';
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", (int)getpid());
+    while (state != 'S') {
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+        FILE *file = fopen(path, "r");
+        assert_non_null(file);
+        assert_int_equal(fscanf(file, "%*d (%*[^)]) %c", &state), 1);
+        fclose(file);
+    }
+    sem_post(&gate);
+    return NULL;
+}
+
+/* Those of other contexts stay what they are, and count. */
 static void functions_that_never_run_end_with_their_context(void **state)
 {
-    CUcontext context = NULL, other = NULL;
+    CUcontext context = NULL, others[2] = {NULL, NULL};
     assert_int_equal(tow_cuCtxGetCurrent(&context), CUDA_SUCCESS);
     const struct tow_link_hostfns *count = &tow_context_current()->link->hostfns;
-    int before = atomic_load(&ran);
+    pthread_t opener;
+    sem_init(&at_gate, 0, 0);
     sem_init(&gate, 0, 0);
     assert_int_equal(tow_cuLaunchHostFunc(NULL, pass_gate, NULL), CUDA_SUCCESS);
-    assert_int_equal(tow_cuCtxCreate_v2(&other, 0, 0), CUDA_SUCCESS);
+    sem_wait(&at_gate);
     atomic_store(&tow_fake.lose_functions, true);
-    for (int i = 0; i < 3; i++) {
-        assert_int_equal(tow_cuLaunchHostFunc(NULL, note, NULL), CUDA_SUCCESS);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(tow_cuCtxCreate_v2(&others[i], 0, 0), CUDA_SUCCESS);
+        for (int j = 0; j < 3; j++) {
+            assert_int_equal(tow_cuLaunchHostFunc(NULL, note, NULL), CUDA_SUCCESS);
+        }
     }
-    assert_int_equal(atomic_load(&count->turns), 4);
-    assert_int_equal(atomic_load(&count->writers), 4);
-    assert_int_equal(tow_cuCtxDestroy_v2(other), CUDA_SUCCESS);
+    for (unsigned i = 0; i < 2; i++) {
+        assert_int_equal(atomic_load(&count->turns), 1 + 3 * (2 - i));
+        assert_int_equal(atomic_load(&count->writers), 1 + 3 * (2 - i));
+        assert_int_equal(tow_cuCtxDestroy_v2(others[i]), CUDA_SUCCESS);
+    }
     atomic_store(&tow_fake.lose_functions, false);
     assert_int_equal(atomic_load(&count->turns), 1);
     assert_int_equal(atomic_load(&count->writers), 1);
     assert_int_equal(tow_cuCtxSetCurrent(context), CUDA_SUCCESS);
-    sem_post(&gate);
-    await(before + 1);
-    assert_true(tow_hostfn_settle(tow_context_current()->link, 10 * TOW_TIME_S));
+    assert_false(tow_hostfn_settle(tow_context_current()->link, TOW_TIME_MS));
+    pthread_create(&opener, NULL, open_gate, NULL);
+    assert_true(tow_hostfn_settle(tow_context_current()->link, 1000 * TOW_TIME_S));
+    pthread_join(opener, NULL);
     assert_int_equal(atomic_load(&count->turns), 0);
     assert_int_equal(atomic_load(&count->writers), 0);
 }
