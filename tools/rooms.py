@@ -2,7 +2,7 @@
 """Rooms: the sub-folders of a large folder, and which way calls run between them.
 
 src/FOLDER/ROOMS lists the rooms of a folder from the ground up. A file uses its own room and those that stand before it
-in the list, never one behind it.
+in the list, never one behind it. Headers beside ROOMS are the folder's face: every room may include them.
 
   tools/rooms.py walls FOLDER OUT    makes OUT/ROOM, where a compiler finds the headers that ROOM may include and no others;
                                      prints the names of the rooms
@@ -22,7 +22,8 @@ CIRCLE_MAX = 4  # files that may call each other in a circle, all of one room
 
 
 class Rooms:
-    """One folder's list. Its lines are `uses FOLDER...`, what lies below the folder as a whole, and `ROOM  what it is for`."""
+    """One folder's list. Its lines are `uses FOLDER|HEADER...`, what lies below the folder as a whole, and
+    `ROOM  what it is for`."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -58,6 +59,7 @@ def walls(folder, out):
     rooms = Rooms(folder)
     for room in rooms.names:
         wanted = {name: SRC / name for name in rooms.uses}
+        wanted.update({f"{folder}/{face.name}": face for face in (SRC / folder).glob("*.h")})
         wanted.update({f"{folder}/{name}": SRC / folder / name for name in rooms.below(room)})
         for path in (out / room).rglob("*"):
             if path.is_symlink() and str(path.relative_to(out / room)) not in wanted:

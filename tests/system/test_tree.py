@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The tree itself: include arrows, READMEs, leftovers, documents that must follow the code."""
 
+import json
 import pathlib
 import re
 import shutil
@@ -46,7 +47,7 @@ def include_arrows_point_one_way():
 
 
 # Folders whose rooms are closed: src/FOLDER/ROOMS.
-CLOSED = []
+CLOSED = ["ptx"]
 
 
 @t.test()
@@ -62,12 +63,37 @@ def calls_between_rooms_run_one_way():
 
 
 @t.test()
+def a_room_cannot_include_what_is_above():
+    """Of each source of a closed folder: no header of a room above is in a directory where its compiler looks."""
+    wrong, seen = [], 0
+    commands = {pathlib.Path(entry["directory"], entry["file"]).resolve(): entry
+                for entry in json.loads((t.BUILD / "compile_commands.json").read_text())}
+    for folder in CLOSED:
+        closed = rooms.Rooms(folder)
+        for number, room in enumerate(closed.names):
+            above = [path.relative_to(SRC) for name in closed.names[number + 1:] for path in (SRC / folder / name).glob("*.h")]
+            for path in sorted((SRC / folder / room).glob("*.c")):
+                entry = commands[path]
+                looked = [pathlib.Path(entry["directory"], name) for name in re.findall(r"(?:^|\s)-I(\S+)", entry["command"])]
+                t.check(looked, f"{path}: no include directories in {entry['command']}")
+                wrong += [f"{path.relative_to(t.ROOT)} could include {header}" for header in above
+                          if any((place / header).exists() for place in looked)]
+                seen += 1
+    t.check(seen >= 10 * len(CLOSED), f"only {seen} sources were seen")
+    t.check(not wrong, "\n".join(wrong))
+
+
+@t.test()
 def every_folder_has_a_readme():
     for folder in sorted(path for path in SRC.iterdir() if path.is_dir() and path.name != "gen"):
         readme = folder / "README.md"
         t.check(readme.exists(), f"{readme.relative_to(t.ROOT)} is missing")
         lines = len(readme.read_text().splitlines())
         t.check(lines <= 60, f"{readme.relative_to(t.ROOT)} has {lines} lines, more than 60")
+    for readme in [SRC / folder / room / "README.md" for folder in CLOSED for room in rooms.Rooms(folder).names]:
+        t.check(readme.exists(), f"{readme.relative_to(t.ROOT)} is missing")
+        lines = len(readme.read_text().splitlines())
+        t.check(lines <= 30, f"{readme.relative_to(t.ROOT)} has {lines} lines, more than 30")
 
 
 @t.test()

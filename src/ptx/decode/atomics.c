@@ -1,5 +1,5 @@
 /* atom and red: one real atomic a lane, lanes in order. */
-#include "ptx/machine/memory.h"
+#include "ptx/decode/address.h"
 
 #include <string.h>
 

@@ -35,7 +35,7 @@ struct tow_ptx_fixup {
     uint32_t count;
 };
 
-/* Row kinds: the letters of a signature (lanes.h); 'q' is 128 bits. */
+/* emit.c. Row kinds are the letters of a signature (lanes.h); 'q' is 128 bits. */
 int tow_ptx_bad(struct tow_ptx_decoder *dec, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 int tow_ptx_unsupported(struct tow_ptx_decoder *dec);
@@ -44,10 +44,18 @@ int tow_ptx_emit(struct tow_ptx_decoder *dec, const struct tow_ptx_op *op);
 void *tow_ptx_keep(struct tow_ptx_decoder *dec, size_t bytes);
 int tow_ptx_const32(struct tow_ptx_decoder *dec, uint32_t value, uint32_t *ret_ref);
 int tow_ptx_const64(struct tow_ptx_decoder *dec, uint64_t value, uint32_t *ret_ref);
+/* The rows that %laneid and its masks read: the first constants. */
+int tow_ptx_fixed_rows(struct tow_ptx_decoder *dec);
+/* A new place in the function's frame, for good. */
+uint32_t tow_ptx_frame_place(struct tow_ptx_decoder *dec, char kind);
 uint32_t tow_ptx_temp(struct tow_ptx_decoder *dec, char kind);
 uint32_t tow_ptx_register_ref(struct tow_ptx_decoder *dec, uint32_t reg);
 char tow_ptx_register_kind(const struct tow_ptx_decoder *dec, uint32_t reg); /* w l q p */
-/* A source or destination of the given row kind. */
+/* "u32" to PT_U32 */
+enum tow_ptx_type tow_ptx_mod_type(const char *mod);
+char tow_ptx_type_kind(enum tow_ptx_type type); /* w l q p, h for 16 bits, f, d */
+
+/* operands.c: a source or destination of the given row kind. */
 int tow_ptx_source(struct tow_ptx_decoder *dec, const struct tow_ptx_operand *operand, char kind,
                    uint32_t *ret_ref);
 int tow_ptx_dest(struct tow_ptx_decoder *dec, const struct tow_ptx_operand *operand, char kind,
@@ -58,22 +66,11 @@ int tow_ptx_any_source(struct tow_ptx_decoder *dec, const struct tow_ptx_operand
 /* Puts a symbol's address into `d`, of kind 'w' or 'l'. */
 int tow_ptx_symbol_row(struct tow_ptx_decoder *dec, const struct tow_ptx_operand *operand,
                        char kind, uint32_t d);
-struct tow_ptx_symbol *tow_ptx_resolve(struct tow_ptx_symbol *symbol);
 int tow_ptx_want_operands(struct tow_ptx_decoder *dec, unsigned low, unsigned high);
 bool tow_ptx_has_mod(const struct tow_ptx_decoder *dec, const char *mod);
 /* An operation with its sources and destinations by signature. */
 int tow_ptx_by_signature(struct tow_ptx_decoder *dec, const char *sig, tow_ptx_fn *fn,
                          const void *ext);
-/* "u32" to PT_U32 */
-enum tow_ptx_type tow_ptx_mod_type(const char *mod);
-char tow_ptx_type_kind(enum tow_ptx_type type); /* w l q p, h for 16 bits, f, d */
-
-/* [reg + offset], [symbol + offset], [number]: row, its kind, offset. `space` may be narrowed by
- * the symbol. */
-int tow_ptx_address(struct tow_ptx_decoder *dec, const struct tow_ptx_operand *operand,
-                    enum tow_ptx_statespace *space, uint32_t *ret_ref, char *ret_kind,
-                    int64_t *ret_offset);
-tow_ptx_at_fn *tow_ptx_at_for(enum tow_ptx_statespace space, char kind);
 
 typedef int tow_ptx_decode_fn(struct tow_ptx_decoder *dec);
 struct tow_ptx_special {

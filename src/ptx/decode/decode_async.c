@@ -3,7 +3,7 @@
  * Copies are done at once, so whatever waits for them finds them complete; only the mbarriers keep
  * their counts. An mbarrier belongs to a block of a cluster, and a cluster runs on one host thread,
  * so its word needs no atomics. */
-#include "ptx/machine/memory.h"
+#include "ptx/decode/address.h"
 
 #include <string.h>
 

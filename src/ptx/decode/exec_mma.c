@@ -1,7 +1,7 @@
 /* Matrix instructions: mma, wmma, ldmatrix, stmatrix, movmatrix. What they compute is in mma.c;
  * here are their words, their operands and their memory. */
 #include "ptx/decode/decode.h"
-#include "ptx/machine/memory.h"
+#include "ptx/decode/address.h"
 #include "ptx/num/mma.h"
 #include "ptx/num/num.h"
 

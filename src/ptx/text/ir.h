@@ -253,7 +253,7 @@ int tow_ptx_parse(struct tow_ptx_program *program, const struct tow_ptx_text *te
 int tow_ptx_link(struct tow_ptx_program *program, struct tow_ptx_diag *diag);
 void tow_ptx_program_fini(struct tow_ptx_program *program);
 
-/* Special registers by name without the dot of a component ("%tid", "x"): number or -1. */
-int tow_ptx_sreg_find(const char *name, size_t length, char component);
+/* What a symbol stands for in the end: an extern's definition, else itself; NULL stays NULL. */
+struct tow_ptx_symbol *tow_ptx_resolve(struct tow_ptx_symbol *symbol);
 
 #endif

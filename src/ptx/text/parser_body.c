@@ -1,5 +1,6 @@
 /* Function bodies: blocks, labels, instructions and their operands. */
 #include "ptx/text/parser.h"
+#include "ptx/text/sreg.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,7 +1,8 @@
 /* Names of the special registers. */
+#include <stdbool.h>
 #include <string.h>
 
-#include "ptx/machine/machine.h"
+#include "ptx/text/sreg.h"
 
 static const struct {
     const char *name;

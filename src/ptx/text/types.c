@@ -1,10 +1,13 @@
-/* Type names, the arena and the failure sentence: small things that parser and decoder share. */
+/* Type names, the arena, definitions of symbols, the failure sentence: small things that parser and
+ * decoder share. */
 #include "ptx/text/ir.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define RESOLVE_MAX 64u
 
 static const struct {
     char name[12];
@@ -106,4 +109,12 @@ int tow_ptx_fail(struct tow_ptx_diag *diag, int error, unsigned line, const char
     vsnprintf(diag->message, sizeof diag->message, format, args);
     va_end(args);
     return error;
+}
+
+struct tow_ptx_symbol *tow_ptx_resolve(struct tow_ptx_symbol *symbol)
+{
+    for (unsigned i = 0; symbol && symbol->resolved && i < RESOLVE_MAX; i++) {
+        symbol = symbol->resolved;
+    }
+    return symbol;
 }

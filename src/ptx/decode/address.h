@@ -1,6 +1,6 @@
 /* What the files about memory instructions share. */
-#ifndef TOW_PTX_MEMORY_H
-#define TOW_PTX_MEMORY_H
+#ifndef TOW_PTX_ADDRESS_H
+#define TOW_PTX_ADDRESS_H
 
 #include "ptx/decode/decode.h"
 
@@ -16,8 +16,16 @@ struct tow_ptx_access_form {
     bool is_signed, wide, ordered;
 };
 
+/* [reg + offset], [symbol + offset], [number]: row, its kind, offset. `space` may be narrowed by
+ * the symbol. */
+int tow_ptx_address(struct tow_ptx_decoder *dec, const struct tow_ptx_operand *operand,
+                    enum tow_ptx_statespace *space, uint32_t *ret_ref, char *ret_kind,
+                    int64_t *ret_offset);
+tow_ptx_at_fn *tow_ptx_at_for(enum tow_ptx_statespace space, char kind);
 enum tow_ptx_statespace tow_ptx_mod_space(const char *mod);
 bool tow_ptx_mod_ignored(const char *mod);
+
+/* atomics.c, decode_async.c */
 int tow_ptx_decode_atom(struct tow_ptx_decoder *dec);
 int tow_ptx_decode_remote(struct tow_ptx_decoder *dec); /* st.async, red.async */
 
