@@ -20,7 +20,7 @@
 
 #include "backend/backend.h"
 #include "base/clock.h"
-#include "client/edge/core.h"
+#include "client/session/state.h"
 #include "client/link/link.h"
 #include "client/link/self.h"
 #include "gen/context_client.h"

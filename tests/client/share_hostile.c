@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "client/edge/core.h"
+#include "client/session/state.h"
 #include "client/copy/stage.h"
 #include "gen/context_client.h"
 #include "gen/copy_client.h"

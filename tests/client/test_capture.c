@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "client/edge/core.h"
+#include "client/session/state.h"
 #include "client/link/link.h"
 #include "fake_backend.h"
 #include "gen/context_client.h"

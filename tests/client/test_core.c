@@ -5,8 +5,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "client/edge/core.h"
-#include "client/session/device.h"
+#include "client/session/state.h"
+#include "client/link/device.h"
 #include "client/link/link.h"
 #include "gen/context_client.h"
 #include "gen/core_client.h"

@@ -201,7 +201,7 @@ def the_framework_programs_are_python():
 @t.test()
 def the_document_names_what_the_client_masks():
     text = (t.ROOT / "docs/compatibility.md").read_text()
-    array = re.search(r"masked\[\] = \{(.*?)\};", (t.ROOT / "src/client/session/device.c").read_text(), re.S).group(1)
+    array = re.search(r"masked\[\] = \{(.*?)\};", (t.ROOT / "src/client/link/device.c").read_text(), re.S).group(1)
     names = re.findall(r"CU_DEVICE_ATTRIBUTE_(\w+)", array)
     t.check(len(names) > 10, "the client's list was not found")
     t.equal([name for name in names if not re.search(rf"\b{name}\b", text)], [], "masked and not in docs/compatibility.md")

@@ -2,7 +2,7 @@
  * symbol.c. */
 #include "client/code/code.h"
 
-#include "client/session/device.h"
+#include "client/link/device.h"
 #include "client/code/known.h"
 #include "client/code/launch.h"
 #include "client/link/link.h"

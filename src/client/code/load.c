@@ -3,7 +3,7 @@
 #include "client/code/code.h"
 
 #include "base/log.h"
-#include "client/session/device.h"
+#include "client/link/device.h"
 #include "client/code/jit_cache.h"
 #include "client/code/known.h"
 #include "client/link/link.h"

@@ -1,18 +1,15 @@
 /* cuInit and what belongs to no other family: connecting, forking, the end of the program. */
-#include "client/edge/core.h"
-
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "client/link/call.h"
-#include "client/session/device.h"
+#include "client/link/device.h"
 #include "client/graph/graph.h"
 #include "client/code/launch.h"
 #include "client/link/link.h"
@@ -20,21 +17,17 @@
 #include "transport/lanes.h"
 #include "client/hostmem/region.h"
 #include "client/edge/observe.h"
+#include "client/session/state.h"
 #include "client/session/thread.h"
 #include "gen/core_client.h"
 #include "transport/address.h"
 #include "transport/choose.h"
 #include "wire/frame.h"
 
-/* Process-wide: cuInit is the process's, and a forked child is another process. */
-static atomic_int phase_before; /* always 0: what tow_client_phase points at until cuInit */
-atomic_int *tow_client_phase = &phase_before;
-
 /* Process-wide: all servers of the program; the environment names them. */
-static pthread_mutex_t connect_lock = PTHREAD_MUTEX_INITIALIZER; /* guards all below */
-static struct tow_link *links[TOW_SERVERS_MAX];                  /* owned, never closed */
-static unsigned link_count;
-static pid_t owner;           /* who connected */
+static pthread_mutex_t connect_lock = PTHREAD_MUTEX_INITIALIZER; /* guards all below, and changes of
+                                                                    the list in session/state.c */
+static pid_t owner;                                              /* who connected */
 static bool initialised;      /* cuInit succeeded, in this process or the one it was forked from */
 static CUresult last_failure; /* of the last attempt to connect */
 static int64_t failed_ns;     /* when it was */
@@ -44,25 +37,6 @@ static char why[TOW_WHY_MAX + 256];
 /* How long a failed attempt counts: a program that asks for the version and then initialises should
  * not wait for the same timeout twice. */
 static const int64_t failure_lasts_ns = 2 * TOW_TIME_S;
-
-struct tow_link *tow_client_link(CUdevice device)
-{
-    if (device >= 0) {
-        const struct tow_device *d = tow_device_at(device);
-        return d != NULL ? d->link : NULL;
-    }
-    return link_count > 0 ? links[0] : NULL;
-}
-
-unsigned tow_client_link_count(void)
-{
-    return link_count;
-}
-
-struct tow_link *tow_client_link_at(unsigned index)
-{
-    return index < link_count ? links[index] : NULL;
-}
 
 /* ---- which server ---- */
 
@@ -88,7 +62,8 @@ static CUresult which_server(char *servers)
 static bool addresses_differ(const struct tow_link *link)
 {
     for (unsigned other = 0; other < link->index; other++) {
-        const struct tow_welcome *a = &links[other]->welcome, *b = &link->welcome;
+        const struct tow_link *earlier = tow_client_link_at(other);
+        const struct tow_welcome *a = &earlier->welcome, *b = &link->welcome;
         for (uint32_t i = 0; i < a->range_count; i++) {
             for (uint32_t j = 0; j < b->range_count; j++) {
                 const struct tow_range *x = &a->ranges[i], *y = &b->ranges[j];
@@ -98,7 +73,7 @@ static bool addresses_differ(const struct tow_link *link)
                              "the GPUs of %s and %s use the same addresses, so they cannot be used "
                              "together; "
                              "name one of the two servers",
-                             links[other]->address, link->address);
+                             earlier->address, link->address);
                     return false;
                 }
             }
@@ -111,22 +86,34 @@ static CUresult open_links(char *servers)
 {
     char *rest = servers, *address;
     while ((address = tow_address_next(&rest)) != NULL) {
-        if (link_count == TOW_SERVERS_MAX) {
+        struct tow_link *link = NULL;
+        unsigned index = tow_client_link_count();
+        if (index == TOW_SERVERS_MAX) {
             snprintf(why, sizeof why, "TOWLINE_SERVER names more than %d servers.",
                      TOW_SERVERS_MAX);
             return CUDA_ERROR_NO_DEVICE;
         }
-        int error = tow_link_open(address, link_count, &links[link_count], why, sizeof why);
-        if (error < 0) {
+        if (tow_link_open(address, index, &link, why, sizeof why) < 0) {
             return CUDA_ERROR_NO_DEVICE;
         }
-        tow_region_attach(links[link_count]);
-        link_count++;
-        if (!addresses_differ(links[link_count - 1])) {
+        tow_region_attach(link);
+        tow_client_link_add(link);
+        if (!addresses_differ(link)) {
             return CUDA_ERROR_NO_DEVICE;
         }
     }
     return CUDA_SUCCESS;
+}
+
+/* In a forked child: the connection is the parent's, which goes on with it. */
+static void abandon(struct tow_link *link)
+{
+    tow_line_abandon(link->line);
+    tow_lanes_abandon(link->lanes);
+    struct tow_line *side = atomic_load(&link->side);
+    if (side != NULL) {
+        tow_line_abandon(side);
+    }
 }
 
 /* With the lock held. Connects unless that is done; a forked child connects anew, if its parent
@@ -134,22 +121,18 @@ static CUresult open_links(char *servers)
 static CUresult ensure_connected(void)
 {
     pid_t self = getpid();
-    if (link_count > 0 && owner == self) {
+    unsigned count = tow_client_link_count();
+    if (count > 0 && owner == self) {
         return CUDA_SUCCESS;
     }
     if (initialised) {
         return CUDA_ERROR_NOT_INITIALIZED;
     }
-    if (link_count > 0) {
-        for (unsigned i = 0; i < link_count; i++) {
-            tow_line_abandon(links[i]->line);
-            tow_lanes_abandon(links[i]->lanes);
-            struct tow_line *side = atomic_load(&links[i]->side);
-            if (side != NULL) {
-                tow_line_abandon(side);
-            }
+    if (count > 0) {
+        for (unsigned i = 0; i < count; i++) {
+            abandon(tow_client_link_at(i));
         }
-        link_count = 0;
+        tow_client_links_clear();
         tow_devices_forget();
     }
     if (last_failure != CUDA_SUCCESS && tow_time_now_ns() - failed_ns < failure_lasts_ns) {
@@ -162,14 +145,13 @@ static CUresult ensure_connected(void)
         status = open_links(servers);
     }
     if (status == CUDA_SUCCESS) {
-        status = tow_devices_take(links, link_count, getenv("CUDA_VISIBLE_DEVICES"),
-                                  getenv("CUDA_DEVICE_ORDER"));
+        status = tow_devices_take(getenv("CUDA_VISIBLE_DEVICES"), getenv("CUDA_DEVICE_ORDER"));
     }
     if (status != CUDA_SUCCESS) {
-        for (unsigned i = 0; i < link_count; i++) {
-            tow_link_close(links[i]);
+        for (unsigned i = 0; i < tow_client_link_count(); i++) {
+            tow_link_close(tow_client_link_at(i));
         }
-        link_count = 0;
+        tow_client_links_clear();
         failed_ns = tow_time_now_ns();
     }
     last_failure = status;
@@ -181,30 +163,22 @@ static void forked_child(void)
 {
     /* Another thread of the parent may have held it. */
     pthread_mutex_init(&connect_lock, NULL);
-    if (tow_client_phase != &phase_before) {
-        atomic_store(tow_client_phase, TOW_PHASE_NONE);
-    }
 }
 
-/* The phase goes into memory that a forked child finds cleared, however it was forked. */
-static CUresult begin_phase(void)
+/* A thread that has sent something ends: its number may be used again by another. */
+static void thread_ends(unsigned number)
 {
-    /* Process-wide: the phase, for kernels without MADV_WIPEONFORK; pthread_atfork is left then. */
-    static atomic_int plain;
-    void *page = mmap(NULL, (size_t)sysconf(_SC_PAGESIZE), PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    atomic_int *word = &plain;
-    if (page != MAP_FAILED) {
-        if (madvise(page, (size_t)sysconf(_SC_PAGESIZE), MADV_WIPEONFORK) == 0) {
-            word = page;
-        } else {
-            munmap(page, (size_t)sysconf(_SC_PAGESIZE));
+    if (tow_client_state() != CUDA_SUCCESS) {
+        return;
+    }
+    tow_capture_drop(CU_STREAM_PER_THREAD, number); /* the server ends that stream */
+    for (unsigned i = 0; i < tow_client_link_count(); i++) {
+        struct tow_call call;
+        if (tow_call_begin_on(&call, tow_client_link_at(i), 0, TOW_CONTROL_THREAD_EXIT, 0, 0) ==
+            CUDA_SUCCESS) {
+            tow_call_send(&call);
         }
     }
-    pthread_atfork(NULL, NULL, forked_child);
-    atomic_store(word, TOW_PHASE_READY);
-    __atomic_store_n(&tow_client_phase, word, __ATOMIC_RELEASE);
-    return CUDA_SUCCESS;
 }
 
 CUresult tow_cuInit(unsigned int Flags)
@@ -221,7 +195,9 @@ CUresult tow_cuInit(unsigned int Flags)
     if (status == CUDA_SUCCESS && !initialised) {
         tow_logs_begin();
         tow_launch_wishes();
-        status = begin_phase();
+        pthread_atfork(NULL, NULL, forked_child);
+        tow_thread_at_end(thread_ends);
+        tow_client_phase_begin();
         initialised = true;
     }
     bool say = status != CUDA_SUCCESS && why[0] != '\0' && !said;
@@ -254,21 +230,7 @@ CUresult tow_cuDriverGetVersion(int *driverVersion)
     return CUDA_SUCCESS;
 }
 
-/* ---- threads that end, the end of the program ---- */
-
-void tow_client_thread_ends(unsigned number)
-{
-    if (tow_client_state() != CUDA_SUCCESS) {
-        return;
-    }
-    tow_capture_drop(CU_STREAM_PER_THREAD, number); /* the server ends that stream */
-    for (unsigned i = 0; i < link_count; i++) {
-        struct tow_call call;
-        if (tow_call_begin_on(&call, links[i], 0, TOW_CONTROL_THREAD_EXIT, 0, 0) == CUDA_SUCCESS) {
-            tow_call_send(&call);
-        }
-    }
-}
+/* ---- the end of the program ---- */
 
 /* Another thread may be inside a call and never come back: wait a little, not for ever. */
 static bool lock_briefly(struct tow_lock *lock)
@@ -287,10 +249,10 @@ __attribute__((destructor)) static void program_ends(void)
     if (tow_client_state() != CUDA_SUCCESS) {
         return;
     }
-    atomic_store(tow_client_phase, TOW_PHASE_ENDED);
+    tow_client_phase_end();
     tow_observe_finish();
-    for (unsigned i = 0; i < link_count; i++) {
-        struct tow_link *link = links[i];
+    for (unsigned i = 0; i < tow_client_link_count(); i++) {
+        struct tow_link *link = tow_client_link_at(i);
         if (atomic_load(&link->lost) != 0 || !lock_briefly(&link->send_lock)) {
             continue;
         }

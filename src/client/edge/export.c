@@ -16,7 +16,7 @@
 #include "base/log.h"
 #include "base/ours.h"
 #include "client/stream/context.h"
-#include "client/session/device.h"
+#include "client/link/device.h"
 #include "client/code/jit_cache.h"
 #include "client/edge/md2.h"
 #include "client/stream/stream.h"

@@ -7,7 +7,7 @@
 #include "client/edge/logs.h"
 
 #include "base/thread.h"
-#include "client/edge/core.h"
+#include "client/session/state.h"
 #include "gen/core_client.h"
 #include "gen/functions.h"
 

@@ -16,7 +16,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/thread.h"
-#include "client/edge/core.h"
+#include "client/session/state.h"
 #include "client/link/link.h"
 #include "client/session/thread.h"
 #include "gen/core_client.h"

@@ -1,6 +1,6 @@
 /* The ends of arrays, textures and surfaces: what is null is answered here. */
 #include "client/copy/copy.h"
-#include "client/edge/core.h"
+#include "client/session/state.h"
 #include "gen/texture_client.h"
 
 /* Without a context, too. */

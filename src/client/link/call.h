@@ -118,6 +118,8 @@ void tow_call_get_bytes(struct tow_call *call, void *into, size_t size);
  * is copied. */
 void tow_call_get_array(struct tow_call *call, void *into, size_t element, size_t room);
 
+/* The server that has a visible device; the first server for -1. NULL if there is none. */
+struct tow_link *tow_client_link(CUdevice device);
 /* The server's ordinal of a visible device, -1 if there is no such device; and back. */
 int tow_device_to_server(CUdevice device);
 CUdevice tow_device_from_server(int ordinal);

@@ -1,11 +1,10 @@
 #include "client/session/thread.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/stream/context.h"
-#include "client/edge/core.h"
 #include "wire/limits.h"
 
 __thread struct tow_thread *tow_thread_here __attribute__((tls_model("initial-exec")));
@@ -20,6 +19,14 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the three bel
 static uint64_t taken[(TOW_THREADS_MAX + 1) / 64];       /* bit i: number i is in use */
 static unsigned lowest = 1;                              /* no free number below */
 static uint64_t uniques;
+
+/* Process-wide: the same. */
+static _Atomic(tow_thread_end *) at_end;
+
+void tow_thread_at_end(tow_thread_end *hook)
+{
+    atomic_store(&at_end, hook);
+}
 
 static unsigned take_number(uint64_t *ret_unique)
 {
@@ -54,8 +61,9 @@ static void thread_ends(void *value)
 {
     struct tow_thread *self = value;
     tow_thread_here = self;
-    if (self->sent > 0) {
-        tow_client_thread_ends(self->number);
+    tow_thread_end *hook = atomic_load(&at_end);
+    if (self->sent > 0 && hook != NULL) {
+        hook(self->number);
     }
     tow_thread_here = NULL;
     give_number(self->number);

@@ -28,6 +28,11 @@ extern __thread struct tow_thread *tow_thread_here __attribute__((tls_model("ini
 
 struct tow_thread *tow_thread_make(void);
 
+/* What is to be done when a thread ends that has sent something: on that thread, while its number
+ * is still its own. client/edge/core.c sets it. */
+typedef void tow_thread_end(unsigned number);
+void tow_thread_at_end(tow_thread_end *hook);
+
 /* The calling thread's state, made on first use; NULL only when memory or numbers are used up. A
  * thread-exit hook tells the servers that the thread is gone (its per-thread streams end) and frees
  * the number. */

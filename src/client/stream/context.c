@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "client/link/call.h"
-#include "client/session/device.h"
+#include "client/link/device.h"
 #include "client/session/handle.h"
 #include "gen/context_client.h"
 #include "wire/result.h"

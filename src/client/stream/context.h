@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "client/edge/core.h"
+#include "client/session/state.h"
 #include "client/link/link.h"
 #include "client/session/thread.h"
 #include "client/completion/watch.h"

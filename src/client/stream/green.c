@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "client/stream/context.h"
-#include "client/session/device.h"
+#include "client/link/device.h"
 #include "client/session/handle.h"
 #include "client/callback/hostfn.h"
 #include "client/stream/stream.h"

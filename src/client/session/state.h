@@ -1,6 +1,8 @@
-/* The library's own life: connecting, being a guest in a process that forks and exits. */
-#ifndef TOW_CLIENT_CORE_H
-#define TOW_CLIENT_CORE_H
+/* What all of the library asks first: may calls go on, and which servers are there. Set by
+ * client/edge/core.c.
+ */
+#ifndef TOW_CLIENT_STATE_H
+#define TOW_CLIENT_STATE_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -31,13 +33,19 @@ static inline CUresult tow_client_state(void)
     return phase == TOW_PHASE_NONE ? CUDA_ERROR_NOT_INITIALIZED : CUDA_ERROR_DEINITIALIZED;
 }
 
-/* The server that has a visible device; the first server for -1. NULL if there is none. */
-struct tow_link *tow_client_link(CUdevice device);
 /* All servers, in the order named. */
 unsigned tow_client_link_count(void);
 struct tow_link *tow_client_link_at(unsigned index);
 
-/* A thread that has sent something ends: its number may be used again by another. */
-void tow_client_thread_ends(unsigned number);
+/* ---- for client/edge/core.c, whose lock guards the list while it changes ---- */
+
+/* cuInit is done: calls may go on, in this process and not in its children. */
+void tow_client_phase_begin(void);
+/* The program is past its end. */
+void tow_client_phase_end(void);
+
+/* One more server, behind the others; false if there are too many. Not owned here. */
+bool tow_client_link_add(struct tow_link *link);
+void tow_client_links_clear(void);
 
 #endif

@@ -1,4 +1,4 @@
-#include "client/session/device.h"
+#include "client/link/device.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "client/link/call.h"
 #include "client/stream/context.h"
-#include "client/edge/core.h"
+#include "client/session/state.h"
 #include "client/session/error.h"
 #include "client/link/link.h"
 #include "gen/device_client.h"
@@ -138,24 +138,33 @@ static long long pci_key(const struct tow_device *device)
     return (long long)domain << 32 | (long long)(bus & 0xffff) << 16 | (slot & 0xffff);
 }
 
-CUresult tow_devices_take(struct tow_link *const *links, unsigned count, const char *visible,
-                          const char *order)
+struct tow_link *tow_client_link(CUdevice device)
+{
+    if (device >= 0) {
+        const struct tow_device *d = tow_device_at(device);
+        return d != NULL ? d->link : NULL;
+    }
+    return tow_client_link_at(0);
+}
+
+CUresult tow_devices_take(const char *visible, const char *order)
 {
     struct tow_device all[TOW_SNAPSHOT_DEVICES_MAX];
     uint8_t uuids[TOW_SNAPSHOT_DEVICES_MAX][16];
     unsigned total = 0;
     bool by_bus = order != NULL && strcmp(order, "PCI_BUS_ID") == 0;
     driver_version = CUDA_VERSION;
-    for (unsigned server = 0; server < count && server < TOW_SERVERS_MAX; server++) {
+    for (unsigned server = 0; server < tow_client_link_count(); server++) {
+        struct tow_link *link = tow_client_link_at(server);
         struct tow_snapshot *snapshot = &snapshots[server];
-        int error = tow_snapshot_decode(links[server]->welcome.snapshot,
-                                        links[server]->welcome.snapshot_size, snapshot);
+        int error =
+            tow_snapshot_decode(link->welcome.snapshot, link->welcome.snapshot_size, snapshot);
         if (error < 0) {
             tow_log(
                 TOW_AREA_CLIENT, TOW_LOG_ERROR,
                 "the server at %s describes its devices in a way this client does not understand: "
                 "install the same version of Towline on both sides",
-                links[server]->address);
+                link->address);
             return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
         }
         if (server == 0) {
@@ -167,7 +176,7 @@ CUresult tow_devices_take(struct tow_link *const *links, unsigned count, const c
         unsigned first = total;
         for (unsigned i = 0; i < snapshot->count && total < TOW_SNAPSHOT_DEVICES_MAX; i++) {
             mask(&snapshot->devices[i]);
-            struct tow_device device = {.link = links[server],
+            struct tow_device device = {.link = link,
                                         .ordinal = (int)i,
                                         .snapshot = snapshot,
                                         .facts = &snapshot->devices[i]};

@@ -18,8 +18,7 @@ struct tow_device {
 /* Takes the devices of the servers, in order, as `visible` (CUDA_VISIBLE_DEVICES, NULL: all) and
  * `order` (CUDA_DEVICE_ORDER, may be NULL) say. Called once, while connecting. CUDA_ERROR_NO_DEVICE
  * if none is left. */
-CUresult tow_devices_take(struct tow_link *const *links, unsigned count, const char *visible,
-                          const char *order);
+CUresult tow_devices_take(const char *visible, const char *order);
 /* Forgets everything: a forked child that connects anew. Frees nothing. */
 void tow_devices_forget(void);
 
