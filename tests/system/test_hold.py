@@ -268,6 +268,21 @@ def managed_memory_that_was_freed_is_not_mirrored_when_others_have_its_addresses
 
 
 @t.test(trees=BOTH)
+def a_mirror_of_managed_memory_ends_at_once():
+    """Not behind commands that stand in the driver: who frees the memory must find no mirror of it."""
+    with t.Server("--soft-threads=3") as server, raw.Client(server).begin() as client:
+        second_context(client)
+        address = alloc_managed(client, 2)
+        t.equal(mirror(client, context=2), 0, "the result of sharing memory")
+        word = stand_still(client, struct.pack("<4Q", client.alloc(4096), BASE, 4096, 0))
+        for _ in range(2):
+            t.equal(client.call("cuMemHostUnregister", struct.pack("<QQ", address, 0), 2)[0], 0, "the mirror's end")
+            again = client.call("cuMemHostGetDevicePointer_v2", struct.pack("<QQI", address, 4096, 1), 2)[0]
+            t.equal(again, 0, "the result of mirroring it again")
+        let_go(client, word)
+
+
+@t.test(trees=BOTH)
 def managed_memory_goes_with_its_context():
     with t.Server() as server, raw.Client(server).begin() as client:
         second_context(client)

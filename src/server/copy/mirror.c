@@ -32,7 +32,7 @@ struct mirror {
     bool managed;     /* the driver's; else registered with it */
     uint32_t context; /* registered: where */
     bool fetched;     /* the client asks for what it looks at (FETCH): nothing is sent unasked */
-    bool ending;      /* no command finds it any more: a thread is about to drop it */
+    bool ending;      /* registered: no command finds it any more, a thread is about to drop it */
     uint64_t serial;  /* no other of the session ever has it */
     struct mirror *newer, *older; /* of those that are compared; both NULL for others */
 };
@@ -138,7 +138,7 @@ static bool make_way(struct mirror_state *state, uint64_t base, uint64_t size)
 {
     struct mirror *m = (struct mirror *)tow_tree_floor(&state->mirrors, base + size - 1);
     while (m != NULL && m->base + m->size > base) {
-        if (!m->managed || m->ending) {
+        if (!m->managed) {
             return false;
         }
         unlist(state, m);
@@ -234,7 +234,7 @@ static void unlist_range(struct mirror_state *state, uint64_t base, uint64_t siz
     struct mirror *m = (struct mirror *)tow_tree_floor(&state->mirrors, base + size - 1);
     while (m != NULL && m->base + m->size > base) {
         uint64_t below = m->base;
-        if (m->managed && !m->ending) {
+        if (m->managed) {
             unlist(state, m);
             drop(m);
         }
@@ -363,16 +363,14 @@ void tow_serve_cuMemHostGetDevicePointer_v2(struct tow_serve *call)
     }
 }
 
-/* No command uses it any more. */
+/* Registered memory that no command uses any more. */
 static void retire(struct tow_session *session, struct mirror *m)
 {
     struct mirror_state *state = state_of(session);
-    if (!m->managed) {
-        /* Waits for work that may still use it, and what that wrote goes to the program. Waiting
-         * for the context would end captures. */
-        tow_drive(session->driver, cuMemHostUnregister)((void *)(uintptr_t)m->base);
-        tow_mirror_pull(session);
-    }
+    /* Waits for work that may still use it, and what that wrote goes to the program. Waiting for
+     * the context would end captures. */
+    tow_drive(session->driver, cuMemHostUnregister)((void *)(uintptr_t)m->base);
+    tow_mirror_pull(session);
     pthread_mutex_lock(&state->lock);
     unlist(state, m);
     pthread_mutex_unlock(&state->lock);
@@ -397,14 +395,24 @@ void tow_serve_cuMemHostUnregister(struct tow_serve *call)
     struct tow_session *session = call->session;
     struct mirror_state *state = state_of(session);
     struct mirror *found = NULL;
+    bool managed = false;
     if (state != NULL) {
         pthread_mutex_lock(&state->lock);
         found = find(state, base);
         found = found != NULL && found->base == base && !found->ending ? found : NULL;
-        if (found != NULL) {
+        managed = found != NULL && found->managed;
+        if (managed) {
+            /* The memory is the driver's and stays: whoever frees it waits for those who found it.
+             */
+            unlist(state, found);
+            drop(found);
+        } else if (found != NULL) {
             found->ending = true;
         }
         pthread_mutex_unlock(&state->lock);
+    }
+    if (managed) {
+        return;
     }
     if (found == NULL) {
         call->status = CUDA_ERROR_INVALID_VALUE;
