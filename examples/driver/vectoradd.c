@@ -1,45 +1,46 @@
-/* The smallest real use of the CUDA driver API: adds two vectors with a kernel written in PTX, checks every
- * element, prints what it ran on. Needs no CUDA toolkit: `cc vectoradd.c -lcuda` and a cuda.h, NVIDIA's or
- * the one that `make` leaves in build/include. */
+/* The smallest real use of the CUDA driver API: adds two vectors with a kernel written in PTX,
+ * checks every element, prints what it ran on. Needs no CUDA toolkit: `cc vectoradd.c -lcuda` and a
+ * cuda.h, NVIDIA's or the one that `make` leaves in build/include. */
 #include <cuda.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 /* Each thread adds the elements at its own global index. */
-static const char kernel_text[] = ".version 7.0\n"
-                                  ".target sm_75\n"
-                                  ".address_size 64\n"
-                                  ".visible .entry vector_add(\n"
-                                  "    .param .u64 a, .param .u64 b, .param .u64 sum, .param .u32 count)\n"
-                                  "{\n"
-                                  "    .reg .pred %p;\n"
-                                  "    .reg .b32 %index, %size, %thread, %count;\n"
-                                  "    .reg .b64 %a, %b, %sum, %offset;\n"
-                                  "    .reg .f32 %x, %y;\n"
-                                  "    mov.u32 %index, %ctaid.x;\n"
-                                  "    mov.u32 %size, %ntid.x;\n"
-                                  "    mov.u32 %thread, %tid.x;\n"
-                                  "    mad.lo.s32 %index, %index, %size, %thread;\n"
-                                  "    ld.param.u32 %count, [count];\n"
-                                  "    setp.ge.u32 %p, %index, %count;\n"
-                                  "    @%p bra done;\n"
-                                  "    ld.param.u64 %a, [a];\n"
-                                  "    ld.param.u64 %b, [b];\n"
-                                  "    ld.param.u64 %sum, [sum];\n"
-                                  "    cvta.to.global.u64 %a, %a;\n"
-                                  "    cvta.to.global.u64 %b, %b;\n"
-                                  "    cvta.to.global.u64 %sum, %sum;\n"
-                                  "    mul.wide.u32 %offset, %index, 4;\n"
-                                  "    add.s64 %a, %a, %offset;\n"
-                                  "    add.s64 %b, %b, %offset;\n"
-                                  "    add.s64 %sum, %sum, %offset;\n"
-                                  "    ld.global.f32 %x, [%a];\n"
-                                  "    ld.global.f32 %y, [%b];\n"
-                                  "    add.f32 %x, %x, %y;\n"
-                                  "    st.global.f32 [%sum], %x;\n"
-                                  "done:\n"
-                                  "    ret;\n"
-                                  "}\n";
+static const char kernel_text[] =
+    ".version 7.0\n"
+    ".target sm_75\n"
+    ".address_size 64\n"
+    ".visible .entry vector_add(\n"
+    "    .param .u64 a, .param .u64 b, .param .u64 sum, .param .u32 count)\n"
+    "{\n"
+    "    .reg .pred %p;\n"
+    "    .reg .b32 %index, %size, %thread, %count;\n"
+    "    .reg .b64 %a, %b, %sum, %offset;\n"
+    "    .reg .f32 %x, %y;\n"
+    "    mov.u32 %index, %ctaid.x;\n"
+    "    mov.u32 %size, %ntid.x;\n"
+    "    mov.u32 %thread, %tid.x;\n"
+    "    mad.lo.s32 %index, %index, %size, %thread;\n"
+    "    ld.param.u32 %count, [count];\n"
+    "    setp.ge.u32 %p, %index, %count;\n"
+    "    @%p bra done;\n"
+    "    ld.param.u64 %a, [a];\n"
+    "    ld.param.u64 %b, [b];\n"
+    "    ld.param.u64 %sum, [sum];\n"
+    "    cvta.to.global.u64 %a, %a;\n"
+    "    cvta.to.global.u64 %b, %b;\n"
+    "    cvta.to.global.u64 %sum, %sum;\n"
+    "    mul.wide.u32 %offset, %index, 4;\n"
+    "    add.s64 %a, %a, %offset;\n"
+    "    add.s64 %b, %b, %offset;\n"
+    "    add.s64 %sum, %sum, %offset;\n"
+    "    ld.global.f32 %x, [%a];\n"
+    "    ld.global.f32 %y, [%b];\n"
+    "    add.f32 %x, %x, %y;\n"
+    "    st.global.f32 [%sum], %x;\n"
+    "done:\n"
+    "    ret;\n"
+    "}\n";
 
 enum { COUNT = 1000003, THREADS = 256 };
 
@@ -84,7 +85,8 @@ int main(void)
 
     unsigned count = COUNT;
     void *arguments[] = {&device_a, &device_b, &device_sum, &count};
-    CHECK(cuLaunchKernel(function, (COUNT + THREADS - 1) / THREADS, 1, 1, THREADS, 1, 1, 0, NULL, arguments, NULL));
+    CHECK(cuLaunchKernel(function, (COUNT + THREADS - 1) / THREADS, 1, 1, THREADS, 1, 1, 0, NULL,
+                         arguments, NULL));
     CHECK(cuCtxSynchronize());
     CHECK(cuMemcpyDtoH(sum, device_sum, sizeof sum));
 

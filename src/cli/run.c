@@ -101,7 +101,8 @@ static int set_environment(const char *lib_dir, const char *server)
 static int check_servers(const char *servers)
 {
     char list[TOW_CLI_ADDRESS_MAX], why[TOW_WHY_MAX];
-    char *rest = strcpy(list, servers);
+    snprintf(list, sizeof list, "%s", servers);
+    char *rest = list;
     const char *address;
     while ((address = tow_address_next(&rest)) != NULL) {
         address = tow_address_behind_hook(address);

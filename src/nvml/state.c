@@ -389,6 +389,6 @@ int tow_nvml_give_text(const char *text, char *into, unsigned size)
     if (strlen(text) >= size) {
         return NVML_ERROR_INSUFFICIENT_SIZE;
     }
-    strcpy(into, text);
+    snprintf(into, size, "%s", text);
     return NVML_SUCCESS;
 }

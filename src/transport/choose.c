@@ -90,7 +90,7 @@ static int read_lines(char *text, const char *path, char *ret_servers, char *why
             return -EINVAL;
         }
         if (choice != TOW_CHOICE_NONE) {
-            strcpy(ret_servers, servers);
+            snprintf(ret_servers, TOW_SERVERS_TEXT_MAX, "%s", servers);
             found = choice;
             set = number;
         }
@@ -156,10 +156,14 @@ int tow_choose_servers(char *ret_servers, char *why, size_t why_size)
     if (found == TOW_CHOICE_NONE) {
         found = read_config("/etc/towline/towline.conf", ret_servers, why, why_size);
     }
-    if (found == TOW_CHOICE_NONE &&
-        ((tow_file_default_socket(path, sizeof path) == 0 && answers(path)) ||
-         answers(strcpy(path, TOW_FILE_MACHINE_SOCKET)))) {
-        snprintf(ret_servers, TOW_SERVERS_TEXT_MAX, "unix://%s", path);
+    if (found == TOW_CHOICE_NONE) {
+        const char *socket = TOW_FILE_MACHINE_SOCKET;
+        if (tow_file_default_socket(path, sizeof path) == 0 && answers(path)) {
+            socket = path;
+        } else if (!answers(socket)) {
+            return found;
+        }
+        snprintf(ret_servers, TOW_SERVERS_TEXT_MAX, "unix://%s", socket);
         found = TOW_CHOICE_SOCKET;
     }
     return found;

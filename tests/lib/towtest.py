@@ -3,6 +3,7 @@
 A module defines tests with @test and ends with main(); tests/run starts each in a process of its own.
 """
 
+import concurrent.futures
 import contextlib
 import ctypes
 import fcntl
@@ -86,6 +87,22 @@ def gone(pid):
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] in "ZX"
     except (FileNotFoundError, ProcessLookupError):  # before it was opened, or between that and the reading
         return True
+
+
+# ---- tools that look at the source ----
+
+def each_file(command, paths, at_once):
+    """Runs a tool over files, some at a time and on all processors; what it wrote."""
+    groups = [paths[i:i + at_once] for i in range(0, len(paths), at_once)]
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 2) as pool:
+        return "".join(done.stdout for done in pool.map(lambda group: subprocess.run(
+            [*command, *map(str, group)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT), groups))
+
+
+def tool(name):
+    if not shutil.which(name):
+        raise Skip(f"there is no {name} (apt install {name})")
+    return name
 
 
 # ---- sanitizers ----

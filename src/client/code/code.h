@@ -172,8 +172,8 @@ void tow_library_publish(struct tow_library *library);
 /* What a load's reply says of kernels. */
 void tow_library_take_known(struct tow_library *library, struct tow_link *link,
                             struct tow_dec *dec);
-/* Ends a list of kernels in the same way. */
-void tow_kernel_destroy(struct tow_kernel *first);
+/* Ends a kernel and those that follow it in its list, in the same way. */
+void tow_kernel_destroy(struct tow_kernel *kernel);
 
 struct tow_library *tow_library_find(enum tow_handle_kind kind, const void *handle);
 /* Loads an image as a module of the current context or as a library; closes the image. `stays`: the

@@ -111,15 +111,15 @@ static bool use_folder(void)
         const char *path = getenv("CUDA_CACHE_PATH");
         const char *max = getenv("CUDA_CACHE_MAXSIZE");
         folder_max = max != NULL && max[0] != '\0' ? strtoull(max, NULL, 10) : UINT64_C(1) << 30;
-        bool off = (disable != NULL && atoi(disable) != 0) || folder_max == 0;
+        bool off = (disable != NULL && strtol(disable, NULL, 10) != 0) || folder_max == 0;
         int length = -1;
         if (off) {
             length = -1;
         } else if (path != NULL && path[0] != '\0') {
             length = snprintf(folder, sizeof folder, "%s", path);
         } else if (tow_file_cache_dir(false, folder, sizeof folder - 8) == 0) {
-            strcat(folder, "/jit");
-            length = (int)strlen(folder);
+            size_t end = strlen(folder);
+            length = (int)end + snprintf(folder + end, sizeof folder - end, "/jit");
         }
         if (length < 0 || length >= (int)sizeof folder || tow_file_mkdir_all(folder, true) < 0) {
             folder[0] = '\0';

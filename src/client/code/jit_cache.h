@@ -24,10 +24,10 @@ enum tow_jit_kind {
 /* The entries of export table da91. Keys and data are opaque to the caller. */
 CUresult tow_jit_cache_key(void **ret_key, int kind, const void *input, size_t n,
                            const char *options);
-CUresult tow_jit_cache_free_key(void *key);
+CUresult tow_jit_cache_free_key(void *opaque);
 /* CUDA_ERROR_NOT_FOUND if it is not there; else data to be freed with tow_jit_cache_free_data. */
-CUresult tow_jit_cache_find(void *key, int unused, void **ret_data, uint32_t *ret_size);
-CUresult tow_jit_cache_store(void *key, int unused, const void *data, uint32_t size);
+CUresult tow_jit_cache_find(void *opaque, int unused, void **ret_data, uint32_t *ret_size);
+CUresult tow_jit_cache_store(void *opaque, int unused, const void *data, uint32_t size);
 CUresult tow_jit_cache_free_data(void *data);
 
 /* Appends the PTX that a cubin was compiled from, without its terminating NUL. -ENOENT if nobody

@@ -135,7 +135,7 @@ static CUresult find(struct tow_library *library, struct tow_library *owner, uns
     *ret_address = symbol->address;
     *ret_size = symbol->size;
     symbol->context = context;
-    strcpy(symbol->name, name);
+    memcpy(symbol->name, name, strlen(name) + 1);
     pthread_mutex_lock(&owner->lock);
     symbol->next = owner->symbols;
     owner->symbols = symbol;

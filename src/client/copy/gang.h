@@ -30,7 +30,7 @@ struct tow_flow {
 
 /* Runs it with the gang, if that is free. Returns 0, or the first failure: nothing is opened or
  * sent after that. */
-int tow_gang_flow(const struct tow_flow *flow);
+int tow_gang_flow(const struct tow_flow *plan);
 
 /* How many threads it has with the caller, instead of as many as the processors allow; for tests.
  * Before the first run. */

@@ -13,6 +13,6 @@ bool tow_peer_elsewhere(CUdeviceptr address);
 CUresult tow_peer_copy(CUdeviceptr dst, CUdeviceptr src, size_t size, CUstream stream);
 /* The same for copies of two and three dimensions. */
 bool tow_peer_elsewhere_3d(const CUDA_MEMCPY3D_PEER *copy);
-CUresult tow_peer_copy_3d(const CUDA_MEMCPY3D_PEER *copy, CUstream stream);
+CUresult tow_peer_copy_3d(const CUDA_MEMCPY3D_PEER *p, CUstream stream);
 
 #endif

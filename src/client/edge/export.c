@@ -23,13 +23,6 @@
 #include "gen/core_client.h"
 #include "gen/module.h"
 
-/* The public entries, resolved inside this library: some families may refuse them. */
-CUresult CUDAAPI cuModuleLoadData(CUmodule *module, const void *image);
-CUresult CUDAAPI cuModuleGetFunctionCount(unsigned int *count, CUmodule mod);
-CUresult CUDAAPI cuModuleEnumerateFunctions(CUfunction *functions, unsigned int numFunctions,
-                                            CUmodule mod);
-CUresult CUDAAPI cuFuncGetName(const char **name, CUfunction hfunc);
-
 #define WORD(x) ((void *)(uintptr_t)(x))
 #define SIZE_OF(words) WORD((words) * sizeof(void *))
 

@@ -33,13 +33,13 @@ struct tow_trace {
     unsigned args;
 };
 void tow_trace_begin(struct tow_trace *t, unsigned fn);
-void tow_trace_int(struct tow_trace *t, const char *name, long long value);
-void tow_trace_hex(struct tow_trace *t, const char *name, uint64_t value);
-void tow_trace_float(struct tow_trace *t, const char *name, double value);
-void tow_trace_text(struct tow_trace *t, const char *name, const char *text);
-void tow_trace_record(struct tow_trace *t, const char *name, const void *bytes, size_t size);
+void tow_trace_int(struct tow_trace *t, const char *arg, long long value);
+void tow_trace_hex(struct tow_trace *t, const char *arg, uint64_t value);
+void tow_trace_float(struct tow_trace *t, const char *arg, double value);
+void tow_trace_text(struct tow_trace *t, const char *arg, const char *text);
+void tow_trace_record(struct tow_trace *t, const char *arg, const void *bytes, size_t size);
 /* An output: `pointer` as given, and its value if the call succeeded. */
-void tow_trace_out(struct tow_trace *t, const char *name, const void *pointer, uint64_t value,
+void tow_trace_out(struct tow_trace *t, const char *arg, const void *pointer, uint64_t value,
                    CUresult result);
 void tow_trace_end(struct tow_trace *t, CUresult result);
 

@@ -148,8 +148,8 @@ static uint8_t *move_away(void *from, size_t size)
 static void clear_scratch(void)
 {
     if (scratch_used > 0) {
-        mmap(scratch, scratch_used, PROT_NONE,
-             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+        (void)mmap(scratch, scratch_used, PROT_NONE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
         scratch_used = 0;
     }
 }

@@ -236,8 +236,8 @@ static void drop_pages(uint64_t low, uint64_t high)
     if (low < high && !tow_region_is_reserved_here(low)) {
         munmap((void *)(uintptr_t)low, high - low);
     } else if (low < high) {
-        mmap((void *)(uintptr_t)low, high - low, PROT_NONE,
-             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+        (void)mmap((void *)(uintptr_t)low, high - low, PROT_NONE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     }
 }
 

@@ -280,20 +280,20 @@ bool tow_ptx_at_generic(struct tow_ptx_warp *w, const struct tow_ptx_op *o, uint
 }
 
 uint8_t *tow_ptx_at_lane(struct tow_ptx_warp *w, const struct tow_ptx_op *o, unsigned lane,
-                         uint64_t p, uint64_t bytes, enum tow_ptx_access access)
+                         uint64_t address, uint64_t bytes, enum tow_ptx_access access)
 {
-    if (p - WINDOW_SHARED < WINDOW_SHARED_BYTES) {
-        uint8_t *at = tow_ptx_shared_at(w, (uint32_t)(p - WINDOW_SHARED), bytes);
+    if (address - WINDOW_SHARED < WINDOW_SHARED_BYTES) {
+        uint8_t *at = tow_ptx_shared_at(w, (uint32_t)(address - WINDOW_SHARED), bytes);
         if (!at) {
-            tow_ptx_fault(w, o, TOW_PTX_FAULT_ADDRESS, lane, p - WINDOW_SHARED,
+            tow_ptx_fault(w, o, TOW_PTX_FAULT_ADDRESS, lane, address - WINDOW_SHARED,
                           "access of %llu bytes at shared address 0x%llx; the block has %u bytes",
-                          (unsigned long long)bytes, (unsigned long long)(p - WINDOW_SHARED),
+                          (unsigned long long)bytes, (unsigned long long)(address - WINDOW_SHARED),
                           w->block->shared_bytes);
         }
         return at;
     }
-    if (p - WINDOW_LOCAL < WINDOW_LOCAL_BYTES) {
-        uint64_t at = p - WINDOW_LOCAL;
+    if (address - WINDOW_LOCAL < WINDOW_LOCAL_BYTES) {
+        uint64_t at = address - WINDOW_LOCAL;
         if (at > w->local_stride || bytes > w->local_stride - at) {
             tow_ptx_fault(w, o, TOW_PTX_FAULT_ADDRESS, lane, at,
                           "access of %llu bytes at local address 0x%llx; a thread has %u bytes",
@@ -302,31 +302,32 @@ uint8_t *tow_ptx_at_lane(struct tow_ptx_warp *w, const struct tow_ptx_op *o, uns
         }
         return w->local + (uint64_t)lane * w->local_stride + at;
     }
-    return global_lane(w, o, range_of(w, o), lane, p, bytes, access);
+    return global_lane(w, o, range_of(w, o), lane, address, bytes, access);
 }
 
-uint8_t *tow_ptx_probe(struct tow_ptx_warp *w, unsigned lane, uint64_t p, uint64_t *ret_bytes)
+uint8_t *tow_ptx_probe(struct tow_ptx_warp *w, unsigned lane, uint64_t address, uint64_t *ret_bytes)
 {
     struct tow_ptx_range found;
-    if (p - WINDOW_SHARED < WINDOW_SHARED_BYTES) {
-        uint64_t at = p - WINDOW_SHARED;
+    if (address - WINDOW_SHARED < WINDOW_SHARED_BYTES) {
+        uint64_t at = address - WINDOW_SHARED;
         if (at >= w->block->shared_bytes) {
             return NULL;
         }
         *ret_bytes = w->block->shared_bytes - at;
         return w->block->shared + at;
     }
-    if (p - WINDOW_LOCAL < WINDOW_LOCAL_BYTES) {
-        uint64_t at = p - WINDOW_LOCAL;
+    if (address - WINDOW_LOCAL < WINDOW_LOCAL_BYTES) {
+        uint64_t at = address - WINDOW_LOCAL;
         if (at >= w->local_stride) {
             return NULL;
         }
         *ret_bytes = w->local_stride - at;
         return w->local + (uint64_t)lane * w->local_stride + at;
     }
-    if (!w->launch->env->find(w->launch->env_user, p, &found) || p < found.low || p >= found.high) {
+    if (!w->launch->env->find(w->launch->env_user, address, &found) || address < found.low ||
+        address >= found.high) {
         return NULL;
     }
-    *ret_bytes = found.high - p;
-    return (uint8_t *)(uintptr_t)p;
+    *ret_bytes = found.high - address;
+    return (uint8_t *)(uintptr_t)address;
 }

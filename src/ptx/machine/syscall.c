@@ -219,7 +219,7 @@ static size_t convert(struct print *print, const char *spec)
             return 0;
         }
         if (!value) {
-            strcpy(string, "(null)");
+            snprintf(string, sizeof string, "(null)");
         } else if (!read_text(print->w, print->o, print->lane, value, string, sizeof string)) {
             return 0;
         }

@@ -179,7 +179,7 @@ static int look(struct tow_codecache *cache, struct file **ret_files, size_t *re
             }
             files = more;
         }
-        strcpy(files[count].name, entry->d_name);
+        snprintf(files[count].name, sizeof files[count].name, "%s", entry->d_name);
         files[count].size = cost((uint64_t)st.st_size);
         files[count].used = st.st_mtim;
         cache->used += files[count].size;

@@ -24,7 +24,7 @@ void tow_hostfn_end(struct tow_session *session);
  * function `id`: once, or each time the driver calls (`kept`, for graphs: lives as long as the
  * session). tow_hostfn_drop if the driver did not take it. NULL if memory is used up. */
 struct tow_hostfn_turn *tow_hostfn_make(struct tow_session *session, uint64_t id, int kept);
-void tow_hostfn_run(void *turn); /* a CUhostFn */
+void tow_hostfn_run(void *opaque); /* a CUhostFn */
 void tow_hostfn_drop(struct tow_hostfn_turn *turn);
 uint64_t tow_hostfn_id(const struct tow_hostfn_turn *turn);
 

@@ -199,7 +199,7 @@ static int set(struct tow_config *config, const struct option_entry *entry, cons
             }
             at = config->listen[config->listen_count++];
         }
-        strcpy(at, value);
+        snprintf(at, TOW_CONFIG_TEXT_MAX, "%s", value);
         return 0;
     case KIND_COUNT:
         error = parse_count(value, 10, &number, &rest);
@@ -384,7 +384,7 @@ int tow_config_load(int argc, char **argv, struct tow_config *ret_config, char *
     }
     bool named = config.file[0] != '\0';
     if (!named) {
-        strcpy(config.file, TOW_CONFIG_FILE);
+        snprintf(config.file, sizeof config.file, "%s", TOW_CONFIG_FILE);
     }
     /* A worker gets everything from its listener. */
     if (!config.worker) {

@@ -44,7 +44,9 @@ void tow_crew_init(struct tow_crew *crew, const struct tow_config *config)
 static void apply_key(char *key, char **ret_slot)
 {
     *ret_slot = NULL;
-    for (char *line = strtok(key, "\n"); line != NULL; line = strtok(NULL, "\n")) {
+    char *rest;
+    for (char *line = strtok_r(key, "\n", &rest); line != NULL;
+         line = strtok_r(NULL, "\n", &rest)) {
         if (strncmp(line, "slot=", 5) == 0) {
             *ret_slot = line + 5;
         } else {
@@ -111,7 +113,7 @@ static void run_child(const struct tow_crew *crew, const char *key, int control,
     }
     count += 2;
     char *slot;
-    strcpy(key_copy, key);
+    snprintf(key_copy, sizeof key_copy, "%s", key);
     apply_key(key_copy, &slot);
     if (slot != NULL) {
         snprintf(slot_flag, sizeof slot_flag, "--slot=%.8s", slot);
@@ -189,7 +191,7 @@ int tow_crew_start(struct tow_crew *crew, const char *key)
     close(pair[1]);
     close(stats);
     worker->pid = pid;
-    strcpy(worker->key, key);
+    snprintf(worker->key, sizeof worker->key, "%s", key);
     worker->since_ns = tow_time_now_ns();
     worker->next = crew->workers;
     crew->workers = worker;
@@ -450,7 +452,7 @@ int tow_crew_reap(struct tow_crew *crew, char ret_key[TOW_WORKER_KEY_MAX])
             failed = 1;
         }
         tell_end(worker, status);
-        strcpy(ret_key, worker->key);
+        snprintf(ret_key, TOW_WORKER_KEY_MAX, "%s", worker->key);
         *at = worker->next;
         worker_free(crew, worker);
         if (failed) {

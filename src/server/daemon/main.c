@@ -37,7 +37,7 @@ int main(int argc, char **argv)
     if (config.log[0] == '\0' && getenv("TOWLINE_LOG") == NULL && config.watch_pid == 0 &&
         !config.worker) {
         /* A service says what it does; a private server is heard only when something is wrong. */
-        strcpy(config.log, "info");
+        snprintf(config.log, sizeof config.log, "info");
         tow_log_configure(config.log);
     }
     return config.worker ? tow_worker_main(&config) : tow_listener_main(&config, argc, argv);

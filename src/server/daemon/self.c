@@ -100,7 +100,7 @@ __attribute__((visibility("default"))) int tow_self_start(const char *what, stru
         device = what;
     }
     if (device != NULL && strlen(device) < sizeof self->config.device) {
-        strcpy(self->config.device, device);
+        snprintf(self->config.device, sizeof self->config.device, "%s", device);
     }
     int error = tow_config_apply(&self->config, settings ? what : "", "self:", why, why_size);
     if (error == 0) {

@@ -40,11 +40,9 @@ int tow_systemd_sockets(void)
     const char *pid = getenv("LISTEN_PID");
     const char *fds = getenv("LISTEN_FDS");
     int count = 0;
-    if (pid != NULL && fds != NULL && atol(pid) == (long)getpid()) {
-        count = atoi(fds);
-        if (count < 0 || count > SOCKETS_MAX) {
-            count = 0;
-        }
+    if (pid != NULL && fds != NULL && strtol(pid, NULL, 10) == (long)getpid()) {
+        long many = strtol(fds, NULL, 10);
+        count = many < 0 || many > SOCKETS_MAX ? 0 : (int)many;
         for (int fd = FIRST_FD; fd < FIRST_FD + count; fd++) {
             fcntl(fd, F_SETFD, FD_CLOEXEC);
         }

@@ -1,6 +1,7 @@
 #include "server/family/device.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +16,7 @@ static void describe(const struct tow_driver *driver, CUdevice device,
     size_t memory = 0;
     CUuuid uuid;
     if (tow_drive(driver, cuDeviceGetName)(out->name, sizeof out->name, device) != CUDA_SUCCESS) {
-        strcpy(out->name, "unknown");
+        snprintf(out->name, sizeof out->name, "unknown");
     }
     if (tow_drive(driver, cuDeviceGetUuid)(&uuid, device) == CUDA_SUCCESS) {
         memcpy(out->uuid, uuid.bytes, sizeof out->uuid);

@@ -9,10 +9,9 @@
  *     frees mistakes N   what is no memory any more is refused
  *     frees seen N       like idle; after each NVML tells what is in use
  *     frees lost N       the server is killed between (its number is read from stdin)
- *     frees turns N      twice, when a line comes: 1 MiB is taken and freed N times; the second time
- *                        behind a launch and a synchronisation of its stream
- *     frees beside N     a thread frees memory while a host function holds up a stream; another one
- *                        takes and frees memory, and asks, meanwhile
+ *     frees turns N      twice, when a line comes: 1 MiB is taken and freed N times; the second
+ * time behind a launch and a synchronisation of its stream frees beside N     a thread frees memory
+ * while a host function holds up a stream; another one takes and frees memory, and asks, meanwhile
  */
 #include <dlfcn.h>
 #include <pthread.h>

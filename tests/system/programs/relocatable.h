@@ -3,7 +3,9 @@
 
 struct shape {
     __device__ virtual int area(int x) const = 0;
-    __device__ virtual ~shape() {}
+    __device__ virtual ~shape()
+    {
+    }
 };
 __device__ shape *make_shape(int which);
 

@@ -423,7 +423,7 @@ static int target_of(const char *text)
 {
     const char *at = strstr(text, ".target");
     at = at != NULL ? strstr(at, "sm_") : NULL;
-    return at != NULL && isdigit((unsigned char)at[3]) ? atoi(at + 3) : 0;
+    return at != NULL && isdigit((unsigned char)at[3]) ? (int)strtol(at + 3, NULL, 10) : 0;
 }
 
 /* Whether the text says ".version N" with N beyond what CUDA 13 knows. */

@@ -140,13 +140,15 @@ static CUresult add(struct link *link, CUjitInputType type, const void *data, si
     case CU_JIT_INPUT_CUBIN:
     case CU_JIT_INPUT_OBJECT:
     case CU_JIT_INPUT_LIBRARY:
-        strcpy(why, "The software GPU links PTX and fat binaries that hold PTX, not machine code; "
-                    "give the linker "
-                    "the PTX.");
+        snprintf(
+            why, sizeof why,
+            "The software GPU links PTX and fat binaries that hold PTX, not machine code; give "
+            "the linker the PTX.");
         result = CUDA_ERROR_NO_BINARY_FOR_GPU;
         break;
     case CU_JIT_INPUT_NVVM:
-        strcpy(why, "The software GPU has no compiler for NVVM bitcode; give the linker PTX.");
+        snprintf(why, sizeof why,
+                 "The software GPU has no compiler for NVVM bitcode; give the linker PTX.");
         result = CUDA_ERROR_NOT_SUPPORTED;
         break;
     default:

@@ -662,7 +662,7 @@ void tow_soft_array_unref(struct tow_soft_array *array);
 struct tow_soft_mipmap;
 void tow_soft_mipmap_destroy(struct tow_soft_mipmap *mipmap);
 const struct tow_ptx_texture *tow_soft_texture_get(uint64_t handle); /* unlocked, for kernels */
-void tow_soft_texture_destroy(struct tow_soft_object *object);
+void tow_soft_texture_destroy(struct tow_soft_object *base);
 void tow_soft_textures_fini(void);
 
 /* ---- pools, virtual memory, graphs --------------------------------------------------------------
@@ -681,7 +681,7 @@ void tow_soft_vmm_fini(void);
 void tow_soft_graph_free(struct tow_soft_graph *graph);
 void tow_soft_exec_free(struct tow_soft_exec *exec);
 void tow_soft_plan_unref(struct tow_soft_plan *plan);
-CUresult tow_soft_plan_run(struct tow_soft_work *work, struct tow_soft_ctx *ctx);
+CUresult tow_soft_plan_run(struct tow_soft_work *launch, struct tow_soft_ctx *ctx);
 void tow_soft_branch_fini(struct tow_soft_work *work);
 /* What a kernel of the context sets a condition to; -1 if it has none of that handle. Takes the
  * lock. */

@@ -1,0 +1,68 @@
+#!/usr/bin/env python3
+"""How the source is written: its format, and calls that are not made."""
+
+import pathlib
+import re
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+import towtest as t  # noqa: E402
+
+FOLDERS = ("src", "tests", "bench", "lib", "bin", "examples", "tools")
+GENERATED = t.ROOT / "tests" / "apigen" / "golden"  # what the generator writes, byte for byte
+# Calls that src/ does not make, and what it calls instead.
+BANNED = {
+    "strcpy, stpcpy, strcat, strncpy, strncat, sprintf, vsprintf, gets": "no size, or no end; snprintf",
+    "alloca": "a size from outside moves the stack; malloc, or an array with a maximum",
+    "atoi, atol, atoll, atof": "what is no number is 0, what is too large is undefined; strtol",
+    "rand, srand, random, drand48": "the program's own sequence would change; getrandom",
+    "system, popen": "a shell, and another's PATH; posix_spawn or execv",
+    "strtok, gmtime, localtime, ctime, asctime, inet_ntoa, gethostbyname, readdir_r, ttyname":
+        "one buffer for all threads; the forms with _r",
+    "mktemp, tmpnam, tempnam, tmpfile": "a name that others can guess; memfd_create, mkostemp",
+    "vfork": "the child writes into the parent's memory; posix_spawn or fork",
+    "setjmp, longjmp, sigsetjmp, siglongjmp": "they pass by what is to be freed and unlocked",
+    "usleep, sleep": "waits for nothing; a condition variable, a futex or poll",
+    "abort, raise": "the client is a guest in a program; an error, or assert",
+    "strerror_r": "two forms, by feature macro; strerror or %m",
+}
+# File: calls that it may make, and why.
+MAY_CALL = {
+    "src/server/daemon/worker.c": {"alloca": "the stack is to grow: grow_stack()"},
+}
+
+
+def files(folders, *suffixes):
+    return [path for folder in folders for path in sorted((t.ROOT / folder).rglob("*"))
+            if path.suffix in suffixes and GENERATED not in path.parents]
+
+
+@t.test(120)
+def clang_format_has_nothing_to_change():
+    said = t.each_file([t.tool("clang-format-14"), "--dry-run"], files(FOLDERS, ".c", ".h"), 40)
+    found = sorted(set(re.findall(r"^(\S+?):\d+", said, re.M)))
+    t.check(not found, "run: clang-format-14 -i " + " ".join(str(pathlib.Path(path).relative_to(t.ROOT)) for path in found))
+
+
+def code(text):
+    """C without its comments and texts; lines stay where they are."""
+    blank = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'', re.S)
+    return blank.sub(lambda found: "\n" * found.group().count("\n") or '""', text)
+
+
+@t.test()
+def calls_that_are_not_made():
+    instead = {name: why for names, why in BANNED.items() for name in names.split(", ")}
+    form = re.compile(rf"(?<![\w.>])({'|'.join(instead)})\s*\(")
+    t.equal([found.group(1) for found in form.finditer(code('x = atoi(y); a->rand(); /* gets(s) */ f("sprintf(");'))], ["atoi"],
+            "what is found in a line of four")
+    wrong = []
+    for path in files(["src"], ".c", ".h"):
+        name = str(path.relative_to(t.ROOT))
+        for number, line in enumerate(code(path.read_text()).splitlines(), 1):
+            wrong += [f"{name}:{number}: {call}: {instead[call]}" for call in form.findall(line) if call not in MAY_CALL.get(name, ())]
+    t.check(not wrong, "\n".join(wrong))
+
+
+if __name__ == "__main__":
+    t.main()
