@@ -606,6 +606,28 @@ def ids_in_the_body_of_a_node_end_with_it():
             t.equal(client.call("cuGraphDestroy", struct.pack("<Q", other))[0], 0, "the result of cuGraphDestroy")
 
 
+@t.test(trees=BOTH)
+def ids_end_with_their_graph_however_deep_they_are():
+    with t.Server() as server, raw.Client(server).begin() as client:
+        outer = inner = raw.handle("GRAPH", 1)
+        client.send("cuGraphCreate", struct.pack("<QI", outer, 0))
+        for depth in range(50):
+            result, body = client.call("cuGraphConditionalHandleCreate", struct.pack("<QQII", inner, 0, 0, 0))
+            t.equal(result, 0, f"the result of cuGraphConditionalHandleCreate {depth} deep")
+            head = struct.pack("<3Q4I", raw.handle("GRAPHNODE", 1 + depth), inner, 0, 0, 0, CONDITIONAL, 0)
+            branch = struct.pack("<QIIQQ", struct.unpack_from("<Q", body)[0], SWITCH, 1, 0, 0)
+            result, body = client.call("cuGraphAddNode_v2", head + branch)
+            t.equal(result, 0, f"the result of cuGraphAddNode {depth} deep")
+            inner = struct.unpack_from("<Q", body)[0]
+        t.equal(client.call("cuGraphDestroy", struct.pack("<Q", outer))[0], 0, "the result of cuGraphDestroy")
+        for index, graph in ((98, inner), (99, outer)):
+            add = struct.pack("<3QI", raw.handle("GRAPHNODE", index), graph, 0, 0)
+            t.equal(client.call("cuGraphAddEmptyNode", add)[0], 1, "the result of adding to a graph that is gone")
+        for depth in range(50):
+            gone = struct.pack("<Q", raw.handle("GRAPHNODE", 1 + depth))
+            t.equal(client.call("cuGraphNodeGetType", gone)[0], 1, f"what a node answers that was {depth} deep")
+
+
 EMPTY, KERNEL = 5, 0
 
 

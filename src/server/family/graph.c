@@ -17,8 +17,6 @@
 #include "wire/graph.h"
 #include "wire/id.h"
 
-enum { NESTING_MAX = 32 }; /* child graphs within child graphs */
-
 /* ---- bodies of conditional nodes ---- */
 
 /* The driver does not tell of them again. They end with their node, and ids with them. */
@@ -525,17 +523,34 @@ void tow_serve_cuGraphBatchMemOpNodeGetParams(struct tow_serve *call)
 
 /* ---- whole graphs ---- */
 
-static void unbind_nodes(struct tow_session *session, CUgraph graph, unsigned depth);
+/* Graphs that are still to be looked into. A client nests them as deep as it likes, so this is a
+ * list and no recursion. */
+struct unbinding {
+    struct tow_session *session;
+    CUgraph *graphs; /* owned */
+    size_t count, room;
+};
 
-static void unbind_graph(struct tow_session *session, CUgraph graph, unsigned depth)
+/* Without memory what is within keeps its ids: the session cannot go on. */
+static void unbind_later(struct unbinding *list, CUgraph graph)
 {
-    unbind_nodes(session, graph, depth);
-    tow_handles_unbind(&session->handles, tow_handles_known(&session->handles, TOW_H_GRAPH, graph));
+    if (list->count == list->room) {
+        size_t room = list->room == 0 ? 16 : 2 * list->room;
+        CUgraph *grown = realloc(list->graphs, room * sizeof *grown);
+        if (grown == NULL) {
+            tow_session_end(list->session, -ENOMEM);
+            return;
+        }
+        list->graphs = grown;
+        list->room = room;
+    }
+    list->graphs[list->count++] = graph;
 }
 
 /* Ids of graphs within a node, and of what is in them, end with it. */
-static void unbind_within(struct tow_session *session, CUgraphNode node, unsigned depth)
+static void unbind_within(struct unbinding *list, CUgraphNode node)
 {
+    struct tow_session *session = list->session;
     CUgraphNodeType type;
     CUgraph child = NULL;
     if (tow_drive(session->driver, cuGraphNodeGetType)(node, &type) != CUDA_SUCCESS) {
@@ -543,39 +558,53 @@ static void unbind_within(struct tow_session *session, CUgraphNode node, unsigne
     }
     if (type == CU_GRAPH_NODE_TYPE_GRAPH &&
         tow_drive(session->driver, cuGraphChildGraphNodeGetGraph)(node, &child) == CUDA_SUCCESS) {
-        unbind_graph(session, child, depth + 1);
+        unbind_later(list, child);
     }
     while (type == CU_GRAPH_NODE_TYPE_CONDITIONAL && (child = take_body(session, node)) != NULL) {
-        unbind_graph(session, child, depth + 1);
+        unbind_later(list, child);
     }
 }
 
-void tow_graph_drop_within(struct tow_session *session, CUgraphNode node)
+/* Ids of nodes end with their graph. */
+static void unbind_nodes(struct unbinding *list, CUgraph graph)
 {
-    if (node != NULL) {
-        unbind_within(session, node, 0);
-    }
-}
-
-/* Ids of nodes (and of child graphs) end with their graph. */
-static void unbind_nodes(struct tow_session *session, CUgraph graph, unsigned depth)
-{
+    struct tow_session *session = list->session;
     size_t count = 0;
-    if (depth == NESTING_MAX ||
-        tow_drive(session->driver, cuGraphGetNodes)(graph, NULL, &count) != CUDA_SUCCESS ||
+    if (tow_drive(session->driver, cuGraphGetNodes)(graph, NULL, &count) != CUDA_SUCCESS ||
         count == 0) {
         return;
     }
     CUgraphNode *nodes = calloc(count, sizeof *nodes);
-    if (nodes != NULL &&
-        tow_drive(session->driver, cuGraphGetNodes)(graph, nodes, &count) == CUDA_SUCCESS) {
+    if (nodes == NULL) {
+        tow_session_end(session, -ENOMEM);
+    } else if (tow_drive(session->driver, cuGraphGetNodes)(graph, nodes, &count) == CUDA_SUCCESS) {
         for (size_t i = 0; i < count; i++) {
-            unbind_within(session, nodes[i], depth);
+            unbind_within(list, nodes[i]);
             tow_handles_unbind(&session->handles,
                                tow_handles_known(&session->handles, TOW_H_GRAPHNODE, nodes[i]));
         }
     }
     free(nodes);
+}
+
+static void unbind_listed(struct unbinding *list)
+{
+    while (list->count > 0) {
+        CUgraph graph = list->graphs[--list->count];
+        unbind_nodes(list, graph);
+        tow_handles_unbind(&list->session->handles,
+                           tow_handles_known(&list->session->handles, TOW_H_GRAPH, graph));
+    }
+    free(list->graphs);
+}
+
+void tow_graph_drop_within(struct tow_session *session, CUgraphNode node)
+{
+    struct unbinding list = {session};
+    if (node != NULL) {
+        unbind_within(&list, node);
+        unbind_listed(&list);
+    }
 }
 
 /* Of one that a call without a reply spoiled, too. */
@@ -609,7 +638,9 @@ void tow_serve_cuGraphDestroy(struct tow_serve *call)
     if (!tow_serve_ready(call)) {
         return;
     }
-    unbind_nodes(call->session, graph, 0);
+    struct unbinding list = {call->session};
+    unbind_nodes(&list, graph);
+    unbind_listed(&list);
     call->status = tow_drive(call->driver, cuGraphDestroy)(graph);
     if (call->status == CUDA_SUCCESS) {
         tow_serve_unbind(call, TOW_H_GRAPH, id);
