@@ -11,6 +11,7 @@
 
 #include "client/code/jit_options.h"
 #include "client/code/launch.h"
+#include "client/code/launch_attributes.h"
 #include "server/code/jit_options.h"
 #include "server/code/launch.h"
 

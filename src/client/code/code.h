@@ -12,19 +12,13 @@
 #include "client/session/handle.h"
 #include "client/code/image.h"
 #include "client/code/jit_options.h"
+#include "client/code/limits.h"
 #include "wire/code.h"
 
 struct tow_known;
 struct tow_library;
 struct tow_occupancy;
 struct tow_legacy_launch;
-
-/* What a launch may not go beyond: of the device, and of the kernel on it. */
-struct tow_bounds {
-    uint32_t grid[3], block[3];
-    atomic_uint threads; /* per block */
-    atomic_uint shared;  /* bytes that a launch may ask for */
-};
 
 /* A kernel's attributes on one device. */
 struct tow_attributes {
@@ -155,13 +149,6 @@ static inline struct tow_attributes *tow_kernel_attributes(struct tow_kernel *ke
     return a;
 }
 
-/* One attribute of it, from the cache or the server. */
-CUresult tow_kernel_attribute(struct tow_kernel *kernel, CUdevice device,
-                              CUfunction_attribute attribute, int *ret_value);
-/* Remembers an attribute that was set or asked for. */
-void tow_kernel_learn(struct tow_kernel *kernel, CUdevice device, CUfunction_attribute attribute,
-                      int value);
-
 /* ---- code.c ---- */
 
 struct tow_library *tow_library_create(enum tow_handle_kind kind);
@@ -169,17 +156,43 @@ struct tow_library *tow_library_create(enum tow_handle_kind kind);
 void tow_library_destroy(struct tow_library *library);
 /* Makes a loaded library one of all, which end with their contexts. */
 void tow_library_publish(struct tow_library *library);
+/* Takes it out of them; false if somebody else has. */
+bool tow_library_withdraw(struct tow_library *library);
+/* Takes out all modules of a context: a list by `next`, the caller's. */
+struct tow_library *tow_library_withdraw_modules(uint32_t context);
+/* Calls `visit` for each CUlibrary, under the lock of the list. */
+void tow_library_each(void (*visit)(struct tow_library *library, uint32_t context),
+                      uint32_t context);
 /* What a load's reply says of kernels. */
 void tow_library_take_known(struct tow_library *library, struct tow_link *link,
                             struct tow_dec *dec);
 /* Ends a kernel and those that follow it in its list, in the same way. */
 void tow_kernel_destroy(struct tow_kernel *kernel);
+/* Kernels of a library, under its lock, or before others know the library. One that has no id is
+ * not bound to a server yet: only facts of it are known. */
+struct tow_kernel *tow_kernel_by_name(struct tow_library *library, const char *name);
+struct tow_kernel *tow_kernel_take_unbound(struct tow_library *library, const char *name);
+void tow_kernel_insert(struct tow_library *library, struct tow_kernel *kernel, const char *name);
+/* Reads what a lookup's reply says of a kernel. */
+CUresult tow_kernel_read(struct tow_kernel *kernel, struct tow_dec *dec, CUdevice device);
+/* Remembers an attribute that was set or asked for. */
+void tow_kernel_learn(struct tow_kernel *kernel, CUdevice device, CUfunction_attribute attribute,
+                      int value);
 
 struct tow_library *tow_library_find(enum tow_handle_kind kind, const void *handle);
+
+/* Puts an image's name into a command; `stage` OFFER takes a number for the transfer. */
+void tow_code_put(struct tow_call *call, const struct tow_image *image, enum tow_code_stage stage,
+                  uint32_t *transfer);
+
+/* ---- load.c ---- */
+
 /* Loads an image as a module of the current context or as a library; closes the image. `stays`: the
  * program's memory that it borrows stays as long as the library. */
 CUresult tow_library_load(enum tow_handle_kind kind, struct tow_image *image,
                           const struct tow_jit *jit, bool stays, uint64_t *ret_id);
+/* What a load of an image that could not be opened returns (error of tow_image_open). */
+CUresult tow_image_result(int error);
 /* Libraries and kernels belong to no server: these take them where they are needed. */
 CUresult tow_library_spread(struct tow_library *library, struct tow_link *link);
 CUresult tow_kernel_spread(struct tow_kernel *kernel, struct tow_link *link);
@@ -194,26 +207,21 @@ static inline CUresult tow_kernel_reach(struct tow_kernel *kernel, struct tow_li
     unsigned here = atomic_load_explicit(&kernel->links, memory_order_acquire) >> link->index & 1;
     return __builtin_expect(here != 0, 1) ? CUDA_SUCCESS : tow_kernel_spread(kernel, link);
 }
-/* What a load of an image that could not be opened returns (error of tow_image_open). */
-CUresult tow_image_result(int error);
-/* Ends a module or library on both sides. */
-CUresult tow_library_unload(struct tow_library *library);
+
+/* ---- lookup.c ---- */
+
+/* Begins a call about a library on its server. */
+CUresult tow_library_begin(struct tow_library *library, struct tow_call *call, unsigned fn,
+                           size_t bytes, unsigned flags);
 CUresult tow_library_kernel(struct tow_library *library, const char *name,
                             struct tow_kernel **ret_kernel);
+/* One attribute of a kernel, from the cache or the server. */
+CUresult tow_kernel_attribute(struct tow_kernel *kernel, CUdevice device,
+                              CUfunction_attribute attribute, int *ret_value);
 /* The names of all kernels, asked once. */
 CUresult tow_library_names(struct tow_library *library);
 /* The kernels in the order of the names, at most `room`. */
 CUresult tow_library_enumerate(struct tow_library *library, unsigned room, void **ret_handles);
-/* Begins a call about a library on its server. */
-CUresult tow_library_begin(struct tow_library *library, struct tow_call *call, unsigned fn,
-                           size_t bytes, unsigned flags);
-/* A context is gone: its modules and functions are, too. Called by whoever destroys or resets
- * contexts. */
-void tow_code_drop_context(uint32_t context);
-
-/* Puts an image's name into a command; `stage` OFFER takes a number for the transfer. */
-void tow_code_put(struct tow_call *call, const struct tow_image *image, enum tow_code_stage stage,
-                  uint32_t *transfer);
 
 /* ---- symbol.c ---- */
 
@@ -226,9 +234,22 @@ void tow_symbols_end(struct tow_library *library);
 /* With the library's lock held: what was found in this context is not there any more. */
 void tow_symbols_drop_context(struct tow_library *library, uint32_t context);
 
-/* ---- occupancy.c ---- */
+/* ---- end.c ---- */
 
-/* Forgets cached answers (an attribute was set). */
+/* Ends a module or library on both sides. */
+CUresult tow_library_unload(struct tow_library *library);
+/* A context is gone: its modules and functions are, too. Called by whoever destroys or resets
+ * contexts. */
+void tow_code_drop_context(uint32_t context);
+
+/* ---- occupancy_cache.c ---- */
+
+/* An answer that was kept for a kernel, and keeping one. The key is all that it depends on. */
+bool tow_occupancy_recall(struct tow_kernel *kernel, const void *key, uint32_t size,
+                          uint64_t *ret_answer);
+void tow_occupancy_remember(struct tow_kernel *kernel, const void *key, uint32_t size,
+                            uint64_t answer);
+/* Forgets them (an attribute was set). */
 void tow_occupancy_forget(struct tow_kernel *kernel);
 void tow_occupancy_free(struct tow_occupancy *occupancy);
 

@@ -1,6 +1,5 @@
 /* cuKernel* and cuFunc*: answered from what came with the lookup. */
 #include "client/code/code.h"
-#include "client/code/launch.h"
 #include "gen/module_client.h"
 
 #include <stdlib.h>

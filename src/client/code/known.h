@@ -15,7 +15,7 @@ bool tow_known_load(struct tow_library *library, struct tow_context *context,
 /* A load of it was waited for and went well; `facts` is the rest of the reply, still to be read. */
 void tow_known_add(struct tow_library *library, const struct tow_context *context,
                    const struct tow_image *image, struct tow_dec facts);
-/* The library is about to be unloaded: before the server is told. */
+/* The library is about to end: before the server is told, and before it is destroyed. */
 void tow_known_drop(struct tow_library *library);
 
 #endif

@@ -5,6 +5,7 @@
  */
 #include "client/code/launch.h"
 
+#include "client/code/launch_attributes.h"
 #include "client/graph/graph.h"
 #include "client/link/link.h"
 #include "client/hostmem/mirror.h"
@@ -15,86 +16,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-
-enum { LIMITS_DEVICES = 64 };
-
-/* Process-wide: limits of devices, which do not change; devices_lock guards filling them. */
-static struct {
-    struct tow_launch_limits limits;
-    atomic_bool ready;
-} devices[LIMITS_DEVICES];
-static pthread_mutex_t devices_lock = PTHREAD_MUTEX_INITIALIZER;
-
-static CUresult fill_limits(CUdevice device, struct tow_launch_limits *limits)
-{
-    static const CUdevice_attribute wanted[] = {
-        CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X,
-        CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y,
-        CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z,
-        CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X,
-        CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y,
-        CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z,
-        CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
-        CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
-        CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
-        CU_DEVICE_ATTRIBUTE_WARP_SIZE,
-    };
-    uint32_t *into[] = {
-        &limits->grid[0],    &limits->grid[1],  &limits->grid[2], &limits->block[0],
-        &limits->block[1],   &limits->block[2], &limits->threads, &limits->shared_optin,
-        &limits->processors, &limits->warp,
-    };
-    for (unsigned i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
-        int value = 0;
-        CUresult status = tow_cuDeviceGetAttribute(&value, wanted[i], device);
-        if (status != CUDA_SUCCESS) {
-            return status;
-        }
-        *into[i] = (uint32_t)value;
-    }
-    return CUDA_SUCCESS;
-}
-
-static const struct tow_launch_limits *limits_slow(CUdevice device)
-{
-    struct tow_launch_limits limits;
-    if (fill_limits(device, &limits) != CUDA_SUCCESS) {
-        return NULL;
-    }
-    pthread_mutex_lock(&devices_lock);
-    if (!atomic_load_explicit(&devices[device].ready, memory_order_relaxed)) {
-        devices[device].limits = limits;
-        atomic_store_explicit(&devices[device].ready, true, memory_order_release);
-    }
-    pthread_mutex_unlock(&devices_lock);
-    return &devices[device].limits;
-}
-
-const struct tow_launch_limits *tow_launch_limits(CUdevice device)
-{
-    if ((unsigned)device >= LIMITS_DEVICES) {
-        return NULL;
-    }
-    if (TOW_UNLIKELY(!atomic_load_explicit(&devices[device].ready, memory_order_acquire))) {
-        return limits_slow(device);
-    }
-    return &devices[device].limits;
-}
-
-void tow_launch_bounds_init(struct tow_bounds *bounds, CUdevice device)
-{
-    const struct tow_launch_limits *limits = tow_launch_limits(device);
-    /* For a device that is not ours to know: nothing is refused here that a head can tell. */
-    memset(bounds, 0xff, sizeof *bounds);
-    for (unsigned i = 0; i < 3; i++) {
-        bounds->block[i] = UINT16_MAX;
-    }
-    if (limits != NULL) {
-        memcpy(bounds->grid, limits->grid, sizeof bounds->grid);
-        memcpy(bounds->block, limits->block, sizeof bounds->block);
-        atomic_store(&bounds->threads, limits->threads);
-    }
-}
 
 static inline CUresult check_bounds(struct tow_bounds *bounds, const uint32_t grid[3],
                                     const uint32_t block[3], uint32_t shared)
@@ -353,58 +274,7 @@ CUresult tow_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gr
     return send(&call, hStream);
 }
 
-/* ---- attributes ---- */
-
-static unsigned value_words(const CUlaunchAttributeValue *value)
-{
-    uint64_t words[TOW_LAUNCH_VALUE_WORDS];
-    _Static_assert(sizeof words == sizeof *value, "a launch attribute's value has 64 bytes");
-    memcpy(words, value, sizeof words);
-    unsigned n = TOW_LAUNCH_VALUE_WORDS;
-    while (n > 0 && words[n - 1] == 0) {
-        n--;
-    }
-    return n;
-}
-
-CUresult tow_launch_attributes_check(const CUlaunchAttribute *attributes, unsigned count,
-                                     size_t *ret_size)
-{
-    if (count > TOW_LAUNCH_ATTRIBUTES_MAX || (count > 0 && attributes == NULL)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    size_t size = 8;
-    for (unsigned i = 0; i < count; i++) {
-        CUevent event = NULL;
-        if (attributes[i].id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT) {
-            event = attributes[i].value.programmaticEvent.event;
-        } else if (attributes[i].id == CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT) {
-            event = attributes[i].value.launchCompletionEvent.event;
-        }
-        if (event != NULL) {
-            tow_event_elsewhere(event);
-        }
-        if (event != NULL && !tow_handle_valid(TOW_H_EVENT, (uint64_t)(uintptr_t)event)) {
-            return tow_no_handle();
-        }
-        size += sizeof(struct tow_launch_attribute) + sizeof(CUlaunchAttributeValue);
-    }
-    *ret_size = size;
-    return CUDA_SUCCESS;
-}
-
-void tow_launch_attributes_encode(struct tow_enc *enc, const CUlaunchAttribute *attributes,
-                                  unsigned count)
-{
-    tow_enc_u32(enc, count);
-    tow_enc_u32(enc, 0);
-    for (unsigned i = 0; i < count; i++) {
-        unsigned words = value_words(&attributes[i].value);
-        tow_enc_u32(enc, (uint32_t)attributes[i].id);
-        tow_enc_u32(enc, words);
-        tow_enc_bytes(enc, &attributes[i].value, (size_t)words * 8);
-    }
-}
+/* ---- launches with attributes ---- */
 
 static const CUlaunchAttribute *attribute_of(const CUlaunchConfig *config, CUlaunchAttributeID id)
 {

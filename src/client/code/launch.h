@@ -8,21 +8,7 @@
 #include <stdint.h>
 
 #include "client/code/code.h"
-
-/* What a device allows. */
-struct tow_launch_limits {
-    uint32_t grid[3], block[3];
-    uint32_t threads;      /* per block */
-    uint32_t shared_optin; /* bytes of shared memory that a block may have at most */
-    uint32_t processors;
-    uint32_t warp;
-};
-
-/* Borrowed for ever; NULL if there is no such device. */
-const struct tow_launch_limits *tow_launch_limits(CUdevice device);
-
-/* Bounds of a kernel of which nothing else is known. */
-void tow_launch_bounds_init(struct tow_bounds *bounds, CUdevice device);
+#include "client/code/limits.h"
 
 /* The arguments of a launch, from either form. */
 struct tow_launch_args {
@@ -54,12 +40,5 @@ CUresult tow_launch_reach_all(struct tow_link *link, const struct tow_kernel *ke
 /* Grid, block and shared memory against what kernel and device allow. */
 CUresult tow_launch_check(struct tow_kernel *kernel, CUdevice device, const uint32_t grid[3],
                           const uint32_t block[3], uint32_t shared);
-
-/* Launch attributes on the wire, for launches, occupancy and graph nodes.
- * `tow_launch_attributes_size` is 0 when they cannot be. */
-CUresult tow_launch_attributes_check(const CUlaunchAttribute *attributes, unsigned count,
-                                     size_t *ret_size);
-void tow_launch_attributes_encode(struct tow_enc *enc, const CUlaunchAttribute *attributes,
-                                  unsigned count);
 
 #endif

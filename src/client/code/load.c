@@ -29,22 +29,6 @@ CUresult tow_image_result(int error)
     }
 }
 
-void tow_code_put(struct tow_call *call, const struct tow_image *image, enum tow_code_stage stage,
-                  uint32_t *transfer)
-{
-    if (stage == TOW_CODE_OFFER) {
-        *transfer = call->link->next_transfer++; /* the call holds the send lock */
-    }
-    struct tow_code_ref ref = {
-        .size = image->size,
-        .form = image->form,
-        .stage = stage,
-        .transfer = *transfer,
-    };
-    memcpy(ref.hash, image->hash, sizeof ref.hash);
-    tow_enc_bytes(&call->enc, &ref, sizeof ref);
-}
-
 /* One offer, and if the server wants it the image and a second one. `context`: the current one if
  * it is alive, or NULL. */
 static CUresult load_on(struct tow_library *library, struct tow_link *link,
@@ -217,6 +201,7 @@ CUresult tow_library_load(enum tow_handle_kind kind, struct tow_image *image,
     tow_image_close(image);
     return CUDA_SUCCESS;
 free_library:
+    tow_known_drop(library);
     tow_library_destroy(library);
 close_image:
     tow_image_close(image);

@@ -1,23 +1,13 @@
 /* Occupancy: asked once per kernel and configuration. Libraries ask the same many times while they
  * choose. */
-#include "client/code/launch.h"
+#include "client/code/code.h"
+#include "client/code/launch_attributes.h"
 
 #include "gen/device_client.h"
 #include "gen/launch_client.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-enum { CACHE_MAX = 512 }; /* answers kept per kernel */
-
-/* One answer. */
-struct tow_occupancy {
-    struct tow_occupancy *next;
-    uint64_t answer;
-    unsigned count; /* of this and those behind it */
-    uint32_t size;
-    uint8_t key[];
-};
 
 /* What an answer depends on; for clusters the encoded configuration follows. */
 struct question {
@@ -27,64 +17,6 @@ struct question {
     uint64_t shared;
     uint64_t flags;
 };
-
-void tow_occupancy_free(struct tow_occupancy *occupancy)
-{
-    while (occupancy != NULL) {
-        struct tow_occupancy *next = occupancy->next;
-        free(occupancy);
-        occupancy = next;
-    }
-}
-
-void tow_occupancy_forget(struct tow_kernel *kernel)
-{
-    if (kernel->origin != NULL) {
-        kernel = kernel->origin;
-    }
-    pthread_mutex_lock(&kernel->library->lock);
-    tow_occupancy_free(kernel->occupancy);
-    kernel->occupancy = NULL;
-    for (struct tow_kernel *f = kernel->functions; f != NULL; f = f->next) {
-        tow_occupancy_free(f->occupancy);
-        f->occupancy = NULL;
-    }
-    pthread_mutex_unlock(&kernel->library->lock);
-}
-
-static bool recall(struct tow_kernel *kernel, const void *key, uint32_t size, uint64_t *ret_answer)
-{
-    pthread_mutex_lock(&kernel->library->lock);
-    struct tow_occupancy *o = kernel->occupancy;
-    while (o != NULL && (o->size != size || memcmp(o->key, key, size) != 0)) {
-        o = o->next;
-    }
-    if (o != NULL) {
-        *ret_answer = o->answer;
-    }
-    pthread_mutex_unlock(&kernel->library->lock);
-    return o != NULL;
-}
-
-static void remember(struct tow_kernel *kernel, const void *key, uint32_t size, uint64_t answer)
-{
-    struct tow_occupancy *o = malloc(sizeof *o + size);
-    if (o == NULL) {
-        return; /* it is only a cache */
-    }
-    o->answer = answer;
-    o->size = size;
-    memcpy(o->key, key, size);
-    pthread_mutex_lock(&kernel->library->lock);
-    if (kernel->occupancy != NULL && kernel->occupancy->count >= CACHE_MAX) {
-        tow_occupancy_free(kernel->occupancy);
-        kernel->occupancy = NULL;
-    }
-    o->next = kernel->occupancy;
-    o->count = o->next != NULL ? o->next->count + 1 : 1;
-    kernel->occupancy = o;
-    pthread_mutex_unlock(&kernel->library->lock);
-}
 
 /* The kernel of a handle and the current context, or why there is none. */
 static CUresult subject(CUfunction func, struct tow_kernel **ret_kernel,
@@ -119,7 +51,7 @@ CUresult tow_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *numBlocks
         .flags = flags,
     };
     uint64_t answer;
-    if (!recall(kernel, &q, sizeof q, &answer)) {
+    if (!tow_occupancy_recall(kernel, &q, sizeof q, &answer)) {
         int blocks = 0;
         status = tow_send_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
             &blocks, func, blockSize, dynamicSMemSize, flags);
@@ -127,7 +59,7 @@ CUresult tow_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *numBlocks
             return status;
         }
         answer = (uint64_t)blocks;
-        remember(kernel, &q, sizeof q, answer);
+        tow_occupancy_remember(kernel, &q, sizeof q, answer);
     }
     *numBlocks = (int)answer;
     return CUDA_SUCCESS;
@@ -157,7 +89,7 @@ CUresult tow_cuOccupancyAvailableDynamicSMemPerBlock(size_t *dynamicSmemSize, CU
         .block_size = blockSize,
     };
     uint64_t answer;
-    if (!recall(kernel, &q, sizeof q, &answer)) {
+    if (!tow_occupancy_recall(kernel, &q, sizeof q, &answer)) {
         size_t bytes = 0;
         status =
             tow_send_cuOccupancyAvailableDynamicSMemPerBlock(&bytes, func, numBlocks, blockSize);
@@ -165,7 +97,7 @@ CUresult tow_cuOccupancyAvailableDynamicSMemPerBlock(size_t *dynamicSmemSize, CU
             return status;
         }
         answer = bytes;
-        remember(kernel, &q, sizeof q, answer);
+        tow_occupancy_remember(kernel, &q, sizeof q, answer);
     }
     *dynamicSmemSize = (size_t)answer;
     return CUDA_SUCCESS;
@@ -275,7 +207,7 @@ static CUresult clusters(unsigned fn, int *ret_count, CUfunction func, const CUl
     tow_launch_attributes_encode(&enc, config->attrs, config->numAttrs);
     uint32_t size = (uint32_t)(enc.at - (uint8_t *)key);
     uint64_t answer = 0;
-    if (!recall(kernel, key, size, &answer)) {
+    if (!tow_occupancy_recall(kernel, key, size, &answer)) {
         struct tow_call call;
         status = tow_call_begin(&call, fn, size, TOW_CALL_REPLY | TOW_CALL_CONTEXT);
         if (status == CUDA_SUCCESS) {
@@ -287,7 +219,7 @@ static CUresult clusters(unsigned fn, int *ret_count, CUfunction func, const CUl
             status = tow_call_end(&call, status);
         }
         if (status == CUDA_SUCCESS) {
-            remember(kernel, key, size, answer);
+            tow_occupancy_remember(kernel, key, size, answer);
         }
     }
     free(key);

@@ -1,0 +1,76 @@
+/* Answers about occupancy, kept by kernel. */
+#include "client/code/code.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { CACHE_MAX = 512 }; /* answers kept per kernel */
+
+/* One answer. */
+struct tow_occupancy {
+    struct tow_occupancy *next;
+    uint64_t answer;
+    unsigned count; /* of this and those behind it */
+    uint32_t size;
+    uint8_t key[];
+};
+
+void tow_occupancy_free(struct tow_occupancy *occupancy)
+{
+    while (occupancy != NULL) {
+        struct tow_occupancy *next = occupancy->next;
+        free(occupancy);
+        occupancy = next;
+    }
+}
+
+void tow_occupancy_forget(struct tow_kernel *kernel)
+{
+    if (kernel->origin != NULL) {
+        kernel = kernel->origin;
+    }
+    pthread_mutex_lock(&kernel->library->lock);
+    tow_occupancy_free(kernel->occupancy);
+    kernel->occupancy = NULL;
+    for (struct tow_kernel *f = kernel->functions; f != NULL; f = f->next) {
+        tow_occupancy_free(f->occupancy);
+        f->occupancy = NULL;
+    }
+    pthread_mutex_unlock(&kernel->library->lock);
+}
+
+bool tow_occupancy_recall(struct tow_kernel *kernel, const void *key, uint32_t size,
+                          uint64_t *ret_answer)
+{
+    pthread_mutex_lock(&kernel->library->lock);
+    struct tow_occupancy *o = kernel->occupancy;
+    while (o != NULL && (o->size != size || memcmp(o->key, key, size) != 0)) {
+        o = o->next;
+    }
+    if (o != NULL) {
+        *ret_answer = o->answer;
+    }
+    pthread_mutex_unlock(&kernel->library->lock);
+    return o != NULL;
+}
+
+void tow_occupancy_remember(struct tow_kernel *kernel, const void *key, uint32_t size,
+                            uint64_t answer)
+{
+    struct tow_occupancy *o = malloc(sizeof *o + size);
+    if (o == NULL) {
+        return; /* it is only a cache */
+    }
+    o->answer = answer;
+    o->size = size;
+    memcpy(o->key, key, size);
+    pthread_mutex_lock(&kernel->library->lock);
+    if (kernel->occupancy != NULL && kernel->occupancy->count >= CACHE_MAX) {
+        tow_occupancy_free(kernel->occupancy);
+        kernel->occupancy = NULL;
+    }
+    o->next = kernel->occupancy;
+    o->count = o->next != NULL ? o->next->count + 1 : 1;
+    kernel->occupancy = o;
+    pthread_mutex_unlock(&kernel->library->lock);
+}
