@@ -7,6 +7,7 @@
 
 #include "client/stream/context.h"
 #include "client/callback/hostfn.h"
+#include "client/hostmem/memory.h"
 #include "client/link/side.h"
 #include "client/stream/stream.h"
 #include "wire/control.h"
@@ -30,7 +31,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards both below an
 static struct late *lates;
 static uint64_t last_number;
 
-bool tow_late_reads(const void *address, size_t size)
+/* True while some of [address, address + size) waits to be read. */
+static bool is_read_later(const void *address, size_t size)
 {
     uintptr_t low = (uintptr_t)address;
     bool found = false;
@@ -62,6 +64,8 @@ static void give_room(struct tow_link *link, size_t size)
 
 static void enlist(struct late *late)
 {
+    static const struct tow_memory_ops reader = {.is_read_later = is_read_later};
+    tow_memory_register(&reader);
     pthread_mutex_lock(&lock);
     late->number = ++last_number;
     late->next = lates;

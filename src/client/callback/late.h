@@ -9,7 +9,6 @@
 #ifndef TOW_CLIENT_LATE_H
 #define TOW_CLIENT_LATE_H
 
-#include <stdbool.h>
 #include <stddef.h>
 
 #include "gen/cuda_types.h"
@@ -17,8 +16,5 @@
 /* Puts such an upload into a stream that does not capture. CUDA_ERROR_NOT_SUPPORTED if it is too
  * large, or too many are under way. */
 CUresult tow_late_upload(CUdeviceptr to, const void *from, size_t size, CUstream stream);
-
-/* True while some of [address, address + size) waits to be read. */
-bool tow_late_reads(const void *address, size_t size);
 
 #endif

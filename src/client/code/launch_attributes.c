@@ -1,3 +1,4 @@
+/* Launch attributes: what can be refused at once, and their bytes. */
 #include "client/code/launch_attributes.h"
 
 #include <string.h>

@@ -1,3 +1,4 @@
+/* What devices allow is asked once of each; a kernel's bounds begin with it. */
 #include "client/code/limits.h"
 
 #include <pthread.h>

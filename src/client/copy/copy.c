@@ -133,7 +133,7 @@ static CUresult copy_captured(CUdeviceptr to, CUdeviceptr from, const void *host
                                 .Depth = 1};
         return tow_shape_copy(&p, stream, false, false);
     }
-    CUresult status = tow_graph_reach(host, size);
+    CUresult status = tow_mirror_host_here(host, size);
     return status == CUDA_SUCCESS ? tow_send_cuMemcpyAsync(to, from, size, stream) : status;
 }
 

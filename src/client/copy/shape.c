@@ -18,6 +18,7 @@
 #include "client/callback/hostfn.h"
 #include "client/link/lane.h"
 #include "client/hostmem/mirror.h"
+#include "client/copy/part.h"
 #include "client/copy/peer.h"
 #include "client/hostmem/region.h"
 #include "client/copy/stage.h"
@@ -107,23 +108,6 @@ static CUresult resolve(const struct tow_copy_shape *shape, struct tow_copy_side
 }
 
 /* ---- commands ---- */
-
-struct tow_copy_shape tow_shape_part(const struct tow_copy_shape *whole,
-                                     const struct tow_part *part)
-{
-    struct tow_copy_shape shape = *whole;
-    bool up = whole->from.kind == TOW_AT_HOST;
-    struct tow_copy_side *here = up ? &shape.from : &shape.to,
-                         *there = up ? &shape.to : &shape.from;
-    shape.width = here->pitch = part->width;
-    shape.rows = here->height = part->rows;
-    shape.planes = part->planes;
-    shape.bytes = shape.width * shape.rows * shape.planes;
-    there->x += part->x;
-    there->y += part->y;
-    there->z += part->z;
-    return shape;
-}
 
 /* Between sides that the server has. */
 static CUresult send_shape(const struct tow_copy_shape *shape)
@@ -271,7 +255,7 @@ static CUresult keep_address(struct tow_copy_side *side, const struct tow_copy_s
     }
     side->kind = TOW_AT_ADDRESS;
     side->address = (uint64_t)(uintptr_t)host;
-    return tow_graph_reach(host, span(side, shape));
+    return tow_mirror_host_here(host, span(side, shape));
 }
 
 /* Sends a copy whose host side stays where it is: the worker has that memory at the same address.

@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "client/stream/context.h"
 #include "client/copy/gang.h"
-#include "client/copy/shape.h"
+#include "client/copy/part.h"
 #include "client/completion/watch.h"
 #include "gen/context.h"
 #include "gen/copy.h"

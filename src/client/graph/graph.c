@@ -77,16 +77,6 @@ void *tow_graph_keep(uint64_t key, size_t size)
     return made->bytes;
 }
 
-CUresult tow_graph_reach(const void *host, size_t size)
-{
-    struct tow_context *context = tow_context_current();
-    uint64_t base = (uint64_t)(uintptr_t)host;
-    if (context == NULL) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
-    return size == 0 ? CUDA_SUCCESS : tow_mirror_host(context->link, base, size);
-}
-
 /* ---- user objects ---- */
 
 struct user_object {

@@ -39,7 +39,4 @@ void tow_capture_drop(CUstream stream, unsigned thread);
 struct tow_context;
 void tow_capture_drop_context(const struct tow_context *context);
 
-/* Host memory that a node reads or writes at every launch. */
-CUresult tow_graph_reach(const void *host, size_t size);
-
 #endif

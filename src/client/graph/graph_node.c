@@ -217,7 +217,7 @@ static CUresult put_side(struct tow_copy_side *side, CUmemorytype type, const vo
                 bytes, pitch * (side->y + shape->rows - 1) + side->x + shape->width, &bytes)) {
             return CUDA_ERROR_INVALID_VALUE;
         }
-        return tow_graph_reach(host, bytes);
+        return tow_mirror_host_here(host, bytes);
     }
     default:
         return CUDA_ERROR_INVALID_VALUE;

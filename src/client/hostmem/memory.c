@@ -8,8 +8,8 @@
 #include "client/stream/context.h"
 #include "client/hostmem/fault.h"
 #include "client/graph/graph.h"
-#include "client/callback/late.h"
 #include "client/hostmem/lend.h"
+#include "client/hostmem/memory.h"
 #include "client/hostmem/mirror.h"
 #include "client/hostmem/region.h"
 #include "client/completion/share.h"
@@ -224,11 +224,20 @@ CUresult tow_cuMemAllocHost_v2(void **pp, size_t bytesize)
     return tow_cuMemHostAlloc(pp, bytesize, 0);
 }
 
+/* Process-wide: addresses are the process's. NULL while nobody has registered. */
+static const struct tow_memory_ops *_Atomic reader;
+
+void tow_memory_register(const struct tow_memory_ops *ops)
+{
+    atomic_store(&reader, ops);
+}
+
 /* True while copies to it or from it are still to come, whichever server makes them. */
 static bool is_expected(const struct tow_region *region)
 {
     const void *at = (const void *)(uintptr_t)region->base;
-    bool expected = tow_late_reads(at, region->size);
+    const struct tow_memory_ops *ops = atomic_load(&reader);
+    bool expected = ops != NULL && ops->is_read_later(at, region->size);
     for (unsigned i = 0; i < tow_client_link_count() && !expected; i++) {
         expected = tow_link_expecting(tow_client_link_at(i), at, region->size);
     }

@@ -424,6 +424,16 @@ CUresult tow_mirror_host(struct tow_link *link, uint64_t base, uint64_t size)
     return status;
 }
 
+CUresult tow_mirror_host_here(const void *host, size_t size)
+{
+    struct tow_context *context = tow_context_current();
+    uint64_t base = (uint64_t)(uintptr_t)host;
+    if (context == NULL) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    return size == 0 ? CUDA_SUCCESS : tow_mirror_host(context->link, base, size);
+}
+
 bool tow_mirror_lend(struct tow_link *link, uint64_t base, uint64_t size, uint64_t *ret_low,
                      uint64_t *ret_high)
 {

@@ -29,6 +29,8 @@ static inline bool tow_mirror_is_candidate(const struct tow_region *region)
 /* Makes host memory [base, base + size) reachable at the same address, unless it is already; of
  * page-locked memory always the whole piece. */
 CUresult tow_mirror_host(struct tow_link *link, uint64_t base, uint64_t size);
+/* The same on the current context's server: memory that a graph uses at every launch. */
+CUresult tow_mirror_host_here(const void *host, size_t size);
 /* Shares memory that the program registers, as far as that can be (client/hostmem/lend.h), unless
  * some of it is mirrored already. */
 bool tow_mirror_lend(struct tow_link *link, uint64_t base, uint64_t size, uint64_t *ret_low,
