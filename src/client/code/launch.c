@@ -208,53 +208,91 @@ static inline bool belongs(const struct tow_kernel *kernel, const struct tow_con
     return s != NULL && s->context == context;
 }
 
+/* A launch between its checks and its command. */
+struct launch {
+    struct tow_context *context;
+    struct tow_kernel *kernel;
+    struct tow_launch_args args;
+};
+
+/* The current context and the kernel of a handle in it. */
+static inline CUresult launch_find(CUfunction f, CUstream stream, struct launch *ret_launch)
+{
+    CUresult status = tow_client_state(); /* a forked child has the parent's contexts */
+    if (TOW_UNLIKELY(status != CUDA_SUCCESS)) {
+        return status;
+    }
+    status = tow_code_context(&ret_launch->context);
+    if (TOW_UNLIKELY(status != CUDA_SUCCESS)) {
+        return status;
+    }
+    ret_launch->kernel = tow_kernel_find(f);
+    return TOW_UNLIKELY(ret_launch->kernel == NULL ||
+                        !belongs(ret_launch->kernel, ret_launch->context, stream))
+               ? tow_no_handle()
+               : CUDA_SUCCESS;
+}
+
+/* The arguments of a launch whose sizes are checked; the server has, or gets, what it needs. */
+static inline CUresult launch_prepare(struct launch *launch, void **params, void **extra)
+{
+    CUresult status = args_init(launch->kernel, params, extra, &launch->args);
+    if (status == CUDA_SUCCESS) {
+        status = reach(launch->context->link, launch->kernel, &launch->args);
+    }
+    return status == CUDA_SUCCESS ? tow_kernel_reach(launch->kernel, launch->context->link)
+                                  : status;
+}
+
+/* Arguments travel in words of 8 bytes. */
+static inline size_t launch_padded(const struct launch *launch)
+{
+    return (launch->args.bytes + 7) & ~(size_t)7;
+}
+
+static inline void launch_pack(const struct launch *launch, uint8_t *into)
+{
+    size_t padded = launch_padded(launch);
+    if (padded > 0) {
+        const uint64_t padding = 0;
+        memcpy(into + padded - 8, &padding, 8);
+        pack(launch->kernel, &launch->args, into);
+    }
+    atomic_store_explicit(&launch->kernel->loaded, true, memory_order_relaxed);
+}
+
 CUresult tow_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
                             unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY,
                             unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream,
                             void **kernelParams, void **extra)
 {
-    struct tow_context *context = NULL;
-    CUresult status = tow_client_state(); /* a forked child has the parent's contexts */
+    struct launch launch;
+    CUresult status = launch_find(f, hStream, &launch);
     if (TOW_UNLIKELY(status != CUDA_SUCCESS)) {
         return status;
-    }
-    status = tow_code_context(&context);
-    if (TOW_UNLIKELY(status != CUDA_SUCCESS)) {
-        return status;
-    }
-    struct tow_kernel *kernel = tow_kernel_find(f);
-    if (TOW_UNLIKELY(kernel == NULL || !belongs(kernel, context, hStream))) {
-        return tow_no_handle();
     }
     const uint32_t grid[3] = {gridDimX, gridDimY, gridDimZ};
     const uint32_t block[3] = {blockDimX, blockDimY, blockDimZ};
-    status = check(kernel, context->device, grid, block, sharedMemBytes);
+    status = check(launch.kernel, launch.context->device, grid, block, sharedMemBytes);
     if (TOW_UNLIKELY(status != CUDA_SUCCESS)) {
         return tow_capture_refused(hStream, status);
     }
-    struct tow_launch_args args;
-    status = args_init(kernel, kernelParams, extra, &args);
-    if (status == CUDA_SUCCESS) {
-        status = reach(context->link, kernel, &args);
-    }
-    if (status == CUDA_SUCCESS) {
-        status = tow_kernel_reach(kernel, context->link);
-    }
+    status = launch_prepare(&launch, kernelParams, extra);
     if (TOW_UNLIKELY(status != CUDA_SUCCESS)) {
         return status;
     }
     struct tow_launch_head head = {
-        .function = kernel->id,
+        .function = launch.kernel->id,
         .stream = (uint64_t)(uintptr_t)hStream,
         .grid = {gridDimX, gridDimY, gridDimZ},
         .shared = sharedMemBytes,
         .block = {(uint16_t)blockDimX, (uint16_t)blockDimY, (uint16_t)blockDimZ}, /* checked */
-        .bytes = (uint16_t)args.bytes,
+        .bytes = (uint16_t)launch.args.bytes,
     };
-    size_t size = sizeof head + ((args.bytes + 7) & ~(size_t)7);
+    size_t size = sizeof head + launch_padded(&launch);
     struct tow_call call;
-    status = tow_call_begin_on(&call, context->link, context->number, TOW_FN_cuLaunchKernel, size,
-                               tow_capture_flag(hStream));
+    status = tow_call_begin_on(&call, launch.context->link, launch.context->number,
+                               TOW_FN_cuLaunchKernel, size, tow_capture_flag(hStream));
     if (TOW_UNLIKELY(status != CUDA_SUCCESS)) {
         return status;
     }
@@ -264,12 +302,7 @@ CUresult tow_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gr
         return CUDA_ERROR_INVALID_VALUE;
     }
     memcpy(at, &head, sizeof head);
-    if (size > sizeof head) {
-        const uint64_t padding = 0;
-        memcpy(at + size - 8, &padding, 8);
-        pack(kernel, &args, at + sizeof head);
-    }
-    atomic_store_explicit(&kernel->loaded, true, memory_order_relaxed);
+    launch_pack(&launch, at + sizeof head);
     tow_link_note_work(call.link);
     return send(&call, hStream);
 }
@@ -362,46 +395,35 @@ CUresult tow_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void *
                                   config->blockDimX, config->blockDimY, config->blockDimZ,
                                   config->sharedMemBytes, config->hStream, kernelParams, extra);
     }
-    struct tow_context *context = NULL;
-    CUresult status = tow_code_context(&context);
-    if (TOW_UNLIKELY(status != CUDA_SUCCESS)) {
+    struct launch launch;
+    CUresult status = launch_find(f, config->hStream, &launch);
+    if (status != CUDA_SUCCESS) {
         return status;
     }
-    struct tow_kernel *kernel = tow_kernel_find(f);
-    if (kernel == NULL || !belongs(kernel, context, config->hStream)) {
-        return tow_no_handle();
-    }
     size_t attributes_size = 0;
-    status = check_config(kernel, context->device, config, &attributes_size);
+    status = check_config(launch.kernel, launch.context->device, config, &attributes_size);
     if (status != CUDA_SUCCESS) {
         return tow_capture_refused(config->hStream, status);
     }
-    struct tow_launch_args args;
-    status = args_init(kernel, kernelParams, extra, &args);
-    if (status == CUDA_SUCCESS) {
-        status = reach(context->link, kernel, &args);
-    }
-    if (status == CUDA_SUCCESS) {
-        status = tow_kernel_reach(kernel, context->link);
-    }
+    status = launch_prepare(&launch, kernelParams, extra);
     if (status != CUDA_SUCCESS) {
         return status;
     }
     struct tow_launch_head head = {
-        .function = kernel->id,
+        .function = launch.kernel->id,
         .stream = (uint64_t)(uintptr_t)config->hStream,
         .grid = {config->gridDimX, config->gridDimY, config->gridDimZ},
         .shared = config->sharedMemBytes,
         .block = {tow_launch_side(config->blockDimX), tow_launch_side(config->blockDimY),
                   tow_launch_side(config->blockDimZ)},
-        .bytes = (uint16_t)args.bytes,
+        .bytes = (uint16_t)launch.args.bytes,
     };
-    size_t padded = (args.bytes + 7) & ~(size_t)7;
+    size_t padded = launch_padded(&launch);
     bool waits = has_output(config);
     struct tow_call call;
-    status = tow_call_begin(&call, TOW_FN_cuLaunchKernelEx, sizeof head + attributes_size + padded,
-                            TOW_CALL_CONTEXT |
-                                (waits ? TOW_CALL_REPLY : tow_capture_flag(config->hStream)));
+    status = tow_call_begin_on(&call, launch.context->link, launch.context->number,
+                               TOW_FN_cuLaunchKernelEx, sizeof head + attributes_size + padded,
+                               waits ? TOW_CALL_REPLY : tow_capture_flag(config->hStream));
     if (status != CUDA_SUCCESS) {
         return status;
     }
@@ -412,11 +434,7 @@ CUresult tow_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void *
         tow_call_cancel(&call);
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (padded > 0) {
-        memset(at + padded - 8, 0, 8);
-        tow_launch_args_pack(kernel, &args, at);
-    }
-    atomic_store_explicit(&kernel->loaded, true, memory_order_relaxed);
+    launch_pack(&launch, at);
     tow_link_note_work(call.link);
     if (!waits) {
         return send(&call, config->hStream);
