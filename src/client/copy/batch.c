@@ -230,10 +230,12 @@ static CUresult check_ranges(const CUdeviceptr *ranges, const size_t *sizes, siz
                : status;
 }
 
-static CUresult check_places(const CUmemLocation *places, const size_t *first, size_t count,
-                             CUresult status)
+static CUresult check_prefetch(const CUdeviceptr *ranges, const size_t *sizes, size_t count,
+                               const CUmemLocation *places, const size_t *first, size_t place_count,
+                               CUstream stream)
 {
-    return status == CUDA_SUCCESS && (places == NULL || first == NULL || count == 0)
+    CUresult status = check_ranges(ranges, sizes, count, stream);
+    return status == CUDA_SUCCESS && (places == NULL || first == NULL || place_count == 0)
                ? CUDA_ERROR_INVALID_VALUE
                : status;
 }
@@ -243,8 +245,8 @@ CUresult tow_cuMemPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t c
                                      size_t numPrefetchLocs, unsigned long long flags,
                                      CUstream hStream)
 {
-    CUresult status = check_places(prefetchLocs, prefetchLocIdxs, numPrefetchLocs,
-                                   check_ranges(dptrs, sizes, count, hStream));
+    CUresult status = check_prefetch(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs,
+                                     numPrefetchLocs, hStream);
     return status != CUDA_SUCCESS
                ? status
                : tow_send_cuMemPrefetchBatchAsync(dptrs, sizes, count, prefetchLocs,
@@ -265,8 +267,8 @@ CUresult tow_cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes
                                                size_t numPrefetchLocs, unsigned long long flags,
                                                CUstream hStream)
 {
-    CUresult status = check_places(prefetchLocs, prefetchLocIdxs, numPrefetchLocs,
-                                   check_ranges(dptrs, sizes, count, hStream));
+    CUresult status = check_prefetch(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs,
+                                     numPrefetchLocs, hStream);
     return status != CUDA_SUCCESS
                ? status
                : tow_send_cuMemDiscardAndPrefetchBatchAsync(dptrs, sizes, count, prefetchLocs,

@@ -508,28 +508,18 @@ CUresult tow_cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *pCopy)
     return status == CUDA_SUCCESS && others ? tow_send_cuStreamSynchronize(stream) : status;
 }
 
-static CUresult to_array(CUarray array, size_t offset, const void *from, size_t size,
+/* A row of bytes; of each side only what its type names counts. `up`: to the array. */
+static CUresult copy_row(CUarray array, size_t offset, const void *host, size_t size, bool up,
                          CUstream stream, bool wait)
 {
-    CUDA_MEMCPY3D_PEER p = {.srcMemoryType = CU_MEMORYTYPE_HOST,
-                            .srcHost = from,
-                            .dstMemoryType = CU_MEMORYTYPE_ARRAY,
-                            .dstArray = array,
-                            .dstXInBytes = offset,
-                            .WidthInBytes = size,
-                            .Height = 1,
-                            .Depth = 1};
-    return tow_shape_copy(&p, stream, wait, false);
-}
-
-static CUresult from_array(void *to, CUarray array, size_t offset, size_t size, CUstream stream,
-                           bool wait)
-{
-    CUDA_MEMCPY3D_PEER p = {.srcMemoryType = CU_MEMORYTYPE_ARRAY,
+    CUDA_MEMCPY3D_PEER p = {.srcMemoryType = up ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_ARRAY,
+                            .dstMemoryType = up ? CU_MEMORYTYPE_ARRAY : CU_MEMORYTYPE_HOST,
+                            .srcHost = host,
+                            .dstHost = (void *)(uintptr_t)host,
                             .srcArray = array,
-                            .srcXInBytes = offset,
-                            .dstMemoryType = CU_MEMORYTYPE_HOST,
-                            .dstHost = to,
+                            .dstArray = array,
+                            .srcXInBytes = up ? 0 : offset,
+                            .dstXInBytes = up ? offset : 0,
                             .WidthInBytes = size,
                             .Height = 1,
                             .Depth = 1};
@@ -539,24 +529,24 @@ static CUresult from_array(void *to, CUarray array, size_t offset, size_t size, 
 CUresult tow_cuMemcpyHtoA_v2(CUarray dstArray, size_t dstOffset, const void *srcHost,
                              size_t ByteCount)
 {
-    return to_array(dstArray, dstOffset, srcHost, ByteCount, tow_default_stream(), true);
+    return copy_row(dstArray, dstOffset, srcHost, ByteCount, true, tow_default_stream(), true);
 }
 
 CUresult tow_cuMemcpyAtoH_v2(void *dstHost, CUarray srcArray, size_t srcOffset, size_t ByteCount)
 {
-    return from_array(dstHost, srcArray, srcOffset, ByteCount, tow_default_stream(), true);
+    return copy_row(srcArray, srcOffset, dstHost, ByteCount, false, tow_default_stream(), true);
 }
 
 CUresult tow_cuMemcpyHtoAAsync_v2(CUarray dstArray, size_t dstOffset, const void *srcHost,
                                   size_t ByteCount, CUstream hStream)
 {
-    return to_array(dstArray, dstOffset, srcHost, ByteCount, hStream, false);
+    return copy_row(dstArray, dstOffset, srcHost, ByteCount, true, hStream, false);
 }
 
 CUresult tow_cuMemcpyAtoHAsync_v2(void *dstHost, CUarray srcArray, size_t srcOffset,
                                   size_t ByteCount, CUstream hStream)
 {
-    return from_array(dstHost, srcArray, srcOffset, ByteCount, hStream, false);
+    return copy_row(srcArray, srcOffset, dstHost, ByteCount, false, hStream, false);
 }
 
 /* ---- between arrays and device memory ---- */
