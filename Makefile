@@ -20,7 +20,7 @@ TEST_PACKAGES = libcmocka-dev valgrind clang-format-14 clang-tidy-14
 APT = timeout 300 apt-get -qq -o Acquire::Retries=0 -o Acquire::http::Timeout=10 -o Acquire::https::Timeout=10
 APT_INSTALL = DEBIAN_FRONTEND=noninteractive $(APT) install -y --no-install-recommends
 
-.PHONY: all demo test check check-sanitizers check-long api-status examples bench install clean tools test-tools asan tsan help
+.PHONY: all demo test check check-sanitizers check-vm check-long api-status examples bench install clean tools test-tools asan tsan help
 
 all: $(BUILD)/build.ninja
 	@$(NINJA) -C $(BUILD)
@@ -28,7 +28,7 @@ all: $(BUILD)/build.ninja
 
 help:
 	@sed -n 's/^# \(.*\)/\1/p' Makefile | head -5
-	@echo "targets: all demo test check-sanitizers check-long api-status examples bench install clean; PREFIX=$(PREFIX) BUILD=$(BUILD)"
+	@echo "targets: all demo test check-sanitizers check-vm check-long api-status examples bench install clean; PREFIX=$(PREFIX) BUILD=$(BUILD)"
 
 # Only when something is missing, and only where apt can help.
 tools:
@@ -88,6 +88,17 @@ check: test
 check-sanitizers: test-tools
 	@$(MAKE) --no-print-directory all asan tsan
 	@python3 tests/run --build $(BUILD) --trees asan,tsan $(DRAWN)
+
+# In a guest, for what this machine's kernel may lack: tests/vm/README.md. Without QEMU all of it is skipped.
+VM_QEMU = qemu-system-$(shell uname -m)
+VM_PACKAGE = $(if $(findstring aarch64,$(VM_QEMU)),qemu-system-arm,qemu-system-x86)
+check-vm: all
+	@if ! command -v $(VM_QEMU) >/dev/null && command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+	    echo "missing: $(VM_QEMU); installing $(VM_PACKAGE)"; \
+	    { $(APT) update && $(APT_INSTALL) $(VM_PACKAGE); } >/dev/null 2>&1 || echo "$(VM_PACKAGE) cannot be installed"; \
+	fi
+	@tests/vm/guest --build $(BUILD) --flavour plain build && tests/vm/guest --build $(BUILD) --flavour systemd build || true
+	@TOWLINE_VM_KEEP=1 python3 tests/run --build $(BUILD) --suite vm; code=$$?; tests/vm/guest --build $(BUILD) stop; exit $$code
 
 # What CI runs, with nothing drawn. Takes an hour; docs/testing.md has its last result.
 check-long:

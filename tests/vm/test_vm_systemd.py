@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+"""A guest whose first process is systemd: the units of packaging/systemd."""
+
+import pathlib
+import re
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "lib")]
+import towtest as t  # noqa: E402
+from machine import guest  # noqa: E402
+
+LIMIT = 400  # the first test makes the guest
+UNITS = "/etc/systemd/system"
+
+
+def install(vm):
+    """The units as `make install` has them, and a config file that asks for a software GPU."""
+    service = (t.ROOT / "packaging" / "systemd" / "towlined.service").read_text().replace("@bindir@", vm.path(t.TOWLINED.parent))
+    vm.run(f"cat > {UNITS}/towlined.service", input=service.encode(), check=True)
+    vm.run("mkdir -p /etc/towline && cat > /etc/towline/towlined.conf", input=b"device = soft\nsoft-memory = 64M\n", check=True)
+    vm.run(f"cp {vm.path(t.ROOT / 'packaging' / 'systemd' / 'towlined.socket')} {UNITS} && systemctl daemon-reload && "
+           "systemctl start towlined.socket", check=True)
+
+
+def journal(vm):
+    return vm.run("journalctl --no-pager -u towlined.service -u towlined.socket").stdout
+
+
+def knock(vm, address):
+    """A program that asks: it starts the server. An emulated machine may need longer for that than a program waits."""
+    said = []
+
+    def answered():
+        said[:] = [vm.run([vm.path(t.TOWLINE), "status", "-s", address], timeout=60)]
+        return said[0].returncode == 0
+    try:
+        t.wait_until(answered, 60, "the server answers")
+    except AssertionError:
+        raise AssertionError(f"{said[0].stdout}{said[0].stderr}\n{journal(vm)}") from None
+
+
+def state(vm, *properties):
+    shown = vm.run(["systemctl", "show", "towlined.service", "-p", ",".join(properties)], check=True).stdout
+    return dict(line.split("=", 1) for line in shown.splitlines())
+
+
+@t.test(LIMIT, alone=True)
+def the_first_process_is_systemd():
+    with guest("systemd") as vm:
+        t.equal(vm.run("cat /proc/1/comm").stdout, "systemd\n", "the first process")
+        done = vm.run("systemctl is-system-running --wait", timeout=120)
+        failed = vm.run("systemctl --failed --no-pager").stdout
+        t.equal(done.stdout, "running\n", f"the system's state ({failed})")
+
+
+@t.test(LIMIT, alone=True)
+def the_unit_serves_a_program():
+    """Sockets first; the server when somebody knocks, with rights as the unit has them; a stop that nobody must force."""
+    program = t.build_c(t.PROGRAMS / "driver_link.c", ["-lcuda"], "driver_link")
+    with guest("systemd") as vm:
+        install(vm)
+        try:
+            t.equal(state(vm, "ActiveState"), {"ActiveState": "inactive"}, "before anybody came")
+            knock(vm, "unix:///run/towline.sock")
+            found = state(vm, "ActiveState", "SubState", "MainPID")
+            t.equal((found["ActiveState"], found["SubState"]), ("active", "running"), "the service")
+            status = vm.run(f"cat /proc/{found['MainPID']}/status").stdout
+            t.check(re.search(r"^NoNewPrivs:\s+1$", status, re.M), status)
+            done = vm.run([vm.path(t.TOWLINE), "run", "--no-check", "-s", "tcp://127.0.0.1:4837", "--", vm.path(program)], timeout=240)
+            t.check(done.returncode == 0 and done.stdout.endswith("OK\n"),
+                    f"exit code {done.returncode}\n{done.stdout}{done.stderr}\n{journal(vm)}")
+            vm.run("systemctl stop towlined.service", check=True, timeout=60)
+            t.equal(state(vm, "Result"), {"Result": "success"}, "how it ended")
+        finally:
+            vm.run(f"systemctl stop towlined.socket towlined.service; rm -rf {UNITS}/towlined.* /etc/towline")
+
+
+if __name__ == "__main__":
+    t.main()
