@@ -161,7 +161,7 @@ static void a_socket_that_is_full_gets_no_answer(void **state)
     assert_int_equal(tow_fds_send(theirs, &post, sizeof post, fds, 2), 0);
     int64_t start = tow_time_now_ns();
     assert_int_equal(tow_crew_hear(&crew, &worker), 0);
-    assert_true(tow_time_now_ns() - start < TOW_TIME_S);
+    assert_true(tow_time_now_ns() - start < 20 * TOW_TIME_S);
     close(pair[0]);
     close(pair[1]);
 }

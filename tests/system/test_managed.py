@@ -46,7 +46,7 @@ def many_launches(kind):
     """The host wrote all of it once: launches later do not pay for that."""
     t.must_watch()
     took, _ = run(kind, ["many"])
-    t.check(took < 1000 * t.SLOW, f"200 launches took {took} ms")
+    t.check(took < 3000 * t.SLOW, f"200 launches took {took} ms; they take 100, and 6,000 where each looks at all of it")
 
 
 for _kind in ("unix", "tcp", "shm"):
@@ -81,7 +81,7 @@ def lost(kind):
             if waits and waits.exists():
                 t.wait_until(lambda: "handle_userfault" in waits.read_text(), 10, "the program waits for its memory")
             os.kill(worker, signal.SIGKILL)
-            out, err = program.communicate(timeout=10 * t.SLOW)
+            out, err = program.communicate(timeout=40 * t.SLOW)
         finally:
             program.kill()
             program.communicate()

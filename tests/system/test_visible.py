@@ -6,7 +6,9 @@ import os
 import pathlib
 import re
 import shutil
+import subprocess
 import sys
+import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import towtest as t  # noqa: E402
@@ -71,15 +73,45 @@ for _kind in ("shm", "unix", "tcp"):
     t.test(120, name=f"compared_{_kind}", matrix="visible")(lambda kind=_kind: run(kind, TOWLINE_MANAGED="compare"))
 
 
+def reachable_folder():
+    """A new folder that user nobody can enter and execute files in; None: there is none."""
+    for place in (tempfile.gettempdir(), "/tmp", "/var/tmp"):
+        folder = pathlib.Path(tempfile.mkdtemp(prefix="towline-test-", dir=place))
+        program = folder / "try"
+        program.write_text("#!/bin/sh\n")
+        for path in (program, folder):
+            path.chmod(0o755)
+            os.chown(path, 65534, 65534)
+        if subprocess.run([*NOBODY, program], capture_output=True).returncode == 0:
+            return folder
+        shutil.rmtree(folder)
+    return None
+
+
 @t.test(120)
 def seen_by_an_ordinary_user():
-    """Who may not watch memory, with a server of his own."""
+    """Who may not watch memory, with a server of his own. This tree may lie where only root can read: a copy does not."""
     if os.geteuid() == 0 and not shutil.which("setpriv"):
         raise t.Skip("setpriv is not installed")
-    before = NOBODY if os.geteuid() == 0 else []
+    if os.geteuid() != 0:
+        run_as_ordinary([], t.TOWLINE, PROGRAM)
+        return
+    folder = reachable_folder()
+    if folder is None:
+        raise t.Skip("user nobody can execute nothing in /tmp and /var/tmp")
+    try:
+        for name in ("bin", "lib"):
+            shutil.copytree(t.BUILD / name, folder / name, symlinks=True, ignore=shutil.ignore_patterns("*.p"))
+        shutil.copy(PROGRAM, folder / "program")
+        run_as_ordinary(NOBODY, folder / "bin" / "towline", folder / "program", TMPDIR=str(folder))
+    finally:
+        shutil.rmtree(folder)
+
+
+def run_as_ordinary(before, towline, program, **env):
     for kind in ("shm", "unix"):
-        done = t.run([*before, t.TOWLINE, "run", "--device", "soft", "--", PROGRAM], 90 * t.SLOW,
-                     env=t.clean_environment(TOWLINE_TRANSPORT=kind, HOME="/nonexistent", XDG_RUNTIME_DIR=""))
+        done = t.run([*before, towline, "run", "--device", "soft", "--", program], 90 * t.SLOW,
+                     env=t.clean_environment(TOWLINE_TRANSPORT=kind, HOME="/nonexistent", XDG_RUNTIME_DIR="", **env))
         t.check(done.returncode == 0 and done.stdout.endswith("OK\n"), f"{kind}: {done.stdout}{done.stderr}")
 
 

@@ -451,7 +451,7 @@ static void a_deadline_ends_a_peek(void **state)
 
 static void *readable_run(void *arg)
 {
-    return (void *)(intptr_t)tow_line_wait_readable(arg, tow_time_deadline(5 * TOW_TIME_S));
+    return (void *)(intptr_t)tow_line_wait_readable(arg, tow_time_deadline(60 * TOW_TIME_S));
 }
 
 static void others_may_wait_until_it_is_readable(void **state)
@@ -463,7 +463,7 @@ static void others_may_wait_until_it_is_readable(void **state)
     int64_t began = tow_time_now_ns();
     send_bytes(client, "12345678", 8);
     assert_int_equal(finish(thread), 0);
-    assert_true(tow_time_now_ns() - began < 2 * TOW_TIME_S);
+    assert_true(tow_time_now_ns() - began < 20 * TOW_TIME_S);
     const uint8_t *at;
     assert_int_equal(peek_ms(server, 8, 5000, &at), 0);
     assert_int_equal(tow_line_wait_readable(server, 0), 0);
@@ -611,7 +611,7 @@ static void a_killed_peer_is_noticed(void **state)
             }
             kill(child, SIGKILL);
             began = tow_time_now_ns();
-            error = peek_ms(line, 1, 5000, &at);
+            error = peek_ms(line, 1, 60000, &at);
             assert_int_equal(error, -ECONNRESET);
         } else {
             /* While we write. */
@@ -623,7 +623,7 @@ static void a_killed_peer_is_noticed(void **state)
             error = (int)finish(thread);
             assert_true(error == -EPIPE || error == -ECONNRESET);
         }
-        assert_true(tow_time_now_ns() - began < 2 * TOW_TIME_S);
+        assert_true(tow_time_now_ns() - began < 20 * TOW_TIME_S);
         waitpid(child, NULL, 0);
         tow_line_close(line);
     }

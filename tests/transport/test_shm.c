@@ -298,7 +298,7 @@ static void a_peer_that_vanishes_ends_a_sleep(void **state)
     shutdown(raw.fd, SHUT_RDWR);
     int64_t began = tow_time_now_ns();
     assert_int_equal(tow_line_peek(raw.server, 1, TOW_TIME_FOREVER, &at, &available), -ECONNRESET);
-    assert_true(tow_time_now_ns() - began < 2 * TOW_TIME_S);
+    assert_true(tow_time_now_ns() - began < 20 * TOW_TIME_S);
     raw_close(&raw);
 }
 
