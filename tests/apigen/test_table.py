@@ -4,7 +4,9 @@
 Usage: test_table.py ROOT [CUDA-FOLDER]. Without a toolkit the comparisons with it are skipped; the others always run.
 """
 
+import ast
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -171,6 +173,38 @@ class Rules(unittest.TestCase):
 
     def test_generating_twice_gives_the_same(self):
         self.assertEqual(apigen.outputs(MODEL), apigen.outputs(MODEL))
+
+    def test_generated_code_is_formatted(self):
+        """By the house's rules, without clang-format at the build; where there is one it has nothing to change."""
+        files = {name: text for name, text in apigen.outputs(MODEL).items() if name.endswith((".c", ".h"))}
+        wide = [f"{name}: {line}" for name, text in files.items() for line in text.split("\n") if len(line) > 100]
+        self.assertEqual(wide, [])
+        clang_format = shutil.which("clang-format-14")
+        if clang_format is None:
+            self.skipTest("no clang-format-14 here")
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in files.items():
+                (Path(folder) / name).write_text(text)
+            style = (ROOT / ".clang-format").read_text()
+            (Path(folder) / ".clang-format").write_text(style)
+            done = subprocess.run([clang_format, "--dry-run", "--Werror", *sorted(files)], cwd=folder,
+                                  capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stderr[:4000])
+
+    def test_generated_functions_say_what_they_are(self):
+        for name, text in apigen.outputs(MODEL).items():
+            if name.endswith("_client.c") or name.endswith("_server.c") or name.endswith("_driver.c"):
+                for found in re.finditer(r"(?m)^(.*)\n((?:TOW_PUBLIC|CUresult|static|void)\b[^\n;={]*\()", text):
+                    self.assertRegex(found[1], r"\*/$|^(static void|CUresult|TOW_PUBLIC CUresult CUDAAPI)$", f"{name}: {found[2]}")
+
+    def test_the_generator_is_readable(self):
+        for path in sorted((ROOT / "tools" / "apigen").glob("*.py")):
+            text = path.read_text()
+            wide = [line for line in text.splitlines() if len(line) >= 110]
+            self.assertEqual(wide, [], path.name)
+            for node in ast.walk(ast.parse(text)):
+                if isinstance(node, ast.FunctionDef):
+                    self.assertLess(node.end_lineno - node.lineno + 1, 60, f"{path.name}: {node.name}")
 
     def test_golden_marshalling(self):
         family = self._read(

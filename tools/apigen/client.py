@@ -1,303 +1,413 @@
 """The client: exported entries, marshalling, cuGetProcAddress table, export map, call tracing."""
 
-from cgen import Writer, plan
+import re
+
+from cgen import plan
+from emit import Code
 
 
 def send_params(f):
     """A `new` handle reaches the send function as the id that the client minted."""
-    out = []
-    for p in f.params:
-        out.append(f"{p.base} {p.name}" if "new" in p.words else p.declare)
-    return ", ".join(out) or "void"
+    return ", ".join(f"{p.base} {p.name}" if "new" in p.words else p.declare for p in f.params) or "void"
+
+
+PROCS = """struct tow_proc {
+    const char *name;     /* without version suffix */
+    int since;            /* first CUDA version, 12030 = 12.3 */
+    int per_thread_since; /* 0: no per-thread-stream variant */
+    void *entry, *per_thread_entry;
+};
+/* Sorted by name, then by version. */
+extern const struct tow_proc tow_procs[];
+extern const unsigned tow_proc_count;"""
 
 
 def api_header(model):
-    w = Writer("What the client's families share.")
-    w('#ifndef TOW_GEN_CLIENT_API_H\n#define TOW_GEN_CLIENT_API_H\n\n#include "gen/cuda_types.h"\n')
-    hooks = sorted(n for n, side in model.types.translate.items() if side == "client")
-    if hooks:
-        w("/* Records as the server understands them, and back. Packing changes a copy; a device named in it\n"
-          " * decides the server (*link, left alone if there is none). */\nstruct tow_link;")
-    for name in hooks:
-        w(f"CUresult tow_pack_{name}({name} *record, struct tow_link **link);")
-        w(f"void tow_unpack_{name}(struct tow_link *link, {name} *record);")
-    w("\nstruct tow_proc {\n    const char *name;      /* without version suffix */\n"
-      "    int since;             /* first CUDA version, 12030 = 12.3 */\n"
-      "    int per_thread_since;  /* 0: no per-thread-stream variant */\n    void *entry, *per_thread_entry;\n};")
-    w("/* Sorted by name, then by version. */\nextern const struct tow_proc tow_procs[];\n"
-      "extern const unsigned tow_proc_count;\n\n#endif")
+    w = Code("What the client's families share.")
+    with w.guard("CLIENT_API"):
+        w.include("gen/cuda_types.h")
+        w()
+        w.comment("Records as the server understands them, and back. Packing changes a copy; a device named "
+                  "in it decides the server (*link, left alone if there is none).")
+        w("struct tow_link;")
+        for name in sorted(n for n, side in model.types.translate.items() if side == "client"):
+            w(f"CUresult tow_pack_{name}({name} *record, struct tow_link **link);")
+            w(f"void tow_unpack_{name}(struct tow_link *link, {name} *record);")
+        w()
+        w.lines.extend(PROCS.split("\n"))
     return w.text()
 
 
 def family_header(family):
-    w = Writer(f"What the client implements of {family.name}, by hand or generated.")
-    guard = f"TOW_GEN_{family.name.upper()}_CLIENT_H"
-    w(f'#ifndef {guard}\n#define {guard}\n\n#include "gen/{family.name}.h"\n')
-    w("/* tow_cuX: the body of cuX. tow_send_cuX: its plain marshalling, for bodies written by hand. */")
-    for f in family.functions:
-        if not f.stub:
-            w(f"CUresult tow_{f.name}({f.prototype});")
-        if f.plain_send:
-            w(f"CUresult tow_send_{f.name}({send_params(f)});")
-    w("\n#endif")
+    w = Code(f"What the client implements of {family.name}, by hand or generated.")
+    with w.guard(f"{family.name.upper()}_CLIENT"):
+        w.include(f"gen/{family.name}.h")
+        w()
+        w.comment("tow_cuX: the body of cuX. "
+                  "tow_send_cuX: its plain marshalling, for bodies written by hand.")
+        for f in family.functions:
+            if not f.stub:
+                w(f"CUresult tow_{f.name}({f.prototype});")
+            if f.plain_send:
+                w(f"CUresult tow_send_{f.name}({send_params(f)});")
     return w.text()
 
 
-PUT = {"u64": "tow_enc_u64", "u32": "tow_enc_u32", "f32": "tow_enc_f32"}
-GET = {"u64": "tow_dec_u64", "u32": "tow_dec_u32", "f32": "tow_dec_f32"}
+def size_of(a):
+    """The bytes of an array parameter."""
+    return f"(size_t)({a.bytes or f'({a.count}) * sizeof *{a.name}'})"
 
 
-def _put(w, k, expr, indent="    "):
-    if k in ("handle", "addr"):
-        w(f"{indent}tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)({expr}));")
-    elif k == "device":
-        w(f"{indent}tow_enc_u32(&call.enc, (uint32_t)tow_device_to_server({expr}));")
-    elif k == "u64":
-        w(f"{indent}tow_enc_u64(&call.enc, (uint64_t)({expr}));")
-    elif k == "u32":
-        w(f"{indent}tow_enc_u32(&call.enc, (uint32_t)({expr}));")
-    else:
-        w(f"{indent}tow_enc_f32(&call.enc, {expr});")
+def is_listed(field):
+    """An array of which the reply says how long it is."""
+    return field.role == "array" and field.param.count.startswith("*")
 
 
-def pack(model, v, w):
-    """A record that the client's hook changes: packed before the call begins, since that may fail."""
-    a, hook = v.param, model.translated(v.param.base, "client")
-    if v.role == "array":
-        w(f"    for (size_t i = 0; {a.name} != NULL && i < (size_t)({a.count}); i++) {{\n        {a.base} one = {a.name}[i];")
-        w(f"        CUresult packed = tow_pack_{hook}(&one, &link);\n        if (packed != CUDA_SUCCESS) {{\n            return packed;\n        }}\n    }}")
-        return
-    value = a.name if a.stars == 0 else f"*{a.name}"
-    w(f"    {a.base} {a.name}_wire;\n    memset(&{a.name}_wire, 0, sizeof {a.name}_wire);")
-    body = f"{a.name}_wire = {value};\n    CUresult {a.name}_packed = tow_pack_{hook}(&{a.name}_wire, &link);"
-    if "opt" in a.words:
-        body = f"CUresult {a.name}_packed = CUDA_SUCCESS;\n    if ({a.name} != NULL) {{\n        {a.name}_wire = {value};\n        {a.name}_packed = tow_pack_{hook}(&{a.name}_wire, &link);\n    }}"
-    w(f"    {body}\n    if ({a.name}_packed != CUDA_SUCCESS) {{\n        return {a.name}_packed;\n    }}")
+class Sender:
+    """tow_send_cuX: encodes a command, and decodes its reply if there is one."""
 
+    def __init__(self, model, f, w):
+        self.model, self.f, self.w, self.plan = model, f, w, plan(model, f)
+        self.devices = [a for a in self.plan.send4 if a.klass == "device" and a.role != "in*"]
+        self.packed = [v for v in self.plan.send_var
+                       if v.klass == "record" and model.translated(v.param.base, "client")]
 
-def send(model, f, w):
-    p = plan(model, f)
-    w(f"/* {f.where} */")
-    w(f"CUresult tow_send_{f.name}({send_params(f)})\n{{")
-    size = 8 * len(p.send8) + 4 * (len(p.send4) + bool(p.present)) + 8
-    size += 8 * sum(1 for v in p.reply_var if v.param.count.startswith("*"))
-    terms = [str(size)]
-    for v in p.send_var:
-        a = v.param
-        if v.role == "cstr":
-            w(f"    size_t {a.name}_size = strlen({a.name}) + 1;")
-            terms.append(f"{a.name}_size + 16")
-        elif v.role == "array":
-            n = a.bytes or f"({a.count}) * sizeof *{a.name}"
-            terms.append(f"({a.name} != NULL ? (size_t)({n}) : 0) + 8")
-        elif a.stars == 0:
-            terms.append(f"sizeof {a.name} + 8")
-        else:
-            terms.append(f"sizeof *{a.name} + 8")
-    devices = [a for a in p.send4 if a.klass == "device" and a.role != "in*"]
-    packed = [v for v in p.send_var if v.klass == "record" and model.translated(v.param.base, "client")]
-    routed = devices or packed
-    if routed:
-        w("    struct tow_link *link = NULL;")
-    for a in devices:
-        w(f"    CUresult {a.param.name}_status = tow_device_route({a.param.name}, &link);")
-        w(f"    if ({a.param.name}_status != CUDA_SUCCESS) {{\n        return {a.param.name}_status;\n    }}")
-    for v in packed:
-        pack(model, v, w)
-    for v in p.reply_var:
-        a = v.param
-        if v.role == "array" and a.count.startswith("*"):
-            w(f"    size_t {a.name}_room = {a.name} != NULL ? (size_t)({a.count}) : 0;")
-    w("    struct tow_call call;")
-    flags = []
-    if "async" not in f.flags:
-        flags.append("TOW_CALL_REPLY")
-    if "noctx" not in f.flags:
-        flags.append("TOW_CALL_CONTEXT")
-    if "captured" in f.flags:
-        flags.append(f"tow_capture_flag({f.stream.name})")
-    begin = "tow_call_begin_for(&call, link, " if routed else "tow_call_begin(&call, "
-    w(f"    CUresult status = {begin}TOW_FN_{f.name}, {' + '.join(terms)}, {' | '.join(flags) or '0'});")
-    w("    if (status != CUDA_SUCCESS) {\n        return status;\n    }")
-    for s in p.send8:
-        a = s.param
-        if s.role == "in*":
-            v = f"({a.name} != NULL ? *{a.name} : 0)" if "opt" in a.words else f"*{a.name}"
-            _put(w, s.klass, v)
-        else:
-            _put(w, s.klass, a.name)
-    for s in p.send4:
-        a = s.param
-        v = a.name if s.role != "in*" else f"({a.name} != NULL ? *{a.name} : 0)" if "opt" in a.words else f"*{a.name}"
-        _put(w, s.klass, v)
-    if p.present:
-        bits = " | ".join(f"({a.name} != NULL ? {1 << i}u : 0u)" for i, a in enumerate(p.present))
-        w(f"    tow_enc_u32(&call.enc, {bits});")
-    w("    tow_enc_align(&call.enc, 8);")
-    for v in p.send_var:
-        a = v.param
-        if v.role == "cstr":
-            w(f"    tow_enc_u32(&call.enc, (uint32_t){a.name}_size);")
-            w(f"    tow_enc_bytes(&call.enc, {a.name}, {a.name}_size);")
-        elif v in packed and v.role == "array":
-            w(f"    for (size_t i = 0; {a.name} != NULL && i < (size_t)({a.count}); i++) {{")
-            w(f"        {a.base} one = {a.name}[i];\n        tow_pack_{model.translated(a.base, 'client')}(&one, &link);\n        tow_enc_bytes(&call.enc, &one, sizeof one);\n    }}")
-        elif v in packed:
-            value = f"    tow_enc_bytes(&call.enc, &{a.name}_wire, sizeof {a.name}_wire);"
-            w(f"    if ({a.name} != NULL) {{\n    {value}\n    }}" if "opt" in a.words else value)
-        elif v.role == "array":
-            n = a.bytes or f"({a.count}) * sizeof *{a.name}"
-            if "opt" in a.words:
-                w(f"    if ({a.name} != NULL) {{\n        tow_enc_bytes(&call.enc, {a.name}, (size_t)({n}));\n    }}")
+    def write(self):
+        w, f, p = self.w, self.f, self.plan
+        with w.function(f"CUresult tow_send_{f.name}({send_params(f)})", f"Sends {f.name} ({f.where})."):
+            for v in p.send_var:
+                if v.role == "cstr":
+                    w.set(f"size_t {v.param.name}_size", f"strlen({v.param.name}) + 1")
+            self.route()
+            for a in (v.param for v in p.reply_var if is_listed(v)):
+                w.set(f"size_t {a.name}_room", f"{a.name} != NULL ? (size_t)({a.count}) : 0")
+            self.begin()
+            self.encode()
+            if "async" in f.flags:
+                w.ret("tow_call_send(&call)")
+            elif not (p.reply8 or p.reply4 or p.reply_var):
+                w.ret("tow_call_end(&call, tow_call_wait(&call))")
             else:
-                w(f"    tow_enc_bytes(&call.enc, {a.name}, (size_t)({n}));")
-        elif a.stars == 0:
-            w(f"    tow_enc_bytes(&call.enc, &{a.name}, sizeof {a.name});")
-        elif "opt" in a.words:
-            w(f"    if ({a.name} != NULL) {{\n        tow_enc_bytes(&call.enc, {a.name}, sizeof *{a.name});\n    }}")
+                w.set("status", "tow_call_wait(&call)")
+                with w.if_("status == CUDA_SUCCESS"):
+                    self.decode()
+                w.ret("tow_call_end(&call, status)")
+
+    def route(self):
+        """A device, or a record that names one, decides the server; that may fail."""
+        w = self.w
+        if self.devices or self.packed:
+            w("struct tow_link *link = NULL;")
+        for name in (a.param.name for a in self.devices):
+            w.set(f"CUresult {name}_status", f"tow_device_route({name}, &link)")
+            w.ret_unless_success(f"{name}_status")
+        for v in self.packed:
+            if v.role == "array":
+                self.pack_array(v.param)
+            else:
+                self.pack_record(v.param)
+
+    def pack_array(self, a):
+        w, hook = self.w, self.model.translated(a.base, "client")
+        with w.for_("size_t", f"{a.name} != NULL && i < (size_t)({a.count})"):
+            w.set(f"{a.base} one", f"{a.name}[i]")
+            w.set("CUresult packed", f"tow_pack_{hook}(&one, &link)")
+            w.ret_unless_success("packed")
+
+    def pack_record(self, a):
+        w, hook = self.w, self.model.translated(a.base, "client")
+        value = a.name if a.stars == 0 else f"*{a.name}"
+        w(f"{a.base} {a.name}_wire;")
+        w.call("memset", f"&{a.name}_wire", "0", f"sizeof {a.name}_wire")
+        if "opt" in a.words:
+            w.set(f"CUresult {a.name}_packed", "CUDA_SUCCESS")
+            with w.if_(f"{a.name} != NULL"):
+                w.set(f"{a.name}_wire", value)
+                w.set(f"{a.name}_packed", f"tow_pack_{hook}(&{a.name}_wire, &link)")
         else:
-            w(f"    tow_enc_bytes(&call.enc, {a.name}, sizeof *{a.name});")
-        w("    tow_enc_align(&call.enc, 8);")
-    if "async" in f.flags:
-        w("    return tow_call_send(&call);\n}\n")
-        return
-    outs = p.reply8 or p.reply4 or p.reply_var
-    if not outs:
-        w("    return tow_call_end(&call, tow_call_wait(&call));\n}\n")
-        return
-    w("    status = tow_call_wait(&call);\n    if (status == CUDA_SUCCESS) {")
-    for s in p.reply8 + p.reply4:
-        a = s.param
+            w.set(f"{a.name}_wire", value)
+            w.set(f"CUresult {a.name}_packed", f"tow_pack_{hook}(&{a.name}_wire, &link)")
+        w.ret_unless_success(f"{a.name}_packed")
+
+    def size(self):
+        """How many bytes the command may take."""
+        w, p = self.w, self.plan
+        fixed = 8 + 8 * len(p.send8) + 4 * (len(p.send4) + bool(p.present))
+        fixed += 8 * sum(map(is_listed, p.reply_var))
+        fixed += sum(16 if v.role == "cstr" else 8 for v in p.send_var)
+        if not p.send_var:
+            return str(fixed)
+        w.set("size_t call_size", str(fixed))
+        for v in p.send_var:
+            a = v.param
+            if v.role == "cstr":
+                w(f"call_size += {a.name}_size;")
+            elif v.role == "array":
+                with w.if_(f"{a.name} != NULL"):
+                    w(f"call_size += {size_of(a)};")
+            else:
+                w(f"call_size += sizeof {'*' if a.stars else ''}{a.name};")
+        return "call_size"
+
+    def begin(self):
+        w, f = self.w, self.f
+        size = self.size()
+        flags = [] if "async" in f.flags else ["TOW_CALL_REPLY"]
+        if "noctx" not in f.flags:
+            flags.append("TOW_CALL_CONTEXT")
+        if "captured" in f.flags:
+            flags.append(f"tow_capture_flag({f.stream.name})")
+        w("struct tow_call call;")
+        routed = self.devices or self.packed
+        begin = "tow_call_begin_for(&call, link, " if routed else "tow_call_begin(&call, "
+        w.set("CUresult status", f"{begin}TOW_FN_{f.name}, {size}, {' | '.join(flags) or '0'})")
+        w.ret_unless_success("status")
+
+    def encode(self):
+        w, p = self.w, self.plan
+        for s in p.send8 + p.send4:
+            value = s.param.name
+            if s.role == "in*":
+                value = f"({value} != NULL ? *{value} : 0)" if "opt" in s.param.words else f"*{value}"
+            self.encode_scalar(s.klass, value)
+        if p.present:
+            w("uint32_t call_present = 0;")
+            for i, a in enumerate(p.present):
+                w(f"call_present |= {a.name} != NULL ? {1 << i}u : 0u;")
+            w.call("tow_enc_u32", "&call.enc", "call_present")
+        w.call("tow_enc_align", "&call.enc", "8")
+        for v in p.send_var:
+            self.encode_var(v)
+            w.call("tow_enc_align", "&call.enc", "8")
+
+    def encode_scalar(self, klass, value):
+        put = self.w.call
+        if klass in ("handle", "addr"):
+            put("tow_enc_u64", "&call.enc", f"(uint64_t)(uintptr_t)({value})")
+        elif klass == "device":
+            put("tow_enc_u32", "&call.enc", f"(uint32_t)tow_device_to_server({value})")
+        elif klass == "f32":
+            put("tow_enc_f32", "&call.enc", value)
+        else:
+            put(f"tow_enc_{klass}", "&call.enc", f"(uint{klass[1:]}_t)({value})")
+
+    def encode_var(self, v):
+        w, a = self.w, v.param
+        if v.role == "cstr":
+            w.call("tow_enc_u32", "&call.enc", f"(uint32_t){a.name}_size")
+            w.call("tow_enc_bytes", "&call.enc", a.name, f"{a.name}_size")
+            return
+        if v in self.packed and v.role == "array":
+            with w.for_("size_t", f"{a.name} != NULL && i < (size_t)({a.count})"):
+                w.set(f"{a.base} one", f"{a.name}[i]")
+                w.call(f"tow_pack_{self.model.translated(a.base, 'client')}", "&one", "&link")
+                w.call("tow_enc_bytes", "&call.enc", "&one", "sizeof one")
+            return
+        if v in self.packed:
+            bytes_ = (f"&{a.name}_wire", f"sizeof {a.name}_wire")
+        elif v.role == "array":
+            bytes_ = (a.name, size_of(a))
+        elif a.stars == 0:
+            bytes_ = (f"&{a.name}", f"sizeof {a.name}")
+        else:
+            bytes_ = (a.name, f"sizeof *{a.name}")
+        if "opt" in a.words:
+            with w.if_(f"{a.name} != NULL"):
+                w.call("tow_enc_bytes", "&call.enc", *bytes_)
+        else:
+            w.call("tow_enc_bytes", "&call.enc", *bytes_)
+
+    def decode(self):
+        w, p = self.w, self.plan
+        for s in p.reply8 + p.reply4:
+            self.decode_scalar(s)
+        if p.reply_var:
+            w.call("tow_dec_align", "&call.dec", "8")
+        for s in p.reply_var:
+            a = s.param
+            if is_listed(s):
+                w.call("tow_call_get_array", "&call", a.name, f"sizeof *{a.name}", f"{a.name}_room")
+            elif s.role == "array":
+                w.call("tow_call_get_bytes", "&call", a.name, size_of(a))
+            else:
+                w.call("tow_call_get_bytes", "&call", a.name, f"sizeof *{a.name}")
+                if hook := self.model.translated(a.base, "client"):
+                    with w.if_(f"{a.name} != NULL"):
+                        w.call(f"tow_unpack_{hook}", "call.link", a.name)
+
+    def decode_scalar(self, s):
+        w, a = self.w, s.param
         if s.klass == "handle":
             value = f"({a.base})(uintptr_t)tow_dec_u64(&call.dec)"
         elif s.klass == "device":
             value = "tow_device_on(call.link, (int)tow_dec_u32(&call.dec))"
         else:
-            value = f"({a.base}){GET[s.klass]}(&call.dec)"
-        if "opt" in a.words:
-            w(f"        {a.base} {a.name}_value = {value};\n        if ({a.name} != NULL) {{\n            *{a.name} = {a.name}_value;\n        }}")
+            value = f"({a.base})tow_dec_{s.klass}(&call.dec)"
+        if "opt" not in a.words:
+            w.set(f"*{a.name}", value)
+            return
+        w.set(f"{a.base} {a.name}_value", value)
+        with w.if_(f"{a.name} != NULL"):
+            w.set(f"*{a.name}", f"{a.name}_value")
+
+
+def check_arguments(f, w):
+    """What the driver refuses at once."""
+    tests = []
+    for p in f.params:
+        if not p.stars or p.words & {"opt", "addr"}:
+            continue
+        if p.count and not p.count.startswith("*"):
+            tests.append(f"({p.name} == NULL && ({p.count}) > 0)")
         else:
-            w(f"        *{a.name} = {value};")
-    if p.reply_var:
-        w("        tow_dec_align(&call.dec, 8);")
-    for s in p.reply_var:
-        a = s.param
-        if s.role == "array" and a.count.startswith("*"):
-            w(f"        tow_call_get_array(&call, {a.name}, sizeof *{a.name}, {a.name}_room);")
-        elif s.role == "array":
-            n = a.bytes or f"({a.count}) * sizeof *{a.name}"
-            w(f"        tow_call_get_bytes(&call, {a.name}, (size_t)({n}));")
-        else:
-            w(f"        tow_call_get_bytes(&call, {a.name}, sizeof *{a.name});")
-            hook = model.translated(a.base, "client")
-            if hook:
-                w(f"        if ({a.name} != NULL) {{\n            tow_unpack_{hook}(call.link, {a.name});\n        }}")
-    w("    }\n    return tow_call_end(&call, status);\n}\n")
+            tests.append(f"{p.name} == NULL")
+    if tests:
+        w.ret_if(" || ".join(tests), "CUDA_ERROR_INVALID_VALUE")
+    for p in f.params:
+        if "reach" in p.words:
+            w.set(f"CUresult {p.name}_status", f"tow_mirror_reach({p.name})")
+            w.ret_unless_success(f"{p.name}_status")
 
 
 def body(model, f, w):
     """tow_cuX where nobody wrote one by hand: checks what the driver checks at once, then sends."""
-    w(f"/* {f.where} */\nCUresult tow_{f.name}({f.prototype})\n{{")
-    need = [p.name for p in f.params if p.stars and not p.words & {"opt", "addr"}]
-    counted = {p.name: p for p in f.params if p.count and not p.count.startswith("*")}
-    tests = []
-    for n in need:
-        if n in counted:
-            tests.append(f"({n} == NULL && ({counted[n].count}) > 0)")
+    with w.function(f"CUresult tow_{f.name}({f.prototype})", f"The body of {f.name} ({f.where})."):
+        check_arguments(f, w)
+        new = next((p for p in f.params if "new" in p.words), None)
+        drop = next((p for p in f.params if "drop" in p.words), None)
+        args = ", ".join(f"({p.base})(uintptr_t)id" if p is new else p.name for p in f.params)
+        if new:
+            w("uint64_t id = 0;")
+            w.set("CUresult status", f"tow_handle_mint({model.handle_kind(new.base)}, &id)")
+            w.ret_unless_success("status")
+            w.set("status", f"tow_send_{f.name}({args})")
+            with w.if_("status != CUDA_SUCCESS"):
+                w.call("tow_handle_retire", "id")
+                w.ret("status")
+            w.set(f"*{new.name}", f"({new.base})(uintptr_t)id")
+            w.ret("CUDA_SUCCESS")
+        elif drop:
+            w.set("CUresult status", f"tow_send_{f.name}({args})")
+            with w.if_("status == CUDA_SUCCESS"):
+                w.call("tow_handle_retire", f"(uint64_t)(uintptr_t){drop.name}")
+            w.ret("status")
         else:
-            tests.append(f"{n} == NULL")
-    if tests:
-        w(f"    if ({' || '.join(tests)}) {{\n        return CUDA_ERROR_INVALID_VALUE;\n    }}")
-    for p in f.params:
-        if "reach" in p.words:
-            w(f"    CUresult {p.name}_status = tow_mirror_reach({p.name});\n    if ({p.name}_status != CUDA_SUCCESS) {{\n        return {p.name}_status;\n    }}")
-    new = [p for p in f.params if "new" in p.words]
-    drop = [p for p in f.params if "drop" in p.words]
-    args = ", ".join(f"({p.base})(uintptr_t)id" if p in new else p.name for p in f.params)
-    if new:
-        n = new[0]
-        kind = model.handle_kind(n.base)
-        w(f"    uint64_t id = 0;\n    CUresult status = tow_handle_mint({kind}, &id);\n    if (status != CUDA_SUCCESS) {{\n        return status;\n    }}")
-        w(f"    status = tow_send_{f.name}({args});")
-        w(f"    if (status != CUDA_SUCCESS) {{\n        tow_handle_retire(id);\n        return status;\n    }}\n    *{n.name} = ({n.base})(uintptr_t)id;\n    return CUDA_SUCCESS;\n}}\n")
-        return
-    if drop:
-        d = drop[0]
-        w(f"    CUresult status = tow_send_{f.name}({args});\n    if (status == CUDA_SUCCESS) {{\n        tow_handle_retire((uint64_t)(uintptr_t){d.name});\n    }}\n    return status;\n}}\n")
-        return
-    w(f"    return tow_send_{f.name}({args});\n}}\n")
+            w.ret(f"tow_send_{f.name}({args})")
+
+
+def trace_parameter(model, p, w):
+    k, what = model.klass(p.base), f'"{p.name}"'
+    if "cstr" in p.words:
+        w.call("tow_trace_text", "&t", what, p.name)
+    elif p.stars == 0 and k == "f32":
+        w.call("tow_trace_float", "&t", what, f"(double){p.name}")
+    elif p.stars == 0 and (k in ("u32", "device") or k == "u64" and "ptr" not in p.ctype):
+        w.call("tow_trace_int", "&t", what, f"(long long){p.name}")
+    elif p.stars == 0 and k == "record":
+        w.call("tow_trace_record", "&t", what, f"&{p.name}", f"sizeof {p.name}")
+    elif p.stars == 1 and not p.count and not p.bytes and k in ("u64", "u32", "device", "handle"):
+        with w.if_(f"result == CUDA_SUCCESS && {p.name} != NULL"):
+            w.call("tow_trace_out", "&t", what, p.name, f"(uint64_t)(uintptr_t)*{p.name}", "result")
+        with w.else_():
+            w.call("tow_trace_out", "&t", what, p.name, "0", "result")
+    else:
+        w.call("tow_trace_hex", "&t", what, f"(uint64_t)(uintptr_t){p.name}")
 
 
 def trace(model, f, w):
-    w(f"static void trace_{f.name}({', '.join(['CUresult result'] + [p.declare for p in f.params])})\n{{")
-    w(f"    struct tow_trace t;\n    tow_trace_begin(&t, TOW_FN_{f.name});")
-    for p in f.params:
-        k = model.klass(p.base)
-        if p.stars == 0:
-            if k == "f32":
-                w(f'    tow_trace_float(&t, "{p.name}", (double){p.name});')
-            elif k == "u64" or k == "handle":
-                w(f'    tow_trace_hex(&t, "{p.name}", (uint64_t)(uintptr_t){p.name});' if k == "handle" or "ptr" in p.ctype else f'    tow_trace_int(&t, "{p.name}", (long long){p.name});')
-            elif k in ("u32", "device"):
-                w(f'    tow_trace_int(&t, "{p.name}", (long long){p.name});')
-            elif k == "record":
-                w(f'    tow_trace_record(&t, "{p.name}", &{p.name}, sizeof {p.name});')
-            else:
-                w(f'    tow_trace_hex(&t, "{p.name}", (uint64_t)(uintptr_t){p.name});')
-        elif "cstr" in p.words:
-            w(f'    tow_trace_text(&t, "{p.name}", {p.name});')
-        elif p.stars == 1 and not p.count and not p.bytes and k in ("u64", "u32", "device", "handle") and p.base != "void":
-            w(f'    tow_trace_out(&t, "{p.name}", {p.name}, result == CUDA_SUCCESS && {p.name} != NULL ? (uint64_t)(uintptr_t)*{p.name} : 0, result);')
-        else:
-            w(f'    tow_trace_hex(&t, "{p.name}", (uint64_t)(uintptr_t){p.name});')
-    w("    tow_trace_end(&t, result);\n}\n")
+    params = ", ".join(["CUresult result"] + [p.declare for p in f.params])
+    with w.function(f"static void trace_{f.name}({params})", f"Traces a call of {f.name} ({f.where})."):
+        w("struct tow_trace t;")
+        w.call("tow_trace_begin", "&t", f"TOW_FN_{f.name}")
+        for p in f.params:
+            trace_parameter(model, p, w)
+        w.call("tow_trace_end", "&t", "result")
+
+
+def told(f):
+    """Calls that let a graph record or await an event say so first; the client does not see it otherwise."""
+    event = next((p.name for p in f.params if p.base == "CUevent"), "")
+    if f.stub:
+        return None
+    if "records" in f.flags:
+        return "tow_event_elsewhere", event
+    if "awaits" in f.flags:
+        return "tow_event_in_graph", event
+    return None
 
 
 def entry(model, f, w):
+    """cuX itself: the body, and around it what observes calls."""
     trace(model, f, w)
     answer = f"tow_refuse(TOW_FN_{f.name})" if f.stub else f"tow_{f.name}({f.args})"
-    result_args = ", ".join(["result"] + [p.name for p in f.params])
-    event = next((p.name for p in f.params if p.base == "CUevent"), "")
-    told = "" if f.stub else f"    tow_event_elsewhere({event});\n" if "records" in f.flags else f"    tow_event_in_graph({event});\n" if "awaits" in f.flags else ""
-    observed = f"{told}    if (__builtin_expect(tow_observed != 0, 0)) {{\n        struct tow_observation o;\n        tow_observe_begin(&o, TOW_FN_{f.name});\n        CUresult result = {answer};\n        if (tow_observe_end(&o, result)) {{\n            trace_{f.name}({result_args});\n        }}\n        return tow_logged(TOW_FN_{f.name}, result);\n    }}"
-    w(f"/* {f.where} */\nTOW_PUBLIC CUresult CUDAAPI {f.name}({f.prototype})\n{{\n{observed}\n    return tow_logged(TOW_FN_{f.name}, {answer});\n}}\n")
-    if f.stub:
-        if f.variant:
-            w(f"TOW_PUBLIC CUresult CUDAAPI {f.name}_{f.variant}({f.prototype})\n{{\n    return {f.name}({f.args});\n}}\n")
-        return
-    if f.variant == "ptsz":
-        stream = [p.name for p in f.params if p.base == "CUstream" and p.stars == 0]
-        if not stream:
-            stream = [p.name for p in f.params if p.base == "CUstream"]
-        w(f"TOW_PUBLIC CUresult CUDAAPI {f.name}_ptsz({f.prototype})\n{{")
-        config = [p for p in f.params if p.base == "CUlaunchConfig"]
-        params = [p for p in f.params if p.base == "CUDA_GRAPH_INSTANTIATE_PARAMS"]
-        if stream:
-            for s in stream:
-                w(f"    if ({s} == NULL) {{\n        {s} = CU_STREAM_PER_THREAD;\n    }}")
-            w(f"    return {f.name}({f.args});\n}}\n")
-        elif config:
-            c = config[0].name
-            w(f"    if ({c} == NULL || {c}->hStream != NULL) {{\n        return {f.name}({f.args});\n    }}\n    CUlaunchConfig own = *{c};\n    own.hStream = CU_STREAM_PER_THREAD;")
-            w(f"    return {f.name}({', '.join('&own' if p.name == c else p.name for p in f.params)});\n}}\n")
-        elif params:
-            w(f"    return {f.name}({f.args});\n}}\n")
+    with w.function(f"TOW_PUBLIC CUresult CUDAAPI {f.name}({f.prototype})", documented(f)):
+        if call := told(f):
+            w.call(*(part for part in call if part))
+        with w.if_("__builtin_expect(tow_observed != 0, 0)"):
+            w("struct tow_observation o;")
+            w.call("tow_observe_begin", "&o", f"TOW_FN_{f.name}")
+            w.set("CUresult result", answer)
+            with w.if_("tow_observe_end(&o, result)"):
+                w.call(f"trace_{f.name}", "result", *(p.name for p in f.params))
+            w.ret(f"tow_logged(TOW_FN_{f.name}, result)")
+        w.set("CUresult answer", answer)
+        w.ret(f"tow_logged(TOW_FN_{f.name}, answer)")
+    if f.variant:
+        variant(f, w)
+
+
+def documented(f):
+    return f"{f.doc} ({f.where})" if f.doc else f"{f.name} ({f.where})"
+
+
+def variant(f, w):
+    """cuX_ptsz and cuX_ptds: the same with the thread's own stream in the place of the default one."""
+    head = f"TOW_PUBLIC CUresult CUDAAPI {f.name}_{f.variant}({f.prototype})"
+    with w.function(head, f"{f.name} with the thread's own default stream ({f.where})."):
+        if f.stub:
+            w.ret(f"{f.name}({f.args})")
+        elif f.variant == "ptds":
+            w.call("tow_per_thread_enter")
+            w.set("CUresult result", f"{f.name}({f.args})")
+            w.call("tow_per_thread_leave")
+            w.ret("result")
         else:
-            raise ValueError(f"{f.where}: {f.name}: ptsz without a stream parameter")
-    elif f.variant == "ptds":
-        w(f"TOW_PUBLIC CUresult CUDAAPI {f.name}_ptds({f.prototype})\n{{\n    tow_per_thread_enter();\n    CUresult result = {f.name}({f.args});\n    tow_per_thread_leave();\n    return result;\n}}\n")
+            own_stream(f, w)
+
+
+def own_stream(f, w):
+    streams = [p for p in f.params if p.base == "CUstream"]
+    streams = [p for p in streams if p.stars == 0] or streams
+    config = next((p.name for p in f.params if p.base == "CUlaunchConfig"), None)
+    if streams:
+        for p in streams:
+            with w.if_(f"{p.name} == NULL"):
+                w.set(p.name, "CU_STREAM_PER_THREAD")
+    elif config:
+        w.ret_if(f"{config} == NULL || {config}->hStream != NULL", f"{f.name}({f.args})")
+        w.set("CUlaunchConfig own", f"*{config}")
+        w.set("own.hStream", "CU_STREAM_PER_THREAD")
+        w.ret(f"{f.name}({', '.join('&own' if p.name == config else p.name for p in f.params)})")
+        return
+    elif not any(p.base == "CUDA_GRAPH_INSTANTIATE_PARAMS" for p in f.params):
+        raise ValueError(f"{f.where}: {f.name}: ptsz without a stream parameter")
+    w.ret(f"{f.name}({f.args})")
 
 
 def source(model, family):
-    w = Writer(f"Client side of {family.name}.")
-    w('#include "client/link/call.h"\n#include "client/edge/logs.h"\n#include "client/edge/observe.h"\n#include "gen/client_api.h"\n#include "gen/' + family.name + '_client.h"\n\n#include <string.h>\n')
+    w = Code(f"Client side of {family.name}.")
+    includes = ["client/edge/logs.h", "client/edge/observe.h", "client/link/call.h"]
     if any("reach" in p.words for f in family.functions for p in f.params):
-        w('#include "client/hostmem/mirror.h"\n')
+        includes.append("client/hostmem/mirror.h")
+    w.include("<string.h>")
+    w.include(*includes, "gen/client_api.h", f"gen/{family.name}_client.h")
     for f in family.functions:
         if "same" in f.calls:
-            w(f"/* {f.where} */\nCUresult tow_{f.name}({f.prototype})\n{{\n    return tow_{f.calls['same']}({f.args});\n}}\n")
+            same = f.calls["same"]
+            with w.function(f"CUresult tow_{f.name}({f.prototype})", f"The same as {same} ({f.where})."):
+                w.ret(f"tow_{same}({f.args})")
         if f.plain_send:
-            send(model, f, w)
+            Sender(model, f, w).write()
             if "client-by-hand" not in f.flags:
                 body(model, f, w)
         entry(model, f, w)
@@ -305,22 +415,23 @@ def source(model, family):
 
 
 def base_name(name):
-    import re
-
     return re.sub(r"_v\d$", "", name)
 
 
 def procs(model):
-    w = Writer("The versions that cuGetProcAddress chooses from.")
-    w('#include "gen/client_api.h"\n#include "gen/cuda_abi.h"\n\nconst struct tow_proc tow_procs[] = {')
+    w = Code("The versions that cuGetProcAddress chooses from.")
+    w.include("gen/client_api.h", "gen/cuda_abi.h")
+    w()
     rows = []
     for f in model.functions:
-        pt = f"{f.name}_{f.variant}" if f.variant else ""
-        rows.append((base_name(f.name), f.since, int(f.calls.get(f.variant, 0) or 0) if f.variant else 0, f.name, pt))
-    rows.sort()
-    for name, since, pts, entry_name, pt in rows:
-        w(f'    {{"{name}", {since}, {pts}, (void *){entry_name}, {"(void *)" + pt if pt else "0"}}},')
-    w("};\nconst unsigned tow_proc_count = sizeof tow_procs / sizeof tow_procs[0];")
+        per_thread = f"{f.name}_{f.variant}" if f.variant else ""
+        since = int(f.calls.get(f.variant, 0) or 0) if f.variant else 0
+        rows.append((base_name(f.name), f.since, since, f.name, per_thread))
+    with w.block("const struct tow_proc tow_procs[] = {", "};"):
+        for name, since, per_thread_since, function, per_thread in sorted(rows):
+            other = f"(void *){per_thread}" if per_thread else "0"
+            w(f'{{"{name}", {since}, {per_thread_since}, (void *){function}, {other}}},')
+    w("const unsigned tow_proc_count = sizeof tow_procs / sizeof tow_procs[0];")
     return w.text()
 
 
@@ -336,7 +447,8 @@ def export_map(model):
 
 def error_names(model):
     """CUresult values with their names; the sentences stand in src/client/session/error.c."""
-    w = Writer("Names of the result codes.")
+    w = Code("Names of the result codes.")
+    w()
     tag = model.resolve("CUresult")[5:]
     values = next(v for t, v, _ in model.types.enums if t == tag)
     for name, value in values:

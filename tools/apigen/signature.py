@@ -1,8 +1,8 @@
 """What travels for a function, in words, and the hash by which client and server agree that both know it.
 
-Only what changes the bytes of a command or its reply counts: numbers and classes of the fields in their order, lengths of
-arrays, the layout of records, the numbers of handle kinds, and whether earlier errors and memory come with the reply (syncs).
-An encoding by hand is known by the number of its wire(N) alone.
+Only what changes the bytes of a command or its reply counts: numbers and classes of the fields in their
+order, lengths of arrays, the layout of records, the numbers of handle kinds, and whether earlier errors and
+memory come with the reply (syncs). An encoding by hand is known by the number of its wire(N) alone.
 """
 
 import hashlib

@@ -2,8 +2,10 @@
 
 REASONS = {
     "graphics": "Graphics interop needs the display driver of the machine that draws.",
-    "external": "External memory and semaphores are handles of the client's own kernel; no other machine can open them.",
-    "checkpoint": "Checkpointing a process with its driver is a matter of the process that owns the GPU, which is the server's worker.",
+    "external": "External memory and semaphores are handles of the client's own kernel; "
+                "no other machine can open them.",
+    "checkpoint": "Checkpointing a process with its driver is a matter of the process that owns the GPU, "
+                  "which is the server's worker.",
     "coredump": "GPU core dumps are written by the driver in the server's process.",
     "texref": "Texture and surface references were removed from the toolkit; texture objects replace them.",
     "32bit": "The entry has 32-bit sizes and addresses; no 64-bit program can use it with today's GPUs.",
@@ -15,11 +17,22 @@ REASONS = {
 }
 
 
+def _how(f):
+    if f.stub:
+        return "refused"
+    if f.local:
+        return "local"
+    return "no reply" if "async" in f.flags else "reply"
+
+
 def page(model):
-    lines = ["# Driver functions", "", "Made from `api/*.api` by `tools/apigen`; CI proves that it is current.", ""]
-    done = [f for f in model.functions if not f.stub]
-    lines.append(f"{len(model.functions)} functions ({len(model.functions) + sum(1 for f in model.functions if f.variant)} exported "
-                 f"symbols with their per-thread-stream variants): {len(done)} implemented, {len(model.functions) - len(done)} refused.")
+    lines = ["# Driver functions", "",
+             "Made from `api/*.api` by `tools/apigen`; CI proves that it is current.", ""]
+    count = len(model.functions)
+    variants = sum(1 for f in model.functions if f.variant)
+    refused = sum(1 for f in model.functions if f.stub)
+    lines.append(f"{count} functions ({count + variants} exported symbols with their per-thread-stream "
+                 f"variants): {count - refused} implemented, {refused} refused.")
     lines += ["", "## Refused, by reason", ""]
     for reason, text in REASONS.items():
         names = [f.name for f in model.functions if f.stub and f.reason == reason]
@@ -27,9 +40,9 @@ def page(model):
             lines += [f"**{text}** ({len(names)})", "", ", ".join(f"`{n}`" for n in names) + ".", ""]
     lines += ["## All functions", ""]
     for family in model.families:
-        lines += [f"### {family.name}", "", "| number | function | how | what it does |", "|---|---|---|---|"]
+        lines += [f"### {family.name}", "",
+                  "| number | function | how | what it does |", "|---|---|---|---|"]
         for f in family.functions:
-            how = "refused" if f.stub else "local" if f.local else "no reply" if "async" in f.flags else "reply"
-            lines.append(f"| {f.number} | `{f.name}` | {how} | {f.doc} |")
+            lines.append(f"| {f.number} | `{f.name}` | {_how(f)} | {f.doc} |")
         lines.append("")
     return "\n".join(lines)

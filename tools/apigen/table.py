@@ -6,8 +6,8 @@ from pathlib import Path
 
 PARAM_WORDS = {"in", "out", "inout", "opt", "cstr", "new", "drop", "addr", "reach"}
 PARAM_CALLS = {"count", "bytes"}
-FLAGS = {"async", "local", "by-hand", "client-by-hand", "server-by-hand", "noctx", "syncs", "shows", "quick", "blocks",
-         "records", "awaits", "captured", "quick-idle", "pending"}
+FLAGS = {"async", "local", "by-hand", "client-by-hand", "server-by-hand", "noctx", "syncs", "shows", "quick",
+         "blocks", "records", "awaits", "captured", "quick-idle", "pending"}
 FLAG_CALLS = {"ptsz", "ptds", "since", "unsupported", "same", "before", "wire"}
 
 
