@@ -2,6 +2,7 @@
  * limits. */
 #include "backend/soft/ground/soft.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,7 +87,7 @@ static uint64_t env_time(void *user)
 
 static int env_set_condition(void *user, uint64_t handle, uint32_t value)
 {
-    return tow_soft_condition_set(user, handle, value);
+    return tow_soft.hooks->condition_set(user, handle, value);
 }
 
 static const struct tow_ptx_env_ops env_ops = {
@@ -165,6 +166,31 @@ CUresult tow_soft_kernel_run(struct tow_soft_kernel_work *kernel, struct tow_sof
     }
     return result;
 }
+
+static CUresult kernel_run(struct tow_soft_work *work, struct tow_soft_ctx *ctx)
+{
+    return tow_soft_kernel_run(&work->kernel, ctx);
+}
+
+static void kernel_fini(struct tow_soft_work *work)
+{
+    if (work->kernel.function != NULL) {
+        tow_soft_module_unref(work->kernel.function->module);
+    }
+    free(work->kernel.params);
+}
+
+static int kernel_clone(struct tow_soft_work *copy)
+{
+    copy->kernel.params = tow_soft_copy_bytes(copy->kernel.params, copy->kernel.param_bytes);
+    if (copy->kernel.params == NULL) {
+        return -ENOMEM;
+    }
+    tow_soft_module_ref(copy->kernel.function->module);
+    return 0;
+}
+
+const struct tow_soft_work_ops tow_soft_kernel_ops = {kernel_run, kernel_fini, kernel_clone};
 
 /* ---- checks
  * -----------------------------------------------------------------------------------------------

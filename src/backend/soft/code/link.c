@@ -24,7 +24,7 @@ struct link {
     pthread_t thread;        /* that made it */
 };
 
-void tow_soft_link_free(struct tow_soft_object *object)
+void tow_soft_link_end(struct tow_soft_object *object)
 {
     struct link *link = (struct link *)object;
     tow_soft_object_remove(object);
@@ -260,7 +260,7 @@ static CUresult soft_cuLinkDestroy(CUlinkState state)
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    tow_soft_link_free(&link->object);
+    tow_soft_link_end(&link->object);
     return tow_soft_leave(CUDA_SUCCESS);
 }
 

@@ -47,7 +47,7 @@ void tow_soft_module_unref(struct tow_soft_module *module)
     free(module);
 }
 
-void tow_soft_module_destroy(struct tow_soft_module *module)
+static void module_destroy(struct tow_soft_module *module)
 {
     if (module->library != NULL) {
         struct tow_soft_module **at = &module->library->modules;
@@ -66,6 +66,11 @@ void tow_soft_module_destroy(struct tow_soft_module *module)
         }
     }
     tow_soft_module_unref(module);
+}
+
+void tow_soft_module_end(struct tow_soft_object *object)
+{
+    module_destroy((struct tow_soft_module *)object);
 }
 
 static void attributes_init(struct tow_soft_attributes *attributes,
@@ -339,7 +344,7 @@ static CUresult soft_cuModuleUnload(CUmodule hmod)
     result = tow_soft_ctx_wait_strict(ctx);
     module = tow_soft_lookup(TOW_SOFT_MODULE, TOW_SOFT_HANDLE(hmod));
     if (result == CUDA_SUCCESS && module != NULL) {
-        tow_soft_module_destroy(module);
+        module_destroy(module);
     }
     return tow_soft_leave_printed(ctx->object.handle, result);
 }
@@ -466,7 +471,7 @@ void tow_soft_library_destroy(struct tow_soft_library *library)
         *at = library->next;
     }
     while (library->modules != NULL) {
-        tow_soft_module_destroy(library->modules);
+        module_destroy(library->modules);
     }
     for (size_t i = 0; i < library->code->kernel_count; i++) {
         if (library->kernels[i] != NULL) {

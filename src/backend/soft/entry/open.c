@@ -11,8 +11,6 @@
 #include "base/log.h"
 #include "base/thread.h"
 
-struct tow_soft tow_soft = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
 #define MEMORY_DEFAULT_MAX (UINT64_C(16) << 30)
 
 static uint64_t default_memory(void)
@@ -145,6 +143,7 @@ int tow_backend_soft_open(const struct tow_soft_options *options, struct tow_bac
         return -EBUSY;
     }
     tow_soft.open = true;
+    tow_soft.hooks = &tow_soft_hooks;
     tow_soft.strict = options->strict;
     tow_soft.capability = options->capability != 0 ? options->capability : 121;
     tow_soft.dry = options->dry;
@@ -193,6 +192,7 @@ int tow_backend_soft_open(const struct tow_soft_options *options, struct tow_bac
     tow_soft_fill_vmm(driver);
     tow_soft_fill_texture(driver);
     tow_soft_fill_graph(driver);
+    tow_soft_fill_graph_nodes(driver);
     tow_soft_fill_graph_condition(driver);
     tow_soft_fill_graph_exec(driver);
     tow_soft_fill_capture(driver);

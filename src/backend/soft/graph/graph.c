@@ -100,6 +100,15 @@ void tow_soft_graph_free(struct tow_soft_graph *graph)
     free(graph);
 }
 
+static void child_fini(struct tow_soft_work *work)
+{
+    tow_soft_graph_free(work->child.graph);
+}
+
+/* Who copies a graph sees to its children. */
+const struct tow_soft_work_ops tow_soft_child_ops = {tow_soft_work_no_run, child_fini,
+                                                     tow_soft_work_no_clone};
+
 void tow_soft_graphs_fini(void)
 {
     for (;;) {
@@ -956,5 +965,4 @@ void tow_soft_fill_graph(struct tow_driver *driver)
     tow_driver_set(driver, cuUserObjectRelease, soft_cuUserObjectRelease);
     tow_driver_set(driver, cuGraphRetainUserObject, soft_cuGraphRetainUserObject);
     tow_driver_set(driver, cuGraphReleaseUserObject, soft_cuGraphReleaseUserObject);
-    tow_soft_fill_graph_nodes(driver);
 }

@@ -51,7 +51,7 @@ int tow_soft_condition_set(const struct tow_soft_ctx *ctx, uint64_t handle, uint
 
 /* ---- the work of a conditional node ---- */
 
-void tow_soft_branch_fini(struct tow_soft_work *work)
+static void branch_fini(struct tow_soft_work *work)
 {
     for (unsigned i = 0; work->branch.bodies != NULL && i < work->branch.count; i++) {
         tow_soft_graph_free(work->branch.bodies[i]);
@@ -60,6 +60,10 @@ void tow_soft_branch_fini(struct tow_soft_work *work)
     free(work->branch.handles);
     condition_unref(work->branch.condition);
 }
+
+/* Who copies a graph sees to its branches. */
+const struct tow_soft_work_ops tow_soft_branch_ops = {tow_soft_work_no_run, branch_fini,
+                                                      tow_soft_work_no_clone};
 
 static bool is_within(const struct tow_soft_graph *graph, const struct tow_soft_graph *outer)
 {

@@ -15,7 +15,7 @@
  * -----------------------------------------------------------------------------------------------------
  */
 
-void tow_soft_plan_unref(struct tow_soft_plan *plan)
+static void plan_unref(struct tow_soft_plan *plan)
 {
     if (plan != NULL && --plan->refs == 0) {
         tow_soft_graph_free(plan->graph);
@@ -84,16 +84,17 @@ static struct tow_soft_plan *plan_create(const struct tow_soft_graph *graph, boo
         *ret_error = arrange(plan->graph, plan);
     }
     if (*ret_error != 0) {
-        tow_soft_plan_unref(plan);
+        plan_unref(plan);
         return NULL;
     }
     return plan;
 }
 
-void tow_soft_exec_free(struct tow_soft_exec *exec)
+void tow_soft_exec_end(struct tow_soft_object *object)
 {
+    struct tow_soft_exec *exec = (struct tow_soft_exec *)object;
     tow_soft_object_remove(&exec->object);
-    tow_soft_plan_unref(exec->plan);
+    plan_unref(exec->plan);
     tow_soft_mark_unref(exec->last);
     free(exec);
 }
@@ -108,7 +109,7 @@ CUresult tow_soft_exec_own(struct tow_soft_exec *exec)
     if (plan == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    tow_soft_plan_unref(exec->plan);
+    plan_unref(exec->plan);
     exec->plan = plan;
     return CUDA_SUCCESS;
 }
@@ -357,12 +358,26 @@ static CUresult run_graph(struct tow_soft_graph *graph, struct tow_soft_work *la
     return CUDA_SUCCESS;
 }
 
-CUresult tow_soft_plan_run(struct tow_soft_work *launch, struct tow_soft_ctx *ctx)
+static CUresult plan_run(struct tow_soft_work *launch, struct tow_soft_ctx *ctx)
 {
     struct tow_soft_graph *graph = launch->graph.plan->graph;
     conditions_begin(graph);
     return run_graph(graph, launch, ctx);
 }
+
+static void plan_fini(struct tow_soft_work *work)
+{
+    for (size_t i = 0; i < work->graph.mark_count; i++) {
+        /* Also when the graph failed or was thrown away. */
+        tow_soft_mark_finish(work->graph.marks[i]);
+        tow_soft_mark_unref(work->graph.marks[i]);
+    }
+    free(work->graph.marks);
+    plan_unref(work->graph.plan);
+}
+
+/* It is only queued, never a node. */
+const struct tow_soft_work_ops tow_soft_plan_ops = {plan_run, plan_fini, tow_soft_work_no_clone};
 
 /* ---- instantiating
  * ---------------------------------------------------------------------------------------------------
@@ -408,7 +423,7 @@ static CUresult instantiate(CUgraphExec *phGraphExec, CUgraph hGraph, unsigned l
     if (exec == NULL || exec->plan == NULL ||
         tow_soft_object_add(&exec->object, TOW_SOFT_EXEC, ctx) != 0) {
         if (exec != NULL) {
-            tow_soft_plan_unref(exec->plan);
+            plan_unref(exec->plan);
         }
         free(exec);
         if (error == -ELOOP) {
@@ -483,7 +498,7 @@ static CUresult soft_cuGraphExecDestroy(CUgraphExec hGraphExec)
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    tow_soft_exec_free(exec);
+    tow_soft_exec_end(&exec->object);
     return tow_soft_leave(CUDA_SUCCESS);
 }
 

@@ -63,6 +63,7 @@ enum tow_soft_kind {
     TOW_SOFT_GREEN,
     TOW_SOFT_RESOURCES,
     TOW_SOFT_CONDITION, /* a CUgraphConditionalHandle */
+    TOW_SOFT_KINDS
 };
 
 struct tow_soft_ctx;
@@ -143,7 +144,8 @@ struct tow_soft_alloc {
     struct tow_soft_memory *memory; /* counted; for VMM */
     struct tow_soft_graph_va
         *va; /* counted; for GRAPH: its pages outlive it, the graph may come again */
-    struct tow_soft_alloc *prev, *next; /* in ctx->allocs */
+    void (*gone)(struct tow_soft_alloc *alloc); /* for POOL and IPC: whose it was hears of it */
+    struct tow_soft_alloc *prev, *next;         /* in ctx->allocs */
 };
 
 /* What an address belongs to. */
@@ -217,6 +219,7 @@ void tow_soft_retire_poll(void);
 struct tow_soft_function;
 struct tow_soft_array;
 struct tow_soft_mark;
+struct tow_soft_board;
 struct tow_soft_graph;
 struct tow_soft_condition;
 struct tow_soft_exec;
@@ -236,6 +239,7 @@ enum tow_soft_work_kind {
     TOW_SOFT_WORK_GRAPH,  /* a launched graph */
     TOW_SOFT_WORK_CHILD,  /* graph nodes only */
     TOW_SOFT_WORK_BRANCH, /* a conditional node */
+    TOW_SOFT_WORK_KINDS
 };
 
 struct tow_soft_kernel_work {
@@ -325,6 +329,26 @@ enum tow_soft_build {
 CUresult tow_soft_copy_build(const CUDA_MEMCPY3D *desc, struct tow_soft_work *ret_work);
 CUresult tow_soft_set_build(const CUDA_MEMSET_NODE_PARAMS *params, enum tow_soft_build how,
                             struct tow_soft_work *ret_work);
+/* What there is to know of a kind of work. */
+struct tow_soft_work_ops {
+    /* Does it; unlocked, on any thread. Returns the error that the context then has. */
+    CUresult (*run)(struct tow_soft_work *work, struct tow_soft_ctx *ctx);
+    /* Frees what it holds. */
+    void (*fini)(struct tow_soft_work *work);
+    /* Of the bytes of another: gives it references of its own. -EINVAL if it is never copied. */
+    int (*clone)(struct tow_soft_work *copy);
+};
+CUresult tow_soft_work_no_run(struct tow_soft_work *work, struct tow_soft_ctx *ctx);
+void tow_soft_work_no_fini(struct tow_soft_work *work);
+int tow_soft_work_plain_clone(struct tow_soft_work *copy);
+int tow_soft_work_no_clone(struct tow_soft_work *copy);
+/* NULL if there is no memory. */
+void *tow_soft_copy_bytes(const void *bytes, size_t size);
+extern const struct tow_soft_work_ops tow_soft_copy_ops, tow_soft_set_ops;
+extern const struct tow_soft_work_ops tow_soft_kernel_ops;
+extern const struct tow_soft_work_ops tow_soft_free_ops;
+extern const struct tow_soft_work_ops tow_soft_plan_ops, tow_soft_child_ops, tow_soft_branch_ops;
+
 /* Frees what the work holds. */
 void tow_soft_work_fini(struct tow_soft_work *work);
 /* Copies it with references of its own; not what holds graphs (tow_soft_graph_copy does that). */
@@ -338,6 +362,14 @@ CUresult tow_soft_work_run(struct tow_soft_work *work, struct tow_soft_ctx *ctx)
 /* ---- streams and events
  * -------------------------------------------------------------------------- */
 
+struct tow_soft_mark;
+/* What marks call of the board that they are on. */
+struct tow_soft_board_ops {
+    void (*finish)(const struct tow_soft_mark *mark);
+    bool (*done)(const struct tow_soft_mark *mark); /* of a mark that another process made */
+    void (*unref)(struct tow_soft_board *board);
+};
+
 /* A moment in a stream. */
 struct tow_soft_mark {
     unsigned refs;
@@ -347,6 +379,7 @@ struct tow_soft_mark {
     struct tow_soft_ctx *ctx; /* borrowed */
     /* Of an event that other processes know: where they see it. */
     struct tow_soft_board *board; /* counted; NULL: nobody else knows it */
+    const struct tow_soft_board_ops *board_ops;
     uint32_t slot, turn;
     bool foreign; /* recorded elsewhere: `done` only once tow_soft_mark_done has seen it */
 };
@@ -364,11 +397,39 @@ struct tow_soft_board *tow_soft_board_ref(struct tow_soft_board *board);
 void tow_soft_board_unref(struct tow_soft_board *board);
 /* Puts a mark that was just made on the board, where it becomes the event's last record. */
 CUresult tow_soft_board_post(struct tow_soft_board *board, struct tow_soft_mark *mark);
-void tow_soft_board_finish(const struct tow_soft_mark *mark);
-/* Of a mark that another process made. */
-bool tow_soft_board_done(const struct tow_soft_mark *mark);
 
+struct tow_soft_stream;
 struct tow_soft_capture;
+/* What streams call of who captures them. */
+struct tow_soft_capture_ops {
+    /* Adds the work as a node and takes it over. */
+    CUresult (*add)(struct tow_soft_stream *stream, struct tow_soft_work *work);
+    CUresult (*alloc)(struct tow_soft_stream *stream, uint64_t size, int device,
+                      CUdeviceptr *ret_ptr);
+    void (*graph_free)(struct tow_soft_graph *graph);
+};
+struct tow_soft_capture {
+    struct tow_soft_capture *next;
+    const struct tow_soft_capture_ops *ops;
+    uint64_t id;
+    struct tow_soft_graph *graph; /* owned unless `to_graph` */
+    bool to_graph;
+    uint64_t origin; /* handle of the stream where it began */
+    struct tow_soft_ctx *ctx;
+    CUstreamCaptureMode mode;
+    int thread; /* where it began */
+    bool spoiled;
+    uint64_t *left; /* owned: what streams that were destroyed captured last; is to be joined too */
+    size_t left_count;
+};
+/* Of the calling thread. */
+extern _Thread_local CUstreamCaptureMode tow_soft_capture_mode;
+void tow_soft_capture_begin(struct tow_soft_capture *capture, struct tow_soft_stream *stream);
+/* Ends and frees it; the graph stays with the caller when `keep_graph`. */
+void tow_soft_capture_end(struct tow_soft_capture *capture, bool keep_graph);
+/* A list of node handles, owned, becomes these; gets these as well. */
+CUresult tow_soft_deps_set(uint64_t **deps, size_t *count, const uint64_t *from, size_t n);
+CUresult tow_soft_deps_join(uint64_t **deps, size_t *dep_count, const uint64_t *more, size_t n);
 
 struct tow_soft_event {
     struct tow_soft_object object;
@@ -418,6 +479,7 @@ struct tow_soft_stream *tow_soft_stream_create(struct tow_soft_ctx *ctx, unsigne
 CUresult tow_soft_stream_of(struct tow_soft_ctx *ctx, CUstream handle,
                             struct tow_soft_stream **ret_stream);
 void tow_soft_stream_free(struct tow_soft_stream *stream);
+void tow_soft_stream_end(struct tow_soft_object *object);
 
 /* Queues the work, or adds it to the graph that the stream captures into; takes it over in any case
  * (*work is empty afterwards). Short work may be done before this returns: the lock is given up and
@@ -511,6 +573,13 @@ CUresult tow_soft_leave(CUresult result);
 /* As tow_soft_leave, and brings out what kernels of the context printed. The handle may be stale.
  */
 CUresult tow_soft_leave_printed(uint64_t ctx_handle, CUresult result);
+/* The calling thread's contexts: the current one's handle, 0 if there is none; pop answers it, too.
+ */
+uint64_t tow_soft_stack_top(void);
+bool tow_soft_stack_is_full(void);
+bool tow_soft_stack_push(uint64_t handle); /* false: it is full */
+uint64_t tow_soft_stack_pop(void);
+void tow_soft_stack_replace(uint64_t handle);
 /* Current context without checks; NULL if there is none or it is gone. */
 struct tow_soft_ctx *tow_soft_current(void);
 void tow_soft_ctx_destroy_contents(struct tow_soft_ctx *ctx);
@@ -634,8 +703,7 @@ CUresult tow_soft_function_of_kernel(struct tow_soft_kernel *kernel, struct tow_
                                      struct tow_soft_function **ret_function);
 CUresult tow_soft_library_module(struct tow_soft_library *library, struct tow_soft_ctx *ctx,
                                  struct tow_soft_module **ret_module);
-/* Called when objects of this kind die with their context. */
-void tow_soft_module_destroy(struct tow_soft_module *module);
+void tow_soft_module_end(struct tow_soft_object *object);
 void tow_soft_library_destroy(struct tow_soft_library *library);
 
 /* Checks and packs a launch; on success *ret_work holds it. */
@@ -660,9 +728,10 @@ struct tow_soft_array {
 struct tow_soft_array *tow_soft_array_ref(struct tow_soft_array *array);
 void tow_soft_array_unref(struct tow_soft_array *array);
 struct tow_soft_mipmap;
-void tow_soft_mipmap_destroy(struct tow_soft_mipmap *mipmap);
+void tow_soft_array_end(struct tow_soft_object *object);
+void tow_soft_mipmap_end(struct tow_soft_object *object);
 const struct tow_ptx_texture *tow_soft_texture_get(uint64_t handle); /* unlocked, for kernels */
-void tow_soft_texture_destroy(struct tow_soft_object *base);
+void tow_soft_texture_end(struct tow_soft_object *object);
 void tow_soft_textures_fini(void);
 
 /* ---- pools, virtual memory, graphs --------------------------------------------------------------
@@ -670,8 +739,6 @@ void tow_soft_textures_fini(void);
 
 struct tow_soft_pool *tow_soft_pool_create(int device, bool is_default);
 uint64_t tow_soft_pool_handle(const struct tow_soft_pool *pool);
-/* A pool's allocation goes, and a pool that was destroyed goes with its last. */
-void tow_soft_pool_released(const struct tow_soft_alloc *alloc);
 CUresult tow_soft_free_async_run(uint64_t address);
 void tow_soft_memory_unref(struct tow_soft_memory *memory);
 /* If an address is reserved, the extent of the whole reservation; else they stay as they are. */
@@ -679,10 +746,7 @@ void tow_soft_reservation_around(uint64_t address, uint64_t *base, uint64_t *siz
 void tow_soft_vmm_fini(void);
 
 void tow_soft_graph_free(struct tow_soft_graph *graph);
-void tow_soft_exec_free(struct tow_soft_exec *exec);
-void tow_soft_plan_unref(struct tow_soft_plan *plan);
-CUresult tow_soft_plan_run(struct tow_soft_work *launch, struct tow_soft_ctx *ctx);
-void tow_soft_branch_fini(struct tow_soft_work *work);
+void tow_soft_exec_end(struct tow_soft_object *object);
 /* What a kernel of the context sets a condition to; -1 if it has none of that handle. Takes the
  * lock. */
 int tow_soft_condition_set(const struct tow_soft_ctx *ctx, uint64_t handle, uint32_t value);
@@ -701,10 +765,6 @@ CUresult tow_soft_graph_va_commit(struct tow_soft_graph_va *va);
 /* Whether a graph's node may name this memory: there is some, or an allocation node will make it.
  * Locked. */
 bool tow_soft_graph_range_ok(uint64_t address, uint64_t size, bool write);
-/* Adds captured work as a node. */
-CUresult tow_soft_capture_add(struct tow_soft_stream *stream, struct tow_soft_work *work);
-CUresult tow_soft_capture_alloc(struct tow_soft_stream *stream, uint64_t size, int device,
-                                CUdeviceptr *ret_ptr);
 /* cuStreamWaitEvent and cuEventRecord while a capture is on; *ret_done says whether they were
  * taken. */
 CUresult tow_soft_capture_forbid_all(struct tow_soft_ctx *ctx);
@@ -731,8 +791,8 @@ void tow_soft_graphs_fini(void);
 void tow_soft_contexts_destroy_all(void);
 void tow_soft_libraries_fini(void);
 void tow_soft_pools_fini(void);
-void tow_soft_link_free(struct tow_soft_object *object);
-void tow_soft_event_free(struct tow_soft_event *event);
+void tow_soft_link_end(struct tow_soft_object *object);
+void tow_soft_event_end(struct tow_soft_object *object);
 /* Records it behind what the stream has; a capture may take it. */
 CUresult tow_soft_event_record(struct tow_soft_event *event, struct tow_soft_stream *stream);
 /* Behind all work of the context; and: all later work of the context waits for the event. */
@@ -742,10 +802,27 @@ CUresult tow_soft_event_wait_all(CUevent handle, struct tow_soft_ctx *ctx);
 /* ---- everything ---------------------------------------------------------------------------------
  */
 
+/* What a room calls of one above it; filled in entry/hooks.c. */
+struct tow_soft_hooks {
+    /* Pages that begin at `base` are given back. */
+    void (*pages_gone)(uint64_t base);
+    /* The context's streams are gone, its objects not yet. */
+    void (*ctx_ends)(struct tow_soft_ctx *ctx);
+    /* A kernel sets a graph's condition; takes the lock. -1 if the context has none of that handle.
+     */
+    int (*condition_set)(const struct tow_soft_ctx *ctx, uint64_t handle, uint32_t value);
+    /* The kinds of work that engine/work.c does not know itself. */
+    const struct tow_soft_work_ops *work[TOW_SOFT_WORK_KINDS];
+    /* Destroys an object that dies with its context. */
+    void (*ends[TOW_SOFT_KINDS])(struct tow_soft_object *object);
+};
+extern const struct tow_soft_hooks tow_soft_hooks;
+
 struct tow_soft {
     pthread_mutex_t lock;
-    pthread_cond_t changed; /* something finished: waiters look again */
-    pthread_cond_t work;    /* something can run: idle runners look */
+    const struct tow_soft_hooks *hooks; /* set once, when opened first */
+    pthread_cond_t changed;             /* something finished: waiters look again */
+    pthread_cond_t work;                /* something can run: idle runners look */
     bool open;
     atomic_bool initialised;
     int capability; /* 121 = 12.1 */
@@ -802,8 +879,6 @@ CUresult tow_soft_event_refresh(struct tow_soft_event *event);
 CUresult tow_soft_event_renew(struct tow_soft_event *event, struct tow_soft_mark *mark);
 /* Pages that begin at `base` are given back: they are shared no more. */
 void tow_soft_ipc_forget(uint64_t base);
-/* An opened allocation left the index: its pages go. */
-void tow_soft_ipc_dropped(struct tow_soft_alloc *alloc);
 void tow_soft_ipc_fini(void);
 
 static inline uint64_t tow_soft_round_up(uint64_t value, uint64_t align)

@@ -360,7 +360,7 @@ static CUresult soft_cuMemMapArrayAsync(CUarrayMapInfo *mapInfoList, unsigned in
 /* ---- mipmapped arrays
  * ---------------------------------------------------------------------------------------- */
 
-void tow_soft_mipmap_destroy(struct tow_soft_mipmap *mipmap)
+static void mipmap_destroy(struct tow_soft_mipmap *mipmap)
 {
     tow_soft_object_remove(&mipmap->object);
     for (unsigned i = 0; i < mipmap->levels; i++) {
@@ -371,6 +371,19 @@ void tow_soft_mipmap_destroy(struct tow_soft_mipmap *mipmap)
     }
     tow_soft_storage_unref(mipmap->storage);
     free(mipmap);
+}
+
+void tow_soft_mipmap_end(struct tow_soft_object *object)
+{
+    mipmap_destroy((struct tow_soft_mipmap *)object);
+}
+
+void tow_soft_array_end(struct tow_soft_object *object)
+{
+    tow_soft_object_remove(object);
+    if (!((struct tow_soft_array *)object)->is_level) { /* a level is its mipmap's */
+        tow_soft_array_unref((struct tow_soft_array *)object);
+    }
 }
 
 static CUresult soft_cuMipmappedArrayCreate(CUmipmappedArray *pHandle,
@@ -409,7 +422,7 @@ static CUresult soft_cuMipmappedArrayCreate(CUmipmappedArray *pHandle,
         struct tow_soft_array *array = calloc(1, sizeof *array);
         mipmap->level[i] = array;
         if (array == NULL || !level_layout(desc, texel, i, array)) {
-            tow_soft_mipmap_destroy(mipmap);
+            mipmap_destroy(mipmap);
             return tow_soft_leave(CUDA_ERROR_OUT_OF_MEMORY);
         }
         array->refs = 1;
@@ -428,7 +441,7 @@ static CUresult soft_cuMipmappedArrayCreate(CUmipmappedArray *pHandle,
         }
     }
     if (result != CUDA_SUCCESS) {
-        tow_soft_mipmap_destroy(mipmap);
+        mipmap_destroy(mipmap);
         return tow_soft_leave(result);
     }
     *pHandle = TOW_SOFT_POINTER(mipmap->object.handle);
@@ -472,7 +485,7 @@ static CUresult soft_cuMipmappedArrayDestroy(CUmipmappedArray handle)
     result = tow_soft_ctx_wait(mipmap->object.ctx);
     mipmap = tow_soft_lookup(TOW_SOFT_MIPMAP, value);
     if (mipmap != NULL) {
-        tow_soft_mipmap_destroy(mipmap);
+        mipmap_destroy(mipmap);
     }
     return tow_soft_leave(result);
 }

@@ -188,6 +188,27 @@ static struct opened *find_opened(const struct wire_handle *handle)
     return o;
 }
 
+static void release(void *object, uint64_t base, uint64_t size)
+{
+    (void)object;
+    tow_soft_arena_decommit(base, size);
+    tow_soft_arena_give(base, size);
+}
+
+/* An opened allocation left the index: its pages go. */
+static void opened_gone(struct tow_soft_alloc *alloc)
+{
+    for (struct opened **at = &openings; *at != NULL; at = &(*at)->next) {
+        struct opened *o = *at;
+        if (o->alloc == alloc) {
+            *at = o->next;
+            tow_soft_retire(release, NULL, o->pages_base, o->handle.pages);
+            free(o);
+            return;
+        }
+    }
+}
+
 /* Puts the pages behind addresses of ours and enters the allocation. */
 static CUresult map_opened(struct tow_soft_ctx *ctx, struct opened *o, int fd)
 {
@@ -203,7 +224,8 @@ static CUresult map_opened(struct tow_soft_ctx *ctx, struct opened *o, int fd)
                                         .reserved = handle->size,
                                         .kind = TOW_SOFT_MEM_IPC,
                                         .ctx = ctx,
-                                        .device = ctx->device->ordinal};
+                                        .device = ctx->device->ordinal,
+                                        .gone = opened_gone};
     if (tow_soft_arena_commit(o->pages_base, handle->pages, fd, 0) != 0 ||
         tow_soft_alloc_enter(o->alloc) != 0) {
         tow_soft_arena_decommit(o->pages_base, handle->pages);
@@ -257,26 +279,6 @@ static CUresult soft_cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle ha
     o->count++;
     *pdptr = o->alloc->base;
     return tow_soft_leave(CUDA_SUCCESS);
-}
-
-static void release(void *object, uint64_t base, uint64_t size)
-{
-    (void)object;
-    tow_soft_arena_decommit(base, size);
-    tow_soft_arena_give(base, size);
-}
-
-void tow_soft_ipc_dropped(struct tow_soft_alloc *alloc)
-{
-    for (struct opened **at = &openings; *at != NULL; at = &(*at)->next) {
-        struct opened *o = *at;
-        if (o->alloc == alloc) {
-            *at = o->next;
-            tow_soft_retire(release, NULL, o->pages_base, o->handle.pages);
-            free(o);
-            return;
-        }
-    }
 }
 
 static CUresult soft_cuIpcCloseMemHandle(CUdeviceptr dptr)

@@ -94,7 +94,8 @@ static void release(struct tow_soft_pool *pool, uint64_t keep)
     pool->reserved = pool->reserved < least ? pool->reserved : least;
 }
 
-void tow_soft_pool_released(const struct tow_soft_alloc *alloc)
+/* One of its allocations goes, and a pool that was destroyed goes with its last. */
+static void pool_released(struct tow_soft_alloc *alloc)
 {
     struct tow_soft_pool *pool = alloc->pool;
     if (pool->fd >= 0 && !pool->imported) {
@@ -485,6 +486,7 @@ static CUresult part_alloc(struct tow_soft_ctx *ctx, struct tow_soft_pool *pool,
 static void pool_count(struct tow_soft_pool *pool, struct tow_soft_alloc *alloc)
 {
     alloc->pool = pool;
+    alloc->gone = pool_released;
     pool->live++;
     pool->used += alloc->reserved;
     pool->used_high = pool->used > pool->used_high ? pool->used : pool->used_high;
@@ -534,7 +536,7 @@ static CUresult alloc_async(CUdeviceptr *dptr, size_t bytesize, bool named, CUme
         result = pool == NULL || pool->imported ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
     }
     if (result == CUDA_SUCCESS && stream->capture != NULL) {
-        return tow_soft_leave(tow_soft_capture_alloc(stream, bytesize, pool->device, dptr));
+        return tow_soft_leave(stream->capture->ops->alloc(stream, bytesize, pool->device, dptr));
     }
     if (result == CUDA_SUCCESS && bytesize == 0) {
         *dptr = 0;
@@ -585,6 +587,16 @@ CUresult tow_soft_free_async_run(uint64_t address)
     tow_soft_alloc_drop(alloc);
     return CUDA_SUCCESS;
 }
+
+/* Takes no time: it runs with the lock held. */
+static CUresult free_run(struct tow_soft_work *work, struct tow_soft_ctx *ctx)
+{
+    (void)ctx;
+    return tow_soft_free_async_run(work->release.address);
+}
+
+const struct tow_soft_work_ops tow_soft_free_ops = {free_run, tow_soft_work_no_fini,
+                                                    tow_soft_work_plain_clone};
 
 static CUresult soft_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
 {

@@ -72,7 +72,7 @@ static void object_free(void *memory, uint64_t a, uint64_t b)
     free(object);
 }
 
-void tow_soft_texture_destroy(struct tow_soft_object *base)
+void tow_soft_texture_end(struct tow_soft_object *base)
 {
     struct tex_object *object = (struct tex_object *)base;
     _Atomic(struct tex_object *) *slot = slot_of(object->key);
@@ -361,7 +361,7 @@ static CUresult object_destroy(enum tow_soft_kind kind, uint64_t handle)
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    tow_soft_texture_destroy(&object->object);
+    tow_soft_texture_end(&object->object);
     return tow_soft_leave(CUDA_SUCCESS);
 }
 

@@ -41,7 +41,7 @@ static struct reservation *reservations;
 static struct mapping *mappings;
 static struct tow_soft_memory *memories;
 
-void tow_soft_memory_unref(struct tow_soft_memory *memory)
+static void memory_unref(struct tow_soft_memory *memory)
 {
     if (--memory->refs != 0) {
         return;
@@ -68,7 +68,7 @@ void tow_soft_vmm_fini(void)
         struct mapping *mapping = mappings;
         mappings = mapping->next;
         tow_soft_index_remove(mapping->alloc.base, NULL);
-        tow_soft_memory_unref(mapping->alloc.memory);
+        memory_unref(mapping->alloc.memory);
         free(mapping);
     }
     while (reservations != NULL) {
@@ -78,7 +78,7 @@ void tow_soft_vmm_fini(void)
     }
     while (memories != NULL) {
         memories->refs = 1; /* handles that nobody released */
-        tow_soft_memory_unref(memories);
+        memory_unref(memories);
     }
 }
 
@@ -261,7 +261,7 @@ static CUresult soft_cuMemRelease(CUmemGenericAllocationHandle handle)
         return result;
     }
     memory->handles--;
-    tow_soft_memory_unref(memory);
+    memory_unref(memory);
     return tow_soft_leave(CUDA_SUCCESS);
 }
 
@@ -344,7 +344,7 @@ static CUresult soft_cuMemUnmap(CUdeviceptr ptr, size_t size)
         if (m->going && m->alloc.base >= ptr && m->alloc.base < ptr + size) {
             *at = m->next;
             tow_soft_arena_decommit(m->alloc.base, m->alloc.size);
-            tow_soft_memory_unref(m->alloc.memory);
+            memory_unref(m->alloc.memory);
             free(m);
         } else {
             at = &m->next;

@@ -9,94 +9,7 @@
 #include "base/log.h"
 #include "gen/context.h"
 
-#define STACK_MAX 256
 #define PRINT_MAX (UINT64_C(256) << 20)
-
-/* The calling thread's contexts, by handle: a destroyed one is noticed, not followed. */
-static _Thread_local struct {
-    uint64_t handles[STACK_MAX];
-    unsigned depth;
-} stack;
-
-static uint64_t top(void)
-{
-    return stack.depth != 0 ? stack.handles[stack.depth - 1] : 0;
-}
-
-void tow_soft_hold(void)
-{
-    while (tow_soft.held) {
-        pthread_cond_wait(&tow_soft.changed, &tow_soft.lock);
-    }
-    tow_soft.held = tow_soft.strict;
-}
-
-void tow_soft_let_go(void)
-{
-    if (tow_soft.held) {
-        tow_soft.held = false;
-        pthread_cond_broadcast(&tow_soft.changed);
-    }
-}
-
-CUresult tow_soft_enter_any(void)
-{
-    pthread_mutex_lock(&tow_soft.lock);
-    while (tow_soft.held) {
-        pthread_cond_wait(&tow_soft.changed, &tow_soft.lock);
-    }
-    if (!tow_soft.initialised) {
-        return tow_soft_leave(CUDA_ERROR_NOT_INITIALIZED);
-    }
-    return CUDA_SUCCESS;
-}
-
-CUresult tow_soft_leave(CUresult result)
-{
-    pthread_mutex_unlock(&tow_soft.lock);
-    return result;
-}
-
-CUresult tow_soft_leave_printed(uint64_t ctx_handle, CUresult result)
-{
-    struct tow_soft_ctx *ctx = tow_soft_lookup(TOW_SOFT_CTX, ctx_handle);
-    if (ctx == NULL) {
-        return tow_soft_leave(result);
-    }
-    ctx->pins++;
-    pthread_mutex_unlock(&tow_soft.lock);
-    tow_soft_print_flush(ctx);
-    pthread_mutex_lock(&tow_soft.lock);
-    if (--ctx->pins == 0 && ctx->dying) {
-        pthread_cond_broadcast(&tow_soft.changed);
-    }
-    return tow_soft_leave(result);
-}
-
-struct tow_soft_ctx *tow_soft_current(void)
-{
-    return top() != 0 ? tow_soft_lookup(TOW_SOFT_CTX, top()) : NULL;
-}
-
-CUresult tow_soft_enter(struct tow_soft_ctx **ret_ctx)
-{
-    CUresult result = tow_soft_enter_any();
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    if (top() == 0) {
-        return tow_soft_leave(CUDA_ERROR_INVALID_CONTEXT);
-    }
-    struct tow_soft_ctx *ctx = tow_soft_current();
-    if (ctx == NULL || !ctx->alive) {
-        return tow_soft_leave(CUDA_ERROR_CONTEXT_IS_DESTROYED);
-    }
-    if (ctx->error != CUDA_SUCCESS) {
-        return tow_soft_leave(ctx->error);
-    }
-    *ret_ctx = ctx;
-    return CUDA_SUCCESS;
-}
 
 /* ---- life
  * ---------------------------------------------------------------------------------------- */
@@ -165,45 +78,6 @@ void tow_soft_ctx_free(struct tow_soft_ctx *ctx)
     free(ctx);
 }
 
-static void object_destroy(struct tow_soft_object *object)
-{
-    switch (object->kind) {
-    case TOW_SOFT_STREAM:
-        tow_soft_stream_free((struct tow_soft_stream *)object);
-        break;
-    case TOW_SOFT_EVENT:
-        tow_soft_event_free((struct tow_soft_event *)object);
-        break;
-    case TOW_SOFT_MODULE:
-        tow_soft_module_destroy((struct tow_soft_module *)object);
-        break;
-    case TOW_SOFT_ARRAY:
-        tow_soft_object_remove(object);
-        if (!((struct tow_soft_array *)object)->is_level) { /* a level is its mipmap's */
-            tow_soft_array_unref((struct tow_soft_array *)object);
-        }
-        break;
-    case TOW_SOFT_MIPMAP:
-        tow_soft_mipmap_destroy((struct tow_soft_mipmap *)object);
-        break;
-    case TOW_SOFT_TEXTURE:
-    case TOW_SOFT_SURFACE:
-        tow_soft_texture_destroy(object);
-        break;
-    case TOW_SOFT_EXEC:
-        tow_soft_exec_free((struct tow_soft_exec *)object);
-        break;
-    case TOW_SOFT_LINK:
-        tow_soft_link_free((struct tow_soft_object *)object);
-        break;
-    default:
-        tow_log(TOW_AREA_SOFT, TOW_LOG_ERROR, "internal: object of kind %d in a context",
-                object->kind);
-        tow_soft_object_remove(object);
-        break;
-    }
-}
-
 void tow_soft_ctx_destroy_contents(struct tow_soft_ctx *ctx)
 {
     while (ctx->dying) { /* another thread is at it */
@@ -241,10 +115,10 @@ void tow_soft_ctx_destroy_contents(struct tow_soft_ctx *ctx)
     tow_soft_mark_unref(ctx->barrier);
     ctx->barrier = NULL;
     /* Graphs first: they hold references to modules and arrays. */
-    tow_soft_graphs_forget(ctx);
+    tow_soft.hooks->ctx_ends(ctx);
     while (ctx->objects != NULL) {
         struct tow_soft_object *object = ctx->objects;
-        object_destroy(object);
+        tow_soft.hooks->ends[object->kind](object);
         if (ctx->objects == object) {
             tow_soft_object_remove(object);
         }
@@ -274,53 +148,6 @@ void tow_soft_contexts_destroy_all(void)
         tow_soft_ctx_destroy_contents(ctx);
         tow_soft_ctx_free(ctx);
     }
-}
-
-/* ---- printf
- * ---------------------------------------------------------------------------------------- */
-
-void tow_soft_print_add(struct tow_soft_ctx *ctx, const char *text, size_t length)
-{
-    pthread_mutex_lock(&ctx->print_lock);
-    size_t limit = ctx->limits[CU_LIMIT_PRINTF_FIFO_SIZE];
-    if (length <= limit && ctx->print_size <= limit - length) {
-        if (ctx->print_size + length > ctx->print_capacity) {
-            size_t capacity = ctx->print_capacity == 0 ? 4096 : ctx->print_capacity * 2;
-            while (capacity < ctx->print_size + length) {
-                capacity *= 2;
-            }
-            char *grown = realloc(ctx->print, capacity);
-            if (grown == NULL) {
-                pthread_mutex_unlock(&ctx->print_lock);
-                return;
-            }
-            ctx->print = grown;
-            ctx->print_capacity = capacity;
-        }
-        memcpy(ctx->print + ctx->print_size, text, length);
-        ctx->print_size += length;
-    }
-    pthread_mutex_unlock(&ctx->print_lock);
-}
-
-void tow_soft_print_flush(struct tow_soft_ctx *ctx)
-{
-    pthread_mutex_lock(&ctx->print_lock);
-    char *text = ctx->print;
-    size_t size = ctx->print_size;
-    ctx->print = NULL;
-    ctx->print_size = 0;
-    ctx->print_capacity = 0;
-    pthread_mutex_unlock(&ctx->print_lock);
-    if (size != 0) {
-        if (tow_soft.print != NULL) {
-            tow_soft.print(tow_soft.print_user, text, size);
-        } else {
-            fwrite(text, 1, size, stdout);
-            fflush(stdout);
-        }
-    }
-    free(text);
 }
 
 /* ---- entry points
@@ -429,7 +256,7 @@ static CUresult create(CUcontext *pctx, unsigned int flags, CUdevice dev)
     if (ruined_by(device) != CUDA_SUCCESS) {
         return tow_soft_leave(ruined_by(device));
     }
-    if (stack.depth == STACK_MAX) {
+    if (tow_soft_stack_is_full()) {
         return tow_soft_leave(CUDA_ERROR_OUT_OF_MEMORY);
     }
     struct tow_soft_ctx *ctx;
@@ -438,7 +265,7 @@ static CUresult create(CUcontext *pctx, unsigned int flags, CUdevice dev)
     }
     ctx->next = tow_soft.contexts;
     tow_soft.contexts = ctx;
-    stack.handles[stack.depth++] = ctx->object.handle;
+    tow_soft_stack_push(ctx->object.handle);
     *pctx = TOW_SOFT_POINTER(ctx->object.handle);
     return tow_soft_leave(CUDA_SUCCESS);
 }
@@ -487,8 +314,8 @@ static CUresult soft_cuCtxDestroy(CUcontext handle)
         at = &(*at)->next;
     }
     *at = ctx->next;
-    if (top() == ctx->object.handle) {
-        stack.depth--;
+    if (tow_soft_stack_top() == ctx->object.handle) {
+        tow_soft_stack_pop();
     }
     tow_soft_ctx_free(ctx);
     return tow_soft_leave(CUDA_SUCCESS);
@@ -503,11 +330,8 @@ static CUresult soft_cuCtxPushCurrent(CUcontext handle)
     if (tow_soft_lookup(TOW_SOFT_CTX, TOW_SOFT_HANDLE(handle)) == NULL) {
         return tow_soft_leave(CUDA_ERROR_INVALID_CONTEXT);
     }
-    if (stack.depth == STACK_MAX) {
-        return tow_soft_leave(CUDA_ERROR_OUT_OF_MEMORY);
-    }
-    stack.handles[stack.depth++] = TOW_SOFT_HANDLE(handle);
-    return tow_soft_leave(CUDA_SUCCESS);
+    return tow_soft_leave(tow_soft_stack_push(TOW_SOFT_HANDLE(handle)) ? CUDA_SUCCESS
+                                                                       : CUDA_ERROR_OUT_OF_MEMORY);
 }
 
 static CUresult soft_cuCtxPopCurrent(CUcontext *pctx)
@@ -516,10 +340,10 @@ static CUresult soft_cuCtxPopCurrent(CUcontext *pctx)
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    if (stack.depth == 0) {
+    uint64_t popped = tow_soft_stack_pop();
+    if (popped == 0) {
         return tow_soft_leave(CUDA_ERROR_INVALID_CONTEXT);
     }
-    uint64_t popped = stack.handles[--stack.depth];
     if (pctx != NULL) {
         *pctx = TOW_SOFT_POINTER(popped);
     }
@@ -533,14 +357,13 @@ static CUresult soft_cuCtxSetCurrent(CUcontext handle)
         return result;
     }
     if (handle == NULL) {
-        stack.depth -= stack.depth != 0;
+        tow_soft_stack_pop();
         return tow_soft_leave(CUDA_SUCCESS);
     }
     if (tow_soft_lookup(TOW_SOFT_CTX, TOW_SOFT_HANDLE(handle)) == NULL) {
         return tow_soft_leave(CUDA_ERROR_INVALID_CONTEXT);
     }
-    stack.depth += stack.depth == 0;
-    stack.handles[stack.depth - 1] = TOW_SOFT_HANDLE(handle);
+    tow_soft_stack_replace(TOW_SOFT_HANDLE(handle));
     return tow_soft_leave(CUDA_SUCCESS);
 }
 
@@ -553,7 +376,7 @@ static CUresult soft_cuCtxGetCurrent(CUcontext *pctx)
     if (pctx == NULL) {
         return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
     }
-    *pctx = TOW_SOFT_POINTER(top());
+    *pctx = TOW_SOFT_POINTER(tow_soft_stack_top());
     return tow_soft_leave(CUDA_SUCCESS);
 }
 

@@ -6,8 +6,9 @@
 
 #include <stdlib.h>
 
-void tow_soft_event_free(struct tow_soft_event *event)
+void tow_soft_event_end(struct tow_soft_object *object)
 {
+    struct tow_soft_event *event = (struct tow_soft_event *)object;
     tow_soft_object_remove(&event->object);
     tow_soft_mark_unref(event->mark);
     tow_soft_board_unref(event->board);
@@ -56,7 +57,7 @@ static CUresult soft_cuEventDestroy(CUevent hEvent)
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    tow_soft_event_free(event);
+    tow_soft_event_end(&event->object);
     return tow_soft_leave(CUDA_SUCCESS);
 }
 

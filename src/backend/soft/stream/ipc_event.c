@@ -104,6 +104,23 @@ static bool is_pending(const struct tow_soft_board *board, uint64_t word)
     return (word & 1) != 0 && is_alive(board, (uint32_t)word >> 1);
 }
 
+static void board_finish(const struct tow_soft_mark *mark)
+{
+    atomic_fetch_and(&mark->board->pages->slot[mark->slot], ~(uint64_t)1);
+}
+
+static bool board_done(const struct tow_soft_mark *mark)
+{
+    uint64_t word = atomic_load(&mark->board->pages->slot[mark->slot]);
+    return (uint32_t)(word >> 32) != mark->turn || !is_pending(mark->board, word);
+}
+
+static const struct tow_soft_board_ops ops = {
+    .finish = board_finish,
+    .done = board_done,
+    .unref = tow_soft_board_unref,
+};
+
 CUresult tow_soft_board_post(struct tow_soft_board *board, struct tow_soft_mark *mark)
 {
     for (uint32_t i = 0; i < SLOTS; i++) {
@@ -114,6 +131,7 @@ CUresult tow_soft_board_post(struct tow_soft_board *board, struct tow_soft_mark 
         if (!is_pending(board, word) &&
             atomic_compare_exchange_strong(&board->pages->slot[slot], &word, ours)) {
             mark->board = tow_soft_board_ref(board);
+            mark->board_ops = &ops;
             mark->slot = slot;
             mark->turn = turn;
             board->hint = slot + 1;
@@ -122,17 +140,6 @@ CUresult tow_soft_board_post(struct tow_soft_board *board, struct tow_soft_mark 
         }
     }
     return CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-void tow_soft_board_finish(const struct tow_soft_mark *mark)
-{
-    atomic_fetch_and(&mark->board->pages->slot[mark->slot], ~(uint64_t)1);
-}
-
-bool tow_soft_board_done(const struct tow_soft_mark *mark)
-{
-    uint64_t word = atomic_load(&mark->board->pages->slot[mark->slot]);
-    return (uint32_t)(word >> 32) != mark->turn || !is_pending(mark->board, word);
 }
 
 CUresult tow_soft_event_refresh(struct tow_soft_event *event)
@@ -148,6 +155,7 @@ CUresult tow_soft_event_refresh(struct tow_soft_event *event)
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     mark->board = tow_soft_board_ref(event->board);
+    mark->board_ops = &ops;
     mark->slot = slot;
     mark->turn = turn;
     mark->foreign = true;

@@ -66,7 +66,7 @@ void tow_soft_retire_poll(void)
 static void release_pages(void *object, uint64_t base, uint64_t size)
 {
     (void)object;
-    tow_soft_ipc_forget(base);
+    tow_soft.hooks->pages_gone(base);
     tow_soft_arena_decommit(base, size);
     tow_soft_arena_give(base, size);
 }
@@ -298,7 +298,7 @@ void tow_soft_alloc_drop(struct tow_soft_alloc *alloc)
     case TOW_SOFT_MEM_VMM: /* the pages belong to whoever entered it */
         break;
     case TOW_SOFT_MEM_IPC:
-        tow_soft_ipc_dropped(alloc);
+        alloc->gone(alloc);
         break;
     case TOW_SOFT_MEM_GRAPH:
         owner->graph_used -= alloc->reserved;
@@ -306,7 +306,7 @@ void tow_soft_alloc_drop(struct tow_soft_alloc *alloc)
         break;
     default:
         if (alloc->pool != NULL) {
-            tow_soft_pool_released(alloc);
+            alloc->gone(alloc);
         }
         if (alloc->block != NULL) {
             piece_drop(owner, alloc->block, alloc->base, alloc->reserved);

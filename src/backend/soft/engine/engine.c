@@ -26,55 +26,6 @@
 static bool poller;           /* an idle runner watches what other processes or the host write */
 static int64_t poll_interval; /* how long it sleeps */
 
-/* ---- marks
- * ---------------------------------------------------------------------------------------- */
-
-struct tow_soft_mark *tow_soft_mark_create(struct tow_soft_ctx *ctx, bool timing)
-{
-    struct tow_soft_mark *mark = calloc(1, sizeof *mark);
-    if (mark != NULL) {
-        mark->refs = 1;
-        mark->timing = timing;
-        mark->ctx = ctx;
-    }
-    return mark;
-}
-
-struct tow_soft_mark *tow_soft_mark_ref(struct tow_soft_mark *mark)
-{
-    if (mark != NULL) {
-        mark->refs++;
-    }
-    return mark;
-}
-
-void tow_soft_mark_unref(struct tow_soft_mark *mark)
-{
-    if (mark != NULL && --mark->refs == 0) {
-        if (mark->board != NULL) {
-            tow_soft_mark_finish(mark); /* if it never got into a queue */
-            tow_soft_board_unref(mark->board);
-        }
-        free(mark);
-    }
-}
-
-void tow_soft_mark_finish(struct tow_soft_mark *mark)
-{
-    if (!mark->done && mark->board != NULL && !mark->foreign) {
-        tow_soft_board_finish(mark);
-    }
-    mark->done = true;
-}
-
-bool tow_soft_mark_done(struct tow_soft_mark *mark)
-{
-    if (!mark->done && mark->foreign) {
-        mark->done = tow_soft_board_done(mark);
-    }
-    return mark->done;
-}
-
 static struct timespec time_in(int64_t wait_ns)
 {
     struct timespec until;
@@ -241,7 +192,7 @@ static bool advance(struct tow_soft_stream *stream, bool *ret_polls)
             }
             break;
         case TOW_SOFT_WORK_FREE:
-            tow_soft_free_async_run(op->work.release.address);
+            tow_soft_work_run(&op->work, ctx);
             break;
         default:
             return changed;
@@ -476,7 +427,7 @@ CUresult tow_soft_submit(struct tow_soft_stream *stream, struct tow_soft_work *w
         return result;
     }
     if (stream->capture != NULL) {
-        return tow_soft_capture_add(stream, work);
+        return stream->capture->ops->add(stream, work);
     }
     bool small = is_small(work);
     struct tow_soft_op *op = enqueue(stream, work);
