@@ -2,7 +2,8 @@
  * binaries (also compressed) and linked texts. */
 #include "fuzz.h"
 
-#include "backend/soft/ground/soft.h"
+#include "backend/soft/code/image.h"
+#include "backend/soft/ground/state.h"
 #include "backend/unpack.h"
 #include "wire/image.h"
 

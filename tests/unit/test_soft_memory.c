@@ -1,7 +1,7 @@
 /* Memory, copies, fills, pointers, pools, mappings. */
 #include "soft_lib.h"
 
-#include "backend/soft/ground/soft.h"
+#include "backend/soft/entry/entry.h"
 #include "gen/context.h"
 #include "gen/copy.h"
 #include "gen/core.h"

@@ -10,7 +10,8 @@
  *
  * A dry GPU takes machine code too: of all code only the skeleton is left (skeleton.c).
  */
-#include "backend/soft/ground/soft.h"
+#include "backend/soft/code/image.h"
+#include "backend/soft/ground/state.h"
 
 #include <ctype.h>
 #include <elf.h>

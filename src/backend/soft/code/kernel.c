@@ -1,5 +1,10 @@
 /* Kernels of libraries and functions of modules: attributes, names, parameters. */
-#include "backend/soft/ground/soft.h"
+#include "backend/soft/code/image.h"
+#include "backend/soft/code/module.h"
+#include "backend/soft/ground/context.h"
+#include "backend/soft/ground/fill.h"
+#include "backend/soft/ground/handle.h"
+#include "backend/soft/ground/state.h"
 #include "gen/module.h"
 
 #include <string.h>

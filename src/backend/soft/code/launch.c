@@ -1,6 +1,21 @@
 /* Launching kernels: checks, parameters, running, faults; and occupancy, which counts the same
  * limits. */
-#include "backend/soft/ground/soft.h"
+#include "backend/soft/code/image.h"
+#include "backend/soft/code/launch.h"
+#include "backend/soft/code/module.h"
+#include "backend/soft/engine/capture.h"
+#include "backend/soft/engine/engine.h"
+#include "backend/soft/engine/work.h"
+#include "backend/soft/ground/alloc.h"
+#include "backend/soft/ground/context.h"
+#include "backend/soft/ground/fill.h"
+#include "backend/soft/ground/handle.h"
+#include "backend/soft/ground/hooks.h"
+#include "backend/soft/ground/index.h"
+#include "backend/soft/ground/space.h"
+#include "backend/soft/ground/state.h"
+#include "backend/soft/memory/texture.h"
+#include "backend/soft/stream/event.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,5 +1,10 @@
 /* The linker: collects PTX and hands it out as one text that a load takes apart again (image.c). */
-#include "backend/soft/ground/soft.h"
+#include "backend/soft/code/image.h"
+#include "backend/soft/code/module.h"
+#include "backend/soft/ground/context.h"
+#include "backend/soft/ground/fill.h"
+#include "backend/soft/ground/handle.h"
+#include "backend/soft/ground/state.h"
 
 #include <stdio.h>
 #include <errno.h>

@@ -5,7 +5,15 @@
  * that uses it. Functions belong to modules, kernels to libraries; work in flight holds a reference
  * to its module.
  */
-#include "backend/soft/ground/soft.h"
+#include "backend/soft/code/image.h"
+#include "backend/soft/code/module.h"
+#include "backend/soft/engine/engine.h"
+#include "backend/soft/ground/alloc.h"
+#include "backend/soft/ground/context.h"
+#include "backend/soft/ground/fill.h"
+#include "backend/soft/ground/handle.h"
+#include "backend/soft/ground/index.h"
+#include "backend/soft/ground/state.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -461,7 +469,7 @@ static CUresult soft_cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmo
 /* ---- libraries
  * ---------------------------------------------------------------------------------------------- */
 
-void tow_soft_library_destroy(struct tow_soft_library *library)
+static void library_destroy(struct tow_soft_library *library)
 {
     struct tow_soft_library **at = &libraries;
     while (*at != NULL && *at != library) {
@@ -488,7 +496,7 @@ void tow_soft_library_destroy(struct tow_soft_library *library)
 void tow_soft_libraries_fini(void)
 {
     while (libraries != NULL) {
-        tow_soft_library_destroy(libraries);
+        library_destroy(libraries);
     }
 }
 
@@ -570,7 +578,7 @@ static CUresult soft_cuLibraryUnload(CUlibrary handle)
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    tow_soft_library_destroy(library);
+    library_destroy(library);
     return tow_soft_leave(CUDA_SUCCESS);
 }
 

@@ -4,7 +4,8 @@
  * their parameters are records in the section .nv.info.NAME, its variables are objects. All of that
  * is checked against the length: it came from outside.
  */
-#include "backend/soft/ground/soft.h"
+#include "backend/soft/code/image.h"
+#include "backend/soft/ground/state.h"
 
 #include <elf.h>
 #include <errno.h>

@@ -4,7 +4,18 @@
  * device and fills return at once, an asynchronous copy from pageable memory has read its source
  * when it returns, one to pageable memory is done when it returns.
  */
-#include "backend/soft/ground/soft.h"
+#include "backend/soft/copy/copy.h"
+#include "backend/soft/engine/capture.h"
+#include "backend/soft/engine/engine.h"
+#include "backend/soft/engine/work.h"
+#include "backend/soft/ground/alloc.h"
+#include "backend/soft/ground/arena.h"
+#include "backend/soft/ground/context.h"
+#include "backend/soft/ground/fill.h"
+#include "backend/soft/ground/handle.h"
+#include "backend/soft/ground/index.h"
+#include "backend/soft/ground/state.h"
+#include "backend/soft/memory/array.h"
 #include "gen/copy.h"
 
 #include <stdlib.h>

@@ -1,5 +1,9 @@
 /* What copies and fills do when their turn comes. */
-#include "backend/soft/ground/soft.h"
+#include "backend/soft/copy/copy.h"
+#include "backend/soft/engine/work.h"
+#include "backend/soft/ground/alloc.h"
+#include "backend/soft/ground/context.h"
+#include "backend/soft/memory/array.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -5,7 +5,11 @@
  * and spoils the capture; cuStreamEndCapture then says so. Its nodes are made by who began it
  * (tow_soft_capture_ops).
  */
-#include "backend/soft/ground/soft.h"
+#include "backend/soft/engine/capture.h"
+#include "backend/soft/engine/engine.h"
+#include "backend/soft/engine/work.h"
+#include "backend/soft/ground/context.h"
+#include "backend/soft/ground/state.h"
 
 #include <stdlib.h>
 #include <string.h>

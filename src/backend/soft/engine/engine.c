@@ -6,7 +6,14 @@
  * values) are done by whoever holds the lock; the others by runner threads, started when first
  * needed, or by a caller that would have to wait for them anyway.
  */
-#include "backend/soft/ground/soft.h"
+#include "backend/soft/engine/capture.h"
+#include "backend/soft/engine/engine.h"
+#include "backend/soft/engine/mark.h"
+#include "backend/soft/engine/work.h"
+#include "backend/soft/ground/alloc.h"
+#include "backend/soft/ground/context.h"
+#include "backend/soft/ground/handle.h"
+#include "backend/soft/ground/state.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -209,6 +216,15 @@ static bool is_runnable(const struct tow_soft_stream *stream)
            stream->head->work.kind != TOW_SOFT_WORK_MEMOPS;
 }
 
+static void retire_due(void)
+{
+    uint64_t oldest = UINT64_MAX;
+    for (struct tow_soft_op *op = tow_soft.running; op != NULL; op = op->run_next) {
+        oldest = op->start < oldest ? op->start : oldest;
+    }
+    tow_soft_retire_poll(oldest);
+}
+
 static void streams_reap(void)
 {
     struct tow_soft_stream *next;
@@ -261,7 +277,7 @@ void tow_soft_engine_kick(void)
     if (any) {
         poll_interval = POLL_MIN;
         streams_reap();
-        tow_soft_retire_poll();
+        retire_due();
         pthread_cond_broadcast(&tow_soft.changed);
     }
     unsigned wanted = 0;
@@ -313,7 +329,7 @@ static void run_head(struct tow_soft_stream *stream)
         fail(ctx, result);
     }
     streams_reap();
-    tow_soft_retire_poll();
+    retire_due();
     pthread_cond_broadcast(&tow_soft.changed);
     tow_soft_engine_kick();
 }

@@ -1,5 +1,6 @@
 /* Marks: moments in streams. */
-#include "backend/soft/ground/soft.h"
+#include "backend/soft/engine/mark.h"
+#include "backend/soft/ground/context.h"
 
 #include <stdlib.h>
 

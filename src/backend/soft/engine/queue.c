@@ -1,5 +1,10 @@
 /* Streams as the engine has them: queues that are made, found by handle and freed. */
-#include "backend/soft/ground/soft.h"
+#include "backend/soft/engine/engine.h"
+#include "backend/soft/engine/mark.h"
+#include "backend/soft/engine/work.h"
+#include "backend/soft/ground/context.h"
+#include "backend/soft/ground/handle.h"
+#include "backend/soft/ground/state.h"
 
 #include <stdlib.h>
 

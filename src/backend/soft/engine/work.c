@@ -1,6 +1,11 @@
 /* Work: what ops and graph nodes do, by kind. Here are the kinds that need nothing but streams; the
  * others are in the rooms above (tow_soft_hooks). */
-#include "backend/soft/ground/soft.h"
+#include "backend/soft/engine/mark.h"
+#include "backend/soft/engine/work.h"
+#include "backend/soft/ground/alloc.h"
+#include "backend/soft/ground/context.h"
+#include "backend/soft/ground/hooks.h"
+#include "backend/soft/ground/state.h"
 
 #include <errno.h>
 #include <stdlib.h>

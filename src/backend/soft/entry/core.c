@@ -1,5 +1,8 @@
 /* Initialisation, version, names of errors, profiler calls that have nothing to do. */
-#include "backend/soft/ground/soft.h"
+#include "backend/soft/entry/entry.h"
+#include "backend/soft/ground/context.h"
+#include "backend/soft/ground/fill.h"
+#include "backend/soft/ground/state.h"
 #include "gen/core.h"
 
 #include <string.h>

@@ -1,5 +1,7 @@
 /* The devices and what they say of themselves: a plausible GPU of the configured capability. */
-#include "backend/soft/ground/soft.h"
+#include "backend/soft/entry/entry.h"
+#include "backend/soft/ground/fill.h"
+#include "backend/soft/ground/state.h"
 #include "gen/device.h"
 
 #include <stdio.h>

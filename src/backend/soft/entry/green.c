@@ -1,6 +1,11 @@
 /* Green contexts. The software GPU shares out its processors on paper only: a green context's
  * kernels run wherever a thread is free, as if the shares were equal to what is asked for. */
-#include "backend/soft/ground/soft.h"
+#include "backend/soft/entry/entry.h"
+#include "backend/soft/ground/context.h"
+#include "backend/soft/ground/fill.h"
+#include "backend/soft/ground/handle.h"
+#include "backend/soft/ground/state.h"
+#include "backend/soft/stream/event.h"
 #include "gen/context.h"
 #include "gen/device.h"
 #include "gen/green.h"

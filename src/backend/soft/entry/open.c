@@ -1,5 +1,21 @@
 /* Opening and closing the software GPU, and the little that belongs to no family. */
-#include "backend/soft/ground/soft.h"
+#include "backend/backend.h"
+#include "backend/soft/code/module.h"
+#include "backend/soft/engine/engine.h"
+#include "backend/soft/entry/entry.h"
+#include "backend/soft/graph/graph.h"
+#include "backend/soft/ground/alloc.h"
+#include "backend/soft/ground/arena.h"
+#include "backend/soft/ground/fill.h"
+#include "backend/soft/ground/handle.h"
+#include "backend/soft/ground/index.h"
+#include "backend/soft/ground/space.h"
+#include "backend/soft/ground/state.h"
+#include "backend/soft/memory/ipc.h"
+#include "backend/soft/memory/pool.h"
+#include "backend/soft/memory/texture.h"
+#include "backend/soft/memory/vmm.h"
+#include "backend/soft/stream/context.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -57,7 +73,7 @@ static void close_all(void)
     tow_soft_libraries_fini();
     tow_soft_graphs_fini();
     tow_soft_engine_stop();
-    tow_soft_retire_poll();
+    tow_soft_retire_poll(UINT64_MAX);
     for (unsigned i = 0; i < tow_soft.device_count; i++) {
         tow_soft_ctx_free(tow_soft.devices[i].primary);
         tow_soft.devices[i].primary = NULL;

@@ -1,5 +1,14 @@
 /* Graphs: nodes, edges, copies, user objects. */
+#include "backend/soft/code/module.h"
+#include "backend/soft/engine/capture.h"
+#include "backend/soft/engine/engine.h"
+#include "backend/soft/engine/work.h"
 #include "backend/soft/graph/graph.h"
+#include "backend/soft/ground/context.h"
+#include "backend/soft/ground/fill.h"
+#include "backend/soft/ground/handle.h"
+#include "backend/soft/ground/state.h"
+#include "backend/soft/memory/array.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,10 +1,11 @@
 /* Graphs as their files see them: graph.c (structure), graph_nodes.c (what nodes do),
- * graph_condition.c (conditional nodes), graph_exec.c (instances and launches), capture.c. All of
- * it is guarded by tow_soft.lock. */
+ * graph_condition.c (conditional nodes), graph_exec.c (instances and launches), graph_capture.c.
+ * All of it is guarded by tow_soft.lock. */
 #ifndef TOW_SOFT_GRAPH_H
 #define TOW_SOFT_GRAPH_H
 
-#include "backend/soft/ground/soft.h"
+#include "backend/soft/engine/work.h"
+#include "backend/soft/ground/handle.h"
 
 #define TOW_SOFT_NODES_MAX (1u << 20)
 
@@ -121,5 +122,15 @@ CUresult tow_soft_exec_set_child(CUgraphExec hGraphExec, CUgraphNode hNode, CUgr
 /* Puts new work into a node of the same kind. */
 CUresult tow_soft_node_replace(struct tow_soft_node *node, struct tow_soft_work *work);
 void tow_soft_user_object_put(struct tow_soft_user_object *object, unsigned count);
+
+void tow_soft_graph_free(struct tow_soft_graph *graph);
+void tow_soft_exec_end(struct tow_soft_object *object);
+/* What a kernel of the context sets a condition to; -1 if it has none of that handle. Takes the
+ * lock. */
+int tow_soft_condition_set(const struct tow_soft_ctx *ctx, uint64_t handle, uint32_t value);
+/* Graphs outlive contexts, but their nodes let go of what dies with this one. */
+void tow_soft_graphs_forget(struct tow_soft_ctx *ctx);
+void tow_soft_graphs_fini(void);
+extern const struct tow_soft_work_ops tow_soft_plan_ops, tow_soft_child_ops, tow_soft_branch_ops;
 
 #endif

@@ -1,6 +1,14 @@
 /* Stream capture as graphs see it: work given to a capturing stream becomes nodes. What streams and
  * events know of a capture is in engine/capture.c. */
+#include "backend/soft/engine/capture.h"
+#include "backend/soft/engine/engine.h"
+#include "backend/soft/engine/work.h"
 #include "backend/soft/graph/graph.h"
+#include "backend/soft/ground/alloc.h"
+#include "backend/soft/ground/context.h"
+#include "backend/soft/ground/fill.h"
+#include "backend/soft/ground/handle.h"
+#include "backend/soft/ground/state.h"
 
 #include <stdlib.h>
 #include <string.h>

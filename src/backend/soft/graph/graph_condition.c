@@ -4,7 +4,13 @@
  * by its handle, so the instance has no copy of it: a graph with such a node has one instance at
  * most.
  */
+#include "backend/soft/code/module.h"
+#include "backend/soft/engine/work.h"
 #include "backend/soft/graph/graph.h"
+#include "backend/soft/ground/context.h"
+#include "backend/soft/ground/fill.h"
+#include "backend/soft/ground/handle.h"
+#include "backend/soft/ground/state.h"
 #include "gen/graph.h"
 
 #include <stdlib.h>

@@ -1,5 +1,19 @@
 /* Instances of graphs: making, changing, launching and running them. */
+#include "backend/soft/code/launch.h"
+#include "backend/soft/code/module.h"
+#include "backend/soft/engine/capture.h"
+#include "backend/soft/engine/engine.h"
+#include "backend/soft/engine/mark.h"
+#include "backend/soft/engine/work.h"
 #include "backend/soft/graph/graph.h"
+#include "backend/soft/ground/alloc.h"
+#include "backend/soft/ground/context.h"
+#include "backend/soft/ground/fill.h"
+#include "backend/soft/ground/handle.h"
+#include "backend/soft/ground/index.h"
+#include "backend/soft/ground/state.h"
+#include "backend/soft/memory/pool.h"
+#include "backend/soft/stream/event.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,5 +1,16 @@
 /* What graph nodes do: making them from their parameters, and asking and changing those. */
+#include "backend/soft/code/launch.h"
+#include "backend/soft/code/module.h"
+#include "backend/soft/copy/copy.h"
+#include "backend/soft/engine/capture.h"
+#include "backend/soft/engine/work.h"
 #include "backend/soft/graph/graph.h"
+#include "backend/soft/ground/alloc.h"
+#include "backend/soft/ground/context.h"
+#include "backend/soft/ground/fill.h"
+#include "backend/soft/ground/handle.h"
+#include "backend/soft/ground/state.h"
+#include "backend/soft/stream/stream.h"
 #include "gen/graph.h"
 
 #include <stdlib.h>

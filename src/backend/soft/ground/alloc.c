@@ -1,5 +1,11 @@
 /* Allocations: small ones cut from 2 MiB blocks, large ones with pages of their own. */
-#include "backend/soft/ground/soft.h"
+#include "backend/soft/ground/alloc.h"
+#include "backend/soft/ground/arena.h"
+#include "backend/soft/ground/context.h"
+#include "backend/soft/ground/hooks.h"
+#include "backend/soft/ground/index.h"
+#include "backend/soft/ground/space.h"
+#include "backend/soft/ground/state.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -44,12 +50,8 @@ void tow_soft_retire(void (*run)(void *object, uint64_t a, uint64_t b), void *ob
     tow_soft.retired = retired;
 }
 
-void tow_soft_retire_poll(void)
+void tow_soft_retire_poll(uint64_t oldest)
 {
-    uint64_t oldest = UINT64_MAX;
-    for (struct tow_soft_op *op = tow_soft.running; op != NULL; op = op->run_next) {
-        oldest = op->start < oldest ? op->start : oldest;
-    }
     struct tow_soft_retired **at = &tow_soft.retired;
     while (*at != NULL) {
         struct tow_soft_retired *retired = *at;

@@ -1,6 +1,9 @@
 /* Where device memory lives: one big reservation of addresses that ordinary programs and sanitizers
  * leave alone; pages are put behind them on demand. */
-#include "backend/soft/ground/soft.h"
+#include "backend/soft/ground/alloc.h"
+#include "backend/soft/ground/arena.h"
+#include "backend/soft/ground/space.h"
+#include "backend/soft/ground/state.h"
 
 #include <errno.h>
 #include <stdio.h>

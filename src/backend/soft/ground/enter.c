@@ -1,6 +1,8 @@
 /* The way in and out of every entry point: the lock, the calling thread's contexts, what kernels
  * printed. */
-#include "backend/soft/ground/soft.h"
+#include "backend/soft/ground/context.h"
+#include "backend/soft/ground/handle.h"
+#include "backend/soft/ground/state.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,7 @@
 /* Handles: kind, generation and index in 64 bits, looked up in one table. Nothing that a caller
  * passes is ever followed as a pointer. */
-#include "backend/soft/ground/soft.h"
+#include "backend/soft/ground/context.h"
+#include "backend/soft/ground/handle.h"
 
 #include <errno.h>
 #include <stdlib.h>

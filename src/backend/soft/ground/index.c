@@ -4,7 +4,8 @@
  * changed sequence searches again. Every field is read and written with relaxed atomics, so a
  * reader that loses the race sees nonsense, never undefined behaviour, and throws it away.
  */
-#include "backend/soft/ground/soft.h"
+#include "backend/soft/ground/alloc.h"
+#include "backend/soft/ground/index.h"
 
 #include <errno.h>
 #include <sys/mman.h>

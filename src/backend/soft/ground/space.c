@@ -1,7 +1,8 @@
 /* Free address ranges, kept sorted and merged; the lowest that fits is taken. */
-#include "backend/soft/ground/soft.h"
+#include "backend/soft/ground/space.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 

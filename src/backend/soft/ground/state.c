@@ -1,5 +1,5 @@
 /* The state of the software GPU, and the figures of its devices that others need. */
-#include "backend/soft/ground/soft.h"
+#include "backend/soft/ground/state.h"
 
 struct tow_soft tow_soft = {.lock = PTHREAD_MUTEX_INITIALIZER};
 

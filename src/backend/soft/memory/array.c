@@ -1,4 +1,13 @@
 /* CUDA arrays: rows of texels in plain memory, which copies and textures reach alike. */
+#include "backend/soft/engine/capture.h"
+#include "backend/soft/engine/engine.h"
+#include "backend/soft/ground/alloc.h"
+#include "backend/soft/ground/context.h"
+#include "backend/soft/ground/fill.h"
+#include "backend/soft/ground/handle.h"
+#include "backend/soft/ground/index.h"
+#include "backend/soft/ground/space.h"
+#include "backend/soft/ground/state.h"
 #include "backend/soft/memory/array.h"
 #include "gen/texture.h"
 #include "gen/vmm.h"

@@ -1,8 +1,26 @@
-/* What arrays and textures share. */
-#ifndef TOW_SOFT_ARRAY_H
-#define TOW_SOFT_ARRAY_H
+/* Arrays, and what they and textures share. */
+#ifndef TOW_SOFT_MEMORY_ARRAY_H
+#define TOW_SOFT_MEMORY_ARRAY_H
 
-#include "backend/soft/ground/soft.h"
+#include "backend/soft/ground/handle.h"
+#include "gen/cuda_types.h"
+#include "ptx/num/texture.h"
+
+struct tow_soft_array {
+    struct tow_soft_object object;
+    unsigned refs;
+    CUDA_ARRAY3D_DESCRIPTOR desc;
+    uint32_t texel;        /* bytes */
+    uint32_t rows, slices; /* height and depth or layers, at least 1 */
+    size_t row_pitch, slice_pitch;
+    bool is_level;
+    struct tow_soft_storage *storage; /* counted: a mipmapped array shares it with its levels */
+    uint8_t *data;                    /* borrowed from storage */
+};
+struct tow_soft_array *tow_soft_array_ref(struct tow_soft_array *array);
+void tow_soft_array_unref(struct tow_soft_array *array);
+void tow_soft_array_end(struct tow_soft_object *object);
+void tow_soft_mipmap_end(struct tow_soft_object *object);
 
 /* The memory behind an array, shared with its mipmap levels and textures. */
 struct tow_soft_storage {

@@ -2,6 +2,13 @@
  * handle is first asked for: its pages move into a memfd, at the same addresses. The handle says
  * where the memfd is and names a token that only it carries, so that nobody opens what he was not
  * given. */
+#include "backend/soft/engine/engine.h"
+#include "backend/soft/ground/alloc.h"
+#include "backend/soft/ground/arena.h"
+#include "backend/soft/ground/context.h"
+#include "backend/soft/ground/fill.h"
+#include "backend/soft/ground/index.h"
+#include "backend/soft/ground/state.h"
 #include "backend/soft/memory/ipc.h"
 
 #include <errno.h>
@@ -14,7 +21,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "backend/soft/ground/soft.h"
 #include "gen/interop.h"
 
 #define MAGIC "towlipc1"

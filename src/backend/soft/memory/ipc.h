@@ -16,4 +16,8 @@ int tow_soft_ipc_make(struct tow_soft_token *ret_token);
 int tow_soft_ipc_fetch(uint32_t pid, int32_t number, const struct tow_soft_token *token,
                        uint64_t size);
 
+/* Pages that begin at `base` are given back: they are shared no more. */
+void tow_soft_ipc_forget(uint64_t base);
+void tow_soft_ipc_fini(void);
+
 #endif

@@ -1,5 +1,14 @@
 /* Linear memory: allocation, host memory, managed memory, what a pointer is. */
-#include "backend/soft/ground/soft.h"
+#include "backend/soft/engine/capture.h"
+#include "backend/soft/engine/engine.h"
+#include "backend/soft/ground/alloc.h"
+#include "backend/soft/ground/context.h"
+#include "backend/soft/ground/fill.h"
+#include "backend/soft/ground/index.h"
+#include "backend/soft/ground/space.h"
+#include "backend/soft/ground/state.h"
+#include "backend/soft/memory/pool.h"
+#include "backend/soft/memory/vmm.h"
 #include "gen/memory.h"
 
 #include <stdlib.h>

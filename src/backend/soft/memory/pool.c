@@ -7,8 +7,19 @@
  * A pool that can be exported is a memory file as large as the device (sparse); its allocations are
  * parts of the file, in whole blocks. A worker that imports the pool maps the parts it is told of.
  */
+#include "backend/soft/engine/capture.h"
+#include "backend/soft/engine/engine.h"
+#include "backend/soft/engine/work.h"
+#include "backend/soft/ground/alloc.h"
+#include "backend/soft/ground/arena.h"
+#include "backend/soft/ground/context.h"
+#include "backend/soft/ground/fill.h"
+#include "backend/soft/ground/handle.h"
+#include "backend/soft/ground/index.h"
+#include "backend/soft/ground/space.h"
+#include "backend/soft/ground/state.h"
+#include "backend/soft/memory/pool.h"
 #include "backend/soft/memory/shareable.h"
-#include "backend/soft/ground/soft.h"
 #include "gen/pool.h"
 
 #include <fcntl.h>

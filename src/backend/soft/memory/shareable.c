@@ -1,3 +1,5 @@
+#include "backend/soft/ground/alloc.h"
+#include "backend/soft/ground/state.h"
 #include "backend/soft/memory/shareable.h"
 
 #include <fcntl.h>
@@ -6,8 +8,6 @@
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include "backend/soft/ground/soft.h"
 
 #define MAGIC "towlmem1"
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW)

@@ -1,6 +1,11 @@
 /* Texture and surface objects. Kernels look them up without a lock, by the handle that they were
  * given. */
+#include "backend/soft/ground/alloc.h"
+#include "backend/soft/ground/context.h"
+#include "backend/soft/ground/fill.h"
+#include "backend/soft/ground/handle.h"
 #include "backend/soft/memory/array.h"
+#include "backend/soft/memory/texture.h"
 #include "gen/texture.h"
 
 #include <stdlib.h>

@@ -1,7 +1,15 @@
 /* Virtual memory management: reserved addresses, memory objects (a memfd each), and mappings of one
  * into the other, which kernels may use once access was given. */
+#include "backend/soft/engine/engine.h"
+#include "backend/soft/ground/alloc.h"
+#include "backend/soft/ground/arena.h"
+#include "backend/soft/ground/context.h"
+#include "backend/soft/ground/fill.h"
+#include "backend/soft/ground/handle.h"
+#include "backend/soft/ground/index.h"
+#include "backend/soft/ground/state.h"
 #include "backend/soft/memory/shareable.h"
-#include "backend/soft/ground/soft.h"
+#include "backend/soft/memory/vmm.h"
 #include "gen/vmm.h"
 
 #include <fcntl.h>

@@ -1,5 +1,16 @@
 /* Contexts: the stack of each thread, primary contexts, limits, printf output. */
-#include "backend/soft/ground/soft.h"
+#include "backend/soft/engine/capture.h"
+#include "backend/soft/engine/engine.h"
+#include "backend/soft/engine/mark.h"
+#include "backend/soft/ground/alloc.h"
+#include "backend/soft/ground/context.h"
+#include "backend/soft/ground/fill.h"
+#include "backend/soft/ground/handle.h"
+#include "backend/soft/ground/hooks.h"
+#include "backend/soft/ground/index.h"
+#include "backend/soft/ground/space.h"
+#include "backend/soft/ground/state.h"
+#include "backend/soft/stream/context.h"
 
 #include <errno.h>
 #include <stdio.h>

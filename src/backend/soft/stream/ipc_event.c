@@ -10,8 +10,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "backend/soft/engine/capture.h"
+#include "backend/soft/engine/mark.h"
+#include "backend/soft/ground/context.h"
+#include "backend/soft/ground/fill.h"
+#include "backend/soft/ground/handle.h"
 #include "backend/soft/memory/ipc.h"
-#include "backend/soft/ground/soft.h"
+#include "backend/soft/stream/event.h"
 #include "gen/interop.h"
 
 #define MAGIC "towlevt1"

@@ -1,5 +1,14 @@
 /* Streams: making them, waiting, host functions, memory operations, attributes. */
-#include "backend/soft/ground/soft.h"
+#include "backend/soft/engine/capture.h"
+#include "backend/soft/engine/engine.h"
+#include "backend/soft/engine/work.h"
+#include "backend/soft/ground/alloc.h"
+#include "backend/soft/ground/context.h"
+#include "backend/soft/ground/fill.h"
+#include "backend/soft/ground/handle.h"
+#include "backend/soft/ground/index.h"
+#include "backend/soft/ground/state.h"
+#include "backend/soft/stream/stream.h"
 
 #include <stdlib.h>
 #include <string.h>
