@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""How far a call travels inside the client: entries of functions on the caller's thread, and moves between files.
+
+  tools/moves.py BUILD     four calls, each over one kind of line: entries, functions, files, moves
+
+A move is an entry into a function of another file than the entry before; returns do not count. The client is compiled anew
+without optimisation and with -finstrument-functions (tools/moves.c), towlined is BUILD's. Needs addr2line (binutils).
+"""
+
+import concurrent.futures
+import json
+import os
+import pathlib
+import shlex
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+FLOWS = (("launch", "tcp"), ("upload", "tcp"), ("download", "shm"), ("module", "tcp"))
+FOLDERS = ("base", "wire", "transport", "client")
+
+
+def commands(build):
+    """{source: its command} of all that libcuda.so.1 is made of."""
+    found = {}
+    for entry in json.loads((build / "compile_commands.json").read_text()):
+        source = (build / entry["file"]).resolve()
+        ours = any(source.is_relative_to(ROOT / "src" / folder) for folder in FOLDERS)
+        generated = source.parent == build / "src" / "gen" and source.name.endswith(("_client.c", "functions.c", "_procs.c"))
+        if (ours or generated) and entry["output"].startswith("src/"):
+            found.setdefault(source, entry["command"])
+    return found
+
+
+def compiled(build, command, target, flags):
+    words = shlex.split(command)
+    for option in ("-MQ", "-MF"):
+        at = words.index(option)
+        del words[at:at + 2]
+    words[words.index("-o") + 1] = str(target)
+    words = [word for word in words if word not in ("-MD", "-O2", "-O3")]
+    subprocess.run([*words, "-O0", "-g", *flags], cwd=build, check=True)
+    return target
+
+
+def program(build, folder):
+    """The client with tools/moves.c, as one program whose addresses are its file's."""
+    everything = commands(build)
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        made = list(pool.map(lambda item: compiled(build, item[1][1], folder / f"{item[0]}.o", ["-finstrument-functions"]),
+                             enumerate(sorted(everything.items()))))
+    out = folder / "moves"
+    subprocess.run(["cc", "-std=gnu17", "-g", "-no-pie", "-I", build / "src", ROOT / "tools" / "moves.c", *made, "-o", out,
+                    "-lpthread", "-ldl", "-lm"], check=True)
+    return out
+
+
+def walk(path, flow, address):
+    """[(function, file)] in the order of entries."""
+    done = subprocess.run([path, flow], env={**os.environ, "TOWLINE_SERVER": address}, capture_output=True, text=True, check=True)
+    addresses = done.stdout.split()
+    names = subprocess.run(["addr2line", "-f", "-e", path, *sorted(set(addresses))], capture_output=True, text=True,
+                           check=True).stdout.splitlines()
+    where = {at: (names[2 * i], names[2 * i + 1].split(":")[0]) for i, at in enumerate(sorted(set(addresses)))}
+    return [where[at] for at in addresses]
+
+
+def main():
+    build = pathlib.Path(sys.argv[1]).resolve() if len(sys.argv) == 2 else sys.exit(__doc__)
+    os.environ["TOWLINE_BUILD"] = str(build)
+    sys.path.insert(0, str(ROOT / "tests" / "lib"))
+    import towtest  # noqa: E402  (it looks for the build when it is loaded)
+    with tempfile.TemporaryDirectory(prefix="towline-moves-") as folder, towtest.Server() as server:
+        path = program(build, pathlib.Path(folder))
+        print(f"{'':10}{'':6}{'entries':>10}{'functions':>11}{'files':>8}{'moves':>8}")
+        for flow, kind in FLOWS:
+            entries = walk(path, flow, server.address(kind))
+            files = [file for _, file in entries]
+            moves = sum(a != b for a, b in zip(files, files[1:]))
+            print(f"{flow:10}{kind:6}{len(entries):10}{len(set(entries)):11}{len(set(files)):8}{moves:8}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
