@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "client/stream/context.h"
@@ -194,6 +195,7 @@ struct passage {
     struct tow_link *link;
     const struct tow_staged *what;
     struct tow_cut cut;
+    bool flat;     /* the program's bytes lie side by side */
     size_t piece;  /* its size */
     size_t pieces; /* of a part, at most */
     unsigned first_bay;
@@ -205,6 +207,7 @@ static struct passage passage_begin(struct tow_link *link, const struct tow_stag
     size_t size = tow_box_size(&what->host);
     struct passage p = {.link = link,
                         .what = what,
+                        .flat = what->host.rows == 1 && what->host.planes == 1,
                         .piece = what->up && size <= SOON ? PIECE_UP : PIECE,
                         .first_bay = link->stage->next_bay};
     p.cut = tow_cut_make(&what->host, bay_share(size, what->up));
@@ -217,14 +220,44 @@ static unsigned bay_of(const struct passage *p, size_t lot)
     return p->first_bay < BAYS ? (p->first_bay + (unsigned)(lot % BAYS)) % BAYS : p->first_bay;
 }
 
-/* The memory of a lot; `ret_size`: how many bytes the piece of it has, perhaps none. */
-static struct tow_box lot_box(const struct passage *p, size_t lot, size_t piece, size_t *ret_size)
+/* How many of `size` bytes a piece has from `offset` on, perhaps none. */
+static size_t piece_size(const struct passage *p, size_t size, size_t offset)
+{
+    return offset >= size ? 0 : size - offset < p->piece ? size - offset : p->piece;
+}
+
+static void move_flat_piece(const struct passage *p, size_t lot, size_t offset, uint8_t *bay)
+{
+    size_t first = lot * p->cut.each.width, left = p->what->host.width - first;
+    size_t size = piece_size(p, left < p->cut.each.width ? left : p->cut.each.width, offset);
+    uint8_t *host = p->what->host.first + first + offset;
+    if (size > 0) {
+        memcpy(p->what->up ? bay : host, p->what->up ? host : bay, size);
+    }
+}
+
+static void move_rows_piece(const struct passage *p, size_t lot, size_t offset, uint8_t *bay)
 {
     struct tow_part part = tow_cut_part(&p->cut, lot);
     struct tow_box box = tow_box_part(&p->what->host, &part);
-    size_t size = tow_box_size(&box), offset = piece * p->piece;
-    *ret_size = offset >= size ? 0 : size - offset < p->piece ? size - offset : p->piece;
-    return box;
+    size_t size = piece_size(p, tow_box_size(&box), offset);
+    if (size > 0 && p->what->up) {
+        tow_box_gather(&box, offset, bay, size);
+    } else if (size > 0) {
+        tow_box_scatter(&box, offset, bay, size);
+    }
+}
+
+/* One piece of a lot, between the program's memory and the lot's bay. */
+static void move_piece(const struct passage *p, size_t lot, size_t piece)
+{
+    size_t offset = piece * p->piece;
+    uint8_t *bay = bay_at(p->link->stage, bay_of(p, lot)) + offset;
+    if (p->flat) {
+        move_flat_piece(p, lot, offset, bay);
+    } else {
+        move_rows_piece(p, lot, offset, bay);
+    }
 }
 
 static int send_lot(void *user, size_t lot)
@@ -246,12 +279,7 @@ static int send_lot(void *user, size_t lot)
 static void fill_piece(void *user, size_t index)
 {
     const struct passage *p = user;
-    size_t lot = index / p->pieces, piece = index % p->pieces, size;
-    struct tow_box box = lot_box(p, lot, piece, &size);
-    if (size > 0) {
-        uint8_t *bay = bay_at(p->link->stage, bay_of(p, lot));
-        tow_box_gather(&box, piece * p->piece, bay + piece * p->piece, size);
-    }
+    move_piece(p, index / p->pieces, index % p->pieces);
 }
 
 static int open_lot(void *user, size_t lot, bool wait)
@@ -338,13 +366,7 @@ struct emptying {
 static void empty_piece(void *user, size_t piece)
 {
     const struct emptying *e = user;
-    size_t size;
-    struct tow_box box = lot_box(e->passage, e->lot, piece, &size);
-    const uint8_t *bay = bay_at(e->passage->link->stage, bay_of(e->passage, e->lot));
-    if (size > 0) {
-        size_t at = piece * e->passage->piece;
-        tow_box_scatter(&box, at, bay + at, size);
-    }
+    move_piece(e->passage, e->lot, piece);
 }
 
 CUresult tow_stage_down(struct tow_link *link, const struct tow_staged *what)
