@@ -103,10 +103,47 @@ static void files_are_opened_again(void **state)
     }
 }
 
+struct walk {
+    uint64_t low[3]; /* of the first mappings */
+    int count, most;
+};
+
+static bool step(const struct tow_vma *vma, void *user)
+{
+    struct walk *walk = user;
+    if (walk->count < 3) {
+        walk->low[walk->count] = vma->low;
+    }
+    return ++walk->count < walk->most;
+}
+
+/* From the first one on, and no further than somebody wants. */
+static void all_mappings_are_visited(void **state)
+{
+    (void)state;
+    struct walk some = {.most = 3}, all = {.most = 1 << 20};
+    char line[512];
+    uint64_t wanted[3];
+    FILE *maps = fopen("/proc/self/maps", "re");
+    assert_non_null(maps);
+    for (int i = 0; i < 3; i++) {
+        assert_non_null(fgets(line, sizeof line, maps));
+        wanted[i] = strtoull(line, NULL, 16);
+    }
+    fclose(maps);
+    assert_int_equal(tow_vma_visit(step, &some), 0);
+    assert_int_equal(some.count, 3);
+    assert_memory_equal(some.low, wanted, sizeof wanted);
+    assert_int_equal(tow_vma_visit(step, &all), 0);
+    assert_true(all.count > 3);
+    assert_memory_equal(all.low, wanted, sizeof wanted);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lines_are_parsed),
+        cmocka_unit_test(all_mappings_are_visited),
         cmocka_unit_test(files_are_opened_again),
         cmocka_unit_test(limits_are_kept),
     };

@@ -103,6 +103,10 @@ equal(count.value, 1)
 count.value = 8
 ok(n.nvmlDeviceGetComputeRunningProcesses_v3(device(0), c.byref(count), got))
 equal((count.value, got[0].pid, got[0].memory), (1, os.getpid(), 1 << 20))
+equal(text(n.nvmlSystemGetProcessName, os.getpid()).split("/")[-1][:6], "python")
+name = c.create_string_buffer(4)
+ok(n.nvmlSystemGetProcessName(os.getpid(), name, 4), 7)
+ok(n.nvmlSystemGetProcessName(1, name, 4), 6)
 """)
 
 

@@ -116,6 +116,11 @@ static void handles_belong_to_one_node_of_their_graph(void **state)
     OK(tow_drive(cu, cuGraphCreate)(&other, 0));
     FAILS(CUDA_ERROR_INVALID_VALUE,
           tow_drive(cu, cuGraphConditionalHandleCreate)(&nowhere, graph, NULL, 0, 2));
+    CUcontext current;
+    OK(tow_drive(cu, cuCtxPopCurrent_v2)(&current));
+    FAILS(CUDA_ERROR_INVALID_CONTEXT,
+          tow_drive(cu, cuGraphConditionalHandleCreate)(&nowhere, graph, NULL, 0, 0));
+    OK(tow_drive(cu, cuCtxPushCurrent_v2)(current));
     FAILS(CUDA_ERROR_INVALID_VALUE,
           try_branch(graph, handle + 16, CU_GRAPH_COND_TYPE_IF, 1, &body));
     FAILS(CUDA_ERROR_INVALID_VALUE, try_branch(other, handle, CU_GRAPH_COND_TYPE_IF, 1, &body));
