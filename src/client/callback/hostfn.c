@@ -226,7 +226,7 @@ static void discard(uint64_t id)
     drop(entry);
 }
 
-void tow_hostfn_drop_context(const struct tow_context *context)
+void tow_hostfn_drop_context(struct tow_context *context)
 {
     struct entry *gone = NULL;
     pthread_mutex_lock(&lock);

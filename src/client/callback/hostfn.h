@@ -41,7 +41,7 @@ CUresult tow_hostfn_put_upload(CUstream stream, const struct tow_hostfn *functio
 bool tow_hostfn_settle(struct tow_link *link, int64_t limit_ns);
 /* The context has ended, on the server too: functions in its streams that have had no turn get
  * none. Those of graphs stay: a graph belongs to no context. */
-void tow_hostfn_drop_context(const struct tow_context *context);
+void tow_hostfn_drop_context(struct tow_context *context);
 
 /* The function of a live id. */
 bool tow_hostfn_find(uint64_t id, struct tow_hostfn *ret_function);

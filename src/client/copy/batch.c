@@ -11,7 +11,7 @@ static CUresult check_stream(CUstream stream)
 {
     struct tow_link *link;
     return stream == NULL || stream == CU_STREAM_LEGACY ? CUDA_ERROR_INVALID_VALUE
-                                                        : tow_copy_link(&link);
+                                                        : tow_context_link(&link);
 }
 
 static bool order_known(CUmemcpySrcAccessOrder order)

@@ -50,27 +50,13 @@ CUresult tow_copy_settle_source(struct tow_link *link, const void *from, size_t 
                : status;
 }
 
-CUresult tow_copy_link(struct tow_link **ret_link)
-{
-    CUresult state = tow_client_state();
-    if (state != CUDA_SUCCESS) {
-        return state;
-    }
-    struct tow_context *context = tow_context_current();
-    if (context == NULL || tow_thread_in_hostfn()) {
-        return tow_thread_in_hostfn() ? CUDA_ERROR_NOT_PERMITTED : CUDA_ERROR_INVALID_CONTEXT;
-    }
-    *ret_link = context->link;
-    return (CUresult)atomic_load_explicit(&context->sticky, memory_order_relaxed);
-}
-
 /* ---- one dimension ---- */
 
 CUresult tow_copy_upload(CUdeviceptr to, const void *from, size_t size, CUstream stream,
                          bool settle)
 {
     struct tow_link *link = NULL;
-    CUresult status = tow_copy_link(&link);
+    CUresult status = tow_context_link(&link);
     if (status != CUDA_SUCCESS) {
         return status;
     }
@@ -208,14 +194,14 @@ static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CU
                                bool wait)
 {
     struct tow_link *link = NULL;
-    CUresult status = tow_copy_link(&link);
+    CUresult status = tow_context_link(&link);
     if (status != CUDA_SUCCESS || size == 0) {
         return status;
     }
     if (tow_peer_elsewhere(to)) {
         return tow_peer_copy(to, (CUdeviceptr)(uintptr_t)from, size, stream);
     }
-    if (from == NULL || tow_capture_check_device(stream, to, size) != CUDA_SUCCESS) {
+    if (from == NULL || tow_mirror_check_work(stream, to, size) != CUDA_SUCCESS) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (!wait && tow_capture_on(stream)) {
@@ -258,14 +244,14 @@ static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CU
 static CUresult device_to_host(void *to, CUdeviceptr from, size_t size, CUstream stream, bool wait)
 {
     struct tow_link *link = NULL;
-    CUresult status = tow_copy_link(&link);
+    CUresult status = tow_context_link(&link);
     if (status != CUDA_SUCCESS || size == 0) {
         return status;
     }
     if (tow_peer_elsewhere(from)) {
         return tow_peer_copy((CUdeviceptr)(uintptr_t)to, from, size, stream);
     }
-    if (to == NULL || tow_capture_check_device(stream, from, size) != CUDA_SUCCESS) {
+    if (to == NULL || tow_mirror_check_work(stream, from, size) != CUDA_SUCCESS) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (!wait && tow_capture_on(stream)) {
@@ -333,15 +319,15 @@ static CUresult device_to_device(CUdeviceptr to, CUdeviceptr from, size_t size, 
                                  bool wait)
 {
     struct tow_link *link = NULL;
-    CUresult status = tow_copy_link(&link);
+    CUresult status = tow_context_link(&link);
     if (status != CUDA_SUCCESS || size == 0) {
         return status;
     }
     if (tow_peer_elsewhere(to) || tow_peer_elsewhere(from)) {
         return tow_peer_copy(to, from, size, stream);
     }
-    if (tow_capture_check_device(stream, to, size) != CUDA_SUCCESS ||
-        tow_capture_check_device(stream, from, size) != CUDA_SUCCESS) {
+    if (tow_mirror_check_work(stream, to, size) != CUDA_SUCCESS ||
+        tow_mirror_check_work(stream, from, size) != CUDA_SUCCESS) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     bool seen = tow_mirror_sees(to) || tow_mirror_sees(from);
@@ -374,7 +360,7 @@ static CUresult copy_unified(CUdeviceptr dst, CUdeviceptr src, size_t size, CUst
                              bool wait)
 {
     struct tow_link *link = NULL;
-    CUresult status = tow_copy_link(&link);
+    CUresult status = tow_context_link(&link);
     if (status != CUDA_SUCCESS || size == 0) {
         return status;
     }
@@ -441,7 +427,7 @@ CUresult tow_cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUde
                                CUcontext srcContext, size_t ByteCount, CUstream hStream)
 {
     struct tow_link *link = NULL;
-    CUresult status = tow_copy_link(&link);
+    CUresult status = tow_context_link(&link);
     if (status != CUDA_SUCCESS) {
         return status;
     }
@@ -454,8 +440,8 @@ CUresult tow_cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext, CUde
     if (ByteCount == 0) {
         return CUDA_SUCCESS;
     }
-    if (tow_capture_check_device(hStream, dstDevice, ByteCount) != CUDA_SUCCESS ||
-        tow_capture_check_device(hStream, srcDevice, ByteCount) != CUDA_SUCCESS) {
+    if (tow_mirror_check_work(hStream, dstDevice, ByteCount) != CUDA_SUCCESS ||
+        tow_mirror_check_work(hStream, srcDevice, ByteCount) != CUDA_SUCCESS) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (tow_context_find(dstContext)->link != link || tow_context_find(srcContext)->link != link) {

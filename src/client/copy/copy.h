@@ -12,9 +12,6 @@
 CUresult tow_copy_upload(CUdeviceptr to, const void *from, size_t size, CUstream stream,
                          bool settle);
 
-/* The server of the current context, in which a copy may be made. */
-CUresult tow_copy_link(struct tow_link **ret_link);
-
 /* An upload must not read memory that an earlier download is still to fill. */
 CUresult tow_copy_settle_source(struct tow_link *link, const void *from, size_t size);
 

@@ -16,7 +16,7 @@ static CUresult check(CUdeviceptr to, size_t pitch, size_t element, size_t width
     }
     if (width == 0 || rows == 0) {
         struct tow_link *link;
-        return tow_copy_link(&link);
+        return tow_context_link(&link);
     }
     if (to % element != 0 || (rows > 1 && (pitch % element != 0 || pitch < width * element))) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -26,7 +26,7 @@ static CUresult check(CUdeviceptr to, size_t pitch, size_t element, size_t width
         __builtin_add_overflow(bytes, width * element, &bytes)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult status = tow_capture_check_device(stream, to, bytes);
+    CUresult status = tow_mirror_check_work(stream, to, bytes);
     struct tow_context *context = tow_context_current();
     /* What the host changed around it goes first, lest it overwrite the fill later. */
     return status == CUDA_SUCCESS && context != NULL ? tow_mirror_push(context->link) : status;

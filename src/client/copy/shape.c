@@ -92,7 +92,7 @@ static CUresult resolve(const struct tow_copy_shape *shape, struct tow_copy_side
     case CU_MEMORYTYPE_DEVICE:
         side->kind = TOW_AT_DEVICE;
         side->address = device;
-        return tow_capture_check_device(stream, device, 1);
+        return tow_mirror_check_work(stream, device, 1);
     case CU_MEMORYTYPE_ARRAY:
         side->kind = TOW_AT_ARRAY;
         side->address = (uint64_t)(uintptr_t)array;
@@ -340,7 +340,7 @@ CUresult tow_shape_copy(const CUDA_MEMCPY3D_PEER *p, CUstream stream, bool wait,
     struct tow_copy_shape shape = shape_of(p, peer);
     struct tow_box from = {0}, to = {0};
     struct tow_link *link = NULL;
-    CUresult status = tow_copy_link(&link);
+    CUresult status = tow_context_link(&link);
     if (status != CUDA_SUCCESS || p->WidthInBytes == 0 || p->Height == 0 || p->Depth == 0) {
         return status;
     }
@@ -443,7 +443,7 @@ static CUDA_MEMCPY3D_PEER peer_of_2d(const CUDA_MEMCPY2D *c)
 static CUresult no_copy(void)
 {
     struct tow_link *link;
-    CUresult status = tow_copy_link(&link);
+    CUresult status = tow_context_link(&link);
     return status != CUDA_SUCCESS ? status : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -556,7 +556,7 @@ CUresult tow_cuMemcpyAtoHAsync_v2(void *dstHost, CUarray srcArray, size_t srcOff
 static CUresult check_arrays(bool have, CUdeviceptr device, size_t size, bool *ret_empty)
 {
     struct tow_link *link;
-    CUresult status = tow_copy_link(&link);
+    CUresult status = tow_context_link(&link);
     *ret_empty = size == 0;
     if (status == CUDA_SUCCESS && size > 0) {
         status = have ? tow_mirror_reach(device) : CUDA_ERROR_INVALID_VALUE;

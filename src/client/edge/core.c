@@ -10,11 +10,16 @@
 #include "base/log.h"
 #include "client/link/call.h"
 #include "client/link/device.h"
-#include "client/graph/graph.h"
+#include "client/stream/capture.h"
+#include "client/code/code.h"
 #include "client/code/launch.h"
 #include "client/link/link.h"
 #include "client/edge/logs.h"
 #include "transport/lanes.h"
+#include "client/callback/hostfn.h"
+#include "client/completion/watch.h"
+#include "client/copy/stage.h"
+#include "client/hostmem/mirror.h"
 #include "client/hostmem/region.h"
 #include "client/edge/observe.h"
 #include "client/session/state.h"
@@ -23,6 +28,7 @@
 #include "transport/address.h"
 #include "transport/choose.h"
 #include "wire/frame.h"
+#include "wire/result.h"
 
 /* Process-wide: all servers of the program; the environment names them. */
 static pthread_mutex_t connect_lock = PTHREAD_MUTEX_INITIALIZER; /* guards all below, and changes of
@@ -37,6 +43,63 @@ static char why[TOW_WHY_MAX + 256];
 /* How long a failed attempt counts: a program that asks for the version and then initialises should
  * not wait for the same timeout twice. */
 static const int64_t failure_lasts_ns = 2 * TOW_TIME_S;
+
+/* ---- what the rooms do for a link ---- */
+
+static void link_opened(struct tow_link *link)
+{
+    link->share = tow_share_make(link->line);
+    link->stage = tow_stage_make(link);
+}
+
+static void link_closes(struct tow_link *link)
+{
+    tow_stage_destroy(link->stage);
+    tow_share_destroy(link->share);
+}
+
+static void callback_came(struct tow_link *link, uint64_t id, CUresult status)
+{
+    tow_watch_hear(link);
+    tow_hostfn_call(link, id, status);
+}
+
+static void call_failed(uint32_t context, CUresult status)
+{
+    tow_capture_doubt();
+    if (tow_result_is_sticky(status)) {
+        tow_context_note_number(context, status);
+    }
+}
+
+static const struct tow_link_handlers link_handlers = {
+    .opened = link_opened,
+    .closes = link_closes,
+    .callback = callback_came,
+    .mirror = tow_mirror_apply,
+    .done = tow_watch_take,
+    .before_shown = tow_mirror_push_all,
+    .after_shown = tow_mirror_stale_all,
+    .failed = call_failed,
+    .hold_changes = tow_mirror_pause,
+    .release_changes = tow_mirror_resume,
+};
+
+/* ---- what ends with a context ---- */
+
+static void end_code(struct tow_context *context)
+{
+    tow_code_drop_context(context->number);
+}
+
+static void register_ends(void)
+{
+    tow_context_at_end(TOW_TURN_LOCALS, tow_context_end_locals);
+    tow_context_at_end(TOW_TURN_CAPTURES, tow_capture_drop_context);
+    tow_context_at_end(TOW_TURN_CODE, end_code);
+    tow_context_at_end(TOW_TURN_MEMORY, tow_mirror_end_context);
+    tow_context_at_end(TOW_TURN_ENDED, tow_hostfn_drop_context);
+}
 
 /* ---- which server ---- */
 
@@ -138,6 +201,7 @@ static CUresult ensure_connected(void)
     if (last_failure != CUDA_SUCCESS && tow_time_now_ns() - failed_ns < failure_lasts_ns) {
         return last_failure;
     }
+    tow_link_handle(&link_handlers);
     char servers[TOW_SERVERS_TEXT_MAX];
     why[0] = '\0';
     CUresult status = which_server(servers);
@@ -197,6 +261,7 @@ CUresult tow_cuInit(unsigned int Flags)
         tow_launch_wishes();
         pthread_atfork(NULL, NULL, forked_child);
         tow_thread_at_end(thread_ends);
+        register_ends();
         tow_client_phase_begin();
         initialised = true;
     }

@@ -37,7 +37,7 @@ CUresult tow_cuGraphKernelNodeGetParams_v2(CUgraphNode hNode, CUDA_KERNEL_NODE_P
     const uint8_t *bytes = tow_dec_bytes(&call.dec, head.bytes);
     /* The program gets pointers into memory that lives as long as the node. */
     uint8_t *kept =
-        tow_graph_keep((uint64_t)(uintptr_t)hNode, (count + 1) * sizeof(void *) + head.bytes + 16);
+        tow_keep_make((uint64_t)(uintptr_t)hNode, (count + 1) * sizeof(void *) + head.bytes + 16);
     if (call.dec.bad || kept == NULL) {
         return tow_call_end(&call, kept == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS);
     }
@@ -137,7 +137,7 @@ CUresult tow_cuGraphMemAllocNodeGetParams(CUgraphNode hNode, CUDA_MEM_ALLOC_NODE
         params_out->accessDescCount = 0;
         tow_dec_fail(&call.dec);
     } else if (count > 0) {
-        CUmemAccessDesc *descs = tow_graph_keep((uint64_t)(uintptr_t)hNode, count * sizeof *descs);
+        CUmemAccessDesc *descs = tow_keep_make((uint64_t)(uintptr_t)hNode, count * sizeof *descs);
         if (descs == NULL) {
             return tow_call_end(&call, CUDA_ERROR_OUT_OF_MEMORY);
         }
@@ -165,7 +165,7 @@ CUresult tow_cuGraphBatchMemOpNodeGetParams(CUgraphNode hNode,
     uint32_t count =
         tow_dec_count(&call.dec, TOW_NODE_MEMOPS_MAX, sizeof(CUstreamBatchMemOpParams));
     nodeParams_out->flags = tow_dec_u32(&call.dec);
-    CUstreamBatchMemOpParams *ops = tow_graph_keep((uint64_t)(uintptr_t)hNode, count * sizeof *ops);
+    CUstreamBatchMemOpParams *ops = tow_keep_make((uint64_t)(uintptr_t)hNode, count * sizeof *ops);
     if (ops == NULL) {
         return tow_call_end(&call, CUDA_ERROR_OUT_OF_MEMORY);
     }

@@ -5,6 +5,7 @@
 #include "base/buf.h"
 #include "client/code/code.h"
 #include "client/graph/graph.h"
+#include "client/hostmem/memops.h"
 #include "client/graph/graph_built.h"
 #include "client/callback/hostfn.h"
 #include "client/code/launch.h"
@@ -425,7 +426,7 @@ static CUresult add_outputs(struct tow_call *call, uint64_t id, CUgraphNodeParam
             tow_region_add(&region);
         }
     } else if (p->type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
-        CUgraph *graphs = tow_graph_keep(id, p->conditional.size * sizeof *graphs);
+        CUgraph *graphs = tow_keep_make(id, p->conditional.size * sizeof *graphs);
         for (unsigned i = 0; graphs != NULL && i < p->conditional.size; i++) {
             graphs[i] = (CUgraph)(uintptr_t)tow_dec_u64(&call->dec);
         }

@@ -64,9 +64,6 @@ struct tow_faults {
     uint64_t epoch;             /* rises when what was fetched before may be old */
 };
 
-/* Process-wide: addresses are the process's. */
-atomic_uint tow_fault_count;
-
 /* Process-wide: addresses are the process's; each range names its link. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* never held while sending, nor while an
                                                             absent block is touched */

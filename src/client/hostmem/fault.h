@@ -20,11 +20,9 @@
 #include <stdint.h>
 
 #include "client/link/link.h"
+#include "client/session/modes.h"
 
 enum { TOW_FAULT_BLOCK = 64 << 10 };
-
-/* How many pieces are watched: 0 keeps calls short. */
-extern atomic_uint tow_fault_count;
 
 /* A descriptor that watches memory, for system calls as well; -1 if that is not permitted. */
 int tow_fault_open(uint64_t features);

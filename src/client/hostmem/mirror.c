@@ -1,5 +1,7 @@
 #include "client/hostmem/mirror.h"
 
+#include "client/stream/capture.h"
+
 #include <errno.h>
 #include <pthread.h>
 #include <stddef.h>
@@ -47,10 +49,6 @@ struct mirror {
 struct tow_mirrors {
     struct tow_tree all, compared;
 };
-
-/* Process-wide: addresses are the process's. */
-atomic_uint tow_mirror_count;
-atomic_uint tow_mirror_candidates;
 
 /* Process-wide: addresses are the process's, and one may be mirrored on several servers; changes go
  * to one after the other. */
@@ -839,4 +837,24 @@ int tow_mirror_apply(struct tow_link *link, const uint8_t *records, size_t size)
     int error = tow_diff_apply(records, size, find_bytes, link);
     pthread_mutex_unlock(&lock);
     return error;
+}
+
+CUresult tow_mirror_check_work(CUstream stream, uint64_t address, uint64_t size)
+{
+    CUresult status = tow_mirror_check_device(address, size);
+    return status == CUDA_ERROR_INVALID_VALUE && tow_capture_on(stream) ? CUDA_SUCCESS : status;
+}
+
+void tow_mirror_end_context(struct tow_context *context)
+{
+    struct tow_region region;
+    /* The worker must not look at managed memory that ends with the context. */
+    while (tow_region_take_managed(context->handle, &region)) {
+        tow_mirror_remove(region.base, region.size);
+    }
+    /* Nor is memory that the program registered page-locked any more: it may free it now. */
+    while (tow_region_unshare(context->handle, &region)) {
+        tow_mirror_unlend(&region);
+    }
+    tow_region_drop_context(context->handle);
 }

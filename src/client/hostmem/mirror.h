@@ -14,11 +14,8 @@
 #include "client/hostmem/fault.h"
 #include "client/link/link.h"
 #include "client/hostmem/region.h"
+#include "client/session/modes.h"
 
-/* How many pieces are mirrored, and whether page-locked memory exists that could be: 0 keeps
- * launches short. */
-extern atomic_uint tow_mirror_count;
-extern atomic_uint tow_mirror_candidates;
 /* Whether page-locked memory may have to be mirrored: what its own server's worker shares may be
  * used at another's. */
 static inline bool tow_mirror_is_candidate(const struct tow_region *region)
@@ -105,6 +102,13 @@ static inline CUresult tow_mirror_reach(uint64_t address)
 bool tow_mirror_sees(uint64_t address);
 /* tow_region_check_device, and then tow_mirror_reach. */
 CUresult tow_mirror_check_device(uint64_t address, uint64_t size);
+
+/* The same for work on `stream`. A capture takes any address (libraries capture work on addresses
+ * that are none, to learn its shape): only the graph's launch needs the memory. */
+CUresult tow_mirror_check_work(CUstream stream, uint64_t address, uint64_t size);
+
+/* A context ends: so does what is known of its memory, and what the worker shares of it. */
+void tow_mirror_end_context(struct tow_context *context);
 
 /* A MIRROR frame's body came. */
 int tow_mirror_apply(struct tow_link *link, const uint8_t *records, size_t size);

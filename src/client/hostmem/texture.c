@@ -1,5 +1,5 @@
 /* The ends of arrays, textures and surfaces: what is null is answered here. */
-#include "client/copy/copy.h"
+#include "client/stream/context.h"
 #include "client/session/state.h"
 #include "gen/texture_client.h"
 
@@ -24,11 +24,11 @@ CUresult tow_cuMipmappedArrayDestroy(CUmipmappedArray hMipmappedArray)
 CUresult tow_cuTexObjectDestroy(CUtexObject texObject)
 {
     struct tow_link *link;
-    return texObject != 0 ? tow_send_cuTexObjectDestroy(texObject) : tow_copy_link(&link);
+    return texObject != 0 ? tow_send_cuTexObjectDestroy(texObject) : tow_context_link(&link);
 }
 
 CUresult tow_cuSurfObjectDestroy(CUsurfObject surfObject)
 {
     struct tow_link *link;
-    return surfObject != 0 ? tow_send_cuSurfObjectDestroy(surfObject) : tow_copy_link(&link);
+    return surfObject != 0 ? tow_send_cuSurfObjectDestroy(surfObject) : tow_context_link(&link);
 }

@@ -3,7 +3,7 @@
 #include <stdatomic.h>
 
 #include "base/log.h"
-#include "client/stream/context.h"
+#include "client/link/current.h"
 
 CUresult tow_call_begin(struct tow_call *call, unsigned fn, size_t bytes, unsigned flags)
 {

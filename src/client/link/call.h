@@ -25,6 +25,7 @@
 #include <stdint.h>
 
 #include "client/session/handle.h"
+#include "client/session/modes.h"
 #include "gen/cuda_types.h"
 #include "gen/functions.h"
 #include "wire/cursor.h"
@@ -67,14 +68,6 @@ struct tow_call {
     bool waits;
 };
 
-/* While not 0 every call waits for its reply: TOWLINE_SYNC=1, CUDA_LAUNCH_BLOCKING=1
- * (tow_launch_wishes), or a stream captures (but see TOW_CALL_CAPTURED). Each reason adds 1. */
-extern atomic_uint tow_wait_always;
-
-/* How many streams of the program capture into graphs. 0 nearly always; then every question about
- * capturing is answered here. Whoever begins and ends captures counts. */
-extern atomic_uint tow_captures;
-
 /* TOW_CALL_CAPTURED if the stream is known to capture, and nothing else makes calls wait. Asks the
  * server where that is not known yet. */
 unsigned tow_capture_known(CUstream stream);
@@ -85,8 +78,6 @@ static inline unsigned tow_capture_flag(CUstream stream)
                ? 0
                : tow_capture_known(stream);
 }
-/* A call failed: a capture may be invalid now. */
-void tow_capture_doubt(void);
 
 /* Begins a call on the current context's server (without a context: the first server). Answers
  * without sending: NOT_INITIALIZED before cuInit and in a forked child, DEINITIALIZED after the

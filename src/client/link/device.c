@@ -7,7 +7,7 @@
 
 #include "base/log.h"
 #include "client/link/call.h"
-#include "client/stream/context.h"
+#include "client/link/current.h"
 #include "client/session/state.h"
 #include "client/session/error.h"
 #include "client/link/link.h"

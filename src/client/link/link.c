@@ -11,21 +11,75 @@
 #include "base/log.h"
 #include "base/number.h"
 #include "base/thread.h"
-#include "client/stream/context.h"
 #include "client/link/greet.h"
-#include "client/callback/hostfn.h"
 #include "client/link/lane.h"
-#include "client/hostmem/mirror.h"
 #include "client/link/self.h"
 #include "client/link/side.h"
-#include "client/copy/stage.h"
 #include "client/session/thread.h"
-#include "client/completion/watch.h"
 #include "transport/lanes.h"
 #include "transport/transport.h"
 #include "wire/control.h"
 #include "wire/handshake.h"
-#include "wire/result.h"
+
+/* ---- what the rooms above do ---- */
+
+static void nothing_for_link(struct tow_link *link)
+{
+    (void)link;
+}
+
+static void no_callback(struct tow_link *link, uint64_t id, CUresult status)
+{
+    (void)link, (void)id, (void)status;
+}
+
+static int no_mirror(struct tow_link *link, const uint8_t *records, size_t size)
+{
+    (void)link, (void)records, (void)size;
+    return -EPROTO;
+}
+
+static int no_done(struct tow_link *link, const struct tow_done *done)
+{
+    (void)link, (void)done;
+    return -EPROTO;
+}
+
+static CUresult nothing_to_send(struct tow_link *link)
+{
+    (void)link;
+    return CUDA_SUCCESS;
+}
+
+static void nothing_failed(uint32_t context, CUresult status)
+{
+    (void)context, (void)status;
+}
+
+static void nothing_to_hold(void)
+{
+}
+
+static const struct tow_link_handlers no_handlers = {
+    .opened = nothing_for_link,
+    .closes = nothing_for_link,
+    .callback = no_callback,
+    .mirror = no_mirror,
+    .done = no_done,
+    .before_shown = nothing_to_send,
+    .after_shown = nothing_for_link,
+    .failed = nothing_failed,
+    .hold_changes = nothing_to_hold,
+    .release_changes = nothing_to_hold,
+};
+
+/* Process-wide: the library's own rooms, the same for every server. Set before the first link. */
+const struct tow_link_handlers *tow_link_handler = &no_handlers;
+
+void tow_link_handle(const struct tow_link_handlers *handlers)
+{
+    tow_link_handler = handlers;
+}
 
 /* ---- losing the server ---- */
 
@@ -157,8 +211,7 @@ static int take_other(struct tow_link *link, const struct tow_frame *frame)
         struct tow_callback callback;
         error = tow_callback_decode(at, frame, &callback);
         if (error == 0) {
-            tow_watch_hear(link);
-            tow_hostfn_call(link, callback.id, (CUresult)callback.status);
+            tow_link_handler->callback(link, callback.id, (CUresult)callback.status);
         }
     } else if (frame->kind == TOW_CONTROL_NOTICE) {
         struct tow_notice notice;
@@ -171,12 +224,13 @@ static int take_other(struct tow_link *link, const struct tow_frame *frame)
             tow_side_note_key(link, notice.values);
         }
     } else if (frame->kind == TOW_CONTROL_MIRROR) {
-        error = tow_mirror_apply(link, at + TOW_FRAME_HEADER, frame->length - TOW_FRAME_HEADER);
+        error =
+            tow_link_handler->mirror(link, at + TOW_FRAME_HEADER, frame->length - TOW_FRAME_HEADER);
     } else if (frame->kind == TOW_CONTROL_DONE) {
         struct tow_done done;
         error = tow_done_decode(at, frame, &done);
         if (error == 0) {
-            error = tow_watch_take(link, &done);
+            error = tow_link_handler->done(link, &done);
         }
     } else if (frame->kind == TOW_CONTROL_BYE) {
         error = -ESHUTDOWN;
@@ -368,9 +422,6 @@ int tow_link_listen(struct tow_link *link)
 
 /* ---- calls ---- */
 
-/* Process-wide: its reasons are the environment's, and captures (client/stream/capture.c). */
-atomic_uint tow_wait_always;
-
 /* NVIDIA's driver takes about 1,000 launches into a stream before it makes the caller wait. */
 enum { BEHIND_MAX = 400 };
 
@@ -417,7 +468,7 @@ CUresult tow_call_begin_on(struct tow_call *call, struct tow_link *link, uint32_
         (flags & TOW_CALL_REPLY) && fn < TOW_CONTROL_FIRST &&
         (tow_fn_info(fn)->flags & TOW_FN_SHOWS)) {
         /* What is waited for may itself wait for a word that the program has just written. */
-        CUresult status = tow_mirror_push_all(link);
+        CUresult status = tow_link_handler->before_shown(link);
         if (status != CUDA_SUCCESS) {
             return status;
         }
@@ -498,7 +549,7 @@ CUresult tow_call_wait(struct tow_call *call)
     await(call->link, &call->waiter);
     if (TOW_UNLIKELY(atomic_load_explicit(&tow_fault_count, memory_order_relaxed) != 0) &&
         call->fn < TOW_CONTROL_FIRST && (tow_fn_info(call->fn)->flags & TOW_FN_SHOWS)) {
-        tow_mirror_stale_all(call->link);
+        tow_link_handler->after_shown(call->link);
     }
     struct tow_link_hostfns *hostfns = &call->link->hostfns;
     if (TOW_UNLIKELY(atomic_load_explicit(&hostfns->graphs, memory_order_relaxed) != 0) &&
@@ -508,10 +559,7 @@ CUresult tow_call_wait(struct tow_call *call)
     }
     if (TOW_UNLIKELY(call->waiter.status != CUDA_SUCCESS &&
                      call->waiter.status != CUDA_ERROR_NOT_READY)) {
-        tow_capture_doubt();
-    }
-    if (TOW_UNLIKELY(tow_result_is_sticky(call->waiter.status))) {
-        tow_context_note_number(call->context, call->waiter.status);
+        tow_link_handler->failed(call->context, call->waiter.status);
     }
     call->dec =
         tow_dec_init(call->waiter.body != NULL ? call->waiter.body : (uint8_t *)call->waiter.small,
@@ -856,8 +904,7 @@ int tow_link_open(const char *address, unsigned index, struct tow_link **ret_lin
         tow_link_close(link);
         return error;
     }
-    link->share = tow_share_make(link->line);
-    link->stage = tow_stage_make(link);
+    tow_link_handler->opened(link);
     tow_log(TOW_AREA_CLIENT, TOW_LOG_INFO, "connected to %s over %s", address,
             tow_line_kind(link->line));
     *ret_link = link;
@@ -872,8 +919,7 @@ void tow_link_close(struct tow_link *link)
     tow_lanes_destroy(link->lanes);
     tow_line_close(atomic_load(&link->side));
     tow_line_close(link->line);
-    tow_stage_destroy(link->stage);
-    tow_share_destroy(link->share);
+    tow_link_handler->closes(link);
     free(atomic_load(&link->watches));
     while (link->oldest != NULL) {
         struct tow_transfer *next = link->oldest->next;

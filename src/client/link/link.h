@@ -164,6 +164,35 @@ static inline void tow_link_note_work(struct tow_link *link)
     atomic_store_explicit(&link->worked, tow_link_next(link), memory_order_relaxed);
 }
 
+/* What the rooms above do for a link. client/edge/core.c fills it, before the first link is opened;
+ * until then nothing is done. */
+struct tow_link_handlers {
+    /* A link was opened; it closes, its lines are closed already. */
+    void (*opened)(struct tow_link *link);
+    void (*closes)(struct tow_link *link);
+
+    /* Frames that the server sends unasked, for whoever reads the line: a host function's turn,
+     * changes of mirrored memory (a MIRROR frame's body), what is done. Below 0: the server sent
+     * something that cannot be. */
+    void (*callback)(struct tow_link *link, uint64_t id, CUresult status);
+    int (*mirror)(struct tow_link *link, const uint8_t *records, size_t size);
+    int (*done)(struct tow_link *link, const struct tow_done *done);
+
+    /* Around calls after which the host sees what kernels wrote: before, while memory is mirrored,
+     * what the program changed is sent; after, while managed memory is watched, what is here is
+     * old. */
+    CUresult (*before_shown)(struct tow_link *link);
+    void (*after_shown)(struct tow_link *link);
+    /* A call of this context failed; CUDA_ERROR_NOT_READY is no failure. */
+    void (*failed)(uint32_t context, CUresult status);
+
+    /* Between these no changes of mirrored memory go out: the side line is made. */
+    void (*hold_changes)(void);
+    void (*release_changes)(void);
+};
+void tow_link_handle(const struct tow_link_handlers *handlers);
+extern const struct tow_link_handlers *tow_link_handler;
+
 /* Connects as the session's server number `index` (which is the slot of addresses it is to use),
  * says hello, keeps the welcome. On failure one sentence in `why`. */
 int tow_link_open(const char *address, unsigned index, struct tow_link **ret_link, char *why,

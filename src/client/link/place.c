@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "client/link/call.h"
-#include "client/stream/context.h"
+#include "client/link/current.h"
 #include "gen/client_api.h"
 #include "gen/vmm_client.h"
 

@@ -8,7 +8,6 @@
 #include "base/log.h"
 #include "client/link/call.h"
 #include "client/link/lane.h"
-#include "client/hostmem/mirror.h"
 #include "client/session/thread.h"
 #include "transport/transport.h"
 #include "wire/control.h"
@@ -80,7 +79,7 @@ void tow_side_open(struct tow_link *link)
     }
     /* No changes of mirrored memory go out meanwhile: those on the one line must not meet those on
      * the other. What went out before was taken before the server told the key. */
-    tow_mirror_pause();
+    tow_link_handler->hold_changes();
     if (!atomic_load(&link->side_tried)) {
         struct tow_line *line = NULL;
         int error = connect_side(link, &line);
@@ -94,7 +93,7 @@ void tow_side_open(struct tow_link *link)
         }
         atomic_store_explicit(&link->side_tried, true, memory_order_release);
     }
-    tow_mirror_resume();
+    tow_link_handler->release_changes();
 }
 
 static CUresult send_on_line(struct tow_link *link, unsigned kind, const void *head,

@@ -15,15 +15,11 @@
 #include <string.h>
 
 #include "client/link/call.h"
-#include "client/graph/graph.h"
-#include "client/hostmem/mirror.h"
+#include "client/session/keep.h"
+#include "client/stream/capture.h"
 #include "client/stream/stream.h"
 #include "gen/graph_client.h"
 #include "gen/stream_client.h"
-
-/* Process-wide: a capture in global mode forbids calls of the whole program, whatever their server.
- */
-atomic_uint tow_captures;
 
 /* A capture that the program began and has not ended. */
 struct capture {
@@ -34,7 +30,8 @@ struct capture {
     struct capture *next;
 };
 
-/* Process-wide: the same; streams are found by ids, of which there is one kind for all servers. */
+/* Process-wide: a capture in global mode forbids calls of the whole program; streams are found by
+ * ids, of which there is one kind for all servers. */
 static struct capture *captures;
 static uint64_t affairs = 1; /* counts what may change whether a stream captures; an answer holds
                               * while this is what it was */
@@ -102,7 +99,7 @@ static void end(struct capture *ended)
     tow_capture_doubt();
     atomic_fetch_sub(&tow_captures, 1);
     atomic_fetch_sub(&tow_wait_always, 1);
-    tow_graph_forget(ended->stream);
+    tow_keep_drop(ended->stream);
     free(ended);
 }
 
@@ -126,7 +123,7 @@ void tow_capture_drop(CUstream stream, unsigned thread)
     }
 }
 
-void tow_capture_drop_context(const struct tow_context *context)
+void tow_capture_drop_context(struct tow_context *context)
 {
     struct capture *gone = NULL;
     if (atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0) {
@@ -207,70 +204,22 @@ CUresult tow_cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph,
                                                                  CU_STREAM_CAPTURE_MODE_RELAXED));
 }
 
-/* `ret_owed`: what work of the capture that nobody waited for failed with. */
-static CUresult send_end(CUstream stream, CUgraph *ret_graph, CUresult *ret_owed)
+bool tow_capture_find(CUstream stream, struct tow_capture_facts *ret_facts)
 {
-    struct tow_call call;
-    CUresult status =
-        tow_call_begin(&call, TOW_FN_cuStreamEndCapture, 8, TOW_CALL_REPLY | TOW_CALL_CONTEXT);
-    if (status != CUDA_SUCCESS) {
-        return status;
-    }
-    tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)stream);
-    status = tow_call_wait(&call);
-    if (status == CUDA_SUCCESS) {
-        *ret_graph = (CUgraph)(uintptr_t)tow_dec_u64(&call.dec);
-        *ret_owed = (CUresult)tow_dec_u32(&call.dec);
-    }
-    return tow_call_end(&call, status);
-}
-
-CUresult tow_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
-{
-    CUresult status = tow_stream_check(hStream);
-    if (status != CUDA_SUCCESS) {
-        return status;
-    }
     const struct tow_thread *self = tow_thread_self();
-    if (self == NULL) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    unsigned thread = self != NULL ? self->number : 0;
     pthread_mutex_lock(&lock);
-    struct capture *c = captures;
-    while (c != NULL && !is_of(c, hStream, self->number)) {
+    const struct capture *c = captures;
+    while (c != NULL && !is_of(c, stream, thread)) {
         c = c->next;
     }
-    bool wrong_thread =
-        c != NULL && c->mode != CU_STREAM_CAPTURE_MODE_RELAXED && c->thread != self->number;
-    bool to_graph = c != NULL && c->to_graph;
+    if (c != NULL) {
+        *ret_facts = (struct tow_capture_facts){
+            .wrong_thread = c->mode != CU_STREAM_CAPTURE_MODE_RELAXED && c->thread != thread,
+            .to_graph = c->to_graph};
+    }
     pthread_mutex_unlock(&lock);
-    /* Who captured into a graph of his own need not be told which one. */
-    if (phGraph == NULL && !to_graph) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    CUgraph graph = NULL;
-    CUresult owed = CUDA_SUCCESS;
-    status = send_end(hStream, &graph, &owed);
-    if (status == CUDA_SUCCESS && owed != CUDA_SUCCESS) {
-        if (!to_graph) {
-            tow_cuGraphDestroy(graph);
-        }
-        status = owed;
-    } else if (wrong_thread) {
-        /* It ends all the same, and its graph is lost: with NVIDIA's driver also one that was there
-         * before. */
-        if (status == CUDA_SUCCESS) {
-            tow_cuGraphDestroy(graph);
-        }
-        status = CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
-    }
-    if (phGraph != NULL) {
-        *phGraph = status == CUDA_SUCCESS ? graph : NULL;
-    }
-    if (status != CUDA_ERROR_STREAM_CAPTURE_UNMATCHED) {
-        tow_capture_drop(hStream, self->number);
-    }
-    return status;
+    return c != NULL;
 }
 
 /* ---- unsafe calls ---- */
@@ -320,12 +269,6 @@ CUresult tow_capture_refused(CUstream stream, CUresult status)
         spoil(stream);
     }
     return status;
-}
-
-CUresult tow_capture_check_device(CUstream stream, uint64_t address, uint64_t size)
-{
-    CUresult status = tow_mirror_check_device(address, size);
-    return status == CUDA_ERROR_INVALID_VALUE && tow_capture_on(stream) ? CUDA_SUCCESS : status;
 }
 
 /* ---- asking ---- */
@@ -495,7 +438,7 @@ CUresult tow_cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus *
     CUstreamCaptureStatus capturing = (CUstreamCaptureStatus)tow_dec_u32(&call.dec);
     uint32_t count = tow_dec_count(&call.dec, 1 << 16, 16);
     size_t each = sizeof(CUgraphNode) + sizeof(CUgraphEdgeData);
-    uint8_t *kept = tow_graph_keep((uint64_t)(uintptr_t)hStream, count * each + 1);
+    uint8_t *kept = tow_keep_make((uint64_t)(uintptr_t)hStream, count * each + 1);
     if (kept == NULL) {
         return tow_call_end(&call, CUDA_ERROR_OUT_OF_MEMORY);
     }

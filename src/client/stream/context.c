@@ -1,12 +1,6 @@
 #include "client/stream/context.h"
 
-#include "client/code/code.h"
-#include "client/graph/graph.h"
-#include "client/callback/hostfn.h"
-#include "client/hostmem/mirror.h"
-#include "client/hostmem/region.h"
 #include "client/completion/share.h"
-#include "client/stream/stream.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -36,6 +30,20 @@ struct tow_context *tow_context_or_current(CUcontext handle)
     return handle != NULL ? tow_context_find(handle) : tow_context_current();
 }
 
+CUresult tow_context_link(struct tow_link **ret_link)
+{
+    CUresult state = tow_client_state();
+    if (state != CUDA_SUCCESS) {
+        return state;
+    }
+    struct tow_context *context = tow_context_current();
+    if (context == NULL || tow_thread_in_hostfn()) {
+        return tow_thread_in_hostfn() ? CUDA_ERROR_NOT_PERMITTED : CUDA_ERROR_INVALID_CONTEXT;
+    }
+    *ret_link = context->link;
+    return (CUresult)atomic_load_explicit(&context->sticky, memory_order_relaxed);
+}
+
 struct tow_context *tow_context_make(CUdevice device, bool primary)
 {
     struct tow_context *context = calloc(1, sizeof *context);
@@ -43,7 +51,10 @@ struct tow_context *tow_context_make(CUdevice device, bool primary)
         return NULL;
     }
     uint64_t id = 0;
-    if (tow_handle_mint_object(TOW_H_CONTEXT, context, &id) != CUDA_SUCCESS) {
+    context->default_watch = calloc(1, sizeof *context->default_watch);
+    if (context->default_watch == NULL ||
+        tow_handle_mint_object(TOW_H_CONTEXT, context, &id) != CUDA_SUCCESS) {
+        free(context->default_watch);
         free(context);
         return NULL;
     }
@@ -58,7 +69,7 @@ struct tow_context *tow_context_make(CUdevice device, bool primary)
     atomic_init(&context->shared_config, -1);
     pthread_mutex_init(&context->lock, NULL);
     pthread_cond_init(&context->changed, NULL);
-    pthread_mutex_init(&context->default_watch.lock, NULL);
+    pthread_mutex_init(&context->default_watch->lock, NULL);
     return context;
 }
 
@@ -67,7 +78,8 @@ void tow_context_discard(struct tow_context *context)
     tow_handle_retire((uint64_t)(uintptr_t)context->handle);
     pthread_cond_destroy(&context->changed);
     pthread_mutex_destroy(&context->lock);
-    pthread_mutex_destroy(&context->default_watch.lock);
+    pthread_mutex_destroy(&context->default_watch->lock);
+    free(context->default_watch);
     free(context);
 }
 
@@ -159,6 +171,26 @@ static CUresult ask_for_end(struct tow_context *context)
     return status == CUDA_SUCCESS ? tow_call_end(&call, tow_call_wait(&call)) : status;
 }
 
+/* Process-wide: the library's own rooms, the same for every context. Set before there is one. */
+static tow_context_end_hook *end_hooks[TOW_TURNS];
+
+void tow_context_at_end(enum tow_context_turn turn, tow_context_end_hook *hook)
+{
+    end_hooks[turn] = hook;
+}
+
+static void take_turn(struct tow_context *context, enum tow_context_turn turn)
+{
+    if (end_hooks[turn] != NULL) {
+        end_hooks[turn](context);
+    }
+}
+
+void tow_context_ended(struct tow_context *context)
+{
+    take_turn(context, TOW_TURN_ENDED);
+}
+
 /* The context ends for the program: whatever was made in it is gone, libraries are told. */
 void tow_context_end(struct tow_context *context)
 {
@@ -166,19 +198,9 @@ void tow_context_end(struct tow_context *context)
     if (atomic_load(&context->link->hostfns.turns) != 0 && !tow_thread_in_hostfn()) {
         ask_for_end(context);
     }
-    tow_context_end_locals(context);
-    tow_capture_drop_context(context);
-    tow_code_drop_context(context->number);
-    /* The worker must not look at managed memory that ends with the context. */
-    struct tow_region region;
-    while (tow_region_take_managed(context->handle, &region)) {
-        tow_mirror_remove(region.base, region.size);
+    for (unsigned turn = 0; turn < TOW_TURN_ENDED; turn++) {
+        take_turn(context, turn);
     }
-    /* Nor is memory that the program registered page-locked any more: it may free it now. */
-    while (tow_region_unshare(context->handle, &region)) {
-        tow_mirror_unlend(&region);
-    }
-    tow_region_drop_context(context->handle);
     atomic_fetch_add(&context->epoch, 1);
     atomic_store(&context->alive, false);
     atomic_store(&context->limits_known, 0);
@@ -302,7 +324,7 @@ static CUresult end_primary(struct tow_context *context, unsigned fn)
         status = tow_call_end(&call, tow_call_wait(&call));
         atomic_store(&context->sticky, CUDA_SUCCESS);
     }
-    tow_hostfn_drop_context(context);
+    tow_context_ended(context);
     return status;
 }
 
@@ -723,18 +745,6 @@ CUresult tow_cuCtxSynchronize(void)
     return tow_cuCtxSynchronize_v2(NULL);
 }
 
-CUresult tow_cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent)
-{
-    return tow_event_record_all(TOW_FN_cuCtxRecordEvent, hCtx, hEvent);
-}
-
-CUresult tow_cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent)
-{
-    const struct tow_context *context = tow_context_find(hCtx);
-    return tow_event_wait_all(TOW_FN_cuCtxWaitEvent, hCtx, context != NULL ? context->link : NULL,
-                              hEvent);
-}
-
 /* Both contexts of a peer call must be on one server: no other can connect them. */
 static CUresult check_peer(CUcontext handle, const struct tow_context **ret_peer)
 {
@@ -886,7 +896,7 @@ CUresult tow_cuCtxDestroy_v2(CUcontext ctx)
         tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)ctx);
         status = tow_call_end(&call, tow_call_wait(&call));
     }
-    tow_hostfn_drop_context(context);
+    tow_context_ended(context);
     return status;
 }
 

@@ -7,13 +7,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "client/session/state.h"
+#include "client/link/current.h"
 #include "client/link/link.h"
-#include "client/session/thread.h"
 #include "client/completion/watch.h"
 #include "gen/cuda_types.h"
-
-struct tow_local_value;
 
 /* What is known of a stream that the program has asked for. */
 struct tow_stream_watch {
@@ -23,59 +20,13 @@ struct tow_stream_watch {
     unsigned epoch;  /* the context's */
 };
 
-/* Never freed: a thread may have a destroyed context on its stack. */
-struct tow_context {
-    CUcontext handle;
-    uint32_t number;       /* on the wire: index of the handle, never 0 */
-    uint64_t unique;       /* cuCtxGetId: never used again */
-    CUdevice device;       /* visible ordinal */
-    struct tow_link *link; /* borrowed: the server that has the device */
-    bool primary;
-    CUgreenCtx green;  /* it ends with this one; NULL for an ordinary context */
-    atomic_bool alive; /* false after destroy or reset, until retained again */
-    atomic_uint epoch; /* raised by destroy and reset: what was made before is gone */
-    atomic_int sticky; /* CUresult that every call on it returns, or 0 */
-    atomic_uint flags;
-    /* Of commands up to these numbers all work is done: of all its streams, of its default stream
-     */
-    _Atomic uint64_t done, default_done;
-    struct tow_stream_watch default_watch;
-    unsigned api_version;
-    int least_priority, greatest_priority;
-
-    atomic_uint limits_known; /* bit i: limits[i] is what the server would answer */
-    _Atomic uint64_t limits[CU_LIMIT_MAX];
-    atomic_int cache_config, shared_config; /* -1: not known */
-
-    pthread_mutex_t lock;   /* guards what follows; of the values only the writing */
-    pthread_cond_t changed; /* nobody is changing it any more */
-    bool changing;          /* primary: a thread begins or ends it, without holding the lock */
-    pthread_t changer;      /* that thread */
-    unsigned retained;      /* primary: retains not yet released */
-    unsigned attached;      /* others: cuCtxAttach beyond the first */
-    _Atomic(struct tow_local_value *) values; /* context-local storage; readers need no lock */
-    struct tow_context *next_dead;            /* after its destruction */
-};
-
-/* The calling thread's current context, NULL if it has none. */
-static inline struct tow_context *tow_context_current(void)
-{
-    struct tow_thread *self = tow_thread_self();
-    return self != NULL && self->depth > 0 ? self->stack[self->depth - 1] : NULL;
-}
-
-/* Its number on its server, 0 if there is none. */
-static inline uint32_t tow_context_number(void)
-{
-    const struct tow_context *context = tow_context_current();
-    return context != NULL ? context->number : 0;
-}
-
 /* The context of a handle; NULL if it is not one, or was destroyed. A primary context counts as
  * there even while nobody retains it. */
 struct tow_context *tow_context_find(CUcontext handle);
 /* The same, NULL meaning the calling thread's current one. */
 struct tow_context *tow_context_or_current(CUcontext handle);
+/* The server of the current context, if work may be given to that. */
+CUresult tow_context_link(struct tow_link **ret_link);
 
 /* Streams and events may be used while a context of another server is current. Makes theirs current
  * for one call, if that is so; tow_context_back with the result follows. */
@@ -91,7 +42,25 @@ struct tow_context *tow_context_primary(CUdevice device);
 struct tow_context *tow_context_make(CUdevice device, bool primary);
 void tow_context_take_facts(struct tow_context *context, struct tow_dec *dec);
 void tow_context_end(struct tow_context *context);
+/* Behind tow_context_end: it has ended on the server, too. */
+void tow_context_ended(struct tow_context *context);
 void tow_context_discard(struct tow_context *context);
+
+/* What ends with a context. Each room registers what it does then; client/edge/core.c has all of
+ * them do so, once. They are called in this order. */
+enum tow_context_turn {
+    /* While everything in the context can still be used: the program's own destructors run. */
+    TOW_TURN_LOCALS,
+    /* Before the server ends it; its streams can still be found. */
+    TOW_TURN_CAPTURES,
+    TOW_TURN_CODE,   /* managed variables leave the map of memory with their module */
+    TOW_TURN_MEMORY, /* all that is left in the map */
+    /* When the server has ended it: none of its work runs any more. */
+    TOW_TURN_ENDED,
+    TOW_TURNS,
+};
+typedef void tow_context_end_hook(struct tow_context *context);
+void tow_context_at_end(enum tow_context_turn turn, tow_context_end_hook *hook);
 
 /* A call on `context` came back with `status`: remembers errors that a context does not recover
  * from. */

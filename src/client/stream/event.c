@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "client/link/call.h"
 #include "client/session/handle.h"
-#include "client/graph/graph.h"
+#include "client/stream/capture.h"
 #include "client/link/link.h"
 #include "client/completion/share.h"
 #include "client/stream/stream.h"
@@ -533,6 +533,18 @@ CUresult tow_event_wait_all(unsigned fn, void *of, const struct tow_link *link, 
     status = tow_event_settle(event, NULL, status);
     tow_context_back(visited);
     return status;
+}
+
+CUresult tow_cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent)
+{
+    return tow_event_record_all(TOW_FN_cuCtxRecordEvent, hCtx, hEvent);
+}
+
+CUresult tow_cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent)
+{
+    const struct tow_context *context = tow_context_find(hCtx);
+    return tow_event_wait_all(TOW_FN_cuCtxWaitEvent, hCtx, context != NULL ? context->link : NULL,
+                              hEvent);
 }
 
 static CUresult check_elapsed(const float *ret_milliseconds, CUevent start, CUevent end)

@@ -5,7 +5,6 @@
 #include "client/stream/context.h"
 #include "client/link/device.h"
 #include "client/session/handle.h"
-#include "client/callback/hostfn.h"
 #include "client/stream/stream.h"
 #include "gen/context_client.h"
 #include "gen/green_client.h"
@@ -169,7 +168,7 @@ CUresult tow_cuGreenCtxDestroy(CUgreenCtx hCtx)
         tow_cuDevicePrimaryCtxRelease_v2(green->device);
     }
     if (context != NULL) {
-        tow_hostfn_drop_context(context);
+        tow_context_ended(context);
     }
     return status;
 }

@@ -5,11 +5,9 @@
 
 #include "client/link/call.h"
 #include "client/stream/context.h"
-#include "client/copy/copy.h"
-#include "client/graph/graph.h"
+#include "client/stream/capture.h"
 #include "client/session/handle.h"
 #include "client/link/link.h"
-#include "client/hostmem/mirror.h"
 #include "client/completion/share.h"
 #include "gen/context_client.h"
 #include "gen/event_client.h"
@@ -431,7 +429,7 @@ static CUresult query(CUstream stream)
     if (tow_share_is_quiet(link, stream) || is_idle(context, stream)) {
         return CUDA_SUCCESS;
     }
-    struct tow_stream_watch *own = s != NULL ? &s->watch : &context->default_watch;
+    struct tow_stream_watch *own = s != NULL ? &s->watch : context->default_watch;
     pthread_mutex_lock(&own->lock);
     struct tow_watch watch = own->watch;
     uint64_t number = own->number;
@@ -495,87 +493,13 @@ CUresult tow_cuStreamSynchronize(CUstream hStream)
     return unsafe != CUDA_SUCCESS ? unsafe : ask(hStream, synchronize);
 }
 
-/* ---- values in memory ---- */
-
-CUresult tow_memops_reach(const CUstreamBatchMemOpParams *ops, unsigned count)
-{
-    CUresult status = CUDA_SUCCESS;
-    for (unsigned i = 0; i < count && status == CUDA_SUCCESS; i++) {
-        switch ((int)ops[i].operation) {
-        case CU_STREAM_MEM_OP_WAIT_VALUE_32:
-        case CU_STREAM_MEM_OP_WAIT_VALUE_64:
-            status = tow_mirror_reach(ops[i].waitValue.address);
-            break;
-        case CU_STREAM_MEM_OP_WRITE_VALUE_32:
-        case CU_STREAM_MEM_OP_WRITE_VALUE_64:
-            status = tow_mirror_reach(ops[i].writeValue.address);
-            break;
-        default: /* no address */
-            break;
-        }
-    }
-    return status;
-}
-
-CUresult tow_cuStreamBatchMemOp_v2(CUstream stream, unsigned int count,
-                                   CUstreamBatchMemOpParams *paramArray, unsigned int flags)
-{
-    if (paramArray == NULL && count > 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    CUresult status = tow_memops_reach(paramArray, count);
-    return status != CUDA_SUCCESS
-               ? status
-               : tow_send_cuStreamBatchMemOp_v2(stream, count, paramArray, flags);
-}
-
-/* The first versions of these are not supported by any driver that CUDA 13 runs on. */
-static CUresult first_memops(CUstream stream)
-{
-    CUresult status = tow_stream_check(stream);
-    return status != CUDA_SUCCESS ? status : CUDA_ERROR_NOT_SUPPORTED;
-}
-
-CUresult tow_cuStreamWriteValue32(CUstream stream, CUdeviceptr addr, cuuint32_t value,
-                                  unsigned int flags)
-{
-    (void)addr, (void)value, (void)flags;
-    return first_memops(stream);
-}
-
-CUresult tow_cuStreamWaitValue32(CUstream stream, CUdeviceptr addr, cuuint32_t value,
-                                 unsigned int flags)
-{
-    (void)addr, (void)value, (void)flags;
-    return first_memops(stream);
-}
-
-CUresult tow_cuStreamWriteValue64(CUstream stream, CUdeviceptr addr, cuuint64_t value,
-                                  unsigned int flags)
-{
-    (void)addr, (void)value, (void)flags;
-    return first_memops(stream);
-}
-
-CUresult tow_cuStreamWaitValue64(CUstream stream, CUdeviceptr addr, cuuint64_t value,
-                                 unsigned int flags)
-{
-    (void)addr, (void)value, (void)flags;
-    return first_memops(stream);
-}
-
-CUresult tow_cuStreamBatchMemOp(CUstream stream, unsigned int count,
-                                CUstreamBatchMemOpParams *paramArray, unsigned int flags)
-{
-    (void)count, (void)paramArray, (void)flags;
-    return first_memops(stream);
-}
+/* ---- managed memory ---- */
 
 CUresult tow_cuStreamAttachMemAsync(CUstream hStream, CUdeviceptr dptr, size_t length,
                                     unsigned int flags)
 {
     struct tow_link *link;
-    CUresult status = tow_copy_link(&link);
+    CUresult status = tow_context_link(&link);
     if (status != CUDA_SUCCESS) {
         return status;
     }

@@ -61,8 +61,6 @@ struct tow_stream *tow_stream_find(CUstream stream);
  * answers. */
 CUresult tow_stream_check(CUstream stream);
 
-/* Page-locked host memory that memory operations name becomes reachable. */
-CUresult tow_memops_reach(const CUstreamBatchMemOpParams *ops, unsigned count);
 /* The context a stream belongs to: its own, or the calling thread's current one. */
 CUresult tow_stream_context(CUstream stream, struct tow_context **ret_context);
 /* Registers a stream made on the server under `id` semantics of its own (green contexts): mints its

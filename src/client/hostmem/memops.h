@@ -1,0 +1,10 @@
+/* Of memory operations, what graphs use. */
+#ifndef TOW_CLIENT_MEMOPS_H
+#define TOW_CLIENT_MEMOPS_H
+
+#include "gen/cuda_types.h"
+
+/* Page-locked host memory that memory operations name becomes reachable. */
+CUresult tow_memops_reach(const CUstreamBatchMemOpParams *ops, unsigned count);
+
+#endif
