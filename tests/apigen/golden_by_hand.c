@@ -179,7 +179,7 @@ static void code(void)
 }
 
 /* Sharing memory needs two processes and a line between them that passes it: what travels is
- * written here as client/completion/share.c writes it, and the answer is that it cannot be. */
+ * written here as client/link/share.c writes it, and the answer is that it cannot be. */
 static void share(void)
 {
     struct tow_call call;

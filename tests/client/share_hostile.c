@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "client/session/state.h"
+#include "client/copy/shared.h"
 #include "client/copy/stage.h"
 #include "gen/context_client.h"
 #include "gen/copy_client.h"
@@ -121,15 +122,15 @@ int main(int argc, char **argv)
                               wrong[i].file ? &wrong[i].offset : NULL),
                CUDA_ERROR_NOT_SUPPORTED, wrong[i].what);
     }
-    expect(tow_share_upload(link, device, host, SIZE, NULL, true), CUDA_ERROR_INVALID_VALUE,
+    expect(tow_shared_upload(link, device, host, SIZE, NULL, true), CUDA_ERROR_INVALID_VALUE,
            "a copy of memory that is not shared");
     uint64_t offset = PAGE;
     uint8_t back[16];
     memset(host, 7, SIZE);
     expect(tow_share_lend(link, plain, at, SIZE, &offset), CUDA_SUCCESS, "a file of the program's");
     expect(tow_share_lend(link, plain, at, SIZE, &offset), CUDA_ERROR_NOT_SUPPORTED, "twice");
-    expect(tow_share_upload(link, device, host, SIZE, NULL, true), CUDA_SUCCESS, "a copy");
-    expect(tow_share_upload(link, device, host + PAGE, SIZE, NULL, true), CUDA_ERROR_INVALID_VALUE,
+    expect(tow_shared_upload(link, device, host, SIZE, NULL, true), CUDA_SUCCESS, "a copy");
+    expect(tow_shared_upload(link, device, host + PAGE, SIZE, NULL, true), CUDA_ERROR_INVALID_VALUE,
            "a copy of more than there is");
     expect(tow_cuMemcpyDtoH_v2(back, device + SIZE - sizeof back, sizeof back), CUDA_SUCCESS,
            "back");

@@ -12,7 +12,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-#include "client/completion/share.h"
+#include "client/link/share.h"
 #include "client/hostmem/vma.h"
 
 enum { PAGE = 4096, SIZE = 9 << 20 };

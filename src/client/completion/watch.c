@@ -7,8 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "client/hostmem/mirror.h"
-#include "client/stream/stream.h"
+#include "client/session/modes.h"
 
 /* What the server has not told of for so long is asked for: nothing depends on being told. */
 #define ASK_NS (200 * TOW_TIME_MS)

@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #include "client/link/link.h"
-#include "client/completion/share.h"
+#include "client/completion/note.h"
 #include "wire/control.h"
 
 /* Of one event or stream; guarded by its owner's lock. */

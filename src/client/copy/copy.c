@@ -23,7 +23,7 @@
 #include "client/copy/peer.h"
 #include "client/hostmem/region.h"
 #include "client/copy/shape.h"
-#include "client/completion/share.h"
+#include "client/copy/shared.h"
 #include "client/copy/stage.h"
 #include "client/stream/stream.h"
 #include "gen/context_client.h"
@@ -220,7 +220,7 @@ static CUresult host_to_device(CUdeviceptr to, const void *from, size_t size, CU
     bool seen = tow_mirror_sees(to);
     status = seen ? tow_mirror_push(link) : CUDA_SUCCESS;
     if (status == CUDA_SUCCESS && shared) {
-        return tow_share_upload(link, to, from, size, stream, wait);
+        return tow_shared_upload(link, to, from, size, stream, wait);
     }
     bool waits = wait && (seen || tow_region_is_pinned(from, size) ||
                           (link->share == NULL && tow_copy_is_long(link, size, stream)));
@@ -273,7 +273,7 @@ static CUresult device_to_host(void *to, CUdeviceptr from, size_t size, CUstream
     }
     status = tow_mirror_sees(from) ? tow_mirror_push(link) : CUDA_SUCCESS;
     if (status == CUDA_SUCCESS && shared) {
-        return tow_share_download(link, to, from, size, stream, wait);
+        return tow_shared_download(link, to, from, size, stream, wait);
     }
     bool named = tow_mirror_has(link, to, size);
     bool later = !named && !wait && tow_region_is_pinned(to, size);

@@ -9,6 +9,7 @@
 #include "client/stream/context.h"
 #include "client/copy/gang.h"
 #include "client/copy/part.h"
+#include "client/copy/shared.h"
 #include "client/completion/watch.h"
 #include "gen/context.h"
 #include "gen/copy.h"
@@ -178,8 +179,8 @@ CUresult tow_staged_send(const struct tow_staged *what, const struct tow_part *p
 {
     if (what->shape == NULL) {
         unsigned fn = what->up ? TOW_FN_cuMemcpyHtoDAsync_v2 : TOW_FN_cuMemcpyDtoHAsync_v2;
-        return tow_share_send(fn, what->device + part->x, packed, part->width, what->stream, note,
-                              value, ret_number);
+        return tow_shared_send(fn, what->device + part->x, packed, part->width, what->stream, note,
+                               value, ret_number);
     }
     struct tow_copy_shape shape = tow_shape_part(what->shape, part);
     struct tow_copy_side *host = what->up ? &shape.from : &shape.to;
@@ -369,10 +370,40 @@ static void empty_piece(void *user, size_t piece)
     move_piece(e->passage, e->lot, piece);
 }
 
+/* A download that is small enough for the room beside a note. CUDA_ERROR_NOT_SUPPORTED: nothing was
+ * done. */
+static CUresult fetch_small(struct tow_link *link, const struct tow_staged *what)
+{
+    uint64_t number = 0;
+    size_t size = tow_box_size(&what->host);
+    struct tow_desk *desk = tow_share_brings_more(link) ? NULL : tow_desk_take(link);
+    if (desk == NULL) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    struct tow_part all = tow_part_all(&what->host);
+    CUresult status = tow_staged_send(what, &all, desk->room, desk->note, desk->value, &number);
+    enum tow_share_outcome outcome =
+        status == CUDA_SUCCESS ? tow_share_await(desk->note, desk->value) : TOW_SHARE_REFUSED;
+    if (outcome == TOW_SHARE_LATE) {
+        status = tow_share_ask(link, what->stream);
+        outcome =
+            status == CUDA_SUCCESS ? tow_share_seen(desk->note, desk->value) : TOW_SHARE_REFUSED;
+    } else if (outcome == TOW_SHARE_DONE) {
+        tow_share_note_quiet(link, what->stream, number);
+    }
+    if (outcome == TOW_SHARE_DONE) {
+        tow_box_scatter(&what->host, 0, desk->room, size);
+    } else if (status == CUDA_SUCCESS) {
+        status = CUDA_ERROR_NOT_SUPPORTED;
+    }
+    tow_desk_leave(desk);
+    return status;
+}
+
 CUresult tow_stage_down(struct tow_link *link, const struct tow_staged *what)
 {
-    if (link->stage != NULL && tow_box_size(&what->host) <= TOW_SHARE_FETCH_MAX) {
-        return tow_share_fetch(link, what);
+    if (link->stage != NULL && tow_box_size(&what->host) <= TOW_DESK_ROOM) {
+        return fetch_small(link, what);
     }
     /* What is still to come of an earlier copy into the same memory must not come behind this. */
     struct tow_stage *stage = tow_link_expecting(link, what->host.first, tow_box_span(&what->host))

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 
 #include "client/link/box.h"
-#include "client/completion/share.h"
+#include "client/completion/note.h"
 #include "wire/copy.h"
 
 struct tow_stage;

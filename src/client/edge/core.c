@@ -48,14 +48,14 @@ static const int64_t failure_lasts_ns = 2 * TOW_TIME_S;
 
 static void link_opened(struct tow_link *link)
 {
-    link->share = tow_share_make(link->line);
+    link->notes = tow_notes_make(link);
     link->stage = tow_stage_make(link);
 }
 
 static void link_closes(struct tow_link *link)
 {
     tow_stage_destroy(link->stage);
-    tow_share_destroy(link->share);
+    tow_notes_destroy(link->notes);
 }
 
 static void callback_came(struct tow_link *link, uint64_t id, CUresult status)

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "client/completion/share.h"
+#include "client/link/share.h"
 #include "client/stream/stream.h"
 #include "client/hostmem/vma.h"
 

@@ -1,5 +1,5 @@
 /* Memory of the program's own that it page-locks (cuMemHostRegister), where the line can pass
- * memory (client/completion/share.h): of a shared mapping of a file in memory (shm_open, memfd,
+ * memory (client/link/share.h): of a shared mapping of a file in memory (shm_open, memfd,
  * MAP_SHARED | MAP_ANONYMOUS) the worker maps the same file, so that copies and kernels use it
  * where it is. Private memory stays as it is, and is staged and mirrored as all other memory.
  *

@@ -12,7 +12,7 @@
 #include "client/hostmem/memory.h"
 #include "client/hostmem/mirror.h"
 #include "client/hostmem/region.h"
-#include "client/completion/share.h"
+#include "client/link/share.h"
 #include "gen/context_client.h"
 #include "gen/memory_client.h"
 #include "gen/pool_client.h"

@@ -1,7 +1,7 @@
 /* Memory pools, stream-ordered allocation, and address space that the program maps itself. */
 #include "client/stream/context.h"
 #include "client/hostmem/region.h"
-#include "client/completion/share.h"
+#include "client/completion/note.h"
 #include "client/hostmem/shareable.h"
 #include "client/stream/stream.h"
 #include "gen/pool_client.h"

@@ -29,14 +29,6 @@ unsigned tow_lane_wanted(const struct tow_link *link)
     return number - 1 < (long)TOW_LANES_MAX ? (unsigned)number - 1 : TOW_LANES_MAX;
 }
 
-void tow_lane_note_key(struct tow_link *link, const uint64_t key[2])
-{
-    pthread_mutex_lock(&link->lane_lock);
-    memcpy(link->lane_key, key, sizeof link->lane_key);
-    link->lane_key_known = true;
-    pthread_mutex_unlock(&link->lane_lock);
-}
-
 /* ---- opening ---- */
 
 static int take(void *user, struct tow_line *line, const struct tow_data *data)
@@ -135,14 +127,6 @@ unsigned tow_lane_use(struct tow_link *link, size_t size)
     unsigned count = tow_lanes_count(link->lanes);
     pthread_mutex_unlock(&link->lane_lock);
     return count;
-}
-
-void tow_lane_lost(struct tow_link *link)
-{
-    pthread_mutex_lock(&link->lane_lock);
-    struct tow_lanes *lanes = link->lanes;
-    pthread_mutex_unlock(&link->lane_lock);
-    tow_lanes_shutdown(lanes);
 }
 
 /* ---- copies ---- */

@@ -7,8 +7,6 @@
 
 /* How many further connections the settings want for this link. */
 unsigned tow_lane_wanted(const struct tow_link *link);
-/* The server told the key that opens them. */
-void tow_lane_note_key(struct tow_link *link, const uint64_t key[2]);
 /* Connects and says whose connection it is; 0 once the server has taken it. */
 int tow_lane_connect(const char *address, const struct tow_lane *lane, char *why, size_t why_size,
                      struct tow_line **ret_line);
@@ -21,8 +19,5 @@ unsigned tow_lane_use(struct tow_link *link, size_t size);
  * frames have room for one of each line. */
 CUresult tow_lane_upload(struct tow_link *link, uint32_t transfer, const struct tow_frames *frames,
                          unsigned lanes);
-
-/* The link is lost, and they with it. */
-void tow_lane_lost(struct tow_link *link);
 
 #endif

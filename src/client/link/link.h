@@ -119,7 +119,8 @@ struct tow_link {
     struct tow_faults
         *faults;             /* owned; set once; of client/hostmem/fault.c, whose lock guards it */
     struct tow_share *share; /* owned; NULL where memory cannot be shared with the worker */
-    struct tow_stage *stage; /* the same */
+    struct tow_notes *notes; /* the same; of client/completion/note.c */
+    struct tow_stage *stage; /* the same; of client/copy/stage.c */
     struct tow_watches
         *_Atomic watches;   /* owned; set once, when first needed; client/completion/watch.h */
     _Atomic uint64_t heard; /* see tow_watch_hear */

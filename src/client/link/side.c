@@ -28,14 +28,6 @@ static bool side_address(const struct tow_link *link, char *ret_address, size_t 
     return strncmp(link->address, "unix://", 7) == 0 || strncmp(link->address, "tcp://", 6) == 0;
 }
 
-void tow_side_note_key(struct tow_link *link, const uint64_t key[2])
-{
-    pthread_mutex_lock(&link->side_lock);
-    memcpy(link->side_key, key, sizeof link->side_key);
-    link->side_key_known = true;
-    pthread_mutex_unlock(&link->side_lock);
-}
-
 static int take_key(struct tow_link *link, uint64_t ret_key[2])
 {
     pthread_mutex_lock(&link->side_lock);
@@ -137,12 +129,4 @@ CUresult tow_side_send(struct tow_link *link, unsigned kind, const void *head, s
         return (CUresult)atomic_load(&link->lost);
     }
     return CUDA_SUCCESS;
-}
-
-void tow_side_lost(struct tow_link *link)
-{
-    struct tow_line *side = atomic_load_explicit(&link->side, memory_order_acquire);
-    if (side != NULL) {
-        tow_line_shutdown(side);
-    }
 }

@@ -19,13 +19,8 @@ static inline bool tow_side_is_open(struct tow_link *link)
 {
     return atomic_load_explicit(&link->side, memory_order_acquire) != NULL;
 }
-/* The server told the key that opens it; 0, 0: there is none. */
-void tow_side_note_key(struct tow_link *link, const uint64_t key[2]);
 /* Sends a control frame, on the side line if there is one: `head`, which is encoded, then `bytes`.
  */
 CUresult tow_side_send(struct tow_link *link, unsigned kind, const void *head, size_t head_size,
                        const void *bytes, size_t size);
-/* The link is lost, and this with it. */
-void tow_side_lost(struct tow_link *link);
-
 #endif

@@ -1,6 +1,6 @@
 #include "client/stream/context.h"
 
-#include "client/completion/share.h"
+#include "client/completion/note.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #include "client/session/handle.h"
 #include "client/stream/capture.h"
 #include "client/link/link.h"
-#include "client/completion/share.h"
+#include "client/completion/note.h"
 #include "client/stream/stream.h"
 #include "client/completion/watch.h"
 #include "gen/context_client.h"

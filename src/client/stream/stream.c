@@ -8,7 +8,7 @@
 #include "client/stream/capture.h"
 #include "client/session/handle.h"
 #include "client/link/link.h"
-#include "client/completion/share.h"
+#include "client/completion/note.h"
 #include "gen/context_client.h"
 #include "gen/event_client.h"
 #include "gen/stream_client.h"

@@ -1,0 +1,23 @@
+/* Copies between the device and memory that the worker has too: they name its address. */
+#ifndef TOW_CLIENT_SHARED_H
+#define TOW_CLIENT_SHARED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "client/completion/note.h"
+
+/* A copy between the device and shared memory, which the program handed over. `wait`: until it is
+ * done. */
+CUresult tow_shared_upload(struct tow_link *link, CUdeviceptr to, const void *from, size_t size,
+                           CUstream stream, bool wait);
+CUresult tow_shared_download(struct tow_link *link, void *to, CUdeviceptr from, size_t size,
+                             CUstream stream, bool wait);
+
+/* Sends a copy of one dimension without a reply. `note` may be NULL; `ret_number`: the command's.
+ */
+CUresult tow_shared_send(unsigned fn, CUdeviceptr device, const void *host, size_t size,
+                         CUstream stream, const struct tow_share_note *note, uint32_t value,
+                         uint64_t *ret_number);
+
+#endif

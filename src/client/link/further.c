@@ -1,0 +1,44 @@
+/* What the reader of the line does for further connections. */
+#include "client/link/further.h"
+
+#include <string.h>
+
+#include "transport/lanes.h"
+
+void tow_further_note_lanes(struct tow_link *link, const uint64_t key[2])
+{
+    pthread_mutex_lock(&link->lane_lock);
+    memcpy(link->lane_key, key, sizeof link->lane_key);
+    link->lane_key_known = true;
+    pthread_mutex_unlock(&link->lane_lock);
+}
+
+void tow_further_note_side(struct tow_link *link, const uint64_t key[2])
+{
+    pthread_mutex_lock(&link->side_lock);
+    memcpy(link->side_key, key, sizeof link->side_key);
+    link->side_key_known = true;
+    pthread_mutex_unlock(&link->side_lock);
+}
+
+static void lanes_lost(struct tow_link *link)
+{
+    pthread_mutex_lock(&link->lane_lock);
+    struct tow_lanes *lanes = link->lanes;
+    pthread_mutex_unlock(&link->lane_lock);
+    tow_lanes_shutdown(lanes);
+}
+
+static void side_lost(struct tow_link *link)
+{
+    struct tow_line *side = atomic_load_explicit(&link->side, memory_order_acquire);
+    if (side != NULL) {
+        tow_line_shutdown(side);
+    }
+}
+
+void tow_further_lost(struct tow_link *link)
+{
+    lanes_lost(link);
+    side_lost(link);
+}

@@ -1,0 +1,295 @@
+/* Connecting to a server, up to its welcome. */
+#include "client/link/link.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "client/link/greet.h"
+#include "client/link/lane.h"
+#include "client/link/self.h"
+#include "client/link/share.h"
+#include "transport/lanes.h"
+#include "transport/transport.h"
+#include "wire/handshake.h"
+
+static int say_hello(struct tow_line *line, const struct tow_preface *hello)
+{
+    uint8_t *at = NULL;
+    int error = tow_line_reserve(line, hello->size, &at);
+    if (error == 0) {
+        memcpy(at, hello->bytes, hello->size);
+        tow_line_commit_now(line, hello->size);
+    }
+    return error;
+}
+
+/* Takes a notice that asks for patience, if that is what comes before the welcome. */
+static bool takes_patience(struct tow_link *link, const uint8_t *at, int64_t deadline)
+{
+    struct tow_frame frame;
+    struct tow_notice notice;
+    size_t available = 0;
+    if (tow_frame_read(at, &frame) < 0 || frame.kind != TOW_CONTROL_NOTICE ||
+        tow_line_peek(link->line, frame.length, deadline, &at, &available) < 0 ||
+        tow_notice_decode(at, &frame, &notice) < 0 || notice.topic != TOW_NOTICE_PATIENCE) {
+        return false;
+    }
+    tow_line_consume(link->line, frame.length);
+    return true;
+}
+
+static void explain_silence(const char *address, const struct tow_patience *patience, char *why,
+                            size_t why_size)
+{
+    if (patience->answered) {
+        snprintf(why, why_size,
+                 "%s answers, but the worker that is to serve this program has said nothing for %d "
+                 "seconds; look at the server's log, or try again when its machine is less busy",
+                 address, TOW_PATIENCE_MAX_S);
+        return;
+    }
+    snprintf(why, why_size,
+             "%s accepts connections but says nothing within %d seconds; is it a towlined?",
+             address, TOW_CONNECT_TIMEOUT_S);
+}
+
+static void say_that_we_wait(const char *address, int seconds)
+{
+    tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN,
+            "%s is there, but has not begun to serve this program for %d seconds; waiting on",
+            address, seconds);
+}
+
+/* Waits for so many bytes. */
+static int peek_patiently(struct tow_line *line, size_t n, struct tow_patience *patience,
+                          const uint8_t **ret_at, size_t *ret_available)
+{
+    int error;
+    do {
+        error = tow_line_peek(line, n, tow_patience_next(patience), ret_at, ret_available);
+    } while (error == -ETIMEDOUT && tow_patience_goes_on(patience));
+    return error;
+}
+
+static int read_welcome(struct tow_link *link, struct tow_patience *patience, char *why,
+                        size_t why_size)
+{
+    const uint8_t *at = NULL;
+    size_t available = 0;
+    struct tow_frame frame;
+    int error = peek_patiently(link->line, TOW_FRAME_HEADER, patience, &at, &available);
+    while (error == 0 && takes_patience(link, at, patience->deadline_ns)) {
+        tow_patience_heard(patience);
+        error = peek_patiently(link->line, TOW_FRAME_HEADER, patience, &at, &available);
+    }
+    if (error == -ETIMEDOUT) {
+        explain_silence(link->address, patience, why, why_size);
+        return error;
+    }
+    if (error < 0) {
+        snprintf(why, why_size,
+                 "%s closed the connection at once; is it a towlined, and what does its log say?",
+                 link->address);
+        return error;
+    }
+    error = tow_handshake_sniff(TOW_SIDE_CLIENT, at, available, link->address, why, why_size);
+    if (error == -EPROTO) {
+        return error;
+    }
+    error = tow_frame_read(at, &frame);
+    if (error == 0) {
+        error = peek_patiently(link->line, frame.length, patience, &at, &available);
+    }
+    if (error == 0 && frame.kind == TOW_CONTROL_REFUSE) {
+        struct tow_refuse refuse;
+        error = tow_refuse_decode(at, &frame, &refuse);
+        if (error == 0) {
+            snprintf(why, why_size, "%s refuses: %s", link->address, refuse.sentence);
+            return -ECONNREFUSED;
+        }
+    } else if (error == 0) {
+        error = frame.kind == TOW_CONTROL_WELCOME ? tow_welcome_decode(at, &frame, &link->welcome)
+                                                  : -EPROTO;
+    }
+    if (error < 0) {
+        snprintf(why, why_size,
+                 "%s answers with something that is not a welcome; use the same version of Towline "
+                 "on both sides.",
+                 link->address);
+        return error;
+    }
+    error = tow_handshake_check_version(link->welcome.version, why, why_size);
+    if (error < 0) {
+        return error;
+    }
+    if (tow_greet_note_lacking(link) < 0) {
+        snprintf(why, why_size, "memory is used up");
+        return -ENOMEM;
+    }
+    link->snapshot = malloc(link->welcome.snapshot_size + link->welcome.context_size + 1);
+    if (link->snapshot == NULL) {
+        snprintf(why, why_size, "memory is used up");
+        return -ENOMEM;
+    }
+    memcpy(link->snapshot, link->welcome.snapshot, link->welcome.snapshot_size);
+    link->welcome.snapshot = link->snapshot;
+    if (link->welcome.context_size > 0) {
+        uint8_t *context = link->snapshot + link->welcome.snapshot_size;
+        memcpy(context, link->welcome.context, link->welcome.context_size);
+        link->welcome.context = context;
+        atomic_store(&link->context_ahead, true);
+    }
+    tow_line_consume(link->line, frame.length);
+    return 0;
+}
+
+/* A server on this machine is best reached through shared memory, which its unix socket arranges.
+ * TOWLINE_TRANSPORT=unix stays with the socket, TOWLINE_TRANSPORT=shm takes nothing else. */
+static int connect_local(const char *address, const struct tow_preface *hello,
+                         struct tow_patience *patience, struct tow_line **ret_line, char *why,
+                         size_t why_size)
+{
+    const char *wish = getenv("TOWLINE_TRANSPORT");
+    bool must = wish != NULL && strcmp(wish, "shm") == 0;
+    if (wish != NULL && wish[0] != '\0' && !must && strcmp(wish, "unix") != 0 &&
+        strcmp(wish, "auto") != 0) {
+        snprintf(why, why_size, "TOWLINE_TRANSPORT=%s is not understood; write auto, unix or shm",
+                 wish);
+        return -EINVAL;
+    }
+    if (must || wish == NULL || strcmp(wish, "unix") != 0) {
+        char shared[TOW_ADDRESS_MAX];
+        snprintf(shared, sizeof shared, "shm://%s", address + strlen("unix://"));
+        int error = tow_transport_connect_by(shared, hello, patience, why, why_size, ret_line);
+        if (error == 0 || must) {
+            return error;
+        }
+        switch (-error) {
+        case ETIMEDOUT:
+            explain_silence(address, patience, why, why_size);
+            return error;
+        case EBUSY:
+            return error; /* it refuses, and says why */
+        case ENOENT:
+        case ECONNREFUSED:
+        case EACCES:
+        case EPERM:
+            break; /* nor will the socket do: let it say so */
+        default:
+            tow_log(TOW_AREA_CLIENT, TOW_LOG_INFO,
+                    "%s: no shared memory, the socket is used instead: %s", address, why);
+        }
+    }
+    return tow_transport_connect_by(address, hello, patience, why, why_size, ret_line);
+}
+
+/* The hello decides which worker will do: the session's further servers and settings of the driver
+ * need one of their own. Shared memory is arranged before, so that the server is shown it then. */
+static int connect_line(const char *address, const struct tow_preface *hello,
+                        struct tow_patience *patience, struct tow_line **ret_line, char *why,
+                        size_t why_size)
+{
+    if (strncmp(address, "self:", 5) == 0) {
+        /* Our own threads: slow perhaps, not silent. */
+        *patience = tow_patience_none(tow_time_deadline(60 * TOW_TIME_S));
+        return tow_self_connect(address + 5, ret_line, why, why_size);
+    }
+    if (strncmp(address, "unix://", 7) == 0) {
+        return connect_local(address, hello, patience, ret_line, why, why_size);
+    }
+    return tow_transport_connect_by(address, hello, patience, why, why_size, ret_line);
+}
+
+/* To the welcome. A connection that was closed without a word is -ECONNRESET or -EPIPE. */
+static int be_welcomed(struct tow_link *link, const struct tow_preface *hello,
+                       struct tow_patience *patience, char *why, size_t why_size)
+{
+    int error = connect_line(link->address, hello, patience, &link->line, why, why_size);
+    if (error < 0) {
+        return error;
+    }
+    error = say_hello(link->line, hello);
+    if (error < 0) {
+        snprintf(why, why_size, "%s closed the connection at once; is it a towlined?",
+                 link->address);
+        return error;
+    }
+    return read_welcome(link, patience, why, why_size);
+}
+
+int tow_link_open(const char *address, unsigned index, struct tow_link **ret_link, char *why,
+                  size_t why_size)
+{
+    struct tow_link *link = calloc(1, sizeof *link);
+    if (link == NULL) {
+        snprintf(why, why_size, "memory is used up");
+        return -ENOMEM;
+    }
+    snprintf(link->address, sizeof link->address, "%s", address);
+    link->index = index;
+    link->next_seq = 1;
+    link->next_transfer = 1;
+    atomic_init(&link->room, TOW_LINK_ROOM);
+    pthread_mutex_init(&link->wait_lock, NULL);
+    pthread_mutex_init(&link->lane_lock, NULL);
+    pthread_mutex_init(&link->side_lock, NULL);
+    pthread_cond_init(&link->transfer_done, NULL);
+    tow_cond_init(&link->hostfns.ended);
+    struct tow_patience patience; /* for all that follows */
+    tow_patience_begin(&patience, address, say_that_we_wait);
+    struct tow_retry retry = {0};
+    struct tow_preface hello = {0};
+    int error = tow_greet_make(index, tow_lane_wanted(link) > 0, &hello);
+    if (error < 0) {
+        snprintf(why, why_size, "cannot make a hello for %s: %s", address, strerror(-error));
+    } else {
+        error = be_welcomed(link, &hello, &patience, why, why_size);
+    }
+    while (error < 0 && tow_retry_pause(&retry, error, patience.deadline_ns)) {
+        tow_line_close(link->line);
+        link->line = NULL;
+        error = be_welcomed(link, &hello, &patience, why, why_size);
+    }
+    tow_greet_free(&hello);
+    if (error < 0) {
+        tow_link_close(link);
+        return error;
+    }
+    link->share = tow_share_make(link->line);
+    tow_link_handler->opened(link);
+    tow_log(TOW_AREA_CLIENT, TOW_LOG_INFO, "connected to %s over %s", address,
+            tow_line_kind(link->line));
+    *ret_link = link;
+    return 0;
+}
+
+void tow_link_close(struct tow_link *link)
+{
+    if (link == NULL) {
+        return;
+    }
+    tow_lanes_destroy(link->lanes);
+    tow_line_close(atomic_load(&link->side));
+    tow_line_close(link->line);
+    tow_link_handler->closes(link);
+    tow_share_destroy(link->share);
+    free(atomic_load(&link->watches));
+    while (link->oldest != NULL) {
+        struct tow_transfer *next = link->oldest->next;
+        free(link->oldest);
+        link->oldest = next;
+    }
+    free(link->snapshot);
+    free(link->lacking);
+    pthread_mutex_destroy(&link->wait_lock);
+    pthread_mutex_destroy(&link->lane_lock);
+    pthread_mutex_destroy(&link->side_lock);
+    pthread_cond_destroy(&link->transfer_done);
+    pthread_cond_destroy(&link->hostfns.ended);
+    free(link);
+}

@@ -1,0 +1,172 @@
+/* Memory that the line passes to the worker. */
+#include "client/link/share.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "client/link/current.h"
+#include "gen/memory.h"
+
+enum piece_state { UNTRIED, READY, ABSENT };
+
+struct tow_share {
+    struct tow_line *line; /* borrowed */
+    atomic_uint_fast64_t next_number;
+    pthread_mutex_t make_lock; /* guards making pieces */
+};
+
+struct tow_share *tow_share_make(struct tow_line *line)
+{
+    struct tow_share *share = tow_line_can_share(line) ? calloc(1, sizeof *share) : NULL;
+    if (share != NULL) {
+        share->line = line;
+        atomic_store(&share->next_number, 1);
+        pthread_mutex_init(&share->make_lock, NULL);
+    }
+    return share;
+}
+
+void tow_share_destroy(struct tow_share *share)
+{
+    if (share != NULL) {
+        pthread_mutex_destroy(&share->make_lock);
+        free(share);
+    }
+}
+
+static size_t whole_pages(size_t size)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    return (size + page - 1) & ~(page - 1);
+}
+
+int tow_share_make_memory(size_t size, int *ret_fd)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && size > limit.rlim_cur) {
+        return -EFBIG; /* the system would say so by a signal that ends the program */
+    }
+    int fd = memfd_create("towline-host", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0) {
+        return -errno;
+    }
+    if (ftruncate(fd, (off_t)size) != 0 ||
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+        int error = -errno;
+        close(fd);
+        return error;
+    }
+    *ret_fd = fd;
+    return 0;
+}
+
+CUresult tow_share_lend(struct tow_link *link, int fd, uint64_t at, uint64_t size,
+                        const uint64_t *offset)
+{
+    struct tow_share *share = link->share;
+    const struct tow_context *context = tow_context_current();
+    struct tow_call call;
+    if (context == NULL || context->link != link) {
+        return CUDA_ERROR_NOT_SUPPORTED; /* the call would go to another worker than the memory */
+    }
+    uint64_t number = atomic_fetch_add(&share->next_number, 1);
+    CUresult status =
+        tow_line_send_fd(share->line, fd, number) < 0
+            ? CUDA_ERROR_NOT_SUPPORTED
+            : tow_call_begin(&call, TOW_FN_cuMemHostAlloc, 32, TOW_CALL_REPLY | TOW_CALL_CONTEXT);
+    if (status == CUDA_SUCCESS) {
+        tow_enc_u64(&call.enc, at);
+        tow_enc_u64(&call.enc, size);
+        tow_enc_u64(&call.enc, number);
+        if (offset != NULL) {
+            tow_enc_u64(&call.enc, *offset);
+        }
+        status = tow_call_end(&call, tow_call_wait(&call));
+    }
+    return status;
+}
+
+CUresult tow_share_take_back(struct tow_link *link, uint64_t at)
+{
+    struct tow_context *context = tow_context_current();
+    struct tow_call call;
+    bool here = context != NULL && context->link == link && atomic_load(&context->alive);
+    CUresult status = tow_call_begin_on(&call, link, here ? context->number : 0,
+                                        TOW_FN_cuMemFreeHost, 8, TOW_CALL_REPLY);
+    if (status == CUDA_SUCCESS) {
+        tow_enc_u64(&call.enc, at);
+        status = tow_call_end(&call, tow_call_wait(&call));
+    }
+    return status;
+}
+
+CUresult tow_share_alloc(struct tow_link *link, size_t size, void **ret_at)
+{
+    int fd = -1;
+    if (link->share == NULL || size > SIZE_MAX / 2) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    size = whole_pages(size);
+    if (tow_share_make_memory(size, &fd) < 0) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    void *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    CUresult status = CUDA_ERROR_NOT_SUPPORTED;
+    if (at != MAP_FAILED) {
+        /* A forked child must not write into what the GPU reads for its parent. */
+        madvise(at, size, MADV_DONTFORK);
+        status = tow_share_lend(link, fd, (uint64_t)(uintptr_t)at, size, NULL);
+    }
+    close(fd);
+    if (status == CUDA_SUCCESS) {
+        *ret_at = at;
+    } else if (at != MAP_FAILED) {
+        munmap(at, size);
+    }
+    return status;
+}
+
+CUresult tow_share_free(struct tow_link *link, void *at, size_t size)
+{
+    CUresult status = tow_share_take_back(link, (uint64_t)(uintptr_t)at);
+    munmap(at, whole_pages(size));
+    return status;
+}
+
+bool tow_share_piece_ready(struct tow_link *link, struct tow_share_piece *piece, size_t size)
+{
+    struct tow_share *share = link->share;
+    if (share == NULL || atomic_load_explicit(&piece->state, memory_order_acquire) != UNTRIED) {
+        return share != NULL && atomic_load_explicit(&piece->state, memory_order_relaxed) == READY;
+    }
+    pthread_mutex_lock(&share->make_lock);
+    if (atomic_load(&piece->state) == UNTRIED) {
+        void *at = NULL;
+        CUresult status = tow_share_alloc(link, size, &at);
+        piece->base = at;
+        piece->size = size;
+        if (status != CUDA_SUCCESS) {
+            tow_log(TOW_AREA_CLIENT, TOW_LOG_INFO,
+                    "%s: memory cannot be shared (error %d); bytes are sent instead", link->address,
+                    (int)status);
+        }
+        atomic_store_explicit(&piece->state, status == CUDA_SUCCESS ? READY : ABSENT,
+                              memory_order_release);
+    }
+    pthread_mutex_unlock(&share->make_lock);
+    return atomic_load(&piece->state) == READY;
+}
+
+void tow_share_piece_fini(struct tow_share_piece *piece)
+{
+    if (piece->base != NULL) {
+        munmap(piece->base, piece->size);
+    }
+}
