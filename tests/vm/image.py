@@ -26,9 +26,9 @@ REASON_SECONDS = 600  # for so long a failed download is not tried again
 # machine of uname: Debian's name of it, QEMU, the package that has QEMU, what QEMU needs there.
 ARCHES = {
     "aarch64": ("arm64", "qemu-system-aarch64", "qemu-system-arm",
-                {"machine": "virt", "emulated": "cortex-a72", "console": "ttyAMA0"}),
+                {"emulated": "virt", "kvm": "virt,gic-version=host", "processor": "cortex-a72", "console": "ttyAMA0"}),
     "x86_64": ("amd64", "qemu-system-x86_64", "qemu-system-x86",
-               {"machine": "q35", "emulated": "max", "console": "ttyS0"}),
+               {"emulated": "q35", "kvm": "q35", "processor": "max", "console": "ttyS0"}),
 }
 DEBIAN, QEMU, QEMU_PACKAGE, MACHINE = ARCHES.get(os.uname().machine, (None, None, None, None))
 

@@ -43,8 +43,8 @@ def qemu_command(flavour):
     kernel, archive, _ = image.make(flavour)
     kvm = use_kvm()
     command = [image.QEMU, "-name", f"towline-guest-{flavour}", "-nodefaults", "-nographic", "-no-reboot", "-smp", "2",
-               "-m", str(MEMORY[flavour]), "-machine", f"{image.MACHINE['machine']},accel={'kvm' if kvm else 'tcg'}",
-               "-cpu", "host" if kvm else image.MACHINE["emulated"],
+               "-m", str(MEMORY[flavour]), "-accel", "kvm" if kvm else "tcg", "-machine", image.MACHINE["kvm" if kvm else "emulated"],
+               "-cpu", "host" if kvm else image.MACHINE["processor"],
                "-kernel", str(kernel), "-initrd", str(archive),
                "-append", f"console={image.MACHINE['console']} quiet panic=-1 net.ifnames=0 rdinit=/init systemd.show_status=0 "
                + os.environ.get("TOWLINE_VM_APPEND", ""),
