@@ -24,14 +24,18 @@ def newest(text):
     return {base: name for base, name in chosen.items() if name}
 
 
-def whole(path):
-    """The header with those of ours that it includes in their place."""
-    return re.sub(r'^#include "gen/(\w+\.h)"$', lambda found: whole(path.parent / found[1]), path.read_text(), flags=re.M)
+def whole(path, seen):
+    """The header with those of ours that it includes in their place, each once, and without our numbers."""
+    if path in seen:
+        return ""
+    seen.add(path)
+    text = re.sub(r"^enum \{\n(?:    TOW_FN_\w+ = \d+,\n)+\};\n\n", "", path.read_text(), flags=re.M)
+    return re.sub(r'^#include "gen/(\w+\.h)"$', lambda found: whole(path.parent / found[1], seen), text, flags=re.M)
 
 
 def main():
     source, target = (pathlib.Path(word) for word in sys.argv[1:3])
-    text = whole(source)
+    text = whole(source, set())
     lines = ["/* Made by tools/cuda_header.py: the CUDA driver API for programs, without a toolkit. */",
              "#ifndef TOWLINE_CUDA_H", "#define TOWLINE_CUDA_H",
              "#ifdef __cplusplus", 'extern "C" {', "#endif", text]

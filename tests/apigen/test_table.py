@@ -191,6 +191,17 @@ class Rules(unittest.TestCase):
                                   capture_output=True, text=True)
             self.assertEqual(done.returncode, 0, done.stderr[:4000])
 
+    def test_programs_get_the_api_and_nothing_of_ours(self):
+        with tempfile.TemporaryDirectory() as folder:
+            apigen.write(Path(folder), apigen.outputs(MODEL))
+            subprocess.run([sys.executable, ROOT / "tools" / "cuda_header.py", Path(folder) / "cuda_abi.h",
+                            Path(folder) / "cuda.h"], check=True)
+            text = (Path(folder) / "cuda.h").read_text()
+        self.assertNotIn("TOW_FN_", text)
+        self.assertNotIn('#include "', text)
+        for f in MODEL.functions:
+            self.assertEqual(len(re.findall(rf"^CUresult CUDAAPI\s+{f.name}\(", text, re.M)), 1, f.name)
+
     def test_generated_functions_say_what_they_are(self):
         for name, text in apigen.outputs(MODEL).items():
             if name.endswith("_client.c") or name.endswith("_server.c") or name.endswith("_driver.c"):
