@@ -31,6 +31,7 @@
 #include "gen/stream.h"
 #include "gen/texture.h"
 #include "gen/vmm.h"
+#include "server/run/run.h"
 #include "server/session/session.h"
 #include "wire/token.h"
 

@@ -669,7 +669,9 @@ static void run_generated(void)
     static const struct tow_session_options options = {.id = 1, .in_process = true};
     session.driver = &driver;
     session.options = &options;
-    pthread_mutex_init(&session.thread_lock, NULL);
+    pthread_mutex_init(&session.client_threads.lock, NULL);
+    pthread_mutex_init(&session.transfers.lock, NULL);
+    pthread_mutex_init(&session.families.lock, NULL);
     scripted = true;
     for (unsigned i = 0; golden_families[i] != NULL; i++) {
         for (const struct golden_vector *v = golden_families[i]->vectors; v->send != NULL; v++) {

@@ -29,6 +29,7 @@
 #include "gen/module_client.h"
 #include "gen/stream_client.h"
 #include "heap.h"
+#include "server/run/run.h"
 #include "server/session/session.h"
 #include "transport/transport.h"
 

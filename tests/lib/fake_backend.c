@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "client/link/self.h"
+#include "server/run/run.h"
 #include "server/session/session.h"
 #include "transport/line.h"
 #include "gen/context.h"

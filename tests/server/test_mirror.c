@@ -53,11 +53,11 @@ static int begin(void **state)
     session = calloc(1, sizeof *session);
     session->driver = &driver;
     session->options = &options;
-    session->result = 1;
-    session->client_threads = calloc(TOW_THREADS_MAX + 1, sizeof *session->client_threads);
-    pthread_mutex_init(&session->thread_lock, NULL);
-    pthread_mutex_init(&session->lead_lock, NULL);
-    tow_cond_init(&session->transfer_changed);
+    session->client_threads.table = calloc(TOW_THREADS_MAX + 1, sizeof(void *));
+    pthread_mutex_init(&session->client_threads.lock, NULL);
+    pthread_mutex_init(&session->transfers.lock, NULL);
+    tow_cond_init(&session->transfers.changed);
+    pthread_mutex_init(&session->families.lock, NULL);
     tow_hold_init(&session->hold);
     return tow_handles_init(&session->handles);
 }
@@ -65,17 +65,14 @@ static int begin(void **state)
 static int end(void **state)
 {
     (void)state;
-    for (unsigned i = 0; i < TOW_SESSION_FAMILIES; i++) {
-        if (session->families[i].state != NULL) {
-            session->families[i].free(session, session->families[i].state);
-        }
-    }
+    tow_session_end_states(session);
+    tow_session_end_threads(session);
     tow_handles_fini(&session->handles);
     tow_hold_fini(&session->hold);
-    pthread_mutex_destroy(&session->thread_lock);
-    pthread_mutex_destroy(&session->lead_lock);
-    pthread_cond_destroy(&session->transfer_changed);
-    free(session->client_threads);
+    pthread_mutex_destroy(&session->client_threads.lock);
+    pthread_mutex_destroy(&session->transfers.lock);
+    pthread_cond_destroy(&session->transfers.changed);
+    pthread_mutex_destroy(&session->families.lock);
     free(session);
     return 0;
 }

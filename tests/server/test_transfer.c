@@ -75,10 +75,8 @@ static int setup(void **state)
     memset(&session, 0, sizeof session);
     memset(&taken, 0, sizeof taken);
     taken.room = ROOM;
-    session.result = 1;
-    pthread_mutex_init(&session.thread_lock, NULL);
-    pthread_mutex_init(&session.lead_lock, NULL);
-    tow_cond_init(&session.transfer_changed);
+    pthread_mutex_init(&session.transfers.lock, NULL);
+    tow_cond_init(&session.transfers.changed);
     return tow_line_pair(&client, &session.line);
 }
 
@@ -87,9 +85,8 @@ static int teardown(void **state)
     tow_transfer_end_all(&session);
     tow_line_close(client);
     tow_line_close(session.line);
-    pthread_mutex_destroy(&session.thread_lock);
-    pthread_mutex_destroy(&session.lead_lock);
-    pthread_cond_destroy(&session.transfer_changed);
+    pthread_mutex_destroy(&session.transfers.lock);
+    pthread_cond_destroy(&session.transfers.changed);
     return 0;
 }
 
@@ -376,7 +373,7 @@ static void lanes_may_not_bring_what_was_not_asked_of_them(void **state)
     assert_int_equal(tow_transfer_take_lane(&session, session.line, &most), 0);
     assert_int_equal(tow_transfer_take_lane(&session, session.line, &more), -EPROTO);
     /* An end of the session ends the waiting for a transfer that never comes. */
-    session.result = -EPIPE;
+    session.lead.phase = TOW_SESSION_ENDS;
     struct tow_data never = {.transfer = 99, .offset = 0, .size = 10};
     assert_int_equal(tow_transfer_take_lane(&session, session.line, &never), -ESHUTDOWN);
 }

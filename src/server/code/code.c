@@ -51,7 +51,7 @@ struct code {
     struct tow_codecache *cache;             /* owned; NULL if none is kept. Fixed */
 };
 
-static void code_free(struct tow_session *session, void *state);
+static void code_fini(struct tow_session *session, void *state);
 
 static void code_init(struct tow_session *session, void *state)
 {
@@ -69,8 +69,9 @@ static void code_init(struct tow_session *session, void *state)
 
 static struct code *code_of(struct tow_session *session)
 {
-    return tow_session_make_state(session, TOW_SESSION_CODE, sizeof(struct code), code_init,
-                                  code_free);
+    static const struct tow_family_ops ops = {TOW_SESSION_CODE, sizeof(struct code), code_init,
+                                              code_fini};
+    return tow_session_make_state(session, &ops);
 }
 
 /* The session's, which some load has made; NULL before the first. */
@@ -581,7 +582,7 @@ void tow_code_learn(struct tow_serve *call, uint64_t name_of, int device,
     }
 }
 
-static void code_free(struct tow_session *session, void *state)
+static void code_fini(struct tow_session *session, void *state)
 {
     struct code *code = state;
     while (code->keepers != NULL) {
@@ -601,5 +602,4 @@ static void code_free(struct tow_session *session, void *state)
     }
     tow_codecache_close(code->cache);
     pthread_mutex_destroy(&code->lock);
-    free(code);
 }

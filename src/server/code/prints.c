@@ -22,8 +22,7 @@ struct job {
 };
 
 struct prints {
-    atomic_bool found;
-    atomic_uint open;     /* images that were not looked through yet */
+    atomic_bool found;    /* one that prints: it stays among the session's `printers` */
     pthread_mutex_t lock; /* guards the rest */
     struct job *jobs;
     bool running;
@@ -126,7 +125,9 @@ static void look(struct tow_session *session, struct prints *prints, struct tow_
 {
     if (!atomic_load(&prints->found) && image_prints(image, major_here(session))) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_DEBUG, "the client's code prints");
-        atomic_store(&prints->found, true);
+        if (!atomic_exchange(&prints->found, true)) {
+            atomic_fetch_add(&session->printers, 1);
+        }
     }
 }
 
@@ -142,7 +143,7 @@ static void *looking_thread(void *arg)
         look(session, prints, job->image);
         tow_code_unref(session, job->image);
         free(job);
-        atomic_fetch_sub(&prints->open, 1);
+        atomic_fetch_sub(&session->printers, 1);
         pthread_mutex_lock(&prints->lock);
     }
     prints->running = false;
@@ -150,15 +151,14 @@ static void *looking_thread(void *arg)
     return NULL;
 }
 
-static void free_state(struct tow_session *session, void *opaque)
+static void prints_fini(struct tow_session *session, void *opaque)
 {
     struct prints *prints = opaque;
     (void)session;
     pthread_mutex_destroy(&prints->lock);
-    free(prints);
 }
 
-static void init_state(struct tow_session *session, void *opaque)
+static void prints_init(struct tow_session *session, void *opaque)
 {
     struct prints *state = opaque;
     pthread_mutex_init(&state->lock, NULL);
@@ -166,8 +166,9 @@ static void init_state(struct tow_session *session, void *opaque)
 
 static struct prints *state_of(struct tow_session *session)
 {
-    return tow_session_make_state(session, TOW_SESSION_PRINTS, sizeof(struct prints), init_state,
-                                  free_state);
+    static const struct tow_family_ops ops = {TOW_SESSION_PRINTS, sizeof(struct prints),
+                                              prints_init, prints_fini};
+    return tow_session_make_state(session, &ops);
 }
 
 /* Hands the image to the thread beside; false if that cannot be. */
@@ -180,7 +181,7 @@ static bool look_later(struct tow_session *session, struct prints *prints,
     }
     *job = (struct job){image, NULL};
     tow_code_ref(session, image);
-    atomic_fetch_add(&prints->open, 1);
+    atomic_fetch_add(&session->printers, 1);
     pthread_mutex_lock(&prints->lock);
     job->next = prints->jobs;
     prints->jobs = job;
@@ -199,7 +200,7 @@ static bool look_later(struct tow_session *session, struct prints *prints,
     if (!running) {
         tow_code_unref(session, image);
         free(job);
-        atomic_fetch_sub(&prints->open, 1);
+        atomic_fetch_sub(&session->printers, 1);
     }
     return running;
 }
@@ -215,11 +216,4 @@ void tow_prints_look(struct tow_session *session, struct tow_code_image *image)
     if (small || !look_later(session, prints, image)) {
         look(session, prints, image);
     }
-}
-
-bool tow_prints_maybe(struct tow_session *session)
-{
-    struct prints *prints = tow_session_state(session, TOW_SESSION_PRINTS);
-    return prints != NULL && (atomic_load_explicit(&prints->found, memory_order_relaxed) ||
-                              atomic_load_explicit(&prints->open, memory_order_acquire) != 0);
 }

@@ -78,7 +78,7 @@ static void free_laters(struct later *later)
 }
 
 /* The session's lanes have ended before. */
-static void free_state(struct tow_session *session, void *state)
+static void copies_fini(struct tow_session *session, void *state)
 {
     struct copy_state *copies = state;
     (void)session;
@@ -87,10 +87,9 @@ static void free_state(struct tow_session *session, void *state)
     tow_pinned_fini(&copies->pinned);
     pthread_mutex_destroy(&copies->sending);
     pthread_mutex_destroy(&copies->lock);
-    free(copies);
 }
 
-static void init_state(struct tow_session *session, void *opaque)
+static void copies_init(struct tow_session *session, void *opaque)
 {
     struct copy_state *state = opaque;
     tow_pinned_init(&state->pinned);
@@ -102,8 +101,9 @@ static void init_state(struct tow_session *session, void *opaque)
 
 static struct copy_state *state_of(struct tow_session *session)
 {
-    return tow_session_make_state(session, TOW_SESSION_COPY, sizeof(struct copy_state), init_state,
-                                  free_state);
+    static const struct tow_family_ops ops = {TOW_SESSION_COPY, sizeof(struct copy_state),
+                                              copies_init, copies_fini};
+    return tow_session_make_state(session, &ops);
 }
 
 /* ---- downloads ---- */

@@ -39,7 +39,7 @@ struct state {
     bool courier; /* the thread that tells the client runs */
 };
 
-static void free_state(struct tow_session *session, void *opaque)
+static void hostfn_fini(struct tow_session *session, void *opaque)
 {
     (void)session;
     struct state *state = opaque;
@@ -50,10 +50,9 @@ static void free_state(struct tow_session *session, void *opaque)
     }
     pthread_mutex_destroy(&state->lock);
     pthread_cond_destroy(&state->changed);
-    free(state);
 }
 
-static void init_state(struct tow_session *session, void *opaque)
+static void hostfn_init(struct tow_session *session, void *opaque)
 {
     struct state *state = opaque;
     pthread_mutex_init(&state->lock, NULL);
@@ -62,8 +61,9 @@ static void init_state(struct tow_session *session, void *opaque)
 
 static struct state *state_of(struct tow_session *session, bool make)
 {
-    return make ? tow_session_make_state(session, TOW_SESSION_HOSTFN, sizeof(struct state),
-                                         init_state, free_state)
+    static const struct tow_family_ops ops = {TOW_SESSION_HOSTFN, sizeof(struct state), hostfn_init,
+                                              hostfn_fini};
+    return make ? tow_session_make_state(session, &ops)
                 : tow_session_state(session, TOW_SESSION_HOSTFN);
 }
 

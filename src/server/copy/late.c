@@ -31,7 +31,7 @@ struct late_state {
     struct late *list;
 };
 
-static void free_state(struct tow_session *session, void *opaque)
+static void late_fini(struct tow_session *session, void *opaque)
 {
     struct late_state *state = opaque;
     (void)session;
@@ -44,10 +44,9 @@ static void free_state(struct tow_session *session, void *opaque)
     tow_pinned_fini(&state->pinned);
     pthread_mutex_destroy(&state->lock);
     pthread_mutex_destroy(&state->sort_lock);
-    free(state);
 }
 
-static void init_state(struct tow_session *session, void *opaque)
+static void late_init(struct tow_session *session, void *opaque)
 {
     struct late_state *state = opaque;
     tow_pinned_init(&state->pinned);
@@ -57,8 +56,9 @@ static void init_state(struct tow_session *session, void *opaque)
 
 static struct late_state *state_of(struct tow_session *session, bool make)
 {
-    return make ? tow_session_make_state(session, TOW_SESSION_LATE, sizeof(struct late_state),
-                                         init_state, free_state)
+    static const struct tow_family_ops ops = {TOW_SESSION_LATE, sizeof(struct late_state),
+                                              late_init, late_fini};
+    return make ? tow_session_make_state(session, &ops)
                 : tow_session_state(session, TOW_SESSION_LATE);
 }
 

@@ -69,7 +69,7 @@ static void drop(struct mirror *m)
     free(m);
 }
 
-static void free_state(struct tow_session *session, void *state)
+static void mirrors_fini(struct tow_session *session, void *state)
 {
     struct mirror_state *mirrors = state;
     while (mirrors->mirrors.root != NULL) {
@@ -93,10 +93,9 @@ static void free_state(struct tow_session *session, void *state)
     }
     free(mirrors->piece);
     free(mirrors->fetched);
-    free(mirrors);
 }
 
-static void init_state(struct tow_session *session, void *opaque)
+static void mirrors_init(struct tow_session *session, void *opaque)
 {
     struct mirror_state *state = opaque;
     pthread_mutex_init(&state->lock, NULL);
@@ -106,8 +105,9 @@ static void init_state(struct tow_session *session, void *opaque)
 
 static struct mirror_state *state_of(struct tow_session *session)
 {
-    return tow_session_make_state(session, TOW_SESSION_MEMORY, sizeof(struct mirror_state),
-                                  init_state, free_state);
+    static const struct tow_family_ops ops = {TOW_SESSION_MEMORY, sizeof(struct mirror_state),
+                                              mirrors_init, mirrors_fini};
+    return tow_session_make_state(session, &ops);
 }
 
 /* With the lock held: the mirror that holds the address. */
@@ -556,7 +556,7 @@ static int send_fetched(struct tow_session *session, const uint8_t *bytes, struc
     struct iovec parts[3] = {{head, sizeof head},
                              {(void *)(uintptr_t)bytes, data.size},
                              {(void *)(uintptr_t)zeros, pad}};
-    return error == 0 ? tow_line_send_direct(session->side, parts, 3) : error;
+    return error == 0 ? tow_line_send_direct(session->side.line, parts, 3) : error;
 }
 
 int tow_mirror_fetch(struct tow_session *session, const uint8_t *at, const struct tow_frame *frame)

@@ -36,7 +36,7 @@ struct share_state {
     unsigned count, room;
 };
 
-static void free_state(struct tow_session *session, void *opaque)
+static void shares_fini(struct tow_session *session, void *opaque)
 {
     struct share_state *state = opaque;
     (void)session;
@@ -45,10 +45,9 @@ static void free_state(struct tow_session *session, void *opaque)
     }
     free(state->list);
     pthread_mutex_destroy(&state->lock);
-    free(state);
 }
 
-static void init_state(struct tow_session *session, void *opaque)
+static void shares_init(struct tow_session *session, void *opaque)
 {
     struct share_state *state = opaque;
     pthread_mutex_init(&state->lock, NULL);
@@ -56,8 +55,9 @@ static void init_state(struct tow_session *session, void *opaque)
 
 static struct share_state *state_of(struct tow_session *session, bool make)
 {
-    return make ? tow_session_make_state(session, TOW_SESSION_SHARE, sizeof(struct share_state),
-                                         init_state, free_state)
+    static const struct tow_family_ops ops = {TOW_SESSION_SHARE, sizeof(struct share_state),
+                                              shares_init, shares_fini};
+    return make ? tow_session_make_state(session, &ops)
                 : tow_session_state(session, TOW_SESSION_SHARE);
 }
 

@@ -68,7 +68,7 @@ struct upload {
     struct tow_copy_shape shape;
 };
 
-static void free_state(struct tow_session *session, void *opaque)
+static void uploads_fini(struct tow_session *session, void *opaque)
 {
     struct upload_state *state = opaque;
     (void)session;
@@ -80,10 +80,9 @@ static void free_state(struct tow_session *session, void *opaque)
     }
     tow_pinned_fini(&state->pinned);
     pthread_mutex_destroy(&state->lock);
-    free(state);
 }
 
-static void init_state(struct tow_session *session, void *opaque)
+static void uploads_init(struct tow_session *session, void *opaque)
 {
     struct upload_state *state = opaque;
     tow_pinned_init(&state->pinned);
@@ -93,8 +92,9 @@ static void init_state(struct tow_session *session, void *opaque)
 
 static struct upload_state *state_of(struct tow_session *session, bool make)
 {
-    return make ? tow_session_make_state(session, TOW_SESSION_UPLOAD, sizeof(struct upload_state),
-                                         init_state, free_state)
+    static const struct tow_family_ops ops = {TOW_SESSION_UPLOAD, sizeof(struct upload_state),
+                                              uploads_init, uploads_fini};
+    return make ? tow_session_make_state(session, &ops)
                 : tow_session_state(session, TOW_SESSION_UPLOAD);
 }
 

@@ -11,6 +11,7 @@
 #include "base/thread.h"
 #include "server/daemon/config.h"
 #include "server/daemon/kept.h"
+#include "server/run/run.h"
 #include "server/session/session.h"
 #include "server/daemon/worker.h"
 

@@ -22,6 +22,7 @@
 #include "server/daemon/guard.h"
 #include "server/daemon/output.h"
 #include "server/daemon/post.h"
+#include "server/run/run.h"
 #include "server/session/session.h"
 #include "transport/transport.h"
 

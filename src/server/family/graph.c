@@ -37,7 +37,7 @@ static void bodies_init(struct tow_session *session, void *state)
     pthread_mutex_init(&((struct bodies *)state)->lock, NULL);
 }
 
-static void bodies_free(struct tow_session *session, void *state)
+static void bodies_fini(struct tow_session *session, void *state)
 {
     (void)session;
     struct bodies *bodies = state;
@@ -47,13 +47,13 @@ static void bodies_free(struct tow_session *session, void *state)
         bodies->first = next;
     }
     pthread_mutex_destroy(&bodies->lock);
-    free(bodies);
 }
 
 static void note_body(struct tow_serve *call, CUgraphNode node, CUgraph graph)
 {
-    struct bodies *bodies = tow_session_make_state(call->session, TOW_SESSION_GRAPH, sizeof *bodies,
-                                                   bodies_init, bodies_free);
+    static const struct tow_family_ops ops = {TOW_SESSION_GRAPH, sizeof(struct bodies), bodies_init,
+                                              bodies_fini};
+    struct bodies *bodies = tow_session_make_state(call->session, &ops);
     struct body *body = bodies != NULL ? malloc(sizeof *body) : NULL;
     if (body == NULL) {
         call->malformed = true; /* its id could outlive it */

@@ -113,7 +113,7 @@ static void imports_init(struct tow_session *session, void *state)
     pthread_mutex_init(&((struct imports *)state)->lock, NULL);
 }
 
-static void imports_free(struct tow_session *session, void *state)
+static void imports_fini(struct tow_session *session, void *state)
 {
     (void)session;
     struct imports *imports = state;
@@ -124,13 +124,13 @@ static void imports_free(struct tow_session *session, void *state)
         free(imported);
     }
     pthread_mutex_destroy(&imports->lock);
-    free(imports);
 }
 
 static void imports_add(struct tow_session *session, CUmemoryPool pool, int fd)
 {
-    struct imports *imports = tow_session_make_state(session, TOW_SESSION_SHAREABLE,
-                                                     sizeof *imports, imports_init, imports_free);
+    static const struct tow_family_ops ops = {TOW_SESSION_SHAREABLE, sizeof(struct imports),
+                                              imports_init, imports_fini};
+    struct imports *imports = tow_session_make_state(session, &ops);
     struct imported *imported = imports != NULL ? malloc(sizeof *imported) : NULL;
     if (imported == NULL) {
         close(fd);

@@ -1,11 +1,5 @@
-/* One client's session in its worker: the dispatcher, the handle tables, what is kept between
- * commands.
- *
- * One thread at a time leads: it takes frames off the line in order. No-reply commands it carries
- * out at once, and quick ones (api/README.md). Another one whose caller waits it copies, passes the
- * lead to another thread, and carries it out beside the stream of commands: nobody can know its
- * result yet, so nothing can depend on it, and a thread that blocks in a synchronisation never
- * delays another client thread's call.
+/* One client's session in its worker, as all handlers see it: the line, the handle tables, what is
+ * kept between commands. Who takes the commands off the line is server/run/dispatch.h.
  */
 #ifndef TOW_SERVER_SESSION_H
 #define TOW_SERVER_SESSION_H
@@ -67,15 +61,6 @@ struct tow_session_options {
                         frees */
 };
 
-/* Says hello and serves until the client leaves, then frees everything of the session. 0 for an
- * orderly end, -EPIPE if the client vanished, -EPROTO if it broke the protocol, another error if
- * the session could not begin. */
-int tow_session_run(struct tow_line *line, struct tow_backend *backend,
-                    const struct tow_session_options *options);
-
-/* ---- for the handlers
- * -------------------------------------------------------------------------------- */
-
 struct tow_session_thread; /* a per-thread stream and the errors of no-reply calls of one client
                               thread */
 struct tow_lanes;          /* further connections, see transport/lanes.h */
@@ -103,6 +88,17 @@ enum tow_session_family {
     TOW_SESSION_FAMILIES,
 };
 
+/* How a family's state begins and ends. `init` gets `size` bytes of zeros; `fini` ends what is in
+ * them, with the session, and whoever calls it frees them. */
+struct tow_family_ops {
+    enum tow_session_family family;
+    size_t size;
+    void (*init)(struct tow_session *session, void *state);
+    void (*fini)(struct tow_session *session, void *state);
+};
+
+enum tow_session_phase { TOW_SESSION_GOES_ON, TOW_SESSION_ENDS };
+
 struct tow_session {
     struct tow_line *line;                     /* borrowed */
     struct tow_backend *backend;               /* borrowed */
@@ -115,12 +111,18 @@ struct tow_session {
     struct tow_busy busy;
     struct tow_hold hold;
 
-    pthread_mutex_t lead_lock; /* guards the six below; led and result are looked at without it */
-    pthread_cond_t lead_free;  /* the lead is to be had, or the session ends */
-    atomic_bool led;
-    unsigned threads, idle,
-        spinning;      /* of all, those asleep, and those that look out for the lead */
-    atomic_int result; /* first reason to end; 1 while the session goes on */
+    struct {
+        pthread_mutex_t lock; /* guards all here; `led` and `phase` are looked at without it */
+        pthread_cond_t free;  /* the lead is to be had, or the session ends */
+        atomic_bool led;
+        unsigned threads, idle,
+            spinning;      /* of all, those asleep, and those that look out for the lead */
+        atomic_int phase;  /* enum tow_session_phase */
+        atomic_int result; /* first reason to end */
+    } lead;                /* run/dispatch.c's */
+    /* Set by who runs the session: it begins to end, and everybody who waits for the client goes
+     * on. NULL: nobody does. */
+    void (*on_end)(struct tow_session *session);
 
     atomic_uint replied; /* what was done before a reply is seen by those who take later commands */
     pthread_mutex_t reply_lock; /* guards the line's producer side */
@@ -130,40 +132,53 @@ struct tow_session {
     atomic_uint contexts_ended;
     atomic_uint contexts_ending; /* how many are about to: memory of theirs may be in hand */
     _Atomic uint64_t primaries[TOW_SESSION_DEVICES_MAX]; /* ids of primary contexts; context.c's */
-    CUcontext primary; /* retained by tow_session_enter_primary, or NULL; guarded by thread_lock */
-    pthread_mutex_t thread_lock;                /* guards the table below */
-    struct tow_session_thread **client_threads; /* by thread number; owned */
+    _Atomic(CUcontext) primary; /* retained by tow_session_enter_primary, or NULL */
 
-    struct tow_incoming *incoming;   /* guarded by thread_lock */
-    pthread_cond_t transfer_changed; /* with thread_lock: one was announced, or its bytes came */
-    struct tow_lanes *lanes;         /* owned; NULL: none; fixed once the client was greeted */
-    struct tow_acceptor *acceptor;   /* lane.c's; the leader's */
+    struct {
+        pthread_mutex_t lock;              /* guards the table and all in it */
+        struct tow_session_thread **table; /* by thread number; owned */
+    } client_threads;                      /* threads.c's */
 
-    pthread_mutex_t side_lock;   /* guards the four below; see side.h */
-    pthread_cond_t side_changed; /* a MIRROR frame was taken, or no more will be */
-    struct tow_line *side;       /* owned; NULL: none; set once */
-    uint64_t side_mirrors;       /* MIRROR frames taken from it */
-    bool side_ended;
+    struct {
+        pthread_mutex_t lock;   /* guards the list, and how far each of them is */
+        pthread_cond_t changed; /* one was announced, or its bytes came */
+        struct tow_incoming *list;
+    } transfers; /* transfer.c's */
+
+    struct tow_lanes *lanes;       /* owned; NULL: none; fixed once the client was greeted */
+    struct tow_acceptor *acceptor; /* run/lane.c's; the leader's */
+
+    struct {
+        pthread_mutex_t lock;   /* guards all here */
+        pthread_cond_t changed; /* a MIRROR frame was taken, or no more will be */
+        struct tow_line *line;  /* owned; NULL: none; set once */
+        uint64_t mirrors;       /* MIRROR frames taken from it */
+        bool ended;
+    } side; /* run/side.c's */
 
     atomic_bool shares_events; /* other sessions may wait for events that this one recorded */
-    uint64_t calls;            /* only the leader counts */
+    atomic_uint printers; /* images that print, or were not looked through yet; code/prints.c's */
+    uint64_t calls;       /* only the leader counts */
+
     struct {
-        void *_Atomic state; /* owned; see tow_session_state */
-        void (*free)(struct tow_session *session, void *state);
-    } families[TOW_SESSION_FAMILIES];
+        pthread_mutex_t lock; /* guards the making of them */
+        struct {
+            void *_Atomic state; /* owned; see tow_session_state */
+            const struct tow_family_ops *ops;
+        } at[TOW_SESSION_FAMILIES];
+    } families;
 };
 
 /* What a family keeps for the session; NULL before its first use. Takes no lock: others hold theirs
  * while they call the driver. */
 static inline void *tow_session_state(struct tow_session *session, enum tow_session_family family)
 {
-    return atomic_load_explicit(&session->families[family].state, memory_order_acquire);
+    return atomic_load_explicit(&session->families.at[family].state, memory_order_acquire);
 }
-/* The same, made by whoever comes first: `size` bytes of zeros that `init` begins, and `free` ends
- * and frees with the session. NULL: there is no memory. */
-void *tow_session_make_state(struct tow_session *session, enum tow_session_family family,
-                             size_t size, void (*init)(struct tow_session *session, void *state),
-                             void (*free)(struct tow_session *session, void *state));
+/* The same, made by whoever comes first. NULL: there is no memory. */
+void *tow_session_make_state(struct tow_session *session, const struct tow_family_ops *ops);
+/* The session has ended: ends them all, in the order of their numbers. */
+void tow_session_end_states(struct tow_session *session);
 
 /* Sends a frame of the server's own (PRINT, CALLBACK, DATA ...): `body` gets no header. */
 int tow_session_send(struct tow_session *session, uint16_t kind, uint16_t thread, uint32_t context,
@@ -182,7 +197,10 @@ CUresult tow_session_enter(struct tow_session *session, uint32_t context);
  * has, stays in the context to end it. */
 void tow_session_leave_all(struct tow_session *session);
 /* False once the session has begun to end. */
-bool tow_session_goes_on(struct tow_session *session);
+static inline bool tow_session_goes_on(struct tow_session *session)
+{
+    return atomic_load(&session->lead.phase) == TOW_SESSION_GOES_ON;
+}
 /* For calls that need a context though the client has none yet: the primary one of the first
  * device, which the session keeps. */
 CUresult tow_session_enter_primary(struct tow_session *session);
@@ -191,6 +209,8 @@ void tow_session_forget_current(void);
 /* The real stream that stands for a client thread's per-thread stream in a context. */
 CUresult tow_session_thread_stream(struct tow_session *session, uint16_t thread, uint32_t context,
                                    CUstream *ret_stream);
+/* The session has ended: nobody asks for a thread any more. */
+void tow_session_end_threads(struct tow_session *session);
 /* A client thread has ended, or a context is about to be destroyed (thread 0: of all threads). */
 void tow_session_drop_thread(struct tow_session *session, uint16_t thread);
 void tow_session_drop_context(struct tow_session *session, uint32_t context);
@@ -206,7 +226,8 @@ CUresult tow_session_take_deferred(struct tow_session *session, uint16_t thread)
  * kernels may have printed, which the driver gives out only then. */
 bool tow_session_owes(struct tow_session *session, uint16_t thread);
 
-/* The client broke the protocol, or the line is gone: the session ends. */
+/* The client broke the protocol, or the line is gone: the session ends, with the first of such
+ * reasons. */
 void tow_session_end(struct tow_session *session, int result);
 
 #endif

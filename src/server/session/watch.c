@@ -64,17 +64,16 @@ static void stop(struct watches *watches)
     pthread_mutex_unlock(&watches->lock);
 }
 
-static void free_state(struct tow_session *session, void *opaque)
+static void watches_fini(struct tow_session *session, void *opaque)
 {
     struct watches *watches = opaque;
     (void)session;
     stop(watches);
     pthread_mutex_destroy(&watches->lock);
     pthread_cond_destroy(&watches->changed);
-    free(watches);
 }
 
-static void init_state(struct tow_session *session, void *opaque)
+static void watches_init(struct tow_session *session, void *opaque)
 {
     struct watches *watches = opaque;
     watches->session = session;
@@ -282,8 +281,9 @@ static void await(struct tow_serve *call, uint64_t id, CUevent event, CUstream s
         call->malformed = true;
         return;
     }
-    struct watches *watches =
-        tow_session_make_state(session, TOW_SESSION_WATCH, sizeof *watches, init_state, free_state);
+    static const struct tow_family_ops ops = {TOW_SESSION_WATCH, sizeof(struct watches),
+                                              watches_init, watches_fini};
+    struct watches *watches = tow_session_make_state(session, &ops);
     if (watches == NULL) {
         return; /* the client asks again after a while */
     }

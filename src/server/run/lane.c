@@ -1,4 +1,4 @@
-#include "server/session/lane.h"
+#include "server/run/lane.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -8,8 +8,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "server/run/side.h"
 #include "server/session/session.h"
-#include "server/session/side.h"
 #include "server/session/transfer.h"
 #include "transport/lanes.h"
 #include "wire/control.h"

@@ -1,4 +1,4 @@
-#include "server/session/side.h"
+#include "server/run/side.h"
 
 #include <errno.h>
 
@@ -61,24 +61,25 @@ static int take_next(struct tow_session *session)
     const uint8_t *at = NULL;
     size_t available = 0;
     struct tow_frame frame;
-    int error = tow_line_peek(session->side, TOW_FRAME_HEADER, TOW_TIME_FOREVER, &at, &available);
+    int error =
+        tow_line_peek(session->side.line, TOW_FRAME_HEADER, TOW_TIME_FOREVER, &at, &available);
     if (error == 0) {
         error = tow_frame_read(at, &frame);
     }
     if (error == 0) {
-        error = tow_line_peek(session->side, frame.length, TOW_TIME_FOREVER, &at, &available);
+        error = tow_line_peek(session->side.line, frame.length, TOW_TIME_FOREVER, &at, &available);
     }
     if (error == 0) {
         error = frame.kind == TOW_CONTROL_FETCH ? tow_mirror_fetch(session, at, &frame)
                                                 : tow_side_take(session, at, &frame);
     }
     if (error == 0) {
-        tow_line_consume(session->side, frame.length);
+        tow_line_consume(session->side.line, frame.length);
         if (frame.kind == TOW_CONTROL_MIRROR) {
-            pthread_mutex_lock(&session->side_lock);
-            session->side_mirrors++;
-            pthread_cond_broadcast(&session->side_changed);
-            pthread_mutex_unlock(&session->side_lock);
+            pthread_mutex_lock(&session->side.lock);
+            session->side.mirrors++;
+            pthread_cond_broadcast(&session->side.changed);
+            pthread_mutex_unlock(&session->side.lock);
         }
     }
     return error;
@@ -102,18 +103,18 @@ static void *take_run(void *arg)
 int tow_side_begin(struct tow_session *session, struct tow_line *line)
 {
     pthread_t thread;
-    pthread_mutex_lock(&session->side_lock);
-    int error = session->side != NULL ? -EEXIST : 0;
+    pthread_mutex_lock(&session->side.lock);
+    int error = session->side.line != NULL ? -EEXIST : 0;
     if (error == 0) {
-        session->side = line;
+        session->side.line = line;
         error = tow_thread_start("towline-side", take_run, session, &thread);
         if (error < 0) {
-            session->side = NULL;
-            session->side_ended = true; /* the client counts on it */
+            session->side.line = NULL;
+            session->side.ended = true; /* the client counts on it */
         }
-        pthread_cond_broadcast(&session->side_changed);
+        pthread_cond_broadcast(&session->side.changed);
     }
-    pthread_mutex_unlock(&session->side_lock);
+    pthread_mutex_unlock(&session->side.lock);
     if (error < 0) {
         tow_line_close(line);
         return error;
@@ -126,26 +127,26 @@ int tow_side_await(struct tow_session *session, const uint8_t *at, const struct 
 {
     struct tow_fence fence;
     int error = tow_fence_decode(at, frame, &fence);
-    pthread_mutex_lock(&session->side_lock);
+    pthread_mutex_lock(&session->side.lock);
     int64_t until = tow_time_deadline(BEGIN_NS);
-    while (error == 0 && session->side_mirrors < fence.mirrors) {
-        if (session->side_ended) {
+    while (error == 0 && session->side.mirrors < fence.mirrors) {
+        if (session->side.ended) {
             error = -EPIPE;
-        } else if (session->side != NULL) {
-            pthread_cond_wait(&session->side_changed, &session->side_lock);
-        } else if (tow_cond_wait(&session->side_changed, &session->side_lock, until) ==
+        } else if (session->side.line != NULL) {
+            pthread_cond_wait(&session->side.changed, &session->side.lock);
+        } else if (tow_cond_wait(&session->side.changed, &session->side.lock, until) ==
                    -ETIMEDOUT) {
             error = -EPROTO;
         }
     }
-    pthread_mutex_unlock(&session->side_lock);
+    pthread_mutex_unlock(&session->side.lock);
     return error;
 }
 
 void tow_side_end(struct tow_session *session)
 {
-    pthread_mutex_lock(&session->side_lock);
-    session->side_ended = true;
-    pthread_cond_broadcast(&session->side_changed);
-    pthread_mutex_unlock(&session->side_lock);
+    pthread_mutex_lock(&session->side.lock);
+    session->side.ended = true;
+    pthread_cond_broadcast(&session->side.changed);
+    pthread_mutex_unlock(&session->side.lock);
 }

@@ -1,0 +1,378 @@
+/* One thread at a time leads: it takes commands off the line, in order. */
+#include "server/run/dispatch.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "server/copy/copy.h"
+#include "server/copy/hostfn.h"
+#include "server/copy/mirror.h"
+#include "server/family/shareable.h"
+#include "server/run/lane.h"
+#include "server/run/side.h"
+#include "server/session/session.h"
+#include "server/session/transfer.h"
+#include "server/session/watch.h"
+#include "wire/limits.h"
+
+/* A thread that has answered a call looks out for the next one this long: calls that wait come in
+ * rows (allocations, queries), and waking a thread costs more than the calls themselves. */
+#define LOOK_OUT_NS (50 * TOW_TIME_US)
+
+void tow_session_release(struct tow_session *session)
+{
+    tow_side_end(session);
+    tow_hostfn_end(session);
+    tow_watch_end(session);
+}
+
+/* ---- carrying out ---- */
+
+/* The first words of a command as they travelled: 8-byte arguments first, then the 4-byte ones, two
+ * in a word. */
+static void write_arguments(const uint8_t *at, const struct tow_frame *frame, char *text,
+                            size_t size)
+{
+    enum { WORDS = 6 };
+    struct tow_dec body = tow_frame_body(at, frame);
+    size_t used = 0;
+    text[0] = '\0';
+    for (int i = 0; i < WORDS; i++) {
+        uint64_t word = tow_dec_u64(&body);
+        if (body.bad || used >= size) {
+            return;
+        }
+        used += (size_t)snprintf(text + used, size - used, "%s0x%llx", i > 0 ? " " : "",
+                                 (unsigned long long)word);
+    }
+}
+
+static void call_init(struct tow_serve *call, struct tow_session *session, const uint8_t *at,
+                      const struct tow_frame *frame)
+{
+    call->session = session;
+    call->driver = session->driver;
+    call->frame = *frame;
+    call->in = tow_frame_body(at, frame);
+    call->out_start = (uint8_t *)call->small;
+    call->out = tow_enc_init(call->small, sizeof call->small);
+    call->status = CUDA_SUCCESS;
+    call->malformed = false;
+    call->blocks = NULL;
+    call->held = 0;
+    call->streams = 0;
+}
+
+struct block_head {
+    struct block_head *next;
+};
+
+static void call_fini(struct tow_serve *call)
+{
+    struct block_head *block = (struct block_head *)call->blocks;
+    while (block != NULL) {
+        struct block_head *next = block->next;
+        free(block);
+        block = next;
+    }
+}
+
+static void carry_out(struct tow_serve *call)
+{
+    struct tow_session *session = call->session;
+    tow_serve_fn *serve = session->table[call->frame.kind];
+    if (serve == NULL) {
+        call->status = CUDA_ERROR_NOT_SUPPORTED;
+        return;
+    }
+    call->status = tow_session_enter(session, call->frame.context);
+    serve(call);
+    if (call->held != 0) {
+        tow_hold_leave(call);
+    }
+}
+
+static void reply(struct tow_serve *call)
+{
+    struct tow_session *session = call->session;
+    if (call->out.overflow) {
+        call->status = CUDA_ERROR_UNKNOWN;
+    }
+    const struct tow_fn_info *info = tow_fn_info(call->frame.kind);
+    if (info != NULL && (info->flags & TOW_FN_SHOWS)) {
+        /* Of a context that has failed no more than this comes, and the client's memory is free. */
+        tow_copy_flush(session);
+        /* Also if it is not ready yet: a program that asks again and again may look at what a
+         * running kernel has written so far. */
+        if (call->status == CUDA_SUCCESS || call->status == CUDA_ERROR_NOT_READY) {
+            tow_mirror_pull(session);
+        }
+        if (call->status == CUDA_SUCCESS && (info->flags & TOW_FN_SYNCS)) {
+            tow_watch_sweep(session);
+            /* An earlier call's: what this one brings has come all the same. */
+            call->status = tow_session_take_deferred(session, call->frame.thread);
+        }
+    }
+    bool failed = call->status != CUDA_SUCCESS && call->status != CUDA_ERROR_NOT_READY;
+    if (session->backend->settle_prints != NULL &&
+        (failed || (info != NULL && (info->flags & TOW_FN_SYNCS)))) {
+        session->backend->settle_prints(failed);
+    }
+    /* A later command may end what this one used: the client's causality, made ours. */
+    atomic_fetch_add_explicit(&session->replied, 1, memory_order_release);
+    size_t size = call->status == CUDA_SUCCESS ? (size_t)(call->out.at - call->out_start) : 0;
+    tow_session_send(session, TOW_CONTROL_REPLY, call->frame.thread, (uint32_t)call->status,
+                     call->frame.seq, call->out_start, size);
+    atomic_fetch_add_explicit(&session->stats->replies, 1, memory_order_relaxed);
+}
+
+static int control(struct tow_session *session, const uint8_t *at, const struct tow_frame *frame)
+{
+    switch (frame->kind) {
+    case TOW_CONTROL_SIDE:
+        tow_lane_begin(session, false);
+        return 0;
+    case TOW_CONTROL_FENCE:
+        return tow_side_await(session, at, frame);
+    case TOW_CONTROL_FORGET:
+        return tow_shareable_forget(session, at, frame);
+    case TOW_CONTROL_BYE:
+        return -ESHUTDOWN;
+    case TOW_CONTROL_THREAD_EXIT:
+        tow_session_drop_thread(session, frame->thread);
+        return 0;
+    default:
+        return tow_side_take(session, at, frame);
+    }
+}
+
+/* A number that no function of this table has: that of a newer client. */
+static int answer_unknown(struct tow_session *session, const uint8_t *at,
+                          const struct tow_frame *frame)
+{
+    struct tow_serve call;
+    call_init(&call, session, at, frame);
+    call.status = CUDA_ERROR_NOT_SUPPORTED;
+    if (frame->seq != 0) {
+        reply(&call);
+    } else {
+        tow_session_defer(session, frame->thread, frame->kind, call.status, "");
+    }
+    return 0;
+}
+
+/* Whether the leader answers a call itself: handing the lead over and carrying the call out on
+ * another processor takes the driver longer than most calls, but it must not stand still where
+ * other threads of the client go on. */
+static bool is_quick(struct tow_session *session, const uint8_t *at, const struct tow_frame *frame)
+{
+    const struct tow_fn_info *info = tow_fn_info(frame->kind);
+    unsigned flags = info != NULL ? info->flags : 0;
+    if ((flags & TOW_FN_QUICK_IDLE) == 0) {
+        /* A call beside this one may wait for the device, and keep others out of the driver. */
+        return (flags & TOW_FN_QUICK) != 0 && atomic_load(&session->busy.in_flight) == 0;
+    }
+    struct tow_serve call;
+    call_init(&call, session, at, frame);
+    return tow_session_enter(session, frame->context) == CUDA_SUCCESS && tow_busy_idle(&call);
+}
+
+/* Leads: serves no-reply commands until one comes whose caller waits. That one is copied to *copy
+ * and described by *ret_call. Negative when the session is over. */
+static int lead(struct tow_session *session, uint8_t *copy, struct tow_serve *ret_call)
+{
+    for (;;) {
+        const uint8_t *at = NULL;
+        size_t available = 0;
+        struct tow_frame frame;
+        int error =
+            tow_line_peek(session->line, TOW_FRAME_HEADER, TOW_TIME_FOREVER, &at, &available);
+        if (error < 0) {
+            return error;
+        }
+        atomic_load_explicit(&session->replied, memory_order_acquire);
+        error = tow_frame_read(at, &frame);
+        if (error < 0) {
+            return error;
+        }
+        if (frame.kind == TOW_CONTROL_DATA) {
+            /* Its bytes go from the line to where they belong, without the ring in between. */
+            error = tow_transfer_take(session, &frame);
+            if (error < 0) {
+                return error;
+            }
+            tow_line_count(&session->stats->bytes_in, frame.length);
+            continue;
+        }
+        if (available < frame.length) {
+            error = tow_line_peek(session->line, frame.length, TOW_TIME_FOREVER, &at, &available);
+            if (error < 0) {
+                return error;
+            }
+        }
+        tow_line_count(&session->stats->bytes_in, frame.length); /* only the leader does */
+        if (frame.kind >= TOW_FN_LIMIT) {
+            error = tow_frame_is_control(&frame) ? control(session, at, &frame)
+                                                 : answer_unknown(session, at, &frame);
+            if (error < 0) {
+                return error;
+            }
+            tow_line_consume(session->line, frame.length);
+            continue;
+        }
+        tow_line_count(&session->stats->calls, 1);
+        if (frame.seq != 0 && !is_quick(session, at, &frame)) {
+            memcpy(copy, at, frame.length);
+            tow_line_consume(session->line, frame.length);
+            call_init(ret_call, session, copy, &frame);
+            return 0;
+        }
+        struct tow_serve call;
+        call_init(&call, session, at, &frame);
+        carry_out(&call);
+        if (frame.seq != 0) {
+            reply(&call);
+        } else if (call.status != CUDA_SUCCESS) {
+            char arguments[160];
+            write_arguments(at, &frame, arguments, sizeof arguments);
+            tow_session_defer(session, frame.thread, frame.kind, call.status, arguments);
+        }
+        call_fini(&call);
+        if (call.malformed) {
+            return -EPROTO;
+        }
+        tow_line_consume(session->line, frame.length);
+    }
+}
+
+static void *serve_thread(void *arg);
+
+/* With the lead lock held: someone else is to lead. */
+static int pass_lead(struct tow_session *session)
+{
+    session->lead.led = false;
+    if (session->lead.spinning > 0) {
+        return 0; /* that one sees it */
+    }
+    if (session->lead.idle > 0) {
+        pthread_cond_signal(&session->lead.free);
+        return 0;
+    }
+    if (session->lead.threads == TOW_SESSION_THREADS_MAX) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_ERROR,
+                "the session ends: more than %d threads of the client wait at once",
+                TOW_SESSION_THREADS_MAX);
+        return -EAGAIN;
+    }
+    pthread_t thread;
+    int error = tow_thread_start("towline-serve", serve_thread, session, &thread);
+    if (error < 0) {
+        tow_log(TOW_AREA_SERVER, TOW_LOG_ERROR, "the session ends: no thread can be started (%s)",
+                strerror(-error));
+        return error;
+    }
+    pthread_detach(thread);
+    session->lead.threads++;
+    return 0;
+}
+
+/* With the lead lock held: looks out for the lead for a while, without sleeping. One thread at a
+ * time, and only where there are processors to spare. */
+static void look_out(struct tow_session *session)
+{
+    if (session->lead.spinning > 0 || tow_cpu_count() <= 2) {
+        return;
+    }
+    session->lead.spinning++;
+    pthread_mutex_unlock(&session->lead.lock);
+    int64_t until = tow_time_now_ns() + LOOK_OUT_NS;
+    for (unsigned round = 1;
+         atomic_load_explicit(&session->lead.led, memory_order_relaxed) &&
+         atomic_load_explicit(&session->lead.phase, memory_order_relaxed) == TOW_SESSION_GOES_ON;
+         round++) {
+        tow_thread_pause();
+        if (round % 64 == 0 && tow_time_now_ns() > until) {
+            break;
+        }
+    }
+    pthread_mutex_lock(&session->lead.lock);
+    session->lead.spinning--;
+}
+
+static void *serve_thread(void *arg)
+{
+    struct tow_session *session = arg;
+    uint8_t *copy = malloc(TOW_FRAME_MAX);
+    pthread_mutex_lock(&session->lead.lock);
+    while (copy != NULL) {
+        if (session->lead.led && tow_session_goes_on(session)) {
+            look_out(session);
+        }
+        while (session->lead.led && tow_session_goes_on(session)) {
+            session->lead.idle++;
+            pthread_cond_wait(&session->lead.free, &session->lead.lock);
+            session->lead.idle--;
+        }
+        if (!tow_session_goes_on(session)) {
+            break;
+        }
+        session->lead.led = true;
+        pthread_mutex_unlock(&session->lead.lock);
+        struct tow_serve call;
+        int error = lead(session, copy, &call);
+        if (error < 0) {
+            tow_session_end(session, error);
+            pthread_mutex_lock(&session->lead.lock);
+            break;
+        }
+        atomic_fetch_add(&session->busy.in_flight, 1);
+        pthread_mutex_lock(&session->lead.lock);
+        error = pass_lead(session);
+        pthread_mutex_unlock(&session->lead.lock);
+        if (error < 0) {
+            tow_session_end(session, error);
+        } else {
+            carry_out(&call);
+            tow_busy_again(&call);
+            atomic_fetch_sub(&session->busy.in_flight, 1);
+            if (call.malformed) {
+                tow_session_end(session, -EPROTO);
+            } else {
+                reply(&call);
+            }
+        }
+        call_fini(&call);
+        pthread_mutex_lock(&session->lead.lock);
+    }
+    if (copy == NULL && tow_session_goes_on(session)) {
+        session->lead.result = -ENOMEM;
+        session->lead.phase = TOW_SESSION_ENDS;
+    }
+    session->lead.threads--;
+    pthread_cond_broadcast(&session->lead.free);
+    pthread_mutex_unlock(&session->lead.lock);
+    free(copy);
+    tow_session_forget_current();
+    return NULL;
+}
+
+int tow_session_serve(struct tow_session *session)
+{
+    session->lead.threads = 1;
+    serve_thread(session);
+    return session->lead.result;
+}
+
+void tow_session_await_threads(struct tow_session *session)
+{
+    pthread_mutex_lock(&session->lead.lock);
+    while (session->lead.threads > 0) {
+        pthread_cond_wait(&session->lead.free, &session->lead.lock);
+    }
+    pthread_mutex_unlock(&session->lead.lock);
+}

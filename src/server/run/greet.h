@@ -1,0 +1,11 @@
+/* The handshake of a session. */
+#ifndef TOW_SERVER_GREET_H
+#define TOW_SERVER_GREET_H
+
+struct tow_session;
+
+/* Reads the client's hello and welcomes it, or says why it is refused (-EPROTO). Functions that
+ * only one side has are taken out of the session's table. */
+int tow_session_greet(struct tow_session *session);
+
+#endif

@@ -1,0 +1,172 @@
+/* A session's life: it begins, is served, ends. */
+#include "server/run/run.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/thread.h"
+#include "gen/context.h"
+#include "gen/server_api.h"
+#include "server/code/code.h"
+#include "server/run/dispatch.h"
+#include "server/run/greet.h"
+#include "server/session/session.h"
+#include "server/session/transfer.h"
+#include "transport/lanes.h"
+#include "wire/id.h"
+#include "wire/limits.h"
+
+static void print_to_client(void *user, const char *text, size_t length)
+{
+    tow_session_print(user, text, length, false);
+}
+
+static void print_error_to_client(void *user, const char *text, size_t length)
+{
+    tow_session_print(user, text, length, true);
+}
+
+static void finish_context(void *user, uint64_t id, const struct tow_handle_entry *entry)
+{
+    (void)id;
+    const struct tow_session *session = user;
+    if (entry->handle != NULL &&
+        tow_drive(session->driver, cuCtxSetCurrent)(entry->handle) == CUDA_SUCCESS) {
+        tow_drive(session->driver, cuCtxSynchronize)();
+    }
+}
+
+static void end_context(void *user, uint64_t id, const struct tow_handle_entry *entry)
+{
+    (void)id;
+    struct tow_session *session = user;
+    CUdevice device = 0;
+    if (entry->handle == NULL ||
+        tow_drive(session->driver, cuCtxDestroy_v2)(entry->handle) == CUDA_SUCCESS) {
+        return;
+    }
+    /* A primary context is not destroyed but reset. */
+    if (tow_drive(session->driver, cuCtxSetCurrent)(entry->handle) == CUDA_SUCCESS &&
+        tow_drive(session->driver, cuCtxGetDevice)(&device) == CUDA_SUCCESS) {
+        tow_drive(session->driver, cuDevicePrimaryCtxReset_v2)(device);
+    }
+}
+
+/* ---- beginning and ending ---- */
+
+/* What kernels print goes to the client, or nowhere. */
+static void print_to(struct tow_backend *backend, struct tow_session *session)
+{
+    if (backend->print == NULL) {
+        return;
+    }
+    if (session != NULL) {
+        *backend->print_user = session;
+    }
+    *backend->print = session != NULL ? print_to_client : NULL;
+    if (backend->print_error != NULL) {
+        *backend->print_error = session != NULL ? print_error_to_client : NULL;
+    }
+}
+
+/* Also if it is half made. */
+static void session_destroy(struct tow_session *session)
+{
+    tow_lanes_destroy(session->lanes);
+    tow_hold_fini(&session->hold);
+    tow_transfer_end_all(session);
+    tow_link_state_end(session); /* before the images that links hold */
+    tow_session_end_states(session);
+    tow_session_end_threads(session);
+    tow_handles_fini(&session->handles);
+    tow_busy_fini(&session->busy);
+    pthread_mutex_destroy(&session->lead.lock);
+    pthread_cond_destroy(&session->lead.free);
+    pthread_mutex_destroy(&session->reply_lock);
+    pthread_mutex_destroy(&session->client_threads.lock);
+    pthread_mutex_destroy(&session->transfers.lock);
+    pthread_cond_destroy(&session->transfers.changed);
+    pthread_mutex_destroy(&session->side.lock);
+    pthread_cond_destroy(&session->side.changed);
+    pthread_mutex_destroy(&session->families.lock);
+    free(session);
+}
+
+static int session_create(struct tow_line *line, struct tow_backend *backend,
+                          const struct tow_session_options *options,
+                          struct tow_session **ret_session)
+{
+    struct tow_session *session = calloc(1, sizeof *session);
+    if (session == NULL) {
+        return -ENOMEM;
+    }
+    session->line = line;
+    session->backend = backend;
+    session->driver = &backend->driver;
+    session->options = options;
+    session->stats = options->stats != NULL ? options->stats : &session->own_stats;
+    session->on_end = tow_session_release;
+    tow_busy_init(&session->busy);
+    tow_hold_init(&session->hold);
+    pthread_mutex_init(&session->lead.lock, NULL);
+    pthread_cond_init(&session->lead.free, NULL);
+    pthread_mutex_init(&session->reply_lock, NULL);
+    pthread_mutex_init(&session->client_threads.lock, NULL);
+    pthread_mutex_init(&session->transfers.lock, NULL);
+    tow_cond_init(&session->transfers.changed);
+    pthread_mutex_init(&session->side.lock, NULL);
+    tow_cond_init(&session->side.changed);
+    pthread_mutex_init(&session->families.lock, NULL);
+    tow_serve_add_all(session->table);
+    session->client_threads.table = calloc(TOW_THREADS_MAX + 1, sizeof(void *));
+    int error =
+        session->client_threads.table == NULL ? -ENOMEM : tow_handles_init(&session->handles);
+    if (error < 0) {
+        session_destroy(session);
+        return error;
+    }
+    *ret_session = session;
+    return 0;
+}
+
+static int session_serve(struct tow_session *session)
+{
+    int error = tow_session_greet(session);
+    if (error != 0) {
+        return error;
+    }
+    print_to(session->backend, session);
+    int result = tow_session_serve(session);
+    result = result == -ESHUTDOWN ? 0 : result;
+    tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "the session of %s ends: %s", session->stats->client,
+            result == 0 ? "the client left" : strerror(-result));
+    return result;
+}
+
+int tow_session_run(struct tow_line *line, struct tow_backend *backend,
+                    const struct tow_session_options *options)
+{
+    struct tow_session *session = NULL;
+    int error = session_create(line, backend, options, &session);
+    if (error < 0) {
+        return error;
+    }
+    int result = session_serve(session);
+    if (!options->in_process) {
+        /* A record that is not reached any more would keep another session waiting for ever. The
+         * client's host functions hold nothing up any more, and a worker whose work never ends is
+         * ended by its watcher. */
+        if (atomic_load(&session->shares_events)) {
+            tow_handles_each(&session->handles, TOW_H_CONTEXT, finish_context, session);
+        }
+        /* The worker process ends now; other threads may be inside the driver, which frees all. */
+        return result;
+    }
+    tow_handles_each(&session->handles, TOW_H_CONTEXT, end_context, session);
+    tow_session_await_threads(session);
+    print_to(backend, NULL);
+    session_destroy(session);
+    return result;
+}

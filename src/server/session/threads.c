@@ -1,0 +1,174 @@
+/* The client's threads: each has a stream of its own in every context that it used it in, and the
+ * first error of its no-reply calls. */
+#include "server/session/session.h"
+
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "gen/stream.h"
+#include "server/session/transfer.h"
+
+/* What is kept for one client thread. Guarded by the table's lock. */
+struct tow_session_thread {
+    CUresult deferred; /* first error of its no-reply calls that it was not told yet */
+    unsigned stream_count;
+    struct {
+        uint32_t context;
+        CUstream stream;
+    } streams[8]; /* a thread rarely uses more than one context */
+};
+
+static struct tow_session_thread *thread_of(struct tow_session *session, uint16_t number)
+{
+    struct tow_session_thread *t = session->client_threads.table[number];
+    if (t == NULL) {
+        t = session->client_threads.table[number] = calloc(1, sizeof *t);
+    }
+    return t;
+}
+
+/* With the lock held: the thread's stream in a context, or NULL. */
+static CUstream stream_of(const struct tow_session_thread *t, uint32_t context)
+{
+    for (unsigned i = 0; t != NULL && i < t->stream_count; i++) {
+        if (t->streams[i].context == context) {
+            return t->streams[i].stream;
+        }
+    }
+    return NULL;
+}
+
+/* With the lock held: the stream is the thread's in a context where it has none. */
+static bool add_stream(struct tow_session_thread *t, uint32_t context, CUstream stream)
+{
+    if (t == NULL || t->stream_count == sizeof t->streams / sizeof t->streams[0]) {
+        return false;
+    }
+    t->streams[t->stream_count].context = context;
+    t->streams[t->stream_count].stream = stream;
+    t->stream_count++;
+    return true;
+}
+
+/* The driver makes it without the lock, which others need for their errors: if the client uses one
+ * thread's number on two threads both make one, and that of the second goes. */
+static CUresult make_stream(struct tow_session *session, uint16_t thread, uint32_t context,
+                            CUstream *ret_stream)
+{
+    CUstream made = NULL;
+    CUresult status = tow_drive(session->driver, cuStreamCreate)(&made, CU_STREAM_DEFAULT);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    pthread_mutex_lock(&session->client_threads.lock);
+    struct tow_session_thread *t = thread_of(session, thread);
+    CUstream stream = stream_of(t, context);
+    if (stream == NULL && add_stream(t, context, made)) {
+        stream = made;
+    }
+    pthread_mutex_unlock(&session->client_threads.lock);
+    if (stream != made) {
+        tow_drive(session->driver, cuStreamDestroy_v2)(made);
+    }
+    *ret_stream = stream;
+    return stream != NULL ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult tow_session_thread_stream(struct tow_session *session, uint16_t thread, uint32_t context,
+                                   CUstream *ret_stream)
+{
+    if (context == 0) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    pthread_mutex_lock(&session->client_threads.lock);
+    CUstream stream = stream_of(session->client_threads.table[thread], context);
+    pthread_mutex_unlock(&session->client_threads.lock);
+    if (stream == NULL) {
+        return make_stream(session, thread, context, ret_stream);
+    }
+    *ret_stream = stream;
+    return CUDA_SUCCESS;
+}
+
+void tow_session_drop_thread(struct tow_session *session, uint16_t thread)
+{
+    pthread_mutex_lock(&session->client_threads.lock);
+    struct tow_session_thread *t = session->client_threads.table[thread];
+    session->client_threads.table[thread] = NULL;
+    pthread_mutex_unlock(&session->client_threads.lock);
+    if (t != NULL && t->stream_count > 0) {
+        tow_busy_lose(session); /* what they were given goes on */
+        tow_transfer_settle(session);
+    }
+    for (unsigned i = 0; t != NULL && i < t->stream_count; i++) {
+        if (tow_session_enter(session, t->streams[i].context) == CUDA_SUCCESS) {
+            tow_drive(session->driver, cuStreamDestroy_v2)(t->streams[i].stream);
+        }
+    }
+    free(t);
+}
+
+void tow_session_drop_context(struct tow_session *session, uint32_t context)
+{
+    pthread_mutex_lock(&session->client_threads.lock);
+    for (uint32_t n = 0; n <= TOW_THREADS_MAX; n++) {
+        struct tow_session_thread *t = session->client_threads.table[n];
+        for (unsigned i = 0; t != NULL && i < t->stream_count; i++) {
+            if (t->streams[i].context == context) {
+                /* The stream goes with its context. */
+                t->streams[i] = t->streams[--t->stream_count];
+                i--;
+            }
+        }
+    }
+    pthread_mutex_unlock(&session->client_threads.lock);
+}
+
+void tow_session_end_threads(struct tow_session *session)
+{
+    struct tow_session_thread **table = session->client_threads.table;
+    for (uint32_t i = 0; table != NULL && i <= TOW_THREADS_MAX; i++) {
+        free(table[i]);
+    }
+    free(table);
+    session->client_threads.table = NULL;
+}
+
+void tow_session_defer(struct tow_session *session, uint16_t thread, uint16_t fn, CUresult status,
+                       const char *arguments)
+{
+    const struct tow_fn_info *info = tow_fn_info(fn);
+    tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "%s(%s) of client thread %u failed with error %d",
+            info != NULL ? info->name : "a call", arguments, thread, (int)status);
+    pthread_mutex_lock(&session->client_threads.lock);
+    struct tow_session_thread *t = thread_of(session, thread);
+    if (t != NULL && t->deferred == CUDA_SUCCESS) {
+        t->deferred = status;
+    }
+    pthread_mutex_unlock(&session->client_threads.lock);
+}
+
+CUresult tow_session_take_deferred(struct tow_session *session, uint16_t thread)
+{
+    pthread_mutex_lock(&session->client_threads.lock);
+    struct tow_session_thread *t = session->client_threads.table[thread];
+    CUresult status = CUDA_SUCCESS;
+    if (t != NULL) {
+        status = t->deferred;
+        t->deferred = CUDA_SUCCESS;
+    }
+    pthread_mutex_unlock(&session->client_threads.lock);
+    return status;
+}
+
+bool tow_session_owes(struct tow_session *session, uint16_t thread)
+{
+    if (atomic_load_explicit(&session->printers, memory_order_acquire) != 0) {
+        return true;
+    }
+    pthread_mutex_lock(&session->client_threads.lock);
+    const struct tow_session_thread *t = session->client_threads.table[thread];
+    bool owes = t != NULL && t->deferred != CUDA_SUCCESS;
+    pthread_mutex_unlock(&session->client_threads.lock);
+    return owes;
+}
