@@ -1,552 +1,37 @@
+/* The commands of copies: which way each goes. Uploads of one dimension are upload.c's. */
 #include "server/copy/copy.h"
 
-#include <errno.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/clock.h"
-#include "base/log.h"
 #include "gen/copy_server.h"
-#include "gen/event.h"
 #include "gen/stream.h"
+#include "server/copy/download.h"
 #include "server/copy/late.h"
 #include "server/copy/mirror.h"
-#include "server/copy/pinned.h"
-#include "server/session/session.h"
+#include "server/copy/note.h"
 #include "server/copy/shape.h"
 #include "server/copy/share.h"
-#include "server/session/transfer.h"
 #include "server/copy/upload.h"
-#include "transport/lanes.h"
+#include "server/session/session.h"
 #include "wire/copy.h"
 #include "wire/share.h"
 
-enum {
-    STAGE = 1 << 20,         /* one piece of a large download: a DATA frame */
-    STAGE_SMALL = 256 << 10, /* of one that is not so large: the first bytes leave sooner */
-    STAGES = 4,              /* pieces of one download on their way at once */
-    LATER_JOBS = TOW_COPY_ASYNC_MAX / STAGE,
-};
-
-/* How often a thread that waits for an event looks for downloads that are done: soon after the last
- * one, ever less often behind a long kernel. */
-#define NAP_MIN_NS (20 * TOW_TIME_US)
-#define NAP_MAX_NS (500 * TOW_TIME_US)
-
-_Static_assert((int)STAGE <= (int)TOW_PINNED_MAX && (int)TOW_COPY_ASYNC_MAX <= (int)TOW_PINNED_MAX,
-               "pieces hold them");
-
-/* An asynchronous download: on its way into the piece, then to the client. */
-struct later {
-    uint32_t transfer;
-    uint64_t size;
-    struct tow_piece *piece; /* owned until it is given back */
-    bool spread;             /* may leave over the lanes; a frame on the own line closes it */
-    uint64_t number;         /* in the order of their commands */
-    uint64_t stream_id;      /* of the copy: the client's, and the driver's */
-    CUstream stream;
-    unsigned awaited; /* threads that wait for the piece's event: it stays until they are out */
-    bool finished;    /* but for those it would be gone */
-    unsigned job_count;
-    struct tow_lane_job jobs[LATER_JOBS]; /* the lanes' until they are done */
-    struct later *next;
-};
-
-struct copy_state {
-    struct tow_pinned pinned;
-    pthread_mutex_t sending; /* guards the two below; held while bytes are sent, so that whoever has
-                                it and finds none may rely on their being on the line */
-    struct later *open, **open_end; /* sent over the lanes and not closed */
-    unsigned turn;                  /* whose a piece of spread ones is: each line's in turn */
-    pthread_mutex_t lock; /* guards the two below, and who waits for a piece; taken last, and never
-                             for long: the leading thread adds to the list */
-    struct later *laters, **laters_end;
-    uint64_t number;         /* of the newest */
-    atomic_uint later_count; /* of both lists, and what is on its way from one to the other */
-};
-
-static void free_laters(struct later *later)
-{
-    while (later != NULL) {
-        struct later *next = later->next;
-        free(later->piece);
-        free(later);
-        later = next;
-    }
-}
-
-/* The session's lanes have ended before. */
-static void copies_fini(struct tow_session *session, void *state)
-{
-    struct copy_state *copies = state;
-    (void)session;
-    free_laters(copies->laters);
-    free_laters(copies->open);
-    tow_pinned_fini(&copies->pinned);
-    pthread_mutex_destroy(&copies->sending);
-    pthread_mutex_destroy(&copies->lock);
-}
-
-static void copies_init(struct tow_session *session, void *opaque)
-{
-    struct copy_state *state = opaque;
-    tow_pinned_init(&state->pinned);
-    pthread_mutex_init(&state->sending, NULL);
-    pthread_mutex_init(&state->lock, NULL);
-    state->laters_end = &state->laters;
-    state->open_end = &state->open;
-}
-
-static struct copy_state *state_of(struct tow_session *session)
-{
-    static const struct tow_family_ops ops = {TOW_SESSION_COPY, sizeof(struct copy_state),
-                                              copies_init, copies_fini};
-    return tow_session_make_state(session, &ops);
-}
-
-/* ---- downloads ---- */
-
-/* After a failure: the pieces are free again when the device is through with them. False: that
- * cannot be known, or the client has gone and nobody waits. */
-static bool is_through(const struct tow_driver *driver, CUstream stream, CUresult status)
-{
-    return status != CUDA_ERROR_UNKNOWN &&
-           tow_drive(driver, cuStreamSynchronize)(stream) == CUDA_SUCCESS;
-}
-
-/* Piece by piece: while one is sent, the device fills the next ones. */
-static CUresult download_large(struct tow_serve *call, CUdeviceptr from, uint64_t size,
-                               CUstream stream, uint32_t transfer)
-{
-    const struct tow_driver *driver = call->driver;
-    struct copy_state *copies = state_of(call->session);
-    size_t piece_size = size <= STAGES * STAGE ? STAGE_SMALL : STAGE;
-    struct tow_piece *stage[STAGES] = {NULL};
-    CUresult status = copies != NULL ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-    uint64_t asked = 0, sent = 0;
-    unsigned fill = 0, send = 0;
-    while (status == CUDA_SUCCESS && sent < size) {
-        while (status == CUDA_SUCCESS && asked < size && fill - send < STAGES) {
-            size_t n = (size_t)tow_min_u64(piece_size, size - asked);
-            struct tow_piece **piece = &stage[fill % STAGES];
-            if (*piece == NULL) {
-                status = tow_pinned_take(&copies->pinned, call->session, call->frame.context,
-                                         piece_size, piece);
-            }
-            if (status == CUDA_SUCCESS) {
-                status = tow_drive(driver, cuMemcpyDtoHAsync_v2)((*piece)->bytes, from + asked, n,
-                                                                 stream);
-            }
-            if (status == CUDA_SUCCESS) {
-                fill++;
-                status = tow_drive(driver, cuEventRecord)((*piece)->filled, stream);
-            }
-            asked += n;
-        }
-        if (status == CUDA_SUCCESS) {
-            status = tow_drive(driver, cuEventSynchronize)(stage[send % STAGES]->filled);
-        }
-        if (status == CUDA_SUCCESS && sent == 0) {
-            /* Into the same memory, perhaps: those before it come first. */
-            tow_copy_flush(call->session);
-            status = tow_session_enter(call->session, call->frame.context);
-        }
-        size_t n = (size_t)tow_min_u64(piece_size, size - sent);
-        if (status == CUDA_SUCCESS &&
-            tow_session_send_data(call->session, transfer, sent, stage[send % STAGES]->bytes, n,
-                                  sent + n == size ? TOW_DATA_LAST : 0) < 0) {
-            status = CUDA_ERROR_UNKNOWN; /* the client is gone */
-        }
-        sent += n;
-        send += status == CUDA_SUCCESS;
-    }
-    bool through = fill == send || is_through(driver, stream, status);
-    for (int i = 0; i < STAGES && stage[i] != NULL; i++) {
-        if (through) {
-            tow_pinned_give(&copies->pinned, stage[i]);
-        } else {
-            tow_pinned_lose(&copies->pinned, stage[i]);
-        }
-    }
-    return status;
-}
-
-/* One piece of a download over several lines: under way to the device's end, then to a lane's. */
-struct outgoing {
-    struct tow_piece *piece; /* owned until it is given back; NULL: not needed yet */
-    struct tow_lane_job job;
-    bool queued; /* the lane may still read the piece */
-};
-
-/* The same over the session's own line and its lanes in turn. For every line one piece is filled by
- * the device, one is sent, and one waits to be: a piece is asked for only after its bytes of two
- * turns ago went out, so that no line waits for another. */
-static CUresult download_spread(struct tow_serve *call, CUdeviceptr from, uint64_t size,
-                                CUstream stream, uint32_t transfer, unsigned lanes)
-{
-    const struct tow_driver *driver = call->driver;
-    struct tow_lanes *all = call->session->lanes;
-    struct copy_state *copies = state_of(call->session);
-    struct outgoing pieces[3 * (TOW_LANES_MAX + 1)] = {{0}};
-    unsigned lines = lanes + 1, depth = 3 * lines, fill = 0, send = 0;
-    uint64_t asked = 0, sent = 0;
-    CUresult status = copies != NULL ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-    while (status == CUDA_SUCCESS && sent < size) {
-        while (status == CUDA_SUCCESS && asked < size && fill - send < lines) {
-            struct outgoing *o = &pieces[fill % depth];
-            size_t n = (size_t)tow_min_u64(STAGE, size - asked);
-            if (o->queued) {
-                status = tow_lanes_wait(all, &o->job) < 0 ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
-                o->queued = false;
-            } else if (o->piece == NULL) {
-                status = tow_pinned_take(&copies->pinned, call->session, call->frame.context, STAGE,
-                                         &o->piece);
-            }
-            if (status == CUDA_SUCCESS) {
-                status = tow_drive(driver, cuMemcpyDtoHAsync_v2)(o->piece->bytes, from + asked, n,
-                                                                 stream);
-            }
-            if (status == CUDA_SUCCESS) {
-                fill++;
-                status = tow_drive(driver, cuEventRecord)(o->piece->filled, stream);
-            }
-            asked += n;
-        }
-        struct outgoing *o = &pieces[send % depth];
-        size_t n = (size_t)tow_min_u64(STAGE, size - sent);
-        if (status == CUDA_SUCCESS) {
-            status = tow_drive(driver, cuEventSynchronize)(o->piece->filled);
-        }
-        if (status == CUDA_SUCCESS && send % lines < lanes) {
-            o->job = (struct tow_lane_job){
-                .bytes = o->piece->bytes, .size = n, .offset = sent, .transfer = transfer};
-            o->queued = true;
-            tow_lanes_send(all, send % lines, &o->job);
-        } else if (status == CUDA_SUCCESS && tow_session_send_data(call->session, transfer, sent,
-                                                                   o->piece->bytes, n, 0) < 0) {
-            status = CUDA_ERROR_UNKNOWN; /* the client is gone */
-        }
-        sent += n;
-        send += status == CUDA_SUCCESS;
-    }
-    bool through = fill == send || is_through(driver, stream, status);
-    for (unsigned i = 0; i < depth && pieces[i].piece != NULL; i++) {
-        if (pieces[i].queued && tow_lanes_wait(all, &pieces[i].job) < 0) {
-            status = CUDA_ERROR_UNKNOWN;
-        }
-        if (through) {
-            tow_pinned_give(&copies->pinned, pieces[i].piece);
-        } else {
-            tow_pinned_lose(&copies->pinned, pieces[i].piece);
-        }
-    }
-    return status;
-}
-
-void tow_copy_tell_none_comes(struct tow_serve *call, uint32_t transfer)
-{
-    tow_session_send_data(call->session, transfer, 0, NULL, 0, TOW_DATA_LAST | TOW_DATA_FAILED);
-}
-
-void tow_copy_later(struct tow_serve *call, const struct tow_later_copy *want)
-{
-    const struct tow_driver *driver = call->driver;
-    struct copy_state *copies = state_of(call->session);
-    struct later *later = malloc(sizeof *later);
-    struct tow_piece *piece = NULL;
-    if (copies == NULL || later == NULL) {
-        call->status = CUDA_ERROR_OUT_OF_MEMORY;
-    } else {
-        call->status = tow_pinned_take(&copies->pinned, call->session, call->frame.context,
-                                       (size_t)want->size, &piece);
-    }
-    if (call->status == CUDA_SUCCESS) {
-        *later = (struct later){.transfer = want->transfer,
-                                .size = want->size,
-                                .piece = piece,
-                                .spread = want->spread,
-                                .stream_id = want->stream_id,
-                                .stream = want->stream};
-        call->status = want->shaped != NULL
-                           ? tow_shaped_run(want->shaped, driver, piece->bytes, want->stream)
-                           : tow_drive(driver, cuMemcpyDtoHAsync_v2)(
-                                 piece->bytes, want->from, (size_t)want->size, want->stream);
-        bool begun = call->status == CUDA_SUCCESS;
-        if (begun) {
-            call->status = tow_pinned_mark(piece, driver, want->stream);
-        }
-        if (!begun) {
-            tow_pinned_give(&copies->pinned, piece);
-        } else if (call->status != CUDA_SUCCESS) {
-            tow_pinned_lose(&copies->pinned, piece); /* nobody will know when it is done */
-        }
-    }
-    if (call->status != CUDA_SUCCESS) {
-        free(later);
-        tow_copy_tell_none_comes(call, want->transfer);
-        return;
-    }
-    pthread_mutex_lock(&copies->lock);
-    later->number = ++copies->number;
-    *copies->laters_end = later;
-    copies->laters_end = &later->next;
-    atomic_fetch_add(&copies->later_count, 1);
-    pthread_mutex_unlock(&copies->lock);
-}
-
-static struct copy_state *copies_under_way(struct tow_session *session)
-{
-    struct copy_state *copies = tow_session_state(session, TOW_SESSION_COPY);
-    return copies != NULL && atomic_load(&copies->later_count) != 0 ? copies : NULL;
-}
-
-/* With the lock held: nobody sends it or waits for it any more. */
-static void release(struct copy_state *copies, struct later *later)
-{
-    tow_pinned_give(&copies->pinned, later->piece);
-    free(later);
-}
-
-/* While sending: all its bytes were sent. */
-static void finish_later(struct copy_state *copies, struct later *later)
-{
-    atomic_fetch_sub(&copies->later_count, 1);
-    pthread_mutex_lock(&copies->lock);
-    later->finished = true;
-    if (later->awaited == 0) {
-        release(copies, later);
-    }
-    pthread_mutex_unlock(&copies->lock);
-}
-
-/* While sending: what follows on the own line comes behind all bytes that the lanes were
- * given. */
-static void close_open(struct tow_session *session, struct copy_state *copies)
-{
-    for (struct later *later = copies->open; later != NULL; later = later->next) {
-        tow_session_send_data(session, later->transfer, later->size, NULL, 0, TOW_DATA_LAST);
-    }
-    while (copies->open != NULL) {
-        struct later *later = copies->open;
-        copies->open = later->next;
-        for (unsigned i = 0; i < later->job_count; i++) {
-            tow_lanes_wait(session->lanes, &later->jobs[i]); /* or the session ends */
-        }
-        finish_later(copies, later);
-    }
-    copies->open_end = &copies->open;
-}
-
-/* While sending: the bytes of a download that is done, or failed with its context, and that is
- * out of the list. */
-static void send_later(struct tow_session *session, struct copy_state *copies, struct later *later)
-{
-    unsigned lanes = later->spread ? tow_lanes_count(session->lanes) : 0;
-    if (lanes == 0) {
-        /* It may be for memory that open ones fill, too. A failed copy's bytes are as undefined as
-         * on the spot; the error itself is the context's. */
-        close_open(session, copies);
-        copies->turn++;
-        tow_session_send_data(session, later->transfer, 0, later->piece->bytes, (size_t)later->size,
-                              TOW_DATA_LAST);
-        finish_later(copies, later);
-        return;
-    }
-    for (uint64_t at = 0; at < later->size; at += STAGE) {
-        size_t n = (size_t)tow_min_u64(STAGE, later->size - at);
-        unsigned line = copies->turn++ % (lanes + 1);
-        if (line < lanes) {
-            struct tow_lane_job *job = &later->jobs[later->job_count++];
-            *job = (struct tow_lane_job){.bytes = later->piece->bytes + at,
-                                         .size = n,
-                                         .offset = at,
-                                         .transfer = later->transfer};
-            tow_lanes_send(session->lanes, line, job);
-        } else {
-            tow_session_send_data(session, later->transfer, at, later->piece->bytes + at, n, 0);
-        }
-    }
-    later->next = NULL;
-    *copies->open_end = later;
-    copies->open_end = &later->next;
-}
-
-static bool is_done(struct tow_session *session, const struct later *later)
-{
-    if (!later->piece->marked) {
-        tow_session_enter(session, later->piece->context); /* the courier's thread has none */
-    }
-    return tow_pinned_is_marked(later->piece, session->driver);
-}
-
-/* While sending: in the order of their commands, those that are done. */
-static void send_done(struct tow_session *session, struct copy_state *copies)
-{
-    struct later *done = NULL, **done_end = &done;
-    pthread_mutex_lock(&copies->lock);
-    struct later **at = &copies->laters;
-    while (*at != NULL) {
-        struct later *later = *at;
-        if (!is_done(session, later)) {
-            at = &later->next;
-            continue;
-        }
-        *at = later->next;
-        *done_end = later;
-        done_end = &later->next;
-    }
-    copies->laters_end = at;
-    pthread_mutex_unlock(&copies->lock);
-    *done_end = NULL;
-    while (done != NULL) {
-        struct later *later = done;
-        done = later->next;
-        send_later(session, copies, later);
-    }
-}
-
-void tow_copy_flush(struct tow_session *session)
-{
-    struct copy_state *copies = copies_under_way(session);
-    if (copies != NULL) {
-        pthread_mutex_lock(&copies->sending);
-        send_done(session, copies);
-        close_open(session, copies);
-        pthread_mutex_unlock(&copies->sending);
-    }
-}
-
-/* With the lock held: the first large one up to number `last` of a stream, or of its context. */
-static struct later *first_large(const struct copy_state *copies, uint32_t context, bool all,
-                                 uint64_t stream_id, CUstream stream, uint64_t last)
-{
-    struct later *later = copies->laters;
-    while (later != NULL && later->number <= last &&
-           (later->size < STAGE || later->piece->context != context ||
-            (!all && (later->stream_id != stream_id || later->stream != stream)))) {
-        later = later->next;
-    }
-    return later != NULL && later->number <= last ? later : NULL;
-}
-
-/* The client waits for this call's reply, so it reads the line: while one piece is sent, the device
- * fills the next ones. */
-static void send_as_they_come(struct tow_serve *call, bool all, uint64_t stream_id, CUstream stream)
-{
-    struct tow_session *session = call->session;
-    struct copy_state *copies = copies_under_way(session);
-    struct later *later = NULL;
-    CUresult status = CUDA_SUCCESS;
-    if (copies == NULL) {
-        return;
-    }
-    pthread_mutex_lock(&copies->lock);
-    uint64_t last = copies->number;
-    while (status == CUDA_SUCCESS && (later = first_large(copies, call->frame.context, all,
-                                                          stream_id, stream, last)) != NULL) {
-        later->awaited++;
-        pthread_mutex_unlock(&copies->lock);
-        status = tow_drive(call->driver, cuEventSynchronize)(later->piece->filled);
-        pthread_mutex_lock(&copies->lock);
-        later->awaited--;
-        if (later->finished && later->awaited == 0) {
-            release(copies, later); /* another thread sent it */
-        }
-        pthread_mutex_unlock(&copies->lock);
-        pthread_mutex_lock(&copies->sending);
-        send_done(session, copies);
-        pthread_mutex_unlock(&copies->sending);
-        tow_session_enter(session, call->frame.context);
-        pthread_mutex_lock(&copies->lock);
-    }
-    pthread_mutex_unlock(&copies->lock);
-}
-
-void tow_copy_send_stream(struct tow_serve *call, uint64_t id, CUstream stream)
-{
-    send_as_they_come(call, false, id, stream);
-}
-
-void tow_copy_send_context(struct tow_serve *call)
-{
-    send_as_they_come(call, true, 0, NULL);
-}
-
-void tow_copy_send_until(struct tow_serve *call, CUevent event)
-{
-    struct tow_session *session = call->session;
-    struct copy_state *copies = copies_under_way(session);
-    int64_t nap = NAP_MIN_NS;
-    bool large = copies != NULL;
-    while (large && tow_drive(call->driver, cuEventQuery)(event) == CUDA_ERROR_NOT_READY) {
-        pthread_mutex_lock(&copies->sending);
-        unsigned before = copies->turn;
-        send_done(session, copies);
-        nap = copies->turn != before ? NAP_MIN_NS : nap < NAP_MAX_NS ? 2 * nap : nap;
-        pthread_mutex_unlock(&copies->sending);
-        tow_session_enter(session, call->frame.context);
-        pthread_mutex_lock(&copies->lock);
-        large = first_large(copies, call->frame.context, true, 0, NULL, copies->number) != NULL;
-        pthread_mutex_unlock(&copies->lock);
-        if (large) {
-            tow_time_sleep(nap);
-        }
-    }
-}
-
-/* Downloads of the context that nobody waits for; false if memory of it is still in hand. */
-static bool drop_laters(struct tow_session *session, uint32_t context)
-{
-    struct copy_state *copies = tow_session_state(session, TOW_SESSION_COPY);
-    if (copies == NULL) {
-        return true;
-    }
-    struct later *dropped = NULL, **dropped_end = &dropped;
-    pthread_mutex_lock(&copies->sending);
-    close_open(session, copies); /* the lanes read the context's memory */
-    pthread_mutex_lock(&copies->lock);
-    struct later **at = &copies->laters;
-    while (*at != NULL) {
-        struct later *later = *at;
-        if (later->piece->context != context) {
-            at = &later->next;
-            continue;
-        }
-        *at = later->next;
-        later->next = NULL;
-        *dropped_end = later;
-        dropped_end = &later->next;
-    }
-    copies->laters_end = at;
-    pthread_mutex_unlock(&copies->lock);
-    pthread_mutex_unlock(&copies->sending);
-    while (dropped != NULL) {
-        struct later *later = dropped;
-        dropped = later->next;
-        /* Without the lock: the device may wait for a host function, which takes it. */
-        tow_drive(session->driver, cuEventSynchronize)(later->piece->filled);
-        pthread_mutex_lock(&copies->sending);
-        later->spread = false;
-        send_later(session, copies, later);
-        pthread_mutex_unlock(&copies->sending);
-    }
-    return tow_pinned_drop_context(&copies->pinned, context);
-}
+/* Between two looks whether a context's memory is still in hand. */
+#define NAP_NS (20 * TOW_TIME_US)
 
 bool tow_copy_drop_context(struct tow_session *session, uint32_t context)
 {
     /* No command takes memory of the context any more: those that have some come to an end. */
     while (!tow_upload_drop_context(session, context) || !tow_late_drop_context(session, context) ||
-           !drop_laters(session, context)) {
+           !tow_copy_drop_downloads(session, context)) {
         if (!tow_session_goes_on(session)) {
             return false;
         }
-        tow_time_sleep(NAP_MIN_NS);
+        tow_time_sleep(NAP_NS);
     }
     return true;
 }
+
+/* ---- to the client ---- */
 
 void tow_serve_cuMemcpyDtoHAsync_v2(struct tow_serve *call)
 {
@@ -583,9 +68,7 @@ void tow_serve_cuMemcpyDtoHAsync_v2(struct tow_serve *call)
         return;
     }
     if (transfer != 0) {
-        unsigned lanes = spread ? tow_lanes_count(call->session->lanes) : 0;
-        call->status = lanes > 0 ? download_spread(call, from, size, stream, transfer, lanes)
-                                 : download_large(call, from, size, stream, transfer);
+        call->status = tow_copy_download(call, from, size, stream, transfer, spread);
         return;
     }
     if (size > TOW_COPY_INLINE_MAX) {
@@ -632,5 +115,103 @@ void tow_serve_cuMemcpyAsync(struct tow_serve *call)
                                                                      size, stream);
     } else {
         call->status = tow_drive(call->driver, cuMemcpyDtoDAsync_v2)(to, from, size, stream);
+    }
+}
+
+/* ---- two and three dimensions ---- */
+
+static bool shape_makes_sense(const struct tow_copy_shape *s)
+{
+    uint64_t bytes = 0;
+    bool up = s->from.kind == TOW_AT_HOST, down = s->to.kind == TOW_AT_HOST;
+    if ((up && down) || s->from.kind > TOW_AT_ADDRESS || s->to.kind > TOW_AT_ADDRESS) {
+        return false;
+    }
+    if (!up && !down) {
+        return s->bytes == 0;
+    }
+    /* An address was looked up now, and what is there may be gone when the bytes come. */
+    if ((down && s->transfer == 0) || s->from.kind == TOW_AT_ADDRESS ||
+        s->to.kind == TOW_AT_ADDRESS) {
+        return false;
+    }
+    return !__builtin_mul_overflow(s->width, s->rows, &bytes) &&
+           !__builtin_mul_overflow(bytes, s->planes, &bytes) && bytes == s->bytes && bytes > 0 &&
+           (up || bytes <= TOW_COPY_ASYNC_MAX);
+}
+
+/* If the client waits it has these bytes, and all that the stream brings before, with the reply
+ * (tow_copy_flush); and if this one failed, no more of those before it comes. */
+static void download_shape(struct tow_serve *call, const struct tow_copy_shape *shape,
+                           const struct tow_shaped *shaped, CUstream stream)
+{
+    if (!tow_serve_ready(call)) {
+        if (!call->malformed) {
+            tow_copy_tell_none_comes(call, shape->transfer);
+        }
+        return;
+    }
+    struct tow_later_copy want = {.transfer = shape->transfer,
+                                  .size = shape->bytes,
+                                  .spread = (shape->flags & TOW_SHAPE_SPREAD) != 0,
+                                  .stream_id = shape->stream,
+                                  .stream = stream,
+                                  .shaped = shaped};
+    tow_copy_later(call, &want);
+    if (call->frame.seq != 0) {
+        tow_copy_send_stream(call, shape->stream, stream);
+        CUresult status = tow_drive(call->driver, cuStreamSynchronize)(stream);
+        call->status = call->status == CUDA_SUCCESS ? status : call->status;
+    }
+}
+
+/* Between the device and the client's staging. */
+static void in_shared_memory(struct tow_serve *call, const struct tow_copy_shape *shape,
+                             CUstream stream)
+{
+    uint32_t value = 0;
+    struct tow_share_note *note = tow_share_take_note(call, &value);
+    bool up = shape->from.kind == TOW_AT_ADDRESS;
+    const struct tow_copy_side *host = up ? &shape->from : &shape->to;
+    if (note == NULL || host->kind != TOW_AT_ADDRESS) {
+        call->malformed = true;
+        return;
+    }
+    struct tow_shaped shaped = tow_shaped_describe(call, shape);
+    if (!tow_share_holds(call, host->address, 1) && call->status == CUDA_SUCCESS) {
+        call->status = CUDA_ERROR_INVALID_VALUE;
+    }
+    if (tow_serve_ready(call)) {
+        call->status = tow_shaped_run(&shaped, call->driver, NULL, stream);
+    }
+    tow_share_noted(call, note, value, up, shape->width * shape->rows * shape->planes, stream);
+}
+
+void tow_serve_cuMemcpy3DAsync_v2(struct tow_serve *call)
+{
+    struct tow_copy_shape shape;
+    tow_dec_copy(&call->in, &shape, sizeof shape);
+    CUstream stream = tow_serve_handle(call, TOW_H_STREAM, shape.stream);
+    if (call->in.bad || !shape_makes_sense(&shape)) {
+        call->malformed = true;
+        return;
+    }
+    if (shape.flags & TOW_SHAPE_NOTED) {
+        in_shared_memory(call, &shape, stream);
+        return;
+    }
+    struct tow_shaped shaped = tow_shaped_describe(call, &shape);
+    if (shaped.packed == TOW_PACKED_SOURCE && shape.transfer != 0) {
+        tow_upload_shape(call, &shape);
+        return;
+    }
+    if (shaped.packed == TOW_PACKED_TARGET) {
+        download_shape(call, &shape, &shaped, stream);
+        return;
+    }
+    void *bytes = (void *)(uintptr_t)tow_dec_bytes(&call->in, (size_t)shape.bytes);
+    if (tow_serve_ready(call)) {
+        /* Pageable for the driver, and small: it has been read when this returns. */
+        call->status = tow_shaped_run(&shaped, call->driver, bytes, stream);
     }
 }

@@ -8,7 +8,7 @@
 #include "gen/launch_server.h"
 #include "gen/stream_server.h"
 #include "gen/graph.h"
-#include "server/copy/copy.h"
+#include "server/copy/download.h"
 #include "server/copy/mirror.h"
 #include "server/session/session.h"
 #include "wire/control.h"

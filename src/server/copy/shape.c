@@ -1,13 +1,9 @@
 #include "server/copy/shape.h"
 
 #include "base/number.h"
-#include "gen/copy_server.h"
-#include "gen/stream.h"
-#include "server/copy/copy.h"
+#include "gen/copy.h"
 #include "server/copy/mirror.h"
 #include "server/session/session.h"
-#include "server/copy/share.h"
-#include "server/copy/upload.h"
 #include "wire/copy.h"
 
 static CUmemorytype memory_type(uint32_t kind)
@@ -147,100 +143,4 @@ CUresult tow_shaped_run(const struct tow_shaped *shaped, const struct tow_driver
         .Depth = p->Depth,
     };
     return tow_drive(driver, cuMemcpy3DAsync_v2)(&c, stream);
-}
-
-static bool shape_makes_sense(const struct tow_copy_shape *s)
-{
-    uint64_t bytes = 0;
-    bool up = s->from.kind == TOW_AT_HOST, down = s->to.kind == TOW_AT_HOST;
-    if ((up && down) || s->from.kind > TOW_AT_ADDRESS || s->to.kind > TOW_AT_ADDRESS) {
-        return false;
-    }
-    if (!up && !down) {
-        return s->bytes == 0;
-    }
-    /* An address was looked up now, and what is there may be gone when the bytes come. */
-    if ((down && s->transfer == 0) || s->from.kind == TOW_AT_ADDRESS ||
-        s->to.kind == TOW_AT_ADDRESS) {
-        return false;
-    }
-    return !__builtin_mul_overflow(s->width, s->rows, &bytes) &&
-           !__builtin_mul_overflow(bytes, s->planes, &bytes) && bytes == s->bytes && bytes > 0 &&
-           (up || bytes <= TOW_COPY_ASYNC_MAX);
-}
-
-/* If the client waits it has these bytes, and all that the stream brings before, with the reply
- * (tow_copy_flush); and if this one failed, no more of those before it comes. */
-static void download(struct tow_serve *call, const struct tow_copy_shape *shape,
-                     const struct tow_shaped *shaped, CUstream stream)
-{
-    if (!tow_serve_ready(call)) {
-        if (!call->malformed) {
-            tow_copy_tell_none_comes(call, shape->transfer);
-        }
-        return;
-    }
-    struct tow_later_copy want = {.transfer = shape->transfer,
-                                  .size = shape->bytes,
-                                  .spread = (shape->flags & TOW_SHAPE_SPREAD) != 0,
-                                  .stream_id = shape->stream,
-                                  .stream = stream,
-                                  .shaped = shaped};
-    tow_copy_later(call, &want);
-    if (call->frame.seq != 0) {
-        tow_copy_send_stream(call, shape->stream, stream);
-        CUresult status = tow_drive(call->driver, cuStreamSynchronize)(stream);
-        call->status = call->status == CUDA_SUCCESS ? status : call->status;
-    }
-}
-
-/* Between the device and the client's staging. */
-static void in_shared_memory(struct tow_serve *call, const struct tow_copy_shape *shape,
-                             CUstream stream)
-{
-    uint32_t value = 0;
-    struct tow_share_note *note = tow_share_take_note(call, &value);
-    bool up = shape->from.kind == TOW_AT_ADDRESS;
-    const struct tow_copy_side *host = up ? &shape->from : &shape->to;
-    if (note == NULL || host->kind != TOW_AT_ADDRESS) {
-        call->malformed = true;
-        return;
-    }
-    struct tow_shaped shaped = tow_shaped_describe(call, shape);
-    if (!tow_share_holds(call, host->address, 1) && call->status == CUDA_SUCCESS) {
-        call->status = CUDA_ERROR_INVALID_VALUE;
-    }
-    if (tow_serve_ready(call)) {
-        call->status = tow_shaped_run(&shaped, call->driver, NULL, stream);
-    }
-    tow_share_noted(call, note, value, up, shape->width * shape->rows * shape->planes, stream);
-}
-
-void tow_serve_cuMemcpy3DAsync_v2(struct tow_serve *call)
-{
-    struct tow_copy_shape shape;
-    tow_dec_copy(&call->in, &shape, sizeof shape);
-    CUstream stream = tow_serve_handle(call, TOW_H_STREAM, shape.stream);
-    if (call->in.bad || !shape_makes_sense(&shape)) {
-        call->malformed = true;
-        return;
-    }
-    if (shape.flags & TOW_SHAPE_NOTED) {
-        in_shared_memory(call, &shape, stream);
-        return;
-    }
-    struct tow_shaped shaped = tow_shaped_describe(call, &shape);
-    if (shaped.packed == TOW_PACKED_SOURCE && shape.transfer != 0) {
-        tow_upload_shape(call, &shape);
-        return;
-    }
-    if (shaped.packed == TOW_PACKED_TARGET) {
-        download(call, &shape, &shaped, stream);
-        return;
-    }
-    void *bytes = (void *)(uintptr_t)tow_dec_bytes(&call->in, (size_t)shape.bytes);
-    if (tow_serve_ready(call)) {
-        /* Pageable for the driver, and small: it has been read when this returns. */
-        call->status = tow_shaped_run(&shaped, call->driver, bytes, stream);
-    }
 }

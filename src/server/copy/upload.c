@@ -20,7 +20,7 @@
 #include "server/copy/pinned.h"
 #include "server/session/session.h"
 #include "server/copy/shape.h"
-#include "server/copy/share.h"
+#include "server/copy/note.h"
 #include "server/session/transfer.h"
 #include "wire/copy.h"
 #include "wire/share.h"

@@ -1,7 +1,7 @@
 #include "gen/event_server.h"
-#include "server/copy/copy.h"
+#include "server/copy/download.h"
 #include "server/session/session.h"
-#include "server/copy/share.h"
+#include "server/copy/note.h"
 #include "server/session/watch.h"
 
 /* What follows a record of an event that the program looks at: over shared memory an address and a

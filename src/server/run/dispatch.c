@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/thread.h"
-#include "server/copy/copy.h"
+#include "server/copy/download.h"
 #include "server/copy/hostfn.h"
 #include "server/copy/mirror.h"
 #include "server/family/shareable.h"
