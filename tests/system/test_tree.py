@@ -47,7 +47,7 @@ def include_arrows_point_one_way():
 
 
 # Folders whose rooms are closed: src/FOLDER/ROOMS.
-CLOSED = ["ptx", "backend/soft"]
+CLOSED = ["ptx", "backend/soft", "server"]
 
 
 @t.test()
@@ -66,8 +66,10 @@ def calls_between_rooms_run_one_way():
 def a_room_cannot_include_what_is_above():
     """Of each source of a closed folder: no header of a room above is in a directory where its compiler looks."""
     wrong, seen = [], 0
-    commands = {pathlib.Path(entry["directory"], entry["file"]).resolve(): entry
-                for entry in json.loads((t.BUILD / "compile_commands.json").read_text())}
+    compiled = json.loads((t.BUILD / "compile_commands.json").read_text())
+    # Unit tests compile some of them again: what the product is made of comes last, and counts.
+    compiled.sort(key=lambda entry: entry["output"].startswith("src/"))
+    commands = {pathlib.Path(entry["directory"], entry["file"]).resolve(): entry for entry in compiled}
     for folder in CLOSED:
         closed = rooms.Rooms(folder)
         for number, room in enumerate(closed.names):
