@@ -47,7 +47,7 @@ def include_arrows_point_one_way():
 
 
 # Folders whose rooms are closed: src/FOLDER/ROOMS.
-CLOSED = ["ptx", "backend/soft", "server"]
+CLOSED = ["ptx", "backend/soft", "server", "client"]
 
 
 @t.test()
@@ -127,9 +127,8 @@ def the_client_says_why_a_variable_is_process_wide():
     """What belongs to a context, a stream or a server is not kept for all of them. So whatever is, says in its paragraph
     /* Process-wide: why */."""
     wrong, seen = [], 0
-    for path in sorted((SRC / "client").rglob("*.c")):
-        room = path.parent.name
-        compiled = t.BUILD / "src" / "client" / "libtowclient.a.p" / f"{room}_{path.name}.o"
+    for name, compiled in rooms.objects(t.BUILD, rooms.Rooms("client")).items():
+        path = SRC / "client" / name
         paragraphs = re.split(r"\n\s*\n", re.sub(r"_Atomic\(([^()]*)\)", r"\1", path.read_text()))
         reasoned = "\n\n".join(text for text in paragraphs if "/* Process-wide: " in text)
         for name in sorted(writable_variables(compiled)):

@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "client/link/call.h"
-#include "client/graph/graph.h"
+#include "client/stream/capture.h"
 #include "client/link/link.h"
 #include "client/hostmem/mirror.h"
 #include "client/link/side.h"

@@ -6,7 +6,7 @@
 #include "client/code/launch.h"
 
 #include "client/code/launch_attributes.h"
-#include "client/graph/graph.h"
+#include "client/stream/capture.h"
 #include "client/link/link.h"
 #include "client/hostmem/mirror.h"
 #include "client/stream/stream.h"

@@ -15,7 +15,7 @@
 #include "base/clock.h"
 #include "client/stream/context.h"
 #include "client/copy/download.h"
-#include "client/graph/graph.h"
+#include "client/stream/capture.h"
 #include "client/callback/hostfn.h"
 #include "client/link/lane.h"
 #include "client/callback/late.h"

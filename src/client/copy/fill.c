@@ -1,7 +1,7 @@
 /* Fills (memset). All of them are asynchronous for device memory, the ones without a stream too. */
 #include "client/link/call.h"
 #include "client/copy/copy.h"
-#include "client/graph/graph.h"
+#include "client/stream/capture.h"
 #include "client/hostmem/mirror.h"
 #include "client/hostmem/region.h"
 #include "gen/copy_client.h"

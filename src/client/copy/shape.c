@@ -14,7 +14,7 @@
 #include "client/stream/context.h"
 #include "client/copy/copy.h"
 #include "client/copy/download.h"
-#include "client/graph/graph.h"
+#include "client/stream/capture.h"
 #include "client/callback/hostfn.h"
 #include "client/link/lane.h"
 #include "client/hostmem/mirror.h"

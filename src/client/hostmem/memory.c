@@ -7,7 +7,7 @@
 
 #include "client/stream/context.h"
 #include "client/hostmem/fault.h"
-#include "client/graph/graph.h"
+#include "client/stream/capture.h"
 #include "client/hostmem/lend.h"
 #include "client/hostmem/memory.h"
 #include "client/hostmem/mirror.h"
