@@ -25,8 +25,8 @@ def _functions():
 FUNCTIONS = _functions()
 _header = (t.BUILD / "src" / "gen" / "functions.h").read_text()
 _source = (t.BUILD / "src" / "gen" / "functions.c").read_text()
-TABLE_HASH = [int(word, 16) for word in re.findall(r"0x([0-9a-f]{16})u", re.search(r"tow_table_hash\[4\] = \{(.*)\}", _source)[1])]
-TRAVELS = {int(number): int(word, 16) for number, word in re.findall(r"\[(\d+)\] = \{.*0x([0-9a-f]{8})u\},", _source)}
+TABLE_HASH = [int(word, 16) for word in re.findall(r"0x([0-9a-f]{16})u", re.search(r"tow_table_hash\[4\] = \{([^}]*)\}", _source)[1])]
+TRAVELS = {int(number): int(word, 16) for number, word in re.findall(r"\[(\d+)\] = \{[^}]*0x([0-9a-f]{8})u\},", _source)}
 _kinds = re.search(r"TOW_H_NONE,(.*?)TOW_H_LIMIT", _header, re.S)[1]
 KINDS = {word: int(number) for word, number in re.findall(r"TOW_H_(\w+) = (\d+)", _kinds)}
 

@@ -1,7 +1,12 @@
 /* Memory, copies, fills, pointers, pools, mappings. */
 #include "soft_lib.h"
 
+#include <pthread.h>
+#include <sched.h>
+
+#include "backend/soft/engine/engine.h"
 #include "backend/soft/entry/entry.h"
+#include "backend/soft/ground/state.h"
 #include "gen/context.h"
 #include "gen/copy.h"
 #include "gen/core.h"
@@ -336,6 +341,102 @@ static void pointers_say_what_they_are(void **state)
     free(pageable);
 }
 
+struct unregistering {
+    pthread_t thread;
+    CUcontext current;
+    void *memory;
+    CUresult result;
+};
+
+static void *unregister(void *arg)
+{
+    struct unregistering *call = arg;
+    tow_drive(cu, cuCtxSetCurrent)(call->current);
+    call->result = tow_drive(cu, cuMemHostUnregister)(call->memory);
+    return NULL;
+}
+
+static bool is_anything_running(void)
+{
+    pthread_mutex_lock(&tow_soft.lock);
+    bool running = tow_soft.running != NULL;
+    pthread_mutex_unlock(&tow_soft.lock);
+    return running;
+}
+
+/* Two threads unregister memory. One waits for the context; meanwhile the other, whose context has
+ * failed, did it at once, and the program registered the memory anew: that is not the first one's.
+ */
+static void unregistering_leaves_what_was_registered_meanwhile(void **state)
+{
+    (void)state;
+    void *memory = calloc(1, 4096);
+    volatile unsigned *flag;
+    OK(tow_drive(cu, cuMemHostAlloc)((void **)&flag, 4, 0));
+    *flag = 0;
+    /* No thread runs streams: who waits for a context does. */
+    pthread_mutex_lock(&tow_soft.lock);
+    assert_int_equal(tow_soft.runners, 0);
+    tow_soft.runners = TOW_SOFT_RUNNERS_MAX;
+    pthread_mutex_unlock(&tow_soft.lock);
+    CUcontext failed;
+    OK(tow_drive(cu, cuCtxCreate_v2)(&failed, 0, 0));
+    OK(soft_launch(soft_function(soft_module(), "crash"), 1, 1, NULL, NULL));
+    CUresult error = tow_drive(cu, cuCtxSynchronize)();
+    assert_int_not_equal(error, CUDA_SUCCESS);
+    OK(tow_drive(cu, cuCtxSetCurrent)(context));
+
+    OK(tow_drive(cu, cuMemHostRegister_v2)(memory, 4096, 0));
+    void *params[] = {&flag};
+    OK(soft_launch(soft_function(soft_module(), "spin"), 1, 1, NULL, params));
+    struct unregistering waits = {.current = context, .memory = memory};
+    struct unregistering at_once = {.current = failed, .memory = memory};
+    assert_int_equal(pthread_create(&waits.thread, NULL, unregister, &waits), 0);
+    while (!is_anything_running()) {
+        sched_yield();
+    }
+    assert_int_equal(pthread_create(&at_once.thread, NULL, unregister, &at_once), 0);
+    CUresult result;
+    while ((result = tow_drive(cu, cuMemHostRegister_v2)(memory, 4096, 0)) ==
+           CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED) {
+        sched_yield();
+    }
+    OK(result);
+    *flag = 1;
+    pthread_join(waits.thread, NULL);
+    pthread_join(at_once.thread, NULL);
+    pthread_mutex_lock(&tow_soft.lock);
+    tow_soft.runners = 0;
+    pthread_mutex_unlock(&tow_soft.lock);
+    OK(waits.result);
+    FAILS(error, at_once.result);
+    OK(tow_drive(cu, cuMemHostUnregister)(memory));
+    free(memory);
+}
+
+/* Also while a kernel runs that ends only afterwards. */
+static void refused_unregistering_waits_for_nothing(void **state)
+{
+    (void)state;
+    char *memory = calloc(1, 4096);
+    volatile unsigned *flag;
+    OK(tow_drive(cu, cuMemHostAlloc)((void **)&flag, 4, 0));
+    *flag = 0;
+    OK(tow_drive(cu, cuMemHostRegister_v2)(memory, 64, 0));
+    void *params[] = {&flag};
+    OK(soft_launch(soft_function(soft_module(), "spin"), 1, 1, NULL, params));
+    while (!is_anything_running()) {
+        sched_yield();
+    }
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuMemHostUnregister)(NULL));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuMemHostUnregister)(memory + 8));
+    FAILS(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, tow_drive(cu, cuMemHostUnregister)(memory + 128));
+    assert_true(is_anything_running());
+    *flag = 1;
+    OK(tow_drive(cu, cuMemHostUnregister)(memory));
+    free(memory);
+}
+
 static void kernels_reach_host_and_managed_memory(void **state)
 {
     (void)state;
@@ -589,6 +690,8 @@ int main(void)
         TEST(pitched_copies_move_boxes),
         TEST(boxes_travel_through_3d_arrays),
         TEST(pointers_say_what_they_are),
+        TEST(unregistering_leaves_what_was_registered_meanwhile),
+        TEST(refused_unregistering_waits_for_nothing),
         TEST(kernels_reach_host_and_managed_memory),
         TEST(stream_ordered_memory_lives_until_its_stream_frees_it),
         TEST(mapped_memory_needs_access_and_can_be_mapped_twice),

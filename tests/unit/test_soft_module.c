@@ -1,5 +1,8 @@
 /* Code images, modules, libraries, variables, the linker, printf and device malloc. */
 #include "soft_lib.h"
+#include "backend/soft/code/module.h"
+#include "backend/soft/ground/handle.h"
+#include "backend/soft/ground/state.h"
 #include "gen/context.h"
 #include "gen/copy.h"
 #include "gen/graph.h"
@@ -425,6 +428,40 @@ static void variables_are_not_freed_by_their_address(void **state)
     FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuCtxSynchronize)());
 }
 
+static size_t free_memory(void)
+{
+    size_t left, total;
+    OK(tow_drive(cu, cuMemGetInfo_v2)(&left, &total));
+    return left;
+}
+
+/* Whoever holds a module longest ends its variables, also if its context is gone by then. */
+static void variables_end_with_a_module_that_outlives_its_context(void **state)
+{
+    (void)state;
+    const char *text = ".version 8.0\n.target sm_80\n.address_size 64\n"
+                       ".visible .global .align 8 .b8 many[8388608];\n"
+                       ".visible .global .attribute(.managed) .align 8 .b8 both[8388608];\n"
+                       ".visible .entry nothing() { ret; }\n";
+    size_t before = free_memory();
+    CUcontext other;
+    CUmodule handle;
+    OK(tow_drive(cu, cuCtxCreate_v2)(&other, 0, 0));
+    OK(tow_drive(cu, cuModuleLoadData)(&handle, text));
+    pthread_mutex_lock(&tow_soft.lock);
+    struct tow_soft_module *module = tow_soft_lookup(TOW_SOFT_MODULE, TOW_SOFT_HANDLE(handle));
+    assert_non_null(module);
+    tow_soft_module_ref(module);
+    pthread_mutex_unlock(&tow_soft.lock);
+    OK(tow_drive(cu, cuCtxDestroy_v2)(other));
+    OK(tow_drive(cu, cuCtxSetCurrent)(context));
+    assert_true(free_memory() < before);
+    pthread_mutex_lock(&tow_soft.lock);
+    tow_soft_module_unref(module);
+    pthread_mutex_unlock(&tow_soft.lock);
+    assert_int_equal(free_memory(), before);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, soft_setup, soft_teardown)
 
 int main(void)
@@ -440,6 +477,7 @@ int main(void)
         TEST(printf_comes_out_at_synchronisation),
         TEST(device_malloc_gives_checked_memory),
         TEST(variables_are_not_freed_by_their_address),
+        TEST(variables_end_with_a_module_that_outlives_its_context),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

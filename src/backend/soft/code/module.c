@@ -39,10 +39,11 @@ void tow_soft_module_unref(struct tow_soft_module *module)
         return;
     }
     for (size_t i = 0; i < module->code->variable_count && module->variables != NULL; i++) {
+        struct tow_soft_alloc *variable = module->variables[i];
         /* A library's managed variable is the program's as well, which may look at it to its end.
          */
-        if (module->variables[i] != NULL && module->variables[i]->ctx != NULL) {
-            tow_soft_alloc_drop(module->variables[i]);
+        if (variable != NULL && !(module->of_library && variable->kind == TOW_SOFT_MEM_MANAGED)) {
+            tow_soft_alloc_drop(variable);
         }
     }
     tow_ptx_instance_free(module->instance);
@@ -108,6 +109,7 @@ static CUresult module_create(struct tow_soft_ctx *ctx, struct tow_soft_code *co
     module->functions = calloc(code->kernel_count + 1, sizeof *module->functions);
     module->variables = calloc(code->variable_count + 1, sizeof *module->variables);
     module->object.ctx = ctx;
+    module->of_library = library != NULL;
     CUresult result = module->functions == NULL || module->variables == NULL
                           ? CUDA_ERROR_OUT_OF_MEMORY
                           : CUDA_SUCCESS;

@@ -35,6 +35,7 @@ struct tow_soft_module {
     struct tow_soft_alloc **variables;    /* owned array; borrowed allocs */
     struct tow_soft_function **functions; /* owned, made on demand */
     struct tow_soft_library *library;     /* borrowed; NULL for a plain module */
+    bool of_library;                      /* it was made for one, which may be gone */
     struct tow_soft_module *library_next; /* in library->modules */
 };
 struct tow_soft_module *tow_soft_module_ref(struct tow_soft_module *module);

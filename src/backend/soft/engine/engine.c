@@ -610,9 +610,8 @@ void tow_soft_engine_drain(struct tow_soft_ctx *ctx)
     tow_soft_engine_kick();
 }
 
-static void quiesce(bool with_host_functions)
+static void quiesce(bool with_host_functions, uint64_t target)
 {
-    uint64_t target = ++tow_soft.seq;
     for (;;) {
         bool busy = false;
         for (struct tow_soft_op *op = tow_soft.running; op != NULL; op = op->run_next) {
@@ -628,12 +627,12 @@ static void quiesce(bool with_host_functions)
 
 void tow_soft_quiesce(void)
 {
-    quiesce(true);
+    quiesce(true, ++tow_soft.seq);
 }
 
-void tow_soft_quiesce_device(void)
+void tow_soft_quiesce_device(uint64_t before)
 {
-    quiesce(false);
+    quiesce(false, before);
 }
 
 void tow_soft_engine_stop(void)

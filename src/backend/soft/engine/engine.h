@@ -71,7 +71,8 @@ void tow_soft_engine_stop(void);
 void tow_soft_ctx_fail(struct tow_soft_ctx *ctx, CUresult error);
 /* Waits until no op runs that began before this call; the lock is given up meanwhile. */
 void tow_soft_quiesce(void);
-/* The same but for host functions: one may wait for whoever waits here, and uses no addresses. */
-void tow_soft_quiesce_device(void);
+/* The same for ops that began before `before`, a value of tow_soft.seq, and but for host functions:
+ * one may wait for whoever waits here, and uses no addresses. */
+void tow_soft_quiesce_device(uint64_t before);
 
 #endif

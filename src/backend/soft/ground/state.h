@@ -54,6 +54,7 @@ struct tow_soft {
     struct tow_soft_stream *streams; /* all of them */
     struct tow_soft_op *running;     /* ops that run now, newest first */
     uint64_t seq;                    /* counts ops and starts */
+    uint64_t registered_gone;        /* `seq` when a context last took registered memory along */
     uint64_t next_id;                /* contexts, streams, allocations, captures */
     unsigned runners, runners_idle, runners_starting;
     unsigned tokens; /* wake-ups that idle runners have not taken yet; never more than are idle */

@@ -284,10 +284,10 @@ static CUresult soft_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int
     return tow_soft_leave(CUDA_SUCCESS);
 }
 
-/* Locked: the caller unmaps the memory next. Kernels and copies that run now, in whichever context,
- * may have looked it up before it was dropped: they end first. Of a context that has failed by a
+/* Locked: the caller unmaps the memory next. Kernels and copies of whichever context that began
+ * before it was dropped may have looked it up: they end first. Of a context that has failed by a
  * kernel of one stream those of the others are stopped. */
-static void end_uses(struct tow_soft_ctx *owner)
+static void end_uses(struct tow_soft_ctx *owner, uint64_t dropped)
 {
     struct tow_soft_ctx *of[] = {owner, tow_soft_current()};
     for (unsigned i = 0; i < 2; i++) {
@@ -295,7 +295,7 @@ static void end_uses(struct tow_soft_ctx *owner)
             atomic_store(&of[i]->stop, true);
         }
     }
-    tow_soft_quiesce_device();
+    tow_soft_quiesce_device(dropped);
 }
 
 /* Locked. The memory that was registered at `p`; NULL if there is none. */
@@ -309,28 +309,32 @@ static CUresult soft_cuMemHostUnregister(void *p)
 {
     struct tow_soft_ctx *ctx;
     CUresult result = tow_soft_enter(&ctx), any;
-    if (result == CUDA_SUCCESS) {
-        struct tow_soft_alloc *alloc = registered_at(p);
-        if (alloc != NULL && alloc->base == (uintptr_t)p) {
-            tow_soft_hold();
-            result = tow_soft_ctx_wait(alloc->ctx);
-            tow_soft_let_go();
-        } else {
-            result = p == NULL || alloc != NULL ? CUDA_ERROR_INVALID_VALUE
-                                                : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
-        }
-    } else if ((any = tow_soft_enter_any()) != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS && (any = tow_soft_enter_any()) != CUDA_SUCCESS) {
         return any;
     }
-    /* Also if the context has failed, or it was another's, which is gone: whoever asks unmaps the
-     * memory in any case. */
-    struct tow_soft_ctx *owner = NULL;
     struct tow_soft_alloc *alloc = registered_at(p);
-    if (alloc != NULL && alloc->base == (uintptr_t)p) {
+    if (alloc == NULL || alloc->base != (uintptr_t)p) {
+        /* It may have been a context's that is gone, and whoever asks unmaps it in any case. */
+        end_uses(NULL, tow_soft.registered_gone);
+        return tow_soft_leave(result != CUDA_SUCCESS       ? result
+                              : p == NULL || alloc != NULL ? CUDA_ERROR_INVALID_VALUE
+                                                           : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+    }
+    uint64_t id = alloc->id;
+    if (result == CUDA_SUCCESS) {
+        tow_soft_hold();
+        result = tow_soft_ctx_wait(alloc->ctx);
+        tow_soft_let_go();
+        alloc = registered_at(p);
+    }
+    /* Also if the context has failed. What another thread registered there meanwhile is not ours.
+     */
+    struct tow_soft_ctx *owner = NULL;
+    if (alloc != NULL && alloc->id == id) {
         owner = alloc->ctx;
         tow_soft_alloc_drop(alloc);
     }
-    end_uses(owner);
+    end_uses(owner, ++tow_soft.seq);
     return tow_soft_leave(result);
 }
 

@@ -140,6 +140,9 @@ void tow_soft_ctx_destroy_contents(struct tow_soft_ctx *ctx)
              * of them drops it. */
             tow_soft_alloc_disown(ctx->allocs);
         } else {
+            if (ctx->allocs->kind == TOW_SOFT_MEM_REGISTERED) {
+                tow_soft.registered_gone = ++tow_soft.seq;
+            }
             tow_soft_alloc_drop(ctx->allocs);
         }
     }
