@@ -397,6 +397,8 @@ int tow_line_hook(struct tow_line *inner, const char *spec, char *ret_why, size_
     hook->base_ops = line->ops;
     hook->ops = *line->ops;
     hook->ops.name = "hook";
+    hook->ops.in_process = tow_line_is_in_process(inner);
+    hook->ops.can_break = true; /* cut=N */
     hook->ops.drain = hook_drain;
     hook->ops.abandon = hook_abandon;
     hook->ops.destroy = hook_destroy;

@@ -63,6 +63,8 @@ struct tow_line;
 /* How a kind of line does what it does differently. All are set, except where said. */
 struct tow_line_ops {
     const char *name;
+    bool in_process; /* tow_line_is_in_process */
+    bool can_break;  /* tow_line_can_break */
     /* The consumer of the out ring sleeps: wake it (or start it). */
     void (*wake)(struct tow_line *line);
     /* The same, by a caller who will wait for the answer: may send from this thread. */
@@ -228,6 +230,13 @@ int tow_line_discard(struct tow_line *line, size_t n);
 /* Waits until a peek(1) would not block (also because the line has ended) without consuming.
  * Returns 0, or -ETIMEDOUT. It may return early while another thread consumes. */
 int tow_line_wait_readable(struct tow_line *line, int64_t deadline_ns);
+
+/* ---- what a line is like: asked, so that only this folder knows the kinds ---- */
+
+/* Whether both ends are in this process: what one end has mapped, the other has. */
+bool tow_line_is_in_process(const struct tow_line *line);
+/* Whether it can end while both ends live: there is a network between them. */
+bool tow_line_can_break(const struct tow_line *line);
 
 /* ---- memory for both ends ---- */
 

@@ -485,6 +485,16 @@ void tow_line_get_stats(const struct tow_line *line, struct tow_line_stats *ret_
     *ret_stats = stats;
 }
 
+bool tow_line_is_in_process(const struct tow_line *line)
+{
+    return line->ops->in_process;
+}
+
+bool tow_line_can_break(const struct tow_line *line)
+{
+    return line->ops->can_break;
+}
+
 bool tow_line_can_share(const struct tow_line *line)
 {
     return line->ops->send_fd != NULL;

@@ -132,6 +132,7 @@ static void self_destroy(struct tow_line *line)
 
 static const struct tow_line_ops self_ops = {
     .name = "self",
+    .in_process = true,
     .wake = self_wake,
     .send_now = self_wake,
     .send_direct = self_send_direct,

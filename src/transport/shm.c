@@ -633,6 +633,7 @@ static int shm_listen(const char *rest, mode_t mode, char *ret_why, size_t size,
 const struct tow_transport_ops tow_transport_shm = {
     .name = "shm",
     .prefix = "shm://",
+    .further = &tow_transport_unix, /* the socket that arranges it */
     .check = shm_check,
     .connect = shm_connect,
     .listen = shm_listen,

@@ -476,16 +476,16 @@ static void sock_destroy(struct tow_line *line)
     sock_free(sock);
 }
 
-#define SOCK_OPS(kind)                                                                             \
+#define SOCK_OPS(kind, breaks)                                                                     \
     {                                                                                              \
-        .name = kind, .wake = sock_wake, .send_now = sock_send_now,                                \
+        .name = kind, .can_break = breaks, .wake = sock_wake, .send_now = sock_send_now,           \
         .send_direct = sock_send_direct, .drain = sock_drain, .fill = sock_fill,                   \
         .recv_into = sock_recv_into, .wait_readable = sock_wait_readable,                          \
         .shutdown = sock_shutdown, .abandon = sock_abandon, .destroy = sock_destroy,               \
     }
 
-static const struct tow_line_ops unix_ops = SOCK_OPS("unix");
-static const struct tow_line_ops tcp_ops = SOCK_OPS("tcp");
+static const struct tow_line_ops unix_ops = SOCK_OPS("unix", false);
+static const struct tow_line_ops tcp_ops = SOCK_OPS("tcp", true);
 
 static void set_option(int fd, int level, int option, int value)
 {

@@ -253,6 +253,8 @@ static int tcp_adopt(int fd, int64_t deadline_ns, char *ret_why, size_t size,
 const struct tow_transport_ops tow_transport_tcp = {
     .name = "tcp",
     .prefix = "tcp://",
+    .spreads = true,
+    .further = &tow_transport_tcp,
     .check = tcp_check,
     .connect = tcp_connect,
     .listen = tcp_listen,

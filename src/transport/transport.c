@@ -48,6 +48,7 @@ static int self_no_adopt(int fd, int64_t deadline_ns, char *ret_why, size_t size
 const struct tow_transport_ops tow_transport_self = {
     .name = "self",
     .prefix = "self:",
+    .in_process = true,
     .check = self_check,
     .connect = self_no_connect,
     .listen = self_no_listen,
@@ -64,6 +65,49 @@ int tow_transport_find(const char *address, const char **ret_rest)
         }
     }
     return -EINVAL;
+}
+
+/* NULL for what has no scheme that is known. */
+static const struct tow_transport_ops *transport_of(const char *address, const char **ret_rest)
+{
+    int kind = tow_transport_find(address, ret_rest);
+    return kind < 0 ? NULL : transports[kind];
+}
+
+bool tow_transport_is_in_process(const char *address, const char **ret_rest)
+{
+    const struct tow_transport_ops *ops = transport_of(address, ret_rest);
+    return ops != NULL && ops->in_process;
+}
+
+bool tow_transport_spreads(const char *address)
+{
+    const char *rest;
+    const struct tow_transport_ops *ops = transport_of(address, &rest);
+    return ops != NULL && ops->spreads;
+}
+
+static int write_address(const struct tow_transport_ops *ops, const char *rest, char *ret_address)
+{
+    if (ops == NULL) {
+        return -ENOTSUP;
+    }
+    int length = snprintf(ret_address, TOW_ADDRESS_MAX, "%s%s", ops->prefix, rest);
+    return length < TOW_ADDRESS_MAX ? 0 : -ENOTSUP;
+}
+
+int tow_transport_further(const char *address, char *ret_address)
+{
+    const char *rest = "";
+    const struct tow_transport_ops *ops = transport_of(address, &rest);
+    return write_address(ops != NULL ? ops->further : NULL, rest, ret_address);
+}
+
+int tow_transport_faster(const char *address, char *ret_address)
+{
+    const char *rest = "";
+    const struct tow_transport_ops *ops = transport_of(address, &rest);
+    return write_address(ops != NULL ? ops->faster : NULL, rest, ret_address);
 }
 
 int tow_transport_check(const char *address, char *ret_why, size_t size)

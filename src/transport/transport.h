@@ -48,6 +48,11 @@ enum tow_transport_kind {
 struct tow_transport_ops {
     const char *name;
     const char *prefix;
+    bool in_process; /* tow_transport_is_in_process */
+    bool spreads;    /* tow_transport_spreads */
+    /* The transports of tow_transport_further and tow_transport_faster, whose address has the same
+     * rest; NULL: there is none. */
+    const struct tow_transport_ops *further, *faster;
     /* Whether `rest` can be read: 0, or an error with a sentence. Nothing is looked up. */
     int (*check)(const char *rest, char *ret_why, size_t size);
     /* `preface` may be NULL. */
@@ -72,6 +77,18 @@ extern const struct tow_transport_ops tow_transport_hook;
 int tow_transport_find(const char *address, const char **ret_rest);
 /* Whether such an address can be read; with a sentence. */
 int tow_transport_check(const char *address, char *ret_why, size_t size);
+
+/* What the transport of such an address is like: asked, so that only this folder knows them. */
+
+/* Whether the server is to be in this process; made with tow_line_pair, as `ret_rest` says. */
+bool tow_transport_is_in_process(const char *address, const char **ret_rest);
+/* Whether several lines to one server carry more than one. */
+bool tow_transport_spreads(const char *address);
+/* Where a further line to the same server is opened: 0, or -ENOTSUP. `ret_address` has
+ * TOW_ADDRESS_MAX bytes. */
+int tow_transport_further(const char *address, char *ret_address);
+/* A faster way to the same server, which it may refuse: the same. */
+int tow_transport_faster(const char *address, char *ret_address);
 
 /* Connects to a server. Fails within the deadline (use tow_time_deadline(TOW_CONNECT_TIMEOUT_NS)
  * where nobody said otherwise); only name resolution may take longer, and a server that asks for

@@ -230,6 +230,8 @@ int tow_unix_adopt(int fd, int64_t deadline_ns, char *ret_why, size_t size,
 const struct tow_transport_ops tow_transport_unix = {
     .name = "unix",
     .prefix = "unix://",
+    .further = &tow_transport_unix,
+    .faster = &tow_transport_shm,
     .check = unix_check,
     .connect = unix_connect,
     .listen = unix_listen,

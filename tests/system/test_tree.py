@@ -86,6 +86,17 @@ def a_room_cannot_include_what_is_above():
 
 
 @t.test()
+def only_the_transports_know_their_names():
+    """What a kind of line can do is asked of it (transport/line.h, transport/transport.h): a new one needs no change here."""
+    found = []
+    for path in sorted((SRC / "client").rglob("*.[ch]")):
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if re.search(r'"(?:self:|hook:|(?:unix|tcp|shm)://)(?:%s)?"|\bTOW_TRANSPORT_(?:SELF|UNIX|TCP|SHM|HOOK)\b|tow_line_kind\([^)]*\)[^,;]*==', line):
+                found.append(f"{path.relative_to(t.ROOT)}:{number}: {line.strip()}")
+    t.check(not found, "\n".join(found))
+
+
+@t.test()
 def every_folder_has_a_readme():
     for folder in sorted(path for path in SRC.iterdir() if path.is_dir() and path.name != "gen"):
         readme = folder / "README.md"

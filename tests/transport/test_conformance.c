@@ -630,6 +630,60 @@ static void a_killed_peer_is_noticed(void **state)
     tow_listener_close(listener);
 }
 
+/* Whoever asks need not know the kinds. */
+static void a_line_says_what_it_is_like(void **state)
+{
+    const bool hooked = strncmp(lines_kind, "hook-", 5) == 0;
+    const char *inner = hooked ? lines_kind + 5 : lines_kind;
+    struct tow_line *ends[] = {client, server};
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(tow_line_is_in_process(ends[i]), strcmp(inner, "self") == 0);
+        assert_int_equal(tow_line_can_break(ends[i]),
+                         strcmp(inner, "tcp") == 0 || (hooked && ends[i] == client));
+    }
+    /* What it says of memory is what it does. */
+    bool shares = tow_line_can_share(client);
+    assert_int_equal(shares, strcmp(lines_kind, "shm") == 0);
+    assert_int_equal(tow_line_send_fd(client, STDIN_FILENO, 1), shares ? 0 : -ENOTSUP);
+}
+
+static void *connect_run(void *arg)
+{
+    return lines_connect(arg);
+}
+
+/* No setup. A further line is another one to the same listener, whatever kind the first is of. */
+static void a_further_line_reaches_the_same_server(void **state)
+{
+    char address[TOW_ADDRESS_MAX], further[TOW_ADDRESS_MAX], faster[TOW_ADDRESS_MAX];
+    const char *rest;
+    if (strstr(lines_kind, "self") != NULL) {
+        assert_int_equal(tow_transport_further("self:soft", further), -ENOTSUP);
+        assert_int_equal(tow_transport_faster("self:soft", faster), -ENOTSUP);
+        assert_true(tow_transport_is_in_process("self:soft", &rest));
+        assert_string_equal(rest, "soft");
+        assert_false(tow_transport_spreads("self:soft"));
+        return;
+    }
+    struct tow_listener *listener = lines_listen(address);
+    assert_false(tow_transport_is_in_process(address, &rest));
+    assert_int_equal(tow_transport_spreads(address), strcmp(lines_kind, "tcp") == 0);
+    assert_int_equal(tow_transport_faster(address, faster),
+                     strcmp(lines_kind, "unix") == 0 ? 0 : -ENOTSUP);
+    int error = tow_transport_further(address, further);
+    /* One behind a hook would not be behind it. */
+    assert_int_equal(error, strncmp(lines_kind, "hook-", 5) == 0 ? -ENOTSUP : 0);
+    for (int i = 0; error == 0 && i < 2; i++) {
+        pthread_t thread = start(connect_run, i == 0 ? address : further);
+        struct tow_line *theirs = lines_adopt(listener);
+        void *ours = NULL;
+        pthread_join(thread, &ours);
+        tow_line_close(ours);
+        tow_line_close(theirs);
+    }
+    tow_listener_close(listener);
+}
+
 #define CASE(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int main(int argc, char **argv)
@@ -644,6 +698,7 @@ int main(int argc, char **argv)
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_killed_peer_is_noticed),
+        cmocka_unit_test(a_further_line_reaches_the_same_server),
         CASE(many_small_frames_arrive_in_order_both_ways),
         CASE(bulk_goes_from_memory_to_memory_in_order),
         CASE(small_direct_sends_keep_their_place),
@@ -661,6 +716,7 @@ int main(int argc, char **argv)
         CASE(watching_does_not_disturb_a_busy_consumer),
         CASE(questions_are_answered_one_by_one),
         CASE(nothing_stays_behind_for_company),
+        CASE(a_line_says_what_it_is_like),
         CASE(descriptors_are_closed_on_exec_and_none_is_left),
     };
     int failed = cmocka_run_group_tests_name(lines_kind, tests, NULL, NULL);

@@ -208,7 +208,7 @@ static void begin(void)
 
 bool tow_fault_wanted(struct tow_link *link, uint64_t size)
 {
-    if (size > UINT64_C(1) << 46 || strncmp(link->address, "self:", 5) == 0) {
+    if (size > UINT64_C(1) << 46 || tow_line_is_in_process(link->line)) {
         return false;
     }
     pthread_once(&once, begin);

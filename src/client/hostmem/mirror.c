@@ -66,7 +66,7 @@ static pthread_mutex_t push_lock =
 
 static bool is_self(const struct tow_link *link)
 {
-    return strncmp(link->address, "self:", 5) == 0;
+    return tow_line_is_in_process(link->line);
 }
 
 static uint64_t page(void)

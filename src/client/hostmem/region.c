@@ -49,7 +49,7 @@ void tow_region_attach(struct tow_link *link)
         }
         ranges[n] = *range;
         reserved_here[n] = false;
-        if (strncmp(link->address, "self:", 5) == 0) {
+        if (tow_line_is_in_process(link->line)) {
             atomic_store_explicit(&range_count, n + 1, memory_order_release);
             continue; /* the memory is this process's own */
         }

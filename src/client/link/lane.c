@@ -23,7 +23,7 @@ unsigned tow_lane_wanted(const struct tow_link *link)
     /* A connection keeps a processor busy here and one there. */
     unsigned usual = tow_cpu_count() / 2 < LINES ? tow_cpu_count() / 2 : LINES;
     long number = text != NULL ? strtol(text, NULL, 10) : (long)usual;
-    if (strncmp(link->address, "tcp://", 6) != 0 || number <= 1) {
+    if (!tow_transport_spreads(link->address) || number <= 1) {
         return 0;
     }
     return number - 1 < (long)TOW_LANES_MAX ? (unsigned)number - 1 : TOW_LANES_MAX;

@@ -150,7 +150,7 @@ static int read_welcome(struct tow_link *link, struct tow_patience *patience, ch
 
 /* A server on this machine is best reached through shared memory, which its unix socket arranges.
  * TOWLINE_TRANSPORT=unix stays with the socket, TOWLINE_TRANSPORT=shm takes nothing else. */
-static int connect_local(const char *address, const struct tow_preface *hello,
+static int connect_local(const char *address, const char *shared, const struct tow_preface *hello,
                          struct tow_patience *patience, struct tow_line **ret_line, char *why,
                          size_t why_size)
 {
@@ -163,8 +163,6 @@ static int connect_local(const char *address, const struct tow_preface *hello,
         return -EINVAL;
     }
     if (must || wish == NULL || strcmp(wish, "unix") != 0) {
-        char shared[TOW_ADDRESS_MAX];
-        snprintf(shared, sizeof shared, "shm://%s", address + strlen("unix://"));
         int error = tow_transport_connect_by(shared, hello, patience, why, why_size, ret_line);
         if (error == 0 || must) {
             return error;
@@ -194,13 +192,15 @@ static int connect_line(const char *address, const struct tow_preface *hello,
                         struct tow_patience *patience, struct tow_line **ret_line, char *why,
                         size_t why_size)
 {
-    if (strncmp(address, "self:", 5) == 0) {
+    const char *rest;
+    char shared[TOW_ADDRESS_MAX];
+    if (tow_transport_is_in_process(address, &rest)) {
         /* Our own threads: slow perhaps, not silent. */
         *patience = tow_patience_none(tow_time_deadline(60 * TOW_TIME_S));
-        return tow_self_connect(address + 5, ret_line, why, why_size);
+        return tow_self_connect(rest, ret_line, why, why_size);
     }
-    if (strncmp(address, "unix://", 7) == 0) {
-        return connect_local(address, hello, patience, ret_line, why, why_size);
+    if (tow_transport_faster(address, shared) == 0) {
+        return connect_local(address, shared, hello, patience, ret_line, why, why_size);
     }
     return tow_transport_connect_by(address, hello, patience, why, why_size, ret_line);
 }

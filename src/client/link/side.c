@@ -16,18 +16,6 @@
 #define KEY_NS (2 * TOW_TIME_S)
 #define NAP_NS (50 * TOW_TIME_US)
 
-/* Where to connect; false if there is nowhere. */
-static bool side_address(const struct tow_link *link, char *ret_address, size_t size)
-{
-    if (strncmp(link->address, "shm://", 6) == 0) {
-        /* Few bytes, and rarely: the socket that arranges shared memory does. */
-        snprintf(ret_address, size, "unix://%s", link->address + 6);
-        return true;
-    }
-    snprintf(ret_address, size, "%s", link->address);
-    return strncmp(link->address, "unix://", 7) == 0 || strncmp(link->address, "tcp://", 6) == 0;
-}
-
 static int take_key(struct tow_link *link, uint64_t ret_key[2])
 {
     pthread_mutex_lock(&link->side_lock);
@@ -57,10 +45,10 @@ static int connect_side(struct tow_link *link, struct tow_line **ret_line)
 {
     char address[TOW_ADDRESS_MAX], why[TOW_WHY_MAX];
     struct tow_lane lane = {.session = link->welcome.session, .index = TOW_LANE_SIDE};
-    if (!side_address(link, address, sizeof address)) {
-        return -ENOTSUP;
+    int error = tow_transport_further(link->address, address);
+    if (error == 0) {
+        error = ask_key(link, lane.key);
     }
-    int error = ask_key(link, lane.key);
     return error < 0 ? error : tow_lane_connect(address, &lane, why, sizeof why, ret_line);
 }
 
