@@ -312,6 +312,8 @@ static void assertions_report_and_fault(void **state)
     assert_int_equal(m.asserts, 2);
     assert_int_equal(m.fault.thread[0], 2);
     machine_unload(&m);
+    fault_is(TOW_PTX_FAULT_TRAP, 3, ".extern .func abort();\n",
+             "setp.lt.u32 %p0, %r1, 3; @%p0 bra FINE; call.uni abort, (); FINE:", 8);
 }
 
 static void conditions_are_set_by_handle(void **state)

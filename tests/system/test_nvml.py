@@ -172,7 +172,15 @@ ok(n.nvmlDeviceGetTotalEccErrors(h, 2, 0, c.byref(errors)), 2)
 ok(n.nvmlDeviceValidateInforom(h), 3)
 ok(n.nvmlDeviceGetUtilizationRates(h, (c.c_uint * 2)()), 3)
 ok(n.nvmlDeviceGetPowerUsage(c.c_void_p(12), c.byref(value)), 2)
-equal(n.nvmlErrorString(3), b"Not Supported")
+texts = ["Success", "Uninitialized", "Invalid Argument", "Not Supported", "Insufficient Permissions", "Already Initialized",
+         "Not Found", "Insufficient Size", "Insufficient External Power", "Driver Not Loaded", "Timeout",
+         "Interrupt Request Issue", "NVML Shared Library Not Found", "Function Not Found", "Corrupted infoROM", "GPU is lost",
+         "GPU requires reset", "GPU access blocked by the operating system", "Driver/library version mismatch",
+         "In use by another client", "Insufficient Memory", "No data", "ECC not supported on this virtual GPU",
+         "Insufficient resources", "Frequency not supported", "Argument version mismatch", "Deprecated", "Not ready",
+         "GPU not found", "Invalid state", "Reset type not supported", "Unknown Error"]
+for number, words in enumerate(texts): equal(n.nvmlErrorString(number).decode(), words)
+equal(n.nvmlErrorString(-1), b"Unknown Error"); equal(n.nvmlErrorString(999), b"Unknown Error")
 ok(n.nvmlShutdown()); ok(n.nvmlShutdown(), 1)
 """)
 
