@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What this machine's own channels do between two processes: the floor of every transport.
  *
  *     channel [SOCKETS]     64-byte round trips (unix, tcp, a shared word), one-way streams over 1

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What `towline bench` runs: an ordinary program of the driver API that times it and prints one
  * JSON object a line. It opens libcuda.so.1 by name, so the same file measures NVIDIA's driver and
  * Towline's, whichever the loader finds first.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How fast the PTX machine is: BlackScholes, matrixMul and n-body on one and on two host threads,
  * against the same loops in C.  ptx_speed [PTX-FILE]   Exit 1 when results are wrong, or, with
  * TOWLINE_BENCH_CHECK=1, when slower than 12x of C or under 1.5x on two threads. */

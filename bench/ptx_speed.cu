@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // The kernels of bench/ptx_speed.c. After a change:
 //   nvcc -ptx -arch=sm_90 -o bench/ptx_speed.ptx bench/ptx_speed.cu
 extern "C" {

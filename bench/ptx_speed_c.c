@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The loops of ptx_speed.cu as plain C, compiled with gcc -O2: what the interpreter is measured
  * against. */
 #include <math.h>

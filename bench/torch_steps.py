@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Times PyTorch and prints JSON lines: first tensor, CNN training step, fp16 transformer forward, and GPT-2 small with
 random weights (64 tokens, training step). tests/gpu/bench runs it natively and through Towline.
 

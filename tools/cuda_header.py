@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes a cuda.h for machines without a CUDA toolkit: our generated ABI header, and the plain names that
 programs write (cuMemAlloc) as macros for the newest version of each function (cuMemAlloc_v2).
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One call of the driver API, and the functions of the client that it enters on the caller's
  * thread: tools/moves.py links this with a client that is compiled with -finstrument-functions.
  *

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """How far a call travels inside the client: entries of functions on the caller's thread, and moves between files.
 
   tools/moves.py BUILD     four calls, each over one kind of line: entries, functions, files, moves

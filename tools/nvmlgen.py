@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """From src/nvml/functions.list: prototypes of what is implemented, stubs of what is refused, the export map.
 
     ## A sentence.

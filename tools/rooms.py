@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Rooms: the sub-folders of a large folder, and which way calls run between them.
 
 src/FOLDER/ROOMS lists the rooms of a folder from the ground up. A file uses its own room and those that stand before it

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // Prices European options with the Black-Scholes formula: much arithmetic, little memory.
 #include "../common/check.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // Many Mersenne Twisters (MT19937) at once, one per thread, each with its own seed; their states
 // are interleaved in memory so that neighbouring threads touch neighbouring words. Then Box-Muller
 // turns pairs of numbers into normally distributed ones. The CPU's reference is std::mt19937.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // Prices European calls by simulating many final stock prices: a counter-based random generator,
 // the Box-Muller transform, and a sum over the block.
 #include "../common/check.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // Copies arrays of structures of many sizes, with and without an alignment the GPU can load in one
 // go. The compiler must use byte-wise loads for the plain ones and vector loads for the aligned
 // ones.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // Host and GPU at work at the same time: copies and a kernel are queued, the CPU counts while an
 // event says that they are not done yet.
 #include "../common/check.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // Copies between host and device and inside the device, from pageable and from pinned memory, and
 // looks at every byte. With --time it prints rates.
 #include "../common/check.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // Enlarges an image with a cubic B-spline, once with 16 point reads and once with 4 linear reads
 // whose positions carry the weights: the texture unit does the multiplications.
 #include "../common/check.h"

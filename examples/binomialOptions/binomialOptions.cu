@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // Prices European calls on a binomial tree. One block per option walks back from the leaves; the
 // tree's current level lives in shared memory.
 #include "../common/check.h"

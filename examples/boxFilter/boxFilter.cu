@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // Blurs an RGBA image by sliding a box along rows and then along columns: a thread walks a whole
 // line and keeps a running sum, so the cost does not depend on the radius. Integers: exact.
 #include "../common/check.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // Blocks read the multiprocessor's clock before and after their work (a minimum over shared
 // memory). The clock must run forward, whatever it counts; the work's result must be right.
 #include "../common/check.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // What every example shares: checked CUDA calls, options, test data, and the last word.
 #pragma once
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // Small kernels in streams of their own, which a GPU may run side by side; a last kernel waits for
 // all of them through events and adds up what they found.
 #include "../common/check.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // A separable image filter: rows, then columns, with the tile and its border in shared memory and
 // the weights in constant memory.
 #include "../common/check.h"

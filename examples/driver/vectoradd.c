@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The smallest real use of the CUDA driver API: adds two vectors with a kernel written in PTX,
  * checks every element, prints what it ran on. Needs no CUDA toolkit: `cc vectoradd.c -lcuda` and a
  * cuda.h, NVIDIA's or the one that `make` leaves in build/include. */

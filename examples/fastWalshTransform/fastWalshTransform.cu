@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // Dyadic convolution by the fast Walsh-Hadamard transform: transform both, multiply, transform
 // back. Values are small integers, so that single precision loses next to nothing.
 #include "../common/check.h"

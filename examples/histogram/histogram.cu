@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // Histograms of bytes, with 64 and with 256 bins: counts in shared memory by atomics, one table per
 // warp, merged at the end.
 #include "../common/check.h"

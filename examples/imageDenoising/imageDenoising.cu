@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // Removes noise from an image in two ways: K nearest neighbours (weights by difference in
 // brightness) and non-local means (weights by difference of small patches). Reads go through a
 // texture.

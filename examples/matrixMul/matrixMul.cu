@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // Matrix product twice: tiles in shared memory in single precision, and the tensor cores with half
 // precision factors and single precision sums. The factors are small integers, so both are exact.
 #include "../common/check.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // Gravity between all pairs of bodies. A block reads the others in tiles through shared memory; a
 // tile serves all its threads.
 #include "../common/check.h"

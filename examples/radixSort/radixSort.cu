@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // Sorts 32-bit keys with their values, 4 bits a pass: count digits per block, scan the counts,
 // scatter. A warp ranks its equal digits with match, so the sort is stable, as every pass after the
 // first needs.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // The sum of an array in five ways, from naive to cooperative groups. Integers must be exact, the
 // floating-point sum close.
 #include "../common/check.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // Exclusive prefix sum of a large array: each block scans its tile with warp shuffles, the tiles'
 // totals are scanned in the same way, and the result is added back.
 #include "../common/check.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // Overlaps copies in both directions with kernels: several streams, each with its own buffers, take
 // turns, so that one uploads while another computes and a third downloads.
 #include "../common/check.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // A kernel writes an array through a surface object, another reads it through a texture object,
 // turned by a quarter: point sampling, so every value must be exact.
 #include "../common/check.h"

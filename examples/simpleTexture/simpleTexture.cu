@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // Turns an image through a texture object: normalised coordinates, linear filter, wrapping edges.
 #include "../common/check.h"
 

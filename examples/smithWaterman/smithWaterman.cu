@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // Local alignment of DNA sequences with affine gaps: the cells of an anti-diagonal do not depend on
 // each other, so a block walks its table diagonal by diagonal, one thread per row.
 #include "../common/check.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // A program whose mix of transfer and computation is an option: each iteration uploads a piece,
 // works
 // --ratio rounds on each of its words, and downloads it. --ratio 0 is only transfer; a large one is

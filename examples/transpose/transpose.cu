@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // Matrix transpose: straightforward, through a shared tile, and through a tile without bank
 // conflicts.
 #include "../common/check.h"

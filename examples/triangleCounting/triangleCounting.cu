@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // Counts the triangles of a random graph: every edge points from its lower to its higher vertex,
 // and a warp intersects the two sorted neighbour lists of an edge by binary search.
 #include "../common/check.h"

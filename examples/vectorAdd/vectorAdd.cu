@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // The first CUDA program: c = a + b, one thread per element.
 #include "../common/check.h"
 

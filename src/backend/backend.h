@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A backend owns GPUs and fills the driver table: the real driver (cuda), or the software GPU
  * (soft).
  *

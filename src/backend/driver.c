@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Stubs and loader of the driver table. */
 #include "backend/driver.h"
 

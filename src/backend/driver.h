@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The driver table: one pointer for each function of the API, at the function's number. A backend
  * fills it, the server calls through it.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The LZ4 block format, decoded within bounds: fat binaries may be compressed with it. */
 #include "backend/unpack.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The entries of fat binaries, and unpacking them. */
 #ifndef TOW_BACKEND_UNPACK_H
 #define TOW_BACKEND_UNPACK_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A growing byte buffer with a maximum, for whatever is collected from outside.
  *
  * Every buffer names its maximum when it is made, so nothing a peer sends can make it grow beyond

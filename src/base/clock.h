@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Monotonic time in nanoseconds; a deadline is a moment on that clock. (Not called time.h: a build
  * with -Isrc/base would find it in place of the C library's.) */
 #ifndef TOW_BASE_CLOCK_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Whole files: read with a maximum, written so that a reader sees old or new, never half. */
 #ifndef TOW_BASE_FILE_H
 #define TOW_BASE_FILE_H

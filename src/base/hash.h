@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* SHA-256 (FIPS 180-4), in pieces or at once. Uses the processor's own instructions where it has
  * them: code images are hashed before every load, and eight cuBLAS calls load 99 MB of them. */
 #ifndef TOW_BASE_HASH_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Writes JSON into a buffer: commas, nesting and escapes are right by construction.
  *
  *     struct tow_json json;

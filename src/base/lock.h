@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A mutex of one word for what is held for a few instructions: while nobody else wants it, taking
  * and giving it back are one atomic operation each. Who has to wait sleeps. It is not recursive and
  * need not be destroyed; all zeros are a free one. */

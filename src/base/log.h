@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Logging for client, server and tools.
  *
  * TOWLINE_LOG chooses what is written: a comma-separated list of LEVEL or AREA=LEVEL, for example

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Small arithmetic. */
 #ifndef TOW_BASE_NUMBER_H
 #define TOW_BASE_NUMBER_H

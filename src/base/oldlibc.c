@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* stat and its kin got symbols of their own only in glibc 2.33; the client library brings its own,
  * which are the system call (the kernel's struct stat is the C library's on 64-bit machines). See
  * base/oldlibc.h. */

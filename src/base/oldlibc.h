@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Included before every file: makes a build on a new C library run on an old one, down to
  * glibc 2.28.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How Towline's own driver library is told from NVIDIA's: it alone knows this export table. */
 #ifndef TOW_BASE_OURS_H
 #define TOW_BASE_OURS_H

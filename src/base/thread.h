@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Threads that are guests in someone else's process, and the futex calls our rings sleep with. */
 #ifndef TOW_BASE_THREAD_H
 #define TOW_BASE_THREAD_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* An ordered set of things by number, kept balanced by chance (a treap): for what lies at
  * addresses. The nodes are inside the things; nothing is allocated, and nothing is locked.
  */

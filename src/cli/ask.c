@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Asking servers how they are, and showing what they say. */
 #include "cli/cli.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* `towline bench`: how fast a server is, seen from here; with --native beside this machine's own
  * driver. The measuring is done by a program of its own (bench/measure.c), which knows nothing of
  * Towline, in a fresh process each time; example programs are timed from start to end. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Inside of this folder: what `towline bench` has measured. */
 #ifndef TOW_CLI_BENCH_H
 #define TOW_CLI_BENCH_H

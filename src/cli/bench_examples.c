@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which programs `towline bench` takes the times of. */
 #include "cli/bench.h"
 

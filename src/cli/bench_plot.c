@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Two panels of SVG, both with logarithmic axes: GB/s and microseconds over the size of copies. */
 #include "cli/bench.h"
 

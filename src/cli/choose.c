@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which server: the flag, else what every part of Towline chooses. */
 #include "cli/cli.h"
 

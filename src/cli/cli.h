@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the subcommands of `towline` share. */
 #ifndef TOW_CLI_CLI_H
 #define TOW_CLI_CLI_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* towline: runs programs on GPUs that are elsewhere, and shows what servers do. One file per
  * subcommand. */
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A server for one program's life, where none was named and none is found. */
 #ifndef TOW_CLI_PRIVATE_H
 #define TOW_CLI_PRIVATE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* `towline run`: sets the environment and becomes the program, so that its signals, its exit code
  * and its children are exactly its own. */
 #include <errno.h>

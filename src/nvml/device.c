@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which devices there are, what they are, what memory they have and who uses it. */
 #include "nvml/nvml_api.h"
 #include "nvml/nvml.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Sets of events. No event of a GPU travels here: no type is supported, no device can be
  * registered, and whoever waits waits for as long as it said. */
 #include "nvml/nvml_api.h"

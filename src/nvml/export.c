@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The table of functions in no header that nvidia-smi asks for when it starts; without one it says
  * that its version is not the library's.
  *

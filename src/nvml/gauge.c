@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A GPU's state: numbers that the server's report has, or that CUDA knows. What neither knows is
  * not supported. */
 #include "nvml/nvml_api.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What NVML's functions here share: its numbers and records, and the devices of all servers.
  *
  * Nothing runs in the background and no connection is kept: each question whose answer changes asks

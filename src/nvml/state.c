@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Beginning and ending, the servers' reports, the list of devices. */
 #include "nvml/nvml.h"
 #include "nvml/nvml_api.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What belongs to no device: versions, results in words, names of processes. */
 #include "nvml/nvml_api.h"
 #include "nvml/nvml.h"

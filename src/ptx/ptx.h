@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The PTX machine: turns PTX text into checked, pre-decoded code and runs grids of it.
  *
  * It knows nothing of the driver API. Device memory is plain memory of this process: a device

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Addresses as people write them, everywhere they do: -s, TOWLINE_SERVER, the config files,
  * towlined's -l.
  *

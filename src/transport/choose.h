@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which server a program uses, and what a server says of itself: shared by libcuda, libnvidia-ml
  * and the command line, so that they always mean the same server. */
 #ifndef TOW_TRANSPORT_CHOOSE_H

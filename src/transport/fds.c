@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "base/clock.h"
 #include "transport/sock.h"
 #include "transport/transport.h"

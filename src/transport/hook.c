@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* hook: puts a delay, a cut or a trace between the user of a line and the line. For tests.
  *
  * The user gets one end of a self pair; two pump threads carry bytes between its other end and the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Lanes: further connections of a session, for bulk data only.
  *
  * One connection is served by one thread on either side, and one thread copies only so fast. A

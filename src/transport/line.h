@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A line: the duplex channel between one client and one worker, whatever carries it.
  *
  * Both directions are byte streams in rings. The producer reserves room, writes a frame in place

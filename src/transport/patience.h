@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How long a client waits for a server that says nothing yet.
  *
  * From the listener's taking of a connection to the welcome of the worker that gets it nobody

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Inside of this folder: rings mapped twice in a row, and the waiting that all kinds share. */
 #ifndef TOW_TRANSPORT_RING_H
 #define TOW_TRANSPORT_RING_H

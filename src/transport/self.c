@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* self: both ends in one process, read in place. For tests and for a server loaded as a library. */
 #include "transport/ring.h"
 

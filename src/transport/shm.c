@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* shm: rings in memory that both processes map, arranged over a unix socket.
  *
  * The server makes one memfd (control words, the client's ring, the server's ring), seals its size

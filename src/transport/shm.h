@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Inside of this folder: how a shm line starts. */
 #ifndef TOW_TRANSPORT_SHM_H
 #define TOW_TRANSPORT_SHM_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Lines over stream sockets (unix, tcp).
  *
  * Out: the ring is emptied by a sender thread, which is started by the first commit and sleeps on

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Inside of this folder: lines over stream sockets, and the small helpers all socket kinds use. */
 #ifndef TOW_TRANSPORT_SOCK_H
 #define TOW_TRANSPORT_SOCK_H

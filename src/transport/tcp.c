@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tcp: any machine that can be reached. */
 #include "base/clock.h"
 #include "transport/sock.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Addresses, connecting, listening: one ops table per transport, nothing else knows their names.
  * People may write them shorter (address.h).
  *

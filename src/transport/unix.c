@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* unix: stream sockets on one machine. The same listening socket serves shm. */
 #include "transport/unix.h"
 

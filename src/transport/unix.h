@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Inside of this folder: unix sockets, which shm starts from too. */
 #ifndef TOW_TRANSPORT_UNIX_H
 #define TOW_TRANSPORT_UNIX_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Bodies of the commands about code that are not written by the generator, as both sides see them.
  * docs/wire-format.md has them field by field.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "wire/control.h"
 
 const char *tow_control_name(uint16_t kind)

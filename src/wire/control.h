@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The bodies of control frames: one struct, one encoder and one decoder each.
  *
  * Encoders take the whole place of the frame and give its length to commit: -EMSGSIZE when it does

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Copies as they travel: commands of one dimension have their own few fields, all others this
  * shape. */
 #ifndef TOW_WIRE_COPY_H

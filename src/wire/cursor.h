@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The only way bytes get into and out of frames.
  *
  * Little-endian, fixed layout. A cursor never goes beyond its end: an encoder sets `overflow`, a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What changed in a piece of memory that both sides hold, byte-exact.
  *
  * Host memory that a GPU reaches over a network exists twice: in the program and in the worker.

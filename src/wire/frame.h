@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A frame: 16 bytes of header, then a body. docs/wire-format.md is the specification.
  *
  *     0  u32 length   of the whole frame: at least 16, a multiple of 8, at most TOW_FRAME_MAX

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Graph nodes as they travel.
  *
  * Add node:  tow_node_head, dependencies (u64 ids), edge data (8 bytes each, if flagged), then the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What two peers that meet for the first time can tell each other, in one exact sentence. */
 #ifndef TOW_WIRE_HANDSHAKE_H
 #define TOW_WIRE_HANDSHAKE_H

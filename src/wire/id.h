@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ids that stand for handles on the wire.
  *
  *     bit  63      0

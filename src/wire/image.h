@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Code images: which form one has and how long it is.
  *
  * The driver API takes images without a length. The client measures what the program hands over;

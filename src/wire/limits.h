@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Every maximum of the wire, with its reason. A peer that goes beyond one has broken the protocol.
  */
 #ifndef TOW_WIRE_LIMITS_H

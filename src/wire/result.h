@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What client and server both know of CUDA's results. */
 #ifndef TOW_WIRE_RESULT_H
 #define TOW_WIRE_RESULT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Memory that the program and its worker both have, at the same address: lines within one machine.
  *
  * The client makes it, seals its size and passes the descriptor beside the line, or passes a file

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a server says about its devices, once, in the welcome: everything that programs ask of a
  * device hundreds of times and that does not change.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A tiled tensor map's description on its way to the driver that encodes it. */
 #ifndef TOW_WIRE_TENSOR_H
 #define TOW_WIRE_TENSOR_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A shareable handle as the programs of one server pass it on.
  *
  * The descriptor that a program gets for memory or a pool is a small sealed file with a token. The

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the driver-API programs share: checks, a context, a few kernels in PTX.
  *
  * Each program is an ordinary one, linked to libcuda, and is run through client and server over

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* CUDA_LAUNCH_BLOCKING=1: a launch returns when the kernel is done, and says what became of it.
  * With TOWLINE_SYNC in place of it the same holds; the program sets the former unless the latter is
  * set. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Copies of two and three dimensions: every byte is in its row, and no other touched, when the
  * program may look; nobody waits for asynchronous ones into page-locked memory. */
 #include "api.h"

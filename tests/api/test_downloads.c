@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Large asynchronous copies into page-locked memory: nobody waits for them, and their bytes are
  * there when the program may look. */
 #include "api.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Events that a program looks at again and again: what they say is true at every moment. */
 #include "api.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Graphs: built by hand and captured, updated, launched again; user objects; capture modes. */
 #include <malloc.h>
 #include <pthread.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Green contexts: sharing out a device's processors, and working in a share. */
 #include "api.h"
 

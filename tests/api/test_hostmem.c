@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Host memory that kernels reach: page-locked, registered, mapped, managed. */
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Device memory and events of one program used by another: two processes, each a client of its own.
  */
 #include "api.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What compiler and linker write back into the values of their options: times, logs and the sizes
  * of these, threads of a block; and when they do. */
 #include "api.h"

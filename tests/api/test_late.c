@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Page-locked memory that asynchronous copies read in their turn: behind host functions that write
  * it, in graphs that are launched later, and until the moment it is freed. */
 #include "api.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Bounds of a launch: what is beyond is refused by the call itself, and nothing comes of it. */
 #include "api.h"
 

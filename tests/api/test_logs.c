@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cuLogs*: failed calls are told to callbacks, kept, and dumped from where an iterator stands. */
 #include "api.h"
 

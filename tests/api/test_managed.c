@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Large managed memory, which the client watches instead of comparing it where the system lets it.
  * With an argument it is for tests/system/test_managed.py. */
 #include <pthread.h>

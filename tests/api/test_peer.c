@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Two devices: of one server, or of two. Without a second device there is nothing to test. */
 #include <pthread.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where memory is: advice, prefetching, pools and mappings on a device, batches of copies. */
 #include "api.h"
 

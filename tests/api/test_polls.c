@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Events and streams that a program asks for again and again while they are not done: what they say
  * is never early, and not later than what the program knows from elsewhere. */
 #include "api.h"

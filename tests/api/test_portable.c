@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Page-locked memory in the contexts of two devices, of one server or of two: with unified
  * addressing it is page-locked and reachable in both, wherever it was made. Without a second device
  * there is nothing to test. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Memory of the program's own that it registers: one memory for program and GPU, and the program's
  * own all the same. */
 #include <pthread.h>

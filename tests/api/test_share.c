@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Page-locked memory and notes over a line within one machine: what the program sees must be the
  * same as over a network. */
 #include "api.h"

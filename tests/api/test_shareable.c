@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Memory and pools of one program used by another through descriptors: two processes, each a client
  * of its own, and a socket between them. */
 #include "api.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Arrays, mipmaps, texture and surface objects, tensor maps. */
 #include "api.h"
 

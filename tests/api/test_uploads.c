@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Large copies to and from the device, whatever the streams are doing meanwhile. */
 #include "api.h"
 

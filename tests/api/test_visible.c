@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* After every call that waits for the device, the host sees what kernels wrote: in managed memory,
  * small and large (which the client watches where it may), in mapped and in registered memory.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Expanded twice: with our ABI header and with NVIDIA's. */
 #include <stddef.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the generated vectors (gen/FAMILY_golden.c), the control frames and the calls by hand are
  * made of. test_golden.c says how they are run. */
 #ifndef TOW_TESTS_GOLDEN_H

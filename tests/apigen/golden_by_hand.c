@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Commands whose encoding is written by hand: a program, the client, a session and the software GPU
  * in this process. What the client sends and what it gets back become lines, if the function is one
  * of those; seq and thread are left out, they tell of the program's past only.

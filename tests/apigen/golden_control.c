@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One of every control frame. tests/unit/test_control.c takes them apart more closely. */
 #include "golden.h"
 

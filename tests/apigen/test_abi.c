@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Our types have the sizes, offsets and values that programs were compiled with. */
 #include <stdio.h>
 

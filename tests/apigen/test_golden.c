@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The bytes of every message, compared with golden/wire.txt, and read again.
  *
  * Client and server may be built for different machines; this is what they must agree on. Three

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The table against the toolkit: exported symbols, versions; and the generator against its own rules.
 
 Usage: test_table.py ROOT [CUDA-FOLDER]. Without a toolkit the comparisons with it are skipped; the others always run.

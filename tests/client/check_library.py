@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Reads the built libcuda.so.1: what it needs, what it exports.
 
     check_library.py LIBRARY EXPORT-MAP

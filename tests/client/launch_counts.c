@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a launch costs besides the GPU, in counts. The real client and the real session in one
  * process, and a driver whose cuLaunchKernel does nothing. tests/system/test_counts.py runs it.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A client that passes memory which is not as it says; tests/system/test_hostile.py runs it. */
 #include <fcntl.h>
 #include <stdint.h>

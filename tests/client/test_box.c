@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Rows of memory: packed, unpacked, cut. */
 #include "cmocka_all.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Managed memory that is watched, with the test as the worker: what comes and leaves in which
  * order.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the system says of mappings, and memory that is made to be shared. */
 #include "cmocka_all.h"
 

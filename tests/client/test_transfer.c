@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a server brings for the program's memory: taken in its order, or refused. */
 #include "cmocka_all.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the commands behind an upload may rely on. */
 #include "cmocka_all.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Stream capture: modes, what ends a capture, forks and joins, what becomes a node. */
 #include "driver.h"
 

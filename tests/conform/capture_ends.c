@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Streams and events that end while a capture has them. */
 #include "driver.h"
 

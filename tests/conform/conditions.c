@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Conditional nodes: bodies that run, or run again, as kernels say. */
 #include "graphs.h"
 

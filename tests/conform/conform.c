@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Lists and runs cases: one in this process, or many in a few processes. Starting a process with
  * CUDA takes a real GPU's driver a good part of a second, one at a time; so cases that leave
  * nothing behind share a process, and only what must be alone is. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The frame of the conformance programs: cases that check themselves and print what they observe.
  *
  * A case is one behaviour. It prints lines `NAME: what was observed`, without times and addresses,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Contexts, devices, and what the driver tells about itself. */
 #define _GNU_SOURCE
 #include "driver.h"

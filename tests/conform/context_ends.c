@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Contexts that end while host functions, theirs or others', are in streams. */
 #include <pthread.h>
 #include <semaphore.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Copies: by address, by kind, of nothing, in parts, in rows, to arrays, and what orders them. */
 #include "driver.h"
 

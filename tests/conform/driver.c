@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The set-up of the driver's cases. */
 #include "driver.h"
 

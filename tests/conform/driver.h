@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the driver's cases share: the set-up, result codes by name, kernels, and streams held up. */
 #ifndef TOW_CONFORM_DRIVER_H
 #define TOW_CONFORM_DRIVER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Events: recorded, anew, in several streams, waited for, destroyed, timed. */
 #include "driver.h"
 

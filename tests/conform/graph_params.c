@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Changing the nodes of graphs and of their instances after they were made, and batches of memory
  * operations in graphs. */
 #include "graphs.h"

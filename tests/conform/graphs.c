@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Graphs built by hand: nodes and their parameters, edges, clones, updates, memory nodes. */
 #include "graphs.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the cases of graphs share. */
 #ifndef TOW_CONFORM_GRAPHS_H
 #define TOW_CONFORM_GRAPHS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Host memory that the device reaches: page-locked, registered, managed. */
 #include "driver.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Launches: arguments in every form, dimensions, shared memory, attributes, cooperation. */
 #include "driver.h"
 

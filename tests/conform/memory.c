@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Device memory: addresses, ranges, what pointers are asked, fills, freeing while in use. */
 #include "driver.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Code: modules, libraries, kernels, their globals and attributes, the linker, what compilers say.
  */
 #include "driver.h"

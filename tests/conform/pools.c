@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Stream-ordered memory: pools and their attributes, reuse, order, access, refusals. */
 #include "driver.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The runtime's errors: what is remembered, what is forgotten, what stays. */
 #include "runtime.h"
 

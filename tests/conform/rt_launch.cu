@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The runtime's launches, functions, devices, and what a reset does. */
 #include "runtime.h"
 

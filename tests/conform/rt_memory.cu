@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The runtime's memory: kinds of copies, pointers, symbols, pitched, pinned, managed, pools. */
 #include "runtime.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The runtime's streams and events: what waits for what, queries, captures. */
 #include "runtime.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The set-up of the runtime's cases. */
 #include "runtime.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the runtime's cases share: result codes by name, kernels, and streams held up. */
 #ifndef TOW_CONFORM_RUNTIME_H
 #define TOW_CONFORM_RUNTIME_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Streams: what waits for what, flags and identities, host functions, and memory operations. */
 #include "driver.h"
 

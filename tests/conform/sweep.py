@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Every function that frees, destroys, copies, fills, prefetches or the like, with null handles, null pointers and sizes of
 zero: what the driver answers, what it wrote, and whether the context works afterwards. The cases come from the API table.
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Arrays, texture and surface objects: descriptions come back as they were given. */
 #include "driver.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Addresses and memory apart: reserve, create, map, give access, unmap. */
 #include "driver.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Runs a fuzz target without libFuzzer: the files named, or a fixed walk around its seeds.
  * FUZZ_RUNS is how many inputs each seed gives (3000), FUZZ_START where another walk begins. */
 #include "fuzz.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a fuzz target offers to driver.c; libFuzzer uses the entry point alone. */
 #ifndef TOW_TESTS_FUZZ_H
 #define TOW_TESTS_FUZZ_H

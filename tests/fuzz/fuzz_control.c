@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Frame headers, every control message, and the judgement of a stranger's first bytes. */
 #include "fuzz.h"
 

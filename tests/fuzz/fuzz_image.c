@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Code images: their form and length, bundles of them, how the software GPU gets PTX out of fat
  * binaries (also compressed) and linked texts. */
 #include "fuzz.h"

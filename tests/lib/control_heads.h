@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Whole frames of control messages of which the product writes the body alone (tow_*_head), because
  * a line's own sender puts the header in front. */
 #ifndef TOW_TESTS_CONTROL_HEADS_H

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Machine code that says what it is of, and does nothing: cubins and fat binaries, made by hand."""
 
 import struct

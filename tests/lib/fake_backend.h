@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A driver that does nothing but keep account: contexts, streams, events, captures (one at a time)
  * and host functions; copies to memory that nobody has, no code. For tests of client and server
  * that are not about GPUs.

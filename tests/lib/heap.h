@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Counts what a program allocates, its libraries' allocations too. For one file of a program. */
 #ifndef TOW_TESTS_HEAP_H
 #define TOW_TESTS_HEAP_H

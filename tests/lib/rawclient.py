@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A client made of bytes: says whatever a test wants to a server, also what no program would.
 
 Only what docs/wire-format.md says is used; numbers of functions and kinds of handles come from the tree.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which code a test ran, for tests/mutate: linked into everything that is built with
  * -fsanitize-coverage=trace-pc. Each program and library has a file of its own in $RECORD, a byte
  * for each address of its code. The file is shared, so what a process ran is known however it ends.

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Sessions that no program has: every command of the table, with arguments that are nearly right.
 
 The table says what each command carries (tools/apigen), so that bodies are well formed and most handles live; what is

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The harness of the system tests: servers, programs, and how a test says what happened.
 
 A module defines tests with @test and ends with main(); tests/run starts each in a process of its own.

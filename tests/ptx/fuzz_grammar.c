@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The grammar of fuzz_ptx. A template is an instruction with places:
  *
  *   <a|b|c>   one of them

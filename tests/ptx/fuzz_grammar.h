@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels made by a grammar: instructions that load, with operands that are mostly sound and
  * sometimes hostile. */
 #ifndef TESTS_PTX_FUZZ_GRAMMAR_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Makes PTX texts, loads them and runs what loads:  fuzz_ptx SECONDS SEED FILE...
  * Half of them are the files with changes, half are made by a grammar (fuzz_grammar.c). They are
  * launched as grids of all kinds: plain, cooperative, in clusters, with and without dynamic shared

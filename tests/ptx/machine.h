@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A small world for kernels: memory, output, launches. What the tests of the PTX machine stand on.
  */
 #ifndef TESTS_PTX_MACHINE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Runs one kernel of a PTX file by hand:  ptxrun FILE KERNEL GRID BLOCK [ARG...]
  * ARG: a number, or iN / fN: N zeroed 32-bit words whose first values are printed at the end. */
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // Kernels as real programs have them, compiled by nvcc and run by test_real: each takes int *bad, a
 // place to count mistakes in, and int *space, 1 MiB of zeroes.  Grid 4, block 256.
 #include <cooperative_groups.h>

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # real.sh TEST_REAL SOURCE FOLDER TARGET...: compiles SOURCE for each target and runs its kernels.
 set -e
 nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Divergence, loops, calls, barriers and what threads of a warp do together. */
 #include <setjmp.h>
 #include <stdarg.h>

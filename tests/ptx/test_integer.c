@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Integer instructions: each over special and random inputs, against plain C. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Loading: what parses, what is refused and how it is said. */
 #include <errno.h>
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* State spaces, loads and stores, atomics, faults, device functions that the machine provides. */
 #include <errno.h>
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Matrix instructions as a kernel writes them: fragments loaded from memory by the documented
  * positions, results compared with the plain product. */
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Floating-point and conversion instructions as text: each line of the table is one instruction
  * with the bits of its sources and of its result. All run in one kernel. */
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Texture and surface instructions as a kernel writes them. */
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The wmma kernels that nvcc makes of wmma.cu: every type against a product in plain C. */
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Runs every kernel t_* of a PTX file that nvcc made of real.cu:  test_real FILE */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // Matrix products through CUDA's wmma templates, one kernel a type. test_ptx_wmma.c runs wmma.ptx:
 //     nvcc -arch=sm_86 -ptx wmma.cu -o wmma.ptx
 #include <cuda_bf16.h>

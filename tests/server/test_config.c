@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Settings of towlined: flags, files, sizes, and what is wrong with them. */
 #include "../unit/cmocka_all.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the listener makes of a worker's word about descriptors, also of one that its client has
  * taken over: it answers or does not, never waits, and keeps nothing that nobody can ask for. */
 #include "cmocka_all.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What reaches the driver is what it gave out: a driver that says so stands for NVIDIA's, which
  * crashes.
  */

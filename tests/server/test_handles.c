@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ids and handles: found, stale, used again, and no more memory than the live ones need. */
 #include "cmocka_all.h"
 

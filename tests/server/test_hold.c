@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Who takes something away waits for those who were inside before, and for no others. */
 #include "cmocka_all.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Descriptors that sessions export: found by their tokens, closed when they should be, never too
  * many. */
 #include "cmocka_all.h"

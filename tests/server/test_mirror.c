@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Managed memory is mirrored for as long as it is there, and no longer. */
 #include "cmocka_all.h"
 

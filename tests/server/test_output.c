@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a driver prints to stdout and stderr, by stdio or by the descriptors, reaches the session's
  * print functions, and the log goes on where it went. Without cmocka, which prints itself. */
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Packed bytes of an upload, in whatever pieces they come: each goes to its place. */
 #include "cmocka_all.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Bulk data as a worker takes it off the line: to where it belongs, or refused. */
 #include "cmocka_all.h"
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """tests/gpu/accept, tests/gpu/table and tests/run themselves: what they count as passed, failed and skipped. No GPU is needed."""
 
 import argparse

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The programs of tests/api over tcp, where no memory is shared with the worker (meson runs them over a local socket); and
 those with host functions on a software GPU that makes callers wait as NVIDIA's driver does (--soft-strict)."""
 

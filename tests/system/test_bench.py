@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """`towline bench` and tests/gpu/bench: what they print, not how fast this machine is."""
 
 import importlib.machinery

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What CI runs adds up its parts, and runs the tests as an ordinary user; tests/run itself. With trees of a few lines."""
 
 import contextlib

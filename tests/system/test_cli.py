@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The towline command: what it runs, what it says when something is wrong, and how fast."""
 
 import contextlib

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The conformance programs of tests/conform through client and server on the software GPU, line by line against
 tests/conform/expected.txt and soft.txt; and the sweep of null handles, null pointers and sizes of zero, against sweep.txt.
 `test_conform.py --write` adds what is observed now of cases that are new."""

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What Towline costs, in counts that do not depend on how fast the machine is.
 
 Replies waited for, bytes, instructions, allocations, system calls, memory. docs/performance.md explains them.

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Client and server of different machines: the other of x86-64 and arm64 is built here and runs in an emulator.
 
 Needs, on Debian, gcc-x86-64-linux-gnu libc6-dev-amd64-cross qemu-user (on x86-64: gcc-aarch64-linux-gnu

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The first moments of a session: a server that is slow, full, or not there."""
 
 import concurrent.futures

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """--device dry: a GPU that takes any code and does nothing with it, to count what programs call."""
 
 import json

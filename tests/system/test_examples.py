@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Every example of examples/, which checks itself, through client and server on the software GPU; and `make demo`."""
 
 import importlib.machinery

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """How a program ends: without a word about a server that hangs up because the program said goodbye."""
 
 import pathlib

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """cuMemFree waits for its reply, and keeps no other thread waiting."""
 
 import json

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Every command of the table with arguments that are nearly right (tests/lib/sessions.py), and shared memory that changes
 while it is read: the server may end such a session, and nothing else happens.
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What a command names is there from the check to the last use, whatever other commands take away meanwhile."""
 
 import pathlib

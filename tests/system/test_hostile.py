@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Clients that do what no program does: they get an error or lose their session, and nobody else notices."""
 
 import os

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Further connections of a session for large copies: they work, they end with it, and strangers get none."""
 
 import contextlib

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Programs on NVIDIA's libraries (tests/gpu/programs), which know nothing of Towline, on the software GPU.
 
 Each checks some of its results and ends with OK. Where numbers have so few bits that every order of adding gives the same

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What the client library must be as a guest in someone else's process."""
 
 import pathlib

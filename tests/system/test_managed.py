@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Large managed memory: little of it used is little moved, nothing is compared at launches, a lost server leaves nobody
 waiting; and what a client may ask of the worker's."""
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Sessions of real programs, said again with mistakes in them: the server may end such a session, and nothing else happens.
 
     test_mutants.py search SECONDS [SEED]    goes on for so long, with other mistakes than the test's

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """libnvidia-ml.so.1 as monitoring programs see it, through a server on the software GPU."""
 
 import os

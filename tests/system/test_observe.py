@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Looking inside: TOWLINE_TRACE, TOWLINE_LOG and TOWLINE_STATS say what happened, all of it, and once."""
 
 import collections

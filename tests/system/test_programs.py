@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The programs of programs/programs.json, none of which knows about Towline, through client and server."""
 
 import json

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The software GPU against recordings of a real one: tests/ptx/differential."""
 
 import os

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Numba-CUDA, CuPy, pynvml and JAX as PyPI has them, unmodified, on the software GPU. None knows about Towline.
 
 They are installed once into a folder of the build; a package index that cannot be reached, or is too slow, skips the tests.

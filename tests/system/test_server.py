@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """towlined: sessions that end in every way, limits, signals, settings, systemd."""
 
 import concurrent.futures

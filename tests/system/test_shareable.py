@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Descriptors that programs export: who may import them, and that none is left when nobody can use it any more."""
 
 import os

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What clang-tidy says of src/; .clang-tidy has its checks."""
 
 import json

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Which channel the client takes to a server on its own machine."""
 
 import contextlib

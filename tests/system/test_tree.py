@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The tree itself: include arrows, READMEs, leftovers, documents that must follow the code."""
 
 import json

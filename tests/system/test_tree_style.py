@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""How the source is written: its format, and calls that are not made."""
+# SPDX-License-Identifier: Apache-2.0
+"""How the source is written: its format, calls that are not made, its licence and its first words."""
 
 import pathlib
 import re
@@ -62,6 +63,29 @@ def calls_that_are_not_made():
         for number, line in enumerate(code(path.read_text()).splitlines(), 1):
             wrong += [f"{name}:{number}: {call}: {instead[call]}" for call in form.findall(line) if call not in MAY_CALL.get(name, ())]
     t.check(not wrong, "\n".join(wrong))
+
+
+def sources():
+    """Everything that is written by hand: C, CUDA C++, Python and shell."""
+    for path in files([*FOLDERS, ".ci"], ".c", ".h", ".cu", ".cuh", ".py", ".sh", ""):
+        kept = GENERATED, t.ROOT / "tests" / "fuzz" / "corpus", t.ROOT / "tests" / "versions" / "gen"
+        if path.is_file() and not path.is_symlink() and not any(folder in path.parents for folder in kept):
+            with path.open("rb") as file:
+                if path.suffix or file.read(2) == b"#!":
+                    yield path
+
+
+@t.test()
+def every_file_names_its_licence():
+    found = list(sources())
+    t.check(len(found) > 600, f"only {len(found)} files found")
+    missing = []
+    for path in found:
+        lines = path.read_text().splitlines()[:2]
+        mark = ("/* {} */" if path.suffix in (".c", ".h", ".cu", ".cuh") else "# {}").format("SPDX-License-Identifier: Apache-2.0")
+        if mark != lines[lines[0].startswith("#!")]:
+            missing.append(str(path.relative_to(t.ROOT)))
+    t.check(not missing, "without the line SPDX-License-Identifier, first or behind #!: " + " ".join(missing))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Clients and servers of different versions: of another table, and of the last release."""
 
 import os

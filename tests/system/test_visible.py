@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What kernels wrote is seen by the host after every call that waits for the device: over every line, with and without the
 right to watch memory. tests/api/test_visible.c tries the calls; here they are compared with the table."""
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Makes connected pairs of lines of any kind, for the conformance suite. */
 #ifndef TOW_TESTS_TRANSPORT_LINES_H
 #define TOW_TESTS_TRANSPORT_LINES_H

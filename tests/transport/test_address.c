@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Addresses, and the exact sentences a user gets when connecting or listening fails. */
 #include "lines.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What every kind of line promises. Run once per kind: the argument names it. */
 #include "lines.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Lanes: what is queued on one end comes out at the other, and an end is an end for all. */
 #include "lines.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How long a silent server is waited for: as long as its listener answers, and no longer. */
 #include "lines.h"
 

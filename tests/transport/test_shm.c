@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What only shared memory has: no system calls while both are awake, and a peer who writes
  * nonsense. */
 #include "lines.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How long to spin, learned from the waits of programs as they are. */
 #include "lines.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cmocka wants these before it. */
 #ifndef TOW_TESTS_CMOCKA_ALL_H
 #define TOW_TESTS_CMOCKA_ALL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Shared by the tests of src/ptx/num*.c: random and special operands, one value through a form. */
 #ifndef TOW_TEST_NUM_LIB_H
 #define TOW_TEST_NUM_LIB_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* f64 arithmetic with any rounding, in integers: an exact reference for the tests of num_float.c.
  */
 #ifndef TOW_TEST_SOFT_F64_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the tests of the software GPU share: an open backend, a context, a few kernels. */
 #ifndef TOW_TEST_SOFT_LIB_H
 #define TOW_TEST_SOFT_LIB_H

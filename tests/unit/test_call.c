@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Replies that are not what they should be. */
 #include "cmocka_all.h"
 

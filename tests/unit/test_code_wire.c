@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Commands about code: what the client writes is what the server's driver gets, and the way back.
  */
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The code cache: what is put in comes out, what is damaged does not, and the limit holds. */
 #include <setjmp.h>
 #include <stdarg.h>

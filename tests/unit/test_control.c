@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Every control message: its exact bytes, there and back, cut at each byte, and each byte wrong. */
 #include "cmocka_all.h"
 

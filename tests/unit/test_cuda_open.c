@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Opening the real driver: what is refused, and with which sentence. */
 #include "cmocka_all.h"
 

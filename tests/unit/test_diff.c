@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Changes of memory that both sides hold. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The reader of a server's report: what it reads, and that nothing a server sends can hurt it. */
 #include "cmocka_all.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Threads that copy together: every piece once, whoever asks and how many at once. */
 #include "client/copy/gang.h"
 

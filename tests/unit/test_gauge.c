@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The process that reads NVIDIA's management library, against one that makes its numbers up. */
 #include "cmocka_all.h"
 

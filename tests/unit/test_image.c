@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Code images: recognised, measured, and never read beyond what is there. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What lines look like, and how many there can be. */
 #include "cmocka_all.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Matrix instructions: the element positions are written out here per shape, as the instruction set
  * manual gives them, and the product is formed in the plainest way. */
 #include "num_lib.h"

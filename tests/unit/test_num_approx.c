@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Approximate functions: measured error against libm in double, and special values. */
 #include "num_lib.h"
 

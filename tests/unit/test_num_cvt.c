@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Conversions: integers against plain C, floats against exact values, small floats exhaustively. */
 #include "num_lib.h"
 

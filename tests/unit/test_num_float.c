@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* f32 and f64 arithmetic against the host's own floating point in each rounding mode. */
 #include "num_lib.h"
 #include "soft_f64.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Conditional nodes, where CUDA's documents leave the answer open: what is refused, and how a loop
  * ends that never would. What they say is in tests/conform/conditions.c. */
 #include "soft_lib.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Graphs: made by hand and by capture, launched, changed. */
 #include "soft_lib.h"
 #include "gen/context.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels through the driver table: parameters, limits, faults. */
 #include "soft_lib.h"
 #include "gen/context.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Memory, copies, fills, pointers, pools, mappings. */
 #include "soft_lib.h"
 

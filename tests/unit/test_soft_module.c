@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Code images, modules, libraries, variables, the linker, printf and device malloc. */
 #include "soft_lib.h"
 #include "backend/soft/code/module.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Streams, events, host functions, memory operations: what waits for what. */
 #include "soft_lib.h"
 #include "gen/context.h"

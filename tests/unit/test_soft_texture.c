@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Texture and surface objects as kernels see them. */
 #include "soft_lib.h"
 #include "gen/context.h"

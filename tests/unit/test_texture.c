@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Textures: expected values worked out by hand from the addressing and filtering rules; then wild
  * coordinates over every setting, on memory whose surroundings must not be touched. */
 #include "num_lib.h"

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Generates what apigen does, from a table that differs in four functions: as that of another version may.
 
 Usage: vary.py API-FOLDER OUT-FOLDER. No function is new to the driver table, so that only a few of the files differ

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The guest's end of `tests/vm/guest run`: one process for each virtio port called towline.N, which
  * runs a shell command at a time and sends back what it writes and how it ends. In a plain guest it
  * is the first process as well.

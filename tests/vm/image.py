@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The guest's kernel and root, made of Debian's packages without root's rights and kept in build/vm.
 
 A flavour is a list of packages and an init; its root is unpacked by dpkg-deb and tar into a folder, and packed as a cpio

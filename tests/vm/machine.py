@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A guest that runs: QEMU, and commands in it by the protocol of agent.c.
 
 At most one guest runs for a build tree. Tests share it (a lock keeps it from being stopped under them); one that wants

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Asks the kernel that it runs on. `probe WHAT`: landlock, vsock, eat MIB, burn SECONDS. Prints
  * what it found; 1: not there. */
 #define _GNU_SOURCE

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What the guest has that CI's kernel may lack, and programs in it that use a GPU of the host."""
 
 import json

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """A guest whose first process is systemd: the units of packaging/systemd."""
 
 import pathlib

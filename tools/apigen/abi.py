@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The driver API's types and prototypes, so that building needs no CUDA toolkit; and what the comparison
 with a real cuda.h needs."""
 

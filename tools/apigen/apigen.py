@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes everything that is derived from the API table.
 
     apigen.py --api api --out build/gen                 all generated sources

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the generated C files share: type classes, the order of fields on the wire."""
 
 from dataclasses import dataclass

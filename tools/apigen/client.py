@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The client: exported entries, marshalling, cuGetProcAddress table, export map, call tracing."""
 
 import re

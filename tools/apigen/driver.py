@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Facts about each function, and stubs for what a backend lacks (src/backend/driver.h)."""
 
 import signature

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Writes C as the house formats it (.clang-format), without needing clang-format: 100 columns, 4 spaces,
 what is too long goes on below its bracket. A test compares with clang-format."""
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Test vectors: every function whose marshalling is generated, with made-up arguments and a made-up driver.
 
 tests/apigen/test_golden.c runs them: the client's half encodes, the bytes are compared with golden/wire.txt,

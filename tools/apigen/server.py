@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The server: one handler per function that travels, and the dispatch table."""
 
 from cgen import plan

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What travels for a function, in words, and the hash by which client and server agree that both know it.
 
 Only what changes the bytes of a command or its reply counts: numbers and classes of the fields in their

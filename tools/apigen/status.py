@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """docs/api-status.md: which functions work, and why the others do not."""
 
 REASONS = {

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads the API table (api/*.api) into plain objects. The grammar is described in api/README.md."""
 
 import re

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The real driver: finds libcuda.so.1, makes sure that it is not ours, loads the table. */
 #include "backend/backend.h"
 

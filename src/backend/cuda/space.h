@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which addresses the real driver uses for one session's server. A program may use several servers;
  * an address must then mean one thing, so each server has a slot of its own. */
 #ifndef TOW_BACKEND_CUDA_SPACE_H

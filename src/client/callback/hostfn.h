@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Host functions that the program put into streams: the server says when, one thread here runs
  * them. */
 #ifndef TOW_CLIENT_HOSTFN_H

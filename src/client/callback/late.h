@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Asynchronous uploads from page-locked memory that a host function may still write.
  *
  * CUDA reads the source when the stream gets there. As a rule it can be read at once all the same:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Modules, libraries and kernels as objects of this process: their lists, and what is known of
  * kernels. Nothing here asks a server: see load.c, lookup.c, symbol.c and end.c. */
 #include "client/code/code.h"

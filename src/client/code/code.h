@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Modules, libraries, kernels and functions as the client keeps them. */
 #ifndef TOW_CLIENT_CODE_H
 #define TOW_CLIENT_CODE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The end of modules and libraries: the program unloads them, or their context ends. */
 #include "client/code/code.h"
 

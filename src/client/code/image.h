@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a program hands to a load: recognised, measured, hashed. */
 #ifndef TOW_CLIENT_IMAGE_H
 #define TOW_CLIENT_IMAGE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "client/code/jit_cache.h"
 
 #include <dirent.h>

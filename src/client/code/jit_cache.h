@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The driver's compile cache, as NVRTC and nvJitLink use it: results of compilations on this
  * machine's disk.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Options of the JIT compiler and linker: they travel by value, logs come back. */
 #ifndef TOW_CLIENT_JIT_OPTIONS_H
 #define TOW_CLIENT_JIT_OPTIONS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cuKernel* and cuFunc*: answered from what came with the lookup. */
 #include "client/code/code.h"
 #include "gen/module_client.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Images that libraries of this process hold on a server: whoever loads one of them again need not
  * wait for the answer, which is known. cuDNN loads the same image for every shape that it meets: a
  * language model, once for every token. */

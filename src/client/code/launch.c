@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cuLaunchKernel, cuLaunchKernelEx, cuLaunchCooperativeKernel.
  *
  * The path of an ordinary launch allocates nothing and takes one lock, the link's: its cost is what

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Launching: what the driver would check at once is checked here; then the command goes out and
  * nobody waits. */
 #ifndef TOW_CLIENT_LAUNCH_H

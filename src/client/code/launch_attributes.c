@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Launch attributes: what can be refused at once, and their bytes. */
 #include "client/code/launch_attributes.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Launch attributes on the wire, for launches, occupancy and graph nodes. */
 #ifndef TOW_CLIENT_LAUNCH_ATTRIBUTES_H
 #define TOW_CLIENT_LAUNCH_ATTRIBUTES_H

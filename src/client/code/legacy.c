@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The first way to launch: block shape and arguments are set on the function, one call at a time.
  */
 #include "client/code/launch.h"

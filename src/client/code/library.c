@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cuLibrary*. */
 #include "client/code/code.h"
 #include "gen/module_client.h"

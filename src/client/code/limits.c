@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What devices allow is asked once of each; a kernel's bounds begin with it. */
 #include "client/code/limits.h"
 

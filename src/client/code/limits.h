@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What devices and kernels allow a launch to ask for. */
 #ifndef TOW_CLIENT_LIMITS_H
 #define TOW_CLIENT_LIMITS_H

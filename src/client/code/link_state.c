@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cuLink*: inputs travel by value as soon as they are added; the cubin comes back into the client's
  * memory. */
 #include "client/code/code.h"

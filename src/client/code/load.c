@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Loading: images are offered by their hash, sent if the server wants them, and taken to further
  * servers when they are needed there. */
 #include "client/code/code.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Asking a server about modules, libraries and their kernels: kernels by name, their attributes,
  * all names. What was asked once is known (code.c). */
 #include "client/code/code.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cuModule*. Linking is in link_state.c, functions in kernel.c. */
 #include "client/code/code.h"
 #include "client/hostmem/mirror.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Occupancy: asked once per kernel and configuration. Libraries ask the same many times while they
  * choose. */
 #include "client/code/code.h"

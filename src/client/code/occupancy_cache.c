@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Answers about occupancy, kept by kernel. */
 #include "client/code/code.h"
 

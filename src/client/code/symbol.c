@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Variables of modules and libraries: where they are, and the program's side of managed ones. */
 #include "client/code/code.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Words that the GPU writes when it is done. */
 #include "client/completion/note.h"
 

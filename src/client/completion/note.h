@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Words that the GPU writes, in memory that is shared (client/link/share.h): by them a thread sees
  * that something is done without asking. Everything here may answer "not this way"; the caller then
  * asks the server, as over a network.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Events and streams whose completion the server tells of unasked (DONE frames): a program that
  * looks at one again and again asks once, and then looks at a word that the frame's reader writes.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Batches of copies: the single copies in their order, which every rule about batches allows. */
 #include "client/stream/context.h"
 #include "client/copy/copy.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Copies of one dimension.
  *
  * Uploads need no reply: the source has been read when the call returns, which is what CUDA

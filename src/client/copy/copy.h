@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Of copies, what other parts of the client use. */
 #ifndef TOW_CLIENT_COPY_H
 #define TOW_CLIENT_COPY_H

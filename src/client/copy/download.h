@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Copies from the device into the program's memory, as bytes that come over the line. */
 #ifndef TOW_CLIENT_DOWNLOAD_H
 #define TOW_CLIENT_DOWNLOAD_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Fills (memset). All of them are asynchronous for device memory, the ones without a stream too. */
 #include "client/link/call.h"
 #include "client/copy/copy.h"

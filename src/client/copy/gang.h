@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A few threads that copy memory together with whoever asks: one thread moves 10 GB/s, the GPU's
  * link 55. They are started by the first large copy and sleep between copies. */
 #ifndef TOW_CLIENT_GANG_H

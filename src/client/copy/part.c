@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A part of a copy of rows, as its command has it. */
 #include "client/copy/part.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Parts of copies of two and three dimensions. */
 #ifndef TOW_CLIENT_PART_H
 #define TOW_CLIENT_PART_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Copies that more than one server takes part in, or another server than the current context's.
  * They go through this process and are done when the call returns. */
 #ifndef TOW_CLIENT_PEER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Copies of two and three dimensions, and of arrays.
  *
  * Of host memory that the worker does not have the rows travel packed (wire/copy.h). Uploads need

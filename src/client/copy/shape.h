@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Copies of two and three dimensions, and of arrays. */
 #ifndef TOW_CLIENT_SHAPE_H
 #define TOW_CLIENT_SHAPE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Copies that name an address of shared memory. */
 #include "client/copy/shared.h"
 

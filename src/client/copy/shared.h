@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Copies between the device and memory that the worker has too: they name its address. */
 #ifndef TOW_CLIENT_SHARED_H
 #define TOW_CLIENT_SHARED_H

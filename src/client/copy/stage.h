@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Over shared memory: the staging, through which bytes go between the device and memory that the
  * worker does not have. A few threads pack them into it (client/copy/gang.h) while the device's
  * engine takes them out, or the other way about.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cuInit and what belongs to no other family: connecting, forking, the end of the program. */
 #include <errno.h>
 #include <pthread.h>

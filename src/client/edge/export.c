@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The undocumented tables of functions that NVIDIA's libraries ask a driver for.
  *
  * A table is an array of words: its size in bytes, then functions; the context-local storage has no

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The tables behind cuGetExportTable, as far as tests look at them. */
 #ifndef TOW_CLIENT_EXPORT_H
 #define TOW_CLIENT_EXPORT_H

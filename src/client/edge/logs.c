@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The last failed calls, without a lock: a failing call may come from any thread, from within a
  * callback, and from a child after a fork. A line is made of its entry when somebody wants to read
  * it.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The driver's log of failed calls: cuLogs*, CUDA_LOG_FILE. */
 #ifndef TOW_CLIENT_LOGS_H
 #define TOW_CLIENT_LOGS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* MD2 (RFC 1319) and HMAC (RFC 2104) with it. Not for secrets: the CUDA runtime wants to see that
  * whoever answers knows how to, and this is how. */
 #ifndef TOW_CLIENT_MD2_H

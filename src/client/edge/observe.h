@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Watching calls: TOWLINE_TRACE=FILE writes each with arguments and result, TOWLINE_STATS=FILE
  * counts them. */
 #ifndef TOW_CLIENT_OBSERVE_H

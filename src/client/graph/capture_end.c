@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The end of a capture, which makes a graph. */
 #include "client/link/call.h"
 #include "client/session/thread.h"

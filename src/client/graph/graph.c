@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Graphs as a whole: the older forms of calls, launching, updating, user objects. */
 #include "client/graph/graph.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Graphs: what graph.c, graph_node.c and capture.c share. */
 #ifndef TOW_CLIENT_GRAPH_H
 #define TOW_CLIENT_GRAPH_H

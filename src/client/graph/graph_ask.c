@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What graphs' nodes are asked for, where the answer holds pointers or handles. */
 #include <string.h>
 

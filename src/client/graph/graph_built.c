@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "client/graph/graph_built.h"
 
 #include <pthread.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Graphs that this process builds by hand: which nodes it put into them, and of which graph an
  * executable one is. Where that tells the answer of a call, nobody waits for it.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Making and changing nodes: kernels, copies, host functions, memory, conditions. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where managed memory should be: advice, prefetching, and what was said before. */
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Managed memory that is not compared but watched: a block of it is here while the program
  * uses it, and is fetched from the worker when the program touches it (userfaultfd). After a
  * synchronisation, when the GPU may have written anything, no block is here.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Memory of another program of the same server. The handle is the driver's own: it works between
  * any two workers of one machine, whichever machines their programs run on. */
 #include "client/stream/context.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Memory of the program's own that it page-locks (cuMemHostRegister), where the line can pass
  * memory (client/link/share.h): of a shared mapping of a file in memory (shm_open, memfd,
  * MAP_SHARED | MAP_ANONYMOUS) the worker maps the same file, so that copies and kernels use it

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Streams that wait for values in memory, and write them. */
 #include "client/hostmem/memops.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Of memory operations, what graphs use. */
 #ifndef TOW_CLIENT_MEMOPS_H
 #define TOW_CLIENT_MEMOPS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Device and host memory: allocating, freeing, asking what an address is. */
 #include <errno.h>
 #include <stdlib.h>

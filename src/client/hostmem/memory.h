@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What other rooms tell memory.c. */
 #ifndef TOW_CLIENT_MEMORY_H
 #define TOW_CLIENT_MEMORY_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Host memory that the GPU reaches, over a network: the worker has the same addresses, and both
  * copies are brought together at CUDA's synchronisation points. What the host changed goes to the
  * worker before work that may read it, and before waiting for work that may be watching it; what

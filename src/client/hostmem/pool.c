@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Memory pools, stream-ordered allocation, and address space that the program maps itself. */
 #include "client/stream/context.h"
 #include "client/hostmem/region.h"

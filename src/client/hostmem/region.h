@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the client knows of addresses: live allocations, for pointer queries, checks and copies by
  * address.
  *

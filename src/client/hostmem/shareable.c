@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Shareable handles: descriptors by which programs of one server give each other memory and pools.
  *
  * The program gets a small sealed file with a token in it (wire/token.h), which it may pass on and

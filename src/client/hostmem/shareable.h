@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Memory and pools that the program exports as descriptors. */
 #ifndef TOW_CLIENT_SHAREABLE_H
 #define TOW_CLIENT_SHAREABLE_H

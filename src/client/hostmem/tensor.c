@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tensor maps. Their 128 bytes are the driver's secret, so the server's driver encodes them.
  *
  * Matrix libraries encode the same shapes again and again at changing addresses, once per launch.

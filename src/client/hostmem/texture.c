@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The ends of arrays, textures and surfaces: what is null is answered here. */
 #include "client/stream/context.h"
 #include "client/session/state.h"

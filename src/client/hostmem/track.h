@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which pages of managed memory the program has written, for who may not watch it
  * (client/hostmem/fault.h): the kernel remembers them (userfaultfd's asynchronous write protection,
  * Linux 6.7), and anybody may ask about his own memory. Reading what the GPU wrote is no part of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the system says of this process's mappings (/proc/self/maps). */
 #ifndef TOW_CLIENT_VMA_H
 #define TOW_CLIENT_VMA_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Memory of the program in rows, as copies of two and three dimensions have it. Its bytes travel
  * packed, row after row. */
 #ifndef TOW_CLIENT_BOX_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What generated and by-hand client code is made of: one call is begun, filled, sent, waited for,
  * ended.
  *

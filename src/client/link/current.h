@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A context, and which one is current: what every call goes to. Contexts are made and ended by
  * client/stream/context.c.
  */

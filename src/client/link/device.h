@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The devices that the program sees: those of all servers, as CUDA_VISIBLE_DEVICES chooses and
  * orders them. */
 #ifndef TOW_CLIENT_DEVICE_H

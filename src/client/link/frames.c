@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "client/link/frames.h"
 
 struct tow_frames tow_frames_of(const struct tow_box *box, size_t most)

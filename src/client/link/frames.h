@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The program's memory on its way out: a frame of `each` packed bytes after the other. */
 #ifndef TOW_CLIENT_FRAMES_H
 #define TOW_CLIENT_FRAMES_H

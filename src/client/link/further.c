@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the reader of the line does for further connections. */
 #include "client/link/further.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Further connections of a link, as its reader knows them: client/link/lane.h and
  * client/link/side.h open and use them.
  */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a client says first, and what it is told of the functions that both sides know. */
 #ifndef TOW_CLIENT_GREET_H
 #define TOW_CLIENT_GREET_H

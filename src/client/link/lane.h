@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Further connections to a server, for large copies; see transport/lanes.h. TOWLINE_LANES says how
  * many connections a session has in all; they are opened when the first large copy comes. */
 #ifndef TOW_CLIENT_LANE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The line of a link: who reads it, calls over it, bytes behind them, and its loss. */
 #include "client/link/link.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The connection to one server, shared by all threads of the program.
  *
  * Commands go out in the order of tow_link_lock. Replies are read by whichever thread waits: the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Connecting to a server, up to its welcome. */
 #include "client/link/link.h"
 

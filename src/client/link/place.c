@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Records that name a place (CUmemLocation): the program's device numbers become the server's, and
  * back. The generated code calls these hooks; `translate` in api/types.api names the records. */
 #include <stdlib.h>

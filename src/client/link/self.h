@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* self: the server as a library in this process, for tests and for trying things out. */
 #ifndef TOW_CLIENT_SELF_H
 #define TOW_CLIENT_SELF_H

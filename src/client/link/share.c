@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Memory that the line passes to the worker. */
 #include "client/link/share.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Memory that this program and its worker both have (wire/share.h), where the line can pass it.
  * Everything here may answer "not this way"; the caller then does what it does over a network.
  */

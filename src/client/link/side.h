@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A session's side line: a second connection, opened before its first host function goes out.
  *
  * On it travels what a stream of the device may wait for: the ends of host functions, what they

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the server is to fill of the program's memory, and the bytes as they come. */
 #include "client/link/link.h"
 

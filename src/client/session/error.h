@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Names and descriptions of results. */
 #ifndef TOW_CLIENT_ERROR_H
 #define TOW_CLIENT_ERROR_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Handles are ours: ids (wire/id.h) that the client mints and the server maps. */
 #ifndef TOW_CLIENT_HANDLE_H
 #define TOW_CLIENT_HANDLE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Memory that goes with an id. */
 #include "client/session/keep.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Memory handed to the program that lives as long as a graph, a node or a capture: keyed by its id.
  */
 #ifndef TOW_CLIENT_KEEP_H

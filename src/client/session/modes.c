@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The numbers themselves. */
 #include "client/session/modes.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What goes on in this process, as numbers that hot calls look at: each is 0 nearly always, and
  * then the call is short. Those who begin and end such a thing count it.
  */

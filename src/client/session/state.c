@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The phase that the process is in, and the list of its servers. */
 #include "client/session/state.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What all of the library asks first: may calls go on, and which servers are there. Set by
  * client/edge/core.c.
  */

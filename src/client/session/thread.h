@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the client keeps for each thread of the program. */
 #ifndef TOW_CLIENT_THREAD_H
 #define TOW_CLIENT_THREAD_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Streams that capture into graphs.
  *
  * The server captures in relaxed mode: one of its threads stands for many of the program's. The

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Streams that capture into graphs: what is known of them. */
 #ifndef TOW_CLIENT_CAPTURE_H
 #define TOW_CLIENT_CAPTURE_H

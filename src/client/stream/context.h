@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Contexts as the program sees them. */
 #ifndef TOW_CLIENT_CONTEXT_H
 #define TOW_CLIENT_CONTEXT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Values that libraries tie to a context. */
 #include "client/stream/context.h"
 

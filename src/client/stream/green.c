@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Green contexts: a share of a device's processors, and the context that makes it current. */
 #include <pthread.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Streams and events as the client knows them. */
 #ifndef TOW_CLIENT_STREAM_H
 #define TOW_CLIENT_STREAM_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Addresses of memory instructions: their words, their operands, who turns them into pointers. */
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the files about memory instructions share. */
 #ifndef TOW_PTX_ADDRESS_H
 #define TOW_PTX_ADDRESS_H

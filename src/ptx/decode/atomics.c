@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* atom and red: one real atomic a lane, lanes in order. */
 #include "ptx/decode/address.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The top of the decoder: the table of all instructions, functions, layout of shared memory. */
 #include "ptx/decode/decode.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The decoder: parsed instructions to operations. Internal to src/ptx.
  *
  * Every function here that returns int returns 0 or the negative error that it has already put into

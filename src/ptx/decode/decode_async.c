@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Asynchronous copies, mbarriers and cluster addresses.
  *
  * Copies are done at once, so whatever waits for them finds them complete; only the mbarriers keep

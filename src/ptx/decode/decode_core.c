@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* mov, compare and select, branches, calls, barriers. */
 #include "ptx/decode/decode.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Loads and stores, addresses, fences. Atomics are in atomics.c. */
 #include "ptx/decode/decode.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Floating point and conversions: forms are looked up in num.h, the common ones are inlined here.
  */
 #include "ptx/decode/decode.h"

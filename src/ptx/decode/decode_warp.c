@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What threads of a warp do together: shuffles, votes, matches, reductions. */
 #include "ptx/decode/decode.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What every decoder uses to put operations together: diagnostics, constants, places in the frame,
  * the list of operations. */
 #include <errno.h>

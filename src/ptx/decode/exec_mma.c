@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Matrix instructions: mma, wmma, ldmatrix, stmatrix, movmatrix. What they compute is in mma.c;
  * here are their words, their operands and their memory. */
 #include "ptx/decode/decode.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Texture and surface instructions: tex, tld4, txq, suld, sust, sured, suq. What they compute is in
  * texture.c; here are their words and operands.
  *

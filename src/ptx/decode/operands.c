@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Operands to rows: registers, immediates, special registers, addresses of symbols. */
 #include <string.h>
 

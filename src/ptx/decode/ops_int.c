@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Integer and bit operations. One line an operation; the table at the end names them. */
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The video instructions: scalar v*, and packed v*2 and v*4. Compilers no longer emit them,
  * programs with inline PTX do; so they are complete rather than fast. On GPUs of today they are
  * sequences of other instructions; where those depart from the manual, so do we. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Functions that no text defines: who can reach them.
  *
  * Programs are linked with more than they use: relocatable device code brings the whole device

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Registers that are not alive at the same time share a place in the frame.
  *
  * Compilers give every value its own register; a large kernel has thousands, and a row is 128 or

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Modules and instances: the public face of loading. */
 #include <errno.h>
 #include <stdlib.h>

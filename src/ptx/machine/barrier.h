@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Barrier operations; the decoder picks among them. */
 #ifndef TOW_PTX_BARRIER_H
 #define TOW_PTX_BARRIER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Calls and returns. Parameters of device functions live in the local frame; a call copies them
  * from the caller's frame to the callee's, a return copies the results back. */
 #include <string.h>

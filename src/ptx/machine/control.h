@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Operations that move threads about; the decoder picks among them. */
 #ifndef TOW_PTX_CONTROL_H
 #define TOW_PTX_CONTROL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* How an operation over 32 lanes is written: one macro line an operation.
  *
  * When every lane that lives takes part, the loop is plain and the compiler vectorises it; else

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Running a grid: blocks on host threads, each thread with its own runner.
  *
  * A runner keeps a few resident blocks ("slots"). Usually it runs one block to its end; when that

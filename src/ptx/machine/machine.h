@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The running machine: decoded code, warps, blocks. Internal to src/ptx.
  *
  * A register is a row of 32 lanes: uint32_t[32] for types up to 32 bits, uint64_t[32] for 64 bits,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Addresses to host pointers, every one checked.
  *
  * The usual case is that all lanes lie in the range that the same instruction hit last; one pass

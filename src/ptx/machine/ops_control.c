@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Branches, exits, guards, traps. */
 #include <string.h>
 

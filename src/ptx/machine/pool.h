@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Helper threads, shared by all launches of the process. */
 #ifndef TOW_PTX_POOL_H
 #define TOW_PTX_POOL_H

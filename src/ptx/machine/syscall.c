@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Functions that the machine itself provides to device code: printf, malloc, assert, conditions of
  * graphs. */
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A warp: groups of threads that are at the same place, which of them runs, where they meet again.
  *
  * A warp that has not diverged is one group and pays nothing. When a branch divides it, the group

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* mma.sync and wmma.mma: fragments are gathered into plain matrices, multiplied, scattered again.
  *
  * One rule gives nearly every fragment of mma.sync. With g = lane / 4, t = lane % 4, E elements in

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Matrix instructions over a warp: mma.sync, mma.sp, wmma, ldmatrix, stmatrix, movmatrix.
  *
  * Fragments are arrays of pointers to rows of 32 lanes, one row per register as the instruction

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* From a form to the function that computes it. */
 #include "ptx/num/num_bits.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The arithmetic of PTX, a warp at a time: floating point in every width, conversions, approximate
  * functions.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The approximate functions. Bounds as the PTX ISA states them; tests measure them:
  *   rcp 1 ulp, div 2 ulp, sqrt 2^-23 and rsqrt 2^-22.9 relative, lg2 2^-22 (absolute inside (0.5,
  * 2), else relative), ex2 2^-22 relative, sin and cos 2^-20.5 absolute in [-2 pi, 2 pi], tanh 2^-11

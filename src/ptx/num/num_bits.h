@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the number files share: conversions between formats and exact rounding steps, written
  * without branches so that a loop over 32 lanes vectorises. Internal to src/ptx/num*.c, mma.c,
  * texture.c. */

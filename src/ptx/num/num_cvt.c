@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cvt between integers, f16, bf16, f32, f64, tf32, and f32 pairs to f16x2 and bf16x2.
  *
  * The common conversions have loops of their own. The rest goes in two steps through a row of

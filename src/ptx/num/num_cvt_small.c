@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cvt of the 8-, 6- and 4-bit floats, always in pairs, and cvt.pack. */
 #include "ptx/num/num_bits.h"
 

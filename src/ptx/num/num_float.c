@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* f32 and f64 arithmetic.
  *
  * It is the host's own, one row at a time. For rz, rm and rp the host's rounding mode is switched

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* f16 and bf16 arithmetic, single and packed in pairs. All of it is correctly rounded: sums in f32
  * or, for fma, in double rounded to odd, which leave nothing for the last rounding to get wrong.
  * Any NaN result is 0x7fff. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Textures and surfaces: addressing, filtering, conversion of texels.
  *
  * Every texel read goes through texel_at, which takes integer positions that the address mode has

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Textures and surfaces as a kernel sees them.
  *
  * The driver face fills a `struct tow_ptx_texture` when an object is made; the executor asks the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A parsed program: what the parser makes and the decoder reads. Internal to src/ptx. */
 #ifndef TOW_PTX_IR_H
 #define TOW_PTX_IR_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* PTX text to tokens. The text is borrowed; tokens point into it. */
 #ifndef TOW_PTX_LEXER_H
 #define TOW_PTX_LEXER_H

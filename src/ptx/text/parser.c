@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Module level: directives, functions, linking of several texts. */
 #include "ptx/text/parser.h"
 

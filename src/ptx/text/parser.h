@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The parser's state, shared by its files (module level, function bodies, variables). */
 #ifndef TOW_PTX_PARSER_H
 #define TOW_PTX_PARSER_H

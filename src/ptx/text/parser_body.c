@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Function bodies: blocks, labels, instructions and their operands. */
 #include "ptx/text/parser.h"
 #include "ptx/text/sreg.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Names: blocks nest, labels may be used before they are known, "%r<10>" declares ten registers. */
 #include "ptx/text/parser.h"
 

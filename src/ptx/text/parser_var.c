@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Declarations: variables with their initial values, registers, formal parameters. */
 #include "ptx/text/parser.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Names of the special registers. */
 #include <stdbool.h>
 #include <string.h>

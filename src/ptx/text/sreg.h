@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Special registers: the rows that the machine keeps for them, and the parser's numbers. */
 #ifndef TOW_PTX_SREG_H
 #define TOW_PTX_SREG_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Type names, the arena, definitions of symbols, the failure sentence: small things that parser and
  * decoder share. */
 #include "ptx/text/ir.h"

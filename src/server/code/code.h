@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Code images of one session: received, checked, kept while a library uses them. */
 #ifndef TOW_SERVER_CODE_H
 #define TOW_SERVER_CODE_H

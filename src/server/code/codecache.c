@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "server/code/codecache.h"
 
 #include "base/buf.h"

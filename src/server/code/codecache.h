@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Code images on disk, named by their hash, so that they travel once.
  *
  * One folder is shared by all workers of a server, and by several servers: files appear by rename

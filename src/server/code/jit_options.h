@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Options of the JIT compiler and linker, as the driver wants them. */
 #ifndef TOW_SERVER_JIT_OPTIONS_H
 #define TOW_SERVER_JIT_OPTIONS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Launches: decoded and handed to the driver without a copy of the arguments. */
 #include "server/code/launch.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #ifndef TOW_SERVER_LAUNCH_H
 #define TOW_SERVER_LAUNCH_H
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Loading, looking up, unloading: libraries and modules alike. */
 #include "server/code/code.h"
 #include "server/copy/mirror.h"

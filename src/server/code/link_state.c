@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cuLink*: the driver's linker with the client's inputs.
  *
  * NVIDIA's linker remembers things by thread. When a link was made by one thread, completed by

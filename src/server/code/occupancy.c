@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Occupancy of launches with attributes (clusters); the plain queries are generated. */
 #include "server/code/launch.h"
 

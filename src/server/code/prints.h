@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Whether the client's code can print: only then must the driver's own synchronisation run before
  * the program goes on, because it gives out the text. */
 #ifndef TOW_SERVER_PRINTS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The commands of copies: which way each goes. Uploads of one dimension are upload.c's. */
 #include "server/copy/copy.h"
 

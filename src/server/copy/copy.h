@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Copies between the client's memory and the device: their commands. */
 #ifndef TOW_SERVER_COPY_H
 #define TOW_SERVER_COPY_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Copies from the device to the client: sent as the device brings them, over all of the session's
  * lines. */
 #include "server/copy/download.h"

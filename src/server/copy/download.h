@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Copies from the device to the client's memory. */
 #ifndef TOW_SERVER_DOWNLOAD_H
 #define TOW_SERVER_DOWNLOAD_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Host functions: the GPU's stream calls the client, which runs the program's function and says
  * when it is done. */
 #ifndef TOW_SERVER_HOSTFN_H

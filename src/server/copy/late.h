@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Uploads behind host functions (client/callback/late.h): the client sends their bytes when the
  * stream is there. Stream order: a host function of the client's, which sends the bytes and ends;
  * then the device's copy from the page-locked piece that they were put into. Between the two no

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The worker's copies of host memory that the GPU reaches; see src/client/hostmem/mirror.h. */
 #ifndef TOW_SERVER_MIRROR_H
 #define TOW_SERVER_MIRROR_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Notes: words in shared memory that the device writes in place of a reply. */
 #include "server/copy/note.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Copies that name addresses in shared memory, and notes that the device writes there
  * (wire/share.h) in place of a reply. */
 #ifndef TOW_SERVER_NOTE_H

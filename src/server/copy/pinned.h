@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Page-locked memory of the worker, for bytes on their way from the device to the client.
  *
  * Giving such memory back to the driver waits until the GPU has nothing to do. A stream may be

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Copies of two and three dimensions as the driver takes them. */
 #ifndef TOW_SERVER_SHAPE_H
 #define TOW_SERVER_SHAPE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Memory that the client shares with this worker (wire/share.h). */
 #ifndef TOW_SERVER_SHARE_H
 #define TOW_SERVER_SHARE_H

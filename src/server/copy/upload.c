@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The bytes of a large upload are received straight into page-locked pieces, from which the device
  * copies them while the next ones come. A piece is used again when the device has read it; as a
  * rule that is long before the next one is needed, so that two or three pieces go round, in the

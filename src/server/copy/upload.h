@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Copies from the client's memory to the device. */
 #ifndef TOW_SERVER_UPLOAD_H
 #define TOW_SERVER_UPLOAD_H

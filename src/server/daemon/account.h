@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Counts the device memory that a worker's session holds, for `towline status`: stands between the
  * session and the driver in the driver table, so that no handler has to think of it. One session a
  * process. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The settings of towlined: one table of names serves the flags, the config file, --help and the
  * command line of a worker. */
 #ifndef TOW_SERVER_CONFIG_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The listener's workers: started ahead, handed one connection each, reaped.
  *
  * A worker is a fresh process (this program again, with --worker), so that nothing of the driver

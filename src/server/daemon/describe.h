@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What `towline devices` shows of a backend's GPUs. */
 #ifndef TOW_SERVER_DESCRIBE_H
 #define TOW_SERVER_DESCRIBE_H

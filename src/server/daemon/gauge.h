@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What NVIDIA's management library says of the GPUs' state (memory in use, load, temperature ...),
  * for the report. A process of its own asks it, because the listener opens no driver library: it
  * asks anew when the listener is asked, but not in between, and lays the numbers into shared

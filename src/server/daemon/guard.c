@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "server/daemon/guard.h"
 #include "gen/graph.h"
 #include "gen/interop.h"

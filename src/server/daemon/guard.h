@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Refuses what NVIDIA's driver does not look at before it uses it.
  *
  * Most values that are no ids travel as the driver gave them out, and it knows its own: texture and

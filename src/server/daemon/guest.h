@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A connection that no worker has yet: being looked at, waiting for a worker, or being answered by
  * the listener itself. Only the listener's one thread uses these. */
 #ifndef TOW_SERVER_GUEST_H

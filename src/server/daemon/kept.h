@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Descriptors that sessions have exported, known by tokens: see wire/token.h.
  *
  * The listener has one such table for all its workers; the server inside a program has its own. A

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The listening process: accepts, looks at what a peer wants, hands programs to workers. Never
  * touches a GPU. */
 #ifndef TOW_SERVER_LISTENER_H

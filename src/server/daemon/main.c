@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* towlined: the listener, or with --worker one session's process. */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a driver writes to its process's stdout (device printf) and stderr (a failed device assert):
  * sent to the client instead. */
 #ifndef TOW_SERVER_OUTPUT_H

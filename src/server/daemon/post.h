@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the listener and a worker tell each other, over a SOCK_SEQPACKET pair: one message, one
  * packet. */
 #ifndef TOW_SERVER_POST_H

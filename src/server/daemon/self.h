@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The one function of libtowline-server.so: a server inside the program (`-s self:`), for tests. */
 #ifndef TOW_SERVER_SELF_H
 #define TOW_SERVER_SELF_H

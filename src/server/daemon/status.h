@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What `towline status` and `towline devices` are told. */
 #ifndef TOW_SERVER_STATUS_H
 #define TOW_SERVER_STATUS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The two things systemd and a service tell each other, without its library. */
 #ifndef TOW_SERVER_SYSTEMD_H
 #define TOW_SERVER_SYSTEMD_H

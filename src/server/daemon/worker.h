@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A worker: opens its backend, waits for one connection from the listener, serves it, ends. */
 #ifndef TOW_SERVER_WORKER_H
 #define TOW_SERVER_WORKER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What was said of managed memory: a value whose size the question gives. */
 #include "gen/memory_server.h"
 #include "server/session/serve.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Contexts. The client counts retains itself: a command comes only when a context begins or ends.
  */
 #include "server/family/context.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Contexts, for the families that make or end some (green contexts). */
 #ifndef TOW_SERVER_CONTEXT_H
 #define TOW_SERVER_CONTEXT_H

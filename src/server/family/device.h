@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the client is told of the devices, once, with the welcome. */
 #ifndef TOW_SERVER_DEVICE_H
 #define TOW_SERVER_DEVICE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "gen/event_server.h"
 #include "server/copy/download.h"
 #include "server/session/session.h"

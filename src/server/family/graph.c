@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Graphs on the server: the calls whose parameters hold pointers or handles. */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Graphs, for generated code. */
 #ifndef TOW_SERVER_GRAPH_H
 #define TOW_SERVER_GRAPH_H

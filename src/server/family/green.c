@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Green contexts. The client has an object of its own for the context made from one. */
 #include "gen/green_server.h"
 #include "gen/context.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Memory and events of another session's worker. */
 #include "gen/interop_server.h"
 #include "server/session/session.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Attributes of memory pools: 4 or 8 bytes wide, 8 on the wire. */
 #include "gen/pool_server.h"
 #include "server/session/serve.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Memory and pools of other sessions. The driver's descriptors never leave the server's machine:
  * the client gets a token for one, and a client that has the token gets what it stands for. */
 #include "server/family/shareable.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Memory and pools that go from one session to another by descriptors. */
 #ifndef TOW_SERVER_SHAREABLE_H
 #define TOW_SERVER_SHAREABLE_H

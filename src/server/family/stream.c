@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "gen/stream_server.h"
 #include "server/session/session.h"
 #include "server/session/watch.h"

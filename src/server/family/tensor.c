@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Tiled tensor maps: the driver encodes, and we look whether its encoding has the address as it is,
  * so that the client need not ask again for another address. */
 #include "gen/texture_server.h"

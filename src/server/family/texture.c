@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Records of arrays and textures that hold handles: ids on the wire, the driver's own here. */
 #include "gen/server_api.h"
 #include "server/session/serve.h"

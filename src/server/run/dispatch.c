@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One thread at a time leads: it takes commands off the line, in order. */
 #include "server/run/dispatch.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The dispatcher of a session.
  *
  * One thread at a time leads: it takes frames off the line in order. No-reply commands it carries

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The handshake: what client and server know of each other before the first command. */
 #include "server/run/greet.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The handshake of a session. */
 #ifndef TOW_SERVER_GREET_H
 #define TOW_SERVER_GREET_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The further connections of a session, as the worker sees them; see transport/lanes.h. */
 #ifndef TOW_SERVER_LANE_H
 #define TOW_SERVER_LANE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A session's life: it begins, is served, ends. */
 #include "server/run/run.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A session from its client's hello to its end. */
 #ifndef TOW_SERVER_RUN_H
 #define TOW_SERVER_RUN_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The client's side line (client/link/side.h), as the worker sees it. What comes on it is taken on
  * a thread of its own, which never calls the driver and takes no lock that is held while somebody
  * does: a stream of the device waits for it. */

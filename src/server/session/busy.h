@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Which of a session's streams may have work: the end of all of a context's work can be told by a
  * note in the only one that has. */
 #ifndef TOW_SERVER_BUSY_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A thread that does what others ask of it, one thing at a time, while they wait: for what a driver
  * wants done by the same thread from beginning to end. */
 #ifndef TOW_SERVER_ERRAND_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Ids of the wire and the driver's handles for them.
  *
  * Looking up takes no lock (launches do it); binding and exporting take one. Entries are found by

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What a command names of the client's stays there from the check to the last use.
  *
  * A command that looks up host memory of the client (mirrored or shared), or anything else that

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What generated and by-hand server code is made of: one command being carried out.
  *
  * A handler decodes call->in, checks tow_serve_ready, calls the driver, puts outputs into

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The ground of a session: the context that a server thread is in, what families keep, frames of
  * the server's own. Knows no family. */
 #include "server/session/session.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One client's session in its worker, as all handlers see it: the line, the handle tables, what is
  * kept between commands. Who takes the commands off the line is server/run/dispatch.h.
  */

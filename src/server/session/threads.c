@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The client's threads: each has a stream of its own in every context that it used it in, and the
  * first error of its no-reply calls. */
 #include "server/session/session.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Bulk data on its way in: DATA frames of a transfer that a command announced. */
 #ifndef TOW_SERVER_TRANSFER_H
 #define TOW_SERVER_TRANSFER_H

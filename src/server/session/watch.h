@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Events and streams that the client awaits: it is told when they are done, unasked (DONE frames),
  * so that a program that looks at one again and again waits for no reply.
  *

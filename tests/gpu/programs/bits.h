@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // For programs that use NVIDIA's libraries: results are printed as bits, so that a native and a
 // remote run can be compared byte for byte.
 #pragma once

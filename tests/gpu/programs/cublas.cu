@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // cuBLAS: SGEMM and HGEMM, several shapes, and a dot product.
 #include "bits.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // cuBLASLt: products in fp16, bf16 and fp8 with biases and activations fused, and a workspace.
 #include "bits.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // cuDNN by its functions: a convolution and its gradients, batch normalisation, softmax, a pool.
 #include "bits.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // cuDNN by its graph interface: a convolution in fp16, by the first few engines that cuDNN
 // proposes.
 #include "bits.h"

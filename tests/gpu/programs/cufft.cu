@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // cuFFT: complex and real transforms in one and two dimensions, there and back.
 #include "bits.h"
 

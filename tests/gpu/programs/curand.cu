@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // cuRAND: the host API's generators, uniform and normal; those named as arguments, or all.
 #include "bits.h"
 

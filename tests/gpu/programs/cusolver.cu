@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // cuSOLVER: LU with pivots and a solution, a Cholesky factor, eigenvalues.
 #include "bits.h"
 

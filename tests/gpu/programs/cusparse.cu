@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // cuSPARSE: sparse matrix by vector and by dense matrix, in CSR form; incomplete LU decomposition.
 #include "bits.h"
 

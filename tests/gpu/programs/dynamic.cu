@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // Dynamic parallelism: kernels launched by kernels, with every value known beforehand. Those in
 // cudaStreamFireAndForget run beside their parent, those in cudaStreamTailLaunch one after the
 // other once the parent and all that it has fired are done.

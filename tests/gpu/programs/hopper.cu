@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // What compute capability 9.0 brought: tensor maps, clusters, dependent launches, conditional graph
 // nodes.
 #include <cooperative_groups.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What another client of the same GPU held is free within 2 s of its kill -9, in the midst of
  * copies.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // For the programs on managed memory: what they computed is printed, or with --time how long it
 // took, in JSON lines for tests/gpu/bench. --quick does little, for the software GPU.
 #pragma once

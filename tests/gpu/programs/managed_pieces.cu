@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // Many small pieces of managed memory: 500 of up to 1 MiB, each written by the host, changed by a
 // kernel, read by the host and freed; a few of them used while the others lie; and what a free
 // costs among 20 and among 300 pieces of 256 KiB.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // Managed memory against memory that is copied, from 4 KiB to 64 MiB: the host writes it, a kernel
 // changes it, the host reads it.
 #include "managed.h"

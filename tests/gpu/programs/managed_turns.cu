@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // Host and kernel in turns over 256 MiB of managed memory: all of it is touched by both, then all
 // of it by the kernel and a little by the host, then a little by both.
 #include "managed.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // NCCL with one rank: collectives in a stream, and captured in a graph.
 #include "bits.h"
 

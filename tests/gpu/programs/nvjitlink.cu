@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // nvJitLink: two pieces linked: PTX to machine code, or LTO intermediates to machine code or PTX.
 #include "bits.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* NVML opened at run time, as monitoring programs do: what it says of the GPU, and that its memory
  * agrees with CUDA's. */
 #include <dlfcn.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // NVRTC: a template compiled to PTX and to machine code, found by its lowered names, and run.
 #include "bits.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Two devices, which remotely are those of two servers: memory, kernels, streams, events and
  * copies between them. Where there is one device only it plays both parts, and the output is the
  * same. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // Two devices by the runtime, which remotely are those of two servers: one program's kernels and
 // symbols on both, each driven by a thread of its own. One device alone plays both parts.
 #include "bits.h"

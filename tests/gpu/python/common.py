@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the framework programs share: results as text that does not depend on where they were computed."""
 
 import hashlib

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CuPy on cuBLAS, cuFFT, cuSOLVER, cuRAND and cuSPARSE."""
 import cupy as cp
 import cupyx.scipy.sparse as sparse

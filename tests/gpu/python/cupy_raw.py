@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CuPy's own kernels: RawModule with templates and a global, element-wise and reduction kernels, streams, a graph."""
 import cupy as cp
 import numpy as np

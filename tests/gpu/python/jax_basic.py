@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """JAX: the first steps. Without autotuning, which times kernels and so takes other ones in every run."""
 # env: XLA_PYTHON_CLIENT_PREALLOCATE=false
 # env: XLA_FLAGS=--xla_gpu_autotune_level=0

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """JAX: programs on the GPU that call back into Python."""
 # env: XLA_PYTHON_CLIENT_PREALLOCATE=false
 import jax

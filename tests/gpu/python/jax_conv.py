@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """JAX: convolutions and their gradients, against NumPy's idea of them."""
 # env: XLA_PYTHON_CLIENT_PREALLOCATE=false
 import jax

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """JAX: jit, grad, vmap, scan, while loops, random numbers, donated buffers."""
 # env: XLA_PYTHON_CLIENT_PREALLOCATE=false
 # env: XLA_FLAGS=--xla_gpu_autotune_level=0 --xla_gpu_deterministic_ops=true

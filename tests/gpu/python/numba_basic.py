@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Numba-CUDA, where it is installed."""
 import sys
 

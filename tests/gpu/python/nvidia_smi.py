@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NVIDIA's own monitoring program, where it is installed."""
 import os
 import shutil

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """NVML by pynvml, where it is installed: what monitoring programs print of a GPU that does not change."""
 import sys
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PyTorch on two devices, which remotely are those of two servers. One device alone plays both parts."""
 import os
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Training in mixed precision: autocast, a gradient scaler, and a step that it must leave out."""
 import torch
 from torch import nn

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The driver's stream-ordered pools as PyTorch's allocator."""
 # env: PYTORCH_CUDA_ALLOC_CONF=backend:cudaMallocAsync
 import torch

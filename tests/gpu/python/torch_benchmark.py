@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PyTorch's own timers; what they measure is not printed."""
 import torch
 from torch.utils import benchmark

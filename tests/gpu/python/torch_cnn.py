@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A convolutional network trained in fp32, in fp16 (autocast and a gradient scaler) and in bf16 (autocast)."""
 # env: CUBLAS_WORKSPACE_CONFIG=:4096:8
 import torch

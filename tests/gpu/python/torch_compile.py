@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """torch.compile with nothing compiled before: fused functions, an MLP's training, and CUDA graphs (mode="reduce-overhead")."""
 import os
 import pathlib

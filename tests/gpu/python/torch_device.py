@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What PyTorch says of the GPU and of its libraries."""
 import torch
 

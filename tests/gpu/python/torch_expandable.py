@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The allocator with segments that grow: physical memory mapped into reserved addresses."""
 # env: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
 import torch

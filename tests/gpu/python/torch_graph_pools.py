@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CUDA graphs: training through graphed callables, graphs that share a pool of memory, a pool of one's own."""
 import torch
 from torch import nn

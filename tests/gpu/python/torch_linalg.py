@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """cuSOLVER, cuFFT, cuSPARSE and cuDNN's recurrent networks, by PyTorch."""
 import torch
 from common import show

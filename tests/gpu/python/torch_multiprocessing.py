@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """CUDA tensors of one process in another: sent through a queue, changed there, seen here; and the other way."""
 import torch
 import torch.multiprocessing as mp

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What PyTorch asks NVML for. The answers change all the time: only whether there is one is told."""
 import sys
 

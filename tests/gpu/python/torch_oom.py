@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Out of memory with the card nearly full, and recovery. Plain allocations only."""
 # alone: it takes most of the card
 import torch

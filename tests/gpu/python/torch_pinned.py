@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pinned memory and copies that do not block, both ways and at once; memory registered by hand."""
 import torch
 from common import show

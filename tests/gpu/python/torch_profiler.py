@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The profiler must not disturb, whether CUPTI can look at the GPU or not. No times are printed."""
 import json
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Saving and loading: a model, an optimiser and the random generator, to the GPU and to the host."""
 import io
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Attention by each of PyTorch's kernels, forward and backward."""
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel

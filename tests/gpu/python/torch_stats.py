@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The caching allocator's own accounts: statistics, a snapshot, its history."""
 import torch
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Several streams and threads, and events between them."""
 import threading
 

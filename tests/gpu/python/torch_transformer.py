@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A transformer: inference in three types; training in fp32, in fp16 (autocast and a gradient scaler) and all in bf16."""
 # env: CUBLAS_WORKSPACE_CONFIG=:4096:8
 import torch

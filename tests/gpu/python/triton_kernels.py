@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Triton: a matrix product, fused attention, atomics, a loop with a while, autotuning left out."""
 import torch
 import triton

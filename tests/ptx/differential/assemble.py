@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Gives every candidate form to ptxas and writes refused.txt: those that sm_90 does not have, and why."""
 
 import concurrent.futures

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Forms of PTX instructions, each a small kernel, and the inputs they run on.
 
 A form is one instruction with its modifiers and types. Its kernel reads operands from the pool (memory made from a

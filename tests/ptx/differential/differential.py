@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Compares the software GPU with what a real one left in memory (recordings.xz).
 
     differential.py [--only TEXT] [--all]        compare; a form that differs is named with its first values

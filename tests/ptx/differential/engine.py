@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Runs forms through the runner, keeps recordings, compares."""
 
 import concurrent.futures

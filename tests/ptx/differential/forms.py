@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The table: every form, and which ones the assembler has refused for sm_90 (refused.txt says why)."""
 
 import pathlib

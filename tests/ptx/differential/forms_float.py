@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Floating point forms: arithmetic, approximations, conversions."""
 
 from core import Form, keys, plain

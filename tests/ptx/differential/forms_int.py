@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Integer, logic, shift, bit, comparison and video forms."""
 
 from core import Form, keys, plain

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Loads, stores, address spaces, moves, atomics, asynchronous copies and barriers."""
 
 from core import OFFSET, Form, keys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Forms with few siblings: parameters, remote stores, rarer texture, matrix and barrier words."""
 
 from core import OFFSET, Form, keys

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Textures and surfaces. The runner makes the object that a form's `texture` describes and passes its handle."""
 
 from core import Form, Random

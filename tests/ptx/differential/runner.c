@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Runs the kernels of a work file on whatever libcuda.so.1 the loader finds, and writes their
  * memory to a result file.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One of two programs at once: says where its memory is and what its handles are, is told the
  * other's, and then writes and checks its own memory while it tries the other's.
  *   apart NUMBER (0 or 1)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* For the driver-API helpers: every call is checked; what is wrong ends the program with 1. */
 #ifndef TOW_TESTS_HELPERS_CHECK_H
 #define TOW_TESTS_HELPERS_CHECK_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Does the things that are counted, and nothing else.
  *
  *     counts launches N   N launches and one synchronisation

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Copies behind host functions, from page-locked memory at an address that the worker uses itself.
  *
  * Says "ready" when its session has begun and reads an address from stdin. There it page-locks

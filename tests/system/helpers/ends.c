@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Calls the driver at every stage of its own end, and says what each call returned:
  *
  *   handler   in an exit handler that main registered before cuInit: the library still works

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Frees device memory N times, after something; see test_frees.py.
  *
  *     frees idle N       4 KiB is taken and freed

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Memory that the program guards: it may be touched only when a handler of the program's has opened
  * it, as garbage collectors and paging libraries do. Copies from and to it open it, whoever
  * touches it. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A client that holds a session in a chosen state until something is done to it:
  *
  *   hold copy    copies 64 MiB to the device and back for ever

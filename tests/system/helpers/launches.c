@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* launches N: N launches with 16 bytes of arguments, then one synchronisation. */
 
 #include "check.h"

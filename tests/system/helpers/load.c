@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Loads the library named on the command line and tells what that changed. */
 #include <dirent.h>
 #include <dlfcn.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // Built without PTX: only a GPU that runs machine code can run it, and a dry one can pretend to.
 #include <cstdio>
 #include <cstring>

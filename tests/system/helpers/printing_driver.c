@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A driver library for `towlined --device PATH` that can do nothing but print, as NVIDIA's does: a
  * synchronisation writes what kernels "printed" to stdout and a failed "assert" to stderr, through
  * stdio and past it, before it returns. The first one succeeds, the second fails. While the file

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Small uploads of ordinary memory into a stream that stands still, then large copies in another
  * stream: these must not wait for the first one, which this thread lets go afterwards. */
 #include <cuda.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* One library on the first two devices, whichever servers have them. */
 
 #include "check.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A program for a client and a server of different versions: computes, and says what it is answered
  * by functions that the two may not have in common. Exits 0 when the computing was right. */
 #include <cuda.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Preloaded: counts what a library does while it is loaded. `watch_load_on` is set around a dlopen;
  * in between every file, folder, socket, library, shared memory and new thread that is asked for
  * from outside libc is told. Both spellings of a call are here, with and without 64. */

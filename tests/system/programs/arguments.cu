@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // Kernel arguments of all sizes and alignments: scalars, pointers, structures, bytes, 8 KB.
 #include "check.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // For the runtime-API test programs: every call is checked; a wrong value ends the program with 1.
 #pragma once
 

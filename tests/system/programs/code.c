@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A driver-API program about code: modules, libraries, kernels, linking, all ways to launch. */
 #include <cuda.h>
 

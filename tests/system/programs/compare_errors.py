@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Compares two outputs of `errors`: compare_errors.py EXPECTED ACTUAL
 
 `A / B` is a call that needs no reply and the synchronisation after it. A remote driver may answer such a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // Graphs whose nodes run or repeat their bodies as the device decides: if, if with else, while,
 // switch, one in another; launched again, updated, captured.
 #include "check.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // Cooperative groups: a barrier over the whole grid, tiles, coalesced groups.
 #include "check.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // Copies of 0 bytes to 256 MiB, aligned and not, pageable and pinned, with guards on both sides.
 // "copies small" stops at 16 MiB.
 #include "check.h"

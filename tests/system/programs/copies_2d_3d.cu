@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // Rectangles and boxes: pitched memory, arrays, sub-ranges, memsets. What lies outside must stay.
 #include "check.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // What a program asks about its devices. Prints only what does not change from run to run.
 #include "check.h"
 

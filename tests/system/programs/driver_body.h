@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A driver-API program with PTX of our own. It calls every function as CALL(name)(...), so that one
  * text serves the program that is linked to libcuda and the one that opens it at run time. */
 #include "kernels_ptx.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The driver-API program, which finds libcuda.so.1 at run time: half of the functions by dlsym,
  * half by cuGetProcAddress. */
 #include <cuda.h>

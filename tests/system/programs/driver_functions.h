@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The functions that the body calls, for whoever has to find them one by one. cuda.h maps these
  * names to their newest versions. */
 #define FUNCTIONS(X)                                                                               \

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The driver-API program, linked to libcuda. */
 #include <cuda.h>
 

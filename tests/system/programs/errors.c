@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Deliberate mistakes against the driver API, and what each is answered.
  *
  *   errors list                the names of all cases

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Mistakes with initialisation, devices and contexts. Part of errors.c. */
 
 /* ---- before cuInit ------------------------------------------------------------------------- */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Mistakes inside a kernel, resets, and what every later call is then answered. Part of errors.c.
  */
 

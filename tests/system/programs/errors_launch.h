@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Mistakes with code: images, functions, launches. Part of errors.c. */
 
 /* ---- modules ------------------------------------------------------------------------------- */

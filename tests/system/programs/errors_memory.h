@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Mistakes with memory: allocations, copies, memsets, arrays, textures. Part of errors.c. */
 
 /* ---- memory -------------------------------------------------------------------------------- */

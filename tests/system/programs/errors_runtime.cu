@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // Mistakes as a runtime-API program meets them: what is returned, what the last error is, what
 // sticks. "errors_runtime illegal" and so on run one of the mistakes that end a context.
 #include "check.h"

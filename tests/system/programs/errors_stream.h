@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Mistakes with streams, events and capture. Part of errors.c. */
 
 /* ---- streams, events, capture -------------------------------------------------------------- */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A child made by fork gets CUDA_ERROR_NOT_INITIALIZED from every call; its parent goes on. A child
  * that starts another program (which is what fork is for) does not disturb it either. */
 #include <cuda.h>

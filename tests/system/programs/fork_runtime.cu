@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // A child made by fork has no CUDA; its parent goes on as if nothing had happened.
 #include "check.h"
 

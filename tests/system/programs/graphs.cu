@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // Graphs: captured from streams and built by hand, launched many times, with changed parameters.
 #include "check.h"
 

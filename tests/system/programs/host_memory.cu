@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // Host memory that the GPU can reach: pinned, mapped, write-combined, registered; and what the
 // runtime says about pointers.
 #include "check.h"

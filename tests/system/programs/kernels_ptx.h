@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* PTX of our own for the driver-API programs: no compiler of NVIDIA's is needed to build them. */
 #ifndef KERNELS_PTX_H
 #define KERNELS_PTX_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // Managed memory: __managed__ variables and cudaMallocManaged, touched by host and GPU in turn.
 #include "check.h"
 

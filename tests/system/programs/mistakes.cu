@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // What compute-sanitizer looks for, one kind of mistake per run: prints the error's name.
 #include <cstdio>
 #include <cstring>

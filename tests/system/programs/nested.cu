@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // A kernel that launches a kernel (dynamic parallelism), beside one that does not: prints how each
 // launch ends.
 #include "check.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // Function attributes, occupancy, and more than 48 KB of shared memory.
 #include "check.h"
 

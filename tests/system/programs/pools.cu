@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // Stream-ordered allocation and device-side malloc.
 #include "check.h"
 

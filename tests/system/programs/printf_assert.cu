@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // Device printf and assert. Both are looked at by catching this program's own stdout and stderr.
 // What was caught of them goes to stdout in the end, for those who compare the outputs of two
 // drivers.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // Relocatable device code as CMake's CUDA_SEPARABLE_COMPILATION makes it, for PTX alone: then the
 // whole device runtime (libcudadevrt) is linked in, of which nothing is used.
 #include "check.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // The other half of relocatable_main.cu.
 #include "relocatable.h"
 

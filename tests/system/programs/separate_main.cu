@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // Separate compilation (-rdc=true): functions and variables of another file, and a function
 // pointer.
 #include "check.h"

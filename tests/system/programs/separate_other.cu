@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // The other half of separate_main.cu.
 extern __device__ int shared_by_both;
 __device__ int other_variable = 1000;

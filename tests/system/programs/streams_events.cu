@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // Two streams with events between them, elapsed time, priorities, host functions, queries, and the
 // order that the default stream imposes.
 #include "check.h"

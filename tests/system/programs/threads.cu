@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // 16 host threads, each with a stream of its own (or, built with -default-stream per-thread, its
 // default stream), copying and computing at the same time. Nobody may see another's data.
 #include "check.h"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What Numba-CUDA's users write: each operation against NumPy. Prints a line for each and OK at the end."""
 
 import math

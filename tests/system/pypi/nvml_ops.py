@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What pynvml's users ask, with the records as pynvml declares them. Prints a line for each and OK at the end."""
 
 import ctypes

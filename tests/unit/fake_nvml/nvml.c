@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Stands for NVIDIA's management library: one GPU whose load grows with each question. */
 #include <stdio.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Code images: recognises what is handed over and brings the PTX out of it.
  *
  * Forms: PTX text; a fat binary (the newest PTX entry is taken, compressed or not); a wrapper

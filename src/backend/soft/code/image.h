@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Images of all forms to code. */
 #ifndef TOW_SOFT_CODE_IMAGE_H
 #define TOW_SOFT_CODE_IMAGE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels of libraries and functions of modules: attributes, names, parameters. */
 #include "backend/soft/code/image.h"
 #include "backend/soft/code/module.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Launching kernels: checks, parameters, running, faults; and occupancy, which counts the same
  * limits. */
 #include "backend/soft/code/image.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Launches as work. */
 #ifndef TOW_SOFT_CODE_LAUNCH_H
 #define TOW_SOFT_CODE_LAUNCH_H

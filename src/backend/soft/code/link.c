@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The linker: collects PTX and hands it out as one text that a load takes apart again (image.c). */
 #include "backend/soft/code/image.h"
 #include "backend/soft/code/module.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Modules, libraries, kernels, functions, and the variables in them.
  *
  * Code is parsed once per load (tow_soft_code). A module is that code in one context, with memory

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Modules, libraries, functions, kernels; links. */
 #ifndef TOW_SOFT_CODE_MODULE_H
 #define TOW_SOFT_CODE_MODULE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Skeletons, for --device dry: what code says of itself, as PTX whose kernels do nothing.
  *
  * Of PTX text the bodies of functions go. A cubin's kernels are symbols with a bit of their own;

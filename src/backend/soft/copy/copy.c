@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Copies and fills of every shape. All become one form: rows of bytes in slices on both sides.
  *
  * What waits follows CUDA: synchronous copies that touch host memory return when done, device to

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Copies and fills as work. */
 #ifndef TOW_SOFT_COPY_COPY_H
 #define TOW_SOFT_COPY_COPY_H

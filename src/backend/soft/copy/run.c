@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What copies and fills do when their turn comes. */
 #include "backend/soft/copy/copy.h"
 #include "backend/soft/engine/work.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Stream capture as streams and events see it: who captures, and what is forbidden meanwhile.
  *
  * A capture begins on one stream and spreads to others through events. It ends on the first stream,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Stream capture as streams and events see it. */
 #ifndef TOW_SOFT_ENGINE_CAPTURE_H
 #define TOW_SOFT_ENGINE_CAPTURE_H

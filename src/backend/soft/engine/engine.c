@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Runs what streams hold.
  *
  * A stream is a queue; only its head may run. Every op has a number from one counter, which makes

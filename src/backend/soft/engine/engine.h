@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Streams as queues, and what runs what is in them. */
 #ifndef TOW_SOFT_ENGINE_ENGINE_H
 #define TOW_SOFT_ENGINE_ENGINE_H

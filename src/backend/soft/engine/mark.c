@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Marks: moments in streams. */
 #include "backend/soft/engine/mark.h"
 #include "backend/soft/ground/context.h"

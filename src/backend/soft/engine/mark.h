@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Marks: moments in streams. */
 #ifndef TOW_SOFT_ENGINE_MARK_H
 #define TOW_SOFT_ENGINE_MARK_H

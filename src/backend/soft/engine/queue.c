@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Streams as the engine has them: queues that are made, found by handle and freed. */
 #include "backend/soft/engine/engine.h"
 #include "backend/soft/engine/mark.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Work: what ops and graph nodes do, by kind. Here are the kinds that need nothing but streams; the
  * others are in the rooms above (tow_soft_hooks). */
 #include "backend/soft/engine/mark.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Work: a stream queues it as an op, a graph keeps it as a node. */
 #ifndef TOW_SOFT_ENGINE_WORK_H
 #define TOW_SOFT_ENGINE_WORK_H

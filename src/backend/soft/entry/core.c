@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Initialisation, version, names of errors, profiler calls that have nothing to do. */
 #include "backend/soft/entry/entry.h"
 #include "backend/soft/ground/context.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The devices and what they say of themselves: a plausible GPU of the configured capability. */
 #include "backend/soft/entry/entry.h"
 #include "backend/soft/ground/fill.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What is told of the software GPU as a whole. */
 #ifndef TOW_SOFT_ENTRY_ENTRY_H
 #define TOW_SOFT_ENTRY_ENTRY_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Green contexts. The software GPU shares out its processors on paper only: a green context's
  * kernels run wherever a thread is free, as if the shares were equal to what is asked for. */
 #include "backend/soft/entry/entry.h"

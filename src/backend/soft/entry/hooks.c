@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What rooms below call of rooms above: the one place where such calls are tied. */
 #include "backend/soft/code/launch.h"
 #include "backend/soft/code/module.h"

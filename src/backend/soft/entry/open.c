@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Opening and closing the software GPU, and the little that belongs to no family. */
 #include "backend/backend.h"
 #include "backend/soft/code/module.h"

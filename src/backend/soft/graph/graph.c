@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Graphs: nodes, edges, copies, user objects. */
 #include "backend/soft/code/module.h"
 #include "backend/soft/engine/capture.h"

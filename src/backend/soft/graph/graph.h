@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Graphs as their files see them: graph.c (structure), graph_nodes.c (what nodes do),
  * graph_condition.c (conditional nodes), graph_exec.c (instances and launches), graph_capture.c.
  * All of it is guarded by tow_soft.lock. */

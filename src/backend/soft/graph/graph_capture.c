@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Stream capture as graphs see it: work given to a capturing stream becomes nodes. What streams and
  * events know of a capture is in engine/capture.c. */
 #include "backend/soft/engine/capture.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Conditions of graphs, and the nodes that run one of their bodies, or none, as a condition says.
  *
  * A condition belongs to the graph it was made for and is named by one node of it. Kernels set it

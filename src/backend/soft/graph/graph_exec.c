@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Instances of graphs: making, changing, launching and running them. */
 #include "backend/soft/code/launch.h"
 #include "backend/soft/code/module.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What graph nodes do: making them from their parameters, and asking and changing those. */
 #include "backend/soft/code/launch.h"
 #include "backend/soft/code/module.h"

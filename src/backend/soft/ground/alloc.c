@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Allocations: small ones cut from 2 MiB blocks, large ones with pages of their own. */
 #include "backend/soft/ground/alloc.h"
 #include "backend/soft/ground/arena.h"

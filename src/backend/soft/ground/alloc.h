@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Live memory of all kinds: made, found, dropped. tow_soft.lock guards all of it. */
 #ifndef TOW_SOFT_GROUND_ALLOC_H
 #define TOW_SOFT_GROUND_ALLOC_H

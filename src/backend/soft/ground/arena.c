@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Where device memory lives: one big reservation of addresses that ordinary programs and sanitizers
  * leave alone; pages are put behind them on demand. */
 #include "backend/soft/ground/alloc.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Addresses: a big reservation from which all memory comes. */
 #ifndef TOW_SOFT_GROUND_ARENA_H
 #define TOW_SOFT_GROUND_ARENA_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* A context, and the way in and out of every entry point:
  *
  *     struct tow_soft_ctx *ctx;

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The way in and out of every entry point: the lock, the calling thread's contexts, what kernels
  * printed. */
 #include "backend/soft/ground/context.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Each family of entry points puts its functions into the driver table. */
 #ifndef TOW_SOFT_GROUND_FILL_H
 #define TOW_SOFT_GROUND_FILL_H

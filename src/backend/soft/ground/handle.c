@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Handles: kind, generation and index in 64 bits, looked up in one table. Nothing that a caller
  * passes is ever followed as a pointer. */
 #include "backend/soft/ground/context.h"

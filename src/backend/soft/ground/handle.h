@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Handles, and what everything has that is named by one. tow_soft.lock guards all of it. */
 #ifndef TOW_SOFT_GROUND_HANDLE_H
 #define TOW_SOFT_GROUND_HANDLE_H

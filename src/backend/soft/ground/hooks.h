@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Calls from a room into one above it. */
 #ifndef TOW_SOFT_GROUND_HOOKS_H
 #define TOW_SOFT_GROUND_HOOKS_H

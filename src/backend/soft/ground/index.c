@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The index of live memory: a sorted array that kernels search without a lock.
  *
  * Writers (under `lock`) make `sequence` odd while they move entries; a reader that saw an odd or a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The index of live memory: what an address belongs to. */
 #ifndef TOW_SOFT_GROUND_INDEX_H
 #define TOW_SOFT_GROUND_INDEX_H

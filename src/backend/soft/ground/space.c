@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Free address ranges, kept sorted and merged; the lowest that fits is taken. */
 #include "backend/soft/ground/space.h"
 

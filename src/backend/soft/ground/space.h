@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Free address ranges. */
 #ifndef TOW_SOFT_GROUND_SPACE_H
 #define TOW_SOFT_GROUND_SPACE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The state of the software GPU, and the figures of its devices that others need. */
 #include "backend/soft/ground/state.h"
 

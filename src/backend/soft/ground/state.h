@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The state of the software GPU and its devices.
  *
  * One lock (tow_soft.lock) guards everything in the headers of this folder unless a field says

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* CUDA arrays: rows of texels in plain memory, which copies and textures reach alike. */
 #include "backend/soft/engine/capture.h"
 #include "backend/soft/engine/engine.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Arrays, and what they and textures share. */
 #ifndef TOW_SOFT_MEMORY_ARRAY_H
 #define TOW_SOFT_MEMORY_ARRAY_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Memory shared with other workers of the same machine. Ordinary memory becomes shareable when its
  * handle is first asked for: its pages move into a memfd, at the same addresses. The handle says
  * where the memfd is and names a token that only it carries, so that nobody opens what he was not

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Memory files that worker processes of one machine find each other's by. */
 #ifndef TOW_BACKEND_SOFT_IPC_H
 #define TOW_BACKEND_SOFT_IPC_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Linear memory: allocation, host memory, managed memory, what a pointer is. */
 #include "backend/soft/engine/capture.h"
 #include "backend/soft/engine/engine.h"

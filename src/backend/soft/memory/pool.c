@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Memory pools and stream-ordered allocation.
  *
  * The address is given out and usable at once, as CUDA allows (a later op in the stream uses it); a

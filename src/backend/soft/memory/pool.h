@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Pools and stream-ordered allocation. */
 #ifndef TOW_SOFT_MEMORY_POOL_H
 #define TOW_SOFT_MEMORY_POOL_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 #include "backend/soft/ground/alloc.h"
 #include "backend/soft/ground/state.h"
 #include "backend/soft/memory/shareable.h"

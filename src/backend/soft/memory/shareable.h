@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Memory files that go from worker to worker as descriptors: physical memory and pools made to be
  * exported. What a file is stands behind its memory. It may come from a worker that its client has
  * taken over, so nothing in it is believed, and a file that could still shrink is not mapped. */

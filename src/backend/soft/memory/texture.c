@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Texture and surface objects. Kernels look them up without a lock, by the handle that they were
  * given. */
 #include "backend/soft/ground/alloc.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Texture and surface objects. */
 #ifndef TOW_SOFT_MEMORY_TEXTURE_H
 #define TOW_SOFT_MEMORY_TEXTURE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Virtual memory management: reserved addresses, memory objects (a memfd each), and mappings of one
  * into the other, which kernels may use once access was given. */
 #include "backend/soft/engine/engine.h"

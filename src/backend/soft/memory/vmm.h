@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Virtual memory: reservations and what is mapped there. */
 #ifndef TOW_SOFT_MEMORY_VMM_H
 #define TOW_SOFT_MEMORY_VMM_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Contexts: the stack of each thread, primary contexts, limits, printf output. */
 #include "backend/soft/engine/capture.h"
 #include "backend/soft/engine/engine.h"

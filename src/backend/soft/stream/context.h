@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Contexts: their life. */
 #ifndef TOW_SOFT_STREAM_CONTEXT_H
 #define TOW_SOFT_STREAM_CONTEXT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Events: moments in streams, and the time between them. */
 #include "backend/soft/engine/capture.h"
 #include "backend/soft/engine/engine.h"

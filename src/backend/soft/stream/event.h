@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Events, also those that other processes know. */
 #ifndef TOW_SOFT_STREAM_EVENT_H
 #define TOW_SOFT_STREAM_EVENT_H

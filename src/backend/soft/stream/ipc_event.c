@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Events shared with other workers of the same machine. Such an event has a board: a memfd in which
  * every record has a slot, and a word that says which record is the last. Who looks at a record of
  * another process watches its slot. Each process holds a lock on the byte of the board's file that

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Streams: making them, waiting, host functions, memory operations, attributes. */
 #include "backend/soft/engine/capture.h"
 #include "backend/soft/engine/engine.h"

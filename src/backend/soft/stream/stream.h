@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What graphs share with streams. */
 #ifndef TOW_SOFT_STREAM_STREAM_H
 #define TOW_SOFT_STREAM_STREAM_H
