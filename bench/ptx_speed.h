@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The loops of bench/ptx_speed.cu in C, to compare the PTX machine's speed with. */
 #ifndef BENCH_PTX_SPEED_H
 #define BENCH_PTX_SPEED_H
 

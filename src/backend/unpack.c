@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Walks the entries of a fat binary and unpacks those that are compressed (LZ4, Zstandard). */
 #include "backend/unpack.h"
 
 #include <errno.h>

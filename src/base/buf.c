@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The growing byte buffer: it grows by doubling, up to its maximum, and remembers that it failed.
+ */
 #include "base/buf.h"
 
 #include <assert.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The JSON reader: one pass over hostile text, bounded in depth and in values. */
 #include "base/doc.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Reads and writes whole files, and finds the folders and sockets that Towline uses by default. */
 #include "base/file.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* SHA-256, in C and with the instructions of both processors; which one is chosen at run time. */
 #include "base/hash.h"
 
 #include <stdatomic.h>

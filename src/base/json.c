@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The JSON writer: places commas and escapes what needs it. */
 #include "base/json.h"
 
 #include <assert.h>

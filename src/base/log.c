@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Logging: reads TOWLINE_LOG once and writes whole lines. */
 #include "base/log.h"
 
 #include "base/clock.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Small arithmetic. */
+/* Small arithmetic that many files need. */
 #ifndef TOW_BASE_NUMBER_H
 #define TOW_BASE_NUMBER_H
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Starts threads that take no signals of the program, and wraps futexes. */
 #include "base/thread.h"
 
 #include "base/clock.h"

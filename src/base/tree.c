@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The treap: insertion, removal and search by number, without recursion into the things it holds.
+ */
 #include "base/tree.h"
 
 #include <stddef.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* `towline bench`: medians and ratios of what was measured, and their table and JSON. */
 #include "cli/bench.h"
 
 #include <errno.h>

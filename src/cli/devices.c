@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* `towline devices`: the GPUs that a server has. */
 #include "cli/cli.h"
 
 #include <stdio.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Starts a private towlined for `towline run` and waits until it serves. */
 #include "cli/private.h"
 
 #include <errno.h>

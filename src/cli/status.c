@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* `towline status`: a server, its workers and its sessions. */
 #include "cli/cli.h"
 
 #include <stdio.h>

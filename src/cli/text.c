@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* What all subcommands share: messages, flags, sizes and ages as people read them. */
 #include "cli/cli.h"
 
 #include <stdarg.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* `towline version`: the version of Towline and of its protocol. */
 #include "cli/cli.h"
 
 #include <stdio.h>

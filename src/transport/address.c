@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Turns short addresses into whole ones. */
 #include "transport/address.h"
 
 #include <ctype.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Finds the servers a program is to use: environment, config files, sockets; and asks one for its
+ * report. */
 #include "transport/choose.h"
 
 #include <ctype.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Sends and receives bytes with descriptors over unix sockets. */
 #include "base/clock.h"
 #include "transport/sock.h"
 #include "transport/transport.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The threads and queues of further connections. */
 #include "transport/lanes.h"
 
 #include "base/clock.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Asks a silent server's listener whether it is there, and paces retries. */
 #include "transport/patience.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Maps a ring twice in a row, and how its two ends wait: spinning, then sleeping. */
 #include "transport/ring.h"
 
 #include "base/clock.h"

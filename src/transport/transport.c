@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Finds the transport of an address and calls its table. */
 #include "transport/transport.h"
 
 #include "transport/address.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Encoders and decoders of the bodies about code. */
 #include "wire/code.h"
 
 #include <string.h>

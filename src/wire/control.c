@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Encoders and decoders of control frames. */
 #include "wire/control.h"
 
 const char *tow_control_name(uint16_t kind)

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Finds changed bytes between two copies, and applies changes. */
 #include "wire/diff.h"
 
 #include <errno.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Writes the sentences in which peers of different versions say so, and the list of forwarded
+ * variables. */
 #include "wire/handshake.h"
 
 #include <stdio.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Measures ELF files, fat binaries and PTX without reading beyond what is there. */
 #include "wire/image.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Encodes and decodes the snapshot of a server's devices. */
 #include "wire/snapshot.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Streams that are captured: what goes into the graph, and what a capture forbids. */
 #include "cmocka_all.h"
 
 #include <stdlib.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Contexts: their stack, primary ones, and what their end takes with it. */
 #include "cmocka_all.h"
 
 #include <pthread.h>

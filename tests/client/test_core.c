@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The client's beginning: cuInit, versions, forks, and the order of devices. */
 #include "cmocka_all.h"
 
 #include <stdlib.h>

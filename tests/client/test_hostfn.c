@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Host functions: order, numbers, and a server that is lost while one runs. */
 #include "cmocka_all.h"
 
 #include <pthread.h>

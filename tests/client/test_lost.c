@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A server that is lost: every call says so, none hangs. */
 #include "cmocka_all.h"
 
 #include <stdlib.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Streams and events: what is sent, what is waited for, and stale handles. */
 #include "cmocka_all.h"
 
 #include <pthread.h>

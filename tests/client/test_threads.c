@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Many threads of one program on one connection. */
 #include "cmocka_all.h"
 
 #include <pthread.h>

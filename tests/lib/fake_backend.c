@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A driver that only keeps account of its calls. */
 #include "fake_backend.h"
 
 #include <pthread.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Loads PTX and runs a kernel of it, for the tests of this folder. */
 #include "machine.h"
 
 #include <errno.h>

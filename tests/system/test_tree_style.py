@@ -88,5 +88,19 @@ def every_file_names_its_licence():
     t.check(not missing, "without the line SPDX-License-Identifier, first or behind #!: " + " ".join(missing))
 
 
+@t.test()
+def every_file_says_what_it_is_for():
+    silent = []
+    for path in sources():
+        text = path.read_text()
+        if path.suffix in (".c", ".h", ".cu", ".cuh"):
+            first = re.match(r"/\* SPDX[^\n]*\n\s*(/\*.*?\*/|//[^\n]*)", text, re.S)
+        else:
+            first = re.match(r"(?:#![^\n]*\n)?# SPDX[^\n]*\n\s*(\"\"\".*?\"\"\"|# [^\n]*)", text, re.S)
+        if not first or len(re.findall(r"\w+", first.group(1))) < 3:
+            silent.append(str(path.relative_to(t.ROOT)))
+    t.check(not silent, "no comment of at least three words behind the licence: " + " ".join(silent))
+
+
 if __name__ == "__main__":
     t.main()

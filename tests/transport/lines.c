@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Makes connected pairs of lines of each kind. */
 #include "lines.h"
 
 #include "base/clock.h"

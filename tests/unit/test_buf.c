@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The growing buffer: growth, maximum, failure. */
 #include "cmocka_all.h"
 
 #include "base/buf.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Cursors: every cut, every size, and errors that stay. */
 #include "cmocka_all.h"
 
 #include "wire/frame.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Whole files: maximum, replacement, and default folders. */
 #include "cmocka_all.h"
 
 #include "base/file.h"

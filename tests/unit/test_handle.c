@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Ids: minting, generations, and kinds. */
 #include "cmocka_all.h"
 
 #include "client/session/handle.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Hellos and welcomes of all versions, and those that make no sense. */
 #include "cmocka_all.h"
 
 #include "wire/handshake.h"

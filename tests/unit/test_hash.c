@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* SHA-256 against the standard's examples, in pieces and with both implementations. */
 #include "cmocka_all.h"
 
 #include "base/hash.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The compile cache: keys, disk, limits. */
 #include "cmocka_all.h"
 
 #include <dirent.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The JSON writer: commas, nesting, escapes. */
 #include "cmocka_all.h"
 
 #include "base/json.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* MD2 and HMAC against the standards' examples. */
 #include "cmocka_all.h"
 
 #include <stdio.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* cuGetProcAddress: names, versions, per-thread forms. */
 #include "cmocka_all.h"
 
 #include "gen/context.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Snapshots: round trip, every cut, limits. */
 #include "cmocka_all.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Threads and futexes: signals, deadlines, wake-ups. */
 #include "cmocka_all.h"
 
 #include "base/clock.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The treap against a sorted list. */
 #include "cmocka_all.h"
 
 #include <stdbool.h>

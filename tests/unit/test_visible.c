@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* CUDA_VISIBLE_DEVICES: numbers, UUIDs, mistakes. */
 #include "cmocka_all.h"
 
 #include <string.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Reserves address space so that the real driver's allocations of each server lie in that server's
+ * slot. */
 #include "backend/cuda/space.h"
 
 #include <inttypes.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Keeps the program's host functions by number and runs them on one thread when the server says
+ * so. */
 #include "client/callback/hostfn.h"
 
 #include <errno.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Puts a function in front of an upload that host functions may still write to, and sends the
+ * bytes from it. */
 #include "client/callback/late.h"
 
 #include <pthread.h>

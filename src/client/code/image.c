@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Recognises what a program hands to a load and finds out how long it is. */
 #include "client/code/image.h"
 
 #include "base/buf.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The compile cache on disk: finding, storing, and making room. */
 #include "client/code/jit_cache.h"
 
 #include <dirent.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Encodes the options of the JIT compiler, and gives its logs and times back to the program. */
 #include "client/code/jit_options.h"
 
 #include "wire/code.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The table of images that this process has loaded, by server and hash. */
 #include "client/code/known.h"
 
 #include <pthread.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cuLibrary*. */
+/* The functions cuLibrary*: libraries, their kernels and their variables. */
 #include "client/code/code.h"
 #include "gen/module_client.h"
 

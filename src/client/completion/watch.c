@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Asks to be told of events and streams, and keeps the words that DONE frames write. */
 #include "client/completion/watch.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Receives what a download brings and puts it where the program wants it, waiting or not. */
 #include "client/copy/download.h"
 
 #include "client/link/call.h"

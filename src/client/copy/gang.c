@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The helper threads of large copies: started once, asleep between copies. */
 #include "client/copy/gang.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Copies between devices of different servers, piece by piece through this process. */
 #include "client/copy/peer.h"
 
 #include <stdlib.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Moves bytes through the staging memory that the worker shares, a slot at a time in both
+ * directions. */
 #include "client/copy/stage.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Writes TOWLINE_TRACE's lines and TOWLINE_STATS's counts. */
 #include "client/edge/observe.h"
 
 #include <fcntl.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Remembers the nodes of graphs that were built by hand, to answer without asking. */
 #include "client/graph/graph_built.h"
 
 #include <pthread.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Watches managed memory with userfaultfd: fetches a block when it is touched, takes all away
+ * after work. */
 #include "client/hostmem/fault.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Finds the file behind a shared mapping that is page-locked and lends it to the worker. */
 #include "client/hostmem/lend.h"
 
 #include <linux/magic.h>

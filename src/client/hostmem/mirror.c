@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Sends what the host changed and takes in what the GPU changed, at CUDA's synchronisation points.
+ */
 #include "client/hostmem/mirror.h"
 
 #include "client/stream/capture.h"

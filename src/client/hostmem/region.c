@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The tree of live allocations, by address and by server. */
 #include "client/hostmem/region.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Asks the kernel which pages of managed memory were written (PAGEMAP_SCAN). */
 #include "client/hostmem/track.h"
 
 #include <errno.h>

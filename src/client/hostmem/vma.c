@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Parses /proc/self/maps. */
 #include "client/hostmem/vma.h"
 
 #include <dirent.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Walks memory in rows and packs or unpacks pieces of it. */
 #include "client/link/box.h"
 
 #include <string.h>

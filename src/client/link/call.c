@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Begins, sends, awaits and ends one call; errors of a lost server are made here. */
 #include "client/link/call.h"
 
 #include <stdatomic.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Puts the devices of all servers into the program's order, and answers what their snapshots know.
+ */
 #include "client/link/device.h"
 
 #include <ctype.h>

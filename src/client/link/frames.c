@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Cuts the program's memory into DATA frames. */
 #include "client/link/frames.h"
 
 struct tow_frames tow_frames_of(const struct tow_box *box, size_t most)

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The hello and the welcome: which functions both sides have, and what a refusal says. */
 #include "client/link/greet.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Opens a session's further connections when the first large copy comes. */
 #include "client/link/lane.h"
 
 #include <errno.h>

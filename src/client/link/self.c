@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Loads libtowline-server.so and connects to the server inside this process. */
 #include "client/link/self.h"
 
 #include <dlfcn.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Opens the side line and sends on it what a stream of the device may wait for. */
 #include "client/link/side.h"
 
 #include <errno.h>

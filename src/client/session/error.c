@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Names and descriptions of results: ours, or those of the server's driver. */
 #include "client/session/error.h"
 
 #include <stdatomic.h>

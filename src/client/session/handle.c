@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Mints ids for handles and checks those that a program hands in. */
 #include "client/session/handle.h"
 
 #include <pthread.h>

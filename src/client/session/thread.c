@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Makes, finds and ends what is kept for each thread. */
 #include "client/session/thread.h"
 
 #include <pthread.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Contexts: primary and created ones, the stack of each thread, and what their end takes with it.
+ */
 #include "client/stream/context.h"
 
 #include "client/completion/note.h"

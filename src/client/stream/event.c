@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Events: recording, asking, waiting and timing, with as few replies as CUDA's rules allow. */
 #include <pthread.h>
 #include <stdlib.h>
 

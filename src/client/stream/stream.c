@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Streams: creation, order among them, waiting and capture state. */
 #include "client/stream/stream.h"
 
 #include <pthread.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The helper threads that run blocks of a launch. */
 #include "ptx/machine/pool.h"
 
 #include <pthread.h>

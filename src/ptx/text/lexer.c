@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Splits PTX text into tokens. */
 #include "ptx/text/lexer.h"
 
 #include <stdbool.h>

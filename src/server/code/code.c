@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Takes in code images, checks them and keeps them while a library of the session uses them. */
 #include "server/code/code.h"
 
 #include "base/log.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The folder of code images: reading, checking, writing by rename, and making room. */
 #include "server/code/codecache.h"
 
 #include "base/buf.h"

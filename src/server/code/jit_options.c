@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Decodes the client's JIT options for the driver, and encodes the logs that it wrote. */
 #include "server/code/jit_options.h"
 
 #include <stdlib.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Reading a launch off the wire: attributes, function and grid as the driver wants them. */
 #ifndef TOW_SERVER_LAUNCH_H
 #define TOW_SERVER_LAUNCH_H
 

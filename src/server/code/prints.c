@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Looks into code images for what prints. */
 #include "server/code/prints.h"
 
 #include <pthread.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Puts functions into streams that call the client, and counts them until they have ended. */
 #include "server/copy/hostfn.h"
 
 #include <pthread.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Uploads behind host functions: the piece that is waited for, and the copy from it. */
 #include "server/copy/late.h"
 
 #include <errno.h>

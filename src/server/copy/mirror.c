@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Maps, compares and updates the worker's copies of host memory. */
 #include "server/copy/mirror.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The list of page-locked pieces, kept by size and used again. */
 #include "server/copy/pinned.h"
 
 #include <stdbool.h>

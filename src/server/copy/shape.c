@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Turns copies of two and three dimensions into the driver's structures, checked. */
 #include "server/copy/shape.h"
 
 #include "base/number.h"

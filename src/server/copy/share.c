@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Maps memory that the client shares, checks addresses in it, and lets the device write notes. */
 #include "server/copy/share.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Wraps the driver's allocating functions to count a session's device memory. */
 #include "server/daemon/account.h"
 #include "gen/context.h"
 #include "gen/memory.h"

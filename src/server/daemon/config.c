@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The table of settings, and how flags, files and defaults fill it. */
 #include "server/daemon/config.h"
 
 #include <ctype.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Starts workers, hands them connections, hears from them and reaps them. */
 #include "server/daemon/crew.h"
 
 #include <errno.h>

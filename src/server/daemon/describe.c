@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Writes a backend's GPUs as JSON. */
 #include "server/daemon/describe.h"
 
 #include <errno.h>

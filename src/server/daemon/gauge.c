@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The gauges' process: asks NVIDIA's management library and lays numbers into shared memory. */
 #include "server/daemon/gauge.h"
 
 #include <dlfcn.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Wraps driver functions whose arguments the driver would use unchecked. */
 #include "server/daemon/guard.h"
 #include "gen/graph.h"
 #include "gen/interop.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Reads a newcomer's first frame without blocking and decides what it wants. */
 #include "server/daemon/guest.h"
 
 #include <ctype.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The table of exported descriptors, by token and by session. */
 #include "server/daemon/kept.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The listener's loop: sockets, signals, guests, workers. */
 #include "server/daemon/listener.h"
 
 #include <errno.h>

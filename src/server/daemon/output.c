@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Redirects stdout and stderr of a worker into pipes and sends what comes to the client. */
 #include "server/daemon/output.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Serves a program from inside its own process. */
 #include "server/daemon/self.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Puts together the report of a server. */
 #include "server/daemon/status.h"
 
 #include <string.h>

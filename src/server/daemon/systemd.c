@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Sockets from systemd, and READY=1 to it. */
 #include "server/daemon/systemd.h"
 
 #include <fcntl.h>

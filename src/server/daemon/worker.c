@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A worker's life: backend, one connection, one session, the end. */
 #include "server/daemon/worker.h"
 
 #include <alloca.h>

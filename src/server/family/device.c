@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Fills the snapshot of the devices. */
 #include "server/family/device.h"
 
 #include <errno.h>

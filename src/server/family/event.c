@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Handlers of events that are not generated: what follows a record, and queries. */
 #include "gen/event_server.h"
 #include "server/copy/download.h"
 #include "server/session/session.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Handlers of streams that are not generated. */
 #include "gen/stream_server.h"
 #include "server/session/session.h"
 #include "server/session/watch.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Accepts a session's further connections and hands their frames to transfers. */
 #include "server/run/lane.h"
 
 #include <errno.h>

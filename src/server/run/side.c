@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The thread that reads the side line. */
 #include "server/run/side.h"
 
 #include <errno.h>

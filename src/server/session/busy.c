@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Keeps which streams of a context have got work since they were last known to be empty. */
 #include "server/session/busy.h"
 
 #include "server/session/serve.h"

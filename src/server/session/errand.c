@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The errand thread, and how others hand it work. */
 #include "server/session/errand.h"
 
 #include "base/thread.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The tables of ids: lookup without a lock, binding and export with one. */
 #include "server/session/handles.h"
 
 #include <errno.h>

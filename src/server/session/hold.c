@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The epochs of commands inside, and the waiting of who takes something away. */
 #include "server/session/hold.h"
 
 #include "base/clock.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* What handlers call: decoding handles, replying, remembering errors. */
 #include "server/session/serve.h"
 
 #include <stdlib.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Puts DATA frames of announced transfers where they belong, in any order. */
 #include "server/session/transfer.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The thread that asks the driver about what the client awaits, ever less often. */
 #include "server/session/watch.h"
 
 #include <pthread.h>

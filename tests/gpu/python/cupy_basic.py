@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+"""CuPy: elements, sums, a raw kernel."""
 import cupy as cp
 from common import show
 

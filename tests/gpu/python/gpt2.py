@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+"""PyTorch: a small GPT-2 from transformers writes 32 tokens."""
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 

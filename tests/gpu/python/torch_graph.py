@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+"""PyTorch: work that is captured into a CUDA graph and replayed."""
 import torch
 from common import show
 

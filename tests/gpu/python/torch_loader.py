@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+"""PyTorch: a DataLoader with processes of its own and page-locked memory."""
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 from common import show

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+"""PyTorch: products of matrices in several types."""
 import torch
 from common import show
 

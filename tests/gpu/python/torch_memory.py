@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+"""PyTorch: page-locked memory and several streams."""
 import torch
 from common import show
 

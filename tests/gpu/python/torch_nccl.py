@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+"""PyTorch: collective operations of NCCL with one process."""
 import tempfile
 
 import torch

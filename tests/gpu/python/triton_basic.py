@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Triton: softmax, compiled at run time."""
 import torch
 import triton
 import triton.language as tl

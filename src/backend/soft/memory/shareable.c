@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Makes, checks and maps the memory files that software GPUs pass on as descriptors. */
 #include "backend/soft/ground/alloc.h"
 #include "backend/soft/ground/state.h"
 #include "backend/soft/memory/shareable.h"
