@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Variables of a library: each context has its own. */
 #include "api.h"
 
