@@ -95,11 +95,10 @@ static CUresult upload(CUdeviceptr to, const void *from, size_t size, CUstream s
                                 .stream = stream,
                                 .device = to};
     /* A small one may still be under way when the call returns, as natively. */
-    CUresult status = size < STAGED_MIN ? CUDA_ERROR_NOT_SUPPORTED
-                                        : tow_stage_up(tow_context_current()->link, &staged,
-                                                       settle && size > TOW_COPY_INLINE_MAX);
-    return status == CUDA_ERROR_NOT_SUPPORTED ? tow_copy_upload(to, from, size, stream, settle)
-                                              : status;
+    CUresult status = CUDA_SUCCESS;
+    bool done = size >= STAGED_MIN && tow_stage_up(tow_context_current()->link, &staged,
+                                                   settle && size > TOW_COPY_INLINE_MAX, &status);
+    return done ? status : tow_copy_upload(to, from, size, stream, settle);
 }
 
 /* A copy that a graph will repeat: it reads or writes the program's memory at every launch. */

@@ -34,8 +34,8 @@ CUresult tow_download(struct tow_link *link, void *to, CUdeviceptr from, size_t 
 {
     struct tow_box into = tow_box_flat(to, size);
     struct tow_staged staged = {.host = into, .stream = stream, .device = from};
-    CUresult status = tow_stage_down(link, &staged);
-    if (status != CUDA_ERROR_NOT_SUPPORTED) {
+    CUresult status = CUDA_SUCCESS;
+    if (tow_stage_down(link, &staged, &status)) {
         return status;
     }
     bool inside = size <= TOW_COPY_INLINE_MAX;

@@ -290,10 +290,11 @@ static CUresult unshared(struct tow_link *link, const struct tow_copy_shape *sha
     struct tow_staged staged = {.host = *host, .up = up, .stream = stream, .shape = shape};
     CUresult status =
         up ? tow_copy_settle_source(link, host->first, tow_box_span(host)) : CUDA_SUCCESS;
-    if (status == CUDA_SUCCESS) {
-        status = up ? tow_stage_up(link, &staged, wait && !*waits) : tow_stage_down(link, &staged);
+    if (status != CUDA_SUCCESS) {
+        return status;
     }
-    if (status != CUDA_ERROR_NOT_SUPPORTED) {
+    if (up ? tow_stage_up(link, &staged, wait && !*waits, &status)
+           : tow_stage_down(link, &staged, &status)) {
         return status;
     }
     *waits = *waits || (up && wait && tow_copy_is_long(link, shape->bytes, stream));

@@ -293,11 +293,12 @@ static int open_lot(void *user, size_t lot, bool wait)
     return wait || is_free(p->link->stage, bay) ? (int)await_bay(p->link, bay) : -EAGAIN;
 }
 
-CUresult tow_stage_up(struct tow_link *link, const struct tow_staged *what, bool settle)
+bool tow_stage_up(struct tow_link *link, const struct tow_staged *what, bool settle,
+                  CUresult *ret_status)
 {
     struct tow_stage *stage = take_bays(link);
     if (stage == NULL) {
-        return CUDA_ERROR_NOT_SUPPORTED;
+        return false;
     }
     struct passage p = passage_begin(link, what);
     bool small = tow_box_size(&what->host) <= SLOT_SIZE && p.cut.count == 1;
@@ -305,7 +306,7 @@ CUresult tow_stage_up(struct tow_link *link, const struct tow_staged *what, bool
         /* It can go in its command, and need not wait for what is before it. */
         stage->next_slot = (stage->next_slot + 1) % SLOTS;
         pthread_mutex_unlock(&stage->lock);
-        return CUDA_ERROR_NOT_SUPPORTED;
+        return false;
     }
     if (small) {
         p.first_bay = BAYS + stage->next_slot;
@@ -335,15 +336,17 @@ CUresult tow_stage_up(struct tow_link *link, const struct tow_staged *what, bool
      * it. A capture would not outlive the question. */
     bool asks = outcome != TOW_SHARE_DONE ||
                 (status == CUDA_SUCCESS && settle && tow_share_brings_more(link));
-    return asks && atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0
-               ? tow_share_ask(link, what->stream)
-               : status;
+    *ret_status = asks && atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0
+                      ? tow_share_ask(link, what->stream)
+                      : status;
+    return true;
 }
 
 /* ---- downloads ---- */
 
-/* Until a bay is full; CUDA_ERROR_NOT_SUPPORTED if the copy was refused. */
-static CUresult await_full(struct tow_link *link, unsigned index, CUstream stream)
+/* Until a bay is full, or the copy was refused. */
+static CUresult await_full(struct tow_link *link, unsigned index, CUstream stream,
+                           bool *ret_refused)
 {
     struct tow_stage *stage = link->stage;
     struct bay *bay = &stage->bays[index];
@@ -358,7 +361,8 @@ static CUresult await_full(struct tow_link *link, unsigned index, CUstream strea
         outcome = tow_share_seen(note, bay->value);
     }
     tow_watch_hear(link);
-    return outcome == TOW_SHARE_DONE ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+    *ret_refused = outcome != TOW_SHARE_DONE;
+    return CUDA_SUCCESS;
 }
 
 /* A full bay that several threads empty. */
@@ -373,15 +377,14 @@ static void empty_piece(void *user, size_t piece)
     move_piece(e->passage, e->lot, piece);
 }
 
-/* A download that is small enough for the room beside a note. CUDA_ERROR_NOT_SUPPORTED: nothing was
- * done. */
-static CUresult fetch_small(struct tow_link *link, const struct tow_staged *what)
+/* A download that is small enough for the room beside a note; as tow_stage_down. */
+static bool fetch_small(struct tow_link *link, const struct tow_staged *what, CUresult *ret_status)
 {
     uint64_t number = 0;
     size_t size = tow_box_size(&what->host);
     struct tow_desk *desk = tow_share_brings_more(link) ? NULL : tow_desk_take(link);
     if (desk == NULL) {
-        return CUDA_ERROR_NOT_SUPPORTED;
+        return false;
     }
     struct tow_part all = tow_part_all(&what->host);
     CUresult status = tow_staged_send(what, &all, desk->room, desk->note, desk->value, &number);
@@ -396,29 +399,29 @@ static CUresult fetch_small(struct tow_link *link, const struct tow_staged *what
     }
     if (outcome == TOW_SHARE_DONE) {
         tow_box_scatter(&what->host, 0, desk->room, size);
-    } else if (status == CUDA_SUCCESS) {
-        status = CUDA_ERROR_NOT_SUPPORTED;
     }
     tow_desk_leave(desk);
-    return status;
+    *ret_status = status;
+    return outcome == TOW_SHARE_DONE || status != CUDA_SUCCESS;
 }
 
-CUresult tow_stage_down(struct tow_link *link, const struct tow_staged *what)
+bool tow_stage_down(struct tow_link *link, const struct tow_staged *what, CUresult *ret_status)
 {
     if (link->stage != NULL && tow_box_size(&what->host) <= TOW_DESK_ROOM) {
-        return fetch_small(link, what);
+        return fetch_small(link, what, ret_status);
     }
     /* What is still to come of an earlier copy into the same memory must not come behind this. */
     struct tow_stage *stage = tow_link_expecting(link, what->host.first, tow_box_span(&what->host))
                                   ? NULL
                                   : take_bays(link);
     if (stage == NULL) {
-        return CUDA_ERROR_NOT_SUPPORTED;
+        return false;
     }
     struct passage p = passage_begin(link, what);
     CUresult status = CUDA_SUCCESS;
+    bool refused = false;
     size_t asked = 0;
-    for (size_t done = 0; status == CUDA_SUCCESS && done < p.cut.count; done++) {
+    for (size_t done = 0; status == CUDA_SUCCESS && !refused && done < p.cut.count; done++) {
         while (status == CUDA_SUCCESS && asked < p.cut.count && asked - done < BAYS) {
             status = await_bay(link, bay_of(&p, asked));
             if (status == CUDA_SUCCESS) {
@@ -427,20 +430,24 @@ CUresult tow_stage_down(struct tow_link *link, const struct tow_staged *what)
             asked++;
         }
         if (status == CUDA_SUCCESS) {
-            status = await_full(link, bay_of(&p, done), what->stream);
+            status = await_full(link, bay_of(&p, done), what->stream, &refused);
         }
-        if (status == CUDA_SUCCESS) {
+        if (status == CUDA_SUCCESS && !refused) {
             struct emptying empty = {.passage = &p, .lot = done};
             tow_gang_run(p.pieces, empty_piece, &empty);
         }
     }
     stage->next_bay = bay_of(&p, asked);
     pthread_mutex_unlock(&stage->lock);
+    if (refused) {
+        return false;
+    }
     if (status == CUDA_SUCCESS) {
         tow_share_note_quiet(link, what->stream, p.number);
     }
     /* Whoever waits for a download has waited for what is before it in the stream. */
     bool asks = status == CUDA_SUCCESS && tow_share_brings_more(link) &&
                 atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0;
-    return asks ? tow_share_ask(link, what->stream) : status;
+    *ret_status = asks ? tow_share_ask(link, what->stream) : status;
+    return true;
 }

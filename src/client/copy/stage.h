@@ -29,9 +29,11 @@ struct tow_staged {
 
 /* The source has been read, or the target written, when they return. `settle`: the call is a
  * synchronous one, after which programs take the bytes to be on the device, in streams that wait
- * for nobody, too: it is waited for. CUDA_ERROR_NOT_SUPPORTED: nothing was done. */
-CUresult tow_stage_up(struct tow_link *link, const struct tow_staged *what, bool settle);
-CUresult tow_stage_down(struct tow_link *link, const struct tow_staged *what);
+ * for nobody, too: it is waited for. False: not this way; the copy is still to be made.
+ * Else `ret_status` says what became of it. */
+bool tow_stage_up(struct tow_link *link, const struct tow_staged *what, bool settle,
+                  CUresult *ret_status);
+bool tow_stage_down(struct tow_link *link, const struct tow_staged *what, CUresult *ret_status);
 
 /* Sends a part of it without a reply; its bytes are packed, in shared memory. */
 CUresult tow_staged_send(const struct tow_staged *what, const struct tow_part *part,
