@@ -79,6 +79,29 @@ static void captured_work_runs_at_each_launch_only(void **state)
     FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuGraphLaunch)(exec, stream));
 }
 
+static void a_captured_copy_says_what_it_copies(void **state)
+{
+    (void)state;
+    static unsigned host[2];
+    CUgraph graph;
+    OK(tow_drive(cu, cuStreamBeginCapture_v2)(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    OK(tow_drive(cu, cuMemcpyHtoDAsync_v2)(p, host, 4, stream));
+    OK(tow_drive(cu, cuMemcpyDtoHAsync_v2)(host + 1, p + 4, 4, stream));
+    OK(tow_drive(cu, cuStreamEndCapture)(stream, &graph));
+    CUgraphNode nodes[2];
+    CUDA_MEMCPY3D up, down;
+    size_t count = 2;
+    OK(tow_drive(cu, cuGraphGetNodes)(graph, nodes, &count));
+    OK(tow_drive(cu, cuGraphMemcpyNodeGetParams)(nodes[0], &up));
+    OK(tow_drive(cu, cuGraphMemcpyNodeGetParams)(nodes[1], &down));
+    assert_ptr_equal(up.srcHost, host);
+    assert_int_equal(up.dstDevice, p);
+    assert_int_equal(up.WidthInBytes, 4);
+    assert_ptr_equal(down.dstHost, host + 1);
+    assert_int_equal(down.srcDevice, p + 4);
+    OK(tow_drive(cu, cuGraphDestroy)(graph));
+}
+
 static void events_carry_a_capture_to_other_streams(void **state)
 {
     (void)state;
@@ -427,6 +450,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(captured_work_runs_at_each_launch_only),
+        TEST(a_captured_copy_says_what_it_copies),
         TEST(events_carry_a_capture_to_other_streams),
         TEST(waiting_spoils_a_capture),
         TEST(nodes_of_every_kind_by_hand),
