@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Page-locked memory of the worker, for bytes on their way from the device to the client.
+/* Page-locked memory of the worker, for bytes on their way between the device and the client.
  *
  * Giving such memory back to the driver waits until the GPU has nothing to do. A stream may be
  * waiting for a host function of the client just then, and the client for the bytes: so nothing is
