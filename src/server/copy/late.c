@@ -22,7 +22,7 @@ struct late {
     uint64_t size;
     struct tow_piece *piece; /* owned; its event: the device has read it */
     bool copied;             /* the event is recorded: the piece is free when that is over */
-    bool in_hand;            /* its command is being carried out */
+    bool in_hand;            /* its command is being carried out, or its context ends and waits */
     struct late *next;
 };
 
@@ -213,21 +213,40 @@ int tow_late_take(struct tow_session *session, const uint8_t *at, const struct t
     return error;
 }
 
+/* One of the context's that the device has been given: nobody else removes it from now on. Its
+ * bytes still find it. NULL: there is none. */
+static struct late *take_copied(struct late_state *state, uint32_t context)
+{
+    pthread_mutex_lock(&state->sort_lock);
+    struct late *late = next_copied(state, NULL);
+    while (late != NULL && late->piece->context != context) {
+        late = next_copied(state, late);
+    }
+    if (late != NULL) {
+        pthread_mutex_lock(&state->lock);
+        late->copied = false;
+        late->in_hand = true;
+        pthread_mutex_unlock(&state->lock);
+    }
+    pthread_mutex_unlock(&state->sort_lock);
+    return late;
+}
+
 bool tow_late_drop_context(struct tow_session *session, uint32_t context)
 {
     struct late_state *state = state_of(session, false);
     if (state == NULL) {
         return true;
     }
-    pthread_mutex_lock(&state->sort_lock);
-    for (struct late *late = next_copied(state, NULL); late != NULL;) {
-        struct late *next = next_copied(state, late);
-        if (late->piece->context == context) {
-            tow_drive(session->driver, cuEventSynchronize)(late->piece->filled);
-            remove_late(state, late, false);
-        }
-        late = next;
+    struct late *late = NULL;
+    while ((late = take_copied(state, context)) != NULL) {
+        /* Without a lock: others upload meanwhile, to other contexts. */
+        tow_drive(session->driver, cuEventSynchronize)(late->piece->filled);
+        pthread_mutex_lock(&state->sort_lock);
+        remove_late(state, late, false);
+        pthread_mutex_unlock(&state->sort_lock);
     }
+    pthread_mutex_lock(&state->sort_lock);
     pthread_mutex_lock(&state->lock);
     struct late *lost = state->list, *next;
     pthread_mutex_unlock(&state->lock);

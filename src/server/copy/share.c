@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/magic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,11 +24,13 @@
 struct share {
     uint64_t base, size;
     uint32_t context; /* in which the driver page-locked it; 0: it has not */
+    bool in_driver;   /* which page-locks it just now, or ends that: who needs it waits */
 };
 
 struct share_state {
-    pthread_mutex_t lock; /* guards the list and the page-locking */
-    struct share *list;   /* owned */
+    pthread_mutex_t lock;   /* guards all here; no driver is called with it held */
+    pthread_cond_t changed; /* a piece is not in the driver any more */
+    struct share *list;     /* owned */
     unsigned count, room;
 };
 
@@ -40,12 +43,14 @@ static void shares_fini(struct tow_session *session, void *opaque)
     }
     free(state->list);
     pthread_mutex_destroy(&state->lock);
+    pthread_cond_destroy(&state->changed);
 }
 
 static void shares_init(struct tow_session *session, void *opaque)
 {
     struct share_state *state = opaque;
     pthread_mutex_init(&state->lock, NULL);
+    pthread_cond_init(&state->changed, NULL);
 }
 
 static struct share_state *state_of(struct tow_session *session, bool make)
@@ -68,21 +73,50 @@ static struct share *find(struct share_state *state, uint64_t address, uint64_t 
     return NULL;
 }
 
-/* With the lock held: page-locks it in the current context, unless it is. */
-static CUresult lock_pages(struct tow_serve *call, struct share *share)
+/* The same, out of the driver: the lock is let go while it is there. */
+static struct share *find_still(struct share_state *state, uint64_t address, uint64_t size)
+{
+    struct share *share = find(state, address, size);
+    while (share != NULL && share->in_driver) {
+        pthread_cond_wait(&state->changed, &state->lock);
+        share = find(state, address, size);
+    }
+    return share;
+}
+
+/* With the lock held, which is let go between the two: the piece is in the driver, where it stays
+ * what it is, and then out of it, page-locked in a context or (0) not. */
+static void enter_driver(struct share_state *state, struct share *share)
+{
+    share->in_driver = true;
+    pthread_mutex_unlock(&state->lock);
+}
+
+static void leave_driver(struct share_state *state, uint64_t base, uint32_t context)
+{
+    pthread_mutex_lock(&state->lock);
+    struct share *share = find(state, base, 1); /* the list may have grown */
+    share->in_driver = false;
+    share->context = context;
+    pthread_cond_broadcast(&state->changed);
+}
+
+/* With the lock held, which is let go meanwhile: page-locks it in the current context, unless it
+ * is.
+ */
+static CUresult lock_pages(struct tow_serve *call, struct share_state *state, struct share *share)
 {
     if (share->context != 0) {
         return CUDA_SUCCESS;
     }
+    uint64_t base = share->base, size = share->size;
+    enter_driver(state, share);
     CUresult status = tow_drive(call->driver, cuMemHostRegister_v2)(
-        (void *)(uintptr_t)share->base, share->size,
-        CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+        (void *)(uintptr_t)base, size, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
     if (status == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED) {
         status = CUDA_SUCCESS; /* it outlived the context that we took to be its own */
     }
-    if (status == CUDA_SUCCESS) {
-        share->context = call->frame.context;
-    }
+    leave_driver(state, base, status == CUDA_SUCCESS ? call->frame.context : 0);
     return status;
 }
 
@@ -94,9 +128,9 @@ bool tow_share_holds(struct tow_serve *call, uint64_t address, uint64_t size)
     }
     tow_hold_enter(call);
     pthread_mutex_lock(&state->lock);
-    struct share *share = find(state, address, size);
+    struct share *share = find_still(state, address, size);
     if (share != NULL && call->status == CUDA_SUCCESS) {
-        call->status = lock_pages(call, share);
+        call->status = lock_pages(call, state, share);
     }
     pthread_mutex_unlock(&state->lock);
     return share != NULL;
@@ -116,6 +150,21 @@ uint64_t tow_share_from(struct tow_serve *call, uint64_t address)
     return left;
 }
 
+/* With the lock held: one that is page-locked in the context. What is in the driver comes out of it
+ * first, perhaps page-locked there. */
+static struct share *find_locked(struct share_state *state, uint32_t context)
+{
+    for (unsigned i = 0; i < state->count; i++) {
+        if (state->list[i].in_driver) {
+            pthread_cond_wait(&state->changed, &state->lock);
+            i = UINT_MAX; /* from the beginning */
+        } else if (state->list[i].context == context) {
+            return &state->list[i];
+        }
+    }
+    return NULL;
+}
+
 void tow_share_drop_context(struct tow_session *session, uint32_t context)
 {
     struct share_state *state = state_of(session, false);
@@ -123,11 +172,12 @@ void tow_share_drop_context(struct tow_session *session, uint32_t context)
         return;
     }
     pthread_mutex_lock(&state->lock);
-    for (unsigned i = 0; i < state->count; i++) {
-        if (state->list[i].context == context) {
-            tow_drive(session->driver, cuMemHostUnregister)((void *)(uintptr_t)state->list[i].base);
-            state->list[i].context = 0;
-        }
+    struct share *share = NULL;
+    while ((share = find_locked(state, context)) != NULL) {
+        uint64_t base = share->base;
+        enter_driver(state, share);
+        tow_drive(session->driver, cuMemHostUnregister)((void *)(uintptr_t)base);
+        leave_driver(state, base, 0);
     }
     pthread_mutex_unlock(&state->lock);
 }
@@ -169,19 +219,32 @@ static int map_at(int fd, uint64_t base, uint64_t size, uint64_t offset)
     return 0;
 }
 
-static bool enlist(struct share_state *state, struct share share)
+/* With the lock held. NULL: there is no room. */
+static struct share *enlist(struct share_state *state, struct share share)
 {
     if (state->count == state->room) {
         unsigned room = state->room == 0 ? 16 : state->room * 2;
         struct share *grown =
             room <= TOW_SHARE_MAX ? realloc(state->list, room * sizeof *grown) : NULL;
         if (grown == NULL) {
-            return false;
+            return NULL;
         }
         state->list = grown;
         state->room = room;
     }
-    state->list[state->count++] = share;
+    state->list[state->count] = share;
+    return &state->list[state->count++];
+}
+
+/* With the lock held: takes the piece that begins there out of the list; false: there is none. */
+static bool unlist(struct share_state *state, uint64_t base, struct share *ret_share)
+{
+    struct share *share = find_still(state, base, 1);
+    if (share == NULL || share->base != base) {
+        return false;
+    }
+    *ret_share = *share;
+    *share = state->list[--state->count];
     return true;
 }
 
@@ -226,11 +289,13 @@ void tow_serve_cuMemHostAlloc(struct tow_serve *call)
         return;
     }
     pthread_mutex_lock(&state->lock);
-    if (call->status == CUDA_SUCCESS) {
-        call->status = lock_pages(call, &share);
-    }
-    if (call->status == CUDA_SUCCESS && !enlist(state, share)) {
-        tow_drive(call->driver, cuMemHostUnregister)((void *)(uintptr_t)share.base);
+    struct share *listed = call->status == CUDA_SUCCESS ? enlist(state, share) : NULL;
+    if (listed != NULL) {
+        call->status = lock_pages(call, state, listed);
+        if (call->status != CUDA_SUCCESS) {
+            unlist(state, share.base, &share);
+        }
+    } else if (call->status == CUDA_SUCCESS) {
         call->status = CUDA_ERROR_OUT_OF_MEMORY;
     }
     pthread_mutex_unlock(&state->lock);
@@ -265,18 +330,10 @@ static void end_later(struct tow_session *session, struct tow_hold_ending *endin
     free(ended);
 }
 
-/* Takes the piece that begins there out of the list; false: there is none. */
 static bool take_out(struct share_state *state, uint64_t base, struct share *ret_share)
 {
-    bool found = false;
     pthread_mutex_lock(&state->lock);
-    for (unsigned i = 0; i < state->count && !found; i++) {
-        if (state->list[i].base == base) {
-            *ret_share = state->list[i];
-            state->list[i] = state->list[--state->count];
-            found = true;
-        }
-    }
+    bool found = unlist(state, base, ret_share);
     pthread_mutex_unlock(&state->lock);
     return found;
 }
