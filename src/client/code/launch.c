@@ -422,9 +422,10 @@ CUresult tow_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void *
     size_t padded = launch_padded(&launch);
     bool waits = has_output(config);
     struct tow_call call;
-    status = tow_call_begin_on(&call, launch.context->link, launch.context->number,
-                               TOW_FN_cuLaunchKernelEx, sizeof head + attributes_size + padded,
-                               waits ? TOW_CALL_REPLY : tow_capture_flag(config->hStream));
+    /* Looks at the context once more: what was asked on the way may have found it broken. */
+    status = tow_call_begin(&call, TOW_FN_cuLaunchKernelEx, sizeof head + attributes_size + padded,
+                            TOW_CALL_CONTEXT |
+                                (waits ? TOW_CALL_REPLY : tow_capture_flag(config->hStream)));
     if (status != CUDA_SUCCESS) {
         return status;
     }

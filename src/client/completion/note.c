@@ -158,8 +158,8 @@ enum tow_share_outcome tow_share_look(struct tow_link *link, const struct tow_sh
 void tow_share_note_quiet(struct tow_link *link, CUstream stream, uint64_t number)
 {
     tow_watch_hear(link);
-    if (stream == CU_STREAM_PER_THREAD) {
-        return; /* another one in every thread */
+    if (stream == CU_STREAM_PER_THREAD || link->notes == NULL) {
+        return; /* another one in every thread; or there was no memory for notes */
     }
     tow_lock_take(&link->send_lock);
     if (tow_link_sent(link) == number) {

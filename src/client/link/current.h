@@ -34,7 +34,7 @@ struct tow_context {
     /* Of commands up to these numbers all work is done: of all its streams, of its default stream
      */
     _Atomic uint64_t done, default_done;
-    struct tow_stream_watch *default_watch; /* owned; of client/stream/stream.h */
+    struct tow_stream_watch *default_watch; /* owned; of client/stream/context.h */
     unsigned api_version;
     int least_priority, greatest_priority;
 
