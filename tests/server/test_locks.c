@@ -245,10 +245,50 @@ static int end(void **state)
     return 0;
 }
 
+static uint64_t bind_context(uint32_t number, uint32_t generation)
+{
+    static uint8_t handles[8];
+    uint64_t id = TOW_ID_MAKE(TOW_H_CONTEXT, 0, generation, number);
+    assert_int_equal(tow_handles_bind(&session->handles, id, &handles[generation], CUDA_SUCCESS, 0),
+                     0);
+    return id;
+}
+
+static uint64_t ending;
+
+/* The context ends meanwhile, and another one gets its number. */
+static CUresult fake_stream_of_the_dead(CUstream *ret, unsigned flags)
+{
+    (void)flags;
+    *ret = (CUstream)(uintptr_t)0x3000;
+    assert_true(tow_handles_unbind(&session->handles, ending));
+    tow_session_drop_context(session, CONTEXT);
+    bind_context(CONTEXT, 2);
+    return CUDA_SUCCESS;
+}
+
+static void a_threads_stream_does_not_outlive_its_context(void **state)
+{
+    (void)state;
+    CUstream stream = NULL;
+    assert_int_equal(tow_session_thread_stream(session, THREAD, CONTEXT, &stream),
+                     CUDA_ERROR_INVALID_CONTEXT);
+    ending = bind_context(CONTEXT, 1);
+    tow_driver_set(&driver, cuStreamCreate, fake_stream_of_the_dead);
+    assert_int_equal(tow_session_thread_stream(session, THREAD, CONTEXT, &stream),
+                     CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    streams = 1;
+    tow_driver_set(&driver, cuStreamCreate, fake_stream);
+    assert_int_equal(tow_session_thread_stream(session, THREAD, CONTEXT, &stream), CUDA_SUCCESS);
+    assert_int_equal((uintptr_t)stream, 0x1020); /* its own */
+    streams = 0;
+}
+
 static void a_threads_stream_is_made_without_a_lock(void **state)
 {
     (void)state;
     CUstream stream = NULL;
+    bind_context(CONTEXT, 1);
     assert_int_equal(tow_session_thread_stream(session, THREAD, CONTEXT, &stream), CUDA_SUCCESS);
     assert_int_equal((uintptr_t)stream, 0x1020); /* that of the one who was quicker */
     assert_int_equal(destroyed, 1);
@@ -276,6 +316,7 @@ static void a_context_that_ends_does_not_hold_up_uploads_of_others(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_threads_stream_does_not_outlive_its_context, begin, end),
         cmocka_unit_test_setup_teardown(a_threads_stream_is_made_without_a_lock, begin, end),
         cmocka_unit_test_setup_teardown(a_context_that_ends_does_not_hold_up_uploads_of_others,
                                         begin, end),

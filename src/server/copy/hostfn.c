@@ -142,7 +142,8 @@ static void call_client(struct tow_hostfn_turn *turn, CUresult status)
         tow_hostfn_drop(turn);
     }
     pthread_mutex_lock(&state->lock);
-    if (state->ended || !start_courier(session, state)) {
+    /* The end of the session finds no state if this one is its first. */
+    if (state->ended || !tow_session_goes_on(session) || !start_courier(session, state)) {
         pthread_mutex_unlock(&state->lock);
         return;
     }

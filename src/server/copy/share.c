@@ -143,7 +143,8 @@ uint64_t tow_share_from(struct tow_serve *call, uint64_t address)
     if (state != NULL) {
         tow_hold_enter(call);
         pthread_mutex_lock(&state->lock);
-        const struct share *share = find(state, address, 1);
+        /* What is being page-locked may still fail, and go at once. */
+        const struct share *share = find_still(state, address, 1);
         left = share != NULL ? share->size - (address - share->base) : 0;
         pthread_mutex_unlock(&state->lock);
     }

@@ -57,6 +57,9 @@ static CUresult stream_of(struct tow_serve *call, uint64_t id, void **ret_handle
         return CUDA_SUCCESS;
     }
     CUstream stream = NULL;
+    if (call->status != CUDA_SUCCESS) {
+        return call->status; /* perhaps another context is current */
+    }
     CUresult status =
         tow_session_thread_stream(call->session, call->frame.thread, call->frame.context, &stream);
     *ret_handle = stream;

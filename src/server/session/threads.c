@@ -51,28 +51,46 @@ static bool add_stream(struct tow_session_thread *t, uint32_t context, CUstream 
     return true;
 }
 
+/* Of the context that has the number now; 0: none has. */
+static uint64_t context_id(const struct tow_session *session, uint32_t context)
+{
+    const struct tow_handle_entry *entry =
+        tow_handles_at(&session->handles, TOW_H_CONTEXT, context);
+    return entry != NULL ? atomic_load(&entry->id) : 0;
+}
+
 /* The driver makes it without the lock, which others need for their errors: if the client uses one
- * thread's number on two threads both make one, and that of the second goes. */
+ * thread's number on two threads both make one, and that of the second goes. Meanwhile the context
+ * may end, which takes its number first and its streams then. */
 static CUresult make_stream(struct tow_session *session, uint16_t thread, uint32_t context,
                             CUstream *ret_stream)
 {
-    CUstream made = NULL;
-    CUresult status = tow_drive(session->driver, cuStreamCreate)(&made, CU_STREAM_DEFAULT);
+    CUstream made = NULL, stream = NULL;
+    uint64_t id = context_id(session, context);
+    CUresult status = id == 0
+                          ? CUDA_ERROR_INVALID_CONTEXT
+                          : tow_drive(session->driver, cuStreamCreate)(&made, CU_STREAM_DEFAULT);
     if (status != CUDA_SUCCESS) {
         return status;
     }
     pthread_mutex_lock(&session->client_threads.lock);
-    struct tow_session_thread *t = thread_of(session, thread);
-    CUstream stream = stream_of(t, context);
-    if (stream == NULL && add_stream(t, context, made)) {
-        stream = made;
+    if (context_id(session, context) == id) {
+        struct tow_session_thread *t = thread_of(session, thread);
+        stream = stream_of(t, context);
+        if (stream == NULL && add_stream(t, context, made)) {
+            stream = made;
+        }
+        status = stream != NULL ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    } else {
+        status = CUDA_ERROR_CONTEXT_IS_DESTROYED; /* and with it what was made */
+        made = NULL;
     }
     pthread_mutex_unlock(&session->client_threads.lock);
-    if (stream != made) {
+    if (made != NULL && stream != made) {
         tow_drive(session->driver, cuStreamDestroy_v2)(made);
     }
     *ret_stream = stream;
-    return stream != NULL ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    return status;
 }
 
 CUresult tow_session_thread_stream(struct tow_session *session, uint16_t thread, uint32_t context,
