@@ -41,6 +41,7 @@ static void mistakes_in_the_text_are_explained(void **state)
     (void)state;
     refused(-EINVAL, 1, "'.version'", "hello");
     refused(-EINVAL, 1, "'.version'", ".target sm_90\n");
+    refused(-EINVAL, 1, "a version", ".version .target sm_90\n");
     refused(-EINVAL, 6, "2 operands, expected 3",
             PTX_HEAD
             ".entry k() {\n.reg .b32 %r<3>; .reg .f32 %f<3>;\ncvt.rn.f16x2.f32 %r1, %f1;\n}");
