@@ -8,7 +8,7 @@ in the list, never one behind it. Headers beside ROOMS are the folder's face: ev
   tools/rooms.py walls FOLDER OUT    makes OUT/ROOM, where a compiler finds the headers that ROOM may include and no others;
                                      prints the names of the rooms
   tools/rooms.py check BUILD         reads the object files: calls that run up, circles of calls that are too large
-  tools/rooms.py draw BUILD FOLDER   the calls between the rooms, as a table
+  tools/rooms.py draw BUILD FOLDER   the calls between the rooms, as a drawing; --numbers: with how many files call
 """
 
 import argparse
@@ -141,33 +141,39 @@ def mistakes(build, rooms):
     return found
 
 
-def draw(build, rooms):
-    """How many files of the room at the left use files of the room above: nothing stands right of the diagonal."""
+def draw(build, rooms, numbers):
+    """Who calls whom: a row for each room, the top first, and a column for each, the ground first. Nothing stands right of
+    the diagonal. `numbers`: how many files of the one use files of the other."""
     arrows = calls(objects(build, rooms))
     count = {}
     for name, others in arrows.items():
         for other in others:
             pair = name.split("/")[0], other.split("/")[0]
             count[pair] = count.get(pair, 0) + 1
-    wide = max(len(name) for name in rooms.names) + 2
-    print("".ljust(wide) + "".join(name.rjust(wide) for name in rooms.names))
-    for name in reversed(rooms.names):
-        row = "".join(str(count.get((name, other), "")).rjust(wide) for other in rooms.names)
-        print(name.ljust(wide) + row)
-    print(f"largest circles of calls: {[len(circle) for circle in circles(arrows)][:5]}")
+    wide = max(len(name) for name in rooms.names)
+    rows = []
+    for at, name in reversed(list(enumerate(rooms.names, 1))):
+        calling = [count.get((name, other), 0) for other in rooms.names]
+        marks = "".join(("" if n == 0 else str(n) if numbers else "*").rjust(4) for n in calling)
+        rows.append(f"{at:2} {name.ljust(wide)}{marks}".rstrip())
+    rows.append(" " * (3 + wide) + "".join(str(at).rjust(4) for at in range(1, len(rooms.names) + 1)))
+    return "\n".join(rows)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("verb", choices=("walls", "check", "draw"))
     parser.add_argument("place", nargs="+")
+    parser.add_argument("--numbers", action="store_true", help="draw: how many files call")
     args = parser.parse_args()
     if args.verb == "walls":
         walls(args.place[0], pathlib.Path(args.place[1]))
         return 0
     build = pathlib.Path(args.place[0])
     if args.verb == "draw":
-        draw(build, Rooms(args.place[1]))
+        rooms = Rooms(args.place[1])
+        print(draw(build, rooms, args.numbers))
+        print(f"largest circles of calls: {[len(circle) for circle in circles(calls(objects(build, rooms)))][:5]}")
         return 0
     found = [mistake for rooms in listed() for mistake in mistakes(build, rooms)]
     print("\n".join(found) or "calls run one way")

@@ -7,6 +7,8 @@ import re
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent.parent / "tools"))
+import rooms  # noqa: E402
 import towtest as t  # noqa: E402
 
 PAGES = [t.ROOT / "ARCHITECTURE.md", *sorted((t.ROOT / "docs" / "inside").glob("*.md"))]
@@ -69,6 +71,14 @@ def files_that_pages_name_are_there():
             if not (page.parent / link).exists():
                 wrong.append(f"{page.relative_to(t.ROOT)} links to {link}, which is not there")
     t.check(not wrong, "\n".join(wrong))
+
+
+@t.test()
+def the_tours_drawing_is_current():
+    drawn = rooms.draw(t.BUILD, rooms.Rooms("client"), False)
+    shown = (t.ROOT / "docs" / "inside" / "tour.md").read_text()
+    wanted = "\n".join(("    " + line).rstrip() for line in drawn.splitlines())
+    t.check(wanted in shown, f"docs/inside/tour.md does not show what `tools/rooms.py draw build client` draws:\n{wanted}")
 
 
 if __name__ == "__main__":
