@@ -46,18 +46,24 @@ tools:
 	fi
 
 # The unit tests want cmocka, others the rest; without them what is there still runs. Asked for once in a build folder. A tree
-# that was set up without cmocka looks again.
+# that was set up without cmocka looks again as soon as it is here, whoever installed it.
 test-tools: tools
 	@pkg-config --exists cmocka || missing=libcmocka-dev; \
 	for tool in valgrind clang-format-14 clang-tidy-14; do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
-	if [ -z "$$missing" ] || [ -f $(BUILD)/asked-for ]; then exit 0; fi; \
-	mkdir -p $(BUILD); touch $(BUILD)/asked-for; \
-	if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && $(APT) update >/dev/null 2>&1; then \
-	    for package in $$missing; do $(APT_INSTALL) $$package >/dev/null 2>&1 || left="$$left $$package"; done; \
-	    for tree in $(BUILD) $(BUILD)-asan $(BUILD)-tsan; do \
-	        [ ! -f $$tree/build.ninja ] || meson setup --reconfigure $$tree >/dev/null; \
-	    done; \
-	else left=$$missing; fi; \
+	left=$$missing; \
+	if [ -n "$$missing" ] && [ ! -f $(BUILD)/asked-for ]; then \
+	    mkdir -p $(BUILD); touch $(BUILD)/asked-for; \
+	    if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] && $(APT) update >/dev/null 2>&1; then \
+	        left=; \
+	        for package in $$missing; do $(APT_INSTALL) $$package >/dev/null 2>&1 || left="$$left $$package"; done; \
+	    fi; \
+	fi; \
+	for tree in $(BUILD) $(BUILD)-asan $(BUILD)-tsan; do \
+	    if [ -f $$tree/build.ninja ] && pkg-config --exists cmocka && \
+	        ! grep -q '"cmocka"' $$tree/meson-info/intro-dependencies.json; then \
+	        meson setup --reconfigure $$tree >/dev/null || { echo "meson setup --reconfigure $$tree fails" >&2; exit 1; }; \
+	    fi; \
+	done; \
 	[ -z "$$left" ] || echo "missing: $$left. What needs them is left out (apt install $(TEST_PACKAGES))"
 
 # Tools are looked for when a tree is set up, not at every build.
@@ -100,7 +106,7 @@ check-vm: all
 	@tests/vm/guest --build $(BUILD) --flavour plain build && tests/vm/guest --build $(BUILD) --flavour systemd build || true
 	@TOWLINE_VM_KEEP=1 python3 tests/run --build $(BUILD) --suite vm; code=$$?; tests/vm/guest --build $(BUILD) stop; exit $$code
 
-# What CI runs, with nothing drawn. Takes an hour; docs/testing.md has its last result.
+# What CI runs, with nothing drawn. docs/testing.md says how long it takes, and has its last result.
 check-long:
 	@.ci/run --long
 

@@ -74,6 +74,8 @@ def reasons_and_times_are_summed_up():
 def what_is_drawn_moves_with_the_commit_and_nothing_is_in_the_long_run():
     quiet = others(t.ROOT / ".ci", "as-user")
     text = makefile("echo 1 passed, 0 failed", "echo drawn $(DRAW) $(SEED); echo 1 passed, 0 failed")
+    if not shutil.which("git"):
+        raise t.Skip("there is no git (apt install git)")
     with small_tree(text, **quiet, as_user="echo drawn $@; echo 1 passed, 0 failed") as base:
         git = ["git", "-C", base, "-c", "user.name=t", "-c", "user.email=t@t"]
         for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "t"]):
@@ -81,6 +83,11 @@ def what_is_drawn_moves_with_the_commit_and_nothing_is_in_the_long_run():
         seed = t.run([*git, "rev-parse", "--short=12", "HEAD"]).stdout.strip()
         drawn = re.findall(r"^drawn (?:DRAW=)?(\d+) (?:SEED=)?(\w+)$", t.run([base / ".ci" / "run"]).stdout, re.M)
         t.check(len(drawn) == 2 and all(int(one) > 1 and got == seed for one, got in drawn), f"{drawn}, seed {seed}")
+        if os.geteuid() == 0:  # another user's checkout
+            for path in (base, *base.rglob("*")):
+                os.chown(path, 65534, 65534)
+            moved = t.run([base / ".ci" / "run"]).stdout
+            t.equal(re.findall(r"^drawn .*?(\w+)$", moved, re.M), [seed, seed], "the seeds in another user's checkout")
         drawn = re.findall(r"^drawn (?:DRAW=)?(\d+) ", t.run([base / ".ci" / "run", "--long"]).stdout, re.M)
         t.equal(drawn, ["1", "1"], "one in so many, in the long run")
 
@@ -94,6 +101,44 @@ def without_cmocka_ci_fails():
         done = t.run([base / ".ci" / "tools"], env=env)
         t.equal(done.returncode, 1, "the exit code")
         t.check("cmocka is missing" in done.stdout and done.stdout.endswith("0 passed, 1 failed\n"), done.stdout)
+
+
+@t.test()
+def a_tree_without_cmocka_looks_again():
+    """The real Makefile, with a project of two lines, packages of ours and tools that do nothing."""
+    with tempfile.TemporaryDirectory(prefix="tow") as base:
+        base = pathlib.Path(base)
+        shutil.copy(t.ROOT / "Makefile", base)
+        (base / "meson.build").write_text("project('t', 'c')\ndependency('cmocka', required: false, method: 'pkg-config')\n")
+        for folder in ("bin", "packages"):
+            (base / folder).mkdir()
+        for name, code in (("valgrind", 0), ("clang-format-14", 0), ("clang-tidy-14", 0), ("apt-get", 1)):
+            (base / "bin" / name).write_text(f"#!/bin/sh\nexit {code}\n")
+            (base / "bin" / name).chmod(0o755)
+        env = dict(os.environ, PATH=f"{base / 'bin'}:{os.environ['PATH']}", PKG_CONFIG_LIBDIR=str(base / "packages"))
+        for name in ("PKG_CONFIG_PATH", "MAKEFLAGS", "MAKELEVEL", "BUILD"):
+            env.pop(name, None)
+
+        def package(name):
+            (base / "packages" / f"{name}.pc").write_text(f"Name: {name}\nDescription: {name}\nVersion: 1\n")
+
+        def make(target):
+            done = t.run(["make", "-C", base, "--no-print-directory", target], env=env)
+            t.equal(done.returncode, 0, f"{target}: the exit code ({done.stdout}{done.stderr})")
+            return done.stdout
+
+        package("libzstd")
+        make("build/build.ninja")
+        known = base / "build" / "meson-info" / "intro-dependencies.json"
+        for _ in range(2):  # the second time it is not asked for, and said all the same
+            t.check("missing: libcmocka-dev." in make("test-tools"), "it does not say what is missing")
+        t.check((base / "build" / "asked-for").exists() and "cmocka" not in known.read_text(), known.read_text())
+        package("cmocka")
+        t.equal(make("test-tools"), "", "what it says when nothing is missing")
+        t.check("cmocka" in known.read_text(), known.read_text())
+        before = known.stat().st_mtime_ns
+        make("test-tools")
+        t.equal(known.stat().st_mtime_ns, before, "when the tree was set up")
 
 
 MODULE = '''
@@ -131,7 +176,7 @@ t.main()
 
 
 @contextlib.contextmanager
-def runner():
+def runner(suite="towline:unit"):
     """tests/run, and a build folder, of a tree with the module above and one program with cmocka's words."""
     with tempfile.TemporaryDirectory(prefix="tow") as base:
         base = pathlib.Path(base)
@@ -143,9 +188,10 @@ def runner():
         said = ("[ RUN      ] one\n[  REASON  ] one: it may not\n[  SKIPPED ] one\n[==========] 2 test(s) run.\n"
                 "[  SKIPPED ] 1 test(s), listed below:\n[  SKIPPED ] one\n")
         (base / "build" / "meson-info" / "intro-tests.json").write_text(json.dumps([
-            {"name": "unit", "cmd": ["printf", "%s", said], "env": {}, "workdir": None, "timeout": 10, "is_parallel": True}]))
-        yield lambda *flags: t.run([sys.executable, base / "tests" / "run", "--build", base / "build", *flags], env=dict(
-            os.environ, TOWLINE_BUILD=str(t.BUILD)))
+            {"name": "unit", "suite": [suite], "cmd": [shutil.which("printf"), "%s", said], "env": {}, "workdir": None, "timeout": 10,
+             "is_parallel": True}]))
+        yield lambda *flags, **more: t.run([sys.executable, base / "tests" / "run", "--build", base / "build", *flags], env=dict(
+            os.environ, TOWLINE_BUILD=str(t.BUILD), **more))
 
 
 @t.test()
@@ -179,6 +225,26 @@ def the_runner_draws_by_a_seed():
         t.check(all("plain.small.passes" in names and len(names) == 5 + 3 for names in listed), str(listed))
         t.equal({name for name in listed[0] if "alike" in name}, first, "the same seed again")
         t.check(any(names != listed[0] for names in listed), f"whatever the seed, the same: {listed[0]}")
+
+
+@t.test()
+def the_runner_needs_no_git():
+    with runner() as run, tempfile.TemporaryDirectory(prefix="tow") as empty:
+        for flags, last in (((), "9 passed, 0 failed"), (("--draw", "3"), "3 passed, 0 failed")):
+            done = run("--only", "alike", *flags, PATH=empty)
+            t.equal(done.stdout.splitlines()[-1:], [last], f"how {flags} ends ({done.stderr})")
+        t.check("drawn by the seed 0;" in done.stdout, done.stdout)
+
+
+@t.test()
+def a_tree_without_unit_tests_fails_where_cmocka_is():
+    with runner("towline:api") as run, tempfile.TemporaryDirectory(prefix="tow") as packages:
+        for here in (False, True):
+            if here:
+                pathlib.Path(packages, "cmocka.pc").write_text("Name: cmocka\nDescription: cmocka\nVersion: 1\n")
+            done = run(PKG_CONFIG_LIBDIR=packages, PKG_CONFIG_PATH="")
+            t.equal("has no unit test, although cmocka is here" in done.stdout, here, done.stdout)
+            t.equal("failed: plain.meson" in done.stdout.splitlines(), here, done.stdout)
 
 
 @t.test()
