@@ -93,11 +93,14 @@ def gone(pid):
 # ---- tools that look at the source ----
 
 def each_file(command, paths, at_once):
-    """Runs a tool over files, some at a time and on all processors; what it wrote."""
+    """Runs a tool over files, some at a time and on all processors; what it wrote, and a line `error: ...` where it failed."""
+    def ask(group):
+        done = subprocess.run([*command, *map(str, group)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT)
+        return done.stdout + (f"\nerror: {command[0]}: exit code {done.returncode}\n" if done.returncode else "")
+
     groups = [paths[i:i + at_once] for i in range(0, len(paths), at_once)]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 2) as pool:
-        return "".join(done.stdout for done in pool.map(lambda group: subprocess.run(
-            [*command, *map(str, group)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT), groups))
+        return "".join(pool.map(ask, groups))
 
 
 def tool(name):
