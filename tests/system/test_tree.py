@@ -64,6 +64,13 @@ def calls_between_rooms_run_one_way():
 
 
 @t.test()
+def walls_are_made_anew_when_rooms_change():
+    watched = json.loads((t.BUILD / "meson-info" / "intro-buildsystem_files.json").read_text())
+    stale = [folder for folder in CLOSED if str(SRC / folder / "ROOMS") not in watched]
+    t.check(not stale, f"meson does not look at src/FOLDER/ROOMS again: {stale}")
+
+
+@t.test()
 def a_room_cannot_include_what_is_above():
     """Of each source of a closed folder: no header of a room above is in a directory where its compiler looks."""
     wrong, seen = [], 0
