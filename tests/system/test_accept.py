@@ -74,7 +74,8 @@ def the_last_line_of_a_run_has_two_numbers():
     for results, wanted, code in ((["ok", "skipped"], [reason, time, "1 skipped", "1 passed, 0 failed"], 0),
                                   (["ok", "FAILED", "skipped"], ["failed: a test", reason, time, "1 skipped", "1 passed, 1 failed"], 1),
                                   (["ok", "ok"], [time, "2 passed, 0 failed"], 0),
-                                  (["skipped"], [reason, time, "1 skipped", "0 passed, 0 failed"], 1)):
+                                  (["skipped"], [reason, time, "1 skipped", "0 passed, 0 failed"], 0),
+                                  ([], [time, "0 passed, 0 failed"], 1)):
         said = io.StringIO()
         with contextlib.redirect_stdout(said):
             tally = run.Tally(False, len(results))

@@ -47,7 +47,7 @@ def every_instruction_of_the_software_gpu_has_a_form():
             line = re.sub(r"^(\w+:)?\s*(@!?%\w+)?\s*", "", line.strip())
             used |= {line.split()[0], line.split()[0].split(".")[0]} if line else set()
     known = set()
-    for path in sorted((t.ROOT / "src" / "ptx").glob("*.c")):
+    for path in sorted((t.ROOT / "src" / "ptx").rglob("*.c")):
         text = path.read_text()
         for spelled in re.findall(r'\{"([^"]+)", "[a-zA-Z]*", \w+\}', text):
             known |= set(spelled.split())
