@@ -40,7 +40,7 @@ class Skip(Exception):
 
 def test(limit=60, alone=False, trees=("plain",), name=None, matrix="", uses=""):
     """Makes a function a test: `limit` in seconds (times SLOW), `alone` if nothing may run beside it. `matrix` names those
-    that are many and alike, and none of them the only test of something: where time is short a few of them are drawn. `uses` names
+    that are many and alike: `make test` runs them all, and where time is short a few of them are drawn. `uses` names
     what only one at a time can have: those that share it do not run beside each other."""
     def add(function):
         if TREE in trees:
