@@ -281,11 +281,12 @@ def a_shared_mapping_that_is_registered_is_used_where_it_is():
 
     with t.Server(ALL_ALIKE) as server:
         stats(server, "shm", "registered:kernel", 1)  # its code travels once
-        # A copy up, one down and a synchronisation, which may look for its word and then ask; a staging takes four pieces of
-        # 2 MiB each way.
+        # A copy up, one down and a synchronisation, which may look for its word and then ask: four commands. A staging takes
+        # four pieces of 2 MiB each way. How often a run asks is a matter of time, so the border lies halfway.
         commands = each("registered:copy", "commands")
         t.check(commands <= 4.5, f"a copy up and one down are {commands:g} commands")
-        t.check(each("private:copy", "commands") >= 8, "private memory is not staged")
+        commands = each("private:copy", "commands")
+        t.check(commands >= 6, f"private memory is not staged: a copy up and one down are {commands:g} commands")
         # Its first bytes, on no whole page, are commands of their own. Only when they come back they are waited for.
         commands = each("registered:crooked", "commands")
         t.check(commands <= 6.5, f"a copy up and one down of memory off the page are {commands:g} commands")
