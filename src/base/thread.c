@@ -58,13 +58,6 @@ int tow_cond_init(pthread_cond_t *cond)
     return -error;
 }
 
-int tow_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t deadline_ns)
-{
-    struct timespec until = tow_time_spec(deadline_ns);
-    return deadline_ns == TOW_TIME_FOREVER ? -pthread_cond_wait(cond, mutex)
-                                           : -pthread_cond_timedwait(cond, mutex, &until);
-}
-
 int tow_futex_wait(_Atomic uint32_t *word, uint32_t expected, int64_t deadline_ns, bool shared)
 {
     /* FUTEX_WAIT_BITSET takes an absolute time on the monotonic clock. */

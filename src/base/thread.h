@@ -16,10 +16,9 @@ int tow_thread_start(const char *name, void *(*run)(void *arg), void *arg, pthre
 /* The kernel's number of the calling thread (asked each time: keep it if it is needed often). */
 int tow_thread_id(void);
 
-/* A condition whose waits end by the monotonic clock, whatever happens to the other one. */
+/* A condition whose waits end by the monotonic clock, whatever happens to the other one.
+ * tow_mutex_wait_until waits for it. */
 int tow_cond_init(pthread_cond_t *cond);
-/* -ETIMEDOUT when the deadline has passed. */
-int tow_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t deadline_ns);
 
 /* Sleeps while *word == expected, until `deadline_ns` (TOW_TIME_FOREVER: no limit). Returns 0 when
  * woken or when the word differs, -ETIMEDOUT, or -EINTR. Wakes without a reason are possible:

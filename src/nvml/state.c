@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Beginning and ending, the servers' reports, the list of devices. */
+#include "base/mutex.h"
 #include "nvml/nvml.h"
 #include "nvml/nvml_api.h"
 
 #include <dlfcn.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +26,7 @@ static const int64_t pause_ns = 20 * TOW_TIME_MS;     /* between two questions *
 static const int64_t numbers_ns = 1500 * TOW_TIME_MS; /* how long we wait for new numbers */
 static const double old_s = 1.0; /* numbers older than this are asked for again */
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all below */
+static struct tow_mutex lock = TOW_MUTEX(NVML); /* guards all below */
 static unsigned users;
 static char servers[SERVERS_MAX][TOW_ADDRESS_MAX];
 static unsigned server_count;
@@ -280,12 +280,12 @@ static int begin(void)
 
 TOW_NVML_PUBLIC int nvmlInit_v2(void)
 {
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     int result = users == 0 ? begin() : NVML_SUCCESS;
     if (result == NVML_SUCCESS) {
         users++;
     }
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
     return result;
 }
 
@@ -302,20 +302,20 @@ TOW_NVML_PUBLIC int nvmlInitWithFlags(unsigned flags)
 
 TOW_NVML_PUBLIC int nvmlShutdown(void)
 {
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     int result = users > 0 ? NVML_SUCCESS : NVML_ERROR_UNINITIALIZED;
     if (users > 0) {
         users--;
     }
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
     return result;
 }
 
 int tow_nvml_begin(void)
 {
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     if (users == 0) {
-        pthread_mutex_unlock(&lock);
+        tow_mutex_unlock(&lock);
         return NVML_ERROR_UNINITIALIZED;
     }
     return NVML_SUCCESS;
@@ -323,7 +323,7 @@ int tow_nvml_begin(void)
 
 int tow_nvml_end(int result)
 {
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
     return result;
 }
 

@@ -3,6 +3,7 @@
 #include "transport/lanes.h"
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "base/thread.h"
 
 #include <errno.h>
@@ -17,7 +18,7 @@ struct lane {
 
 struct tow_lanes {
     struct tow_lanes_user user;
-    pthread_mutex_t lock;   /* guards the rest */
+    struct tow_mutex lock;  /* guards the rest */
     pthread_cond_t changed; /* a job came or is done, or all is over */
     int error;              /* 0 while they live */
     unsigned count;
@@ -27,7 +28,7 @@ struct tow_lanes {
 static void end(struct tow_lanes *lanes, int error)
 {
     struct tow_line *lines[TOW_LANES_MAX];
-    pthread_mutex_lock(&lanes->lock);
+    tow_mutex_lock(&lanes->lock);
     bool first = lanes->error == 0;
     unsigned count = lanes->count;
     if (first) {
@@ -37,7 +38,7 @@ static void end(struct tow_lanes *lanes, int error)
     for (unsigned i = 0; i < count; i++) {
         lines[i] = lanes->lane[i]->line;
     }
-    pthread_mutex_unlock(&lanes->lock);
+    tow_mutex_unlock(&lanes->lock);
     for (unsigned i = 0; first && i < count; i++) {
         tow_line_shutdown(lines[i]);
     }
@@ -78,19 +79,19 @@ static void *sender_run(void *arg)
 {
     struct lane *lane = arg;
     struct tow_lanes *lanes = lane->lanes;
-    pthread_mutex_lock(&lanes->lock);
+    tow_mutex_lock(&lanes->lock);
     while (lanes->error == 0) {
         struct tow_lane_job *job = lane->jobs;
         if (job == NULL) {
-            pthread_cond_wait(&lanes->changed, &lanes->lock);
+            tow_mutex_wait(&lanes->lock, &lanes->changed);
             continue;
         }
-        pthread_mutex_unlock(&lanes->lock);
+        tow_mutex_unlock(&lanes->lock);
         int error = send_job(lane->line, job);
         if (error < 0) {
             end(lanes, error);
         }
-        pthread_mutex_lock(&lanes->lock);
+        tow_mutex_lock(&lanes->lock);
         /* Whoever waits finds the job untouched from here on. */
         lane->jobs = job->next;
         if (lane->jobs == NULL) {
@@ -105,13 +106,13 @@ static void *sender_run(void *arg)
     }
     lane->jobs = NULL;
     pthread_cond_broadcast(&lanes->changed);
-    pthread_mutex_unlock(&lanes->lock);
+    tow_mutex_unlock(&lanes->lock);
     return NULL;
 }
 
 void tow_lanes_send(struct tow_lanes *lanes, unsigned index, struct tow_lane_job *job)
 {
-    pthread_mutex_lock(&lanes->lock);
+    tow_mutex_lock(&lanes->lock);
     job->next = NULL;
     job->done = lanes->error != 0;
     if (!job->done) {
@@ -120,17 +121,17 @@ void tow_lanes_send(struct tow_lanes *lanes, unsigned index, struct tow_lane_job
         lane->jobs_end = &job->next;
         pthread_cond_broadcast(&lanes->changed);
     }
-    pthread_mutex_unlock(&lanes->lock);
+    tow_mutex_unlock(&lanes->lock);
 }
 
 int tow_lanes_wait(struct tow_lanes *lanes, struct tow_lane_job *job)
 {
-    pthread_mutex_lock(&lanes->lock);
+    tow_mutex_lock(&lanes->lock);
     while (!job->done) {
-        pthread_cond_wait(&lanes->changed, &lanes->lock);
+        tow_mutex_wait(&lanes->lock, &lanes->changed);
     }
     int error = lanes->error;
-    pthread_mutex_unlock(&lanes->lock);
+    tow_mutex_unlock(&lanes->lock);
     return error;
 }
 
@@ -179,7 +180,7 @@ struct tow_lanes *tow_lanes_create(const struct tow_lanes_user *user)
     struct tow_lanes *lanes = calloc(1, sizeof *lanes);
     if (lanes != NULL) {
         lanes->user = *user;
-        pthread_mutex_init(&lanes->lock, NULL);
+        tow_mutex_init(&lanes->lock, LINE_LANES);
         pthread_cond_init(&lanes->changed, NULL);
     }
     return lanes;
@@ -192,7 +193,7 @@ int tow_lanes_add(struct tow_lanes *lanes, struct tow_line *line)
     if (error == 0) {
         *lane = (struct lane){.lanes = lanes, .line = line};
         lane->jobs_end = &lane->jobs;
-        pthread_mutex_lock(&lanes->lock);
+        tow_mutex_lock(&lanes->lock);
         error = lanes->error != 0 ? -ESHUTDOWN : lanes->count == TOW_LANES_MAX ? -ENOSPC : 0;
         /* Under the lock: the threads take it before they look at anything else of the lanes. */
         if (error == 0) {
@@ -203,18 +204,18 @@ int tow_lanes_add(struct tow_lanes *lanes, struct tow_line *line)
             if (error < 0) {
                 lanes->error = error; /* one half is no use: none are */
                 pthread_cond_broadcast(&lanes->changed);
-                pthread_mutex_unlock(&lanes->lock);
+                tow_mutex_unlock(&lanes->lock);
                 pthread_join(lane->sender, NULL);
                 for (unsigned i = 0; i < lanes->count; i++) { /* no more can come */
                     tow_line_shutdown(lanes->lane[i]->line);
                 }
-                pthread_mutex_lock(&lanes->lock);
+                tow_mutex_lock(&lanes->lock);
             }
         }
         if (error == 0) {
             lanes->lane[lanes->count++] = lane;
         }
-        pthread_mutex_unlock(&lanes->lock);
+        tow_mutex_unlock(&lanes->lock);
     }
     if (error < 0) {
         tow_line_close(line);
@@ -228,9 +229,9 @@ unsigned tow_lanes_count(struct tow_lanes *lanes)
     if (lanes == NULL) {
         return 0;
     }
-    pthread_mutex_lock(&lanes->lock);
+    tow_mutex_lock(&lanes->lock);
     unsigned count = lanes->error == 0 ? lanes->count : 0;
-    pthread_mutex_unlock(&lanes->lock);
+    tow_mutex_unlock(&lanes->lock);
     return count;
 }
 
@@ -263,7 +264,7 @@ void tow_lanes_destroy(struct tow_lanes *lanes)
         tow_line_close(lanes->lane[i]->line);
         free(lanes->lane[i]);
     }
-    pthread_mutex_destroy(&lanes->lock);
+    tow_mutex_fini(&lanes->lock);
     pthread_cond_destroy(&lanes->changed);
     free(lanes);
 }

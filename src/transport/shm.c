@@ -10,6 +10,7 @@
 #include "transport/shm.h"
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "transport/ring.h"
 #include "transport/sock.h"
 #include "transport/transport.h"
@@ -18,7 +19,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,7 +86,7 @@ struct shm_line {
     int fd;                 /* owned */
     int side;               /* 0 client, 1 server */
 
-    pthread_mutex_t pass_lock; /* guards the socket's messages and the list */
+    struct tow_mutex pass_lock; /* guards the socket's messages and the list */
     struct {
         uint64_t number;
         int fd; /* owned */
@@ -222,9 +222,9 @@ static int shm_send_fd(struct tow_line *line, int fd, uint64_t number)
 {
     struct shm_line *shm = shm_of(line);
     struct shm_passed message = {.magic = TOW_SHM_MAGIC, .number = number};
-    pthread_mutex_lock(&shm->pass_lock);
+    tow_mutex_lock(&shm->pass_lock);
     int error = tow_fds_send(shm->fd, &message, sizeof message, &fd, 1);
-    pthread_mutex_unlock(&shm->pass_lock);
+    tow_mutex_unlock(&shm->pass_lock);
     return error;
 }
 
@@ -253,7 +253,7 @@ static int shm_take_fd(struct tow_line *line, uint64_t number, int64_t deadline_
 {
     struct shm_line *shm = shm_of(line);
     int error = -EAGAIN;
-    pthread_mutex_lock(&shm->pass_lock);
+    tow_mutex_lock(&shm->pass_lock);
     while (error == -EAGAIN) {
         for (unsigned i = 0; i < shm->passed_count; i++) {
             if (shm->passed[i].number == number) {
@@ -268,7 +268,7 @@ static int shm_take_fd(struct tow_line *line, uint64_t number, int64_t deadline_
             error = got < 0 ? got : -EAGAIN;
         }
     }
-    pthread_mutex_unlock(&shm->pass_lock);
+    tow_mutex_unlock(&shm->pass_lock);
     return error;
 }
 
@@ -299,7 +299,7 @@ static void shm_destroy(struct tow_line *line)
     for (unsigned i = 0; i < shm->passed_count; i++) {
         close(shm->passed[i].fd);
     }
-    pthread_mutex_destroy(&shm->pass_lock);
+    tow_mutex_fini(&shm->pass_lock);
     close(shm->fd);
     free(shm);
 }
@@ -337,7 +337,7 @@ static int build(int fd, int memory, size_t ring_size, int side, struct tow_line
     tow_line_init(&shm->line, &shm_ops);
     shm->fd = fd;
     shm->side = side;
-    pthread_mutex_init(&shm->pass_lock, NULL);
+    tow_mutex_init(&shm->pass_lock, LINE_SHM_PASS);
     shm->ring_size = ring_size;
     int error = 0;
     void *control = mmap(NULL, CONTROL_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);

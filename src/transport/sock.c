@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "base/thread.h"
 #include "transport/ring.h"
 #include "wire/control.h"
@@ -54,7 +55,7 @@ struct sock_line {
     struct tow_ring_ctl ctl; /* of the out ring: consumer_waits starts as 1, nobody is there */
     int fd;                  /* owned */
     bool tcp;
-    pthread_mutex_t role; /* guards the socket's sending half and advancing ctl.tail */
+    struct tow_mutex role; /* guards the socket's sending half and advancing ctl.tail */
     pthread_t sender;
     bool sender_started; /* written by the producer only */
     struct tow_spin sender_spin;
@@ -125,9 +126,9 @@ static void *sender_run(void *arg)
         uint64_t available;
         error = tow_ring_wait(line, &wait, TOW_TIME_FOREVER, &available);
         if (error == 0) {
-            pthread_mutex_lock(&sock->role);
+            tow_mutex_lock(&sock->role);
             error = send_ring(sock, 0);
-            pthread_mutex_unlock(&sock->role);
+            tow_mutex_unlock(&sock->role);
         }
     }
     if (!atomic_load(&line->down)) {
@@ -152,9 +153,9 @@ static void sock_wake(struct tow_line *line)
     }
     /* No thread to be had: this one sends, and will the next time. */
     atomic_store(&sock->ctl.consumer_waits, 1);
-    pthread_mutex_lock(&sock->role);
+    tow_mutex_lock(&sock->role);
     error = send_ring(sock, 0);
-    pthread_mutex_unlock(&sock->role);
+    tow_mutex_unlock(&sock->role);
     if (error < 0) {
         tow_line_fail(line, error);
     }
@@ -163,9 +164,9 @@ static void sock_wake(struct tow_line *line)
 static void sock_send_now(struct tow_line *line)
 {
     struct sock_line *sock = sock_of(line);
-    if (pthread_mutex_trylock(&sock->role) == 0) {
+    if (tow_mutex_try(&sock->role)) {
         int error = send_ring(sock, MSG_DONTWAIT);
-        pthread_mutex_unlock(&sock->role);
+        tow_mutex_unlock(&sock->role);
         if (error == 0) {
             return;
         }
@@ -244,12 +245,12 @@ static int sock_send_direct(struct tow_line *line, const struct iovec *iov, int 
     }
     struct iovec parts[TOW_LINE_IOV_MAX];
     memcpy(parts, iov, (size_t)count * sizeof *iov);
-    pthread_mutex_lock(&sock->role);
+    tow_mutex_lock(&sock->role);
     error = send_ring(sock, 0);
     if (error == 0) {
         error = send_parts(sock, parts, count);
     }
-    pthread_mutex_unlock(&sock->role);
+    tow_mutex_unlock(&sock->role);
     if (error < 0) {
         /* Part of a frame may be out: nothing can follow it. */
         tow_line_fail(line, error);
@@ -271,9 +272,9 @@ static int sock_drain(struct tow_line *line, int64_t deadline_ns)
         if (atomic_load(&sock->ctl.tail) == atomic_load(&sock->ctl.head)) {
             return 0;
         }
-        if (pthread_mutex_trylock(&sock->role) == 0) {
+        if (tow_mutex_try(&sock->role)) {
             error = send_ring(sock, MSG_DONTWAIT);
-            pthread_mutex_unlock(&sock->role);
+            tow_mutex_unlock(&sock->role);
             if (error == -EAGAIN) {
                 error = tow_sock_poll(sock->fd, POLLOUT, deadline_ns);
             }
@@ -463,7 +464,7 @@ static void sock_free(struct sock_line *sock)
 {
     tow_mirror_unmap(sock->line.out_base, TOW_LINE_RING_SIZE);
     tow_mirror_unmap((uint8_t *)sock->line.in_base, TOW_LINE_RING_SIZE);
-    pthread_mutex_destroy(&sock->role);
+    tow_mutex_fini(&sock->role);
     close(sock->fd);
     free(sock);
 }
@@ -522,7 +523,7 @@ int tow_sock_line(int fd, bool tcp, struct tow_line **ret_line)
     sock->fd = fd;
     sock->tcp = tcp;
     sock->sender_spin = sock->line.out_spin;
-    pthread_mutex_init(&sock->role, NULL);
+    tow_mutex_init(&sock->role, LINE_SOCK_ROLE);
     atomic_store(&sock->ctl.consumer_waits, 1);
     uint8_t *out, *in;
     int error = tow_mirror_map(-1, 0, TOW_LINE_RING_SIZE, &out);

@@ -13,6 +13,7 @@
  *
  * No cmocka: tests/system/test_cross.py builds and runs this for another machine.
  */
+#include "base/mutex.h"
 #include "golden.h"
 
 #include <pthread.h>
@@ -670,9 +671,9 @@ static void run_generated(void)
     static const struct tow_session_options options = {.id = 1, .in_process = true};
     session.driver = &driver;
     session.options = &options;
-    pthread_mutex_init(&session.client_threads.lock, NULL);
-    pthread_mutex_init(&session.transfers.lock, NULL);
-    pthread_mutex_init(&session.families.lock, NULL);
+    tow_mutex_init(&session.client_threads.lock, SERVER_THREADS);
+    tow_mutex_init(&session.transfers.lock, SERVER_TRANSFERS);
+    tow_mutex_init(&session.families.lock, SERVER_FAMILIES);
     scripted = true;
     for (unsigned i = 0; golden_families[i] != NULL; i++) {
         for (const struct golden_vector *v = golden_families[i]->vectors; v->send != NULL; v++) {

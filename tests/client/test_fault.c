@@ -2,6 +2,7 @@
 /* Managed memory that is watched, with the test as the worker: what comes and leaves in which
  * order.
  */
+#include "base/mutex.h"
 #include "cmocka_all.h"
 
 #include <pthread.h>
@@ -88,8 +89,8 @@ static bool begin(void)
         return false;
     }
     server.line = &own;
-    pthread_mutex_init(&server.wait_lock, NULL);
-    pthread_mutex_init(&server.side_lock, NULL);
+    tow_mutex_init(&server.wait_lock, CLIENT_WAIT);
+    tow_mutex_init(&server.side_lock, CLIENT_SIDE);
     server.listening = true;
     atomic_store(&server.side_tried, true);
     atomic_store(&server.side, side);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a server brings for the program's memory: taken in its order, or refused. */
+#include "base/mutex.h"
 #include "cmocka_all.h"
 
 #include <errno.h>
@@ -22,8 +23,8 @@ static int setup(void **state)
     memset(&link_to, 0, sizeof link_to);
     memset(memory, 0xaa, sizeof memory);
     link_to.next_transfer = 1;
-    pthread_mutex_init(&link_to.wait_lock, NULL);
-    pthread_mutex_init(&link_to.lane_lock, NULL);
+    tow_mutex_init(&link_to.wait_lock, CLIENT_WAIT);
+    tow_mutex_init(&link_to.lane_lock, CLIENT_LANES);
     pthread_cond_init(&link_to.transfer_done, NULL);
     return tow_line_pair(&server, &link_to.line);
 }
@@ -38,8 +39,8 @@ static int teardown(void **state)
     assert_null(link_to.newest);
     tow_line_close(link_to.line);
     tow_line_close(server);
-    pthread_mutex_destroy(&link_to.wait_lock);
-    pthread_mutex_destroy(&link_to.lane_lock);
+    tow_mutex_fini(&link_to.wait_lock);
+    tow_mutex_fini(&link_to.lane_lock);
     pthread_cond_destroy(&link_to.transfer_done);
     return 0;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* No driver is called under a lock that other threads need: the driver here does, on its thread,
  * what another thread might want meanwhile. With the lock held that would never end. */
+#include "base/mutex.h"
 #include "cmocka_all.h"
 
 #include <fcntl.h>
@@ -227,8 +228,8 @@ static int begin(void **state)
     session->line = &line;
     tow_hold_init(&session->hold);
     session->client_threads.table = calloc(TOW_THREADS_MAX + 1, sizeof(void *));
-    pthread_mutex_init(&session->client_threads.lock, NULL);
-    pthread_mutex_init(&session->families.lock, NULL);
+    tow_mutex_init(&session->client_threads.lock, SERVER_THREADS);
+    tow_mutex_init(&session->families.lock, SERVER_FAMILIES);
     return tow_handles_init(&session->handles);
 }
 
@@ -239,8 +240,8 @@ static int end(void **state)
     tow_session_end_states(session);
     tow_session_end_threads(session);
     tow_handles_fini(&session->handles);
-    pthread_mutex_destroy(&session->client_threads.lock);
-    pthread_mutex_destroy(&session->families.lock);
+    tow_mutex_fini(&session->client_threads.lock);
+    tow_mutex_fini(&session->families.lock);
     free(session);
     return 0;
 }

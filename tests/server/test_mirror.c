@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Managed memory is mirrored for as long as it is there, and no longer. */
+#include "base/mutex.h"
 #include "cmocka_all.h"
 
 #include <stdlib.h>
@@ -55,10 +56,10 @@ static int begin(void **state)
     session->driver = &driver;
     session->options = &options;
     session->client_threads.table = calloc(TOW_THREADS_MAX + 1, sizeof(void *));
-    pthread_mutex_init(&session->client_threads.lock, NULL);
-    pthread_mutex_init(&session->transfers.lock, NULL);
+    tow_mutex_init(&session->client_threads.lock, SERVER_THREADS);
+    tow_mutex_init(&session->transfers.lock, SERVER_TRANSFERS);
     tow_cond_init(&session->transfers.changed);
-    pthread_mutex_init(&session->families.lock, NULL);
+    tow_mutex_init(&session->families.lock, SERVER_FAMILIES);
     tow_hold_init(&session->hold);
     return tow_handles_init(&session->handles);
 }
@@ -70,10 +71,10 @@ static int end(void **state)
     tow_session_end_threads(session);
     tow_handles_fini(&session->handles);
     tow_hold_fini(&session->hold);
-    pthread_mutex_destroy(&session->client_threads.lock);
-    pthread_mutex_destroy(&session->transfers.lock);
+    tow_mutex_fini(&session->client_threads.lock);
+    tow_mutex_fini(&session->transfers.lock);
     pthread_cond_destroy(&session->transfers.changed);
-    pthread_mutex_destroy(&session->families.lock);
+    tow_mutex_fini(&session->families.lock);
     free(session);
     return 0;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bulk data as a worker takes it off the line: to where it belongs, or refused. */
+#include "base/mutex.h"
 #include "cmocka_all.h"
 
 #include <errno.h>
@@ -76,7 +77,7 @@ static int setup(void **state)
     memset(&session, 0, sizeof session);
     memset(&taken, 0, sizeof taken);
     taken.room = ROOM;
-    pthread_mutex_init(&session.transfers.lock, NULL);
+    tow_mutex_init(&session.transfers.lock, SERVER_TRANSFERS);
     tow_cond_init(&session.transfers.changed);
     return tow_line_pair(&client, &session.line);
 }
@@ -86,7 +87,7 @@ static int teardown(void **state)
     tow_transfer_end_all(&session);
     tow_line_close(client);
     tow_line_close(session.line);
-    pthread_mutex_destroy(&session.transfers.lock);
+    tow_mutex_fini(&session.transfers.lock);
     pthread_cond_destroy(&session.transfers.changed);
     return 0;
 }

@@ -25,10 +25,16 @@ BANNED = {
     "setjmp, longjmp, sigsetjmp, siglongjmp": "they pass by what is to be freed and unlocked",
     "usleep, sleep": "waits for nothing; a condition variable, a futex or poll",
     "abort, raise": "the client is a guest in a program; an error, or assert",
+    "pthread_mutex_lock, pthread_mutex_trylock, pthread_rwlock_rdlock, pthread_rwlock_wrlock, pthread_cond_wait, "
+    "pthread_cond_timedwait": "not in the order of locks; tow_mutex_lock and the others of base/mutex.h",
     "strerror_r": "two forms, by feature macro; strerror or %m",
 }
 # File: calls that it may make, and why.
 MAY_CALL = {
+    "src/base/locks.c": {"abort": "a thread is about to break the order of locks; in builds for tests only"},
+    "src/base/mutex.h": {name: "the order of locks is kept here" for name in (
+        "pthread_mutex_lock", "pthread_mutex_trylock", "pthread_rwlock_rdlock", "pthread_rwlock_wrlock", "pthread_cond_wait",
+        "pthread_cond_timedwait")},
     "src/server/daemon/worker.c": {"alloca": "the stack is to grow: grow_stack()"},
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory, copies, fills, pointers, pools, mappings. */
+#include "base/mutex.h"
 #include "soft_lib.h"
 
 #include <pthread.h>
@@ -359,9 +360,9 @@ static void *unregister(void *arg)
 
 static bool is_anything_running(void)
 {
-    pthread_mutex_lock(&tow_soft.lock);
+    tow_mutex_lock(&tow_soft.lock);
     bool running = tow_soft.running != NULL;
-    pthread_mutex_unlock(&tow_soft.lock);
+    tow_mutex_unlock(&tow_soft.lock);
     return running;
 }
 
@@ -376,10 +377,10 @@ static void unregistering_leaves_what_was_registered_meanwhile(void **state)
     OK(tow_drive(cu, cuMemHostAlloc)((void **)&flag, 4, 0));
     *flag = 0;
     /* No thread runs streams: who waits for a context does. */
-    pthread_mutex_lock(&tow_soft.lock);
+    tow_mutex_lock(&tow_soft.lock);
     assert_int_equal(tow_soft.runners, 0);
     tow_soft.runners = TOW_SOFT_RUNNERS_MAX;
-    pthread_mutex_unlock(&tow_soft.lock);
+    tow_mutex_unlock(&tow_soft.lock);
     CUcontext failed;
     OK(tow_drive(cu, cuCtxCreate_v2)(&failed, 0, 0));
     OK(soft_launch(soft_function(soft_module(), "crash"), 1, 1, NULL, NULL));
@@ -406,9 +407,9 @@ static void unregistering_leaves_what_was_registered_meanwhile(void **state)
     *flag = 1;
     pthread_join(waits.thread, NULL);
     pthread_join(at_once.thread, NULL);
-    pthread_mutex_lock(&tow_soft.lock);
+    tow_mutex_lock(&tow_soft.lock);
     tow_soft.runners = 0;
-    pthread_mutex_unlock(&tow_soft.lock);
+    tow_mutex_unlock(&tow_soft.lock);
     OK(waits.result);
     FAILS(error, at_once.result);
     OK(tow_drive(cu, cuMemHostUnregister)(memory));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Code images, modules, libraries, variables, the linker, printf and device malloc. */
+#include "base/mutex.h"
 #include "soft_lib.h"
 #include "backend/soft/code/module.h"
 #include "backend/soft/ground/handle.h"
@@ -449,17 +450,17 @@ static void variables_end_with_a_module_that_outlives_its_context(void **state)
     CUmodule handle;
     OK(tow_drive(cu, cuCtxCreate_v2)(&other, 0, 0));
     OK(tow_drive(cu, cuModuleLoadData)(&handle, text));
-    pthread_mutex_lock(&tow_soft.lock);
+    tow_mutex_lock(&tow_soft.lock);
     struct tow_soft_module *module = tow_soft_lookup(TOW_SOFT_MODULE, TOW_SOFT_HANDLE(handle));
     assert_non_null(module);
     tow_soft_module_ref(module);
-    pthread_mutex_unlock(&tow_soft.lock);
+    tow_mutex_unlock(&tow_soft.lock);
     OK(tow_drive(cu, cuCtxDestroy_v2)(other));
     OK(tow_drive(cu, cuCtxSetCurrent)(context));
     assert_true(free_memory() < before);
-    pthread_mutex_lock(&tow_soft.lock);
+    tow_mutex_lock(&tow_soft.lock);
     tow_soft_module_unref(module);
-    pthread_mutex_unlock(&tow_soft.lock);
+    tow_mutex_unlock(&tow_soft.lock);
     assert_int_equal(free_memory(), before);
 }
 

@@ -144,6 +144,7 @@ static void who_waits_for_a_lock_sleeps_until_it_is_free(void **state)
 
 int main(void)
 {
+    tow_lock_init(&lock, CLIENT_SEND);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(signals_are_blocked_there_and_not_here),
         cmocka_unit_test(a_sleeper_wakes_by_word_wake_or_time),

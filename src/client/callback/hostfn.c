@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "base/thread.h"
 #include "client/link/call.h"
 #include "client/stream/capture.h"
@@ -43,7 +44,7 @@ enum { BUCKETS = 256 };
 
 /* Process-wide: one thread runs all functions, one after the other, as with NVIDIA's driver. An
  * entry names its context; what is outstanding is counted at the link. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  /* guards all below */
+static struct tow_mutex lock = TOW_MUTEX(CLIENT_HOSTFNS); /* guards all below */
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER; /* a turn was added */
 static struct entry *entries[BUCKETS];
 static uint64_t last_id;
@@ -97,12 +98,12 @@ static struct entry *unlist(struct entry **at)
 
 bool tow_hostfn_find(uint64_t id, struct tow_hostfn *ret_function)
 {
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     struct entry *entry = *find(id);
     if (entry != NULL) {
         *ret_function = entry->function;
     }
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
     return entry != NULL;
 }
 
@@ -119,10 +120,10 @@ static void say_done(struct tow_link *link, uint64_t id)
 /* A function that runs once has run. */
 static void end(uint64_t id)
 {
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     struct entry **at = find(id);
     struct entry *entry = *at != NULL ? unlist(at) : NULL;
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
     free(entry);
 }
 
@@ -131,9 +132,9 @@ static void *run_thread(void *arg)
 {
     (void)arg;
     for (;;) {
-        pthread_mutex_lock(&lock);
+        tow_mutex_lock(&lock);
         while (first_turn == NULL) {
-            pthread_cond_wait(&changed, &lock);
+            tow_mutex_wait(&lock, &changed);
         }
         struct turn *turn = first_turn;
         first_turn = turn->next;
@@ -145,7 +146,7 @@ static void *run_thread(void *arg)
         if (entry != NULL) {
             function = entry->function;
         }
-        pthread_mutex_unlock(&lock);
+        tow_mutex_unlock(&lock);
         struct tow_thread *self = tow_thread_self();
         if (self != NULL) {
             self->in_hostfn = true;
@@ -189,13 +190,13 @@ CUresult tow_hostfn_add(struct tow_context *context, const struct tow_hostfn *fu
     }
     tow_side_open(context->link);
     *entry = (struct entry){.context = context, .function = *function};
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     bool runs = start_thread();
     if (runs) {
         enlist(entry);
         *ret_id = entry->id;
     }
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
     if (!runs) {
         free(entry);
     }
@@ -219,20 +220,20 @@ static void drop(struct entry *entry)
 static void discard(uint64_t id)
 {
     struct entry *entry = NULL;
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     struct entry **at = find(id);
     if (*at != NULL && !(*at)->due) {
         entry = unlist(at);
         entry->next = NULL;
     }
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
     drop(entry);
 }
 
 void tow_hostfn_drop_context(struct tow_context *context)
 {
     struct entry *gone = NULL;
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     for (unsigned i = 0; i < BUCKETS; i++) {
         for (struct entry **at = &entries[i]; *at != NULL;) {
             if ((*at)->context == context && !(*at)->due && !(*at)->function.kept) {
@@ -244,7 +245,7 @@ void tow_hostfn_drop_context(struct tow_context *context)
             }
         }
     }
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
     drop(gone);
 }
 
@@ -265,13 +266,13 @@ bool tow_hostfn_settle(struct tow_link *link, int64_t limit_ns)
 {
     int64_t until = tow_time_deadline(limit_ns);
     int error = 0;
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     uint64_t up_to = last_id;
     while (is_outstanding(link, up_to) && error != -ETIMEDOUT) {
-        error = tow_cond_wait(&link->hostfns.ended, &lock, until);
+        error = tow_mutex_wait_until(&lock, &link->hostfns.ended, until);
     }
     bool settled = !is_outstanding(link, up_to);
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
     return settled;
 }
 
@@ -283,7 +284,7 @@ void tow_hostfn_call(struct tow_link *link, uint64_t id, CUresult status)
         return;
     }
     *turn = (struct turn){.link = link, .id = id, .status = status};
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     struct entry *entry = *find(id);
     if (entry != NULL) {
         entry->due = true;
@@ -295,7 +296,7 @@ void tow_hostfn_call(struct tow_link *link, uint64_t id, CUresult status)
     }
     last_turn = turn;
     pthread_cond_signal(&changed);
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
 }
 
 /* Sends the command that puts a function into a stream, alone or (`upload` not NULL) with the copy

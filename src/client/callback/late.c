@@ -3,11 +3,11 @@
  * bytes from it. */
 #include "client/callback/late.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 
+#include "base/mutex.h"
 #include "client/stream/context.h"
 #include "client/callback/hostfn.h"
 #include "client/hostmem/memory.h"
@@ -30,7 +30,7 @@ enum {
 };
 
 /* Process-wide: addresses are the process's: freeing memory asks for all. Each names its link. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards both below and links' bytes */
+static struct tow_mutex lock = TOW_MUTEX(CLIENT_LATE); /* guards both below and links' bytes */
 static struct late *lates;
 static uint64_t last_number;
 
@@ -39,55 +39,55 @@ static bool is_read_later(const void *address, size_t size)
 {
     uintptr_t low = (uintptr_t)address;
     bool found = false;
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     for (const struct late *l = lates; l != NULL && !found; l = l->next) {
         uintptr_t from = (uintptr_t)l->from;
         found = low < from + l->size && (from < low || from - low < size);
     }
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
     return found;
 }
 
 /* Takes room for `size` bytes. */
 static bool take_room(struct tow_link *link, size_t size)
 {
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     bool room = size <= TOTAL_MAX - link->late_bytes;
     link->late_bytes += room ? size : 0;
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
     return room;
 }
 
 static void give_room(struct tow_link *link, size_t size)
 {
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     link->late_bytes -= size;
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
 }
 
 static void enlist(struct late *late)
 {
     static const struct tow_memory_ops reader = {.is_read_later = is_read_later};
     tow_memory_register(&reader);
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     late->number = ++last_number;
     late->next = lates;
     lates = late;
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
 }
 
 /* Its turn is over, or never comes. */
 static void drop_late(void *user)
 {
     struct late *late = user;
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     struct late **at = &lates;
     while (*at != late) {
         at = &(*at)->next;
     }
     *at = late->next;
     late->link->late_bytes -= late->size;
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
     free(late);
 }
 

@@ -3,6 +3,7 @@
  * kernels. Nothing here asks a server: see load.c, lookup.c, symbol.c and end.c. */
 #include "client/code/code.h"
 
+#include "base/mutex.h"
 #include "client/code/limits.h"
 #include "client/link/device.h"
 #include "client/link/link.h"
@@ -12,9 +13,9 @@
 
 /* Process-wide: a library belongs to no context, and is loaded on each server that needs it. */
 static struct {
-    pthread_mutex_t lock; /* guards the list */
+    struct tow_mutex lock; /* guards the list */
     struct tow_library *first;
-} all = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} all = {.lock = TOW_MUTEX(CLIENT_LIBRARIES)};
 
 /* ---- life ---- */
 
@@ -23,7 +24,7 @@ struct tow_library *tow_library_create(enum tow_handle_kind kind)
     struct tow_library *library = calloc(1, sizeof *library);
     if (library != NULL) {
         library->kind = kind;
-        pthread_mutex_init(&library->lock, NULL);
+        tow_mutex_init(&library->lock, CLIENT_LIBRARY);
         pthread_cond_init(&library->calm, NULL);
     }
     return library;
@@ -81,22 +82,22 @@ void tow_library_destroy(struct tow_library *library)
     }
     tow_image_close(&library->image);
     pthread_cond_destroy(&library->calm);
-    pthread_mutex_destroy(&library->lock);
+    tow_mutex_fini(&library->lock);
     free(library);
 }
 
 void tow_library_publish(struct tow_library *library)
 {
-    pthread_mutex_lock(&all.lock);
+    tow_mutex_lock(&all.lock);
     library->next = all.first;
     all.first = library;
-    pthread_mutex_unlock(&all.lock);
+    tow_mutex_unlock(&all.lock);
 }
 
 bool tow_library_withdraw(struct tow_library *library)
 {
     bool found = false;
-    pthread_mutex_lock(&all.lock);
+    tow_mutex_lock(&all.lock);
     for (struct tow_library **at = &all.first; *at != NULL; at = &(*at)->next) {
         if (*at == library) {
             *at = library->next;
@@ -104,14 +105,14 @@ bool tow_library_withdraw(struct tow_library *library)
             break;
         }
     }
-    pthread_mutex_unlock(&all.lock);
+    tow_mutex_unlock(&all.lock);
     return found;
 }
 
 struct tow_library *tow_library_withdraw_modules(uint32_t context)
 {
     struct tow_library *taken = NULL;
-    pthread_mutex_lock(&all.lock);
+    tow_mutex_lock(&all.lock);
     for (struct tow_library **at = &all.first; *at != NULL;) {
         struct tow_library *library = *at;
         if (library->kind != TOW_H_MODULE || library->context != context) {
@@ -122,20 +123,20 @@ struct tow_library *tow_library_withdraw_modules(uint32_t context)
         library->next = taken;
         taken = library;
     }
-    pthread_mutex_unlock(&all.lock);
+    tow_mutex_unlock(&all.lock);
     return taken;
 }
 
 void tow_library_each(void (*visit)(struct tow_library *library, uint32_t context),
                       uint32_t context)
 {
-    pthread_mutex_lock(&all.lock);
+    tow_mutex_lock(&all.lock);
     for (struct tow_library *library = all.first; library != NULL; library = library->next) {
         if (library->kind == TOW_H_LIBRARY) {
             visit(library, context);
         }
     }
-    pthread_mutex_unlock(&all.lock);
+    tow_mutex_unlock(&all.lock);
 }
 
 struct tow_library *tow_library_find(enum tow_handle_kind kind, const void *handle)
@@ -315,7 +316,7 @@ void tow_kernel_learn(struct tow_kernel *kernel, CUdevice device, CUfunction_att
     struct tow_attributes *a = tow_kernel_attributes(kernel, device);
     if (a == NULL) {
         struct tow_kernel *owner = kernel->origin != NULL ? kernel->origin : kernel;
-        pthread_mutex_lock(&owner->library->lock);
+        tow_mutex_lock(&owner->library->lock);
         a = tow_kernel_attributes(kernel, device);
         if (a == NULL) {
             a = calloc(1, sizeof *a);
@@ -326,7 +327,7 @@ void tow_kernel_learn(struct tow_kernel *kernel, CUdevice device, CUfunction_att
                 atomic_store_explicit(&owner->attributes, a, memory_order_release);
             }
         }
-        pthread_mutex_unlock(&owner->library->lock);
+        tow_mutex_unlock(&owner->library->lock);
         if (a == NULL) {
             return; /* it is only a cache */
         }

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/mutex.h"
 #include "client/link/call.h"
 #include "client/stream/context.h"
 #include "client/session/handle.h"
@@ -78,7 +79,7 @@ struct tow_library {
     struct tow_library *parent; /* borrowed: the library that this module is of, or NULL */
     struct tow_known *known;    /* of known.c: its image; or NULL */
 
-    pthread_mutex_t lock;   /* guards what follows, and what its kernels say it guards */
+    struct tow_mutex lock;  /* guards what follows, and what its kernels say it guards */
     pthread_cond_t calm;    /* `spreading` is over */
     bool spreading;         /* some thread takes it, or a kernel of it, to another server */
     struct tow_image image; /* a library's, where there are several servers; size 0: not kept */

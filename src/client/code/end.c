@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The end of modules and libraries: the program unloads them, or their context ends. */
+#include "base/mutex.h"
 #include "client/code/code.h"
 
 #include "client/code/known.h"
@@ -126,7 +127,7 @@ static struct tow_kernel *take_functions(struct tow_library *library, uint32_t c
 /* Of a library, which outlives contexts: what it had in this one. */
 static void drop_from_library(struct tow_library *library, uint32_t context)
 {
-    pthread_mutex_lock(&library->lock);
+    tow_mutex_lock(&library->lock);
     struct tow_kernel *functions = take_functions(library, context);
     struct tow_library *modules = NULL;
     for (struct tow_library **at = &library->modules; *at != NULL;) {
@@ -140,7 +141,7 @@ static void drop_from_library(struct tow_library *library, uint32_t context)
         modules = module;
     }
     tow_symbols_drop_context(library, context);
-    pthread_mutex_unlock(&library->lock);
+    tow_mutex_unlock(&library->lock);
     tow_kernel_destroy(functions);
     while (modules != NULL) {
         struct tow_library *module = modules;

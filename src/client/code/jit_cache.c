@@ -5,7 +5,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +14,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "wire/cursor.h"
 
 enum {
@@ -45,8 +45,8 @@ struct remembered {
 };
 
 /* Process-wide: a cache of the user's folder; keys say for which device. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all below */
-static struct remembered *memory;                        /* newest first */
+static struct tow_mutex lock = TOW_MUTEX(CLIENT_JIT_CACHE); /* guards all below */
+static struct remembered *memory;                           /* newest first */
 static size_t memory_size;
 static bool looked;              /* the environment was read */
 static char folder[512];         /* "" if the disk is not to be used */
@@ -67,7 +67,7 @@ static void remember(const uint8_t hash[TOW_SHA256_SIZE], const char *text, size
     memcpy(r->hash, hash, sizeof r->hash);
     memcpy(r->text, text, size);
     r->size = size;
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     r->next = memory;
     memory = r;
     memory_size += size;
@@ -84,20 +84,20 @@ static void remember(const uint8_t hash[TOW_SHA256_SIZE], const char *text, size
             at = &old->next;
         }
     }
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
 }
 
 static int recall(const uint8_t hash[TOW_SHA256_SIZE], struct tow_buf *text)
 {
     int result = -ENOENT;
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     for (struct remembered *r = memory; r != NULL; r = r->next) {
         if (memcmp(r->hash, hash, sizeof r->hash) == 0) {
             result = tow_buf_append(text, r->text, r->size);
             break;
         }
     }
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
     return result;
 }
 
@@ -106,7 +106,7 @@ static int recall(const uint8_t hash[TOW_SHA256_SIZE], struct tow_buf *text)
 /* The folder, made on first use; false if the disk is not to be used. */
 static bool use_folder(void)
 {
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     if (!looked) {
         looked = true;
         const char *disable = getenv("CUDA_CACHE_DISABLE");
@@ -128,7 +128,7 @@ static bool use_folder(void)
         }
     }
     bool use = folder[0] != '\0';
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
     return use;
 }
 
@@ -226,9 +226,9 @@ static void write_file(const char *name, const char *suffix, uint32_t flags, con
     tow_enc_u32(&enc, (uint32_t)size);
     tow_enc_bytes(&enc, hash, sizeof hash);
     tow_enc_bytes(&enc, data, size);
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     make_room(HEAD_SIZE + size);
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
     int error = tow_file_write_atomic(path, bytes, HEAD_SIZE + size, 0600);
     if (error < 0) {
         tow_log(TOW_AREA_CLIENT, TOW_LOG_DEBUG, "a compilation could not be kept in %s: %s", path,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cuKernel* and cuFunc*: answered from what came with the lookup. */
+#include "base/mutex.h"
 #include "client/code/code.h"
 #include "gen/module_client.h"
 
@@ -20,12 +21,12 @@ CUresult tow_cuKernelGetFunction(CUfunction *pFunc, CUkernel kernel)
         return status;
     }
     struct tow_library *library = object->library;
-    pthread_mutex_lock(&library->lock);
+    tow_mutex_lock(&library->lock);
     struct tow_kernel *function = object->functions;
     while (function != NULL && function->context != context->number) {
         function = function->next;
     }
-    pthread_mutex_unlock(&library->lock);
+    tow_mutex_unlock(&library->lock);
     if (function != NULL) {
         *pFunc = (CUfunction)(uintptr_t)function->id;
         return CUDA_SUCCESS;
@@ -62,10 +63,10 @@ CUresult tow_cuKernelGetFunction(CUfunction *pFunc, CUkernel kernel)
         tow_kernel_destroy(function);
         return status;
     }
-    pthread_mutex_lock(&library->lock);
+    tow_mutex_lock(&library->lock);
     function->next = object->functions;
     object->functions = function;
-    pthread_mutex_unlock(&library->lock);
+    tow_mutex_unlock(&library->lock);
     *pFunc = (CUfunction)(uintptr_t)function->id;
     return CUDA_SUCCESS;
 }

@@ -2,10 +2,10 @@
 /* The table of images that this process has loaded, by server and hash. */
 #include "client/code/known.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/mutex.h"
 #include "client/link/link.h"
 #include "gen/module.h"
 
@@ -24,7 +24,7 @@ struct tow_known {
 
 /* Process-wide: each names its link and device. Also held while a load is sent that nobody waits
  * for: the library that holds the image cannot be unloaded before. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the list, and all in it */
+static struct tow_mutex lock = TOW_MUTEX(CLIENT_KNOWN); /* guards the list, and all in it */
 static struct tow_known *knowns;
 
 static struct tow_known *find(const struct tow_context *context, const struct tow_image *image)
@@ -58,7 +58,7 @@ static CUresult send_load(struct tow_library *library, struct tow_context *conte
 bool tow_known_load(struct tow_library *library, struct tow_context *context,
                     const struct tow_image *image, CUresult *ret_status)
 {
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     struct tow_known *known = find(context, image);
     bool answered = known != NULL && known->answered;
     if (answered) {
@@ -70,14 +70,14 @@ bool tow_known_load(struct tow_library *library, struct tow_context *context,
             library->known = known;
         }
     }
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
     return answered;
 }
 
 void tow_known_add(struct tow_library *library, const struct tow_context *context,
                    const struct tow_image *image, struct tow_dec facts)
 {
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     struct tow_known *known = find(context, image);
     if (known == NULL) {
         known = calloc(1, sizeof *known);
@@ -103,12 +103,12 @@ void tow_known_add(struct tow_library *library, const struct tow_context *contex
     known->libraries++;
     library->known = known;
 unlock:
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
 }
 
 void tow_known_drop(struct tow_library *library)
 {
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     struct tow_known *known = library->known;
     library->known = NULL;
     if (known != NULL && --known->libraries == 0) {
@@ -120,5 +120,5 @@ void tow_known_drop(struct tow_library *library)
         free(known->facts);
         free(known);
     }
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
 }

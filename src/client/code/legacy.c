@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The first way to launch: block shape and arguments are set on the function, one call at a time.
  */
+#include "base/mutex.h"
 #include "client/code/launch.h"
 
 #include "gen/launch_client.h"
@@ -19,7 +20,7 @@ struct tow_legacy_launch {
 };
 
 /* Process-wide: for a moment, once for each texture reference. */
-static pthread_mutex_t create_lock = PTHREAD_MUTEX_INITIALIZER; /* guards making the struct */
+static struct tow_mutex create_lock = TOW_MUTEX(CLIENT_LEGACY); /* guards making the struct */
 
 /* As in CUDA, a function's settings are for one thread at a time. */
 static struct tow_legacy_launch *legacy_of(CUfunction handle)
@@ -28,7 +29,7 @@ static struct tow_legacy_launch *legacy_of(CUfunction handle)
     if (function == NULL) {
         return NULL;
     }
-    pthread_mutex_lock(&create_lock);
+    tow_mutex_lock(&create_lock);
     if (function->legacy == NULL) {
         function->legacy = calloc(1, sizeof *function->legacy);
         if (function->legacy != NULL) {
@@ -37,7 +38,7 @@ static struct tow_legacy_launch *legacy_of(CUfunction handle)
             }
         }
     }
-    pthread_mutex_unlock(&create_lock);
+    tow_mutex_unlock(&create_lock);
     return function->legacy;
 }
 

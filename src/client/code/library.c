@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The functions cuLibrary*: libraries, their kernels and their variables. */
+#include "base/mutex.h"
 #include "client/code/code.h"
 #include "gen/module_client.h"
 
-#include <pthread.h>
 #include <string.h>
 
 static CUresult load_library(struct tow_image *image, const struct tow_jit *jit, bool stays,
@@ -143,9 +143,9 @@ CUresult tow_cuLibraryGetModule(CUmodule *pMod, CUlibrary library)
     if (TOW_UNLIKELY(status != CUDA_SUCCESS)) {
         return status;
     }
-    pthread_mutex_lock(&object->lock);
+    tow_mutex_lock(&object->lock);
     struct tow_library *module = module_of(object, context->number);
-    pthread_mutex_unlock(&object->lock);
+    tow_mutex_unlock(&object->lock);
     if (module != NULL) {
         *pMod = (CUmodule)(uintptr_t)module->id;
         return CUDA_SUCCESS;
@@ -174,14 +174,14 @@ CUresult tow_cuLibraryGetModule(CUmodule *pMod, CUlibrary library)
         tow_library_destroy(module);
         return status;
     }
-    pthread_mutex_lock(&object->lock);
+    tow_mutex_lock(&object->lock);
     struct tow_library *first = module_of(object, context->number);
     struct tow_library **at = &object->modules;
     while (*at != NULL) {
         at = &(*at)->next;
     }
     *at = module; /* at the end: who came first is found first */
-    pthread_mutex_unlock(&object->lock);
+    tow_mutex_unlock(&object->lock);
     *pMod = (CUmodule)(uintptr_t)(first != NULL ? first->id : module->id);
     return CUDA_SUCCESS;
 }

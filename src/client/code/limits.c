@@ -2,10 +2,10 @@
 /* What devices allow is asked once of each; a kernel's bounds begin with it. */
 #include "client/code/limits.h"
 
-#include <pthread.h>
 #include <stdbool.h>
 #include <string.h>
 
+#include "base/mutex.h"
 #include "gen/device_client.h"
 #include "wire/cursor.h"
 
@@ -16,7 +16,7 @@ static struct {
     struct tow_launch_limits limits;
     atomic_bool ready;
 } devices[LIMITS_DEVICES];
-static pthread_mutex_t devices_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct tow_mutex devices_lock = TOW_MUTEX(CLIENT_LIMITS);
 
 static CUresult fill_limits(CUdevice device, struct tow_launch_limits *limits)
 {
@@ -54,12 +54,12 @@ static const struct tow_launch_limits *limits_slow(CUdevice device)
     if (fill_limits(device, &limits) != CUDA_SUCCESS) {
         return NULL;
     }
-    pthread_mutex_lock(&devices_lock);
+    tow_mutex_lock(&devices_lock);
     if (!atomic_load_explicit(&devices[device].ready, memory_order_relaxed)) {
         devices[device].limits = limits;
         atomic_store_explicit(&devices[device].ready, true, memory_order_release);
     }
-    pthread_mutex_unlock(&devices_lock);
+    tow_mutex_unlock(&devices_lock);
     return &devices[device].limits;
 }
 

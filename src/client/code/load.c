@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Loading: images are offered by their hash, sent if the server wants them, and taken to further
  * servers when they are needed there. */
+#include "base/mutex.h"
 #include "client/code/code.h"
 
 #include "base/log.h"
@@ -214,20 +215,20 @@ close_image:
 /* One thread at a time takes a library or its kernels elsewhere; no lock is held meanwhile. */
 static void spread_begin(struct tow_library *library)
 {
-    pthread_mutex_lock(&library->lock);
+    tow_mutex_lock(&library->lock);
     while (library->spreading) {
-        pthread_cond_wait(&library->calm, &library->lock);
+        tow_mutex_wait(&library->lock, &library->calm);
     }
     library->spreading = true;
-    pthread_mutex_unlock(&library->lock);
+    tow_mutex_unlock(&library->lock);
 }
 
 static void spread_end(struct tow_library *library)
 {
-    pthread_mutex_lock(&library->lock);
+    tow_mutex_lock(&library->lock);
     library->spreading = false;
     pthread_cond_broadcast(&library->calm);
-    pthread_mutex_unlock(&library->lock);
+    tow_mutex_unlock(&library->lock);
 }
 
 static CUresult spread_library(struct tow_library *library, struct tow_link *link)

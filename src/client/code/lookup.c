@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Asking a server about modules, libraries and their kernels: kernels by name, their attributes,
  * all names. What was asked once is known (code.c). */
+#include "base/mutex.h"
 #include "client/code/code.h"
 
 #include "client/link/device.h"
@@ -90,9 +91,9 @@ static CUresult kernel_ask(struct tow_library *library, struct tow_kernel *kerne
  * new. */
 static struct tow_kernel *kernel_begin(struct tow_library *library, const char *name)
 {
-    pthread_mutex_lock(&library->lock);
+    tow_mutex_lock(&library->lock);
     struct tow_kernel *kernel = tow_kernel_take_unbound(library, name);
-    pthread_mutex_unlock(&library->lock);
+    tow_mutex_unlock(&library->lock);
     if (kernel != NULL || (kernel = calloc(1, sizeof *kernel)) == NULL) {
         return kernel;
     }
@@ -109,10 +110,10 @@ static struct tow_kernel *kernel_begin(struct tow_library *library, const char *
 CUresult tow_library_kernel(struct tow_library *library, const char *name,
                             struct tow_kernel **ret_kernel)
 {
-    pthread_mutex_lock(&library->lock);
+    tow_mutex_lock(&library->lock);
     struct tow_kernel *kernel = tow_kernel_by_name(library, name);
     bool ready = kernel != NULL && kernel->id != 0;
-    pthread_mutex_unlock(&library->lock);
+    tow_mutex_unlock(&library->lock);
     if (ready) {
         *ret_kernel = kernel;
         return CUDA_SUCCESS;
@@ -134,7 +135,7 @@ CUresult tow_library_kernel(struct tow_library *library, const char *name,
         tow_kernel_destroy(kernel);
         return status;
     }
-    pthread_mutex_lock(&library->lock);
+    tow_mutex_lock(&library->lock);
     struct tow_kernel *other = tow_kernel_by_name(library, name);
     if (other != NULL) {
         /* Two threads asked at once: one handle is for the program, both end with the library. */
@@ -142,7 +143,7 @@ CUresult tow_library_kernel(struct tow_library *library, const char *name,
         kernel->name = NULL;
     }
     tow_kernel_insert(library, kernel, name);
-    pthread_mutex_unlock(&library->lock);
+    tow_mutex_unlock(&library->lock);
     *ret_kernel = other != NULL ? other : kernel;
     return CUDA_SUCCESS;
 }
@@ -243,9 +244,9 @@ static CUresult names_ask(struct tow_library *library, char ***ret_names, uint32
 
 CUresult tow_library_names(struct tow_library *library)
 {
-    pthread_mutex_lock(&library->lock);
+    tow_mutex_lock(&library->lock);
     bool known = library->enumerated;
-    pthread_mutex_unlock(&library->lock);
+    tow_mutex_unlock(&library->lock);
     if (known) {
         return CUDA_SUCCESS;
     }
@@ -255,14 +256,14 @@ CUresult tow_library_names(struct tow_library *library)
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    pthread_mutex_lock(&library->lock);
+    tow_mutex_lock(&library->lock);
     if (!library->enumerated) {
         library->names = names;
         library->name_count = count;
         library->enumerated = true;
         names = NULL;
     }
-    pthread_mutex_unlock(&library->lock);
+    tow_mutex_unlock(&library->lock);
     if (names != NULL) {
         names_free(names, count);
     }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Answers about occupancy, kept by kernel. */
+#include "base/mutex.h"
 #include "client/code/code.h"
 
 #include <stdlib.h>
@@ -30,20 +31,20 @@ void tow_occupancy_forget(struct tow_kernel *kernel)
     if (kernel->origin != NULL) {
         kernel = kernel->origin;
     }
-    pthread_mutex_lock(&kernel->library->lock);
+    tow_mutex_lock(&kernel->library->lock);
     tow_occupancy_free(kernel->occupancy);
     kernel->occupancy = NULL;
     for (struct tow_kernel *f = kernel->functions; f != NULL; f = f->next) {
         tow_occupancy_free(f->occupancy);
         f->occupancy = NULL;
     }
-    pthread_mutex_unlock(&kernel->library->lock);
+    tow_mutex_unlock(&kernel->library->lock);
 }
 
 bool tow_occupancy_recall(struct tow_kernel *kernel, const void *key, uint32_t size,
                           uint64_t *ret_answer)
 {
-    pthread_mutex_lock(&kernel->library->lock);
+    tow_mutex_lock(&kernel->library->lock);
     struct tow_occupancy *o = kernel->occupancy;
     while (o != NULL && (o->size != size || memcmp(o->key, key, size) != 0)) {
         o = o->next;
@@ -51,7 +52,7 @@ bool tow_occupancy_recall(struct tow_kernel *kernel, const void *key, uint32_t s
     if (o != NULL) {
         *ret_answer = o->answer;
     }
-    pthread_mutex_unlock(&kernel->library->lock);
+    tow_mutex_unlock(&kernel->library->lock);
     return o != NULL;
 }
 
@@ -65,7 +66,7 @@ void tow_occupancy_remember(struct tow_kernel *kernel, const void *key, uint32_t
     o->answer = answer;
     o->size = size;
     memcpy(o->key, key, size);
-    pthread_mutex_lock(&kernel->library->lock);
+    tow_mutex_lock(&kernel->library->lock);
     if (kernel->occupancy != NULL && kernel->occupancy->count >= CACHE_MAX) {
         tow_occupancy_free(kernel->occupancy);
         kernel->occupancy = NULL;
@@ -73,5 +74,5 @@ void tow_occupancy_remember(struct tow_kernel *kernel, const void *key, uint32_t
     o->next = kernel->occupancy;
     o->count = o->next != NULL ? o->next->count + 1 : 1;
     kernel->occupancy = o;
-    pthread_mutex_unlock(&kernel->library->lock);
+    tow_mutex_unlock(&kernel->library->lock);
 }

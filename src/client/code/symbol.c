@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Variables of modules and libraries: where they are, and the program's side of managed ones. */
+#include "base/mutex.h"
 #include "client/code/code.h"
 
 #include <stdlib.h>
@@ -14,7 +15,7 @@ enum { NOWHERE = UINT32_MAX }; /* of a managed variable whose context has ended:
 
 /* Process-wide: for a moment, and rarely. Who asks for a managed variable while another thread does
  * finds all of it. */
-static pthread_mutex_t adoption = PTHREAD_MUTEX_INITIALIZER;
+static struct tow_mutex adoption = TOW_MUTEX(CLIENT_SYMBOLS);
 
 /* Of a variable the whole pages are watched. What is left at its ends shares its pages with
  * others and is compared. */
@@ -72,7 +73,7 @@ static CUresult adopt(struct tow_link *link, uint32_t number, CUdeviceptr addres
 static bool recall(struct tow_library *owner, uint32_t context, const char *name,
                    CUdeviceptr *ret_address, size_t *ret_size)
 {
-    pthread_mutex_lock(&owner->lock);
+    tow_mutex_lock(&owner->lock);
     const struct tow_symbol *s = owner->symbols;
     while (s != NULL && (s->context != context || strcmp(s->name, name) != 0)) {
         s = s->next;
@@ -81,7 +82,7 @@ static bool recall(struct tow_library *owner, uint32_t context, const char *name
         *ret_address = s->address;
         *ret_size = s->size;
     }
-    pthread_mutex_unlock(&owner->lock);
+    tow_mutex_unlock(&owner->lock);
     return s != NULL;
 }
 
@@ -125,9 +126,9 @@ static CUresult find(struct tow_library *library, struct tow_library *owner, uns
     CUresult status =
         symbol == NULL ? CUDA_ERROR_OUT_OF_MEMORY : ask(library, fn, name, symbol, &link);
     if (status == CUDA_SUCCESS && symbol->managed) {
-        pthread_mutex_lock(&adoption);
+        tow_mutex_lock(&adoption);
         status = adopt(link, owner->context, symbol->address, symbol->size);
-        pthread_mutex_unlock(&adoption);
+        tow_mutex_unlock(&adoption);
     }
     if (status != CUDA_SUCCESS) {
         free(symbol);
@@ -137,10 +138,10 @@ static CUresult find(struct tow_library *library, struct tow_library *owner, uns
     *ret_size = symbol->size;
     symbol->context = context;
     memcpy(symbol->name, name, strlen(name) + 1);
-    pthread_mutex_lock(&owner->lock);
+    tow_mutex_lock(&owner->lock);
     symbol->next = owner->symbols;
     owner->symbols = symbol;
-    pthread_mutex_unlock(&owner->lock);
+    tow_mutex_unlock(&owner->lock);
     return CUDA_SUCCESS;
 }
 

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "base/thread.h"
 
 enum { GANG_MAX = 6 }; /* with the caller; 4 carry 21 GB/s up, 6 carry 32, the link 55 */
@@ -33,10 +34,10 @@ struct job {
 };
 
 /* Process-wide: the machine's processors are what is shared; one job at a time has them. */
-static pthread_mutex_t caller_lock = PTHREAD_MUTEX_INITIALIZER; /* held by the gang's user */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;        /* guards job and its inside */
-static struct job *job;                                         /* on its caller's stack */
-static struct tally turn;                                       /* jobs */
+static struct tow_mutex caller_lock = TOW_MUTEX(CLIENT_GANG_USER); /* held by the gang's user */
+static struct tow_mutex lock = TOW_MUTEX(CLIENT_GANG);             /* guards job and its inside */
+static struct job *job;                                            /* on its caller's stack */
+static struct tally turn;                                          /* jobs */
 static _Atomic uint32_t left; /* futex: counts threads that left a job */
 static unsigned members;      /* guarded by caller_lock */
 static unsigned told_size;    /* 0: nobody said */
@@ -91,19 +92,19 @@ static void *member(void *arg)
     for (;;) {
         await(&turn, seen);
         seen = atomic_load(&turn.count);
-        pthread_mutex_lock(&lock);
+        tow_mutex_lock(&lock);
         struct job *on = job;
         if (on != NULL) {
             on->inside++;
         }
-        pthread_mutex_unlock(&lock);
+        tow_mutex_unlock(&lock);
         if (on == NULL) {
             continue;
         }
         work(on);
-        pthread_mutex_lock(&lock);
+        tow_mutex_lock(&lock);
         on->inside--;
-        pthread_mutex_unlock(&lock);
+        tow_mutex_unlock(&lock);
         atomic_fetch_add(&left, 1);
         tow_futex_wake(&left, 1, false);
     }
@@ -138,7 +139,7 @@ void tow_gang_set_size(unsigned size)
 /* True if it is free, and the caller's until caller_lock is unlocked. */
 static bool take_gang(void)
 {
-    if (pthread_mutex_trylock(&caller_lock) != 0) {
+    if (!tow_mutex_try(&caller_lock)) {
         return false;
     }
     if (!tried) {
@@ -152,9 +153,9 @@ static void begin(struct job *mine, bool alone)
 {
     mine->alone = alone || !take_gang();
     if (!mine->alone && members > 0) {
-        pthread_mutex_lock(&lock);
+        tow_mutex_lock(&lock);
         job = mine;
-        pthread_mutex_unlock(&lock);
+        tow_mutex_unlock(&lock);
         raise_to(&turn, atomic_load(&turn.count) + 1);
     }
 }
@@ -165,19 +166,19 @@ static void end(struct job *mine)
     if (mine->alone) {
         return;
     }
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     job = NULL;
     while (mine->inside > 0) {
         uint32_t seen = atomic_load(&left);
-        pthread_mutex_unlock(&lock);
+        tow_mutex_unlock(&lock);
         for (unsigned i = 0; i < 4096 && atomic_load(&left) == seen; i++) {
             tow_thread_pause();
         }
         tow_futex_wait(&left, seen, TOW_TIME_FOREVER, false);
-        pthread_mutex_lock(&lock);
+        tow_mutex_lock(&lock);
     }
-    pthread_mutex_unlock(&lock);
-    pthread_mutex_unlock(&caller_lock);
+    tow_mutex_unlock(&lock);
+    tow_mutex_unlock(&caller_lock);
 }
 
 void tow_gang_run(size_t count, void (*piece)(void *user, size_t index), void *user)

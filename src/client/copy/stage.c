@@ -4,11 +4,11 @@
 #include "client/copy/stage.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "client/stream/context.h"
 #include "client/copy/gang.h"
 #include "client/copy/part.h"
@@ -43,7 +43,7 @@ struct bay {
 
 struct tow_stage {
     struct tow_share_piece piece; /* notes, one for each bay; then the bays */
-    pthread_mutex_t lock;         /* held by the thread that copies: the staging is its own */
+    struct tow_mutex lock;        /* held by the thread that copies: the staging is its own */
     struct bay bays[BAYS + SLOTS];
     unsigned next_bay, next_slot;
 };
@@ -52,7 +52,7 @@ struct tow_stage *tow_stage_make(const struct tow_link *link)
 {
     struct tow_stage *stage = link->share != NULL ? calloc(1, sizeof *stage) : NULL;
     if (stage != NULL) {
-        pthread_mutex_init(&stage->lock, NULL);
+        tow_mutex_init(&stage->lock, CLIENT_STAGE);
     }
     return stage;
 }
@@ -61,7 +61,7 @@ void tow_stage_destroy(struct tow_stage *stage)
 {
     if (stage != NULL) {
         tow_share_piece_fini(&stage->piece);
-        pthread_mutex_destroy(&stage->lock);
+        tow_mutex_fini(&stage->lock);
         free(stage);
     }
 }
@@ -141,7 +141,7 @@ static struct tow_stage *take_bays(struct tow_link *link)
         !tow_share_piece_ready(link, &stage->piece,
                                (size_t)(BAYS + 1) * BAY_SIZE + (size_t)SLOTS * SLOT_SIZE) ||
         atomic_load_explicit(&tow_wait_always, memory_order_relaxed) != 0 ||
-        pthread_mutex_trylock(&stage->lock) != 0) {
+        !tow_mutex_try(&stage->lock)) {
         return NULL;
     }
     return stage;
@@ -305,7 +305,7 @@ bool tow_stage_up(struct tow_link *link, const struct tow_staged *what, bool set
     if (small && !is_free(stage, BAYS + stage->next_slot)) {
         /* It can go in its command, and need not wait for what is before it. */
         stage->next_slot = (stage->next_slot + 1) % SLOTS;
-        pthread_mutex_unlock(&stage->lock);
+        tow_mutex_unlock(&stage->lock);
         return false;
     }
     if (small) {
@@ -327,7 +327,7 @@ bool tow_stage_up(struct tow_link *link, const struct tow_staged *what, bool set
         status == CUDA_SUCCESS && settle
             ? tow_share_await(bay_note(stage, last), stage->bays[last].value)
             : TOW_SHARE_DONE;
-    pthread_mutex_unlock(&stage->lock);
+    tow_mutex_unlock(&stage->lock);
     if (settle && outcome == TOW_SHARE_DONE && status == CUDA_SUCCESS) {
         tow_share_note_quiet(link, what->stream, p.number);
     }
@@ -438,7 +438,7 @@ bool tow_stage_down(struct tow_link *link, const struct tow_staged *what, CUresu
         }
     }
     stage->next_bay = bay_of(&p, asked);
-    pthread_mutex_unlock(&stage->lock);
+    tow_mutex_unlock(&stage->lock);
     if (refused) {
         return false;
     }

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "client/link/call.h"
 #include "client/link/device.h"
 #include "client/stream/capture.h"
@@ -32,9 +33,9 @@
 #include "wire/result.h"
 
 /* Process-wide: all servers of the program; the environment names them. */
-static pthread_mutex_t connect_lock = PTHREAD_MUTEX_INITIALIZER; /* guards all below, and changes of
-                                                                    the list in session/state.c */
-static pid_t owner;                                              /* who connected */
+/* Guards all below, and changes of the list in session/state.c. */
+static struct tow_mutex connect_lock = TOW_MUTEX(CLIENT_CONNECT);
+static pid_t owner;           /* who connected */
 static bool initialised;      /* cuInit succeeded, in this process or the one it was forked from */
 static CUresult last_failure; /* of the last attempt to connect */
 static int64_t failed_ns;     /* when it was */
@@ -227,7 +228,7 @@ static CUresult ensure_connected(void)
 static void forked_child(void)
 {
     /* Another thread of the parent may have held it. */
-    pthread_mutex_init(&connect_lock, NULL);
+    tow_mutex_init(&connect_lock, CLIENT_CONNECT);
 }
 
 /* A thread that has sent something ends: its number may be used again by another. */
@@ -255,7 +256,7 @@ CUresult tow_cuInit(unsigned int Flags)
     if (state == CUDA_SUCCESS || state == CUDA_ERROR_DEINITIALIZED) {
         return state;
     }
-    pthread_mutex_lock(&connect_lock);
+    tow_mutex_lock(&connect_lock);
     CUresult status = ensure_connected();
     if (status == CUDA_SUCCESS && !initialised) {
         tow_logs_begin();
@@ -271,7 +272,7 @@ CUresult tow_cuInit(unsigned int Flags)
         said = true;
         tow_log(TOW_AREA_CLIENT, TOW_LOG_ERROR, "%s", why);
     }
-    pthread_mutex_unlock(&connect_lock);
+    tow_mutex_unlock(&connect_lock);
     return status;
 }
 
@@ -286,11 +287,11 @@ CUresult tow_cuDriverGetVersion(int *driverVersion)
     } else {
         /* Runtimes ask before cuInit. The answer is the server's; without one this library's own,
          * and cuInit will say what is wrong. */
-        pthread_mutex_lock(&connect_lock);
+        tow_mutex_lock(&connect_lock);
         if (ensure_connected() == CUDA_SUCCESS) {
             version = tow_device_driver_version();
         }
-        pthread_mutex_unlock(&connect_lock);
+        tow_mutex_unlock(&connect_lock);
     }
     *driverVersion = version;
     return CUDA_SUCCESS;

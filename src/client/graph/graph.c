@@ -2,12 +2,12 @@
 /* Graphs as a whole: the older forms of calls, launching, updating, user objects. */
 #include "client/graph/graph.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
+#include "base/mutex.h"
 #include "client/stream/context.h"
 #include "client/graph/graph_built.h"
 #include "client/code/launch.h"
@@ -32,7 +32,8 @@ struct holding {
 
 /* Process-wide: user objects belong to no context, and their destructors are the program's. */
 static struct holding *holdings;
-static pthread_mutex_t object_lock = PTHREAD_MUTEX_INITIALIZER; /* guards holdings and all counts */
+static struct tow_mutex object_lock =
+    TOW_MUTEX(CLIENT_GRAPH_OBJECTS); /* guards holdings and all counts */
 
 static struct user_object *object_of(CUuserObject object)
 {
@@ -43,12 +44,12 @@ static struct user_object *object_of(CUuserObject object)
 static void object_release(uint64_t id, unsigned count)
 {
     struct user_object *ended = NULL;
-    pthread_mutex_lock(&object_lock);
+    tow_mutex_lock(&object_lock);
     struct user_object *object = tow_handle_object(TOW_H_USEROBJECT, id);
     if (object != NULL && (object->uses -= count < object->uses ? count : object->uses) == 0) {
         ended = tow_handle_retire(id);
     }
-    pthread_mutex_unlock(&object_lock);
+    tow_mutex_unlock(&object_lock);
     if (ended != NULL) {
         ended->destroy(ended->data);
         free(ended);
@@ -79,13 +80,13 @@ CUresult tow_cuUserObjectCreate(CUuserObject *object_out, void *ptr, CUhostFn de
 
 CUresult tow_cuUserObjectRetain(CUuserObject object, unsigned int count)
 {
-    pthread_mutex_lock(&object_lock);
+    tow_mutex_lock(&object_lock);
     struct user_object *found = object_of(object);
     bool wrong = found == NULL || count == 0 || count > INT32_MAX;
     if (!wrong) {
         found->uses += count;
     }
-    pthread_mutex_unlock(&object_lock);
+    tow_mutex_unlock(&object_lock);
     return wrong ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
@@ -127,7 +128,7 @@ CUresult tow_cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigne
         return CUDA_ERROR_INVALID_VALUE;
     }
     CUresult status = CUDA_SUCCESS;
-    pthread_mutex_lock(&object_lock);
+    tow_mutex_lock(&object_lock);
     struct user_object *found = object_of(object);
     if (found == NULL) {
         status = CUDA_ERROR_INVALID_VALUE;
@@ -136,14 +137,14 @@ CUresult tow_cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigne
     } else if (!(flags & CU_GRAPH_USER_OBJECT_MOVE)) {
         found->uses += count;
     }
-    pthread_mutex_unlock(&object_lock);
+    tow_mutex_unlock(&object_lock);
     return status;
 }
 
 CUresult tow_cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, unsigned int count)
 {
     uint64_t key = (uint64_t)(uintptr_t)graph, id = (uint64_t)(uintptr_t)object;
-    pthread_mutex_lock(&object_lock);
+    tow_mutex_lock(&object_lock);
     struct holding **at = &holdings;
     while (*at != NULL && ((*at)->graph != key || (*at)->object != id)) {
         at = &(*at)->next;
@@ -157,7 +158,7 @@ CUresult tow_cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, unsign
         *at = h->next;
         free(h);
     }
-    pthread_mutex_unlock(&object_lock);
+    tow_mutex_unlock(&object_lock);
     if (wrong) {
         return nothing ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     }
@@ -167,7 +168,7 @@ CUresult tow_cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, unsign
 
 void tow_graph_share_objects(uint64_t from, uint64_t to)
 {
-    pthread_mutex_lock(&object_lock);
+    tow_mutex_lock(&object_lock);
     for (struct holding *h = holdings; h != NULL; h = h->next) {
         struct user_object *object =
             h->graph == from ? tow_handle_object(TOW_H_USEROBJECT, h->object) : NULL;
@@ -175,13 +176,13 @@ void tow_graph_share_objects(uint64_t from, uint64_t to)
             object->uses += h->uses;
         }
     }
-    pthread_mutex_unlock(&object_lock);
+    tow_mutex_unlock(&object_lock);
 }
 
 void tow_graph_drop_objects(uint64_t key)
 {
     for (;;) {
-        pthread_mutex_lock(&object_lock);
+        tow_mutex_lock(&object_lock);
         struct holding **at = &holdings;
         while (*at != NULL && (*at)->graph != key) {
             at = &(*at)->next;
@@ -190,7 +191,7 @@ void tow_graph_drop_objects(uint64_t key)
         if (h != NULL) {
             *at = h->next;
         }
-        pthread_mutex_unlock(&object_lock);
+        tow_mutex_unlock(&object_lock);
         if (h == NULL) {
             return;
         }

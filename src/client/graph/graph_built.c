@@ -2,9 +2,9 @@
 /* Remembers the nodes of graphs that were built by hand, to answer without asking. */
 #include "client/graph/graph_built.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 
+#include "base/mutex.h"
 #include "client/session/handle.h"
 
 /* The objects of their handles. */
@@ -27,7 +27,8 @@ struct exec {
 };
 
 /* Process-wide: graphs belong to no context; numbers are never reused. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all of them and the numbers */
+static struct tow_mutex lock =
+    TOW_MUTEX(CLIENT_GRAPH_BUILT); /* guards all of them and the numbers */
 static uint64_t serials, marks;
 
 static struct graph *graph_of(uint64_t id)
@@ -56,7 +57,7 @@ CUresult tow_built_graph(const struct tow_link *link, uint64_t *ret_id)
 
 CUresult tow_built_node(uint64_t graph, uint64_t *ret_id)
 {
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     struct graph *in = graph_of(graph);
     struct node *node = in != NULL ? calloc(1, sizeof *node) : NULL;
     CUresult status = tow_handle_mint_object(TOW_H_GRAPHNODE, node, ret_id);
@@ -73,13 +74,13 @@ CUresult tow_built_node(uint64_t graph, uint64_t *ret_id)
         }
         in->nodes = node;
     }
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
     return status;
 }
 
 CUresult tow_built_exec(uint64_t graph, uint64_t *ret_id)
 {
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     struct exec *exec = graph_of(graph) != NULL ? malloc(sizeof *exec) : NULL;
     if (exec != NULL) {
         *exec = (struct exec){.graph = graph, .serial = serials};
@@ -88,14 +89,14 @@ CUresult tow_built_exec(uint64_t graph, uint64_t *ret_id)
     if (status != CUDA_SUCCESS) {
         free(exec);
     }
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
     return status;
 }
 
 bool tow_built_takes(uint64_t graph, const struct tow_link *link, const CUgraphNode *nodes,
                      size_t count)
 {
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     const struct graph *in = graph_of(graph);
     bool takes = in != NULL && in->link == link && (count == 0 || nodes != NULL);
     marks++;
@@ -106,63 +107,63 @@ bool tow_built_takes(uint64_t graph, const struct tow_link *link, const CUgraphN
             node->mark = marks;
         }
     }
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
     return takes;
 }
 
 void tow_built_runs(uint64_t node, struct tow_built_kernel kernel)
 {
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     struct node *found = node_of(node);
     if (found != NULL) {
         found->kernel = kernel;
     }
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
 }
 
 bool tow_built_ran(uint64_t exec, const struct tow_link *link, uint64_t node,
                    struct tow_built_kernel kernel)
 {
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     const struct exec *in = tow_handle_object(TOW_H_GRAPHEXEC, exec);
     const struct graph *graph = in != NULL ? graph_of(in->graph) : NULL;
     const struct node *found = graph != NULL && graph->link == link ? node_of(node) : NULL;
     bool ran = found != NULL && found->graph == in->graph && found->serial <= in->serial &&
                kernel.function != 0 && found->kernel.function == kernel.function &&
                found->kernel.place == kernel.place;
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
     return ran;
 }
 
 void tow_built_node_changes(uint64_t node, struct tow_built_kernel kernel)
 {
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     struct node *found = node_of(node);
     if (found != NULL &&
         (found->kernel.function != kernel.function || found->kernel.place != kernel.place)) {
         found->kernel.function = 0; /* an executable graph may have either */
     }
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
 }
 
 void tow_built_exec_changes(uint64_t exec)
 {
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     struct exec *found = tow_handle_object(TOW_H_GRAPHEXEC, exec);
     if (found != NULL) {
         found->graph = 0;
     }
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
 }
 
 void tow_built_graph_moves(uint64_t graph)
 {
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     struct graph *found = graph_of(graph);
     if (found != NULL) {
         found->link = NULL;
     }
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
 }
 
 static void end_node(struct node *node)
@@ -177,7 +178,7 @@ static void end_node(struct node *node)
 
 void tow_built_end(uint64_t id)
 {
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     struct node *node = node_of(id);
     if (node != NULL) {
         end_node(node);
@@ -188,5 +189,5 @@ void tow_built_end(uint64_t id)
         }
         free(tow_handle_retire(id)); /* the graph, the executable one, or nothing */
     }
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
 }

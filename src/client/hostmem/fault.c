@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "base/thread.h"
 #include "base/tree.h"
 #include "client/link/side.h"
@@ -68,7 +69,7 @@ struct tow_faults {
 };
 
 /* Process-wide: addresses are the process's; each range names its link. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* never held while sending, nor while an
+static struct tow_mutex lock = TOW_MUTEX(CLIENT_FAULTS); /* never held while sending, nor while an
                                                             absent block is touched */
 static pthread_cond_t moved = PTHREAD_COND_INITIALIZER;  /* with lock: nothing is MOVING any more */
 static struct tow_tree ranges;                           /* guarded by lock; of all links */
@@ -218,12 +219,12 @@ bool tow_fault_wanted(struct tow_link *link, uint64_t size)
     if (uffd < 0 || tow_link_listen(link) < 0) {
         return false;
     }
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     if (link->faults == NULL) {
         link->faults = calloc(1, sizeof *link->faults);
     }
     bool known = link->faults != NULL;
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
     tow_side_open(link);
     return known && tow_side_is_open(link);
 }
@@ -296,29 +297,29 @@ bool tow_fault_add(struct tow_link *link, uint64_t base, uint64_t size)
                         .size = size,
                         .states = states,
                         .ahead = 1};
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     r->serial = ++serials;
     r->made = link->faults->pushes;
     tow_tree_insert(&ranges, &r->node);
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
     atomic_fetch_add(&tow_fault_count, 1);
     return true;
 }
 
 void tow_fault_told(uint64_t base, bool blank)
 {
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     struct range *r = find(base);
     if (r != NULL) {
         r->filled = !blank;
         r->zeros = blank;
     }
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
 }
 
 void tow_fault_remove(uint64_t base)
 {
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     struct range *gone = find(base);
     gone = gone != NULL && gone->base == base ? gone : NULL;
     if (gone != NULL) {
@@ -328,7 +329,7 @@ void tow_fault_remove(uint64_t base)
         }
     }
     pthread_cond_broadcast(&moved);
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
     if (gone != NULL) {
         atomic_fetch_sub(&tow_fault_count, 1);
         if (gone->known != NULL) {
@@ -441,11 +442,11 @@ static void arrive(struct range *r, size_t first, size_t n, const uint8_t *bytes
 /* Somebody waits for the memory at `address`. */
 static void serve(uint64_t address)
 {
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     struct range *r = find(address);
     for (;;) {
         while (r != NULL && r->states[(address - r->base) / BLOCK] == MOVING) {
-            pthread_cond_wait(&moved, &lock);
+            tow_mutex_wait(&lock, &moved);
             r = find(address);
         }
         size_t block = r != NULL ? (address - r->base) / BLOCK : 0;
@@ -460,9 +461,9 @@ static void serve(uint64_t address)
         struct tow_link *link = r->link;
         uint64_t serial = r->serial, epoch = link->faults->epoch, at = r->base + block * BLOCK;
         size_t size = bytes_of(r, block, n);
-        pthread_mutex_unlock(&lock);
+        tow_mutex_unlock(&lock);
         bool known = fetch(link, at, size);
-        pthread_mutex_lock(&lock);
+        tow_mutex_lock(&lock);
         r = find(address);
         if (r != NULL && r->serial == serial && link->faults->epoch == epoch) {
             /* A program whose server is lost goes on with zeros; its calls say what happened. */
@@ -476,7 +477,7 @@ static void serve(uint64_t address)
             r->expected = block; /* the same again: it had been synchronised meanwhile */
         }
     }
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     tow_fault_wake(address & ~(page - 1), page);
 }
@@ -584,9 +585,9 @@ static void end_run(const struct run *run)
 static void flush(struct outgoing *out)
 {
     if (out->used > 0 && out->status == CUDA_SUCCESS) {
-        pthread_mutex_unlock(&lock);
+        tow_mutex_unlock(&lock);
         out->status = out->send(out->link, out->piece, out->used);
-        pthread_mutex_lock(&lock);
+        tow_mutex_lock(&lock);
     }
     out->used = 0;
 }
@@ -641,7 +642,7 @@ CUresult tow_fault_push(struct tow_link *link, bool stale, uint8_t *piece, size_
     if (out.status != CUDA_SUCCESS || faults == NULL) {
         return out.status; /* the program keeps what it has */
     }
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     uint64_t number = ++faults->pushes;
     faults->epoch += stale;
     struct range *r = faults->first;
@@ -661,6 +662,6 @@ CUresult tow_fault_push(struct tow_link *link, bool stale, uint8_t *piece, size_
         r = faults->first;
     }
     settle(&out);
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
     return out.status;
 }

@@ -3,7 +3,6 @@
 #include "client/hostmem/lend.h"
 
 #include <linux/magic.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/mutex.h"
 #include "client/link/share.h"
 #include "client/stream/stream.h"
 #include "client/hostmem/vma.h"
@@ -23,7 +23,7 @@ struct lend {
 };
 
 /* Process-wide: addresses are the process's; each names its link. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the list */
+static struct tow_mutex lock = TOW_MUTEX(CLIENT_LENT); /* guards the list */
 static struct lend *lends;
 
 /* The mapping that holds an address. */
@@ -86,10 +86,10 @@ bool tow_lend_begin(struct tow_link *link, uint64_t base, uint64_t size, uint64_
         return false;
     }
     *l = (struct lend){.link = link, .low = low, .high = high};
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     l->next = lends;
     lends = l;
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
     *ret_low = low;
     *ret_high = high;
     return true;
@@ -98,7 +98,7 @@ bool tow_lend_begin(struct tow_link *link, uint64_t base, uint64_t size, uint64_
 CUresult tow_lend_end(struct tow_link *link, uint64_t low)
 {
     CUresult status = tow_share_take_back(link, low);
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     struct lend **at = &lends;
     while (*at != NULL && ((*at)->link != link || (*at)->low != low)) {
         at = &(*at)->next;
@@ -107,7 +107,7 @@ CUresult tow_lend_end(struct tow_link *link, uint64_t low)
     if (l != NULL) {
         *at = l->next;
     }
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
     free(l);
     return status;
 }
@@ -115,7 +115,7 @@ CUresult tow_lend_end(struct tow_link *link, uint64_t low)
 uint64_t tow_lend_until(const struct tow_link *link, uint64_t at, uint64_t end, bool *ret_lent)
 {
     *ret_lent = false;
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     for (const struct lend *l = lends; l != NULL; l = l->next) {
         if (link != NULL && l->link != link) {
             continue;
@@ -129,6 +129,6 @@ uint64_t tow_lend_until(const struct tow_link *link, uint64_t at, uint64_t end, 
             end = l->low;
         }
     }
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
     return end;
 }

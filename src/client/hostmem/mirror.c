@@ -3,6 +3,7 @@
  */
 #include "client/hostmem/mirror.h"
 
+#include "base/mutex.h"
 #include "client/stream/capture.h"
 
 #include <errno.h>
@@ -55,17 +56,17 @@ struct tow_mirrors {
 
 /* Process-wide: addresses are the process's, and one may be mirrored on several servers; changes go
  * to one after the other. */
-static struct tow_mirrors mirrors[TOW_SERVERS_MAX];      /* guarded by lock; by links' numbers */
-static uint64_t serials;                                 /* guarded by lock */
-static uint64_t tracked_low, tracked_high;               /* guarded by lock: where they are, of: */
-static unsigned tracked_count;                           /* guarded by lock; of all links */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* never held while sending */
-static pthread_cond_t left = PTHREAD_COND_INITIALIZER;   /* with lock: one has left the list */
-static pthread_mutex_t make_lock =
-    PTHREAD_MUTEX_INITIALIZER; /* taken before `lock`: two threads that need the same memory make
-                                  one mirror, and none is made of memory that is being freed */
-static pthread_mutex_t push_lock =
-    PTHREAD_MUTEX_INITIALIZER; /* one sender at a time: newer follows older */
+static struct tow_mirrors mirrors[TOW_SERVERS_MAX];       /* guarded by lock; by links' numbers */
+static uint64_t serials;                                  /* guarded by lock */
+static uint64_t tracked_low, tracked_high;                /* guarded by lock: where they are, of: */
+static unsigned tracked_count;                            /* guarded by lock; of all links */
+static struct tow_mutex lock = TOW_MUTEX(CLIENT_MIRRORS); /* never held while sending */
+static pthread_cond_t left = PTHREAD_COND_INITIALIZER;    /* with lock: one has left the list */
+/* Two threads that need the same memory make one mirror, and none is made of memory that is being
+ * freed. */
+static struct tow_mutex make_lock = TOW_MUTEX(CLIENT_MIRROR_MAKE);
+/* One sender at a time: newer follows older. */
+static struct tow_mutex push_lock = TOW_MUTEX(CLIENT_MIRROR_PUSH);
 
 static bool is_self(const struct tow_link *link)
 {
@@ -163,7 +164,7 @@ static CUresult enlist(struct tow_link *link, uint64_t base, uint64_t size, unsi
                             .watched = watched,
                             .tracked = tracked,
                             .foreign = foreign};
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     made->serial = ++serials;
     made->node.key = made->compared.key = base;
     tow_tree_insert(&mirrors[link->index].all, &made->node);
@@ -175,7 +176,7 @@ static CUresult enlist(struct tow_link *link, uint64_t base, uint64_t size, unsi
     } else if (known != NULL) {
         tow_tree_insert(&mirrors[link->index].compared, &made->compared);
     }
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
     if (known != NULL || watched) {
         atomic_fetch_add(&tow_mirror_count, 1);
     }
@@ -216,7 +217,7 @@ static void pages_alone(uint64_t base, uint64_t size, uint64_t *ret_low, uint64_
 static struct mirror *give_up(uint64_t base, uint64_t size)
 {
     struct mirror *gone = NULL;
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     for (unsigned i = 0; i < tow_client_link_count(); i++) {
         struct mirror *m = last_in(tow_client_link_at(i), base, base + size);
         for (; m != NULL; m = m->base > base ? last_in(m->link, base, m->base) : NULL) {
@@ -227,7 +228,7 @@ static struct mirror *give_up(uint64_t base, uint64_t size)
             }
         }
     }
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
     return gone;
 }
 
@@ -251,7 +252,7 @@ static CUresult let_go(struct mirror *gone)
         gone = m->next_gone;
         CUresult told = ask(m->link, TOW_FN_cuMemHostUnregister, m->base, m->size, ASK_HOST, NULL);
         status = status == CUDA_SUCCESS ? told : status;
-        pthread_mutex_lock(&lock);
+        tow_mutex_lock(&lock);
         tow_tree_remove(&mirrors[m->link->index].all, &m->node);
         if (m->tracked) {
             tracked_count--;
@@ -270,7 +271,7 @@ static CUresult let_go(struct mirror *gone)
             tow_fault_wake(m->base, m->size);
         }
         pthread_cond_broadcast(&left);
-        pthread_mutex_unlock(&lock);
+        tow_mutex_unlock(&lock);
         if (m->known != NULL || m->watched) {
             atomic_fetch_sub(&tow_mirror_count, 1);
         }
@@ -283,16 +284,16 @@ static CUresult let_go(struct mirror *gone)
 CUresult tow_mirror_remove(uint64_t base, uint64_t size)
 {
     /* Whoever found its region before that was removed makes its mirror first. */
-    pthread_mutex_lock(&make_lock);
+    tow_mutex_lock(&make_lock);
     struct mirror *gone = give_up(base, size);
     /* Of managed memory the pages go too, which nobody may come to share meanwhile. */
     bool managed = gone != NULL && gone->managed;
     if (!managed) {
-        pthread_mutex_unlock(&make_lock);
+        tow_mutex_unlock(&make_lock);
     }
     CUresult status = let_go(gone);
     if (managed) {
-        pthread_mutex_unlock(&make_lock);
+        tow_mutex_unlock(&make_lock);
     }
     return status;
 }
@@ -304,7 +305,7 @@ static bool covers(const struct tow_link *link, uint64_t base, uint64_t size)
 {
     uint64_t at = base;
     bool more = true;
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     while (more && at < base + size) {
         struct mirror *m = find(link, at);
         if (m != NULL) {
@@ -315,7 +316,7 @@ static bool covers(const struct tow_link *link, uint64_t base, uint64_t size)
             at = more ? end : at;
         }
     }
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
     return at >= base + size;
 }
 
@@ -332,10 +333,10 @@ static CUresult make(struct tow_link *link, uint64_t base, uint64_t size)
             continue;
         }
         /* Pages that another piece covers are shared with it; the next run of free ones is new. */
-        pthread_mutex_lock(&lock);
+        tow_mutex_lock(&lock);
         struct mirror *m = find(link, at);
         while (m != NULL && m->leaving) {
-            pthread_cond_wait(&left, &lock);
+            tow_mutex_wait(&lock, &left);
             m = find(link, at);
         }
         if (m != NULL) {
@@ -345,7 +346,7 @@ static CUresult make(struct tow_link *link, uint64_t base, uint64_t size)
             const struct tow_node *above = tow_tree_ceiling(&mirrors[link->index].all, at);
             stop = above != NULL && above->key < stop ? above->key : stop;
         }
-        pthread_mutex_unlock(&lock);
+        tow_mutex_unlock(&lock);
         if (m == NULL) {
             CUresult status =
                 ask(link, TOW_FN_cuMemHostGetDevicePointer_v2, at, stop - at, ASK_HOST, NULL);
@@ -379,12 +380,12 @@ static CUresult mirror_region(struct tow_link *link, const struct tow_region *re
         return CUDA_SUCCESS;
     }
     struct tow_region now;
-    pthread_mutex_lock(&make_lock);
+    tow_mutex_lock(&make_lock);
     bool gone = !tow_region_find(region->base, &now) || now.id != region->id;
     CUresult status = gone || covers(link, region->base, region->size)
                           ? CUDA_SUCCESS
                           : make(link, region->base, region->size);
-    pthread_mutex_unlock(&make_lock);
+    tow_mutex_unlock(&make_lock);
     return status;
 }
 
@@ -419,9 +420,9 @@ CUresult tow_mirror_host(struct tow_link *link, uint64_t base, uint64_t size)
     if (covers(link, base, size)) {
         return CUDA_SUCCESS;
     }
-    pthread_mutex_lock(&make_lock);
+    tow_mutex_lock(&make_lock);
     CUresult status = covers(link, base, size) ? CUDA_SUCCESS : make(link, base, size);
-    pthread_mutex_unlock(&make_lock);
+    tow_mutex_unlock(&make_lock);
     return status;
 }
 
@@ -441,15 +442,15 @@ bool tow_mirror_lend(struct tow_link *link, uint64_t base, uint64_t size, uint64
     if (link->share == NULL) {
         return false;
     }
-    pthread_mutex_lock(&make_lock);
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&make_lock);
+    tow_mutex_lock(&lock);
     bool free = true;
     for (unsigned i = 0; i < tow_client_link_count() && free; i++) {
         free = last_in(tow_client_link_at(i), base, base + size) == NULL;
     }
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
     bool lent = free && tow_lend_begin(link, base, size, ret_low, ret_high);
-    pthread_mutex_unlock(&make_lock);
+    tow_mutex_unlock(&make_lock);
     return lent;
 }
 
@@ -486,11 +487,11 @@ CUresult tow_mirror_managed(struct tow_link *link, uint64_t base, uint64_t size,
         return enlist(link, base, size, HOST);
     }
     bool watched = (how & TOW_MANAGED_WATCHED) != 0;
-    pthread_mutex_lock(&make_lock);
+    tow_mutex_lock(&make_lock);
     uint64_t low, high;
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     pages_alone(base, size, &low, &high);
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
     CUresult status = CUDA_SUCCESS;
     if (low < high) {
         /* As a rule the range was reserved for this server: nothing of the program's is there. */
@@ -533,7 +534,7 @@ CUresult tow_mirror_managed(struct tow_link *link, uint64_t base, uint64_t size,
             drop_pages(low, high);
         }
     }
-    pthread_mutex_unlock(&make_lock);
+    tow_mutex_unlock(&make_lock);
     if (status == CUDA_SUCCESS && (how & TOW_MANAGED_TOLD) != 0) {
         status = tell(link, base, size, watched);
     }
@@ -586,12 +587,12 @@ static CUresult fence(struct tow_link *link)
 
 void tow_mirror_pause(void)
 {
-    pthread_mutex_lock(&push_lock);
+    tow_mutex_lock(&push_lock);
 }
 
 void tow_mirror_resume(void)
 {
-    pthread_mutex_unlock(&push_lock);
+    tow_mutex_unlock(&push_lock);
 }
 
 /* With the push lock held: where changes are gathered. */
@@ -613,11 +614,11 @@ static CUresult push_run(const struct tow_link *link, const struct tow_track_run
     CUresult status = CUDA_SUCCESS;
     uint64_t end = run->high;
     while (end > run->low && status == CUDA_SUCCESS) {
-        pthread_mutex_lock(&lock);
+        tow_mutex_lock(&lock);
         struct mirror *m = last_in(link, run->low, end);
         if (m == NULL || !m->tracked || m->leaving) {
             end = m != NULL ? m->base : run->low;
-            pthread_mutex_unlock(&lock);
+            tow_mutex_unlock(&lock);
             continue;
         }
         uint64_t low = m->base > run->low ? m->base : run->low;
@@ -630,16 +631,16 @@ static CUresult push_run(const struct tow_link *link, const struct tow_track_run
         size_t n = tow_diff_next(&diff, piece, PIECE);
         while (n > 0 && status == CUDA_SUCCESS) {
             struct tow_link *to = m->link;
-            pthread_mutex_unlock(&lock);
+            tow_mutex_unlock(&lock);
             status = send_piece(to, piece, n);
-            pthread_mutex_lock(&lock);
+            tow_mutex_lock(&lock);
             if (find(link, low) != m || m->serial != serial) {
                 break; /* removed meanwhile */
             }
             n = tow_diff_next(&diff, piece, PIECE);
         }
         end = low;
-        pthread_mutex_unlock(&lock);
+        tow_mutex_unlock(&lock);
     }
     return status;
 }
@@ -649,10 +650,10 @@ static CUresult push_tracked(const struct tow_link *link, uint8_t *piece)
 {
     struct tow_track_run runs[RUNS];
     CUresult status = CUDA_SUCCESS;
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     uint64_t at = tracked_low & ~(page() - 1);
     uint64_t high = tracked_count > 0 ? (tracked_high + page() - 1) & ~(page() - 1) : at;
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
     while (at < high && status == CUDA_SUCCESS) {
         uint64_t low = at;
         int n = tow_track_next(&at, high, runs, RUNS);
@@ -676,27 +677,27 @@ static CUresult push(struct tow_link *link, bool in_function)
 {
     CUresult status = CUDA_SUCCESS;
     struct mirror *gone = NULL;
-    pthread_mutex_lock(&push_lock);
+    tow_mutex_lock(&push_lock);
     uint8_t *piece = gathering();
     if (piece == NULL) {
-        pthread_mutex_unlock(&push_lock);
+        tow_mutex_unlock(&push_lock);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     /* The list may change between pieces: go by address, not by pointer. */
     uint64_t after = 0;
     for (;;) {
-        pthread_mutex_lock(&lock);
+        tow_mutex_lock(&lock);
         struct mirror *next = next_compared(link, after);
         while (next != NULL && next->leaving) {
             next = next_compared(link, next->base + 1);
         }
         if (next == NULL) {
-            pthread_mutex_unlock(&lock);
+            tow_mutex_unlock(&lock);
             break;
         }
         if (is_gone(next) && in_function) {
             after = next->base + 1; /* another time: the server would wait for this function */
-            pthread_mutex_unlock(&lock);
+            tow_mutex_unlock(&lock);
             continue;
         }
         if (is_gone(next)) {
@@ -704,7 +705,7 @@ static CUresult push(struct tow_link *link, bool in_function)
             next->next_gone = gone;
             gone = next;
             after = next->base + 1;
-            pthread_mutex_unlock(&lock);
+            tow_mutex_unlock(&lock);
             continue;
         }
         size_t skip = after > next->base ? (size_t)(after - next->base) : 0;
@@ -717,16 +718,16 @@ static CUresult push(struct tow_link *link, bool in_function)
         tow_link_compared(link, next->size);
         size_t n = tow_diff_next(&diff, piece, PIECE);
         while (n > 0 && status == CUDA_SUCCESS) {
-            pthread_mutex_unlock(&lock);
+            tow_mutex_unlock(&lock);
             status = send_piece(link, piece, n);
-            pthread_mutex_lock(&lock);
+            tow_mutex_lock(&lock);
             if (find(link, diff.address) != next || next->serial != serial) {
                 break; /* removed meanwhile */
             }
             n = tow_diff_next(&diff, piece, PIECE);
         }
         after = diff.address + 1;
-        pthread_mutex_unlock(&lock);
+        tow_mutex_unlock(&lock);
         if (status != CUDA_SUCCESS) {
             break;
         }
@@ -737,7 +738,7 @@ static CUresult push(struct tow_link *link, bool in_function)
     if (status == CUDA_SUCCESS && atomic_load(&tow_fault_count) != 0) {
         status = tow_fault_push(link, false, piece, PIECE, send_piece);
     }
-    pthread_mutex_unlock(&push_lock);
+    tow_mutex_unlock(&push_lock);
     /* Not before: the worker may wait for host functions, whose ends push as well. */
     let_go(gone);
     /* Nor this: the own line may be full, and a function's end must not wait for it. */
@@ -757,13 +758,13 @@ CUresult tow_mirror_push_function(struct tow_link *link)
 
 void tow_mirror_stale_all(struct tow_link *link)
 {
-    pthread_mutex_lock(&push_lock);
+    tow_mutex_lock(&push_lock);
     uint8_t *piece = gathering();
     if (piece != NULL) {
         tow_fault_push(link, true, piece, PIECE,
                        send_piece); /* a lost server tells the next call */
     }
-    pthread_mutex_unlock(&push_lock);
+    tow_mutex_unlock(&push_lock);
 }
 
 CUresult tow_mirror_settle(void)
@@ -836,9 +837,9 @@ static bool find_bytes(void *user, uint64_t address, size_t size, uint8_t **ret_
 
 int tow_mirror_apply(struct tow_link *link, const uint8_t *records, size_t size)
 {
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     int error = tow_diff_apply(records, size, find_bytes, link);
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
     return error;
 }
 

@@ -3,13 +3,13 @@
 #include "client/hostmem/region.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
 #include "base/log.h"
+#include "base/mutex.h"
 
 enum {
     RANGES_MAX = 256, /* ranges of all servers together */
@@ -21,7 +21,7 @@ static struct tow_region *regions, *reserved; /* owned; guarded by lock */
 static size_t region_count, region_room, reserved_count, reserved_room;
 static uint64_t next_id = 1;
 atomic_uint tow_region_visible;
-static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
+static struct tow_rwlock lock = TOW_RWLOCK(CLIENT_REGIONS);
 
 /* Process-wide: addresses that servers use. Written only while a server is attached, before any of
  * its addresses can be known. */
@@ -119,7 +119,7 @@ static ptrdiff_t find_index(const struct tow_region *table, size_t count, uint64
 int tow_region_add(const struct tow_region *region)
 {
     int error = 0;
-    pthread_rwlock_wrlock(&lock);
+    tow_rwlock_write(&lock);
     bool reserves = region->kind == TOW_REGION_RESERVED;
     struct tow_region **table = reserves ? &reserved : &regions;
     size_t *count = reserves ? &reserved_count : &region_count;
@@ -142,7 +142,7 @@ int tow_region_add(const struct tow_region *region)
         (*count)++;
         atomic_fetch_add(&tow_region_visible, is_visible(region));
     }
-    pthread_rwlock_unlock(&lock);
+    tow_rwlock_unlock(&lock);
     return error;
 }
 
@@ -160,23 +160,23 @@ static struct tow_region *lookup(uint64_t address)
 
 bool tow_region_find(uint64_t address, struct tow_region *ret_region)
 {
-    pthread_rwlock_rdlock(&lock);
+    tow_rwlock_read(&lock);
     struct tow_region *found = lookup(address);
     if (found != NULL) {
         *ret_region = *found;
     }
-    pthread_rwlock_unlock(&lock);
+    tow_rwlock_unlock(&lock);
     return found != NULL;
 }
 
 bool tow_region_find_reserved(uint64_t address, struct tow_region *ret_region)
 {
-    pthread_rwlock_rdlock(&lock);
+    tow_rwlock_read(&lock);
     struct tow_region *found = holder(reserved, reserved_count, address);
     if (found != NULL) {
         *ret_region = *found;
     }
-    pthread_rwlock_unlock(&lock);
+    tow_rwlock_unlock(&lock);
     return found != NULL;
 }
 
@@ -188,10 +188,10 @@ static bool touches(const struct tow_region *table, size_t count, uint64_t base,
 
 bool tow_region_overlaps(uint64_t base, uint64_t size)
 {
-    pthread_rwlock_rdlock(&lock);
+    tow_rwlock_read(&lock);
     bool found =
         touches(regions, region_count, base, size) || touches(reserved, reserved_count, base, size);
-    pthread_rwlock_unlock(&lock);
+    tow_rwlock_unlock(&lock);
     return found;
 }
 
@@ -213,16 +213,16 @@ static bool take(struct tow_region *table, size_t *count, uint64_t base, unsigne
 
 bool tow_region_remove(uint64_t base, unsigned kinds, struct tow_region *ret_region)
 {
-    pthread_rwlock_wrlock(&lock);
+    tow_rwlock_write(&lock);
     bool found = take(regions, &region_count, base, kinds, ret_region) ||
                  take(reserved, &reserved_count, base, kinds, ret_region);
-    pthread_rwlock_unlock(&lock);
+    tow_rwlock_unlock(&lock);
     return found;
 }
 
 void tow_region_remove_mappings(uint64_t base, uint64_t size)
 {
-    pthread_rwlock_wrlock(&lock);
+    tow_rwlock_write(&lock);
     size_t kept = 0;
     for (size_t i = 0; i < region_count; i++) {
         if (regions[i].kind != TOW_REGION_VMM || regions[i].base - base >= size) {
@@ -230,24 +230,24 @@ void tow_region_remove_mappings(uint64_t base, uint64_t size)
         }
     }
     region_count = kept;
-    pthread_rwlock_unlock(&lock);
+    tow_rwlock_unlock(&lock);
 }
 
 bool tow_region_edit(uint64_t base, void (*edit)(struct tow_region *region, void *user), void *user)
 {
-    pthread_rwlock_wrlock(&lock);
+    tow_rwlock_write(&lock);
     struct tow_region *found = lookup(base);
     if (found != NULL) {
         edit(found, user);
     }
-    pthread_rwlock_unlock(&lock);
+    tow_rwlock_unlock(&lock);
     return found != NULL;
 }
 
 bool tow_region_take_managed(CUcontext context, struct tow_region *ret_region)
 {
     bool found = false;
-    pthread_rwlock_wrlock(&lock);
+    tow_rwlock_write(&lock);
     for (size_t i = 0; i < region_count && !found; i++) {
         if (regions[i].context == context && regions[i].kind == TOW_REGION_MANAGED) {
             *ret_region = regions[i];
@@ -257,14 +257,14 @@ bool tow_region_take_managed(CUcontext context, struct tow_region *ret_region)
             found = true;
         }
     }
-    pthread_rwlock_unlock(&lock);
+    tow_rwlock_unlock(&lock);
     return found;
 }
 
 bool tow_region_unshare(CUcontext context, struct tow_region *ret_region)
 {
     bool found = false;
-    pthread_rwlock_wrlock(&lock);
+    tow_rwlock_write(&lock);
     for (size_t i = 0; i < region_count && !found; i++) {
         struct tow_region *r = &regions[i];
         if (r->context == context && r->kind == TOW_REGION_REGISTERED && r->shared_high != 0) {
@@ -273,7 +273,7 @@ bool tow_region_unshare(CUcontext context, struct tow_region *ret_region)
             found = true;
         }
     }
-    pthread_rwlock_unlock(&lock);
+    tow_rwlock_unlock(&lock);
     return found;
 }
 
@@ -281,7 +281,7 @@ void tow_region_drop_context(CUcontext context)
 {
     const unsigned kinds =
         1u << TOW_REGION_DEVICE | 1u << TOW_REGION_MANAGED | 1u << TOW_REGION_IPC;
-    pthread_rwlock_wrlock(&lock);
+    tow_rwlock_write(&lock);
     size_t kept = 0;
     for (size_t i = 0; i < region_count; i++) {
         if (regions[i].context != context || !(kinds & 1u << regions[i].kind)) {
@@ -291,7 +291,7 @@ void tow_region_drop_context(CUcontext context)
         }
     }
     region_count = kept;
-    pthread_rwlock_unlock(&lock);
+    tow_rwlock_unlock(&lock);
 }
 
 bool tow_region_is_device(uint64_t address)
@@ -322,7 +322,7 @@ CUresult tow_region_check_device(uint64_t address, uint64_t size)
 bool tow_region_holds(uint64_t address, uint64_t size)
 {
     bool held = false;
-    pthread_rwlock_rdlock(&lock);
+    tow_rwlock_read(&lock);
     const struct tow_region *at = holder(regions, region_count, address);
     while (at != NULL) {
         uint64_t here = at->size - (address - at->base);
@@ -334,7 +334,7 @@ bool tow_region_holds(uint64_t address, uint64_t size)
         address += here;
         size -= here;
     }
-    pthread_rwlock_unlock(&lock);
+    tow_rwlock_unlock(&lock);
     return held;
 }
 

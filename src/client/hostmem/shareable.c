@@ -11,7 +11,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +20,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/mutex.h"
 #include "client/stream/context.h"
 #include "client/hostmem/region.h"
 #include "gen/memory_client.h"
@@ -39,7 +39,7 @@ struct exported {
 };
 
 /* Process-wide: descriptors are the process's; each names its link. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct tow_mutex lock = TOW_MUTEX(CLIENT_SHAREABLE);
 static struct exported *exports; /* owned; guarded by lock */
 static atomic_bool any;          /* exports is not empty */
 
@@ -68,7 +68,7 @@ void tow_shareable_sweep(void)
         return;
     }
     struct exported *closed = NULL;
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     for (struct exported **at = &exports; *at != NULL;) {
         struct exported *e = *at;
         if (is_closed(e->watch)) {
@@ -80,7 +80,7 @@ void tow_shareable_sweep(void)
         }
     }
     atomic_store_explicit(&any, exports != NULL, memory_order_relaxed);
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
     while (closed != NULL) {
         struct exported *e = closed;
         closed = e->next;
@@ -119,11 +119,11 @@ static void watch_export(struct tow_link *link, const struct tow_token *token, i
         }
         return;
     }
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     *e = (struct exported){exports, link, *token, watch};
     exports = e;
     atomic_store_explicit(&any, true, memory_order_relaxed);
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
 }
 
 static int make_file(const struct tow_token *token)

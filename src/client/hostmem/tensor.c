@@ -4,10 +4,10 @@
  * Matrix libraries encode the same shapes again and again at changing addresses, once per launch.
  * So answers are kept. Where the server has seen that its driver keeps the address as it is in the
  * first eight bytes, an answer for one address serves for all. */
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/mutex.h"
 #include "client/stream/context.h"
 #include "gen/texture_client.h"
 #include "wire/tensor.h"
@@ -22,8 +22,9 @@ struct kept {
 };
 
 /* Process-wide: a cache; entries name their link. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the next and what it points at */
-static struct kept *table;                               /* owned, never freed */
+static struct tow_mutex lock =
+    TOW_MUTEX(CLIENT_TENSORS); /* guards the next and what it points at */
+static struct kept *table;     /* owned, never freed */
 
 /* Of everything but the address. */
 static size_t place_of(const struct tow_tensor_tiled *shape)
@@ -46,7 +47,7 @@ static bool recall(struct tow_link *link, const struct tow_tensor_tiled *shape, 
 {
     bool found = false;
     uint64_t mask = shape->interleave == CU_TENSOR_MAP_INTERLEAVE_32B ? 31 : 15;
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     const struct kept *kept = table != NULL ? &table[place_of(shape)] : NULL;
     if (kept != NULL && kept->link == link && same_shape(&kept->shape, shape) &&
         (kept->shape.address == shape->address ||
@@ -57,14 +58,14 @@ static bool recall(struct tow_link *link, const struct tow_tensor_tiled *shape, 
         }
         found = true;
     }
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
     return found;
 }
 
 static void keep(struct tow_link *link, const struct tow_tensor_tiled *shape,
                  const CUtensorMap *map, bool plain)
 {
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     if (table == NULL) {
         table = calloc(KEPT, sizeof *table);
     }
@@ -75,7 +76,7 @@ static void keep(struct tow_link *link, const struct tow_tensor_tiled *shape,
         kept->plain = plain;
         memcpy(kept->map, map, sizeof kept->map);
     }
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
 }
 
 static CUresult check(const void *map, uint32_t rank, const void *dim, const void *stride,

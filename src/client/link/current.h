@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/mutex.h"
 #include "client/session/state.h"
 #include "client/session/thread.h"
 #include "gen/cuda_types.h"
@@ -42,7 +43,7 @@ struct tow_context {
     _Atomic uint64_t limits[CU_LIMIT_MAX];
     atomic_int cache_config, shared_config; /* -1: not known */
 
-    pthread_mutex_t lock;   /* guards what follows; of the values only the writing */
+    struct tow_mutex lock;  /* guards what follows; of the values only the writing */
     pthread_cond_t changed; /* nobody is changing it any more */
     bool changing;          /* primary: a thread begins or ends it, without holding the lock */
     pthread_t changer;      /* that thread */

@@ -4,29 +4,30 @@
 
 #include <string.h>
 
+#include "base/mutex.h"
 #include "transport/lanes.h"
 
 void tow_further_note_lanes(struct tow_link *link, const uint64_t key[2])
 {
-    pthread_mutex_lock(&link->lane_lock);
+    tow_mutex_lock(&link->lane_lock);
     memcpy(link->lane_key, key, sizeof link->lane_key);
     link->lane_key_known = true;
-    pthread_mutex_unlock(&link->lane_lock);
+    tow_mutex_unlock(&link->lane_lock);
 }
 
 void tow_further_note_side(struct tow_link *link, const uint64_t key[2])
 {
-    pthread_mutex_lock(&link->side_lock);
+    tow_mutex_lock(&link->side_lock);
     memcpy(link->side_key, key, sizeof link->side_key);
     link->side_key_known = true;
-    pthread_mutex_unlock(&link->side_lock);
+    tow_mutex_unlock(&link->side_lock);
 }
 
 static void lanes_lost(struct tow_link *link)
 {
-    pthread_mutex_lock(&link->lane_lock);
+    tow_mutex_lock(&link->lane_lock);
     struct tow_lanes *lanes = link->lanes;
-    pthread_mutex_unlock(&link->lane_lock);
+    tow_mutex_unlock(&link->lane_lock);
     tow_lanes_shutdown(lanes);
 }
 

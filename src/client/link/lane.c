@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "base/thread.h"
 #include "transport/lanes.h"
 #include "transport/transport.h"
@@ -121,13 +122,13 @@ unsigned tow_lane_use(struct tow_link *link, size_t size)
     if (size < SPREAD_MIN) {
         return 0;
     }
-    pthread_mutex_lock(&link->lane_lock);
+    tow_mutex_lock(&link->lane_lock);
     if (!link->lanes_tried && link->lane_key_known) {
         link->lanes_tried = true;
         open_lanes(link);
     }
     unsigned count = tow_lanes_count(link->lanes);
-    pthread_mutex_unlock(&link->lane_lock);
+    tow_mutex_unlock(&link->lane_lock);
     return count;
 }
 

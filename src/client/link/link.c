@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "base/number.h"
 #include "base/thread.h"
 #include "client/link/further.h"
@@ -91,7 +92,7 @@ void tow_link_lose(struct tow_link *link, const char *what)
             link->address, what);
         tow_line_shutdown(link->line);
     }
-    pthread_mutex_lock(&link->wait_lock);
+    tow_mutex_lock(&link->wait_lock);
     for (int i = 0; i < TOW_LINK_BUCKETS; i++) {
         for (struct tow_waiter *w = link->waiters[i], *next; w != NULL; w = next) {
             next = w->next; /* it lives on a stack that may be gone once it is told */
@@ -104,7 +105,7 @@ void tow_link_lose(struct tow_link *link, const char *what)
     }
     link->reading = false;
     pthread_cond_broadcast(&link->transfer_done);
-    pthread_mutex_unlock(&link->wait_lock);
+    tow_mutex_unlock(&link->wait_lock);
     tow_further_lost(link);
 }
 
@@ -137,9 +138,9 @@ static int take_reply(struct tow_link *link, const struct tow_frame *frame)
     if (error < 0) {
         return error;
     }
-    pthread_mutex_lock(&link->wait_lock);
+    tow_mutex_lock(&link->wait_lock);
     struct tow_waiter *waiter = take_waiter(link, frame->seq);
-    pthread_mutex_unlock(&link->wait_lock);
+    tow_mutex_unlock(&link->wait_lock);
     if (waiter == NULL) {
         return -EPROTO;
     }
@@ -301,15 +302,15 @@ static void read_until_done(struct tow_link *link, struct tow_waiter *waiter)
             return;
         }
     }
-    pthread_mutex_lock(&link->wait_lock);
+    tow_mutex_lock(&link->wait_lock);
     pass_reading(link);
-    pthread_mutex_unlock(&link->wait_lock);
+    tow_mutex_unlock(&link->wait_lock);
 }
 
 /* Called with the send lock held, before the command is committed: its reply finds the waiter. */
 static bool enlist(struct tow_link *link, struct tow_waiter *waiter)
 {
-    pthread_mutex_lock(&link->wait_lock);
+    tow_mutex_lock(&link->wait_lock);
     bool leads = !link->reading;
     link->reading = true;
     __atomic_store_n(&waiter->state, leads ? TOW_WAIT_LEAD : TOW_WAIT_PENDING, __ATOMIC_RELAXED);
@@ -317,7 +318,7 @@ static bool enlist(struct tow_link *link, struct tow_waiter *waiter)
     waiter->size = 0;
     waiter->next = *bucket(link, waiter->seq);
     *bucket(link, waiter->seq) = waiter;
-    pthread_mutex_unlock(&link->wait_lock);
+    tow_mutex_unlock(&link->wait_lock);
     return leads;
 }
 
@@ -339,14 +340,14 @@ static void await(struct tow_link *link, struct tow_waiter *waiter)
 void tow_link_catch_up(struct tow_link *link)
 {
     for (;;) {
-        if (pthread_mutex_trylock(&link->wait_lock) != 0) {
+        if (!tow_mutex_try(&link->wait_lock)) {
             return; /* whoever has it reads, or this thread does the next time */
         }
         bool leads = !link->reading && atomic_load(&link->lost) == 0;
         if (leads) {
             link->reading = true;
         }
-        pthread_mutex_unlock(&link->wait_lock);
+        tow_mutex_unlock(&link->wait_lock);
         if (!leads) {
             return;
         }
@@ -359,9 +360,9 @@ void tow_link_catch_up(struct tow_link *link)
             tow_link_lose(link, loss_reason(error));
             return;
         }
-        pthread_mutex_lock(&link->wait_lock);
+        tow_mutex_lock(&link->wait_lock);
         pass_reading(link);
-        pthread_mutex_unlock(&link->wait_lock);
+        tow_mutex_unlock(&link->wait_lock);
         if (none) {
             return;
         }
@@ -377,10 +378,10 @@ static void *listen_thread(void *arg)
             tow_link_lose(link, loss_reason(error));
             break;
         }
-        pthread_mutex_lock(&link->wait_lock);
+        tow_mutex_lock(&link->wait_lock);
         bool leads = !link->reading;
         link->reading = true;
-        pthread_mutex_unlock(&link->wait_lock);
+        tow_mutex_unlock(&link->wait_lock);
         if (!leads) {
             /* A waiter reads; what came is for it or will be handed on. Look again a little later.
              */
@@ -393,16 +394,16 @@ static void *listen_thread(void *arg)
             tow_link_lose(link, loss_reason(error));
             break;
         }
-        pthread_mutex_lock(&link->wait_lock);
+        tow_mutex_lock(&link->wait_lock);
         pass_reading(link);
-        pthread_mutex_unlock(&link->wait_lock);
+        tow_mutex_unlock(&link->wait_lock);
     }
     return NULL;
 }
 
 int tow_link_listen(struct tow_link *link)
 {
-    pthread_mutex_lock(&link->wait_lock);
+    tow_mutex_lock(&link->wait_lock);
     int error = 0;
     if (!link->listening) {
         pthread_t thread;
@@ -412,7 +413,7 @@ int tow_link_listen(struct tow_link *link)
             link->listening = true;
         }
     }
-    pthread_mutex_unlock(&link->wait_lock);
+    tow_mutex_unlock(&link->wait_lock);
     return error;
 }
 

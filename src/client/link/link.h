@@ -95,7 +95,7 @@ struct tow_link {
     _Atomic uint64_t beside; /* calls that need no reply, and waited for one: carried out beside the
                               * line; and uploads whose bytes followed their command */
 
-    pthread_mutex_t wait_lock; /* guards the six below */
+    struct tow_mutex wait_lock; /* guards the six below */
     struct tow_waiter *waiters[TOW_LINK_BUCKETS];
     struct tow_transfer *oldest, *newest; /* owned: transfers, in the order of their commands */
     size_t outstanding;                   /* bytes of all of them, small ones rounded up */
@@ -103,14 +103,14 @@ struct tow_link {
     bool listening;                       /* the background reader was started */
     pthread_cond_t transfer_done; /* with wait_lock: one was removed, or nobody fills it just now */
 
-    pthread_mutex_t lane_lock; /* guards the four below; see client/link/lane.h */
+    struct tow_mutex lane_lock; /* guards the four below; see client/link/lane.h */
     bool lane_key_known, lanes_tried;
     uint64_t lane_key[2];
     struct tow_lanes *lanes; /* owned; NULL: none */
 
     atomic_bool side_tried;
     struct tow_line *_Atomic side; /* owned; set once; NULL: none, see client/link/side.h */
-    pthread_mutex_t side_lock;     /* guards the side line's producer side and the two below */
+    struct tow_mutex side_lock;    /* guards the side line's producer side and the two below */
     bool side_key_known;
     uint64_t side_key[2];
     /* MIRROR frames that went out on the side line (under the mirrors' push lock), and how many of

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Connecting to a server, up to its welcome. */
+#include "base/mutex.h"
 #include "client/link/link.h"
 
 #include <errno.h>
@@ -236,9 +237,10 @@ int tow_link_open(const char *address, unsigned index, struct tow_link **ret_lin
     link->next_seq = 1;
     link->next_transfer = 1;
     atomic_init(&link->room, TOW_LINK_ROOM);
-    pthread_mutex_init(&link->wait_lock, NULL);
-    pthread_mutex_init(&link->lane_lock, NULL);
-    pthread_mutex_init(&link->side_lock, NULL);
+    tow_lock_init(&link->send_lock, CLIENT_SEND);
+    tow_mutex_init(&link->wait_lock, CLIENT_WAIT);
+    tow_mutex_init(&link->lane_lock, CLIENT_LANES);
+    tow_mutex_init(&link->side_lock, CLIENT_SIDE);
     pthread_cond_init(&link->transfer_done, NULL);
     tow_cond_init(&link->hostfns.ended);
     struct tow_patience patience; /* for all that follows */
@@ -287,9 +289,9 @@ void tow_link_close(struct tow_link *link)
     }
     free(link->snapshot);
     free(link->lacking);
-    pthread_mutex_destroy(&link->wait_lock);
-    pthread_mutex_destroy(&link->lane_lock);
-    pthread_mutex_destroy(&link->side_lock);
+    tow_mutex_fini(&link->wait_lock);
+    tow_mutex_fini(&link->lane_lock);
+    tow_mutex_fini(&link->side_lock);
     pthread_cond_destroy(&link->transfer_done);
     pthread_cond_destroy(&link->hostfns.ended);
     free(link);

@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -12,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/mutex.h"
 #include "client/link/current.h"
 #include "gen/memory.h"
 
@@ -20,7 +20,7 @@ enum piece_state { UNTRIED, READY, ABSENT };
 struct tow_share {
     struct tow_line *line; /* borrowed */
     atomic_uint_fast64_t next_number;
-    pthread_mutex_t make_lock; /* guards making pieces */
+    struct tow_mutex make_lock; /* guards making pieces */
 };
 
 struct tow_share *tow_share_make(struct tow_line *line)
@@ -29,7 +29,7 @@ struct tow_share *tow_share_make(struct tow_line *line)
     if (share != NULL) {
         share->line = line;
         atomic_store(&share->next_number, 1);
-        pthread_mutex_init(&share->make_lock, NULL);
+        tow_mutex_init(&share->make_lock, CLIENT_SHARE);
     }
     return share;
 }
@@ -37,7 +37,7 @@ struct tow_share *tow_share_make(struct tow_line *line)
 void tow_share_destroy(struct tow_share *share)
 {
     if (share != NULL) {
-        pthread_mutex_destroy(&share->make_lock);
+        tow_mutex_fini(&share->make_lock);
         free(share);
     }
 }
@@ -147,7 +147,7 @@ bool tow_share_piece_ready(struct tow_link *link, struct tow_share_piece *piece,
     if (share == NULL || atomic_load_explicit(&piece->state, memory_order_acquire) != UNTRIED) {
         return share != NULL && atomic_load_explicit(&piece->state, memory_order_relaxed) == READY;
     }
-    pthread_mutex_lock(&share->make_lock);
+    tow_mutex_lock(&share->make_lock);
     if (atomic_load(&piece->state) == UNTRIED) {
         void *at = NULL;
         CUresult status = tow_share_alloc(link, size, &at);
@@ -161,7 +161,7 @@ bool tow_share_piece_ready(struct tow_link *link, struct tow_share_piece *piece,
         atomic_store_explicit(&piece->state, status == CUDA_SUCCESS ? READY : ABSENT,
                               memory_order_release);
     }
-    pthread_mutex_unlock(&share->make_lock);
+    tow_mutex_unlock(&share->make_lock);
     return atomic_load(&piece->state) == READY;
 }
 

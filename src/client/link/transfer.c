@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the server is to fill of the program's memory, and the bytes as they come. */
+#include "base/mutex.h"
 #include "client/link/link.h"
 
 #include <errno.h>
@@ -47,12 +48,12 @@ int tow_link_expect(struct tow_link *link, const struct tow_box *into, uint32_t 
                                       .stream = stream,
                                       .form = form};
     *ret_number = transfer->number;
-    pthread_mutex_lock(&link->wait_lock);
+    tow_mutex_lock(&link->wait_lock);
     transfer->prev = link->newest;
     *(link->newest != NULL ? &link->newest->next : &link->oldest) = transfer;
     link->newest = transfer;
     link->outstanding += transfer->size + TRANSFER_MIN;
-    pthread_mutex_unlock(&link->wait_lock);
+    tow_mutex_unlock(&link->wait_lock);
     return 0;
 }
 
@@ -74,7 +75,7 @@ static bool is_over(const struct tow_transfer *t, const struct tow_data *data)
 static int close_transfer(struct tow_link *link, struct tow_transfer *t, bool failed)
 {
     while ((t->receiving > 0 || (t->got < t->size && !failed)) && atomic_load(&link->lost) == 0) {
-        pthread_cond_wait(&link->transfer_done, &link->wait_lock);
+        tow_mutex_wait(&link->wait_lock, &link->transfer_done);
     }
     return t->receiving > 0 || (t->got < t->size && !failed) ? -EPIPE : 0;
 }
@@ -106,7 +107,7 @@ static int receive(struct tow_line *line, const struct tow_box *into, uint64_t o
 int tow_link_take_payload(struct tow_link *link, struct tow_line *line, const struct tow_data *data,
                           bool on_lane)
 {
-    pthread_mutex_lock(&link->wait_lock);
+    tow_mutex_lock(&link->wait_lock);
     struct tow_transfer *transfer = find(link, data->transfer);
     bool fits = transfer != NULL && data->offset <= transfer->size &&
                 data->size <= transfer->size - data->offset &&
@@ -114,12 +115,12 @@ int tow_link_take_payload(struct tow_link *link, struct tow_line *line, const st
     if (fits) {
         transfer->receiving++; /* it stays until its bytes have come */
     }
-    pthread_mutex_unlock(&link->wait_lock);
+    tow_mutex_unlock(&link->wait_lock);
     if (!fits) {
         return on_lane && transfer == NULL ? tow_line_discard(line, data->size) : -EPROTO;
     }
     int error = receive(line, &transfer->into, data->offset, data->size);
-    pthread_mutex_lock(&link->wait_lock);
+    tow_mutex_lock(&link->wait_lock);
     transfer->receiving--;
     transfer->got += error == 0 ? data->size : 0;
     bool over = error == 0 && is_over(transfer, data);
@@ -133,51 +134,51 @@ int tow_link_take_payload(struct tow_link *link, struct tow_line *line, const st
         free(transfer);
     }
     pthread_cond_broadcast(&link->transfer_done);
-    pthread_mutex_unlock(&link->wait_lock);
+    tow_mutex_unlock(&link->wait_lock);
     return error;
 }
 
 void tow_link_forget(struct tow_link *link, uint32_t number)
 {
-    pthread_mutex_lock(&link->wait_lock);
+    tow_mutex_lock(&link->wait_lock);
     struct tow_transfer *found = find(link, number);
     while (found != NULL && found->receiving > 0) {
         /* A line is filling it: the memory is not the program's before that is over. */
-        pthread_cond_wait(&link->transfer_done, &link->wait_lock);
+        tow_mutex_wait(&link->wait_lock, &link->transfer_done);
         found = find(link, number);
     }
     if (found != NULL) {
         take_out(link, found);
     }
-    pthread_mutex_unlock(&link->wait_lock);
+    tow_mutex_unlock(&link->wait_lock);
     free(found);
 }
 
 CUresult tow_link_await(struct tow_link *link, uint32_t number)
 {
-    pthread_mutex_lock(&link->wait_lock);
+    tow_mutex_lock(&link->wait_lock);
     bool there = find(link, number) != NULL;
     while (there && atomic_load(&link->lost) == 0) {
-        pthread_cond_wait(&link->transfer_done, &link->wait_lock);
+        tow_mutex_wait(&link->wait_lock, &link->transfer_done);
         there = find(link, number) != NULL;
     }
-    pthread_mutex_unlock(&link->wait_lock);
+    tow_mutex_unlock(&link->wait_lock);
     return there ? (CUresult)atomic_load(&link->lost) : CUDA_SUCCESS;
 }
 
 size_t tow_link_outstanding(struct tow_link *link)
 {
-    pthread_mutex_lock(&link->wait_lock);
+    tow_mutex_lock(&link->wait_lock);
     size_t bytes = link->outstanding;
-    pthread_mutex_unlock(&link->wait_lock);
+    tow_mutex_unlock(&link->wait_lock);
     return bytes;
 }
 
 bool tow_link_expects(struct tow_link *link)
 {
-    pthread_mutex_lock(&link->wait_lock);
+    tow_mutex_lock(&link->wait_lock);
     bool any = link->oldest != NULL;
-    pthread_mutex_unlock(&link->wait_lock);
+    tow_mutex_unlock(&link->wait_lock);
     return any;
 }
 
@@ -200,9 +201,9 @@ static const struct tow_transfer *find_into(const struct tow_link *link, const v
 
 bool tow_link_expecting(struct tow_link *link, const void *address, size_t size)
 {
-    pthread_mutex_lock(&link->wait_lock);
+    tow_mutex_lock(&link->wait_lock);
     bool found = find_into(link, address, size) != NULL;
-    pthread_mutex_unlock(&link->wait_lock);
+    tow_mutex_unlock(&link->wait_lock);
     return found;
 }
 
@@ -219,22 +220,22 @@ static bool is_filled_now(const struct tow_link *link, const void *address, size
 /* The server is lost, and its lines end: the memory may go when they have. */
 static void leave(struct tow_link *link, const void *address, size_t size)
 {
-    pthread_mutex_lock(&link->wait_lock);
+    tow_mutex_lock(&link->wait_lock);
     while (is_filled_now(link, address, size)) {
-        pthread_cond_wait(&link->transfer_done, &link->wait_lock);
+        tow_mutex_wait(&link->wait_lock, &link->transfer_done);
     }
-    pthread_mutex_unlock(&link->wait_lock);
+    tow_mutex_unlock(&link->wait_lock);
 }
 
 CUresult tow_link_settle(struct tow_link *link, const void *address, size_t size)
 {
     struct tow_transfer found = {0};
-    pthread_mutex_lock(&link->wait_lock);
+    tow_mutex_lock(&link->wait_lock);
     const struct tow_transfer *t = find_into(link, address, size);
     if (t != NULL) {
         found = *t;
     }
-    pthread_mutex_unlock(&link->wait_lock);
+    tow_mutex_unlock(&link->wait_lock);
     if (t == NULL || tow_thread_in_hostfn()) {
         return t == NULL ? CUDA_SUCCESS : CUDA_ERROR_NOT_PERMITTED;
     }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Mints ids for handles and checks those that a program hands in. */
 #include "client/session/handle.h"
+#include "base/mutex.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -22,8 +22,8 @@ struct slot {
 };
 
 /* Process-wide: a program's handles are of one kind, whichever server has the object. */
-static pthread_mutex_t lock =
-    PTHREAD_MUTEX_INITIALIZER; /* guards the three below and all writing */
+static struct tow_mutex lock =
+    TOW_MUTEX(CLIENT_HANDLES); /* guards the three below and all writing */
 static uint32_t used = 1;      /* slots ever taken; index 0 never is */
 static uint32_t first_free, last_free;
 static _Atomic(struct slot *) chunks[CHUNKS_MAX]; /* owned, never freed */
@@ -79,17 +79,17 @@ static struct slot *take_slot(uint32_t *ret_index)
 
 CUresult tow_handle_mint_object(enum tow_handle_kind kind, void *object, uint64_t *ret_id)
 {
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     uint32_t index = 0;
     struct slot *slot = take_slot(&index);
     if (slot == NULL) {
-        pthread_mutex_unlock(&lock);
+        tow_mutex_unlock(&lock);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     uint64_t id = TOW_ID_MAKE(kind, 0, ++slot->generation, index);
     atomic_store_explicit(&slot->object, object, memory_order_relaxed);
     atomic_store_explicit(&slot->id, id, memory_order_release);
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
     *ret_id = id;
     return CUDA_SUCCESS;
 }
@@ -117,11 +117,11 @@ CUresult tow_handle_missing(enum tow_handle_kind kind, uint64_t id)
 {
     bool was = false;
     if (TOW_ID_KIND(id) == (unsigned)kind && !TOW_ID_OF_SERVER(id) && id >> 63 == 0) {
-        pthread_mutex_lock(&lock);
+        tow_mutex_lock(&lock);
         struct slot *slot = TOW_ID_INDEX(id) < used ? slot_at(TOW_ID_INDEX(id)) : NULL;
         was =
             slot != NULL && TOW_ID_GENERATION(id) != 0 && TOW_ID_GENERATION(id) <= slot->generation;
-        pthread_mutex_unlock(&lock);
+        tow_mutex_unlock(&lock);
     }
     return was ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_ERROR_INVALID_HANDLE;
 }
@@ -129,7 +129,7 @@ CUresult tow_handle_missing(enum tow_handle_kind kind, uint64_t id)
 void *tow_handle_retire(uint64_t id)
 {
     void *object = NULL;
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     struct slot *slot = live_slot((enum tow_handle_kind)TOW_ID_KIND(id), id);
     if (slot != NULL) {
         object = atomic_exchange_explicit(&slot->object, NULL, memory_order_relaxed);
@@ -148,14 +148,14 @@ void *tow_handle_retire(uint64_t id)
             last_free = index;
         }
     }
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
     return object;
 }
 
 void tow_handle_each(enum tow_handle_kind kind,
                      void (*visit)(void *user, uint64_t id, void *object), void *user)
 {
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     for (uint32_t index = 1; index < used; index++) {
         struct slot *slot = slot_at(index);
         uint64_t id = atomic_load_explicit(&slot->id, memory_order_relaxed);
@@ -163,5 +163,5 @@ void tow_handle_each(enum tow_handle_kind kind,
             visit(user, id, atomic_load_explicit(&slot->object, memory_order_relaxed));
         }
     }
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
 }

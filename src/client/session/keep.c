@@ -2,10 +2,10 @@
 /* Memory that goes with an id. */
 #include "client/session/keep.h"
 
-#include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
 
+#include "base/mutex.h"
 #include "wire/id.h"
 
 struct kept {
@@ -18,7 +18,7 @@ enum { BUCKETS = 1024 };
 
 /* Process-wide: graphs belong to no context; found by their ids. */
 static struct kept *kept_lists[BUCKETS];
-static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the lists */
+static struct tow_mutex kept_lock = TOW_MUTEX(CLIENT_KEPT); /* guards the lists */
 
 static struct kept **list_of(uint64_t key)
 {
@@ -35,7 +35,7 @@ static bool same_place(uint64_t a, uint64_t b)
 
 static struct kept *take_kept(uint64_t key)
 {
-    pthread_mutex_lock(&kept_lock);
+    tow_mutex_lock(&kept_lock);
     struct kept **at = list_of(key);
     while (*at != NULL && !same_place((*at)->key, key)) {
         at = &(*at)->next;
@@ -44,7 +44,7 @@ static struct kept *take_kept(uint64_t key)
     if (found != NULL) {
         *at = found->next;
     }
-    pthread_mutex_unlock(&kept_lock);
+    tow_mutex_unlock(&kept_lock);
     return found;
 }
 
@@ -61,10 +61,10 @@ void *tow_keep_make(uint64_t key, size_t size)
     }
     tow_keep_drop(key);
     made->key = key;
-    pthread_mutex_lock(&kept_lock);
+    tow_mutex_lock(&kept_lock);
     struct kept **list = list_of(key);
     made->next = *list;
     *list = made;
-    pthread_mutex_unlock(&kept_lock);
+    tow_mutex_unlock(&kept_lock);
     return made->bytes;
 }

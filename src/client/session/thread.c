@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/mutex.h"
 #include "wire/limits.h"
 
 __thread struct tow_thread *tow_thread_here __attribute__((tls_model("initial-exec")));
@@ -17,9 +18,9 @@ static pthread_key_t key;
 static bool have_key;
 
 /* Process-wide: threads are the process's, and have one number on all servers. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the three below */
-static uint64_t taken[(TOW_THREADS_MAX + 1) / 64];       /* bit i: number i is in use */
-static unsigned lowest = 1;                              /* no free number below */
+static struct tow_mutex lock = TOW_MUTEX(CLIENT_THREADS); /* guards the three below */
+static uint64_t taken[(TOW_THREADS_MAX + 1) / 64];        /* bit i: number i is in use */
+static unsigned lowest = 1;                               /* no free number below */
 static uint64_t uniques;
 
 /* Process-wide: the same. */
@@ -33,7 +34,7 @@ void tow_thread_at_end(tow_thread_end *hook)
 static unsigned take_number(uint64_t *ret_unique)
 {
     unsigned found = 0;
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     for (unsigned number = lowest; number < TOW_THREADS_MAX; number++) {
         if ((taken[number / 64] >> number % 64 & 1) == 0) {
             taken[number / 64] |= UINT64_C(1) << number % 64;
@@ -43,18 +44,18 @@ static unsigned take_number(uint64_t *ret_unique)
         }
     }
     *ret_unique = ++uniques;
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
     return found;
 }
 
 static void give_number(unsigned number)
 {
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     taken[number / 64] &= ~(UINT64_C(1) << number % 64);
     if (number < lowest) {
         lowest = number;
     }
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
 }
 
 /* Runs on the thread that ends. Destructors of other libraries may still make calls after it: those

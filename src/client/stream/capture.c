@@ -11,10 +11,10 @@
  * does. While something does the last answer is kept for each stream: it holds until a capture
  * begins or ends, a call fails, or the stream waits for an event.
  */
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/mutex.h"
 #include "client/link/call.h"
 #include "client/session/keep.h"
 #include "client/stream/capture.h"
@@ -36,7 +36,7 @@ struct capture {
 static struct capture *captures;
 static uint64_t affairs = 1; /* counts what may change whether a stream captures; an answer holds
                               * while this is what it was */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards both, and streams' answers */
+static struct tow_mutex lock = TOW_MUTEX(CLIENT_CAPTURES); /* guards both, and streams' answers */
 
 CUresult tow_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
 {
@@ -85,11 +85,11 @@ static CUresult note_begin(struct capture *made, CUresult status)
         free(made);
         return status;
     }
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     made->next = captures;
     captures = made;
     affairs++;
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
     atomic_fetch_add(&tow_captures, 1);
     atomic_fetch_add(&tow_wait_always, 1);
     return CUDA_SUCCESS;
@@ -109,7 +109,7 @@ void tow_capture_drop(CUstream stream, unsigned thread)
     if (atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0) {
         return;
     }
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     struct capture **at = &captures;
     while (*at != NULL && !is_of(*at, stream, thread)) {
         at = &(*at)->next;
@@ -118,7 +118,7 @@ void tow_capture_drop(CUstream stream, unsigned thread)
     if (ended != NULL) {
         *at = ended->next;
     }
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
     if (ended != NULL) {
         end(ended);
     }
@@ -130,7 +130,7 @@ void tow_capture_drop_context(struct tow_context *context)
     if (atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0) {
         return;
     }
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     for (struct capture **at = &captures; *at != NULL;) {
         struct capture *c = *at;
         const struct tow_stream *stream = tow_stream_find((CUstream)(uintptr_t)c->stream);
@@ -142,7 +142,7 @@ void tow_capture_drop_context(struct tow_context *context)
             at = &c->next;
         }
     }
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
     while (gone != NULL) {
         struct capture *next = gone->next;
         end(gone);
@@ -209,7 +209,7 @@ bool tow_capture_find(CUstream stream, struct tow_capture_facts *ret_facts)
 {
     const struct tow_thread *self = tow_thread_self();
     unsigned thread = self != NULL ? self->number : 0;
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     const struct capture *c = captures;
     while (c != NULL && !is_of(c, stream, thread)) {
         c = c->next;
@@ -219,7 +219,7 @@ bool tow_capture_find(CUstream stream, struct tow_capture_facts *ret_facts)
             .wrong_thread = c->mode != CU_STREAM_CAPTURE_MODE_RELAXED && c->thread != thread,
             .to_graph = c->to_graph};
     }
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
     return c != NULL;
 }
 
@@ -242,7 +242,7 @@ CUresult tow_capture_unsafe(void)
     if (self == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     for (struct capture *c = captures; c != NULL && stream == 0; c = c->next) {
         bool own = c->thread == self->number;
         bool forbids = self->capture_mode == CU_STREAM_CAPTURE_MODE_RELAXED        ? false
@@ -256,7 +256,7 @@ CUresult tow_capture_unsafe(void)
             stream = c->stream;
         }
     }
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
     if (stream == 0) {
         return CUDA_SUCCESS;
     }
@@ -281,10 +281,10 @@ static bool recall(CUstream stream, struct tow_stream_capture *ret_answer)
     if (s == NULL) {
         return false; /* default streams are always asked for */
     }
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     *ret_answer = s->capture;
     bool holds = s->capture.asked == affairs;
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
     return holds;
 }
 
@@ -293,10 +293,10 @@ static struct tow_stream_capture prepare_answer(CUstream stream)
 {
     struct tow_stream_capture answer = {0};
     const struct tow_stream *s = tow_stream_find(stream);
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     answer.asked = affairs;
     answer.waits = s != NULL ? s->capture.waits : 0;
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
     return answer;
 }
 
@@ -306,26 +306,26 @@ static void keep_answer(CUstream stream, struct tow_stream_capture answer)
     if (s == NULL) {
         return;
     }
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     if (s->capture.waits == answer.waits) {
         s->capture = answer;
     }
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
 }
 
 void tow_capture_reset(struct tow_stream *s)
 {
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     s->capture = (struct tow_stream_capture){.waits = s->capture.waits + 1};
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
 }
 
 void tow_capture_doubt(void)
 {
     if (atomic_load_explicit(&tow_captures, memory_order_relaxed) != 0) {
-        pthread_mutex_lock(&lock);
+        tow_mutex_lock(&lock);
         affairs++;
-        pthread_mutex_unlock(&lock);
+        tow_mutex_unlock(&lock);
     }
 }
 
@@ -335,13 +335,13 @@ void tow_capture_waited(CUstream stream)
     if (atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0 || s == NULL) {
         return;
     }
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     s->capture.waits++;
     /* One that captures already stays with its capture: to be drawn into another is an error. */
     if (s->capture.status != CU_STREAM_CAPTURE_STATUS_ACTIVE) {
         s->capture.asked = 0;
     }
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
 }
 
 /* While something captures. */

@@ -3,6 +3,7 @@
  */
 #include "client/stream/context.h"
 
+#include "base/mutex.h"
 #include "client/completion/note.h"
 
 #include <stdlib.h>
@@ -16,8 +17,8 @@
 
 /* Process-wide: one primary context for each device that the program sees; ids that are never
  * reused. */
-static pthread_mutex_t list_lock =
-    PTHREAD_MUTEX_INITIALIZER; /* guards writing of the next and the dead contexts */
+static struct tow_mutex list_lock =
+    TOW_MUTEX(CLIENT_CONTEXTS); /* guards writing of the next and the dead contexts */
 static _Atomic(struct tow_context *) primaries[TOW_SNAPSHOT_DEVICES_MAX];
 static _Atomic uint64_t uniques;
 
@@ -70,9 +71,9 @@ struct tow_context *tow_context_make(CUdevice device, bool primary)
     context->api_version = 3020;
     atomic_init(&context->cache_config, -1);
     atomic_init(&context->shared_config, -1);
-    pthread_mutex_init(&context->lock, NULL);
+    tow_mutex_init(&context->lock, CLIENT_CONTEXT);
     pthread_cond_init(&context->changed, NULL);
-    pthread_mutex_init(&context->default_watch->lock, NULL);
+    tow_mutex_init(&context->default_watch->lock, CLIENT_STREAM_WATCH);
     return context;
 }
 
@@ -80,8 +81,8 @@ void tow_context_discard(struct tow_context *context)
 {
     tow_handle_retire((uint64_t)(uintptr_t)context->handle);
     pthread_cond_destroy(&context->changed);
-    pthread_mutex_destroy(&context->lock);
-    pthread_mutex_destroy(&context->default_watch->lock);
+    tow_mutex_fini(&context->lock);
+    tow_mutex_fini(&context->default_watch->lock);
     free(context->default_watch);
     free(context);
 }
@@ -93,13 +94,13 @@ struct tow_context *tow_context_primary(CUdevice device)
     }
     struct tow_context *context = atomic_load_explicit(&primaries[device], memory_order_acquire);
     if (context == NULL) {
-        pthread_mutex_lock(&list_lock);
+        tow_mutex_lock(&list_lock);
         context = atomic_load_explicit(&primaries[device], memory_order_relaxed);
         if (context == NULL) {
             context = tow_context_make(device, true);
             atomic_store_explicit(&primaries[device], context, memory_order_release);
         }
-        pthread_mutex_unlock(&list_lock);
+        tow_mutex_unlock(&list_lock);
     }
     return context;
 }
@@ -109,10 +110,10 @@ static void bury(struct tow_context *context)
 {
     /* Process-wide: any thread may have any context on its stack. Guarded by list_lock. */
     static struct tow_context *graveyard;
-    pthread_mutex_lock(&list_lock);
+    tow_mutex_lock(&list_lock);
     context->next_dead = graveyard;
     graveyard = context;
-    pthread_mutex_unlock(&list_lock);
+    tow_mutex_unlock(&list_lock);
 }
 
 /* ---- errors that stay ---- */
@@ -269,7 +270,7 @@ static bool take_change(struct tow_context *context)
         if (pthread_equal(context->changer, pthread_self())) {
             return false;
         }
-        pthread_cond_wait(&context->changed, &context->lock);
+        tow_mutex_wait(&context->lock, &context->changed);
     }
     context->changing = true;
     context->changer = pthread_self();
@@ -292,15 +293,15 @@ CUresult tow_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
     if (pctx == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    pthread_mutex_lock(&context->lock);
+    tow_mutex_lock(&context->lock);
     if (!take_change(context)) {
-        pthread_mutex_unlock(&context->lock);
+        tow_mutex_unlock(&context->lock);
         return CUDA_ERROR_CONTEXT_IS_DESTROYED; /* a destructor asks, while the context ends */
     }
     if (!atomic_load(&context->alive)) {
-        pthread_mutex_unlock(&context->lock);
+        tow_mutex_unlock(&context->lock);
         status = begin_primary(context);
-        pthread_mutex_lock(&context->lock);
+        tow_mutex_lock(&context->lock);
         if (status == CUDA_SUCCESS) {
             atomic_store(&context->sticky, CUDA_SUCCESS);
             atomic_store(&context->alive, true);
@@ -311,7 +312,7 @@ CUresult tow_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
         *pctx = context->handle;
     }
     give_change(context);
-    pthread_mutex_unlock(&context->lock);
+    tow_mutex_unlock(&context->lock);
     return status;
 }
 
@@ -339,9 +340,9 @@ static CUresult give_up(CUdevice device, bool reset)
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    pthread_mutex_lock(&context->lock);
+    tow_mutex_lock(&context->lock);
     if (!take_change(context)) {
-        pthread_mutex_unlock(&context->lock);
+        tow_mutex_unlock(&context->lock);
         return CUDA_SUCCESS; /* a destructor asks for what is under way */
     }
     if (!reset && context->retained == 0) {
@@ -353,13 +354,13 @@ static CUresult give_up(CUdevice device, bool reset)
     bool ends =
         status == CUDA_SUCCESS && (reset || context->retained == 0) && atomic_load(&context->alive);
     if (ends) {
-        pthread_mutex_unlock(&context->lock);
+        tow_mutex_unlock(&context->lock);
         status = end_primary(context, reset ? TOW_FN_cuDevicePrimaryCtxReset_v2
                                             : TOW_FN_cuDevicePrimaryCtxRelease_v2);
-        pthread_mutex_lock(&context->lock);
+        tow_mutex_lock(&context->lock);
     }
     give_change(context);
-    pthread_mutex_unlock(&context->lock);
+    tow_mutex_unlock(&context->lock);
     return status;
 }
 
@@ -913,9 +914,9 @@ CUresult tow_cuCtxAttach(CUcontext *pctx, unsigned int flags)
     if (flags != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    pthread_mutex_lock(&context->lock);
+    tow_mutex_lock(&context->lock);
     context->attached++;
-    pthread_mutex_unlock(&context->lock);
+    tow_mutex_unlock(&context->lock);
     *pctx = context->handle;
     return CUDA_SUCCESS;
 }
@@ -930,11 +931,11 @@ CUresult tow_cuCtxDetach(CUcontext ctx)
     if (context == NULL || context != tow_context_current()) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
-    pthread_mutex_lock(&context->lock);
+    tow_mutex_lock(&context->lock);
     bool last = context->attached == 0;
     if (!last) {
         context->attached--;
     }
-    pthread_mutex_unlock(&context->lock);
+    tow_mutex_unlock(&context->lock);
     return last ? tow_cuCtxDestroy_v2(ctx) : CUDA_SUCCESS;
 }

@@ -3,11 +3,11 @@
 #ifndef TOW_CLIENT_CONTEXT_H
 #define TOW_CLIENT_CONTEXT_H
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/mutex.h"
 #include "client/link/current.h"
 #include "client/link/link.h"
 #include "client/completion/watch.h"
@@ -15,7 +15,7 @@
 
 /* What is known of a stream that the program has asked for. */
 struct tow_stream_watch {
-    pthread_mutex_t lock; /* guards the rest */
+    struct tow_mutex lock; /* guards the rest */
     struct tow_watch watch;
     uint64_t number; /* of the command that asked */
     unsigned epoch;  /* the context's */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Values that libraries tie to a context. */
+#include "base/mutex.h"
 #include "client/stream/context.h"
 
 #include <stdlib.h>
@@ -24,7 +25,7 @@ CUresult tow_context_put_local(CUcontext handle, void *key, void *value, tow_loc
     }
     CUresult status = CUDA_SUCCESS;
     struct tow_local_value *spare = NULL, *entry;
-    pthread_mutex_lock(&context->lock);
+    tow_mutex_lock(&context->lock);
     for (entry = atomic_load(&context->values); entry != NULL; entry = entry->next) {
         void *has = atomic_load_explicit(&entry->key, memory_order_relaxed);
         if (has == key) {
@@ -51,7 +52,7 @@ CUresult tow_context_put_local(CUcontext handle, void *key, void *value, tow_loc
         atomic_store_explicit(&entry->value, value, memory_order_relaxed);
         atomic_store_explicit(&entry->key, key, memory_order_release);
     }
-    pthread_mutex_unlock(&context->lock);
+    tow_mutex_unlock(&context->lock);
     return status;
 }
 
@@ -78,7 +79,7 @@ CUresult tow_context_delete_local(CUcontext handle, void *key)
         return CUDA_ERROR_INVALID_CONTEXT;
     }
     CUresult status = CUDA_ERROR_INVALID_HANDLE;
-    pthread_mutex_lock(&context->lock);
+    tow_mutex_lock(&context->lock);
     struct tow_local_value *entry = atomic_load(&context->values);
     for (; entry != NULL; entry = entry->next) {
         if (atomic_load_explicit(&entry->key, memory_order_relaxed) == key && key != NULL) {
@@ -86,7 +87,7 @@ CUresult tow_context_delete_local(CUcontext handle, void *key)
             status = CUDA_SUCCESS;
         }
     }
-    pthread_mutex_unlock(&context->lock);
+    tow_mutex_unlock(&context->lock);
     return status;
 }
 
@@ -95,12 +96,12 @@ void tow_context_end_locals(struct tow_context *context)
 {
     struct tow_local_value *entry = atomic_load(&context->values);
     for (; entry != NULL; entry = entry->next) {
-        pthread_mutex_lock(&context->lock);
+        tow_mutex_lock(&context->lock);
         void *key = atomic_load_explicit(&entry->key, memory_order_relaxed);
         void *value = atomic_load_explicit(&entry->value, memory_order_relaxed);
         tow_local_destroy *destroy = entry->destroy;
         atomic_store_explicit(&entry->key, NULL, memory_order_release);
-        pthread_mutex_unlock(&context->lock);
+        tow_mutex_unlock(&context->lock);
         if (key != NULL && destroy != NULL) {
             destroy(context->handle, key, value);
         }

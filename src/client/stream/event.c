@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Events: recording, asking, waiting and timing, with as few replies as CUDA's rules allow. */
-#include <pthread.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "client/link/call.h"
 #include "client/session/handle.h"
 #include "client/stream/capture.h"
@@ -16,7 +16,7 @@
 #include "gen/green_client.h"
 
 /* Process-wide: objects that no handle names; any context takes them. */
-static pthread_mutex_t free_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the next */
+static struct tow_mutex free_lock = TOW_MUTEX(CLIENT_EVENTS_FREE); /* guards the next */
 static struct tow_event *free_events;
 
 /* Process-wide: events opened from other processes name no context. Once true, everything is asked
@@ -93,10 +93,10 @@ static bool visit(CUevent event)
  * destroyed. */
 static void put_back(struct tow_event *e)
 {
-    pthread_mutex_lock(&free_lock);
+    tow_mutex_lock(&free_lock);
     e->next_free = free_events;
     free_events = e;
-    pthread_mutex_unlock(&free_lock);
+    tow_mutex_unlock(&free_lock);
 }
 
 static void retire(CUevent event)
@@ -122,28 +122,28 @@ CUresult tow_cuEventCreate(CUevent *phEvent, unsigned int Flags)
     if (context == NULL) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
-    pthread_mutex_lock(&free_lock);
+    tow_mutex_lock(&free_lock);
     struct tow_event *e = free_events;
     if (e != NULL) {
         free_events = e->next_free;
     }
-    pthread_mutex_unlock(&free_lock);
+    tow_mutex_unlock(&free_lock);
     if (e == NULL) {
         e = calloc(1, sizeof *e);
         if (e == NULL) {
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
-        pthread_mutex_init(&e->lock, NULL);
+        tow_mutex_init(&e->lock, CLIENT_EVENT);
     }
     e->context = context;
     e->epoch = atomic_load(&context->epoch);
     e->flags = Flags;
-    pthread_mutex_lock(&e->lock);
+    tow_mutex_lock(&e->lock);
     e->records++;
     e->recorded = 0;
     e->watch.awaited = 0;
     e->watched = false;
-    pthread_mutex_unlock(&e->lock);
+    tow_mutex_unlock(&e->lock);
     if ((Flags & CU_EVENT_INTERPROCESS) != 0) {
         atomic_store(&elsewhere, true);
     }
@@ -190,7 +190,7 @@ CUresult tow_cuEventDestroy_v2(CUevent hEvent)
 static bool is_done(struct tow_event *e)
 {
     const struct tow_context *context = e->context;
-    pthread_mutex_lock(&e->lock);
+    tow_mutex_lock(&e->lock);
     uint64_t recorded = e->recorded;
     const struct tow_stream *s = e->stream;
     uint64_t done = atomic_load_explicit(&context->done, memory_order_acquire);
@@ -198,7 +198,7 @@ static bool is_done(struct tow_event *e)
     if (s != NULL && atomic_load(&s->unique) != e->stream_unique) {
         here = 0; /* its stream is gone: that was another one's, or may have been */
     }
-    pthread_mutex_unlock(&e->lock);
+    tow_mutex_unlock(&e->lock);
     return recorded <= (done > here ? done : here) &&
            atomic_load_explicit(&context->sticky, memory_order_relaxed) == 0 &&
            !atomic_load_explicit(&elsewhere, memory_order_relaxed);
@@ -218,27 +218,27 @@ static bool ask_note(struct tow_event *e, bool wait, CUresult *ret_status)
 {
     struct tow_link *link = e->context->link;
     bool by_gpu = link->share != NULL;
-    pthread_mutex_lock(&e->lock);
+    tow_mutex_lock(&e->lock);
     struct tow_watch watch = e->watch;
     uint64_t records = e->records;
     if (by_gpu || !wait) {
         e->unseen = 0;
     }
-    pthread_mutex_unlock(&e->lock);
+    tow_mutex_unlock(&e->lock);
     if (watch.awaited == 0 || is_murky(e)) {
         return false;
     }
     enum tow_share_outcome outcome = by_gpu ? tow_share_look(link, watch.note, watch.awaited, wait)
                                             : tow_watch_look(link, &watch);
     int64_t now = by_gpu && outcome == TOW_SHARE_LATE ? tow_time_now_ns() : 0;
-    pthread_mutex_lock(&e->lock);
+    tow_mutex_lock(&e->lock);
     if (outcome == TOW_SHARE_DONE && e->records == records) {
         e->recorded = 0;
     } else if (now != 0 && now - watch.asked_ns > ASK_NS) {
         e->watch.asked_ns = now;
         outcome = TOW_SHARE_REFUSED;
     }
-    pthread_mutex_unlock(&e->lock);
+    tow_mutex_unlock(&e->lock);
     *ret_status = outcome == TOW_SHARE_DONE ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
     return outcome == TOW_SHARE_DONE || (outcome == TOW_SHARE_LATE && !wait);
 }
@@ -250,13 +250,13 @@ static const struct tow_share_note *take_note(struct tow_event *e, uint64_t *ret
 {
     struct tow_link *link = e->context->link;
     const struct tow_share_note *fresh = NULL, *note = NULL;
-    pthread_mutex_lock(&e->lock);
+    tow_mutex_lock(&e->lock);
     bool without = e->watch.link != link;
-    pthread_mutex_unlock(&e->lock);
+    tow_mutex_unlock(&e->lock);
     if (without) {
         fresh = link->share != NULL ? tow_share_slip(link) : tow_watch_note(link);
     }
-    pthread_mutex_lock(&e->lock);
+    tow_mutex_lock(&e->lock);
     if (fresh != NULL) {
         e->watch.note = fresh;
         e->watch.link = link;
@@ -273,7 +273,7 @@ static const struct tow_share_note *take_note(struct tow_event *e, uint64_t *ret
             tow_watch_asked(&e->watch, link);
         }
     }
-    pthread_mutex_unlock(&e->lock);
+    tow_mutex_unlock(&e->lock);
     return note;
 }
 
@@ -294,12 +294,12 @@ static CUresult ask_and_watch(CUevent event)
     }
     CUresult status =
         tow_watch_ask(link, TOW_FN_cuEventQuery, (uint64_t)(uintptr_t)event, note, value, NULL);
-    pthread_mutex_lock(&e->lock);
+    tow_mutex_lock(&e->lock);
     e->watch.asking = false;
     if (e->records == records && e->watch.given == value) { /* the server knows the newest only */
         e->watch.awaited = status == CUDA_ERROR_NOT_READY ? value : 0;
     }
-    pthread_mutex_unlock(&e->lock);
+    tow_mutex_unlock(&e->lock);
     return status;
 }
 
@@ -319,20 +319,20 @@ static CUresult ask(CUevent event, bool wait, CUresult (*send)(CUevent event))
     }
     uint64_t records = 0;
     if (e != NULL) {
-        pthread_mutex_lock(&e->lock);
+        tow_mutex_lock(&e->lock);
         records = e->records;
         e->watched = e->watched || e->context->link->share != NULL || !wait;
-        pthread_mutex_unlock(&e->lock);
+        tow_mutex_unlock(&e->lock);
     }
     bool visited = visit(event);
     status = send(event);
     tow_context_back(visited);
     if (status == CUDA_SUCCESS && e != NULL) {
-        pthread_mutex_lock(&e->lock);
+        tow_mutex_lock(&e->lock);
         if (e->records == records && e->recorded != UNKNOWN) {
             e->recorded = 0;
         }
-        pthread_mutex_unlock(&e->lock);
+        tow_mutex_unlock(&e->lock);
     }
     return status;
 }
@@ -344,11 +344,11 @@ static uint64_t begin_record(CUevent event)
     struct tow_event *e = tow_event_find(event);
     uint64_t records = 0;
     if (e != NULL) {
-        pthread_mutex_lock(&e->lock);
+        tow_mutex_lock(&e->lock);
         records = ++e->records;
         e->recorded = UNKNOWN;
         e->watch.awaited = 0;
-        pthread_mutex_unlock(&e->lock);
+        tow_mutex_unlock(&e->lock);
     }
     return records;
 }
@@ -362,14 +362,14 @@ static void end_record(CUevent event, CUstream stream, uint64_t begun, bool sent
     }
     struct tow_stream *s = tow_stream_find(stream);
     bool known = sent && stream != CU_STREAM_PER_THREAD && !tow_capture_on(stream);
-    pthread_mutex_lock(&e->lock);
+    tow_mutex_lock(&e->lock);
     /* Of two threads that record it at the same time, who knows which is the last. */
     e->watch.awaited = known && e->records == begun && e->watch.given == noted ? noted : 0;
     e->records++;
     e->recorded = known ? tow_link_sent(e->context->link) : UNKNOWN;
     e->stream = s;
     e->stream_unique = s != NULL ? s->unique : 0;
-    pthread_mutex_unlock(&e->lock);
+    tow_mutex_unlock(&e->lock);
 }
 
 CUresult tow_cuEventQuery(CUevent hEvent)
@@ -414,10 +414,10 @@ CUresult tow_event_settle(CUevent event, CUstream stream, CUresult status)
 /* Whether a note is to follow this record. */
 static bool is_watched(struct tow_event *e)
 {
-    pthread_mutex_lock(&e->lock);
+    tow_mutex_lock(&e->lock);
     e->watched = e->watched && e->unseen++ < UNSEEN_MAX;
     bool watched = e->watched;
-    pthread_mutex_unlock(&e->lock);
+    tow_mutex_unlock(&e->lock);
     return watched && (e->flags & CU_EVENT_INTERPROCESS) == 0 && atomic_load(&tow_captures) == 0 &&
            (e->context->link->share != NULL || tow_watch_possible());
 }

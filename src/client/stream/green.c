@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Green contexts: a share of a device's processors, and the context that makes it current. */
-#include <pthread.h>
 #include <stdlib.h>
 
+#include "base/mutex.h"
 #include "client/stream/context.h"
 #include "client/link/device.h"
 #include "client/session/handle.h"
@@ -17,13 +17,13 @@ struct green {
     struct tow_link *link; /* borrowed */
     struct green *next;    /* in `ended` */
 
-    pthread_mutex_t lock;        /* guards the next */
+    struct tow_mutex lock;       /* guards the next */
     struct tow_context *context; /* shared; NULL until it was asked for */
 };
 
 /* Process-wide: any thread may still look at one. */
-static pthread_mutex_t ended_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the next */
-static struct green *ended;                                    /* what was destroyed, kept */
+static struct tow_mutex ended_lock = TOW_MUTEX(CLIENT_GREEN_ENDED); /* guards the next */
+static struct green *ended;                                         /* what was destroyed, kept */
 
 static struct green *find(CUgreenCtx handle)
 {
@@ -54,7 +54,7 @@ CUresult tow_cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevic
     green->handle = (CUgreenCtx)(uintptr_t)id;
     green->device = dev;
     green->link = link;
-    pthread_mutex_init(&green->lock, NULL);
+    tow_mutex_init(&green->lock, CLIENT_GREEN);
     /* A green context keeps its device's primary context alive. */
     CUcontext primary = NULL;
     status = tow_cuDevicePrimaryCtxRetain(&primary, dev);
@@ -66,7 +66,7 @@ CUresult tow_cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevic
     }
     if (status != CUDA_SUCCESS) {
         tow_handle_retire(id);
-        pthread_mutex_destroy(&green->lock);
+        tow_mutex_fini(&green->lock);
         free(green);
         return status;
     }
@@ -113,12 +113,12 @@ static CUresult context_of(CUgreenCtx handle, struct tow_context **ret_context)
     if (green == NULL) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
-    pthread_mutex_lock(&green->lock);
+    tow_mutex_lock(&green->lock);
     CUresult status = green->context == NULL ? make_context(green) : CUDA_SUCCESS;
     if (status == CUDA_SUCCESS) {
         *ret_context = green->context;
     }
-    pthread_mutex_unlock(&green->lock);
+    tow_mutex_unlock(&green->lock);
     return status;
 }
 
@@ -148,13 +148,13 @@ CUresult tow_cuGreenCtxDestroy(CUgreenCtx hCtx)
     if (tow_handle_retire((uint64_t)(uintptr_t)hCtx) != green) {
         return CUDA_ERROR_INVALID_CONTEXT; /* another thread was faster */
     }
-    pthread_mutex_lock(&ended_lock);
+    tow_mutex_lock(&ended_lock);
     green->next = ended;
     ended = green;
-    pthread_mutex_unlock(&ended_lock);
-    pthread_mutex_lock(&green->lock);
+    tow_mutex_unlock(&ended_lock);
+    tow_mutex_lock(&green->lock);
     struct tow_context *context = green->context;
-    pthread_mutex_unlock(&green->lock);
+    tow_mutex_unlock(&green->lock);
     if (context != NULL) {
         /* The handle stays: the driver lets it become current still, though nothing works there. */
         tow_context_end(context);

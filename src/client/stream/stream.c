@@ -2,9 +2,9 @@
 /* Streams: creation, order among them, waiting and capture state. */
 #include "client/stream/stream.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 
+#include "base/mutex.h"
 #include "client/link/call.h"
 #include "client/stream/context.h"
 #include "client/stream/capture.h"
@@ -16,7 +16,7 @@
 #include "gen/stream_client.h"
 
 /* Process-wide: objects that no handle names, any context takes them; ids that are never reused. */
-static pthread_mutex_t free_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the next */
+static struct tow_mutex free_lock = TOW_MUTEX(CLIENT_STREAMS_FREE); /* guards the next */
 static struct tow_stream *free_streams;
 static _Atomic uint64_t uniques;
 
@@ -85,27 +85,27 @@ CUresult tow_stream_id(struct tow_context *context, CUstream stream, uint64_t *r
  * destroyed. */
 static void put_back(struct tow_stream *s)
 {
-    pthread_mutex_lock(&free_lock);
+    tow_mutex_lock(&free_lock);
     s->next_free = free_streams;
     free_streams = s;
-    pthread_mutex_unlock(&free_lock);
+    tow_mutex_unlock(&free_lock);
 }
 
 CUresult tow_stream_mint(struct tow_context *context, unsigned flags, int priority,
                          CUstream *ret_stream)
 {
-    pthread_mutex_lock(&free_lock);
+    tow_mutex_lock(&free_lock);
     struct tow_stream *s = free_streams;
     if (s != NULL) {
         free_streams = s->next_free;
     }
-    pthread_mutex_unlock(&free_lock);
+    tow_mutex_unlock(&free_lock);
     if (s == NULL) {
         s = calloc(1, sizeof *s);
         if (s == NULL) {
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
-        pthread_mutex_init(&s->watch.lock, NULL);
+        tow_mutex_init(&s->watch.lock, CLIENT_STREAM_WATCH);
     }
     s->context = context;
     s->epoch = atomic_load(&context->epoch);
@@ -114,9 +114,9 @@ CUresult tow_stream_mint(struct tow_context *context, unsigned flags, int priori
     /* In this order, see is_done in event.c. */
     atomic_store(&s->unique, atomic_fetch_add(&uniques, 1) + 1);
     atomic_store(&s->done, 0);
-    pthread_mutex_lock(&s->watch.lock);
+    tow_mutex_lock(&s->watch.lock);
     s->watch.watch.awaited = 0;
-    pthread_mutex_unlock(&s->watch.lock);
+    tow_mutex_unlock(&s->watch.lock);
     tow_capture_reset(s);
     uint64_t id = 0;
     CUresult status = tow_handle_mint_object(TOW_H_STREAM, s, &id);
@@ -386,7 +386,7 @@ static CUresult ask_and_watch(struct tow_context *context, CUstream stream,
     struct tow_watch *watch = &own->watch;
     const struct tow_share_note *note = NULL;
     uint32_t value = 0;
-    pthread_mutex_lock(&own->lock);
+    tow_mutex_lock(&own->lock);
     if (watch->link != link) {
         watch->note = tow_watch_note(link);
         watch->link = watch->note != NULL ? link : NULL;
@@ -397,21 +397,21 @@ static CUresult ask_and_watch(struct tow_context *context, CUstream stream,
         tow_watch_asked(watch, link);
         watch->asking = true;
     }
-    pthread_mutex_unlock(&own->lock);
+    tow_mutex_unlock(&own->lock);
     if (note == NULL) {
         return tow_send_cuStreamQuery(stream);
     }
     uint64_t number = 0;
     CUresult status = tow_watch_ask(link, TOW_FN_cuStreamQuery, (uint64_t)(uintptr_t)stream, note,
                                     value, &number);
-    pthread_mutex_lock(&own->lock);
+    tow_mutex_lock(&own->lock);
     watch->asking = false;
     if (watch->given == value) { /* the server knows the newest only */
         watch->awaited = status == CUDA_ERROR_NOT_READY ? value : 0;
         own->number = number;
         own->epoch = atomic_load(&context->epoch);
     }
-    pthread_mutex_unlock(&own->lock);
+    tow_mutex_unlock(&own->lock);
     return status;
 }
 
@@ -432,12 +432,12 @@ static CUresult query(CUstream stream)
         return CUDA_SUCCESS;
     }
     struct tow_stream_watch *own = s != NULL ? &s->watch : context->default_watch;
-    pthread_mutex_lock(&own->lock);
+    tow_mutex_lock(&own->lock);
     struct tow_watch watch = own->watch;
     uint64_t number = own->number;
     bool known =
         watch.awaited != 0 && watch.link == link && own->epoch == atomic_load(&context->epoch);
-    pthread_mutex_unlock(&own->lock);
+    tow_mutex_unlock(&own->lock);
     enum tow_share_outcome outcome = known ? tow_watch_look(link, &watch) : TOW_SHARE_REFUSED;
     if (outcome == TOW_SHARE_LATE) {
         return CUDA_ERROR_NOT_READY;

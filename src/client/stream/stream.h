@@ -3,11 +3,11 @@
 #ifndef TOW_CLIENT_STREAM_H
 #define TOW_CLIENT_STREAM_H
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/mutex.h"
 #include "client/stream/context.h"
 #include "client/completion/watch.h"
 #include "gen/cuda_types.h"
@@ -41,7 +41,7 @@ struct tow_event {
     struct tow_context *context; /* shared */
     unsigned epoch;
     unsigned flags;
-    pthread_mutex_t lock;      /* guards what follows, down to watch */
+    struct tow_mutex lock;     /* guards what follows, down to watch */
     uint64_t records;          /* how often it was recorded: raised at both ends of a record */
     uint64_t recorded;         /* no command after this number recorded it; 0: it is done */
     struct tow_stream *stream; /* where; NULL: in its context's default stream */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* atom and red: one real atomic a lane, lanes in order. */
+#include "base/mutex.h"
 #include "ptx/decode/address.h"
 
 #include <string.h>
@@ -32,33 +33,33 @@ struct atomic_form {
 
 /* ---- 128 bits ---- */
 
-static pthread_mutex_t wide_lock = PTHREAD_MUTEX_INITIALIZER; /* guards every 128-bit access */
+static struct tow_mutex wide_lock = TOW_MUTEX(PTX_WIDE); /* guards every 128-bit access */
 
 __uint128_t tow_ptx_load128(void *at)
 {
     __uint128_t value;
-    pthread_mutex_lock(&wide_lock);
+    tow_mutex_lock(&wide_lock);
     memcpy(&value, at, sizeof value);
-    pthread_mutex_unlock(&wide_lock);
+    tow_mutex_unlock(&wide_lock);
     return value;
 }
 
 void tow_ptx_store128(void *at, __uint128_t value)
 {
-    pthread_mutex_lock(&wide_lock);
+    tow_mutex_lock(&wide_lock);
     memcpy(at, &value, sizeof value);
-    pthread_mutex_unlock(&wide_lock);
+    tow_mutex_unlock(&wide_lock);
 }
 
 __uint128_t tow_ptx_cas128(void *at, __uint128_t expected, __uint128_t value)
 {
     __uint128_t old;
-    pthread_mutex_lock(&wide_lock);
+    tow_mutex_lock(&wide_lock);
     memcpy(&old, at, sizeof old);
     if (old == expected) {
         memcpy(at, &value, sizeof value);
     }
-    pthread_mutex_unlock(&wide_lock);
+    tow_mutex_unlock(&wide_lock);
     return old;
 }
 

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/mutex.h"
 #include "ptx/machine/machine.h"
 #include "ptx/machine/pool.h"
 
@@ -28,7 +29,7 @@ struct tow_ptx_slot {
 struct tow_ptx_job {
     const struct tow_ptx_launch *launch;
     struct tow_ptx_fault *fault; /* guarded by `lock` */
-    pthread_mutex_t lock;
+    struct tow_mutex lock;
     atomic_bool failed;
     _Atomic uint64_t next; /* cluster (or block) to start next */
     uint64_t total;
@@ -40,7 +41,7 @@ struct tow_ptx_job {
     uint64_t *workspace;   /* owned: of the grid barrier */
 };
 
-static pthread_mutex_t idle_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct tow_mutex idle_lock = TOW_MUTEX(PTX_IDLE);
 static struct tow_ptx_runner *idle_runners; /* guarded by idle_lock */
 
 const struct tow_ptx_op *tow_ptx_fault(struct tow_ptx_warp *w, const struct tow_ptx_op *o,
@@ -49,7 +50,7 @@ const struct tow_ptx_op *tow_ptx_fault(struct tow_ptx_warp *w, const struct tow_
 {
     struct tow_ptx_job *job = w->runner->job;
     w->runner->failed = true;
-    pthread_mutex_lock(&job->lock);
+    tow_mutex_lock(&job->lock);
     if (!atomic_load(&job->failed)) {
         struct tow_ptx_fault *fault = job->fault;
         memset(fault, 0, sizeof *fault);
@@ -68,7 +69,7 @@ const struct tow_ptx_op *tow_ptx_fault(struct tow_ptx_warp *w, const struct tow_
         va_end(args);
         atomic_store(&job->failed, true);
     }
-    pthread_mutex_unlock(&job->lock);
+    tow_mutex_unlock(&job->lock);
     return HALT;
 }
 
@@ -310,7 +311,7 @@ static bool stopped(struct tow_ptx_job *job)
     if (!stop || !atomic_load_explicit(stop, memory_order_relaxed)) {
         return false;
     }
-    pthread_mutex_lock(&job->lock);
+    tow_mutex_lock(&job->lock);
     if (!atomic_load(&job->failed)) {
         memset(job->fault, 0, sizeof *job->fault);
         job->fault->kind = TOW_PTX_FAULT_STOPPED;
@@ -318,7 +319,7 @@ static bool stopped(struct tow_ptx_job *job)
         snprintf(job->fault->message, sizeof job->fault->message, "the launch was stopped");
         atomic_store(&job->failed, true);
     }
-    pthread_mutex_unlock(&job->lock);
+    tow_mutex_unlock(&job->lock);
     return true;
 }
 
@@ -434,7 +435,7 @@ static enum step slot_step(struct tow_ptx_runner *runner, struct tow_ptx_slot *s
 
 static void out_of_memory(struct tow_ptx_job *job)
 {
-    pthread_mutex_lock(&job->lock);
+    tow_mutex_lock(&job->lock);
     if (!atomic_load(&job->failed)) {
         memset(job->fault, 0, sizeof *job->fault);
         job->fault->kind = TOW_PTX_FAULT_MEMORY;
@@ -443,7 +444,7 @@ static void out_of_memory(struct tow_ptx_job *job)
                  "out of host memory for the launch");
         atomic_store(&job->failed, true);
     }
-    pthread_mutex_unlock(&job->lock);
+    tow_mutex_unlock(&job->lock);
 }
 
 static void run_resident(struct tow_ptx_runner *runner)
@@ -501,12 +502,12 @@ static void run_resident(struct tow_ptx_runner *runner)
 
 static struct tow_ptx_runner *runner_take(struct tow_ptx_job *job)
 {
-    pthread_mutex_lock(&idle_lock);
+    tow_mutex_lock(&idle_lock);
     struct tow_ptx_runner *runner = idle_runners;
     if (runner) {
         idle_runners = runner->next;
     }
-    pthread_mutex_unlock(&idle_lock);
+    tow_mutex_unlock(&idle_lock);
     if (!runner) {
         runner = calloc(1, sizeof *runner);
         if (!runner) {
@@ -562,10 +563,10 @@ static void runner_give(struct tow_ptx_runner *runner)
             free(frame);
         }
     }
-    pthread_mutex_lock(&idle_lock);
+    tow_mutex_lock(&idle_lock);
     runner->next = idle_runners;
     idle_runners = runner;
-    pthread_mutex_unlock(&idle_lock);
+    tow_mutex_unlock(&idle_lock);
 }
 
 static void job_work(void *user)
@@ -637,9 +638,9 @@ int tow_ptx_run(const struct tow_ptx_launch *launch, unsigned threads,
     if (job.threads > job.total) {
         job.threads = (unsigned)job.total;
     }
-    pthread_mutex_init(&job.lock, NULL);
+    tow_mutex_init(&job.lock, PTX_JOB);
     tow_ptx_pool_run(job_work, &job, job.threads);
-    pthread_mutex_destroy(&job.lock);
+    tow_mutex_fini(&job.lock);
     free(params);
     free(job.workspace);
     if (atomic_load(&job.failed)) {

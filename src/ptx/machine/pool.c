@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/mutex.h"
 #include "base/thread.h"
 
 #define HELPERS_MAX 256u
@@ -19,17 +20,16 @@ struct ticket {
 
 /* `lock` guards everything here and the counts of every ticket. */
 static struct {
-    pthread_mutex_t lock;
+    struct tow_mutex lock;
     pthread_cond_t wake, done;
     struct ticket *first;
     unsigned helpers, idle;
-} pool = {
-    PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, PTHREAD_COND_INITIALIZER, NULL, 0, 0};
+} pool = {TOW_MUTEX(PTX_POOL), PTHREAD_COND_INITIALIZER, PTHREAD_COND_INITIALIZER, NULL, 0, 0};
 
 static void *helper(void *unused)
 {
     (void)unused;
-    pthread_mutex_lock(&pool.lock);
+    tow_mutex_lock(&pool.lock);
     for (;;) {
         struct ticket *ticket = pool.first;
         while (ticket && !ticket->wanted) {
@@ -37,15 +37,15 @@ static void *helper(void *unused)
         }
         if (!ticket) {
             pool.idle++;
-            pthread_cond_wait(&pool.wake, &pool.lock);
+            tow_mutex_wait(&pool.lock, &pool.wake);
             pool.idle--;
             continue;
         }
         ticket->wanted--;
         ticket->running++;
-        pthread_mutex_unlock(&pool.lock);
+        tow_mutex_unlock(&pool.lock);
         ticket->work(ticket->user);
-        pthread_mutex_lock(&pool.lock);
+        tow_mutex_lock(&pool.lock);
         if (--ticket->running == 0) {
             pthread_cond_broadcast(&pool.done);
         }
@@ -67,7 +67,7 @@ void tow_ptx_pool_run(void (*work)(void *user), void *user, unsigned threads)
 {
     struct ticket ticket = {.work = work, .user = user, .wanted = threads - 1};
     if (threads > 1) {
-        pthread_mutex_lock(&pool.lock);
+        tow_mutex_lock(&pool.lock);
         ticket.next = pool.first;
         pool.first = &ticket;
         for (unsigned i = pool.idle; i < threads - 1 && pool.helpers < HELPERS_MAX; i++) {
@@ -77,20 +77,20 @@ void tow_ptx_pool_run(void (*work)(void *user), void *user, unsigned threads)
             pool.helpers++;
         }
         pthread_cond_broadcast(&pool.wake);
-        pthread_mutex_unlock(&pool.lock);
+        tow_mutex_unlock(&pool.lock);
     }
     work(user);
     if (threads > 1) {
-        pthread_mutex_lock(&pool.lock);
+        tow_mutex_lock(&pool.lock);
         ticket.wanted = 0;
         while (ticket.running) {
-            pthread_cond_wait(&pool.done, &pool.lock);
+            tow_mutex_wait(&pool.lock, &pool.done);
         }
         struct ticket **link = &pool.first;
         while (*link != &ticket) {
             link = &(*link)->next;
         }
         *link = ticket.next;
-        pthread_mutex_unlock(&pool.lock);
+        tow_mutex_unlock(&pool.lock);
     }
 }

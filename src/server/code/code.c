@@ -3,6 +3,7 @@
 #include "server/code/code.h"
 
 #include "base/log.h"
+#include "base/mutex.h"
 #include "gen/context.h"
 #include "gen/core.h"
 #include "gen/device.h"
@@ -43,7 +44,7 @@ struct tow_code_keeper {
 };
 
 struct code {
-    pthread_mutex_t lock; /* guards the lists and all in them */
+    struct tow_mutex lock; /* guards the lists and all in them */
     struct tow_code_image *images;
     struct upload *uploads;
     unsigned upload_count;
@@ -59,7 +60,7 @@ static void code_init(struct tow_session *session, void *state)
 {
     struct code *code = state;
     const struct tow_session_options *options = session->options;
-    pthread_mutex_init(&code->lock, NULL);
+    tow_mutex_init(&code->lock, SERVER_CODE);
     if (options != NULL && options->code_cache != NULL) {
         int error = tow_codecache_open(options->code_cache, options->code_cache_max, &code->cache);
         if (error < 0) {
@@ -104,22 +105,22 @@ static void upload_free(struct upload *upload)
 static void upload_chunk(void *user, uint64_t offset, const void *bytes, size_t size)
 {
     struct upload *upload = user;
-    pthread_mutex_lock(&upload->code->lock);
+    tow_mutex_lock(&upload->code->lock);
     if (!upload->abandoned && offset <= upload->size && size <= upload->size - offset) {
         memcpy(upload->bytes + offset, bytes, size);
         upload->got += size;
     }
-    pthread_mutex_unlock(&upload->code->lock);
+    tow_mutex_unlock(&upload->code->lock);
 }
 
 static void upload_done(void *user, bool ok)
 {
     struct upload *upload = user;
-    pthread_mutex_lock(&upload->code->lock);
+    tow_mutex_lock(&upload->code->lock);
     upload->finished = true;
     upload->complete = ok && upload->got == upload->size;
     bool drop = upload->abandoned;
-    pthread_mutex_unlock(&upload->code->lock);
+    tow_mutex_unlock(&upload->code->lock);
     if (drop) {
         upload_free(upload);
     }
@@ -137,14 +138,14 @@ static CUresult upload_begin(struct tow_session *session, struct code *code,
     upload->transfer = ref->transfer;
     upload->size = ref->size;
     upload->code = code;
-    pthread_mutex_lock(&code->lock);
+    tow_mutex_lock(&code->lock);
     bool full = code->upload_count == UPLOADS_MAX;
     if (!full) {
         code->upload_count++;
         upload->next = code->uploads;
         code->uploads = upload;
     }
-    pthread_mutex_unlock(&code->lock);
+    tow_mutex_unlock(&code->lock);
     if (full) {
         upload_free(upload);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -154,7 +155,7 @@ static CUresult upload_begin(struct tow_session *session, struct code *code,
     if (error == 0) {
         return CUDA_SUCCESS;
     }
-    pthread_mutex_lock(&code->lock);
+    tow_mutex_lock(&code->lock);
     for (struct upload **at = &code->uploads; *at != NULL; at = &(*at)->next) {
         if (*at == upload) {
             *at = upload->next;
@@ -162,7 +163,7 @@ static CUresult upload_begin(struct tow_session *session, struct code *code,
             break;
         }
     }
-    pthread_mutex_unlock(&code->lock);
+    tow_mutex_unlock(&code->lock);
     upload_free(upload);
     return error == -ENOMEM ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_VALUE;
 }
@@ -170,7 +171,7 @@ static CUresult upload_begin(struct tow_session *session, struct code *code,
 /* The bytes that were sent, if they are all there and are what the command says. */
 static uint8_t *upload_take(struct code *code, const struct tow_code_ref *ref)
 {
-    pthread_mutex_lock(&code->lock);
+    tow_mutex_lock(&code->lock);
     struct upload **at = &code->uploads;
     while (*at != NULL && (*at)->transfer != ref->transfer) {
         at = &(*at)->next;
@@ -189,7 +190,7 @@ static uint8_t *upload_take(struct code *code, const struct tow_code_ref *ref)
             upload = NULL;
         }
     }
-    pthread_mutex_unlock(&code->lock);
+    tow_mutex_unlock(&code->lock);
     upload_free(upload);
     if (bytes == NULL) {
         return NULL;
@@ -280,13 +281,13 @@ static struct tow_code_image *image_add(struct tow_serve *call, struct code *cod
         image_free(image);
         return NULL;
     }
-    pthread_mutex_lock(&code->lock);
+    tow_mutex_lock(&code->lock);
     struct tow_code_image *other = find_locked(code, ref);
     if (other == NULL) {
         image->next = code->images;
         code->images = image;
     }
-    pthread_mutex_unlock(&code->lock);
+    tow_mutex_unlock(&code->lock);
     if (other != NULL) {
         image_free(image);
         return other;
@@ -327,9 +328,9 @@ struct tow_code_image *tow_code_take(struct tow_serve *call, bool *ret_send)
         }
         return image_add(call, code, &ref, bytes);
     }
-    pthread_mutex_lock(&code->lock);
+    tow_mutex_lock(&code->lock);
     struct tow_code_image *image = find_locked(code, &ref);
-    pthread_mutex_unlock(&code->lock);
+    tow_mutex_unlock(&code->lock);
     if (image != NULL) {
         return image;
     }
@@ -349,9 +350,9 @@ struct tow_code_image *tow_code_take(struct tow_serve *call, bool *ret_send)
 void tow_code_ref(struct tow_session *session, struct tow_code_image *image)
 {
     struct code *code = code_peek(session);
-    pthread_mutex_lock(&code->lock);
+    tow_mutex_lock(&code->lock);
     image->refs++;
-    pthread_mutex_unlock(&code->lock);
+    tow_mutex_unlock(&code->lock);
 }
 
 void tow_code_unref(struct tow_session *session, struct tow_code_image *image)
@@ -360,7 +361,7 @@ void tow_code_unref(struct tow_session *session, struct tow_code_image *image)
         return;
     }
     struct code *code = code_peek(session);
-    pthread_mutex_lock(&code->lock);
+    tow_mutex_lock(&code->lock);
     bool last = --image->refs == 0;
     if (last) {
         for (struct tow_code_image **at = &code->images; *at != NULL; at = &(*at)->next) {
@@ -370,7 +371,7 @@ void tow_code_unref(struct tow_session *session, struct tow_code_image *image)
             }
         }
     }
-    pthread_mutex_unlock(&code->lock);
+    tow_mutex_unlock(&code->lock);
     if (last) {
         image_free(image);
     }
@@ -388,11 +389,11 @@ void tow_code_keep(struct tow_session *session, uint64_t library, const void *ha
     keeper->handle = handle;
     memcpy(keeper->hash, image->hash, sizeof keeper->hash);
     keeper->image = whole ? image : NULL;
-    pthread_mutex_lock(&code->lock);
+    tow_mutex_lock(&code->lock);
     keeper->serial = plain ? ++code->last_serial : 0;
     keeper->next = code->keepers;
     code->keepers = keeper;
-    pthread_mutex_unlock(&code->lock);
+    tow_mutex_unlock(&code->lock);
 }
 
 struct tow_code_keeper *tow_code_detach(struct tow_session *session, uint64_t library)
@@ -401,7 +402,7 @@ struct tow_code_keeper *tow_code_detach(struct tow_session *session, uint64_t li
     if (code == NULL) {
         return NULL;
     }
-    pthread_mutex_lock(&code->lock);
+    tow_mutex_lock(&code->lock);
     struct tow_code_keeper **at = &code->keepers;
     while (*at != NULL && (*at)->library != library) {
         at = &(*at)->next;
@@ -410,7 +411,7 @@ struct tow_code_keeper *tow_code_detach(struct tow_session *session, uint64_t li
     if (keeper != NULL) {
         *at = keeper->next;
     }
-    pthread_mutex_unlock(&code->lock);
+    tow_mutex_unlock(&code->lock);
     return keeper;
 }
 
@@ -427,13 +428,13 @@ uint64_t tow_code_name(struct tow_session *session, uint64_t library, const void
     struct code *code = code_peek(session);
     uint64_t serial = 0;
     if (code != NULL) {
-        pthread_mutex_lock(&code->lock);
+        tow_mutex_lock(&code->lock);
         const struct tow_code_keeper *keeper = code->keepers;
         while (keeper != NULL && (keeper->library != library || keeper->handle != handle)) {
             keeper = keeper->next;
         }
         serial = keeper != NULL ? keeper->serial : 0;
-        pthread_mutex_unlock(&code->lock);
+        tow_mutex_unlock(&code->lock);
     }
     return serial;
 }
@@ -446,9 +447,9 @@ static uint64_t device_key(struct tow_serve *call, struct code *code, int device
     if (device < 0 || device >= TOW_SNAPSHOT_DEVICES_MAX) {
         return 0;
     }
-    pthread_mutex_lock(&code->lock);
+    tow_mutex_lock(&code->lock);
     uint64_t key = code->keys[device];
-    pthread_mutex_unlock(&code->lock);
+    tow_mutex_unlock(&code->lock);
     if (key != 0) {
         return key;
     }
@@ -468,9 +469,9 @@ static uint64_t device_key(struct tow_serve *call, struct code *code, int device
     uint8_t digest[TOW_SHA256_SIZE];
     tow_sha256_of(&kind, sizeof kind, digest);
     memcpy(&key, digest, sizeof key);
-    pthread_mutex_lock(&code->lock);
+    tow_mutex_lock(&code->lock);
     code->keys[device] = key;
-    pthread_mutex_unlock(&code->lock);
+    tow_mutex_unlock(&code->lock);
     return key;
 }
 
@@ -556,7 +557,7 @@ void tow_code_learn(struct tow_serve *call, uint64_t name_of, int device,
     }
     uint64_t key = code->cache != NULL ? device_key(call, code, device) : 0;
     uint8_t hash[TOW_SHA256_SIZE];
-    pthread_mutex_lock(&code->lock);
+    tow_mutex_lock(&code->lock);
     const struct tow_code_keeper *keeper = code->keepers;
     while (keeper != NULL && keeper->serial != name_of) {
         keeper = keeper->next;
@@ -564,7 +565,7 @@ void tow_code_learn(struct tow_serve *call, uint64_t name_of, int device,
     if (keeper != NULL) {
         memcpy(hash, keeper->hash, sizeof hash);
     }
-    pthread_mutex_unlock(&code->lock);
+    tow_mutex_unlock(&code->lock);
     size_t room = sizeof(struct tow_kernel_fact) + sizeof *info + (size_t)info->params * 8 +
                   strlen(name) + 32;
     uint8_t *fact = keeper != NULL ? tow_serve_room(call, room, 1) : NULL;
@@ -603,5 +604,5 @@ static void code_fini(struct tow_session *session, void *state)
         code->uploads = next;
     }
     tow_codecache_close(code->cache);
-    pthread_mutex_destroy(&code->lock);
+    tow_mutex_fini(&code->lock);
 }

@@ -5,12 +5,12 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "wire/image.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,9 +31,9 @@ enum {
 struct tow_codecache {
     char *folder; /* owned */
     uint64_t max;
-    pthread_mutex_t lock; /* guards the rest, and keeps two evictions of ours apart */
-    uint64_t used;        /* as of the last look, plus what was written since */
-    uint64_t written;     /* since the last look */
+    struct tow_mutex lock; /* guards the rest, and keeps two evictions of ours apart */
+    uint64_t used;         /* as of the last look, plus what was written since */
+    uint64_t written;      /* since the last look */
     bool looked;
 };
 
@@ -49,7 +49,7 @@ int tow_codecache_open(const char *folder, uint64_t max, struct tow_codecache **
     if (cache == NULL) {
         return -ENOMEM;
     }
-    pthread_mutex_init(&cache->lock, NULL);
+    tow_mutex_init(&cache->lock, SERVER_CODE_CACHE);
     cache->max = max != 0 ? max : TOW_CODECACHE_DEFAULT_MAX;
     cache->folder = strdup(folder);
     int error = cache->folder == NULL ? -ENOMEM : tow_file_mkdir_all(folder, true);
@@ -64,7 +64,7 @@ int tow_codecache_open(const char *folder, uint64_t max, struct tow_codecache **
 void tow_codecache_close(struct tow_codecache *cache)
 {
     if (cache != NULL) {
-        pthread_mutex_destroy(&cache->lock);
+        tow_mutex_fini(&cache->lock);
         free(cache->folder);
         free(cache);
     }
@@ -237,7 +237,7 @@ static int evict(struct tow_codecache *cache, uint64_t extra)
 static int make_room(struct tow_codecache *cache, uint64_t size)
 {
     int error = 0;
-    pthread_mutex_lock(&cache->lock);
+    tow_mutex_lock(&cache->lock);
     if (!cache->looked || cache->used + size > cache->max ||
         cache->written + size > cache->max / LOOK_SHARE) {
         error = evict(cache, size);
@@ -246,7 +246,7 @@ static int make_room(struct tow_codecache *cache, uint64_t size)
         cache->used += size;
         cache->written += size;
     }
-    pthread_mutex_unlock(&cache->lock);
+    tow_mutex_unlock(&cache->lock);
     return error;
 }
 

@@ -7,6 +7,7 @@
  * its own.
  */
 #include "base/log.h"
+#include "base/mutex.h"
 #include "gen/module_server.h"
 #include "server/code/code.h"
 #include "server/session/errand.h"
@@ -34,7 +35,7 @@ struct input {
  * may use and destroy one at the same time: whoever uses it holds it. */
 struct linking {
     unsigned users;           /* guarded by table_lock; the id is one */
-    pthread_mutex_t lock;     /* guards the rest, and keeps calls for one link apart */
+    struct tow_mutex lock;    /* guards the rest, and keeps calls for one link apart */
     struct tow_errand errand; /* does all that the driver does for it */
     CUlinkState state;
     struct tow_serve_jit jit;
@@ -44,7 +45,7 @@ struct linking {
     bool completed;
 };
 
-static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct tow_mutex table_lock = TOW_MUTEX(SERVER_LINKINGS);
 static atomic_uint links; /* that have a thread, of all sessions of this process: mostly one */
 
 static void linking_end(struct tow_session *session, struct linking *linking);
@@ -129,23 +130,23 @@ static void end_errand(struct linking *linking)
 static struct linking *linking_take(struct tow_serve *call)
 {
     uint64_t id = tow_dec_u64(&call->in);
-    pthread_mutex_lock(&table_lock);
+    tow_mutex_lock(&table_lock);
     struct linking *linking = tow_serve_handle(call, TOW_H_LINKSTATE, id);
     if (linking != NULL) {
         linking->users++;
     }
-    pthread_mutex_unlock(&table_lock);
+    tow_mutex_unlock(&table_lock);
     if (linking != NULL) {
-        pthread_mutex_lock(&linking->lock);
+        tow_mutex_lock(&linking->lock);
     }
     return linking;
 }
 
 static CUresult drop_user(struct tow_session *session, struct linking *linking)
 {
-    pthread_mutex_lock(&table_lock);
+    tow_mutex_lock(&table_lock);
     bool last = --linking->users == 0;
-    pthread_mutex_unlock(&table_lock);
+    tow_mutex_unlock(&table_lock);
     CUresult status = CUDA_SUCCESS;
     if (last) {
         struct request request = {.driver = session->driver, .linking = linking};
@@ -159,7 +160,7 @@ static CUresult drop_user(struct tow_session *session, struct linking *linking)
 static void linking_give(struct tow_serve *call, struct linking *linking)
 {
     if (linking != NULL) {
-        pthread_mutex_unlock(&linking->lock);
+        tow_mutex_unlock(&linking->lock);
         drop_user(call->session, linking);
     }
 }
@@ -173,7 +174,7 @@ void tow_serve_cuLinkCreate_v2(struct tow_serve *call)
         return;
     }
     linking->users = 1;
-    pthread_mutex_init(&linking->lock, NULL);
+    tow_mutex_init(&linking->lock, SERVER_LINKING);
     tow_serve_jit_init(&linking->jit, call);
     if (tow_serve_ready(call)) {
         struct request request = {.driver = call->driver, .linking = linking};
@@ -285,20 +286,20 @@ static void linking_end(struct tow_session *session, struct linking *linking)
     }
     tow_serve_jit_fini(&linking->jit);
     free(linking->cubin);
-    pthread_mutex_destroy(&linking->lock);
+    tow_mutex_fini(&linking->lock);
     free(linking);
 }
 
 void tow_serve_cuLinkDestroy(struct tow_serve *call)
 {
     uint64_t id = tow_dec_u64(&call->in);
-    pthread_mutex_lock(&table_lock);
+    tow_mutex_lock(&table_lock);
     struct linking *linking = tow_serve_handle(call, TOW_H_LINKSTATE, id);
     bool ready = tow_serve_ready(call) && linking != NULL;
     if (ready) {
         tow_serve_unbind(call, TOW_H_LINKSTATE, id);
     }
-    pthread_mutex_unlock(&table_lock);
+    tow_mutex_unlock(&table_lock);
     if (ready) {
         call->status = drop_user(call->session, linking);
     }

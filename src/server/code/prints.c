@@ -9,6 +9,7 @@
 
 #include "backend/unpack.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "base/thread.h"
 #include "gen/device.h"
 #include "server/code/code.h"
@@ -24,8 +25,8 @@ struct job {
 };
 
 struct prints {
-    atomic_bool found;    /* one that prints: it stays among the session's `printers` */
-    pthread_mutex_t lock; /* guards the rest */
+    atomic_bool found;     /* one that prints: it stays among the session's `printers` */
+    struct tow_mutex lock; /* guards the rest */
     struct job *jobs;
     bool running;
 };
@@ -137,19 +138,19 @@ static void *looking_thread(void *arg)
 {
     struct tow_session *session = arg;
     struct prints *prints = tow_session_state(session, TOW_SESSION_PRINTS);
-    pthread_mutex_lock(&prints->lock);
+    tow_mutex_lock(&prints->lock);
     while (prints->jobs != NULL) {
         struct job *job = prints->jobs;
         prints->jobs = job->next;
-        pthread_mutex_unlock(&prints->lock);
+        tow_mutex_unlock(&prints->lock);
         look(session, prints, job->image);
         tow_code_unref(session, job->image);
         free(job);
         atomic_fetch_sub(&session->printers, 1);
-        pthread_mutex_lock(&prints->lock);
+        tow_mutex_lock(&prints->lock);
     }
     prints->running = false;
-    pthread_mutex_unlock(&prints->lock);
+    tow_mutex_unlock(&prints->lock);
     return NULL;
 }
 
@@ -157,13 +158,13 @@ static void prints_fini(struct tow_session *session, void *opaque)
 {
     struct prints *prints = opaque;
     (void)session;
-    pthread_mutex_destroy(&prints->lock);
+    tow_mutex_fini(&prints->lock);
 }
 
 static void prints_init(struct tow_session *session, void *opaque)
 {
     struct prints *state = opaque;
-    pthread_mutex_init(&state->lock, NULL);
+    tow_mutex_init(&state->lock, SERVER_PRINTS);
 }
 
 static struct prints *state_of(struct tow_session *session)
@@ -184,7 +185,7 @@ static bool look_later(struct tow_session *session, struct prints *prints,
     *job = (struct job){image, NULL};
     tow_code_ref(session, image);
     atomic_fetch_add(&session->printers, 1);
-    pthread_mutex_lock(&prints->lock);
+    tow_mutex_lock(&prints->lock);
     job->next = prints->jobs;
     prints->jobs = job;
     bool running = prints->running;
@@ -198,7 +199,7 @@ static bool look_later(struct tow_session *session, struct prints *prints,
         }
         prints->running = running;
     }
-    pthread_mutex_unlock(&prints->lock);
+    tow_mutex_unlock(&prints->lock);
     if (!running) {
         tow_code_unref(session, image);
         free(job);

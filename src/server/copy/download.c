@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "gen/copy.h"
 #include "gen/event.h"
 #include "gen/stream.h"
@@ -53,11 +54,11 @@ struct later {
 
 struct copy_state {
     struct tow_pinned pinned;
-    pthread_mutex_t sending; /* guards the two below; held while bytes are sent, so that whoever has
-                                it and finds none may rely on their being on the line */
+    struct tow_mutex sending; /* guards the two below; held while bytes are sent, so that whoever
+                                has it and finds none may rely on their being on the line */
     struct later *open, **open_end; /* sent over the lanes and not closed */
     unsigned turn;                  /* whose a piece of spread ones is: each line's in turn */
-    pthread_mutex_t lock; /* guards the two below, and who waits for a piece; taken last, and never
+    struct tow_mutex lock; /* guards the two below, and who waits for a piece; taken last, and never
                              for long: the leading thread adds to the list */
     struct later *laters, **laters_end;
     uint64_t number;         /* of the newest */
@@ -82,16 +83,16 @@ static void copies_fini(struct tow_session *session, void *state)
     free_laters(copies->laters);
     free_laters(copies->open);
     tow_pinned_fini(&copies->pinned);
-    pthread_mutex_destroy(&copies->sending);
-    pthread_mutex_destroy(&copies->lock);
+    tow_mutex_fini(&copies->sending);
+    tow_mutex_fini(&copies->lock);
 }
 
 static void copies_init(struct tow_session *session, void *opaque)
 {
     struct copy_state *state = opaque;
     tow_pinned_init(&state->pinned);
-    pthread_mutex_init(&state->sending, NULL);
-    pthread_mutex_init(&state->lock, NULL);
+    tow_mutex_init(&state->sending, SERVER_DOWNLOAD_SEND);
+    tow_mutex_init(&state->lock, SERVER_DOWNLOADS);
     state->laters_end = &state->laters;
     state->open_end = &state->open;
 }
@@ -293,12 +294,12 @@ void tow_copy_later(struct tow_serve *call, const struct tow_later_copy *want)
         tow_copy_tell_none_comes(call, want->transfer);
         return;
     }
-    pthread_mutex_lock(&copies->lock);
+    tow_mutex_lock(&copies->lock);
     later->number = ++copies->number;
     *copies->laters_end = later;
     copies->laters_end = &later->next;
     atomic_fetch_add(&copies->later_count, 1);
-    pthread_mutex_unlock(&copies->lock);
+    tow_mutex_unlock(&copies->lock);
 }
 
 static struct copy_state *copies_under_way(struct tow_session *session)
@@ -318,12 +319,12 @@ static void release(struct copy_state *copies, struct later *later)
 static void finish_later(struct copy_state *copies, struct later *later)
 {
     atomic_fetch_sub(&copies->later_count, 1);
-    pthread_mutex_lock(&copies->lock);
+    tow_mutex_lock(&copies->lock);
     later->finished = true;
     if (later->awaited == 0) {
         release(copies, later);
     }
-    pthread_mutex_unlock(&copies->lock);
+    tow_mutex_unlock(&copies->lock);
 }
 
 /* While sending: what follows on the own line comes behind all bytes that the lanes were
@@ -390,7 +391,7 @@ static bool is_done(struct tow_session *session, const struct later *later)
 static void send_done(struct tow_session *session, struct copy_state *copies)
 {
     struct later *done = NULL, **done_end = &done;
-    pthread_mutex_lock(&copies->lock);
+    tow_mutex_lock(&copies->lock);
     struct later **at = &copies->laters;
     while (*at != NULL) {
         struct later *later = *at;
@@ -403,7 +404,7 @@ static void send_done(struct tow_session *session, struct copy_state *copies)
         done_end = &later->next;
     }
     copies->laters_end = at;
-    pthread_mutex_unlock(&copies->lock);
+    tow_mutex_unlock(&copies->lock);
     *done_end = NULL;
     while (done != NULL) {
         struct later *later = done;
@@ -416,10 +417,10 @@ void tow_copy_flush(struct tow_session *session)
 {
     struct copy_state *copies = copies_under_way(session);
     if (copies != NULL) {
-        pthread_mutex_lock(&copies->sending);
+        tow_mutex_lock(&copies->sending);
         send_done(session, copies);
         close_open(session, copies);
-        pthread_mutex_unlock(&copies->sending);
+        tow_mutex_unlock(&copies->sending);
     }
 }
 
@@ -447,26 +448,26 @@ static void send_as_they_come(struct tow_serve *call, bool all, uint64_t stream_
     if (copies == NULL) {
         return;
     }
-    pthread_mutex_lock(&copies->lock);
+    tow_mutex_lock(&copies->lock);
     uint64_t last = copies->number;
     while (status == CUDA_SUCCESS && (later = first_large(copies, call->frame.context, all,
                                                           stream_id, stream, last)) != NULL) {
         later->awaited++;
-        pthread_mutex_unlock(&copies->lock);
+        tow_mutex_unlock(&copies->lock);
         status = tow_drive(call->driver, cuEventSynchronize)(later->piece->filled);
-        pthread_mutex_lock(&copies->lock);
+        tow_mutex_lock(&copies->lock);
         later->awaited--;
         if (later->finished && later->awaited == 0) {
             release(copies, later); /* another thread sent it */
         }
-        pthread_mutex_unlock(&copies->lock);
-        pthread_mutex_lock(&copies->sending);
+        tow_mutex_unlock(&copies->lock);
+        tow_mutex_lock(&copies->sending);
         send_done(session, copies);
-        pthread_mutex_unlock(&copies->sending);
+        tow_mutex_unlock(&copies->sending);
         tow_session_enter(session, call->frame.context);
-        pthread_mutex_lock(&copies->lock);
+        tow_mutex_lock(&copies->lock);
     }
-    pthread_mutex_unlock(&copies->lock);
+    tow_mutex_unlock(&copies->lock);
 }
 
 void tow_copy_send_stream(struct tow_serve *call, uint64_t id, CUstream stream)
@@ -486,15 +487,15 @@ void tow_copy_send_until(struct tow_serve *call, CUevent event)
     int64_t nap = NAP_MIN_NS;
     bool large = copies != NULL;
     while (large && tow_drive(call->driver, cuEventQuery)(event) == CUDA_ERROR_NOT_READY) {
-        pthread_mutex_lock(&copies->sending);
+        tow_mutex_lock(&copies->sending);
         unsigned before = copies->turn;
         send_done(session, copies);
         nap = copies->turn != before ? NAP_MIN_NS : nap < NAP_MAX_NS ? 2 * nap : nap;
-        pthread_mutex_unlock(&copies->sending);
+        tow_mutex_unlock(&copies->sending);
         tow_session_enter(session, call->frame.context);
-        pthread_mutex_lock(&copies->lock);
+        tow_mutex_lock(&copies->lock);
         large = first_large(copies, call->frame.context, true, 0, NULL, copies->number) != NULL;
-        pthread_mutex_unlock(&copies->lock);
+        tow_mutex_unlock(&copies->lock);
         if (large) {
             tow_time_sleep(nap);
         }
@@ -508,9 +509,9 @@ bool tow_copy_drop_downloads(struct tow_session *session, uint32_t context)
         return true;
     }
     struct later *dropped = NULL, **dropped_end = &dropped;
-    pthread_mutex_lock(&copies->sending);
+    tow_mutex_lock(&copies->sending);
     close_open(session, copies); /* the lanes read the context's memory */
-    pthread_mutex_lock(&copies->lock);
+    tow_mutex_lock(&copies->lock);
     struct later **at = &copies->laters;
     while (*at != NULL) {
         struct later *later = *at;
@@ -524,17 +525,17 @@ bool tow_copy_drop_downloads(struct tow_session *session, uint32_t context)
         dropped_end = &later->next;
     }
     copies->laters_end = at;
-    pthread_mutex_unlock(&copies->lock);
-    pthread_mutex_unlock(&copies->sending);
+    tow_mutex_unlock(&copies->lock);
+    tow_mutex_unlock(&copies->sending);
     while (dropped != NULL) {
         struct later *later = dropped;
         dropped = later->next;
         /* Without the lock: the device may wait for a host function, which takes it. */
         tow_drive(session->driver, cuEventSynchronize)(later->piece->filled);
-        pthread_mutex_lock(&copies->sending);
+        tow_mutex_lock(&copies->sending);
         later->spread = false;
         send_later(session, copies, later);
-        pthread_mutex_unlock(&copies->sending);
+        tow_mutex_unlock(&copies->sending);
     }
     return tow_pinned_drop_context(&copies->pinned, context);
 }

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+#include "base/mutex.h"
 #include "base/thread.h"
 #include "gen/launch_server.h"
 #include "gen/stream_server.h"
@@ -32,7 +33,7 @@ struct waiter {
 };
 
 struct state {
-    pthread_mutex_t lock;          /* guards the rest */
+    struct tow_mutex lock;         /* guards the rest */
     pthread_cond_t changed;        /* a waiter came or is done, or the session ends */
     struct waiter *waiters;        /* newest first */
     struct tow_hostfn_turn *turns; /* owned: kept ones, which graphs and their copies may call at
@@ -50,14 +51,14 @@ static void hostfn_fini(struct tow_session *session, void *opaque)
         free(state->turns);
         state->turns = next;
     }
-    pthread_mutex_destroy(&state->lock);
+    tow_mutex_fini(&state->lock);
     pthread_cond_destroy(&state->changed);
 }
 
 static void hostfn_init(struct tow_session *session, void *opaque)
 {
     struct state *state = opaque;
-    pthread_mutex_init(&state->lock, NULL);
+    tow_mutex_init(&state->lock, SERVER_HOSTFNS);
     pthread_cond_init(&state->changed, NULL);
 }
 
@@ -95,28 +96,28 @@ static void *courier_thread(void *arg)
 {
     struct tow_session *session = arg;
     struct state *state = state_of(session, false);
-    pthread_mutex_lock(&state->lock);
+    tow_mutex_lock(&state->lock);
     while (!state->ended) {
         struct waiter *w = next_unsent(state);
         if (w == NULL) {
-            pthread_cond_wait(&state->changed, &state->lock);
+            tow_mutex_wait(&state->lock, &state->changed);
             continue;
         }
         w->sent = true;
         uint64_t id = w->id;
         CUresult status = w->status;
-        pthread_mutex_unlock(&state->lock);
+        tow_mutex_unlock(&state->lock);
         tow_copy_flush(session);
         tow_mirror_pull(session);
         int error = tow_hostfn_tell(session, id, status);
-        pthread_mutex_lock(&state->lock);
+        tow_mutex_lock(&state->lock);
         if (error < 0) {
             state->ended = true;
         }
     }
     state->courier = false;
     pthread_cond_broadcast(&state->changed);
-    pthread_mutex_unlock(&state->lock);
+    tow_mutex_unlock(&state->lock);
     return NULL;
 }
 
@@ -141,17 +142,17 @@ static void call_client(struct tow_hostfn_turn *turn, CUresult status)
     if (!turn->kept) {
         tow_hostfn_drop(turn);
     }
-    pthread_mutex_lock(&state->lock);
+    tow_mutex_lock(&state->lock);
     /* The end of the session finds no state if this one is its first. */
     if (state->ended || !tow_session_goes_on(session) || !start_courier(session, state)) {
-        pthread_mutex_unlock(&state->lock);
+        tow_mutex_unlock(&state->lock);
         return;
     }
     waiter.next = state->waiters;
     state->waiters = &waiter;
     pthread_cond_broadcast(&state->changed);
     while (!waiter.done && !state->ended) {
-        pthread_cond_wait(&state->changed, &state->lock);
+        tow_mutex_wait(&state->lock, &state->changed);
     }
     for (struct waiter **at = &state->waiters; *at != NULL; at = &(*at)->next) {
         if (*at == &waiter) {
@@ -159,7 +160,7 @@ static void call_client(struct tow_hostfn_turn *turn, CUresult status)
             break;
         }
     }
-    pthread_mutex_unlock(&state->lock);
+    tow_mutex_unlock(&state->lock);
 }
 
 void tow_hostfn_run(void *opaque)
@@ -179,7 +180,7 @@ void tow_hostfn_done(struct tow_session *session, uint64_t id)
     if (state == NULL) {
         return;
     }
-    pthread_mutex_lock(&state->lock);
+    tow_mutex_lock(&state->lock);
     for (struct waiter *w = state->waiters; w != NULL; w = w->next) {
         if (w->id == id && !w->done) {
             w->done = true;
@@ -187,20 +188,20 @@ void tow_hostfn_done(struct tow_session *session, uint64_t id)
             break;
         }
     }
-    pthread_mutex_unlock(&state->lock);
+    tow_mutex_unlock(&state->lock);
 }
 
 void tow_hostfn_end(struct tow_session *session)
 {
     struct state *state = state_of(session, false);
     if (state != NULL) {
-        pthread_mutex_lock(&state->lock);
+        tow_mutex_lock(&state->lock);
         state->ended = true;
         pthread_cond_broadcast(&state->changed);
         while (state->courier) {
-            pthread_cond_wait(&state->changed, &state->lock);
+            tow_mutex_wait(&state->lock, &state->changed);
         }
-        pthread_mutex_unlock(&state->lock);
+        tow_mutex_unlock(&state->lock);
     }
 }
 
@@ -212,13 +213,13 @@ struct tow_hostfn_turn *tow_hostfn_make(struct tow_session *session, uint64_t id
         return NULL;
     }
     *turn = (struct tow_hostfn_turn){.session = session, .id = id, .kept = kept != 0};
-    pthread_mutex_lock(&state->lock);
+    tow_mutex_lock(&state->lock);
     turn->next = state->turns;
     if (turn->next != NULL) {
         turn->next->prev = turn;
     }
     state->turns = turn;
-    pthread_mutex_unlock(&state->lock);
+    tow_mutex_unlock(&state->lock);
     return turn;
 }
 
@@ -228,7 +229,7 @@ void tow_hostfn_drop(struct tow_hostfn_turn *turn)
         return;
     }
     struct state *state = state_of(turn->session, false);
-    pthread_mutex_lock(&state->lock);
+    tow_mutex_lock(&state->lock);
     if (turn->prev != NULL) {
         turn->prev->next = turn->next;
     } else {
@@ -237,7 +238,7 @@ void tow_hostfn_drop(struct tow_hostfn_turn *turn)
     if (turn->next != NULL) {
         turn->next->prev = turn->prev;
     }
-    pthread_mutex_unlock(&state->lock);
+    tow_mutex_unlock(&state->lock);
     free(turn);
 }
 

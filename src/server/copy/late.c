@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/mutex.h"
 #include "server/copy/hostfn.h"
 #include "server/copy/pinned.h"
 #include "server/session/session.h"
@@ -28,8 +29,8 @@ struct late {
 
 struct late_state {
     struct tow_pinned pinned;
-    pthread_mutex_t lock;      /* guards the list; no driver is called with it held */
-    pthread_mutex_t sort_lock; /* taken before it by whoever removes: entries stay meanwhile */
+    struct tow_mutex lock;      /* guards the list; no driver is called with it held */
+    struct tow_mutex sort_lock; /* taken before it by whoever removes: entries stay meanwhile */
     struct late *list;
 };
 
@@ -44,16 +45,16 @@ static void late_fini(struct tow_session *session, void *opaque)
         state->list = next;
     }
     tow_pinned_fini(&state->pinned);
-    pthread_mutex_destroy(&state->lock);
-    pthread_mutex_destroy(&state->sort_lock);
+    tow_mutex_fini(&state->lock);
+    tow_mutex_fini(&state->sort_lock);
 }
 
 static void late_init(struct tow_session *session, void *opaque)
 {
     struct late_state *state = opaque;
     tow_pinned_init(&state->pinned);
-    pthread_mutex_init(&state->lock, NULL);
-    pthread_mutex_init(&state->sort_lock, NULL);
+    tow_mutex_init(&state->lock, SERVER_LATE);
+    tow_mutex_init(&state->sort_lock, SERVER_LATE_SORT);
 }
 
 static struct late_state *state_of(struct tow_session *session, bool make)
@@ -66,23 +67,23 @@ static struct late_state *state_of(struct tow_session *session, bool make)
 
 static void enlist(struct late_state *state, struct late *late)
 {
-    pthread_mutex_lock(&state->lock);
+    tow_mutex_lock(&state->lock);
     late->next = state->list;
     state->list = late;
-    pthread_mutex_unlock(&state->lock);
+    tow_mutex_unlock(&state->lock);
 }
 
 /* With the sort lock held: its piece is free, unless `lost` says that the device may still use it.
  */
 static void remove_late(struct late_state *state, struct late *late, bool lost)
 {
-    pthread_mutex_lock(&state->lock);
+    tow_mutex_lock(&state->lock);
     struct late **at = &state->list;
     while (*at != late) {
         at = &(*at)->next;
     }
     *at = late->next;
-    pthread_mutex_unlock(&state->lock);
+    tow_mutex_unlock(&state->lock);
     if (lost) {
         tow_pinned_lose(&state->pinned, late->piece);
     } else {
@@ -96,19 +97,19 @@ static void remove_late(struct late_state *state, struct late *late, bool lost)
  */
 static struct late *next_copied(struct late_state *state, const struct late *late)
 {
-    pthread_mutex_lock(&state->lock);
+    tow_mutex_lock(&state->lock);
     struct late *next = late != NULL ? late->next : state->list;
     while (next != NULL && !next->copied) {
         next = next->next;
     }
-    pthread_mutex_unlock(&state->lock);
+    tow_mutex_unlock(&state->lock);
     return next;
 }
 
 /* Pieces of the context that were read may be used again. */
 static void sort(struct tow_session *session, struct late_state *state, uint32_t context)
 {
-    pthread_mutex_lock(&state->sort_lock);
+    tow_mutex_lock(&state->sort_lock);
     struct late *late = next_copied(state, NULL);
     while (late != NULL) {
         struct late *next = next_copied(state, late);
@@ -118,7 +119,7 @@ static void sort(struct tow_session *session, struct late_state *state, uint32_t
         }
         late = next;
     }
-    pthread_mutex_unlock(&state->sort_lock);
+    tow_mutex_unlock(&state->sort_lock);
 }
 
 /* The device reads the piece behind the function. */
@@ -131,10 +132,10 @@ static CUresult queue(struct tow_serve *call, struct late_state *state, struct l
     if (status == CUDA_SUCCESS) {
         status = tow_drive(driver, cuEventRecord)(late->piece->filled, stream);
     }
-    pthread_mutex_lock(&state->lock);
+    tow_mutex_lock(&state->lock);
     late->copied = status == CUDA_SUCCESS;
     late->in_hand = false;
-    pthread_mutex_unlock(&state->lock);
+    tow_mutex_unlock(&state->lock);
     return status; /* else it stays as it is until the context ends: the client still sends */
 }
 
@@ -166,9 +167,9 @@ static CUresult put(struct tow_serve *call, uint64_t id, uint64_t number, CUdevi
         return CUDA_SUCCESS;
     }
     tow_hostfn_drop(turn);
-    pthread_mutex_lock(&state->sort_lock);
+    tow_mutex_lock(&state->sort_lock);
     remove_late(state, late, false);
-    pthread_mutex_unlock(&state->sort_lock);
+    tow_mutex_unlock(&state->sort_lock);
     return status;
 }
 
@@ -198,7 +199,7 @@ int tow_late_take(struct tow_session *session, const uint8_t *at, const struct t
     struct late_state *state = state_of(session, false);
     int error = tow_callback_bytes_decode(at, frame, &piece);
     if (error == 0 && state != NULL) {
-        pthread_mutex_lock(&state->lock);
+        tow_mutex_lock(&state->lock);
         struct late *late = state->list;
         while (late != NULL && late->number != piece.number) {
             late = late->next;
@@ -208,7 +209,7 @@ int tow_late_take(struct tow_session *session, const uint8_t *at, const struct t
         } else if (late != NULL) {
             error = -EPROTO;
         }
-        pthread_mutex_unlock(&state->lock);
+        tow_mutex_unlock(&state->lock);
     }
     return error;
 }
@@ -217,18 +218,18 @@ int tow_late_take(struct tow_session *session, const uint8_t *at, const struct t
  * bytes still find it. NULL: there is none. */
 static struct late *take_copied(struct late_state *state, uint32_t context)
 {
-    pthread_mutex_lock(&state->sort_lock);
+    tow_mutex_lock(&state->sort_lock);
     struct late *late = next_copied(state, NULL);
     while (late != NULL && late->piece->context != context) {
         late = next_copied(state, late);
     }
     if (late != NULL) {
-        pthread_mutex_lock(&state->lock);
+        tow_mutex_lock(&state->lock);
         late->copied = false;
         late->in_hand = true;
-        pthread_mutex_unlock(&state->lock);
+        tow_mutex_unlock(&state->lock);
     }
-    pthread_mutex_unlock(&state->sort_lock);
+    tow_mutex_unlock(&state->sort_lock);
     return late;
 }
 
@@ -242,20 +243,20 @@ bool tow_late_drop_context(struct tow_session *session, uint32_t context)
     while ((late = take_copied(state, context)) != NULL) {
         /* Without a lock: others upload meanwhile, to other contexts. */
         tow_drive(session->driver, cuEventSynchronize)(late->piece->filled);
-        pthread_mutex_lock(&state->sort_lock);
+        tow_mutex_lock(&state->sort_lock);
         remove_late(state, late, false);
-        pthread_mutex_unlock(&state->sort_lock);
+        tow_mutex_unlock(&state->sort_lock);
     }
-    pthread_mutex_lock(&state->sort_lock);
-    pthread_mutex_lock(&state->lock);
+    tow_mutex_lock(&state->sort_lock);
+    tow_mutex_lock(&state->lock);
     struct late *lost = state->list, *next;
-    pthread_mutex_unlock(&state->lock);
+    tow_mutex_unlock(&state->lock);
     for (; lost != NULL; lost = next) {
         next = lost->next;
         if (lost->piece->context == context && !lost->copied && !lost->in_hand) {
             remove_late(state, lost, true);
         }
     }
-    pthread_mutex_unlock(&state->sort_lock);
+    tow_mutex_unlock(&state->sort_lock);
     return tow_pinned_drop_context(&state->pinned, context);
 }

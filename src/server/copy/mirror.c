@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/mutex.h"
 #include "base/tree.h"
 #include "gen/memory_server.h"
 #include "gen/copy.h"
@@ -50,16 +51,16 @@ struct managed {
 struct mirror_state {
     /* Guards the six below. Never held while sending: who reads the client's side line takes it,
      * and the client may not read its own line before that has given it the memory it looks at. */
-    pthread_mutex_t lock;
+    struct tow_mutex lock;
     struct tow_tree mirrors; /* no two of them have a byte in common */
     struct mirror *newest;   /* of those that are compared */
     unsigned count;
     uint64_t serials;
-    struct managed *managed;   /* owned; guarded as well */
-    int probe[2];              /* a pipe, see is_readable */
-    pthread_mutex_t pull_lock; /* orders pulls, and guards: */
-    uint8_t *piece;            /* owned: where changes are gathered */
-    uint8_t *fetched;          /* owned, the side thread's: what is on its way to the client */
+    struct managed *managed;    /* owned; guarded as well */
+    int probe[2];               /* a pipe, see is_readable */
+    struct tow_mutex pull_lock; /* orders pulls, and guards: */
+    uint8_t *piece;             /* owned: where changes are gathered */
+    uint8_t *fetched;           /* owned, the side thread's: what is on its way to the client */
 };
 
 static void drop(struct mirror *m)
@@ -87,8 +88,8 @@ static void mirrors_fini(struct tow_session *session, void *state)
         free(mirrors->managed);
         mirrors->managed = next;
     }
-    pthread_mutex_destroy(&mirrors->lock);
-    pthread_mutex_destroy(&mirrors->pull_lock);
+    tow_mutex_fini(&mirrors->lock);
+    tow_mutex_fini(&mirrors->pull_lock);
     if (mirrors->probe[0] >= 0) {
         close(mirrors->probe[0]);
         close(mirrors->probe[1]);
@@ -100,8 +101,8 @@ static void mirrors_fini(struct tow_session *session, void *state)
 static void mirrors_init(struct tow_session *session, void *opaque)
 {
     struct mirror_state *state = opaque;
-    pthread_mutex_init(&state->lock, NULL);
-    pthread_mutex_init(&state->pull_lock, NULL);
+    tow_mutex_init(&state->lock, SERVER_MIRRORS);
+    tow_mutex_init(&state->pull_lock, SERVER_MIRROR_PULL);
     state->probe[0] = state->probe[1] = -1;
 }
 
@@ -176,7 +177,7 @@ static int enlist(struct tow_session *session, struct mirror made)
         }
     }
     *m = made;
-    pthread_mutex_lock(&state->lock);
+    tow_mutex_lock(&state->lock);
     bool room = state->count < MIRRORS_MAX &&
                 (!m->managed || is_managed(state, m->base, m->size)) &&
                 make_way(state, m->base, m->size) &&
@@ -194,7 +195,7 @@ static int enlist(struct tow_session *session, struct mirror made)
             state->newest = m;
         }
     }
-    pthread_mutex_unlock(&state->lock);
+    tow_mutex_unlock(&state->lock);
     if (!room) {
         free(m->known);
         free(m);
@@ -218,14 +219,14 @@ CUresult tow_mirror_note_managed(struct tow_session *session, uint64_t base, uin
         free(made);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    pthread_mutex_lock(&state->lock);
+    tow_mutex_lock(&state->lock);
     if (is_managed(state, base, size)) {
         free(made); /* a variable that is asked for again */
     } else {
         *made = (struct managed){base, size, owner, context, state->managed};
         state->managed = made;
     }
-    pthread_mutex_unlock(&state->lock);
+    tow_mutex_unlock(&state->lock);
     return CUDA_SUCCESS;
 }
 
@@ -251,7 +252,7 @@ void tow_mirror_forget_managed(struct tow_session *session, const struct tow_mir
     if (state == NULL) {
         return;
     }
-    pthread_mutex_lock(&state->lock);
+    tow_mutex_lock(&state->lock);
     for (struct managed **at = &state->managed; *at != NULL;) {
         struct managed *m = *at;
         if (gone->heir != 0) {
@@ -269,7 +270,7 @@ void tow_mirror_forget_managed(struct tow_session *session, const struct tow_mir
             at = &m->next;
         }
     }
-    pthread_mutex_unlock(&state->lock);
+    tow_mutex_unlock(&state->lock);
     /* Those who found it before are through with it. */
     while (any && !tow_hold_wait(session) && tow_session_goes_on(session)) {
     }
@@ -373,9 +374,9 @@ static void retire(struct tow_session *session, struct mirror *m)
      * the context would end captures. */
     tow_drive(session->driver, cuMemHostUnregister)((void *)(uintptr_t)m->base);
     tow_mirror_pull(session);
-    pthread_mutex_lock(&state->lock);
+    tow_mutex_lock(&state->lock);
     unlist(state, m);
-    pthread_mutex_unlock(&state->lock);
+    tow_mutex_unlock(&state->lock);
     drop(m);
 }
 
@@ -399,7 +400,7 @@ void tow_serve_cuMemHostUnregister(struct tow_serve *call)
     struct mirror *found = NULL;
     bool managed = false;
     if (state != NULL) {
-        pthread_mutex_lock(&state->lock);
+        tow_mutex_lock(&state->lock);
         found = find(state, base);
         found = found != NULL && found->base == base && !found->ending ? found : NULL;
         managed = found != NULL && found->managed;
@@ -411,7 +412,7 @@ void tow_serve_cuMemHostUnregister(struct tow_serve *call)
         } else if (found != NULL) {
             found->ending = true;
         }
-        pthread_mutex_unlock(&state->lock);
+        tow_mutex_unlock(&state->lock);
     }
     if (managed) {
         return;
@@ -522,7 +523,7 @@ void tow_mirror_pull(struct tow_session *session)
     if (state == NULL || session->options->in_process) {
         return;
     }
-    pthread_mutex_lock(&state->pull_lock);
+    tow_mutex_lock(&state->pull_lock);
     if (state->piece == NULL) {
         state->piece = malloc(PIECE);
     }
@@ -530,14 +531,14 @@ void tow_mirror_pull(struct tow_session *session)
     size_t at = 0, n = 0;
     int error = state->piece != NULL ? 0 : -ENOMEM;
     do {
-        pthread_mutex_lock(&state->lock);
+        tow_mutex_lock(&state->lock);
         n = error == 0 ? next_changes(state, &after, &at) : 0;
-        pthread_mutex_unlock(&state->lock);
+        tow_mutex_unlock(&state->lock);
         if (n > 0) {
             error = tow_session_send(session, TOW_CONTROL_MIRROR, 0, 0, 0, state->piece, n);
         }
     } while (n > 0 && error == 0);
-    pthread_mutex_unlock(&state->pull_lock);
+    tow_mutex_unlock(&state->pull_lock);
 }
 
 /* With the lock held: whether [address, address + size) is in one mirror, and there. Nothing else
@@ -572,12 +573,12 @@ int tow_mirror_fetch(struct tow_session *session, const uint8_t *at, const struc
     for (uint64_t done = 0; error == 0 && done < fetch.size;) {
         uint64_t left = fetch.size - done;
         uint32_t n = left < TOW_DATA_MAX ? (uint32_t)left : TOW_DATA_MAX;
-        pthread_mutex_lock(&state->lock);
+        tow_mutex_lock(&state->lock);
         bool found = can_fetch(state, fetch.address + done, n);
         if (found) {
             memcpy(state->fetched, (const void *)(uintptr_t)(fetch.address + done), n);
         }
-        pthread_mutex_unlock(&state->lock);
+        tow_mutex_unlock(&state->lock);
         struct tow_data data = {.flags = !found      ? TOW_DATA_FAILED
                                          : n == left ? TOW_DATA_LAST
                                                      : 0,
@@ -597,10 +598,10 @@ static uint64_t mirrored_from(struct tow_serve *call, uint64_t address)
     uint64_t left = 0;
     if (state != NULL) {
         tow_hold_enter(call);
-        pthread_mutex_lock(&state->lock);
+        tow_mutex_lock(&state->lock);
         const struct mirror *m = find(state, address);
         left = m != NULL && !m->ending ? m->size - (address - m->base) : 0;
-        pthread_mutex_unlock(&state->lock);
+        tow_mutex_unlock(&state->lock);
     }
     return left;
 }
@@ -675,9 +676,9 @@ int tow_mirror_take(struct tow_session *session, const uint8_t *records, size_t 
     if (state == NULL) {
         return -EPROTO;
     }
-    pthread_mutex_lock(&state->lock);
+    tow_mutex_lock(&state->lock);
     struct taking taking = {state, NULL};
     int error = tow_diff_apply(records, size, find_bytes, &taking);
-    pthread_mutex_unlock(&state->lock);
+    tow_mutex_unlock(&state->lock);
     return error;
 }

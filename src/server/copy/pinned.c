@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+#include "base/mutex.h"
 #include "server/session/session.h"
 #include "gen/event.h"
 #include "gen/memory.h"
@@ -24,7 +25,7 @@ struct tow_out {
 
 void tow_pinned_init(struct tow_pinned *pinned)
 {
-    *pinned = (struct tow_pinned){.lock = PTHREAD_MUTEX_INITIALIZER};
+    *pinned = (struct tow_pinned){.lock = TOW_MUTEX(SERVER_PINNED)};
 }
 
 void tow_pinned_fini(struct tow_pinned *pinned)
@@ -41,7 +42,7 @@ void tow_pinned_fini(struct tow_pinned *pinned)
         free(pinned->outs);
         pinned->outs = next;
     }
-    pthread_mutex_destroy(&pinned->lock);
+    tow_mutex_fini(&pinned->lock);
 }
 
 /* With the lock held: where the context's is, or would be. */
@@ -110,9 +111,9 @@ static CUresult make_piece(const struct tow_driver *driver, uint32_t context, un
 
 static void uncount(struct tow_pinned *pinned, size_t bytes)
 {
-    pthread_mutex_lock(&pinned->lock);
+    tow_mutex_lock(&pinned->lock);
     pinned->total -= bytes;
-    pthread_mutex_unlock(&pinned->lock);
+    tow_mutex_unlock(&pinned->lock);
 }
 
 /* Asks the driver for a new piece; what else came with it is kept. */
@@ -121,10 +122,10 @@ static CUresult make(struct tow_pinned *pinned, const struct tow_driver *driver,
 {
     size_t size = (size_t)TOW_PINNED_MIN << order, slab = size < SLAB ? SLAB : size;
     void *memory = NULL;
-    pthread_mutex_lock(&pinned->lock);
+    tow_mutex_lock(&pinned->lock);
     bool room = slab <= TOW_PINNED_TOTAL - pinned->total;
     pinned->total += room ? slab : 0;
-    pthread_mutex_unlock(&pinned->lock);
+    tow_mutex_unlock(&pinned->lock);
     if (!room) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -147,9 +148,9 @@ static CUresult make(struct tow_pinned *pinned, const struct tow_driver *driver,
         if (make_piece(driver, context, order, bytes + at, word, &piece) != CUDA_SUCCESS) {
             break; /* its bytes stay unused */
         }
-        pthread_mutex_lock(&pinned->lock);
+        tow_mutex_lock(&pinned->lock);
         keep(pinned, piece);
-        pthread_mutex_unlock(&pinned->lock);
+        tow_mutex_unlock(&pinned->lock);
     }
     return CUDA_SUCCESS;
 }
@@ -164,7 +165,7 @@ CUresult tow_pinned_take(struct tow_pinned *pinned, struct tow_session *session,
     if (order == TOW_PINNED_ORDERS) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    pthread_mutex_lock(&pinned->lock);
+    tow_mutex_lock(&pinned->lock);
     CUresult status = count_out(pinned, session, context);
     struct tow_piece **at = &pinned->kept[order];
     while (*at != NULL && (*at)->context != context) {
@@ -174,13 +175,13 @@ CUresult tow_pinned_take(struct tow_pinned *pinned, struct tow_session *session,
     if (piece != NULL) {
         *at = piece->next;
     }
-    pthread_mutex_unlock(&pinned->lock);
+    tow_mutex_unlock(&pinned->lock);
     if (status == CUDA_SUCCESS && piece == NULL) {
         status = make(pinned, session->driver, context, order, &piece);
         if (status != CUDA_SUCCESS) {
-            pthread_mutex_lock(&pinned->lock);
+            tow_mutex_lock(&pinned->lock);
             count_back(pinned, context);
-            pthread_mutex_unlock(&pinned->lock);
+            tow_mutex_unlock(&pinned->lock);
         }
     }
     if (status != CUDA_SUCCESS) {
@@ -210,23 +211,23 @@ bool tow_pinned_is_marked(const struct tow_piece *piece, const struct tow_driver
 
 void tow_pinned_give(struct tow_pinned *pinned, struct tow_piece *piece)
 {
-    pthread_mutex_lock(&pinned->lock);
+    tow_mutex_lock(&pinned->lock);
     count_back(pinned, piece->context);
     keep(pinned, piece);
-    pthread_mutex_unlock(&pinned->lock);
+    tow_mutex_unlock(&pinned->lock);
 }
 
 void tow_pinned_lose(struct tow_pinned *pinned, struct tow_piece *piece)
 {
-    pthread_mutex_lock(&pinned->lock);
+    tow_mutex_lock(&pinned->lock);
     count_back(pinned, piece->context);
-    pthread_mutex_unlock(&pinned->lock);
+    tow_mutex_unlock(&pinned->lock);
     free(piece);
 }
 
 bool tow_pinned_drop_context(struct tow_pinned *pinned, uint32_t context)
 {
-    pthread_mutex_lock(&pinned->lock);
+    tow_mutex_lock(&pinned->lock);
     for (unsigned i = 0; i < TOW_PINNED_ORDERS; i++) {
         struct tow_piece **at = &pinned->kept[i];
         while (*at != NULL) {
@@ -241,6 +242,6 @@ bool tow_pinned_drop_context(struct tow_pinned *pinned, uint32_t context)
         }
     }
     bool all = *out_of(pinned, context) == NULL;
-    pthread_mutex_unlock(&pinned->lock);
+    tow_mutex_unlock(&pinned->lock);
     return all;
 }

@@ -9,13 +9,13 @@
 #ifndef TOW_SERVER_PINNED_H
 #define TOW_SERVER_PINNED_H
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "backend/backend.h"
+#include "base/mutex.h"
 
 struct tow_session;
 
@@ -38,7 +38,7 @@ struct tow_piece {
 };
 
 struct tow_pinned {
-    pthread_mutex_t lock; /* guards the rest */
+    struct tow_mutex lock; /* guards the rest */
     struct tow_piece *kept[TOW_PINNED_ORDERS];
     size_t total;         /* bytes of all pieces */
     struct tow_out *outs; /* owned: how many pieces of each context somebody has */

@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "gen/memory_server.h"
 #include "server/session/session.h"
 #include "wire/share.h"
@@ -28,7 +29,7 @@ struct share {
 };
 
 struct share_state {
-    pthread_mutex_t lock;   /* guards all here; no driver is called with it held */
+    struct tow_mutex lock;  /* guards all here; no driver is called with it held */
     pthread_cond_t changed; /* a piece is not in the driver any more */
     struct share *list;     /* owned */
     unsigned count, room;
@@ -42,14 +43,14 @@ static void shares_fini(struct tow_session *session, void *opaque)
         munmap((void *)(uintptr_t)state->list[i].base, state->list[i].size);
     }
     free(state->list);
-    pthread_mutex_destroy(&state->lock);
+    tow_mutex_fini(&state->lock);
     pthread_cond_destroy(&state->changed);
 }
 
 static void shares_init(struct tow_session *session, void *opaque)
 {
     struct share_state *state = opaque;
-    pthread_mutex_init(&state->lock, NULL);
+    tow_mutex_init(&state->lock, SERVER_SHARED);
     pthread_cond_init(&state->changed, NULL);
 }
 
@@ -78,7 +79,7 @@ static struct share *find_still(struct share_state *state, uint64_t address, uin
 {
     struct share *share = find(state, address, size);
     while (share != NULL && share->in_driver) {
-        pthread_cond_wait(&state->changed, &state->lock);
+        tow_mutex_wait(&state->lock, &state->changed);
         share = find(state, address, size);
     }
     return share;
@@ -89,12 +90,12 @@ static struct share *find_still(struct share_state *state, uint64_t address, uin
 static void enter_driver(struct share_state *state, struct share *share)
 {
     share->in_driver = true;
-    pthread_mutex_unlock(&state->lock);
+    tow_mutex_unlock(&state->lock);
 }
 
 static void leave_driver(struct share_state *state, uint64_t base, uint32_t context)
 {
-    pthread_mutex_lock(&state->lock);
+    tow_mutex_lock(&state->lock);
     struct share *share = find(state, base, 1); /* the list may have grown */
     share->in_driver = false;
     share->context = context;
@@ -127,12 +128,12 @@ bool tow_share_holds(struct tow_serve *call, uint64_t address, uint64_t size)
         return false;
     }
     tow_hold_enter(call);
-    pthread_mutex_lock(&state->lock);
+    tow_mutex_lock(&state->lock);
     struct share *share = find_still(state, address, size);
     if (share != NULL && call->status == CUDA_SUCCESS) {
         call->status = lock_pages(call, state, share);
     }
-    pthread_mutex_unlock(&state->lock);
+    tow_mutex_unlock(&state->lock);
     return share != NULL;
 }
 
@@ -142,11 +143,11 @@ uint64_t tow_share_from(struct tow_serve *call, uint64_t address)
     uint64_t left = 0;
     if (state != NULL) {
         tow_hold_enter(call);
-        pthread_mutex_lock(&state->lock);
+        tow_mutex_lock(&state->lock);
         /* What is being page-locked may still fail, and go at once. */
         const struct share *share = find_still(state, address, 1);
         left = share != NULL ? share->size - (address - share->base) : 0;
-        pthread_mutex_unlock(&state->lock);
+        tow_mutex_unlock(&state->lock);
     }
     return left;
 }
@@ -157,7 +158,7 @@ static struct share *find_locked(struct share_state *state, uint32_t context)
 {
     for (unsigned i = 0; i < state->count; i++) {
         if (state->list[i].in_driver) {
-            pthread_cond_wait(&state->changed, &state->lock);
+            tow_mutex_wait(&state->lock, &state->changed);
             i = UINT_MAX; /* from the beginning */
         } else if (state->list[i].context == context) {
             return &state->list[i];
@@ -172,7 +173,7 @@ void tow_share_drop_context(struct tow_session *session, uint32_t context)
     if (state == NULL || context == 0) {
         return;
     }
-    pthread_mutex_lock(&state->lock);
+    tow_mutex_lock(&state->lock);
     struct share *share = NULL;
     while ((share = find_locked(state, context)) != NULL) {
         uint64_t base = share->base;
@@ -180,7 +181,7 @@ void tow_share_drop_context(struct tow_session *session, uint32_t context)
         tow_drive(session->driver, cuMemHostUnregister)((void *)(uintptr_t)base);
         leave_driver(state, base, 0);
     }
-    pthread_mutex_unlock(&state->lock);
+    tow_mutex_unlock(&state->lock);
 }
 
 /* ---- sharing ---- */
@@ -289,7 +290,7 @@ void tow_serve_cuMemHostAlloc(struct tow_serve *call)
         call->status = CUDA_ERROR_NOT_SUPPORTED;
         return;
     }
-    pthread_mutex_lock(&state->lock);
+    tow_mutex_lock(&state->lock);
     struct share *listed = call->status == CUDA_SUCCESS ? enlist(state, share) : NULL;
     if (listed != NULL) {
         call->status = lock_pages(call, state, listed);
@@ -299,7 +300,7 @@ void tow_serve_cuMemHostAlloc(struct tow_serve *call)
     } else if (call->status == CUDA_SUCCESS) {
         call->status = CUDA_ERROR_OUT_OF_MEMORY;
     }
-    pthread_mutex_unlock(&state->lock);
+    tow_mutex_unlock(&state->lock);
     if (call->status != CUDA_SUCCESS) {
         munmap((void *)(uintptr_t)share.base, share.size);
     }
@@ -333,9 +334,9 @@ static void end_later(struct tow_session *session, struct tow_hold_ending *endin
 
 static bool take_out(struct share_state *state, uint64_t base, struct share *ret_share)
 {
-    pthread_mutex_lock(&state->lock);
+    tow_mutex_lock(&state->lock);
     bool found = unlist(state, base, ret_share);
-    pthread_mutex_unlock(&state->lock);
+    tow_mutex_unlock(&state->lock);
     return found;
 }
 

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "base/thread.h"
 #include "gen/copy_server.h"
 #include "gen/event.h"
@@ -51,7 +52,7 @@ struct slot {
 
 struct upload_state {
     struct tow_pinned pinned;
-    pthread_mutex_t lock;            /* guards the list and what is in it */
+    struct tow_mutex lock;           /* guards the list and what is in it */
     struct slot *slots, **slots_end; /* all; used longest ago first */
     atomic_bool impatient;           /* patience was in vain the last time */
 };
@@ -80,14 +81,14 @@ static void uploads_fini(struct tow_session *session, void *opaque)
         state->slots = next;
     }
     tow_pinned_fini(&state->pinned);
-    pthread_mutex_destroy(&state->lock);
+    tow_mutex_fini(&state->lock);
 }
 
 static void uploads_init(struct tow_session *session, void *opaque)
 {
     struct upload_state *state = opaque;
     tow_pinned_init(&state->pinned);
-    pthread_mutex_init(&state->lock, NULL);
+    tow_mutex_init(&state->lock, SERVER_UPLOADS);
     state->slots_end = &state->slots;
 }
 
@@ -124,7 +125,7 @@ static void append(struct upload_state *state, struct slot *slot)
 static void give_slot(struct upload *u, struct slot *slot, CUstream stream)
 {
     struct upload_state *state = u->state;
-    pthread_mutex_lock(&state->lock);
+    tow_mutex_lock(&state->lock);
     struct slot **at = &state->slots;
     while (*at != slot) {
         at = &(*at)->next;
@@ -134,7 +135,7 @@ static void give_slot(struct upload *u, struct slot *slot, CUstream stream)
     slot->upload = u;
     slot->in_hand = false;
     append(state, slot);
-    pthread_mutex_unlock(&state->lock);
+    tow_mutex_unlock(&state->lock);
 }
 
 /* Takes a piece of the context that the device has read in hand; NULL if there is none. Asking an
@@ -145,7 +146,7 @@ static struct slot *take_read(struct upload *u, unsigned *ret_count)
     const struct slot *waits = NULL; /* later ones of its stream wait as well */
     struct slot *found = NULL;
     unsigned count = 0;
-    pthread_mutex_lock(&state->lock);
+    tow_mutex_lock(&state->lock);
     for (struct slot *slot = state->slots; slot != NULL && found == NULL; slot = slot->next) {
         if (slot->piece->context != u->context) {
             continue;
@@ -162,7 +163,7 @@ static struct slot *take_read(struct upload *u, unsigned *ret_count)
             waits = slot;
         }
     }
-    pthread_mutex_unlock(&state->lock);
+    tow_mutex_unlock(&state->lock);
     *ret_count = count;
     return found;
 }
@@ -179,9 +180,9 @@ static CUresult make_slot(struct upload *u, struct slot **ret_slot)
         return status;
     }
     slot->in_hand = true;
-    pthread_mutex_lock(&u->state->lock);
+    tow_mutex_lock(&u->state->lock);
     append(u->state, slot);
-    pthread_mutex_unlock(&u->state->lock);
+    tow_mutex_unlock(&u->state->lock);
     *ret_slot = slot;
     return CUDA_SUCCESS;
 }
@@ -249,9 +250,9 @@ bool tow_upload_drop_context(struct tow_session *session, uint32_t context)
         return true;
     }
     struct slot *dropped = NULL;
-    pthread_mutex_lock(&state->lock);
+    tow_mutex_lock(&state->lock);
     bool all = take_out(state, context, &dropped);
-    pthread_mutex_unlock(&state->lock);
+    tow_mutex_unlock(&state->lock);
     while (dropped != NULL) {
         struct slot *next = dropped->next;
         tow_drive(session->driver, cuEventSynchronize)(dropped->piece->filled);
@@ -355,13 +356,13 @@ static void upload_filled(void *user, uint64_t offset, size_t size, void *token)
 static bool is_read(struct upload *u)
 {
     bool read = true;
-    pthread_mutex_lock(&u->state->lock);
+    tow_mutex_lock(&u->state->lock);
     for (struct slot *slot = u->state->slots; slot != NULL && read; slot = slot->next) {
         read = slot->upload != u || slot->in_hand || slot->piece->context != u->context ||
                tow_drive(u->session->driver, cuEventQuery)(slot->piece->filled) !=
                    CUDA_ERROR_NOT_READY;
     }
-    pthread_mutex_unlock(&u->state->lock);
+    tow_mutex_unlock(&u->state->lock);
     return read;
 }
 

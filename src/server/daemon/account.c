@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Wraps the driver's allocating functions to count a session's device memory. */
 #include "server/daemon/account.h"
+#include "base/mutex.h"
 #include "gen/context.h"
 #include "gen/memory.h"
 #include "gen/pool.h"
 #include "gen/texture.h"
 #include "gen/vmm.h"
 
-#include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
 
@@ -24,12 +24,12 @@ enum { DEVICES_MAX = 64, FIRST_CAPACITY = 1024 };
 static struct {
     struct tow_driver next; /* the driver itself */
     _Atomic uint64_t *memory;
-    pthread_mutex_t lock;  /* guards all below */
+    struct tow_mutex lock; /* guards all below */
     struct entry *entries; /* owned; open addressing */
     size_t capacity;       /* a power of two */
     size_t used;
     CUcontext primary[DEVICES_MAX];
-} account = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} account = {.lock = TOW_MUTEX(SERVER_ACCOUNT)};
 
 static size_t slot_of(uint64_t key)
 {
@@ -73,13 +73,13 @@ static void add(uint64_t key, uint64_t size, bool of_context)
     if (of_context) {
         tow_drive(&account.next, cuCtxGetCurrent)(&context);
     }
-    pthread_mutex_lock(&account.lock);
+    tow_mutex_lock(&account.lock);
     /* A count that cannot be kept is only a wrong number in a table. */
     if (key != 0 && (account.used * 2 < account.capacity || grow())) {
         insert((struct entry){.key = key, .size = size, .context = context});
         atomic_fetch_add_explicit(account.memory, size, memory_order_relaxed);
     }
-    pthread_mutex_unlock(&account.lock);
+    tow_mutex_unlock(&account.lock);
 }
 
 /* Empties a slot and moves what was pushed behind it. */
@@ -99,7 +99,7 @@ static void remove_at(size_t at)
 
 static void drop(uint64_t key)
 {
-    pthread_mutex_lock(&account.lock);
+    tow_mutex_lock(&account.lock);
     if (account.capacity > 0 && key != 0) {
         size_t at = slot_of(key);
         while (account.entries[at].key != 0 && account.entries[at].key != key) {
@@ -109,12 +109,12 @@ static void drop(uint64_t key)
             remove_at(at);
         }
     }
-    pthread_mutex_unlock(&account.lock);
+    tow_mutex_unlock(&account.lock);
 }
 
 static void drop_context(CUcontext context)
 {
-    pthread_mutex_lock(&account.lock);
+    tow_mutex_lock(&account.lock);
     for (size_t i = 0; context != NULL && i < account.capacity;) {
         if (account.entries[i].key != 0 && account.entries[i].context == context) {
             remove_at(i); /* another may have moved here: look again */
@@ -122,7 +122,7 @@ static void drop_context(CUcontext context)
             i++;
         }
     }
-    pthread_mutex_unlock(&account.lock);
+    tow_mutex_unlock(&account.lock);
 }
 
 /* ---- in the driver's place ---- */
@@ -263,9 +263,9 @@ static CUresult primary_retain(CUcontext *ret, CUdevice device)
 {
     CUresult result = tow_drive(&account.next, cuDevicePrimaryCtxRetain)(ret, device);
     if (result == CUDA_SUCCESS && device >= 0 && device < DEVICES_MAX) {
-        pthread_mutex_lock(&account.lock);
+        tow_mutex_lock(&account.lock);
         account.primary[device] = *ret;
-        pthread_mutex_unlock(&account.lock);
+        tow_mutex_unlock(&account.lock);
     }
     return result;
 }
@@ -281,9 +281,9 @@ static void check_primary(CUdevice device)
         active) {
         return;
     }
-    pthread_mutex_lock(&account.lock);
+    tow_mutex_lock(&account.lock);
     CUcontext context = account.primary[device];
-    pthread_mutex_unlock(&account.lock);
+    tow_mutex_unlock(&account.lock);
     drop_context(context);
 }
 

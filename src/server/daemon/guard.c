@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Wraps driver functions whose arguments the driver would use unchecked. */
 #include "server/daemon/guard.h"
+#include "base/mutex.h"
 #include "gen/graph.h"
 #include "gen/interop.h"
 #include "gen/memory.h"
@@ -27,10 +28,10 @@ struct live {
 
 static struct {
     struct tow_driver next;    /* the driver itself */
-    pthread_mutex_t lock;      /* guards all below; no driver is called with it held */
+    struct tow_mutex lock;     /* guards all below; no driver is called with it held */
     pthread_cond_t unused;     /* a handle that is being released is not used any more */
     struct live *all[BUCKETS]; /* owned */
-} guard = {.lock = PTHREAD_MUTEX_INITIALIZER, .unused = PTHREAD_COND_INITIALIZER};
+} guard = {.lock = TOW_MUTEX(SERVER_GUARD), .unused = PTHREAD_COND_INITIALIZER};
 
 /* ---- generic allocation handles ---- */
 
@@ -47,7 +48,7 @@ static struct live **place_of(CUmemGenericAllocationHandle value)
 /* After the driver gave it out. It may be one that the client has already. */
 static CUresult add(CUmemGenericAllocationHandle value)
 {
-    pthread_mutex_lock(&guard.lock);
+    tow_mutex_lock(&guard.lock);
     struct live **at = place_of(value);
     if (*at == NULL) {
         *at = calloc(1, sizeof **at);
@@ -57,7 +58,7 @@ static CUresult add(CUmemGenericAllocationHandle value)
         (*at)->value = value;
         (*at)->refs++;
     }
-    pthread_mutex_unlock(&guard.lock);
+    tow_mutex_unlock(&guard.lock);
     if (!added) {
         tow_drive(&guard.next, cuMemRelease)(value);
     }
@@ -66,23 +67,23 @@ static CUresult add(CUmemGenericAllocationHandle value)
 
 static CUresult use(CUmemGenericAllocationHandle value)
 {
-    pthread_mutex_lock(&guard.lock);
+    tow_mutex_lock(&guard.lock);
     struct live *live = *place_of(value);
     bool there = live != NULL && live->refs > 0;
     if (there) {
         live->uses++;
     }
-    pthread_mutex_unlock(&guard.lock);
+    tow_mutex_unlock(&guard.lock);
     return there ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 static CUresult used(CUmemGenericAllocationHandle value, CUresult result)
 {
-    pthread_mutex_lock(&guard.lock);
+    tow_mutex_lock(&guard.lock);
     if (--(*place_of(value))->uses == 0) {
         pthread_cond_broadcast(&guard.unused);
     }
-    pthread_mutex_unlock(&guard.lock);
+    tow_mutex_unlock(&guard.lock);
     return result;
 }
 
@@ -115,14 +116,14 @@ static CUresult multicast_create(CUmemGenericAllocationHandle *ret,
 
 static CUresult mem_release(CUmemGenericAllocationHandle value)
 {
-    pthread_mutex_lock(&guard.lock);
+    tow_mutex_lock(&guard.lock);
     struct live *live;
     /* The last reference is given up when nobody uses it. Another thread may do so meanwhile. */
     while ((live = *place_of(value)) != NULL && live->refs == 1 && live->uses > 0) {
-        pthread_cond_wait(&guard.unused, &guard.lock);
+        tow_mutex_wait(&guard.lock, &guard.unused);
     }
     if (live == NULL) {
-        pthread_mutex_unlock(&guard.lock);
+        tow_mutex_unlock(&guard.lock);
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (--live->refs == 0) {
@@ -131,7 +132,7 @@ static CUresult mem_release(CUmemGenericAllocationHandle value)
         *at = live->next;
         free(live);
     }
-    pthread_mutex_unlock(&guard.lock);
+    tow_mutex_unlock(&guard.lock);
     return tow_drive(&guard.next, cuMemRelease)(value);
 }
 

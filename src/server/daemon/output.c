@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/mutex.h"
 #include "base/thread.h"
 
 enum { OUT, ERR, STREAMS };
@@ -22,7 +23,7 @@ static void *print_user;
 static int log_fd = -1;               /* where stderr led before */
 static int pipes[STREAMS] = {-1, -1}; /* reading ends, never blocking */
 /* Held while a pipe is emptied: whoever gets it knows that earlier text is on its way. */
-static pthread_mutex_t drain_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct tow_mutex drain_lock = TOW_MUTEX(SERVER_OUTPUT);
 static atomic_bool pipes_used; /* text has come through a pipe, so more may come */
 
 static void forward(int stream, const char *text, size_t length)
@@ -43,7 +44,7 @@ static void forward(int stream, const char *text, size_t length)
 static void drain(void)
 {
     char text[4096];
-    pthread_mutex_lock(&drain_lock);
+    tow_mutex_lock(&drain_lock);
     for (int i = 0; i < STREAMS; i++) {
         ssize_t n;
         while ((n = read(pipes[i], text, sizeof text)) > 0 || (n < 0 && errno == EINTR)) {
@@ -53,7 +54,7 @@ static void drain(void)
             }
         }
     }
-    pthread_mutex_unlock(&drain_lock);
+    tow_mutex_unlock(&drain_lock);
 }
 
 static ssize_t write_stdio(void *cookie, const char *text, size_t length)

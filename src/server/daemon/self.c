@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/mutex.h"
 #include "base/thread.h"
 #include "server/daemon/config.h"
 #include "server/daemon/kept.h"
@@ -25,37 +26,37 @@ struct self {
 
 /* Descriptors that this program exports to itself. */
 static struct {
-    pthread_mutex_t lock; /* guards the rest */
+    struct tow_mutex lock; /* guards the rest */
     struct tow_kept table;
     unsigned count;
-} kept = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} kept = {.lock = TOW_MUTEX(SERVER_SELF)};
 
 static int keep(int fd, struct tow_token *ret_token)
 {
-    pthread_mutex_lock(&kept.lock);
+    tow_mutex_lock(&kept.lock);
     if (kept.table.max == 0) {
         tow_kept_init(&kept.table);
     }
     int error = tow_kept_add(&kept.table, &kept, &kept.count, fd, ret_token);
-    pthread_mutex_unlock(&kept.lock);
+    tow_mutex_unlock(&kept.lock);
     return error;
 }
 
 static int get(const struct tow_token *token)
 {
-    pthread_mutex_lock(&kept.lock);
+    tow_mutex_lock(&kept.lock);
     int fd = tow_kept_find(&kept.table, token);
     int own = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : fd;
     int error = fd >= 0 && own < 0 ? -errno : own;
-    pthread_mutex_unlock(&kept.lock);
+    tow_mutex_unlock(&kept.lock);
     return error;
 }
 
 static void forget(const struct tow_token *token)
 {
-    pthread_mutex_lock(&kept.lock);
+    tow_mutex_lock(&kept.lock);
     tow_kept_forget(&kept.table, &kept, &kept.count, token);
-    pthread_mutex_unlock(&kept.lock);
+    tow_mutex_unlock(&kept.lock);
 }
 
 static const struct tow_kept_ops kept_ops = {keep, get, forget};
@@ -77,9 +78,9 @@ static void *serve(void *arg)
         tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "the session inside this program ended: %s",
                 strerror(-error));
     }
-    pthread_mutex_lock(&kept.lock);
+    tow_mutex_lock(&kept.lock);
     tow_kept_end(&kept.table, &kept, &kept.count);
-    pthread_mutex_unlock(&kept.lock);
+    tow_mutex_unlock(&kept.lock);
     tow_line_close(self->line);
     self->backend.close(&self->backend);
     free(self);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/mutex.h"
 #include "gen/graph_server.h"
 #include "gen/module.h"
 #include "server/family/graph.h"
@@ -28,14 +29,14 @@ struct body {
 };
 
 struct bodies {
-    pthread_mutex_t lock;
+    struct tow_mutex lock;
     struct body *first; /* owned; guarded by lock */
 };
 
 static void bodies_init(struct tow_session *session, void *state)
 {
     (void)session;
-    pthread_mutex_init(&((struct bodies *)state)->lock, NULL);
+    tow_mutex_init(&((struct bodies *)state)->lock, SERVER_BODIES);
 }
 
 static void bodies_fini(struct tow_session *session, void *state)
@@ -47,7 +48,7 @@ static void bodies_fini(struct tow_session *session, void *state)
         free(bodies->first);
         bodies->first = next;
     }
-    pthread_mutex_destroy(&bodies->lock);
+    tow_mutex_fini(&bodies->lock);
 }
 
 static void note_body(struct tow_serve *call, CUgraphNode node, CUgraph graph)
@@ -60,10 +61,10 @@ static void note_body(struct tow_serve *call, CUgraphNode node, CUgraph graph)
         call->malformed = true; /* its id could outlive it */
         return;
     }
-    pthread_mutex_lock(&bodies->lock);
+    tow_mutex_lock(&bodies->lock);
     *body = (struct body){node, graph, bodies->first};
     bodies->first = body;
-    pthread_mutex_unlock(&bodies->lock);
+    tow_mutex_unlock(&bodies->lock);
 }
 
 /* One of the node's, which is forgotten; NULL: it has no more. */
@@ -74,7 +75,7 @@ static CUgraph take_body(struct tow_session *session, CUgraphNode node)
     if (bodies == NULL) {
         return NULL;
     }
-    pthread_mutex_lock(&bodies->lock);
+    tow_mutex_lock(&bodies->lock);
     struct body **at = &bodies->first;
     while (*at != NULL && (*at)->node != node) {
         at = &(*at)->next;
@@ -85,7 +86,7 @@ static CUgraph take_body(struct tow_session *session, CUgraphNode node)
         *at = body->next;
         free(body);
     }
-    pthread_mutex_unlock(&bodies->lock);
+    tow_mutex_unlock(&bodies->lock);
     return graph;
 }
 

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/mutex.h"
 #include "gen/pool_server.h"
 #include "gen/vmm_server.h"
 #include "server/session/session.h"
@@ -104,14 +105,14 @@ struct imported {
 };
 
 struct imports {
-    pthread_mutex_t lock;
+    struct tow_mutex lock;
     struct imported *first; /* owned; guarded by lock */
 };
 
 static void imports_init(struct tow_session *session, void *state)
 {
     (void)session;
-    pthread_mutex_init(&((struct imports *)state)->lock, NULL);
+    tow_mutex_init(&((struct imports *)state)->lock, SERVER_IMPORTS);
 }
 
 static void imports_fini(struct tow_session *session, void *state)
@@ -124,7 +125,7 @@ static void imports_fini(struct tow_session *session, void *state)
         close(imported->fd);
         free(imported);
     }
-    pthread_mutex_destroy(&imports->lock);
+    tow_mutex_fini(&imports->lock);
 }
 
 static void imports_add(struct tow_session *session, CUmemoryPool pool, int fd)
@@ -137,10 +138,10 @@ static void imports_add(struct tow_session *session, CUmemoryPool pool, int fd)
         close(fd);
         return;
     }
-    pthread_mutex_lock(&imports->lock);
+    tow_mutex_lock(&imports->lock);
     *imported = (struct imported){imports->first, pool, fd};
     imports->first = imported;
-    pthread_mutex_unlock(&imports->lock);
+    tow_mutex_unlock(&imports->lock);
 }
 
 static void imports_drop(struct tow_session *session, CUmemoryPool pool)
@@ -149,7 +150,7 @@ static void imports_drop(struct tow_session *session, CUmemoryPool pool)
     if (imports == NULL) {
         return;
     }
-    pthread_mutex_lock(&imports->lock);
+    tow_mutex_lock(&imports->lock);
     struct imported **at = &imports->first;
     while (*at != NULL && (*at)->pool != pool) {
         at = &(*at)->next;
@@ -158,7 +159,7 @@ static void imports_drop(struct tow_session *session, CUmemoryPool pool)
     if (imported != NULL) {
         *at = imported->next;
     }
-    pthread_mutex_unlock(&imports->lock);
+    tow_mutex_unlock(&imports->lock);
     if (imported != NULL) {
         close(imported->fd);
         free(imported);

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "base/thread.h"
 #include "server/copy/download.h"
 #include "server/copy/hostfn.h"
@@ -290,7 +291,7 @@ static void look_out(struct tow_session *session)
         return;
     }
     session->lead.spinning++;
-    pthread_mutex_unlock(&session->lead.lock);
+    tow_mutex_unlock(&session->lead.lock);
     int64_t until = tow_time_now_ns() + LOOK_OUT_NS;
     for (unsigned round = 1;
          atomic_load_explicit(&session->lead.led, memory_order_relaxed) &&
@@ -301,7 +302,7 @@ static void look_out(struct tow_session *session)
             break;
         }
     }
-    pthread_mutex_lock(&session->lead.lock);
+    tow_mutex_lock(&session->lead.lock);
     session->lead.spinning--;
 }
 
@@ -309,32 +310,32 @@ static void *serve_thread(void *arg)
 {
     struct tow_session *session = arg;
     uint8_t *copy = malloc(TOW_FRAME_MAX);
-    pthread_mutex_lock(&session->lead.lock);
+    tow_mutex_lock(&session->lead.lock);
     while (copy != NULL) {
         if (session->lead.led && tow_session_goes_on(session)) {
             look_out(session);
         }
         while (session->lead.led && tow_session_goes_on(session)) {
             session->lead.idle++;
-            pthread_cond_wait(&session->lead.free, &session->lead.lock);
+            tow_mutex_wait(&session->lead.lock, &session->lead.free);
             session->lead.idle--;
         }
         if (!tow_session_goes_on(session)) {
             break;
         }
         session->lead.led = true;
-        pthread_mutex_unlock(&session->lead.lock);
+        tow_mutex_unlock(&session->lead.lock);
         struct tow_serve call;
         int error = lead(session, copy, &call);
         if (error < 0) {
             tow_session_end(session, error);
-            pthread_mutex_lock(&session->lead.lock);
+            tow_mutex_lock(&session->lead.lock);
             break;
         }
         atomic_fetch_add(&session->busy.in_flight, 1);
-        pthread_mutex_lock(&session->lead.lock);
+        tow_mutex_lock(&session->lead.lock);
         error = pass_lead(session);
-        pthread_mutex_unlock(&session->lead.lock);
+        tow_mutex_unlock(&session->lead.lock);
         if (error < 0) {
             tow_session_end(session, error);
         } else {
@@ -348,7 +349,7 @@ static void *serve_thread(void *arg)
             }
         }
         call_fini(&call);
-        pthread_mutex_lock(&session->lead.lock);
+        tow_mutex_lock(&session->lead.lock);
     }
     if (copy == NULL && tow_session_goes_on(session)) {
         session->lead.result = -ENOMEM;
@@ -356,7 +357,7 @@ static void *serve_thread(void *arg)
     }
     session->lead.threads--;
     pthread_cond_broadcast(&session->lead.free);
-    pthread_mutex_unlock(&session->lead.lock);
+    tow_mutex_unlock(&session->lead.lock);
     free(copy);
     tow_session_forget_current();
     return NULL;
@@ -371,9 +372,9 @@ int tow_session_serve(struct tow_session *session)
 
 void tow_session_await_threads(struct tow_session *session)
 {
-    pthread_mutex_lock(&session->lead.lock);
+    tow_mutex_lock(&session->lead.lock);
     while (session->lead.threads > 0) {
-        pthread_cond_wait(&session->lead.free, &session->lead.lock);
+        tow_mutex_wait(&session->lead.lock, &session->lead.free);
     }
-    pthread_mutex_unlock(&session->lead.lock);
+    tow_mutex_unlock(&session->lead.lock);
 }

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "base/thread.h"
 #include "server/run/side.h"
 #include "server/session/session.h"
@@ -95,12 +96,12 @@ static void tell_key(struct tow_session *session, uint32_t topic, const uint64_t
     struct tow_notice notice = {.topic = topic, .values = {key[0], key[1]}};
     uint8_t *at = NULL;
     uint32_t length = 0;
-    pthread_mutex_lock(&session->reply_lock);
+    tow_mutex_lock(&session->reply_lock);
     if (tow_line_reserve(session->line, 256, &at) >= 0 &&
         tow_notice_encode(&notice, at, 256, &length) == 0) {
         tow_line_commit(session->line, length);
     }
-    pthread_mutex_unlock(&session->reply_lock);
+    tow_mutex_unlock(&session->reply_lock);
 }
 
 /* Starts to accept; NULL if that cannot be. */

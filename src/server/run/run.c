@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/mutex.h"
 #include "base/thread.h"
 #include "gen/context.h"
 #include "gen/server_api.h"
@@ -83,15 +84,15 @@ static void session_destroy(struct tow_session *session)
     tow_session_end_threads(session);
     tow_handles_fini(&session->handles);
     tow_busy_fini(&session->busy);
-    pthread_mutex_destroy(&session->lead.lock);
+    tow_mutex_fini(&session->lead.lock);
     pthread_cond_destroy(&session->lead.free);
-    pthread_mutex_destroy(&session->reply_lock);
-    pthread_mutex_destroy(&session->client_threads.lock);
-    pthread_mutex_destroy(&session->transfers.lock);
+    tow_mutex_fini(&session->reply_lock);
+    tow_mutex_fini(&session->client_threads.lock);
+    tow_mutex_fini(&session->transfers.lock);
     pthread_cond_destroy(&session->transfers.changed);
-    pthread_mutex_destroy(&session->side.lock);
+    tow_mutex_fini(&session->side.lock);
     pthread_cond_destroy(&session->side.changed);
-    pthread_mutex_destroy(&session->families.lock);
+    tow_mutex_fini(&session->families.lock);
     free(session);
 }
 
@@ -111,15 +112,15 @@ static int session_create(struct tow_line *line, struct tow_backend *backend,
     session->on_end = tow_session_release;
     tow_busy_init(&session->busy);
     tow_hold_init(&session->hold);
-    pthread_mutex_init(&session->lead.lock, NULL);
+    tow_mutex_init(&session->lead.lock, SERVER_LEAD);
     pthread_cond_init(&session->lead.free, NULL);
-    pthread_mutex_init(&session->reply_lock, NULL);
-    pthread_mutex_init(&session->client_threads.lock, NULL);
-    pthread_mutex_init(&session->transfers.lock, NULL);
+    tow_mutex_init(&session->reply_lock, SERVER_REPLY);
+    tow_mutex_init(&session->client_threads.lock, SERVER_THREADS);
+    tow_mutex_init(&session->transfers.lock, SERVER_TRANSFERS);
     tow_cond_init(&session->transfers.changed);
-    pthread_mutex_init(&session->side.lock, NULL);
+    tow_mutex_init(&session->side.lock, SERVER_SIDE);
     tow_cond_init(&session->side.changed);
-    pthread_mutex_init(&session->families.lock, NULL);
+    tow_mutex_init(&session->families.lock, SERVER_FAMILIES);
     tow_serve_add_all(session->table);
     session->client_threads.table = calloc(TOW_THREADS_MAX + 1, sizeof(void *));
     int error =

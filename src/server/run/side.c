@@ -5,6 +5,7 @@
 #include <errno.h>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "base/thread.h"
 #include "server/copy/hostfn.h"
 #include "server/copy/late.h"
@@ -78,10 +79,10 @@ static int take_next(struct tow_session *session)
     if (error == 0) {
         tow_line_consume(session->side.line, frame.length);
         if (frame.kind == TOW_CONTROL_MIRROR) {
-            pthread_mutex_lock(&session->side.lock);
+            tow_mutex_lock(&session->side.lock);
             session->side.mirrors++;
             pthread_cond_broadcast(&session->side.changed);
-            pthread_mutex_unlock(&session->side.lock);
+            tow_mutex_unlock(&session->side.lock);
         }
     }
     return error;
@@ -105,7 +106,7 @@ static void *take_run(void *arg)
 int tow_side_begin(struct tow_session *session, struct tow_line *line)
 {
     pthread_t thread;
-    pthread_mutex_lock(&session->side.lock);
+    tow_mutex_lock(&session->side.lock);
     int error = session->side.line != NULL ? -EEXIST : 0;
     if (error == 0) {
         session->side.line = line;
@@ -116,7 +117,7 @@ int tow_side_begin(struct tow_session *session, struct tow_line *line)
         }
         pthread_cond_broadcast(&session->side.changed);
     }
-    pthread_mutex_unlock(&session->side.lock);
+    tow_mutex_unlock(&session->side.lock);
     if (error < 0) {
         tow_line_close(line);
         return error;
@@ -129,26 +130,26 @@ int tow_side_await(struct tow_session *session, const uint8_t *at, const struct 
 {
     struct tow_fence fence;
     int error = tow_fence_decode(at, frame, &fence);
-    pthread_mutex_lock(&session->side.lock);
+    tow_mutex_lock(&session->side.lock);
     int64_t until = tow_time_deadline(BEGIN_NS);
     while (error == 0 && session->side.mirrors < fence.mirrors) {
         if (session->side.ended) {
             error = -EPIPE;
         } else if (session->side.line != NULL) {
-            pthread_cond_wait(&session->side.changed, &session->side.lock);
-        } else if (tow_cond_wait(&session->side.changed, &session->side.lock, until) ==
+            tow_mutex_wait(&session->side.lock, &session->side.changed);
+        } else if (tow_mutex_wait_until(&session->side.lock, &session->side.changed, until) ==
                    -ETIMEDOUT) {
             error = -EPROTO;
         }
     }
-    pthread_mutex_unlock(&session->side.lock);
+    tow_mutex_unlock(&session->side.lock);
     return error;
 }
 
 void tow_side_end(struct tow_session *session)
 {
-    pthread_mutex_lock(&session->side.lock);
+    tow_mutex_lock(&session->side.lock);
     session->side.ended = true;
     pthread_cond_broadcast(&session->side.changed);
-    pthread_mutex_unlock(&session->side.lock);
+    tow_mutex_unlock(&session->side.lock);
 }

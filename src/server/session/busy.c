@@ -2,6 +2,7 @@
 /* Keeps which streams of a context have got work since they were last known to be empty. */
 #include "server/session/busy.h"
 
+#include "base/mutex.h"
 #include "server/session/serve.h"
 #include "server/session/session.h"
 #include "gen/graph.h"
@@ -9,12 +10,12 @@
 
 void tow_busy_init(struct tow_busy *busy)
 {
-    pthread_mutex_init(&busy->lock, NULL);
+    tow_mutex_init(&busy->lock, SERVER_BUSY);
 }
 
 void tow_busy_fini(struct tow_busy *busy)
 {
-    pthread_mutex_destroy(&busy->lock);
+    tow_mutex_fini(&busy->lock);
 }
 
 /* Default streams are one for each context, or for each of its threads; no minted id has the
@@ -35,7 +36,7 @@ static uint64_t key_of(const struct tow_frame *frame, uint64_t stream)
 
 static void add(struct tow_busy *busy, const struct tow_frame *frame, uint64_t key, uint64_t stream)
 {
-    pthread_mutex_lock(&busy->lock);
+    tow_mutex_lock(&busy->lock);
     unsigned i = 0;
     uint64_t there = 0;
     while (i < TOW_BUSY_MAX && (there = atomic_load(&busy->keys[i])) != 0 && there != key) {
@@ -49,7 +50,7 @@ static void add(struct tow_busy *busy, const struct tow_frame *frame, uint64_t k
         busy->at[i].thread = frame->thread;
         atomic_store(&busy->keys[i], key);
     }
-    pthread_mutex_unlock(&busy->lock);
+    tow_mutex_unlock(&busy->lock);
 }
 
 void tow_busy_use(struct tow_serve *call, uint64_t stream)
@@ -112,7 +113,7 @@ bool tow_busy_idle(struct tow_serve *call)
     if (atomic_load(&busy->in_flight) != 0) {
         return false;
     }
-    pthread_mutex_lock(&busy->lock);
+    tow_mutex_lock(&busy->lock);
     bool idle = !busy->many;
     while (idle && atomic_load(&busy->keys[0]) != 0) {
         CUstream stream = NULL;
@@ -126,7 +127,7 @@ bool tow_busy_idle(struct tow_serve *call)
             take_out(busy, 0);
         }
     }
-    pthread_mutex_unlock(&busy->lock);
+    tow_mutex_unlock(&busy->lock);
     return idle;
 }
 
@@ -137,7 +138,7 @@ bool tow_busy_last(struct tow_serve *call, CUstream *ret_stream, bool *ret_idle)
     if (atomic_load(&busy->in_flight) != 0) {
         return false;
     }
-    pthread_mutex_lock(&busy->lock);
+    tow_mutex_lock(&busy->lock);
     unsigned count = 0;
     bool known = !busy->many;
     while (count < TOW_BUSY_MAX && atomic_load(&busy->keys[count]) != 0) {
@@ -154,24 +155,24 @@ bool tow_busy_last(struct tow_serve *call, CUstream *ret_stream, bool *ret_idle)
     }
     known = known && count <= 1 && (count == 0 || resolve(call->session, 0, ret_stream));
     *ret_idle = count == 0;
-    pthread_mutex_unlock(&busy->lock);
+    tow_mutex_unlock(&busy->lock);
     return known;
 }
 
 void tow_busy_forget(struct tow_session *session)
 {
     struct tow_busy *busy = &session->busy;
-    pthread_mutex_lock(&busy->lock);
+    tow_mutex_lock(&busy->lock);
     for (unsigned i = 0; i < TOW_BUSY_MAX; i++) {
         atomic_store(&busy->keys[i], 0);
     }
     busy->many = false;
-    pthread_mutex_unlock(&busy->lock);
+    tow_mutex_unlock(&busy->lock);
 }
 
 void tow_busy_lose(struct tow_session *session)
 {
-    pthread_mutex_lock(&session->busy.lock);
+    tow_mutex_lock(&session->busy.lock);
     session->busy.many = true;
-    pthread_mutex_unlock(&session->busy.lock);
+    tow_mutex_unlock(&session->busy.lock);
 }

@@ -4,12 +4,12 @@
 #ifndef TOW_SERVER_BUSY_H
 #define TOW_SERVER_BUSY_H
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "backend/driver.h"
+#include "base/mutex.h"
 
 struct tow_serve;
 struct tow_session;
@@ -17,7 +17,7 @@ struct tow_session;
 enum { TOW_BUSY_MAX = 4 };
 
 struct tow_busy {
-    pthread_mutex_t lock; /* guards what follows; the keys are looked at without it */
+    struct tow_mutex lock; /* guards what follows; the keys are looked at without it */
     _Atomic uint64_t keys[TOW_BUSY_MAX]; /* 0: none, and none behind it */
     struct {
         uint64_t stream; /* the client's id */

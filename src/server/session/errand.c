@@ -2,13 +2,14 @@
 /* The errand thread, and how others hand it work. */
 #include "server/session/errand.h"
 
+#include "base/mutex.h"
 #include "base/thread.h"
 #include "gen/context.h"
 
 static void *work(void *arg)
 {
     struct tow_errand *errand = arg;
-    pthread_mutex_lock(&errand->lock);
+    tow_mutex_lock(&errand->lock);
     while (!errand->ends) {
         if (errand->run != NULL) {
             tow_drive(errand->driver, cuCtxSetCurrent)(errand->context);
@@ -16,21 +17,21 @@ static void *work(void *arg)
             errand->run = NULL;
             pthread_cond_broadcast(&errand->changed);
         } else {
-            pthread_cond_wait(&errand->changed, &errand->lock);
+            tow_mutex_wait(&errand->lock, &errand->changed);
         }
     }
-    pthread_mutex_unlock(&errand->lock);
+    tow_mutex_unlock(&errand->lock);
     return NULL;
 }
 
 int tow_errand_begin(struct tow_errand *errand, const struct tow_driver *driver)
 {
     *errand = (struct tow_errand){.driver = driver};
-    pthread_mutex_init(&errand->lock, NULL);
+    tow_mutex_init(&errand->lock, SERVER_ERRAND);
     pthread_cond_init(&errand->changed, NULL);
     int error = tow_thread_start("towline-errand", work, errand, &errand->thread);
     if (error != 0) {
-        pthread_mutex_destroy(&errand->lock);
+        tow_mutex_fini(&errand->lock);
         pthread_cond_destroy(&errand->changed);
     }
     return error;
@@ -40,24 +41,24 @@ void tow_errand_do(struct tow_errand *errand, void (*run)(void *arg), void *arg)
 {
     CUcontext context = NULL;
     tow_drive(errand->driver, cuCtxGetCurrent)(&context);
-    pthread_mutex_lock(&errand->lock);
+    tow_mutex_lock(&errand->lock);
     errand->context = context;
     errand->run = run;
     errand->arg = arg;
     pthread_cond_broadcast(&errand->changed);
     while (errand->run != NULL) {
-        pthread_cond_wait(&errand->changed, &errand->lock);
+        tow_mutex_wait(&errand->lock, &errand->changed);
     }
-    pthread_mutex_unlock(&errand->lock);
+    tow_mutex_unlock(&errand->lock);
 }
 
 void tow_errand_end(struct tow_errand *errand)
 {
-    pthread_mutex_lock(&errand->lock);
+    tow_mutex_lock(&errand->lock);
     errand->ends = true;
     pthread_cond_broadcast(&errand->changed);
-    pthread_mutex_unlock(&errand->lock);
+    tow_mutex_unlock(&errand->lock);
     pthread_join(errand->thread, NULL);
-    pthread_mutex_destroy(&errand->lock);
+    tow_mutex_fini(&errand->lock);
     pthread_cond_destroy(&errand->changed);
 }

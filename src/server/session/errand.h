@@ -5,6 +5,7 @@
 #define TOW_SERVER_ERRAND_H
 
 #include "backend/driver.h"
+#include "base/mutex.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -12,7 +13,7 @@
 struct tow_errand {
     const struct tow_driver *driver;
     pthread_t thread;
-    pthread_mutex_t lock; /* guards the rest */
+    struct tow_mutex lock; /* guards the rest */
     pthread_cond_t changed;
     void (*run)(void *arg); /* NULL: nothing to do */
     void *arg;

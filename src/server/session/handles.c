@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/mutex.h"
 #include "wire/id.h"
 
 /* Open addressing from (kind, driver handle) to id; made anew at three quarters, what was used
@@ -21,7 +22,7 @@ int tow_handles_init(struct tow_handles *handles)
 {
     memset(handles, 0, sizeof *handles);
     handles->next_index = 1;
-    return -pthread_mutex_init(&handles->lock, NULL);
+    return tow_mutex_init(&handles->lock, SERVER_HANDLES);
 }
 
 void tow_handles_fini(struct tow_handles *handles)
@@ -32,7 +33,7 @@ void tow_handles_fini(struct tow_handles *handles)
         }
     }
     free(handles->reverse);
-    pthread_mutex_destroy(&handles->lock);
+    tow_mutex_fini(&handles->lock);
 }
 
 static struct tow_handle_entry *entry_at(const struct tow_handles *handles, unsigned owner,
@@ -182,20 +183,20 @@ static int bind_locked(struct tow_handles *h, uint64_t id, void *handle, CUresul
 int tow_handles_bind(struct tow_handles *handles, uint64_t id, void *handle, CUresult error,
                      uint32_t context)
 {
-    pthread_mutex_lock(&handles->lock);
+    tow_mutex_lock(&handles->lock);
     int result = bind_locked(handles, id, handle, error, context);
-    pthread_mutex_unlock(&handles->lock);
+    tow_mutex_unlock(&handles->lock);
     return result;
 }
 
 int tow_handles_bind_new(struct tow_handles *handles, uint64_t id, void *handle, uint32_t context)
 {
-    pthread_mutex_lock(&handles->lock);
+    tow_mutex_lock(&handles->lock);
     struct tow_handle_entry *entry = entry_at(handles, TOW_ID_OF_SERVER(id), TOW_ID_INDEX(id));
     bool used = (entry != NULL && atomic_load_explicit(&entry->id, memory_order_relaxed) != 0) ||
                 reverse_find(handles, TOW_ID_KIND(id), handle) != NULL;
     int result = used ? -EEXIST : bind_locked(handles, id, handle, CUDA_SUCCESS, context);
-    pthread_mutex_unlock(&handles->lock);
+    tow_mutex_unlock(&handles->lock);
     return result;
 }
 
@@ -220,20 +221,20 @@ static bool unbind_locked(struct tow_handles *h, uint64_t id)
 
 bool tow_handles_unbind(struct tow_handles *handles, uint64_t id)
 {
-    pthread_mutex_lock(&handles->lock);
+    tow_mutex_lock(&handles->lock);
     bool was_there = unbind_locked(handles, id);
-    pthread_mutex_unlock(&handles->lock);
+    tow_mutex_unlock(&handles->lock);
     return was_there;
 }
 
 void tow_handles_spoil(struct tow_handles *handles, uint64_t id, CUresult error)
 {
-    pthread_mutex_lock(&handles->lock);
+    tow_mutex_lock(&handles->lock);
     struct tow_handle_entry *entry = entry_at(handles, TOW_ID_OF_SERVER(id), TOW_ID_INDEX(id));
     if (entry != NULL && atomic_load_explicit(&entry->id, memory_order_relaxed) == id) {
         entry->error = error;
     }
-    pthread_mutex_unlock(&handles->lock);
+    tow_mutex_unlock(&handles->lock);
 }
 
 /* An id of the server's that was not there before. */
@@ -260,22 +261,22 @@ static uint64_t export_locked(struct tow_handles *h, enum tow_handle_kind kind, 
 uint64_t tow_handles_export(struct tow_handles *handles, enum tow_handle_kind kind, void *handle,
                             uint32_t context)
 {
-    pthread_mutex_lock(&handles->lock);
+    tow_mutex_lock(&handles->lock);
     struct tow_handle_reverse *r = reverse_find(handles, kind, handle);
     uint64_t id = r != NULL ? r->id : 0;
     if (id == 0) {
         id = export_locked(handles, kind, handle, context);
     }
-    pthread_mutex_unlock(&handles->lock);
+    tow_mutex_unlock(&handles->lock);
     return id;
 }
 
 uint64_t tow_handles_known(struct tow_handles *handles, enum tow_handle_kind kind, void *handle)
 {
-    pthread_mutex_lock(&handles->lock);
+    tow_mutex_lock(&handles->lock);
     struct tow_handle_reverse *r = reverse_find(handles, kind, handle);
     uint64_t id = r != NULL ? r->id : 0;
-    pthread_mutex_unlock(&handles->lock);
+    tow_mutex_unlock(&handles->lock);
     return id;
 }
 

@@ -8,12 +8,12 @@
 #ifndef TOW_SERVER_HANDLES_H
 #define TOW_SERVER_HANDLES_H
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/mutex.h"
 #include "gen/cuda_types.h"
 #include "gen/functions.h"
 
@@ -37,7 +37,7 @@ struct tow_handle_side {
 
 struct tow_handles {
     struct tow_handle_side sides[2]; /* by owner: 0 the client, 1 the server */
-    pthread_mutex_t lock;            /* guards binding and all below */
+    struct tow_mutex lock;           /* guards binding and all below */
     struct tow_handle_reverse *reverse;
     size_t reverse_size, reverse_used;
     uint32_t next_index; /* of the server's: never used yet */

@@ -3,6 +3,7 @@
 #include "server/session/hold.h"
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "base/thread.h"
 #include "server/session/session.h"
 
@@ -12,7 +13,7 @@
 
 void tow_hold_init(struct tow_hold *hold)
 {
-    pthread_mutex_init(&hold->lock, NULL);
+    tow_mutex_init(&hold->lock, SERVER_HOLD);
     tow_cond_init(&hold->changed);
     hold->endings_end = &hold->endings;
 }
@@ -20,12 +21,12 @@ void tow_hold_init(struct tow_hold *hold)
 void tow_hold_fini(struct tow_hold *hold)
 {
     /* The session's commands have all been carried out: the reaper has nothing to wait for. */
-    pthread_mutex_lock(&hold->lock);
+    tow_mutex_lock(&hold->lock);
     while (hold->reaping) {
-        pthread_cond_wait(&hold->changed, &hold->lock);
+        tow_mutex_wait(&hold->lock, &hold->changed);
     }
-    pthread_mutex_unlock(&hold->lock);
-    pthread_mutex_destroy(&hold->lock);
+    tow_mutex_unlock(&hold->lock);
+    tow_mutex_fini(&hold->lock);
     pthread_cond_destroy(&hold->changed);
 }
 
@@ -46,9 +47,9 @@ void tow_hold_leave_session(struct tow_session *session, unsigned held)
 {
     struct tow_hold *hold = &session->hold;
     if (atomic_fetch_sub(&hold->inside[held - 1], 1) == 1 && atomic_load(&hold->waiting) != 0) {
-        pthread_mutex_lock(&hold->lock);
+        tow_mutex_lock(&hold->lock);
         pthread_cond_broadcast(&hold->changed);
-        pthread_mutex_unlock(&hold->lock);
+        tow_mutex_unlock(&hold->lock);
     }
 }
 
@@ -71,7 +72,7 @@ void tow_hold_leave(struct tow_serve *call)
 static bool await_empty(struct tow_hold *hold, unsigned epoch, int64_t deadline)
 {
     while (atomic_load(&hold->inside[epoch % 2]) != 0) {
-        if (tow_cond_wait(&hold->changed, &hold->lock, deadline) != 0 &&
+        if (tow_mutex_wait_until(&hold->lock, &hold->changed, deadline) != 0 &&
             tow_time_passed(deadline)) {
             return atomic_load(&hold->inside[epoch % 2]) == 0;
         }
@@ -101,9 +102,9 @@ static bool await_all(struct tow_hold *hold, int64_t deadline)
 bool tow_hold_wait(struct tow_session *session)
 {
     struct tow_hold *hold = &session->hold;
-    pthread_mutex_lock(&hold->lock);
+    tow_mutex_lock(&hold->lock);
     bool left = await_all(hold, tow_time_deadline(PATIENCE_NS));
-    pthread_mutex_unlock(&hold->lock);
+    tow_mutex_unlock(&hold->lock);
     return left;
 }
 
@@ -111,7 +112,7 @@ static void *reaper(void *arg)
 {
     struct tow_session *session = arg;
     struct tow_hold *hold = &session->hold;
-    pthread_mutex_lock(&hold->lock);
+    tow_mutex_lock(&hold->lock);
     while (hold->endings != NULL) {
         struct tow_hold_ending *ending = hold->endings;
         hold->endings = ending->next;
@@ -119,13 +120,13 @@ static void *reaper(void *arg)
             hold->endings_end = &hold->endings;
         }
         await_all(hold, TOW_TIME_FOREVER);
-        pthread_mutex_unlock(&hold->lock);
+        tow_mutex_unlock(&hold->lock);
         ending->end(session, ending);
-        pthread_mutex_lock(&hold->lock);
+        tow_mutex_lock(&hold->lock);
     }
     hold->reaping = false;
     pthread_cond_broadcast(&hold->changed);
-    pthread_mutex_unlock(&hold->lock);
+    tow_mutex_unlock(&hold->lock);
     return NULL;
 }
 
@@ -133,7 +134,7 @@ void tow_hold_defer(struct tow_session *session, struct tow_hold_ending *ending)
 {
     struct tow_hold *hold = &session->hold;
     pthread_t thread;
-    pthread_mutex_lock(&hold->lock);
+    tow_mutex_lock(&hold->lock);
     ending->next = NULL;
     *hold->endings_end = ending;
     hold->endings_end = &ending->next;
@@ -143,5 +144,5 @@ void tow_hold_defer(struct tow_session *session, struct tow_hold_ending *ending)
     }
     /* Without a thread it stays until the next comes, or the worker ends: nothing is used wrongly.
      */
-    pthread_mutex_unlock(&hold->lock);
+    tow_mutex_unlock(&hold->lock);
 }

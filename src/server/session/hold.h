@@ -15,6 +15,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/mutex.h"
+
 struct tow_serve;
 struct tow_session;
 
@@ -28,7 +30,7 @@ struct tow_hold {
     atomic_uint epoch;
     atomic_uint inside[2]; /* commands that entered in an even epoch, and in an odd one */
     atomic_uint waiting;   /* threads that wait for one of those to be 0 */
-    pthread_mutex_t lock;  /* guards what follows */
+    struct tow_mutex lock; /* guards what follows */
     pthread_cond_t changed;
     struct tow_hold_ending *endings, **endings_end; /* the reaper's to end */
     bool reaping;                                   /* its thread runs */

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/uio.h>
 
+#include "base/mutex.h"
 #include "gen/context.h"
 #include "transport/lanes.h"
 #include "wire/frame.h"
@@ -26,7 +27,7 @@ void *tow_session_make_state(struct tow_session *session, const struct tow_famil
     if (state != NULL) {
         return state;
     }
-    pthread_mutex_lock(&session->families.lock);
+    tow_mutex_lock(&session->families.lock);
     state = tow_session_state(session, ops->family);
     if (state == NULL && (state = calloc(1, ops->size)) != NULL) {
         ops->init(session, state);
@@ -34,7 +35,7 @@ void *tow_session_make_state(struct tow_session *session, const struct tow_famil
         atomic_store_explicit(&session->families.at[ops->family].state, state,
                               memory_order_release);
     }
-    pthread_mutex_unlock(&session->families.lock);
+    tow_mutex_unlock(&session->families.lock);
     return state;
 }
 
@@ -51,13 +52,13 @@ void tow_session_end_states(struct tow_session *session)
 
 void tow_session_end(struct tow_session *session, int result)
 {
-    pthread_mutex_lock(&session->lead.lock);
+    tow_mutex_lock(&session->lead.lock);
     if (tow_session_goes_on(session)) {
         session->lead.result = result;
         session->lead.phase = TOW_SESSION_ENDS;
     }
     pthread_cond_broadcast(&session->lead.free);
-    pthread_mutex_unlock(&session->lead.lock);
+    tow_mutex_unlock(&session->lead.lock);
     tow_line_shutdown(session->line);
     tow_lanes_shutdown(session->lanes);
     if (session->on_end != NULL) {
@@ -76,7 +77,7 @@ int tow_session_send(struct tow_session *session, uint16_t kind, uint16_t thread
     }
     struct tow_frame frame = {
         .length = length, .kind = kind, .thread = thread, .context = context, .seq = seq};
-    pthread_mutex_lock(&session->reply_lock);
+    tow_mutex_lock(&session->reply_lock);
     uint8_t *at = NULL;
     int error = tow_line_reserve(session->line, length, &at);
     if (error >= 0) {
@@ -88,7 +89,7 @@ int tow_session_send(struct tow_session *session, uint16_t kind, uint16_t thread
         /* Someone waits for it: sent from here if the line's sender sleeps. */
         tow_line_commit_now(session->line, length);
     }
-    pthread_mutex_unlock(&session->reply_lock);
+    tow_mutex_unlock(&session->reply_lock);
     atomic_fetch_add_explicit(&session->stats->bytes_out, length, memory_order_relaxed);
     return error;
 }
@@ -112,9 +113,9 @@ int tow_session_send_data(struct tow_session *session, uint32_t transfer, uint64
         }
         struct iovec parts[3] = {
             {head, sizeof head}, {(void *)(uintptr_t)from, n}, {(void *)(uintptr_t)zeros, pad}};
-        pthread_mutex_lock(&session->reply_lock);
+        tow_mutex_lock(&session->reply_lock);
         error = tow_line_send_direct(session->line, parts, 3);
-        pthread_mutex_unlock(&session->reply_lock);
+        tow_mutex_unlock(&session->reply_lock);
         if (error < 0) {
             return error;
         }
@@ -134,12 +135,12 @@ void tow_session_print(struct tow_session *session, const char *text, size_t len
         uint8_t *at = NULL;
         uint32_t frame_length = 0;
         struct tow_print print = {.size = n, .text = text, .to_stderr = to_stderr};
-        pthread_mutex_lock(&session->reply_lock);
+        tow_mutex_lock(&session->reply_lock);
         if (tow_line_reserve(session->line, n + 64, &at) >= 0 &&
             tow_print_encode(&print, at, n + 64, &frame_length) == 0) {
             tow_line_commit(session->line, frame_length);
         }
-        pthread_mutex_unlock(&session->reply_lock);
+        tow_mutex_unlock(&session->reply_lock);
         text += n;
         length -= n;
     }

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "backend/backend.h"
+#include "base/mutex.h"
 #include "server/session/busy.h"
 #include "server/session/handles.h"
 #include "server/session/hold.h"
@@ -113,8 +114,8 @@ struct tow_session {
     struct tow_hold hold;
 
     struct {
-        pthread_mutex_t lock; /* guards all here; `led` and `phase` are looked at without it */
-        pthread_cond_t free;  /* the lead is to be had, or the session ends */
+        struct tow_mutex lock; /* guards all here; `led` and `phase` are looked at without it */
+        pthread_cond_t free;   /* the lead is to be had, or the session ends */
         atomic_bool led;
         unsigned threads, idle,
             spinning;      /* of all, those asleep, and those that look out for the lead */
@@ -126,7 +127,7 @@ struct tow_session {
     void (*on_end)(struct tow_session *session);
 
     atomic_uint replied; /* what was done before a reply is seen by those who take later commands */
-    pthread_mutex_t reply_lock; /* guards the line's producer side */
+    struct tow_mutex reply_lock; /* guards the line's producer side */
 
     /* How many contexts have ended: what a thread believes to be current is true for as long as
      * this does not change. */
@@ -136,12 +137,12 @@ struct tow_session {
     _Atomic(CUcontext) primary; /* retained by tow_session_enter_primary, or NULL */
 
     struct {
-        pthread_mutex_t lock;              /* guards the table and all in it */
+        struct tow_mutex lock;             /* guards the table and all in it */
         struct tow_session_thread **table; /* by thread number; owned */
     } client_threads;                      /* threads.c's */
 
     struct {
-        pthread_mutex_t lock;   /* guards the list, and how far each of them is */
+        struct tow_mutex lock;  /* guards the list, and how far each of them is */
         pthread_cond_t changed; /* one was announced, or its bytes came */
         struct tow_incoming *list;
     } transfers; /* transfer.c's */
@@ -150,7 +151,7 @@ struct tow_session {
     struct tow_acceptor *acceptor; /* run/lane.c's; the leader's */
 
     struct {
-        pthread_mutex_t lock;   /* guards all here */
+        struct tow_mutex lock;  /* guards all here */
         pthread_cond_t changed; /* a MIRROR frame was taken, or no more will be */
         struct tow_line *line;  /* owned; NULL: none; set once */
         uint64_t mirrors;       /* MIRROR frames taken from it */
@@ -162,7 +163,7 @@ struct tow_session {
     uint64_t calls;       /* only the leader counts */
 
     struct {
-        pthread_mutex_t lock; /* guards the making of them */
+        struct tow_mutex lock; /* guards the making of them */
         struct {
             void *_Atomic state; /* owned; see tow_session_state */
             const struct tow_family_ops *ops;

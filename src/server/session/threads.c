@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The client's threads: each has a stream of its own in every context that it used it in, and the
  * first error of its no-reply calls. */
+#include "base/mutex.h"
 #include "server/session/session.h"
 
 #include <stdlib.h>
@@ -73,7 +74,7 @@ static CUresult make_stream(struct tow_session *session, uint16_t thread, uint32
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    pthread_mutex_lock(&session->client_threads.lock);
+    tow_mutex_lock(&session->client_threads.lock);
     if (context_id(session, context) == id) {
         struct tow_session_thread *t = thread_of(session, thread);
         stream = stream_of(t, context);
@@ -85,7 +86,7 @@ static CUresult make_stream(struct tow_session *session, uint16_t thread, uint32
         status = CUDA_ERROR_CONTEXT_IS_DESTROYED; /* and with it what was made */
         made = NULL;
     }
-    pthread_mutex_unlock(&session->client_threads.lock);
+    tow_mutex_unlock(&session->client_threads.lock);
     if (made != NULL && stream != made) {
         tow_drive(session->driver, cuStreamDestroy_v2)(made);
     }
@@ -99,9 +100,9 @@ CUresult tow_session_thread_stream(struct tow_session *session, uint16_t thread,
     if (context == 0) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
-    pthread_mutex_lock(&session->client_threads.lock);
+    tow_mutex_lock(&session->client_threads.lock);
     CUstream stream = stream_of(session->client_threads.table[thread], context);
-    pthread_mutex_unlock(&session->client_threads.lock);
+    tow_mutex_unlock(&session->client_threads.lock);
     if (stream == NULL) {
         return make_stream(session, thread, context, ret_stream);
     }
@@ -111,10 +112,10 @@ CUresult tow_session_thread_stream(struct tow_session *session, uint16_t thread,
 
 void tow_session_drop_thread(struct tow_session *session, uint16_t thread)
 {
-    pthread_mutex_lock(&session->client_threads.lock);
+    tow_mutex_lock(&session->client_threads.lock);
     struct tow_session_thread *t = session->client_threads.table[thread];
     session->client_threads.table[thread] = NULL;
-    pthread_mutex_unlock(&session->client_threads.lock);
+    tow_mutex_unlock(&session->client_threads.lock);
     if (t != NULL && t->stream_count > 0) {
         tow_busy_lose(session); /* what they were given goes on */
         tow_transfer_settle(session);
@@ -129,7 +130,7 @@ void tow_session_drop_thread(struct tow_session *session, uint16_t thread)
 
 void tow_session_drop_context(struct tow_session *session, uint32_t context)
 {
-    pthread_mutex_lock(&session->client_threads.lock);
+    tow_mutex_lock(&session->client_threads.lock);
     for (uint32_t n = 0; n <= TOW_THREADS_MAX; n++) {
         struct tow_session_thread *t = session->client_threads.table[n];
         for (unsigned i = 0; t != NULL && i < t->stream_count; i++) {
@@ -140,7 +141,7 @@ void tow_session_drop_context(struct tow_session *session, uint32_t context)
             }
         }
     }
-    pthread_mutex_unlock(&session->client_threads.lock);
+    tow_mutex_unlock(&session->client_threads.lock);
 }
 
 void tow_session_end_threads(struct tow_session *session)
@@ -159,24 +160,24 @@ void tow_session_defer(struct tow_session *session, uint16_t thread, uint16_t fn
     const struct tow_fn_info *info = tow_fn_info(fn);
     tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "%s(%s) of client thread %u failed with error %d",
             info != NULL ? info->name : "a call", arguments, thread, (int)status);
-    pthread_mutex_lock(&session->client_threads.lock);
+    tow_mutex_lock(&session->client_threads.lock);
     struct tow_session_thread *t = thread_of(session, thread);
     if (t != NULL && t->deferred == CUDA_SUCCESS) {
         t->deferred = status;
     }
-    pthread_mutex_unlock(&session->client_threads.lock);
+    tow_mutex_unlock(&session->client_threads.lock);
 }
 
 CUresult tow_session_take_deferred(struct tow_session *session, uint16_t thread)
 {
-    pthread_mutex_lock(&session->client_threads.lock);
+    tow_mutex_lock(&session->client_threads.lock);
     struct tow_session_thread *t = session->client_threads.table[thread];
     CUresult status = CUDA_SUCCESS;
     if (t != NULL) {
         status = t->deferred;
         t->deferred = CUDA_SUCCESS;
     }
-    pthread_mutex_unlock(&session->client_threads.lock);
+    tow_mutex_unlock(&session->client_threads.lock);
     return status;
 }
 
@@ -185,9 +186,9 @@ bool tow_session_owes(struct tow_session *session, uint16_t thread)
     if (atomic_load_explicit(&session->printers, memory_order_acquire) != 0) {
         return true;
     }
-    pthread_mutex_lock(&session->client_threads.lock);
+    tow_mutex_lock(&session->client_threads.lock);
     const struct tow_session_thread *t = session->client_threads.table[thread];
     bool owes = t != NULL && t->deferred != CUDA_SUCCESS;
-    pthread_mutex_unlock(&session->client_threads.lock);
+    tow_mutex_unlock(&session->client_threads.lock);
     return owes;
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "base/thread.h"
 #include "server/session/session.h"
 #include "wire/control.h"
@@ -34,7 +35,7 @@ int tow_transfer_expect(struct tow_session *session, uint32_t number, uint64_t s
         return -ENOMEM;
     }
     *made = (struct tow_incoming){.number = number, .size = size, .sink = *sink};
-    pthread_mutex_lock(&session->transfers.lock);
+    tow_mutex_lock(&session->transfers.lock);
     unsigned count = 0;
     bool there = false;
     for (struct tow_incoming *i = session->transfers.list; i != NULL; i = i->next) {
@@ -42,14 +43,14 @@ int tow_transfer_expect(struct tow_session *session, uint32_t number, uint64_t s
         count++;
     }
     if (there || count == INCOMING_MAX) {
-        pthread_mutex_unlock(&session->transfers.lock);
+        tow_mutex_unlock(&session->transfers.lock);
         free(made);
         return there ? -EEXIST : -ENOSPC;
     }
     made->next = session->transfers.list;
     session->transfers.list = made;
     pthread_cond_broadcast(&session->transfers.changed);
-    pthread_mutex_unlock(&session->transfers.lock);
+    tow_mutex_unlock(&session->transfers.lock);
     return 0;
 }
 
@@ -99,8 +100,8 @@ static int take_placed(struct tow_line *line, const struct tow_transfer_sink *si
 /* With the lock held, for a while: something changed, or the session may have ended. */
 static int await_change(struct tow_session *session)
 {
-    tow_cond_wait(&session->transfers.changed, &session->transfers.lock,
-                  tow_time_deadline(100 * TOW_TIME_MS));
+    tow_mutex_wait_until(&session->transfers.lock, &session->transfers.changed,
+                         tow_time_deadline(100 * TOW_TIME_MS));
     return tow_session_goes_on(session) ? 0 : -ESHUTDOWN;
 }
 
@@ -120,10 +121,10 @@ static int take_claimed(struct tow_session *session, struct tow_line *line,
                         struct tow_incoming *incoming, const struct tow_data *data)
 {
     int error = take_placed(line, &incoming->sink, data->offset, data->size);
-    pthread_mutex_lock(&session->transfers.lock);
+    tow_mutex_lock(&session->transfers.lock);
     incoming->filled += data->size; /* or never will be: nobody uses it any more in any case */
     pthread_cond_broadcast(&session->transfers.changed);
-    pthread_mutex_unlock(&session->transfers.lock);
+    tow_mutex_unlock(&session->transfers.lock);
     return error;
 }
 
@@ -131,7 +132,7 @@ int tow_transfer_take_lane(struct tow_session *session, struct tow_line *line,
                            const struct tow_data *data)
 {
     int error = 0;
-    pthread_mutex_lock(&session->transfers.lock);
+    tow_mutex_lock(&session->transfers.lock);
     struct tow_incoming *incoming = *find(session, data->transfer);
     while (incoming == NULL && error == 0) {
         error = await_change(session);
@@ -140,7 +141,7 @@ int tow_transfer_take_lane(struct tow_session *session, struct tow_line *line,
     if (error == 0) {
         error = incoming->sink.spread && data->size > 0 ? claim(incoming, data) : -EPROTO;
     }
-    pthread_mutex_unlock(&session->transfers.lock);
+    tow_mutex_unlock(&session->transfers.lock);
     return error < 0 ? error : take_claimed(session, line, incoming, data);
 }
 
@@ -152,9 +153,9 @@ static int take_spread(struct tow_session *session, struct tow_incoming *incomin
     bool failed = (data->flags & TOW_DATA_FAILED) != 0;
     int error = 0;
     if (!failed) {
-        pthread_mutex_lock(&session->transfers.lock);
+        tow_mutex_lock(&session->transfers.lock);
         error = claim(incoming, data);
-        pthread_mutex_unlock(&session->transfers.lock);
+        tow_mutex_unlock(&session->transfers.lock);
         if (error == 0) {
             error = take_claimed(session, session->line, incoming, data);
         }
@@ -162,7 +163,7 @@ static int take_spread(struct tow_session *session, struct tow_incoming *incomin
         error = tow_line_discard(session->line, data->size);
     }
     *ret_over = failed || (data->flags & TOW_DATA_LAST) != 0;
-    pthread_mutex_lock(&session->transfers.lock);
+    tow_mutex_lock(&session->transfers.lock);
     while (error == 0 && *ret_over &&
            incoming->filled < (failed ? incoming->got : incoming->size)) {
         error = await_change(session);
@@ -171,7 +172,7 @@ static int take_spread(struct tow_session *session, struct tow_incoming *incomin
         /* In the same breath: nobody can claim any more of it. */
         *find(session, incoming->number) = incoming->next;
     }
-    pthread_mutex_unlock(&session->transfers.lock);
+    tow_mutex_unlock(&session->transfers.lock);
     return error;
 }
 
@@ -207,9 +208,9 @@ int tow_transfer_take(struct tow_session *session, const struct tow_frame *frame
     if (tow_data_head_decode(at, frame, &data, &pad) < 0) {
         return -EPROTO;
     }
-    pthread_mutex_lock(&session->transfers.lock);
+    tow_mutex_lock(&session->transfers.lock);
     struct tow_incoming *incoming = *find(session, data.transfer);
-    pthread_mutex_unlock(&session->transfers.lock);
+    tow_mutex_unlock(&session->transfers.lock);
     /* Only the leading thread, this one, removes transfers: it stays while its bytes come. */
     if (incoming == NULL ||
         (!incoming->sink.spread &&
@@ -225,9 +226,9 @@ int tow_transfer_take(struct tow_session *session, const struct tow_frame *frame
         incoming->got += data.size;
         over = failed || incoming->got == incoming->size;
         if (over && error == 0) {
-            pthread_mutex_lock(&session->transfers.lock);
+            tow_mutex_lock(&session->transfers.lock);
             *find(session, incoming->number) = incoming->next;
-            pthread_mutex_unlock(&session->transfers.lock);
+            tow_mutex_unlock(&session->transfers.lock);
         }
     }
     if (error < 0) {
@@ -242,9 +243,9 @@ int tow_transfer_take(struct tow_session *session, const struct tow_frame *frame
 
 void tow_transfer_settle(struct tow_session *session)
 {
-    pthread_mutex_lock(&session->transfers.lock);
+    tow_mutex_lock(&session->transfers.lock);
     bool under_way = session->transfers.list != NULL;
-    pthread_mutex_unlock(&session->transfers.lock);
+    tow_mutex_unlock(&session->transfers.lock);
     while (under_way && !tow_hold_wait(session)) {
         under_way = tow_session_goes_on(session);
     }
@@ -252,10 +253,10 @@ void tow_transfer_settle(struct tow_session *session)
 
 void tow_transfer_end_all(struct tow_session *session)
 {
-    pthread_mutex_lock(&session->transfers.lock);
+    tow_mutex_lock(&session->transfers.lock);
     struct tow_incoming *all = session->transfers.list;
     session->transfers.list = NULL;
-    pthread_mutex_unlock(&session->transfers.lock);
+    tow_mutex_unlock(&session->transfers.lock);
     while (all != NULL) {
         struct tow_incoming *next = all->next;
         all->sink.done(all->sink.user, false);

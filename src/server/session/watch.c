@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/mutex.h"
 #include "base/thread.h"
 #include "gen/event.h"
 #include "gen/graph.h"
@@ -46,7 +47,7 @@ struct watches {
     /* Guards the rest; count is looked at without it. Held while the driver is asked, so that
      * nothing is destroyed meanwhile, but not while something is sent: the leading thread takes it,
      * and the client may not be reading. */
-    pthread_mutex_t lock;
+    struct tow_mutex lock;
     pthread_cond_t changed; /* something new is awaited, the thread is to end, or has ended */
     atomic_uint count;
     uint16_t listed[TOW_WATCH_MAX]; /* slips that are awaited, or of which the client is not told */
@@ -57,13 +58,13 @@ struct watches {
 
 static void stop(struct watches *watches)
 {
-    pthread_mutex_lock(&watches->lock);
+    tow_mutex_lock(&watches->lock);
     watches->ended = true;
     pthread_cond_broadcast(&watches->changed);
     while (watches->running) {
-        pthread_cond_wait(&watches->changed, &watches->lock);
+        tow_mutex_wait(&watches->lock, &watches->changed);
     }
-    pthread_mutex_unlock(&watches->lock);
+    tow_mutex_unlock(&watches->lock);
 }
 
 static void watches_fini(struct tow_session *session, void *opaque)
@@ -71,7 +72,7 @@ static void watches_fini(struct tow_session *session, void *opaque)
     struct watches *watches = opaque;
     (void)session;
     stop(watches);
-    pthread_mutex_destroy(&watches->lock);
+    tow_mutex_fini(&watches->lock);
     pthread_cond_destroy(&watches->changed);
 }
 
@@ -79,7 +80,7 @@ static void watches_init(struct tow_session *session, void *opaque)
 {
     struct watches *watches = opaque;
     watches->session = session;
-    pthread_mutex_init(&watches->lock, NULL);
+    tow_mutex_init(&watches->lock, SERVER_WATCHES);
     tow_cond_init(&watches->changed);
 }
 
@@ -144,7 +145,7 @@ static int send_done(struct tow_session *session, const struct tow_done *done)
     uint8_t *at = NULL;
     uint32_t length = 0;
     size_t room = TOW_FRAME_HEADER + 16 + (size_t)done->count * 8;
-    pthread_mutex_lock(&session->reply_lock);
+    tow_mutex_lock(&session->reply_lock);
     int error = tow_line_reserve(session->line, room, &at);
     if (error >= 0) {
         error = tow_done_encode(done, at, room, &length);
@@ -152,7 +153,7 @@ static int send_done(struct tow_session *session, const struct tow_done *done)
     if (error >= 0) {
         tow_line_commit_now(session->line, length);
     }
-    pthread_mutex_unlock(&session->reply_lock);
+    tow_mutex_unlock(&session->reply_lock);
     atomic_fetch_add_explicit(&session->stats->bytes_out, length, memory_order_relaxed);
     return error;
 }
@@ -182,7 +183,7 @@ static void unlist(struct watches *watches, const struct tow_done *done)
 static bool lock_soon(struct watches *watches)
 {
     int64_t until = tow_time_deadline(LOCK_MAX_NS);
-    while (pthread_mutex_trylock(&watches->lock) != 0) {
+    while (!tow_mutex_try(&watches->lock)) {
         if (tow_time_passed(until)) {
             return false;
         }
@@ -203,11 +204,11 @@ void tow_watch_sweep(struct tow_session *session)
         return;
     }
     collect(watches, &done);
-    pthread_mutex_unlock(&watches->lock);
+    tow_mutex_unlock(&watches->lock);
     if (done.count > 0 && send_done(session, &done) == 0) {
-        pthread_mutex_lock(&watches->lock);
+        tow_mutex_lock(&watches->lock);
         unlist(watches, &done);
-        pthread_mutex_unlock(&watches->lock);
+        tow_mutex_unlock(&watches->lock);
     }
 }
 
@@ -216,25 +217,25 @@ static void *watching_thread(void *arg)
     struct watches *watches = arg;
     struct tow_done done;
     prctl(PR_SET_TIMERSLACK, 1000UL); /* of this thread: 50 us more would be longer than the naps */
-    pthread_mutex_lock(&watches->lock);
+    tow_mutex_lock(&watches->lock);
     while (!watches->ended) {
         if (atomic_load(&watches->count) == 0) {
             watches->nap_ns = NAP_MAX_NS;
-            pthread_cond_wait(&watches->changed, &watches->lock);
+            tow_mutex_wait(&watches->lock, &watches->changed);
             watches->nap_ns = NAP_MIN_NS;
             continue;
         }
         tow_session_forget_current(); /* others may have ended that context */
         collect(watches, &done);
         if (done.count > 0) {
-            pthread_mutex_unlock(&watches->lock);
+            tow_mutex_unlock(&watches->lock);
             int error = send_done(watches->session, &done);
-            pthread_mutex_lock(&watches->lock);
+            tow_mutex_lock(&watches->lock);
             unlist(watches, &done);
             watches->ended = watches->ended || error < 0;
             watches->nap_ns = NAP_MIN_NS;
-        } else if (tow_cond_wait(&watches->changed, &watches->lock,
-                                 tow_time_now_ns() + watches->nap_ns) == 0) {
+        } else if (tow_mutex_wait_until(&watches->lock, &watches->changed,
+                                        tow_time_now_ns() + watches->nap_ns) == 0) {
             watches->nap_ns = NAP_MIN_NS;
         } else {
             watches->nap_ns += watches->nap_ns / 16;
@@ -243,7 +244,7 @@ static void *watching_thread(void *arg)
     }
     watches->running = false;
     pthread_cond_broadcast(&watches->changed);
-    pthread_mutex_unlock(&watches->lock);
+    tow_mutex_unlock(&watches->lock);
     return NULL;
 }
 
@@ -301,7 +302,7 @@ static void await(struct tow_serve *call, uint64_t id, CUevent event, CUstream s
                            .stream = stream};
     bool fine = (call->status == CUDA_SUCCESS || call->status == CUDA_ERROR_NOT_READY) &&
                 !tow_session_owes(session, call->frame.thread);
-    pthread_mutex_lock(&watches->lock);
+    tow_mutex_lock(&watches->lock);
     struct slip *slip = &watches->slips[number];
     /* Commands that are waited for may be overtaken: what is newer stays. */
     if (slip->value == 0 || (int32_t)(value - slip->value) > 0) {
@@ -314,7 +315,7 @@ static void await(struct tow_serve *call, uint64_t id, CUevent event, CUstream s
         *slip = awaited;
         wake(watches);
     }
-    pthread_mutex_unlock(&watches->lock);
+    tow_mutex_unlock(&watches->lock);
 }
 
 void tow_watch_event(struct tow_serve *call, uint64_t id, CUevent event)
@@ -334,7 +335,7 @@ static void refuse(struct tow_session *session, bool all, uint32_t context, cons
     if (watches == NULL) {
         return;
     }
-    pthread_mutex_lock(&watches->lock);
+    tow_mutex_lock(&watches->lock);
     unsigned count = atomic_load(&watches->count);
     bool any = false;
     for (unsigned i = 0; i < count; i++) {
@@ -349,7 +350,7 @@ static void refuse(struct tow_session *session, bool all, uint32_t context, cons
     if (any) {
         wake(watches);
     }
-    pthread_mutex_unlock(&watches->lock);
+    tow_mutex_unlock(&watches->lock);
 }
 
 void tow_watch_drop(struct tow_session *session, const void *handle)

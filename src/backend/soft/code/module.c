@@ -24,6 +24,7 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "gen/module.h"
 
 static struct tow_soft_library *libraries; /* all of them; guarded by tow_soft.lock */
@@ -277,7 +278,7 @@ static CUresult module_load(CUmodule *ret_module, const void *image, unsigned co
     }
     result = tow_soft_enter(&ctx);
     if (result != CUDA_SUCCESS) {
-        pthread_mutex_lock(&tow_soft.lock);
+        tow_mutex_lock(&tow_soft.lock);
         tow_soft_code_unref(code);
         return tow_soft_leave(result);
     }
@@ -528,7 +529,7 @@ static CUresult soft_cuLibraryLoadData(CUlibrary *ret_library, const void *code_
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    pthread_mutex_lock(&tow_soft.lock);
+    tow_mutex_lock(&tow_soft.lock);
     struct tow_soft_library *library = calloc(1, sizeof *library);
     struct tow_soft_kernel **kernels = calloc(code->kernel_count + 1, sizeof *kernels);
     if (library == NULL || kernels == NULL ||

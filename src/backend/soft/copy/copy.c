@@ -17,6 +17,7 @@
 #include "backend/soft/ground/index.h"
 #include "backend/soft/ground/state.h"
 #include "backend/soft/memory/array.h"
+#include "base/mutex.h"
 #include "gen/copy.h"
 
 #include <stdlib.h>
@@ -381,7 +382,7 @@ static CUresult soft_cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t Byte
 
 static CUresult contexts_ok(CUcontext a, CUcontext b)
 {
-    pthread_mutex_lock(&tow_soft.lock);
+    tow_mutex_lock(&tow_soft.lock);
     bool ok = tow_soft_lookup(TOW_SOFT_CTX, TOW_SOFT_HANDLE(a)) != NULL &&
               tow_soft_lookup(TOW_SOFT_CTX, TOW_SOFT_HANDLE(b)) != NULL;
     return tow_soft_leave(ok ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT);

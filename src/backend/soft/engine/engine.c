@@ -22,6 +22,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "base/thread.h"
 
 #define SMALL_WORK 65536 /* bytes: shorter copies are done at once by the caller */
@@ -34,23 +35,12 @@
 static bool poller;           /* an idle runner watches what other processes or the host write */
 static int64_t poll_interval; /* how long it sleeps */
 
-static struct timespec time_in(int64_t wait_ns)
-{
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    int64_t ns = until.tv_nsec + wait_ns;
-    until.tv_sec += ns / TOW_TIME_S;
-    until.tv_nsec = ns % TOW_TIME_S;
-    return until;
-}
-
 void tow_soft_mark_pause(const struct tow_soft_mark *mark)
 {
     if (mark->foreign) {
-        struct timespec until = time_in(POLL_MAX);
-        pthread_cond_timedwait(&tow_soft.changed, &tow_soft.lock, &until);
+        tow_mutex_wait_until(&tow_soft.lock, &tow_soft.changed, tow_time_deadline(POLL_MAX));
     } else {
-        pthread_cond_wait(&tow_soft.changed, &tow_soft.lock);
+        tow_mutex_wait(&tow_soft.lock, &tow_soft.changed);
     }
 }
 
@@ -147,10 +137,10 @@ static void fail(struct tow_soft_ctx *ctx, CUresult error)
 
 void tow_soft_ctx_fail(struct tow_soft_ctx *ctx, CUresult error)
 {
-    pthread_mutex_lock(&tow_soft.lock);
+    tow_mutex_lock(&tow_soft.lock);
     fail(ctx, error);
     pthread_cond_broadcast(&tow_soft.changed);
-    pthread_mutex_unlock(&tow_soft.lock);
+    tow_mutex_unlock(&tow_soft.lock);
 }
 
 /* Does as many of the batch as it can; true when all are done. */
@@ -310,11 +300,11 @@ static void run_head(struct tow_soft_stream *stream)
     if (op->work.kind == TOW_SOFT_WORK_HOST) {
         op->work.host.status = ctx->error;
     }
-    pthread_mutex_unlock(&tow_soft.lock);
+    tow_mutex_unlock(&tow_soft.lock);
 
     CUresult result = tow_soft_work_run(&op->work, ctx);
 
-    pthread_mutex_lock(&tow_soft.lock);
+    tow_mutex_lock(&tow_soft.lock);
     if (op->run_prev != NULL) {
         op->run_prev->run_next = op->run_next;
     } else {
@@ -353,12 +343,11 @@ static void idle(void)
     tow_soft.runners_idle++;
     while (tow_soft.tokens == 0 && !tow_soft.stopping) {
         if (!tow_soft.polls || poller) {
-            pthread_cond_wait(&tow_soft.work, &tow_soft.lock);
+            tow_mutex_wait(&tow_soft.lock, &tow_soft.work);
             continue;
         }
         poller = true;
-        struct timespec until = time_in(poll_interval);
-        pthread_cond_timedwait(&tow_soft.work, &tow_soft.lock, &until);
+        tow_mutex_wait_until(&tow_soft.lock, &tow_soft.work, tow_time_deadline(poll_interval));
         poll_interval = poll_interval * 2 < POLL_MAX ? poll_interval * 2 : POLL_MAX;
         tow_soft_engine_kick();
         poller = false;
@@ -370,7 +359,7 @@ static void idle(void)
 static void *runner(void *arg)
 {
     (void)arg;
-    pthread_mutex_lock(&tow_soft.lock);
+    tow_mutex_lock(&tow_soft.lock);
     tow_soft.runners_starting--;
     while (!tow_soft.stopping) {
         struct tow_soft_stream *stream = pick();
@@ -387,7 +376,7 @@ static void *runner(void *arg)
     }
     tow_soft.runners--;
     pthread_cond_broadcast(&tow_soft.changed);
-    pthread_mutex_unlock(&tow_soft.lock);
+    tow_mutex_unlock(&tow_soft.lock);
     return NULL;
 }
 
@@ -464,7 +453,7 @@ CUresult tow_soft_submit(struct tow_soft_stream *stream, struct tow_soft_work *w
     tow_soft_hold();
     while ((stream = tow_soft_lookup(TOW_SOFT_STREAM, handle)) != NULL &&
            stream->queued > QUEUE_MAX) {
-        pthread_cond_wait(&tow_soft.changed, &tow_soft.lock);
+        tow_mutex_wait(&tow_soft.lock, &tow_soft.changed);
     }
     tow_soft_let_go();
     return CUDA_SUCCESS;
@@ -504,7 +493,7 @@ CUresult tow_soft_submit_wait(struct tow_soft_stream *stream, struct tow_soft_wo
         if (may_help(stream)) {
             run_head(stream);
         } else {
-            pthread_cond_wait(&tow_soft.changed, &tow_soft.lock);
+            tow_mutex_wait(&tow_soft.lock, &tow_soft.changed);
         }
     }
     return state_of(handle);
@@ -541,7 +530,7 @@ static CUresult wait_for(struct tow_soft_ctx *ctx, struct tow_soft_stream *only)
         if (help != NULL) {
             run_head(help);
         } else {
-            pthread_cond_wait(&tow_soft.changed, &tow_soft.lock);
+            tow_mutex_wait(&tow_soft.lock, &tow_soft.changed);
         }
     }
 }
@@ -606,7 +595,7 @@ void tow_soft_engine_drain(struct tow_soft_ctx *ctx)
         if (ctx->running == 0) {
             break;
         }
-        pthread_cond_wait(&tow_soft.changed, &tow_soft.lock);
+        tow_mutex_wait(&tow_soft.lock, &tow_soft.changed);
     }
     tow_soft_engine_kick();
 }
@@ -622,7 +611,7 @@ static void quiesce(bool with_host_functions, uint64_t target)
         if (!busy) {
             return;
         }
-        pthread_cond_wait(&tow_soft.changed, &tow_soft.lock);
+        tow_mutex_wait(&tow_soft.lock, &tow_soft.changed);
     }
 }
 
@@ -641,7 +630,7 @@ void tow_soft_engine_stop(void)
     tow_soft.stopping = true;
     pthread_cond_broadcast(&tow_soft.work);
     while (tow_soft.runners > 0) {
-        pthread_cond_wait(&tow_soft.changed, &tow_soft.lock);
+        tow_mutex_wait(&tow_soft.lock, &tow_soft.changed);
         pthread_cond_broadcast(&tow_soft.work);
     }
     tow_soft.stopping = false;

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/mutex.h"
 
 static bool value_reached(uint64_t have, uint64_t want, unsigned flags, bool wide)
 {
@@ -68,10 +69,10 @@ bool tow_soft_memop_try(const CUstreamBatchMemOpParams *op, const struct tow_sof
 static CUresult host_run(struct tow_soft_work *work, struct tow_soft_ctx *ctx)
 {
     tow_soft_print_flush(ctx);
-    static pthread_mutex_t alone = PTHREAD_MUTEX_INITIALIZER;
+    static struct tow_mutex alone = TOW_MUTEX(SOFT_ALONE);
     bool strict = tow_soft.strict;
     if (strict) {
-        pthread_mutex_lock(&alone);
+        tow_mutex_lock(&alone);
     }
     if (work->host.callback != NULL) {
         work->host.callback(work->host.stream, work->host.status, work->host.user);
@@ -79,7 +80,7 @@ static CUresult host_run(struct tow_soft_work *work, struct tow_soft_ctx *ctx)
         work->host.fn(work->host.user);
     }
     if (strict) {
-        pthread_mutex_unlock(&alone);
+        tow_mutex_unlock(&alone);
     }
     return CUDA_SUCCESS;
 }

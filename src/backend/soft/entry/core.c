@@ -4,6 +4,7 @@
 #include "backend/soft/ground/context.h"
 #include "backend/soft/ground/fill.h"
 #include "backend/soft/ground/state.h"
+#include "base/mutex.h"
 #include "gen/core.h"
 
 #include <string.h>
@@ -43,10 +44,10 @@ static CUresult soft_cuInit(unsigned int Flags)
     if (Flags != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    pthread_mutex_lock(&tow_soft.lock);
+    tow_mutex_lock(&tow_soft.lock);
     CUresult result = tow_soft.open ? CUDA_SUCCESS : CUDA_ERROR_DEINITIALIZED;
     tow_soft.initialised = tow_soft.open;
-    pthread_mutex_unlock(&tow_soft.lock);
+    tow_mutex_unlock(&tow_soft.lock);
     return result;
 }
 

@@ -26,6 +26,7 @@
 
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "base/thread.h"
 
 #define MEMORY_DEFAULT_MAX (UINT64_C(16) << 30)
@@ -62,7 +63,7 @@ void tow_soft_uuid_make(unsigned ordinal, CUuuid *ret_uuid)
 
 static void close_all(void)
 {
-    pthread_mutex_lock(&tow_soft.lock);
+    tow_mutex_lock(&tow_soft.lock);
     for (unsigned i = 0; i < tow_soft.device_count; i++) {
         if (tow_soft.devices[i].primary != NULL) {
             tow_soft_ctx_destroy_contents(tow_soft.devices[i].primary);
@@ -93,7 +94,7 @@ static void close_all(void)
     tow_soft.print = NULL;
     tow_soft.print_error = NULL;
     tow_soft.print_user = NULL;
-    pthread_mutex_unlock(&tow_soft.lock);
+    tow_mutex_unlock(&tow_soft.lock);
 }
 
 static void soft_close(struct tow_backend *backend)
@@ -106,13 +107,13 @@ static void soft_close(struct tow_backend *backend)
 
 static unsigned soft_show_used(_Atomic uint64_t *used, unsigned count)
 {
-    pthread_mutex_lock(&tow_soft.lock);
+    tow_mutex_lock(&tow_soft.lock);
     unsigned shown = tow_soft.device_count < count ? tow_soft.device_count : count;
     for (unsigned i = 0; i < shown; i++) {
         used[i] = *tow_soft.devices[i].used;
         tow_soft.devices[i].used = &used[i];
     }
-    pthread_mutex_unlock(&tow_soft.lock);
+    tow_mutex_unlock(&tow_soft.lock);
     return shown;
 }
 
@@ -153,9 +154,9 @@ int tow_backend_soft_open(const struct tow_soft_options *options, struct tow_bac
                  TOW_SOFT_DEVICES_MAX, options->devices);
         return -EINVAL;
     }
-    pthread_mutex_lock(&tow_soft.lock);
+    tow_mutex_lock(&tow_soft.lock);
     if (tow_soft.open) {
-        pthread_mutex_unlock(&tow_soft.lock);
+        tow_mutex_unlock(&tow_soft.lock);
         snprintf(why, why_size, "The software GPU is open already in this process.");
         return -EBUSY;
     }
@@ -166,12 +167,8 @@ int tow_backend_soft_open(const struct tow_soft_options *options, struct tow_bac
     tow_soft.dry = options->dry;
     tow_soft.threads = options->threads != 0 ? options->threads : tow_cpu_count();
     tow_soft.sm_count = tow_soft.threads < 4 ? 4 : tow_soft.threads;
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&tow_soft.changed, &attr);
-    pthread_cond_init(&tow_soft.work, &attr);
-    pthread_condattr_destroy(&attr);
+    tow_cond_init(&tow_soft.changed);
+    tow_cond_init(&tow_soft.work);
 
     snprintf(why, why_size, "The software GPU ran out of host memory.");
     int rc = tow_soft_index_init();
@@ -181,7 +178,7 @@ int tow_backend_soft_open(const struct tow_soft_options *options, struct tow_bac
     if (rc == 0) {
         rc = open_devices(options);
     }
-    pthread_mutex_unlock(&tow_soft.lock);
+    tow_mutex_unlock(&tow_soft.lock);
     if (rc != 0) {
         close_all();
         return rc;

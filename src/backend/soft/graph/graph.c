@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/mutex.h"
 #include "base/thread.h"
 #include "gen/graph.h"
 
@@ -172,7 +173,7 @@ static bool is_needed(const struct tow_soft_ctx *ctx)
 void tow_soft_graphs_forget(struct tow_soft_ctx *ctx)
 {
     while (is_needed(ctx)) {
-        pthread_cond_wait(&tow_soft.changed, &tow_soft.lock);
+        tow_mutex_wait(&tow_soft.lock, &tow_soft.changed);
     }
     for (struct tow_soft_graph *graph = tow_soft_graphs; graph != NULL; graph = graph->next) {
         for (size_t i = 0; i < graph->count; i++) {

@@ -12,6 +12,7 @@
 #include "backend/soft/ground/fill.h"
 #include "backend/soft/ground/handle.h"
 #include "backend/soft/ground/state.h"
+#include "base/mutex.h"
 #include "gen/graph.h"
 
 #include <stdlib.h>
@@ -46,13 +47,13 @@ void tow_soft_conditions_drop(struct tow_soft_graph *graph)
 
 int tow_soft_condition_set(const struct tow_soft_ctx *ctx, uint64_t handle, uint32_t value)
 {
-    pthread_mutex_lock(&tow_soft.lock);
+    tow_mutex_lock(&tow_soft.lock);
     struct tow_soft_condition *condition = tow_soft_lookup(TOW_SOFT_CONDITION, handle);
     bool known = condition != NULL && condition->ctx == ctx->object.handle;
     if (known) {
         atomic_store(&condition->value, value);
     }
-    pthread_mutex_unlock(&tow_soft.lock);
+    tow_mutex_unlock(&tow_soft.lock);
     return known ? 0 : -1;
 }
 

@@ -22,6 +22,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "gen/graph.h"
 
 #define MEMOP_POLL (50 * TOW_TIME_US)
@@ -250,7 +251,7 @@ static CUresult run_locked(struct tow_soft_node *node, struct tow_soft_work *lau
                            struct tow_soft_ctx *ctx)
 {
     CUresult result = CUDA_SUCCESS;
-    pthread_mutex_lock(&tow_soft.lock);
+    tow_mutex_lock(&tow_soft.lock);
     switch (node->work.kind) {
     case TOW_SOFT_WORK_RECORD:
         launch->graph.marks[node->mark]->time_ns = tow_time_now_ns();
@@ -275,7 +276,7 @@ static CUresult run_locked(struct tow_soft_node *node, struct tow_soft_work *lau
         result = tow_soft_free_async_run(node->work.release.address);
         break;
     }
-    pthread_mutex_unlock(&tow_soft.lock);
+    tow_mutex_unlock(&tow_soft.lock);
     return result;
 }
 

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/mutex.h"
 
 #define QUARANTINE 64   /* freed pieces of a block that are not handed out again yet */
 #define HOST_UNIT 65536 /* page-locked memory shares no page with anything else */
@@ -445,24 +446,24 @@ uint64_t tow_soft_heap_alloc(struct tow_soft_ctx *ctx, uint64_t bytes)
     if (bytes == 0 || bytes > (UINT64_C(1) << 40)) {
         return 0;
     }
-    pthread_mutex_lock(&ctx->heap_lock);
+    tow_mutex_lock(&ctx->heap_lock);
     if (ctx->heap_base == 0) {
         /* The arena is guarded by the big lock, which comes before this one. */
-        pthread_mutex_unlock(&ctx->heap_lock);
-        pthread_mutex_lock(&tow_soft.lock);
+        tow_mutex_unlock(&ctx->heap_lock);
+        tow_mutex_lock(&tow_soft.lock);
         uint64_t size = tow_soft_round_up(ctx->limits[CU_LIMIT_MALLOC_HEAP_SIZE], TOW_SOFT_BLOCK);
         uint64_t base = 0;
         int rc = pages_make(ctx->device, size, true, &base);
-        pthread_mutex_lock(&ctx->heap_lock);
+        tow_mutex_lock(&ctx->heap_lock);
         if (rc == 0 && ctx->heap_base == 0 && tow_soft_space_init(&ctx->heap, base, size) == 0) {
             ctx->heap_base = base;
             ctx->heap_size = size;
         } else if (rc == 0) {
             pages_drop(ctx->device, base, size, true);
         }
-        pthread_mutex_unlock(&tow_soft.lock);
+        tow_mutex_unlock(&tow_soft.lock);
         if (ctx->heap_base == 0) {
-            pthread_mutex_unlock(&ctx->heap_lock);
+            tow_mutex_unlock(&ctx->heap_lock);
             return 0;
         }
     }
@@ -476,7 +477,7 @@ uint64_t tow_soft_heap_alloc(struct tow_soft_ctx *ctx, uint64_t bytes)
             base = 0;
         }
     }
-    pthread_mutex_unlock(&ctx->heap_lock);
+    tow_mutex_unlock(&ctx->heap_lock);
     return base;
 }
 
@@ -486,7 +487,7 @@ int tow_soft_heap_free(struct tow_soft_ctx *ctx, uint64_t address)
         return 0;
     }
     int rc = -EINVAL;
-    pthread_mutex_lock(&ctx->heap_lock);
+    tow_mutex_lock(&ctx->heap_lock);
     if (address >= ctx->heap_base && address - ctx->heap_base < ctx->heap_size) {
         struct tow_soft_entry entry;
         if (tow_soft_index_remove(address, &entry)) {
@@ -494,7 +495,7 @@ int tow_soft_heap_free(struct tow_soft_ctx *ctx, uint64_t address)
             rc = 0;
         }
     }
-    pthread_mutex_unlock(&ctx->heap_lock);
+    tow_mutex_unlock(&ctx->heap_lock);
     return rc;
 }
 

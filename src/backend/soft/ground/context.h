@@ -12,12 +12,12 @@
 #ifndef TOW_SOFT_GROUND_CONTEXT_H
 #define TOW_SOFT_GROUND_CONTEXT_H
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 
 #include "backend/soft/ground/handle.h"
 #include "backend/soft/ground/space.h"
+#include "base/mutex.h"
 #include "gen/cuda_types.h"
 
 struct tow_soft_alloc;
@@ -48,11 +48,11 @@ struct tow_soft_ctx {
     unsigned running;         /* ops that run now */
     unsigned captures_global; /* active captures in global mode */
     /* Device malloc. `heap_lock` guards the three; taken without or inside tow_soft.lock. */
-    pthread_mutex_t heap_lock;
+    struct tow_mutex heap_lock;
     struct tow_soft_space heap;
     uint64_t heap_base, heap_size;
     /* Device printf, until the next synchronisation. `print_lock` guards the three. */
-    pthread_mutex_t print_lock;
+    struct tow_mutex print_lock;
     char *print; /* owned */
     size_t print_size, print_capacity;
     unsigned attached;

@@ -4,6 +4,7 @@
 #include "backend/soft/ground/context.h"
 #include "backend/soft/ground/handle.h"
 #include "backend/soft/ground/state.h"
+#include "base/mutex.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,7 +51,7 @@ void tow_soft_stack_replace(uint64_t handle)
 void tow_soft_hold(void)
 {
     while (tow_soft.held) {
-        pthread_cond_wait(&tow_soft.changed, &tow_soft.lock);
+        tow_mutex_wait(&tow_soft.lock, &tow_soft.changed);
     }
     tow_soft.held = tow_soft.strict;
 }
@@ -65,9 +66,9 @@ void tow_soft_let_go(void)
 
 CUresult tow_soft_enter_any(void)
 {
-    pthread_mutex_lock(&tow_soft.lock);
+    tow_mutex_lock(&tow_soft.lock);
     while (tow_soft.held) {
-        pthread_cond_wait(&tow_soft.changed, &tow_soft.lock);
+        tow_mutex_wait(&tow_soft.lock, &tow_soft.changed);
     }
     if (!tow_soft.initialised) {
         return tow_soft_leave(CUDA_ERROR_NOT_INITIALIZED);
@@ -77,7 +78,7 @@ CUresult tow_soft_enter_any(void)
 
 CUresult tow_soft_leave(CUresult result)
 {
-    pthread_mutex_unlock(&tow_soft.lock);
+    tow_mutex_unlock(&tow_soft.lock);
     return result;
 }
 
@@ -88,9 +89,9 @@ CUresult tow_soft_leave_printed(uint64_t ctx_handle, CUresult result)
         return tow_soft_leave(result);
     }
     ctx->pins++;
-    pthread_mutex_unlock(&tow_soft.lock);
+    tow_mutex_unlock(&tow_soft.lock);
     tow_soft_print_flush(ctx);
-    pthread_mutex_lock(&tow_soft.lock);
+    tow_mutex_lock(&tow_soft.lock);
     if (--ctx->pins == 0 && ctx->dying) {
         pthread_cond_broadcast(&tow_soft.changed);
     }
@@ -127,7 +128,7 @@ CUresult tow_soft_enter(struct tow_soft_ctx **ret_ctx)
 
 void tow_soft_print_add(struct tow_soft_ctx *ctx, const char *text, size_t length)
 {
-    pthread_mutex_lock(&ctx->print_lock);
+    tow_mutex_lock(&ctx->print_lock);
     size_t limit = ctx->limits[CU_LIMIT_PRINTF_FIFO_SIZE];
     if (length <= limit && ctx->print_size <= limit - length) {
         if (ctx->print_size + length > ctx->print_capacity) {
@@ -137,7 +138,7 @@ void tow_soft_print_add(struct tow_soft_ctx *ctx, const char *text, size_t lengt
             }
             char *grown = realloc(ctx->print, capacity);
             if (grown == NULL) {
-                pthread_mutex_unlock(&ctx->print_lock);
+                tow_mutex_unlock(&ctx->print_lock);
                 return;
             }
             ctx->print = grown;
@@ -146,18 +147,18 @@ void tow_soft_print_add(struct tow_soft_ctx *ctx, const char *text, size_t lengt
         memcpy(ctx->print + ctx->print_size, text, length);
         ctx->print_size += length;
     }
-    pthread_mutex_unlock(&ctx->print_lock);
+    tow_mutex_unlock(&ctx->print_lock);
 }
 
 void tow_soft_print_flush(struct tow_soft_ctx *ctx)
 {
-    pthread_mutex_lock(&ctx->print_lock);
+    tow_mutex_lock(&ctx->print_lock);
     char *text = ctx->print;
     size_t size = ctx->print_size;
     ctx->print = NULL;
     ctx->print_size = 0;
     ctx->print_capacity = 0;
-    pthread_mutex_unlock(&ctx->print_lock);
+    tow_mutex_unlock(&ctx->print_lock);
     if (size != 0) {
         if (tow_soft.print != NULL) {
             tow_soft.print(tow_soft.print_user, text, size);

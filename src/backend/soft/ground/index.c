@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <sys/mman.h>
 
+#include "base/mutex.h"
 #include "base/thread.h"
 
 #define ENTRIES_MAX (1u << 20)
@@ -20,7 +21,7 @@ struct packed {
     _Atomic(struct tow_soft_alloc *) alloc;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards writing */
+static struct tow_mutex lock = TOW_MUTEX(SOFT_INDEX); /* guards writing */
 static struct packed *entries; /* a sparse mapping: only what is used takes memory */
 static _Atomic uint64_t count;
 static _Atomic uint64_t sequence;
@@ -74,14 +75,14 @@ static uint64_t upper_bound(uint64_t address, uint64_t n)
 
 static void write_begin(void)
 {
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     atomic_fetch_add_explicit(&sequence, 1, memory_order_seq_cst);
 }
 
 static void write_end(void)
 {
     atomic_fetch_add_explicit(&sequence, 1, memory_order_seq_cst);
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
 }
 
 int tow_soft_index_add(const struct tow_soft_entry *entry)
@@ -173,9 +174,9 @@ bool tow_soft_index_find(uint64_t address, struct tow_soft_entry *ret_entry)
 
 bool tow_soft_index_overlaps(uint64_t base, uint64_t size)
 {
-    pthread_mutex_lock(&lock);
+    tow_mutex_lock(&lock);
     uint64_t at = upper_bound(base + size - 1, GET(count));
     bool overlaps = at > 0 && GET(entries[at - 1].high) > base;
-    pthread_mutex_unlock(&lock);
+    tow_mutex_unlock(&lock);
     return overlaps;
 }

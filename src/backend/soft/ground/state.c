@@ -2,7 +2,7 @@
 /* The state of the software GPU, and the figures of its devices that others need. */
 #include "backend/soft/ground/state.h"
 
-struct tow_soft tow_soft = {.lock = PTHREAD_MUTEX_INITIALIZER};
+struct tow_soft tow_soft = {.lock = TOW_MUTEX(SOFT)};
 
 struct tow_soft_device *tow_soft_device_of(CUdevice device)
 {

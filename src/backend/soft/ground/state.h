@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/mutex.h"
 #include "gen/cuda_types.h"
 
 struct tow_soft_block;
@@ -40,7 +41,7 @@ struct tow_soft_device {
 };
 
 struct tow_soft {
-    pthread_mutex_t lock;
+    struct tow_mutex lock;
     const struct tow_soft_hooks *hooks; /* set once, when opened first */
     pthread_cond_t changed;             /* something finished: waiters look again */
     pthread_cond_t work;                /* something can run: idle runners look */

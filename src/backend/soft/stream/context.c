@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/mutex.h"
 #include "gen/context.h"
 
 #define PRINT_MAX (UINT64_C(256) << 20)
@@ -68,8 +69,8 @@ int tow_soft_ctx_create(struct tow_soft_device *device, unsigned flags, bool pri
     ctx->flags = flags;
     ctx->primary = primary;
     ctx->version = 3020;
-    pthread_mutex_init(&ctx->heap_lock, NULL);
-    pthread_mutex_init(&ctx->print_lock, NULL);
+    tow_mutex_init(&ctx->heap_lock, SOFT_HEAP);
+    tow_mutex_init(&ctx->print_lock, SOFT_PRINT);
     if (!primary && activate(ctx) != 0) {
         tow_soft_ctx_free(ctx);
         return -ENOMEM;
@@ -84,8 +85,8 @@ void tow_soft_ctx_free(struct tow_soft_ctx *ctx)
         return;
     }
     tow_soft_object_remove(&ctx->object);
-    pthread_mutex_destroy(&ctx->heap_lock);
-    pthread_mutex_destroy(&ctx->print_lock);
+    tow_mutex_fini(&ctx->heap_lock);
+    tow_mutex_fini(&ctx->print_lock);
     free(ctx->print);
     free(ctx);
 }
@@ -93,7 +94,7 @@ void tow_soft_ctx_free(struct tow_soft_ctx *ctx)
 void tow_soft_ctx_destroy_contents(struct tow_soft_ctx *ctx)
 {
     while (ctx->dying) { /* another thread is at it */
-        pthread_cond_wait(&tow_soft.changed, &tow_soft.lock);
+        tow_mutex_wait(&tow_soft.lock, &tow_soft.changed);
     }
     if (!ctx->alive) {
         return;
@@ -108,11 +109,11 @@ void tow_soft_ctx_destroy_contents(struct tow_soft_ctx *ctx)
         tow_soft_let_go();
     }
     while (ctx->pins > 0) {
-        pthread_cond_wait(&tow_soft.changed, &tow_soft.lock);
+        tow_mutex_wait(&tow_soft.lock, &tow_soft.changed);
     }
-    pthread_mutex_unlock(&tow_soft.lock);
+    tow_mutex_unlock(&tow_soft.lock);
     tow_soft_print_flush(ctx);
-    pthread_mutex_lock(&tow_soft.lock);
+    tow_mutex_lock(&tow_soft.lock);
     tow_soft_captures_drop(ctx);
     /* Streams whose handle is gone already are not in the list. */
     struct tow_soft_stream *next;
@@ -194,7 +195,7 @@ static CUresult soft_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
     }
     struct tow_soft_ctx *ctx = device->primary;
     while (ctx->dying) {
-        pthread_cond_wait(&tow_soft.changed, &tow_soft.lock);
+        tow_mutex_wait(&tow_soft.lock, &tow_soft.changed);
     }
     if (!ctx->alive && device->ruined) {
         return tow_soft_leave(CUDA_ERROR_DEVICE_UNAVAILABLE);
@@ -554,9 +555,9 @@ static CUresult soft_cuCtxSetLimit(CUlimit limit, size_t value)
         break;
     }
     if (result == CUDA_SUCCESS) {
-        pthread_mutex_lock(&ctx->print_lock); /* kernels that print read one of them */
+        tow_mutex_lock(&ctx->print_lock); /* kernels that print read one of them */
         ctx->limits[limit] = value;
-        pthread_mutex_unlock(&ctx->print_lock);
+        tow_mutex_unlock(&ctx->print_lock);
     }
     return tow_soft_leave(result);
 }
