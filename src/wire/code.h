@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bodies of the commands about code that are not written by the generator, as both sides see them.
- * docs/wire-format.md has them field by field.
+ * docs/wire/code.md has them field by field.
  */
 #ifndef TOW_WIRE_CODE_H
 #define TOW_WIRE_CODE_H

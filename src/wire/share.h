@@ -18,7 +18,7 @@ enum tow_copy_form {
     TOW_COPY_BYTES = 0,  /* as bytes: in the command, the reply or DATA frames */
     TOW_COPY_SHARED = 1, /* it is shared memory: its address follows */
     TOW_COPY_NOTED = 2,  /* the same; the address of a note and a value follow */
-    TOW_COPY_SPREAD = 3, /* as DATA frames on several lines, see docs/wire-format.md */
+    TOW_COPY_SPREAD = 3, /* as DATA frames on several lines, see docs/wire/copies.md */
     TOW_COPY_LATE = 4,   /* later, as CALLBACK_BYTES: a host function's id and a number follow */
 };
 

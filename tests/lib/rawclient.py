@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A client made of bytes: says whatever a test wants to a server, also what no program would.
 
-Only what docs/wire-format.md says is used; numbers of functions and kinds of handles come from the tree.
+Only what docs/wire-format.md and docs/wire say is used; numbers of functions and kinds of handles come from the tree.
 """
 
 import hashlib

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A session's line over shared memory, made of bytes (docs/wire-format.md, Shared memory): it can also write where it must not."""
+"""A session's line over shared memory, made of bytes (docs/wire/shared-memory.md): it can also write where it must not."""
 
 import ctypes
 import fcntl
