@@ -47,6 +47,9 @@ static const struct box boxes[] = {
     /* Enough for several connections: of rows of a few bytes, and of many planes. */
     {3, 700000, 2, {5, 700003, 1, 2, 1}, {7, 700001, 2, 1, 1}},
     {100, 1100, 70, {128, 1101, 9, 1, 1}, {111, 1103, 5, 2, 1}},
+    /* A byte more than a thread copies at a time. */
+    {10923, 3, 1, {11000, 0, 3, 1, 0}, {10950, 0, 5, 2, 0}},
+    {32769, 1, 1, {32800, 0, 3, 1, 0}, {32770, 0, 1, 2, 0}},
 };
 enum { BOXES = sizeof boxes / sizeof boxes[0] };
 

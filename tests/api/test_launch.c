@@ -75,6 +75,28 @@ static void shared_memory_has_its_bound(struct api *api)
     }
 }
 
+/* Only what is captured can become a node that the GPU updates. */
+static void a_refused_launch_leaves_its_attributes_alone(struct api *api)
+{
+    char mark;
+    int count = 0, by = 1;
+    void *params[] = {&word, &count, &by};
+    CUlaunchAttribute node = {.id = CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE};
+    node.value.deviceUpdatableKernelNode.deviceUpdatable = 1;
+    node.value.deviceUpdatableKernelNode.devNode = (CUgraphDeviceNode)(uintptr_t)&mark;
+    CUlaunchConfig config = {.gridDimX = 1,
+                             .gridDimY = 1,
+                             .gridDimZ = 1,
+                             .blockDimX = 1,
+                             .blockDimY = 1,
+                             .blockDimZ = 1,
+                             .attrs = &node,
+                             .numAttrs = 1};
+    TRUE(cuLaunchKernelEx(&config, api->add, params, NULL) != CUDA_SUCCESS);
+    TRUE(node.value.deviceUpdatableKernelNode.devNode == (CUgraphDeviceNode)(uintptr_t)&mark);
+    OK(cuCtxSynchronize());
+}
+
 int main(void)
 {
     struct api api;
@@ -83,6 +105,7 @@ int main(void)
     each_dimension_has_its_bound(&api);
     a_block_has_so_many_threads(&api);
     shared_memory_has_its_bound(&api);
+    a_refused_launch_leaves_its_attributes_alone(&api);
     OK(cuMemFree(word));
     return api_end(&api);
 }

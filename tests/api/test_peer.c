@@ -238,6 +238,19 @@ static void streams_and_events_are_used_from_elsewhere(void)
     OK(cuEventDestroy(event[0]));
 }
 
+static void memory_is_freed_from_elsewhere(void)
+{
+    CUdeviceptr far = 0;
+    CUcontext current = NULL;
+    OK(cuCtxSetCurrent(context[1]));
+    OK(cuMemAlloc(&far, 8 << 20));
+    OK(cuCtxSetCurrent(context[0]));
+    OK(cuMemFree(far));
+    OK(cuCtxGetCurrent(&current));
+    TRUE(current == context[0]);
+    EQUAL(cuMemFree(far), CUDA_ERROR_INVALID_VALUE);
+}
+
 int main(void)
 {
     int count = 0;
@@ -261,6 +274,7 @@ int main(void)
     streams_and_events_are_used_from_elsewhere();
     kernels_reach_a_peer_once_allowed();
     locations_find_their_server();
+    memory_is_freed_from_elsewhere();
     for (int i = 0; i < 2; i++) {
         OK(cuCtxSetCurrent(context[i]));
         OK(cuMemFree(memory[i]));

@@ -118,6 +118,26 @@ static void events_follow_the_rules(void **state)
     assert_int_equal(atomic_load(&tow_fake.events), 0);
 }
 
+/* In a context where nothing else was waited for. */
+static void an_event_that_was_waited_for_is_not_asked_for(void **state)
+{
+    CUcontext own = NULL;
+    CUevent event = NULL;
+    assert_int_equal(tow_cuCtxCreate_v2(&own, 0, 0), CUDA_SUCCESS);
+    assert_int_equal(tow_cuEventCreate(&event, 0), CUDA_SUCCESS);
+    for (int i = 0; i < 2; i++) {
+        uint64_t before = waited();
+        assert_int_equal(tow_cuEventRecord(event, NULL), CUDA_SUCCESS);
+        assert_int_equal(tow_cuEventSynchronize(event), CUDA_SUCCESS);
+        assert_int_equal(waited(), before + 1);
+        assert_int_equal(tow_cuEventQuery(event), CUDA_SUCCESS);
+        assert_int_equal(tow_cuEventSynchronize(event), CUDA_SUCCESS);
+        assert_int_equal(waited(), before + 1);
+    }
+    assert_int_equal(tow_cuEventDestroy_v2(event), CUDA_SUCCESS);
+    assert_int_equal(tow_cuCtxDestroy_v2(own), CUDA_SUCCESS);
+}
+
 static void what_a_synchronisation_ended_is_not_asked_for(void **state)
 {
     CUstream stream = NULL, other = NULL;
@@ -217,6 +237,7 @@ int main(void)
         cmocka_unit_test(a_creation_that_failed_shows_on_use),
         cmocka_unit_test(a_per_thread_stream_ends_with_its_thread),
         cmocka_unit_test(events_follow_the_rules),
+        cmocka_unit_test(an_event_that_was_waited_for_is_not_asked_for),
         cmocka_unit_test(what_a_synchronisation_ended_is_not_asked_for),
         cmocka_unit_test(launches_are_waited_for_if_others_may_see_them),
         cmocka_unit_test(what_was_in_a_context_goes_with_it),

@@ -252,6 +252,36 @@ static void sync_instructions_wait_for_their_members(void **state)
     machine_unload(&m);
 }
 
+static void sync_instructions_wait_for_members_that_take_long(void **state)
+{
+    (void)state;
+    /* Longer than a warp runs before another gets its turn. */
+    uint32_t *out = run("",
+                        "mov.u32 %r1, %laneid; mov.u32 %r2, 0; setp.ne.u32 %p0, %r1, 31;\n"
+                        "@%p0 bra SYNC; LATE: add.u32 %r2, %r2, 1; setp.lt.u32 %p1, %r2, 20000;\n"
+                        "@%p1 bra LATE;\n"
+                        "SYNC: shfl.sync.idx.b32 %r0, %r2, 31, 31, -1;",
+                        1, 64);
+    for (unsigned i = 0; i < 64; i++) {
+        assert_int_equal(out[i], 20000);
+    }
+    machine_unload(&m);
+    /* Half of the first warp waits at a barrier for half of the second, which takes long. */
+    out = run("",
+              "mov.u32 %r1, %tid.x; mov.u32 %r2, 0; setp.lt.u32 %p0, %r1, 16; @%p0 bra SYNC;\n"
+              "setp.ge.u32 %p0, %r1, 48; @%p0 bra SYNC; setp.lt.u32 %p0, %r1, 32; @%p0 bra MEET;\n"
+              "LATE: add.u32 %r2, %r2, 1; setp.lt.u32 %p1, %r2, 20000; @%p1 bra LATE;\n"
+              "MEET: barrier.sync 1, 32; mov.u32 %r2, %tid.x;\n"
+              "SYNC: xor.b32 %r3, %r1, 16; and.b32 %r3, %r3, 31;\n"
+              "shfl.sync.idx.b32 %r0, %r2, %r3, 31, -1;",
+              1, 64);
+    for (unsigned i = 0; i < 64; i++) {
+        unsigned from = i ^ 16;
+        assert_int_equal(out[i], from >= 16 && from < 48 ? from : 0);
+    }
+    machine_unload(&m);
+}
+
 static void match_and_elect_find_partners(void **state)
 {
     (void)state;
@@ -570,6 +600,7 @@ int main(void)
         cmocka_unit_test(shuffles_stay_in_their_segment),
         cmocka_unit_test(votes_count_threads),
         cmocka_unit_test(sync_instructions_wait_for_their_members),
+        cmocka_unit_test(sync_instructions_wait_for_members_that_take_long),
         cmocka_unit_test(match_and_elect_find_partners),
         cmocka_unit_test(redux_reduces),
         cmocka_unit_test(barriers_order_shared_memory),

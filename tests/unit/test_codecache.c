@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -253,6 +254,31 @@ static void a_writer_that_is_killed_leaves_nothing(void **state)
     assert_int_equal(strange, 0);
 }
 
+/* As on a disk that is full: files end early. */
+static void what_could_not_be_written_is_an_error(void **state)
+{
+    enum { SIZE = 256 << 10 };
+    struct tow_codecache *cache = open_cache(0);
+    uint8_t hash[TOW_SHA256_SIZE], *back = NULL;
+    uint8_t *bytes = make(SIZE, 5, hash);
+    struct rlimit before;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    struct rlimit less = {.rlim_cur = SIZE / 2, .rlim_max = before.rlim_max};
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &less), 0);
+    int error = tow_codecache_put(cache, hash, bytes, SIZE);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    signal(SIGXFSZ, SIG_DFL);
+    assert_int_equal(error, -EFBIG);
+    assert_int_equal(tow_codecache_get(cache, hash, SIZE, &back), -ENOENT);
+    assert_int_equal(tow_codecache_put(cache, hash, bytes, SIZE), 0);
+    assert_int_equal(tow_codecache_get(cache, hash, SIZE, &back), 0);
+    assert_memory_equal(bytes, back, SIZE);
+    free(back);
+    free(bytes);
+    tow_codecache_close(cache);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -264,6 +290,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(limit_holds_for_several_writers, setup, teardown),
         cmocka_unit_test_setup_teardown(facts_are_within_the_limit, setup, teardown),
         cmocka_unit_test_setup_teardown(a_writer_that_is_killed_leaves_nothing, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_could_not_be_written_is_an_error, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -198,6 +198,54 @@ static void the_oldest_go_when_the_folder_is_full(void **state)
     in_a_child(fill);
 }
 
+/* PTX of `size` bytes that differs by `seed`. */
+static char *long_ptx(char seed, size_t size)
+{
+    char *text = malloc(size + 1);
+    memset(text, ' ', size);
+    memcpy(text, ptx, strlen(ptx));
+    text[size - 1] = seed;
+    text[size] = '\0';
+    return text;
+}
+
+static size_t ptx_size_of(const char *of)
+{
+    struct tow_buf text;
+    tow_buf_init(&text, 64 << 20);
+    size_t size = tow_jit_cache_ptx_of(of, strlen(of), &text) == 0 ? text.size : 0;
+    tow_buf_fini(&text);
+    return size;
+}
+
+/* 64 MiB are kept in the process: four of these. */
+static void remember_much(void)
+{
+    enum { SIZE = 15 << 20 };
+    setenv("CUDA_CACHE_DISABLE", "1", 1);
+    for (char seed = 'a'; seed <= 'e'; seed++) {
+        char *text = long_ptx(seed, SIZE), name[] = "\177ELF of x";
+        name[strlen(name) - 1] = seed;
+        store(TOW_JIT_CUBIN, text, "", name);
+        free(text);
+    }
+    CHECK(ptx_size_of("\177ELF of a") == 0);
+    CHECK(ptx_size_of("\177ELF of b") == SIZE);
+    CHECK(ptx_size_of("\177ELF of e") == SIZE);
+    store(TOW_JIT_CUBIN, ptx, "", "\177ELF of b"); /* instead of what it was */
+    CHECK(knows_ptx("\177ELF of b"));
+    char *text = long_ptx('f', SIZE);
+    store(TOW_JIT_CUBIN, text, "", "\177ELF of f");
+    free(text);
+    CHECK(ptx_size_of("\177ELF of c") == SIZE);
+    CHECK(knows_ptx("\177ELF of b"));
+}
+
+static void memory_of_ptx_has_a_limit(void **state)
+{
+    in_a_child(remember_much);
+}
+
 static int setup(void **state)
 {
     snprintf(folder, sizeof folder, "/tmp/towline-test-XXXXXX");
@@ -225,6 +273,7 @@ int main(void)
         cmocka_unit_test(a_damaged_file_is_as_good_as_none),
         cmocka_unit_test(disabling_leaves_the_disk_alone),
         cmocka_unit_test(the_oldest_go_when_the_folder_is_full),
+        cmocka_unit_test(memory_of_ptx_has_a_limit),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -244,6 +244,13 @@ static void nodes_of_every_kind_by_hand(void **state)
     op.writeValue.value = 1234;
     CUDA_BATCH_MEM_OP_NODE_PARAMS op_params = {.ctx = context, .count = 1, .paramArray = &op};
     OK(tow_drive(cu, cuGraphAddBatchMemOpNode)(&ops, graph, &wait, 1, &op_params));
+    op_params.count = 0;
+    FAILS(CUDA_ERROR_INVALID_VALUE,
+          tow_drive(cu, cuGraphAddBatchMemOpNode)(&node, graph, NULL, 0, &op_params));
+    op_params.count = 1;
+    op.operation = (CUstreamBatchMemOpType)77;
+    FAILS(CUDA_ERROR_INVALID_VALUE,
+          tow_drive(cu, cuGraphAddBatchMemOpNode)(&node, graph, NULL, 0, &op_params));
     CUgraphNode wrong = (CUgraphNode)child;
     FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuGraphAddEmptyNode)(&node, graph, &wrong, 1));
     FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuGraphAddEmptyNode)(&node, child, &set, 1));
@@ -412,6 +419,45 @@ static void nodes_name_memory_that_is_or_will_be(void **state)
     OK(tow_drive(cu, cuGraphDestroy)(graph));
 }
 
+static void destroyed(void *user)
+{
+    ++*(int *)user;
+}
+
+/* Its references: the program's, and those of graphs. */
+static void user_objects_live_as_long_as_somebody_has_them(void **state)
+{
+    (void)state;
+    CUgraph graph;
+    CUuserObject object, gone;
+    static int ends;
+    ends = 0;
+    OK(tow_drive(cu, cuGraphCreate)(&graph, 0));
+    OK(tow_drive(cu, cuUserObjectCreate)(&gone, &ends, destroyed, 1,
+                                         CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
+    OK(tow_drive(cu, cuUserObjectRelease)(gone, 1));
+    OK(tow_drive(cu, cuUserObjectCreate)(&object, &ends, destroyed, 1,
+                                         CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuUserObjectRetain)(gone, 1));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuUserObjectRelease)(gone, 1));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuGraphRetainUserObject)(graph, gone, 1, 0));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuGraphReleaseUserObject)(graph, gone, 1));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuGraphRetainUserObject)(graph, object, 0, 0));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuGraphRetainUserObject)(graph, object, 1, 2));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuGraphRetainUserObject)(NULL, object, 1, 0));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuGraphReleaseUserObject)(graph, object, 1));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuUserObjectRelease)(object, 2));
+    OK(tow_drive(cu, cuGraphRetainUserObject)(graph, object, 1, 0));
+    OK(tow_drive(cu, cuGraphRetainUserObject)(graph, object, 1, 0));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuGraphReleaseUserObject)(graph, object, 3));
+    OK(tow_drive(cu, cuGraphReleaseUserObject)(graph, object, 2));
+    OK(tow_drive(cu, cuUserObjectRetain)(object, 1));
+    OK(tow_drive(cu, cuUserObjectRelease)(object, 1));
+    OK(tow_drive(cu, cuGraphRetainUserObject)(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE));
+    OK(tow_drive(cu, cuGraphDestroy)(graph));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuUserObjectRelease)(object, 1));
+}
+
 static void a_launch_into_a_capture_ends_it(void **state)
 {
     (void)state;
@@ -458,6 +504,7 @@ int main(void)
         TEST(graphs_allocate_and_free),
         TEST(captured_fills_of_any_address_fail_at_the_launch),
         TEST(nodes_name_memory_that_is_or_will_be),
+        TEST(user_objects_live_as_long_as_somebody_has_them),
         TEST(a_launch_into_a_capture_ends_it),
         TEST(a_context_reset_leaves_graphs_that_cannot_run),
     };

@@ -234,6 +234,27 @@ static void damaged_fat_binaries_are_refused(void **state)
     }
 }
 
+static void kernels_that_are_gone_are_refused(CUkernel kernel)
+{
+    const char *name = NULL;
+    int attribute;
+    size_t offset, size;
+    CUfunction function;
+    CUlibrary library;
+    FAILS(CUDA_ERROR_INVALID_HANDLE, tow_drive(cu, cuKernelGetName)(&name, kernel));
+    FAILS(CUDA_ERROR_INVALID_HANDLE, tow_drive(cu, cuKernelGetFunction)(&function, kernel));
+    FAILS(CUDA_ERROR_INVALID_HANDLE, tow_drive(cu, cuKernelGetLibrary)(&library, kernel));
+    FAILS(CUDA_ERROR_INVALID_HANDLE,
+          tow_drive(cu, cuKernelGetAttribute)(&attribute, CU_FUNC_ATTRIBUTE_NUM_REGS, kernel, 0));
+    FAILS(CUDA_ERROR_INVALID_HANDLE,
+          tow_drive(cu, cuKernelSetAttribute)(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 0,
+                                              kernel, 0));
+    FAILS(CUDA_ERROR_INVALID_HANDLE,
+          tow_drive(cu, cuKernelSetCacheConfig)(kernel, CU_FUNC_CACHE_PREFER_L1, 0));
+    FAILS(CUDA_ERROR_INVALID_HANDLE,
+          tow_drive(cu, cuKernelGetParamInfo)(kernel, 0, &offset, &size));
+}
+
 static void libraries_serve_every_context(void **state)
 {
     (void)state;
@@ -277,7 +298,20 @@ static void libraries_serve_every_context(void **state)
     assert_int_equal(attribute, 65536);
     FAILS(CUDA_ERROR_INVALID_DEVICE,
           tow_drive(cu, cuKernelGetAttribute)(&attribute, CU_FUNC_ATTRIBUTE_NUM_REGS, kernel, 5));
+    const char *name = NULL;
+    OK(tow_drive(cu, cuKernelGetName)(&name, kernel));
+    assert_string_equal(name, "bump");
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuKernelGetName)(NULL, kernel));
+    OK(tow_drive(cu, cuKernelSetCacheConfig)(kernel, CU_FUNC_CACHE_PREFER_L1, 0));
+    OK(tow_drive(cu, cuKernelSetCacheConfig)(kernel, CU_FUNC_CACHE_PREFER_EQUAL, 0));
+    FAILS(CUDA_ERROR_INVALID_VALUE,
+          tow_drive(cu, cuKernelSetCacheConfig)(kernel, (CUfunc_cache)4, 0));
+    FAILS(CUDA_ERROR_INVALID_VALUE,
+          tow_drive(cu, cuKernelSetCacheConfig)(kernel, (CUfunc_cache)-1, 0));
+    FAILS(CUDA_ERROR_INVALID_DEVICE,
+          tow_drive(cu, cuKernelSetCacheConfig)(kernel, CU_FUNC_CACHE_PREFER_L1, 5));
     OK(tow_drive(cu, cuLibraryUnload)(library));
+    kernels_that_are_gone_are_refused(kernel);
     FAILS(CUDA_ERROR_INVALID_HANDLE, tow_drive(cu, cuLibraryUnload)(library));
     FAILS(CUDA_ERROR_INVALID_HANDLE, soft_launch((CUfunction)kernel, 1, 1, NULL, NULL));
 }
