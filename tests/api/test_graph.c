@@ -70,6 +70,14 @@ static void explicit_graph_reads_host_memory_at_each_launch(struct api *api)
     OK(cuGraphAddHostNode(&host, graph, &down, 1, &hp));
     OK(cuGraphGetNodes(graph, nodes, &size));
     EQUAL(size, 4);
+    CUgraphNode roots[2] = {NULL, kernel};
+    size_t root_count = 2;
+    OK(cuGraphGetRootNodes(graph, roots, &root_count));
+    EQUAL(root_count, 1);
+    TRUE(roots[0] == up && roots[1] == NULL);
+    EQUAL(cuGraphGetNodes(graph, nodes, NULL), CUDA_ERROR_INVALID_VALUE);
+    EQUAL(cuGraphGetRootNodes(graph, roots, NULL), CUDA_ERROR_INVALID_VALUE);
+    EQUAL(cuGraphGetEdges(graph, NULL, NULL, NULL, NULL), CUDA_ERROR_INVALID_VALUE);
     OK(cuGraphNodeGetType(kernel, &type));
     EQUAL(type, CU_GRAPH_NODE_TYPE_KERNEL);
     OK(cuGraphClone(&clone, graph));

@@ -289,7 +289,11 @@ static void match_and_elect_find_partners(void **state)
         run("",
             "mov.u32 %r1, %laneid; and.b32 %r2, %r1, 3; match.any.sync.b32 %r3, %r2, -1;\n"
             "elect.sync _|%p0, -1; selp.u32 %r4, 1, 0, %p0; xor.b32 %r0, %r3, %r4;\n"
-            "mov.u64 %d0, 5; match.all.sync.b64 %r5|%p1, %d0, -1; @!%p1 mov.u32 %r0, 0;",
+            "mov.u64 %d0, 5; match.all.sync.b64 %r5|%p1, %d0, -1; @!%p1 mov.u32 %r0, 0;\n"
+            "match.all.sync.b32 %r5|%p1, 9, -1; @!%p1 mov.u32 %r0, 0;\n"
+            "cvt.u64.u32 %d1, %r2; shl.b64 %d1, %d1, 40; match.any.sync.b64 %r6, %d1, -1;\n"
+            "setp.ne.u32 %p2, %r6, %r3; @%p2 mov.u32 %r0, 0;\n"
+            "match.all.sync.b32 %r5|%p1, %r2, -1; @%p1 mov.u32 %r0, 0;",
             1, 32);
     for (unsigned i = 0; i < 32; i++) {
         assert_int_equal(out[i], (0x11111111u << (i & 3)) ^ (i == 0));

@@ -36,9 +36,22 @@ static void a_text_of_others_stays_within_its_line(void **state)
     free(text);
 }
 
+/* How many lines of the flood a text has or tells of. */
+static unsigned long long lines_told(const char *text)
+{
+    unsigned long long told = 0, missing;
+    for (const char *at = text; at != NULL && *at != '\0'; at = strchr(at, '\n')) {
+        at += *at == '\n';
+        told += strncmp(at, "towline: line ", 14) == 0;
+        told += sscanf(at, "towline: %llu lines were left out here", &missing) == 1 ? missing : 0;
+    }
+    return told;
+}
+
 static void a_flood_of_lines_is_cut(void **state)
 {
     size_t size, lines = 0;
+    unsigned long long told;
     for (int i = 0; i < 20000; i++) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "line %d", i);
     }
@@ -46,6 +59,7 @@ static void a_flood_of_lines_is_cut(void **state)
     for (size_t i = 0; i < size; i++) {
         lines += text[i] == '\n';
     }
+    told = lines_told(text);
     free(text);
     assert_in_range(lines, 900, 1500);
     usleep(300000); /* one line is due again, and tells */
@@ -53,6 +67,7 @@ static void a_flood_of_lines_is_cut(void **state)
     text = written(&size);
     assert_non_null(strstr(text, " lines were left out"));
     assert_non_null(strstr(text, "towline: the next\n"));
+    assert_int_equal(told + lines_told(text), 20000);
     free(text);
 }
 

@@ -281,8 +281,33 @@ static void nodes_of_every_kind_by_hand(void **state)
     OK(tow_drive(cu, cuStreamSynchronize)(stream));
     assert_int_equal(out, 101);
 
+    /* Each kind has its own parameters. */
+    CUDA_BATCH_MEM_OP_NODE_PARAMS got_ops;
+    OK(tow_drive(cu, cuGraphBatchMemOpNodeGetParams)(ops, &got_ops));
+    assert_int_equal(got_ops.count, 1);
+    assert_int_equal(got_ops.paramArray[0].writeValue.address, p + 64);
+    CUDA_MEMCPY3D got_copy;
+    CUDA_HOST_NODE_PARAMS got_host;
+    CUevent got_event;
+    CUgraph got_child;
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuGraphKernelNodeGetParams_v2)(set, &got));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuGraphMemcpyNodeGetParams)(set, &got_copy));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuGraphHostNodeGetParams)(set, &got_host));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuGraphBatchMemOpNodeGetParams)(set, &got_ops));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuGraphEventRecordNodeGetEvent)(set, &got_event));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuGraphEventWaitNodeGetEvent)(set, &got_event));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuGraphChildGraphNodeGetGraph)(set, &got_child));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuGraphKernelNodeGetParams_v2)(kernel, NULL));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuGraphMemsetNodeGetParams)(set, NULL));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuGraphMemcpyNodeGetParams)(copy, NULL));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuGraphHostNodeGetParams)(host, NULL));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuGraphBatchMemOpNodeGetParams)(ops, NULL));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuGraphEventRecordNodeGetEvent)(record, NULL));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuGraphEventWaitNodeGetEvent)(wait, NULL));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuGraphChildGraphNodeGetGraph)(sub, NULL));
+
     /* A copy knows where its nodes came from. */
-    CUgraph clone;
+    CUgraph clone, found_graph;
     CUgraphNode found;
     OK(tow_drive(cu, cuGraphClone)(&clone, graph));
     OK(tow_drive(cu, cuGraphNodeFindInClone)(&found, kernel, clone));
@@ -292,6 +317,8 @@ static void nodes_of_every_kind_by_hand(void **state)
     OK(tow_drive(cu, cuGraphDestroyNode)(found));
     FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuGraphNodeFindInClone)(&found, kernel, clone));
     OK(tow_drive(cu, cuGraphDestroy)(clone));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuGraphClone)(&found_graph, clone));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuGraphClone)(NULL, graph));
 
     /* A circle cannot be instantiated. */
     OK(tow_drive(cu, cuGraphAddDependencies)(graph, &ops, &set, 1));

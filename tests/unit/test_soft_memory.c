@@ -507,6 +507,20 @@ static void mapped_memory_needs_access_and_can_be_mapped_twice(void **state)
     size_t granularity;
     OK(tow_drive(cu, cuMemGetAllocationGranularity)(&granularity, &prop,
                                                     CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+    CUmemAllocationProp host = prop;
+    size_t same = 0;
+    for (int type = CU_MEM_LOCATION_TYPE_HOST; type <= CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT;
+         type++) {
+        host.location.type =
+            (CUmemLocationType)type; /* told, though such memory is not to be had */
+        OK(tow_drive(cu, cuMemGetAllocationGranularity)(&same, &host,
+                                                        CU_MEM_ALLOC_GRANULARITY_RECOMMENDED));
+        assert_int_equal(same, granularity);
+    }
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuMemGetAllocationGranularity)(
+                                        NULL, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuMemGetAllocationGranularity)(
+                                        &same, &prop, (CUmemAllocationGranularity_flags)2));
     CUdeviceptr va;
     OK(tow_drive(cu, cuMemAddressReserve)(&va, 2 * granularity, 0, 0, 0));
     CUmemGenericAllocationHandle memory;

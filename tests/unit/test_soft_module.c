@@ -45,9 +45,36 @@ static void globals_have_values_and_addresses(void **state)
     FAILS(CUDA_ERROR_INVALID_HANDLE, tow_drive(cu, cuModuleUnload)(second));
 }
 
+static void functions_are_enumerated(void)
+{
+    CUmodule module = soft_module();
+    CUfunction functions[16] = {NULL};
+    unsigned count = 0;
+    const char *name = NULL;
+    OK(tow_drive(cu, cuModuleGetFunctionCount)(&count, module));
+    assert_int_equal(count, 9);
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuModuleGetFunctionCount)(NULL, module));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuModuleEnumerateFunctions)(NULL, 9, module));
+    OK(tow_drive(cu, cuModuleEnumerateFunctions)(functions, 8, module));
+    assert_null(functions[8]);
+    OK(tow_drive(cu, cuModuleEnumerateFunctions)(functions, 16, module));
+    assert_null(functions[9]);
+    for (unsigned i = 0; i < count; i++) {
+        CUfunction same;
+        OK(tow_drive(cu, cuFuncGetName)(&name, functions[i]));
+        OK(tow_drive(cu, cuModuleGetFunction)(&same, module, name));
+        assert_ptr_equal(same, functions[i]);
+    }
+    OK(tow_drive(cu, cuModuleUnload)(module));
+    FAILS(CUDA_ERROR_INVALID_HANDLE, tow_drive(cu, cuModuleGetFunctionCount)(&count, module));
+    FAILS(CUDA_ERROR_INVALID_HANDLE,
+          tow_drive(cu, cuModuleEnumerateFunctions)(functions, 9, module));
+}
+
 static void functions_are_found_by_name_only(void **state)
 {
     (void)state;
+    functions_are_enumerated();
     CUmodule module = soft_module();
     CUfunction f;
     FAILS(CUDA_ERROR_NOT_FOUND, tow_drive(cu, cuModuleGetFunction)(&f, module, "missing"));

@@ -53,6 +53,9 @@ static void uuids_choose_by_a_beginning_that_is_unique(void **state)
     assert_string_equal(chosen("gpu-fedc,0"), "30");
     assert_string_equal(chosen("GPU-"), "");
     assert_string_equal(chosen("GPU-xyz"), "");
+    assert_string_equal(chosen("GPU-abce"), "");
+    assert_string_equal(chosen("GPU-a"), "2");
+    assert_string_equal(chosen("GPU-11223344-5"), "0");
     assert_string_equal(chosen("MIG-GPU-abcd"), "2");
 }
 
