@@ -68,13 +68,14 @@ static void rows_in_shared_memory(CUdeviceptr device, uint8_t *host)
         expect(send_rows(device, wrong[i].packed, wrong[i].width, wrong[i].rows, note, i + 1),
                CUDA_SUCCESS, wrong[i].what);
         expect(tow_cuCtxSynchronize(), CUDA_ERROR_INVALID_VALUE, wrong[i].what);
-        expect((CUresult)tow_share_seen(note, i + 1), (CUresult)TOW_SHARE_REFUSED, wrong[i].what);
+        expect((CUresult)tow_fence_word_query(note, i + 1), (CUresult)TOW_COMPLETION_REFUSED,
+               wrong[i].what);
     }
     uint8_t back[256];
     memset(host + PAGE, 9, 128);
     expect(send_rows(device + 256, host + PAGE, 64, 2, note, 100), CUDA_SUCCESS, "rows");
     expect(tow_cuCtxSynchronize(), CUDA_SUCCESS, "rows");
-    expect((CUresult)tow_share_seen(note, 100), (CUresult)TOW_SHARE_DONE, "their note");
+    expect((CUresult)tow_fence_word_query(note, 100), (CUresult)TOW_COMPLETION_DONE, "their note");
     expect(tow_cuMemcpyDtoH_v2(back, device + 512, sizeof back), CUDA_SUCCESS, "rows back");
     expect((CUresult)(back[0] + back[63] + back[64]), (CUresult)(18 + 7), "what came back of rows");
 }

@@ -71,6 +71,17 @@ def walls_are_made_anew_when_rooms_change():
 
 
 @t.test()
+def inside_h_is_for_its_own_room_alone():
+    wrong, seen = [], 0
+    for path in sorted(list(SRC.rglob("*.[ch]")) + list((t.ROOT / "tests").rglob("*.[ch]"))):
+        for header in re.findall(r'^#include "(\S*/inside\.h)"', path.read_text(), re.M):
+            seen += 1
+            if (SRC / header).parent != path.parent:
+                wrong.append(f"{path.relative_to(t.ROOT)} includes {header}")
+    t.check(not wrong and seen > 0, f"{seen} were seen: " + "\n".join(wrong))
+
+
+@t.test()
 def a_room_cannot_include_what_is_above():
     """Of each source of a closed folder: no header of a room above is in a directory where its compiler looks."""
     wrong, seen = [], 0

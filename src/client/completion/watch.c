@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Asks to be told of events and streams, and keeps the words that DONE frames write. */
-#include "client/completion/watch.h"
+#include "client/completion/inside.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -20,23 +20,31 @@ struct tow_watches {
     struct tow_share_note notes[TOW_WATCH_MAX];
 };
 
-bool tow_watch_possible(void)
+bool tow_completion_possible(void)
 {
     return atomic_load_explicit(&tow_wait_always, memory_order_relaxed) == 0 &&
            atomic_load_explicit(&tow_mirror_count, memory_order_relaxed) == 0 &&
            atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0;
 }
 
-static struct tow_watches *watches_of(struct tow_link *link)
+/* The link's, or NULL before they are needed. */
+static struct tow_watches *watches_of(const struct tow_link *link)
 {
-    struct tow_watches *watches = atomic_load_explicit(&link->watches, memory_order_acquire);
-    if (watches == NULL) {
+    return link->completions != NULL
+               ? atomic_load_explicit(&link->completions->watches, memory_order_acquire)
+               : NULL;
+}
+
+static struct tow_watches *make_watches(const struct tow_link *link)
+{
+    struct tow_watches *watches = watches_of(link);
+    if (watches == NULL && link->completions != NULL) {
         struct tow_watches *made = aligned_alloc(_Alignof(struct tow_watches), sizeof *made);
         if (made == NULL) {
             return NULL;
         }
         memset(made, 0, sizeof *made);
-        if (atomic_compare_exchange_strong(&link->watches, &watches, made)) {
+        if (atomic_compare_exchange_strong(&link->completions->watches, &watches, made)) {
             return made;
         }
         free(made);
@@ -46,7 +54,7 @@ static struct tow_watches *watches_of(struct tow_link *link)
 
 const struct tow_share_note *tow_watch_note(struct tow_link *link)
 {
-    struct tow_watches *watches = watches_of(link);
+    struct tow_watches *watches = make_watches(link);
     unsigned index = watches != NULL ? atomic_load(&watches->given) : TOW_WATCH_MAX;
     do {
         if (index == TOW_WATCH_MAX) {
@@ -58,8 +66,7 @@ const struct tow_share_note *tow_watch_note(struct tow_link *link)
 
 void tow_watch_put(struct tow_call *call, const struct tow_share_note *note, uint32_t value)
 {
-    const struct tow_watches *watches =
-        atomic_load_explicit(&call->link->watches, memory_order_relaxed);
+    const struct tow_watches *watches = watches_of(call->link);
     tow_enc_u32(&call->enc, (uint32_t)(note - watches->notes));
     tow_enc_u32(&call->enc, value);
 }
@@ -80,50 +87,52 @@ CUresult tow_watch_ask(struct tow_link *link, unsigned fn, uint64_t id,
     return tow_call_end(&call, tow_call_wait(&call));
 }
 
-uint32_t tow_watch_next(struct tow_watch *watch)
+uint32_t tow_watch_next(struct tow_completion *watch)
 {
     watch->given += watch->given == UINT32_MAX ? 2 : 1; /* never 0 */
     return watch->given;
 }
 
-void tow_watch_asked(struct tow_watch *watch, const struct tow_link *link)
+void tow_watch_asked(struct tow_completion *watch, const struct tow_link *link)
 {
     watch->asked_ns = tow_time_now_ns();
-    watch->heard = atomic_load(&link->heard);
+    watch->heard = atomic_load(&link->completions->heard);
 }
 
-static enum tow_share_outcome look(const struct tow_watches *watches,
-                                   const struct tow_share_note *note, uint32_t value)
+static enum tow_completion_outcome look(const struct tow_watches *watches,
+                                        const struct tow_share_note *note, uint32_t value)
 {
     while (atomic_load(&watches->applying)) {
         sched_yield(); /* the reader may need this processor */
     }
     if (atomic_load_explicit(&note->done, memory_order_acquire) == value) {
-        return TOW_SHARE_DONE;
+        return TOW_COMPLETION_DONE;
     }
-    return atomic_load_explicit(&note->refused, memory_order_acquire) == value ? TOW_SHARE_REFUSED
-                                                                               : TOW_SHARE_LATE;
+    return atomic_load_explicit(&note->refused, memory_order_acquire) == value
+               ? TOW_COMPLETION_REFUSED
+               : TOW_COMPLETION_PENDING;
 }
 
-enum tow_share_outcome tow_watch_look(struct tow_link *link, const struct tow_watch *watch)
+enum tow_completion_outcome tow_watch_look(struct tow_link *link,
+                                           const struct tow_completion *watch)
 {
-    const struct tow_watches *watches = atomic_load_explicit(&link->watches, memory_order_acquire);
-    if (!tow_watch_possible()) {
-        return TOW_SHARE_REFUSED;
+    const struct tow_watches *watches = watches_of(link);
+    if (!tow_completion_possible()) {
+        return TOW_COMPLETION_REFUSED;
     }
-    enum tow_share_outcome outcome = look(watches, watch->note, watch->awaited);
-    if (outcome == TOW_SHARE_LATE) {
+    enum tow_completion_outcome outcome = look(watches, watch->note, watch->awaited);
+    if (outcome == TOW_COMPLETION_PENDING) {
         tow_link_catch_up(link);
         outcome = look(watches, watch->note, watch->awaited);
     }
-    if (outcome == TOW_SHARE_DONE) {
+    if (outcome == TOW_COMPLETION_DONE) {
         /* What was downloaded comes with a reply. */
-        return tow_link_expects(link) ? TOW_SHARE_REFUSED : outcome;
+        return tow_link_expects(link) ? TOW_COMPLETION_REFUSED : outcome;
     }
-    if (outcome == TOW_SHARE_LATE &&
-        (atomic_load(&link->lost) != 0 || atomic_load(&link->heard) != watch->heard ||
+    if (outcome == TOW_COMPLETION_PENDING &&
+        (atomic_load(&link->lost) != 0 || atomic_load(&link->completions->heard) != watch->heard ||
          tow_time_now_ns() - watch->asked_ns > ASK_NS)) {
-        return TOW_SHARE_REFUSED;
+        return TOW_COMPLETION_REFUSED;
     }
     return outcome;
 }
@@ -137,9 +146,9 @@ static void raise_to(_Atomic uint32_t *word, uint32_t value)
     }
 }
 
-int tow_watch_take(struct tow_link *link, const struct tow_done *done)
+int tow_completion_take(struct tow_link *link, const struct tow_done *done)
 {
-    struct tow_watches *watches = atomic_load_explicit(&link->watches, memory_order_acquire);
+    struct tow_watches *watches = watches_of(link);
     if (watches == NULL) {
         return -EPROTO;
     }
@@ -155,9 +164,4 @@ int tow_watch_take(struct tow_link *link, const struct tow_done *done)
     }
     atomic_store(&watches->applying, false);
     return error;
-}
-
-void tow_watch_hear(struct tow_link *link)
-{
-    atomic_fetch_add(&link->heard, 1);
 }

@@ -34,27 +34,28 @@ static CUresult copy_shared(struct tow_link *link, unsigned fn, CUdeviceptr devi
                             const void *host, size_t size, CUstream stream, bool wait)
 {
     uint64_t number = 0;
-    struct tow_desk *desk = wait && !tow_share_brings_more(link) ? tow_desk_take(link) : NULL;
-    const struct tow_share_note *note = desk != NULL ? desk->note : NULL;
+    struct tow_wait_slot *slot =
+        wait && !tow_completion_brings_more(link) ? tow_wait_slot_take(link) : NULL;
+    const struct tow_share_note *note = slot != NULL ? slot->note : NULL;
     CUresult status = tow_shared_send(fn, device, host, size, stream, note,
-                                      desk != NULL ? desk->value : 0, &number);
-    enum tow_share_outcome outcome =
-        status == CUDA_SUCCESS && desk != NULL
-            ? tow_share_await_long(note, desk->value, tow_share_copy_ns(size))
-            : TOW_SHARE_REFUSED;
-    if (desk != NULL) {
-        tow_desk_leave(desk);
+                                      slot != NULL ? slot->value : 0, &number);
+    enum tow_completion_outcome outcome =
+        status == CUDA_SUCCESS && slot != NULL
+            ? tow_fence_word_wait_long(note, slot->value, tow_share_copy_ns(size))
+            : TOW_COMPLETION_REFUSED;
+    if (slot != NULL) {
+        tow_wait_slot_leave(slot);
     }
-    if (status == CUDA_SUCCESS && wait && outcome != TOW_SHARE_DONE) {
+    if (status == CUDA_SUCCESS && wait && outcome != TOW_COMPLETION_DONE) {
         /* Also after a refusal: this tells what is wrong. */
-        status = tow_share_ask(link, stream);
-        if (status == CUDA_SUCCESS && outcome == TOW_SHARE_REFUSED && desk != NULL &&
+        status = tow_completion_ask_stream(link, stream);
+        if (status == CUDA_SUCCESS && outcome == TOW_COMPLETION_REFUSED && slot != NULL &&
             fn == TOW_FN_cuMemcpyDtoHAsync_v2) {
             status = copy_shared(link, fn, device, host, size, stream, false);
-            status = status == CUDA_SUCCESS ? tow_share_ask(link, stream) : status;
+            status = status == CUDA_SUCCESS ? tow_completion_ask_stream(link, stream) : status;
         }
-    } else if (status == CUDA_SUCCESS && outcome == TOW_SHARE_DONE) {
-        tow_share_note_quiet(link, stream, number);
+    } else if (status == CUDA_SUCCESS && outcome == TOW_COMPLETION_DONE) {
+        tow_completion_set_quiet(link, stream, number);
     }
     return status;
 }

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "client/completion/note.h"
+#include "client/completion/completion.h"
 
 /* A copy between the device and shared memory, which the program handed over. `wait`: until it is
  * done. */

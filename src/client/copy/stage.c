@@ -13,7 +13,7 @@
 #include "client/copy/gang.h"
 #include "client/copy/part.h"
 #include "client/copy/shared.h"
-#include "client/completion/watch.h"
+#include "client/completion/completion.h"
 #include "gen/context.h"
 #include "gen/copy.h"
 #include "gen/stream.h"
@@ -84,7 +84,8 @@ static uint8_t *bay_at(const struct tow_stage *stage, unsigned bay)
 static bool is_free(const struct tow_stage *stage, unsigned bay)
 {
     uint32_t value = stage->bays[bay].value;
-    return value == 0 || tow_share_seen(bay_note(stage, bay), value) != TOW_SHARE_LATE;
+    return value == 0 ||
+           tow_fence_word_query(bay_note(stage, bay), value) != TOW_COMPLETION_PENDING;
 }
 
 /* Asks in the context in which a bay was used: whether its stream has work, or waits for all. In
@@ -109,24 +110,26 @@ static CUresult await_bay(struct tow_link *link, unsigned index)
 {
     struct bay *bay = &link->stage->bays[index];
     const struct tow_share_note *note = bay_note(link->stage, index);
-    if (bay->value == 0 || tow_share_await(note, bay->value) != TOW_SHARE_LATE) {
+    if (bay->value == 0 || tow_fence_word_wait(note, bay->value) != TOW_COMPLETION_PENDING) {
         return CUDA_SUCCESS;
     }
     unsigned naps = 0;
-    while (tow_share_seen(note, bay->value) == TOW_SHARE_LATE) {
+    while (tow_fence_word_query(note, bay->value) == TOW_COMPLETION_PENDING) {
         CUresult status = naps++ % NAPS_PER_QUESTION == 0
                               ? ask_for_bay(link, bay, TOW_FN_cuStreamQuery)
                               : CUDA_ERROR_NOT_READY;
         if (status == CUDA_SUCCESS) {
             return CUDA_SUCCESS;
         }
-        if (status != CUDA_ERROR_NOT_READY && tow_share_seen(note, bay->value) != TOW_SHARE_LATE) {
+        if (status != CUDA_ERROR_NOT_READY &&
+            tow_fence_word_query(note, bay->value) != TOW_COMPLETION_PENDING) {
             return status;
         }
         if (status != CUDA_ERROR_NOT_READY) {
             /* The stream was destroyed: what it had to do is still done. */
             status = ask_for_bay(link, bay, TOW_FN_cuCtxSynchronize);
-            return tow_share_seen(note, bay->value) != TOW_SHARE_LATE ? status : CUDA_SUCCESS;
+            return tow_fence_word_query(note, bay->value) != TOW_COMPLETION_PENDING ? status
+                                                                                    : CUDA_SUCCESS;
         }
         tow_time_sleep(NAP_NS);
     }
@@ -323,21 +326,21 @@ bool tow_stage_up(struct tow_link *link, const struct tow_staged *what, bool set
     if (!small) {
         stage->next_bay = (last + 1) % BAYS;
     }
-    enum tow_share_outcome outcome =
+    enum tow_completion_outcome outcome =
         status == CUDA_SUCCESS && settle
-            ? tow_share_await(bay_note(stage, last), stage->bays[last].value)
-            : TOW_SHARE_DONE;
+            ? tow_fence_word_wait(bay_note(stage, last), stage->bays[last].value)
+            : TOW_COMPLETION_DONE;
     tow_mutex_unlock(&stage->lock);
-    if (settle && outcome == TOW_SHARE_DONE && status == CUDA_SUCCESS) {
-        tow_share_note_quiet(link, what->stream, p.number);
+    if (settle && outcome == TOW_COMPLETION_DONE && status == CUDA_SUCCESS) {
+        tow_completion_set_quiet(link, what->stream, p.number);
     }
     /* What is before it in the stream takes long, and natively that is waited for, too; or it was
      * refused, and this tells why; or it is over, and the reply brings what kernels wrote before
      * it. A capture would not outlive the question. */
-    bool asks = outcome != TOW_SHARE_DONE ||
-                (status == CUDA_SUCCESS && settle && tow_share_brings_more(link));
+    bool asks = outcome != TOW_COMPLETION_DONE ||
+                (status == CUDA_SUCCESS && settle && tow_completion_brings_more(link));
     *ret_status = asks && atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0
-                      ? tow_share_ask(link, what->stream)
+                      ? tow_completion_ask_stream(link, what->stream)
                       : status;
     return true;
 }
@@ -351,17 +354,17 @@ static CUresult await_full(struct tow_link *link, unsigned index, CUstream strea
     struct tow_stage *stage = link->stage;
     struct bay *bay = &stage->bays[index];
     const struct tow_share_note *note = bay_note(stage, index);
-    enum tow_share_outcome outcome = tow_share_await(note, bay->value);
-    if (outcome == TOW_SHARE_LATE) {
-        CUresult status = tow_share_ask(link, stream);
+    enum tow_completion_outcome outcome = tow_fence_word_wait(note, bay->value);
+    if (outcome == TOW_COMPLETION_PENDING) {
+        CUresult status = tow_completion_ask_stream(link, stream);
         if (status != CUDA_SUCCESS) {
             bay->value = 0;
             return status;
         }
-        outcome = tow_share_seen(note, bay->value);
+        outcome = tow_fence_word_query(note, bay->value);
     }
-    tow_watch_hear(link);
-    *ret_refused = outcome != TOW_SHARE_DONE;
+    tow_completion_hear(link);
+    *ret_refused = outcome != TOW_COMPLETION_DONE;
     return CUDA_SUCCESS;
 }
 
@@ -382,32 +385,33 @@ static bool fetch_small(struct tow_link *link, const struct tow_staged *what, CU
 {
     uint64_t number = 0;
     size_t size = tow_box_size(&what->host);
-    struct tow_desk *desk = tow_share_brings_more(link) ? NULL : tow_desk_take(link);
-    if (desk == NULL) {
+    struct tow_wait_slot *slot = tow_completion_brings_more(link) ? NULL : tow_wait_slot_take(link);
+    if (slot == NULL) {
         return false;
     }
     struct tow_part all = tow_part_all(&what->host);
-    CUresult status = tow_staged_send(what, &all, desk->room, desk->note, desk->value, &number);
-    enum tow_share_outcome outcome =
-        status == CUDA_SUCCESS ? tow_share_await(desk->note, desk->value) : TOW_SHARE_REFUSED;
-    if (outcome == TOW_SHARE_LATE) {
-        status = tow_share_ask(link, what->stream);
-        outcome =
-            status == CUDA_SUCCESS ? tow_share_seen(desk->note, desk->value) : TOW_SHARE_REFUSED;
-    } else if (outcome == TOW_SHARE_DONE) {
-        tow_share_note_quiet(link, what->stream, number);
+    CUresult status = tow_staged_send(what, &all, slot->room, slot->note, slot->value, &number);
+    enum tow_completion_outcome outcome = status == CUDA_SUCCESS
+                                              ? tow_fence_word_wait(slot->note, slot->value)
+                                              : TOW_COMPLETION_REFUSED;
+    if (outcome == TOW_COMPLETION_PENDING) {
+        status = tow_completion_ask_stream(link, what->stream);
+        outcome = status == CUDA_SUCCESS ? tow_fence_word_query(slot->note, slot->value)
+                                         : TOW_COMPLETION_REFUSED;
+    } else if (outcome == TOW_COMPLETION_DONE) {
+        tow_completion_set_quiet(link, what->stream, number);
     }
-    if (outcome == TOW_SHARE_DONE) {
-        tow_box_scatter(&what->host, 0, desk->room, size);
+    if (outcome == TOW_COMPLETION_DONE) {
+        tow_box_scatter(&what->host, 0, slot->room, size);
     }
-    tow_desk_leave(desk);
+    tow_wait_slot_leave(slot);
     *ret_status = status;
-    return outcome == TOW_SHARE_DONE || status != CUDA_SUCCESS;
+    return outcome == TOW_COMPLETION_DONE || status != CUDA_SUCCESS;
 }
 
 bool tow_stage_down(struct tow_link *link, const struct tow_staged *what, CUresult *ret_status)
 {
-    if (link->stage != NULL && tow_box_size(&what->host) <= TOW_DESK_ROOM) {
+    if (link->stage != NULL && tow_box_size(&what->host) <= TOW_WAIT_SLOT_ROOM) {
         return fetch_small(link, what, ret_status);
     }
     /* What is still to come of an earlier copy into the same memory must not come behind this. */
@@ -443,11 +447,11 @@ bool tow_stage_down(struct tow_link *link, const struct tow_staged *what, CUresu
         return false;
     }
     if (status == CUDA_SUCCESS) {
-        tow_share_note_quiet(link, what->stream, p.number);
+        tow_completion_set_quiet(link, what->stream, p.number);
     }
     /* Whoever waits for a download has waited for what is before it in the stream. */
-    bool asks = status == CUDA_SUCCESS && tow_share_brings_more(link) &&
+    bool asks = status == CUDA_SUCCESS && tow_completion_brings_more(link) &&
                 atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0;
-    *ret_status = asks ? tow_share_ask(link, what->stream) : status;
+    *ret_status = asks ? tow_completion_ask_stream(link, what->stream) : status;
     return true;
 }

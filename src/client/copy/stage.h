@@ -9,7 +9,7 @@
 #include <stdbool.h>
 
 #include "client/link/box.h"
-#include "client/completion/note.h"
+#include "client/completion/completion.h"
 #include "wire/copy.h"
 
 struct tow_stage;

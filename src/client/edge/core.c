@@ -19,7 +19,7 @@
 #include "client/edge/logs.h"
 #include "transport/lanes.h"
 #include "client/callback/hostfn.h"
-#include "client/completion/watch.h"
+#include "client/completion/completion.h"
 #include "client/copy/stage.h"
 #include "client/hostmem/mirror.h"
 #include "client/hostmem/region.h"
@@ -50,19 +50,19 @@ static const int64_t failure_lasts_ns = 2 * TOW_TIME_S;
 
 static void link_opened(struct tow_link *link)
 {
-    link->notes = tow_notes_make(link);
+    link->completions = tow_completions_make();
     link->stage = tow_stage_make(link);
 }
 
 static void link_closes(struct tow_link *link)
 {
     tow_stage_destroy(link->stage);
-    tow_notes_destroy(link->notes);
+    tow_completions_destroy(link->completions);
 }
 
 static void callback_came(struct tow_link *link, uint64_t id, CUresult status)
 {
-    tow_watch_hear(link);
+    tow_completion_hear(link);
     tow_hostfn_call(link, id, status);
 }
 
@@ -79,7 +79,7 @@ static const struct tow_link_handlers link_handlers = {
     .closes = link_closes,
     .callback = callback_came,
     .mirror = tow_mirror_apply,
-    .done = tow_watch_take,
+    .done = tow_completion_take,
     .before_shown = tow_mirror_push_all,
     .after_shown = tow_mirror_stale_all,
     .failed = call_failed,

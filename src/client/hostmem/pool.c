@@ -2,7 +2,7 @@
 /* Memory pools, stream-ordered allocation, and address space that the program maps itself. */
 #include "client/stream/context.h"
 #include "client/hostmem/region.h"
-#include "client/completion/note.h"
+#include "client/completion/completion.h"
 #include "client/hostmem/shareable.h"
 #include "client/stream/stream.h"
 #include "gen/pool_client.h"
@@ -70,7 +70,7 @@ CUresult tow_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
     if (status != CUDA_SUCCESS) {
         tow_region_add(&region); /* it is still there */
     } else {
-        tow_share_owe(region.link, hStream);
+        tow_completion_owe(region.link, hStream);
     }
     return status;
 }

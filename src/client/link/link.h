@@ -57,7 +57,7 @@ struct tow_transfer {
 
 struct tow_context;
 struct tow_lanes;
-struct tow_watches;
+struct tow_completions;
 
 /* Host functions of this server's streams and graphs, counted by client/callback/hostfn.c. Without
  * a side line (client/link/side.h) their end is told on the same line as everything else, so the
@@ -120,11 +120,8 @@ struct tow_link {
     struct tow_faults
         *faults;             /* owned; set once; of client/hostmem/fault.c, whose lock guards it */
     struct tow_share *share; /* owned; NULL where memory cannot be shared with the worker */
-    struct tow_notes *notes; /* the same; of client/completion/note.c */
     struct tow_stage *stage; /* the same; of client/copy/stage.c */
-    struct tow_watches
-        *_Atomic watches;   /* owned; set once, when first needed; client/completion/watch.h */
-    _Atomic uint64_t heard; /* see tow_watch_hear */
+    struct tow_completions *completions; /* owned by client/completion; NULL: no memory for it */
 
     struct tow_welcome welcome; /* what the server said of itself; fixed after connect */
     uint8_t *snapshot;          /* owned copy of the welcome's device snapshot and context */

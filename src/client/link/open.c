@@ -281,7 +281,6 @@ void tow_link_close(struct tow_link *link)
     tow_line_close(link->line);
     tow_link_handler->closes(link);
     tow_share_destroy(link->share);
-    free(atomic_load(&link->watches));
     while (link->oldest != NULL) {
         struct tow_transfer *next = link->oldest->next;
         free(link->oldest);

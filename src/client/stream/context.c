@@ -4,7 +4,7 @@
 #include "client/stream/context.h"
 
 #include "base/mutex.h"
-#include "client/completion/note.h"
+#include "client/completion/completion.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -733,8 +733,7 @@ CUresult tow_cuCtxSynchronize_v2(CUcontext ctx)
         return (CUresult)sticky;
     }
     uint64_t number = tow_link_sent(context->link);
-    if (context != tow_context_current() ||
-        !tow_share_synchronize_context(context->link, &status)) {
+    if (context != tow_context_current() || !tow_completion_sync_context(context->link, &status)) {
         status = ask_for_end(context);
     }
     tow_context_note(context, status);

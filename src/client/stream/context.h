@@ -10,13 +10,13 @@
 #include "base/mutex.h"
 #include "client/link/current.h"
 #include "client/link/link.h"
-#include "client/completion/watch.h"
+#include "client/completion/completion.h"
 #include "gen/cuda_types.h"
 
 /* What is known of a stream that the program has asked for. */
 struct tow_stream_watch {
     struct tow_mutex lock; /* guards the rest */
-    struct tow_watch watch;
+    struct tow_completion watch;
     uint64_t number; /* of the command that asked */
     unsigned epoch;  /* the context's */
 };

@@ -8,9 +8,8 @@
 #include "client/session/handle.h"
 #include "client/stream/capture.h"
 #include "client/link/link.h"
-#include "client/completion/note.h"
 #include "client/stream/stream.h"
-#include "client/completion/watch.h"
+#include "client/completion/completion.h"
 #include "gen/context_client.h"
 #include "gen/event_client.h"
 #include "gen/green_client.h"
@@ -219,7 +218,7 @@ static bool ask_note(struct tow_event *e, bool wait, CUresult *ret_status)
     struct tow_link *link = e->context->link;
     bool by_gpu = link->share != NULL;
     tow_mutex_lock(&e->lock);
-    struct tow_watch watch = e->watch;
+    struct tow_completion watch = e->watch;
     uint64_t records = e->records;
     if (by_gpu || !wait) {
         e->unseen = 0;
@@ -228,19 +227,20 @@ static bool ask_note(struct tow_event *e, bool wait, CUresult *ret_status)
     if (watch.awaited == 0 || is_murky(e)) {
         return false;
     }
-    enum tow_share_outcome outcome = by_gpu ? tow_share_look(link, watch.note, watch.awaited, wait)
-                                            : tow_watch_look(link, &watch);
-    int64_t now = by_gpu && outcome == TOW_SHARE_LATE ? tow_time_now_ns() : 0;
+    enum tow_completion_outcome outcome =
+        by_gpu ? tow_share_look(link, watch.note, watch.awaited, wait)
+               : tow_watch_look(link, &watch);
+    int64_t now = by_gpu && outcome == TOW_COMPLETION_PENDING ? tow_time_now_ns() : 0;
     tow_mutex_lock(&e->lock);
-    if (outcome == TOW_SHARE_DONE && e->records == records) {
+    if (outcome == TOW_COMPLETION_DONE && e->records == records) {
         e->recorded = 0;
     } else if (now != 0 && now - watch.asked_ns > ASK_NS) {
         e->watch.asked_ns = now;
-        outcome = TOW_SHARE_REFUSED;
+        outcome = TOW_COMPLETION_REFUSED;
     }
     tow_mutex_unlock(&e->lock);
-    *ret_status = outcome == TOW_SHARE_DONE ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
-    return outcome == TOW_SHARE_DONE || (outcome == TOW_SHARE_LATE && !wait);
+    *ret_status = outcome == TOW_COMPLETION_DONE ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+    return outcome == TOW_COMPLETION_DONE || (outcome == TOW_COMPLETION_PENDING && !wait);
 }
 
 /* A note for the event's next value, and that value; NULL if there is none to be had. For a
@@ -283,7 +283,7 @@ static CUresult ask_and_watch(CUevent event)
     struct tow_event *e = tow_event_find(event);
     struct tow_link *link = e != NULL ? e->context->link : NULL;
     if (link == NULL || link->share != NULL || (e->flags & CU_EVENT_INTERPROCESS) != 0 ||
-        is_murky(e) || !tow_watch_possible()) {
+        is_murky(e) || !tow_completion_possible()) {
         return tow_send_cuEventQuery(event);
     }
     uint64_t records = 0;
@@ -419,7 +419,7 @@ static bool is_watched(struct tow_event *e)
     bool watched = e->watched;
     tow_mutex_unlock(&e->lock);
     return watched && (e->flags & CU_EVENT_INTERPROCESS) == 0 && atomic_load(&tow_captures) == 0 &&
-           (e->context->link->share != NULL || tow_watch_possible());
+           (e->context->link->share != NULL || tow_completion_possible());
 }
 
 static CUresult send_record(CUevent event, CUstream stream, uint32_t *ret_noted)

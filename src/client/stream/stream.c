@@ -10,7 +10,7 @@
 #include "client/stream/capture.h"
 #include "client/session/handle.h"
 #include "client/link/link.h"
-#include "client/completion/note.h"
+#include "client/completion/completion.h"
 #include "gen/context_client.h"
 #include "gen/event_client.h"
 #include "gen/stream_client.h"
@@ -383,7 +383,7 @@ static CUresult ask_and_watch(struct tow_context *context, CUstream stream,
                               struct tow_stream_watch *own)
 {
     struct tow_link *link = context->link;
-    struct tow_watch *watch = &own->watch;
+    struct tow_completion *watch = &own->watch;
     const struct tow_share_note *note = NULL;
     uint32_t value = 0;
     tow_mutex_lock(&own->lock);
@@ -425,24 +425,25 @@ static CUresult query(CUstream stream)
     struct tow_stream *s = tow_stream_find(stream);
     struct tow_link *link = context->link;
     if (stream == CU_STREAM_PER_THREAD || atomic_load(&context->sticky) != 0 ||
-        !tow_watch_possible()) {
+        !tow_completion_possible()) {
         return tow_send_cuStreamQuery(stream);
     }
-    if (tow_share_is_quiet(link, stream) || is_idle(context, stream)) {
+    if (tow_completion_is_quiet(link, stream) || is_idle(context, stream)) {
         return CUDA_SUCCESS;
     }
     struct tow_stream_watch *own = s != NULL ? &s->watch : context->default_watch;
     tow_mutex_lock(&own->lock);
-    struct tow_watch watch = own->watch;
+    struct tow_completion watch = own->watch;
     uint64_t number = own->number;
     bool known =
         watch.awaited != 0 && watch.link == link && own->epoch == atomic_load(&context->epoch);
     tow_mutex_unlock(&own->lock);
-    enum tow_share_outcome outcome = known ? tow_watch_look(link, &watch) : TOW_SHARE_REFUSED;
-    if (outcome == TOW_SHARE_LATE) {
+    enum tow_completion_outcome outcome =
+        known ? tow_watch_look(link, &watch) : TOW_COMPLETION_REFUSED;
+    if (outcome == TOW_COMPLETION_PENDING) {
         return CUDA_ERROR_NOT_READY;
     }
-    return outcome == TOW_SHARE_DONE && tow_link_sent(link) == number
+    return outcome == TOW_COMPLETION_DONE && tow_link_sent(link) == number
                ? CUDA_SUCCESS
                : ask_and_watch(context, stream, own);
 }
@@ -482,7 +483,7 @@ CUresult tow_cuStreamQuery(CUstream hStream)
 static CUresult synchronize(CUstream stream)
 {
     struct tow_context *context = tow_context_current();
-    return context != NULL ? tow_share_synchronize(context->link, stream)
+    return context != NULL ? tow_completion_sync_stream(context->link, stream)
                            : tow_send_cuStreamSynchronize(stream);
 }
 

@@ -9,7 +9,7 @@
 
 #include "base/mutex.h"
 #include "client/stream/context.h"
-#include "client/completion/watch.h"
+#include "client/completion/completion.h"
 #include "gen/cuda_types.h"
 
 /* Whether a stream captures, as the server said last. Guarded by the lock of capture.c. */
@@ -49,9 +49,9 @@ struct tow_event {
     bool watched;    /* the program looks at it: its records are followed by a note */
     unsigned unseen; /* records since it was looked at last */
     /* Of its last record; over shared memory the GPU writes the note, else it is
-     * client/completion/watch.h's.
+     * client/completion/completion.h's.
      */
-    struct tow_watch watch;
+    struct tow_completion watch;
     struct tow_event *next_free;
 };
 

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a link keeps for completions. For this room alone: the others include completion.h. */
+#ifndef TOW_CLIENT_COMPLETION_INSIDE_H
+#define TOW_CLIENT_COMPLETION_INSIDE_H
+
+#include "client/completion/completion.h"
+
+enum { TOW_WAIT_SLOTS = 64 }; /* threads that wait at once; the others ask in the ordinary way */
+
+struct tow_watches;
+
+struct tow_completions {
+    _Atomic uint64_t heard; /* raised by tow_completion_hear */
+
+    /* note.c's, where memory is shared. */
+    struct tow_share_piece slot_piece, event_piece;
+    atomic_uint event_words; /* given out */
+    struct tow_wait_slot slots[TOW_WAIT_SLOTS];
+    _Atomic uint64_t owed; /* tow_completion_owe; a bit stands for all streams of the same hash */
+    /* Guarded by the link's send lock: after command number `quiet_at` this stream was empty. */
+    uint64_t quiet_at;
+    CUstream quiet;
+    uint32_t quiet_context; /* a default stream is another one in every context */
+
+    /* watch.c's: what DONE frames write; owned; set once, when first needed. */
+    struct tow_watches *_Atomic watches;
+};
+
+#endif
