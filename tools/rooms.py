@@ -83,12 +83,16 @@ def objects(build, rooms):
 
 def calls(compiled):
     """{file: {file that it uses: the names it uses of it}} from the symbol tables: functions and variables."""
-    defines, wants = {}, {}
-    for name, path in compiled.items():
-        table = subprocess.run(["nm", str(path)], capture_output=True, text=True, check=True).stdout
-        symbols = [line.split()[-2:] for line in table.splitlines()]
-        wants[name] = {symbol for kind, symbol in symbols if kind in "Uw"}
-        defines.update({symbol: name for kind, symbol in symbols if kind in "TDBRCVW"})
+    defines, wants = {}, {name: set() for name in compiled}
+    names = {str(path): name for name, path in compiled.items()}
+    table = subprocess.run(["nm", "-A", *names], capture_output=True, text=True, check=True).stdout if names else ""
+    for line in table.splitlines():
+        path, _, symbol = line.partition(":")
+        kind, symbol = symbol.split()[-2:]
+        if kind in "Uw":
+            wants[names[path]].add(symbol)
+        elif kind in "TDBRCVW":
+            defines[symbol] = names[path]
     found = {name: {} for name in compiled}
     for name, symbols in wants.items():
         for symbol in sorted(symbols):

@@ -8,6 +8,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent.parent / "tools"))
+import house  # noqa: E402
 import rooms  # noqa: E402
 import towtest as t  # noqa: E402
 
@@ -16,19 +17,6 @@ PAGES = [t.ROOT / "ARCHITECTURE.md", t.ROOT / "docs" / "wire-format.md",
 # Mostly tables, as long and as wide as they must be.
 TABLES = [t.ROOT / "docs" / "performance.md", t.ROOT / "docs" / "compatibility.md"]
 LINES_MAX, COLUMNS_MAX, PARAGRAPH_MAX, SENTENCE_MEAN_MAX = 150, 100, 80, 20
-
-
-def paragraphs(text):
-    """What is prose: no headings, tables and drawings; each point of a list is one."""
-    found, words = [], []
-    for line in text.splitlines() + [""]:
-        prose = line.strip() and not line.startswith(("    ", "#", "|", "```"))
-        if (not prose or re.match(r"\s*([-*]|\d+\.) ", line)) and words:
-            found.append(" ".join(words))
-            words = []
-        if prose:
-            words.append(line.strip())
-    return found
 
 
 @t.test()
@@ -40,13 +28,12 @@ def pages_are_short():
         if len(lines) > LINES_MAX:
             wrong.append(f"{name} has {len(lines)} lines, more than {LINES_MAX}")
         wrong += [f"{name}:{number} has {len(line)} columns" for number, line in enumerate(lines, 1) if len(line) > COLUMNS_MAX]
-        prose = paragraphs(text)
+        prose = house.paragraphs(text)
         wrong += [f"{name}: a paragraph of {len(each.split())} words begins: {each[:60]}" for each in prose
                   if len(each.split()) > PARAGRAPH_MAX]
-        words = sum(len(each.split()) for each in prose)
-        sentences = sum(len(re.findall(r"[.?!:](?=\s|$)", each)) or 1 for each in prose)
-        if words > SENTENCE_MEAN_MAX * sentences:
-            wrong.append(f"{name}: its sentences have {words / sentences:.0f} words on average")
+        mean = house.sentence_mean(text)
+        if mean > SENTENCE_MEAN_MAX:
+            wrong.append(f"{name}: its sentences have {mean:.0f} words on average")
     t.check(len(PAGES) > 12, f"only {len(PAGES)} pages were found")
     t.check(not wrong, "\n".join(wrong))
 
@@ -80,6 +67,23 @@ def the_tours_drawing_is_current():
     shown = (t.ROOT / "docs" / "inside" / "tour.md").read_text()
     wanted = "\n".join(("    " + line).rstrip() for line in drawn.splitlines())
     t.check(wanted in shown, f"docs/inside/tour.md does not show what `tools/rooms.py draw build client` draws:\n{wanted}")
+
+
+@t.test(limit=200)
+def the_house_can_be_measured():
+    """tools/house.py: every part of its report, with numbers that some other way of counting gives too."""
+    done = t.run([t.ROOT / "tools" / "house.py", t.BUILD], timeout=180)
+    t.equal(done.returncode, 0, done.stderr)
+    files = sum(1 for path in (t.ROOT / "src").rglob("*") if path.suffix in (".c", ".h"))
+    t.check(re.search(rf"^lines of product +\d+ in {files} files$", done.stdout, re.M), done.stdout)
+    for room in rooms.listed():
+        row = re.search(rf"^  {room.folder} +(\d+) +\d+ +(\d+) +\d+$", done.stdout, re.M)
+        t.check(row and 1 <= int(row[1]) <= rooms.CIRCLE_MAX, f"{room.folder}: {done.stdout}")
+    lengths = [int(length) for length in re.findall(r"^ +(\d+)  \S+\.[ch]:\w+$", done.stdout, re.M)]
+    t.equal(len(lengths), house.LONGEST, "functions that are listed")
+    t.equal(lengths, sorted(lengths, reverse=True), "longest first")
+    for part in ("lines of tests", "static functions of one word", "docs/wire-format.md"):
+        t.check(part in done.stdout, f"nothing of {part}: {done.stdout}")
 
 
 if __name__ == "__main__":
