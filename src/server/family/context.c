@@ -175,9 +175,9 @@ CUresult tow_context_drop(struct tow_session *session, uint64_t id)
                                    .and_none = owner == 1 && primary <= BUSY};
     /* The driver may want it to be current where its events and memory are looked at. */
     CUresult status = tow_session_enter(session, drop.context);
-    atomic_fetch_add(&session->contexts_ending, 1);
-    if (!tow_handles_unbind(&session->handles, id)) {
-        atomic_fetch_sub(&session->contexts_ending, 1);
+    atomic_fetch_add(&session->contexts_ending[owner], 1);
+    if (!tow_handles_end(&session->handles, id)) {
+        atomic_fetch_sub(&session->contexts_ending[owner], 1);
         return CUDA_ERROR_INVALID_CONTEXT; /* another thread ends it */
     }
     if (status != CUDA_SUCCESS) {
@@ -192,13 +192,23 @@ CUresult tow_context_drop(struct tow_session *session, uint64_t id)
     }
     tow_mirror_forget_managed(session, &gone);
     bool dropped = tow_copy_drop_context(session, drop.context);
-    atomic_fetch_sub(&session->contexts_ending, 1);
     tow_session_drop_context(session, drop.context);
     tow_share_drop_context(session, drop.context);
     tow_handles_each(&session->handles, TOW_H_NONE, drop_entry, &drop);
     tow_watch_drop_context(session, drop.context);
     tow_session_forget_current();
+    /* All of the above goes by the context's number, and may need its device's primary context. */
+    tow_handles_ended(&session->handles, id);
+    atomic_fetch_sub(&session->contexts_ending[owner], 1);
     return dropped ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+}
+
+bool tow_context_await_drop(struct tow_session *session, uint64_t id)
+{
+    while (tow_handles_is_ending(&session->handles, id) && tow_session_goes_on(session)) {
+        tow_time_sleep(NAP_NS);
+    }
+    return tow_session_goes_on(session);
 }
 
 /* Contexts that share the memory of a device's primary context end with it: those of green
@@ -234,7 +244,8 @@ static bool end_primary(struct tow_serve *call, CUdevice *ret_device)
     }
     struct ending ending = {call->session, (uint32_t)device + 1, CUDA_SUCCESS};
     tow_handles_each(&call->session->handles, TOW_H_CONTEXT, end_entry, &ending);
-    while (atomic_load(&call->session->contexts_ending) != 0 && ending.status == CUDA_SUCCESS) {
+    const atomic_uint *others = &call->session->contexts_ending[ending.owner];
+    while (atomic_load(others) != 0 && ending.status == CUDA_SUCCESS) {
         tow_time_sleep(NAP_NS); /* another thread ends one of them */
         ending.status = tow_session_goes_on(call->session) ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
     }

@@ -13,7 +13,10 @@ bool tow_context_bind(struct tow_serve *call, uint64_t id, CUcontext context, ui
 /* The same of device 0's primary context, if that was made ahead; false: it was not. */
 bool tow_context_describe_ahead(const struct tow_driver *driver, struct tow_enc *enc);
 /* Forgets a context's id and what was made in it: the context is about to end. Then no command has
- * memory of it in hand any more; if it fails the context must stay. */
+ * memory of it in hand any more, and its number may be another context's; if it fails the context
+ * must stay. CUDA_ERROR_INVALID_CONTEXT: another thread does, or has done it. */
 CUresult tow_context_drop(struct tow_session *session, uint64_t id);
+/* Waits until that thread has. False if the session ends before. */
+bool tow_context_await_drop(struct tow_session *session, uint64_t id);
 
 #endif

@@ -8,7 +8,8 @@
 void tow_serve_cuCtxFromGreenCtx(struct tow_serve *call)
 {
     uint64_t id = tow_dec_u64(&call->in);
-    CUgreenCtx green = tow_serve_handle(call, TOW_H_GREENCTX, tow_dec_u64(&call->in));
+    uint64_t green_id = tow_dec_u64(&call->in);
+    CUgreenCtx green = tow_serve_handle(call, TOW_H_GREENCTX, green_id);
     CUcontext context = NULL;
     if (!tow_serve_ready(call)) {
         return;
@@ -24,8 +25,10 @@ void tow_serve_cuCtxFromGreenCtx(struct tow_serve *call)
         call->status = tow_drive(call->driver, cuCtxGetDevice)(&device);
         tow_drive(call->driver, cuCtxPopCurrent_v2)(&popped);
     }
-    if (call->status == CUDA_SUCCESS) {
-        tow_context_bind(call, id, context, (uint32_t)device + 1);
+    if (call->status == CUDA_SUCCESS && tow_context_bind(call, id, context, (uint32_t)device + 1) &&
+        tow_handles_find(&call->session->handles, green_id) == NULL) {
+        tow_handles_unbind(&call->session->handles, id); /* another thread has just ended it */
+        call->status = CUDA_ERROR_CONTEXT_IS_DESTROYED;
     }
 }
 
@@ -46,13 +49,22 @@ void tow_serve_cuGreenCtxDestroy(struct tow_serve *call)
     if (!tow_serve_ready(call)) {
         return;
     }
-    uint64_t context = context_of(call, green);
-    if (!tow_handles_unbind(&call->session->handles, id)) {
-        call->status = CUDA_ERROR_INVALID_HANDLE; /* another thread ends it */
+    if (!tow_serve_claim(call, TOW_H_GREENCTX, id)) {
         return;
     }
-    call->status = context != 0 ? tow_context_drop(call->session, context) : CUDA_SUCCESS;
+    uint64_t context = context_of(call, green);
+    if (context != 0) {
+        call->status = tow_context_drop(call->session, context);
+    }
+    if (call->status == CUDA_ERROR_INVALID_CONTEXT) {
+        /* Its device's primary context ends, and its context with that. */
+        call->status =
+            tow_context_await_drop(call->session, context) ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+    }
     if (call->status == CUDA_SUCCESS) {
         call->status = tow_drive(call->driver, cuGreenCtxDestroy)(green);
+    }
+    if (call->status != CUDA_SUCCESS) {
+        tow_serve_unclaim(call, id, green);
     }
 }

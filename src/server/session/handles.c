@@ -18,6 +18,9 @@ struct tow_handle_reverse {
 
 enum { GONE = 1 };
 
+/* No id has this bit: nobody finds an entry that has. */
+#define ENDING (UINT64_C(1) << 63)
+
 int tow_handles_init(struct tow_handles *handles)
 {
     memset(handles, 0, sizeof *handles);
@@ -51,7 +54,8 @@ static struct tow_handle_entry *entry_at(const struct tow_handles *handles, unsi
 const struct tow_handle_entry *tow_handles_find(const struct tow_handles *handles, uint64_t id)
 {
     struct tow_handle_entry *entry = entry_at(handles, TOW_ID_OF_SERVER(id), TOW_ID_INDEX(id));
-    if (entry == NULL || id == 0 || atomic_load_explicit(&entry->id, memory_order_acquire) != id) {
+    if (entry == NULL || id == 0 || (id & ENDING) ||
+        atomic_load_explicit(&entry->id, memory_order_acquire) != id) {
         return NULL;
     }
     return entry;
@@ -65,7 +69,7 @@ const struct tow_handle_entry *tow_handles_at(const struct tow_handles *handles,
         return NULL;
     }
     uint64_t id = atomic_load_explicit(&entry->id, memory_order_acquire);
-    return id != 0 && TOW_ID_KIND(id) == (unsigned)kind ? entry : NULL;
+    return id != 0 && !(id & ENDING) && TOW_ID_KIND(id) == (unsigned)kind ? entry : NULL;
 }
 
 static size_t hash(enum tow_handle_kind kind, void *handle)
@@ -144,7 +148,7 @@ static int bind_locked(struct tow_handles *h, uint64_t id, void *handle, CUresul
     unsigned owner = TOW_ID_OF_SERVER(id);
     uint32_t chunk = TOW_ID_INDEX(id) / TOW_HANDLES_CHUNK;
     if (chunk >= TOW_HANDLES_CHUNKS_MAX || TOW_ID_KIND(id) == 0 || TOW_ID_KIND(id) >= TOW_H_LIMIT ||
-        id >> 63) {
+        (id & ENDING)) {
         return -EINVAL;
     }
     if (atomic_load_explicit(&h->sides[owner].chunks[chunk], memory_order_relaxed) == NULL) {
@@ -156,7 +160,8 @@ static int bind_locked(struct tow_handles *h, uint64_t id, void *handle, CUresul
     }
     struct tow_handle_entry *entry = entry_at(h, owner, TOW_ID_INDEX(id));
     uint64_t before = atomic_load_explicit(&entry->id, memory_order_relaxed);
-    if (before == id || (before != 0 && TOW_ID_KIND(before) == TOW_H_CONTEXT)) {
+    if (before == id || (before & ENDING) ||
+        (before != 0 && TOW_ID_KIND(before) == TOW_H_CONTEXT)) {
         return -EINVAL; /* much is known by a context's number: it ends in its own way */
     }
     if (before != 0) {
@@ -200,12 +205,9 @@ int tow_handles_bind_new(struct tow_handles *handles, uint64_t id, void *handle,
     return result;
 }
 
-static bool unbind_locked(struct tow_handles *h, uint64_t id)
+/* The entry and its index are free again. */
+static void free_locked(struct tow_handles *h, struct tow_handle_entry *entry, uint64_t id)
 {
-    struct tow_handle_entry *entry = entry_at(h, TOW_ID_OF_SERVER(id), TOW_ID_INDEX(id));
-    if (entry == NULL || atomic_load_explicit(&entry->id, memory_order_relaxed) != id || id == 0) {
-        return false;
-    }
     struct tow_handle_reverse *r =
         entry->handle != NULL ? reverse_find(h, TOW_ID_KIND(id), entry->handle) : NULL;
     if (r != NULL && r->id == id) {
@@ -216,6 +218,15 @@ static bool unbind_locked(struct tow_handles *h, uint64_t id)
         entry->context = h->free_index;
         h->free_index = TOW_ID_INDEX(id);
     }
+}
+
+static bool unbind_locked(struct tow_handles *h, uint64_t id)
+{
+    struct tow_handle_entry *entry = entry_at(h, TOW_ID_OF_SERVER(id), TOW_ID_INDEX(id));
+    if (entry == NULL || atomic_load_explicit(&entry->id, memory_order_relaxed) != id || id == 0) {
+        return false;
+    }
+    free_locked(h, entry, id);
     return true;
 }
 
@@ -225,6 +236,34 @@ bool tow_handles_unbind(struct tow_handles *handles, uint64_t id)
     bool was_there = unbind_locked(handles, id);
     tow_mutex_unlock(&handles->lock);
     return was_there;
+}
+
+bool tow_handles_end(struct tow_handles *handles, uint64_t id)
+{
+    tow_mutex_lock(&handles->lock);
+    struct tow_handle_entry *entry = entry_at(handles, TOW_ID_OF_SERVER(id), TOW_ID_INDEX(id));
+    bool was_there = entry != NULL && id != 0 && !(id & ENDING) &&
+                     atomic_load_explicit(&entry->id, memory_order_relaxed) == id;
+    if (was_there) {
+        atomic_store_explicit(&entry->id, id | ENDING, memory_order_release);
+    }
+    tow_mutex_unlock(&handles->lock);
+    return was_there;
+}
+
+void tow_handles_ended(struct tow_handles *handles, uint64_t id)
+{
+    tow_mutex_lock(&handles->lock);
+    struct tow_handle_entry *entry = entry_at(handles, TOW_ID_OF_SERVER(id), TOW_ID_INDEX(id));
+    free_locked(handles, entry, id);
+    tow_mutex_unlock(&handles->lock);
+}
+
+bool tow_handles_is_ending(const struct tow_handles *handles, uint64_t id)
+{
+    const struct tow_handle_entry *entry =
+        entry_at(handles, TOW_ID_OF_SERVER(id), TOW_ID_INDEX(id));
+    return entry != NULL && atomic_load_explicit(&entry->id, memory_order_acquire) == (id | ENDING);
 }
 
 void tow_handles_spoil(struct tow_handles *handles, uint64_t id, CUresult error)
@@ -290,7 +329,8 @@ void tow_handles_each(struct tow_handles *handles, enum tow_handle_kind kind,
                 atomic_load_explicit(&handles->sides[side].chunks[chunk], memory_order_acquire);
             for (uint32_t i = 0; entries != NULL && i < TOW_HANDLES_CHUNK; i++) {
                 uint64_t id = atomic_load_explicit(&entries[i].id, memory_order_acquire);
-                if (id != 0 && (kind == TOW_H_NONE || TOW_ID_KIND(id) == (unsigned)kind)) {
+                if (id != 0 && !(id & ENDING) &&
+                    (kind == TOW_H_NONE || TOW_ID_KIND(id) == (unsigned)kind)) {
                     visit(user, id, &entries[i]);
                 }
             }

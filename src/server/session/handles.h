@@ -24,7 +24,7 @@ enum {
 };
 
 struct tow_handle_entry {
-    _Atomic uint64_t id;     /* 0: free */
+    _Atomic uint64_t id;     /* 0: free; with the highest bit: it ends */
     void *handle;            /* the driver's; borrowed from it */
     _Atomic(CUresult) error; /* why there is none, or none that may be used */
     uint32_t context;    /* in which it was made; of a free one of the server's: the next free */
@@ -60,12 +60,18 @@ int tow_handles_bind(struct tow_handles *handles, uint64_t id, void *handle, CUr
 int tow_handles_bind_new(struct tow_handles *handles, uint64_t id, void *handle, uint32_t context);
 /* True for the one caller that ended it. */
 bool tow_handles_unbind(struct tow_handles *handles, uint64_t id);
+/* The same for what is known by its number, as contexts are: the id means nothing any more, but its
+ * index and its handle stay its own until tow_handles_ended. */
+bool tow_handles_end(struct tow_handles *handles, uint64_t id);
+void tow_handles_ended(struct tow_handles *handles, uint64_t id);
+/* Whether somebody ends it just now. */
+bool tow_handles_is_ending(const struct tow_handles *handles, uint64_t id);
 /* Every use of the id fails from now on, if there is one. */
 void tow_handles_spoil(struct tow_handles *handles, uint64_t id, CUresult error);
 /* The id of a handle, minted by the server if it has none; 0 if memory is used up. */
 uint64_t tow_handles_export(struct tow_handles *handles, enum tow_handle_kind kind, void *handle,
                             uint32_t context);
-/* The id of a handle that has one, else 0. */
+/* The id of a handle that has one, also if it ends just now; else 0. */
 uint64_t tow_handles_known(struct tow_handles *handles, enum tow_handle_kind kind, void *handle);
 /* Visits every live entry of a kind (0: of all kinds). `visit` may unbind the entry it is given. */
 void tow_handles_each(struct tow_handles *handles, enum tow_handle_kind kind,

@@ -132,7 +132,9 @@ struct tow_session {
     /* How many contexts have ended: what a thread believes to be current is true for as long as
      * this does not change. */
     atomic_uint contexts_ended;
-    atomic_uint contexts_ending; /* how many are about to: memory of theirs may be in hand */
+    /* How many are about to, by whose memory they use: 0 their own, else 1 + a device, whose
+     * primary context must not end before. */
+    atomic_uint contexts_ending[1 + TOW_SESSION_DEVICES_MAX];
     _Atomic uint64_t primaries[TOW_SESSION_DEVICES_MAX]; /* ids of primary contexts; context.c's */
     _Atomic(CUcontext) primary; /* retained by tow_session_enter_primary, or NULL */
 
