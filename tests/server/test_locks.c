@@ -308,10 +308,10 @@ static void a_context_that_ends_does_not_hold_up_uploads_of_others(void **state)
     }
     upload_late(CONTEXT, 1);
     upload_late(CONTEXT, 2);
-    assert_true(tow_late_drop_context(session, CONTEXT));
+    assert_true(tow_late_drop_context(session, CONTEXT, 0));
     assert_int_equal(synchronised, 2);
     tow_driver_set(&driver, cuEventSynchronize, fake_not_ready);
-    assert_true(tow_late_drop_context(session, OTHER));
+    assert_true(tow_late_drop_context(session, OTHER, 0));
 }
 
 int main(void)

@@ -132,19 +132,6 @@ static void memory_of_a_context_goes_with_it(void **state)
     assert_false(is_mirrored(b));
 }
 
-static void an_heir_has_it_from_then_on(void **state)
-{
-    (void)state;
-    uint8_t *a = allocate(GREEN), *b = allocate(OTHER);
-    forget((struct tow_mirror_gone){.context = GREEN, .heir = PRIMARY});
-    assert_true(is_mirrored(a) && is_mirrored(b));
-    forget((struct tow_mirror_gone){.context = GREEN});
-    assert_true(is_mirrored(a) && is_mirrored(b));
-    forget((struct tow_mirror_gone){.context = PRIMARY});
-    assert_false(is_mirrored(a));
-    assert_true(is_mirrored(b));
-}
-
 /* A context's id; `device` is counted from 1, and 0 for one that has memory of its own. */
 static uint64_t make_context(uint32_t index, uint32_t device)
 {
@@ -153,6 +140,26 @@ static uint64_t make_context(uint32_t index, uint32_t device)
                                       CUDA_SUCCESS, device),
                      0);
     return id;
+}
+
+static void an_heir_has_it_from_then_on(void **state)
+{
+    (void)state;
+    uint64_t primary = make_context(PRIMARY, 1);
+    uint8_t *a = allocate(GREEN), *b = allocate(OTHER);
+    forget((struct tow_mirror_gone){.context = GREEN, .heir = PRIMARY});
+    assert_true(is_mirrored(a) && is_mirrored(b));
+    forget((struct tow_mirror_gone){.context = GREEN});
+    assert_true(is_mirrored(a) && is_mirrored(b));
+    forget((struct tow_mirror_gone){.context = PRIMARY});
+    assert_false(is_mirrored(a));
+    assert_true(is_mirrored(b));
+    /* One that ends just now has been asked already. */
+    uint8_t *c = allocate(GREEN);
+    assert_true(tow_handles_end(&session->handles, primary));
+    forget((struct tow_mirror_gone){.context = GREEN, .heir = PRIMARY});
+    assert_false(is_mirrored(c));
+    assert_true(is_mirrored(b));
 }
 
 static void a_green_context_that_ends_alone_leaves_its_memory(void **state)

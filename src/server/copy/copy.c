@@ -19,11 +19,12 @@
 /* Between two looks whether a context's memory is still in hand. */
 #define NAP_NS (20 * TOW_TIME_US)
 
-bool tow_copy_drop_context(struct tow_session *session, uint32_t context)
+bool tow_copy_drop_context(struct tow_session *session, uint32_t context, uint32_t heir)
 {
     /* No command takes memory of the context any more: those that have some come to an end. */
-    while (!tow_upload_drop_context(session, context) || !tow_late_drop_context(session, context) ||
-           !tow_copy_drop_downloads(session, context)) {
+    while (!tow_upload_drop_context(session, context, heir) ||
+           !tow_late_drop_context(session, context, heir) ||
+           !tow_copy_drop_downloads(session, context, heir)) {
         if (!tow_session_goes_on(session)) {
             return false;
         }

@@ -502,7 +502,7 @@ void tow_copy_send_until(struct tow_serve *call, CUevent event)
     }
 }
 
-bool tow_copy_drop_downloads(struct tow_session *session, uint32_t context)
+bool tow_copy_drop_downloads(struct tow_session *session, uint32_t context, uint32_t heir)
 {
     struct copy_state *copies = tow_session_state(session, TOW_SESSION_COPY);
     if (copies == NULL) {
@@ -537,5 +537,5 @@ bool tow_copy_drop_downloads(struct tow_session *session, uint32_t context)
         send_later(session, copies, later);
         tow_mutex_unlock(&copies->sending);
     }
-    return tow_pinned_drop_context(&copies->pinned, context);
+    return tow_pinned_drop_context(&copies->pinned, session, context, heir);
 }

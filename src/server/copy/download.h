@@ -44,6 +44,6 @@ void tow_copy_send_context(struct tow_serve *call);
 void tow_copy_send_until(struct tow_serve *call, CUevent event);
 /* A context ends: what it still has to bring comes first. False: somebody has memory of it in hand.
  */
-bool tow_copy_drop_downloads(struct tow_session *session, uint32_t context);
+bool tow_copy_drop_downloads(struct tow_session *session, uint32_t context, uint32_t heir);
 
 #endif

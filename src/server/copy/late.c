@@ -233,7 +233,7 @@ static struct late *take_copied(struct late_state *state, uint32_t context)
     return late;
 }
 
-bool tow_late_drop_context(struct tow_session *session, uint32_t context)
+bool tow_late_drop_context(struct tow_session *session, uint32_t context, uint32_t heir)
 {
     struct late_state *state = state_of(session, false);
     if (state == NULL) {
@@ -258,5 +258,5 @@ bool tow_late_drop_context(struct tow_session *session, uint32_t context)
         }
     }
     tow_mutex_unlock(&state->sort_lock);
-    return tow_pinned_drop_context(&state->pinned, context);
+    return tow_pinned_drop_context(&state->pinned, session, context, heir);
 }

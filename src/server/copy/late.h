@@ -22,6 +22,6 @@ void tow_late_copy(struct tow_serve *call, CUdeviceptr to, uint64_t size, CUstre
  * driver. */
 int tow_late_take(struct tow_session *session, const uint8_t *at, const struct tow_frame *frame);
 /* A context ends. False: somebody still has memory of it in hand. */
-bool tow_late_drop_context(struct tow_session *session, uint32_t context);
+bool tow_late_drop_context(struct tow_session *session, uint32_t context, uint32_t heir);
 
 #endif

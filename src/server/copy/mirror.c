@@ -253,10 +253,13 @@ void tow_mirror_forget_managed(struct tow_session *session, const struct tow_mir
         return;
     }
     tow_mutex_lock(&state->lock);
+    /* An heir whose own end has begun may have been here already. */
+    uint32_t heir =
+        tow_handles_at(&session->handles, TOW_H_CONTEXT, gone->heir) != NULL ? gone->heir : 0;
     for (struct managed **at = &state->managed; *at != NULL;) {
         struct managed *m = *at;
-        if (gone->heir != 0) {
-            m->context = m->context == gone->context ? gone->heir : m->context;
+        if (heir != 0) {
+            m->context = m->context == gone->context ? heir : m->context;
             at = &m->next;
         } else if (gone->owner != 0 ? m->owner == gone->owner
                    : gone->address != 0

@@ -7,6 +7,7 @@
 
 #include "base/mutex.h"
 #include "server/session/session.h"
+#include "gen/context.h"
 #include "gen/event.h"
 #include "gen/memory.h"
 #include "gen/stream.h"
@@ -16,10 +17,11 @@ enum {
     WORD = 64,       /* of each piece, behind all of them: a line of the cache */
 };
 
-/* Pieces of one context that were taken and not given back. */
+/* What one context has, from its first piece to its end. */
 struct tow_out {
     uint32_t context;
-    unsigned count; /* never 0 */
+    unsigned count; /* pieces that were taken and not given back */
+    size_t bytes;   /* of the driver's memory, whatever became of it */
     struct tow_out *next;
 };
 
@@ -77,11 +79,7 @@ static CUresult count_out(struct tow_pinned *pinned, struct tow_session *session
 /* With the lock held. */
 static void count_back(struct tow_pinned *pinned, uint32_t context)
 {
-    struct tow_out **at = out_of(pinned, context), *out = *at;
-    if (--out->count == 0) {
-        *at = out->next;
-        free(out);
-    }
+    (*out_of(pinned, context))->count--;
 }
 
 /* With the lock held. */
@@ -91,33 +89,66 @@ static void keep(struct tow_pinned *pinned, struct tow_piece *piece)
     pinned->kept[piece->order] = piece;
 }
 
-static CUresult make_piece(const struct tow_driver *driver, uint32_t context, unsigned order,
-                           uint8_t *bytes, void *word, struct tow_piece **ret_piece)
+/* With the lock held: one of the context's; NULL: none is kept. */
+static struct tow_piece *take_kept(struct tow_pinned *pinned, uint32_t context, unsigned order)
+{
+    struct tow_piece **at = &pinned->kept[order];
+    while (*at != NULL && (*at)->context != context) {
+        at = &(*at)->next;
+    }
+    struct tow_piece *piece = *at;
+    if (piece != NULL) {
+        *at = piece->next;
+        piece->next = NULL;
+    }
+    return piece;
+}
+
+static struct tow_piece *make_piece(uint32_t context, unsigned order, uint8_t *bytes, void *word)
 {
     struct tow_piece *piece = malloc(sizeof *piece);
-    if (piece == NULL) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    if (piece != NULL) {
+        *piece =
+            (struct tow_piece){.bytes = bytes, .word = word, .context = context, .order = order};
+        atomic_store(piece->word, 0);
     }
-    *piece = (struct tow_piece){.bytes = bytes, .word = word, .context = context, .order = order};
-    atomic_store(piece->word, 0);
-    CUresult status = tow_drive(driver, cuEventCreate)(&piece->filled, CU_EVENT_DISABLE_TIMING);
+    return piece;
+}
+
+/* The driver's context whose memory a green one uses; NULL: the context has its own. */
+static CUcontext lender_of(struct tow_session *session, uint32_t context)
+{
+    const struct tow_handle_entry *entry =
+        tow_handles_at(&session->handles, TOW_H_CONTEXT, context);
+    uint32_t owner = entry != NULL ? entry->context : 0;
+    const struct tow_handle_entry *lender =
+        owner != 0
+            ? tow_handles_find(&session->handles, atomic_load(&session->primaries[owner - 1]))
+            : NULL;
+    return lender != NULL && lender != entry ? lender->handle : NULL;
+}
+
+static CUresult allocate(struct tow_session *session, uint32_t context, size_t size,
+                         void **ret_memory)
+{
+    const struct tow_driver *driver = session->driver;
+    CUcontext lender = lender_of(session, context), popped = NULL;
+    CUresult status =
+        lender != NULL ? tow_drive(driver, cuCtxPushCurrent_v2)(lender) : CUDA_SUCCESS;
     if (status != CUDA_SUCCESS) {
-        free(piece);
         return status;
     }
-    *ret_piece = piece;
-    return CUDA_SUCCESS;
+    status = tow_drive(driver, cuMemHostAlloc)(
+        ret_memory, size, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
+    if (lender != NULL) {
+        tow_drive(driver, cuCtxPopCurrent_v2)(&popped);
+    }
+    return status;
 }
 
-static void uncount(struct tow_pinned *pinned, size_t bytes)
-{
-    tow_mutex_lock(&pinned->lock);
-    pinned->total -= bytes;
-    tow_mutex_unlock(&pinned->lock);
-}
-
-/* Asks the driver for a new piece; what else came with it is kept. */
-static CUresult make(struct tow_pinned *pinned, const struct tow_driver *driver, uint32_t context,
+/* Asks the driver for a new piece, which somebody is counted to have; what else came with it is
+ * kept. */
+static CUresult make(struct tow_pinned *pinned, struct tow_session *session, uint32_t context,
                      unsigned order, struct tow_piece **ret_piece)
 {
     size_t size = (size_t)TOW_PINNED_MIN << order, slab = size < SLAB ? SLAB : size;
@@ -129,30 +160,23 @@ static CUresult make(struct tow_pinned *pinned, const struct tow_driver *driver,
     if (!room) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    CUresult status = tow_drive(driver, cuMemHostAlloc)(
-        &memory, slab + slab / size * WORD, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
-    if (status != CUDA_SUCCESS) {
-        uncount(pinned, slab);
-        return status;
+    CUresult status = allocate(session, context, slab + slab / size * WORD, &memory);
+    tow_mutex_lock(&pinned->lock);
+    if (status == CUDA_SUCCESS) {
+        (*out_of(pinned, context))->bytes += slab;
+    } else {
+        pinned->total -= slab;
     }
-    uint8_t *bytes = memory, *word = bytes + slab;
-    status = make_piece(driver, context, order, bytes, word, ret_piece);
-    if (status != CUDA_SUCCESS) {
-        tow_drive(driver, cuMemFreeHost)(memory);
-        uncount(pinned, slab);
-        return status;
-    }
-    for (size_t at = size; at < slab; at += size) {
-        struct tow_piece *piece;
-        word += WORD;
-        if (make_piece(driver, context, order, bytes + at, word, &piece) != CUDA_SUCCESS) {
-            break; /* its bytes stay unused */
+    for (size_t at = 0; status == CUDA_SUCCESS && at < slab; at += size) {
+        uint8_t *bytes = memory, *word = bytes + slab + at / size * WORD;
+        struct tow_piece *piece = make_piece(context, order, bytes + at, word);
+        if (piece != NULL) {
+            keep(pinned, piece); /* without, its bytes stay unused */
         }
-        tow_mutex_lock(&pinned->lock);
-        keep(pinned, piece);
-        tow_mutex_unlock(&pinned->lock);
     }
-    return CUDA_SUCCESS;
+    *ret_piece = status == CUDA_SUCCESS ? take_kept(pinned, context, order) : NULL;
+    tow_mutex_unlock(&pinned->lock);
+    return status != CUDA_SUCCESS || *ret_piece != NULL ? status : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult tow_pinned_take(struct tow_pinned *pinned, struct tow_session *session, uint32_t context,
@@ -167,29 +191,28 @@ CUresult tow_pinned_take(struct tow_pinned *pinned, struct tow_session *session,
     }
     tow_mutex_lock(&pinned->lock);
     CUresult status = count_out(pinned, session, context);
-    struct tow_piece **at = &pinned->kept[order];
-    while (*at != NULL && (*at)->context != context) {
-        at = &(*at)->next;
-    }
-    struct tow_piece *piece = status == CUDA_SUCCESS ? *at : NULL;
-    if (piece != NULL) {
-        *at = piece->next;
-    }
+    struct tow_piece *piece = status == CUDA_SUCCESS ? take_kept(pinned, context, order) : NULL;
     tow_mutex_unlock(&pinned->lock);
-    if (status == CUDA_SUCCESS && piece == NULL) {
-        status = make(pinned, session->driver, context, order, &piece);
-        if (status != CUDA_SUCCESS) {
-            tow_mutex_lock(&pinned->lock);
-            count_back(pinned, context);
-            tow_mutex_unlock(&pinned->lock);
-        }
-    }
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    piece->next = NULL;
-    *ret_piece = piece;
-    return CUDA_SUCCESS;
+    if (piece == NULL) {
+        status = make(pinned, session, context, order, &piece);
+    }
+    if (piece != NULL && piece->filled == NULL) {
+        status = tow_drive(session->driver, cuEventCreate)(&piece->filled, CU_EVENT_DISABLE_TIMING);
+    }
+    if (status == CUDA_SUCCESS) {
+        *ret_piece = piece;
+        return CUDA_SUCCESS;
+    }
+    tow_mutex_lock(&pinned->lock);
+    count_back(pinned, context);
+    if (piece != NULL) {
+        keep(pinned, piece);
+    }
+    tow_mutex_unlock(&pinned->lock);
+    return status;
 }
 
 CUresult tow_pinned_mark(struct tow_piece *piece, const struct tow_driver *driver, CUstream stream)
@@ -225,23 +248,65 @@ void tow_pinned_lose(struct tow_pinned *pinned, struct tow_piece *piece)
     free(piece);
 }
 
-bool tow_pinned_drop_context(struct tow_pinned *pinned, uint32_t context)
+/* With the lock held: takes all out that are kept of a context. */
+static struct tow_piece *take_all(struct tow_pinned *pinned, uint32_t context)
 {
-    tow_mutex_lock(&pinned->lock);
+    struct tow_piece *all = NULL;
     for (unsigned i = 0; i < TOW_PINNED_ORDERS; i++) {
-        struct tow_piece **at = &pinned->kept[i];
-        while (*at != NULL) {
-            struct tow_piece *piece = *at;
-            if (piece->context == context) {
-                *at = piece->next;
-                pinned->total -= (size_t)TOW_PINNED_MIN << i;
-                free(piece);
-            } else {
-                at = &piece->next;
-            }
+        for (struct tow_piece *piece; (piece = take_kept(pinned, context, i)) != NULL;) {
+            piece->next = all;
+            all = piece;
         }
     }
-    bool all = *out_of(pinned, context) == NULL;
-    tow_mutex_unlock(&pinned->lock);
     return all;
+}
+
+/* With the lock held: the bytes of a context that ends are its heir's; false if that ends, too. */
+static bool inherit(struct tow_pinned *pinned, struct tow_session *session, uint32_t heir,
+                    size_t bytes)
+{
+    if (heir == 0 || count_out(pinned, session, heir) != CUDA_SUCCESS) {
+        return false;
+    }
+    count_back(pinned, heir);
+    (*out_of(pinned, heir))->bytes += bytes;
+    return true;
+}
+
+bool tow_pinned_drop_context(struct tow_pinned *pinned, struct tow_session *session,
+                             uint32_t context, uint32_t heir)
+{
+    tow_mutex_lock(&pinned->lock);
+    struct tow_out **at = out_of(pinned, context), *out = *at;
+    bool all = out == NULL || out->count == 0;
+    struct tow_piece *pieces = all ? take_all(pinned, context) : NULL;
+    tow_mutex_unlock(&pinned->lock);
+    for (struct tow_piece *piece = pieces; heir != 0 && piece != NULL; piece = piece->next) {
+        if (piece->filled != NULL) {
+            tow_drive(session->driver, cuEventDestroy_v2)(piece->filled);
+            piece->filled = NULL;
+        }
+        piece->context = heir;
+    }
+    if (!all || out == NULL) {
+        return all;
+    }
+    /* Nobody takes one any more: it is the same as before. */
+    tow_mutex_lock(&pinned->lock);
+    bool inherited = inherit(pinned, session, heir, out->bytes);
+    pinned->total -= inherited ? 0 : out->bytes;
+    at = out_of(pinned, context);
+    *at = out->next;
+    free(out);
+    while (pieces != NULL) {
+        struct tow_piece *piece = pieces;
+        pieces = piece->next;
+        if (inherited) {
+            keep(pinned, piece);
+        } else {
+            free(piece);
+        }
+    }
+    tow_mutex_unlock(&pinned->lock);
+    return true;
 }

@@ -4,7 +4,8 @@
  * Giving such memory back to the driver waits until the GPU has nothing to do. A stream may be
  * waiting for a host function of the client just then, and the client for the bytes: so nothing is
  * given back while the context lives. Pieces are kept and used again; their number is the most that
- * were on their way at once.
+ * were on their way at once. Those of a green context are memory of its device's primary context,
+ * which has them when the green one has ended.
  */
 #ifndef TOW_SERVER_PINNED_H
 #define TOW_SERVER_PINNED_H
@@ -27,8 +28,9 @@ enum {
 };
 
 struct tow_piece {
-    uint8_t *bytes;         /* the driver's */
-    CUevent filled;         /* the driver's, for the user's purposes; of the piece's context */
+    uint8_t *bytes; /* the driver's */
+    CUevent filled; /* the driver's, for the user's purposes; of the piece's context. NULL while
+                       nobody has used it there */
     _Atomic uint32_t *word; /* the driver's, page-locked: the device writes `value` to it */
     uint32_t value;         /* of the newest mark */
     bool marked;            /* the newest mark was taken; else only the event tells */
@@ -41,7 +43,7 @@ struct tow_pinned {
     struct tow_mutex lock; /* guards the rest */
     struct tow_piece *kept[TOW_PINNED_ORDERS];
     size_t total;         /* bytes of all pieces */
-    struct tow_out *outs; /* owned: how many pieces of each context somebody has */
+    struct tow_out *outs; /* owned: what each context has */
 };
 
 void tow_pinned_init(struct tow_pinned *pinned);
@@ -64,8 +66,10 @@ bool tow_pinned_is_marked(const struct tow_piece *piece, const struct tow_driver
 void tow_pinned_give(struct tow_pinned *pinned, struct tow_piece *piece);
 /* The device may still write to it, but nobody here uses it: its memory goes with the context. */
 void tow_pinned_lose(struct tow_pinned *pinned, struct tow_piece *piece);
-/* A context ends, whose number is not in use any more: forgets the pieces that nobody has. False if
- * somebody has one: its memory must not go before. */
-bool tow_pinned_drop_context(struct tow_pinned *pinned, uint32_t context);
+/* A context ends, whose number is not in use any more, and is current: forgets its pieces, or gives
+ * them to the heir, if there is one that lives on. False if somebody has one: its memory must not
+ * go before. */
+bool tow_pinned_drop_context(struct tow_pinned *pinned, struct tow_session *session,
+                             uint32_t context, uint32_t heir);
 
 #endif

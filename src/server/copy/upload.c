@@ -243,7 +243,7 @@ static bool take_out(struct upload_state *state, uint32_t context, struct slot *
     return all;
 }
 
-bool tow_upload_drop_context(struct tow_session *session, uint32_t context)
+bool tow_upload_drop_context(struct tow_session *session, uint32_t context, uint32_t heir)
 {
     struct upload_state *state = state_of(session, false);
     if (state == NULL) {
@@ -260,7 +260,7 @@ bool tow_upload_drop_context(struct tow_session *session, uint32_t context)
         free(dropped);
         dropped = next;
     }
-    return tow_pinned_drop_context(&state->pinned, context) && all;
+    return tow_pinned_drop_context(&state->pinned, session, context, heir) && all;
 }
 
 /* ---- the transfer ---- */

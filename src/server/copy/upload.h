@@ -17,6 +17,6 @@ void tow_upload_shape(struct tow_serve *call, const struct tow_copy_shape *shape
 
 /* A context ends: waits for the device to have read what was uploaded to it. False: bytes are still
  * being received into its memory. */
-bool tow_upload_drop_context(struct tow_session *session, uint32_t context);
+bool tow_upload_drop_context(struct tow_session *session, uint32_t context, uint32_t heir);
 
 #endif

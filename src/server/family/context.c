@@ -191,7 +191,7 @@ CUresult tow_context_drop(struct tow_session *session, uint64_t id)
         tow_drive(session->driver, cuCtxSynchronize)();
     }
     tow_mirror_forget_managed(session, &gone);
-    bool dropped = tow_copy_drop_context(session, drop.context);
+    bool dropped = tow_copy_drop_context(session, drop.context, gone.heir);
     tow_session_drop_context(session, drop.context);
     tow_share_drop_context(session, drop.context);
     tow_handles_each(&session->handles, TOW_H_NONE, drop_entry, &drop);
