@@ -102,7 +102,8 @@ class Rules(unittest.TestCase):
 
     def test_words_that_spare_code_by_hand(self):
         family = self._read("family x 10;\nfn 11 cuA(CUstream s, reach CUdeviceptr p) async captured before(tow_hook, s) since(1);\n"
-                            "fn 12 cuB(CUstream s, CUdeviceptr p) same(cuA) since(1);\n")[0]
+                            "fn 12 cuB(CUstream s, CUdeviceptr p) same(cuA) since(1);\n"
+                            "fn 13 cuC(drop CUevent e) before(tow_end, e) since(1);\n")[0]
         model = cgen.Model([family], MODEL.types)
         import server
         ours, theirs = client.source(model, family), server.source(model, family)
@@ -111,6 +112,9 @@ class Rules(unittest.TestCase):
         self.assertIn("TOW_CALL_CONTEXT | tow_capture_flag(s));", ours)
         self.assertLess(theirs.index("tow_hook(call->session, s);"), theirs.index("tow_drive(call->driver, cuA)("))
         self.assertNotIn("cuB", theirs)
+        # Once the hook has seen that nobody uses it, nobody may find it again.
+        self.assertLess(theirs.index("tow_serve_claim(call, TOW_H_EVENT, e_id)"), theirs.index("tow_end(call->session, e);"))
+        self.assertLess(theirs.index("tow_end(call->session, e);"), theirs.index("tow_drive(call->driver, cuC)("))
 
     def _hash(self, line, types=MODEL.types):
         family = self._read(f"family x 10;\n{line}\n")[0]

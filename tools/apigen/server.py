@@ -39,17 +39,18 @@ class Handler:
                 if self.new:
                     w.call("tow_serve_bind", "call", self.kind(self.new), f"{self.new.name}_id", "NULL")
                 w.ret()
+            # First the claim: nobody may find it again once the hook has seen that nobody has it.
+            for a in self.drops:
+                w.ret_if(f"!tow_serve_claim(call, {self.kind(a)}, {a.name}_id)")
             if "before" in f.calls:
                 hook, *rest = f.calls["before"].split(", ")
                 w.call(hook, "call->session", *rest)
-            for a in self.drops:
-                w.ret_if(f"!tow_serve_claim(call, {self.kind(a)}, {a.name}_id)")
             w.set("call->status", f"tow_drive(call->driver, {f.name})({', '.join(args)})")
             if self.new:
                 w.call("tow_serve_bind", "call", self.kind(self.new), f"{self.new.name}_id", self.new.name)
             for a in self.drops:
                 with w.if_("call->status != CUDA_SUCCESS"):
-                    w.call("tow_serve_unclaim", "call", f"{a.name}_id", a.name)
+                    w.call("tow_serve_unclaim", "call")
             if self.reply:
                 w.ret_if("call->status != CUDA_SUCCESS")
                 self.encode()
@@ -224,8 +225,7 @@ def source(model, family):
     w.include("<string.h>")
     includes = []
     if any("before" in f.calls for f in family.functions):
-        includes = ["server/copy/mirror.h", "server/family/graph.h", "server/session/busy.h",
-                    "server/session/watch.h"]
+        includes = ["server/copy/mirror.h", "server/session/busy.h", "server/session/watch.h"]
     w.include("gen/server_api.h", f"gen/{family.name}_server.h", *includes, "server/session/serve.h")
     travelling = [f for f in family.functions if not f.stub and not f.local]
     for f in travelling:

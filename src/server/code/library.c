@@ -448,10 +448,9 @@ void tow_serve_cuModuleUnload(struct tow_serve *call)
     bool last = false;
     uint64_t id = drop_children(call, &last);
     CUmodule module = tow_serve_handle(call, TOW_H_MODULE, id);
-    if (!tow_serve_ready(call) || !last) {
+    if (!tow_serve_ready(call) || !last || !tow_serve_claim(call, TOW_H_MODULE, id)) {
         return;
     }
-    tow_serve_unbind(call, TOW_H_MODULE, id);
     struct tow_code_keeper *keeper = tow_code_detach(call->session, id);
     tow_mirror_forget_managed(call->session, &(struct tow_mirror_gone){.owner = id});
     call->status = tow_drive(call->driver, cuModuleUnload)(module);
@@ -463,10 +462,9 @@ void tow_serve_cuLibraryUnload(struct tow_serve *call)
     bool last = false;
     uint64_t id = drop_children(call, &last);
     CUlibrary library = tow_serve_handle(call, TOW_H_LIBRARY, id);
-    if (!tow_serve_ready(call) || !last) {
+    if (!tow_serve_ready(call) || !last || !tow_serve_claim(call, TOW_H_LIBRARY, id)) {
         return;
     }
-    tow_serve_unbind(call, TOW_H_LIBRARY, id);
     struct tow_code_keeper *keeper = tow_code_detach(call->session, id);
     tow_mirror_forget_managed(call->session, &(struct tow_mirror_gone){.owner = id});
     call->status = tow_drive(call->driver, cuLibraryUnload)(library);

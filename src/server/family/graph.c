@@ -10,7 +10,6 @@
 #include "base/mutex.h"
 #include "gen/graph_server.h"
 #include "gen/module.h"
-#include "server/family/graph.h"
 #include "server/copy/hostfn.h"
 #include "server/copy/mirror.h"
 #include "server/session/session.h"
@@ -67,11 +66,10 @@ static void note_body(struct tow_serve *call, CUgraphNode node, CUgraph graph)
     tow_mutex_unlock(&bodies->lock);
 }
 
-/* One of the node's, which is forgotten; NULL: it has no more. */
-static CUgraph take_body(struct tow_session *session, CUgraphNode node)
+/* One of the node's, which is forgotten, and the caller's; NULL: it has no more. */
+static struct body *take_body(struct tow_session *session, CUgraphNode node)
 {
     struct bodies *bodies = tow_session_state(session, TOW_SESSION_GRAPH);
-    CUgraph graph = NULL;
     if (bodies == NULL) {
         return NULL;
     }
@@ -80,14 +78,21 @@ static CUgraph take_body(struct tow_session *session, CUgraphNode node)
     while (*at != NULL && (*at)->node != node) {
         at = &(*at)->next;
     }
-    if (*at != NULL) {
-        struct body *body = *at;
-        graph = body->graph;
+    struct body *body = *at;
+    if (body != NULL) {
         *at = body->next;
-        free(body);
     }
     tow_mutex_unlock(&bodies->lock);
-    return graph;
+    return body;
+}
+
+static void give_back_body(struct tow_session *session, struct body *body)
+{
+    struct bodies *bodies = tow_session_state(session, TOW_SESSION_GRAPH);
+    tow_mutex_lock(&bodies->lock);
+    body->next = bodies->first;
+    bodies->first = body;
+    tow_mutex_unlock(&bodies->lock);
 }
 
 /* ---- parameters from the wire ---- */
@@ -525,28 +530,54 @@ void tow_serve_cuGraphBatchMemOpNodeGetParams(struct tow_serve *call)
 
 /* ---- whole graphs ---- */
 
-/* Graphs that are still to be looked into. A client nests them as deep as it likes, so this is a
- * list and no recursion. */
+/* What is unbound with a graph: ids in it, which are given back if the driver keeps it, and graphs
+ * that are still to be looked into. A client nests them as deep as it likes, so this is a list and
+ * no recursion. */
 struct unbinding {
     struct tow_session *session;
     CUgraph *graphs; /* owned */
     size_t count, room;
+    struct tow_handle_taken *taken; /* owned */
+    size_t taken_count, taken_room;
+    struct body *bodies; /* owned */
 };
 
-/* Without memory what is within keeps its ids: the session cannot go on. */
+/* Room for one more of `count`; NULL: there is no memory. Then what is within keeps its ids: the
+ * session cannot go on. */
+static void *grown(struct unbinding *list, void *array, size_t element, size_t count, size_t *room)
+{
+    if (count < *room) {
+        return array;
+    }
+    size_t more = *room == 0 ? 16 : 2 * *room;
+    void *made = realloc(array, more * element);
+    if (made == NULL) {
+        tow_session_end(list->session, -ENOMEM);
+        return NULL;
+    }
+    *room = more;
+    return made;
+}
+
 static void unbind_later(struct unbinding *list, CUgraph graph)
 {
-    if (list->count == list->room) {
-        size_t room = list->room == 0 ? 16 : 2 * list->room;
-        CUgraph *grown = realloc(list->graphs, room * sizeof *grown);
-        if (grown == NULL) {
-            tow_session_end(list->session, -ENOMEM);
-            return;
-        }
-        list->graphs = grown;
-        list->room = room;
+    CUgraph *graphs = grown(list, list->graphs, sizeof *list->graphs, list->count, &list->room);
+    if (graphs != NULL) {
+        list->graphs = graphs;
+        list->graphs[list->count++] = graph;
     }
-    list->graphs[list->count++] = graph;
+}
+
+static void unbind_one(struct unbinding *list, enum tow_handle_kind kind, void *handle)
+{
+    struct tow_handles *handles = &list->session->handles;
+    struct tow_handle_taken *taken =
+        grown(list, list->taken, sizeof *list->taken, list->taken_count, &list->taken_room);
+    if (taken != NULL) {
+        list->taken = taken;
+        list->taken_count += tow_handles_take(handles, tow_handles_known(handles, kind, handle),
+                                              &taken[list->taken_count]);
+    }
 }
 
 /* Ids of graphs within a node, and of what is in them, end with it. */
@@ -555,6 +586,7 @@ static void unbind_within(struct unbinding *list, CUgraphNode node)
     struct tow_session *session = list->session;
     CUgraphNodeType type;
     CUgraph child = NULL;
+    struct body *body;
     if (tow_drive(session->driver, cuGraphNodeGetType)(node, &type) != CUDA_SUCCESS) {
         return;
     }
@@ -562,8 +594,10 @@ static void unbind_within(struct unbinding *list, CUgraphNode node)
         tow_drive(session->driver, cuGraphChildGraphNodeGetGraph)(node, &child) == CUDA_SUCCESS) {
         unbind_later(list, child);
     }
-    while (type == CU_GRAPH_NODE_TYPE_CONDITIONAL && (child = take_body(session, node)) != NULL) {
-        unbind_later(list, child);
+    while (type == CU_GRAPH_NODE_TYPE_CONDITIONAL && (body = take_body(session, node)) != NULL) {
+        unbind_later(list, body->graph);
+        body->next = list->bodies;
+        list->bodies = body;
     }
 }
 
@@ -582,8 +616,7 @@ static void unbind_nodes(struct unbinding *list, CUgraph graph)
     } else if (tow_drive(session->driver, cuGraphGetNodes)(graph, nodes, &count) == CUDA_SUCCESS) {
         for (size_t i = 0; i < count; i++) {
             unbind_within(list, nodes[i]);
-            tow_handles_unbind(&session->handles,
-                               tow_handles_known(&session->handles, TOW_H_GRAPHNODE, nodes[i]));
+            unbind_one(list, TOW_H_GRAPHNODE, nodes[i]);
         }
     }
     free(nodes);
@@ -594,18 +627,45 @@ static void unbind_listed(struct unbinding *list)
     while (list->count > 0) {
         CUgraph graph = list->graphs[--list->count];
         unbind_nodes(list, graph);
-        tow_handles_unbind(&list->session->handles,
-                           tow_handles_known(&list->session->handles, TOW_H_GRAPH, graph));
+        unbind_one(list, TOW_H_GRAPH, graph);
     }
+}
+
+/* `kept`: the driver did not destroy it after all. */
+static void unbinding_fini(struct unbinding *list, bool kept)
+{
+    while (list->bodies != NULL) {
+        struct body *body = list->bodies;
+        list->bodies = body->next;
+        if (kept) {
+            give_back_body(list->session, body);
+        } else {
+            free(body);
+        }
+    }
+    for (size_t i = list->taken_count; kept && i-- > 0;) {
+        tow_handles_give_back(&list->session->handles, &list->taken[i]);
+    }
+    free(list->taken);
     free(list->graphs);
 }
 
-void tow_graph_drop_within(struct tow_session *session, CUgraphNode node)
+void tow_serve_cuGraphDestroyNode(struct tow_serve *call)
 {
-    struct unbinding list = {session};
+    uint64_t id = tow_dec_u64(&call->in);
+    CUgraphNode node = tow_serve_handle(call, TOW_H_GRAPHNODE, id);
+    if (!tow_serve_ready(call) || !tow_serve_claim(call, TOW_H_GRAPHNODE, id)) {
+        return;
+    }
+    struct unbinding list = {call->session};
     if (node != NULL) {
         unbind_within(&list, node);
         unbind_listed(&list);
+    }
+    call->status = tow_drive(call->driver, cuGraphDestroyNode)(node);
+    unbinding_fini(&list, call->status != CUDA_SUCCESS);
+    if (call->status != CUDA_SUCCESS) {
+        tow_serve_unclaim(call);
     }
 }
 
@@ -624,12 +684,12 @@ void tow_serve_cuGraphExecDestroy(struct tow_serve *call)
 {
     uint64_t id = tow_dec_u64(&call->in);
     CUgraphExec exec = to_be_ended(call, TOW_H_GRAPHEXEC, id);
-    if (!tow_serve_ready(call)) {
+    if (!tow_serve_ready(call) || !tow_serve_claim(call, TOW_H_GRAPHEXEC, id)) {
         return;
     }
     call->status = tow_drive(call->driver, cuGraphExecDestroy)(exec);
-    if (call->status == CUDA_SUCCESS) {
-        tow_serve_unbind(call, TOW_H_GRAPHEXEC, id);
+    if (call->status != CUDA_SUCCESS) {
+        tow_serve_unclaim(call);
     }
 }
 
@@ -637,15 +697,16 @@ void tow_serve_cuGraphDestroy(struct tow_serve *call)
 {
     uint64_t id = tow_dec_u64(&call->in);
     CUgraph graph = to_be_ended(call, TOW_H_GRAPH, id);
-    if (!tow_serve_ready(call)) {
+    if (!tow_serve_ready(call) || !tow_serve_claim(call, TOW_H_GRAPH, id)) {
         return;
     }
     struct unbinding list = {call->session};
     unbind_nodes(&list, graph);
     unbind_listed(&list);
     call->status = tow_drive(call->driver, cuGraphDestroy)(graph);
-    if (call->status == CUDA_SUCCESS) {
-        tow_serve_unbind(call, TOW_H_GRAPH, id);
+    unbinding_fini(&list, call->status != CUDA_SUCCESS);
+    if (call->status != CUDA_SUCCESS) {
+        tow_serve_unclaim(call);
     }
 }
 

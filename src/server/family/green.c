@@ -65,6 +65,6 @@ void tow_serve_cuGreenCtxDestroy(struct tow_serve *call)
         call->status = tow_drive(call->driver, cuGreenCtxDestroy)(green);
     }
     if (call->status != CUDA_SUCCESS) {
-        tow_serve_unclaim(call, id, green);
+        tow_serve_unclaim(call);
     }
 }

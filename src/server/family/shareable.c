@@ -200,14 +200,14 @@ void tow_serve_cuMemPoolDestroy(struct tow_serve *call)
 {
     uint64_t id = tow_dec_u64(&call->in);
     CUmemoryPool pool = tow_serve_handle(call, TOW_H_MEMORYPOOL, id);
-    if (!tow_serve_ready(call)) {
+    if (!tow_serve_ready(call) || !tow_serve_claim(call, TOW_H_MEMORYPOOL, id)) {
         return;
     }
     /* Before the driver can give its address to another pool. */
     imports_drop(call->session, pool);
     call->status = tow_drive(call->driver, cuMemPoolDestroy)(pool);
-    if (call->status == CUDA_SUCCESS) {
-        tow_serve_unbind(call, TOW_H_MEMORYPOOL, id);
+    if (call->status != CUDA_SUCCESS) {
+        tow_serve_unclaim(call);
     }
 }
 

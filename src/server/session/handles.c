@@ -238,6 +238,47 @@ bool tow_handles_unbind(struct tow_handles *handles, uint64_t id)
     return was_there;
 }
 
+bool tow_handles_take(struct tow_handles *handles, uint64_t id, struct tow_handle_taken *ret_taken)
+{
+    tow_mutex_lock(&handles->lock);
+    const struct tow_handle_entry *entry = tow_handles_find(handles, id);
+    if (entry != NULL) {
+        *ret_taken = (struct tow_handle_taken){id, entry->handle, entry->error, entry->context};
+        unbind_locked(handles, id);
+    }
+    tow_mutex_unlock(&handles->lock);
+    return entry != NULL;
+}
+
+/* With the lock held: an index of the server's that is free, taken out of the list. */
+static void unfree(struct tow_handles *h, uint32_t index)
+{
+    uint32_t *at = &h->free_index;
+    while (*at != 0 && *at != index) {
+        at = &entry_at(h, 1, *at)->context;
+    }
+    if (*at == index) {
+        *at = entry_at(h, 1, index)->context;
+    }
+}
+
+int tow_handles_give_back(struct tow_handles *handles, const struct tow_handle_taken *taken)
+{
+    tow_mutex_lock(&handles->lock);
+    unsigned of_server = TOW_ID_OF_SERVER(taken->id);
+    const struct tow_handle_entry *entry = entry_at(handles, of_server, TOW_ID_INDEX(taken->id));
+    /* The server has given the index to another meanwhile: the id is lost. */
+    int result = of_server && atomic_load(&entry->id) != 0 ? -EEXIST : 0;
+    if (result == 0) {
+        if (of_server) {
+            unfree(handles, TOW_ID_INDEX(taken->id));
+        }
+        result = bind_locked(handles, taken->id, taken->handle, taken->error, taken->context);
+    }
+    tow_mutex_unlock(&handles->lock);
+    return result;
+}
+
 bool tow_handles_end(struct tow_handles *handles, uint64_t id)
 {
     tow_mutex_lock(&handles->lock);

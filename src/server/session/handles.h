@@ -60,6 +60,17 @@ int tow_handles_bind(struct tow_handles *handles, uint64_t id, void *handle, CUr
 int tow_handles_bind_new(struct tow_handles *handles, uint64_t id, void *handle, uint32_t context);
 /* True for the one caller that ended it. */
 bool tow_handles_unbind(struct tow_handles *handles, uint64_t id);
+/* What an id stood for. */
+struct tow_handle_taken {
+    uint64_t id;
+    void *handle;
+    CUresult error;
+    uint32_t context;
+};
+/* Unbinds the id, of which *ret_taken tells enough to give it back. */
+bool tow_handles_take(struct tow_handles *handles, uint64_t id, struct tow_handle_taken *ret_taken);
+/* It stands for the same again. */
+int tow_handles_give_back(struct tow_handles *handles, const struct tow_handle_taken *taken);
 /* The same for what is known by its number, as contexts are: the id means nothing any more, but its
  * index and its handle stay its own until tow_handles_ended. */
 bool tow_handles_end(struct tow_handles *handles, uint64_t id);

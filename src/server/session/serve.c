@@ -200,24 +200,22 @@ void tow_serve_unbind(struct tow_serve *call, enum tow_handle_kind kind, uint64_
 
 bool tow_serve_claim(struct tow_serve *call, enum tow_handle_kind kind, uint64_t id)
 {
-    struct tow_session *session = call->session;
-    const struct tow_handle_entry *entry = tow_handles_find(&session->handles, id);
+    call->claimed.id = 0;
     if (TOW_ID_KIND(id) == 0) {
         return true; /* none, or a stream that CUDA has always: the driver says what it thinks */
     }
-    call->owner = entry != NULL ? entry->context : 0;
-    if (!tow_handles_unbind(&session->handles, id)) {
+    if (!tow_handles_take(&call->session->handles, id, &call->claimed)) {
         call->status = error_of(kind);
         return false;
     }
-    tow_transfer_settle(session);
+    tow_transfer_settle(call->session);
     return true;
 }
 
-void tow_serve_unclaim(struct tow_serve *call, uint64_t id, void *handle)
+void tow_serve_unclaim(struct tow_serve *call)
 {
-    if (TOW_ID_KIND(id) != 0) {
-        tow_handles_bind(&call->session->handles, id, handle, CUDA_SUCCESS, call->owner);
+    if (call->claimed.id != 0) {
+        tow_handles_give_back(&call->session->handles, &call->claimed);
     }
 }
 

@@ -16,6 +16,7 @@
 #include "base/number.h"
 #include "backend/driver.h"
 #include "gen/functions.h"
+#include "server/session/handles.h"
 #include "wire/cursor.h"
 #include "wire/frame.h"
 
@@ -32,9 +33,9 @@ struct tow_serve {
     bool malformed;                 /* the peer broke the protocol: the session ends */
     struct tow_serve_block *blocks; /* memory that lives as long as the call */
     unsigned held;                  /* see hold.h */
-    uint32_t owner;                 /* context of what it claimed */
-    unsigned streams;               /* how many it named; see busy.h */
-    uint64_t stream;                /* the last of them */
+    struct tow_handle_taken claimed;
+    unsigned streams; /* how many it named; see busy.h */
+    uint64_t stream;  /* the last of them */
     uint8_t *out_start;
     uint64_t small[64];
 };
@@ -76,8 +77,8 @@ void tow_serve_unbind(struct tow_serve *call, enum tow_handle_kind kind, uint64_
 /* Before a destroying call: the id means nothing any more, and uploads that found the handle have
  * given their bytes to the device. False if another thread destroys it (call->status is set). */
 bool tow_serve_claim(struct tow_serve *call, enum tow_handle_kind kind, uint64_t id);
-/* The driver did not destroy it after all. */
-void tow_serve_unclaim(struct tow_serve *call, uint64_t id, void *handle);
+/* The driver did not destroy it after all: the id means what it meant. */
+void tow_serve_unclaim(struct tow_serve *call);
 /* The id of a driver handle that the server hands out; minted if it has none yet. NULL is 0. */
 uint64_t tow_serve_export(struct tow_serve *call, enum tow_handle_kind kind, void *handle);
 void tow_serve_export_all(struct tow_serve *call, enum tow_handle_kind kind, void *array,
