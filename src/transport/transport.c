@@ -6,6 +6,7 @@
 #include "transport/sock.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -187,6 +188,26 @@ int tow_listener_open(const char *address, mode_t mode, char *ret_why, size_t si
     if ((kind == TOW_TRANSPORT_UNIX || kind == TOW_TRANSPORT_SHM) && rest[0] == '/') {
         snprintf(listener->path, sizeof listener->path, "%s", rest);
     }
+    *ret_listener = listener;
+    return 0;
+}
+
+int tow_listener_adopt(int fd, struct tow_listener **ret_listener)
+{
+    int domain = 0;
+    socklen_t size = sizeof domain;
+    if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) != 0) {
+        return -EINVAL;
+    }
+    struct tow_listener *listener = calloc(1, sizeof *listener);
+    if (listener == NULL) {
+        return -ENOMEM;
+    }
+    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+    listener->fd = fd;
+    listener->kind = domain == AF_UNIX ? TOW_TRANSPORT_UNIX : TOW_TRANSPORT_TCP;
+    snprintf(listener->address, sizeof listener->address, "%s (inherited descriptor %d)",
+             transports[listener->kind]->name, fd);
     *ret_listener = listener;
     return 0;
 }

@@ -115,6 +115,10 @@ struct tow_listener {
 int tow_listener_open(const char *address, mode_t mode, char *ret_why, size_t size,
                       struct tow_listener **ret_listener);
 
+/* The same for a socket that listens already, which it owns from now on: systemd made it, for
+ * example. -EINVAL if it is none; then it stays the caller's. */
+int tow_listener_adopt(int fd, struct tow_listener **ret_listener);
+
 /* Accepts one connection, not blocking: -EAGAIN when there is none. Hand the fd to
  * tow_line_from_fd, here or in another process, with the listener's kind. `ret_peer`
  * (TOW_ADDRESS_MAX) describes it. */

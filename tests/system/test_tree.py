@@ -108,9 +108,12 @@ def a_room_cannot_include_what_is_above():
 def only_the_transports_know_their_names():
     """What a kind of line can do is asked of it (transport/line.h, transport/transport.h): a new one needs no change here."""
     found = []
-    for path in sorted((SRC / "client").rglob("*.[ch]")):
+    for path in sorted((SRC / "client").rglob("*.[ch]")) + sorted((SRC / "server").rglob("*.[ch]")):
         for number, line in enumerate(path.read_text().splitlines(), 1):
-            if re.search(r'"(?:self:|hook:|(?:unix|tcp|shm)://)(?:%s)?"|\bTOW_TRANSPORT_(?:SELF|UNIX|TCP|SHM|HOOK)\b|tow_line_kind\([^)]*\)[^,;]*==', line):
+            if path.name in ("self.c", "self.h") or (path.name == "listener.c" and "snprintf(address," in line):
+                continue  # what stands behind self:, and where towlined listens when nobody says where
+            if re.search(r'"(?:self:|hook:|(?:unix|tcp|shm)://)(?:%s)?"|\bTOW_TRANSPORT_(?:SELF|UNIX|TCP|SHM|HOOK)\b|'
+                         r"tow_line_kind\([^)]*\)[^,;]*==", line):
                 found.append(f"{path.relative_to(t.ROOT)}:{number}: {line.strip()}")
     t.check(not found, "\n".join(found))
 

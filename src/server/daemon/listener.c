@@ -78,20 +78,13 @@ static int add_address(struct server *server, const char *address)
 /* A socket that systemd opened for us; its file is systemd's to remove. */
 static int add_inherited(struct server *server, int fd)
 {
-    int domain = 0;
-    socklen_t size = sizeof domain;
-    struct tow_listener *listener = calloc(1, sizeof *listener);
-    if (listener == NULL || getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) != 0) {
-        free(listener);
+    struct tow_listener *listener = NULL;
+    int error = tow_listener_adopt(fd, &listener);
+    if (error < 0) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_ERROR,
                 "descriptor %d, which LISTEN_FDS names, is not a socket", fd);
-        return -EINVAL;
+        return error;
     }
-    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
-    listener->fd = fd;
-    listener->kind = domain == AF_UNIX ? TOW_TRANSPORT_UNIX : TOW_TRANSPORT_TCP;
-    snprintf(listener->address, sizeof listener->address, "%s (inherited descriptor %d)",
-             domain == AF_UNIX ? "unix" : "tcp", fd);
     server->listeners[server->listener_count++] = listener;
     return 0;
 }
