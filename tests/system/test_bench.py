@@ -144,6 +144,8 @@ def bench_takes_turns_with_the_native_driver():
         t.equal(done.returncode, 0, f"the exit code ({done.stderr})")
         rows = [line for line in done.stdout.splitlines()[1:] if line and not line.endswith("ratio")]
         t.equal(len(rows), len(report["figures"]), f"the number of rows in\n{done.stdout}")
+        heads = [line.split()[0] for line in done.stdout.splitlines() if line.endswith("ratio")]
+        t.equal(heads, ["Towline", "copies", "examples"], f"the tables of\n{done.stdout}")
         number = r"[0-9][0-9.e+-]*"
         for row in rows:
             t.check(re.search(rf" {number}( +{number})? +{number}( +{number})? +[0-9]+\.[0-9][0-9]$", row), row)

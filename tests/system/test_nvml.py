@@ -111,6 +111,19 @@ ok(n.nvmlSystemGetProcessName(1, name, 4), 6)
 """)
 
 
+@t.test()
+def every_error_has_its_text():
+    run("""
+texts = [n.nvmlErrorString(i).decode() for i in range(31)]
+equal(len(set(texts)), 31)
+equal("Unknown Error" in texts, False)
+for code, wanted in ((0, "Success"), (2, "Invalid Argument"), (6, "Not Found"), (7, "Insufficient Size"), (9, "Driver Not Loaded"),
+                     (13, "Function Not Found"), (15, "GPU is lost"), (18, "Driver/library version mismatch"), (27, "Not ready")):
+    equal(texts[code], wanted)
+for code in (-1, 31, 999): equal(n.nvmlErrorString(code), b"Unknown Error")
+""")
+
+
 SAME_DEVICES = """
 ok(n.nvmlInit()); ok(cu.cuInit(0))
 count, major, minor, value = c.c_uint(), c.c_int(), c.c_int(), c.c_int()

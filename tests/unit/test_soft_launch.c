@@ -233,6 +233,11 @@ static void attributes_of_a_launch_are_taken(void **state)
     attrs[0].value.clusterDim.x = 9;
     FAILS(CUDA_ERROR_INVALID_CLUSTER_SIZE,
           tow_drive(cu, cuLaunchKernelEx)(&config, bump, NULL, NULL));
+    int clusters = 0;
+    config.gridDimX = 4;
+    attrs[0].value.clusterDim.x = 2;
+    OK(tow_drive(cu, cuOccupancyMaxActiveClusters)(&clusters, bump, &config));
+    assert_true(clusters > 0);
     attrs[0].id = (CUlaunchAttributeID)99;
     FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuLaunchKernelEx)(&config, bump, NULL, NULL));
     OK(tow_drive(cu, cuCtxSynchronize)());

@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include "backend/soft/engine/engine.h"
 #include "backend/soft/entry/entry.h"
@@ -287,6 +288,62 @@ static void boxes_travel_through_3d_arrays(void **state)
     size_t left, total;
     OK(tow_drive(cu, cuMemGetInfo_v2)(&left, &total));
     assert_int_equal(left, total);
+}
+
+/* Extents and rows of a batch count elements where there is an array, else bytes. */
+static void batches_of_boxes_count_elements(void **state)
+{
+    (void)state;
+    CUarray array;
+    CUstream stream;
+    CUdeviceptr from, to;
+    CUDA_ARRAY3D_DESCRIPTOR desc = {
+        .Width = 4, .Height = 3, .Format = CU_AD_FORMAT_UNSIGNED_INT32, .NumChannels = 1};
+    unsigned in[3][5], out[3][6] = {{0}};
+    for (unsigned i = 0; i < 15; i++) {
+        ((unsigned *)in)[i] = i + 1;
+    }
+    OK(tow_drive(cu, cuArray3DCreate_v2)(&array, &desc));
+    OK(tow_drive(cu, cuStreamCreate)(&stream, 0));
+    OK(tow_drive(cu, cuMemAlloc_v2)(&from, sizeof in));
+    OK(tow_drive(cu, cuMemAlloc_v2)(&to, sizeof out));
+    OK(tow_drive(cu, cuMemcpyHtoD_v2)(from, in, sizeof in));
+    OK(tow_drive(cu, cuMemsetD8_v2)(to, 0, sizeof out));
+    CUDA_MEMCPY3D_BATCH_OP ops[3] = {{.extent = {4, 3, 1}}, {.extent = {3, 2, 1}}};
+    ops[0].src.type = ops[1].dst.type = CU_MEMCPY_OPERAND_TYPE_POINTER;
+    ops[0].dst.type = ops[1].src.type = CU_MEMCPY_OPERAND_TYPE_ARRAY;
+    ops[0].src.op.ptr.ptr = from;
+    ops[0].src.op.ptr.rowLength = 5;
+    ops[0].dst.op.array.array = ops[1].src.op.array.array = array;
+    ops[1].src.op.array.offset = (CUoffset3D){1, 1, 0};
+    ops[1].dst.op.ptr.ptr = to;
+    ops[1].dst.op.ptr.rowLength = 6;
+    ops[2] = ops[0];
+    ops[2].dst.op.array.array = (CUarray)(uintptr_t)0x1234;
+    size_t failed = 0;
+    OK(tow_drive(cu, cuMemcpy3DBatchAsync)(2, ops, &failed, 0, stream));
+    assert_int_equal(failed, SIZE_MAX);
+    OK(tow_drive(cu, cuStreamSynchronize)(stream));
+    OK(tow_drive(cu, cuMemcpyDtoH_v2)(out, to, sizeof out));
+    for (unsigned y = 0; y < 3; y++) {
+        for (unsigned x = 0; x < 6; x++) {
+            assert_int_equal(out[y][x], x < 3 && y < 2 ? in[y + 1][x + 1] : 0);
+        }
+    }
+    OK(tow_drive(cu, cuMemcpy3DBatchAsync_v2)(2, ops, 0, stream));
+    FAILS(CUDA_ERROR_INVALID_HANDLE,
+          tow_drive(cu, cuMemcpy3DBatchAsync)(3, ops, &failed, 0, stream));
+    assert_int_equal(failed, 2);
+    FAILS(CUDA_ERROR_INVALID_VALUE,
+          tow_drive(cu, cuMemcpy3DBatchAsync)(0, ops, &failed, 0, stream));
+    FAILS(CUDA_ERROR_INVALID_VALUE,
+          tow_drive(cu, cuMemcpy3DBatchAsync)(2, NULL, &failed, 0, stream));
+    FAILS(CUDA_ERROR_INVALID_VALUE,
+          tow_drive(cu, cuMemcpy3DBatchAsync)(2, ops, &failed, 1, stream));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuMemcpy3DBatchAsync)(2, ops, &failed, 0, NULL));
+    assert_int_equal(failed, SIZE_MAX);
+    OK(tow_drive(cu, cuStreamSynchronize)(stream));
+    OK(tow_drive(cu, cuStreamDestroy_v2)(stream));
 }
 
 static void pointers_say_what_they_are(void **state)
@@ -677,6 +734,21 @@ static void nothing_works_before_init(void **state)
     assert_string_not_equal(why, "");
 }
 
+/* Half of the machine's, but 16 GiB at most; it is taken when it is used. */
+static void memory_has_a_default(void **state)
+{
+    (void)state;
+    struct tow_soft_options options = {0};
+    assert_int_equal(soft_open_with(&options), 0);
+    uint64_t half = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE) / 2;
+    uint64_t most = (uint64_t)16 << 30;
+    size_t left, total;
+    OK(tow_drive(cu, cuMemGetInfo_v2)(&left, &total));
+    assert_int_equal(total, (half < most ? half : most) & ~(uint64_t)(2 * MIB - 1));
+    assert_int_equal(left, total);
+    soft_teardown(NULL);
+}
+
 /* CuPy takes them for a C string. Of random bytes one in sixteen devices would have a zero. */
 static void uuids_differ_and_have_no_zero_byte(void **state)
 {
@@ -698,6 +770,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(device_query_describes_a_gpu),
         cmocka_unit_test(uuids_differ_and_have_no_zero_byte),
+        cmocka_unit_test(memory_has_a_default),
         TEST(memory_info_follows_allocations),
         TEST(wrong_frees_are_refused),
         TEST(many_small_allocations_do_not_overlap),
@@ -705,6 +778,7 @@ int main(void)
         TEST(fills_of_every_width),
         TEST(pitched_copies_move_boxes),
         TEST(boxes_travel_through_3d_arrays),
+        TEST(batches_of_boxes_count_elements),
         TEST(pointers_say_what_they_are),
         TEST(unregistering_leaves_what_was_registered_meanwhile),
         TEST(refused_unregistering_waits_for_nothing),

@@ -418,23 +418,47 @@ static void printf_comes_out_at_synchronisation(void **state)
     assert_string_equal(printed, "value=42");
 }
 
+static const char heap_text[] =
+    ".version 8.0\n.target sm_80\n.address_size 64\n"
+    ".extern .func (.param .b64 r) malloc(.param .b64 n);\n"
+    ".extern .func free(.param .b64 p);\n"
+    ".visible .entry get(.param .u64 out, .param .u64 n)\n{\n"
+    "  .reg .b64 %d<4>; .param .b64 a; .param .b64 r;\n"
+    "  ld.param.u64 %d0, [n]; st.param.b64 [a], %d0;\n"
+    "  call.uni (r), malloc, (a);\n"
+    "  ld.param.b64 %d1, [r]; ld.param.u64 %d2, [out]; st.global.u64 [%d2], %d1; ret;\n}\n"
+    ".visible .entry put(.param .u64 p)\n{\n"
+    "  .reg .b64 %d; .param .b64 a;\n"
+    "  ld.param.u64 %d, [p]; st.param.b64 [a], %d; call.uni free, (a); ret;\n}\n";
+
+static void the_heap_goes_with_its_context(void **state)
+{
+    (void)state;
+    size_t before, after, total;
+    OK(tow_drive(cu, cuMemGetInfo_v2)(&before, &total));
+    for (int i = 0; i < 2; i++) {
+        CUcontext own;
+        CUmodule module;
+        CUdeviceptr out, p = 0;
+        unsigned long long bytes = 3 << 20;
+        void *params[] = {&out, &bytes};
+        OK(tow_drive(cu, cuCtxCreate_v2)(&own, 0, 0));
+        OK(tow_drive(cu, cuModuleLoadData)(&module, heap_text));
+        OK(tow_drive(cu, cuMemAlloc_v2)(&out, 8));
+        OK(soft_launch(soft_function(module, "get"), 1, 1, NULL, params));
+        OK(tow_drive(cu, cuMemcpyDtoH_v2)(&p, out, 8));
+        assert_int_not_equal(p, 0); /* and is never freed */
+        OK(tow_drive(cu, cuCtxDestroy_v2)(own));
+        OK(tow_drive(cu, cuMemGetInfo_v2)(&after, &total));
+        assert_int_equal(after, before);
+    }
+}
+
 static void device_malloc_gives_checked_memory(void **state)
 {
     (void)state;
-    const char *text =
-        ".version 8.0\n.target sm_80\n.address_size 64\n"
-        ".extern .func (.param .b64 r) malloc(.param .b64 n);\n"
-        ".extern .func free(.param .b64 p);\n"
-        ".visible .entry get(.param .u64 out, .param .u64 n)\n{\n"
-        "  .reg .b64 %d<4>; .param .b64 a; .param .b64 r;\n"
-        "  ld.param.u64 %d0, [n]; st.param.b64 [a], %d0;\n"
-        "  call.uni (r), malloc, (a);\n"
-        "  ld.param.b64 %d1, [r]; ld.param.u64 %d2, [out]; st.global.u64 [%d2], %d1; ret;\n}\n"
-        ".visible .entry put(.param .u64 p)\n{\n"
-        "  .reg .b64 %d; .param .b64 a;\n"
-        "  ld.param.u64 %d, [p]; st.param.b64 [a], %d; call.uni free, (a); ret;\n}\n";
     CUmodule module;
-    OK(tow_drive(cu, cuModuleLoadData)(&module, text));
+    OK(tow_drive(cu, cuModuleLoadData)(&module, heap_text));
     CUdeviceptr out, p = 1;
     OK(tow_drive(cu, cuMemAlloc_v2)(&out, 8));
     unsigned long long bytes = 128;
@@ -454,8 +478,23 @@ static void device_malloc_gives_checked_memory(void **state)
     OK(soft_launch(soft_function(module, "get"), 1, 1, NULL, params));
     OK(tow_drive(cu, cuMemcpyDtoH_v2)(&none, out, 8));
     assert_int_equal(none, 0);
+    /* The heap has 8 MiB: for two of these one after the other. */
+    CUdeviceptr large = 0;
+    void *put_large[] = {&large};
+    bytes = 5 << 20;
+    for (int i = 0; i < 2; i++) {
+        OK(soft_launch(soft_function(module, "get"), 1, 1, NULL, params));
+        OK(tow_drive(cu, cuMemcpyDtoH_v2)(&large, out, 8));
+        assert_int_not_equal(large, 0);
+        OK(soft_launch(soft_function(module, "get"), 1, 1, NULL, params));
+        OK(tow_drive(cu, cuMemcpyDtoH_v2)(&none, out, 8));
+        assert_int_equal(none, 0);
+        OK(soft_launch(soft_function(module, "put"), 1, 1, NULL, put_large));
+        OK(tow_drive(cu, cuCtxSynchronize)());
+    }
     void *put_params[] = {&p};
     OK(soft_launch(soft_function(module, "put"), 1, 1, NULL, put_params));
+    OK(tow_drive(cu, cuCtxSynchronize)());
     OK(soft_launch(fill, 1, 32, NULL, fill_params));
     FAILS(CUDA_ERROR_ILLEGAL_ADDRESS, tow_drive(cu, cuCtxSynchronize)());
 }
@@ -539,6 +578,7 @@ int main(void)
         TEST(the_linker_joins_ptx),
         TEST(printf_comes_out_at_synchronisation),
         TEST(device_malloc_gives_checked_memory),
+        TEST(the_heap_goes_with_its_context),
         TEST(variables_are_not_freed_by_their_address),
         TEST(variables_end_with_a_module_that_outlives_its_context),
     };
