@@ -47,6 +47,19 @@ static CUresult send_rows(CUdeviceptr to, uint8_t *packed, size_t width, size_t 
     return tow_staged_send(&staged, &part, packed, note, value, &number);
 }
 
+/* A copy that names an address, wherever that is. */
+static CUresult shared_upload(struct tow_link *link, CUdeviceptr device, uint8_t *host)
+{
+    struct tow_copy copy = {.link = link,
+                            .facts = TOW_FACT_FLAT | TOW_FACT_UP | TOW_FACT_WAIT | TOW_FACT_SHARED,
+                            .to = device,
+                            .size = SIZE,
+                            .host = tow_box_flat(host, SIZE)};
+    CUresult status = CUDA_SUCCESS;
+    tow_shared_copy(&copy, &status);
+    return status;
+}
+
 /* With SIZE bytes at `host` shared, the first of them a note. */
 static void rows_in_shared_memory(CUdeviceptr device, uint8_t *host)
 {
@@ -124,15 +137,15 @@ int main(int argc, char **argv)
                               wrong[i].file ? &wrong[i].offset : NULL),
                CUDA_ERROR_NOT_SUPPORTED, wrong[i].what);
     }
-    expect(tow_shared_upload(link, device, host, SIZE, NULL, true), CUDA_ERROR_INVALID_VALUE,
+    expect(shared_upload(link, device, host), CUDA_ERROR_INVALID_VALUE,
            "a copy of memory that is not shared");
     uint64_t offset = PAGE;
     uint8_t back[16];
     memset(host, 7, SIZE);
     expect(tow_share_lend(link, plain, at, SIZE, &offset), CUDA_SUCCESS, "a file of the program's");
     expect(tow_share_lend(link, plain, at, SIZE, &offset), CUDA_ERROR_NOT_SUPPORTED, "twice");
-    expect(tow_shared_upload(link, device, host, SIZE, NULL, true), CUDA_SUCCESS, "a copy");
-    expect(tow_shared_upload(link, device, host + PAGE, SIZE, NULL, true), CUDA_ERROR_INVALID_VALUE,
+    expect(shared_upload(link, device, host), CUDA_SUCCESS, "a copy");
+    expect(shared_upload(link, device, host + PAGE), CUDA_ERROR_INVALID_VALUE,
            "a copy of more than there is");
     expect(tow_cuMemcpyDtoH_v2(back, device + SIZE - sizeof back, sizeof back), CUDA_SUCCESS,
            "back");

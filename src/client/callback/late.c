@@ -11,8 +11,10 @@
 #include "client/stream/context.h"
 #include "client/callback/hostfn.h"
 #include "client/hostmem/memory.h"
+#include "client/link/greet.h"
 #include "client/link/side.h"
 #include "client/stream/stream.h"
+#include "gen/copy.h"
 #include "wire/control.h"
 #include "wire/copy.h"
 
@@ -124,24 +126,25 @@ static CUresult put(struct tow_link *link, CUdeviceptr to, const void *from, siz
     return tow_hostfn_put_upload(stream, &function, &upload);
 }
 
-CUresult tow_late_upload(CUdeviceptr to, const void *from, size_t size, CUstream stream)
+bool tow_late_upload(CUdeviceptr to, const void *from, size_t size, CUstream stream,
+                     CUresult *ret_status)
 {
     struct tow_context *context;
-    CUresult status = tow_stream_context(stream, &context);
-    if (status != CUDA_SUCCESS) {
-        return status;
+    *ret_status = tow_stream_context(stream, &context);
+    if (*ret_status != CUDA_SUCCESS) {
+        return true;
     }
-    if (!take_room(context->link, size)) {
-        return CUDA_ERROR_NOT_SUPPORTED;
+    if (!tow_greet_may_call(context->link, TOW_FN_cuMemcpyHtoDAsync_v2) ||
+        !take_room(context->link, size)) {
+        return false;
     }
-    for (size_t at = 0; at < size;) {
+    for (size_t at = 0; at < size && *ret_status == CUDA_SUCCESS;) {
         size_t n = size - at < TOW_COPY_LATE_MAX ? size - at : TOW_COPY_LATE_MAX;
-        status = put(context->link, to + at, (const uint8_t *)from + at, n, stream);
+        *ret_status = put(context->link, to + at, (const uint8_t *)from + at, n, stream);
         at += n;
-        if (status != CUDA_SUCCESS) {
+        if (*ret_status != CUDA_SUCCESS) {
             give_room(context->link, size - at);
-            return status;
         }
     }
-    return CUDA_SUCCESS;
+    return true;
 }

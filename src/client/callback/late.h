@@ -10,12 +10,16 @@
 #ifndef TOW_CLIENT_LATE_H
 #define TOW_CLIENT_LATE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "gen/cuda_types.h"
 
-/* Puts such an upload into a stream that does not capture. CUDA_ERROR_NOT_SUPPORTED if it is too
- * large, or too many are under way. */
-CUresult tow_late_upload(CUdeviceptr to, const void *from, size_t size, CUstream stream);
+/* Puts such an upload into a stream that does not capture. False: not this way, for it is too
+ * large, or too many are under way, or the server cannot do it. Else `ret_status` says what became
+ * of it.
+ */
+bool tow_late_upload(CUdeviceptr to, const void *from, size_t size, CUstream stream,
+                     CUresult *ret_status);
 
 #endif

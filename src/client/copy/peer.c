@@ -4,34 +4,12 @@
 
 #include <stdlib.h>
 
-#include "client/hostmem/region.h"
+#include "client/copy/owner.h"
 #include "gen/context_client.h"
 #include "gen/copy_client.h"
 #include "gen/stream_client.h"
 
 enum { PIECE = 8 << 20 }; /* bytes on their way at a time */
-
-/* The context in which memory is copied: the one it was made in, else its device's primary one.
- * NULL: host memory, or memory that only the current context's server can know. */
-static struct tow_context *owner_of(CUdeviceptr address)
-{
-    struct tow_region region;
-    if (!tow_region_find(address, &region) || tow_region_is_host(&region) || region.link == NULL) {
-        return NULL;
-    }
-    struct tow_context *context = region.context != NULL ? tow_context_find(region.context) : NULL;
-    return context != NULL ? context : tow_context_primary(region.device);
-}
-
-bool tow_peer_elsewhere(CUdeviceptr address)
-{
-    if (tow_client_link_count() < 2) {
-        return false;
-    }
-    const struct tow_context *here = tow_context_current();
-    const struct tow_context *owner = owner_of(address);
-    return here != NULL && owner != NULL && owner->link != here->link;
-}
 
 static CUresult read_piece(struct tow_context *context, void *into, CUdeviceptr from, size_t size)
 {
@@ -62,8 +40,8 @@ CUresult tow_peer_copy(CUdeviceptr dst, CUdeviceptr src, size_t size, CUstream s
 {
     bool to_device = tow_region_is_device(dst), from_device = tow_region_is_device(src);
     struct tow_context *here = tow_context_current();
-    struct tow_context *to = to_device ? owner_of(dst) : NULL;
-    struct tow_context *from = from_device ? owner_of(src) : NULL;
+    struct tow_context *to = to_device ? tow_owner_at(dst) : NULL;
+    struct tow_context *from = from_device ? tow_owner_at(src) : NULL;
     to = to != NULL ? to : here;
     from = from != NULL ? from : here;
     CUresult status = tow_cuStreamSynchronize(stream);
@@ -93,38 +71,6 @@ CUresult tow_peer_copy(CUdeviceptr dst, CUdeviceptr src, size_t size, CUstream s
 }
 
 /* ---- two and three dimensions, arrays ---- */
-
-/* The context that a side of the copy is used in: of memory its own, of an array what the caller
- * says. */
-static struct tow_context *context_of_side(CUmemorytype type, CUdeviceptr address, CUcontext given)
-{
-    struct tow_context *context = NULL;
-    if (type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_UNIFIED) {
-        context = owner_of(address);
-    }
-    if (context == NULL && given != NULL &&
-        (type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_ARRAY)) {
-        context = tow_context_find(given);
-    }
-    return context != NULL ? context : tow_context_current();
-}
-
-static struct tow_context *source_context(const CUDA_MEMCPY3D_PEER *p)
-{
-    return context_of_side(p->srcMemoryType, p->srcDevice, p->srcContext);
-}
-
-static struct tow_context *target_context(const CUDA_MEMCPY3D_PEER *p)
-{
-    return context_of_side(p->dstMemoryType, p->dstDevice, p->dstContext);
-}
-
-bool tow_peer_elsewhere_3d(const CUDA_MEMCPY3D_PEER *p)
-{
-    const struct tow_context *here = tow_context_current();
-    return tow_client_link_count() > 1 && here != NULL &&
-           (source_context(p)->link != here->link || target_context(p)->link != here->link);
-}
 
 /* Copies in a context and waits until every stream finds it done. */
 static CUresult copy_in(struct tow_context *context, const CUDA_MEMCPY3D *copy)
@@ -168,9 +114,9 @@ static void set_target(CUDA_MEMCPY3D *copy, const CUDA_MEMCPY3D_PEER *p, size_t 
     copy->dstHeight = p->dstHeight != 0 ? p->dstHeight : p->dstY + p->Height;
 }
 
-CUresult tow_peer_copy_3d(const CUDA_MEMCPY3D_PEER *p, CUstream stream)
+static CUresult copy_rows(const CUDA_MEMCPY3D_PEER *p, CUstream stream)
 {
-    struct tow_context *from = source_context(p), *to = target_context(p);
+    struct tow_context *from = tow_owner_of_source(p), *to = tow_owner_of_target(p);
     size_t size;
     if (__builtin_mul_overflow(p->WidthInBytes, p->Height, &size)) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -200,4 +146,12 @@ CUresult tow_peer_copy_3d(const CUDA_MEMCPY3D_PEER *p, CUstream stream)
     }
     free(piece);
     return status;
+}
+
+bool tow_peer_go(struct tow_copy *copy, CUresult *ret_status)
+{
+    *ret_status = copy->rows != NULL
+                      ? copy_rows(copy->rows->asked, copy->stream)
+                      : tow_peer_copy(copy->to, copy->from, copy->size, copy->stream);
+    return true;
 }

@@ -60,14 +60,12 @@ static CUresult copy_shared(struct tow_link *link, unsigned fn, CUdeviceptr devi
     return status;
 }
 
-CUresult tow_shared_upload(struct tow_link *link, CUdeviceptr to, const void *from, size_t size,
-                           CUstream stream, bool wait)
+bool tow_shared_copy(struct tow_copy *copy, CUresult *ret_status)
 {
-    return copy_shared(link, TOW_FN_cuMemcpyHtoDAsync_v2, to, from, size, stream, wait);
-}
-
-CUresult tow_shared_download(struct tow_link *link, void *to, CUdeviceptr from, size_t size,
-                             CUstream stream, bool wait)
-{
-    return copy_shared(link, TOW_FN_cuMemcpyDtoHAsync_v2, from, to, size, stream, wait);
+    *ret_status = copy_shared(copy->link,
+                              tow_copy_is_up(copy) ? TOW_FN_cuMemcpyHtoDAsync_v2
+                                                   : TOW_FN_cuMemcpyDtoHAsync_v2,
+                              tow_copy_device(copy), copy->host.first, copy->size, copy->stream,
+                              (copy->facts & TOW_FACT_WAIT) != 0);
+    return true;
 }

@@ -7,13 +7,10 @@
 #include <stddef.h>
 
 #include "client/completion/completion.h"
+#include "client/copy/look.h"
 
-/* A copy between the device and shared memory, which the program handed over. `wait`: until it is
- * done. */
-CUresult tow_shared_upload(struct tow_link *link, CUdeviceptr to, const void *from, size_t size,
-                           CUstream stream, bool wait);
-CUresult tow_shared_download(struct tow_link *link, void *to, CUdeviceptr from, size_t size,
-                             CUstream stream, bool wait);
+/* TOW_WAY_SHARED: of one dimension, of memory that the program handed over. */
+tow_copy_executor tow_shared_copy;
 
 /* Sends a copy of one dimension without a reply. `note` may be NULL; `ret_number`: the command's.
  */

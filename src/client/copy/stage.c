@@ -380,8 +380,7 @@ static void empty_piece(void *user, size_t piece)
     move_piece(e->passage, e->lot, piece);
 }
 
-/* A download that is small enough for the room beside a note; as tow_stage_down. */
-static bool fetch_small(struct tow_link *link, const struct tow_staged *what, CUresult *ret_status)
+bool tow_stage_fetch(struct tow_link *link, const struct tow_staged *what, CUresult *ret_status)
 {
     uint64_t number = 0;
     size_t size = tow_box_size(&what->host);
@@ -411,9 +410,6 @@ static bool fetch_small(struct tow_link *link, const struct tow_staged *what, CU
 
 bool tow_stage_down(struct tow_link *link, const struct tow_staged *what, CUresult *ret_status)
 {
-    if (link->stage != NULL && tow_box_size(&what->host) <= TOW_WAIT_SLOT_ROOM) {
-        return fetch_small(link, what, ret_status);
-    }
     /* What is still to come of an earlier copy into the same memory must not come behind this. */
     struct tow_stage *stage = tow_link_expecting(link, what->host.first, tow_box_span(&what->host))
                                   ? NULL

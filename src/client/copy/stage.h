@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 
+#include "client/copy/look.h"
 #include "client/link/box.h"
 #include "client/completion/completion.h"
 #include "wire/copy.h"
@@ -27,6 +28,15 @@ struct tow_staged {
     const struct tow_copy_shape *shape; /* of all others, as it would travel; else NULL */
 };
 
+static inline struct tow_staged tow_staged_of(const struct tow_copy *copy)
+{
+    return (struct tow_staged){.host = copy->host,
+                               .up = tow_copy_is_up(copy),
+                               .stream = copy->stream,
+                               .device = tow_copy_device(copy),
+                               .shape = copy->rows != NULL ? &copy->rows->packed : NULL};
+}
+
 /* The source has been read, or the target written, when they return. `settle`: the call is a
  * synchronous one, after which programs take the bytes to be on the device, in streams that wait
  * for nobody, too: it is waited for. False: not this way; the copy is still to be made.
@@ -34,6 +44,9 @@ struct tow_staged {
 bool tow_stage_up(struct tow_link *link, const struct tow_staged *what, bool settle,
                   CUresult *ret_status);
 bool tow_stage_down(struct tow_link *link, const struct tow_staged *what, CUresult *ret_status);
+/* The same for a download that fits beside the note by which the thread waits. */
+enum { TOW_STAGE_FETCH_MAX = TOW_WAIT_SLOT_ROOM };
+bool tow_stage_fetch(struct tow_link *link, const struct tow_staged *what, CUresult *ret_status);
 
 /* Sends a part of it without a reply; its bytes are packed, in shared memory. */
 CUresult tow_staged_send(const struct tow_staged *what, const struct tow_part *part,

@@ -546,14 +546,9 @@ bool tow_mirror_covers(uint64_t base, uint64_t size)
     return covers(NULL, base, size);
 }
 
-bool tow_mirror_has(const struct tow_link *link, const void *address, size_t size)
+bool tow_mirror_has(const struct tow_link *link, uint64_t base, uint64_t size)
 {
-    struct tow_region region;
-    uint64_t base = (uint64_t)(uintptr_t)address;
-    return atomic_load_explicit(&tow_region_visible, memory_order_relaxed) != 0 &&
-           tow_region_find(base, &region) &&
-           (region.kind == TOW_REGION_MANAGED || tow_region_is_host(&region)) &&
-           size <= region.size - (base - region.base) && covers(link, base, size);
+    return covers(link, base, size);
 }
 
 static CUresult send_piece(struct tow_link *link, const uint8_t *bytes, size_t size)
@@ -813,14 +808,19 @@ bool tow_mirror_sees(uint64_t address)
            (region.kind == TOW_REGION_MANAGED || tow_region_is_host(&region));
 }
 
+CUresult tow_mirror_admit(uint64_t address, uint64_t size)
+{
+    join(address, size);
+    return tow_mirror_reach(address);
+}
+
 CUresult tow_mirror_check_device(uint64_t address, uint64_t size)
 {
     CUresult status = tow_region_check_device(address, size);
-    if (status == CUDA_SUCCESS &&
-        atomic_load_explicit(&tow_mirror_candidates, memory_order_relaxed) != 0) {
-        join(address, size);
-    }
-    return status == CUDA_SUCCESS ? tow_mirror_reach(address) : status;
+    return status == CUDA_SUCCESS &&
+                   atomic_load_explicit(&tow_mirror_candidates, memory_order_relaxed) != 0
+               ? tow_mirror_admit(address, size)
+               : status;
 }
 
 static bool find_bytes(void *user, uint64_t address, size_t size, uint8_t **ret_now,

@@ -47,10 +47,10 @@ CUresult tow_mirror_managed(struct tow_link *link, uint64_t base, uint64_t size,
 CUresult tow_mirror_remove(uint64_t base, uint64_t size);
 /* True if [base, base + size) is mirrored or lent all through. */
 bool tow_mirror_covers(uint64_t base, uint64_t size);
-/* True if this is managed or page-locked memory that the worker of `link` has too: its GPU may
- * write it, so copies must take it in the stream's order. (Pageable memory that a graph uses is
- * mirrored as well, but a copy of it has read it when the call returns.) */
-bool tow_mirror_has(const struct tow_link *link, const void *address, size_t size);
+/* True if the worker of `link` has all of it too. Of managed and page-locked memory that means that
+ * its GPU may write it, so copies must take it in the stream's order. (Pageable memory that a graph
+ * uses is mirrored as well, but a copy of it has read it when the call returns.) */
+bool tow_mirror_has(const struct tow_link *link, uint64_t base, uint64_t size);
 
 /* Sends what the program changed. Call before the command whose work may read it. */
 CUresult tow_mirror_push_all(struct tow_link *link);
@@ -103,6 +103,8 @@ static inline CUresult tow_mirror_reach(uint64_t address)
 bool tow_mirror_sees(uint64_t address);
 /* tow_region_check_device, and then tow_mirror_reach. */
 CUresult tow_mirror_check_device(uint64_t address, uint64_t size);
+/* The second half of that, for memory that was looked up, while there are candidates. */
+CUresult tow_mirror_admit(uint64_t address, uint64_t size);
 
 /* The same for work on `stream`. A capture takes any address (libraries capture work on addresses
  * that are none, to learn its shape): only the graph's launch needs the memory. */

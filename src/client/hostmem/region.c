@@ -303,20 +303,23 @@ bool tow_region_is_device(uint64_t address)
     return in_ranges(address);
 }
 
+/* Whether it may be device memory all through; `region`: that of its first byte, or NULL. */
+static bool may_be_device(const struct tow_region *region, uint64_t address, uint64_t size)
+{
+    if (region == NULL) {
+        return in_ranges(address); /* a module's variable: the server knows */
+    }
+    /* Neighbouring mappings may hold the rest. */
+    return region->kind != TOW_REGION_RESERVED &&
+           (region->kind == TOW_REGION_VMM || size <= region->size - (address - region->base));
+}
+
 CUresult tow_region_check_device(uint64_t address, uint64_t size)
 {
     struct tow_region region;
-    if (!tow_region_find(address, &region)) {
-        /* A module's variable: the server knows. */
-        return in_ranges(address) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-    }
-    if (region.kind == TOW_REGION_RESERVED) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (region.kind == TOW_REGION_VMM) {
-        return CUDA_SUCCESS; /* neighbouring mappings may hold the rest */
-    }
-    return size <= region.size - (address - region.base) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    bool found = tow_region_find(address, &region);
+    return may_be_device(found ? &region : NULL, address, size) ? CUDA_SUCCESS
+                                                                : CUDA_ERROR_INVALID_VALUE;
 }
 
 bool tow_region_holds(uint64_t address, uint64_t size)
@@ -338,31 +341,31 @@ bool tow_region_holds(uint64_t address, uint64_t size)
     return held;
 }
 
-bool tow_region_is_pinned(const void *address, size_t size)
+/* How many bytes from `address` on are shared, or are not, as the first is. */
+static uint64_t alike(const struct tow_region *region, uint64_t address)
 {
-    struct tow_region region;
-    uint64_t at = (uint64_t)(uintptr_t)address;
-    return tow_region_find(at, &region) && tow_region_is_host(&region) &&
-           size <= region.size - (at - region.base);
+    uint64_t end = address < region->shared_low    ? region->shared_low
+                   : address < region->shared_high ? region->shared_high
+                                                   : UINT64_MAX;
+    return end - address;
 }
 
-bool tow_region_shares(const struct tow_link *link, const void *address, size_t size)
+void tow_region_look(const struct tow_link *link, uint64_t address, uint64_t size,
+                     struct tow_region_view *ret_view)
 {
-    struct tow_region region;
-    uint64_t at = (uint64_t)(uintptr_t)address;
-    return link->share != NULL && tow_region_find(at, &region) && region.link == link &&
-           at >= region.shared_low && at < region.shared_high && size <= region.shared_high - at;
-}
-
-size_t tow_region_alike(const struct tow_link *link, const void *address, size_t size)
-{
-    struct tow_region region;
-    uint64_t at = (uint64_t)(uintptr_t)address, end = UINT64_MAX;
-    if (link->share != NULL && tow_region_find(at, &region) && region.link == link &&
-        region.shared_high != 0) {
-        end = at < region.shared_low    ? region.shared_low
-              : at < region.shared_high ? region.shared_high
-                                        : end;
+    struct tow_region *region = &ret_view->region;
+    bool found = tow_region_find(address, region);
+    if (!found) {
+        *ret_view = (struct tow_region_view){.device = in_ranges(address), .alike = size};
+        return;
     }
-    return size <= end - at ? size : (size_t)(end - at);
+    ret_view->device = may_be_device(region, address, size);
+    ret_view->visible = is_visible(region);
+    ret_view->whole = size <= region->size - (address - region->base);
+    ret_view->pinned = ret_view->whole && tow_region_is_host(region);
+    bool lent = link->share != NULL && region->link == link && region->shared_high != 0;
+    uint64_t same = lent ? alike(region, address) : size;
+    ret_view->alike = size < same ? size : same;
+    ret_view->shared =
+        lent && address >= region->shared_low && address < region->shared_high && size <= same;
 }

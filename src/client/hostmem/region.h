@@ -118,12 +118,19 @@ CUresult tow_region_check_device(uint64_t address, uint64_t size);
  * module's variable nothing is known but where it is. */
 bool tow_region_holds(uint64_t address, uint64_t size);
 
-/* True if all of it is page-locked memory, of one piece. */
-bool tow_region_is_pinned(const void *address, size_t size);
-/* True if the worker of this link has all of it too, so that copies may name its address. */
-bool tow_region_shares(const struct tow_link *link, const void *address, size_t size);
-/* How many of the bytes are alike: of memory that the program registered, whole pages may be shared
- * and its ends are not. Each part is copied in its own way. */
-size_t tow_region_alike(const struct tow_link *link, const void *address, size_t size);
+/* What is known of [address, address + size), for a copy: one search answers all of it. */
+struct tow_region_view {
+    struct tow_region region; /* the one that holds the first byte; `link` is NULL if none does */
+    bool device;              /* as tow_region_check_device says */
+    bool visible;             /* host and device both see it: managed or page-locked memory */
+    bool whole;               /* all of it is of this one region; */
+    bool pinned;              /* which is page-locked, */
+    bool shared; /* and the worker of the link has it too, so that copies may name its address */
+    /* How many of the bytes are alike: of memory that the program registered, whole pages may be
+     * shared and its ends are not. Each part is copied in its own way. */
+    uint64_t alike;
+};
+void tow_region_look(const struct tow_link *link, uint64_t address, uint64_t size,
+                     struct tow_region_view *ret_view);
 
 #endif

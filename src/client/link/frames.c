@@ -4,6 +4,9 @@
 
 struct tow_frames tow_frames_of(const struct tow_box *box, size_t most)
 {
+    if (box->rows == 1 && box->planes == 1) {
+        return (struct tow_frames){.box = *box, .each = box->width < most ? box->width : most};
+    }
     struct tow_cut cut = tow_cut_make(box, most);
     return (struct tow_frames){.box = *box, .each = tow_part_size(&cut.each)};
 }

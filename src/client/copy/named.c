@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sends copies that name addresses, and makes host memory reachable for them. */
+#include "client/copy/named.h"
+
+#include "base/clock.h"
+#include "client/callback/hostfn.h"
+#include "client/hostmem/mirror.h"
+#include "gen/copy_client.h"
+#include "gen/stream_client.h"
+
+/* How long a copy that is large or has rows waits for host functions that were queued before. */
+#define FUNCTIONS_NS (100 * TOW_TIME_MS)
+
+bool tow_named_push(struct tow_copy *copy, CUresult *ret_status)
+{
+    *ret_status = tow_mirror_push(copy->link);
+    return *ret_status != CUDA_SUCCESS;
+}
+
+/* ---- commands ---- */
+
+static CUresult send_rows(const struct tow_copy_shape *shape)
+{
+    struct tow_call call;
+    CUresult status =
+        tow_call_begin(&call, TOW_FN_cuMemcpy3DAsync_v2, sizeof *shape, TOW_CALL_CONTEXT);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    tow_enc_bytes(&call.enc, shape, sizeof *shape);
+    return tow_call_send(&call);
+}
+
+/* How many bytes from the first address on a side of host memory takes. */
+static size_t named_span(const struct tow_copy_side *side, const struct tow_copy_shape *shape)
+{
+    uint64_t pitch = side->pitch != 0 ? side->pitch : side->x + shape->width;
+    uint64_t height = side->height != 0 ? side->height : side->y + shape->rows;
+    return pitch * height * (side->z + shape->planes - 1) + pitch * (side->y + shape->rows - 1) +
+           side->x + shape->width;
+}
+
+static CUresult reach_side(const struct tow_copy_side *side, const struct tow_copy_shape *shape)
+{
+    return side->kind != TOW_AT_ADDRESS
+               ? CUDA_SUCCESS
+               : tow_mirror_host_here((const void *)(uintptr_t)side->address,
+                                      named_span(side, shape));
+}
+
+/* A copy whose host sides stay where they are: the worker has that memory at the same address. */
+static CUresult send_named_rows(const struct tow_copy_shape *named)
+{
+    CUresult status = reach_side(&named->from, named);
+    if (status == CUDA_SUCCESS) {
+        status = reach_side(&named->to, named);
+    }
+    return status == CUDA_SUCCESS ? send_rows(named) : status;
+}
+
+/* A capture refuses a copy of what is no memory, so that is waited for. */
+static CUresult send_device_to_device(const struct tow_copy *copy)
+{
+    unsigned captured = tow_capture_flag(copy->stream);
+    if (captured != 0 && (tow_mirror_check_device(copy->to, copy->size) != CUDA_SUCCESS ||
+                          tow_mirror_check_device(copy->from, copy->size) != CUDA_SUCCESS)) {
+        captured = 0;
+    }
+    struct tow_call call;
+    CUresult status =
+        tow_call_begin(&call, TOW_FN_cuMemcpyDtoDAsync_v2, 32, TOW_CALL_CONTEXT | captured);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    tow_enc_u64(&call.enc, copy->to);
+    tow_enc_u64(&call.enc, copy->from);
+    tow_enc_u64(&call.enc, copy->size);
+    tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)copy->stream);
+    return tow_call_send(&call);
+}
+
+/* ---- executors ---- */
+
+bool tow_named_device(struct tow_copy *copy, CUresult *ret_status)
+{
+    *ret_status = copy->rows != NULL ? send_rows(&copy->rows->packed) : send_device_to_device(copy);
+    return true;
+}
+
+/* One whose device's side is no memory: the driver cannot see from the address that it is meant as
+ * the device's, so this says so. */
+static CUresult send_made_up(struct tow_copy *copy)
+{
+    bool up = tow_copy_is_up(copy);
+    struct tow_copy_shape named = {
+        .from = {.kind = up ? TOW_AT_ADDRESS : TOW_AT_DEVICE, .address = copy->from},
+        .to = {.kind = up ? TOW_AT_DEVICE : TOW_AT_ADDRESS, .address = copy->to},
+        .width = copy->size,
+        .rows = 1,
+        .planes = 1,
+        .stream = (uint64_t)(uintptr_t)copy->stream,
+    };
+    CUresult status = tow_mirror_push(copy->link);
+    return status == CUDA_SUCCESS ? send_named_rows(&named) : status;
+}
+
+bool tow_named_captured(struct tow_copy *copy, CUresult *ret_status)
+{
+    if (copy->rows != NULL) {
+        *ret_status = send_named_rows(&copy->rows->named);
+    } else if (copy->facts & TOW_FACT_BAD) {
+        *ret_status = send_made_up(copy);
+    } else {
+        *ret_status = tow_mirror_host_here(copy->host.first, copy->size);
+        if (*ret_status == CUDA_SUCCESS) {
+            *ret_status = tow_send_cuMemcpyAsync(copy->to, copy->from, copy->size, copy->stream);
+        }
+    }
+    return true;
+}
+
+/* Rows of memory that is lent in part must be one piece to the driver. */
+static CUresult join_rows(struct tow_copy *copy)
+{
+    CUresult status = tow_mirror_host(copy->link, (uint64_t)(uintptr_t)copy->host.first,
+                                      tow_box_span(&copy->host));
+    return status == CUDA_SUCCESS ? tow_mirror_push(copy->link) : status;
+}
+
+/* Kernels that come before the copy in its stream may be writing its host memory, and those behind
+ * it read there. So the worker's memory takes part in it, and the program's is made equal as
+ * always. */
+bool tow_named_copy(struct tow_copy *copy, CUresult *ret_status)
+{
+    if (copy->rows != NULL) {
+        *ret_status = copy->facts & TOW_FACT_PARTLY ? join_rows(copy) : CUDA_SUCCESS;
+        if (*ret_status == CUDA_SUCCESS) {
+            *ret_status = send_named_rows(&copy->rows->named);
+        }
+        return true;
+    }
+    *ret_status = tow_mirror_push(copy->link);
+    if (*ret_status == CUDA_SUCCESS) {
+        *ret_status = tow_send_cuMemcpyAsync(copy->to, copy->from, copy->size, copy->stream);
+    }
+    return true;
+}
+
+bool tow_named_turn(struct tow_copy *copy, CUresult *ret_status)
+{
+    *ret_status = CUDA_SUCCESS;
+    if (tow_hostfn_settle(copy->link, FUNCTIONS_NS)) {
+        return false;
+    }
+    if (tow_mirror_host(copy->link, (uint64_t)(uintptr_t)copy->host.first,
+                        tow_box_span(&copy->host)) == CUDA_SUCCESS) {
+        copy->facts = (copy->facts & ~(unsigned)TOW_FACT_PARTLY) | TOW_FACT_MIRRORED;
+        *ret_status = copy->rows != NULL ? tow_mirror_push(copy->link) : CUDA_SUCCESS;
+    } else if (tow_copy_is_up(copy)) {
+        *ret_status = tow_send_cuStreamSynchronize(copy->stream);
+    }
+    return *ret_status != CUDA_SUCCESS;
+}

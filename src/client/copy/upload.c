@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sends the bytes of uploads. Nobody waits for a reply: the source has been read when the call
+ * returns, which is what CUDA promises for pageable memory. */
+#include "client/copy/upload.h"
+
+#include <stdlib.h>
+
+#include "client/callback/late.h"
+#include "client/copy/download.h"
+#include "client/copy/stage.h"
+#include "client/link/lane.h"
+#include "gen/copy.h"
+
+bool tow_upload_settle(struct tow_copy *copy, CUresult *ret_status)
+{
+    *ret_status = tow_download_settle(copy->link, copy->host.first, tow_box_span(&copy->host));
+    tow_copy_look_again(copy);
+    return *ret_status != CUDA_SUCCESS;
+}
+
+bool tow_upload_deferred(struct tow_copy *copy, CUresult *ret_status)
+{
+    return tow_late_upload(copy->to, copy->host.first, copy->size, copy->stream, ret_status);
+}
+
+/* The call is synchronous, and nobody waits for the device. */
+static bool settles(const struct tow_copy *copy, enum tow_copy_way way)
+{
+    return (copy->facts & TOW_FACT_WAIT) && !tow_copy_awaits(copy->facts, way);
+}
+
+bool tow_upload_staged(struct tow_copy *copy, CUresult *ret_status)
+{
+    struct tow_staged staged = tow_staged_of(copy);
+    /* A small one may still be under way when the call returns, as natively. */
+    bool settle =
+        settles(copy, TOW_WAY_STAGED) && (copy->rows != NULL || copy->size > TOW_COPY_INLINE_MAX);
+    return tow_stage_up(copy->link, &staged, settle, ret_status);
+}
+
+/* ---- over the line ---- */
+
+static void encode_flat(struct tow_enc *enc, const struct tow_copy *copy, uint32_t transfer,
+                        unsigned flags)
+{
+    tow_enc_u64(enc, copy->to);
+    tow_enc_u64(enc, copy->size);
+    tow_enc_u64(enc, (uint64_t)(uintptr_t)copy->stream);
+    tow_enc_u32(enc, transfer);
+    tow_enc_u32(enc, flags);
+}
+
+static void encode_rows(struct tow_enc *enc, const struct tow_copy *copy, uint32_t transfer,
+                        unsigned flags)
+{
+    struct tow_copy_shape sent = copy->rows->packed;
+    sent.transfer = transfer;
+    sent.flags |= flags;
+    tow_enc_bytes(enc, &sent, sizeof sent);
+}
+
+/* The command. `bytes` ride in it; NULL: they follow, as a transfer. */
+static CUresult send_command(const struct tow_copy *copy, const uint8_t *bytes, unsigned lanes,
+                             uint32_t *ret_transfer)
+{
+    bool flat = copy->rows == NULL, settle = bytes == NULL && settles(copy, TOW_WAY_LINE);
+    struct tow_call call;
+    CUresult status = tow_call_begin(
+        &call, flat ? TOW_FN_cuMemcpyHtoDAsync_v2 : TOW_FN_cuMemcpy3DAsync_v2,
+        (flat ? 40 : sizeof(struct tow_copy_shape)) + (bytes != NULL ? copy->size : 0),
+        TOW_CALL_CONTEXT);
+    if (status != CUDA_SUCCESS) {
+        return status;
+    }
+    *ret_transfer = bytes != NULL ? 0 : copy->link->next_transfer++;
+    if (flat) {
+        encode_flat(&call.enc, copy, *ret_transfer,
+                    (lanes > 0 ? TOW_COPY_SPREAD : TOW_COPY_BYTES) |
+                        (settle ? TOW_COPY_SETTLE : 0));
+    } else {
+        encode_rows(&call.enc, copy, *ret_transfer,
+                    (lanes > 0 ? TOW_SHAPE_SPREAD : 0) | (settle ? TOW_SHAPE_SETTLE : 0));
+    }
+    if (bytes != NULL) {
+        tow_enc_bytes(&call.enc, bytes, copy->size);
+    }
+    return tow_call_send(&call);
+}
+
+/* The bytes are packed into the frames' room, if they do not lie side by side. */
+static CUresult send_frames(const struct tow_copy *copy, const struct tow_frames *frames,
+                            unsigned lanes)
+{
+    uint32_t transfer = 0;
+    bool inside = copy->size <= TOW_COPY_INLINE_MAX;
+    const uint8_t *bytes = inside ? tow_frames_bytes(frames, 0, copy->size) : NULL;
+    CUresult status = send_command(copy, bytes, lanes, &transfer);
+    return status == CUDA_SUCCESS && !inside ? tow_lane_upload(copy->link, transfer, frames, lanes)
+                                             : status;
+}
+
+bool tow_upload_line(struct tow_copy *copy, CUresult *ret_status)
+{
+    unsigned lanes = tow_lane_use(copy->link, copy->size);
+    struct tow_frames frames = tow_frames_of(&copy->host, TOW_DATA_MAX);
+    bool flat = tow_box_is_flat(&copy->host);
+    /* A frame of each line. */
+    frames.room = flat ? NULL : malloc(frames.each * (lanes + 1));
+    *ret_status =
+        flat || frames.room != NULL ? send_frames(copy, &frames, lanes) : CUDA_ERROR_OUT_OF_MEMORY;
+    free(frames.room);
+    return true;
+}
