@@ -142,6 +142,29 @@ OP(mbarrier)
 
 OP1(mb_pending, uint32_t, uint64_t, a &MB_COUNT_MASK)
 
+/* What mbarrier.WHAT does; false: there is no such instruction. */
+static bool mbarrier_verb(struct tow_ptx_decoder *dec, const char *what, struct mb_form *form)
+{
+    if (strcmp(what, "init") == 0) {
+        form->op = MB_INIT;
+    } else if (strcmp(what, "inval") == 0) {
+        form->op = MB_INVAL;
+    } else if (strcmp(what, "expect_tx") == 0) {
+        form->op = MB_EXPECT;
+    } else if (strcmp(what, "complete_tx") == 0) {
+        form->op = MB_COMPLETE;
+    } else if (strcmp(what, "arrive") == 0 || strcmp(what, "arrive_drop") == 0) {
+        form->op = tow_ptx_has_mod(dec, "expect_tx") ? MB_ARRIVE_EXPECT : MB_ARRIVE;
+        form->drop = what[6] == '_';
+    } else if (strcmp(what, "test_wait") == 0 || strcmp(what, "try_wait") == 0) {
+        form->op = MB_TEST;
+        form->parity = tow_ptx_has_mod(dec, "parity");
+    } else {
+        return false;
+    }
+    return true;
+}
+
 /* mbarrier.OP{...}.b64 */
 static int decode_mbarrier(struct tow_ptx_decoder *dec)
 {
@@ -163,29 +186,14 @@ static int decode_mbarrier(struct tow_ptx_decoder *dec)
         enum tow_ptx_statespace in = tow_ptx_mod_space(insn->mods[i]);
         space = in != SP_NONE ? in : space;
     }
-    bool expect = tow_ptx_has_mod(dec, "expect_tx"), wait = false;
+    if (!mbarrier_verb(dec, what, form)) {
+        return tow_ptx_unsupported(dec);
+    }
+    bool wait = form->op == MB_TEST;
+    bool arrive = form->op == MB_ARRIVE || form->op == MB_ARRIVE_EXPECT;
     struct tow_ptx_op op = {.run = mbarrier, .ext = form};
     unsigned at = 0;
     int error = 0;
-    if (strcmp(what, "init") == 0) {
-        form->op = MB_INIT;
-    } else if (strcmp(what, "inval") == 0) {
-        form->op = MB_INVAL;
-    } else if (strcmp(what, "expect_tx") == 0) {
-        form->op = MB_EXPECT;
-    } else if (strcmp(what, "complete_tx") == 0) {
-        form->op = MB_COMPLETE;
-    } else if (strcmp(what, "arrive") == 0 || strcmp(what, "arrive_drop") == 0) {
-        form->op = expect ? MB_ARRIVE_EXPECT : MB_ARRIVE;
-        form->drop = what[6] == '_';
-    } else if (strcmp(what, "test_wait") == 0 || strcmp(what, "try_wait") == 0) {
-        form->op = MB_TEST;
-        form->parity = tow_ptx_has_mod(dec, "parity");
-        wait = true;
-    } else {
-        return tow_ptx_unsupported(dec);
-    }
-    bool arrive = form->op == MB_ARRIVE || form->op == MB_ARRIVE_EXPECT;
     if (insn->operand_count < 1u) {
         return tow_ptx_bad(dec, "an address is expected");
     }

@@ -389,37 +389,19 @@ static int compare_class(enum tow_ptx_type type, bool ftz, bool *ret_unsigned)
     }
 }
 
-/* setp.CmpOp{.BoolOp}{.ftz}.type p|q, a, b{, c}   set.CmpOp{.BoolOp}{.ftz}.dtype.stype d, a, b{, c}
- */
-static int decode_set(struct tow_ptx_decoder *dec)
+/* What the modifiers of a comparison say. */
+struct set_words {
+    enum tow_ptx_type type;   /* of what is compared */
+    enum tow_ptx_type result; /* of set */
+    char boolean;             /* of and, or, xor; 0: none */
+    compare_fn *fn;
+};
+
+/* Of older names, for unsigned numbers, the newer ones. */
+static compare_fn *compare_find(const char *name, int class, bool is_unsigned)
 {
-    const struct tow_ptx_insn *insn = dec->insn;
-    bool to_pred = insn->name[3] == 'p', is_unsigned;
-    enum tow_ptx_type types[2] = {PT_NONE, PT_NONE};
-    unsigned type_count = 0;
-    char boolean = 0;
-    for (unsigned i = 1; i < insn->mod_count; i++) {
-        const char *mod = insn->mods[i];
-        enum tow_ptx_type type = tow_ptx_mod_type(mod);
-        if (type && type_count < 2) {
-            types[type_count++] = type;
-        } else if (!strcmp(mod, "and") || !strcmp(mod, "or") || !strcmp(mod, "xor")) {
-            boolean = *mod;
-        } else if (strcmp(mod, "ftz") != 0) {
-            return tow_ptx_unsupported(dec);
-        }
-    }
-    if (!insn->mod_count || type_count != (to_pred ? 1u : 2u)) {
-        return tow_ptx_unsupported(dec);
-    }
-    enum tow_ptx_type type = types[type_count - 1];
-    int class = compare_class(type, tow_ptx_has_mod(dec, "ftz"), &is_unsigned);
-    if (class < 0) {
-        return tow_ptx_unsupported(dec);
-    }
     static const char *const old_names[][2] = {
         {"lo", "lt"}, {"ls", "le"}, {"hi", "gt"}, {"hs", "ge"}};
-    const char *name = insn->mods[0];
     for (unsigned i = 0; i < 4; i++) {
         name = !strcmp(name, old_names[i][0]) && is_unsigned ? old_names[i][1] : name;
     }
@@ -427,25 +409,92 @@ static int decode_set(struct tow_ptx_decoder *dec)
     for (unsigned i = 0; i < 14; i++) {
         fn = strcmp(name, compare_names[i]) == 0 ? compares[class][i] : fn;
     }
-    if (!fn) {
+    return fn;
+}
+
+static int set_words_read(struct tow_ptx_decoder *dec, bool to_pred, struct set_words *ret_words)
+{
+    const struct tow_ptx_insn *insn = dec->insn;
+    struct set_words words = {.type = PT_NONE, .result = PT_NONE};
+    enum tow_ptx_type types[2] = {PT_NONE, PT_NONE};
+    unsigned type_count = 0;
+    for (unsigned i = 1; i < insn->mod_count; i++) {
+        const char *mod = insn->mods[i];
+        enum tow_ptx_type type = tow_ptx_mod_type(mod);
+        if (type && type_count < 2) {
+            types[type_count++] = type;
+        } else if (!strcmp(mod, "and") || !strcmp(mod, "or") || !strcmp(mod, "xor")) {
+            words.boolean = *mod;
+        } else if (strcmp(mod, "ftz") != 0) {
+            return tow_ptx_unsupported(dec);
+        }
+    }
+    if (!insn->mod_count || type_count != (to_pred ? 1u : 2u)) {
         return tow_ptx_unsupported(dec);
     }
-    int error = tow_ptx_want_operands(dec, boolean ? 4 : 3, boolean ? 4 : 3);
+    words.type = types[type_count - 1];
+    words.result = types[0];
+    bool is_unsigned;
+    int class = compare_class(words.type, tow_ptx_has_mod(dec, "ftz"), &is_unsigned);
+    words.fn = class >= 0 ? compare_find(insn->mods[0], class, is_unsigned) : NULL;
+    if (!words.fn) {
+        return tow_ptx_unsupported(dec);
+    }
+    *ret_words = words;
+    return 0;
+}
+
+/* What set writes for "true" into a result of this type; 0: it has none. */
+static uint32_t set_one(enum tow_ptx_type result, bool pair)
+{
+    switch (result) {
+    case PT_U32:
+    case PT_S32:
+    case PT_B32:
+        return pair ? 0xffffu : FULL;
+    case PT_U16:
+    case PT_S16:
+        return 0xffffu;
+    case PT_F32:
+        return 0x3f800000u;
+    case PT_F16:
+    case PT_F16X2:
+        return 0x3c00u;
+    case PT_BF16:
+    case PT_BF16X2:
+        return 0x3f80u;
+    default:
+        return 0;
+    }
+}
+
+/* setp.CmpOp{.BoolOp}{.ftz}.type p|q, a, b{, c}   set.CmpOp{.BoolOp}{.ftz}.dtype.stype d, a, b{, c}
+ */
+static int decode_set(struct tow_ptx_decoder *dec)
+{
+    const struct tow_ptx_insn *insn = dec->insn;
+    bool to_pred = insn->name[3] == 'p';
+    struct set_words words = {0};
+    int error = set_words_read(dec, to_pred, &words);
     if (error) {
         return error;
     }
-    char kind = tow_ptx_type_kind(type);
-    bool pair = type == PT_F16X2 || type == PT_BF16X2;
+    unsigned operands = words.boolean ? 4 : 3;
+    if ((error = tow_ptx_want_operands(dec, operands, operands))) {
+        return error;
+    }
+    char kind = tow_ptx_type_kind(words.type);
+    bool pair = words.type == PT_F16X2 || words.type == PT_BF16X2;
     struct tow_ptx_op op = {.e = PTX_NO_SLOT};
     if ((error = tow_ptx_source(dec, &insn->operands[1], kind, &op.a)) ||
         (error = tow_ptx_source(dec, &insn->operands[2], kind, &op.b)) ||
-        (boolean && (error = tow_ptx_source(dec, &insn->operands[3], 'p', &op.c)))) {
+        (words.boolean && (error = tow_ptx_source(dec, &insn->operands[3], 'p', &op.c)))) {
         return error;
     }
     const struct tow_ptx_operand *d = &insn->operands[0];
-    if (to_pred && !boolean && !pair && !d->second) {
+    if (to_pred && !words.boolean && !pair && !d->second) {
         op.run = setp;
-        op.ext = (const void *)fn;
+        op.ext = (const void *)words.fn;
         error = tow_ptx_dest(dec, d, 'p', &op.d);
         return error ? error : tow_ptx_emit(dec, &op);
     }
@@ -453,7 +502,7 @@ static int decode_set(struct tow_ptx_decoder *dec)
     if (!how) {
         return tow_ptx_dec_no_memory(dec);
     }
-    *how = (struct compare){.fn = fn, .boolean = boolean, .pair = pair};
+    *how = (struct compare){.fn = words.fn, .boolean = words.boolean, .pair = pair};
     op.ext = how;
     if (to_pred) {
         op.run = setp_full;
@@ -463,31 +512,8 @@ static int decode_set(struct tow_ptx_decoder *dec)
         }
     } else {
         op.run = set32;
-        switch (types[0]) {
-        case PT_U32:
-        case PT_S32:
-        case PT_B32:
-            how->one = pair ? 0xffffu : FULL;
-            break;
-        case PT_U16:
-        case PT_S16:
-            how->one = 0xffffu;
-            break;
-        case PT_F32:
-            how->one = 0x3f800000u;
-            break;
-        case PT_F16:
-        case PT_F16X2:
-            how->one = 0x3c00u;
-            break;
-        case PT_BF16:
-        case PT_BF16X2:
-            how->one = 0x3f80u;
-            break;
-        default:
-            return tow_ptx_unsupported(dec);
-        }
-        error = tow_ptx_dest(dec, d, 'w', &op.d);
+        how->one = set_one(words.result, pair);
+        error = how->one ? tow_ptx_dest(dec, d, 'w', &op.d) : tow_ptx_unsupported(dec);
     }
     return error ? error : tow_ptx_emit(dec, &op);
 }

@@ -264,126 +264,176 @@ static unsigned log2_of(unsigned value)
     return (unsigned)__builtin_ctz(value ? value : 1);
 }
 
-static int decode_access(struct tow_ptx_decoder *dec, bool store)
+/* What the modifiers of a load or store say. */
+struct access_words {
+    enum tow_ptx_statespace space;
+    enum tow_ptx_type type;
+    unsigned count; /* of elements */
+    bool strong, ordered;
+};
+
+static int access_words_read(struct tow_ptx_decoder *dec, struct access_words *ret_words)
 {
     const struct tow_ptx_insn *insn = dec->insn;
-    enum tow_ptx_statespace space = SP_NONE;
-    enum tow_ptx_type type = PT_NONE;
-    unsigned count = 1;
-    bool strong = false, ordered = false;
+    struct access_words words = {.space = SP_NONE, .type = PT_NONE, .count = 1};
     for (unsigned i = 0; i < insn->mod_count; i++) {
         const char *mod = insn->mods[i];
         enum tow_ptx_statespace in = tow_ptx_mod_space(mod);
         enum tow_ptx_type is = tow_ptx_mod_type(mod);
-        strong |=
+        words.strong |=
             strcmp(mod, "volatile") == 0 || strcmp(mod, "relaxed") == 0 || strcmp(mod, "mmio") == 0;
         if (in != SP_NONE) {
-            space = in;
+            words.space = in;
         } else if (is) {
-            type = is;
+            words.type = is;
         } else if (strcmp(mod, "v2") == 0 || strcmp(mod, "v4") == 0 || strcmp(mod, "v8") == 0) {
-            count = (unsigned)(mod[1] - '0');
+            words.count = (unsigned)(mod[1] - '0');
         } else if (strcmp(mod, "acquire") == 0 || strcmp(mod, "release") == 0) {
-            ordered = strong = true;
+            words.ordered = words.strong = true;
         } else if (strcmp(mod, "volatile") != 0 && !tow_ptx_mod_ignored(mod)) {
             return tow_ptx_unsupported(dec);
         }
     }
-    unsigned element = tow_ptx_type_bytes(type);
-    if (!element || type >= PT_TEXREF || element * count > 32) {
+    unsigned element = tow_ptx_type_bytes(words.type);
+    if (!element || words.type >= PT_TEXREF || element * words.count > 32) {
         return tow_ptx_unsupported(dec);
     }
-    int error = tow_ptx_want_operands(dec, 2, 3);
-    if (error) {
-        return error;
+    if (words.space == SP_PARAM && !dec->func->entry) {
+        words.space = SP_FPARAM;
     }
-    const struct tow_ptx_operand *address = &insn->operands[store ? 0 : 1];
-    const struct tow_ptx_operand *data = &insn->operands[store ? 1 : 0];
-    if (space == SP_PARAM && !dec->func->entry) {
-        space = SP_FPARAM;
+    *ret_words = words;
+    return 0;
+}
+
+/* The row of element `i`. Elements are of a kind: all in 32-bit or all in 64-bit rows (or 128). */
+static int access_row(struct tow_ptx_decoder *dec, const struct tow_ptx_operand *one,
+                      enum tow_ptx_type type, bool store, unsigned i,
+                      struct tow_ptx_access_form *form)
+{
+    char is = tow_ptx_type_kind(type);
+    if (one->kind == OPD_REG) {
+        is = tow_ptx_register_kind(dec, one->index);
     }
-    struct tow_ptx_op op = {0};
-    char kind;
+    is = is == 'f' || is == 'h' ? 'w' : is == 'd' ? 'l' : is;
+    bool wide = is == 'l';
+    if ((form->element == 8 && is != 'l') || (form->element == 16 && is != 'q') ||
+        (form->element < 8 && is != 'w' && is != 'l')) {
+        return tow_ptx_bad(dec, "a register does not fit the type");
+    }
+    if (i > 0 && wide != form->wide && one->kind != OPD_SINK) {
+        return tow_ptx_bad(dec, "the registers of a vector must be of one size");
+    }
+    if (i == 0 || one->kind == OPD_REG) {
+        form->wide = wide;
+    }
+    char row = is == 'q' ? 'q' : form->wide ? 'l' : 'w';
+    return store ? tow_ptx_source(dec, one, one->kind == OPD_REG ? row : tow_ptx_type_kind(type),
+                                  &form->refs[i])
+                 : tow_ptx_dest(dec, one, row, &form->refs[i]);
+}
+
+static int access_form_make(struct tow_ptx_decoder *dec, const struct access_words *words,
+                            const struct tow_ptx_operand *data, bool store,
+                            struct tow_ptx_access_form **ret_form)
+{
     struct tow_ptx_access_form *form = tow_ptx_keep(dec, sizeof *form);
     if (!form) {
         return tow_ptx_dec_no_memory(dec);
     }
-    if (data->kind == OPD_VECTOR ? data->count != count : count != 1) {
+    if (data->kind == OPD_VECTOR ? data->count != words->count : words->count != 1) {
         return tow_ptx_bad(dec, "the operand has not as many elements as the instruction says");
     }
-    form->element = (uint8_t)element;
-    form->count = (uint8_t)count;
-    form->bytes = element * count;
-    form->is_signed = type >= PT_S8 && type <= PT_S64;
-    form->ordered = ordered;
-    /* Elements of a kind: all in 32-bit or all in 64-bit rows (or 128). */
-    for (unsigned i = 0; i < count; i++) {
+    form->element = (uint8_t)tow_ptx_type_bytes(words->type);
+    form->count = (uint8_t)words->count;
+    form->bytes = (uint32_t)form->element * words->count;
+    form->is_signed = words->type >= PT_S8 && words->type <= PT_S64;
+    form->ordered = words->ordered;
+    int error = 0;
+    for (unsigned i = 0; i < words->count && error == 0; i++) {
         const struct tow_ptx_operand *one = data->kind == OPD_VECTOR ? &data->children[i] : data;
-        char natural = tow_ptx_type_kind(type), is = natural;
-        if (one->kind == OPD_REG) {
-            is = tow_ptx_register_kind(dec, one->index);
-            natural = is == 'l' && natural != 'd' ? 'l' : is == 'w' ? 'w' : is;
-        }
-        is = is == 'f' || is == 'h' ? 'w' : is == 'd' ? 'l' : is;
-        bool wide = is == 'l';
-        if ((element == 8 && is != 'l') || (element == 16 && is != 'q') ||
-            (element < 8 && is != 'w' && is != 'l')) {
-            return tow_ptx_bad(dec, "a register does not fit the type");
-        }
-        if (i > 0 && wide != form->wide && one->kind != OPD_SINK) {
-            return tow_ptx_bad(dec, "the registers of a vector must be of one size");
-        }
-        if (i == 0 || one->kind == OPD_REG) {
-            form->wide = wide;
-        }
-        char row = is == 'q' ? 'q' : form->wide ? 'l' : 'w';
-        if (store) {
-            error = tow_ptx_source(dec, one, one->kind == OPD_REG ? row : tow_ptx_type_kind(type),
-                                   &form->refs[i]);
-        } else {
-            error = tow_ptx_dest(dec, one, row, &form->refs[i]);
-        }
-        if (error) {
-            return error;
-        }
+        error = access_row(dec, one, words->type, store, i, form);
     }
-    struct tow_ptx_symbol *symbol =
-        address->kind == OPD_ADDRESS && address->count && address->children[0].kind == OPD_SYMBOL
-            ? tow_ptx_resolve(address->children[0].symbol)
-            : NULL;
-    unsigned log = log2_of(element);
-    if (symbol && symbol->kind == SYM_VAR && symbol->var->space == SP_PARAM) {
-        /* A kernel's own parameter. */
-        uint64_t at = symbol->var->offset + address->children[0].bits;
-        if (store || (space != SP_PARAM && space != SP_NONE) || at > dec->func->param_bytes ||
-            form->bytes > dec->func->param_bytes - at || at % element) {
-            return tow_ptx_bad(dec, "the access is not within the kernel's parameters");
-        }
-        for (unsigned i = 0; i < count && error == 0; i++) {
-            op = (struct tow_ptx_op){.d = form->refs[i], .imm = (int64_t)(at + i * element)};
-            op.run = element == 16 ? param_128 : params[log][form->is_signed][form->wide];
-            error = tow_ptx_emit(dec, &op);
-        }
+    *ret_form = form;
+    return error;
+}
+
+/* The kernel's own parameter that an address names, or NULL. */
+static const struct tow_ptx_var *parameter_of(const struct tow_ptx_operand *address)
+{
+    if (address->kind != OPD_ADDRESS || !address->count ||
+        address->children[0].kind != OPD_SYMBOL) {
+        return NULL;
+    }
+    struct tow_ptx_symbol *symbol = tow_ptx_resolve(address->children[0].symbol);
+    return symbol && symbol->kind == SYM_VAR && symbol->var->space == SP_PARAM ? symbol->var : NULL;
+}
+
+/* Its place is known: no address is computed. */
+static int load_parameter(struct tow_ptx_decoder *dec, enum tow_ptx_statespace space, uint64_t at,
+                          const struct tow_ptx_access_form *form)
+{
+    if ((space != SP_PARAM && space != SP_NONE) || at > dec->func->param_bytes ||
+        form->bytes > dec->func->param_bytes - at || at % form->element) {
+        return tow_ptx_bad(dec, "the access is not within the kernel's parameters");
+    }
+    int error = 0;
+    for (unsigned i = 0; i < form->count && error == 0; i++) {
+        struct tow_ptx_op op = {.d = form->refs[i], .imm = (int64_t)(at + i * form->element)};
+        op.run = form->element == 16 ? param_128
+                                     : params[log2_of(form->element)][form->is_signed][form->wide];
+        error = tow_ptx_emit(dec, &op);
+    }
+    return error;
+}
+
+/* What carries the access out. */
+static tow_ptx_fn *access_run(const struct tow_ptx_access_form *form, bool store, bool strong)
+{
+    if (strong) {
+        return store ? store_strong : load_strong;
+    }
+    if (form->element == 16) {
+        return store ? store_128 : load_128;
+    }
+    unsigned log = log2_of(form->element);
+    return store ? stores[log][form->wide] : loads[log][form->is_signed][form->wide];
+}
+
+static int decode_access(struct tow_ptx_decoder *dec, bool store)
+{
+    const struct tow_ptx_insn *insn = dec->insn;
+    struct access_words words = {0};
+    int error = access_words_read(dec, &words);
+    if (error || (error = tow_ptx_want_operands(dec, 2, 3))) {
         return error;
     }
-    if ((error = tow_ptx_address(dec, address, &space, &op.a, &kind, &op.imm))) {
+    const struct tow_ptx_operand *address = &insn->operands[store ? 0 : 1];
+    const struct tow_ptx_operand *data = &insn->operands[store ? 1 : 0];
+    struct tow_ptx_access_form *form = NULL;
+    if ((error = access_form_make(dec, &words, data, store, &form))) {
         return error;
     }
-    form->at = tow_ptx_at_for(space, kind);
+    const struct tow_ptx_var *parameter = parameter_of(address);
+    if (parameter && store) {
+        return tow_ptx_bad(dec, "the access is not within the kernel's parameters");
+    }
+    if (parameter) {
+        return load_parameter(dec, words.space, parameter->offset + address->children[0].bits,
+                              form);
+    }
+    struct tow_ptx_op op = {.ext = form};
+    char kind;
+    if ((error = tow_ptx_address(dec, address, &words.space, &op.a, &kind, &op.imm))) {
+        return error;
+    }
+    form->at = tow_ptx_at_for(words.space, kind);
     if (!form->at) {
         return tow_ptx_bad(dec, "an address in this state space must be a 64-bit register");
     }
-    if (store && (space == SP_CONST || space == SP_PARAM)) {
+    if (store && (words.space == SP_CONST || words.space == SP_PARAM)) {
         return tow_ptx_bad(dec, "this state space cannot be written");
     }
-    if (strong) {
-        op.run = store ? store_strong : load_strong;
-    } else if (element == 16) {
-        op.run = store ? store_128 : load_128;
-    } else {
-        op.run = store ? stores[log][form->wide] : loads[log][form->is_signed][form->wide];
-    }
-    op.ext = form;
+    op.run = access_run(form, store, words.strong);
     return tow_ptx_emit(dec, &op);
 }
 

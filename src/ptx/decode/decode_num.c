@@ -456,32 +456,37 @@ static int decode_cvt_x4(struct tow_ptx_decoder *dec, const struct tow_num_form 
     return tow_ptx_emit(dec, &op);
 }
 
+/* cvt.pack.sat.u8.s32.b32 d, a, b, c */
+static int decode_cvt_pack(struct tow_ptx_decoder *dec)
+{
+    const struct tow_ptx_insn *insn = dec->insn;
+    struct tow_num_form form = {.op = TOW_NUM_CVT_PACK, .sat = true};
+    bool third = insn->mod_count == 5;
+    if ((insn->mod_count != 4 && !third) || strcmp(insn->mods[1], "sat") != 0) {
+        return tow_ptx_unsupported(dec);
+    }
+    form.type = num_type(insn->mods[2]);
+    form.src = num_type(insn->mods[3]);
+    struct tow_ptx_op op = {0};
+    int error = tow_ptx_want_operands(dec, third ? 4 : 3, third ? 4 : 3);
+    if (error || (error = tow_ptx_dest(dec, &insn->operands[0], 'w', &op.d)) ||
+        (error = tow_ptx_source(dec, &insn->operands[1], 'w', &op.a)) ||
+        (error = tow_ptx_source(dec, &insn->operands[2], 'w', &op.b)) ||
+        (error = third ? tow_ptx_source(dec, &insn->operands[3], 'w', &op.c)
+                       : tow_ptx_const32(dec, 0, &op.c))) {
+        return error;
+    }
+    return emit_num(dec, &op, &form);
+}
+
 static int decode_cvt(struct tow_ptx_decoder *dec)
 {
     const struct tow_ptx_insn *insn = dec->insn;
     struct tow_num_form form = {.op = TOW_NUM_CVT};
     enum tow_num_type types[3];
     unsigned count;
-    bool pack = insn->mod_count && strcmp(insn->mods[0], "pack") == 0;
-    if (pack) { /* cvt.pack.sat.u8.s32.b32 d, a, b, c */
-        form.op = TOW_NUM_CVT_PACK;
-        form.sat = true;
-        bool third = insn->mod_count == 5;
-        if ((insn->mod_count != 4 && !third) || strcmp(insn->mods[1], "sat") != 0) {
-            return tow_ptx_unsupported(dec);
-        }
-        form.type = num_type(insn->mods[2]);
-        form.src = num_type(insn->mods[3]);
-        struct tow_ptx_op op = {0};
-        int error = tow_ptx_want_operands(dec, third ? 4 : 3, third ? 4 : 3);
-        if (error || (error = tow_ptx_dest(dec, &insn->operands[0], 'w', &op.d)) ||
-            (error = tow_ptx_source(dec, &insn->operands[1], 'w', &op.a)) ||
-            (error = tow_ptx_source(dec, &insn->operands[2], 'w', &op.b)) ||
-            (error = third ? tow_ptx_source(dec, &insn->operands[3], 'w', &op.c)
-                           : tow_ptx_const32(dec, 0, &op.c))) {
-            return error;
-        }
-        return emit_num(dec, &op, &form);
+    if (insn->mod_count && strcmp(insn->mods[0], "pack") == 0) {
+        return decode_cvt_pack(dec);
     }
     if (!read_form(dec, &form, types, &count) || count != 2) {
         return tow_ptx_unsupported(dec);

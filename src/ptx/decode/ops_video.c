@@ -253,10 +253,40 @@ static enum video_op op_of(const char *name, uint8_t *ret_parts)
     return V_NONE;
 }
 
+/* A modifier that is no type. False: it is none of these instructions'. */
+static bool video_word(struct video_form *form, const char *mod, bool *ret_compared)
+{
+    static const char *const compares[] = {"eq", "ne", "lt", "le", "gt", "ge"};
+    if (strcmp(mod, "sat") == 0) {
+        form->saturate = true;
+    } else if (strcmp(mod, "add") == 0) {
+        form->second = 'a';
+    } else if (strcmp(mod, "min") == 0) {
+        form->second = 'm';
+    } else if (strcmp(mod, "max") == 0) {
+        form->second = 'M';
+    } else if (strcmp(mod, "wrap") == 0 || strcmp(mod, "clamp") == 0) {
+        form->wrap = *mod == 'w';
+    } else if (strcmp(mod, "shr7") == 0 || strcmp(mod, "shr15") == 0) {
+        form->shift = mod[3] == '7' ? 7 : 15;
+    } else if (strcmp(mod, "po") == 0) {
+        form->plus_one = true;
+    } else {
+        for (unsigned k = 0; k < 6; k++) {
+            if (strcmp(mod, compares[k]) == 0) {
+                form->cmp = (enum video_cmp)k;
+                *ret_compared = true;
+                return true;
+            }
+        }
+        return false;
+    }
+    return true;
+}
+
 static int decode_video(struct tow_ptx_decoder *dec)
 {
     const struct tow_ptx_insn *insn = dec->insn;
-    static const char *const compares[] = {"eq", "ne", "lt", "le", "gt", "ge"};
     struct video_form *form = tow_ptx_keep(dec, sizeof *form);
     if (!form) {
         return tow_ptx_dec_no_memory(dec);
@@ -270,33 +300,7 @@ static int decode_video(struct tow_ptx_decoder *dec)
         enum tow_ptx_type type = tow_ptx_mod_type(mod);
         if ((type == PT_U32 || type == PT_S32) && count < 3) {
             types[count++] = type;
-            continue;
-        }
-        bool known = true;
-        if (strcmp(mod, "sat") == 0) {
-            form->saturate = true;
-        } else if (strcmp(mod, "add") == 0) {
-            form->second = 'a';
-        } else if (strcmp(mod, "min") == 0) {
-            form->second = 'm';
-        } else if (strcmp(mod, "max") == 0) {
-            form->second = 'M';
-        } else if (strcmp(mod, "wrap") == 0 || strcmp(mod, "clamp") == 0) {
-            form->wrap = *mod == 'w';
-        } else if (strcmp(mod, "shr7") == 0 || strcmp(mod, "shr15") == 0) {
-            form->shift = mod[3] == '7' ? 7 : 15;
-        } else if (strcmp(mod, "po") == 0) {
-            form->plus_one = true;
-        } else {
-            known = false;
-            for (unsigned k = 0; k < 6; k++) {
-                if (strcmp(mod, compares[k]) == 0) {
-                    form->cmp = (enum video_cmp)k;
-                    known = compared = true;
-                }
-            }
-        }
-        if (!known) {
+        } else if (!video_word(form, mod, &compared)) {
             return tow_ptx_unsupported(dec);
         }
     }

@@ -105,13 +105,8 @@ static void broadcast(uint8_t *rows, unsigned row, uint32_t value)
     }
 }
 
-/* What stays the same for all blocks of a launch. */
-static int block_prepare(struct tow_ptx_runner *runner, struct tow_ptx_block *block)
+static int block_grow(struct tow_ptx_block *block, const struct tow_ptx_job *job)
 {
-    struct tow_ptx_job *job = runner->job;
-    const struct tow_ptx_launch *launch = job->launch;
-    block->warp_count = job->warps;
-    block->shared_bytes = job->shared_bytes;
     if (block->warp_capacity < job->warps) {
         struct tow_ptx_warp *warps =
             aligned_alloc(128, (job->warps * sizeof *warps + 127) & ~(size_t)127);
@@ -136,44 +131,63 @@ static int block_prepare(struct tow_ptx_runner *runner, struct tow_ptx_block *bl
         memset(block->shared, 0, want);
         block->shared_capacity = (uint32_t)want;
     }
-    PTX_ONLY_FIRST(block->shared, block->shared_bytes, block->shared_capacity);
-    uint32_t x = 0, y = 0, z = 0;
-    for (uint32_t i = 0; i < job->warps; i++) {
-        struct tow_ptx_warp *w = &block->warps[i];
-        if (w->local_stride != job->local_stride || !w->local) {
-            free(w->local);
-            w->local =
-                job->local_stride
-                    ? aligned_alloc(64, ((size_t)job->local_stride * LANES + 63) & ~(size_t)63)
-                    : NULL;
-            w->local_stride = job->local_stride;
-            if (job->local_stride && !w->local) {
-                w->local_stride = 0;
-                return -ENOMEM;
-            }
-        }
-        w->block = block;
-        w->runner = runner;
-        w->launch = launch;
-        w->index = i;
-        w->base[BASE_CONST] = launch->instance->module->consts;
-        w->base[BASE_WARP] = w->sregs;
-        w->base[BASE_BLOCK] = block->sregs;
-        uint32_t *rows = (uint32_t *)w->sregs;
-        for (unsigned l = 0; l < LANES; l++) {
-            rows[WROW_TID_X * LANES + l] = x;
-            rows[WROW_TID_Y * LANES + l] = y;
-            rows[WROW_TID_Z * LANES + l] = z;
-            rows[WROW_WARPID * LANES + l] = i;
-            if (++x == launch->block[0]) {
-                x = 0;
-                if (++y == launch->block[1]) {
-                    y = 0;
-                    z++;
-                }
+    return 0;
+}
+
+static int warp_grow(struct tow_ptx_warp *w, const struct tow_ptx_job *job)
+{
+    if (w->local_stride == job->local_stride && w->local) {
+        return 0;
+    }
+    free(w->local);
+    w->local = job->local_stride
+                   ? aligned_alloc(64, ((size_t)job->local_stride * LANES + 63) & ~(size_t)63)
+                   : NULL;
+    w->local_stride = job->local_stride;
+    if (job->local_stride && !w->local) {
+        w->local_stride = 0;
+        return -ENOMEM;
+    }
+    return 0;
+}
+
+/* Warp `i` of a block; `at` is the place of its first thread, and is moved to the next warp's. */
+static int warp_prepare(struct tow_ptx_runner *runner, struct tow_ptx_block *block, uint32_t i,
+                        uint32_t at[3])
+{
+    const struct tow_ptx_launch *launch = runner->job->launch;
+    struct tow_ptx_warp *w = &block->warps[i];
+    int error = warp_grow(w, runner->job);
+    if (error < 0) {
+        return error;
+    }
+    w->block = block;
+    w->runner = runner;
+    w->launch = launch;
+    w->index = i;
+    w->base[BASE_CONST] = launch->instance->module->consts;
+    w->base[BASE_WARP] = w->sregs;
+    w->base[BASE_BLOCK] = block->sregs;
+    uint32_t *rows = (uint32_t *)w->sregs;
+    for (unsigned l = 0; l < LANES; l++) {
+        rows[WROW_TID_X * LANES + l] = at[0];
+        rows[WROW_TID_Y * LANES + l] = at[1];
+        rows[WROW_TID_Z * LANES + l] = at[2];
+        rows[WROW_WARPID * LANES + l] = i;
+        if (++at[0] == launch->block[0]) {
+            at[0] = 0;
+            if (++at[1] == launch->block[1]) {
+                at[1] = 0;
+                at[2]++;
             }
         }
     }
+    return 0;
+}
+
+static void block_registers(const struct tow_ptx_job *job, struct tow_ptx_block *block)
+{
+    const struct tow_ptx_launch *launch = job->launch;
     uint8_t *rows = block->sregs;
     uint32_t static_shared = launch->kernel->info.static_shared;
     for (unsigned i = 0; i < 3; i++) {
@@ -193,6 +207,27 @@ static int block_prepare(struct tow_ptx_runner *runner, struct tow_ptx_block *bl
     uint64_t workspace = (uint64_t)(uintptr_t)job->workspace;
     broadcast(rows, BROW_ENVREG1, (uint32_t)(workspace >> 32));
     broadcast(rows, BROW_ENVREG2, (uint32_t)workspace);
+}
+
+/* What stays the same for all blocks of a launch. */
+static int block_prepare(struct tow_ptx_runner *runner, struct tow_ptx_block *block)
+{
+    const struct tow_ptx_job *job = runner->job;
+    block->warp_count = job->warps;
+    block->shared_bytes = job->shared_bytes;
+    int error = block_grow(block, job);
+    if (error < 0) {
+        return error;
+    }
+    PTX_ONLY_FIRST(block->shared, block->shared_bytes, block->shared_capacity);
+    uint32_t at[3] = {0, 0, 0};
+    for (uint32_t i = 0; i < job->warps; i++) {
+        error = warp_prepare(runner, block, i, at);
+        if (error < 0) {
+            return error;
+        }
+    }
+    block_registers(job, block);
     return 0;
 }
 

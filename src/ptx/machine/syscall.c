@@ -107,10 +107,10 @@ static void put(struct print *print, const char *text, size_t length)
     print->length += length;
 }
 
-/* One conversion, `spec` from '%' on. Returns the characters taken, 0 after a fault. */
-static size_t convert(struct print *print, const char *spec)
+/* Flags, width and precision of `spec`, with numbers in the place of stars, to `form`; how many
+ * characters of `spec` that took, or 0 if an argument is missing. */
+static size_t conversion_form(struct print *print, const char *spec, char form[64], size_t *ret_n)
 {
-    char form[64], text[TEXT_MAX + 512];
     size_t at = 1, n = 1;
     uint64_t value;
     form[0] = '%';
@@ -143,6 +143,20 @@ static size_t convert(struct print *print, const char *spec)
                 n += (size_t)snprintf(form + n, 12, "%u", number > 1000 ? 1000 : number);
             }
         }
+    }
+    *ret_n = n;
+    return at;
+}
+
+/* One conversion, `spec` from '%' on. Returns the characters taken, 0 after a fault. */
+static size_t convert(struct print *print, const char *spec)
+{
+    char form[64], text[TEXT_MAX + 512];
+    size_t n = 0;
+    uint64_t value;
+    size_t at = conversion_form(print, spec, form, &n);
+    if (at == 0) {
+        return 0;
     }
     unsigned longs = 0, shorts = 0;
     while (spec[at] && strchr("hlLjzt", spec[at])) {

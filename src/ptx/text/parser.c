@@ -194,10 +194,10 @@ static int add_function(struct tow_ptx_parser *parser, struct tow_ptx_func *func
     return 0;
 }
 
-static int parse_function(struct tow_ptx_parser *parser, const struct tow_ptx_linkage *linkage)
+/* A new function in its own open scope. */
+static int function_begin(struct tow_ptx_parser *parser, const struct tow_ptx_linkage *linkage,
+                          bool entry, struct tow_ptx_func **ret_func)
 {
-    bool entry = tow_ptx_is_text(parser, ".entry");
-    tow_ptx_advance(parser);
     struct tow_ptx_func *func = tow_ptx_arena_alloc(parser->program->keep, sizeof *func);
     if (!func) {
         return tow_ptx_no_memory(parser);
@@ -215,18 +215,14 @@ static int parse_function(struct tow_ptx_parser *parser, const struct tow_ptx_li
     }
     parser->func = func;
     parser->local_used = 0;
-    if ((error = tow_ptx_scope_open(parser))) {
-        return error;
-    }
-    while (tow_ptx_is_text(parser, ".attribute")) {
-        if ((error = parse_performance(parser, func))) {
-            return error;
-        }
-    }
-    if (!entry && tow_ptx_is_punct(parser, '(') &&
-        (error = tow_ptx_parse_formals(parser, false, &func->returns, &func->return_count))) {
-        return error;
-    }
+    *ret_func = func;
+    return tow_ptx_scope_open(parser);
+}
+
+/* Its name, and the symbol that stands for all declarations of it. */
+static int function_name(struct tow_ptx_parser *parser, struct tow_ptx_func *func,
+                         struct tow_ptx_symbol **ret_symbol)
+{
     if (parser->token.kind != TOK_WORD || parser->token.length > PTX_NAME_MAX) {
         return tow_ptx_unexpected(parser, "a function's name");
     }
@@ -249,13 +245,33 @@ static int parse_function(struct tow_ptx_parser *parser, const struct tow_ptx_li
         struct tow_ptx_symbol *saved = parser->scopes[depth];
         /* Symbols of the open scope shadow nothing global yet, so inserting below them is safe. */
         parser->depth = 0;
-        error = tow_ptx_define(parser, name, length, SYM_FUNC, &symbol);
+        int error = tow_ptx_define(parser, name, length, SYM_FUNC, &symbol);
         parser->depth = depth;
         parser->scopes[depth] = saved;
         if (error) {
             return error;
         }
         symbol->func = func;
+    }
+    *ret_symbol = symbol;
+    return 0;
+}
+
+static int parse_function(struct tow_ptx_parser *parser, const struct tow_ptx_linkage *linkage)
+{
+    bool entry = tow_ptx_is_text(parser, ".entry");
+    tow_ptx_advance(parser);
+    struct tow_ptx_func *func = NULL;
+    int error = function_begin(parser, linkage, entry, &func);
+    while (error == 0 && tow_ptx_is_text(parser, ".attribute")) {
+        error = parse_performance(parser, func);
+    }
+    if (error == 0 && !entry && tow_ptx_is_punct(parser, '(')) {
+        error = tow_ptx_parse_formals(parser, false, &func->returns, &func->return_count);
+    }
+    struct tow_ptx_symbol *symbol = NULL;
+    if (error || (error = function_name(parser, func, &symbol))) {
+        return error;
     }
     if (tow_ptx_is_punct(parser, '(') &&
         (error = tow_ptx_parse_formals(parser, entry, &func->params, &func->param_count))) {

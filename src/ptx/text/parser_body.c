@@ -75,6 +75,53 @@ static int vector_element(char c)
     }
 }
 
+/* A whole vector: the same as {v.x, v.y}. */
+static int whole_vector(struct tow_ptx_parser *parser, uint32_t index, uint32_t lanes,
+                        struct tow_ptx_operand *operand)
+{
+    operand->kind = OPD_VECTOR;
+    operand->count = lanes;
+    operand->children = tow_ptx_arena_alloc(&parser->program->arena, lanes * sizeof *operand);
+    if (!operand->children) {
+        return tow_ptx_no_memory(parser);
+    }
+    for (uint32_t i = 0; i < lanes; i++) {
+        operand->children[i].kind = OPD_REG;
+        operand->children[i].index = index + i;
+    }
+    return 0;
+}
+
+/* A register, an element of a vector (v.x), a part of a register (r.b0, r.h1), or a vector. */
+static int register_operand(struct tow_ptx_parser *parser, uint32_t index,
+                            struct tow_ptx_operand *operand)
+{
+    operand->kind = OPD_REG;
+    operand->index = index;
+    const struct tow_ptx_reg *reg = &parser->func->regs[index];
+    const struct tow_ptx_token *token = &parser->token;
+    if (token->kind == TOK_DOT && token->length == 2) {
+        int element = vector_element(token->text[1]);
+        if (element < 0 || element >= reg->lanes) {
+            return tow_ptx_unexpected(parser, "a vector element");
+        }
+        operand->index += (uint32_t)element;
+        tow_ptx_advance(parser);
+    } else if (token->kind == TOK_DOT && token->length == 3 && reg->lanes == 1 &&
+               (token->text[1] == 'b' || token->text[1] == 'h')) {
+        unsigned part = (unsigned)(token->text[2] - '0');
+        bool byte = token->text[1] == 'b';
+        if (part > (byte ? 3u : 1u)) {
+            return tow_ptx_unexpected(parser, "a part of a register");
+        }
+        operand->selector = (uint8_t)(byte ? 1 + part : 5 + part);
+        tow_ptx_advance(parser);
+    } else if (reg->lanes > 1) {
+        return whole_vector(parser, index, reg->lanes, operand);
+    }
+    return 0;
+}
+
 static int parse_name(struct tow_ptx_parser *parser, struct tow_ptx_operand *operand)
 {
     const char *name = parser->token.text;
@@ -87,40 +134,7 @@ static int parse_name(struct tow_ptx_parser *parser, struct tow_ptx_operand *ope
         return 0;
     }
     if (tow_ptx_find_register(parser, name, length, &index)) {
-        operand->kind = OPD_REG;
-        operand->index = index;
-        const struct tow_ptx_reg *reg = &parser->func->regs[index];
-        if (parser->token.kind == TOK_DOT && parser->token.length == 2) {
-            int element = vector_element(parser->token.text[1]);
-            if (element < 0 || element >= reg->lanes) {
-                return tow_ptx_unexpected(parser, "a vector element");
-            }
-            operand->index += (uint32_t)element;
-            tow_ptx_advance(parser);
-        } else if (parser->token.kind == TOK_DOT && parser->token.length == 3 && reg->lanes == 1 &&
-                   (parser->token.text[1] == 'b' || parser->token.text[1] == 'h')) {
-            unsigned part = (unsigned)(parser->token.text[2] - '0');
-            bool byte = parser->token.text[1] == 'b';
-            if (part > (byte ? 3u : 1u)) {
-                return tow_ptx_unexpected(parser, "a part of a register");
-            }
-            operand->selector = (uint8_t)(byte ? 1 + part : 5 + part);
-            tow_ptx_advance(parser);
-        } else if (reg->lanes > 1) { /* a whole vector: the same as {v.x, v.y} */
-            uint32_t lanes = reg->lanes;
-            operand->kind = OPD_VECTOR;
-            operand->count = lanes;
-            operand->children =
-                tow_ptx_arena_alloc(&parser->program->arena, lanes * sizeof *operand);
-            if (!operand->children) {
-                return tow_ptx_no_memory(parser);
-            }
-            for (uint32_t i = 0; i < lanes; i++) {
-                operand->children[i].kind = OPD_REG;
-                operand->children[i].index = index + i;
-            }
-        }
-        return 0;
+        return register_operand(parser, index, operand);
     }
     struct tow_ptx_symbol *symbol = tow_ptx_find(parser, name, length);
     if (symbol) {

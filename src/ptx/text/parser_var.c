@@ -500,99 +500,137 @@ int tow_ptx_parse_registers(struct tow_ptx_parser *parser)
     return tow_ptx_expect(parser, ';');
 }
 
+/* Type, name and dimensions of one. */
+static int formal_read(struct tow_ptx_parser *parser, bool kernel, struct tow_ptx_var *var,
+                       struct tow_ptx_token *ret_name)
+{
+    unsigned lanes;
+    var->line = parser->token.line;
+    var->space = parse_space(parser);
+    if (var->space != SP_PARAM && (var->space != SP_REG || kernel)) {
+        return tow_ptx_unexpected(parser, "a parameter");
+    }
+    int error = parse_kind(parser, var, &lanes);
+    if (error) {
+        return error;
+    }
+    if (parser->token.kind != TOK_WORD || parser->token.length > PTX_NAME_MAX) {
+        return tow_ptx_unexpected(parser, "a parameter's name");
+    }
+    *ret_name = parser->token;
+    if (!(var->name = tow_ptx_copy_name(parser->program->keep, ret_name->text, ret_name->length))) {
+        return tow_ptx_no_memory(parser);
+    }
+    tow_ptx_advance(parser);
+    unsigned bytes = tow_ptx_type_bytes(var->type) * lanes;
+    if (!var->align) {
+        var->align = bytes ? bytes : 1;
+    }
+    return parse_dims(parser, bytes, var);
+}
+
+/* Where one in memory lies: `offset` is how many bytes a kernel's parameters take so far. */
+static int formal_place(struct tow_ptx_parser *parser, bool kernel, struct tow_ptx_var *var,
+                        uint64_t *offset)
+{
+    if (var->size > PTX_PARAM_BYTES_MAX) {
+        return tow_ptx_fail(parser->diag, -EINVAL, var->line,
+                            "parameter '%s' is larger than %u bytes", var->name,
+                            PTX_PARAM_BYTES_MAX);
+    }
+    if (kernel) {
+        *offset = (*offset + var->align - 1) & ~(uint64_t)(var->align - 1);
+        var->offset = *offset;
+        *offset += var->size;
+        return 0;
+    }
+    var->space = SP_FPARAM;
+    if (parser->func) {
+        uint64_t align = var->align < 16 ? 16 : var->align;
+        parser->local_used = (parser->local_used + align - 1) & ~(align - 1);
+        var->offset = parser->local_used;
+        parser->local_used += var->size;
+        parser->func->local_bytes = (uint32_t)parser->local_used;
+    }
+    return 0;
+}
+
+/* Its register or its place, and its name where the function has a body's scope. */
+static int formal_define(struct tow_ptx_parser *parser, bool kernel, struct tow_ptx_var *var,
+                         const struct tow_ptx_token *name, uint64_t *offset)
+{
+    bool in_register = var->space == SP_REG;
+    int error = !in_register   ? formal_place(parser, kernel, var, offset)
+                : parser->func ? tow_ptx_add_registers(parser, var->type, 1, 1, &var->reg)
+                               : 0;
+    if (error || !parser->func || (name->length == 1 && name->text[0] == '_')) {
+        return error;
+    }
+    struct tow_ptx_symbol *symbol;
+    error =
+        tow_ptx_define(parser, name->text, name->length, in_register ? SYM_REG : SYM_VAR, &symbol);
+    if (error) {
+        return error;
+    }
+    if (in_register) {
+        symbol->index = var->reg;
+    } else {
+        symbol->var = var;
+    }
+    return 0;
+}
+
+/* A list in the program's arena, which grows. */
+struct formals {
+    struct tow_ptx_var **list;
+    uint32_t count, capacity;
+};
+
+static int formals_add(struct tow_ptx_parser *parser, struct formals *formals,
+                       struct tow_ptx_var **ret_var)
+{
+    struct tow_ptx_var *var = tow_ptx_arena_alloc(parser->program->keep, sizeof *var);
+    if (!var) {
+        return tow_ptx_no_memory(parser);
+    }
+    if (formals->count == PTX_PARAMS_MAX) {
+        return tow_ptx_unexpected(parser, "fewer parameters");
+    }
+    if (formals->count == formals->capacity) {
+        uint32_t capacity = formals->capacity * 2 + 8;
+        struct tow_ptx_var **more =
+            tow_ptx_arena_alloc(parser->program->keep, capacity * sizeof *more);
+        if (!more) {
+            return tow_ptx_no_memory(parser);
+        }
+        if (formals->count) {
+            memcpy(more, formals->list, formals->count * sizeof *more);
+        }
+        formals->list = more;
+        formals->capacity = capacity;
+    }
+    formals->list[formals->count++] = var;
+    *ret_var = var;
+    return 0;
+}
+
 int tow_ptx_parse_formals(struct tow_ptx_parser *parser, bool kernel,
                           struct tow_ptx_var ***ret_vars, uint32_t *ret_count)
 {
-    struct tow_ptx_var **list = NULL;
-    uint32_t count = 0, capacity = 0;
+    struct formals formals = {0};
     uint64_t offset = 0;
     int error = tow_ptx_expect(parser, '(');
     if (error) {
         return error;
     }
     while (!tow_ptx_is_punct(parser, ')')) {
-        struct tow_ptx_var *var = tow_ptx_arena_alloc(parser->program->keep, sizeof *var);
-        unsigned lanes;
-        if (!var) {
-            return tow_ptx_no_memory(parser);
-        }
-        if (count == PTX_PARAMS_MAX) {
-            return tow_ptx_unexpected(parser, "fewer parameters");
-        }
-        if (count == capacity) {
-            struct tow_ptx_var **more =
-                tow_ptx_arena_alloc(parser->program->keep, (capacity * 2 + 8) * sizeof *more);
-            if (!more) {
-                return tow_ptx_no_memory(parser);
-            }
-            if (count) {
-                memcpy(more, list, count * sizeof *more);
-            }
-            list = more;
-            capacity = capacity * 2 + 8;
-        }
-        var->line = parser->token.line;
-        var->space = parse_space(parser);
-        if (var->space != SP_PARAM && (var->space != SP_REG || kernel)) {
-            return tow_ptx_unexpected(parser, "a parameter");
-        }
-        if ((error = parse_kind(parser, var, &lanes))) {
+        struct tow_ptx_var *var = NULL;
+        struct tow_ptx_token name = {0};
+        if ((error = formals_add(parser, &formals, &var)) ||
+            (error = formal_read(parser, kernel, var, &name)) ||
+            (error = formal_define(parser, kernel, var, &name, &offset))) {
             return error;
         }
-        if (parser->token.kind != TOK_WORD || parser->token.length > PTX_NAME_MAX) {
-            return tow_ptx_unexpected(parser, "a parameter's name");
-        }
-        const char *name = parser->token.text;
-        uint32_t length = parser->token.length;
-        if (!(var->name = tow_ptx_copy_name(parser->program->keep, name, length))) {
-            return tow_ptx_no_memory(parser);
-        }
-        tow_ptx_advance(parser);
-        unsigned bytes = tow_ptx_type_bytes(var->type) * lanes;
-        if (!var->align) {
-            var->align = bytes ? bytes : 1;
-        }
-        if ((error = parse_dims(parser, bytes, var))) {
-            return error;
-        }
-        struct tow_ptx_symbol *symbol;
-        bool named = !(length == 1 && name[0] == '_') && parser->func;
-        if (var->space == SP_REG) {
-            if (parser->func &&
-                (error = tow_ptx_add_registers(parser, var->type, 1, 1, &var->reg))) {
-                return error;
-            }
-            if (named && (error = tow_ptx_define(parser, name, length, SYM_REG, &symbol)) == 0) {
-                symbol->index = var->reg;
-            }
-        } else {
-            if (var->size > PTX_PARAM_BYTES_MAX) {
-                return tow_ptx_fail(parser->diag, -EINVAL, var->line,
-                                    "parameter '%s' is larger than %u bytes", var->name,
-                                    PTX_PARAM_BYTES_MAX);
-            }
-            if (kernel) {
-                offset = (offset + var->align - 1) & ~(uint64_t)(var->align - 1);
-                var->offset = offset;
-                offset += var->size;
-            } else {
-                var->space = SP_FPARAM;
-                if (parser->func) {
-                    uint64_t align = var->align < 16 ? 16 : var->align;
-                    parser->local_used = (parser->local_used + align - 1) & ~(align - 1);
-                    var->offset = parser->local_used;
-                    parser->local_used += var->size;
-                    parser->func->local_bytes = (uint32_t)parser->local_used;
-                }
-            }
-            if (named && (error = tow_ptx_define(parser, name, length, SYM_VAR, &symbol)) == 0) {
-                symbol->var = var;
-            }
-        }
-        if (error) {
-            return error;
-        }
-        list[count++] = var;
         if (!tow_ptx_accept(parser, ',') && !tow_ptx_is_punct(parser, ')')) {
             return tow_ptx_unexpected(parser, "',' or ')'");
         }
@@ -606,7 +644,7 @@ int tow_ptx_parse_formals(struct tow_ptx_parser *parser, bool kernel,
         }
         parser->func->param_bytes = (uint32_t)offset;
     }
-    *ret_vars = list;
-    *ret_count = count;
+    *ret_vars = formals.list;
+    *ret_count = formals.count;
     return 0;
 }

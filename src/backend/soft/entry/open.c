@@ -142,6 +142,56 @@ static int open_devices(const struct tow_soft_options *options)
     return 0;
 }
 
+static void fill_driver(struct tow_driver *driver)
+{
+    tow_driver_fill_stubs(driver);
+    tow_soft_fill_core(driver);
+    tow_soft_fill_device(driver);
+    tow_soft_fill_context(driver);
+    tow_soft_fill_memory(driver);
+    tow_soft_fill_copy(driver);
+    tow_soft_fill_stream(driver);
+    tow_soft_fill_event(driver);
+    tow_soft_fill_module(driver);
+    tow_soft_fill_kernel(driver);
+    tow_soft_fill_link(driver);
+    tow_soft_fill_launch(driver);
+    tow_soft_fill_pool(driver);
+    tow_soft_fill_vmm(driver);
+    tow_soft_fill_texture(driver);
+    tow_soft_fill_graph(driver);
+    tow_soft_fill_graph_nodes(driver);
+    tow_soft_fill_graph_condition(driver);
+    tow_soft_fill_graph_exec(driver);
+    tow_soft_fill_capture(driver);
+    tow_soft_fill_green(driver);
+    tow_soft_fill_ipc(driver);
+    tow_soft_fill_ipc_event(driver);
+}
+
+static void describe_backend(const struct tow_soft_options *options,
+                             struct tow_backend *ret_backend)
+{
+    memset(ret_backend, 0, sizeof *ret_backend);
+    ret_backend->name = "soft";
+    /* A dry one is there to count calls: it is asked as the real driver is. */
+    ret_backend->describes_all = !options->dry;
+    fill_driver(&ret_backend->driver);
+    snprintf(ret_backend->description, sizeof ret_backend->description,
+             "%s (%u of them, compute capability %d.%d, %llu MiB each, %u threads)",
+             tow_soft.dry ? TOW_SOFT_NAME_DRY : TOW_SOFT_NAME, tow_soft.device_count,
+             tow_soft.capability / 10, tow_soft.capability % 10,
+             (unsigned long long)(tow_soft.devices[0].total >> 20), tow_soft.threads);
+    ret_backend->ranges[0] = (struct tow_backend_range){tow_soft.arena_base, tow_soft.arena_size};
+    ret_backend->range_count = 1;
+    ret_backend->print = &tow_soft.print;
+    ret_backend->print_error = &tow_soft.print_error;
+    ret_backend->print_user = &tow_soft.print_user;
+    ret_backend->show_used = soft_show_used;
+    ret_backend->close = soft_close;
+    ret_backend->state = &tow_soft;
+}
+
 int tow_backend_soft_open(const struct tow_soft_options *options, struct tow_backend *ret_backend,
                           char *why, size_t why_size)
 {
@@ -185,46 +235,6 @@ int tow_backend_soft_open(const struct tow_soft_options *options, struct tow_bac
     }
     why[0] = '\0';
 
-    memset(ret_backend, 0, sizeof *ret_backend);
-    ret_backend->name = "soft";
-    /* A dry one is there to count calls: it is asked as the real driver is. */
-    ret_backend->describes_all = !options->dry;
-    struct tow_driver *driver = &ret_backend->driver;
-    tow_driver_fill_stubs(driver);
-    tow_soft_fill_core(driver);
-    tow_soft_fill_device(driver);
-    tow_soft_fill_context(driver);
-    tow_soft_fill_memory(driver);
-    tow_soft_fill_copy(driver);
-    tow_soft_fill_stream(driver);
-    tow_soft_fill_event(driver);
-    tow_soft_fill_module(driver);
-    tow_soft_fill_kernel(driver);
-    tow_soft_fill_link(driver);
-    tow_soft_fill_launch(driver);
-    tow_soft_fill_pool(driver);
-    tow_soft_fill_vmm(driver);
-    tow_soft_fill_texture(driver);
-    tow_soft_fill_graph(driver);
-    tow_soft_fill_graph_nodes(driver);
-    tow_soft_fill_graph_condition(driver);
-    tow_soft_fill_graph_exec(driver);
-    tow_soft_fill_capture(driver);
-    tow_soft_fill_green(driver);
-    tow_soft_fill_ipc(driver);
-    tow_soft_fill_ipc_event(driver);
-    snprintf(ret_backend->description, sizeof ret_backend->description,
-             "%s (%u of them, compute capability %d.%d, %llu MiB each, %u threads)",
-             tow_soft.dry ? TOW_SOFT_NAME_DRY : TOW_SOFT_NAME, tow_soft.device_count,
-             tow_soft.capability / 10, tow_soft.capability % 10,
-             (unsigned long long)(tow_soft.devices[0].total >> 20), tow_soft.threads);
-    ret_backend->ranges[0] = (struct tow_backend_range){tow_soft.arena_base, tow_soft.arena_size};
-    ret_backend->range_count = 1;
-    ret_backend->print = &tow_soft.print;
-    ret_backend->print_error = &tow_soft.print_error;
-    ret_backend->print_user = &tow_soft.print_user;
-    ret_backend->show_used = soft_show_used;
-    ret_backend->close = soft_close;
-    ret_backend->state = &tow_soft;
+    describe_backend(options, ret_backend);
     return 0;
 }
