@@ -404,10 +404,10 @@ uint32_t tow_f32_max(uint32_t a, uint32_t b)
     return minmax32(a, b, true, false);
 }
 
-bool tow_f64_testp(enum tow_num_testp test, uint64_t a)
+/* Of the bits of a number without its sign, those of infinity, and those of the least normal one:
+ * they are ordered as the numbers are. */
+static inline bool testp(enum tow_num_testp test, uint64_t m, uint64_t inf, uint64_t least)
 {
-    uint64_t m = a & 0x7fffffffffffffffull;
-    const uint64_t inf = 0x7ff0000000000000ull, least = 0x0010000000000000ull;
     switch (test) {
     case TOW_NUM_TEST_FINITE:
         return m < inf;
@@ -425,23 +425,12 @@ bool tow_f64_testp(enum tow_num_testp test, uint64_t a)
     return false;
 }
 
+bool tow_f64_testp(enum tow_num_testp test, uint64_t a)
+{
+    return testp(test, a & ~F64_SIGN, 0x7ff0000000000000ull, 0x0010000000000000ull);
+}
+
 bool tow_f32_testp(enum tow_num_testp test, uint32_t a)
 {
-    uint32_t m = a & 0x7fffffffu;
-    const uint32_t inf = 0x7f800000u, least = 0x00800000u;
-    switch (test) {
-    case TOW_NUM_TEST_FINITE:
-        return m < inf;
-    case TOW_NUM_TEST_INFINITE:
-        return m == inf;
-    case TOW_NUM_TEST_NUMBER:
-        return m <= inf;
-    case TOW_NUM_TEST_NOTANUMBER:
-        return m > inf;
-    case TOW_NUM_TEST_NORMAL: /* zero counts as one */
-        return m == 0 || (m >= least && m < inf);
-    case TOW_NUM_TEST_SUBNORMAL:
-        return m != 0 && m < least;
-    }
-    return false;
+    return testp(test, a & 0x7fffffffu, 0x7f800000u, 0x00800000u);
 }

@@ -45,6 +45,9 @@ struct tow_soft_stream *tow_soft_stream_create(struct tow_soft_ctx *ctx, unsigne
 /* Handle 0, 1, 2 or a real one. */
 CUresult tow_soft_stream_of(struct tow_soft_ctx *ctx, CUstream handle,
                             struct tow_soft_stream **ret_stream);
+/* tow_soft_enter and tow_soft_stream_of: locked, with the stream, on success. */
+CUresult tow_soft_enter_stream(CUstream handle, struct tow_soft_ctx **ret_ctx,
+                               struct tow_soft_stream **ret_stream);
 void tow_soft_stream_free(struct tow_soft_stream *stream);
 void tow_soft_stream_end(struct tow_soft_object *object);
 /* Queues the work, or adds it to the graph that the stream captures into; takes it over in any case

@@ -108,3 +108,14 @@ CUresult tow_soft_stream_of(struct tow_soft_ctx *ctx, CUstream handle,
     *ret_stream = stream;
     return CUDA_SUCCESS;
 }
+
+CUresult tow_soft_enter_stream(CUstream handle, struct tow_soft_ctx **ret_ctx,
+                               struct tow_soft_stream **ret_stream)
+{
+    CUresult result = tow_soft_enter(ret_ctx);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    result = tow_soft_stream_of(*ret_ctx, handle, ret_stream);
+    return result == CUDA_SUCCESS ? result : tow_soft_leave(result);
+}

@@ -73,14 +73,10 @@ static CUresult begin(CUstream hStream, CUstreamCaptureMode mode, bool to_graph,
                       const CUgraphNode *deps, size_t count)
 {
     struct tow_soft_ctx *ctx;
-    CUresult result = tow_soft_enter(&ctx);
+    struct tow_soft_stream *stream;
+    CUresult result = tow_soft_enter_stream(hStream, &ctx, &stream);
     if (result != CUDA_SUCCESS) {
         return result;
-    }
-    struct tow_soft_stream *stream;
-    result = tow_soft_stream_of(ctx, hStream, &stream);
-    if (result != CUDA_SUCCESS) {
-        return tow_soft_leave(result);
     }
     if ((int)mode < 0 || mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
         return tow_soft_leave(CUDA_ERROR_INVALID_VALUE);
@@ -188,14 +184,10 @@ static bool is_joined(struct tow_soft_capture *capture, struct tow_soft_stream *
 static CUresult soft_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
 {
     struct tow_soft_ctx *ctx;
-    CUresult result = tow_soft_enter(&ctx);
+    struct tow_soft_stream *stream;
+    CUresult result = tow_soft_enter_stream(hStream, &ctx, &stream);
     if (result != CUDA_SUCCESS) {
         return result;
-    }
-    struct tow_soft_stream *stream;
-    result = tow_soft_stream_of(ctx, hStream, &stream);
-    if (result != CUDA_SUCCESS) {
-        return tow_soft_leave(result);
     }
     struct tow_soft_capture *capture = stream->capture;
     CUgraph ignored;
@@ -311,14 +303,10 @@ static CUresult soft_cuStreamUpdateCaptureDependencies(CUstream hStream, CUgraph
                                                        size_t numDependencies, unsigned int flags)
 {
     struct tow_soft_ctx *ctx;
-    CUresult result = tow_soft_enter(&ctx);
+    struct tow_soft_stream *stream;
+    CUresult result = tow_soft_enter_stream(hStream, &ctx, &stream);
     if (result != CUDA_SUCCESS) {
         return result;
-    }
-    struct tow_soft_stream *stream;
-    result = tow_soft_stream_of(ctx, hStream, &stream);
-    if (result != CUDA_SUCCESS) {
-        return tow_soft_leave(result);
     }
     if (stream->capture == NULL || stream->capture->spoiled) {
         return tow_soft_leave(stream->capture == NULL ? CUDA_ERROR_ILLEGAL_STATE

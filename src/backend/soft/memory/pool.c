@@ -613,14 +613,13 @@ const struct tow_soft_work_ops tow_soft_free_ops = {free_run, tow_soft_work_no_f
 static CUresult soft_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
 {
     struct tow_soft_ctx *ctx;
-    CUresult result = tow_soft_enter(&ctx);
+    struct tow_soft_stream *stream;
+    CUresult result = tow_soft_enter_stream(hStream, &ctx, &stream);
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    struct tow_soft_stream *stream;
-    result = tow_soft_stream_of(ctx, hStream, &stream);
-    if (result != CUDA_SUCCESS || dptr == 0) {
-        return tow_soft_leave(result);
+    if (dptr == 0) {
+        return tow_soft_leave(CUDA_SUCCESS);
     }
     if (stream->capture == NULL) {
         struct tow_soft_alloc *alloc = tow_soft_alloc_at(dptr);

@@ -20,18 +20,6 @@
 
 #define MEMOPS_MAX 4096
 
-/* Locked, with the stream, on success. */
-static CUresult enter_stream(CUstream handle, struct tow_soft_ctx **ret_ctx,
-                             struct tow_soft_stream **ret_stream)
-{
-    CUresult result = tow_soft_enter(ret_ctx);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    result = tow_soft_stream_of(*ret_ctx, handle, ret_stream);
-    return result == CUDA_SUCCESS ? result : tow_soft_leave(result);
-}
-
 static CUresult soft_cuStreamCreateWithPriority(CUstream *phStream, unsigned int flags,
                                                 int priority)
 {
@@ -82,7 +70,7 @@ static CUresult soft_cuStreamGetPriority(CUstream hStream, int *priority)
 {
     struct tow_soft_ctx *ctx;
     struct tow_soft_stream *stream;
-    CUresult result = enter_stream(hStream, &ctx, &stream);
+    CUresult result = tow_soft_enter_stream(hStream, &ctx, &stream);
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -97,7 +85,7 @@ static CUresult soft_cuStreamGetId(CUstream hStream, unsigned long long *streamI
 {
     struct tow_soft_ctx *ctx;
     struct tow_soft_stream *stream;
-    CUresult result = enter_stream(hStream, &ctx, &stream);
+    CUresult result = tow_soft_enter_stream(hStream, &ctx, &stream);
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -112,7 +100,7 @@ static CUresult soft_cuStreamGetFlags(CUstream hStream, unsigned int *flags)
 {
     struct tow_soft_ctx *ctx;
     struct tow_soft_stream *stream;
-    CUresult result = enter_stream(hStream, &ctx, &stream);
+    CUresult result = tow_soft_enter_stream(hStream, &ctx, &stream);
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -127,7 +115,7 @@ static CUresult soft_cuStreamGetDevice(CUstream hStream, CUdevice *device)
 {
     struct tow_soft_ctx *ctx;
     struct tow_soft_stream *stream;
-    CUresult result = enter_stream(hStream, &ctx, &stream);
+    CUresult result = tow_soft_enter_stream(hStream, &ctx, &stream);
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -142,7 +130,7 @@ static CUresult soft_cuStreamGetCtx_v2(CUstream hStream, CUcontext *pCtx, CUgree
 {
     struct tow_soft_ctx *ctx;
     struct tow_soft_stream *stream;
-    CUresult result = enter_stream(hStream, &ctx, &stream);
+    CUresult result = tow_soft_enter_stream(hStream, &ctx, &stream);
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -165,7 +153,7 @@ static CUresult soft_cuStreamQuery(CUstream hStream)
 {
     struct tow_soft_ctx *ctx;
     struct tow_soft_stream *stream;
-    CUresult result = enter_stream(hStream, &ctx, &stream);
+    CUresult result = tow_soft_enter_stream(hStream, &ctx, &stream);
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -183,7 +171,7 @@ static CUresult soft_cuStreamSynchronize(CUstream hStream)
 {
     struct tow_soft_ctx *ctx;
     struct tow_soft_stream *stream;
-    CUresult result = enter_stream(hStream, &ctx, &stream);
+    CUresult result = tow_soft_enter_stream(hStream, &ctx, &stream);
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -203,7 +191,7 @@ static CUresult soft_cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void *userD
 {
     struct tow_soft_ctx *ctx;
     struct tow_soft_stream *stream;
-    CUresult result = enter_stream(hStream, &ctx, &stream);
+    CUresult result = tow_soft_enter_stream(hStream, &ctx, &stream);
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -219,7 +207,7 @@ static CUresult soft_cuStreamAddCallback(CUstream hStream, CUstreamCallback call
 {
     struct tow_soft_ctx *ctx;
     struct tow_soft_stream *stream;
-    CUresult result = enter_stream(hStream, &ctx, &stream);
+    CUresult result = tow_soft_enter_stream(hStream, &ctx, &stream);
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -287,7 +275,7 @@ static CUresult soft_cuStreamBatchMemOp(CUstream hStream, unsigned int count,
 {
     struct tow_soft_ctx *ctx;
     struct tow_soft_stream *stream;
-    CUresult result = enter_stream(hStream, &ctx, &stream);
+    CUresult result = tow_soft_enter_stream(hStream, &ctx, &stream);
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -364,7 +352,7 @@ static CUresult soft_cuStreamGetAttribute(CUstream hStream, CUstreamAttrID attr,
 {
     struct tow_soft_ctx *ctx;
     struct tow_soft_stream *stream;
-    CUresult result = enter_stream(hStream, &ctx, &stream);
+    CUresult result = tow_soft_enter_stream(hStream, &ctx, &stream);
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -386,7 +374,7 @@ static CUresult soft_cuStreamSetAttribute(CUstream hStream, CUstreamAttrID attr,
 {
     struct tow_soft_ctx *ctx;
     struct tow_soft_stream *stream;
-    CUresult result = enter_stream(hStream, &ctx, &stream);
+    CUresult result = tow_soft_enter_stream(hStream, &ctx, &stream);
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -402,7 +390,7 @@ static CUresult soft_cuStreamCopyAttributes(CUstream dstStream, CUstream srcStre
 {
     struct tow_soft_ctx *ctx;
     struct tow_soft_stream *dst, *src;
-    CUresult result = enter_stream(dstStream, &ctx, &dst);
+    CUresult result = tow_soft_enter_stream(dstStream, &ctx, &dst);
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -421,7 +409,7 @@ static CUresult soft_cuStreamAttachMemAsync(CUstream hStream, CUdeviceptr dptr, 
 {
     struct tow_soft_ctx *ctx;
     struct tow_soft_stream *stream;
-    CUresult result = enter_stream(hStream, &ctx, &stream);
+    CUresult result = tow_soft_enter_stream(hStream, &ctx, &stream);
     if (result != CUDA_SUCCESS) {
         return result;
     }
