@@ -193,9 +193,11 @@ static void a_silent_host_is_given_up_in_time(void **state)
 
 static void every_way_to_write_an_address_connects(void **state)
 {
-    static const char *const listening[] = {
+    char abstract[64]; /* of all processes of this machine */
+    snprintf(abstract, sizeof abstract, "unix://@towline-test-%d", (int)getpid());
+    const char *const listening[] = {
         "tcp://127.0.0.1:0", "tcp://localhost:0", "tcp://*:0", "tcp://[::1]:0",
-        "127.0.0.1:0",       "[::1]:0",           "*:0",       "unix://@towline-test-abstract"};
+        "127.0.0.1:0",       "[::1]:0",           "*:0",       abstract};
     for (size_t i = 0; i < sizeof listening / sizeof *listening; i++) {
         struct tow_listener *listener;
         int error = listen_on(listening[i], &listener);

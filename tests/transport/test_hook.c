@@ -45,13 +45,15 @@ static void a_delay_is_a_latency_and_no_limit_of_the_rate(void **state)
         send_word(client);
         tow_time_sleep(500 * TOW_TIME_US);
     }
+    int64_t sent = tow_time_now_ns();
     for (int i = 0; i < 200; i++) {
         assert_int_equal(tow_line_peek(server, 8, soon(), &at, &available), 0);
         assert_true(tow_time_now_ns() - began >= 30 * TOW_TIME_MS);
         tow_line_consume(server, 8);
     }
-    /* 200 delays in a row would be 6 s. */
-    assert_true(tow_time_now_ns() - began < 5 * TOW_TIME_S);
+    /* 200 delays in a row would be 6 s, less what the sending took: on a busy machine that is long.
+     */
+    assert_true(tow_time_now_ns() - sent < 5 * TOW_TIME_S);
     began = tow_time_now_ns();
     send_word(server);
     assert_int_equal(tow_line_peek(client, 8, soon(), &at, &available), 0);

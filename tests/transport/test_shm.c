@@ -120,7 +120,12 @@ static uint64_t sleeps_while_late(bool expected)
 static void who_expects_something_stays_awake(void **state)
 {
     assert_int_equal(sleeps_while_late(true), 0);
-    assert_int_not_equal(sleeps_while_late(false), 0);
+    /* Where the processors are busy the reader may itself be too late to sleep. */
+    bool slept = false;
+    for (int i = 0; i < 10 && !slept; i++) {
+        slept = sleeps_while_late(false) != 0;
+    }
+    assert_true(slept);
 }
 
 static void a_unix_listener_serves_shm_and_plain_clients(void **state)
