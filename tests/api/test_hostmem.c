@@ -269,10 +269,11 @@ static void many_launches_wait_behind_a_host_function(struct api *api)
 static const char spin_ptx[] =
     ".version 7.0\n.target sm_70\n.address_size 64\n"
     ".visible .entry spin(.param .u64 p0)\n{\n"
-    ".reg .u64 %a; .reg .u32 %v, %i; .reg .pred %p;\n"
-    "ld.param.u64 %a, [p0]; mov.u32 %i, 0;\n"
+    ".reg .u64 %a, %begin, %now; .reg .u32 %v; .reg .pred %p;\n"
+    "ld.param.u64 %a, [p0]; mov.u64 %begin, %globaltimer;\n"
     "again: ld.volatile.global.u32 %v, [%a]; setp.ne.u32 %p, %v, 0; @%p bra done;\n"
-    "add.u32 %i, %i, 1; setp.lt.u32 %p, %i, 10000000; @%p bra again;\n"
+    "mov.u64 %now, %globaltimer; sub.u64 %now, %now, %begin;\n"
+    "setp.lt.u64 %p, %now, 10000000000; @%p bra again;\n"
     "done: st.volatile.global.u32 [%a+4], %v; ret;\n}\n";
 
 /* What JAX's timers do: a kernel holds the stream until the host writes to page-locked memory. */

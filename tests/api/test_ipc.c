@@ -192,7 +192,7 @@ static void delay(const struct whole *whole, CUdeviceptr scratch)
 
 static bool is_done_soon(CUstream stream)
 {
-    for (int i = 0; i < 2000 && cuStreamQuery(stream) == CUDA_ERROR_NOT_READY; i++) {
+    for (int i = 0; i < 15000 && cuStreamQuery(stream) == CUDA_ERROR_NOT_READY; i++) {
         usleep(1000);
     }
     return cuStreamQuery(stream) == CUDA_SUCCESS;

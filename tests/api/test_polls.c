@@ -5,8 +5,9 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <time.h>
 
-enum { COUNT = 1024, ROUNDS = 60 };
+enum { COUNT = 1024, ROUNDS = 60, PATIENCE_S = 20 };
 
 /* A stream that stands until its gate is opened so often. */
 struct gate {
@@ -42,10 +43,17 @@ static void let_go(struct gate *gate)
     OK(cuStreamWriteValue32(gate->free, gate->word, gate->passes, 0));
 }
 
+static long seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec;
+}
+
 static CUresult poll_event(CUevent event)
 {
     CUresult result = cuEventQuery(event);
-    for (int i = 0; result == CUDA_ERROR_NOT_READY && i < 10000000; i++) {
+    for (long end = seconds() + PATIENCE_S; result == CUDA_ERROR_NOT_READY && seconds() < end;) {
         result = cuEventQuery(event);
     }
     return result;
@@ -54,7 +62,7 @@ static CUresult poll_event(CUevent event)
 static CUresult poll_stream(CUstream stream)
 {
     CUresult result = cuStreamQuery(stream);
-    for (int i = 0; result == CUDA_ERROR_NOT_READY && i < 10000000; i++) {
+    for (long end = seconds() + PATIENCE_S; result == CUDA_ERROR_NOT_READY && seconds() < end;) {
         result = cuStreamQuery(stream);
     }
     return result;
