@@ -41,8 +41,8 @@ def output_and_exit_code_come_back():
         t.equal(vm.run("uname -r").stdout.strip(), vm.version, "the kernel's version")
         # One that does not end is killed, and the next is not held up by it.
         try:
-            vm.run("echo begins; sleep 1000", timeout=2)
-            t.check(False, "a command of 1000 s ended within 2 s")
+            vm.run("echo begins; sleep 1000", timeout=10)
+            t.check(False, "a command of 1000 s ended within 10 s")
         except AssertionError as reason:
             t.check("begins" in str(reason), str(reason))
         t.wait_until(lambda: vm.run("pidof sleep").returncode == 1, 30, "what ran too long is killed")
