@@ -24,10 +24,10 @@ ALL = ("plain", "asan", "tsan")
 
 @contextlib.contextmanager
 def held(server, mode, kind="unix"):
-    """A client that holds a session; the process is the program itself."""
+    """A client that holds a session; the process is the program itself. One that is to leave does so at the end of its input."""
     program = t.build_c(HELPERS / "hold.c", ["-lcuda"], "hold")
     process = subprocess.Popen([str(t.TOWLINE), "run", "-s", server.address(kind), "--", str(program), mode],
-                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         line = process.stdout.readline()
         t.check(line == "ready\n", f"hold {mode} said {line!r} {process.stderr.read() if not line else ''}")
@@ -187,7 +187,8 @@ def memory_is_free_again():
             session = sessions(server)[0]
             t.check(session["memory"] >= HELD["poll"], f"the memory on the books: {session}")
             t.check(server.resident() >= before + HELD["poll"], "the memory is not seen: nothing can be shown")
-            t.equal(client.wait(10 * t.SLOW), 0, "the exit code")
+            client.communicate(timeout=40 * t.SLOW)
+            t.equal(client.returncode, 0, "the exit code")
             server.forgets(session["worker_pid"], before)
 
 
@@ -274,6 +275,13 @@ def listener_killed_takes_its_workers():
         t.wait_until(lambda: all(t.gone(worker) for worker in workers), 2, "the workers are gone")
 
 
+def flags(pid):
+    """What a process was started with; nothing if it has just ended."""
+    with contextlib.suppress(OSError):
+        return pathlib.Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    return []
+
+
 @t.test()
 def sighup_reads_the_file_again():
     with tempfile.TemporaryDirectory() as folder:
@@ -285,8 +293,7 @@ def sighup_reads_the_file_again():
             server.process.send_signal(signal.SIGHUP)
             t.wait_until(lambda: len(server.status()["devices"]) == 3 and server.status()["workers"]["idle"] == 2, 10,
                          "the new settings are used")
-            flags = [pathlib.Path(f"/proc/{worker}/cmdline").read_bytes().split(b"\0") for worker in server.workers()]
-            t.check(all(b"--lanes=2" in worker for worker in flags), f"the workers' flags: {flags}")
+            t.wait_until(lambda: all("--lanes=2" in flags(worker) for worker in server.workers()), 10, "the workers before are gone")
             t.check("need a restart" in server.log(), "the log says that the socket stays as it is")
             config.write_text("nonsense\n")
             server.process.send_signal(signal.SIGHUP)
@@ -296,13 +303,14 @@ def sighup_reads_the_file_again():
 
 @t.test()
 def wrong_settings_are_told():
-    for flags, words in ((["--listne=x"], "listne"), (["--soft-memory=many"], "soft-memory"), (["--idle-workers=9999"], "idle-workers"),
-                         (["--config=/nonexistent"], "/nonexistent"), (["--listen"], "listen"),
-                         (["--listen=nowhere", "--device=soft"], "nowhere"),
-                         (["--device=/nonexistent.so", "--listen=unix:///tmp/towline-test-never"], "/nonexistent.so")):
-        done = t.run([t.TOWLINED, *flags], 20)
-        t.check(done.returncode in (1, 2), f"{flags}: {done}")
-        t.check(words in done.stderr and len(done.stderr.splitlines()) == 1, f"{flags}: {done.stderr}")
+    with tempfile.TemporaryDirectory(prefix="tow") as folder:
+        for given, words in ((["--listne=x"], "listne"), (["--soft-memory=many"], "soft-memory"),
+                             (["--idle-workers=9999"], "idle-workers"), (["--config=/nonexistent"], "/nonexistent"),
+                             (["--listen"], "listen"), (["--listen=nowhere", "--device=soft"], "nowhere"),
+                             (["--device=/nonexistent.so", f"--listen=unix://{folder}/never"], "/nonexistent.so")):
+            done = t.run([t.TOWLINED, *given], 20)
+            t.check(done.returncode in (1, 2), f"{given}: {done}")
+            t.check(words in done.stderr and len(done.stderr.splitlines()) == 1, f"{given}: {done.stderr}")
 
 
 # A /run of its own and a network of its own with nothing but this machine in it.

@@ -5,7 +5,7 @@
  *   hold rows    copies 60 MiB in rows of 1000 bytes to the device for ever
  *   hold fetch   copies 64 MiB from the device into page-locked memory for ever, asynchronously
  *   hold poll    holds 256 MiB and makes a call that waits every 20 ms
- *   hold leave   does so for a second and ends, freeing nothing
+ *   hold leave   holds as much until its input ends, and ends, freeing nothing
  *   hold spin    runs a kernel that never ends, and waits for it
  *   hold event   the same, and asks for an event behind it again and again
  *   hold stream  the same with the stream
@@ -13,6 +13,7 @@
  *
  * It says "ready" on stdout once it is there, and exits 3 with "error NAME" when a call fails. */
 #include <cuda.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -105,19 +106,23 @@ static int hold_fetch(void)
     }
 }
 
-static int hold_poll(int rounds)
+static int hold_memory(bool leave)
 {
     CUdeviceptr at;
     TRY(cuMemAlloc(&at, 256 << 20));
     TRY(cuMemsetD8(at, 1, 256 << 20));
     TRY(cuCtxSynchronize());
     ready();
-    for (int i = 0; i != rounds; i++) {
+    if (leave) {
+        while (getchar() != EOF) {
+        }
+        return 0;
+    }
+    for (;;) {
         unsigned char byte;
         TRY(cuMemcpyDtoH(&byte, at, 1));
         usleep(20000);
     }
-    return 0;
 }
 
 static int hold_spin(const char *mode)
@@ -166,10 +171,10 @@ int main(int argc, char **argv)
         return hold_fetch();
     }
     if (strcmp(mode, "poll") == 0) {
-        return hold_poll(-1);
+        return hold_memory(false);
     }
     if (strcmp(mode, "leave") == 0) {
-        return hold_poll(50);
+        return hold_memory(true);
     }
     if (strcmp(mode, "spin") == 0 || strcmp(mode, "event") == 0 || strcmp(mode, "stream") == 0) {
         return hold_spin(mode);
