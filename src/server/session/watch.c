@@ -44,13 +44,14 @@ struct slip {
 
 struct watches {
     struct tow_session *session; /* borrowed: ends after us */
-    /* Guards the rest; count is looked at without it. Held while the driver is asked, so that
-     * nothing is destroyed meanwhile, but not while something is sent: the leading thread takes it,
-     * and the client may not be reading. */
+    /* Guards the rest; count and owed are looked at without it. Held while the driver is asked, so
+     * that nothing is destroyed meanwhile, but not while something is sent: the leading thread
+     * takes it, and the client may not be reading. */
     struct tow_mutex lock;
     pthread_cond_t changed; /* something new is awaited, the thread is to end, or has ended */
     atomic_uint count;
     uint16_t listed[TOW_WATCH_MAX]; /* slips that are awaited, or of which the client is not told */
+    _Atomic uint32_t owed[TOW_WATCH_MAX]; /* of each slip: its value while it is listed, else 0 */
     struct slip slips[TOW_WATCH_MAX];
     int64_t nap_ns;
     bool running, ended;
@@ -167,6 +168,7 @@ static void unlist(struct watches *watches, const struct tow_done *done)
         struct slip *slip = &watches->slips[done->slips[i].slip];
         if (slip->value == done->slips[i].value) {
             slip->listed = false;
+            atomic_store(&watches->owed[done->slips[i].slip], 0);
         }
     }
     unsigned kept = 0, count = atomic_load(&watches->count);
@@ -179,7 +181,7 @@ static void unlist(struct watches *watches, const struct tow_done *done)
 }
 
 /* False if somebody stands in the driver with it, for the sake of a host function perhaps, which
- * may in turn need the reply that is held up here. */
+ * may in turn need the reply that is held up here; or waits for a processor. */
 static bool lock_soon(struct watches *watches)
 {
     int64_t until = tow_time_deadline(LOCK_MAX_NS);
@@ -193,6 +195,25 @@ static bool lock_soon(struct watches *watches)
     return true;
 }
 
+/* Without the lock: what is done is not known, so the client is to ask for all that it awaits. */
+static void send_doubt(struct watches *watches)
+{
+    struct tow_done done;
+    done.count = 0;
+    for (unsigned i = 0; i < TOW_WATCH_MAX; i++) {
+        uint32_t value = atomic_load(&watches->owed[i]);
+        if (value != 0) {
+            unsigned n = done.count++;
+            done.slips[n].slip = i;
+            done.slips[n].value = value;
+            done.slips[n].refused = true;
+        }
+    }
+    if (done.count > 0) {
+        send_done(watches->session, &done);
+    }
+}
+
 void tow_watch_sweep(struct tow_session *session)
 {
     struct watches *watches = tow_session_state(session, TOW_SESSION_WATCH);
@@ -201,6 +222,7 @@ void tow_watch_sweep(struct tow_session *session)
     }
     struct tow_done done;
     if (!lock_soon(watches)) {
+        send_doubt(watches);
         return;
     }
     collect(watches, &done);
@@ -313,6 +335,7 @@ static void await(struct tow_serve *call, uint64_t id, CUevent event, CUstream s
             atomic_store(&watches->count, count + 1);
         }
         *slip = awaited;
+        atomic_store(&watches->owed[number], value);
         wake(watches);
     }
     tow_mutex_unlock(&watches->lock);

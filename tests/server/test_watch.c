@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is told of awaited events before a reply, also while a thread stands in the driver. */
+#include "base/mutex.h"
+#include "cmocka_all.h"
+
+#include <semaphore.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/driver.h"
+#include "base/clock.h"
+#include "gen/context.h"
+#include "gen/event.h"
+#include "server/session/session.h"
+#include "server/session/watch.h"
+#include "transport/line.h"
+#include "wire/control.h"
+#include "wire/id.h"
+#include "wire/limits.h"
+
+enum { THREAD = 3, CONTEXT = 5, SLIP = 7, VALUE = 9 };
+
+static struct tow_line *client;
+static struct tow_session *session;
+static struct tow_driver driver;
+static uint64_t event_id;
+static sem_t stands, go;
+static _Atomic CUresult answer; /* what the driver says of the event */
+
+static CUresult fake_current(CUcontext context)
+{
+    (void)context;
+    return CUDA_SUCCESS;
+}
+
+/* Stands until it is let go, once. */
+static CUresult fake_query(CUevent event)
+{
+    (void)event;
+    sem_post(&stands);
+    sem_wait(&go);
+    sem_post(&go);
+    return atomic_load(&answer);
+}
+
+static int begin(void **state)
+{
+    static const struct tow_session_options options = {.id = 1};
+    static struct tow_session_stats stats;
+    static uint8_t handles[2];
+    (void)state;
+    tow_driver_set(&driver, cuCtxSetCurrent, fake_current);
+    tow_driver_set(&driver, cuEventQuery, fake_query);
+    sem_init(&stands, 0, 0);
+    sem_init(&go, 0, 0);
+    atomic_store(&answer, CUDA_ERROR_NOT_READY);
+    session = calloc(1, sizeof *session);
+    session->driver = &driver;
+    session->options = &options;
+    session->stats = &stats;
+    session->client_threads.table = calloc(TOW_THREADS_MAX + 1, sizeof(void *));
+    tow_mutex_init(&session->client_threads.lock, SERVER_THREADS);
+    tow_mutex_init(&session->families.lock, SERVER_FAMILIES);
+    tow_mutex_init(&session->reply_lock, SERVER_REPLY);
+    uint64_t context = TOW_ID_MAKE(TOW_H_CONTEXT, 0, 1, CONTEXT);
+    event_id = TOW_ID_MAKE(TOW_H_EVENT, 0, 1, 1);
+    assert_int_equal(tow_handles_init(&session->handles), 0);
+    assert_int_equal(tow_handles_bind(&session->handles, context, &handles[0], CUDA_SUCCESS, 0), 0);
+    assert_int_equal(
+        tow_handles_bind(&session->handles, event_id, &handles[1], CUDA_SUCCESS, CONTEXT), 0);
+    return tow_line_pair(&client, &session->line);
+}
+
+static int end(void **state)
+{
+    (void)state;
+    sem_post(&go); /* where a test has failed the thread still stands */
+    tow_session_end_states(session);
+    tow_session_end_threads(session);
+    tow_handles_fini(&session->handles);
+    tow_line_close(client);
+    tow_line_close(session->line);
+    tow_mutex_fini(&session->client_threads.lock);
+    tow_mutex_fini(&session->families.lock);
+    tow_mutex_fini(&session->reply_lock);
+    free(session);
+    sem_destroy(&stands);
+    sem_destroy(&go);
+    return 0;
+}
+
+/* The client asked, and wants to hear of it. */
+static void await_event(void)
+{
+    uint32_t body[2] = {SLIP, VALUE};
+    struct tow_serve call = {.session = session,
+                             .driver = &driver,
+                             .frame = {.kind = 1, .thread = THREAD, .context = CONTEXT, .seq = 1},
+                             .status = CUDA_ERROR_NOT_READY};
+    call.in = tow_dec_init(body, sizeof body);
+    const struct tow_handle_entry *entry = tow_handles_find(&session->handles, event_id);
+    tow_watch_event(&call, event_id, entry->handle);
+    assert_false(call.malformed);
+}
+
+/* The next frame is of this one event. */
+static void expect_told(bool refused)
+{
+    const uint8_t *at = NULL;
+    size_t available = 0;
+    struct tow_frame frame;
+    static struct tow_done done;
+    assert_int_equal(tow_line_peek(client, TOW_FRAME_HEADER, tow_time_deadline(20 * TOW_TIME_S),
+                                   &at, &available),
+                     0);
+    assert_int_equal(tow_frame_read(at, &frame), 0);
+    assert_int_equal(
+        tow_line_peek(client, frame.length, tow_time_deadline(20 * TOW_TIME_S), &at, &available),
+        0);
+    assert_int_equal(tow_done_decode(at, &frame, &done), 0);
+    assert_int_equal(done.count, 1);
+    assert_int_equal(done.slips[0].slip, SLIP);
+    assert_int_equal(done.slips[0].value, VALUE);
+    assert_int_equal(done.slips[0].refused, refused);
+    tow_line_consume(client, frame.length);
+}
+
+/* The thread that watches stands in the driver, or waits for a processor there. What a reply lets
+ * the program know may be done, and nobody can tell: the client is to ask. */
+static void a_reply_that_cannot_wait_sends_the_client_to_ask(void **state)
+{
+    (void)state;
+    await_event();
+    sem_wait(&stands);
+    tow_watch_sweep(session);
+    expect_told(true);
+    /* It is told all the same once it is done. */
+    atomic_store(&answer, CUDA_SUCCESS);
+    sem_post(&go);
+    expect_told(false);
+}
+
+/* Nobody stands anywhere: what is done is told before the reply, and what is not is not. */
+static void what_is_done_is_told_before_a_reply(void **state)
+{
+    (void)state;
+    sem_post(&go);
+    await_event();
+    sem_wait(&stands);
+    atomic_store(&answer, CUDA_SUCCESS);
+    tow_watch_sweep(session);
+    expect_told(false);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_reply_that_cannot_wait_sends_the_client_to_ask, begin,
+                                        end),
+        cmocka_unit_test_setup_teardown(what_is_done_is_told_before_a_reply, begin, end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
