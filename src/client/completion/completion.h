@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/mutex.h"
 #include "client/link/link.h"
 #include "client/link/share.h"
 #include "wire/control.h"
@@ -82,44 +83,59 @@ void tow_completion_owe(struct tow_link *link, CUstream stream);
 
 /* ---- events and streams that are looked at again and again ---- */
 
-/* Of one event or stream; guarded by its owner's lock. */
-struct tow_completion {
-    const struct tow_share_note *note; /* shared; of the link below */
-    const struct tow_link *link;
-    uint32_t given;   /* the newest value that was given out */
-    uint32_t awaited; /* what the note says when it is done; 0: it says nothing */
-    int64_t asked_ns; /* when the server was asked last */
-    uint64_t heard;   /* see tow_completion_hear, by then */
-    bool asking;      /* a thread asks and will await the newest value; others just ask */
+/* Where the server tells of something, a reply must bring nothing else, and nothing may capture:
+ * false, and it is asked each time. */
+bool tow_completion_possible(void);
+
+/* A word, and what it says when a command's work is done. */
+struct tow_completion_source; /* who writes it */
+struct tow_completion_mark {
+    const struct tow_completion_source *source;
+    const struct tow_share_note *word; /* shared; lives as long as the link */
+    uint32_t value;                    /* 0: nobody tells */
 };
 
-/* A word that the GPU writes, for an event, for the life of the link; NULL if there is none to be
- * had. */
-const struct tow_share_note *tow_share_slip(struct tow_link *link);
-/* Whether the word says so; `wait`: looks at it for as long as a synchronisation does. REFUSED also
- * where a reply brings more than the news. */
-enum tow_completion_outcome tow_share_look(struct tow_link *link, const struct tow_share_note *note,
-                                           uint32_t value, bool wait);
+/* Whether one thing is done: an event's last record, or all of a stream. Zeros but for the lock are
+ * one of which nothing is known. */
+struct tow_completion {
+    struct tow_mutex lock; /* guards the rest, and what its owner says */
+    bool polled; /* fixed: a stream; no command of its own could leave a word of the GPU's */
+    bool asking; /* a thread asks and will await the newest value; others just ask */
+    const struct tow_link *link;     /* the one that the mark's word is of */
+    struct tow_completion_mark mark; /* what is awaited */
+    uint32_t given;                  /* the newest value that was given out */
+    int64_t asked_ns;                /* when the server was asked last */
+    uint64_t heard;                  /* see tow_completion_hear, by then */
+    uint64_t number;                 /* of the command that asked */
+};
 
-/* False where a reply brings more than the news, or none may be had: the server is asked each time.
- */
-bool tow_completion_possible(void);
-/* A word of the program's own for the life of the link, whose number on the wire is its slip; NULL
- * if there is none to be had. */
-const struct tow_share_note *tow_watch_note(struct tow_link *link);
-/* Puts both into a command on that link. */
-void tow_watch_put(struct tow_call *call, const struct tow_share_note *note, uint32_t value);
-/* A value that was never given out for this watch. */
-uint32_t tow_watch_next(struct tow_completion *watch);
-/* Now is when the server is asked. */
-void tow_watch_asked(struct tow_completion *watch, const struct tow_link *link);
-/* cuEventQuery or cuStreamQuery of that id, and the server tells if that was not ready and changes.
- * `ret_number`, which may be NULL, gets the command's number. */
-CUresult tow_watch_ask(struct tow_link *link, unsigned fn, uint64_t id,
-                       const struct tow_share_note *note, uint32_t value, uint64_t *ret_number);
-/* Takes what the server has sent and nobody has read, and looks at the word. REFUSED: it must be
- * asked for, also if that was long ago. */
-enum tow_completion_outcome tow_watch_look(struct tow_link *link,
-                                           const struct tow_completion *watch);
+/* Whether words of this link tell who waits as well, and not only who asks again and again. */
+static inline bool tow_completion_tells_waiters(const struct tow_link *link)
+{
+    return link->share != NULL;
+}
+
+/* Whether it is done; and after looking for as long as a synchronisation does. PENDING: it was not
+ * a moment ago. REFUSED also where a reply brings more than the news, or the server was asked too
+ * long ago. `ret_number`, which may be NULL, gets the number of the command that asked. */
+enum tow_completion_outcome tow_completion_query(struct tow_completion *completion,
+                                                 struct tow_link *link, uint64_t *ret_number);
+enum tow_completion_outcome tow_completion_wait(struct tow_completion *completion,
+                                                struct tow_link *link);
+/* cuEventQuery or cuStreamQuery of that id. If that is not ready and the server can tell of it, it
+ * does when that changes. */
+CUresult tow_completion_ask(struct tow_completion *completion, struct tow_link *link, unsigned fn,
+                            uint64_t id);
+
+/* Of a command whose end is to be told: its mark, which tow_completion_put adds to its body. False:
+ * nobody can tell. */
+bool tow_completion_follow(struct tow_completion *completion, struct tow_link *link,
+                           struct tow_completion_mark *ret_mark);
+void tow_completion_put(struct tow_call *call, const struct tow_completion_mark *mark);
+/* With the lock held, when the command has gone out: the value of its mark is awaited, unless
+ * another one was given out since. 0: what was given out before counts no more. */
+void tow_completion_await(struct tow_completion *completion, uint32_t value);
+/* The same with 0, without the lock. */
+void tow_completion_void(struct tow_completion *completion);
 
 #endif

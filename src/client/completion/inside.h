@@ -7,6 +7,21 @@
 
 enum { TOW_WAIT_SLOTS = 64 }; /* threads that wait at once; the others ask in the ordinary way */
 
+/* Who writes words for events and streams. Everything is called without a lock. */
+struct tow_completion_source {
+    /* A word that nobody else has, for the life of the link; NULL: there is none to be had. */
+    const struct tow_share_note *(*word)(struct tow_link *link);
+    /* Adds word and value to the body of a command. */
+    void (*put)(struct tow_call *call, const struct tow_completion_mark *mark);
+    /* `heard`: what tow_completion_hear had counted when the server was asked. */
+    enum tow_completion_outcome (*look)(struct tow_link *link,
+                                        const struct tow_completion_mark *mark, uint64_t heard,
+                                        bool wait);
+    int64_t silence_ns; /* what is pending for so long is asked for */
+    bool asks;          /* a command with a mark is a question, and counts as one */
+};
+extern const struct tow_completion_source tow_completion_by_gpu, tow_completion_by_server;
+
 struct tow_watches;
 
 struct tow_completions {

@@ -33,12 +33,16 @@ static struct tow_completions *words_of(const struct tow_link *link)
     return link->share != NULL ? link->completions : NULL;
 }
 
-enum tow_completion_outcome tow_fence_word_query(const struct tow_share_note *note, uint32_t value)
+/* The GPU writes `done` behind the work that it tells of, with a fence for the whole system
+ * (cuStreamWriteValue32), and the worker stores with release: whoever sees the value with acquire
+ * sees what that work wrote to shared memory. `refused` brings nothing with it but the question
+ * that follows. */
+enum tow_completion_outcome tow_fence_word_query(const struct tow_share_note *word, uint32_t value)
 {
-    if (atomic_load_explicit(&note->done, memory_order_acquire) == value) {
+    if (atomic_load_explicit(&word->done, memory_order_acquire) == value) {
         return TOW_COMPLETION_DONE;
     }
-    return atomic_load_explicit(&note->refused, memory_order_acquire) == value
+    return atomic_load_explicit(&word->refused, memory_order_acquire) == value
                ? TOW_COMPLETION_REFUSED
                : TOW_COMPLETION_PENDING;
 }
@@ -98,7 +102,9 @@ void tow_wait_slot_leave(struct tow_wait_slot *slot)
     atomic_store_explicit(&slot->taken, false, memory_order_release);
 }
 
-const struct tow_share_note *tow_share_slip(struct tow_link *link)
+/* ---- events ---- */
+
+static const struct tow_share_note *gpu_word(struct tow_link *link)
 {
     struct tow_completions *words = words_of(link);
     if (words == NULL || !tow_share_piece_ready(link, &words->event_piece,
@@ -114,19 +120,36 @@ const struct tow_share_note *tow_share_slip(struct tow_link *link)
     return (const struct tow_share_note *)words->event_piece.base + index;
 }
 
-enum tow_completion_outcome tow_share_look(struct tow_link *link, const struct tow_share_note *note,
-                                           uint32_t value, bool wait)
+static void gpu_put(struct tow_call *call, const struct tow_completion_mark *mark)
 {
+    tow_enc_u64(&call->enc, (uint64_t)(uintptr_t)mark->word);
+    tow_enc_u32(&call->enc, mark->value);
+    tow_enc_u32(&call->enc, 0);
+}
+
+static enum tow_completion_outcome
+gpu_look(struct tow_link *link, const struct tow_completion_mark *mark, uint64_t heard, bool wait)
+{
+    (void)heard;
     if (tow_completion_brings_more(link)) {
         return TOW_COMPLETION_REFUSED;
     }
-    enum tow_completion_outcome outcome =
-        wait ? tow_fence_word_wait(note, value) : tow_fence_word_query(note, value);
+    enum tow_completion_outcome outcome = wait ? tow_fence_word_wait(mark->word, mark->value)
+                                               : tow_fence_word_query(mark->word, mark->value);
     if (outcome == TOW_COMPLETION_DONE) {
         tow_completion_hear(link);
     }
     return outcome;
 }
+
+const struct tow_completion_source tow_completion_by_gpu = {
+    .word = gpu_word,
+    .put = gpu_put,
+    .look = gpu_look,
+    .silence_ns = TOW_TIME_MS,
+};
+
+/* ---- streams and contexts ---- */
 
 void tow_completion_set_quiet(struct tow_link *link, CUstream stream, uint64_t number)
 {

@@ -9,23 +9,12 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "client/session/modes.h"
-
-/* What the server has not told of for so long is asked for: nothing depends on being told. */
-#define ASK_NS (200 * TOW_TIME_MS)
 
 struct tow_watches {
     atomic_uint given;    /* notes */
     atomic_bool applying; /* a frame's slips hold all at once: nobody looks meanwhile */
     struct tow_share_note notes[TOW_WATCH_MAX];
 };
-
-bool tow_completion_possible(void)
-{
-    return atomic_load_explicit(&tow_wait_always, memory_order_relaxed) == 0 &&
-           atomic_load_explicit(&tow_mirror_count, memory_order_relaxed) == 0 &&
-           atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0;
-}
 
 /* The link's, or NULL before they are needed. */
 static struct tow_watches *watches_of(const struct tow_link *link)
@@ -52,7 +41,7 @@ static struct tow_watches *make_watches(const struct tow_link *link)
     return watches;
 }
 
-const struct tow_share_note *tow_watch_note(struct tow_link *link)
+static const struct tow_share_note *server_word(struct tow_link *link)
 {
     struct tow_watches *watches = make_watches(link);
     unsigned index = watches != NULL ? atomic_load(&watches->given) : TOW_WATCH_MAX;
@@ -64,78 +53,55 @@ const struct tow_share_note *tow_watch_note(struct tow_link *link)
     return &watches->notes[index];
 }
 
-void tow_watch_put(struct tow_call *call, const struct tow_share_note *note, uint32_t value)
+static void server_put(struct tow_call *call, const struct tow_completion_mark *mark)
 {
-    const struct tow_watches *watches = watches_of(call->link);
-    tow_enc_u32(&call->enc, (uint32_t)(note - watches->notes));
-    tow_enc_u32(&call->enc, value);
+    tow_enc_u32(&call->enc, (uint32_t)(mark->word - watches_of(call->link)->notes));
+    tow_enc_u32(&call->enc, mark->value);
 }
 
-CUresult tow_watch_ask(struct tow_link *link, unsigned fn, uint64_t id,
-                       const struct tow_share_note *note, uint32_t value, uint64_t *ret_number)
-{
-    struct tow_call call;
-    CUresult status = tow_call_begin(&call, fn, 16, TOW_CALL_REPLY | TOW_CALL_CONTEXT);
-    if (status != CUDA_SUCCESS) {
-        return status;
-    }
-    if (ret_number != NULL) {
-        *ret_number = tow_link_next(link);
-    }
-    tow_enc_u64(&call.enc, id);
-    tow_watch_put(&call, note, value);
-    return tow_call_end(&call, tow_call_wait(&call));
-}
-
-uint32_t tow_watch_next(struct tow_completion *watch)
-{
-    watch->given += watch->given == UINT32_MAX ? 2 : 1; /* never 0 */
-    return watch->given;
-}
-
-void tow_watch_asked(struct tow_completion *watch, const struct tow_link *link)
-{
-    watch->asked_ns = tow_time_now_ns();
-    watch->heard = atomic_load(&link->completions->heard);
-}
-
+/* The reader of the line stores a word with release (raise_to) when it has taken all that came
+ * before the DONE frame: whoever sees the value with acquire (tow_fence_word_query) sees the bytes
+ * that it tells of. */
 static enum tow_completion_outcome look(const struct tow_watches *watches,
-                                        const struct tow_share_note *note, uint32_t value)
+                                        const struct tow_completion_mark *mark)
 {
     while (atomic_load(&watches->applying)) {
         sched_yield(); /* the reader may need this processor */
     }
-    if (atomic_load_explicit(&note->done, memory_order_acquire) == value) {
-        return TOW_COMPLETION_DONE;
-    }
-    return atomic_load_explicit(&note->refused, memory_order_acquire) == value
-               ? TOW_COMPLETION_REFUSED
-               : TOW_COMPLETION_PENDING;
+    return tow_fence_word_query(mark->word, mark->value);
 }
 
-enum tow_completion_outcome tow_watch_look(struct tow_link *link,
-                                           const struct tow_completion *watch)
+static enum tow_completion_outcome server_look(struct tow_link *link,
+                                               const struct tow_completion_mark *mark,
+                                               uint64_t heard, bool wait)
 {
+    (void)wait; /* who waits sleeps until a reply comes */
     const struct tow_watches *watches = watches_of(link);
     if (!tow_completion_possible()) {
         return TOW_COMPLETION_REFUSED;
     }
-    enum tow_completion_outcome outcome = look(watches, watch->note, watch->awaited);
+    enum tow_completion_outcome outcome = look(watches, mark);
     if (outcome == TOW_COMPLETION_PENDING) {
         tow_link_catch_up(link);
-        outcome = look(watches, watch->note, watch->awaited);
+        outcome = look(watches, mark);
     }
     if (outcome == TOW_COMPLETION_DONE) {
         /* What was downloaded comes with a reply. */
         return tow_link_expects(link) ? TOW_COMPLETION_REFUSED : outcome;
     }
-    if (outcome == TOW_COMPLETION_PENDING &&
-        (atomic_load(&link->lost) != 0 || atomic_load(&link->completions->heard) != watch->heard ||
-         tow_time_now_ns() - watch->asked_ns > ASK_NS)) {
+    if (atomic_load(&link->lost) != 0 || atomic_load(&link->completions->heard) != heard) {
         return TOW_COMPLETION_REFUSED;
     }
     return outcome;
 }
+
+const struct tow_completion_source tow_completion_by_server = {
+    .word = server_word,
+    .put = server_put,
+    .look = server_look,
+    .silence_ns = 200 * TOW_TIME_MS,
+    .asks = true,
+};
 
 /* The server may tell of an old value behind a newer one. */
 static void raise_to(_Atomic uint32_t *word, uint32_t value)

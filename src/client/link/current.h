@@ -17,7 +17,7 @@
 
 struct tow_link;
 struct tow_local_value;
-struct tow_stream_watch;
+struct tow_completion;
 
 /* Never freed: a thread may have a destroyed context on its stack. */
 struct tow_context {
@@ -35,7 +35,7 @@ struct tow_context {
     /* Of commands up to these numbers all work is done: of all its streams, of its default stream
      */
     _Atomic uint64_t done, default_done;
-    struct tow_stream_watch *default_watch; /* owned; of client/stream/context.h */
+    struct tow_completion *default_completion; /* owned; of its default stream */
     unsigned api_version;
     int least_priority, greatest_priority;
 

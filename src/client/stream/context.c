@@ -55,10 +55,10 @@ struct tow_context *tow_context_make(CUdevice device, bool primary)
         return NULL;
     }
     uint64_t id = 0;
-    context->default_watch = calloc(1, sizeof *context->default_watch);
-    if (context->default_watch == NULL ||
+    context->default_completion = calloc(1, sizeof *context->default_completion);
+    if (context->default_completion == NULL ||
         tow_handle_mint_object(TOW_H_CONTEXT, context, &id) != CUDA_SUCCESS) {
-        free(context->default_watch);
+        free(context->default_completion);
         free(context);
         return NULL;
     }
@@ -73,7 +73,8 @@ struct tow_context *tow_context_make(CUdevice device, bool primary)
     atomic_init(&context->shared_config, -1);
     tow_mutex_init(&context->lock, CLIENT_CONTEXT);
     pthread_cond_init(&context->changed, NULL);
-    tow_mutex_init(&context->default_watch->lock, CLIENT_STREAM_WATCH);
+    tow_mutex_init(&context->default_completion->lock, CLIENT_STREAM_WATCH);
+    context->default_completion->polled = true;
     return context;
 }
 
@@ -82,8 +83,8 @@ void tow_context_discard(struct tow_context *context)
     tow_handle_retire((uint64_t)(uintptr_t)context->handle);
     pthread_cond_destroy(&context->changed);
     tow_mutex_fini(&context->lock);
-    tow_mutex_fini(&context->default_watch->lock);
-    free(context->default_watch);
+    tow_mutex_fini(&context->default_completion->lock);
+    free(context->default_completion);
     free(context);
 }
 
@@ -207,6 +208,7 @@ void tow_context_end(struct tow_context *context)
     }
     atomic_fetch_add(&context->epoch, 1);
     atomic_store(&context->alive, false);
+    tow_completion_void(context->default_completion);
     atomic_store(&context->limits_known, 0);
     atomic_store(&context->cache_config, -1);
     atomic_store(&context->shared_config, -1);

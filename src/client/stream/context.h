@@ -13,14 +13,6 @@
 #include "client/completion/completion.h"
 #include "gen/cuda_types.h"
 
-/* What is known of a stream that the program has asked for. */
-struct tow_stream_watch {
-    struct tow_mutex lock; /* guards the rest */
-    struct tow_completion watch;
-    uint64_t number; /* of the command that asked */
-    unsigned epoch;  /* the context's */
-};
-
 /* The context of a handle; NULL if it is not one, or was destroyed. A primary context counts as
  * there even while nobody retains it. */
 struct tow_context *tow_context_find(CUcontext handle);

@@ -26,10 +26,7 @@ static atomic_bool shared_graphs; /* graphs use events that other processes know
 /* Of `recorded`: it cannot be told from here. */
 #define UNKNOWN UINT64_MAX
 
-/* A note that does not come is asked about this often. */
-#define ASK_NS TOW_TIME_MS
-
-/* An event that was recorded so often without being looked at gets no more notes. */
+/* An event that was recorded so often without being looked at gets no more marks. */
 #define UNSEEN_MAX 16
 
 struct tow_event *tow_event_find(CUevent event)
@@ -132,17 +129,17 @@ CUresult tow_cuEventCreate(CUevent *phEvent, unsigned int Flags)
         if (e == NULL) {
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
-        tow_mutex_init(&e->lock, CLIENT_EVENT);
+        tow_mutex_init(&e->completion.lock, CLIENT_EVENT);
     }
     e->context = context;
     e->epoch = atomic_load(&context->epoch);
     e->flags = Flags;
-    tow_mutex_lock(&e->lock);
+    tow_mutex_lock(&e->completion.lock);
     e->records++;
     e->recorded = 0;
-    e->watch.awaited = 0;
+    tow_completion_await(&e->completion, 0);
     e->watched = false;
-    tow_mutex_unlock(&e->lock);
+    tow_mutex_unlock(&e->completion.lock);
     if ((Flags & CU_EVENT_INTERPROCESS) != 0) {
         atomic_store(&elsewhere, true);
     }
@@ -189,7 +186,7 @@ CUresult tow_cuEventDestroy_v2(CUevent hEvent)
 static bool is_done(struct tow_event *e)
 {
     const struct tow_context *context = e->context;
-    tow_mutex_lock(&e->lock);
+    tow_mutex_lock(&e->completion.lock);
     uint64_t recorded = e->recorded;
     const struct tow_stream *s = e->stream;
     uint64_t done = atomic_load_explicit(&context->done, memory_order_acquire);
@@ -197,7 +194,7 @@ static bool is_done(struct tow_event *e)
     if (s != NULL && atomic_load(&s->unique) != e->stream_unique) {
         here = 0; /* its stream is gone: that was another one's, or may have been */
     }
-    tow_mutex_unlock(&e->lock);
+    tow_mutex_unlock(&e->completion.lock);
     return recorded <= (done > here ? done : here) &&
            atomic_load_explicit(&context->sticky, memory_order_relaxed) == 0 &&
            !atomic_load_explicit(&elsewhere, memory_order_relaxed);
@@ -210,97 +207,45 @@ static bool is_murky(const struct tow_event *e)
            tow_thread_in_hostfn(); /* where asking is not permitted */
 }
 
-/* Of a watched event: its state by its note, which the GPU writes behind the record, or the reader
- * of what the server tells. Over shared memory a note that is late may be one that never comes,
- * because the context broke: once in a while the server is asked. False: it is asked now. */
-static bool ask_note(struct tow_event *e, bool wait, CUresult *ret_status)
+/* Of a watched event: what is known of its last record. False: the server is asked now. */
+static bool ask_completion(struct tow_event *e, bool wait, CUresult *ret_status)
 {
     struct tow_link *link = e->context->link;
-    bool by_gpu = link->share != NULL;
-    tow_mutex_lock(&e->lock);
-    struct tow_completion watch = e->watch;
+    tow_mutex_lock(&e->completion.lock);
     uint64_t records = e->records;
-    if (by_gpu || !wait) {
+    if (!wait || tow_completion_tells_waiters(link)) {
         e->unseen = 0;
     }
-    tow_mutex_unlock(&e->lock);
-    if (watch.awaited == 0 || is_murky(e)) {
+    tow_mutex_unlock(&e->completion.lock);
+    if (is_murky(e)) {
         return false;
     }
-    enum tow_completion_outcome outcome =
-        by_gpu ? tow_share_look(link, watch.note, watch.awaited, wait)
-               : tow_watch_look(link, &watch);
-    int64_t now = by_gpu && outcome == TOW_COMPLETION_PENDING ? tow_time_now_ns() : 0;
-    tow_mutex_lock(&e->lock);
-    if (outcome == TOW_COMPLETION_DONE && e->records == records) {
-        e->recorded = 0;
-    } else if (now != 0 && now - watch.asked_ns > ASK_NS) {
-        e->watch.asked_ns = now;
-        outcome = TOW_COMPLETION_REFUSED;
+    enum tow_completion_outcome outcome = wait ? tow_completion_wait(&e->completion, link)
+                                               : tow_completion_query(&e->completion, link, NULL);
+    if (outcome == TOW_COMPLETION_DONE) {
+        tow_mutex_lock(&e->completion.lock);
+        if (e->records == records) {
+            e->recorded = 0;
+        }
+        tow_mutex_unlock(&e->completion.lock);
     }
-    tow_mutex_unlock(&e->lock);
     *ret_status = outcome == TOW_COMPLETION_DONE ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
     return outcome == TOW_COMPLETION_DONE || (outcome == TOW_COMPLETION_PENDING && !wait);
-}
-
-/* A note for the event's next value, and that value; NULL if there is none to be had. For a
- * question `ret_records` gets its records so far; it is over when `asking` is unset. */
-static const struct tow_share_note *take_note(struct tow_event *e, uint64_t *ret_records,
-                                              uint32_t *ret_value)
-{
-    struct tow_link *link = e->context->link;
-    const struct tow_share_note *fresh = NULL, *note = NULL;
-    tow_mutex_lock(&e->lock);
-    bool without = e->watch.link != link;
-    tow_mutex_unlock(&e->lock);
-    if (without) {
-        fresh = link->share != NULL ? tow_share_slip(link) : tow_watch_note(link);
-    }
-    tow_mutex_lock(&e->lock);
-    if (fresh != NULL) {
-        e->watch.note = fresh;
-        e->watch.link = link;
-    }
-    bool clear = ret_records == NULL || (e->recorded != UNKNOWN && !e->watch.asking);
-    if (clear && e->watch.link == link) {
-        note = e->watch.note;
-        *ret_value = tow_watch_next(&e->watch);
-        if (ret_records != NULL) {
-            *ret_records = e->records;
-            e->watch.asking = true;
-        }
-        if (link->share == NULL) {
-            tow_watch_asked(&e->watch, link);
-        }
-    }
-    tow_mutex_unlock(&e->lock);
-    return note;
 }
 
 /* Asks whether its last record is done, and wants to hear when it is. */
 static CUresult ask_and_watch(CUevent event)
 {
     struct tow_event *e = tow_event_find(event);
-    struct tow_link *link = e != NULL ? e->context->link : NULL;
-    if (link == NULL || link->share != NULL || (e->flags & CU_EVENT_INTERPROCESS) != 0 ||
-        is_murky(e) || !tow_completion_possible()) {
-        return tow_send_cuEventQuery(event);
+    bool clear = false;
+    if (e != NULL && (e->flags & CU_EVENT_INTERPROCESS) == 0 && !is_murky(e)) {
+        tow_mutex_lock(&e->completion.lock);
+        clear = e->recorded != UNKNOWN;
+        tow_mutex_unlock(&e->completion.lock);
     }
-    uint64_t records = 0;
-    uint32_t value = 0;
-    const struct tow_share_note *note = take_note(e, &records, &value);
-    if (note == NULL) {
-        return tow_send_cuEventQuery(event);
-    }
-    CUresult status =
-        tow_watch_ask(link, TOW_FN_cuEventQuery, (uint64_t)(uintptr_t)event, note, value, NULL);
-    tow_mutex_lock(&e->lock);
-    e->watch.asking = false;
-    if (e->records == records && e->watch.given == value) { /* the server knows the newest only */
-        e->watch.awaited = status == CUDA_ERROR_NOT_READY ? value : 0;
-    }
-    tow_mutex_unlock(&e->lock);
-    return status;
+    return clear ? tow_completion_ask(&e->completion, e->context->link, TOW_FN_cuEventQuery,
+                                      (uint64_t)(uintptr_t)event)
+                 : tow_send_cuEventQuery(event);
 }
 
 /* Calls on an event go to its server, unless its answer is known. `wait`: they wait for it. */
@@ -314,25 +259,25 @@ static CUresult ask(CUevent event, bool wait, CUresult (*send)(CUevent event))
     if (e != NULL && is_done(e)) {
         return CUDA_SUCCESS;
     }
-    if (e != NULL && ask_note(e, wait, &status)) {
+    if (e != NULL && ask_completion(e, wait, &status)) {
         return status;
     }
     uint64_t records = 0;
     if (e != NULL) {
-        tow_mutex_lock(&e->lock);
+        tow_mutex_lock(&e->completion.lock);
         records = e->records;
-        e->watched = e->watched || e->context->link->share != NULL || !wait;
-        tow_mutex_unlock(&e->lock);
+        e->watched = e->watched || !wait || tow_completion_tells_waiters(e->context->link);
+        tow_mutex_unlock(&e->completion.lock);
     }
     bool visited = visit(event);
     status = send(event);
     tow_context_back(visited);
     if (status == CUDA_SUCCESS && e != NULL) {
-        tow_mutex_lock(&e->lock);
+        tow_mutex_lock(&e->completion.lock);
         if (e->records == records && e->recorded != UNKNOWN) {
             e->recorded = 0;
         }
-        tow_mutex_unlock(&e->lock);
+        tow_mutex_unlock(&e->completion.lock);
     }
     return status;
 }
@@ -344,17 +289,17 @@ static uint64_t begin_record(CUevent event)
     struct tow_event *e = tow_event_find(event);
     uint64_t records = 0;
     if (e != NULL) {
-        tow_mutex_lock(&e->lock);
+        tow_mutex_lock(&e->completion.lock);
         records = ++e->records;
         e->recorded = UNKNOWN;
-        e->watch.awaited = 0;
-        tow_mutex_unlock(&e->lock);
+        tow_completion_await(&e->completion, 0);
+        tow_mutex_unlock(&e->completion.lock);
     }
     return records;
 }
 
-/* Behind it. `noted`: what its note will say, or 0. */
-static void end_record(CUevent event, CUstream stream, uint64_t begun, bool sent, uint32_t noted)
+/* Behind it. `value`: of its mark, or 0. */
+static void end_record(CUevent event, CUstream stream, uint64_t begun, bool sent, uint32_t value)
 {
     struct tow_event *e = tow_event_find(event);
     if (e == NULL) {
@@ -362,14 +307,14 @@ static void end_record(CUevent event, CUstream stream, uint64_t begun, bool sent
     }
     struct tow_stream *s = tow_stream_find(stream);
     bool known = sent && stream != CU_STREAM_PER_THREAD && !tow_capture_on(stream);
-    tow_mutex_lock(&e->lock);
+    tow_mutex_lock(&e->completion.lock);
     /* Of two threads that record it at the same time, who knows which is the last. */
-    e->watch.awaited = known && e->records == begun && e->watch.given == noted ? noted : 0;
+    tow_completion_await(&e->completion, known && e->records == begun ? value : 0);
     e->records++;
     e->recorded = known ? tow_link_sent(e->context->link) : UNKNOWN;
     e->stream = s;
     e->stream_unique = s != NULL ? s->unique : 0;
-    tow_mutex_unlock(&e->lock);
+    tow_mutex_unlock(&e->completion.lock);
 }
 
 CUresult tow_cuEventQuery(CUevent hEvent)
@@ -411,24 +356,22 @@ CUresult tow_event_settle(CUevent event, CUstream stream, CUresult status)
     return status == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : status;
 }
 
-/* Whether a note is to follow this record. */
+/* Whether this record is to be told of. */
 static bool is_watched(struct tow_event *e)
 {
-    tow_mutex_lock(&e->lock);
+    tow_mutex_lock(&e->completion.lock);
     e->watched = e->watched && e->unseen++ < UNSEEN_MAX;
     bool watched = e->watched;
-    tow_mutex_unlock(&e->lock);
-    return watched && (e->flags & CU_EVENT_INTERPROCESS) == 0 && atomic_load(&tow_captures) == 0 &&
-           (e->context->link->share != NULL || tow_completion_possible());
+    tow_mutex_unlock(&e->completion.lock);
+    return watched && (e->flags & CU_EVENT_INTERPROCESS) == 0;
 }
 
-static CUresult send_record(CUevent event, CUstream stream, uint32_t *ret_noted)
+static CUresult send_record(CUevent event, CUstream stream, uint32_t *ret_value)
 {
     struct tow_event *e = tow_event_find(event);
-    uint32_t value = 0;
-    const struct tow_share_note *note = e != NULL && stream != CU_STREAM_PER_THREAD && is_watched(e)
-                                            ? take_note(e, NULL, &value)
-                                            : NULL;
+    struct tow_completion_mark mark = {0};
+    bool told = e != NULL && stream != CU_STREAM_PER_THREAD && is_watched(e) &&
+                tow_completion_follow(&e->completion, e->context->link, &mark);
     struct tow_call call;
     /* A capture refuses events that other processes know. */
     unsigned captured = is_shared(event) ? 0 : tow_capture_flag(stream);
@@ -438,17 +381,10 @@ static CUresult send_record(CUevent event, CUstream stream, uint32_t *ret_noted)
     }
     tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)event);
     tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)stream);
-    if (note == NULL) {
-        return tow_call_send(&call);
+    if (told) {
+        tow_completion_put(&call, &mark);
+        *ret_value = mark.value;
     }
-    if (e->context->link->share != NULL) {
-        tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)note);
-        tow_enc_u32(&call.enc, value);
-        tow_enc_u32(&call.enc, 0);
-    } else {
-        tow_watch_put(&call, note, value);
-    }
-    *ret_noted = value;
     return tow_call_send(&call);
 }
 
@@ -460,9 +396,9 @@ CUresult tow_cuEventRecord(CUevent hEvent, CUstream hStream)
     }
     bool visited = visit(hEvent);
     uint64_t begun = begin_record(hEvent);
-    uint32_t noted = 0;
-    status = send_record(hEvent, hStream, &noted);
-    end_record(hEvent, hStream, begun, status == CUDA_SUCCESS, noted);
+    uint32_t value = 0;
+    status = send_record(hEvent, hStream, &value);
+    end_record(hEvent, hStream, begun, status == CUDA_SUCCESS, value);
     status = tow_event_settle(hEvent, hStream, status);
     tow_context_back(visited);
     return status;

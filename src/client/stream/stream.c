@@ -105,7 +105,8 @@ CUresult tow_stream_mint(struct tow_context *context, unsigned flags, int priori
         if (s == NULL) {
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
-        tow_mutex_init(&s->watch.lock, CLIENT_STREAM_WATCH);
+        tow_mutex_init(&s->completion.lock, CLIENT_STREAM_WATCH);
+        s->completion.polled = true;
     }
     s->context = context;
     s->epoch = atomic_load(&context->epoch);
@@ -114,9 +115,7 @@ CUresult tow_stream_mint(struct tow_context *context, unsigned flags, int priori
     /* In this order, see is_done in event.c. */
     atomic_store(&s->unique, atomic_fetch_add(&uniques, 1) + 1);
     atomic_store(&s->done, 0);
-    tow_mutex_lock(&s->watch.lock);
-    s->watch.watch.awaited = 0;
-    tow_mutex_unlock(&s->watch.lock);
+    tow_completion_void(&s->completion);
     tow_capture_reset(s);
     uint64_t id = 0;
     CUresult status = tow_handle_mint_object(TOW_H_STREAM, s, &id);
@@ -378,43 +377,6 @@ static bool is_idle(struct tow_context *context, CUstream stream)
            atomic_load(&context->link->lost) == 0 && !tow_link_expects(context->link);
 }
 
-/* Asks, and wants to hear when that changes. */
-static CUresult ask_and_watch(struct tow_context *context, CUstream stream,
-                              struct tow_stream_watch *own)
-{
-    struct tow_link *link = context->link;
-    struct tow_completion *watch = &own->watch;
-    const struct tow_share_note *note = NULL;
-    uint32_t value = 0;
-    tow_mutex_lock(&own->lock);
-    if (watch->link != link) {
-        watch->note = tow_watch_note(link);
-        watch->link = watch->note != NULL ? link : NULL;
-    }
-    if (watch->note != NULL && !watch->asking) {
-        note = watch->note;
-        value = tow_watch_next(watch);
-        tow_watch_asked(watch, link);
-        watch->asking = true;
-    }
-    tow_mutex_unlock(&own->lock);
-    if (note == NULL) {
-        return tow_send_cuStreamQuery(stream);
-    }
-    uint64_t number = 0;
-    CUresult status = tow_watch_ask(link, TOW_FN_cuStreamQuery, (uint64_t)(uintptr_t)stream, note,
-                                    value, &number);
-    tow_mutex_lock(&own->lock);
-    watch->asking = false;
-    if (watch->given == value) { /* the server knows the newest only */
-        watch->awaited = status == CUDA_ERROR_NOT_READY ? value : 0;
-        own->number = number;
-        own->epoch = atomic_load(&context->epoch);
-    }
-    tow_mutex_unlock(&own->lock);
-    return status;
-}
-
 static CUresult query(CUstream stream)
 {
     struct tow_context *context;
@@ -431,21 +393,15 @@ static CUresult query(CUstream stream)
     if (tow_completion_is_quiet(link, stream) || is_idle(context, stream)) {
         return CUDA_SUCCESS;
     }
-    struct tow_stream_watch *own = s != NULL ? &s->watch : context->default_watch;
-    tow_mutex_lock(&own->lock);
-    struct tow_completion watch = own->watch;
-    uint64_t number = own->number;
-    bool known =
-        watch.awaited != 0 && watch.link == link && own->epoch == atomic_load(&context->epoch);
-    tow_mutex_unlock(&own->lock);
-    enum tow_completion_outcome outcome =
-        known ? tow_watch_look(link, &watch) : TOW_COMPLETION_REFUSED;
+    struct tow_completion *own = s != NULL ? &s->completion : context->default_completion;
+    uint64_t number = 0;
+    enum tow_completion_outcome outcome = tow_completion_query(own, link, &number);
     if (outcome == TOW_COMPLETION_PENDING) {
         return CUDA_ERROR_NOT_READY;
     }
     return outcome == TOW_COMPLETION_DONE && tow_link_sent(link) == number
                ? CUDA_SUCCESS
-               : ask_and_watch(context, stream, own);
+               : tow_completion_ask(own, link, TOW_FN_cuStreamQuery, (uint64_t)(uintptr_t)stream);
 }
 
 /* NVIDIA's driver lets a host function ask for streams and wait for them, but not the runtime,

@@ -29,29 +29,24 @@ struct tow_stream {
     int priority;
     _Atomic uint64_t unique; /* cuStreamGetId: never used again */
     _Atomic uint64_t done;   /* its work of commands up to this number is done */
-    struct tow_stream_watch watch;
+    struct tow_completion completion;
     struct tow_stream_capture capture;
     struct tow_stream *next_free;
 };
 
 /* Used again like streams. What a synchronisation brought to its end need not be asked for. */
-struct tow_link;
-struct tow_share_note;
 struct tow_event {
     struct tow_context *context; /* shared */
     unsigned epoch;
     unsigned flags;
-    struct tow_mutex lock;     /* guards what follows, down to watch */
+    struct tow_completion
+        completion;            /* of its last record; its lock guards all below but the last */
     uint64_t records;          /* how often it was recorded: raised at both ends of a record */
     uint64_t recorded;         /* no command after this number recorded it; 0: it is done */
     struct tow_stream *stream; /* where; NULL: in its context's default stream */
     uint64_t stream_unique;
-    bool watched;    /* the program looks at it: its records are followed by a note */
+    bool watched;    /* the program looks at it: its records are followed by a mark */
     unsigned unseen; /* records since it was looked at last */
-    /* Of its last record; over shared memory the GPU writes the note, else it is
-     * client/completion/completion.h's.
-     */
-    struct tow_completion watch;
     struct tow_event *next_free;
 };
 
