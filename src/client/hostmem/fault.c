@@ -638,7 +638,7 @@ CUresult tow_fault_push(struct tow_link *link, bool stale, uint8_t *piece, size_
                            .piece = piece,
                            .room = room,
                            .status = (CUresult)atomic_load(&link->lost)};
-    struct tow_faults *faults = link->faults;
+    struct tow_faults *faults = atomic_load_explicit(&link->faults, memory_order_acquire);
     if (out.status != CUDA_SUCCESS || faults == NULL) {
         return out.status; /* the program keeps what it has */
     }

@@ -117,8 +117,8 @@ struct tow_link {
      * them commands on the own line are known to wait for. */
     _Atomic uint64_t side_mirrors, side_fenced;
 
-    struct tow_faults
-        *faults;             /* owned; set once; of client/hostmem/fault.c, whose lock guards it */
+    struct tow_faults *_Atomic faults; /* owned; set once; of client/hostmem/fault.c, whose lock
+                                          guards what is in it */
     struct tow_share *share; /* owned; NULL where memory cannot be shared with the worker */
     struct tow_stage *stage; /* the same; of client/copy/stage.c */
     struct tow_completions *completions; /* owned by client/completion; NULL: no memory for it */
