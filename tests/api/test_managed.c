@@ -612,6 +612,40 @@ static int lose(struct api *api)
     return 0;
 }
 
+/* What the host wrote before is there before a stream's memory operation, and not behind it. */
+static void memory_operations_name_it(struct api *api)
+{
+    (void)api;
+    for (int round = 0; round < 4; round++) {
+        size_t size = round % 2 ? LARGE : 4096;
+        bool batch = round / 2 != 0;
+        int *data = alloc(size);
+        CUstreamBatchMemOpParams op = {
+            .writeValue = {.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32, .address = of(data)}};
+        op.writeValue.value = 5;
+        data[0] = 1; /* new memory: nothing of it has gone out yet */
+        data[1] = 2;
+        data[size / 4 - 1] = 3;
+        OK(batch ? cuStreamBatchMemOp(NULL, 1, &op, 0)
+                 : cuStreamWriteValue32(NULL, of(data), 5, 0));
+        OK(cuCtxSynchronize());
+        EQUAL(data[0], 5);
+        EQUAL(data[1], 2);
+        EQUAL(data[size / 4 - 1], 3);
+        /* The stream sees what the host writes before it waits for it. */
+        data[1] = 7;
+        OK(cuStreamWaitValue32(NULL, of(data + 1), 7, CU_STREAM_WAIT_VALUE_EQ));
+        OK(cuCtxSynchronize());
+        data[0] = 1; /* here, and known to both */
+        OK(batch ? cuStreamBatchMemOp(NULL, 1, &op, 0)
+                 : cuStreamWriteValue32(NULL, of(data), 6, 0));
+        OK(cuStreamSynchronize(NULL));
+        EQUAL(data[0], batch ? 5 : 6);
+        EQUAL(data[1], 7);
+        OK(cuMemFree(of(data)));
+    }
+}
+
 int main(int argc, char **argv)
 {
     struct api api;
@@ -636,6 +670,7 @@ int main(int argc, char **argv)
     host_functions_see_it(&api);
     copies_name_it(&api);
     arrays_see_it(&api);
+    memory_operations_name_it(&api);
     a_child_does_not_hang(&api);
     no_write_is_lost(&api);
     return api_end(&api);

@@ -108,7 +108,7 @@ class Rules(unittest.TestCase):
         import server
         ours, theirs = client.source(model, family), server.source(model, family)
         self.assertIn("return tow_cuA(s, p);", ours)
-        self.assertLess(ours.index("tow_mirror_reach(p)"), ours.index("return tow_send_cuA(s, p)"))
+        self.assertLess(ours.index("tow_mirror_reach_work(p)"), ours.index("return tow_send_cuA(s, p)"))
         self.assertIn("TOW_CALL_CONTEXT | tow_capture_flag(s));", ours)
         self.assertLess(theirs.index("tow_hook(call->session, s);"), theirs.index("tow_drive(call->driver, cuA)("))
         self.assertNotIn("cuB", theirs)

@@ -266,7 +266,7 @@ def check_arguments(f, w):
         w.ret_if(" || ".join(tests), "CUDA_ERROR_INVALID_VALUE")
     for p in f.params:
         if "reach" in p.words:
-            w.set(f"CUresult {p.name}_status", f"tow_mirror_reach({p.name})")
+            w.set(f"CUresult {p.name}_status", f"tow_mirror_reach_work({p.name})")
             w.ret_unless_success(f"{p.name}_status")
 
 

@@ -13,11 +13,11 @@ CUresult tow_memops_reach(const CUstreamBatchMemOpParams *ops, unsigned count)
         switch ((int)ops[i].operation) {
         case CU_STREAM_MEM_OP_WAIT_VALUE_32:
         case CU_STREAM_MEM_OP_WAIT_VALUE_64:
-            status = tow_mirror_reach(ops[i].waitValue.address);
+            status = tow_mirror_reach_work(ops[i].waitValue.address);
             break;
         case CU_STREAM_MEM_OP_WRITE_VALUE_32:
         case CU_STREAM_MEM_OP_WRITE_VALUE_64:
-            status = tow_mirror_reach(ops[i].writeValue.address);
+            status = tow_mirror_reach_work(ops[i].writeValue.address);
             break;
         default: /* no address */
             break;

@@ -5,7 +5,8 @@
 
 #include "gen/cuda_types.h"
 
-/* Page-locked host memory that memory operations name becomes reachable. */
+/* Page-locked host memory that memory operations name becomes reachable, and has what the host
+ * wrote. */
 CUresult tow_memops_reach(const CUstreamBatchMemOpParams *ops, unsigned count);
 
 #endif

@@ -814,6 +814,15 @@ CUresult tow_mirror_admit(uint64_t address, uint64_t size)
     return tow_mirror_reach(address);
 }
 
+CUresult tow_mirror_reach_work(uint64_t address)
+{
+    CUresult status = tow_mirror_reach(address);
+    const struct tow_context *context = tow_context_current();
+    return status == CUDA_SUCCESS && context != NULL && tow_mirror_sees(address)
+               ? tow_mirror_push(context->link)
+               : status;
+}
+
 CUresult tow_mirror_check_device(uint64_t address, uint64_t size)
 {
     CUresult status = tow_region_check_device(address, size);

@@ -101,6 +101,8 @@ static inline CUresult tow_mirror_reach(uint64_t address)
 /* Memory that host and device both see, managed or page-locked: what the host changed must be there
  * before a copy or fill, and a synchronous one is visible when it returns. */
 bool tow_mirror_sees(uint64_t address);
+/* tow_mirror_reach for a stream's memory operation: what the host wrote there before is there. */
+CUresult tow_mirror_reach_work(uint64_t address);
 /* tow_region_check_device, and then tow_mirror_reach. */
 CUresult tow_mirror_check_device(uint64_t address, uint64_t size);
 /* The second half of that, for memory that was looked up, while there are candidates. */
