@@ -363,6 +363,25 @@ static void tensor_maps_are_as_encoded(void)
     OK(cuMemFree(memory));
 }
 
+static void tensor_maps_need_a_shape(void)
+{
+    CUtensorMap map;
+    cuuint64_t dim[4] = {8, 8, 8, 8}, stride[3] = {64, 512, 4096};
+    cuuint32_t step[4] = {1, 1, 1, 1};
+    CUdeviceptr at;
+    OK(cuMemAlloc(&at, 65536));
+    for (int missing = 0; missing < 5; missing++) {
+        EQUAL(cuTensorMapEncodeIm2colWide(
+                  missing == 0 ? NULL : &map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, missing == 1 ? 9 : 4,
+                  (void *)(uintptr_t)at, missing == 2 ? NULL : dim, missing == 3 ? NULL : stride,
+                  -1, -1, 8, 8, missing == 4 ? NULL : step, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                  CU_TENSOR_MAP_IM2COL_WIDE_MODE_W, CU_TENSOR_MAP_SWIZZLE_128B,
+                  CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+              CUDA_ERROR_INVALID_VALUE);
+    }
+    OK(cuMemFree(at));
+}
+
 int main(void)
 {
     struct api api;
@@ -376,5 +395,6 @@ int main(void)
     surface_knows_its_array();
     mipmap_has_levels();
     tensor_maps_are_as_encoded();
+    tensor_maps_need_a_shape();
     return api_end(&api);
 }

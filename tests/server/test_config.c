@@ -79,6 +79,35 @@ static void wrong_flags_are_named(void **state)
     }
 }
 
+static void sizes_and_capabilities_are_numbers(void **state)
+{
+    static const char *const wrong[] = {
+        "", "x", "-1", "1X", "1KK", "1KiBs", "16777216T", "1 K", "99999999999999999999"};
+    static const char *const none[] = {
+        "", "0", "100", "8.", "8.10", "8.x", "8.6x", "-8", "99999999999999999999"};
+    uint64_t value = 0;
+    assert_int_equal(tow_config_parse_size("0", &value), 0);
+    assert_int_equal(value, 0);
+    assert_int_equal(tow_config_parse_size("3k", &value), 0);
+    assert_int_equal(value, 3072);
+    assert_int_equal(tow_config_parse_size("5MiB", &value), 0);
+    assert_int_equal(value, 5 << 20);
+    assert_int_equal(tow_config_parse_size("16777215TB", &value), 0);
+    assert_true(value == UINT64_C(16777215) << 40);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        assert_int_equal(tow_config_parse_size(wrong[i], &value), -EINVAL);
+    }
+    assert_int_equal(tow_config_parse_capability("9", &value), 0);
+    assert_int_equal(value, 90);
+    assert_int_equal(tow_config_parse_capability("8.6", &value), 0);
+    assert_int_equal(value, 86);
+    assert_int_equal(tow_config_parse_capability("99.9", &value), 0);
+    assert_int_equal(value, 999);
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+        assert_int_equal(tow_config_parse_capability(none[i], &value), -EINVAL);
+    }
+}
+
 static void write_file(const char *path, const char *text)
 {
     FILE *file = fopen(path, "w");
@@ -160,6 +189,7 @@ int main(void)
         cmocka_unit_test(capabilities_are_understood),
         cmocka_unit_test(flags_are_understood),
         cmocka_unit_test(wrong_flags_are_named),
+        cmocka_unit_test(sizes_and_capabilities_are_numbers),
         cmocka_unit_test(file_and_flags_together),
         cmocka_unit_test(worker_gets_the_same_settings),
         cmocka_unit_test(settings_of_self_are_applied),

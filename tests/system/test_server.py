@@ -127,6 +127,29 @@ def what_the_driver_prints_reaches_the_client_in_time():
         t.check("stderr by" not in log and "the session of" in log, f"the log: {log}")
 
 
+# Loads PTX that prints or does not.
+LOADS = """
+import ctypes as c, sys
+cu, context, module = c.CDLL("libcuda.so.1"), c.c_void_p(), c.c_void_p()
+assert cu.cuInit(0) == 0 and cu.cuDevicePrimaryCtxRetain(c.byref(context), 0) == 0 and cu.cuCtxSetCurrent(context) == 0
+text = ".version 8.0\\n.target sm_80\\n.address_size 64\\n"
+if sys.argv[1] == "prints":
+    text += ".extern .func (.param .b32 r) vprintf(.param .b64 f, .param .b64 a);\\n"
+text += ".visible .entry k() { ret; }\\n"
+assert cu.cuModuleLoadData(c.byref(module), text.encode()) == 0
+"""
+
+
+@t.test()
+def code_that_prints_is_known():
+    """Whoever waits for such code waits for what it printed, too."""
+    for kind, wanted in (("quiet", 0), ("prints", 1)):
+        with t.Server(env={"TOWLINE_LOG": "server=debug"}) as server:
+            done = t.towline_run(server.address(), ["python3", "-c", LOADS, kind])
+            t.equal((done.returncode, done.stdout + done.stderr), (0, ""), f"code that {kind}")
+            t.equal(server.log().count("the client's code prints"), wanted, f"so often the log tells of code that {kind}")
+
+
 @t.test(60, trees=("plain", "asan"))
 def a_program_waits_for_a_worker_that_takes_long_to_begin():
     """Longer than the 5 s after which somebody who says nothing is taken for no server at all."""

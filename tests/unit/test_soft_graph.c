@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Graphs: made by hand and by capture, launched, changed. */
 #include "soft_lib.h"
+
+#include <unistd.h>
+
 #include "gen/context.h"
 #include "gen/copy.h"
 #include "gen/event.h"
@@ -305,6 +308,23 @@ static void nodes_of_every_kind_by_hand(void **state)
     FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuGraphEventRecordNodeGetEvent)(record, NULL));
     FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuGraphEventWaitNodeGetEvent)(wait, NULL));
     FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuGraphChildGraphNodeGetGraph)(sub, NULL));
+
+    /* A drawing has each of them, and each edge. */
+    char path[] = "/tmp/test_soft_graph_XXXXXX", line[256];
+    int fd = mkstemp(path), arrows = 0, lines = 0;
+    assert_true(fd >= 0);
+    close(fd);
+    OK(tow_drive(cu, cuGraphDebugDotPrint)(graph, path, 0));
+    FILE *dot = fopen(path, "r");
+    assert_non_null(dot);
+    while (fgets(line, sizeof line, dot) != NULL) {
+        arrows += strstr(line, "->") != NULL;
+        lines++;
+    }
+    fclose(dot);
+    unlink(path);
+    assert_int_equal(arrows, 8);
+    assert_true(lines >= 9 + 8);
 
     /* A copy knows where its nodes came from. */
     CUgraph clone, found_graph;

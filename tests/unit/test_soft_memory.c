@@ -14,6 +14,8 @@
 #include "gen/copy.h"
 #include "gen/core.h"
 #include "gen/device.h"
+#include "gen/event.h"
+#include "gen/graph.h"
 #include "gen/memory.h"
 #include "gen/pool.h"
 #include "gen/stream.h"
@@ -673,6 +675,15 @@ static void two_devices_need_peer_access(void **state)
 static void contexts_are_a_stack_per_thread(void **state)
 {
     (void)state;
+    CUfunc_cache cache = CU_FUNC_CACHE_PREFER_EQUAL;
+    OK(tow_drive(cu, cuCtxGetCacheConfig)(&cache));
+    assert_int_equal(cache, CU_FUNC_CACHE_PREFER_NONE);
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuCtxGetCacheConfig)(NULL));
+    OK(tow_drive(cu, cuCtxSetCacheConfig)(CU_FUNC_CACHE_PREFER_EQUAL));
+    OK(tow_drive(cu, cuCtxGetCacheConfig)(&cache));
+    assert_int_equal(cache, CU_FUNC_CACHE_PREFER_EQUAL);
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuCtxSetCacheConfig)((CUfunc_cache)4));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuCtxSetCacheConfig)((CUfunc_cache)-1));
     CUcontext own, now;
     OK(tow_drive(cu, cuCtxCreate_v2)(&own, 0, 0));
     OK(tow_drive(cu, cuCtxGetCurrent)(&now));
@@ -716,6 +727,11 @@ static void contexts_are_a_stack_per_thread(void **state)
     FAILS(CUDA_ERROR_CONTEXT_IS_DESTROYED, tow_drive(cu, cuMemAlloc_v2)(&p, 4));
 }
 
+static void unused(void *user)
+{
+    (void)user;
+}
+
 static void nothing_works_before_init(void **state)
 {
     (void)state;
@@ -727,6 +743,26 @@ static void nothing_works_before_init(void **state)
     CUdeviceptr p;
     FAILS(CUDA_ERROR_NOT_INITIALIZED, tow_drive(cu, cuDeviceGetCount)(&count));
     FAILS(CUDA_ERROR_NOT_INITIALIZED, tow_drive(cu, cuMemAlloc_v2)(&p, 4));
+    CUgraph graph;
+    CUstream stream;
+    CUevent event;
+    CUuserObject object;
+    CUmemoryPool pool;
+    CUcontext none;
+    CUmodule module;
+    CUlibrary library;
+    FAILS(CUDA_ERROR_NOT_INITIALIZED, tow_drive(cu, cuGraphCreate)(&graph, 0));
+    FAILS(CUDA_ERROR_NOT_INITIALIZED, tow_drive(cu, cuStreamCreate)(&stream, 0));
+    FAILS(CUDA_ERROR_NOT_INITIALIZED, tow_drive(cu, cuEventCreate)(&event, 0));
+    FAILS(CUDA_ERROR_NOT_INITIALIZED,
+          tow_drive(cu, cuUserObjectCreate)(&object, &count, unused, 1,
+                                            CU_USER_OBJECT_NO_DESTRUCTOR_SYNC));
+    FAILS(CUDA_ERROR_NOT_INITIALIZED, tow_drive(cu, cuDeviceGetDefaultMemPool)(&pool, 0));
+    FAILS(CUDA_ERROR_NOT_INITIALIZED, tow_drive(cu, cuDevicePrimaryCtxRetain)(&none, 0));
+    FAILS(CUDA_ERROR_NOT_INITIALIZED, tow_drive(cu, cuCtxCreate_v2)(&none, 0, 0));
+    FAILS(CUDA_ERROR_NOT_INITIALIZED, tow_drive(cu, cuModuleLoadData)(&module, soft_kernels));
+    FAILS(CUDA_ERROR_NOT_INITIALIZED,
+          tow_drive(cu, cuLibraryLoadData)(&library, soft_kernels, NULL, NULL, 0, NULL, NULL, 0));
     FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuInit)(1));
     OK(tow_drive(cu, cuInit)(0));
     struct tow_backend second;

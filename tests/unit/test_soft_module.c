@@ -329,6 +329,10 @@ static void libraries_serve_every_context(void **state)
     OK(tow_drive(cu, cuKernelGetName)(&name, kernel));
     assert_string_equal(name, "bump");
     FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuKernelGetName)(NULL, kernel));
+    CUlibrary same = NULL;
+    OK(tow_drive(cu, cuKernelGetLibrary)(&same, kernel));
+    assert_ptr_equal(same, library);
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuKernelGetLibrary)(NULL, kernel));
     OK(tow_drive(cu, cuKernelSetCacheConfig)(kernel, CU_FUNC_CACHE_PREFER_L1, 0));
     OK(tow_drive(cu, cuKernelSetCacheConfig)(kernel, CU_FUNC_CACHE_PREFER_EQUAL, 0));
     FAILS(CUDA_ERROR_INVALID_VALUE,
