@@ -5,7 +5,8 @@
   tools/moves.py BUILD     four calls, each over one kind of line: entries, functions, files, moves
 
 A move is an entry into a function of another file than the entry before; returns do not count. The client is compiled anew
-without optimisation and with -finstrument-functions (tools/moves.c), towlined is BUILD's. Needs addr2line (binutils).
+without optimisation and with -finstrument-functions (tools/moves.c), towlined is BUILD's. Needs addr2line (binutils). Over
+tcp there are four connections, whatever the machine has.
 """
 
 import concurrent.futures
@@ -20,6 +21,7 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FLOWS = (("launch", "tcp"), ("upload", "tcp"), ("download", "shm"), ("module", "tcp"))
 FOLDERS = ("base", "wire", "transport", "client")
+LANES = "4"  # connections: otherwise there are as many as this machine's processors allow
 
 
 def commands(build):
@@ -57,13 +59,19 @@ def program(build, folder):
     return out
 
 
+def inside(file):
+    """One name for a file: headers are reached by links (tools/rooms.py), and ccache may know another checkout's."""
+    return os.path.realpath(file).rpartition("/src/")[2]
+
+
 def walk(path, flow, address):
     """[(function, file)] in the order of entries."""
-    done = subprocess.run([path, flow], env={**os.environ, "TOWLINE_SERVER": address}, capture_output=True, text=True, check=True)
+    done = subprocess.run([path, flow], env={**os.environ, "TOWLINE_SERVER": address, "TOWLINE_LANES": LANES},
+                          capture_output=True, text=True, check=True)
     addresses = done.stdout.split()
     names = subprocess.run(["addr2line", "-f", "-e", path, *sorted(set(addresses))], capture_output=True, text=True,
                            check=True).stdout.splitlines()
-    where = {at: (names[2 * i], names[2 * i + 1].split(":")[0]) for i, at in enumerate(sorted(set(addresses)))}
+    where = {at: (names[2 * i], inside(names[2 * i + 1].split(":")[0])) for i, at in enumerate(sorted(set(addresses)))}
     return [where[at] for at in addresses]
 
 
