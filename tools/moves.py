@@ -4,8 +4,8 @@
 
   tools/moves.py BUILD     four calls, each over one kind of line: entries, functions, files, moves
 
-A move is an entry into a function of another file than the entry before; returns do not count. The client is compiled anew
-without optimisation and with -finstrument-functions (tools/moves.c), towlined is BUILD's. Needs addr2line (binutils). Over
+A move is an entry into a function of another file than the entry before; returns do not count, nor do locks. The client is
+compiled anew without optimisation and with -finstrument-functions (tools/moves.c), towlined is BUILD's. Needs addr2line (binutils). Over
 tcp there are four connections, whatever the machine has.
 """
 
@@ -21,6 +21,8 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FLOWS = (("launch", "tcp"), ("upload", "tcp"), ("download", "shm"), ("module", "tcp"))
 FOLDERS = ("base", "wire", "transport", "client")
+# A lock is a word of the language to who reads, whichever header has it.
+FLAGS = ["-finstrument-functions", "-finstrument-functions-exclude-file-list=base/lock.h,base/locks.h,base/mutex.h"]
 LANES = "4"  # connections: otherwise there are as many as this machine's processors allow
 
 
@@ -51,7 +53,7 @@ def program(build, folder):
     """The client with tools/moves.c, as one program whose addresses are its file's."""
     everything = commands(build)
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        made = list(pool.map(lambda item: compiled(build, item[1][1], folder / f"{item[0]}.o", ["-finstrument-functions"]),
+        made = list(pool.map(lambda item: compiled(build, item[1][1], folder / f"{item[0]}.o", FLAGS),
                              enumerate(sorted(everything.items()))))
     out = folder / "moves"
     subprocess.run(["cc", "-std=gnu17", "-g", "-no-pie", "-I", build / "src", ROOT / "tools" / "moves.c", *made, "-o", out,

@@ -446,7 +446,7 @@ int tow_data_head_encode(const struct tow_data *data, uint16_t thread, uint32_t 
                               .kind = TOW_CONTROL_DATA,
                               .thread = thread,
                               .context = context};
-    tow_frame_write(ret_head, &frame);
+    memcpy(ret_head, &frame, sizeof frame);
     struct tow_enc enc =
         tow_enc_init(ret_head + TOW_FRAME_HEADER, TOW_DATA_HEAD - TOW_FRAME_HEADER);
     tow_enc_u32(&enc, data->transfer);
@@ -454,6 +454,25 @@ int tow_data_head_encode(const struct tow_data *data, uint16_t thread, uint32_t 
     tow_enc_u64(&enc, data->offset);
     *ret_pad = pad;
     return 0;
+}
+
+int tow_data_frames_encode(const struct tow_data *data, uint64_t end,
+                           struct tow_data_frame ret_frames[TOW_DATA_HEADS], unsigned *ret_count)
+{
+    struct tow_data next = *data;
+    unsigned count = 0;
+    int error = 0;
+    do {
+        struct tow_data_frame *frame = &ret_frames[count++];
+        next.size = end - next.offset < data->size ? (uint32_t)(end - next.offset) : data->size;
+        next.flags = data->flags | (next.offset + next.size == end ? TOW_DATA_LAST : 0);
+        error = tow_data_head_encode(&next, 0, 0, frame->head, &frame->pad);
+        frame->offset = next.offset;
+        frame->size = next.size;
+        next.offset += next.size;
+    } while (error == 0 && next.offset < end && count < TOW_DATA_HEADS);
+    *ret_count = count;
+    return error;
 }
 
 int tow_data_head_decode(const void *at, const struct tow_frame *frame, struct tow_data *ret_data,

@@ -216,6 +216,16 @@ struct tow_data {
 /* Writes the 32 bytes of head; the caller then sends `size` bytes and *ret_pad zeros. */
 int tow_data_head_encode(const struct tow_data *data, uint16_t thread, uint32_t context,
                          uint8_t ret_head[TOW_DATA_HEAD], uint32_t *ret_pad);
+/* The frames of a transfer from `data->offset` on, of data->size bytes each: their heads, at most
+ * TOW_DATA_HEADS. The last one of a transfer, which has `end` bytes in all, is marked. */
+enum { TOW_DATA_HEADS = 8 };
+struct tow_data_frame {
+    uint64_t offset;
+    uint32_t size, pad; /* payload bytes, and zeros behind them */
+    uint8_t head[TOW_DATA_HEAD];
+};
+int tow_data_frames_encode(const struct tow_data *data, uint64_t end,
+                           struct tow_data_frame ret_frames[TOW_DATA_HEADS], unsigned *ret_count);
 /* Reads a head of which only the first 32 bytes need to be there. */
 int tow_data_head_decode(const void *at, const struct tow_frame *frame, struct tow_data *ret_data,
                          uint32_t *ret_pad);

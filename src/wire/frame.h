@@ -88,7 +88,7 @@ static inline int tow_frame_end(struct tow_enc *enc, void *start, struct tow_fra
         return -EMSGSIZE;
     }
     frame.length = (uint32_t)length;
-    tow_frame_write(start, &frame);
+    memcpy(start, &frame, sizeof frame);
     *ret_length = frame.length;
     return 0;
 }

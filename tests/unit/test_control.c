@@ -495,6 +495,38 @@ static void data_heads_carry_any_size(void **state)
     assert_int_equal(tow_data_head_decode(head, &frame, &data, &pad), -EPROTO);
 }
 
+static void frames_make_up_a_transfer(void **state)
+{
+    enum { EACH = 1000 };
+    /* None left: a last frame all the same. */
+    static const uint64_t ends[] = {0,        1,        EACH - 1, EACH,
+                                    EACH + 1, 7 * EACH, 8 * EACH, 8 * EACH + 3};
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        struct tow_data_frame frames[TOW_DATA_HEADS];
+        struct tow_data data = {.transfer = 9, .size = EACH}, got;
+        uint64_t at = 0;
+        do {
+            unsigned count = 0;
+            data.offset = at;
+            assert_int_equal(tow_data_frames_encode(&data, ends[i], frames, &count), 0);
+            assert_in_range(count, 1, TOW_DATA_HEADS);
+            for (unsigned n = 0; n < count; n++) {
+                struct tow_frame frame;
+                uint32_t pad;
+                assert_int_equal(tow_frame_read(frames[n].head, &frame), 0);
+                assert_int_equal(tow_data_head_decode(frames[n].head, &frame, &got, &pad), 0);
+                assert_int_equal(got.transfer, 9);
+                assert_true(got.offset == at && frames[n].offset == at);
+                assert_true(got.size == frames[n].size && pad == frames[n].pad);
+                at += got.size;
+                assert_int_equal(got.flags, at == ends[i] ? TOW_DATA_LAST : 0);
+                assert_true(got.size == EACH || at == ends[i]);
+            }
+        } while (at < ends[i]);
+        assert_true(at == ends[i]);
+    }
+}
+
 static void every_kind_has_its_name(void **state)
 {
     assert_string_equal(tow_control_name(TOW_CONTROL_HELLO), "HELLO");
@@ -522,6 +554,7 @@ int main(void)
         cmocka_unit_test(a_small_place_is_an_error),
         cmocka_unit_test(hellos_that_make_no_sense_are_refused),
         cmocka_unit_test(data_heads_carry_any_size),
+        cmocka_unit_test(frames_make_up_a_transfer),
         cmocka_unit_test(every_kind_has_its_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

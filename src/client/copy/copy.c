@@ -74,18 +74,6 @@ static bool split(struct tow_copy *copy, CUresult *ret_status)
     return true;
 }
 
-static bool go_through_staging(struct tow_copy *copy, CUresult *ret_status)
-{
-    return tow_copy_is_up(copy) ? tow_upload_staged(copy, ret_status)
-                                : tow_download_staged(copy, ret_status);
-}
-
-static bool go_over_line(struct tow_copy *copy, CUresult *ret_status)
-{
-    return tow_copy_is_up(copy) ? tow_upload_line(copy, ret_status)
-                                : tow_download_line(copy, ret_status);
-}
-
 /* ---- the loop ---- */
 
 static tow_copy_executor *const executors[TOW_WAY_COUNT] = {
@@ -102,8 +90,8 @@ static tow_copy_executor *const executors[TOW_WAY_COUNT] = {
     [TOW_WAY_LATER] = tow_download_later,
     [TOW_WAY_TURN] = tow_named_turn,
     [TOW_WAY_FETCHED] = tow_download_fetched,
-    [TOW_WAY_STAGED] = go_through_staging,
-    [TOW_WAY_LINE] = go_over_line,
+    [TOW_WAY_STAGED] = tow_download_staged, /* but of uploads tow_upload_staged, */
+    [TOW_WAY_LINE] = tow_download_line,     /* and tow_upload_line */
 };
 
 /* Until the stream has done what it was given. */
@@ -120,12 +108,17 @@ static CUresult await(const struct tow_copy *copy)
 CUresult tow_copy_run(struct tow_copy *copy)
 {
     CUresult status = CUDA_SUCCESS;
-    enum tow_copy_way way = tow_copy_plan(copy->facts, copy->tried);
-    while (!executors[way](copy, &status)) {
-        copy->tried |= 1u << way;
+    bool up = (copy->facts & TOW_FACT_UP) != 0, done = false;
+    enum tow_copy_way way;
+    do {
         way = tow_copy_plan(copy->facts, copy->tried);
-    }
-    return status == CUDA_SUCCESS && tow_copy_awaits(copy->facts, way) ? await(copy) : status;
+        done = up && way == TOW_WAY_STAGED ? tow_upload_staged(copy, &status)
+               : up && way == TOW_WAY_LINE ? tow_upload_line(copy, &status)
+                                           : executors[way](copy, &status);
+        copy->tried |= 1u << way;
+    } while (!done);
+    bool waits = (copy->facts & TOW_FACT_WAIT) && tow_copy_awaits(copy->facts, way);
+    return status == CUDA_SUCCESS && waits ? await(copy) : status;
 }
 
 /* ---- one dimension ---- */

@@ -158,16 +158,16 @@ static void look_host_memory(struct tow_copy *copy)
 static void look_host(struct tow_copy *copy)
 {
     struct tow_link *link = copy->link;
-    if (any(&tow_region_visible)) {
-        look_host_memory(copy);
-    }
-    if (is_up(copy) && !(copy->facts & TOW_FACT_SHARED)) {
-        copy->facts |= fact(tow_link_expecting(link, copy->host.first, tow_box_span(&copy->host)),
-                            TOW_FACT_EXPECTED);
-    }
     copy->facts |= fact(link->stage != NULL, TOW_FACT_STAGING);
     look_size(copy);
     tow_copy_look_again(copy);
+    if (any(&tow_region_visible)) {
+        look_host_memory(copy);
+    }
+    if (is_up(copy) && !(copy->facts & TOW_FACT_SHARED) &&
+        tow_link_expecting(link, copy->host.first, tow_box_span(&copy->host))) {
+        copy->facts |= TOW_FACT_EXPECTED;
+    }
 }
 
 /* ---- one dimension ---- */

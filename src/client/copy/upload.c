@@ -40,16 +40,6 @@ bool tow_upload_staged(struct tow_copy *copy, CUresult *ret_status)
 
 /* ---- over the line ---- */
 
-static void encode_flat(struct tow_enc *enc, const struct tow_copy *copy, uint32_t transfer,
-                        unsigned flags)
-{
-    tow_enc_u64(enc, copy->to);
-    tow_enc_u64(enc, copy->size);
-    tow_enc_u64(enc, (uint64_t)(uintptr_t)copy->stream);
-    tow_enc_u32(enc, transfer);
-    tow_enc_u32(enc, flags);
-}
-
 static void encode_rows(struct tow_enc *enc, const struct tow_copy *copy, uint32_t transfer,
                         unsigned flags)
 {
@@ -74,9 +64,12 @@ static CUresult send_command(const struct tow_copy *copy, const uint8_t *bytes, 
     }
     *ret_transfer = bytes != NULL ? 0 : copy->link->next_transfer++;
     if (flat) {
-        encode_flat(&call.enc, copy, *ret_transfer,
-                    (lanes > 0 ? TOW_COPY_SPREAD : TOW_COPY_BYTES) |
-                        (settle ? TOW_COPY_SETTLE : 0));
+        tow_enc_u64(&call.enc, copy->to);
+        tow_enc_u64(&call.enc, copy->size);
+        tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)copy->stream);
+        tow_enc_u32(&call.enc, *ret_transfer);
+        tow_enc_u32(&call.enc, (lanes > 0 ? TOW_COPY_SPREAD : TOW_COPY_BYTES) |
+                                   (settle ? TOW_COPY_SETTLE : 0));
     } else {
         encode_rows(&call.enc, copy, *ret_transfer,
                     (lanes > 0 ? TOW_SHAPE_SPREAD : 0) | (settle ? TOW_SHAPE_SETTLE : 0));
@@ -103,11 +96,10 @@ bool tow_upload_line(struct tow_copy *copy, CUresult *ret_status)
 {
     unsigned lanes = tow_lane_use(copy->link, copy->size);
     struct tow_frames frames = tow_frames_of(&copy->host, TOW_DATA_MAX);
-    bool flat = tow_box_is_flat(&copy->host);
     /* A frame of each line. */
-    frames.room = flat ? NULL : malloc(frames.each * (lanes + 1));
-    *ret_status =
-        flat || frames.room != NULL ? send_frames(copy, &frames, lanes) : CUDA_ERROR_OUT_OF_MEMORY;
+    frames.room = frames.flat ? NULL : malloc(frames.each * (lanes + 1));
+    *ret_status = frames.flat || frames.room != NULL ? send_frames(copy, &frames, lanes)
+                                                     : CUDA_ERROR_OUT_OF_MEMORY;
     free(frames.room);
     return true;
 }

@@ -87,7 +87,8 @@ bool tow_region_is_reserved_here(uint64_t address)
 
 static bool is_visible(const struct tow_region *region)
 {
-    return region->kind == TOW_REGION_MANAGED || tow_region_is_host(region);
+    return region->kind == TOW_REGION_MANAGED || region->kind == TOW_REGION_HOST ||
+           region->kind == TOW_REGION_REGISTERED;
 }
 
 static bool in_ranges(uint64_t address)
@@ -362,7 +363,7 @@ void tow_region_look(const struct tow_link *link, uint64_t address, uint64_t siz
     ret_view->device = may_be_device(region, address, size);
     ret_view->visible = is_visible(region);
     ret_view->whole = size <= region->size - (address - region->base);
-    ret_view->pinned = ret_view->whole && tow_region_is_host(region);
+    ret_view->pinned = ret_view->whole && ret_view->visible && region->kind != TOW_REGION_MANAGED;
     bool lent = link->share != NULL && region->link == link && region->shared_high != 0;
     uint64_t same = lent ? alike(region, address) : size;
     ret_view->alike = size < same ? size : same;

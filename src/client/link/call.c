@@ -13,10 +13,12 @@ CUresult tow_call_begin(struct tow_call *call, unsigned fn, size_t bytes, unsign
     if (state != CUDA_SUCCESS) {
         return state;
     }
-    if (tow_thread_in_hostfn()) {
+    const struct tow_thread *self = tow_thread_here; /* NULL: it has no context */
+    if (self != NULL && self->in_hostfn) {
         return CUDA_ERROR_NOT_PERMITTED;
     }
-    struct tow_context *context = tow_context_current();
+    struct tow_context *context =
+        self != NULL && self->depth > 0 ? self->stack[self->depth - 1] : NULL;
     if (context == NULL || !atomic_load_explicit(&context->alive, memory_order_relaxed)) {
         if (flags & TOW_CALL_CONTEXT) {
             return context == NULL ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_CONTEXT_IS_DESTROYED;

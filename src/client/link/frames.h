@@ -7,7 +7,8 @@
 
 struct tow_frames {
     struct tow_box box;
-    size_t each;
+    size_t size, each; /* of all its bytes; of a frame */
+    bool flat;         /* they lie side by side */
     uint8_t *room; /* borrowed: `each` bytes to pack them in; not needed if the box has no gaps */
 };
 

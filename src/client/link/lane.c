@@ -144,7 +144,7 @@ CUresult tow_lane_upload(struct tow_link *link, uint32_t transfer, const struct 
 {
     struct tow_lane_job jobs[TOW_LANES_MAX];
     struct tow_frames theirs[TOW_LANES_MAX];
-    size_t size = tow_box_size(&frames->box), each = frames->each;
+    size_t size = frames->size, each = frames->each;
     size_t share = (size / (lanes + 1) + each - 1) / each * each;
     size_t at = 0;
     unsigned used = 0;

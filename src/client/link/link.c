@@ -12,7 +12,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mutex.h"
-#include "base/number.h"
 #include "base/thread.h"
 #include "client/link/further.h"
 #include "client/link/greet.h"
@@ -458,7 +457,7 @@ CUresult tow_call_begin_on(struct tow_call *call, struct tow_link *link, uint32_
             return status;
         }
     }
-    if (tow_thread_self() == NULL) {
+    if (TOW_UNLIKELY(tow_thread_here == NULL) && tow_thread_make() == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (TOW_UNLIKELY(atomic_load_explicit(&tow_mirror_count, memory_order_relaxed) != 0) &&
@@ -471,6 +470,11 @@ CUresult tow_call_begin_on(struct tow_call *call, struct tow_link *link, uint32_
         }
     }
     tow_lock_take(&link->send_lock);
+    call->waits = (flags & TOW_CALL_REPLY) != 0 ||
+                  (fn < TOW_CONTROL_FIRST &&
+                   ((atomic_load_explicit(&tow_wait_always, memory_order_relaxed) != 0 &&
+                     (flags & TOW_CALL_CAPTURED) == 0) ||
+                    is_cautious(link, fn)));
     size_t room = tow_frame_length(bytes);
     int error = tow_line_reserve(link->line, room, &call->frame);
     if (error < 0) {
@@ -481,11 +485,6 @@ CUresult tow_call_begin_on(struct tow_call *call, struct tow_link *link, uint32_
     call->link = link;
     call->fn = (uint16_t)fn;
     call->context = context;
-    call->waits = (flags & TOW_CALL_REPLY) != 0 ||
-                  (fn < TOW_CONTROL_FIRST &&
-                   ((atomic_load_explicit(&tow_wait_always, memory_order_relaxed) != 0 &&
-                     (flags & TOW_CALL_CAPTURED) == 0) ||
-                    is_cautious(link, fn)));
     call->enc = tow_frame_begin(call->frame, room);
     return CUDA_SUCCESS;
 }
@@ -494,7 +493,7 @@ CUresult tow_call_begin_on(struct tow_call *call, struct tow_link *link, uint32_
 static CUresult dispatch(struct tow_call *call, bool *ret_leads)
 {
     struct tow_link *link = call->link;
-    struct tow_thread *self = tow_thread_self();
+    struct tow_thread *self = tow_thread_here; /* there since the call began */
     struct tow_frame frame = {.kind = call->fn, .thread = self->number, .context = call->context};
     uint32_t length = 0;
     if (call->waits) {
@@ -606,20 +605,32 @@ void tow_call_get_array(struct tow_call *call, void *into, size_t element, size_
 
 /* ---- bulk ---- */
 
-static int send_data(struct tow_link *link, const struct tow_data *data, const uint8_t *bytes)
+static int send_frame(struct tow_link *link, const struct tow_data_frame *frame,
+                      const uint8_t *bytes)
 {
     static const uint8_t zeros[8];
-    uint8_t head[TOW_DATA_HEAD];
-    uint32_t pad = 0;
-    int error = tow_data_head_encode(data, 0, 0, head, &pad);
-    if (error == 0) {
-        struct iovec parts[3] = {{head, sizeof head},
-                                 {(void *)(uintptr_t)bytes, data->size},
-                                 {(void *)(uintptr_t)zeros, pad}};
-        tow_lock_take(&link->send_lock);
-        error = tow_line_send_direct(link->line, parts, 3);
-        link->counters.bytes_out += sizeof head + data->size + pad;
-        tow_lock_give(&link->send_lock);
+    struct iovec parts[3] = {{(void *)(uintptr_t)frame->head, sizeof frame->head},
+                             {(void *)(uintptr_t)bytes, frame->size},
+                             {(void *)(uintptr_t)zeros, frame->pad}};
+    tow_lock_take(&link->send_lock);
+    int error = tow_line_send_direct(link->line, parts, 3);
+    link->counters.bytes_out += sizeof frame->head + frame->size + frame->pad;
+    tow_lock_give(&link->send_lock);
+    return error;
+}
+
+/* The next frames of a transfer, from data->offset on. */
+static int send_frames(struct tow_link *link, const struct tow_frames *frames,
+                       struct tow_data *data)
+{
+    struct tow_data_frame next[TOW_DATA_HEADS];
+    unsigned count = 0;
+    int error = tow_data_frames_encode(data, frames->size, next, &count);
+    for (unsigned i = 0; i < count && error == 0; i++) {
+        error = send_frame(link, &next[i],
+                           frames->flat ? frames->box.first + next[i].offset
+                                        : tow_frames_bytes(frames, next[i].offset, next[i].size));
+        data->offset = next[i].offset + next[i].size;
     }
     return error;
 }
@@ -627,20 +638,14 @@ static int send_data(struct tow_link *link, const struct tow_data *data, const u
 CUresult tow_link_upload_frames(struct tow_link *link, uint32_t transfer,
                                 const struct tow_frames *frames, uint64_t offset)
 {
-    uint64_t end = tow_box_size(&frames->box);
+    struct tow_data data = {.transfer = transfer, .offset = offset, .size = (uint32_t)frames->each};
     do {
-        size_t n = (size_t)tow_min_u64(end - offset, frames->each);
-        struct tow_data data = {.transfer = transfer,
-                                .flags = offset + n == end ? TOW_DATA_LAST : 0,
-                                .offset = offset,
-                                .size = (uint32_t)n};
-        int error = send_data(link, &data, tow_frames_bytes(frames, offset, n));
+        int error = send_frames(link, frames, &data);
         if (error < 0) {
             tow_link_lose(link, loss_reason(error));
             return (CUresult)atomic_load(&link->lost);
         }
-        offset += n;
-    } while (offset < end);
+    } while (data.offset < frames->size);
     /* Other threads' commands went between, and came before the device had all of it. */
     atomic_fetch_add_explicit(&link->beside, 1, memory_order_relaxed);
     return CUDA_SUCCESS;

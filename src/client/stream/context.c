@@ -40,10 +40,12 @@ CUresult tow_context_link(struct tow_link **ret_link)
     if (state != CUDA_SUCCESS) {
         return state;
     }
-    struct tow_context *context = tow_context_current();
-    if (context == NULL || tow_thread_in_hostfn()) {
-        return tow_thread_in_hostfn() ? CUDA_ERROR_NOT_PERMITTED : CUDA_ERROR_INVALID_CONTEXT;
+    const struct tow_thread *self = tow_thread_here;
+    if (self == NULL || self->depth == 0 || self->in_hostfn) {
+        return self != NULL && self->in_hostfn ? CUDA_ERROR_NOT_PERMITTED
+                                               : CUDA_ERROR_INVALID_CONTEXT;
     }
+    struct tow_context *context = self->stack[self->depth - 1];
     *ret_link = context->link;
     return (CUresult)atomic_load_explicit(&context->sticky, memory_order_relaxed);
 }
