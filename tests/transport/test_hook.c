@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static char why[TOW_WHY_MAX];
 
@@ -120,6 +121,11 @@ static void a_trace_names_the_frames(void **state)
     assert_int_equal(tow_line_peek(client, 16, soon(), &in, &available), 0);
     tow_line_close(client);
     tow_line_close(server);
+    struct stat info;
+    mode_t mask = umask(0);
+    umask(mask);
+    assert_int_equal(stat(path, &info), 0);
+    assert_int_equal(info.st_mode & 0777, 0644 & ~mask);
     struct tow_buf buf;
     tow_buf_init(&buf, 65536);
     assert_int_equal(tow_file_read(path, &buf), 0);

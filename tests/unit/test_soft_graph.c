@@ -276,6 +276,12 @@ static void nodes_of_every_kind_by_hand(void **state)
     OK(tow_drive(cu, cuEventQuery)(event));
     assert_int_equal(word(16), 1234);
 
+    cuuint64_t flags = 1;
+    OK(tow_drive(cu, cuGraphExecGetFlags)(exec, &flags));
+    assert_int_equal(flags, 0);
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuGraphExecGetFlags)(exec, NULL));
+    FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuGraphExecGetFlags)((CUgraphExec)graph, &flags));
+
     /* Nodes switched off, parameters changed: later launches only. */
     OK(tow_drive(cu, cuGraphNodeSetEnabled)(exec, kernel, 0));
     set_params.value = 100;

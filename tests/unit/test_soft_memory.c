@@ -16,6 +16,7 @@
 #include "gen/device.h"
 #include "gen/event.h"
 #include "gen/graph.h"
+#include "gen/green.h"
 #include "gen/memory.h"
 #include "gen/pool.h"
 #include "gen/stream.h"
@@ -343,6 +344,8 @@ static void batches_of_boxes_count_elements(void **state)
     FAILS(CUDA_ERROR_INVALID_VALUE,
           tow_drive(cu, cuMemcpy3DBatchAsync)(2, ops, &failed, 1, stream));
     FAILS(CUDA_ERROR_INVALID_VALUE, tow_drive(cu, cuMemcpy3DBatchAsync)(2, ops, &failed, 0, NULL));
+    FAILS(CUDA_ERROR_INVALID_VALUE,
+          tow_drive(cu, cuMemcpy3DBatchAsync)(2, ops, &failed, 0, CU_STREAM_LEGACY));
     assert_int_equal(failed, SIZE_MAX);
     OK(tow_drive(cu, cuStreamSynchronize)(stream));
     OK(tow_drive(cu, cuStreamDestroy_v2)(stream));
@@ -675,6 +678,10 @@ static void two_devices_need_peer_access(void **state)
 static void contexts_are_a_stack_per_thread(void **state)
 {
     (void)state;
+    CUgreenCtx green = NULL;
+    FAILS(CUDA_ERROR_INVALID_HANDLE,
+          tow_drive(cu, cuGreenCtxCreate)(&green, (CUdevResourceDesc)(uintptr_t)0x1234, 0,
+                                          CU_GREEN_CTX_DEFAULT_STREAM));
     CUfunc_cache cache = CU_FUNC_CACHE_PREFER_EQUAL;
     OK(tow_drive(cu, cuCtxGetCacheConfig)(&cache));
     assert_int_equal(cache, CU_FUNC_CACHE_PREFER_NONE);
