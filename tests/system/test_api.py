@@ -15,7 +15,7 @@ STRICT = ("boxes", "downloads", "graph", "hostmem", "ipc", "late", "managed", "p
 
 def run(name, lanes, kind="tcp", flags=(), **env):
     with t.Server("--soft-devices=2", *flags) as server:
-        done = t.towline_run(server.address(kind), [t.BUILD / "tests" / "api" / f"api_{name}"], 60 * t.SLOW,
+        done = t.towline_run(server.address(kind), [t.BUILD / "tests" / "api" / f"api_{name}"], 140,
                              env={"TOWLINE_LANES": lanes, **env})
         if done.returncode == 77:
             raise t.Skip(done.stdout.strip())
@@ -25,13 +25,13 @@ def run(name, lanes, kind="tcp", flags=(), **env):
 
 for _source in sorted((t.ROOT / "tests" / "api").glob("test_*.c")):
     _name = _source.stem.removeprefix("test_")
-    t.test(90, trees=("plain", "asan"), name=f"{_name}_tcp", matrix="api")(lambda name=_name: run(name, "3"))
+    t.test(150, trees=("plain", "asan"), name=f"{_name}_tcp", matrix="api")(lambda name=_name: run(name, "3"))
     for _kind in ("shm", "unix") if _name == "late" else ():
-        t.test(60, name=f"{_name}_{_kind}", matrix="api")(lambda name=_name, kind=_kind: run(name, "3", kind))
+        t.test(150, name=f"{_name}_{_kind}", matrix="api")(lambda name=_name, kind=_kind: run(name, "3", kind))
     for _kind in ("shm", "unix", "tcp") if _name in STRICT else ():
         # ThreadSanitizer does not see that the other process's write of a word orders things in this one.
         _trees = ("plain", "tsan") if _name == "late" and _kind != "shm" else ("plain",)
-        t.test(60, trees=_trees, name=f"{_name}_strict_{_kind}", matrix="api")(
+        t.test(150, trees=_trees, name=f"{_name}_strict_{_kind}", matrix="api")(
             lambda name=_name, kind=_kind: run(name, "3", kind, ["--soft-strict=1"]))
 
 

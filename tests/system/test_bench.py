@@ -189,14 +189,14 @@ def bench_says_what_is_wrong():
 def gpu_bench(folder, *flags):
     """Its report, from the software GPU on both sides."""
     path = pathlib.Path(folder) / "report.json"
-    done = t.run([GPU_BENCH, "--pretend", "--build", t.BUILD, "--json", path, *flags], 120)
+    done = t.run([GPU_BENCH, "--pretend", "--build", t.BUILD, "--json", path, *flags], 200)
     t.equal(done.returncode, 0, f"the exit code ({done.stdout}{done.stderr})")
     report = json.loads(path.read_text())
     t.equal(report["problems"], [], f"the problems ({done.stdout})")
     return done.stdout, report
 
 
-@t.test(120, matrix="bench")
+@t.test(240, matrix="bench")
 def the_gpu_bench_measures_both_sides_and_judges():
     with tempfile.TemporaryDirectory(prefix="tow") as folder:
         text, report = gpu_bench(folder, "--part=micro", "--part=launches", "--rounds=2", "--transport=shm,tcp")

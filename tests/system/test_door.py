@@ -56,7 +56,7 @@ def wait_for_a_stopped_worker(kind):
 
 
 for _kind in ("unix", "tcp", "shm"):
-    t.test(60, name=f"a_program_waits_for_a_worker_that_stands_still_{_kind}")(
+    t.test(120, name=f"a_program_waits_for_a_worker_that_stands_still_{_kind}")(
         lambda kind=_kind: wait_for_a_stopped_worker(kind))
 
 

@@ -10,7 +10,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "lib"))
 import towtest as t  # noqa: E402
 
 
-@t.test(limit=60)
+@t.test(limit=180)
 def nothing_is_said_about_a_server_that_hangs_up():
     """A program with host functions has a thread that listens until the very end."""
     program = t.BUILD / "tests" / "api" / "api_graph"

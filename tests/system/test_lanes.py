@@ -29,7 +29,7 @@ def copies(server, lanes, kind="tcp", program="uploads"):
     return int(said[0].split(": ")[2].split()[0]) if said else None
 
 
-@t.test(120, trees=("plain", "asan"))
+@t.test(400, trees=("plain", "asan"))
 def large_copies_arrive_whole_over_several_connections():
     with t.Server() as server:
         for program in ("uploads", "downloads", "boxes"):  # check every byte of large copies
@@ -45,7 +45,7 @@ def the_server_says_how_many():
         t.equal(copies(server, 4), None, "further connections where the server allows none")
 
 
-@t.test(120)
+@t.test(240)
 def without_being_asked_there_are_none():
     with t.Server() as server:
         t.equal(copies(server, 1), None, "further connections by default")

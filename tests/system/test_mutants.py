@@ -181,7 +181,7 @@ def say_all(server, seeds):
     return count
 
 
-@t.test(120, trees=("plain", "asan"))
+@t.test(240, trees=("plain", "asan"))
 def sessions_with_mistakes_end_and_nothing_else_happens():
     with t.Server() as server:
         t.equal(say_all(server, range(MUTANTS)), MUTANTS, "sessions with mistakes")

@@ -42,17 +42,17 @@ def on_two_servers(program, some=t.TREE != "plain", **environment):
             t.equal(got, kinds, f"with TOWLINE_TRANSPORT={wish} the way to {servers}")
 
 
-@t.test(120, trees=("plain", "asan"))
+@t.test(240, trees=("plain", "asan"))
 def devices_of_two_servers_exchange_memory():
     on_two_servers("peer")
 
 
-@t.test(120, trees=("plain", "asan"))
+@t.test(240, trees=("plain", "asan"))
 def page_locked_memory_is_used_with_two_servers():
     on_two_servers("portable")
 
 
-@t.test(120, trees=("plain", "asan"))
+@t.test(240, trees=("plain", "asan"))
 def the_second_server_alone_does_as_well_as_the_first():
     """Its worker has other addresses than that of a program's only server, and a line of its own."""
     programs = ("hostmem", "managed", "registered", "events", "graph", "late", "share", "uploads")

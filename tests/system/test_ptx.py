@@ -27,7 +27,7 @@ def differential(*arguments):
     t.check(done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:])
 
 
-@t.test(limit=120)
+@t.test(limit=240)
 def forms_leave_what_the_gpu_left_and_the_status_page_says_so():
     differential("--check-status", str(t.ROOT / "docs" / "ptx-status.md"))
 

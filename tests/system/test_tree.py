@@ -51,7 +51,7 @@ def include_arrows_point_one_way():
 CLOSED = ["ptx", "backend/soft", "server", "client"]
 
 
-@t.test()
+@t.test(150)
 def calls_between_rooms_run_one_way():
     wrong = []
     for folder in CLOSED:
