@@ -200,6 +200,26 @@ static void an_id_means_what_it_meant_if_the_driver_refuses(void **state)
     }
 }
 
+/* The client had retired the id before it asked, and has given its index to another. */
+static CUresult refuse_late(void *handle)
+{
+    (void)handle;
+    uint64_t heir = TOW_ID_MAKE(TOW_H_EVENT, 0, 9, TOW_ID_INDEX(being_destroyed));
+    assert_int_equal(tow_handles_bind(&session->handles, heir, CHILD, CUDA_SUCCESS, CONTEXT), 0);
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+static void an_index_that_another_has_meanwhile_is_not_taken_back(void **state)
+{
+    (void)state;
+    uint64_t id = make(TOW_H_GRAPHEXEC, false);
+    driver.fn[TOW_FN_cuGraphExecDestroy] = (tow_driver_fn *)refuse_late;
+    assert_int_equal(serve(TOW_FN_cuGraphExecDestroy, id), CUDA_ERROR_NOT_SUPPORTED);
+    uint64_t heir = TOW_ID_MAKE(TOW_H_EVENT, 0, 9, TOW_ID_INDEX(id));
+    assert_non_null(tow_handles_find(&session->handles, heir));
+    assert_null(tow_handles_find(&session->handles, id));
+}
+
 /* A thread that looked it up before another destroyed it. */
 static CUresult serve_twice(void *handle)
 {
@@ -245,6 +265,7 @@ int main(void)
         CASE(an_id_ends_before_what_it_stands_for),
         CASE(code_ends_after_its_id),
         CASE(an_id_means_what_it_meant_if_the_driver_refuses),
+        CASE(an_index_that_another_has_meanwhile_is_not_taken_back),
         CASE(one_thread_destroys_it),
         CASE(what_is_in_a_graph_lives_as_long_as_it_does),
     };

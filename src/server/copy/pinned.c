@@ -11,6 +11,7 @@
 #include "gen/event.h"
 #include "gen/memory.h"
 #include "gen/stream.h"
+#include "wire/id.h"
 
 enum {
     SLAB = 64 << 10, /* small pieces are made many at a time: asking the driver takes long */
@@ -115,16 +116,17 @@ static struct tow_piece *make_piece(uint32_t context, unsigned order, uint8_t *b
     return piece;
 }
 
-/* The driver's context whose memory a green one uses; NULL: the context has its own. */
-static CUcontext lender_of(struct tow_session *session, uint32_t context)
+/* The primary context whose memory a green one uses: the driver's handle, and its number. NULL: the
+ * context has its own. */
+static CUcontext lender_of(struct tow_session *session, uint32_t context, uint32_t *ret_number)
 {
     const struct tow_handle_entry *entry =
         tow_handles_at(&session->handles, TOW_H_CONTEXT, context);
     uint32_t owner = entry != NULL ? entry->context : 0;
+    uint64_t id = owner != 0 ? atomic_load(&session->primaries[owner - 1]) : 0;
     const struct tow_handle_entry *lender =
-        owner != 0
-            ? tow_handles_find(&session->handles, atomic_load(&session->primaries[owner - 1]))
-            : NULL;
+        id != 0 ? tow_handles_find(&session->handles, id) : NULL;
+    *ret_number = TOW_ID_INDEX(id);
     return lender != NULL && lender != entry ? lender->handle : NULL;
 }
 
@@ -132,7 +134,8 @@ static CUresult allocate(struct tow_session *session, uint32_t context, size_t s
                          void **ret_memory)
 {
     const struct tow_driver *driver = session->driver;
-    CUcontext lender = lender_of(session, context), popped = NULL;
+    uint32_t number = 0;
+    CUcontext lender = lender_of(session, context, &number), popped = NULL;
     CUresult status =
         lender != NULL ? tow_drive(driver, cuCtxPushCurrent_v2)(lender) : CUDA_SUCCESS;
     if (status != CUDA_SUCCESS) {
@@ -144,6 +147,22 @@ static CUresult allocate(struct tow_session *session, uint32_t context, size_t s
         tow_drive(driver, cuCtxPopCurrent_v2)(&popped);
     }
     return status;
+}
+
+/* With the lock held: one of the primary context's that it does not use, for a green one. Its bytes
+ * stay counted there, as its memory does. */
+static struct tow_piece *borrow(struct tow_pinned *pinned, struct tow_session *session,
+                                uint32_t context, unsigned order)
+{
+    uint32_t lender = 0;
+    if (lender_of(session, context, &lender) == NULL) {
+        return NULL;
+    }
+    struct tow_piece *piece = take_kept(pinned, lender, order);
+    if (piece != NULL) {
+        piece->context = context;
+    }
+    return piece;
 }
 
 /* Asks the driver for a new piece, which somebody is counted to have; what else came with it is
@@ -192,9 +211,18 @@ CUresult tow_pinned_take(struct tow_pinned *pinned, struct tow_session *session,
     tow_mutex_lock(&pinned->lock);
     CUresult status = count_out(pinned, session, context);
     struct tow_piece *piece = status == CUDA_SUCCESS ? take_kept(pinned, context, order) : NULL;
+    struct tow_piece *borrowed =
+        status == CUDA_SUCCESS && piece == NULL ? borrow(pinned, session, context, order) : NULL;
     tow_mutex_unlock(&pinned->lock);
     if (status != CUDA_SUCCESS) {
         return status;
+    }
+    if (borrowed != NULL) {
+        piece = borrowed;
+        if (piece->filled != NULL) { /* of the other context */
+            tow_drive(session->driver, cuEventDestroy_v2)(piece->filled);
+            piece->filled = NULL;
+        }
     }
     if (piece == NULL) {
         status = make(pinned, session, context, order, &piece);

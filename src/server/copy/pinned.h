@@ -5,7 +5,7 @@
  * waiting for a host function of the client just then, and the client for the bytes: so nothing is
  * given back while the context lives. Pieces are kept and used again; their number is the most that
  * were on their way at once. Those of a green context are memory of its device's primary context,
- * which has them when the green one has ended.
+ * which has them when the green one has ended, and lends those that it does not use to the next.
  */
 #ifndef TOW_SERVER_PINNED_H
 #define TOW_SERVER_PINNED_H

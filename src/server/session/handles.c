@@ -267,8 +267,9 @@ int tow_handles_give_back(struct tow_handles *handles, const struct tow_handle_t
     tow_mutex_lock(&handles->lock);
     unsigned of_server = TOW_ID_OF_SERVER(taken->id);
     const struct tow_handle_entry *entry = entry_at(handles, of_server, TOW_ID_INDEX(taken->id));
-    /* The server has given the index to another meanwhile: the id is lost. */
-    int result = of_server && atomic_load(&entry->id) != 0 ? -EEXIST : 0;
+    /* Another has the index meanwhile, the server's or, once it had retired the id, the client's:
+     * the id is lost. */
+    int result = atomic_load(&entry->id) != 0 ? -EEXIST : 0;
     if (result == 0) {
         if (of_server) {
             unfree(handles, TOW_ID_INDEX(taken->id));

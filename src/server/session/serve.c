@@ -208,7 +208,11 @@ bool tow_serve_claim(struct tow_serve *call, enum tow_handle_kind kind, uint64_t
         call->status = error_of(kind);
         return false;
     }
-    tow_transfer_settle(call->session);
+    /* What an upload has looked up and may be about to give to the driver. */
+    if (kind == TOW_H_STREAM || kind == TOW_H_EVENT || kind == TOW_H_ARRAY ||
+        kind == TOW_H_MIPMAPPEDARRAY) {
+        tow_transfer_settle(call->session);
+    }
     return true;
 }
 
