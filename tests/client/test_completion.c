@@ -16,8 +16,8 @@ static int setup(void **state)
 {
     memset(&link_to, 0, sizeof link_to);
     memset(&thing, 0, sizeof thing);
-    link_to.next_transfer = 1;
-    tow_mutex_init(&link_to.wait_lock, CLIENT_WAIT);
+    link_to.send.next_transfer = 1;
+    tow_mutex_init(&link_to.wait.lock, CLIENT_WAIT);
     tow_mutex_init(&thing.lock, CLIENT_EVENT);
     link_to.completions = tow_completions_make();
     assert_non_null(link_to.completions);
@@ -30,7 +30,7 @@ static int teardown(void **state)
     tow_line_close(link_to.line);
     tow_line_close(server);
     tow_mutex_fini(&thing.lock);
-    tow_mutex_fini(&link_to.wait_lock);
+    tow_mutex_fini(&link_to.wait.lock);
     return 0;
 }
 

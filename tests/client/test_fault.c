@@ -89,9 +89,9 @@ static bool begin(void)
         return false;
     }
     server.line = &own;
-    tow_mutex_init(&server.wait_lock, CLIENT_WAIT);
-    tow_mutex_init(&server.side_lock, CLIENT_SIDE);
-    server.listening = true;
+    tow_mutex_init(&server.wait.lock, CLIENT_WAIT);
+    tow_mutex_init(&server.side_send.lock, CLIENT_SIDE);
+    server.wait.listening = true;
     atomic_store(&server.side_tried, true);
     atomic_store(&server.side, side);
     return tow_fault_wanted(&server, SIZE);

@@ -22,26 +22,26 @@ static int setup(void **state)
 {
     memset(&link_to, 0, sizeof link_to);
     memset(memory, 0xaa, sizeof memory);
-    link_to.next_transfer = 1;
-    tow_mutex_init(&link_to.wait_lock, CLIENT_WAIT);
-    tow_mutex_init(&link_to.lane_lock, CLIENT_LANES);
-    pthread_cond_init(&link_to.transfer_done, NULL);
+    link_to.send.next_transfer = 1;
+    tow_mutex_init(&link_to.wait.lock, CLIENT_WAIT);
+    tow_mutex_init(&link_to.lane.lock, CLIENT_LANES);
+    pthread_cond_init(&link_to.wait.transfer_done, NULL);
     return tow_line_pair(&server, &link_to.line);
 }
 
 static int teardown(void **state)
 {
-    for (uint32_t i = 1; i < link_to.next_transfer; i++) {
+    for (uint32_t i = 1; i < link_to.send.next_transfer; i++) {
         tow_link_forget(&link_to, i);
     }
-    assert_int_equal(link_to.outstanding, 0);
-    assert_null(link_to.oldest);
-    assert_null(link_to.newest);
+    assert_int_equal(link_to.wait.outstanding, 0);
+    assert_null(link_to.wait.oldest);
+    assert_null(link_to.wait.newest);
     tow_line_close(link_to.line);
     tow_line_close(server);
-    tow_mutex_fini(&link_to.wait_lock);
-    tow_mutex_fini(&link_to.lane_lock);
-    pthread_cond_destroy(&link_to.transfer_done);
+    tow_mutex_fini(&link_to.wait.lock);
+    tow_mutex_fini(&link_to.lane.lock);
+    pthread_cond_destroy(&link_to.wait.transfer_done);
     return 0;
 }
 

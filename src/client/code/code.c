@@ -160,7 +160,7 @@ void tow_code_put(struct tow_call *call, const struct tow_image *image, enum tow
                   uint32_t *transfer)
 {
     if (stage == TOW_CODE_OFFER) {
-        *transfer = call->link->next_transfer++; /* the call holds the send lock */
+        *transfer = call->link->send.next_transfer++; /* the call holds the send lock */
     }
     struct tow_code_ref ref = {
         .size = image->size,

@@ -158,13 +158,13 @@ void tow_completion_set_quiet(struct tow_link *link, CUstream stream, uint64_t n
     if (stream == CU_STREAM_PER_THREAD || words == NULL) {
         return; /* another one in every thread; or there was no memory for words */
     }
-    tow_lock_take(&link->send_lock);
+    tow_lock_take(&link->send.lock);
     if (tow_link_sent(link) == number) {
         words->quiet = stream;
         words->quiet_at = number;
         words->quiet_context = tow_context_number();
     }
-    tow_lock_give(&link->send_lock);
+    tow_lock_give(&link->send.lock);
 }
 
 bool tow_completion_is_quiet(struct tow_link *link, CUstream stream)
@@ -173,11 +173,11 @@ bool tow_completion_is_quiet(struct tow_link *link, CUstream stream)
     if (words == NULL) {
         return false;
     }
-    tow_lock_take(&link->send_lock);
+    tow_lock_take(&link->send.lock);
     bool quiet = words->quiet_at != 0 && words->quiet == stream &&
                  words->quiet_at == tow_link_sent(link) &&
                  words->quiet_context == tow_context_number();
-    tow_lock_give(&link->send_lock);
+    tow_lock_give(&link->send.lock);
     return quiet;
 }
 
@@ -185,10 +185,10 @@ bool tow_completion_is_quiet(struct tow_link *link, CUstream stream)
 static bool may_be_idle(struct tow_link *link)
 {
     const struct tow_completions *words = words_of(link);
-    tow_lock_take(&link->send_lock);
+    tow_lock_take(&link->send.lock);
     bool quiet = words->quiet_at != 0 && words->quiet_at == tow_link_sent(link) &&
                  words->quiet_context == tow_context_number();
-    tow_lock_give(&link->send_lock);
+    tow_lock_give(&link->send.lock);
     return quiet;
 }
 

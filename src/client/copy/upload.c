@@ -62,7 +62,7 @@ static CUresult send_command(const struct tow_copy *copy, const uint8_t *bytes, 
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    *ret_transfer = bytes != NULL ? 0 : copy->link->next_transfer++;
+    *ret_transfer = bytes != NULL ? 0 : copy->link->send.next_transfer++;
     if (flat) {
         tow_enc_u64(&call.enc, copy->to);
         tow_enc_u64(&call.enc, copy->size);

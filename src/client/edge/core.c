@@ -174,7 +174,7 @@ static CUresult open_links(char *servers)
 static void abandon(struct tow_link *link)
 {
     tow_line_abandon(link->line);
-    tow_lanes_abandon(link->lanes);
+    tow_lanes_abandon(link->lane.lanes);
     struct tow_line *side = atomic_load(&link->side);
     if (side != NULL) {
         tow_line_abandon(side);
@@ -229,6 +229,7 @@ static void forked_child(void)
 {
     /* Another thread of the parent may have held it. */
     tow_mutex_init(&connect_lock, CLIENT_CONNECT);
+    tow_locks_forget();
 }
 
 /* A thread that has sent something ends: its number may be used again by another. */
@@ -320,7 +321,7 @@ __attribute__((destructor)) static void program_ends(void)
     tow_observe_finish();
     for (unsigned i = 0; i < tow_client_link_count(); i++) {
         struct tow_link *link = tow_client_link_at(i);
-        if (atomic_load(&link->lost) != 0 || !lock_briefly(&link->send_lock)) {
+        if (atomic_load(&link->lost) != 0 || !lock_briefly(&link->send.lock)) {
             continue;
         }
         /* The server hangs up when it has read our BYE; that is no loss to speak of. */
@@ -334,7 +335,7 @@ __attribute__((destructor)) static void program_ends(void)
             tow_line_commit_now(link->line, length);
         }
         tow_line_drain(link->line, tow_time_deadline(2 * TOW_TIME_S));
-        tow_lock_give(&link->send_lock);
+        tow_lock_give(&link->send.lock);
     }
 }
 

@@ -9,25 +9,25 @@
 
 void tow_further_note_lanes(struct tow_link *link, const uint64_t key[2])
 {
-    tow_mutex_lock(&link->lane_lock);
-    memcpy(link->lane_key, key, sizeof link->lane_key);
-    link->lane_key_known = true;
-    tow_mutex_unlock(&link->lane_lock);
+    tow_mutex_lock(&link->lane.lock);
+    memcpy(link->lane.key, key, sizeof link->lane.key);
+    link->lane.key_known = true;
+    tow_mutex_unlock(&link->lane.lock);
 }
 
 void tow_further_note_side(struct tow_link *link, const uint64_t key[2])
 {
-    tow_mutex_lock(&link->side_lock);
-    memcpy(link->side_key, key, sizeof link->side_key);
-    link->side_key_known = true;
-    tow_mutex_unlock(&link->side_lock);
+    tow_mutex_lock(&link->side_send.lock);
+    memcpy(link->side_send.key, key, sizeof link->side_send.key);
+    link->side_send.key_known = true;
+    tow_mutex_unlock(&link->side_send.lock);
 }
 
 static void lanes_lost(struct tow_link *link)
 {
-    tow_mutex_lock(&link->lane_lock);
-    struct tow_lanes *lanes = link->lanes;
-    tow_mutex_unlock(&link->lane_lock);
+    tow_mutex_lock(&link->lane.lock);
+    struct tow_lanes *lanes = link->lane.lanes;
+    tow_mutex_unlock(&link->lane.lock);
     tow_lanes_shutdown(lanes);
 }
 

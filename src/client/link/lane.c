@@ -105,7 +105,7 @@ static void open_lanes(struct tow_link *link)
         char why[TOW_WHY_MAX];
         struct tow_line *line = NULL;
         struct tow_lane lane = {.session = link->welcome.session, .index = i};
-        memcpy(lane.key, link->lane_key, sizeof lane.key);
+        memcpy(lane.key, link->lane.key, sizeof lane.key);
         error = tow_lane_connect(link->address, &lane, why, sizeof why, &line);
         if (error == 0) {
             error = tow_lanes_add(lanes, line);
@@ -114,7 +114,7 @@ static void open_lanes(struct tow_link *link)
     tow_log(TOW_AREA_CLIENT, TOW_LOG_INFO, "%s: %u further connections for large copies%s%s",
             link->address, tow_lanes_count(lanes), error < 0 ? "; no more: " : "",
             error < 0 ? strerror(-error) : "");
-    link->lanes = lanes;
+    link->lane.lanes = lanes;
 }
 
 unsigned tow_lane_use(struct tow_link *link, size_t size)
@@ -122,13 +122,13 @@ unsigned tow_lane_use(struct tow_link *link, size_t size)
     if (size < SPREAD_MIN) {
         return 0;
     }
-    tow_mutex_lock(&link->lane_lock);
-    if (!link->lanes_tried && link->lane_key_known) {
-        link->lanes_tried = true;
+    tow_mutex_lock(&link->lane.lock);
+    if (!link->lane.tried && link->lane.key_known) {
+        link->lane.tried = true;
         open_lanes(link);
     }
-    unsigned count = tow_lanes_count(link->lanes);
-    tow_mutex_unlock(&link->lane_lock);
+    unsigned count = tow_lanes_count(link->lane.lanes);
+    tow_mutex_unlock(&link->lane.lock);
     return count;
 }
 
@@ -158,14 +158,14 @@ CUresult tow_lane_upload(struct tow_link *link, uint32_t transfer, const struct 
                                            .size = n,
                                            .offset = at,
                                            .transfer = transfer};
-        tow_lanes_send(link->lanes, used, &jobs[used]);
+        tow_lanes_send(link->lane.lanes, used, &jobs[used]);
         at += n;
     }
     /* What is left, and in any case the frame that closes the transfer: the server goes on behind
      * it when it has everything. */
     CUresult status = tow_link_upload_frames(link, transfer, frames, at);
     for (unsigned i = 0; i < used; i++) {
-        if (tow_lanes_wait(link->lanes, &jobs[i]) < 0 && status == CUDA_SUCCESS) {
+        if (tow_lanes_wait(link->lane.lanes, &jobs[i]) < 0 && status == CUDA_SUCCESS) {
             tow_link_lose(link, "a connection of its session was closed");
             status = (CUresult)atomic_load(&link->lost);
         }

@@ -91,20 +91,20 @@ void tow_link_lose(struct tow_link *link, const char *what)
             link->address, what);
         tow_line_shutdown(link->line);
     }
-    tow_mutex_lock(&link->wait_lock);
+    tow_mutex_lock(&link->wait.lock);
     for (int i = 0; i < TOW_LINK_BUCKETS; i++) {
-        for (struct tow_waiter *w = link->waiters[i], *next; w != NULL; w = next) {
+        for (struct tow_waiter *w = link->wait.waiters[i], *next; w != NULL; w = next) {
             next = w->next; /* it lives on a stack that may be gone once it is told */
             w->status = (CUresult)atomic_load(&link->lost);
             w->size = 0;
             __atomic_store_n(&w->state, TOW_WAIT_DONE, __ATOMIC_RELEASE);
             tow_futex_wake((_Atomic uint32_t *)&w->state, 1, false);
         }
-        link->waiters[i] = NULL;
+        link->wait.waiters[i] = NULL;
     }
-    link->reading = false;
-    pthread_cond_broadcast(&link->transfer_done);
-    tow_mutex_unlock(&link->wait_lock);
+    link->wait.reading = false;
+    pthread_cond_broadcast(&link->wait.transfer_done);
+    tow_mutex_unlock(&link->wait.lock);
     tow_further_lost(link);
 }
 
@@ -112,7 +112,7 @@ void tow_link_lose(struct tow_link *link, const char *what)
 
 static struct tow_waiter **bucket(struct tow_link *link, uint32_t seq)
 {
-    return &link->waiters[seq % TOW_LINK_BUCKETS];
+    return &link->wait.waiters[seq % TOW_LINK_BUCKETS];
 }
 
 /* With the wait lock held: takes the waiter of a number out of the table. */
@@ -137,9 +137,9 @@ static int take_reply(struct tow_link *link, const struct tow_frame *frame)
     if (error < 0) {
         return error;
     }
-    tow_mutex_lock(&link->wait_lock);
+    tow_mutex_lock(&link->wait.lock);
     struct tow_waiter *waiter = take_waiter(link, frame->seq);
-    tow_mutex_unlock(&link->wait_lock);
+    tow_mutex_unlock(&link->wait.lock);
     if (waiter == NULL) {
         return -EPROTO;
     }
@@ -282,14 +282,14 @@ static const char *loss_reason(int error)
 static void pass_reading(struct tow_link *link)
 {
     for (int i = 0; i < TOW_LINK_BUCKETS; i++) {
-        struct tow_waiter *w = link->waiters[i];
+        struct tow_waiter *w = link->wait.waiters[i];
         if (w != NULL) {
             __atomic_store_n(&w->state, TOW_WAIT_LEAD, __ATOMIC_RELEASE);
             tow_futex_wake((_Atomic uint32_t *)&w->state, 1, false);
             return;
         }
     }
-    link->reading = false;
+    link->wait.reading = false;
 }
 
 static void read_until_done(struct tow_link *link, struct tow_waiter *waiter)
@@ -301,23 +301,23 @@ static void read_until_done(struct tow_link *link, struct tow_waiter *waiter)
             return;
         }
     }
-    tow_mutex_lock(&link->wait_lock);
+    tow_mutex_lock(&link->wait.lock);
     pass_reading(link);
-    tow_mutex_unlock(&link->wait_lock);
+    tow_mutex_unlock(&link->wait.lock);
 }
 
 /* Called with the send lock held, before the command is committed: its reply finds the waiter. */
 static bool enlist(struct tow_link *link, struct tow_waiter *waiter)
 {
-    tow_mutex_lock(&link->wait_lock);
-    bool leads = !link->reading;
-    link->reading = true;
+    tow_mutex_lock(&link->wait.lock);
+    bool leads = !link->wait.reading;
+    link->wait.reading = true;
     __atomic_store_n(&waiter->state, leads ? TOW_WAIT_LEAD : TOW_WAIT_PENDING, __ATOMIC_RELAXED);
     waiter->body = NULL;
     waiter->size = 0;
     waiter->next = *bucket(link, waiter->seq);
     *bucket(link, waiter->seq) = waiter;
-    tow_mutex_unlock(&link->wait_lock);
+    tow_mutex_unlock(&link->wait.lock);
     return leads;
 }
 
@@ -339,14 +339,14 @@ static void await(struct tow_link *link, struct tow_waiter *waiter)
 void tow_link_catch_up(struct tow_link *link)
 {
     for (;;) {
-        if (!tow_mutex_try(&link->wait_lock)) {
+        if (!tow_mutex_try(&link->wait.lock)) {
             return; /* whoever has it reads, or this thread does the next time */
         }
-        bool leads = !link->reading && atomic_load(&link->lost) == 0;
+        bool leads = !link->wait.reading && atomic_load(&link->lost) == 0;
         if (leads) {
-            link->reading = true;
+            link->wait.reading = true;
         }
-        tow_mutex_unlock(&link->wait_lock);
+        tow_mutex_unlock(&link->wait.lock);
         if (!leads) {
             return;
         }
@@ -359,9 +359,9 @@ void tow_link_catch_up(struct tow_link *link)
             tow_link_lose(link, loss_reason(error));
             return;
         }
-        tow_mutex_lock(&link->wait_lock);
+        tow_mutex_lock(&link->wait.lock);
         pass_reading(link);
-        tow_mutex_unlock(&link->wait_lock);
+        tow_mutex_unlock(&link->wait.lock);
         if (none) {
             return;
         }
@@ -377,10 +377,10 @@ static void *listen_thread(void *arg)
             tow_link_lose(link, loss_reason(error));
             break;
         }
-        tow_mutex_lock(&link->wait_lock);
-        bool leads = !link->reading;
-        link->reading = true;
-        tow_mutex_unlock(&link->wait_lock);
+        tow_mutex_lock(&link->wait.lock);
+        bool leads = !link->wait.reading;
+        link->wait.reading = true;
+        tow_mutex_unlock(&link->wait.lock);
         if (!leads) {
             /* A waiter reads; what came is for it or will be handed on. Look again a little later.
              */
@@ -393,26 +393,26 @@ static void *listen_thread(void *arg)
             tow_link_lose(link, loss_reason(error));
             break;
         }
-        tow_mutex_lock(&link->wait_lock);
+        tow_mutex_lock(&link->wait.lock);
         pass_reading(link);
-        tow_mutex_unlock(&link->wait_lock);
+        tow_mutex_unlock(&link->wait.lock);
     }
     return NULL;
 }
 
 int tow_link_listen(struct tow_link *link)
 {
-    tow_mutex_lock(&link->wait_lock);
+    tow_mutex_lock(&link->wait.lock);
     int error = 0;
-    if (!link->listening) {
+    if (!link->wait.listening) {
         pthread_t thread;
         error = tow_thread_start("towline-listen", listen_thread, link, &thread);
         if (error == 0) {
             pthread_detach(thread);
-            link->listening = true;
+            link->wait.listening = true;
         }
     }
-    tow_mutex_unlock(&link->wait_lock);
+    tow_mutex_unlock(&link->wait.lock);
     return error;
 }
 
@@ -469,7 +469,7 @@ CUresult tow_call_begin_on(struct tow_call *call, struct tow_link *link, uint32_
             return status;
         }
     }
-    tow_lock_take(&link->send_lock);
+    tow_lock_take(&link->send.lock);
     call->waits = (flags & TOW_CALL_REPLY) != 0 ||
                   (fn < TOW_CONTROL_FIRST &&
                    ((atomic_load_explicit(&tow_wait_always, memory_order_relaxed) != 0 &&
@@ -478,7 +478,7 @@ CUresult tow_call_begin_on(struct tow_call *call, struct tow_link *link, uint32_
     size_t room = tow_frame_length(bytes);
     int error = tow_line_reserve(link->line, room, &call->frame);
     if (error < 0) {
-        tow_lock_give(&link->send_lock);
+        tow_lock_give(&link->send.lock);
         tow_link_lose(link, loss_reason(error));
         return (CUresult)atomic_load(&link->lost);
     }
@@ -497,11 +497,11 @@ static CUresult dispatch(struct tow_call *call, bool *ret_leads)
     struct tow_frame frame = {.kind = call->fn, .thread = self->number, .context = call->context};
     uint32_t length = 0;
     if (call->waits) {
-        frame.seq = link->next_seq;
-        link->next_seq = link->next_seq == UINT32_MAX ? 1 : link->next_seq + 1;
+        frame.seq = link->send.next_seq;
+        link->send.next_seq = link->send.next_seq == UINT32_MAX ? 1 : link->send.next_seq + 1;
     }
     if (tow_frame_end(&call->enc, call->frame, frame, &length) < 0) {
-        tow_lock_give(&link->send_lock);
+        tow_lock_give(&link->send.lock);
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (call->waits) {
@@ -519,7 +519,7 @@ static CUresult dispatch(struct tow_call *call, bool *ret_leads)
     } else {
         tow_line_commit(link->line, length);
     }
-    tow_lock_give(&link->send_lock);
+    tow_lock_give(&link->send.lock);
     return CUDA_SUCCESS;
 }
 
@@ -580,7 +580,7 @@ CUresult tow_call_end(struct tow_call *call, CUresult status)
 
 void tow_call_cancel(struct tow_call *call)
 {
-    tow_lock_give(&call->link->send_lock);
+    tow_lock_give(&call->link->send.lock);
 }
 
 void tow_call_get_bytes(struct tow_call *call, void *into, size_t size)
@@ -612,10 +612,10 @@ static int send_frame(struct tow_link *link, const struct tow_data_frame *frame,
     struct iovec parts[3] = {{(void *)(uintptr_t)frame->head, sizeof frame->head},
                              {(void *)(uintptr_t)bytes, frame->size},
                              {(void *)(uintptr_t)zeros, frame->pad}};
-    tow_lock_take(&link->send_lock);
+    tow_lock_take(&link->send.lock);
     int error = tow_line_send_direct(link->line, parts, 3);
     link->counters.bytes_out += sizeof frame->head + frame->size + frame->pad;
-    tow_lock_give(&link->send_lock);
+    tow_lock_give(&link->send.lock);
     return error;
 }
 

@@ -84,9 +84,11 @@ struct tow_link {
     atomic_size_t room;
     uint8_t *lacking; /* owned; a bit for each function that the server lacks; NULL: none */
 
-    struct tow_lock send_lock; /* guards the line's producer side and the three below */
-    uint32_t next_seq;
-    uint32_t next_transfer;
+    struct {
+        struct tow_lock lock; /* guards all here, and the line's producer side */
+        uint32_t next_seq;
+        uint32_t next_transfer;
+    } send;
     struct tow_link_counters counters;
     struct tow_link_hostfns hostfns;
     size_t late_bytes; /* of uploads that wait behind host functions; client/callback/late.c guards
@@ -95,24 +97,30 @@ struct tow_link {
     _Atomic uint64_t beside; /* calls that need no reply, and waited for one: carried out beside the
                               * line; and uploads whose bytes followed their command */
 
-    struct tow_mutex wait_lock; /* guards the six below */
-    struct tow_waiter *waiters[TOW_LINK_BUCKETS];
-    struct tow_transfer *oldest, *newest; /* owned: transfers, in the order of their commands */
-    size_t outstanding;                   /* bytes of all of them, small ones rounded up */
-    bool reading;                         /* some thread reads the line */
-    bool listening;                       /* the background reader was started */
-    pthread_cond_t transfer_done; /* with wait_lock: one was removed, or nobody fills it just now */
+    struct {
+        struct tow_mutex lock; /* guards all here */
+        struct tow_waiter *waiters[TOW_LINK_BUCKETS];
+        struct tow_transfer *oldest, *newest; /* owned: transfers, in the order of their commands */
+        size_t outstanding;                   /* bytes of all of them, small ones rounded up */
+        bool reading;                         /* some thread reads the line */
+        bool listening;                       /* the background reader was started */
+        pthread_cond_t transfer_done;         /* one was removed, or nobody fills it just now */
+    } wait;
 
-    struct tow_mutex lane_lock; /* guards the four below; see client/link/lane.h */
-    bool lane_key_known, lanes_tried;
-    uint64_t lane_key[2];
-    struct tow_lanes *lanes; /* owned; NULL: none */
+    struct {
+        struct tow_mutex lock; /* guards all here; see client/link/lane.h */
+        bool key_known, tried;
+        uint64_t key[2];
+        struct tow_lanes *lanes; /* owned; NULL: none */
+    } lane;
 
     atomic_bool side_tried;
     struct tow_line *_Atomic side; /* owned; set once; NULL: none, see client/link/side.h */
-    struct tow_mutex side_lock;    /* guards the side line's producer side and the two below */
-    bool side_key_known;
-    uint64_t side_key[2];
+    struct {
+        struct tow_mutex lock; /* guards all here, and the side line's producer side */
+        bool key_known;
+        uint64_t key[2];
+    } side_send;
     /* MIRROR frames that went out on the side line (under the mirrors' push lock), and how many of
      * them commands on the own line are known to wait for. */
     _Atomic uint64_t side_mirrors, side_fenced;

@@ -234,14 +234,14 @@ int tow_link_open(const char *address, unsigned index, struct tow_link **ret_lin
     }
     snprintf(link->address, sizeof link->address, "%s", address);
     link->index = index;
-    link->next_seq = 1;
-    link->next_transfer = 1;
+    link->send.next_seq = 1;
+    link->send.next_transfer = 1;
     atomic_init(&link->room, TOW_LINK_ROOM);
-    tow_lock_init(&link->send_lock, CLIENT_SEND);
-    tow_mutex_init(&link->wait_lock, CLIENT_WAIT);
-    tow_mutex_init(&link->lane_lock, CLIENT_LANES);
-    tow_mutex_init(&link->side_lock, CLIENT_SIDE);
-    pthread_cond_init(&link->transfer_done, NULL);
+    tow_lock_init(&link->send.lock, CLIENT_SEND);
+    tow_mutex_init(&link->wait.lock, CLIENT_WAIT);
+    tow_mutex_init(&link->lane.lock, CLIENT_LANES);
+    tow_mutex_init(&link->side_send.lock, CLIENT_SIDE);
+    pthread_cond_init(&link->wait.transfer_done, NULL);
     tow_cond_init(&link->hostfns.ended);
     struct tow_patience patience; /* for all that follows */
     tow_patience_begin(&patience, address, say_that_we_wait);
@@ -276,22 +276,22 @@ void tow_link_close(struct tow_link *link)
     if (link == NULL) {
         return;
     }
-    tow_lanes_destroy(link->lanes);
+    tow_lanes_destroy(link->lane.lanes);
     tow_line_close(atomic_load(&link->side));
     tow_line_close(link->line);
     tow_link_handler->closes(link);
     tow_share_destroy(link->share);
-    while (link->oldest != NULL) {
-        struct tow_transfer *next = link->oldest->next;
-        free(link->oldest);
-        link->oldest = next;
+    while (link->wait.oldest != NULL) {
+        struct tow_transfer *next = link->wait.oldest->next;
+        free(link->wait.oldest);
+        link->wait.oldest = next;
     }
     free(link->snapshot);
     free(link->lacking);
-    tow_mutex_fini(&link->wait_lock);
-    tow_mutex_fini(&link->lane_lock);
-    tow_mutex_fini(&link->side_lock);
-    pthread_cond_destroy(&link->transfer_done);
+    tow_mutex_fini(&link->wait.lock);
+    tow_mutex_fini(&link->lane.lock);
+    tow_mutex_fini(&link->side_send.lock);
+    pthread_cond_destroy(&link->wait.transfer_done);
     pthread_cond_destroy(&link->hostfns.ended);
     free(link);
 }

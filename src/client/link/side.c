@@ -21,10 +21,10 @@
 
 static int take_key(struct tow_link *link, uint64_t ret_key[2])
 {
-    tow_mutex_lock(&link->side_lock);
-    int error = link->side_key_known ? 0 : -EAGAIN;
-    memcpy(ret_key, link->side_key, sizeof link->side_key);
-    tow_mutex_unlock(&link->side_lock);
+    tow_mutex_lock(&link->side_send.lock);
+    int error = link->side_send.key_known ? 0 : -EAGAIN;
+    memcpy(ret_key, link->side_send.key, sizeof link->side_send.key);
+    tow_mutex_unlock(&link->side_send.lock);
     return error == 0 && ret_key[0] == 0 && ret_key[1] == 0 ? -ECONNREFUSED : error;
 }
 
@@ -102,7 +102,7 @@ CUresult tow_side_send(struct tow_link *link, unsigned kind, const void *head, s
     size_t room = tow_frame_length(head_size + size);
     uint8_t *at = NULL;
     uint32_t length = 0;
-    tow_mutex_lock(&link->side_lock);
+    tow_mutex_lock(&link->side_send.lock);
     int error = tow_line_reserve(side, room, &at);
     if (error == 0) {
         struct tow_enc enc = tow_frame_begin(at, room);
@@ -114,7 +114,7 @@ CUresult tow_side_send(struct tow_link *link, unsigned kind, const void *head, s
         tow_line_commit_now(side, length);
         atomic_fetch_add_explicit(&link->counters.side_out, length, memory_order_relaxed);
     }
-    tow_mutex_unlock(&link->side_lock);
+    tow_mutex_unlock(&link->side_send.lock);
     if (error < 0) {
         tow_link_lose(link, "a connection of its session was closed");
         return (CUresult)atomic_load(&link->lost);

@@ -19,7 +19,7 @@ enum { ROW_LONG = 16 << 10 };
 /* With the wait lock held. The bytes of the oldest come first. */
 static struct tow_transfer *find(const struct tow_link *link, uint32_t number)
 {
-    struct tow_transfer *t = link->oldest;
+    struct tow_transfer *t = link->wait.oldest;
     while (t != NULL && t->number != number) {
         t = t->next;
     }
@@ -29,9 +29,9 @@ static struct tow_transfer *find(const struct tow_link *link, uint32_t number)
 /* With the wait lock held: takes it out of the list. */
 static void take_out(struct tow_link *link, struct tow_transfer *t)
 {
-    *(t->prev != NULL ? &t->prev->next : &link->oldest) = t->next;
-    *(t->next != NULL ? &t->next->prev : &link->newest) = t->prev;
-    link->outstanding -= t->size + TRANSFER_MIN;
+    *(t->prev != NULL ? &t->prev->next : &link->wait.oldest) = t->next;
+    *(t->next != NULL ? &t->next->prev : &link->wait.newest) = t->prev;
+    link->wait.outstanding -= t->size + TRANSFER_MIN;
 }
 
 int tow_link_expect(struct tow_link *link, const struct tow_box *into, uint32_t context,
@@ -41,19 +41,19 @@ int tow_link_expect(struct tow_link *link, const struct tow_box *into, uint32_t 
     if (transfer == NULL) {
         return -ENOMEM;
     }
-    *transfer = (struct tow_transfer){.number = link->next_transfer++,
+    *transfer = (struct tow_transfer){.number = link->send.next_transfer++,
                                       .into = *into,
                                       .size = tow_box_size(into),
                                       .context = context,
                                       .stream = stream,
                                       .form = form};
     *ret_number = transfer->number;
-    tow_mutex_lock(&link->wait_lock);
-    transfer->prev = link->newest;
-    *(link->newest != NULL ? &link->newest->next : &link->oldest) = transfer;
-    link->newest = transfer;
-    link->outstanding += transfer->size + TRANSFER_MIN;
-    tow_mutex_unlock(&link->wait_lock);
+    tow_mutex_lock(&link->wait.lock);
+    transfer->prev = link->wait.newest;
+    *(link->wait.newest != NULL ? &link->wait.newest->next : &link->wait.oldest) = transfer;
+    link->wait.newest = transfer;
+    link->wait.outstanding += transfer->size + TRANSFER_MIN;
+    tow_mutex_unlock(&link->wait.lock);
     return 0;
 }
 
@@ -75,7 +75,7 @@ static bool is_over(const struct tow_transfer *t, const struct tow_data *data)
 static int close_transfer(struct tow_link *link, struct tow_transfer *t, bool failed)
 {
     while ((t->receiving > 0 || (t->got < t->size && !failed)) && atomic_load(&link->lost) == 0) {
-        tow_mutex_wait(&link->wait_lock, &link->transfer_done);
+        tow_mutex_wait(&link->wait.lock, &link->wait.transfer_done);
     }
     return t->receiving > 0 || (t->got < t->size && !failed) ? -EPIPE : 0;
 }
@@ -107,7 +107,7 @@ static int receive(struct tow_line *line, const struct tow_box *into, uint64_t o
 int tow_link_take_payload(struct tow_link *link, struct tow_line *line, const struct tow_data *data,
                           bool on_lane)
 {
-    tow_mutex_lock(&link->wait_lock);
+    tow_mutex_lock(&link->wait.lock);
     struct tow_transfer *transfer = find(link, data->transfer);
     bool fits = transfer != NULL && data->offset <= transfer->size &&
                 data->size <= transfer->size - data->offset &&
@@ -115,12 +115,12 @@ int tow_link_take_payload(struct tow_link *link, struct tow_line *line, const st
     if (fits) {
         transfer->receiving++; /* it stays until its bytes have come */
     }
-    tow_mutex_unlock(&link->wait_lock);
+    tow_mutex_unlock(&link->wait.lock);
     if (!fits) {
         return on_lane && transfer == NULL ? tow_line_discard(line, data->size) : -EPROTO;
     }
     int error = receive(line, &transfer->into, data->offset, data->size);
-    tow_mutex_lock(&link->wait_lock);
+    tow_mutex_lock(&link->wait.lock);
     transfer->receiving--;
     transfer->got += error == 0 ? data->size : 0;
     bool over = error == 0 && is_over(transfer, data);
@@ -133,52 +133,52 @@ int tow_link_take_payload(struct tow_link *link, struct tow_line *line, const st
         take_out(link, transfer);
         free(transfer);
     }
-    pthread_cond_broadcast(&link->transfer_done);
-    tow_mutex_unlock(&link->wait_lock);
+    pthread_cond_broadcast(&link->wait.transfer_done);
+    tow_mutex_unlock(&link->wait.lock);
     return error;
 }
 
 void tow_link_forget(struct tow_link *link, uint32_t number)
 {
-    tow_mutex_lock(&link->wait_lock);
+    tow_mutex_lock(&link->wait.lock);
     struct tow_transfer *found = find(link, number);
     while (found != NULL && found->receiving > 0) {
         /* A line is filling it: the memory is not the program's before that is over. */
-        tow_mutex_wait(&link->wait_lock, &link->transfer_done);
+        tow_mutex_wait(&link->wait.lock, &link->wait.transfer_done);
         found = find(link, number);
     }
     if (found != NULL) {
         take_out(link, found);
     }
-    tow_mutex_unlock(&link->wait_lock);
+    tow_mutex_unlock(&link->wait.lock);
     free(found);
 }
 
 CUresult tow_link_await(struct tow_link *link, uint32_t number)
 {
-    tow_mutex_lock(&link->wait_lock);
+    tow_mutex_lock(&link->wait.lock);
     bool there = find(link, number) != NULL;
     while (there && atomic_load(&link->lost) == 0) {
-        tow_mutex_wait(&link->wait_lock, &link->transfer_done);
+        tow_mutex_wait(&link->wait.lock, &link->wait.transfer_done);
         there = find(link, number) != NULL;
     }
-    tow_mutex_unlock(&link->wait_lock);
+    tow_mutex_unlock(&link->wait.lock);
     return there ? (CUresult)atomic_load(&link->lost) : CUDA_SUCCESS;
 }
 
 size_t tow_link_outstanding(struct tow_link *link)
 {
-    tow_mutex_lock(&link->wait_lock);
-    size_t bytes = link->outstanding;
-    tow_mutex_unlock(&link->wait_lock);
+    tow_mutex_lock(&link->wait.lock);
+    size_t bytes = link->wait.outstanding;
+    tow_mutex_unlock(&link->wait.lock);
     return bytes;
 }
 
 bool tow_link_expects(struct tow_link *link)
 {
-    tow_mutex_lock(&link->wait_lock);
-    bool any = link->oldest != NULL;
-    tow_mutex_unlock(&link->wait_lock);
+    tow_mutex_lock(&link->wait.lock);
+    bool any = link->wait.oldest != NULL;
+    tow_mutex_unlock(&link->wait.lock);
     return any;
 }
 
@@ -192,7 +192,7 @@ static bool is_into(const struct tow_transfer *t, const void *address, size_t si
 static const struct tow_transfer *find_into(const struct tow_link *link, const void *address,
                                             size_t size)
 {
-    const struct tow_transfer *t = link->newest;
+    const struct tow_transfer *t = link->wait.newest;
     while (t != NULL && !is_into(t, address, size)) {
         t = t->prev;
     }
@@ -201,16 +201,16 @@ static const struct tow_transfer *find_into(const struct tow_link *link, const v
 
 bool tow_link_expecting(struct tow_link *link, const void *address, size_t size)
 {
-    tow_mutex_lock(&link->wait_lock);
+    tow_mutex_lock(&link->wait.lock);
     bool found = find_into(link, address, size) != NULL;
-    tow_mutex_unlock(&link->wait_lock);
+    tow_mutex_unlock(&link->wait.lock);
     return found;
 }
 
 /* With the wait lock held: whether a line fills some of [address, address + size) just now. */
 static bool is_filled_now(const struct tow_link *link, const void *address, size_t size)
 {
-    const struct tow_transfer *t = link->newest;
+    const struct tow_transfer *t = link->wait.newest;
     while (t != NULL && (t->receiving == 0 || !is_into(t, address, size))) {
         t = t->prev;
     }
@@ -220,22 +220,22 @@ static bool is_filled_now(const struct tow_link *link, const void *address, size
 /* The server is lost, and its lines end: the memory may go when they have. */
 static void leave(struct tow_link *link, const void *address, size_t size)
 {
-    tow_mutex_lock(&link->wait_lock);
+    tow_mutex_lock(&link->wait.lock);
     while (is_filled_now(link, address, size)) {
-        tow_mutex_wait(&link->wait_lock, &link->transfer_done);
+        tow_mutex_wait(&link->wait.lock, &link->wait.transfer_done);
     }
-    tow_mutex_unlock(&link->wait_lock);
+    tow_mutex_unlock(&link->wait.lock);
 }
 
 CUresult tow_link_settle(struct tow_link *link, const void *address, size_t size)
 {
     struct tow_transfer found = {0};
-    tow_mutex_lock(&link->wait_lock);
+    tow_mutex_lock(&link->wait.lock);
     const struct tow_transfer *t = find_into(link, address, size);
     if (t != NULL) {
         found = *t;
     }
-    tow_mutex_unlock(&link->wait_lock);
+    tow_mutex_unlock(&link->wait.lock);
     if (t == NULL || tow_thread_in_hostfn()) {
         return t == NULL ? CUDA_SUCCESS : CUDA_ERROR_NOT_PERMITTED;
     }
