@@ -12,8 +12,10 @@ static void *work(void *arg)
     tow_mutex_lock(&errand->lock);
     while (!errand->ends) {
         if (errand->run != NULL) {
+            tow_mutex_unlock(&errand->lock); /* what it is to do stays until it is done */
             tow_drive(errand->driver, cuCtxSetCurrent)(errand->context);
             errand->run(errand->arg);
+            tow_mutex_lock(&errand->lock);
             errand->run = NULL;
             pthread_cond_broadcast(&errand->changed);
         } else {
