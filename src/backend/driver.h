@@ -12,6 +12,7 @@
 
 #include <stdint.h>
 
+#include "base/locks.h"
 #include "gen/cuda_types.h"
 #include "gen/functions.h"
 
@@ -21,8 +22,10 @@ struct tow_driver {
     tow_driver_fn *fn[TOW_FN_LIMIT]; /* none is NULL where there is such a function */
 };
 
-/* The driver's `name`, with the type that the API gives it. */
-#define tow_drive(driver, name) ((__typeof__(&name))(driver)->fn[TOW_FN_##name])
+/* The driver's `name`, with the type that the API gives it. A driver takes as long as it likes:
+ * only locks that are marked for it may be held (base/locks.def). */
+#define tow_drive(driver, name)                                                                    \
+    (tow_locks_over(TOW_LOCK_OVER_DRIVER, #name), (__typeof__(&name))(driver)->fn[TOW_FN_##name])
 
 /* Puts `function` in place of the driver's `name`; one of another type is a warning. */
 #define tow_driver_set(driver, name, function)                                                     \

@@ -14,10 +14,14 @@
  * Errors: -EPIPE or -ECONNRESET: the peer is gone. -ESHUTDOWN: tow_line_shutdown was called here.
  * -EPROTO: the peer has written nonsense into shared memory. -ETIMEDOUT: the deadline passed. What
  * the peer sent before it went can still be read.
+ *
+ * What waits for the peer (reserve, send_direct, drain, peek, recv_into, discard, wait_readable,
+ * send_fd, take_fd) is called only with locks held that base/locks.def marks for it.
  */
 #ifndef TOW_TRANSPORT_LINE_H
 #define TOW_TRANSPORT_LINE_H
 
+#include "base/locks.h"
 #include "wire/limits.h"
 
 #include <stdatomic.h>
@@ -136,6 +140,7 @@ void tow_line_freed(struct tow_line *line); /* cold half of tow_line_consume */
  * size too: it gives the same place. */
 static inline int tow_line_reserve(struct tow_line *line, size_t size, uint8_t **ret_at)
 {
+    tow_locks_over(TOW_LOCK_OVER_LINE, "tow_line_reserve");
     if (__builtin_expect(size > line->out_limit - line->out_head ||
                              atomic_load_explicit(&line->error, memory_order_relaxed) != 0,
                          0)) {
@@ -192,6 +197,7 @@ int tow_line_drain(struct tow_line *line, int64_t deadline_ns);
 static inline int tow_line_peek(struct tow_line *line, size_t min, int64_t deadline_ns,
                                 const uint8_t **ret_at, size_t *ret_available)
 {
+    tow_locks_over(TOW_LOCK_OVER_LINE, "tow_line_peek");
     uint64_t tail = atomic_load_explicit(&line->in_tail, memory_order_relaxed);
     uint64_t head = atomic_load_explicit(&line->in_head, memory_order_relaxed);
     if (__builtin_expect(head - tail < min, 0)) {

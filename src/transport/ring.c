@@ -396,6 +396,7 @@ int tow_ring_send_copy(struct tow_line *line, const struct iovec *iov, int count
 
 int tow_line_send_direct(struct tow_line *line, const struct iovec *iov, int count)
 {
+    tow_locks_over(TOW_LOCK_OVER_LINE, "tow_line_send_direct");
     if (count < 0 || count > TOW_LINE_IOV_MAX) {
         return -EINVAL;
     }
@@ -411,11 +412,13 @@ int tow_line_send_direct(struct tow_line *line, const struct iovec *iov, int cou
 
 int tow_line_drain(struct tow_line *line, int64_t deadline_ns)
 {
+    tow_locks_over(TOW_LOCK_OVER_LINE, "tow_line_drain");
     return line->ops->drain(line, deadline_ns);
 }
 
 int tow_line_recv_into(struct tow_line *line, void *dst, size_t n)
 {
+    tow_locks_over(TOW_LOCK_OVER_LINE, "tow_line_recv_into");
     /* What already is in the buffer first. */
     uint64_t tail = atomic_load_explicit(&line->in_tail, memory_order_relaxed);
     uint64_t head = atomic_load_explicit(&line->in_head, memory_order_relaxed);
@@ -432,6 +435,7 @@ int tow_line_recv_into(struct tow_line *line, void *dst, size_t n)
 
 int tow_line_discard(struct tow_line *line, size_t n)
 {
+    tow_locks_over(TOW_LOCK_OVER_LINE, "tow_line_discard");
     while (n > 0) {
         const uint8_t *at;
         size_t available;
@@ -448,6 +452,9 @@ int tow_line_discard(struct tow_line *line, size_t n)
 
 int tow_line_wait_readable(struct tow_line *line, int64_t deadline_ns)
 {
+    if (deadline_ns != 0) {
+        tow_locks_over(TOW_LOCK_OVER_LINE, "tow_line_wait_readable");
+    }
     int error = line->ops->wait_readable(line, deadline_ns);
     return error == -ETIMEDOUT ? error : 0;
 }
@@ -504,11 +511,13 @@ bool tow_line_can_share(const struct tow_line *line)
 
 int tow_line_send_fd(struct tow_line *line, int fd, uint64_t number)
 {
+    tow_locks_over(TOW_LOCK_OVER_LINE, "tow_line_send_fd");
     return line->ops->send_fd != NULL ? line->ops->send_fd(line, fd, number) : -ENOTSUP;
 }
 
 int tow_line_take_fd(struct tow_line *line, uint64_t number, int64_t deadline_ns, int *ret_fd)
 {
+    tow_locks_over(TOW_LOCK_OVER_LINE, "tow_line_take_fd");
     return line->ops->take_fd != NULL ? line->ops->take_fd(line, number, deadline_ns, ret_fd)
                                       : -ENOTSUP;
 }

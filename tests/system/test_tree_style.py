@@ -72,6 +72,29 @@ def calls_that_are_not_made():
     t.check(not wrong, "\n".join(wrong))
 
 
+@t.test()
+def every_lock_is_in_the_list_and_every_row_is_a_lock():
+    rows = re.findall(r"^TOW_LOCK\((\w+), ([^,]+), \"([^\"]+)\"\)", (t.ROOT / "src/base/locks.def").read_text(), re.M)
+    names = [name for name, _, _ in rows]
+    t.equal(len(names), len(set(names)), "rows of src/base/locks.def")
+    bare, used = [], set()
+    for path in files(["src"], ".c", ".h"):
+        if (t.ROOT / "src" / "base") in path.parents:
+            continue
+        text = code(path.read_text())
+        if re.search(r"\bpthread_(mutex|rwlock|spinlock)_t\b|\b(mtx|sem)_t\b", text):
+            bare.append(str(path.relative_to(t.ROOT)))
+        used.update(re.findall(r"\b(?:TOW_MUTEX|TOW_RWLOCK)\((\w+)\)|", text))
+        used.update(re.findall(r"\btow_(?:mutex|lock)_init\(&[^;]*?, (\w+)\)", text))
+    t.check(not bare, "a lock that is not in src/base/locks.def; struct tow_mutex of base/mutex.h: " + " ".join(bare))
+    t.equal(sorted(set(names) - used), [], "rows that are no lock")
+    # What may be held over the driver or a line says why.
+    above = (t.ROOT / "src/base/locks.def").read_text().splitlines()
+    silent = [line for before, line in zip(above, above[1:]) if line.startswith("TOW_LOCK(") and "TOW_LOCK_OVER" in line
+              and not before.rstrip().endswith("*/")]
+    t.equal(silent, [], "rows with a mark and without a reason above")
+
+
 def sources():
     """Everything that is written by hand: C, CUDA C++, Python and shell."""
     for path in files([*FOLDERS, ".ci"], ".c", ".h", ".cu", ".cuh", ".py", ".sh", ""):
