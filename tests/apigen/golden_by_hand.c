@@ -102,9 +102,9 @@ static void forget(const struct tow_token *gone)
 
 static void *serve(void *arg)
 {
-    static const struct tow_kept_ops ops = {keep, get, forget};
-    static const struct tow_session_options options = {.id = 1, .in_process = true, .kept = &ops};
-    tow_session_run(arg, &backend, &options);
+    static const struct tows_kept_ops ops = {keep, get, forget};
+    static const struct tows_session_options options = {.id = 1, .in_process = true, .kept = &ops};
+    tows_session_run(arg, &backend, &options);
     return NULL;
 }
 
@@ -184,23 +184,23 @@ static void code(void)
  * written here as client/link/share.c writes it, and the answer is that it cannot be. */
 static void share(void)
 {
-    struct tow_call call;
-    OK(tow_call_begin(&call, TOW_FN_cuMemHostAlloc, 24, TOW_CALL_REPLY | TOW_CALL_CONTEXT));
+    struct towc_call call;
+    OK(towc_call_begin(&call, TOW_FN_cuMemHostAlloc, 24, TOW_CALL_REPLY | TOW_CALL_CONTEXT));
     tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)host);
     tow_enc_u64(&call.enc, HOST_SIZE);
     tow_enc_u64(&call.enc, 1);
-    OK(tow_call_end(&call, tow_call_wait(&call)) == CUDA_ERROR_NOT_SUPPORTED ? CUDA_SUCCESS
+    OK(towc_call_end(&call, towc_call_wait(&call)) == CUDA_ERROR_NOT_SUPPORTED ? CUDA_SUCCESS
                                                                              : CUDA_ERROR_UNKNOWN);
-    OK(tow_call_begin(&call, TOW_FN_cuMemHostAlloc, 32, TOW_CALL_REPLY | TOW_CALL_CONTEXT));
+    OK(towc_call_begin(&call, TOW_FN_cuMemHostAlloc, 32, TOW_CALL_REPLY | TOW_CALL_CONTEXT));
     tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)host);
     tow_enc_u64(&call.enc, HOST_SIZE);
     tow_enc_u64(&call.enc, 2);
     tow_enc_u64(&call.enc, 4096); /* where it is in a file of the program's */
-    OK(tow_call_end(&call, tow_call_wait(&call)) == CUDA_ERROR_NOT_SUPPORTED ? CUDA_SUCCESS
+    OK(towc_call_end(&call, towc_call_wait(&call)) == CUDA_ERROR_NOT_SUPPORTED ? CUDA_SUCCESS
                                                                              : CUDA_ERROR_UNKNOWN);
-    OK(tow_call_begin(&call, TOW_FN_cuMemFreeHost, 8, TOW_CALL_REPLY | TOW_CALL_CONTEXT));
+    OK(towc_call_begin(&call, TOW_FN_cuMemFreeHost, 8, TOW_CALL_REPLY | TOW_CALL_CONTEXT));
     tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)host);
-    OK(tow_call_end(&call, tow_call_wait(&call)) == CUDA_ERROR_INVALID_VALUE ? CUDA_SUCCESS
+    OK(towc_call_end(&call, towc_call_wait(&call)) == CUDA_ERROR_INVALID_VALUE ? CUDA_SUCCESS
                                                                              : CUDA_ERROR_UNKNOWN);
 }
 

@@ -182,7 +182,7 @@ static void compare(void)
 
 /* ---- made-up values ---- */
 
-static struct tow_session session;
+static struct tows_session session;
 static struct tow_driver driver;
 static uint64_t minted; /* the new id of the call under way */
 
@@ -199,8 +199,8 @@ uintptr_t golden_made(enum tow_handle_kind kind, unsigned index)
 uintptr_t golden_id(enum tow_handle_kind kind, unsigned index)
 {
     uint64_t id = id_of(kind, index);
-    if (tow_handles_find(&session.handles, id) == NULL &&
-        tow_handles_bind(&session.handles, id, (void *)golden_made(kind, index), CUDA_SUCCESS, 0) <
+    if (tows_handles_find(&session.handles, id) == NULL &&
+        tows_handles_bind(&session.handles, id, (void *)golden_made(kind, index), CUDA_SUCCESS, 0) <
             0) {
         golden_wrong("id %llx cannot be bound", (unsigned long long)id);
     }
@@ -251,7 +251,7 @@ static void *array_seen_by(enum golden_side side)
     case GOLDEN_PROGRAM:
         return (void *)golden_id(TOW_H_ARRAY, 100);
     case GOLDEN_PROGRAM_ANSWER:
-        return (void *)(uintptr_t)tow_handles_known(&session.handles, TOW_H_ARRAY,
+        return (void *)(uintptr_t)tows_handles_known(&session.handles, TOW_H_ARRAY,
                                                     (void *)golden_made(TOW_H_ARRAY, 100));
     default:
         return (void *)golden_made(TOW_H_ARRAY, 100);
@@ -322,8 +322,8 @@ void golden_took(const char *what, const void *got, const void *want, size_t siz
 void golden_took_handle(const char *what, enum tow_handle_kind kind, unsigned index, void *handle)
 {
     asked++;
-    const struct tow_handle_entry *entry =
-        tow_handles_find(&session.handles, (uint64_t)(uintptr_t)handle);
+    const struct tows_handle_entry *entry =
+        tows_handles_find(&session.handles, (uint64_t)(uintptr_t)handle);
     if (entry == NULL || entry->handle != (void *)golden_made(kind, index)) {
         golden_wrong("%s came back as %p, which is not the id of the driver's handle", what,
                      handle);
@@ -333,7 +333,7 @@ void golden_took_handle(const char *what, enum tow_handle_kind kind, unsigned in
 void golden_bound(const char *what, enum tow_handle_kind kind, unsigned index)
 {
     asked++;
-    const struct tow_handle_entry *entry = tow_handles_find(&session.handles, minted);
+    const struct tows_handle_entry *entry = tows_handles_find(&session.handles, minted);
     if (entry == NULL || entry->handle != (void *)golden_made(kind, index)) {
         golden_wrong("%s is not tied to the driver's new handle", what);
     }
@@ -351,48 +351,48 @@ void golden_sent(CUresult status)
 static bool scripted; /* true: the functions below stand for the real ones */
 static uint64_t frame_room[(TOW_FRAME_MAX + 8) / 8];
 
-CUresult __real_tow_call_begin(struct tow_call *, unsigned, size_t, unsigned);
-CUresult __real_tow_call_begin_for(struct tow_call *, struct tow_link *, unsigned, size_t,
+CUresult __real_towc_call_begin(struct towc_call *, unsigned, size_t, unsigned);
+CUresult __real_towc_call_begin_for(struct towc_call *, struct towc_link *, unsigned, size_t,
                                    unsigned);
-CUresult __real_tow_call_send(struct tow_call *);
-CUresult __real_tow_call_wait(struct tow_call *);
-CUresult __real_tow_device_route(CUdevice, struct tow_link **);
-int __real_tow_device_to_server(CUdevice);
-CUdevice __real_tow_device_on(const struct tow_link *, int);
-CUresult __wrap_tow_call_begin(struct tow_call *, unsigned, size_t, unsigned);
-CUresult __wrap_tow_call_begin_for(struct tow_call *, struct tow_link *, unsigned, size_t,
+CUresult __real_towc_call_send(struct towc_call *);
+CUresult __real_towc_call_wait(struct towc_call *);
+CUresult __real_towc_device_route(CUdevice, struct towc_link **);
+int __real_towc_device_to_server(CUdevice);
+CUdevice __real_towc_device_on(const struct towc_link *, int);
+CUresult __wrap_towc_call_begin(struct towc_call *, unsigned, size_t, unsigned);
+CUresult __wrap_towc_call_begin_for(struct towc_call *, struct towc_link *, unsigned, size_t,
                                    unsigned);
-CUresult __wrap_tow_call_send(struct tow_call *);
-CUresult __wrap_tow_call_wait(struct tow_call *);
-CUresult __wrap_tow_device_route(CUdevice, struct tow_link **);
-int __wrap_tow_device_to_server(CUdevice);
-CUdevice __wrap_tow_device_on(const struct tow_link *, int);
+CUresult __wrap_towc_call_send(struct towc_call *);
+CUresult __wrap_towc_call_wait(struct towc_call *);
+CUresult __wrap_towc_device_route(CUdevice, struct towc_link **);
+int __wrap_towc_device_to_server(CUdevice);
+CUdevice __wrap_towc_device_on(const struct towc_link *, int);
 
-CUresult __wrap_tow_device_route(CUdevice device, struct tow_link **link)
+CUresult __wrap_towc_device_route(CUdevice device, struct towc_link **link)
 {
-    return scripted ? CUDA_SUCCESS : __real_tow_device_route(device, link);
+    return scripted ? CUDA_SUCCESS : __real_towc_device_route(device, link);
 }
 
-int __wrap_tow_device_to_server(CUdevice device)
+int __wrap_towc_device_to_server(CUdevice device)
 {
     if (!scripted) {
-        return __real_tow_device_to_server(device);
+        return __real_towc_device_to_server(device);
     }
     return device == GOLDEN_DEVICE ? (int)GOLDEN_ORDINAL : -1;
 }
 
-CUdevice __wrap_tow_device_on(const struct tow_link *link, int ordinal)
+CUdevice __wrap_towc_device_on(const struct towc_link *link, int ordinal)
 {
     if (!scripted) {
-        return __real_tow_device_on(link, ordinal);
+        return __real_towc_device_on(link, ordinal);
     }
     return ordinal == GOLDEN_ORDINAL ? (CUdevice)GOLDEN_DEVICE : CU_DEVICE_INVALID;
 }
 
-CUresult __wrap_tow_call_begin(struct tow_call *call, unsigned fn, size_t bytes, unsigned flags)
+CUresult __wrap_towc_call_begin(struct towc_call *call, unsigned fn, size_t bytes, unsigned flags)
 {
     if (!scripted) {
-        return __real_tow_call_begin(call, fn, bytes, flags);
+        return __real_towc_call_begin(call, fn, bytes, flags);
     }
     memset(call, 0, sizeof *call);
     size_t room = tow_frame_length(bytes);
@@ -405,11 +405,11 @@ CUresult __wrap_tow_call_begin(struct tow_call *call, unsigned fn, size_t bytes,
     return CUDA_SUCCESS;
 }
 
-CUresult __wrap_tow_call_begin_for(struct tow_call *call, struct tow_link *link, unsigned fn,
+CUresult __wrap_towc_call_begin_for(struct towc_call *call, struct towc_link *link, unsigned fn,
                                    size_t bytes, unsigned flags)
 {
-    return scripted ? __wrap_tow_call_begin(call, fn, bytes, flags)
-                    : __real_tow_call_begin_for(call, link, fn, bytes, flags);
+    return scripted ? __wrap_towc_call_begin(call, fn, bytes, flags)
+                    : __real_towc_call_begin_for(call, link, fn, bytes, flags);
 }
 
 /* The server's half, on the first `length` bytes of a frame. What it answered is freed by the
@@ -420,7 +420,7 @@ static CUresult serve(const uint8_t *frame, uint32_t length, bool *ret_malformed
     /* At its exact size, so that a sanitizer sees a look beyond its end. */
     uint8_t *copy = malloc(length);
     uint8_t *reply = NULL;
-    struct tow_serve *call = calloc(1, sizeof *call);
+    struct tows_serve *call = calloc(1, sizeof *call);
     if (copy == NULL || call == NULL) {
         abort();
     }
@@ -478,12 +478,12 @@ static void serve_cut(const uint8_t *frame, uint32_t length)
         }
         free(reply);
         if (minted != 0) {
-            tow_handles_unbind(&session.handles, minted);
+            tows_handles_unbind(&session.handles, minted);
         }
     }
 }
 
-static uint32_t finish(struct tow_call *call)
+static uint32_t finish(struct towc_call *call)
 {
     struct tow_frame frame = {
         .kind = call->fn, .thread = 9, .context = call->context, .seq = call->waits ? 0x51 : 0};
@@ -496,7 +496,7 @@ static uint32_t finish(struct tow_call *call)
     return length;
 }
 
-static CUresult pass(struct tow_call *call, uint8_t **ret_reply, uint32_t *ret_size)
+static CUresult pass(struct towc_call *call, uint8_t **ret_reply, uint32_t *ret_size)
 {
     uint32_t length = finish(call);
     bool malformed = false;
@@ -531,7 +531,7 @@ static bool is_by_hand(unsigned fn)
 static bool sent[TOW_FN_LIMIT];
 
 /* Before it is sent: afterwards the place belongs to the line. */
-static bool keep_command(const struct tow_call *call)
+static bool keep_command(const struct towc_call *call)
 {
     if (call->fn >= TOW_FN_LIMIT || !is_by_hand(call->fn) ||
         !pthread_equal(pthread_self(), program)) {
@@ -553,7 +553,7 @@ static bool keep_command(const struct tow_call *call)
     return true;
 }
 
-static void keep_reply(const struct tow_call *call, CUresult status)
+static void keep_reply(const struct towc_call *call, CUresult status)
 {
     size_t size = call->waiter.size;
     uint32_t length = tow_frame_length(size);
@@ -583,11 +583,11 @@ static void run_by_hand(void)
     }
 }
 
-CUresult __wrap_tow_call_send(struct tow_call *call)
+CUresult __wrap_towc_call_send(struct towc_call *call)
 {
     if (!scripted) {
         keep_command(call);
-        return __real_tow_call_send(call);
+        return __real_towc_call_send(call);
     }
     uint8_t *reply = NULL;
     uint32_t size = 0;
@@ -599,11 +599,11 @@ CUresult __wrap_tow_call_send(struct tow_call *call)
     return status;
 }
 
-CUresult __wrap_tow_call_wait(struct tow_call *call)
+CUresult __wrap_towc_call_wait(struct towc_call *call)
 {
     if (!scripted) {
         bool kept = keep_command(call);
-        CUresult status = __real_tow_call_wait(call);
+        CUresult status = __real_towc_call_wait(call);
         if (kept) {
             keep_reply(call, status);
         }
@@ -616,7 +616,7 @@ CUresult __wrap_tow_call_wait(struct tow_call *call)
         return status;
     }
     golden_line(current, "<", reply, size);
-    /* tow_call_end frees it; at its exact size, as above. */
+    /* towc_call_end frees it; at its exact size, as above. */
     call->waiter.size = size - TOW_FRAME_HEADER;
     call->waiter.body = malloc(call->waiter.size > 0 ? call->waiter.size : 1);
     memcpy(call->waiter.body, reply + TOW_FRAME_HEADER, call->waiter.size);
@@ -647,7 +647,7 @@ static void run_vector(const struct golden_vector *vector)
         golden_bare = bare != 0;
         minted = 0;
         /* Anew for each: what one hands out does not change the next one's bytes. */
-        if (tow_handles_init(&session.handles) < 0) {
+        if (tows_handles_init(&session.handles) < 0) {
             abort();
         }
         unsigned before = driven;
@@ -655,7 +655,7 @@ static void run_vector(const struct golden_vector *vector)
         if (driven == before) {
             golden_wrong("never reached the driver");
         }
-        tow_handles_fini(&session.handles);
+        tows_handles_fini(&session.handles);
     }
 }
 
@@ -667,8 +667,8 @@ static void run_generated(void)
     }
     tow_driver_set(&driver, cuDevicePrimaryCtxRetain, retain);
     tow_driver_set(&driver, cuCtxSetCurrent, set_current);
-    tow_serve_add_all(session.table);
-    static const struct tow_session_options options = {.id = 1, .in_process = true};
+    tows_serve_add_all(session.table);
+    static const struct tows_session_options options = {.id = 1, .in_process = true};
     session.driver = &driver;
     session.options = &options;
     tow_mutex_init(&session.client_threads.lock, SERVER_THREADS);

@@ -107,13 +107,13 @@ class Rules(unittest.TestCase):
         model = cgen.Model([family], MODEL.types)
         import server
         ours, theirs = client.source(model, family), server.source(model, family)
-        self.assertIn("return tow_cuA(s, p);", ours)
-        self.assertLess(ours.index("tow_mirror_reach_work(p)"), ours.index("return tow_send_cuA(s, p)"))
-        self.assertIn("TOW_CALL_CONTEXT | tow_capture_flag(s));", ours)
+        self.assertIn("return towc_cuA(s, p);", ours)
+        self.assertLess(ours.index("towc_mirror_reach_work(p)"), ours.index("return towc_send_cuA(s, p)"))
+        self.assertIn("TOW_CALL_CONTEXT | towc_capture_flag(s));", ours)
         self.assertLess(theirs.index("tow_hook(call->session, s);"), theirs.index("tow_drive(call->driver, cuA)("))
         self.assertNotIn("cuB", theirs)
         # Once the hook has seen that nobody uses it, nobody may find it again.
-        self.assertLess(theirs.index("tow_serve_claim(call, TOW_H_EVENT, e_id)"), theirs.index("tow_end(call->session, e);"))
+        self.assertLess(theirs.index("tows_serve_claim(call, TOW_H_EVENT, e_id)"), theirs.index("tow_end(call->session, e);"))
         self.assertLess(theirs.index("tow_end(call->session, e);"), theirs.index("tow_drive(call->driver, cuC)("))
 
     def _hash(self, line, types=MODEL.types):

@@ -69,8 +69,8 @@ static struct tow_backend backend;
 
 static void *serve(void *arg)
 {
-    static const struct tow_session_options options = {.id = 1, .in_process = false};
-    tow_session_run(arg, &backend, &options);
+    static const struct tows_session_options options = {.id = 1, .in_process = false};
+    tows_session_run(arg, &backend, &options);
     return NULL;
 }
 
@@ -109,7 +109,7 @@ static void launches(unsigned n)
     uint64_t at = 0, by = 0;
     void *args[] = {&at, &by};
     for (unsigned i = 0; i < n; i++) {
-        must(tow_cuLaunchKernel(nothing, 1, 1, 1, 1, 1, 1, 0, stream, args, NULL) == CUDA_SUCCESS,
+        must(towc_cuLaunchKernel(nothing, 1, 1, 1, 1, 1, 1, 0, stream, args, NULL) == CUDA_SUCCESS,
              "a launch failed");
     }
 }
@@ -120,16 +120,16 @@ static void set_up(const char *address)
     CUmodule module;
     setenv("TOWLINE_SERVER", address, 1);
     unsetenv("CUDA_VISIBLE_DEVICES");
-    must(tow_cuInit(0) == CUDA_SUCCESS, "cuInit");
-    must(tow_cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS &&
-             tow_cuCtxSetCurrent(context) == CUDA_SUCCESS,
+    must(towc_cuInit(0) == CUDA_SUCCESS, "cuInit");
+    must(towc_cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS &&
+             towc_cuCtxSetCurrent(context) == CUDA_SUCCESS,
          "no context");
-    must(tow_cuModuleLoadData(&module, text) == CUDA_SUCCESS &&
-             tow_cuModuleGetFunction(&nothing, module, "nothing") == CUDA_SUCCESS,
+    must(towc_cuModuleLoadData(&module, text) == CUDA_SUCCESS &&
+             towc_cuModuleGetFunction(&nothing, module, "nothing") == CUDA_SUCCESS,
          "no kernel");
-    must(tow_cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS, "no stream");
+    must(towc_cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS, "no stream");
     launches(1);
-    must(tow_cuStreamSynchronize(stream) == CUDA_SUCCESS, "the first launch");
+    must(towc_cuStreamSynchronize(stream) == CUDA_SUCCESS, "the first launch");
 }
 
 /* ---- draining ---- */
@@ -184,7 +184,7 @@ static void drained_launches(unsigned n)
     while (!atomic_load(&peer.ready)) {
         sched_yield();
     }
-    struct tow_link *link = tow_client_link(-1);
+    struct towc_link *link = towc_client_link(-1);
     struct tow_line *real = link->line;
     uint64_t bytes = link->counters.bytes_out;
     struct tow_line_stats before, after, there;
@@ -260,10 +260,10 @@ static void heap_launches(const char *kind, unsigned n)
     }
     /* Once more than fits a ring: whatever grows has its size then. */
     launches(n);
-    must(tow_cuStreamSynchronize(stream) == CUDA_SUCCESS, "synchronisation");
+    must(towc_cuStreamSynchronize(stream) == CUDA_SUCCESS, "synchronisation");
     unsigned long before = atomic_load(&allocations);
     launches(n);
-    must(tow_cuStreamSynchronize(stream) == CUDA_SUCCESS, "synchronisation");
+    must(towc_cuStreamSynchronize(stream) == CUDA_SUCCESS, "synchronisation");
     printf("%lu of %lu\n", atomic_load(&allocations) - before, before);
     fflush(stdout);
 }
@@ -271,12 +271,12 @@ static void heap_launches(const char *kind, unsigned n)
 static void tcp_launches(unsigned n)
 {
     set_up_over("tcp://127.0.0.1:0", true);
-    struct tow_line *line = tow_client_link(-1)->line;
+    struct tow_line *line = towc_client_link(-1)->line;
     struct tow_line_stats before, after, before_there, after_there;
     tow_line_get_stats(line, &before);
     tow_line_get_stats(server.line, &before_there);
     launches(n);
-    must(tow_cuStreamSynchronize(stream) == CUDA_SUCCESS, "synchronisation");
+    must(towc_cuStreamSynchronize(stream) == CUDA_SUCCESS, "synchronisation");
     tow_line_get_stats(line, &after);
     tow_line_get_stats(server.line, &after_there);
     printf("{\"launches\":%u,\"bytes\":%llu,\"sends\":%llu,\"wakes\":%llu,"
@@ -310,5 +310,5 @@ int main(int argc, char **argv)
     } else {
         launches(n);
     }
-    return tow_cuStreamSynchronize(stream) == CUDA_SUCCESS ? 0 : 1;
+    return towc_cuStreamSynchronize(stream) == CUDA_SUCCESS ? 0 : 1;
 }

@@ -41,22 +41,22 @@ static CUresult send_rows(CUdeviceptr to, uint8_t *packed, size_t width, size_t 
 {
     struct tow_copy_shape shape = {.from = {.kind = TOW_AT_HOST},
                                    .to = {.kind = TOW_AT_DEVICE, .address = to, .pitch = 256}};
-    struct tow_staged staged = {.up = true, .shape = &shape};
-    struct tow_part part = {.width = width, .rows = rows, .planes = 1};
+    struct towc_staged staged = {.up = true, .shape = &shape};
+    struct towc_part part = {.width = width, .rows = rows, .planes = 1};
     uint64_t number;
-    return tow_staged_send(&staged, &part, packed, note, value, &number);
+    return towc_staged_send(&staged, &part, packed, note, value, &number);
 }
 
 /* A copy that names an address, wherever that is. */
-static CUresult shared_upload(struct tow_link *link, CUdeviceptr device, uint8_t *host)
+static CUresult shared_upload(struct towc_link *link, CUdeviceptr device, uint8_t *host)
 {
-    struct tow_copy copy = {.link = link,
-                            .facts = TOW_FACT_FLAT | TOW_FACT_UP | TOW_FACT_WAIT | TOW_FACT_SHARED,
-                            .to = device,
-                            .size = SIZE,
-                            .host = tow_box_flat(host, SIZE)};
+    struct towc_copy copy = {.link = link,
+                             .facts = TOW_FACT_FLAT | TOW_FACT_UP | TOW_FACT_WAIT | TOW_FACT_SHARED,
+                             .to = device,
+                             .size = SIZE,
+                             .host = towc_box_flat(host, SIZE)};
     CUresult status = CUDA_SUCCESS;
-    tow_shared_copy(&copy, &status);
+    towc_shared_copy(&copy, &status);
     return status;
 }
 
@@ -80,16 +80,16 @@ static void rows_in_shared_memory(CUdeviceptr device, uint8_t *host)
     for (uint32_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         expect(send_rows(device, wrong[i].packed, wrong[i].width, wrong[i].rows, note, i + 1),
                CUDA_SUCCESS, wrong[i].what);
-        expect(tow_cuCtxSynchronize(), CUDA_ERROR_INVALID_VALUE, wrong[i].what);
-        expect((CUresult)tow_fence_word_query(note, i + 1), (CUresult)TOW_COMPLETION_REFUSED,
+        expect(towc_cuCtxSynchronize(), CUDA_ERROR_INVALID_VALUE, wrong[i].what);
+        expect((CUresult)towc_fence_word_query(note, i + 1), (CUresult)TOW_COMPLETION_REFUSED,
                wrong[i].what);
     }
     uint8_t back[256];
     memset(host + PAGE, 9, 128);
     expect(send_rows(device + 256, host + PAGE, 64, 2, note, 100), CUDA_SUCCESS, "rows");
-    expect(tow_cuCtxSynchronize(), CUDA_SUCCESS, "rows");
-    expect((CUresult)tow_fence_word_query(note, 100), (CUresult)TOW_COMPLETION_DONE, "their note");
-    expect(tow_cuMemcpyDtoH_v2(back, device + 512, sizeof back), CUDA_SUCCESS, "rows back");
+    expect(towc_cuCtxSynchronize(), CUDA_SUCCESS, "rows");
+    expect((CUresult)towc_fence_word_query(note, 100), (CUresult)TOW_COMPLETION_DONE, "their note");
+    expect(towc_cuMemcpyDtoH_v2(back, device + 512, sizeof back), CUDA_SUCCESS, "rows back");
     expect((CUresult)(back[0] + back[63] + back[64]), (CUresult)(18 + 7), "what came back of rows");
 }
 
@@ -97,13 +97,13 @@ int main(int argc, char **argv)
 {
     CUcontext context;
     CUdeviceptr device;
-    if (tow_cuInit(0) != CUDA_SUCCESS ||
-        tow_cuDevicePrimaryCtxRetain(&context, 0) != CUDA_SUCCESS ||
-        tow_cuCtxSetCurrent(context) != CUDA_SUCCESS ||
-        tow_cuMemAlloc_v2(&device, SIZE) != CUDA_SUCCESS) {
+    if (towc_cuInit(0) != CUDA_SUCCESS ||
+        towc_cuDevicePrimaryCtxRetain(&context, 0) != CUDA_SUCCESS ||
+        towc_cuCtxSetCurrent(context) != CUDA_SUCCESS ||
+        towc_cuMemAlloc_v2(&device, SIZE) != CUDA_SUCCESS) {
         return 2;
     }
-    struct tow_link *link = tow_client_link(-1);
+    struct towc_link *link = towc_client_link(-1);
     int plain = memory_with(SIZE + PAGE, 0), sealed = -1;
     int disk = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
     /* Of the right size, and could still be made another. */
@@ -112,7 +112,7 @@ int main(int argc, char **argv)
     uint8_t *host = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, plain, PAGE);
     uint64_t at = (uint64_t)(uintptr_t)host;
     if (link->share == NULL || host == MAP_FAILED || open_memory < 0 || grows < 0 || shrinks < 0 ||
-        tow_share_make_memory(SIZE, &sealed) < 0) {
+        towc_share_make_memory(SIZE, &sealed) < 0) {
         return 2;
     }
     const struct {
@@ -133,8 +133,8 @@ int main(int argc, char **argv)
         {"no offset", plain, at, SIZE, true, 8},
     };
     for (unsigned i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
-        expect(tow_share_lend(link, wrong[i].fd, wrong[i].at, wrong[i].size,
-                              wrong[i].file ? &wrong[i].offset : NULL),
+        expect(towc_share_lend(link, wrong[i].fd, wrong[i].at, wrong[i].size,
+                               wrong[i].file ? &wrong[i].offset : NULL),
                CUDA_ERROR_NOT_SUPPORTED, wrong[i].what);
     }
     expect(shared_upload(link, device, host), CUDA_ERROR_INVALID_VALUE,
@@ -142,12 +142,13 @@ int main(int argc, char **argv)
     uint64_t offset = PAGE;
     uint8_t back[16];
     memset(host, 7, SIZE);
-    expect(tow_share_lend(link, plain, at, SIZE, &offset), CUDA_SUCCESS, "a file of the program's");
-    expect(tow_share_lend(link, plain, at, SIZE, &offset), CUDA_ERROR_NOT_SUPPORTED, "twice");
+    expect(towc_share_lend(link, plain, at, SIZE, &offset), CUDA_SUCCESS,
+           "a file of the program's");
+    expect(towc_share_lend(link, plain, at, SIZE, &offset), CUDA_ERROR_NOT_SUPPORTED, "twice");
     expect(shared_upload(link, device, host), CUDA_SUCCESS, "a copy");
     expect(shared_upload(link, device, host + PAGE), CUDA_ERROR_INVALID_VALUE,
            "a copy of more than there is");
-    expect(tow_cuMemcpyDtoH_v2(back, device + SIZE - sizeof back, sizeof back), CUDA_SUCCESS,
+    expect(towc_cuMemcpyDtoH_v2(back, device + SIZE - sizeof back, sizeof back), CUDA_SUCCESS,
            "back");
     expect((CUresult)(back[0] + back[15]), (CUresult)14, "what came back");
     rows_in_shared_memory(device, host);
@@ -155,12 +156,12 @@ int main(int argc, char **argv)
         /* Nobody may be told where no memory is shared: that is no client of ours. */
         static struct tow_share_note own;
         expect(send_rows(device, host + PAGE, 64, 2, &own, 1), CUDA_SUCCESS, "a note elsewhere");
-        puts(tow_cuCtxSynchronize() != CUDA_SUCCESS && failures == 0 ? "OK" : "FAILED");
+        puts(towc_cuCtxSynchronize() != CUDA_SUCCESS && failures == 0 ? "OK" : "FAILED");
         return failures != 0;
     }
-    expect(tow_share_take_back(link, at), CUDA_SUCCESS, "its end");
-    expect(tow_share_take_back(link, at), CUDA_ERROR_INVALID_VALUE, "its end again");
-    expect(tow_cuCtxSynchronize(), CUDA_SUCCESS, "the session");
+    expect(towc_share_take_back(link, at), CUDA_SUCCESS, "its end");
+    expect(towc_share_take_back(link, at), CUDA_ERROR_INVALID_VALUE, "its end again");
+    expect(towc_cuCtxSynchronize(), CUDA_SUCCESS, "the session");
     puts(failures == 0 ? "OK" : "FAILED");
     return failures != 0;
 }

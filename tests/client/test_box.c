@@ -17,22 +17,22 @@ static size_t below(size_t limit)
     return (seed >> 8) % limit;
 }
 
-static struct tow_box any_box(void)
+static struct towc_box any_box(void)
 {
-    struct tow_box box = {.width = 1 + below(40), .rows = 1 + below(9), .planes = 1 + below(5)};
+    struct towc_box box = {.width = 1 + below(40), .rows = 1 + below(9), .planes = 1 + below(5)};
     box.pitch = box.width + below(4);
     box.plane = box.pitch * (box.rows + below(3));
     box.first = memory + below(100);
     return box;
 }
 
-static size_t offset_in(const struct tow_box *box, size_t x, size_t y, size_t z)
+static size_t offset_in(const struct towc_box *box, size_t x, size_t y, size_t z)
 {
     return (size_t)(box->first - memory) + z * box->plane + y * box->pitch + x;
 }
 
 /* Byte by byte. */
-static size_t pack_all(const struct tow_box *box, const uint8_t *from, uint8_t *to)
+static size_t pack_all(const struct towc_box *box, const uint8_t *from, uint8_t *to)
 {
     size_t n = 0;
     for (size_t z = 0; z < box->planes; z++) {
@@ -49,15 +49,15 @@ static void any_piece_of_the_packed_bytes_is_gathered(void **state)
 {
     (void)state;
     for (int turn = 0; turn < TURNS; turn++) {
-        struct tow_box box = any_box();
+        struct towc_box box = any_box();
         for (size_t i = 0; i < ROOM; i++) {
             memory[i] = (uint8_t)(i * 31 + (i >> 8));
         }
         size_t size = pack_all(&box, memory, model);
-        assert_int_equal(size, tow_box_size(&box));
+        assert_int_equal(size, towc_box_size(&box));
         size_t offset = below(size), n = 1 + below(size - offset);
         memset(packed, 0xee, sizeof packed);
-        tow_box_gather(&box, offset, packed, n);
+        towc_box_gather(&box, offset, packed, n);
         assert_memory_equal(packed, model + offset, n);
         assert_int_equal(packed[n], 0xee);
     }
@@ -67,13 +67,13 @@ static void any_piece_of_them_is_scattered(void **state)
 {
     (void)state;
     for (int turn = 0; turn < TURNS; turn++) {
-        struct tow_box box = any_box();
-        size_t size = tow_box_size(&box), offset = below(size), n = 1 + below(size - offset);
+        struct towc_box box = any_box();
+        size_t size = towc_box_size(&box), offset = below(size), n = 1 + below(size - offset);
         memset(memory, 0xee, sizeof memory);
         for (size_t i = 0; i < n; i++) {
             packed[i] = (uint8_t)(i % 200);
         }
-        tow_box_scatter(&box, offset, packed, n);
+        towc_box_scatter(&box, offset, packed, n);
         pack_all(&box, memory, model);
         assert_memory_equal(model + offset, packed, n);
         size_t written = 0;
@@ -89,17 +89,17 @@ static void parts_make_up_the_box(void **state)
 {
     (void)state;
     for (int turn = 0; turn < TURNS; turn++) {
-        struct tow_box box = any_box();
-        size_t most = 1 + below(tow_box_size(&box) * 2);
-        struct tow_cut cut = tow_cut_make(&box, most);
-        size_t each = tow_part_size(&cut.each);
+        struct towc_box box = any_box();
+        size_t most = 1 + below(towc_box_size(&box) * 2);
+        struct towc_cut cut = towc_cut_make(&box, most);
+        size_t each = towc_part_size(&cut.each);
         assert_true(each <= most);
         memset(memory, 0, sizeof memory);
         for (size_t i = 0; i < cut.count; i++) {
-            struct tow_part part = tow_cut_part(&cut, i);
-            struct tow_box here = tow_box_part(&box, &part);
+            struct towc_part part = towc_cut_part(&cut, i);
+            struct towc_box here = towc_box_part(&box, &part);
             assert_ptr_equal(here.first, memory + offset_in(&box, part.x, part.y, part.z));
-            assert_true(tow_box_size(&here) > 0 && tow_box_size(&here) <= each);
+            assert_true(towc_box_size(&here) > 0 && towc_box_size(&here) <= each);
             for (size_t z = 0; z < here.planes; z++) {
                 for (size_t y = 0; y < here.rows; y++) {
                     for (size_t x = 0; x < here.width; x++) {

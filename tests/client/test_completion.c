@@ -8,9 +8,9 @@
 #include "client/completion/completion.h"
 #include "transport/line.h"
 
-static struct tow_link link_to;
+static struct towc_link link_to;
 static struct tow_line *server;
-static struct tow_completion thing;
+static struct towc_completion thing;
 
 static int setup(void **state)
 {
@@ -19,14 +19,14 @@ static int setup(void **state)
     link_to.send.next_transfer = 1;
     tow_mutex_init(&link_to.wait.lock, CLIENT_WAIT);
     tow_mutex_init(&thing.lock, CLIENT_EVENT);
-    link_to.completions = tow_completions_make();
+    link_to.completions = towc_completions_make();
     assert_non_null(link_to.completions);
     return tow_line_pair(&server, &link_to.line);
 }
 
 static int teardown(void **state)
 {
-    tow_completions_destroy(link_to.completions);
+    towc_completions_destroy(link_to.completions);
     tow_line_close(link_to.line);
     tow_line_close(server);
     tow_mutex_fini(&thing.lock);
@@ -36,8 +36,8 @@ static int teardown(void **state)
 
 static uint32_t follow(void)
 {
-    struct tow_completion_mark mark = {0};
-    assert_true(tow_completion_follow(&thing, &link_to, &mark));
+    struct towc_completion_mark mark = {0};
+    assert_true(towc_completion_follow(&thing, &link_to, &mark));
     assert_int_not_equal(mark.value, 0);
     return mark.value;
 }
@@ -45,7 +45,7 @@ static uint32_t follow(void)
 static void await(uint32_t value)
 {
     tow_mutex_lock(&thing.lock);
-    tow_completion_await(&thing, value);
+    towc_completion_await(&thing, value);
     tow_mutex_unlock(&thing.lock);
 }
 
@@ -57,12 +57,12 @@ static void tell(uint32_t value, bool refused)
     done.slips[0].slip = 0;
     done.slips[0].value = value;
     done.slips[0].refused = refused;
-    assert_int_equal(tow_completion_take(&link_to, &done), 0);
+    assert_int_equal(towc_completion_take(&link_to, &done), 0);
 }
 
-static enum tow_completion_outcome query(void)
+static enum towc_completion_outcome query(void)
 {
-    return tow_completion_query(&thing, &link_to, NULL);
+    return towc_completion_query(&thing, &link_to, NULL);
 }
 
 static void what_was_told_is_done_and_nothing_else(void **state)
@@ -74,7 +74,7 @@ static void what_was_told_is_done_and_nothing_else(void **state)
     assert_int_not_equal(query(), TOW_COMPLETION_DONE);
     tell(first, false);
     assert_int_equal(query(), TOW_COMPLETION_DONE);
-    assert_int_equal(tow_completion_wait(&thing, &link_to), TOW_COMPLETION_DONE);
+    assert_int_equal(towc_completion_wait(&thing, &link_to), TOW_COMPLETION_DONE);
     uint32_t second = follow();
     await(second);
     assert_int_not_equal(query(), TOW_COMPLETION_DONE);
@@ -88,7 +88,7 @@ static void what_was_told_is_done_and_nothing_else(void **state)
 static void what_was_given_out_before_a_record_is_not_believed(void **state)
 {
     uint32_t before = follow();
-    tow_completion_void(&thing);
+    towc_completion_void(&thing);
     await(before);
     tell(before, false);
     assert_int_equal(query(), TOW_COMPLETION_REFUSED);
@@ -112,25 +112,26 @@ static void what_is_refused_is_asked_for(void **state)
 static void what_the_program_may_know_from_elsewhere_is_asked_for(void **state)
 {
     await(follow());
-    tow_completion_hear(&link_to);
+    towc_completion_hear(&link_to);
     assert_int_equal(query(), TOW_COMPLETION_REFUSED);
     uint32_t value = follow(); /* the newest question counts */
     await(value);
     tell(value, false);
-    tow_completion_hear(&link_to);
+    towc_completion_hear(&link_to);
     assert_int_equal(query(), TOW_COMPLETION_DONE);
 }
 
 static void what_a_reply_brings_is_waited_for(void **state)
 {
     uint8_t memory[8];
-    struct tow_box into = tow_box_flat(memory, sizeof memory);
+    struct towc_box into = towc_box_flat(memory, sizeof memory);
     uint32_t transfer = 0, value = follow();
     await(value);
     tell(value, false);
-    assert_int_equal(tow_link_expect(&link_to, &into, 1, NULL, TOW_TRANSFER_ORDERED, &transfer), 0);
+    assert_int_equal(towc_link_expect(&link_to, &into, 1, NULL, TOW_TRANSFER_ORDERED, &transfer),
+                     0);
     assert_int_equal(query(), TOW_COMPLETION_REFUSED);
-    tow_link_forget(&link_to, transfer);
+    towc_link_forget(&link_to, transfer);
     assert_int_equal(query(), TOW_COMPLETION_DONE);
 }
 
@@ -146,11 +147,11 @@ static void no_value_is_0(void **state)
 
 static void a_word_of_another_server_says_nothing(void **state)
 {
-    static struct tow_link other;
+    static struct towc_link other;
     uint32_t value = follow();
     await(value);
     tell(value, false);
-    assert_int_equal(tow_completion_query(&thing, &other, NULL), TOW_COMPLETION_REFUSED);
+    assert_int_equal(towc_completion_query(&thing, &other, NULL), TOW_COMPLETION_REFUSED);
 }
 
 int main(void)

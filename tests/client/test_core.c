@@ -26,20 +26,20 @@ static void nothing_works_before_initialising_but_what_must(void **state)
     const char *name = NULL;
     CUuuid id;
     memcpy(id.bytes, cudart_id, 16);
-    assert_int_equal(tow_cuDeviceGetCount(&count), CUDA_ERROR_NOT_INITIALIZED);
-    assert_int_equal(tow_cuCtxGetCurrent(&context), CUDA_ERROR_NOT_INITIALIZED);
-    assert_int_equal(tow_cuGetProcAddress_v2("cuInit", &entry, 13000, 0, NULL), CUDA_SUCCESS);
+    assert_int_equal(towc_cuDeviceGetCount(&count), CUDA_ERROR_NOT_INITIALIZED);
+    assert_int_equal(towc_cuCtxGetCurrent(&context), CUDA_ERROR_NOT_INITIALIZED);
+    assert_int_equal(towc_cuGetProcAddress_v2("cuInit", &entry, 13000, 0, NULL), CUDA_SUCCESS);
     assert_non_null(entry);
-    assert_int_equal(tow_cuGetExportTable(&table, &id), CUDA_SUCCESS);
+    assert_int_equal(towc_cuGetExportTable(&table, &id), CUDA_SUCCESS);
     assert_int_equal(((const size_t *)table)[0], 13 * 8);
     memset(id.bytes, 0x5a, 16);
-    assert_int_equal(tow_cuGetExportTable(&table, &id), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(towc_cuGetExportTable(&table, &id), CUDA_ERROR_INVALID_VALUE);
     assert_null(table);
-    assert_int_equal(tow_cuGetErrorName(CUDA_ERROR_INVALID_VALUE, &name), CUDA_SUCCESS);
+    assert_int_equal(towc_cuGetErrorName(CUDA_ERROR_INVALID_VALUE, &name), CUDA_SUCCESS);
     assert_string_equal(name, "CUDA_ERROR_INVALID_VALUE");
-    assert_int_equal(tow_cuGetErrorString(CUDA_ERROR_OUT_OF_MEMORY, &name), CUDA_SUCCESS);
+    assert_int_equal(towc_cuGetErrorString(CUDA_ERROR_OUT_OF_MEMORY, &name), CUDA_SUCCESS);
     assert_string_equal(name, "there is not enough memory");
-    assert_int_equal(tow_client_link_count(), 0);
+    assert_int_equal(towc_client_link_count(), 0);
 }
 
 /* A child of a process that only asked for the version may use CUDA. */
@@ -49,13 +49,13 @@ static void a_child_of_one_that_only_asked_connects_anew(void **state)
     skip_because("the thread sanitizer allows no new threads after a fork");
 #endif
     int version = 0;
-    assert_int_equal(tow_cuDriverGetVersion(&version), CUDA_SUCCESS);
+    assert_int_equal(towc_cuDriverGetVersion(&version), CUDA_SUCCESS);
     assert_int_equal(version, 13000);
-    assert_int_equal(tow_client_link_count(), 1);
+    assert_int_equal(towc_client_link_count(), 1);
     pid_t child = fork();
     if (child == 0) {
         int count = 0;
-        _exit(tow_cuInit(0) == CUDA_SUCCESS && tow_cuDeviceGetCount(&count) == CUDA_SUCCESS &&
+        _exit(towc_cuInit(0) == CUDA_SUCCESS && towc_cuDeviceGetCount(&count) == CUDA_SUCCESS &&
                       count == 2
                   ? 0
                   : 1);
@@ -72,9 +72,9 @@ static bool devices_are_named(const char *order, const char *visible, const char
     char name[64];
     order != NULL ? setenv("CUDA_DEVICE_ORDER", order, 1) : unsetenv("CUDA_DEVICE_ORDER");
     visible != NULL ? setenv("CUDA_VISIBLE_DEVICES", visible, 1) : unsetenv("CUDA_VISIBLE_DEVICES");
-    bool right = tow_cuInit(0) == CUDA_SUCCESS && tow_cuDeviceGetCount(&count) == CUDA_SUCCESS;
+    bool right = towc_cuInit(0) == CUDA_SUCCESS && towc_cuDeviceGetCount(&count) == CUDA_SUCCESS;
     for (int i = 0; right && i < count; i++) {
-        right = names[i] != NULL && tow_cuDeviceGetName(name, sizeof name, i) == CUDA_SUCCESS &&
+        right = names[i] != NULL && towc_cuDeviceGetName(name, sizeof name, i) == CUDA_SUCCESS &&
                 strcmp(name, names[i]) == 0;
     }
     return right && names[count] == NULL;
@@ -117,13 +117,13 @@ static void graphics_are_refused_by_name(void **state)
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         CUresult (*entry)(void) = NULL;
         CUdriverProcAddressQueryResult found = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
-        assert_int_equal(tow_cuGetProcAddress_v2(names[i], (void **)&entry, 13000, 0, &found),
+        assert_int_equal(towc_cuGetProcAddress_v2(names[i], (void **)&entry, 13000, 0, &found),
                          CUDA_SUCCESS);
         assert_int_equal(found, CU_GET_PROC_ADDRESS_SUCCESS);
         assert_int_equal(entry(), CUDA_ERROR_NOT_SUPPORTED);
     }
     void *none = &none;
-    assert_int_equal(tow_cuGetProcAddress_v2("cuGreatIdea", &none, 13000, 0, NULL), CUDA_SUCCESS);
+    assert_int_equal(towc_cuGetProcAddress_v2("cuGreatIdea", &none, 13000, 0, NULL), CUDA_SUCCESS);
     assert_null(none);
 }
 
@@ -131,12 +131,12 @@ static void graphics_are_refused_by_name(void **state)
 static void errors_are_described_in_the_drivers_words(void **state)
 {
     const char *text = NULL;
-    assert_int_equal(tow_cuInit(0), CUDA_SUCCESS);
-    assert_int_equal(tow_cuGetErrorString(CUDA_ERROR_OUT_OF_MEMORY, &text), CUDA_SUCCESS);
+    assert_int_equal(towc_cuInit(0), CUDA_SUCCESS);
+    assert_int_equal(towc_cuGetErrorString(CUDA_ERROR_OUT_OF_MEMORY, &text), CUDA_SUCCESS);
     assert_string_equal(text, "fake memory is used up");
-    assert_int_equal(tow_cuGetErrorString(CUDA_ERROR_INVALID_VALUE, &text), CUDA_SUCCESS);
+    assert_int_equal(towc_cuGetErrorString(CUDA_ERROR_INVALID_VALUE, &text), CUDA_SUCCESS);
     assert_string_equal(text, "an argument has a value that is not allowed");
-    assert_int_equal(tow_cuGetErrorString((CUresult)12345, &text), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(towc_cuGetErrorString((CUresult)12345, &text), CUDA_ERROR_INVALID_VALUE);
     assert_null(text);
 }
 
@@ -147,29 +147,29 @@ static void devices_are_those_that_are_visible_in_their_order(void **state)
     size_t bytes = 0;
     int value = 0;
     CUdevice device = -1;
-    assert_int_equal(tow_cuInit(1), CUDA_ERROR_INVALID_VALUE);
-    assert_int_equal(tow_cuInit(0), CUDA_SUCCESS);
-    assert_int_equal(tow_cuInit(0), CUDA_SUCCESS);
-    assert_int_equal(tow_cuDeviceGetCount(&count), CUDA_SUCCESS);
+    assert_int_equal(towc_cuInit(1), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(towc_cuInit(0), CUDA_SUCCESS);
+    assert_int_equal(towc_cuInit(0), CUDA_SUCCESS);
+    assert_int_equal(towc_cuDeviceGetCount(&count), CUDA_SUCCESS);
     assert_int_equal(count, 2);
-    assert_int_equal(tow_cuDeviceGetName(name, sizeof name, 0), CUDA_SUCCESS);
+    assert_int_equal(towc_cuDeviceGetName(name, sizeof name, 0), CUDA_SUCCESS);
     assert_string_equal(name, "Fake 2");
-    assert_int_equal(tow_cuDeviceTotalMem_v2(&bytes, 1), CUDA_SUCCESS);
+    assert_int_equal(towc_cuDeviceTotalMem_v2(&bytes, 1), CUDA_SUCCESS);
     assert_int_equal(bytes, (size_t)1 << 30);
-    assert_int_equal(tow_cuDeviceGet(&device, 2), CUDA_ERROR_INVALID_DEVICE);
-    assert_int_equal(tow_cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_WARP_SIZE, 0),
+    assert_int_equal(towc_cuDeviceGet(&device, 2), CUDA_ERROR_INVALID_DEVICE);
+    assert_int_equal(towc_cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_WARP_SIZE, 0),
                      CUDA_SUCCESS);
     assert_int_equal(value, CU_DEVICE_ATTRIBUTE_WARP_SIZE);
-    assert_int_equal(tow_cuDeviceGetAttribute(&value, 9999, 0), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(towc_cuDeviceGetAttribute(&value, 9999, 0), CUDA_ERROR_INVALID_VALUE);
     assert_int_equal(
-        tow_cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS, 0),
+        towc_cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS, 0),
         CUDA_SUCCESS);
     assert_int_equal(value, 0);
     char bus[32];
-    assert_int_equal(tow_cuDeviceGetPCIBusId(bus, sizeof bus, 0), CUDA_SUCCESS);
-    assert_int_equal(tow_cuDeviceGetByPCIBusId(&device, bus), CUDA_SUCCESS);
+    assert_int_equal(towc_cuDeviceGetPCIBusId(bus, sizeof bus, 0), CUDA_SUCCESS);
+    assert_int_equal(towc_cuDeviceGetByPCIBusId(&device, bus), CUDA_SUCCESS);
     assert_int_equal(device, 0);
-    assert_int_equal(tow_cuDeviceGetPCIBusId(bus, 12, 0), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(towc_cuDeviceGetPCIBusId(bus, 12, 0), CUDA_ERROR_INVALID_VALUE);
 }
 
 static void a_forked_child_is_not_initialised(void **state)
@@ -178,9 +178,9 @@ static void a_forked_child_is_not_initialised(void **state)
     if (child == 0) {
         int count = 0;
         CUcontext context = NULL;
-        bool right = tow_cuDeviceGetCount(&count) == CUDA_ERROR_NOT_INITIALIZED &&
-                     tow_cuInit(0) == CUDA_ERROR_NOT_INITIALIZED &&
-                     tow_cuDevicePrimaryCtxRetain(&context, 0) == CUDA_ERROR_NOT_INITIALIZED;
+        bool right = towc_cuDeviceGetCount(&count) == CUDA_ERROR_NOT_INITIALIZED &&
+                     towc_cuInit(0) == CUDA_ERROR_NOT_INITIALIZED &&
+                     towc_cuDevicePrimaryCtxRetain(&context, 0) == CUDA_ERROR_NOT_INITIALIZED;
 #ifdef __SANITIZE_ADDRESS__
         _exit(right ? 0 : 1); /* it would take what the parent's threads own for lost */
 #endif
@@ -190,8 +190,8 @@ static void a_forked_child_is_not_initialised(void **state)
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
     CUcontext context = NULL;
-    assert_int_equal(tow_cuDevicePrimaryCtxRetain(&context, 0), CUDA_SUCCESS);
-    assert_int_equal(tow_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
+    assert_int_equal(towc_cuDevicePrimaryCtxRetain(&context, 0), CUDA_SUCCESS);
+    assert_int_equal(towc_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
 }
 
 int main(void)

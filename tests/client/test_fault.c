@@ -19,13 +19,13 @@
 
 enum { SIZE = 4 << 20 };
 
-static struct tow_link server;
+static struct towc_link server;
 static struct tow_line *worker; /* the other end of its side line */
 static uint8_t *memory;
 static uint8_t piece[4096];
 static unsigned sent; /* pieces of changes */
 
-static CUresult count(struct tow_link *to, const uint8_t *bytes, size_t size)
+static CUresult count(struct towc_link *to, const uint8_t *bytes, size_t size)
 {
     assert_ptr_equal(to, &server);
     assert_true(bytes != NULL && size > 0);
@@ -35,7 +35,7 @@ static CUresult count(struct tow_link *to, const uint8_t *bytes, size_t size)
 
 static void push(bool stale)
 {
-    assert_int_equal(tow_fault_push(&server, stale, piece, sizeof piece, count), CUDA_SUCCESS);
+    assert_int_equal(towc_fault_push(&server, stale, piece, sizeof piece, count), CUDA_SUCCESS);
 }
 
 /* A thread of the program that looks at a byte. */
@@ -94,7 +94,7 @@ static bool begin(void)
     server.wait.listening = true;
     atomic_store(&server.side_tried, true);
     atomic_store(&server.side, side);
-    return tow_fault_wanted(&server, SIZE);
+    return towc_fault_wanted(&server, SIZE);
 }
 
 /* Before every test: fresh memory, on which work went out, so that it is fetched. */
@@ -104,17 +104,17 @@ static int make(void **state)
     uint8_t *room = mmap(NULL, 2 * SIZE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     memory = (uint8_t *)(((uintptr_t)room + SIZE - 1) & ~(uintptr_t)(SIZE - 1));
     assert_int_equal(mprotect(memory, SIZE, PROT_READ | PROT_WRITE), 0);
-    assert_true(tow_fault_add(&server, (uint64_t)(uintptr_t)memory, SIZE));
-    assert_int_equal(atomic_load(&tow_fault_count), 1);
+    assert_true(towc_fault_add(&server, (uint64_t)(uintptr_t)memory, SIZE));
+    assert_int_equal(atomic_load(&towc_fault_count), 1);
     return 0;
 }
 
 static int drop(void **state)
 {
     (void)state;
-    tow_fault_remove((uint64_t)(uintptr_t)memory);
+    towc_fault_remove((uint64_t)(uintptr_t)memory);
     munmap(memory, SIZE);
-    assert_int_equal(atomic_load(&tow_fault_count), 0);
+    assert_int_equal(atomic_load(&towc_fault_count), 0);
     return 0;
 }
 
@@ -135,7 +135,7 @@ static void nothing_is_fetched_before_work_went_out(void **state)
 static void zeros_are_not_sent_to_who_has_them(void **state)
 {
     (void)state;
-    tow_fault_told((uint64_t)(uintptr_t)memory, true);
+    towc_fault_told((uint64_t)(uintptr_t)memory, true);
     assert_int_equal(memory[SIZE - 1], 0);
     memory[5] = 1;
     sent = 0;

@@ -55,9 +55,10 @@ static void await(int count)
 static void host_functions_run_in_order_on_one_thread(void **state)
 {
     for (int i = 0; i < COUNT / 2; i++) {
-        assert_int_equal(tow_cuLaunchHostFunc(NULL, note, (void *)(intptr_t)(2 * i)), CUDA_SUCCESS);
-        assert_int_equal(tow_cuStreamAddCallback(CU_STREAM_LEGACY, note_stream,
-                                                 (void *)(intptr_t)(2 * i + 1), 0),
+        assert_int_equal(towc_cuLaunchHostFunc(NULL, note, (void *)(intptr_t)(2 * i)),
+                         CUDA_SUCCESS);
+        assert_int_equal(towc_cuStreamAddCallback(CU_STREAM_LEGACY, note_stream,
+                                                  (void *)(intptr_t)(2 * i + 1), 0),
                          CUDA_SUCCESS);
     }
     /* Nobody waits in the library meanwhile: somebody must listen all the same. */
@@ -66,8 +67,8 @@ static void host_functions_run_in_order_on_one_thread(void **state)
         assert_int_equal(order[i], i);
     }
     assert_false(pthread_equal(runner, pthread_self()));
-    assert_int_equal(tow_cuLaunchHostFunc(NULL, NULL, NULL), CUDA_ERROR_INVALID_VALUE);
-    assert_int_equal(tow_cuLaunchHostFunc((CUstream)0x77, note, NULL), CUDA_ERROR_INVALID_HANDLE);
+    assert_int_equal(towc_cuLaunchHostFunc(NULL, NULL, NULL), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(towc_cuLaunchHostFunc((CUstream)0x77, note, NULL), CUDA_ERROR_INVALID_HANDLE);
 }
 
 static CUresult inside[6];
@@ -75,20 +76,20 @@ static CUresult inside[6];
 static void synchronise(void *user)
 {
     CUcontext current = NULL;
-    inside[0] = tow_cuCtxGetCurrent(&current);
-    inside[1] = tow_cuCtxSetCurrent(user);
-    inside[2] = tow_cuCtxPushCurrent_v2(user);
-    inside[3] = tow_cuCtxPopCurrent_v2(&current);
-    inside[4] = tow_cuStreamSynchronize(NULL);
-    inside[5] = tow_cuCtxSynchronize();
+    inside[0] = towc_cuCtxGetCurrent(&current);
+    inside[1] = towc_cuCtxSetCurrent(user);
+    inside[2] = towc_cuCtxPushCurrent_v2(user);
+    inside[3] = towc_cuCtxPopCurrent_v2(&current);
+    inside[4] = towc_cuStreamSynchronize(NULL);
+    inside[5] = towc_cuCtxSynchronize();
     atomic_fetch_add(&ran, 1);
 }
 
 static void a_host_function_may_not_wait_for_the_gpu(void **state)
 {
     CUcontext context = NULL;
-    assert_int_equal(tow_cuCtxGetCurrent(&context), CUDA_SUCCESS);
-    assert_int_equal(tow_cuLaunchHostFunc(NULL, synchronise, context), CUDA_SUCCESS);
+    assert_int_equal(towc_cuCtxGetCurrent(&context), CUDA_SUCCESS);
+    assert_int_equal(towc_cuLaunchHostFunc(NULL, synchronise, context), CUDA_SUCCESS);
     await(COUNT + 1);
     for (size_t i = 0; i < sizeof inside / sizeof inside[0]; i++) {
         assert_int_equal(inside[i], CUDA_ERROR_NOT_PERMITTED);
@@ -124,32 +125,32 @@ static void *open_gate(void *user)
 static void functions_that_never_run_end_with_their_context(void **state)
 {
     CUcontext context = NULL, others[2] = {NULL, NULL};
-    assert_int_equal(tow_cuCtxGetCurrent(&context), CUDA_SUCCESS);
-    const struct tow_link_hostfns *count = &tow_context_current()->link->hostfns;
+    assert_int_equal(towc_cuCtxGetCurrent(&context), CUDA_SUCCESS);
+    const struct towc_link_hostfns *count = &towc_context_current()->link->hostfns;
     pthread_t opener;
     sem_init(&at_gate, 0, 0);
     sem_init(&gate, 0, 0);
-    assert_int_equal(tow_cuLaunchHostFunc(NULL, pass_gate, NULL), CUDA_SUCCESS);
+    assert_int_equal(towc_cuLaunchHostFunc(NULL, pass_gate, NULL), CUDA_SUCCESS);
     sem_wait(&at_gate);
     atomic_store(&tow_fake.lose_functions, true);
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(tow_cuCtxCreate_v2(&others[i], 0, 0), CUDA_SUCCESS);
+        assert_int_equal(towc_cuCtxCreate_v2(&others[i], 0, 0), CUDA_SUCCESS);
         for (int j = 0; j < 3; j++) {
-            assert_int_equal(tow_cuLaunchHostFunc(NULL, note, NULL), CUDA_SUCCESS);
+            assert_int_equal(towc_cuLaunchHostFunc(NULL, note, NULL), CUDA_SUCCESS);
         }
     }
     for (unsigned i = 0; i < 2; i++) {
         assert_int_equal(atomic_load(&count->turns), 1 + 3 * (2 - i));
         assert_int_equal(atomic_load(&count->writers), 1 + 3 * (2 - i));
-        assert_int_equal(tow_cuCtxDestroy_v2(others[i]), CUDA_SUCCESS);
+        assert_int_equal(towc_cuCtxDestroy_v2(others[i]), CUDA_SUCCESS);
     }
     atomic_store(&tow_fake.lose_functions, false);
     assert_int_equal(atomic_load(&count->turns), 1);
     assert_int_equal(atomic_load(&count->writers), 1);
-    assert_int_equal(tow_cuCtxSetCurrent(context), CUDA_SUCCESS);
-    assert_false(tow_hostfn_settle(tow_context_current()->link, TOW_TIME_MS));
+    assert_int_equal(towc_cuCtxSetCurrent(context), CUDA_SUCCESS);
+    assert_false(towc_hostfn_settle(towc_context_current()->link, TOW_TIME_MS));
     pthread_create(&opener, NULL, open_gate, NULL);
-    assert_true(tow_hostfn_settle(tow_context_current()->link, 1000 * TOW_TIME_S));
+    assert_true(towc_hostfn_settle(towc_context_current()->link, 1000 * TOW_TIME_S));
     pthread_join(opener, NULL);
     assert_int_equal(atomic_load(&count->turns), 0);
     assert_int_equal(atomic_load(&count->writers), 0);
@@ -159,9 +160,9 @@ int main(void)
 {
     CUcontext context = NULL;
     setenv("TOWLINE_SERVER", "self:", 1);
-    if (tow_cuInit(0) != CUDA_SUCCESS ||
-        tow_cuDevicePrimaryCtxRetain(&context, 0) != CUDA_SUCCESS ||
-        tow_cuCtxSetCurrent(context) != CUDA_SUCCESS) {
+    if (towc_cuInit(0) != CUDA_SUCCESS ||
+        towc_cuDevicePrimaryCtxRetain(&context, 0) != CUDA_SUCCESS ||
+        towc_cuCtxSetCurrent(context) != CUDA_SUCCESS) {
         return 1;
     }
     const struct CMUnitTest tests[] = {

@@ -27,9 +27,9 @@ static void limits_are_kept(void **state)
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     little = (struct rlimit){PAGE, before.rlim_max};
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &little), 0);
-    assert_int_equal(tow_share_make_memory(SIZE, &memfd), -EFBIG);
+    assert_int_equal(towc_share_make_memory(SIZE, &memfd), -EFBIG);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
-    assert_int_equal(tow_share_make_memory(SIZE, &memfd), 0);
+    assert_int_equal(towc_share_make_memory(SIZE, &memfd), 0);
     close(memfd);
 }
 
@@ -38,8 +38,8 @@ static void limits_are_kept(void **state)
 static void lines_are_parsed(void **state)
 {
     (void)state;
-    struct tow_vma vma;
-    assert_true(tow_vma_parse("7f00a000-7f00c000 rw-s 00003000 00:1a 77    /dev/shm/a b", &vma));
+    struct towc_vma vma;
+    assert_true(towc_vma_parse("7f00a000-7f00c000 rw-s 00003000 00:1a 77    /dev/shm/a b", &vma));
     assert_int_equal(vma.low, 0x7f00a000);
     assert_int_equal(vma.high, 0x7f00c000);
     assert_string_equal(vma.access, "rw-s");
@@ -47,12 +47,12 @@ static void lines_are_parsed(void **state)
     assert_int_equal(vma.device, makedev(0, 0x1a));
     assert_int_equal(vma.inode, 77);
     assert_string_equal(vma.path, "/dev/shm/a b");
-    assert_true(tow_vma_parse("1000-2000 rw-p 00000000 00:00 0 ", &vma));
+    assert_true(towc_vma_parse("1000-2000 rw-p 00000000 00:00 0 ", &vma));
     assert_int_equal(vma.inode, 0);
     assert_string_equal(vma.path, "");
-    assert_false(tow_vma_parse("", &vma));
-    assert_false(tow_vma_parse("2000-1000 rw-p 00000000 00:00 0", &vma));
-    assert_false(tow_vma_parse("1000-2000 rw-p 00000000", &vma));
+    assert_false(towc_vma_parse("", &vma));
+    assert_false(towc_vma_parse("2000-1000 rw-p 00000000 00:00 0", &vma));
+    assert_false(towc_vma_parse("1000-2000 rw-p 00000000", &vma));
 }
 
 struct sought {
@@ -60,11 +60,11 @@ struct sought {
     int fd; /* its file, opened */
 };
 
-static bool seek(const struct tow_vma *vma, void *user)
+static bool seek(const struct towc_vma *vma, void *user)
 {
     struct sought *sought = user;
     if (vma->low == sought->low) {
-        sought->fd = tow_vma_open(vma);
+        sought->fd = towc_vma_open(vma);
     }
     return vma->low != sought->low;
 }
@@ -78,7 +78,7 @@ static void expect_same_file(int fd, bool held)
     if (!held) {
         close(fd);
     }
-    assert_int_equal(tow_vma_visit(seek, &sought), 0);
+    assert_int_equal(towc_vma_visit(seek, &sought), 0);
     assert_true(sought.fd >= 0);
     assert_int_equal(fstat(sought.fd, &other), 0);
     assert_int_equal(one.st_ino, other.st_ino);
@@ -109,7 +109,7 @@ struct walk {
     int count, most;
 };
 
-static bool step(const struct tow_vma *vma, void *user)
+static bool step(const struct towc_vma *vma, void *user)
 {
     struct walk *walk = user;
     if (walk->count < 3) {
@@ -132,10 +132,10 @@ static void all_mappings_are_visited(void **state)
         wanted[i] = strtoull(line, NULL, 16);
     }
     fclose(maps);
-    assert_int_equal(tow_vma_visit(step, &some), 0);
+    assert_int_equal(towc_vma_visit(step, &some), 0);
     assert_int_equal(some.count, 3);
     assert_memory_equal(some.low, wanted, sizeof wanted);
-    assert_int_equal(tow_vma_visit(step, &all), 0);
+    assert_int_equal(towc_vma_visit(step, &all), 0);
     assert_true(all.count > 3);
     assert_memory_equal(all.low, wanted, sizeof wanted);
 }

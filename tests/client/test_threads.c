@@ -30,22 +30,22 @@ static atomic_int values_destroyed, values_put;
 static void *streams_and_events(void *arg)
 {
     CUcontext context = arg;
-    RIGHT(tow_cuCtxSetCurrent(context));
+    RIGHT(towc_cuCtxSetCurrent(context));
     for (int i = 0; i < ROUNDS; i++) {
         CUstream stream = NULL;
         CUevent event = NULL;
         CUstreamCaptureStatus capture;
-        RIGHT(tow_cuStreamCreate(&stream, 0));
-        RIGHT(tow_cuEventCreate(&event, 0));
-        RIGHT(tow_cuEventRecord(event, stream));
-        RIGHT(tow_cuStreamIsCapturing(stream, &capture));
-        RIGHT(tow_cuStreamWaitEvent(CU_STREAM_PER_THREAD, event, 0));
-        RIGHT(tow_cuEventSynchronize(event));
+        RIGHT(towc_cuStreamCreate(&stream, 0));
+        RIGHT(towc_cuEventCreate(&event, 0));
+        RIGHT(towc_cuEventRecord(event, stream));
+        RIGHT(towc_cuStreamIsCapturing(stream, &capture));
+        RIGHT(towc_cuStreamWaitEvent(CU_STREAM_PER_THREAD, event, 0));
+        RIGHT(towc_cuEventSynchronize(event));
         if (i % 10 == 0) {
-            RIGHT(tow_cuStreamSynchronize(stream));
+            RIGHT(towc_cuStreamSynchronize(stream));
         }
-        RIGHT(tow_cuEventDestroy_v2(event));
-        RIGHT(tow_cuStreamDestroy_v2(stream));
+        RIGHT(towc_cuEventDestroy_v2(event));
+        RIGHT(towc_cuStreamDestroy_v2(stream));
     }
     return NULL;
 }
@@ -54,7 +54,7 @@ static void many_threads_use_one_session(void **state)
 {
     CUcontext context = NULL;
     pthread_t threads[THREADS];
-    assert_int_equal(tow_cuDevicePrimaryCtxRetain(&context, 0), CUDA_SUCCESS);
+    assert_int_equal(towc_cuDevicePrimaryCtxRetain(&context, 0), CUDA_SUCCESS);
     for (int i = 0; i < THREADS; i++) {
         assert_int_equal(pthread_create(&threads[i], NULL, streams_and_events, context), 0);
     }
@@ -62,11 +62,11 @@ static void many_threads_use_one_session(void **state)
         pthread_join(threads[i], NULL);
     }
     assert_int_equal(atomic_load(&wrong), 0);
-    assert_int_equal(tow_cuCtxSetCurrent(context), CUDA_SUCCESS);
-    assert_int_equal(tow_cuCtxSynchronize(), CUDA_SUCCESS);
+    assert_int_equal(towc_cuCtxSetCurrent(context), CUDA_SUCCESS);
+    assert_int_equal(towc_cuCtxSynchronize(), CUDA_SUCCESS);
     assert_int_equal(atomic_load(&tow_fake.streams), 0); /* the per-thread ones too */
     assert_int_equal(atomic_load(&tow_fake.events), 0);
-    assert_int_equal(tow_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
+    assert_int_equal(towc_cuDevicePrimaryCtxRelease_v2(0), CUDA_SUCCESS);
 }
 
 static void destroy_value(CUcontext context, void *key, void *value)
@@ -74,7 +74,7 @@ static void destroy_value(CUcontext context, void *key, void *value)
     CUcontext again = NULL;
     atomic_fetch_add(&values_destroyed, 1);
     /* Must neither hang nor bring the context back. */
-    if (tow_cuDevicePrimaryCtxRetain(&again, 1) == CUDA_SUCCESS) {
+    if (towc_cuDevicePrimaryCtxRetain(&again, 1) == CUDA_SUCCESS) {
         atomic_fetch_add(&wrong, 1);
     }
 }
@@ -84,14 +84,14 @@ static void *retain_and_release(void *arg)
     for (int i = 0; i < ROUNDS; i++) {
         CUcontext context = NULL;
         void *value = NULL;
-        RIGHT(tow_cuDevicePrimaryCtxRetain(&context, 1));
-        RIGHT(tow_cuCtxPushCurrent_v2(context));
-        RIGHT(tow_context_put_local(NULL, arg, &value, destroy_value));
+        RIGHT(towc_cuDevicePrimaryCtxRetain(&context, 1));
+        RIGHT(towc_cuCtxPushCurrent_v2(context));
+        RIGHT(towc_context_put_local(NULL, arg, &value, destroy_value));
         atomic_fetch_add(&values_put, 1);
-        RIGHT(tow_context_get_local(&value, NULL, arg));
-        RIGHT(tow_cuCtxSynchronize());
-        RIGHT(tow_cuCtxPopCurrent_v2(&context));
-        RIGHT(tow_cuDevicePrimaryCtxRelease_v2(1));
+        RIGHT(towc_context_get_local(&value, NULL, arg));
+        RIGHT(towc_cuCtxSynchronize());
+        RIGHT(towc_cuCtxPopCurrent_v2(&context));
+        RIGHT(towc_cuDevicePrimaryCtxRelease_v2(1));
     }
     return NULL;
 }
@@ -117,7 +117,7 @@ int main(void)
 {
     setenv("TOWLINE_SERVER", "self:", 1);
     unsetenv("CUDA_VISIBLE_DEVICES");
-    if (tow_cuInit(0) != CUDA_SUCCESS) {
+    if (towc_cuInit(0) != CUDA_SUCCESS) {
         return 1;
     }
     const struct CMUnitTest tests[] = {

@@ -14,7 +14,7 @@
 
 enum { SIZE = 1000 };
 
-static struct tow_link link_to;
+static struct towc_link link_to;
 static struct tow_line *server;
 static uint8_t memory[3 * SIZE];
 
@@ -32,7 +32,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     for (uint32_t i = 1; i < link_to.send.next_transfer; i++) {
-        tow_link_forget(&link_to, i);
+        towc_link_forget(&link_to, i);
     }
     assert_int_equal(link_to.wait.outstanding, 0);
     assert_null(link_to.wait.oldest);
@@ -45,11 +45,11 @@ static int teardown(void **state)
     return 0;
 }
 
-static uint32_t expect(size_t at, enum tow_transfer_form form)
+static uint32_t expect(size_t at, enum towc_transfer_form form)
 {
     uint32_t number = 0;
-    struct tow_box into = tow_box_flat(memory + at, SIZE);
-    assert_int_equal(tow_link_expect(&link_to, &into, 1, NULL, form, &number), 0);
+    struct towc_box into = towc_box_flat(memory + at, SIZE);
+    assert_int_equal(towc_link_expect(&link_to, &into, 1, NULL, form, &number), 0);
     return number;
 }
 
@@ -64,7 +64,7 @@ static int take(uint32_t transfer, uint64_t offset, uint32_t size, uint32_t flag
     if (size > 0) {
         assert_int_equal(tow_line_send_direct(server, &part, 1), 0);
     }
-    return tow_link_take_payload(&link_to, link_to.line, &data, on_lane);
+    return towc_link_take_payload(&link_to, link_to.line, &data, on_lane);
 }
 
 static void ordered_ones_end_with_their_last_byte_or_word(void **state)
@@ -76,12 +76,12 @@ static void ordered_ones_end_with_their_last_byte_or_word(void **state)
     assert_int_equal(take(second, 400, SIZE - 400, TOW_DATA_LAST, 2, false), 0);
     assert_int_equal(memory[SIZE + 399], 1);
     assert_int_equal(memory[2 * SIZE - 1], 2);
-    assert_false(tow_link_expecting(&link_to, memory + SIZE, SIZE));
-    assert_true(tow_link_expecting(&link_to, memory + SIZE - 1, 1));
+    assert_false(towc_link_expecting(&link_to, memory + SIZE, SIZE));
+    assert_true(towc_link_expecting(&link_to, memory + SIZE - 1, 1));
     assert_int_equal(take(third, 0, 0, TOW_DATA_LAST | TOW_DATA_FAILED, 0, false), 0);
     assert_int_equal(take(third, 0, 0, TOW_DATA_LAST, 0, false), -EPROTO);
     assert_int_equal(take(first, 0, SIZE, 0, 3, false), 0);
-    assert_false(tow_link_expects(&link_to));
+    assert_false(towc_link_expects(&link_to));
 }
 
 static void what_does_not_fit_is_refused(void **state)
@@ -101,7 +101,7 @@ static void what_does_not_fit_is_refused(void **state)
 static void lanes_may_bring_what_was_given_up(void **state)
 {
     uint32_t given_up = expect(0, TOW_TRANSFER_SPREAD);
-    tow_link_forget(&link_to, given_up);
+    towc_link_forget(&link_to, given_up);
     assert_int_equal(take(given_up, 0, 100, 0, 5, true), 0);
     assert_int_equal(memory[0], 0xaa);
 }
@@ -110,19 +110,20 @@ static void lanes_may_bring_what_was_given_up(void **state)
 static void bytes_that_come_packed_go_into_their_rows(void **state)
 {
     uint8_t bytes[60];
-    struct tow_box into = {
+    struct towc_box into = {
         .first = memory + 2, .width = 5, .rows = 3, .planes = 4, .pitch = 7, .plane = 30};
     uint32_t transfer = 0;
-    assert_int_equal(tow_box_size(&into), 60);
-    assert_int_equal(tow_box_span(&into), 3 * 30 + 2 * 7 + 5);
-    assert_int_equal(tow_link_expect(&link_to, &into, 1, NULL, TOW_TRANSFER_ORDERED, &transfer), 0);
-    assert_int_equal(tow_link_outstanding(&link_to) % 4096, 60);
+    assert_int_equal(towc_box_size(&into), 60);
+    assert_int_equal(towc_box_span(&into), 3 * 30 + 2 * 7 + 5);
+    assert_int_equal(towc_link_expect(&link_to, &into, 1, NULL, TOW_TRANSFER_ORDERED, &transfer),
+                     0);
+    assert_int_equal(towc_link_outstanding(&link_to) % 4096, 60);
     /* All between its first byte and its last one is waited for. */
-    assert_false(tow_link_expecting(&link_to, memory, 2));
-    assert_true(tow_link_expecting(&link_to, memory + 2, 1));
-    assert_true(tow_link_expecting(&link_to, memory + 2 + 5, 1));
-    assert_true(tow_link_expecting(&link_to, memory + 2 + 108, 1));
-    assert_false(tow_link_expecting(&link_to, memory + 2 + 109, SIZE));
+    assert_false(towc_link_expecting(&link_to, memory, 2));
+    assert_true(towc_link_expecting(&link_to, memory + 2, 1));
+    assert_true(towc_link_expecting(&link_to, memory + 2 + 5, 1));
+    assert_true(towc_link_expecting(&link_to, memory + 2 + 108, 1));
+    assert_false(towc_link_expecting(&link_to, memory + 2 + 109, SIZE));
     for (size_t i = 0; i < sizeof bytes; i++) {
         bytes[i] = (uint8_t)i;
     }
@@ -133,9 +134,9 @@ static void bytes_that_come_packed_go_into_their_rows(void **state)
     for (size_t i = 0; i + 1 < sizeof cuts / sizeof cuts[0]; i++) {
         struct tow_data data = {
             .transfer = transfer, .offset = cuts[i], .size = (uint32_t)(cuts[i + 1] - cuts[i])};
-        assert_int_equal(tow_link_take_payload(&link_to, link_to.line, &data, false), 0);
+        assert_int_equal(towc_link_take_payload(&link_to, link_to.line, &data, false), 0);
     }
-    assert_false(tow_link_expects(&link_to));
+    assert_false(towc_link_expects(&link_to));
     size_t right = 0;
     for (size_t z = 0; z < 4; z++) {
         for (size_t y = 0; y < 3; y++) {
@@ -149,12 +150,12 @@ static void bytes_that_come_packed_go_into_their_rows(void **state)
     }
     assert_int_equal(untouched, sizeof memory - 60);
     uint8_t again[60] = {0};
-    tow_box_gather(&into, 0, again, sizeof again);
+    towc_box_gather(&into, 0, again, sizeof again);
     assert_memory_equal(again, bytes, sizeof bytes);
     for (size_t from = 0; from < sizeof again; from++) {
         for (size_t to = from + 1; to <= sizeof again; to++) {
             memset(again, 0, sizeof again);
-            tow_box_gather(&into, from, again, to - from);
+            towc_box_gather(&into, from, again, to - from);
             assert_memory_equal(again, bytes + from, to - from);
         }
     }
@@ -175,21 +176,21 @@ static void frames_are_of_whole_rows_where_they_fit(void **state)
     }
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         for (size_t gap = 0; gap < 3; gap++) {
-            struct tow_box box = {.first = memory + 3,
-                                  .width = cases[i].width,
-                                  .rows = cases[i].rows,
-                                  .planes = cases[i].planes,
-                                  .pitch = cases[i].width + (gap == 1 ? 2 : 0)};
+            struct towc_box box = {.first = memory + 3,
+                                   .width = cases[i].width,
+                                   .rows = cases[i].rows,
+                                   .planes = cases[i].planes,
+                                   .pitch = cases[i].width + (gap == 1 ? 2 : 0)};
             box.plane = box.pitch * box.rows + (gap == 2 ? 3 : 0);
-            struct tow_frames frames = tow_frames_of(&box, cases[i].most);
-            bool flat = tow_box_span(&box) == sizeof bytes;
+            struct towc_frames frames = towc_frames_of(&box, cases[i].most);
+            bool flat = towc_box_span(&box) == sizeof bytes;
             assert_int_equal(frames.each, cases[i].each);
-            assert_int_equal(tow_box_is_flat(&box), flat);
+            assert_int_equal(towc_box_is_flat(&box), flat);
             frames.room = flat ? NULL : room;
-            tow_box_gather(&box, 0, bytes, sizeof bytes);
+            towc_box_gather(&box, 0, bytes, sizeof bytes);
             for (size_t at = 0; at < sizeof bytes; at += frames.each) {
                 size_t n = sizeof bytes - at < frames.each ? sizeof bytes - at : frames.each;
-                const uint8_t *frame = tow_frames_bytes(&frames, at, n);
+                const uint8_t *frame = towc_frames_bytes(&frames, at, n);
                 assert_memory_equal(frame, bytes + at, n);
                 assert_ptr_equal(frame, flat ? box.first + at : room);
             }
@@ -208,7 +209,7 @@ static void *close_it(void *user)
 {
     struct closing *c = user;
     struct tow_data data = {.transfer = c->transfer, .flags = c->flags, .offset = SIZE};
-    atomic_store(&c->result, tow_link_take_payload(&link_to, link_to.line, &data, false));
+    atomic_store(&c->result, towc_link_take_payload(&link_to, link_to.line, &data, false));
     return NULL;
 }
 
@@ -226,7 +227,7 @@ static void the_reader_waits_at_the_end_of_what_lanes_bring(void **state)
     assert_int_equal(take(c.transfer, 500, 100, 0, 3, true), 0);
     pthread_join(thread, NULL);
     assert_int_equal(atomic_load(&c.result), 0);
-    assert_false(tow_link_expects(&link_to));
+    assert_false(towc_link_expects(&link_to));
     assert_int_equal(memory[499], 2);
     assert_int_equal(memory[599], 3);
     assert_int_equal(memory[999], 1);
@@ -238,14 +239,14 @@ static void bytes_alone_do_not_end_what_is_to_be_closed(void **state)
 {
     uint32_t closed = expect(0, TOW_TRANSFER_CLOSED);
     assert_int_equal(take(closed, 0, SIZE, TOW_DATA_LAST, 1, true), 0);
-    assert_true(tow_link_expects(&link_to));
+    assert_true(towc_link_expects(&link_to));
     assert_int_equal(take(closed, SIZE, 0, TOW_DATA_LAST, 0, false), 0);
-    assert_false(tow_link_expects(&link_to));
+    assert_false(towc_link_expects(&link_to));
     /* All of it on the own line: where the server has no lanes. */
     closed = expect(0, TOW_TRANSFER_CLOSED);
     assert_int_equal(take(closed, 0, 900, 0, 2, false), 0);
     assert_int_equal(take(closed, 900, 100, TOW_DATA_LAST, 2, false), 0);
-    assert_false(tow_link_expects(&link_to));
+    assert_false(towc_link_expects(&link_to));
     assert_int_equal(memory[999], 2);
 }
 
@@ -255,7 +256,7 @@ static void nothing_is_waited_for_that_failed(void **state)
     assert_int_equal(take(c.transfer, 0, 100, 0, 1, true), 0);
     close_it(&c);
     assert_int_equal(atomic_load(&c.result), 0);
-    assert_false(tow_link_expects(&link_to));
+    assert_false(towc_link_expects(&link_to));
 }
 
 static void nothing_is_waited_for_of_a_lost_server(void **state)
@@ -265,11 +266,11 @@ static void nothing_is_waited_for_of_a_lost_server(void **state)
     assert_int_equal(pthread_create(&thread, NULL, close_it, &c), 0);
     tow_time_sleep(20 * TOW_TIME_MS);
     assert_int_equal(atomic_load(&c.result), 1);
-    tow_link_lose(&link_to, "a test");
+    towc_link_lose(&link_to, "a test");
     pthread_join(thread, NULL);
     assert_int_equal(atomic_load(&c.result), -EPIPE);
-    assert_true(tow_link_expecting(&link_to, memory, 1));
-    assert_int_equal(tow_link_await(&link_to, c.transfer), CUDA_ERROR_DEVICE_UNAVAILABLE);
+    assert_true(towc_link_expecting(&link_to, memory, 1));
+    assert_int_equal(towc_link_await(&link_to, c.transfer), CUDA_ERROR_DEVICE_UNAVAILABLE);
 }
 
 int main(void)

@@ -29,7 +29,7 @@ static void begin(int queries)
 /* All that was sent has been carried out; how often it was not asked. */
 static int end(size_t copied)
 {
-    assert_int_equal(tow_cuCtxSynchronize(), CUDA_SUCCESS);
+    assert_int_equal(towc_cuCtxSynchronize(), CUDA_SUCCESS);
     assert_int_equal(atomic_load(&tow_fake.copies), copied);
     return atomic_exchange(&tow_fake.not_ready, 0);
 }
@@ -51,10 +51,10 @@ static void a_synchronous_upload_has_been_read_before_the_next_command(void **st
 {
     CUDA_MEMCPY2D copy = rows();
     begin(FEW);
-    assert_int_equal(tow_cuMemcpyHtoD_v2(device, source, SIZE), CUDA_SUCCESS);
+    assert_int_equal(towc_cuMemcpyHtoD_v2(device, source, SIZE), CUDA_SUCCESS);
     assert_int_equal(end(SIZE), 0);
     begin(FEW);
-    assert_int_equal(tow_cuMemcpy2D_v2(&copy), CUDA_SUCCESS);
+    assert_int_equal(towc_cuMemcpy2D_v2(&copy), CUDA_SUCCESS);
     assert_int_equal(end((size_t)ROWS * WIDTH), 0);
 }
 
@@ -62,10 +62,10 @@ static void nobody_waits_for_an_asynchronous_one(void **state)
 {
     CUDA_MEMCPY2D copy = rows();
     begin(MANY);
-    assert_int_equal(tow_cuMemcpyHtoDAsync_v2(device, source, 1 << 20, NULL), CUDA_SUCCESS);
+    assert_int_equal(towc_cuMemcpyHtoDAsync_v2(device, source, 1 << 20, NULL), CUDA_SUCCESS);
     assert_int_not_equal(end(1 << 20), 0);
     begin(MANY);
-    assert_int_equal(tow_cuMemcpy2DAsync_v2(&copy, NULL), CUDA_SUCCESS);
+    assert_int_equal(towc_cuMemcpy2DAsync_v2(&copy, NULL), CUDA_SUCCESS);
     assert_int_not_equal(end((size_t)ROWS * WIDTH), 0);
 }
 
@@ -73,7 +73,7 @@ static void nobody_waits_for_an_asynchronous_one(void **state)
 static void nobody_waits_for_ever(void **state)
 {
     begin(INT_MAX);
-    assert_int_equal(tow_cuMemcpyHtoD_v2(device, source, SIZE), CUDA_SUCCESS);
+    assert_int_equal(towc_cuMemcpyHtoD_v2(device, source, SIZE), CUDA_SUCCESS);
     assert_int_not_equal(end(SIZE), 0);
 }
 
@@ -82,10 +82,10 @@ static int setup(void **state)
     setenv("TOWLINE_SERVER", "self:", 1);
     unsetenv("CUDA_VISIBLE_DEVICES");
     CUcontext context;
-    return tow_cuInit(0) != CUDA_SUCCESS ||
-           tow_cuDevicePrimaryCtxRetain(&context, 0) != CUDA_SUCCESS ||
-           tow_cuCtxSetCurrent(context) != CUDA_SUCCESS ||
-           tow_cuMemAlloc_v2(&device, SIZE) != CUDA_SUCCESS;
+    return towc_cuInit(0) != CUDA_SUCCESS ||
+           towc_cuDevicePrimaryCtxRetain(&context, 0) != CUDA_SUCCESS ||
+           towc_cuCtxSetCurrent(context) != CUDA_SUCCESS ||
+           towc_cuMemAlloc_v2(&device, SIZE) != CUDA_SUCCESS;
 }
 
 int main(void)

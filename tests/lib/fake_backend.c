@@ -503,10 +503,10 @@ static pthread_mutex_t line_lock =
 
 static void *serve(void *arg)
 {
-    static const struct tow_session_options options = {.id = 1, .in_process = true};
+    static const struct tows_session_options options = {.id = 1, .in_process = true};
     static struct tow_backend backend; /* server threads may outlive the session's end */
     tow_fake_open(&backend);
-    tow_session_run(arg, &backend, &options);
+    tows_session_run(arg, &backend, &options);
     pthread_mutex_lock(&line_lock);
     for (unsigned i = 0; i < line_count; i++) {
         lines[i] = lines[i] == arg ? NULL : lines[i];

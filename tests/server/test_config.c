@@ -10,7 +10,7 @@
 
 #include "server/daemon/config.h"
 
-static int load(struct tow_config *config, char *why, const char *const *flags)
+static int load(struct tows_config *config, char *why, const char *const *flags)
 {
     /* Never this machine's own file. */
     char *argv[16] = {(char *)"towlined", (char *)"--config=/dev/null"};
@@ -18,41 +18,41 @@ static int load(struct tow_config *config, char *why, const char *const *flags)
     while (*flags != NULL) {
         argv[argc++] = (char *)*flags++;
     }
-    return tow_config_load(argc, argv, config, why, 512);
+    return tows_config_load(argc, argv, config, why, 512);
 }
 #define LOAD(config, why, ...) load(config, why, (const char *const[]){__VA_ARGS__, NULL})
 
 static void sizes_are_understood(void **state)
 {
     uint64_t size = 0;
-    assert_int_equal(tow_config_parse_size("4096", &size), 0);
+    assert_int_equal(tows_config_parse_size("4096", &size), 0);
     assert_int_equal(size, 4096);
-    assert_int_equal(tow_config_parse_size("16G", &size), 0);
+    assert_int_equal(tows_config_parse_size("16G", &size), 0);
     assert_true(size == UINT64_C(16) << 30);
-    assert_int_equal(tow_config_parse_size("2MiB", &size), 0);
+    assert_int_equal(tows_config_parse_size("2MiB", &size), 0);
     assert_int_equal(size, 2 << 20);
     static const char *const bad[] = {
         "", "G", "-1", "1X", "1GG", "99999999999999999999", "99999999999T", "1 G"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        assert_int_equal(tow_config_parse_size(bad[i], &size), -EINVAL);
+        assert_int_equal(tows_config_parse_size(bad[i], &size), -EINVAL);
     }
 }
 
 static void capabilities_are_understood(void **state)
 {
     uint64_t capability = 0;
-    assert_int_equal(tow_config_parse_capability("12.1", &capability), 0);
+    assert_int_equal(tows_config_parse_capability("12.1", &capability), 0);
     assert_int_equal(capability, 121);
-    assert_int_equal(tow_config_parse_capability("9", &capability), 0);
+    assert_int_equal(tows_config_parse_capability("9", &capability), 0);
     assert_int_equal(capability, 90);
-    assert_int_equal(tow_config_parse_capability("9.", &capability), -EINVAL);
-    assert_int_equal(tow_config_parse_capability("9.10", &capability), -EINVAL);
-    assert_int_equal(tow_config_parse_capability("x", &capability), -EINVAL);
+    assert_int_equal(tows_config_parse_capability("9.", &capability), -EINVAL);
+    assert_int_equal(tows_config_parse_capability("9.10", &capability), -EINVAL);
+    assert_int_equal(tows_config_parse_capability("x", &capability), -EINVAL);
 }
 
 static void flags_are_understood(void **state)
 {
-    static struct tow_config config;
+    static struct tows_config config;
     char why[512] = "";
     assert_int_equal(LOAD(&config, why, "-l", "unix:///a", "--listen=tcp://b:1", "--device", "soft",
                           "--soft-memory=1G", "--socket-mode=0660", "--max-sessions", "3"),
@@ -69,7 +69,7 @@ static void flags_are_understood(void **state)
 
 static void wrong_flags_are_named(void **state)
 {
-    static struct tow_config config;
+    static struct tows_config config;
     static const char *const bad[] = {"--nonsense", "--soft-memory=x", "--idle-workers=100000",
                                       "--listen",   "stray",           "--socket-mode=999"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -86,25 +86,25 @@ static void sizes_and_capabilities_are_numbers(void **state)
     static const char *const none[] = {
         "", "0", "100", "8.", "8.10", "8.x", "8.6x", "-8", "99999999999999999999"};
     uint64_t value = 0;
-    assert_int_equal(tow_config_parse_size("0", &value), 0);
+    assert_int_equal(tows_config_parse_size("0", &value), 0);
     assert_int_equal(value, 0);
-    assert_int_equal(tow_config_parse_size("3k", &value), 0);
+    assert_int_equal(tows_config_parse_size("3k", &value), 0);
     assert_int_equal(value, 3072);
-    assert_int_equal(tow_config_parse_size("5MiB", &value), 0);
+    assert_int_equal(tows_config_parse_size("5MiB", &value), 0);
     assert_int_equal(value, 5 << 20);
-    assert_int_equal(tow_config_parse_size("16777215TB", &value), 0);
+    assert_int_equal(tows_config_parse_size("16777215TB", &value), 0);
     assert_true(value == UINT64_C(16777215) << 40);
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        assert_int_equal(tow_config_parse_size(wrong[i], &value), -EINVAL);
+        assert_int_equal(tows_config_parse_size(wrong[i], &value), -EINVAL);
     }
-    assert_int_equal(tow_config_parse_capability("9", &value), 0);
+    assert_int_equal(tows_config_parse_capability("9", &value), 0);
     assert_int_equal(value, 90);
-    assert_int_equal(tow_config_parse_capability("8.6", &value), 0);
+    assert_int_equal(tows_config_parse_capability("8.6", &value), 0);
     assert_int_equal(value, 86);
-    assert_int_equal(tow_config_parse_capability("99.9", &value), 0);
+    assert_int_equal(tows_config_parse_capability("99.9", &value), 0);
     assert_int_equal(value, 999);
     for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
-        assert_int_equal(tow_config_parse_capability(none[i], &value), -EINVAL);
+        assert_int_equal(tows_config_parse_capability(none[i], &value), -EINVAL);
     }
 }
 
@@ -124,62 +124,62 @@ static void file_and_flags_together(void **state)
     close(fd);
     write_file(
         path, "# comment\n\n listen = unix:///from-file # why\nidle-workers=4\ndevice = /a#b.so\n");
-    static struct tow_config config;
+    static struct tows_config config;
     char why[512] = "";
     char flag[64];
     snprintf(flag, sizeof flag, "--config=%s", path);
     char *argv[] = {(char *)"towlined", flag, (char *)"--idle-workers=2", NULL};
-    assert_int_equal(tow_config_load(3, argv, &config, why, sizeof why), TOW_CONFIG_GO);
+    assert_int_equal(tows_config_load(3, argv, &config, why, sizeof why), TOW_CONFIG_GO);
     assert_int_equal(config.listen_count, 1);
     assert_string_equal(config.listen[0], "unix:///from-file");
     assert_string_equal(config.device, "/a#b.so");
     assert_int_equal(config.idle_workers, 2);
     char *more[] = {(char *)"towlined", flag, (char *)"-lunix:///flag", NULL};
-    assert_int_equal(tow_config_load(3, more, &config, why, sizeof why), TOW_CONFIG_GO);
+    assert_int_equal(tows_config_load(3, more, &config, why, sizeof why), TOW_CONFIG_GO);
     assert_int_equal(config.listen_count, 1);
     assert_string_equal(config.listen[0], "unix:///flag");
 
     write_file(path, "idle-workers = 1\nnonsense\n");
-    assert_int_equal(tow_config_load(2, argv, &config, why, sizeof why), -EINVAL);
+    assert_int_equal(tows_config_load(2, argv, &config, why, sizeof why), -EINVAL);
     assert_non_null(strstr(why, ":2:"));
     write_file(path, "worker = 1\n");
-    assert_int_equal(tow_config_load(2, argv, &config, why, sizeof why), -EINVAL);
+    assert_int_equal(tows_config_load(2, argv, &config, why, sizeof why), -EINVAL);
     unlink(path);
-    assert_true(tow_config_load(2, argv, &config, why, sizeof why) < 0);
+    assert_true(tows_config_load(2, argv, &config, why, sizeof why) < 0);
 }
 
 static void worker_gets_the_same_settings(void **state)
 {
-    static struct tow_config config, worker;
+    static struct tows_config config, worker;
     char why[512] = "", text[4096];
     char *args[TOW_CONFIG_ARGS_MAX + 2] = {(char *)"towlined", (char *)"--worker"};
     assert_int_equal(LOAD(&config, why, "--device=/x y.so", "--soft-capability=9.0",
                           "--soft-memory=3G", "--code-cache=0", "--soft-threads=3"),
                      TOW_CONFIG_GO);
-    int count = tow_config_worker_args(&config, text, sizeof text, args + 2);
+    int count = tows_config_worker_args(&config, text, sizeof text, args + 2);
     assert_true(count > 0);
-    assert_int_equal(tow_config_load(count + 2, args, &worker, why, sizeof why), TOW_CONFIG_GO);
+    assert_int_equal(tows_config_load(count + 2, args, &worker, why, sizeof why), TOW_CONFIG_GO);
     assert_true(worker.worker);
     assert_string_equal(worker.device, config.device);
     assert_int_equal(worker.soft_capability, 90);
     assert_true(worker.soft_memory == config.soft_memory);
     assert_int_equal(worker.soft_threads, 3);
     assert_int_equal(worker.code_cache, 0);
-    assert_int_equal(tow_config_worker_args(&config, text, 20, args), -E2BIG);
+    assert_int_equal(tows_config_worker_args(&config, text, 20, args), -E2BIG);
 }
 
 static void settings_of_self_are_applied(void **state)
 {
-    static struct tow_config config;
+    static struct tows_config config;
     char why[512] = "";
-    tow_config_defaults(&config);
+    tows_config_defaults(&config);
     assert_int_equal(
-        tow_config_apply(&config, "soft-devices=3,device=soft", "self:", why, sizeof why), 0);
+        tows_config_apply(&config, "soft-devices=3,device=soft", "self:", why, sizeof why), 0);
     assert_int_equal(config.soft_devices, 3);
     assert_string_equal(config.device, "soft");
-    assert_int_equal(tow_config_apply(&config, "soft-devices=3,bad", "self:", why, sizeof why),
+    assert_int_equal(tows_config_apply(&config, "soft-devices=3,bad", "self:", why, sizeof why),
                      -EINVAL);
-    assert_int_equal(tow_config_apply(&config, "", "self:", why, sizeof why), 0);
+    assert_int_equal(tows_config_apply(&config, "", "self:", why, sizeof why), 0);
 }
 
 int main(void)

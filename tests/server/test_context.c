@@ -24,8 +24,8 @@
 
 enum { PRIMARY = 3, GREEN = 5, OTHER = 6, THREAD = 1, PAGE = 4096 };
 
-static struct tow_session *session;
-static struct tow_session_stats stats;
+static struct tows_session *session;
+static struct tows_session_stats stats;
 static struct tow_driver driver;
 static unsigned made, contexts_destroyed, greens_destroyed, resets, unregistered;
 static _Thread_local bool malformed; /* what the thread's last command was */
@@ -104,7 +104,7 @@ static CUresult fake_reset(CUdevice device)
     (void)device;
     /* Nobody is at anything of it any more. */
     assert_int_equal(atomic_load(&session->contexts_ending[1]), 0);
-    assert_false(tow_handles_is_ending(&session->handles, of_green_id));
+    assert_false(tows_handles_is_ending(&session->handles, of_green_id));
     resets++;
     return CUDA_SUCCESS;
 }
@@ -120,8 +120,8 @@ static CUresult fake_destroy_green(CUgreenCtx green)
 {
     assert_ptr_equal(green, GREEN_HANDLE);
     /* Nobody is at anything of its context any more. */
-    assert_false(tow_handles_is_ending(&session->handles, of_green_id));
-    assert_null(tow_handles_find(&session->handles, of_green_id));
+    assert_false(tows_handles_is_ending(&session->handles, of_green_id));
+    assert_null(tows_handles_find(&session->handles, of_green_id));
     greens_destroyed++;
     return CUDA_SUCCESS;
 }
@@ -144,7 +144,7 @@ static CUresult fake_unregister(void *memory)
     (void)memory;
     if (greens_destroyed == 0) {
         assert_int_equal(atomic_load(&session->contexts_ending[1]), 1);
-        assert_true(tow_handles_is_ending(&session->handles, of_green_id));
+        assert_true(tows_handles_is_ending(&session->handles, of_green_id));
         unregistered++;
     }
     return CUDA_SUCCESS;
@@ -159,11 +159,11 @@ static CUresult fake_stream(CUstream *ret, unsigned flags)
 
 /* ---- commands ---- */
 
-static CUresult serve_in(uint32_t context, tow_serve_fn *fn, uint16_t kind, uint64_t first,
+static CUresult serve_in(uint32_t context, tows_serve_fn *fn, uint16_t kind, uint64_t first,
                          uint64_t second)
 {
     uint64_t body[4] = {first, second, context != 0};
-    struct tow_serve call = {
+    struct tows_serve call = {
         .session = session,
         .driver = &driver,
         .frame = {.kind = kind, .thread = THREAD, .context = context, .seq = 1}};
@@ -175,9 +175,9 @@ static CUresult serve_in(uint32_t context, tow_serve_fn *fn, uint16_t kind, uint
     return call.status;
 }
 
-#define SERVE(name, first, second) serve_in(0, tow_serve_##name, TOW_FN_##name, first, second)
+#define SERVE(name, first, second) serve_in(0, tows_serve_##name, TOW_FN_##name, first, second)
 #define SERVE_IN(context, name, first, second)                                                     \
-    serve_in(context, tow_serve_##name, TOW_FN_##name, first, second)
+    serve_in(context, tows_serve_##name, TOW_FN_##name, first, second)
 
 static int fake_take_fd(struct tow_line *line, uint64_t number, int64_t deadline_ns, int *ret_fd)
 {
@@ -191,7 +191,7 @@ static int fake_take_fd(struct tow_line *line, uint64_t number, int64_t deadline
 
 static int begin(void **state)
 {
-    static const struct tow_session_options options = {.id = 1};
+    static const struct tows_session_options options = {.id = 1};
     static const struct tow_line_ops ops = {.take_fd = fake_take_fd};
     static struct tow_line line = {.ops = &ops};
     (void)state;
@@ -223,17 +223,17 @@ static int begin(void **state)
     tow_mutex_init(&session->transfers.lock, SERVER_TRANSFERS);
     tow_cond_init(&session->transfers.changed);
     tow_mutex_init(&session->families.lock, SERVER_FAMILIES);
-    tow_hold_init(&session->hold);
-    return tow_handles_init(&session->handles);
+    tows_hold_init(&session->hold);
+    return tows_handles_init(&session->handles);
 }
 
 static int end(void **state)
 {
     (void)state;
-    tow_session_end_states(session);
-    tow_session_end_threads(session);
-    tow_handles_fini(&session->handles);
-    tow_hold_fini(&session->hold);
+    tows_session_end_states(session);
+    tows_session_end_threads(session);
+    tows_handles_fini(&session->handles);
+    tows_hold_fini(&session->hold);
     tow_mutex_fini(&session->client_threads.lock);
     tow_mutex_fini(&session->transfers.lock);
     pthread_cond_destroy(&session->transfers.changed);
@@ -246,7 +246,7 @@ static int end(void **state)
 static void make_green(void)
 {
     assert_int_equal(SERVE(cuDevicePrimaryCtxRetain, primary_id, 0), CUDA_SUCCESS);
-    assert_int_equal(tow_handles_bind(&session->handles, green_id, GREEN_HANDLE, CUDA_SUCCESS, 0),
+    assert_int_equal(tows_handles_bind(&session->handles, green_id, GREEN_HANDLE, CUDA_SUCCESS, 0),
                      0);
     assert_int_equal(SERVE(cuCtxFromGreenCtx, of_green_id, green_id), CUDA_SUCCESS);
     assert_false(malformed);
@@ -260,7 +260,7 @@ static void create_again(void)
 {
     SERVE(cuCtxCreate_v4, again_id, 0);
     assert_true(malformed);
-    assert_null(tow_handles_at(&session->handles, TOW_H_CONTEXT, OTHER));
+    assert_null(tows_handles_at(&session->handles, TOW_H_CONTEXT, OTHER));
 }
 
 static void a_number_is_free_when_its_context_has_ended(void **state)
@@ -276,7 +276,7 @@ static void a_number_is_free_when_its_context_has_ended(void **state)
     assert_false(malformed);
     /* What is made in it now is its own. */
     CUstream stream = NULL;
-    assert_int_equal(tow_session_thread_stream(session, THREAD, OTHER, &stream), CUDA_SUCCESS);
+    assert_int_equal(tows_session_thread_stream(session, THREAD, OTHER, &stream), CUDA_SUCCESS);
     assert_int_equal(SERVE(cuCtxDestroy_v2, other_id, 0), CUDA_ERROR_INVALID_CONTEXT);
 }
 
@@ -358,7 +358,7 @@ static void a_green_context_ends_when_the_primary_one_was_faster(void **state)
     assert_int_equal(SERVE(cuGreenCtxDestroy, green_id, of_green_id), CUDA_SUCCESS);
     assert_int_equal(resets, 1);
     assert_int_equal(greens_destroyed, 1);
-    assert_null(tow_handles_find(&session->handles, green_id));
+    assert_null(tows_handles_find(&session->handles, green_id));
 }
 
 static void *destroy_green_thread(void *arg)
@@ -371,7 +371,7 @@ static void *destroy_green_thread(void *arg)
 static void begin_destroy_green(void)
 {
     assert_int_equal(pthread_create(&beside, NULL, destroy_green_thread, NULL), 0);
-    while (tow_handles_find(&session->handles, green_id) != NULL) {
+    while (tows_handles_find(&session->handles, green_id) != NULL) {
         sched_yield(); /* it is at it */
     }
     tow_time_sleep(20 * TOW_TIME_MS); /* long enough to do what it must not */
@@ -403,7 +403,7 @@ static void a_green_context_that_the_driver_keeps_has_its_id(void **state)
     make_green();
     tow_driver_set(&driver, cuGreenCtxDestroy, refuse_green);
     assert_int_equal(SERVE(cuGreenCtxDestroy, green_id, of_green_id), CUDA_ERROR_INVALID_VALUE);
-    const struct tow_handle_entry *entry = tow_handles_find(&session->handles, green_id);
+    const struct tows_handle_entry *entry = tows_handles_find(&session->handles, green_id);
     assert_non_null(entry);
     assert_ptr_equal(entry->handle, GREEN_HANDLE);
 }
@@ -420,13 +420,13 @@ static void no_context_is_made_of_a_green_one_that_has_ended(void **state)
 {
     (void)state;
     assert_int_equal(SERVE(cuDevicePrimaryCtxRetain, primary_id, 0), CUDA_SUCCESS);
-    assert_int_equal(tow_handles_bind(&session->handles, green_id, GREEN_HANDLE, CUDA_SUCCESS, 0),
+    assert_int_equal(tows_handles_bind(&session->handles, green_id, GREEN_HANDLE, CUDA_SUCCESS, 0),
                      0);
     tow_driver_set(&driver, cuCtxFromGreenCtx, end_from_green);
     assert_int_equal(SERVE(cuCtxFromGreenCtx, of_green_id, green_id),
                      CUDA_ERROR_CONTEXT_IS_DESTROYED);
     assert_int_equal(greens_destroyed, 1);
-    assert_null(tow_handles_find(&session->handles, of_green_id));
+    assert_null(tows_handles_find(&session->handles, of_green_id));
 }
 
 int main(void)

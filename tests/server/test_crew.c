@@ -15,8 +15,8 @@
 #include "server/daemon/post.h"
 #include "transport/transport.h"
 
-static struct tow_crew crew;
-static struct tow_worker worker, other;
+static struct tows_crew crew;
+static struct tows_worker worker, other;
 static int theirs, others; /* the workers' ends */
 static int before;         /* descriptors */
 
@@ -32,7 +32,7 @@ static int count_open(void)
     return count;
 }
 
-static void begin(struct tow_worker *made, int *ret_theirs)
+static void begin(struct tows_worker *made, int *ret_theirs)
 {
     int pair[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
@@ -44,9 +44,9 @@ static void begin(struct tow_worker *made, int *ret_theirs)
 
 static int setup(void **state)
 {
-    static const struct tow_config config;
+    static const struct tows_config config;
     (void)state;
-    tow_crew_init(&crew, &config);
+    tows_crew_init(&crew, &config);
     begin(&worker, &theirs);
     begin(&other, &others);
     before = count_open();
@@ -56,8 +56,8 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     (void)state;
-    tow_kept_end(&crew.kept, &worker, &worker.kept);
-    tow_kept_end(&crew.kept, &other, &other.kept);
+    tows_kept_end(&crew.kept, &worker, &worker.kept);
+    tows_kept_end(&crew.kept, &other, &other.kept);
     assert_int_equal(count_open(), before - (worker.control < 0));
     close(worker.control);
     close(other.control);
@@ -67,19 +67,19 @@ static int teardown(void **state)
 }
 
 /* Says it, and gives back our end of the socket for the answer. */
-static int say(int sock, struct tow_worker *from, const struct tow_post *post, int fd)
+static int say(int sock, struct tows_worker *from, const struct tows_post *post, int fd)
 {
     int pair[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
     int fds[2] = {pair[1], fd};
     assert_int_equal(tow_fds_send(sock, post, sizeof *post, fds, fd >= 0 ? 2 : 1), 0);
     close(pair[1]);
-    assert_int_equal(tow_crew_hear(&crew, from), 0);
+    assert_int_equal(tows_crew_hear(&crew, from), 0);
     return pair[0];
 }
 
-static int ask(int sock, struct tow_worker *from, const struct tow_post *post, int fd,
-               struct tow_post_answer *ret_answer)
+static int ask(int sock, struct tows_worker *from, const struct tows_post *post, int fd,
+               struct tows_post_answer *ret_answer)
 {
     int got = -1, count;
     int answers = say(sock, from, post, fd);
@@ -93,10 +93,10 @@ static int ask(int sock, struct tow_worker *from, const struct tow_post *post, i
 
 static void a_descriptor_goes_from_worker_to_worker(void **state)
 {
-    struct tow_post keep = {.what = TOW_POST_KEEP};
-    struct tow_post get = {.what = TOW_POST_GET};
-    struct tow_post forget = {.what = TOW_POST_FORGET};
-    struct tow_post_answer answer;
+    struct tows_post keep = {.what = TOW_POST_KEEP};
+    struct tows_post get = {.what = TOW_POST_GET};
+    struct tows_post forget = {.what = TOW_POST_FORGET};
+    struct tows_post_answer answer;
     int file[2];
     (void)state;
     assert_int_equal(pipe(file), 0);
@@ -124,33 +124,33 @@ static void a_descriptor_goes_from_worker_to_worker(void **state)
 
 static void half_questions_are_answered_or_not(void **state)
 {
-    struct tow_post post = {.what = TOW_POST_KEEP};
-    struct tow_post_answer answer;
+    struct tows_post post = {.what = TOW_POST_KEEP};
+    struct tows_post_answer answer;
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     (void)state;
     ask(theirs, &worker, &post, -1, &answer); /* nothing to keep */
     assert_int_equal(answer.error, -EINVAL);
     assert_int_equal(send(theirs, &post, sizeof post, 0), sizeof post); /* nowhere to answer */
-    assert_int_equal(tow_crew_hear(&crew, &worker), 0);
+    assert_int_equal(tows_crew_hear(&crew, &worker), 0);
     int fds[3] = {null, null, null}; /* no socket, and one too many */
     assert_int_equal(tow_fds_send(theirs, &post, sizeof post, fds, 3), 0);
-    assert_int_equal(tow_crew_hear(&crew, &worker), 0);
+    assert_int_equal(tows_crew_hear(&crew, &worker), 0);
     post.what = TOW_POST_READY; /* what has none with it */
     assert_int_equal(tow_fds_send(theirs, &post, sizeof post, fds, 2), 0);
-    assert_int_equal(tow_crew_hear(&crew, &worker), 0);
+    assert_int_equal(tows_crew_hear(&crew, &worker), 0);
     worker.state = TOW_WORKER_IDLE; /* no session, no exports */
     post.what = TOW_POST_KEEP;
     close(say(theirs, &worker, &post, null));
     assert_int_equal(worker.kept, 1);                          /* that of three descriptors */
     assert_int_equal(tow_fds_send(theirs, "x", 1, fds, 2), 0); /* no message at all */
-    assert_int_equal(tow_crew_hear(&crew, &worker), 0);
+    assert_int_equal(tows_crew_hear(&crew, &worker), 0);
     assert_int_equal(worker.control, -1);
     close(null);
 }
 
 static void a_socket_that_is_full_gets_no_answer(void **state)
 {
-    struct tow_post post = {.what = TOW_POST_KEEP};
+    struct tows_post post = {.what = TOW_POST_KEEP};
     int pair[2];
     (void)state;
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
@@ -161,7 +161,7 @@ static void a_socket_that_is_full_gets_no_answer(void **state)
     int fds[2] = {pair[1], pair[0]};
     assert_int_equal(tow_fds_send(theirs, &post, sizeof post, fds, 2), 0);
     int64_t start = tow_time_now_ns();
-    assert_int_equal(tow_crew_hear(&crew, &worker), 0);
+    assert_int_equal(tows_crew_hear(&crew, &worker), 0);
     assert_true(tow_time_now_ns() - start < 20 * TOW_TIME_S);
     close(pair[0]);
     close(pair[1]);

@@ -21,8 +21,8 @@
 enum { CONTEXT = 5 };
 #define HANDLE ((void *)(uintptr_t)0x5000)
 
-static struct tow_session *session;
-static struct tow_session_stats stats;
+static struct tows_session *session;
+static struct tows_session_stats stats;
 static struct tow_driver driver;
 static unsigned destroyed;
 static CUresult answer; /* the driver's */
@@ -54,9 +54,9 @@ static const struct {
 static CUresult serve(uint16_t fn, uint64_t id)
 {
     uint64_t body[2] = {id, 1};
-    struct tow_serve call = {.session = session,
-                             .driver = &driver,
-                             .frame = {.kind = fn, .context = CONTEXT, .thread = 1, .seq = 1}};
+    struct tows_serve call = {.session = session,
+                              .driver = &driver,
+                              .frame = {.kind = fn, .context = CONTEXT, .thread = 1, .seq = 1}};
     call.in = tow_dec_init(body, sizeof body);
     call.out_start = (uint8_t *)call.small;
     call.out = tow_enc_init(call.small, sizeof call.small);
@@ -68,7 +68,7 @@ static CUresult serve(uint16_t fn, uint64_t id)
 static CUresult fake_destroy(void *handle)
 {
     assert_ptr_equal(handle, HANDLE);
-    assert_null(tow_handles_find(&session->handles, being_destroyed));
+    assert_null(tows_handles_find(&session->handles, being_destroyed));
     destroyed++;
     return answer;
 }
@@ -89,7 +89,7 @@ static CUresult fake_nodes(CUgraph graph, CUgraphNode *nodes, size_t *count)
 
 static CUresult fake_type(CUgraphNode node, CUgraphNodeType *ret)
 {
-    assert_null(tow_handles_find(&session->handles, being_destroyed));
+    assert_null(tows_handles_find(&session->handles, being_destroyed));
     *ret = node == CHILD_NODE ? CU_GRAPH_NODE_TYPE_EMPTY : CU_GRAPH_NODE_TYPE_GRAPH;
     return CUDA_SUCCESS;
 }
@@ -103,7 +103,7 @@ static CUresult fake_child(CUgraphNode node, CUgraph *ret)
 
 static int begin(void **state)
 {
-    static const struct tow_session_options options = {.id = 1};
+    static const struct tows_session_options options = {.id = 1};
     (void)state;
     destroyed = 0;
     answer = CUDA_SUCCESS;
@@ -121,22 +121,22 @@ static int begin(void **state)
     session->driver = &driver;
     session->options = &options;
     session->stats = &stats;
-    tow_serve_add_all(session->table);
+    tows_serve_add_all(session->table);
     tow_mutex_init(&session->transfers.lock, SERVER_TRANSFERS);
     tow_cond_init(&session->transfers.changed);
     tow_mutex_init(&session->families.lock, SERVER_FAMILIES);
-    tow_busy_init(&session->busy);
-    tow_hold_init(&session->hold);
-    return tow_handles_init(&session->handles);
+    tows_busy_init(&session->busy);
+    tows_hold_init(&session->hold);
+    return tows_handles_init(&session->handles);
 }
 
 static int end(void **state)
 {
     (void)state;
-    tow_session_end_states(session);
-    tow_handles_fini(&session->handles);
-    tow_hold_fini(&session->hold);
-    tow_busy_fini(&session->busy);
+    tows_session_end_states(session);
+    tows_handles_fini(&session->handles);
+    tows_hold_fini(&session->hold);
+    tows_busy_fini(&session->busy);
     tow_mutex_fini(&session->transfers.lock);
     pthread_cond_destroy(&session->transfers.changed);
     tow_mutex_fini(&session->families.lock);
@@ -148,10 +148,11 @@ static uint64_t make(enum tow_handle_kind kind, bool of_server)
 {
     being_destroyed = TOW_ID_MAKE(kind, 0, 1, 9);
     if (of_server) {
-        being_destroyed = tow_handles_export(&session->handles, kind, HANDLE, CONTEXT);
+        being_destroyed = tows_handles_export(&session->handles, kind, HANDLE, CONTEXT);
     } else {
         assert_int_equal(
-            tow_handles_bind(&session->handles, being_destroyed, HANDLE, CUDA_SUCCESS, CONTEXT), 0);
+            tows_handles_bind(&session->handles, being_destroyed, HANDLE, CUDA_SUCCESS, CONTEXT),
+            0);
     }
     return being_destroyed;
 }
@@ -187,16 +188,16 @@ static void an_id_means_what_it_meant_if_the_driver_refuses(void **state)
     for (unsigned i = 0; i < 2 * ENDINGS; i++) {
         uint64_t id = make(endings[i / 2].kind, i % 2 == 1);
         assert_int_equal(serve(endings[i / 2].fn, id), CUDA_ERROR_NOT_SUPPORTED);
-        const struct tow_handle_entry *entry = tow_handles_find(&session->handles, id);
+        const struct tows_handle_entry *entry = tows_handles_find(&session->handles, id);
         assert_non_null(entry);
         assert_ptr_equal(entry->handle, HANDLE);
         assert_int_equal(entry->context, CONTEXT);
         /* Others do not get it. */
-        uint64_t other = tow_handles_export(&session->handles, TOW_H_EVENT, &driver, CONTEXT);
+        uint64_t other = tows_handles_export(&session->handles, TOW_H_EVENT, &driver, CONTEXT);
         assert_int_not_equal(other, id);
-        assert_non_null(tow_handles_find(&session->handles, id));
-        assert_true(tow_handles_unbind(&session->handles, other));
-        assert_true(tow_handles_unbind(&session->handles, id));
+        assert_non_null(tows_handles_find(&session->handles, id));
+        assert_true(tows_handles_unbind(&session->handles, other));
+        assert_true(tows_handles_unbind(&session->handles, id));
     }
 }
 
@@ -205,7 +206,7 @@ static CUresult refuse_late(void *handle)
 {
     (void)handle;
     uint64_t heir = TOW_ID_MAKE(TOW_H_EVENT, 0, 9, TOW_ID_INDEX(being_destroyed));
-    assert_int_equal(tow_handles_bind(&session->handles, heir, CHILD, CUDA_SUCCESS, CONTEXT), 0);
+    assert_int_equal(tows_handles_bind(&session->handles, heir, CHILD, CUDA_SUCCESS, CONTEXT), 0);
     return CUDA_ERROR_NOT_SUPPORTED;
 }
 
@@ -216,8 +217,8 @@ static void an_index_that_another_has_meanwhile_is_not_taken_back(void **state)
     driver.fn[TOW_FN_cuGraphExecDestroy] = (tow_driver_fn *)refuse_late;
     assert_int_equal(serve(TOW_FN_cuGraphExecDestroy, id), CUDA_ERROR_NOT_SUPPORTED);
     uint64_t heir = TOW_ID_MAKE(TOW_H_EVENT, 0, 9, TOW_ID_INDEX(id));
-    assert_non_null(tow_handles_find(&session->handles, heir));
-    assert_null(tow_handles_find(&session->handles, id));
+    assert_non_null(tows_handles_find(&session->handles, heir));
+    assert_null(tows_handles_find(&session->handles, id));
 }
 
 /* A thread that looked it up before another destroyed it. */
@@ -242,20 +243,20 @@ static void what_is_in_a_graph_lives_as_long_as_it_does(void **state)
 {
     (void)state;
     uint64_t graph = make(TOW_H_GRAPH, false);
-    struct tow_handles *handles = &session->handles;
-    uint64_t child = tow_handles_export(handles, TOW_H_GRAPH, CHILD, CONTEXT);
-    uint64_t node = tow_handles_export(handles, TOW_H_GRAPHNODE, CHILD_NODE, CONTEXT);
-    tow_handles_spoil(handles, graph, CUDA_ERROR_OUT_OF_MEMORY);
+    struct tows_handles *handles = &session->handles;
+    uint64_t child = tows_handles_export(handles, TOW_H_GRAPH, CHILD, CONTEXT);
+    uint64_t node = tows_handles_export(handles, TOW_H_GRAPHNODE, CHILD_NODE, CONTEXT);
+    tows_handles_spoil(handles, graph, CUDA_ERROR_OUT_OF_MEMORY);
     answer = CUDA_ERROR_INVALID_VALUE;
     assert_int_equal(serve(TOW_FN_cuGraphDestroy, graph), CUDA_ERROR_INVALID_VALUE);
-    assert_ptr_equal(tow_handles_find(handles, child)->handle, CHILD);
-    assert_ptr_equal(tow_handles_find(handles, node)->handle, CHILD_NODE);
-    assert_int_equal(tow_handles_find(handles, graph)->error, CUDA_ERROR_OUT_OF_MEMORY);
+    assert_ptr_equal(tows_handles_find(handles, child)->handle, CHILD);
+    assert_ptr_equal(tows_handles_find(handles, node)->handle, CHILD_NODE);
+    assert_int_equal(tows_handles_find(handles, graph)->error, CUDA_ERROR_OUT_OF_MEMORY);
     answer = CUDA_SUCCESS;
     assert_int_equal(serve(TOW_FN_cuGraphDestroy, graph), CUDA_SUCCESS);
-    assert_null(tow_handles_find(handles, child));
-    assert_null(tow_handles_find(handles, node));
-    assert_null(tow_handles_find(handles, graph));
+    assert_null(tows_handles_find(handles, child));
+    assert_null(tows_handles_find(handles, node));
+    assert_null(tows_handles_find(handles, graph));
 }
 
 int main(void)

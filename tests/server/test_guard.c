@@ -220,7 +220,7 @@ static int begin(void **state)
     tow_driver_set(&driver, cuGraphChildGraphNodeGetGraph, fake_child);
     tow_driver_set(&driver, cuGraphAddChildGraphNode, fake_add_child);
     tow_driver_set(&driver, cuGraphAddNode_v2, fake_add_node);
-    tow_guard_install(&driver);
+    tows_guard_install(&driver);
     return 0;
 }
 

@@ -8,20 +8,20 @@
 #include "server/session/hold.h"
 #include "server/session/session.h"
 
-static struct tow_session *session;
+static struct tows_session *session;
 
 static int begin(void **state)
 {
     (void)state;
     session = calloc(1, sizeof *session);
-    tow_hold_init(&session->hold);
+    tows_hold_init(&session->hold);
     return 0;
 }
 
 static int end(void **state)
 {
     (void)state;
-    tow_hold_fini(&session->hold);
+    tows_hold_fini(&session->hold);
     free(session);
     return 0;
 }
@@ -29,47 +29,47 @@ static int end(void **state)
 static void nobody_inside_is_not_waited_for(void **state)
 {
     (void)state;
-    assert_true(tow_hold_wait(session));
-    assert_true(tow_hold_wait(session));
-    unsigned held = tow_hold_enter_session(session);
-    tow_hold_leave_session(session, held);
-    assert_true(tow_hold_wait(session));
+    assert_true(tows_hold_wait(session));
+    assert_true(tows_hold_wait(session));
+    unsigned held = tows_hold_enter_session(session);
+    tows_hold_leave_session(session, held);
+    assert_true(tows_hold_wait(session));
 }
 
 static void a_call_enters_once(void **state)
 {
     (void)state;
-    struct tow_serve call = {.session = session};
-    tow_hold_enter(&call);
-    tow_hold_enter(&call);
-    assert_false(tow_hold_wait(session));
-    tow_hold_leave(&call);
-    tow_hold_leave(&call);
-    assert_true(tow_hold_wait(session));
+    struct tows_serve call = {.session = session};
+    tows_hold_enter(&call);
+    tows_hold_enter(&call);
+    assert_false(tows_hold_wait(session));
+    tows_hold_leave(&call);
+    tows_hold_leave(&call);
+    assert_true(tows_hold_wait(session));
 }
 
 static void those_who_come_later_are_not_waited_for(void **state)
 {
     (void)state;
-    unsigned first = tow_hold_enter_session(session);
-    assert_false(tow_hold_wait(session)); /* from now on is later */
-    unsigned second = tow_hold_enter_session(session);
+    unsigned first = tows_hold_enter_session(session);
+    assert_false(tows_hold_wait(session)); /* from now on is later */
+    unsigned second = tows_hold_enter_session(session);
     assert_int_not_equal(first, second);
-    tow_hold_leave_session(session, first);
+    tows_hold_leave_session(session, first);
     assert_int_equal(atomic_load(&session->hold.inside[first - 1]), 0);
     /* But whoever waits now waits for it. */
-    assert_false(tow_hold_wait(session));
-    tow_hold_leave_session(session, second);
-    assert_true(tow_hold_wait(session));
+    assert_false(tows_hold_wait(session));
+    tows_hold_leave_session(session, second);
+    assert_true(tows_hold_wait(session));
 }
 
 struct thing {
-    struct tow_hold_ending ending;
+    struct tows_hold_ending ending;
     unsigned in_flight; /* when it ended */
     atomic_bool ended;
 };
 
-static void end_thing(struct tow_session *s, struct tow_hold_ending *ending)
+static void end_thing(struct tows_session *s, struct tows_hold_ending *ending)
 {
     struct thing *thing = (struct thing *)ending;
     thing->in_flight = atomic_load(&s->busy.in_flight);
@@ -81,15 +81,15 @@ static void what_is_deferred_ends_when_the_last_has_left(void **state)
     (void)state;
     struct thing things[3] = {
         {.ending.end = end_thing}, {.ending.end = end_thing}, {.ending.end = end_thing}};
-    unsigned held = tow_hold_enter_session(session);
+    unsigned held = tows_hold_enter_session(session);
     for (unsigned i = 0; i < 3; i++) {
-        assert_false(tow_hold_wait(session));
-        tow_hold_defer(session, &things[i].ending);
+        assert_false(tows_hold_wait(session));
+        tows_hold_defer(session, &things[i].ending);
     }
     for (unsigned i = 0; i < 3; i++) {
         assert_false(atomic_load(&things[i].ended));
     }
-    tow_hold_leave_session(session, held);
+    tows_hold_leave_session(session, held);
     int64_t until = tow_time_deadline(20 * TOW_TIME_S);
     for (unsigned i = 0; i < 3; i++) {
         while (!atomic_load(&things[i].ended) && !tow_time_passed(until)) {

@@ -26,7 +26,7 @@
 
 enum { THREAD = 3, CONTEXT = 5, OTHER = 6 };
 
-static struct tow_session *session;
+static struct tows_session *session;
 static struct tow_driver driver;
 static struct tow_frame frame = {.kind = 1, .thread = THREAD, .seq = 1};
 static unsigned streams, destroyed, synchronised;
@@ -36,10 +36,11 @@ static CUresult fake_stream(CUstream *ret, unsigned flags)
 {
     (void)flags;
     *ret = (CUstream)(uintptr_t)(0x1000 + 16 * ++streams);
-    tow_session_defer(session, THREAD, 1, CUDA_ERROR_INVALID_VALUE, "");
+    tows_session_defer(session, THREAD, 1, CUDA_ERROR_INVALID_VALUE, "");
     if (streams == 1) {
         CUstream other = NULL;
-        assert_int_equal(tow_session_thread_stream(session, THREAD, CONTEXT, &other), CUDA_SUCCESS);
+        assert_int_equal(tows_session_thread_stream(session, THREAD, CONTEXT, &other),
+                         CUDA_SUCCESS);
         assert_int_equal((uintptr_t)other, 0x1020);
     }
     return CUDA_SUCCESS;
@@ -104,10 +105,10 @@ static CUresult fake_launch(CUstream stream, CUhostFn run, void *turn)
 static void upload_late(uint32_t context, uint64_t number)
 {
     uint64_t body[2] = {100 + number, number};
-    struct tow_serve call = {.session = session, .driver = &driver, .frame = frame};
+    struct tows_serve call = {.session = session, .driver = &driver, .frame = frame};
     call.frame.context = context;
     call.in = tow_dec_init(body, sizeof body);
-    tow_late_copy(&call, 0x1000, 64, NULL);
+    tows_late_copy(&call, 0x1000, 64, NULL);
     assert_false(call.malformed);
     assert_int_equal(call.status, CUDA_SUCCESS);
 }
@@ -137,9 +138,9 @@ static int fake_take_fd(struct tow_line *line, uint64_t number, int64_t deadline
                : -1;
 }
 
-static struct tow_serve call_in(uint32_t context, const void *body, size_t size)
+static struct tows_serve call_in(uint32_t context, const void *body, size_t size)
 {
-    struct tow_serve call = {.session = session, .driver = &driver, .frame = frame};
+    struct tows_serve call = {.session = session, .driver = &driver, .frame = frame};
     call.frame.context = context;
     call.in = tow_dec_init(body, size);
     return call;
@@ -147,9 +148,9 @@ static struct tow_serve call_in(uint32_t context, const void *body, size_t size)
 
 static bool others_can_use(uint64_t address)
 {
-    struct tow_serve call = call_in(OTHER, NULL, 0);
-    bool holds = tow_share_holds(&call, address, PAGE);
-    tow_hold_leave(&call);
+    struct tows_serve call = call_in(OTHER, NULL, 0);
+    bool holds = tows_share_holds(&call, address, PAGE);
+    tows_hold_leave(&call);
     return holds && call.status == CUDA_SUCCESS;
 }
 
@@ -179,8 +180,8 @@ static void share_piece(unsigned i)
     munmap(at, PAGE);
     pieces[i] = (uint64_t)(uintptr_t)at;
     uint64_t body[3] = {pieces[i], PAGE, 1};
-    struct tow_serve call = call_in(CONTEXT, body, sizeof body);
-    tow_serve_cuMemHostAlloc(&call);
+    struct tows_serve call = call_in(CONTEXT, body, sizeof body);
+    tows_serve_cuMemHostAlloc(&call);
     assert_int_equal(call.status, CUDA_SUCCESS);
     assert_false(call.malformed);
 }
@@ -192,11 +193,11 @@ static void a_piece_in_the_driver_does_not_hold_up_the_others(void **state)
     share_piece(1);
     assert_int_equal(registered, 2);
     /* Each is page-locked again by who uses it while the other one's context ends. */
-    tow_share_drop_context(session, CONTEXT);
+    tows_share_drop_context(session, CONTEXT);
     assert_int_equal(unregistered, 2);
     assert_int_equal(registered, 3);
-    struct tow_serve call = call_in(CONTEXT, &pieces[1], sizeof pieces[1]);
-    tow_serve_cuMemFreeHost(&call);
+    struct tows_serve call = call_in(CONTEXT, &pieces[1], sizeof pieces[1]);
+    tows_serve_cuMemFreeHost(&call);
     assert_int_equal(call.status, CUDA_SUCCESS);
     assert_false(others_can_use(pieces[1]));
     assert_true(others_can_use(pieces[0]));
@@ -204,7 +205,7 @@ static void a_piece_in_the_driver_does_not_hold_up_the_others(void **state)
 
 static int begin(void **state)
 {
-    static const struct tow_session_options options = {.id = 1};
+    static const struct tows_session_options options = {.id = 1};
     static const struct tow_line_ops ops = {.take_fd = fake_take_fd};
     static struct tow_line line = {.ops = &ops};
     (void)state;
@@ -224,20 +225,20 @@ static int begin(void **state)
     session->driver = &driver;
     session->options = &options;
     session->line = &line;
-    tow_hold_init(&session->hold);
+    tows_hold_init(&session->hold);
     session->client_threads.table = calloc(TOW_THREADS_MAX + 1, sizeof(void *));
     tow_mutex_init(&session->client_threads.lock, SERVER_THREADS);
     tow_mutex_init(&session->families.lock, SERVER_FAMILIES);
-    return tow_handles_init(&session->handles);
+    return tows_handles_init(&session->handles);
 }
 
 static int end(void **state)
 {
     (void)state;
-    tow_hold_fini(&session->hold);
-    tow_session_end_states(session);
-    tow_session_end_threads(session);
-    tow_handles_fini(&session->handles);
+    tows_hold_fini(&session->hold);
+    tows_session_end_states(session);
+    tows_session_end_threads(session);
+    tows_handles_fini(&session->handles);
     tow_mutex_fini(&session->client_threads.lock);
     tow_mutex_fini(&session->families.lock);
     free(session);
@@ -251,8 +252,8 @@ static uint64_t bind_context(uint32_t number, uint32_t generation)
 {
     static uint8_t handles[8];
     uint64_t id = TOW_ID_MAKE(TOW_H_CONTEXT, 0, generation, number);
-    assert_int_equal(tow_handles_bind(&session->handles, id, &handles[generation], CUDA_SUCCESS, 0),
-                     0);
+    assert_int_equal(
+        tows_handles_bind(&session->handles, id, &handles[generation], CUDA_SUCCESS, 0), 0);
     return id;
 }
 
@@ -263,8 +264,8 @@ static CUresult fake_stream_of_the_dead(CUstream *ret, unsigned flags)
 {
     (void)flags;
     *ret = (CUstream)(uintptr_t)0x3000;
-    assert_true(tow_handles_unbind(&session->handles, ending));
-    tow_session_drop_context(session, CONTEXT);
+    assert_true(tows_handles_unbind(&session->handles, ending));
+    tows_session_drop_context(session, CONTEXT);
     bind_context(CONTEXT, 2);
     return CUDA_SUCCESS;
 }
@@ -273,15 +274,15 @@ static void a_threads_stream_does_not_outlive_its_context(void **state)
 {
     (void)state;
     CUstream stream = NULL;
-    assert_int_equal(tow_session_thread_stream(session, THREAD, CONTEXT, &stream),
+    assert_int_equal(tows_session_thread_stream(session, THREAD, CONTEXT, &stream),
                      CUDA_ERROR_INVALID_CONTEXT);
     ending = bind_context(CONTEXT, 1);
     tow_driver_set(&driver, cuStreamCreate, fake_stream_of_the_dead);
-    assert_int_equal(tow_session_thread_stream(session, THREAD, CONTEXT, &stream),
+    assert_int_equal(tows_session_thread_stream(session, THREAD, CONTEXT, &stream),
                      CUDA_ERROR_CONTEXT_IS_DESTROYED);
     streams = 1;
     tow_driver_set(&driver, cuStreamCreate, fake_stream);
-    assert_int_equal(tow_session_thread_stream(session, THREAD, CONTEXT, &stream), CUDA_SUCCESS);
+    assert_int_equal(tows_session_thread_stream(session, THREAD, CONTEXT, &stream), CUDA_SUCCESS);
     assert_int_equal((uintptr_t)stream, 0x1020); /* its own */
     streams = 0;
 }
@@ -291,11 +292,11 @@ static void a_threads_stream_is_made_without_a_lock(void **state)
     (void)state;
     CUstream stream = NULL;
     bind_context(CONTEXT, 1);
-    assert_int_equal(tow_session_thread_stream(session, THREAD, CONTEXT, &stream), CUDA_SUCCESS);
+    assert_int_equal(tows_session_thread_stream(session, THREAD, CONTEXT, &stream), CUDA_SUCCESS);
     assert_int_equal((uintptr_t)stream, 0x1020); /* that of the one who was quicker */
     assert_int_equal(destroyed, 1);
-    assert_int_equal(tow_session_take_deferred(session, THREAD), CUDA_ERROR_INVALID_VALUE);
-    assert_int_equal(tow_session_thread_stream(session, THREAD, CONTEXT, &stream), CUDA_SUCCESS);
+    assert_int_equal(tows_session_take_deferred(session, THREAD), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(tows_session_thread_stream(session, THREAD, CONTEXT, &stream), CUDA_SUCCESS);
     assert_int_equal(streams, 2);
 }
 
@@ -305,14 +306,14 @@ static void a_context_that_ends_does_not_hold_up_uploads_of_others(void **state)
     static uint8_t handles[2];
     for (uint32_t i = 0; i < 2; i++) {
         uint64_t id = TOW_ID_MAKE(TOW_H_CONTEXT, 0, 1, CONTEXT + i);
-        assert_int_equal(tow_handles_bind(&session->handles, id, &handles[i], CUDA_SUCCESS, 0), 0);
+        assert_int_equal(tows_handles_bind(&session->handles, id, &handles[i], CUDA_SUCCESS, 0), 0);
     }
     upload_late(CONTEXT, 1);
     upload_late(CONTEXT, 2);
-    assert_true(tow_late_drop_context(session, CONTEXT, 0));
+    assert_true(tows_late_drop_context(session, CONTEXT, 0));
     assert_int_equal(synchronised, 2);
     tow_driver_set(&driver, cuEventSynchronize, fake_not_ready);
-    assert_true(tow_late_drop_context(session, OTHER, 0));
+    assert_true(tows_late_drop_context(session, OTHER, 0));
 }
 
 int main(void)

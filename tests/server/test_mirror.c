@@ -20,7 +20,7 @@
 
 enum { PAGE = 4096, PAGES = 8, GREEN = 5, OTHER = 6, PRIMARY = 3 };
 
-static struct tow_session *session;
+static struct tows_session *session;
 static struct tow_driver driver;
 static _Alignas(PAGE) uint8_t memory[PAGES][PAGE];
 static unsigned used;
@@ -45,7 +45,7 @@ static CUresult fake_synchronize(void)
 
 static int begin(void **state)
 {
-    static const struct tow_session_options options = {.id = 1};
+    static const struct tows_session_options options = {.id = 1};
     (void)state;
     used = 0;
     memset(memory, 0, sizeof memory);
@@ -60,17 +60,17 @@ static int begin(void **state)
     tow_mutex_init(&session->transfers.lock, SERVER_TRANSFERS);
     tow_cond_init(&session->transfers.changed);
     tow_mutex_init(&session->families.lock, SERVER_FAMILIES);
-    tow_hold_init(&session->hold);
-    return tow_handles_init(&session->handles);
+    tows_hold_init(&session->hold);
+    return tows_handles_init(&session->handles);
 }
 
 static int end(void **state)
 {
     (void)state;
-    tow_session_end_states(session);
-    tow_session_end_threads(session);
-    tow_handles_fini(&session->handles);
-    tow_hold_fini(&session->hold);
+    tows_session_end_states(session);
+    tows_session_end_threads(session);
+    tows_handles_fini(&session->handles);
+    tows_hold_fini(&session->hold);
     tow_mutex_fini(&session->client_threads.lock);
     tow_mutex_fini(&session->transfers.lock);
     pthread_cond_destroy(&session->transfers.changed);
@@ -87,12 +87,12 @@ static uint8_t *allocate(uint32_t context)
     tow_enc_u64(&enc, PAGE);
     tow_enc_u32(&enc, CU_MEM_ATTACH_GLOBAL);
     tow_enc_u32(&enc, TOW_MANAGED_FETCHED);
-    struct tow_serve call = {.session = session,
-                             .driver = &driver,
-                             .frame = {.context = context},
-                             .in = tow_dec_init(in, sizeof in),
-                             .out = tow_enc_init(out, sizeof out)};
-    tow_serve_cuMemAllocManaged(&call);
+    struct tows_serve call = {.session = session,
+                              .driver = &driver,
+                              .frame = {.context = context},
+                              .in = tow_dec_init(in, sizeof in),
+                              .out = tow_enc_init(out, sizeof out)};
+    tows_serve_cuMemAllocManaged(&call);
     assert_int_equal(call.status, CUDA_SUCCESS);
     return memory[used - 1];
 }
@@ -108,13 +108,13 @@ static bool is_mirrored(uint8_t *at)
         .known = known, .now = now, .address = (uint64_t)(uintptr_t)at, .size = PAGE};
     memset(known, 0, sizeof known);
     size_t size = tow_diff_next(&diff, records, sizeof records);
-    assert_int_equal(tow_mirror_take(session, records, size), 0);
+    assert_int_equal(tows_mirror_take(session, records, size), 0);
     return at[100] == value;
 }
 
-static void forget(struct tow_mirror_gone gone)
+static void forget(struct tows_mirror_gone gone)
 {
-    tow_mirror_forget_managed(session, &gone);
+    tows_mirror_forget_managed(session, &gone);
 }
 
 static void memory_of_a_context_goes_with_it(void **state)
@@ -122,13 +122,13 @@ static void memory_of_a_context_goes_with_it(void **state)
     (void)state;
     uint8_t *a = allocate(GREEN), *b = allocate(OTHER), *none = allocate(0);
     assert_true(is_mirrored(a) && is_mirrored(b) && is_mirrored(none));
-    forget((struct tow_mirror_gone){.context = GREEN});
+    forget((struct tows_mirror_gone){.context = GREEN});
     assert_false(is_mirrored(a));
     assert_true(is_mirrored(b) && is_mirrored(none));
-    forget((struct tow_mirror_gone){.context = GREEN, .and_none = true});
+    forget((struct tows_mirror_gone){.context = GREEN, .and_none = true});
     assert_false(is_mirrored(none));
     assert_true(is_mirrored(b));
-    tow_mirror_freed(session, (CUdeviceptr)(uintptr_t)b);
+    tows_mirror_freed(session, (CUdeviceptr)(uintptr_t)b);
     assert_false(is_mirrored(b));
 }
 
@@ -136,8 +136,8 @@ static void memory_of_a_context_goes_with_it(void **state)
 static uint64_t make_context(uint32_t index, uint32_t device)
 {
     uint64_t id = TOW_ID_MAKE(TOW_H_CONTEXT, 0, 1, index);
-    assert_int_equal(tow_handles_bind(&session->handles, id, (void *)(uintptr_t)(16 * index),
-                                      CUDA_SUCCESS, device),
+    assert_int_equal(tows_handles_bind(&session->handles, id, (void *)(uintptr_t)(16 * index),
+                                       CUDA_SUCCESS, device),
                      0);
     return id;
 }
@@ -147,17 +147,17 @@ static void an_heir_has_it_from_then_on(void **state)
     (void)state;
     uint64_t primary = make_context(PRIMARY, 1);
     uint8_t *a = allocate(GREEN), *b = allocate(OTHER);
-    forget((struct tow_mirror_gone){.context = GREEN, .heir = PRIMARY});
+    forget((struct tows_mirror_gone){.context = GREEN, .heir = PRIMARY});
     assert_true(is_mirrored(a) && is_mirrored(b));
-    forget((struct tow_mirror_gone){.context = GREEN});
+    forget((struct tows_mirror_gone){.context = GREEN});
     assert_true(is_mirrored(a) && is_mirrored(b));
-    forget((struct tow_mirror_gone){.context = PRIMARY});
+    forget((struct tows_mirror_gone){.context = PRIMARY});
     assert_false(is_mirrored(a));
     assert_true(is_mirrored(b));
     /* One that ends just now has been asked already. */
     uint8_t *c = allocate(GREEN);
-    assert_true(tow_handles_end(&session->handles, primary));
-    forget((struct tow_mirror_gone){.context = GREEN, .heir = PRIMARY});
+    assert_true(tows_handles_end(&session->handles, primary));
+    forget((struct tows_mirror_gone){.context = GREEN, .heir = PRIMARY});
     assert_false(is_mirrored(c));
     assert_true(is_mirrored(b));
 }
@@ -169,15 +169,15 @@ static void a_green_context_that_ends_alone_leaves_its_memory(void **state)
     uint64_t other = make_context(OTHER, 0);
     atomic_store(&session->primaries[0], primary);
     uint8_t *a = allocate(GREEN), *b = allocate(OTHER), *none = allocate(0);
-    assert_int_equal(tow_context_drop(session, green), CUDA_SUCCESS);
+    assert_int_equal(tows_context_drop(session, green), CUDA_SUCCESS);
     assert_true(is_mirrored(a) && is_mirrored(b) && is_mirrored(none));
-    assert_int_equal(tow_context_drop(session, other), CUDA_SUCCESS);
+    assert_int_equal(tows_context_drop(session, other), CUDA_SUCCESS);
     assert_false(is_mirrored(b));
     assert_true(is_mirrored(a) && is_mirrored(none));
-    assert_int_equal(tow_context_drop(session, other), CUDA_ERROR_INVALID_CONTEXT);
+    assert_int_equal(tows_context_drop(session, other), CUDA_ERROR_INVALID_CONTEXT);
     /* The primary one's end: nobody is its heir any more. */
     atomic_store(&session->primaries[0], 0);
-    assert_int_equal(tow_context_drop(session, primary), CUDA_SUCCESS);
+    assert_int_equal(tows_context_drop(session, primary), CUDA_SUCCESS);
     assert_false(is_mirrored(a));
     assert_false(is_mirrored(none));
 }

@@ -68,7 +68,7 @@ int main(void)
     setvbuf(report, NULL, _IONBF, 0);
     dup2(log_pipe[1], STDERR_FILENO); /* so that the log can be read */
     tow_log_configure("info");
-    if (tow_output_capture(&backend) < 0 || backend.print == NULL || backend.print_error == NULL ||
+    if (tows_output_capture(&backend) < 0 || backend.print == NULL || backend.print_error == NULL ||
         backend.settle_prints == NULL) {
         fprintf(report, "no capture\n");
         return 1;
@@ -123,7 +123,7 @@ int main(void)
     backend.settle_prints(true);
     expect("", "the log's lines are not forwarded");
     struct tow_backend printing = {.print = backend.print};
-    if (tow_output_capture(&printing) != 0 || printing.print_user != NULL) {
+    if (tows_output_capture(&printing) != 0 || printing.print_user != NULL) {
         fprintf(report, "a backend that prints by itself was touched\n");
         failures++;
     }

@@ -14,9 +14,9 @@
 
 enum { PRIMARY = 3, GREEN = 5, OTHER = 6, SIZE = 256 << 10, MOST = 64 };
 
-static struct tow_session *session;
+static struct tows_session *session;
 static struct tow_driver driver;
-static struct tow_pinned pinned;
+static struct tows_pinned pinned;
 static struct {
     void *at;
     CUcontext in;
@@ -70,7 +70,7 @@ static CUcontext handle_of(uint32_t number)
 static uint64_t make_context(uint32_t number, uint32_t owner)
 {
     uint64_t id = TOW_ID_MAKE(TOW_H_CONTEXT, 0, 1, number);
-    assert_int_equal(tow_handles_bind_new(&session->handles, id, handle_of(number), owner), 0);
+    assert_int_equal(tows_handles_bind_new(&session->handles, id, handle_of(number), owner), 0);
     return id;
 }
 
@@ -85,15 +85,15 @@ static int begin(void **state)
     allocations = events = 0;
     session = calloc(1, sizeof *session);
     session->driver = &driver;
-    tow_pinned_init(&pinned);
-    return tow_handles_init(&session->handles);
+    tows_pinned_init(&pinned);
+    return tows_handles_init(&session->handles);
 }
 
 static int end(void **state)
 {
     (void)state;
-    tow_pinned_fini(&pinned);
-    tow_handles_fini(&session->handles);
+    tows_pinned_fini(&pinned);
+    tows_handles_fini(&session->handles);
     free(session);
     for (unsigned i = 0; i < allocations; i++) {
         free(blocks[i].at);
@@ -101,11 +101,11 @@ static int end(void **state)
     return 0;
 }
 
-static struct tow_piece *take(uint32_t context)
+static struct tows_piece *take(uint32_t context)
 {
-    struct tow_piece *piece = NULL;
+    struct tows_piece *piece = NULL;
     current = handle_of(context);
-    assert_int_equal(tow_pinned_take(&pinned, session, context, SIZE, &piece), CUDA_SUCCESS);
+    assert_int_equal(tows_pinned_take(&pinned, session, context, SIZE, &piece), CUDA_SUCCESS);
     assert_int_equal(piece->context, context);
     assert_ptr_equal((void *)piece->filled, (void *)handle_of(context));
     assert_ptr_equal(current, handle_of(context));
@@ -115,24 +115,24 @@ static struct tow_piece *take(uint32_t context)
 static bool drop(uint64_t id, uint32_t heir)
 {
     current = handle_of(TOW_ID_INDEX(id));
-    return tow_pinned_drop_context(&pinned, session, TOW_ID_INDEX(id), heir);
+    return tows_pinned_drop_context(&pinned, session, TOW_ID_INDEX(id), heir);
 }
 
 static void memory_of_a_context_is_counted_until_it_ends(void **state)
 {
     (void)state;
     uint64_t id = make_context(OTHER, 0);
-    struct tow_piece *one = take(OTHER), *two = take(OTHER);
+    struct tows_piece *one = take(OTHER), *two = take(OTHER);
     assert_ptr_equal(blocks[0].in, handle_of(OTHER));
     assert_int_equal(pinned.total, 2 * SIZE);
-    assert_true(tow_handles_end(&session->handles, id));
+    assert_true(tows_handles_end(&session->handles, id));
     assert_false(drop(id, 0));
-    struct tow_piece *none = NULL;
-    assert_int_equal(tow_pinned_take(&pinned, session, OTHER, SIZE, &none),
+    struct tows_piece *none = NULL;
+    assert_int_equal(tows_pinned_take(&pinned, session, OTHER, SIZE, &none),
                      CUDA_ERROR_CONTEXT_IS_DESTROYED);
-    tow_pinned_give(&pinned, one);
+    tows_pinned_give(&pinned, one);
     assert_false(drop(id, 0));
-    tow_pinned_lose(&pinned, two);
+    tows_pinned_lose(&pinned, two);
     assert_int_equal(pinned.total, 2 * SIZE);
     assert_true(drop(id, 0));
     assert_int_equal(pinned.total, 0);
@@ -146,32 +146,32 @@ static void memory_of_green_contexts_stays_with_the_primary_one(void **state)
     atomic_store(&session->primaries[0], primary);
     for (unsigned round = 0; round < 3; round++) {
         uint64_t green = make_context(GREEN + round, 1);
-        struct tow_piece *piece = take(GREEN + round);
+        struct tows_piece *piece = take(GREEN + round);
         assert_int_equal(allocations, 1);
         assert_ptr_equal(blocks[0].in, handle_of(PRIMARY));
-        tow_pinned_give(&pinned, piece);
-        assert_true(tow_handles_end(&session->handles, green));
+        tows_pinned_give(&pinned, piece);
+        assert_true(tows_handles_end(&session->handles, green));
         assert_true(drop(green, PRIMARY));
-        tow_handles_ended(&session->handles, green);
+        tows_handles_ended(&session->handles, green);
         assert_int_equal(events, 0);
         /* The driver has it still, and so it counts. */
         assert_int_equal(pinned.total, SIZE);
     }
     /* And it is used; what the primary one has used, too, by a green one, with an event of its own.
      */
-    tow_pinned_give(&pinned, take(PRIMARY));
+    tows_pinned_give(&pinned, take(PRIMARY));
     uint64_t green = make_context(GREEN, 1);
-    struct tow_piece *pieces[2] = {take(GREEN), take(GREEN)};
+    struct tows_piece *pieces[2] = {take(GREEN), take(GREEN)};
     assert_int_equal(allocations, 2);
     assert_int_equal(events, 2);
-    tow_pinned_give(&pinned, pieces[0]);
-    tow_pinned_give(&pinned, pieces[1]);
-    assert_true(tow_handles_end(&session->handles, green));
+    tows_pinned_give(&pinned, pieces[0]);
+    tows_pinned_give(&pinned, pieces[1]);
+    assert_true(tows_handles_end(&session->handles, green));
     assert_true(drop(green, PRIMARY));
-    tow_handles_ended(&session->handles, green);
+    tows_handles_ended(&session->handles, green);
     assert_int_equal(pinned.total, 2 * SIZE);
     assert_int_equal(events, 0);
-    assert_true(tow_handles_end(&session->handles, primary));
+    assert_true(tows_handles_end(&session->handles, primary));
     assert_true(drop(primary, 0));
     assert_int_equal(pinned.total, 0);
     assert_null(pinned.outs);
@@ -182,16 +182,16 @@ static void nobody_inherits_whose_end_has_begun(void **state)
     (void)state;
     uint64_t primary = make_context(PRIMARY, 1), green = make_context(GREEN, 1);
     atomic_store(&session->primaries[0], primary);
-    tow_pinned_give(&pinned, take(GREEN));
-    assert_true(tow_handles_end(&session->handles, green));
-    assert_true(tow_handles_end(&session->handles, primary));
+    tows_pinned_give(&pinned, take(GREEN));
+    assert_true(tows_handles_end(&session->handles, green));
+    assert_true(tows_handles_end(&session->handles, primary));
     assert_true(drop(primary, 0));
     assert_true(drop(green, PRIMARY)); /* which lived when this one's end began */
     assert_int_equal(pinned.total, 0);
     assert_null(pinned.outs);
-    tow_handles_ended(&session->handles, primary);
+    tows_handles_ended(&session->handles, primary);
     make_context(PRIMARY, 1); /* nothing old is taken for its own */
-    tow_pinned_give(&pinned, take(PRIMARY));
+    tows_pinned_give(&pinned, take(PRIMARY));
     assert_int_equal(allocations, 2);
 }
 

@@ -19,7 +19,7 @@
 enum { SIZE = 300000, ROOM = 4096 };
 
 static struct tow_line *client;
-static struct tow_session session;
+static struct tows_session session;
 
 /* A sink that gives room in pieces, or takes chunks. */
 struct taken {
@@ -68,9 +68,9 @@ static void done(void *user, bool ok)
     t->ok = ok;
 }
 
-static const struct tow_transfer_sink into_room = {
+static const struct tows_transfer_sink into_room = {
     .place = place, .filled = filled, .done = done, .user = &taken};
-static const struct tow_transfer_sink by_chunk = {.chunk = chunk, .done = done, .user = &taken};
+static const struct tows_transfer_sink by_chunk = {.chunk = chunk, .done = done, .user = &taken};
 
 static int setup(void **state)
 {
@@ -84,7 +84,7 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-    tow_transfer_end_all(&session);
+    tows_transfer_end_all(&session);
     tow_line_close(client);
     tow_line_close(session.line);
     tow_mutex_fini(&session.transfers.lock);
@@ -122,7 +122,7 @@ static int take(void)
     if (error == 0) {
         error = tow_frame_read(at, &frame);
     }
-    return error == 0 ? tow_transfer_take(&session, &frame) : error;
+    return error == 0 ? tows_transfer_take(&session, &frame) : error;
 }
 
 static void nothing_is_left(void)
@@ -141,9 +141,9 @@ static void check_bytes(void)
     }
 }
 
-static void three_frames(const struct tow_transfer_sink *sink)
+static void three_frames(const struct tows_transfer_sink *sink)
 {
-    assert_int_equal(tow_transfer_expect(&session, 5, SIZE, sink), 0);
+    assert_int_equal(tows_transfer_expect(&session, 5, SIZE, sink), 0);
     send_data(5, 0, 100001, 0);
     assert_int_equal(take(), 0);
     send_data(5, 100001, 99999, 0);
@@ -182,7 +182,7 @@ static void bytes_without_a_place_are_thrown_away(void **state)
 
 static void a_client_may_give_up(void **state)
 {
-    assert_int_equal(tow_transfer_expect(&session, 5, SIZE, &into_room), 0);
+    assert_int_equal(tows_transfer_expect(&session, 5, SIZE, &into_room), 0);
     send_data(5, 0, 5000, 0);
     assert_int_equal(take(), 0);
     send_data(5, 5000, 0, TOW_DATA_LAST | TOW_DATA_FAILED);
@@ -191,7 +191,7 @@ static void a_client_may_give_up(void **state)
     assert_int_equal(taken.ok, 0);
     nothing_is_left();
     /* Its number is free again; and a failure that carries bytes all the same does no harm. */
-    assert_int_equal(tow_transfer_expect(&session, 5, SIZE, &by_chunk), 0);
+    assert_int_equal(tows_transfer_expect(&session, 5, SIZE, &by_chunk), 0);
     send_data(5, 0, 5000, TOW_DATA_FAILED);
     assert_int_equal(take(), 0);
     assert_int_equal(taken.done, 2);
@@ -214,12 +214,12 @@ static void what_fits_no_transfer_is_refused(void **state)
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         teardown(NULL);
         setup(NULL);
-        assert_int_equal(tow_transfer_expect(&session, 5, SIZE, &into_room), 0);
+        assert_int_equal(tows_transfer_expect(&session, 5, SIZE, &into_room), 0);
         send_data(wrong[i].transfer, wrong[i].offset, wrong[i].size, 0);
         assert_int_equal(take(), -EPROTO);
         assert_int_equal(taken.placed, 0);
     }
-    assert_int_equal(tow_transfer_expect(&session, 5, SIZE, &into_room), -EEXIST);
+    assert_int_equal(tows_transfer_expect(&session, 5, SIZE, &into_room), -EEXIST);
 }
 
 static void only_so_many_are_under_way(void **state)
@@ -227,7 +227,7 @@ static void only_so_many_are_under_way(void **state)
     uint32_t count = 0;
     int error = 0;
     while (error == 0 && count < 100000) {
-        error = tow_transfer_expect(&session, ++count, SIZE, &into_room);
+        error = tows_transfer_expect(&session, ++count, SIZE, &into_room);
     }
     assert_int_equal(error, -ENOSPC);
     assert_in_range(count, 1024, 65536);
@@ -256,7 +256,7 @@ static void a_line_that_ends_in_mid_frame_ends_the_transfer(void **state)
     struct tow_data data = {.transfer = 5, .size = SIZE};
     uint8_t *at;
     uint32_t pad = 0;
-    assert_int_equal(tow_transfer_expect(&session, 5, SIZE, &into_room), 0);
+    assert_int_equal(tows_transfer_expect(&session, 5, SIZE, &into_room), 0);
     assert_int_equal(tow_line_reserve(client, 10000, &at), 0);
     memset(at, 0, 10000);
     assert_int_equal(tow_data_head_encode(&data, 0, 0, at, &pad), 0);
@@ -267,7 +267,7 @@ static void a_line_that_ends_in_mid_frame_ends_the_transfer(void **state)
     pthread_join(thread, NULL);
     client = NULL;
     assert_int_equal(taken.done, 0);
-    tow_transfer_end_all(&session);
+    tows_transfer_end_all(&session);
     assert_int_equal(taken.done, 1);
     assert_int_equal(taken.ok, 0);
 }
@@ -290,11 +290,11 @@ static void filled_anywhere(void *user, uint64_t offset, size_t size, void *toke
     atomic_fetch_sub(&spread_placed, 1);
 }
 
-static const struct tow_transfer_sink anywhere = {.place = place_anywhere,
-                                                  .filled = filled_anywhere,
-                                                  .done = done,
-                                                  .user = &taken,
-                                                  .spread = true};
+static const struct tows_transfer_sink anywhere = {.place = place_anywhere,
+                                                   .filled = filled_anywhere,
+                                                   .done = done,
+                                                   .user = &taken,
+                                                   .spread = true};
 
 struct lane_side {
     struct tow_line *out, *in;
@@ -308,7 +308,7 @@ static void *lane_run(void *arg)
 {
     struct lane_side *side = arg;
     struct tow_data data = {.transfer = 5, .offset = side->offset, .size = side->size};
-    side->result = tow_transfer_take_lane(&session, side->in, &data);
+    side->result = tows_transfer_take_lane(&session, side->in, &data);
     return NULL;
 }
 
@@ -336,7 +336,7 @@ static void a_spread_transfer_is_whole_when_all_lines_have_brought_theirs(void *
     }
     send_raw(sides[0].out, 200000, 100000);
     tow_time_sleep(20 * TOW_TIME_MS);
-    assert_int_equal(tow_transfer_expect(&session, 5, SIZE, &anywhere), 0);
+    assert_int_equal(tows_transfer_expect(&session, 5, SIZE, &anywhere), 0);
     send_data(5, 100000, 100000, TOW_DATA_LAST);
     send_raw(sides[1].out, 0, 100000);
     assert_int_equal(take(), 0); /* waits for both */
@@ -363,21 +363,21 @@ static void lanes_may_not_bring_what_was_not_asked_of_them(void **state)
         {.transfer = 6, .offset = 0, .size = 100}, /* not a spread one */
     };
     taken.room = SIZE;
-    assert_int_equal(tow_transfer_expect(&session, 5, SIZE, &anywhere), 0);
-    assert_int_equal(tow_transfer_expect(&session, 6, SIZE, &into_room), 0);
+    assert_int_equal(tows_transfer_expect(&session, 5, SIZE, &anywhere), 0);
+    assert_int_equal(tows_transfer_expect(&session, 6, SIZE, &into_room), 0);
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
-        assert_int_equal(tow_transfer_take_lane(&session, session.line, &wrong[i]), -EPROTO);
+        assert_int_equal(tows_transfer_take_lane(&session, session.line, &wrong[i]), -EPROTO);
     }
     /* More bytes in all than there are, each frame within. */
     struct tow_data most = {.transfer = 5, .offset = 0, .size = SIZE - 10};
     struct tow_data more = {.transfer = 5, .offset = 0, .size = 11};
     send_raw(client, 0, SIZE - 10);
-    assert_int_equal(tow_transfer_take_lane(&session, session.line, &most), 0);
-    assert_int_equal(tow_transfer_take_lane(&session, session.line, &more), -EPROTO);
+    assert_int_equal(tows_transfer_take_lane(&session, session.line, &most), 0);
+    assert_int_equal(tows_transfer_take_lane(&session, session.line, &more), -EPROTO);
     /* An end of the session ends the waiting for a transfer that never comes. */
     session.lead.phase = TOW_SESSION_ENDS;
     struct tow_data never = {.transfer = 99, .offset = 0, .size = 10};
-    assert_int_equal(tow_transfer_take_lane(&session, session.line, &never), -ESHUTDOWN);
+    assert_int_equal(tows_transfer_take_lane(&session, session.line, &never), -ESHUTDOWN);
 }
 
 int main(void)

@@ -22,7 +22,7 @@
 enum { THREAD = 3, CONTEXT = 5, SLIP = 7, VALUE = 9 };
 
 static struct tow_line *client;
-static struct tow_session *session;
+static struct tows_session *session;
 static struct tow_driver driver;
 static uint64_t event_id;
 static sem_t stands, go;
@@ -46,8 +46,8 @@ static CUresult fake_query(CUevent event)
 
 static int begin(void **state)
 {
-    static const struct tow_session_options options = {.id = 1};
-    static struct tow_session_stats stats;
+    static const struct tows_session_options options = {.id = 1};
+    static struct tows_session_stats stats;
     static uint8_t handles[2];
     (void)state;
     tow_driver_set(&driver, cuCtxSetCurrent, fake_current);
@@ -65,10 +65,11 @@ static int begin(void **state)
     tow_mutex_init(&session->reply_lock, SERVER_REPLY);
     uint64_t context = TOW_ID_MAKE(TOW_H_CONTEXT, 0, 1, CONTEXT);
     event_id = TOW_ID_MAKE(TOW_H_EVENT, 0, 1, 1);
-    assert_int_equal(tow_handles_init(&session->handles), 0);
-    assert_int_equal(tow_handles_bind(&session->handles, context, &handles[0], CUDA_SUCCESS, 0), 0);
+    assert_int_equal(tows_handles_init(&session->handles), 0);
+    assert_int_equal(tows_handles_bind(&session->handles, context, &handles[0], CUDA_SUCCESS, 0),
+                     0);
     assert_int_equal(
-        tow_handles_bind(&session->handles, event_id, &handles[1], CUDA_SUCCESS, CONTEXT), 0);
+        tows_handles_bind(&session->handles, event_id, &handles[1], CUDA_SUCCESS, CONTEXT), 0);
     return tow_line_pair(&client, &session->line);
 }
 
@@ -76,9 +77,9 @@ static int end(void **state)
 {
     (void)state;
     sem_post(&go); /* where a test has failed the thread still stands */
-    tow_session_end_states(session);
-    tow_session_end_threads(session);
-    tow_handles_fini(&session->handles);
+    tows_session_end_states(session);
+    tows_session_end_threads(session);
+    tows_handles_fini(&session->handles);
     tow_line_close(client);
     tow_line_close(session->line);
     tow_mutex_fini(&session->client_threads.lock);
@@ -94,13 +95,13 @@ static int end(void **state)
 static void await_event(void)
 {
     uint32_t body[2] = {SLIP, VALUE};
-    struct tow_serve call = {.session = session,
-                             .driver = &driver,
-                             .frame = {.kind = 1, .thread = THREAD, .context = CONTEXT, .seq = 1},
-                             .status = CUDA_ERROR_NOT_READY};
+    struct tows_serve call = {.session = session,
+                              .driver = &driver,
+                              .frame = {.kind = 1, .thread = THREAD, .context = CONTEXT, .seq = 1},
+                              .status = CUDA_ERROR_NOT_READY};
     call.in = tow_dec_init(body, sizeof body);
-    const struct tow_handle_entry *entry = tow_handles_find(&session->handles, event_id);
-    tow_watch_event(&call, event_id, entry->handle);
+    const struct tows_handle_entry *entry = tows_handles_find(&session->handles, event_id);
+    tows_watch_event(&call, event_id, entry->handle);
     assert_false(call.malformed);
 }
 
@@ -133,7 +134,7 @@ static void a_reply_that_cannot_wait_sends_the_client_to_ask(void **state)
     (void)state;
     await_event();
     sem_wait(&stands);
-    tow_watch_sweep(session);
+    tows_watch_sweep(session);
     expect_told(true);
     /* It is told all the same once it is done. */
     atomic_store(&answer, CUDA_SUCCESS);
@@ -149,7 +150,7 @@ static void what_is_done_is_told_before_a_reply(void **state)
     await_event();
     sem_wait(&stands);
     atomic_store(&answer, CUDA_SUCCESS);
-    tow_watch_sweep(session);
+    tows_watch_sweep(session);
     expect_told(false);
 }
 

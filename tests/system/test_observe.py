@@ -216,7 +216,7 @@ def statistics_count_each_command():
 @t.test(trees=TREES)
 def what_is_not_supported_says_so_once():
     """Every function that the table refuses, from two threads; and one that the device has not."""
-    names = sorted(set(re.findall(r"tow_refuse\(TOW_FN_(\w+)\)", "".join(
+    names = sorted(set(re.findall(r"towc_refuse\(TOW_FN_(\w+)\)", "".join(
         path.read_text() for path in (t.BUILD / "src" / "gen").glob("*_client.c")))))
     t.check(len(names) > 50, f"only {len(names)} functions are refused: the generated code was not understood")
     body = CONTEXT + f"""

@@ -13,19 +13,19 @@ static void an_array_is_no_longer_than_the_room_for_it(void **state)
     uint32_t into[4];
     memcpy(&reply[1], (uint32_t[]){0, 1, 2}, 12);
     for (size_t room = 0; room <= 4; room++) {
-        struct tow_call call = {.dec = tow_dec_init(reply, sizeof reply)};
+        struct towc_call call = {.dec = tow_dec_init(reply, sizeof reply)};
         memset(into, 9, sizeof into);
-        tow_call_get_array(&call, into, sizeof *into, room);
+        towc_call_get_array(&call, into, sizeof *into, room);
         assert_int_equal(call.dec.bad, room < 3);
         assert_int_equal(into[0], room < 3 ? 0x09090909 : 0);
         assert_int_equal(into[3], 0x09090909);
     }
-    struct tow_call cut = {.dec = tow_dec_init(reply, 16)};
-    tow_call_get_array(&cut, into, sizeof *into, 4);
+    struct towc_call cut = {.dec = tow_dec_init(reply, 16)};
+    towc_call_get_array(&cut, into, sizeof *into, 4);
     assert_true(cut.dec.bad);
     reply[0] = UINT64_MAX;
-    struct tow_call endless = {.dec = tow_dec_init(reply, sizeof reply)};
-    tow_call_get_array(&endless, NULL, sizeof *into, 0);
+    struct towc_call endless = {.dec = tow_dec_init(reply, sizeof reply)};
+    towc_call_get_array(&endless, NULL, sizeof *into, 0);
     assert_true(endless.dec.bad);
 }
 

@@ -55,49 +55,49 @@ static uint8_t *make(size_t size, uint8_t seed, uint8_t hash[TOW_SHA256_SIZE])
     return bytes;
 }
 
-static struct tow_codecache *open_cache(uint64_t max)
+static struct tows_codecache *open_cache(uint64_t max)
 {
-    struct tow_codecache *cache = NULL;
-    assert_int_equal(tow_codecache_open(folder, max, &cache), 0);
+    struct tows_codecache *cache = NULL;
+    assert_int_equal(tows_codecache_open(folder, max, &cache), 0);
     return cache;
 }
 
 static void image_comes_back(void **state)
 {
-    struct tow_codecache *cache = open_cache(0);
+    struct tows_codecache *cache = open_cache(0);
     uint8_t hash[TOW_SHA256_SIZE];
     uint8_t *bytes = make(100000, 3, hash), *back = NULL;
-    assert_int_equal(tow_codecache_get(cache, hash, 100000, &back), -ENOENT);
-    assert_int_equal(tow_codecache_put(cache, hash, bytes, 100000), 0);
-    tow_codecache_close(cache);
+    assert_int_equal(tows_codecache_get(cache, hash, 100000, &back), -ENOENT);
+    assert_int_equal(tows_codecache_put(cache, hash, bytes, 100000), 0);
+    tows_codecache_close(cache);
     cache = open_cache(0);
-    assert_int_equal(tow_codecache_get(cache, hash, 100000, &back), 0);
+    assert_int_equal(tows_codecache_get(cache, hash, 100000, &back), 0);
     assert_memory_equal(bytes, back, 100000);
     free(back);
     free(bytes);
-    tow_codecache_close(cache);
+    tows_codecache_close(cache);
 }
 
 static void damaged_file_is_removed(void **state)
 {
-    struct tow_codecache *cache = open_cache(0);
+    struct tows_codecache *cache = open_cache(0);
     uint8_t hash[TOW_SHA256_SIZE];
     char path[256];
     uint8_t *bytes = make(5000, 4, hash), *back = NULL;
-    assert_int_equal(tow_codecache_put(cache, hash, bytes, 5000), 0);
+    assert_int_equal(tows_codecache_put(cache, hash, bytes, 5000), 0);
     path_of(hash, path);
     int fd = open(path, O_WRONLY);
     assert_int_equal(pwrite(fd, "!", 1, 2500), 1);
     close(fd);
-    assert_int_equal(tow_codecache_get(cache, hash, 5000, &back), -ENOENT);
+    assert_int_equal(tows_codecache_get(cache, hash, 5000, &back), -ENOENT);
     assert_int_equal(access(path, F_OK), -1);
     /* So is one that is shorter than it should be. */
-    assert_int_equal(tow_codecache_put(cache, hash, bytes, 5000), 0);
+    assert_int_equal(tows_codecache_put(cache, hash, bytes, 5000), 0);
     assert_int_equal(truncate(path, 4999), 0);
-    assert_int_equal(tow_codecache_get(cache, hash, 5000, &back), -ENOENT);
+    assert_int_equal(tows_codecache_get(cache, hash, 5000, &back), -ENOENT);
     assert_int_equal(access(path, F_OK), -1);
     free(bytes);
-    tow_codecache_close(cache);
+    tows_codecache_close(cache);
 }
 
 static void set_age(const uint8_t *hash, time_t seconds)
@@ -113,27 +113,27 @@ static void set_age(const uint8_t *hash, time_t seconds)
 static void least_recently_used_goes_first(void **state)
 {
     enum { SIZE = 4096 }; /* a block: less counts as one */
-    struct tow_codecache *cache = open_cache(4 * SIZE);
+    struct tows_codecache *cache = open_cache(4 * SIZE);
     uint8_t hashes[5][TOW_SHA256_SIZE], *bytes[5], *back = NULL;
     for (unsigned i = 0; i < 4; i++) {
         bytes[i] = make(SIZE, (uint8_t)(10 + i), hashes[i]);
-        assert_int_equal(tow_codecache_put(cache, hashes[i], bytes[i], SIZE), 0);
+        assert_int_equal(tows_codecache_put(cache, hashes[i], bytes[i], SIZE), 0);
         set_age(hashes[i], 100 - (time_t)i);
     }
     /* The oldest is used again, so the second oldest has to go. */
-    assert_int_equal(tow_codecache_get(cache, hashes[0], SIZE, &back), 0);
+    assert_int_equal(tows_codecache_get(cache, hashes[0], SIZE, &back), 0);
     free(back);
     bytes[4] = make(SIZE, 20, hashes[4]);
-    assert_int_equal(tow_codecache_put(cache, hashes[4], bytes[4], SIZE), 0);
-    assert_int_equal(tow_codecache_get(cache, hashes[1], SIZE, &back), -ENOENT);
-    assert_int_equal(tow_codecache_get(cache, hashes[0], SIZE, &back), 0);
+    assert_int_equal(tows_codecache_put(cache, hashes[4], bytes[4], SIZE), 0);
+    assert_int_equal(tows_codecache_get(cache, hashes[1], SIZE, &back), -ENOENT);
+    assert_int_equal(tows_codecache_get(cache, hashes[0], SIZE, &back), 0);
     free(back);
-    assert_int_equal(tow_codecache_get(cache, hashes[4], SIZE, &back), 0);
+    assert_int_equal(tows_codecache_get(cache, hashes[4], SIZE, &back), 0);
     free(back);
     for (unsigned i = 0; i < 5; i++) {
         free(bytes[i]);
     }
-    tow_codecache_close(cache);
+    tows_codecache_close(cache);
 }
 
 /* What the files take, in whole blocks; and how many are no images. */
@@ -157,11 +157,11 @@ static uint64_t count_used(unsigned *ret_strange)
 static void limit_holds(void **state)
 {
     enum { SIZE = 4096, COUNT = 40, MAX = 10 * SIZE };
-    struct tow_codecache *cache = open_cache(MAX);
+    struct tows_codecache *cache = open_cache(MAX);
     for (unsigned i = 0; i < COUNT; i++) {
         uint8_t hash[TOW_SHA256_SIZE];
         uint8_t *bytes = make(SIZE, (uint8_t)i, hash);
-        assert_int_equal(tow_codecache_put(cache, hash, bytes, SIZE), 0);
+        assert_int_equal(tows_codecache_put(cache, hash, bytes, SIZE), 0);
         free(bytes);
     }
     unsigned strange = 0;
@@ -170,29 +170,29 @@ static void limit_holds(void **state)
     assert_true(used >= MAX / 2);
     uint8_t hash[TOW_SHA256_SIZE];
     uint8_t *bytes = make(MAX + 1, 1, hash);
-    assert_int_equal(tow_codecache_put(cache, hash, bytes, MAX + 1), -E2BIG);
+    assert_int_equal(tows_codecache_put(cache, hash, bytes, MAX + 1), -E2BIG);
     free(bytes);
-    tow_codecache_close(cache);
+    tows_codecache_close(cache);
 }
 
 static void small_images_count_as_blocks(void **state)
 {
     enum { MAX = 100 * 4096 };
-    struct tow_codecache *cache = open_cache(MAX);
+    struct tows_codecache *cache = open_cache(MAX);
     for (unsigned i = 0; i < 1000; i++) {
         uint8_t hash[TOW_SHA256_SIZE];
         tow_sha256_of(&i, sizeof i, hash);
-        assert_int_equal(tow_codecache_put(cache, hash, &i, sizeof i), 0);
+        assert_int_equal(tows_codecache_put(cache, hash, &i, sizeof i), 0);
     }
     unsigned strange = 0;
     assert_in_range(count_used(&strange), MAX / 2, MAX);
-    tow_codecache_close(cache);
+    tows_codecache_close(cache);
 }
 
 static void limit_holds_for_several_writers(void **state)
 {
     enum { SIZE = 4096, MAX = 128 * SIZE, WRITERS = 8 };
-    struct tow_codecache *caches[WRITERS];
+    struct tows_codecache *caches[WRITERS];
     for (unsigned i = 0; i < WRITERS; i++) {
         caches[i] = open_cache(MAX);
     }
@@ -201,29 +201,29 @@ static void limit_holds_for_several_writers(void **state)
         memset(bytes, 0, sizeof bytes);
         memcpy(bytes, &i, sizeof i);
         tow_sha256_of(bytes, SIZE, hash);
-        assert_int_equal(tow_codecache_put(caches[i % WRITERS], hash, bytes, SIZE), 0);
+        assert_int_equal(tows_codecache_put(caches[i % WRITERS], hash, bytes, SIZE), 0);
     }
     unsigned strange = 0;
     assert_in_range(count_used(&strange), MAX / 2, MAX + WRITERS * (MAX / 64));
     for (unsigned i = 0; i < WRITERS; i++) {
-        tow_codecache_close(caches[i]);
+        tows_codecache_close(caches[i]);
     }
 }
 
 static void facts_are_within_the_limit(void **state)
 {
     enum { MAX = 100 * 4096 };
-    struct tow_codecache *cache = open_cache(MAX);
+    struct tows_codecache *cache = open_cache(MAX);
     char fact[2000];
     memset(fact, 'f', sizeof fact);
     for (unsigned i = 0; i < 1000; i++) {
         uint8_t hash[TOW_SHA256_SIZE];
         tow_sha256_of(&i, sizeof i, hash);
-        assert_int_equal(tow_codecache_add_facts(cache, hash, 1, fact, sizeof fact), 0);
+        assert_int_equal(tows_codecache_add_facts(cache, hash, 1, fact, sizeof fact), 0);
     }
     unsigned strange = 0;
     assert_in_range(count_used(&strange), 1, MAX + MAX / 64);
-    tow_codecache_close(cache);
+    tows_codecache_close(cache);
 }
 
 static void a_writer_that_is_killed_leaves_nothing(void **state)
@@ -235,10 +235,10 @@ static void a_writer_that_is_killed_leaves_nothing(void **state)
         pid_t child = fork();
         assert_true(child >= 0);
         if (child == 0) {
-            struct tow_codecache *cache = open_cache(0);
+            struct tows_codecache *cache = open_cache(0);
             for (uint32_t i = 0;; i++) {
                 memcpy(hash, &i, sizeof i);
-                tow_codecache_put(cache, hash, bytes, SIZE);
+                tows_codecache_put(cache, hash, bytes, SIZE);
                 char path[256];
                 path_of(hash, path);
                 unlink(path);
@@ -258,7 +258,7 @@ static void a_writer_that_is_killed_leaves_nothing(void **state)
 static void what_could_not_be_written_is_an_error(void **state)
 {
     enum { SIZE = 256 << 10 };
-    struct tow_codecache *cache = open_cache(0);
+    struct tows_codecache *cache = open_cache(0);
     uint8_t hash[TOW_SHA256_SIZE], *back = NULL;
     uint8_t *bytes = make(SIZE, 5, hash);
     struct rlimit before;
@@ -266,17 +266,17 @@ static void what_could_not_be_written_is_an_error(void **state)
     struct rlimit less = {.rlim_cur = SIZE / 2, .rlim_max = before.rlim_max};
     signal(SIGXFSZ, SIG_IGN);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &less), 0);
-    int error = tow_codecache_put(cache, hash, bytes, SIZE);
+    int error = tows_codecache_put(cache, hash, bytes, SIZE);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     signal(SIGXFSZ, SIG_DFL);
     assert_int_equal(error, -EFBIG);
-    assert_int_equal(tow_codecache_get(cache, hash, SIZE, &back), -ENOENT);
-    assert_int_equal(tow_codecache_put(cache, hash, bytes, SIZE), 0);
-    assert_int_equal(tow_codecache_get(cache, hash, SIZE, &back), 0);
+    assert_int_equal(tows_codecache_get(cache, hash, SIZE, &back), -ENOENT);
+    assert_int_equal(tows_codecache_put(cache, hash, bytes, SIZE), 0);
+    assert_int_equal(tows_codecache_get(cache, hash, SIZE, &back), 0);
     assert_memory_equal(bytes, back, SIZE);
     free(back);
     free(bytes);
-    tow_codecache_close(cache);
+    tows_codecache_close(cache);
 }
 
 int main(void)

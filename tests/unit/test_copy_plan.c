@@ -29,7 +29,7 @@ enum {
 };
 
 /* What may be tried and leave the copy to another way. */
-static const enum tow_copy_way leaving[] = {
+static const enum towc_copy_way leaving[] = {
     TOW_WAY_PUSH, TOW_WAY_SETTLE,  TOW_WAY_DEFERRED, TOW_WAY_LATER,
     TOW_WAY_TURN, TOW_WAY_FETCHED, TOW_WAY_STAGED,
 };
@@ -44,14 +44,14 @@ static unsigned tried_of(unsigned index)
     return tried;
 }
 
-static bool was(unsigned tried, enum tow_copy_way way)
+static bool was(unsigned tried, enum towc_copy_way way)
 {
     return (tried >> way & 1) != 0;
 }
 
 /* ---- the choice in other words ---- */
 
-static enum tow_copy_way upload(unsigned f, unsigned tried)
+static enum towc_copy_way upload(unsigned f, unsigned tried)
 {
     if ((f & STAGING) && !(f & SMALL) && !was(tried, TOW_WAY_STAGED)) {
         return TOW_WAY_STAGED;
@@ -59,7 +59,7 @@ static enum tow_copy_way upload(unsigned f, unsigned tried)
     return TOW_WAY_LINE;
 }
 
-static enum tow_copy_way download(unsigned f, unsigned tried)
+static enum towc_copy_way download(unsigned f, unsigned tried)
 {
     if ((f & STAGING) && (f & SMALL)) {
         return was(tried, TOW_WAY_FETCHED) ? TOW_WAY_LINE : TOW_WAY_FETCHED;
@@ -67,7 +67,7 @@ static enum tow_copy_way download(unsigned f, unsigned tried)
     return upload(f, tried);
 }
 
-static enum tow_copy_way flat_up(unsigned f, unsigned tried)
+static enum towc_copy_way flat_up(unsigned f, unsigned tried)
 {
     if (f & EXPECTED && !was(tried, TOW_WAY_SETTLE)) {
         return TOW_WAY_SETTLE;
@@ -82,7 +82,7 @@ static enum tow_copy_way flat_up(unsigned f, unsigned tried)
     return behind && !was(tried, TOW_WAY_TURN) ? TOW_WAY_TURN : upload(f, tried);
 }
 
-static enum tow_copy_way flat_down(unsigned f, unsigned tried)
+static enum towc_copy_way flat_down(unsigned f, unsigned tried)
 {
     bool later = !(f & MIRRORED) && !(f & WAIT) && (f & PINNED);
     if (later && (f & ROOM) && !was(tried, TOW_WAY_LATER)) {
@@ -94,7 +94,7 @@ static enum tow_copy_way flat_down(unsigned f, unsigned tried)
     return f & MIRRORED ? TOW_WAY_NAMED : download(f, tried);
 }
 
-static enum tow_copy_way flat(unsigned f, unsigned tried)
+static enum towc_copy_way flat(unsigned f, unsigned tried)
 {
     if (f & ELSEWHERE) {
         return TOW_WAY_PEER;
@@ -121,7 +121,7 @@ static enum tow_copy_way flat(unsigned f, unsigned tried)
     return up ? flat_up(f, tried) : flat_down(f, tried);
 }
 
-static enum tow_copy_way rows(unsigned f, unsigned tried)
+static enum towc_copy_way rows(unsigned f, unsigned tried)
 {
     if (f & ELSEWHERE) {
         return TOW_WAY_PEER;
@@ -166,16 +166,16 @@ static bool can_be(unsigned f, unsigned tried)
            !(!(f & FLAT) && was(tried, TOW_WAY_LATER)) && f < TOW_FACT_END;
 }
 
-static enum tow_copy_way oracle(unsigned f, unsigned tried)
+static enum towc_copy_way oracle(unsigned f, unsigned tried)
 {
     return f & FLAT ? flat(f, tried) : rows(f, tried);
 }
 
 /* The table without one of its rules. */
-static enum tow_copy_way without(size_t skipped, unsigned facts, unsigned tried)
+static enum towc_copy_way without(size_t skipped, unsigned facts, unsigned tried)
 {
-    for (size_t i = 0; i < tow_copy_rule_count; i++) {
-        const struct tow_copy_rule *rule = &tow_copy_rules[i];
+    for (size_t i = 0; i < towc_copy_rule_count; i++) {
+        const struct towc_copy_rule *rule = &towc_copy_rules[i];
         if (i != skipped && (facts & rule->all) == rule->all && (facts & rule->none) == 0 &&
             !was(tried, rule->way)) {
             return rule->way;
@@ -197,9 +197,9 @@ static void rules_say_what_the_questions_say(void **state)
             unsigned tried = tried_of(t);
             if (can_be(f, tried)) {
                 compared++;
-                if (tow_copy_plan(f, tried) != oracle(f, tried)) {
+                if (towc_copy_plan(f, tried) != oracle(f, tried)) {
                     fail_msg("facts %#x, tried %#x: %d, not %d", f, tried,
-                             (int)tow_copy_plan(f, tried), (int)oracle(f, tried));
+                             (int)towc_copy_plan(f, tried), (int)oracle(f, tried));
                 }
             }
         }
@@ -213,7 +213,7 @@ static void loop_ends(void **state)
     /* Even if all that may decline does, the line is reached, and no way is asked twice. */
     for (unsigned f = 0; f < TOW_FACT_END; f++) {
         unsigned tried = 0;
-        enum tow_copy_way way = tow_copy_plan(f, tried);
+        enum towc_copy_way way = towc_copy_plan(f, tried);
         for (unsigned rounds = 0; way != TOW_WAY_LINE; rounds++) {
             bool leaves = false;
             for (unsigned i = 0; i < LEAVING; i++) {
@@ -225,7 +225,7 @@ static void loop_ends(void **state)
             assert_false(was(tried, way));
             assert_true(rounds < LEAVING);
             tried |= 1u << way;
-            way = tow_copy_plan(f, tried);
+            way = towc_copy_plan(f, tried);
         }
     }
 }
@@ -233,7 +233,7 @@ static void loop_ends(void **state)
 static void every_rule_is_needed(void **state)
 {
     (void)state;
-    for (size_t i = 0; i + 1 < tow_copy_rule_count; i++) {
+    for (size_t i = 0; i + 1 < towc_copy_rule_count; i++) {
         bool needed = false;
         for (unsigned f = 0; f < TOW_FACT_END && !needed; f++) {
             for (unsigned t = 0; t < 1u << LEAVING && !needed; t++) {
@@ -245,7 +245,7 @@ static void every_rule_is_needed(void **state)
             fail_msg("rule %zu changes nothing", i);
         }
     }
-    const struct tow_copy_rule *last = &tow_copy_rules[tow_copy_rule_count - 1];
+    const struct towc_copy_rule *last = &towc_copy_rules[towc_copy_rule_count - 1];
     assert_int_equal(last->way, TOW_WAY_LINE);
     assert_int_equal(last->all | last->none, 0);
 }
@@ -258,14 +258,14 @@ static void synchronous_copies_are_awaited(void **state)
         if (!can_be(f, 0)) {
             continue;
         }
-        for (enum tow_copy_way way = 0; way < TOW_WAY_COUNT; way++) {
+        for (enum towc_copy_way way = 0; way < TOW_WAY_COUNT; way++) {
             bool up = f & UP, seen = f & SEEN, pinned = f & PINNED, lasts = f & LONG;
             bool waits = way == TOW_WAY_NAMED    ? wait
                          : way == TOW_WAY_DEVICE ? wait && seen
                          : way == TOW_WAY_STAGED ? wait && up && (seen || pinned)
                          : way == TOW_WAY_LINE   ? wait && up && (seen || pinned || lasts)
                                                  : false;
-            assert_int_equal(tow_copy_awaits(f, way), waits);
+            assert_int_equal(towc_copy_awaits(f, way), waits);
         }
     }
 }
@@ -276,7 +276,7 @@ static void known_copies_go_their_way(void **state)
     (void)state;
     const struct {
         unsigned facts, tried;
-        enum tow_copy_way way;
+        enum towc_copy_way way;
     } known[] = {
         {FLAT | UP, 0, TOW_WAY_LINE},
         {FLAT | UP | STAGING, 0, TOW_WAY_STAGED},
@@ -301,7 +301,7 @@ static void known_copies_go_their_way(void **state)
         {FLAT | UP | ELSEWHERE, 0, TOW_WAY_PEER},
     };
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        assert_int_equal(tow_copy_plan(known[i].facts, known[i].tried), known[i].way);
+        assert_int_equal(towc_copy_plan(known[i].facts, known[i].tried), known[i].way);
     }
 }
 

@@ -48,7 +48,7 @@ static void *call_often(void *arg)
         if (round % 97 == 96) {
             nanosleep(&(struct timespec){0, 300000}, NULL);
         }
-        tow_gang_run(count, copy_piece, &work);
+        towc_gang_run(count, copy_piece, &work);
         for (size_t i = 0; i < PIECES_MAX; i++) {
             wrong += atomic_load(&work.done[i]) != (i < count);
         }
@@ -63,7 +63,7 @@ static void *call_often(void *arg)
 static void every_piece_is_done_once(void **state)
 {
     (void)state;
-    tow_gang_set_size(4);
+    towc_gang_set_size(4);
     assert_null(call_often((void *)(uintptr_t)1));
     pthread_t threads[CALLERS];
     for (uintptr_t i = 0; i < CALLERS; i++) {
@@ -180,13 +180,13 @@ static unsigned flow_once(size_t bytes, size_t each, size_t fails_at, bool openi
     d->opening = opening;
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, empty_bays, d), 0);
-    struct tow_flow flow = {.pieces = d->pieces,
-                            .each = each,
-                            .piece = fill,
-                            .open = open_bay,
-                            .send = send_bay,
-                            .user = d};
-    int result = tow_gang_flow(&flow);
+    struct towc_flow flow = {.pieces = d->pieces,
+                             .each = each,
+                             .piece = fill,
+                             .open = open_bay,
+                             .send = send_bay,
+                             .user = d};
+    int result = towc_gang_flow(&flow);
     atomic_store(&d->ended, true);
     pthread_join(thread, NULL);
     size_t lots = (d->pieces + each - 1) / each;
@@ -206,7 +206,7 @@ static unsigned flow_once(size_t bytes, size_t each, size_t fails_at, bool openi
 static void lots_go_through_bays_in_order(void **state)
 {
     (void)state;
-    tow_gang_set_size(4);
+    towc_gang_set_size(4);
     for (size_t each = 1; each <= EACH_MAX; each++) {
         for (size_t round = 1; round < 60; round++) {
             size_t bytes = round * round * 17 % 30000 + 1;

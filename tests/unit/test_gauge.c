@@ -13,14 +13,14 @@
 #include "base/clock.h"
 #include "server/daemon/gauge.h"
 
-static char *report(const struct tow_gauge *gauge)
+static char *report(const struct tows_gauge *gauge)
 {
     struct tow_buf buf;
     struct tow_json json;
     tow_buf_init(&buf, 1 << 16);
     tow_json_init(&json, &buf);
     tow_json_object(&json, NULL);
-    tow_gauge_write(gauge, &json);
+    tows_gauge_write(gauge, &json);
     tow_json_end(&json);
     assert_int_equal(tow_json_finish(&json), 0);
     assert_int_equal(tow_buf_append(&buf, "", 1), 0);
@@ -30,7 +30,7 @@ static char *report(const struct tow_gauge *gauge)
 }
 
 /* Asks until the report has this text; fails after 5 s. */
-static void until(struct tow_gauge *gauge, const char *wanted)
+static void until(struct tows_gauge *gauge, const char *wanted)
 {
     int64_t deadline = tow_time_deadline(5 * TOW_TIME_S);
     for (;;) {
@@ -50,8 +50,8 @@ static void until(struct tow_gauge *gauge, const char *wanted)
 static void numbers_are_those_of_the_library(void **state)
 {
     (void)state;
-    struct tow_gauge gauge;
-    assert_int_equal(tow_gauge_start(&gauge, getenv("FAKE_NVML")), 0);
+    struct tows_gauge gauge;
+    assert_int_equal(tows_gauge_start(&gauge, getenv("FAKE_NVML")), 0);
     until(&gauge, "\"driver\":\"123.45\"");
     until(&gauge, "\"uuid\":\"GPU-1\"");
     until(&gauge, "\"memory_total\":1000,\"memory_free\":600,\"memory_used\":400");
@@ -64,23 +64,23 @@ static void numbers_are_those_of_the_library(void **state)
     assert_non_null(strstr(text, "\"ecc_uncorrected\":201,\"ecc_uncorrected_ever\":202"));
     assert_non_null(strstr(text, "\"virtualization\":1,\"inforom\":14"));
     free(text);
-    tow_gauge_stop(&gauge);
+    tows_gauge_stop(&gauge);
 }
 
 /* Waits for the numbers of a ticket, as the listener does; fails after 5 s. */
-static void wait_for(struct tow_gauge *gauge, uint64_t ticket)
+static void wait_for(struct tows_gauge *gauge, uint64_t ticket)
 {
     int64_t deadline = tow_time_deadline(5 * TOW_TIME_S);
-    while (!tow_gauge_has(gauge, ticket)) {
-        struct pollfd news = {.fd = tow_gauge_fd(gauge), .events = POLLIN};
+    while (!tows_gauge_has(gauge, ticket)) {
+        struct pollfd news = {.fd = tows_gauge_fd(gauge), .events = POLLIN};
         assert_int_equal(poll(&news, 1, 5000), 1);
         assert_false(tow_time_passed(deadline));
-        tow_gauge_hear(gauge);
+        tows_gauge_hear(gauge);
     }
 }
 
 /* How many rounds the library was asked in: it counts them. */
-static int rounds(const struct tow_gauge *gauge)
+static int rounds(const struct tows_gauge *gauge)
 {
     char *text = report(gauge), *at = strstr(text, "\"util_gpu\":");
     assert_non_null(at);
@@ -92,42 +92,42 @@ static int rounds(const struct tow_gauge *gauge)
 static void asking_brings_numbers_of_later(void **state)
 {
     (void)state;
-    struct tow_gauge gauge;
-    assert_int_equal(tow_gauge_start(&gauge, getenv("FAKE_NVML")), 0);
+    struct tows_gauge gauge;
+    assert_int_equal(tows_gauge_start(&gauge, getenv("FAKE_NVML")), 0);
     until(&gauge, "\"util_gpu\":1,");
     for (int i = 2; i < 10; i++) {
-        uint64_t ticket = tow_gauge_ask(&gauge);
+        uint64_t ticket = tows_gauge_ask(&gauge);
         assert_int_not_equal(ticket, 0);
         wait_for(&gauge, ticket);
         assert_int_equal(rounds(&gauge), i);
     }
-    tow_gauge_stop(&gauge);
+    tows_gauge_stop(&gauge);
 }
 
 /* Reading the infoROM takes long: not for every round, nor with the facts of each second. */
 static void the_inforom_is_read_seldom(void **state)
 {
     (void)state;
-    struct tow_gauge gauge;
-    assert_int_equal(tow_gauge_start(&gauge, getenv("FAKE_NVML")), 0);
+    struct tows_gauge gauge;
+    assert_int_equal(tows_gauge_start(&gauge, getenv("FAKE_NVML")), 0);
     until(&gauge, "\"inforom\":14");
     tow_time_sleep(1100 * TOW_TIME_MS);
-    wait_for(&gauge, tow_gauge_ask(&gauge));
+    wait_for(&gauge, tows_gauge_ask(&gauge));
     assert_int_equal(rounds(&gauge), 2);
     until(&gauge, "\"inforom\":14");
-    tow_gauge_stop(&gauge);
+    tows_gauge_stop(&gauge);
 }
 
 static void many_questions_are_few_rounds(void **state)
 {
     (void)state;
-    struct tow_gauge gauge;
-    assert_int_equal(tow_gauge_start(&gauge, getenv("FAKE_NVML")), 0);
+    struct tows_gauge gauge;
+    assert_int_equal(tows_gauge_start(&gauge, getenv("FAKE_NVML")), 0);
     until(&gauge, "\"util_gpu\":1,");
     int64_t began = tow_time_now_ns();
     uint64_t last = 0;
     for (int i = 0; i < 200; i++) {
-        last = tow_gauge_ask(&gauge);
+        last = tows_gauge_ask(&gauge);
         tow_time_sleep(TOW_TIME_MS / 4);
     }
     wait_for(&gauge, last);
@@ -138,37 +138,37 @@ static void many_questions_are_few_rounds(void **state)
     int before = rounds(&gauge);
     tow_time_sleep(50 * TOW_TIME_MS);
     assert_int_equal(rounds(&gauge), before);
-    tow_gauge_stop(&gauge);
+    tows_gauge_stop(&gauge);
 }
 
 static void a_process_that_has_ended_is_not_waited_for(void **state)
 {
     (void)state;
-    struct tow_gauge gauge;
-    assert_int_equal(tow_gauge_start(&gauge, getenv("FAKE_NVML")), 0);
+    struct tows_gauge gauge;
+    assert_int_equal(tows_gauge_start(&gauge, getenv("FAKE_NVML")), 0);
     until(&gauge, "\"util_gpu\":1,");
     kill(gauge.pid, SIGKILL);
-    uint64_t ticket = tow_gauge_ask(&gauge);
+    uint64_t ticket = tows_gauge_ask(&gauge);
     if (ticket != 0) {
         wait_for(&gauge, ticket);
     }
     waitpid(gauge.pid, NULL, 0);
-    tow_gauge_hear(&gauge);
-    assert_int_equal(tow_gauge_fd(&gauge), -1);
-    assert_int_equal(tow_gauge_ask(&gauge), 0);
+    tows_gauge_hear(&gauge);
+    assert_int_equal(tows_gauge_fd(&gauge), -1);
+    assert_int_equal(tows_gauge_ask(&gauge), 0);
     until(&gauge, "\"running\":false");
-    tow_gauge_stop(&gauge);
+    tows_gauge_stop(&gauge);
 }
 
 static void without_gauges_the_report_says_so(void **state)
 {
     (void)state;
-    struct tow_gauge gauge = {0};
-    assert_int_equal(tow_gauge_ask(&gauge), 0);
-    assert_int_equal(tow_gauge_fd(&gauge), -1);
-    assert_true(tow_gauge_has(&gauge, 1));
+    struct tows_gauge gauge = {0};
+    assert_int_equal(tows_gauge_ask(&gauge), 0);
+    assert_int_equal(tows_gauge_fd(&gauge), -1);
+    assert_true(tows_gauge_has(&gauge, 1));
     until(&gauge, "{\"gauges\":{\"running\":false}}");
-    tow_gauge_stop(&gauge);
+    tows_gauge_stop(&gauge);
 }
 
 int main(void)

@@ -82,14 +82,14 @@ static void make_fatbin(uint8_t *fatbin, size_t body)
 static void text_ends_with_its_nul(void **state)
 {
     const char *ptx = ".version 8.0\n.target sm_80\n";
-    struct tow_image image;
-    assert_int_equal(tow_image_open(ptx, &image), 0);
+    struct towc_image image;
+    assert_int_equal(towc_image_open(ptx, &image), 0);
     assert_int_equal(image.form, TOW_IMAGE_PTX);
     assert_int_equal(image.size, strlen(ptx) + 1);
     uint8_t hash[TOW_SHA256_SIZE];
     tow_sha256_of(ptx, strlen(ptx) + 1, hash);
     assert_memory_equal(hash, image.hash, sizeof hash);
-    tow_image_close(&image);
+    towc_image_close(&image);
 }
 
 static void text_without_end_is_no_image(void **state)
@@ -97,8 +97,8 @@ static void text_without_end_is_no_image(void **state)
     char *text = malloc(10000);
     memset(text, 'x', 10000);
     struct edge edge = edge_make(text, 10000);
-    struct tow_image image;
-    assert_int_equal(tow_image_open(edge.bytes, &image), -ENOEXEC);
+    struct towc_image image;
+    assert_int_equal(towc_image_open(edge.bytes, &image), -ENOEXEC);
     edge_free(&edge);
     free(text);
 }
@@ -108,21 +108,21 @@ static void cubin_ends_with_its_program_headers(void **state)
     uint8_t cubin[CUBIN_SIZE];
     make_cubin(cubin);
     struct edge edge = edge_make(cubin, sizeof cubin);
-    struct tow_image image;
-    assert_int_equal(tow_image_open(edge.bytes, &image), 0);
+    struct towc_image image;
+    assert_int_equal(towc_image_open(edge.bytes, &image), 0);
     assert_int_equal(image.form, TOW_IMAGE_CUBIN);
     assert_int_equal(image.size, CUBIN_SIZE);
-    tow_image_close(&image);
+    towc_image_close(&image);
     edge_free(&edge);
 }
 
 static void elf_of_another_machine_is_no_image(void **state)
 {
     uint8_t cubin[CUBIN_SIZE];
-    struct tow_image image;
+    struct towc_image image;
     make_cubin(cubin);
     put(cubin + 0x12, 183, 2);
-    assert_int_equal(tow_image_open(cubin, &image), -ENOEXEC);
+    assert_int_equal(towc_image_open(cubin, &image), -ENOEXEC);
 }
 
 static void cubin_without_a_section_table_has_no_sections(void **state)
@@ -137,10 +137,10 @@ static void cubin_without_a_section_table_has_no_sections(void **state)
     put(cubin + 0x3a, 1, 2); /* sixty sections of a byte are not read as sections */
     put(cubin + 0x3c, 60, 2);
     struct edge edge = edge_make(cubin, sizeof cubin);
-    struct tow_image image;
-    assert_int_equal(tow_image_open(edge.bytes, &image), 0);
+    struct towc_image image;
+    assert_int_equal(towc_image_open(edge.bytes, &image), 0);
     assert_int_equal(image.size, sizeof cubin);
-    tow_image_close(&image);
+    towc_image_close(&image);
     edge_free(&edge);
 }
 
@@ -155,8 +155,8 @@ static void cubin_cut_anywhere_is_no_image(void **state)
         size_t measured;
         assert_int_equal(tow_image_measure(&memory, &form, &measured), -ENOEXEC);
         struct edge edge = edge_make(cubin, size);
-        struct tow_image image;
-        assert_int_equal(tow_image_open(edge.bytes, &image), -ENOEXEC);
+        struct towc_image image;
+        assert_int_equal(towc_image_open(edge.bytes, &image), -ENOEXEC);
         edge_free(&edge);
     }
 }
@@ -184,15 +184,15 @@ static void fatbin_says_its_length(void **state)
     uint8_t fatbin[16 + 48];
     make_fatbin(fatbin, 48);
     struct edge edge = edge_make(fatbin, sizeof fatbin);
-    struct tow_image image;
-    assert_int_equal(tow_image_open(edge.bytes, &image), 0);
+    struct towc_image image;
+    assert_int_equal(towc_image_open(edge.bytes, &image), 0);
     assert_int_equal(image.form, TOW_IMAGE_FATBIN);
     assert_int_equal(image.size, sizeof fatbin);
-    tow_image_close(&image);
+    towc_image_close(&image);
     put(edge.bytes + 8, 49, 8); /* one byte more than there is */
     edge_free(&edge);
     put(fatbin + 8, UINT64_MAX - 3, 8);
-    assert_int_equal(tow_image_open(fatbin, &image), -ENOEXEC);
+    assert_int_equal(towc_image_open(fatbin, &image), -ENOEXEC);
 }
 
 static void wrapper_is_followed(void **state)
@@ -200,15 +200,15 @@ static void wrapper_is_followed(void **state)
     uint8_t fatbin[16 + 48];
     make_fatbin(fatbin, 48);
     struct tow_image_wrapper wrapper = {TOW_IMAGE_WRAPPER_MAGIC, 1, fatbin, NULL};
-    struct tow_image image;
-    assert_int_equal(tow_image_open(&wrapper, &image), 0);
+    struct towc_image image;
+    assert_int_equal(towc_image_open(&wrapper, &image), 0);
     assert_int_equal(image.form, TOW_IMAGE_FATBIN);
     assert_ptr_equal(image.data, fatbin);
-    tow_image_close(&image);
+    towc_image_close(&image);
     wrapper.data = &wrapper;
-    assert_int_equal(tow_image_open(&wrapper, &image), -ENOEXEC);
+    assert_int_equal(towc_image_open(&wrapper, &image), -ENOEXEC);
     wrapper.data = NULL;
-    assert_int_equal(tow_image_open(&wrapper, &image), -ENOEXEC);
+    assert_int_equal(towc_image_open(&wrapper, &image), -ENOEXEC);
 }
 
 static void linked_wrapper_becomes_a_bundle(void **state)
@@ -220,8 +220,8 @@ static void linked_wrapper_becomes_a_bundle(void **state)
     first[17] = 1;
     const void *extra[] = {first, second, NULL};
     struct tow_image_wrapper wrapper = {TOW_IMAGE_WRAPPER_MAGIC, 2, linked, extra};
-    struct tow_image image;
-    assert_int_equal(tow_image_open(&wrapper, &image), 0);
+    struct towc_image image;
+    assert_int_equal(towc_image_open(&wrapper, &image), 0);
     assert_int_equal(image.form, TOW_IMAGE_BUNDLE);
     const void *parts[3];
     assert_int_equal(tow_image_bundle_read(image.data, image.size, parts, 3), 3);
@@ -239,7 +239,7 @@ static void linked_wrapper_becomes_a_bundle(void **state)
         assert_true(count < 0 || count <= 3);
     }
     free(damaged);
-    tow_image_close(&image);
+    towc_image_close(&image);
 }
 
 static void file_with_text_is_an_image(void **state)
@@ -249,13 +249,13 @@ static void file_with_text_is_an_image(void **state)
     assert_true(fd >= 0);
     assert_int_equal(write(fd, ".version 8.0\n", 13), 13);
     close(fd);
-    struct tow_image image;
-    assert_int_equal(tow_image_open_file(path, &image), 0);
+    struct towc_image image;
+    assert_int_equal(towc_image_open_file(path, &image), 0);
     assert_int_equal(image.form, TOW_IMAGE_PTX);
     assert_int_equal(image.size, 14);
-    tow_image_close(&image);
+    towc_image_close(&image);
     unlink(path);
-    assert_int_equal(tow_image_open_file(path, &image), -ENOENT);
+    assert_int_equal(towc_image_open_file(path, &image), -ENOENT);
 }
 
 int main(void)

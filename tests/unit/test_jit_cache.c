@@ -22,7 +22,7 @@ static const char bitcode[] = "BC bitcode";
 static void *key_of(int kind, const char *input, const char *options)
 {
     void *key = NULL;
-    assert_int_equal(tow_jit_cache_key(&key, kind, input, strlen(input), options), CUDA_SUCCESS);
+    assert_int_equal(towc_jit_cache_key(&key, kind, input, strlen(input), options), CUDA_SUCCESS);
     return key;
 }
 
@@ -30,21 +30,21 @@ static CUresult find(int kind, const char *input, const char *options, const cha
 {
     void *key = key_of(kind, input, options), *data = NULL;
     uint32_t size = 0;
-    CUresult status = tow_jit_cache_find(key, 0, &data, &size);
+    CUresult status = towc_jit_cache_find(key, 0, &data, &size);
     if (status == CUDA_SUCCESS) {
         assert_int_equal(size, strlen(want));
         assert_memory_equal(data, want, size);
-        tow_jit_cache_free_data(data);
+        towc_jit_cache_free_data(data);
     }
-    tow_jit_cache_free_key(key);
+    towc_jit_cache_free_key(key);
     return status;
 }
 
 static void store(int kind, const char *input, const char *options, const char *data)
 {
     void *key = key_of(kind, input, options);
-    assert_int_equal(tow_jit_cache_store(key, 0, data, (uint32_t)strlen(data)), CUDA_SUCCESS);
-    tow_jit_cache_free_key(key);
+    assert_int_equal(towc_jit_cache_store(key, 0, data, (uint32_t)strlen(data)), CUDA_SUCCESS);
+    towc_jit_cache_free_key(key);
 }
 
 /* Each test runs in a process of its own: the environment is read once. */
@@ -72,7 +72,7 @@ static bool knows_ptx(const char *of)
 {
     struct tow_buf text;
     tow_buf_init(&text, 1 << 20);
-    int error = tow_jit_cache_ptx_of(of, strlen(of), &text);
+    int error = towc_jit_cache_ptx_of(of, strlen(of), &text);
     bool knows = error == 0 && text.size == strlen(ptx) && memcmp(text.data, ptx, text.size) == 0;
     CHECK(error == 0 || error == -ENOENT);
     tow_buf_fini(&text);
@@ -213,7 +213,7 @@ static size_t ptx_size_of(const char *of)
 {
     struct tow_buf text;
     tow_buf_init(&text, 64 << 20);
-    size_t size = tow_jit_cache_ptx_of(of, strlen(of), &text) == 0 ? text.size : 0;
+    size_t size = towc_jit_cache_ptx_of(of, strlen(of), &text) == 0 ? text.size : 0;
     tow_buf_fini(&text);
     return size;
 }

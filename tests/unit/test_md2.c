@@ -20,10 +20,10 @@ static const char *hex(const uint8_t bytes[16])
 static const char *md2_of(const char *input)
 {
     static uint8_t digest[16];
-    struct tow_md2 md2;
-    tow_md2_init(&md2);
-    tow_md2_update(&md2, input, strlen(input));
-    tow_md2_final(&md2, digest);
+    struct towc_md2 md2;
+    towc_md2_init(&md2);
+    towc_md2_update(&md2, input, strlen(input));
+    towc_md2_final(&md2, digest);
     return hex(digest);
 }
 
@@ -41,12 +41,12 @@ static void pieces_give_the_digest_of_the_whole(void **state)
 {
     const char *text = "0123456789abcdef0123456789abcdef0123";
     for (size_t cut = 0; cut <= strlen(text); cut++) {
-        struct tow_md2 md2;
+        struct towc_md2 md2;
         uint8_t digest[16];
-        tow_md2_init(&md2);
-        tow_md2_update(&md2, text, cut);
-        tow_md2_update(&md2, text + cut, strlen(text) - cut);
-        tow_md2_final(&md2, digest);
+        towc_md2_init(&md2);
+        towc_md2_update(&md2, text, cut);
+        towc_md2_update(&md2, text + cut, strlen(text) - cut);
+        towc_md2_final(&md2, digest);
         char whole[33];
         strcpy(whole, md2_of(text));
         assert_string_equal(hex(digest), whole);
@@ -55,7 +55,7 @@ static void pieces_give_the_digest_of_the_whole(void **state)
 
 static void the_runtime_accepts_these_answers(void **state)
 {
-    struct tow_integrity_head head = {
+    struct towc_integrity_head head = {
         .driver_version = 13000,
         .version = 13002,
         .pid = 1234,
@@ -65,19 +65,19 @@ static void the_runtime_accepts_these_answers(void **state)
         .function = 0x7f0000003000,
         .seconds = 1700000000,
     };
-    struct tow_integrity_device devices[2] = {{.pci_bus = 2}, {.pci_bus = 3}};
+    struct towc_integrity_device devices[2] = {{.pci_bus = 2}, {.pci_bus = 3}};
     uint8_t mac[16];
     for (int i = 0; i < 16; i++) {
         devices[0].uuid[i] = devices[1].uuid[i] = (uint8_t)i;
     }
-    tow_integrity_mac(&head, devices, 0, mac);
+    towc_integrity_mac(&head, devices, 0, mac);
     assert_string_equal(hex(mac), "b362e9c2e11de3a1e32e25e59eb735fe");
-    tow_integrity_mac(&head, devices, 1, mac);
+    towc_integrity_mac(&head, devices, 1, mac);
     assert_string_equal(hex(mac), "d7588a0f68b2a0f94202ff19f27f0c6c");
-    tow_integrity_mac(&head, devices, 2, mac);
+    towc_integrity_mac(&head, devices, 2, mac);
     assert_string_equal(hex(mac), "ad50d9d4055668eaeb1670a78a8cb4f0");
     head.seconds++;
-    tow_integrity_mac(&head, devices, 2, mac);
+    towc_integrity_mac(&head, devices, 2, mac);
     assert_string_not_equal(hex(mac), "ad50d9d4055668eaeb1670a78a8cb4f0");
 }
 

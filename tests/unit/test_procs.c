@@ -23,7 +23,7 @@ static void *find(const char *name, int version, cuuint64_t flags, int want_stat
 {
     void *entry = (void *)find;
     CUdriverProcAddressQueryResult status = 99;
-    assert_int_equal(tow_cuGetProcAddress_v2(name, &entry, version, flags, &status), CUDA_SUCCESS);
+    assert_int_equal(towc_cuGetProcAddress_v2(name, &entry, version, flags, &status), CUDA_SUCCESS);
     assert_int_equal(status, want_status);
     return entry;
 }
@@ -47,14 +47,15 @@ static void what_is_not_there_is_null_and_says_why(void **state)
     assert_null(find("cuMemAlloc_v2", 13000, 0, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND));
     assert_null(find("cuLibraryLoadData", 11080, 0, CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT));
     void *entry = (void *)find;
-    assert_int_equal(tow_cuGetProcAddress_v2("cuInit", &entry, 13000, 4, NULL),
+    assert_int_equal(towc_cuGetProcAddress_v2("cuInit", &entry, 13000, 4, NULL),
                      CUDA_ERROR_INVALID_VALUE);
     assert_ptr_equal(entry, (void *)find);
-    assert_int_equal(tow_cuGetProcAddress("cuNoSuchThing", &entry, 13000, 0), CUDA_ERROR_NOT_FOUND);
-    assert_int_equal(tow_cuGetProcAddress("cuLibraryLoadData", &entry, 11080, 0),
+    assert_int_equal(towc_cuGetProcAddress("cuNoSuchThing", &entry, 13000, 0),
+                     CUDA_ERROR_NOT_FOUND);
+    assert_int_equal(towc_cuGetProcAddress("cuLibraryLoadData", &entry, 11080, 0),
                      CUDA_ERROR_NOT_FOUND);
     assert_ptr_equal(entry, (void *)find);
-    assert_int_equal(tow_cuGetProcAddress("cuMemAlloc", &entry, 11080, 0), CUDA_SUCCESS);
+    assert_int_equal(towc_cuGetProcAddress("cuMemAlloc", &entry, 11080, 0), CUDA_SUCCESS);
     assert_ptr_equal(entry, cuMemAlloc_v2);
 }
 

@@ -14,7 +14,7 @@ static const char *chosen(const char *visible)
 {
     static char text[8];
     unsigned devices[4];
-    unsigned count = tow_devices_choose(visible, uuids, 4, devices);
+    unsigned count = towc_devices_choose(visible, uuids, 4, devices);
     assert_true(count <= 4);
     for (unsigned i = 0; i < count; i++) {
         text[i] = (char)('0' + devices[i]);

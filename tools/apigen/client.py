@@ -12,15 +12,15 @@ def send_params(f):
     return ", ".join(f"{p.base} {p.name}" if "new" in p.words else p.declare for p in f.params) or "void"
 
 
-PROCS = """struct tow_proc {
+PROCS = """struct towc_proc {
     const char *name;     /* without version suffix */
     int since;            /* first CUDA version, 12030 = 12.3 */
     int per_thread_since; /* 0: no per-thread-stream variant */
     void *entry, *per_thread_entry;
 };
 /* Sorted by name, then by version. */
-extern const struct tow_proc tow_procs[];
-extern const unsigned tow_proc_count;"""
+extern const struct towc_proc towc_procs[];
+extern const unsigned towc_proc_count;"""
 
 
 def api_header(model):
@@ -30,10 +30,10 @@ def api_header(model):
         w()
         w.comment("Records as the server understands them, and back. Packing changes a copy; a device named "
                   "in it decides the server (*link, left alone if there is none).")
-        w("struct tow_link;")
+        w("struct towc_link;")
         for name in sorted(n for n, side in model.types.translate.items() if side == "client"):
-            w(f"CUresult tow_pack_{name}({name} *record, struct tow_link **link);")
-            w(f"void tow_unpack_{name}(struct tow_link *link, {name} *record);")
+            w(f"CUresult towc_pack_{name}({name} *record, struct towc_link **link);")
+            w(f"void towc_unpack_{name}(struct towc_link *link, {name} *record);")
         w()
         w.lines.extend(PROCS.split("\n"))
     return w.text()
@@ -44,13 +44,13 @@ def family_header(family):
     with w.guard(f"{family.name.upper()}_CLIENT"):
         w.include(f"gen/{family.name}.h")
         w()
-        w.comment("tow_cuX: the body of cuX. "
-                  "tow_send_cuX: its plain marshalling, for bodies written by hand.")
+        w.comment("towc_cuX: the body of cuX. "
+                  "towc_send_cuX: its plain marshalling, for bodies written by hand.")
         for f in family.functions:
             if not f.stub:
-                w(f"CUresult tow_{f.name}({f.prototype});")
+                w(f"CUresult towc_{f.name}({f.prototype});")
             if f.plain_send:
-                w(f"CUresult tow_send_{f.name}({send_params(f)});")
+                w(f"CUresult towc_send_{f.name}({send_params(f)});")
     return w.text()
 
 
@@ -65,7 +65,7 @@ def is_listed(field):
 
 
 class Sender:
-    """tow_send_cuX: encodes a command, and decodes its reply if there is one."""
+    """towc_send_cuX: encodes a command, and decodes its reply if there is one."""
 
     def __init__(self, model, f, w):
         self.model, self.f, self.w, self.plan = model, f, w, plan(model, f)
@@ -75,7 +75,7 @@ class Sender:
 
     def write(self):
         w, f, p = self.w, self.f, self.plan
-        with w.function(f"CUresult tow_send_{f.name}({send_params(f)})", f"Sends {f.name} ({f.where})."):
+        with w.function(f"CUresult towc_send_{f.name}({send_params(f)})", f"Sends {f.name} ({f.where})."):
             for v in p.send_var:
                 if v.role == "cstr":
                     w.set(f"size_t {v.param.name}_size", f"strlen({v.param.name}) + 1")
@@ -85,22 +85,22 @@ class Sender:
             self.begin()
             self.encode()
             if "async" in f.flags:
-                w.ret("tow_call_send(&call)")
+                w.ret("towc_call_send(&call)")
             elif not (p.reply8 or p.reply4 or p.reply_var):
-                w.ret("tow_call_end(&call, tow_call_wait(&call))")
+                w.ret("towc_call_end(&call, towc_call_wait(&call))")
             else:
-                w.set("status", "tow_call_wait(&call)")
+                w.set("status", "towc_call_wait(&call)")
                 with w.if_("status == CUDA_SUCCESS"):
                     self.decode()
-                w.ret("tow_call_end(&call, status)")
+                w.ret("towc_call_end(&call, status)")
 
     def route(self):
         """A device, or a record that names one, decides the server; that may fail."""
         w = self.w
         if self.devices or self.packed:
-            w("struct tow_link *link = NULL;")
+            w("struct towc_link *link = NULL;")
         for name in (a.param.name for a in self.devices):
-            w.set(f"CUresult {name}_status", f"tow_device_route({name}, &link)")
+            w.set(f"CUresult {name}_status", f"towc_device_route({name}, &link)")
             w.ret_unless_success(f"{name}_status")
         for v in self.packed:
             if v.role == "array":
@@ -112,7 +112,7 @@ class Sender:
         w, hook = self.w, self.model.translated(a.base, "client")
         with w.for_("size_t", f"{a.name} != NULL && i < (size_t)({a.count})"):
             w.set(f"{a.base} one", f"{a.name}[i]")
-            w.set("CUresult packed", f"tow_pack_{hook}(&one, &link)")
+            w.set("CUresult packed", f"towc_pack_{hook}(&one, &link)")
             w.ret_unless_success("packed")
 
     def pack_record(self, a):
@@ -124,10 +124,10 @@ class Sender:
             w.set(f"CUresult {a.name}_packed", "CUDA_SUCCESS")
             with w.if_(f"{a.name} != NULL"):
                 w.set(f"{a.name}_wire", value)
-                w.set(f"{a.name}_packed", f"tow_pack_{hook}(&{a.name}_wire, &link)")
+                w.set(f"{a.name}_packed", f"towc_pack_{hook}(&{a.name}_wire, &link)")
         else:
             w.set(f"{a.name}_wire", value)
-            w.set(f"CUresult {a.name}_packed", f"tow_pack_{hook}(&{a.name}_wire, &link)")
+            w.set(f"CUresult {a.name}_packed", f"towc_pack_{hook}(&{a.name}_wire, &link)")
         w.ret_unless_success(f"{a.name}_packed")
 
     def size(self):
@@ -157,10 +157,10 @@ class Sender:
         if "noctx" not in f.flags:
             flags.append("TOW_CALL_CONTEXT")
         if "captured" in f.flags:
-            flags.append(f"tow_capture_flag({f.stream.name})")
-        w("struct tow_call call;")
+            flags.append(f"towc_capture_flag({f.stream.name})")
+        w("struct towc_call call;")
         routed = self.devices or self.packed
-        begin = "tow_call_begin_for(&call, link, " if routed else "tow_call_begin(&call, "
+        begin = "towc_call_begin_for(&call, link, " if routed else "towc_call_begin(&call, "
         w.set("CUresult status", f"{begin}TOW_FN_{f.name}, {size}, {' | '.join(flags) or '0'})")
         w.ret_unless_success("status")
 
@@ -186,7 +186,7 @@ class Sender:
         if klass in ("handle", "addr"):
             put("tow_enc_u64", "&call.enc", f"(uint64_t)(uintptr_t)({value})")
         elif klass == "device":
-            put("tow_enc_u32", "&call.enc", f"(uint32_t)tow_device_to_server({value})")
+            put("tow_enc_u32", "&call.enc", f"(uint32_t)towc_device_to_server({value})")
         elif klass == "f32":
             put("tow_enc_f32", "&call.enc", value)
         else:
@@ -201,7 +201,7 @@ class Sender:
         if v in self.packed and v.role == "array":
             with w.for_("size_t", f"{a.name} != NULL && i < (size_t)({a.count})"):
                 w.set(f"{a.base} one", f"{a.name}[i]")
-                w.call(f"tow_pack_{self.model.translated(a.base, 'client')}", "&one", "&link")
+                w.call(f"towc_pack_{self.model.translated(a.base, 'client')}", "&one", "&link")
                 w.call("tow_enc_bytes", "&call.enc", "&one", "sizeof one")
             return
         if v in self.packed:
@@ -227,21 +227,21 @@ class Sender:
         for s in p.reply_var:
             a = s.param
             if is_listed(s):
-                w.call("tow_call_get_array", "&call", a.name, f"sizeof *{a.name}", f"{a.name}_room")
+                w.call("towc_call_get_array", "&call", a.name, f"sizeof *{a.name}", f"{a.name}_room")
             elif s.role == "array":
-                w.call("tow_call_get_bytes", "&call", a.name, size_of(a))
+                w.call("towc_call_get_bytes", "&call", a.name, size_of(a))
             else:
-                w.call("tow_call_get_bytes", "&call", a.name, f"sizeof *{a.name}")
+                w.call("towc_call_get_bytes", "&call", a.name, f"sizeof *{a.name}")
                 if hook := self.model.translated(a.base, "client"):
                     with w.if_(f"{a.name} != NULL"):
-                        w.call(f"tow_unpack_{hook}", "call.link", a.name)
+                        w.call(f"towc_unpack_{hook}", "call.link", a.name)
 
     def decode_scalar(self, s):
         w, a = self.w, s.param
         if s.klass == "handle":
             value = f"({a.base})(uintptr_t)tow_dec_u64(&call.dec)"
         elif s.klass == "device":
-            value = "tow_device_on(call.link, (int)tow_dec_u32(&call.dec))"
+            value = "towc_device_on(call.link, (int)tow_dec_u32(&call.dec))"
         else:
             value = f"({a.base})tow_dec_{s.klass}(&call.dec)"
         if "opt" not in a.words:
@@ -266,63 +266,63 @@ def check_arguments(f, w):
         w.ret_if(" || ".join(tests), "CUDA_ERROR_INVALID_VALUE")
     for p in f.params:
         if "reach" in p.words:
-            w.set(f"CUresult {p.name}_status", f"tow_mirror_reach_work({p.name})")
+            w.set(f"CUresult {p.name}_status", f"towc_mirror_reach_work({p.name})")
             w.ret_unless_success(f"{p.name}_status")
 
 
 def body(model, f, w):
-    """tow_cuX where nobody wrote one by hand: checks what the driver checks at once, then sends."""
-    with w.function(f"CUresult tow_{f.name}({f.prototype})", f"The body of {f.name} ({f.where})."):
+    """towc_cuX where nobody wrote one by hand: checks what the driver checks at once, then sends."""
+    with w.function(f"CUresult towc_{f.name}({f.prototype})", f"The body of {f.name} ({f.where})."):
         check_arguments(f, w)
         new = next((p for p in f.params if "new" in p.words), None)
         drop = next((p for p in f.params if "drop" in p.words), None)
         args = ", ".join(f"({p.base})(uintptr_t)id" if p is new else p.name for p in f.params)
         if new:
             w("uint64_t id = 0;")
-            w.set("CUresult status", f"tow_handle_mint({model.handle_kind(new.base)}, &id)")
+            w.set("CUresult status", f"towc_handle_mint({model.handle_kind(new.base)}, &id)")
             w.ret_unless_success("status")
-            w.set("status", f"tow_send_{f.name}({args})")
+            w.set("status", f"towc_send_{f.name}({args})")
             with w.if_("status != CUDA_SUCCESS"):
-                w.call("tow_handle_retire", "id")
+                w.call("towc_handle_retire", "id")
                 w.ret("status")
             w.set(f"*{new.name}", f"({new.base})(uintptr_t)id")
             w.ret("CUDA_SUCCESS")
         elif drop:
-            w.set("CUresult status", f"tow_send_{f.name}({args})")
+            w.set("CUresult status", f"towc_send_{f.name}({args})")
             with w.if_("status == CUDA_SUCCESS"):
-                w.call("tow_handle_retire", f"(uint64_t)(uintptr_t){drop.name}")
+                w.call("towc_handle_retire", f"(uint64_t)(uintptr_t){drop.name}")
             w.ret("status")
         else:
-            w.ret(f"tow_send_{f.name}({args})")
+            w.ret(f"towc_send_{f.name}({args})")
 
 
 def trace_parameter(model, p, w):
     k, what = model.klass(p.base), f'"{p.name}"'
     if "cstr" in p.words:
-        w.call("tow_trace_text", "&t", what, p.name)
+        w.call("towc_trace_text", "&t", what, p.name)
     elif p.stars == 0 and k == "f32":
-        w.call("tow_trace_float", "&t", what, f"(double){p.name}")
+        w.call("towc_trace_float", "&t", what, f"(double){p.name}")
     elif p.stars == 0 and (k in ("u32", "device") or k == "u64" and "ptr" not in p.ctype):
-        w.call("tow_trace_int", "&t", what, f"(long long){p.name}")
+        w.call("towc_trace_int", "&t", what, f"(long long){p.name}")
     elif p.stars == 0 and k == "record":
-        w.call("tow_trace_record", "&t", what, f"&{p.name}", f"sizeof {p.name}")
+        w.call("towc_trace_record", "&t", what, f"&{p.name}", f"sizeof {p.name}")
     elif p.stars == 1 and not p.count and not p.bytes and k in ("u64", "u32", "device", "handle"):
         with w.if_(f"result == CUDA_SUCCESS && {p.name} != NULL"):
-            w.call("tow_trace_out", "&t", what, p.name, f"(uint64_t)(uintptr_t)*{p.name}", "result")
+            w.call("towc_trace_out", "&t", what, p.name, f"(uint64_t)(uintptr_t)*{p.name}", "result")
         with w.else_():
-            w.call("tow_trace_out", "&t", what, p.name, "0", "result")
+            w.call("towc_trace_out", "&t", what, p.name, "0", "result")
     else:
-        w.call("tow_trace_hex", "&t", what, f"(uint64_t)(uintptr_t){p.name}")
+        w.call("towc_trace_hex", "&t", what, f"(uint64_t)(uintptr_t){p.name}")
 
 
 def trace(model, f, w):
     params = ", ".join(["CUresult result"] + [p.declare for p in f.params])
     with w.function(f"static void trace_{f.name}({params})", f"Traces a call of {f.name} ({f.where})."):
-        w("struct tow_trace t;")
-        w.call("tow_trace_begin", "&t", f"TOW_FN_{f.name}")
+        w("struct towc_trace t;")
+        w.call("towc_trace_begin", "&t", f"TOW_FN_{f.name}")
         for p in f.params:
             trace_parameter(model, p, w)
-        w.call("tow_trace_end", "&t", "result")
+        w.call("towc_trace_end", "&t", "result")
 
 
 def told(f):
@@ -331,28 +331,28 @@ def told(f):
     if f.stub:
         return None
     if "records" in f.flags:
-        return "tow_event_elsewhere", event
+        return "towc_event_elsewhere", event
     if "awaits" in f.flags:
-        return "tow_event_in_graph", event
+        return "towc_event_in_graph", event
     return None
 
 
 def entry(model, f, w):
     """cuX itself: the body, and around it what observes calls."""
     trace(model, f, w)
-    answer = f"tow_refuse(TOW_FN_{f.name})" if f.stub else f"tow_{f.name}({f.args})"
+    answer = f"towc_refuse(TOW_FN_{f.name})" if f.stub else f"towc_{f.name}({f.args})"
     with w.function(f"TOW_PUBLIC CUresult CUDAAPI {f.name}({f.prototype})", documented(f)):
         if call := told(f):
             w.call(*(part for part in call if part))
-        with w.if_("__builtin_expect(tow_observed != 0, 0)"):
-            w("struct tow_observation o;")
-            w.call("tow_observe_begin", "&o", f"TOW_FN_{f.name}")
+        with w.if_("__builtin_expect(towc_observed != 0, 0)"):
+            w("struct towc_observation o;")
+            w.call("towc_observe_begin", "&o", f"TOW_FN_{f.name}")
             w.set("CUresult result", answer)
-            with w.if_("tow_observe_end(&o, result)"):
+            with w.if_("towc_observe_end(&o, result)"):
                 w.call(f"trace_{f.name}", "result", *(p.name for p in f.params))
-            w.ret(f"tow_logged(TOW_FN_{f.name}, result)")
+            w.ret(f"towc_logged(TOW_FN_{f.name}, result)")
         w.set("CUresult answer", answer)
-        w.ret(f"tow_logged(TOW_FN_{f.name}, answer)")
+        w.ret(f"towc_logged(TOW_FN_{f.name}, answer)")
     if f.variant:
         variant(f, w)
 
@@ -368,9 +368,9 @@ def variant(f, w):
         if f.stub:
             w.ret(f"{f.name}({f.args})")
         elif f.variant == "ptds":
-            w.call("tow_per_thread_enter")
+            w.call("towc_per_thread_enter")
             w.set("CUresult result", f"{f.name}({f.args})")
-            w.call("tow_per_thread_leave")
+            w.call("towc_per_thread_leave")
             w.ret("result")
         else:
             own_stream(f, w)
@@ -405,8 +405,8 @@ def source(model, family):
     for f in family.functions:
         if "same" in f.calls:
             same = f.calls["same"]
-            with w.function(f"CUresult tow_{f.name}({f.prototype})", f"The same as {same} ({f.where})."):
-                w.ret(f"tow_{same}({f.args})")
+            with w.function(f"CUresult towc_{f.name}({f.prototype})", f"The same as {same} ({f.where})."):
+                w.ret(f"towc_{same}({f.args})")
         if f.plain_send:
             Sender(model, f, w).write()
             if "client-by-hand" not in f.flags:
@@ -428,11 +428,11 @@ def procs(model):
         per_thread = f"{f.name}_{f.variant}" if f.variant else ""
         since = int(f.calls.get(f.variant, 0) or 0) if f.variant else 0
         rows.append((base_name(f.name), f.since, since, f.name, per_thread))
-    with w.block("const struct tow_proc tow_procs[] = {", "};"):
+    with w.block("const struct towc_proc towc_procs[] = {", "};"):
         for name, since, per_thread_since, function, per_thread in sorted(rows):
             other = f"(void *){per_thread}" if per_thread else "0"
             w(f'{{"{name}", {since}, {per_thread_since}, (void *){function}, {other}}},')
-    w("const unsigned tow_proc_count = sizeof tow_procs / sizeof tow_procs[0];")
+    w("const unsigned towc_proc_count = sizeof towc_procs / sizeof towc_procs[0];")
     return w.text()
 
 

@@ -222,7 +222,7 @@ def vector(model, f, w):
         w("const bool bare = golden_bare;")
         w("(void)bare;")
         args = ", ".join(p.argument(w) for p in params)
-        w.set("CUresult sent", f"tow_send_{f.name}({args})")
+        w.set("CUresult sent", f"towc_send_{f.name}({args})")
         w.call("golden_sent", "sent")
         for p in params:
             p.took(f, w)

@@ -29,28 +29,28 @@ class Handler:
 
     def write(self):
         w, f = self.w, self.f
-        head = f"static void serve_{f.name}(struct tow_serve *call)"
+        head = f"static void serve_{f.name}(struct tows_serve *call)"
         with w.function(head, f"Serves {f.name} ({f.where})."):
             self.decode()
             args = [self.argument(a) for a in f.params]
             for a in self.listed:
                 w.set(f"uint64_t {a.name}_room", f"{a.name} != NULL ? (uint64_t)({a.count}) : 0")
-            with w.if_("!tow_serve_ready(call)"):
+            with w.if_("!tows_serve_ready(call)"):
                 if self.new:
-                    w.call("tow_serve_bind", "call", self.kind(self.new), f"{self.new.name}_id", "NULL")
+                    w.call("tows_serve_bind", "call", self.kind(self.new), f"{self.new.name}_id", "NULL")
                 w.ret()
             # First the claim: nobody may find it again once the hook has seen that nobody has it.
             for a in self.drops:
-                w.ret_if(f"!tow_serve_claim(call, {self.kind(a)}, {a.name}_id)")
+                w.ret_if(f"!tows_serve_claim(call, {self.kind(a)}, {a.name}_id)")
             if "before" in f.calls:
                 hook, *rest = f.calls["before"].split(", ")
                 w.call(hook, "call->session", *rest)
             w.set("call->status", f"tow_drive(call->driver, {f.name})({', '.join(args)})")
             if self.new:
-                w.call("tow_serve_bind", "call", self.kind(self.new), f"{self.new.name}_id", self.new.name)
+                w.call("tows_serve_bind", "call", self.kind(self.new), f"{self.new.name}_id", self.new.name)
             for a in self.drops:
                 with w.if_("call->status != CUDA_SUCCESS"):
-                    w.call("tow_serve_unclaim", "call")
+                    w.call("tows_serve_unclaim", "call")
             if self.reply:
                 w.ret_if("call->status != CUDA_SUCCESS")
                 self.encode()
@@ -86,7 +86,7 @@ class Handler:
             w.set(f"{a.base} {a.name}", "NULL")
         elif s.klass == "handle":
             w.set(f"uint64_t {a.name}_id", "tow_dec_u64(&call->in)")
-            self.take(s, a.base, f"({a.base})tow_serve_handle(call, {self.kind(a)}, {a.name}_id)")
+            self.take(s, a.base, f"({a.base})tows_serve_handle(call, {self.kind(a)}, {a.name}_id)")
         elif s.klass == "addr":
             w.set(f"void *{a.name}", "(void *)(uintptr_t)tow_dec_u64(&call->in)")
         else:
@@ -96,27 +96,27 @@ class Handler:
         w, a = self.w, s.param
         hook = self.model.translated(a.base, "server")
         if s.role == "cstr":
-            w.set(f"const char *{a.name}", "tow_serve_text(call)")
+            w.set(f"const char *{a.name}", "tows_serve_text(call)")
         elif s.role == "array":
             self.decode_array(s, hook)
         elif a.stars == 0:
             w(f"{a.base} {a.name};")
-            w.call("tow_serve_record", "call", f"&{a.name}", f"sizeof {a.name}")
+            w.call("tows_serve_record", "call", f"&{a.name}", f"sizeof {a.name}")
             if hook:
-                w.call(f"tow_serve_unpack_{hook}", "call", f"&{a.name}")
+                w.call(f"tows_serve_unpack_{hook}", "call", f"&{a.name}")
         else:
             w(f"{a.base} {a.name}_record;")
             w.set(f"{a.base} *{a.name}", f"&{a.name}_record")
             if a.name in self.bit:
                 with w.if_(self.bit[a.name]):
-                    w.call("tow_serve_record", "call", f"&{a.name}_record", f"sizeof {a.name}_record")
+                    w.call("tows_serve_record", "call", f"&{a.name}_record", f"sizeof {a.name}_record")
                 with w.else_():
                     w.set(a.name, "NULL")
             else:
-                w.call("tow_serve_record", "call", f"&{a.name}_record", f"sizeof {a.name}_record")
+                w.call("tows_serve_record", "call", f"&{a.name}_record", f"sizeof {a.name}_record")
             if hook:
                 with w.if_(f"{a.name} != NULL"):
-                    w.call(f"tow_serve_unpack_{hook}", "call", a.name)
+                    w.call(f"tows_serve_unpack_{hook}", "call", a.name)
 
     def set_if_present(self, a, value):
         w = self.w
@@ -130,15 +130,15 @@ class Handler:
     def decode_array(self, s, hook):
         w, a = self.w, s.param
         if a.bytes:
-            w.set(f"const void *{a.name}", f"tow_serve_array(call, (uint64_t)({a.bytes}), 1)")
+            w.set(f"const void *{a.name}", f"tows_serve_array(call, (uint64_t)({a.bytes}), 1)")
             return
-        self.set_if_present(a, f"tow_serve_array(call, (uint64_t)({a.count}), sizeof({a.base}))")
+        self.set_if_present(a, f"tows_serve_array(call, (uint64_t)({a.count}), sizeof({a.base}))")
         if hook:
             with w.for_("size_t", f"{a.name} != NULL && i < (size_t)({a.count})"):
-                w.call(f"tow_serve_unpack_{hook}", "call", f"&{a.name}[i]")
+                w.call(f"tows_serve_unpack_{hook}", "call", f"&{a.name}[i]")
         if s.klass == "handle":
             count = f"{a.name} != NULL ? (size_t)({a.count}) : 0"
-            w.call("tow_serve_handles", "call", self.kind(a), a.name, count)
+            w.call("tows_serve_handles", "call", self.kind(a), a.name, count)
 
     def argument(self, a):
         """What the driver gets; room for what it answers is made."""
@@ -149,7 +149,7 @@ class Handler:
             return a.name
         if self.reply[a.name].role == "array":
             count = a.count or a.bytes
-            self.set_if_present(a, f"tow_serve_room(call, (uint64_t)({count}), sizeof({element(a)}))")
+            self.set_if_present(a, f"tows_serve_room(call, (uint64_t)({count}), sizeof({element(a)}))")
             return a.name
         w(f"{a.base} {a.name}_out;")
         w.call("memset", f"&{a.name}_out", "0", f"sizeof {a.name}_out")
@@ -163,7 +163,7 @@ class Handler:
             a = s.param
             value = f"{a.name}_value" if a.name in self.sent else f"{a.name}_out"
             if s.klass == "handle":
-                w.call("tow_enc_u64", "&call->out", f"tow_serve_export(call, {self.kind(a)}, {value})")
+                w.call("tow_enc_u64", "&call->out", f"tows_serve_export(call, {self.kind(a)}, {value})")
             elif s.klass == "f32":
                 w.call("tow_enc_f32", "&call->out", value)
             else:
@@ -188,13 +188,13 @@ class Handler:
             else:
                 count = f"{a.name}_room" if a in self.listed else a.count or a.bytes
                 w(f"reply_size += (size_t)({count}) * sizeof({element(a)}) + 16;")
-        w.call("tow_serve_reserve", "call", "reply_size")
+        w.call("tows_serve_reserve", "call", "reply_size")
 
     def encode_record(self, a):
         w = self.w
         value = f"{a.name}_record" if a.name in self.sent else f"{a.name}_out"
         if hook := self.model.translated(a.base, "server"):
-            w.call(f"tow_serve_pack_{hook}", "call", f"&{value}")
+            w.call(f"tows_serve_pack_{hook}", "call", f"&{value}")
         w.call("tow_enc_bytes", "&call->out", f"&{value}", f"sizeof {value}")
 
     def encode_array(self, s):
@@ -202,7 +202,7 @@ class Handler:
         if a not in self.listed:
             count = f"(size_t)({a.count or a.bytes})"
             if s.klass == "handle":
-                w.call("tow_serve_export_all", "call", self.kind(a), a.name, count)
+                w.call("tows_serve_export_all", "call", self.kind(a), a.name, count)
             w.call("tow_enc_bytes", "&call->out", a.name, f"{count} * sizeof({element(a)})")
             return
         used = f"{a.name}_used"
@@ -210,7 +210,7 @@ class Handler:
         with w.if_(f"{a.name} != NULL"):
             w.set(used, f"(size_t)tow_min_u64({a.name}_room, (uint64_t)({a.count}))")
         if s.klass == "handle":
-            w.call("tow_serve_export_all", "call", self.kind(a), a.name, used)
+            w.call("tows_serve_export_all", "call", self.kind(a), a.name, used)
         w.call("tow_enc_u64", "&call->out", used)
         with w.if_(f"{used} > 0"):
             w.call("tow_enc_bytes", "&call->out", a.name, f"{used} * sizeof({element(a)})")
@@ -231,10 +231,10 @@ def source(model, family):
     for f in travelling:
         if not by_hand(f):
             Handler(model, f, w).write()
-    head = f"void tow_serve_add_{family.name}(tow_serve_fn **table)"
+    head = f"void tows_serve_add_{family.name}(tows_serve_fn **table)"
     with w.function(head, f"Puts the handlers of {family.name} into the session's table."):
         for f in travelling:
-            w.set(f"table[TOW_FN_{f.name}]", f"{'tow_serve' if by_hand(f) else 'serve'}_{f.name}")
+            w.set(f"table[TOW_FN_{f.name}]", f"{'tows_serve' if by_hand(f) else 'serve'}_{f.name}")
         w("(void)table;")
     return w.text()
 
@@ -244,10 +244,10 @@ def family_header(family):
     with w.guard(f"{family.name.upper()}_SERVER"):
         w.include(f"gen/{family.name}.h")
         w()
-        w("struct tow_serve;")
+        w("struct tows_serve;")
         for f in family.functions:
             if by_hand(f):
-                w(f"void tow_serve_{f.name}(struct tow_serve *call);")
+                w(f"void tows_serve_{f.name}(struct tows_serve *call);")
     return w.text()
 
 
@@ -258,12 +258,12 @@ def header(model):
         w()
         w.comment("Ids in a record become the driver's handles, and back.")
         for name in sorted(n for n, side in model.types.translate.items() if side == "server"):
-            w(f"void tow_serve_unpack_{name}(struct tow_serve *call, {name} *record);")
-            w(f"void tow_serve_pack_{name}(struct tow_serve *call, {name} *record);")
+            w(f"void tows_serve_unpack_{name}(struct tows_serve *call, {name} *record);")
+            w(f"void tows_serve_pack_{name}(struct tows_serve *call, {name} *record);")
         w()
         for family in model.families:
-            w(f"void tow_serve_add_{family.name}(tow_serve_fn **table);")
-        with w.function("static inline void tow_serve_add_all(tow_serve_fn **table)", "The whole table."):
+            w(f"void tows_serve_add_{family.name}(tows_serve_fn **table);")
+        with w.function("static inline void tows_serve_add_all(tows_serve_fn **table)", "The whole table."):
             for family in model.families:
-                w.call(f"tow_serve_add_{family.name}", "table")
+                w.call(f"tows_serve_add_{family.name}", "table")
     return w.text()

@@ -26,7 +26,7 @@
 /* One function that waits for its turn, or runs. */
 struct turn {
     struct turn *next;
-    struct tow_link *link; /* borrowed */
+    struct towc_link *link; /* borrowed */
     uint64_t id;
     CUresult status;
 };
@@ -35,9 +35,9 @@ struct turn {
 struct entry {
     struct entry *next;
     uint64_t id;
-    const struct tow_context *context; /* shared: contexts are never freed */
-    bool due;                          /* its turn has come: it goes when it has ended */
-    struct tow_hostfn function;
+    const struct towc_context *context; /* shared: contexts are never freed */
+    bool due;                           /* its turn has come: it goes when it has ended */
+    struct towc_hostfn function;
 };
 
 enum { BUCKETS = 256 };
@@ -64,7 +64,7 @@ static struct entry **find(uint64_t id)
 /* With the lock held. */
 static void enlist(struct entry *entry)
 {
-    struct tow_link_hostfns *count = &entry->context->link->hostfns;
+    struct towc_link_hostfns *count = &entry->context->link->hostfns;
     if (entry->function.kept) {
         atomic_fetch_add(&count->graphs, 1);
     } else if (atomic_fetch_add(&count->turns, 1) == 0) {
@@ -82,7 +82,7 @@ static void enlist(struct entry *entry)
 static struct entry *unlist(struct entry **at)
 {
     struct entry *entry = *at;
-    struct tow_link_hostfns *count = &entry->context->link->hostfns;
+    struct towc_link_hostfns *count = &entry->context->link->hostfns;
     *at = entry->next;
     if (entry->function.kept) {
         atomic_fetch_sub(&count->graphs, 1);
@@ -96,7 +96,7 @@ static struct entry *unlist(struct entry **at)
     return entry;
 }
 
-bool tow_hostfn_find(uint64_t id, struct tow_hostfn *ret_function)
+bool towc_hostfn_find(uint64_t id, struct towc_hostfn *ret_function)
 {
     tow_mutex_lock(&lock);
     struct entry *entry = *find(id);
@@ -107,14 +107,14 @@ bool tow_hostfn_find(uint64_t id, struct tow_hostfn *ret_function)
     return entry != NULL;
 }
 
-static void say_done(struct tow_link *link, uint64_t id)
+static void say_done(struct towc_link *link, uint64_t id)
 {
-    tow_mirror_push_function(link); /* what it wrote is there when the stream goes on */
+    towc_mirror_push_function(link); /* what it wrote is there when the stream goes on */
     struct tow_line_stats stats;
     tow_line_get_stats(link->line, &stats);
     uint8_t head[TOW_CALLBACK_DONE_HEAD];
     tow_callback_done_head(&(struct tow_callback_done){id, stats.bytes_out}, head);
-    tow_side_send(link, TOW_CONTROL_CALLBACK_DONE, head, sizeof head, NULL, 0);
+    towc_side_send(link, TOW_CONTROL_CALLBACK_DONE, head, sizeof head, NULL, 0);
 }
 
 /* A function that runs once has run. */
@@ -142,16 +142,16 @@ static void *run_thread(void *arg)
             last_turn = NULL;
         }
         struct entry *entry = *find(turn->id);
-        struct tow_hostfn function = {0};
+        struct towc_hostfn function = {0};
         if (entry != NULL) {
             function = entry->function;
         }
         tow_mutex_unlock(&lock);
-        struct tow_thread *self = tow_thread_self();
+        struct towc_thread *self = towc_thread_self();
         if (self != NULL) {
             self->in_hostfn = true;
         }
-        tow_mirror_stale(turn->link);
+        towc_mirror_stale(turn->link);
         if (function.run != NULL && (turn->status == CUDA_SUCCESS || function.own)) {
             function.run(function.user);
         } else if (function.callback != NULL) {
@@ -180,15 +180,15 @@ static bool start_thread(void)
     return running;
 }
 
-CUresult tow_hostfn_add(struct tow_context *context, const struct tow_hostfn *function,
-                        uint64_t *ret_id)
+CUresult towc_hostfn_add(struct towc_context *context, const struct towc_hostfn *function,
+                         uint64_t *ret_id)
 {
     struct entry *entry = malloc(sizeof *entry);
-    if (entry == NULL || tow_link_listen(context->link) < 0) {
+    if (entry == NULL || towc_link_listen(context->link) < 0) {
         free(entry);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    tow_side_open(context->link);
+    towc_side_open(context->link);
     *entry = (struct entry){.context = context, .function = *function};
     tow_mutex_lock(&lock);
     bool runs = start_thread();
@@ -230,7 +230,7 @@ static void discard(uint64_t id)
     drop(entry);
 }
 
-void tow_hostfn_drop_context(struct tow_context *context)
+void towc_hostfn_drop_context(struct towc_context *context)
 {
     struct entry *gone = NULL;
     tow_mutex_lock(&lock);
@@ -250,7 +250,7 @@ void tow_hostfn_drop_context(struct tow_context *context)
 }
 
 /* With the lock held: true if a function of the program up to an id has not ended. */
-static bool is_outstanding(const struct tow_link *link, uint64_t up_to)
+static bool is_outstanding(const struct towc_link *link, uint64_t up_to)
 {
     bool found = false;
     for (unsigned i = 0; i < BUCKETS && !found; i++) {
@@ -262,7 +262,7 @@ static bool is_outstanding(const struct tow_link *link, uint64_t up_to)
     return found;
 }
 
-bool tow_hostfn_settle(struct tow_link *link, int64_t limit_ns)
+bool towc_hostfn_settle(struct towc_link *link, int64_t limit_ns)
 {
     int64_t until = tow_time_deadline(limit_ns);
     int error = 0;
@@ -276,11 +276,11 @@ bool tow_hostfn_settle(struct tow_link *link, int64_t limit_ns)
     return settled;
 }
 
-void tow_hostfn_call(struct tow_link *link, uint64_t id, CUresult status)
+void towc_hostfn_call(struct towc_link *link, uint64_t id, CUresult status)
 {
     struct turn *turn = malloc(sizeof *turn);
     if (turn == NULL) {
-        tow_link_lose(link, "memory for a host function is used up");
+        towc_link_lose(link, "memory for a host function is used up");
         return;
     }
     *turn = (struct turn){.link = link, .id = id, .status = status};
@@ -301,20 +301,20 @@ void tow_hostfn_call(struct tow_link *link, uint64_t id, CUresult status)
 
 /* Sends the command that puts a function into a stream, alone or (`upload` not NULL) with the copy
  * behind it. */
-static CUresult send_put(unsigned fn, struct tow_context *context, CUstream stream, uint64_t id,
-                         const struct tow_hostfn_upload *upload)
+static CUresult send_put(unsigned fn, struct towc_context *context, CUstream stream, uint64_t id,
+                         const struct towc_hostfn_upload *upload)
 {
-    struct tow_call call;
-    bool visited = tow_context_visit(context);
-    CUresult status = tow_call_begin(&call, fn, 48, TOW_CALL_CONTEXT);
-    tow_context_back(visited);
+    struct towc_call call;
+    bool visited = towc_context_visit(context);
+    CUresult status = towc_call_begin(&call, fn, 48, TOW_CALL_CONTEXT);
+    towc_context_back(visited);
     if (status != CUDA_SUCCESS) {
         return status;
     }
     if (upload == NULL) {
         tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)stream);
         tow_enc_u64(&call.enc, id);
-        return tow_call_send(&call);
+        return towc_call_send(&call);
     }
     /* Three entries of the driver's queue: the function, the copy, an event. */
     atomic_fetch_add_explicit(&call.link->hostfns.behind, 2, memory_order_relaxed);
@@ -325,18 +325,18 @@ static CUresult send_put(unsigned fn, struct tow_context *context, CUstream stre
     tow_enc_u32(&call.enc, TOW_COPY_LATE);
     tow_enc_u64(&call.enc, id);
     tow_enc_u64(&call.enc, upload->number);
-    return tow_call_send(&call);
+    return towc_call_send(&call);
 }
 
 /* The function is run or dropped, whatever this answers. */
-static CUresult put(unsigned fn, CUstream stream, const struct tow_hostfn *function,
-                    const struct tow_hostfn_upload *upload)
+static CUresult put(unsigned fn, CUstream stream, const struct towc_hostfn *function,
+                    const struct towc_hostfn_upload *upload)
 {
-    struct tow_context *context;
+    struct towc_context *context;
     uint64_t id = 0;
-    CUresult status = tow_stream_context(stream, &context);
+    CUresult status = towc_stream_context(stream, &context);
     if (status == CUDA_SUCCESS) {
-        status = tow_hostfn_add(context, function, &id);
+        status = towc_hostfn_add(context, function, &id);
     }
     if (status != CUDA_SUCCESS) {
         if (function->drop != NULL) {
@@ -345,7 +345,7 @@ static CUresult put(unsigned fn, CUstream stream, const struct tow_hostfn *funct
         return status;
     }
     /* A context that ended before the function was listed has not dropped it. */
-    status = tow_stream_context(stream, &context);
+    status = towc_stream_context(stream, &context);
     if (status == CUDA_SUCCESS) {
         status = send_put(fn, context, stream, id, upload);
     }
@@ -355,28 +355,28 @@ static CUresult put(unsigned fn, CUstream stream, const struct tow_hostfn *funct
     return status;
 }
 
-CUresult tow_hostfn_put_upload(CUstream stream, const struct tow_hostfn *function,
-                               const struct tow_hostfn_upload *upload)
+CUresult towc_hostfn_put_upload(CUstream stream, const struct towc_hostfn *function,
+                                const struct towc_hostfn_upload *upload)
 {
     return put(TOW_FN_cuMemcpyHtoDAsync_v2, stream, function, upload);
 }
 
-CUresult tow_cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void *userData)
+CUresult towc_cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void *userData)
 {
     if (fn == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     /* Into a graph: it runs at every launch of it. */
-    struct tow_hostfn function = {.run = fn, .user = userData, .kept = tow_capture_on(hStream)};
+    struct towc_hostfn function = {.run = fn, .user = userData, .kept = towc_capture_on(hStream)};
     return put(TOW_FN_cuLaunchHostFunc, hStream, &function, NULL);
 }
 
-CUresult tow_cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, void *userData,
-                                 unsigned int flags)
+CUresult towc_cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, void *userData,
+                                  unsigned int flags)
 {
     if (callback == NULL || flags != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    struct tow_hostfn function = {.callback = callback, .stream = hStream, .user = userData};
+    struct towc_hostfn function = {.callback = callback, .stream = hStream, .user = userData};
     return put(TOW_FN_cuStreamAddCallback, hStream, &function, NULL);
 }

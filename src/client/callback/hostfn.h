@@ -9,11 +9,11 @@
 
 #include "gen/cuda_types.h"
 
-struct tow_context;
-struct tow_link;
+struct towc_context;
+struct towc_link;
 
 /* A function of the program, under the id by which the wire knows it. */
-struct tow_hostfn {
+struct towc_hostfn {
     CUhostFn run;              /* or: */
     CUstreamCallback callback; /* of cuStreamAddCallback */
     CUstream stream;           /* what callback is told */
@@ -25,30 +25,30 @@ struct tow_hostfn {
 
 /* Gives a function its id, never 0, and makes sure that somebody listens on the context's link and
  * runs functions. */
-CUresult tow_hostfn_add(struct tow_context *context, const struct tow_hostfn *function,
-                        uint64_t *ret_id);
+CUresult towc_hostfn_add(struct towc_context *context, const struct towc_hostfn *function,
+                         uint64_t *ret_id);
 /* A copy to the device whose bytes the function in front of it sends (client/callback/late.h). */
-struct tow_hostfn_upload {
+struct towc_hostfn_upload {
     CUdeviceptr to;
     size_t size;
     uint64_t number; /* by which those bytes are known */
 };
 /* Puts a function of ours, which runs once, and such a copy into a stream. It is run or dropped
  * whatever this answers; run also when the server could not do so. */
-CUresult tow_hostfn_put_upload(CUstream stream, const struct tow_hostfn *function,
-                               const struct tow_hostfn_upload *upload);
+CUresult towc_hostfn_put_upload(CUstream stream, const struct towc_hostfn *function,
+                                const struct towc_hostfn_upload *upload);
 /* Waits until the program's functions that are in streams of this server now have run, but no
  * longer than `limit_ns`; false if some have not. */
-bool tow_hostfn_settle(struct tow_link *link, int64_t limit_ns);
+bool towc_hostfn_settle(struct towc_link *link, int64_t limit_ns);
 /* The context has ended, on the server too: functions in its streams that have had no turn get
  * none. Those of graphs stay: a graph belongs to no context. */
-void tow_hostfn_drop_context(struct tow_context *context);
+void towc_hostfn_drop_context(struct towc_context *context);
 
 /* The function of a live id. */
-bool tow_hostfn_find(uint64_t id, struct tow_hostfn *ret_function);
+bool towc_hostfn_find(uint64_t id, struct towc_hostfn *ret_function);
 
 /* The server says that it is the turn of function `id`: hands it to the thread that runs them.
  * Never runs it here. */
-void tow_hostfn_call(struct tow_link *link, uint64_t id, CUresult status);
+void towc_hostfn_call(struct towc_link *link, uint64_t id, CUresult status);
 
 #endif

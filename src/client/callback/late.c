@@ -20,8 +20,8 @@
 
 struct late {
     struct late *next;
-    struct tow_link *link; /* borrowed */
-    const uint8_t *from;   /* borrowed: page-locked memory, which stays while we are listed */
+    struct towc_link *link; /* borrowed */
+    const uint8_t *from;    /* borrowed: page-locked memory, which stays while we are listed */
     size_t size;
     uint64_t number;
 };
@@ -51,7 +51,7 @@ static bool is_read_later(const void *address, size_t size)
 }
 
 /* Takes room for `size` bytes. */
-static bool take_room(struct tow_link *link, size_t size)
+static bool take_room(struct towc_link *link, size_t size)
 {
     tow_mutex_lock(&lock);
     bool room = size <= TOTAL_MAX - link->late_bytes;
@@ -60,7 +60,7 @@ static bool take_room(struct tow_link *link, size_t size)
     return room;
 }
 
-static void give_room(struct tow_link *link, size_t size)
+static void give_room(struct towc_link *link, size_t size)
 {
     tow_mutex_lock(&lock);
     link->late_bytes -= size;
@@ -69,8 +69,8 @@ static void give_room(struct tow_link *link, size_t size)
 
 static void enlist(struct late *late)
 {
-    static const struct tow_memory_ops reader = {.is_read_later = is_read_later};
-    tow_memory_register(&reader);
+    static const struct towc_memory_ops reader = {.is_read_later = is_read_later};
+    towc_memory_register(&reader);
     tow_mutex_lock(&lock);
     late->number = ++last_number;
     late->next = lates;
@@ -103,15 +103,15 @@ static void take_turn(void *user)
         uint8_t head[TOW_CALLBACK_BYTES_HEAD];
         tow_callback_bytes_head(
             &(struct tow_callback_bytes){.number = late->number, .offset = at, .size = n}, head);
-        status = tow_side_send(late->link, TOW_CONTROL_CALLBACK_BYTES, head, sizeof head,
-                               late->from + at, n);
+        status = towc_side_send(late->link, TOW_CONTROL_CALLBACK_BYTES, head, sizeof head,
+                                late->from + at, n);
         at += n;
     }
     drop_late(late);
 }
 
 /* One piece of at most TOW_COPY_LATE_MAX bytes, for which there is room. */
-static CUresult put(struct tow_link *link, CUdeviceptr to, const void *from, size_t size,
+static CUresult put(struct towc_link *link, CUdeviceptr to, const void *from, size_t size,
                     CUstream stream)
 {
     struct late *late = malloc(sizeof *late);
@@ -121,20 +121,20 @@ static CUresult put(struct tow_link *link, CUdeviceptr to, const void *from, siz
     }
     *late = (struct late){.link = link, .from = from, .size = size};
     enlist(late);
-    struct tow_hostfn function = {.run = take_turn, .user = late, .own = true, .drop = drop_late};
-    struct tow_hostfn_upload upload = {.to = to, .size = size, .number = late->number};
-    return tow_hostfn_put_upload(stream, &function, &upload);
+    struct towc_hostfn function = {.run = take_turn, .user = late, .own = true, .drop = drop_late};
+    struct towc_hostfn_upload upload = {.to = to, .size = size, .number = late->number};
+    return towc_hostfn_put_upload(stream, &function, &upload);
 }
 
-bool tow_late_upload(CUdeviceptr to, const void *from, size_t size, CUstream stream,
-                     CUresult *ret_status)
+bool towc_late_upload(CUdeviceptr to, const void *from, size_t size, CUstream stream,
+                      CUresult *ret_status)
 {
-    struct tow_context *context;
-    *ret_status = tow_stream_context(stream, &context);
+    struct towc_context *context;
+    *ret_status = towc_stream_context(stream, &context);
     if (*ret_status != CUDA_SUCCESS) {
         return true;
     }
-    if (!tow_greet_may_call(context->link, TOW_FN_cuMemcpyHtoDAsync_v2) ||
+    if (!towc_greet_may_call(context->link, TOW_FN_cuMemcpyHtoDAsync_v2) ||
         !take_room(context->link, size)) {
         return false;
     }

@@ -19,7 +19,7 @@
  * large, or too many are under way, or the server cannot do it. Else `ret_status` says what became
  * of it.
  */
-bool tow_late_upload(CUdeviceptr to, const void *from, size_t size, CUstream stream,
-                     CUresult *ret_status);
+bool towc_late_upload(CUdeviceptr to, const void *from, size_t size, CUstream stream,
+                      CUresult *ret_status);
 
 #endif

@@ -14,8 +14,8 @@ enum { DROP_MAX = 4096 }; /* ids in one command */
 struct dropping {
     uint64_t ids[DROP_MAX];
     uint32_t count;
-    const struct tow_library *library;
-    struct tow_link *link;
+    const struct towc_library *library;
+    struct towc_link *link;
     CUresult status;
 };
 
@@ -23,15 +23,15 @@ struct dropping {
 static void drop_send(struct dropping *d, bool last)
 {
     unsigned fn = d->library->kind == TOW_H_MODULE ? TOW_FN_cuModuleUnload : TOW_FN_cuLibraryUnload;
-    struct tow_call call;
+    struct towc_call call;
     CUresult status =
-        tow_call_begin_on(&call, d->link, d->library->context, fn, 16 + 8 * (size_t)d->count, 0);
+        towc_call_begin_on(&call, d->link, d->library->context, fn, 16 + 8 * (size_t)d->count, 0);
     if (status == CUDA_SUCCESS) {
         tow_enc_u64(&call.enc, d->library->id);
         tow_enc_u32(&call.enc, last);
         tow_enc_u32(&call.enc, d->count);
         tow_enc_bytes(&call.enc, d->ids, 8 * (size_t)d->count);
-        status = tow_call_send(&call);
+        status = towc_call_send(&call);
     }
     if (d->status == CUDA_SUCCESS) {
         d->status = status;
@@ -47,16 +47,16 @@ static void drop_id(struct dropping *d, uint64_t id)
     }
 }
 
-static bool is_on(const atomic_uint *links, const struct tow_link *link)
+static bool is_on(const atomic_uint *links, const struct towc_link *link)
 {
     return (atomic_load(links) >> link->index & 1) != 0;
 }
 
-static void drop_kernels(struct dropping *d, const struct tow_library *library)
+static void drop_kernels(struct dropping *d, const struct towc_library *library)
 {
     for (unsigned i = 0; i < TOW_LIBRARY_BUCKETS; i++) {
-        for (struct tow_kernel *k = library->kernels[i]; k != NULL; k = k->next) {
-            for (struct tow_kernel *f = k->functions; f != NULL; f = f->next) {
+        for (struct towc_kernel *k = library->kernels[i]; k != NULL; k = k->next) {
+            for (struct towc_kernel *f = k->functions; f != NULL; f = f->next) {
                 if (is_on(&f->links, d->link)) {
                     drop_id(d, f->id);
                 }
@@ -68,27 +68,27 @@ static void drop_kernels(struct dropping *d, const struct tow_library *library)
     }
 }
 
-CUresult tow_library_unload(struct tow_library *library)
+CUresult towc_library_unload(struct towc_library *library)
 {
-    if (library->parent != NULL || !tow_library_withdraw(library)) {
-        return tow_no_handle();
+    if (library->parent != NULL || !towc_library_withdraw(library)) {
+        return towc_no_handle();
     }
     struct dropping *d = malloc(sizeof *d);
     if (d == NULL) {
-        tow_library_publish(library);
+        towc_library_publish(library);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     d->count = 0;
     d->library = library;
     d->status = CUDA_SUCCESS;
-    tow_known_drop(library);
-    tow_symbols_end(library);
-    for (unsigned i = 0; i < tow_client_link_count(); i++) {
-        d->link = tow_client_link_at(i);
+    towc_known_drop(library);
+    towc_symbols_end(library);
+    for (unsigned i = 0; i < towc_client_link_count(); i++) {
+        d->link = towc_client_link_at(i);
         if (!is_on(&library->links, d->link)) {
             continue;
         }
-        for (struct tow_library *m = library->modules; m != NULL; m = m->next) {
+        for (struct towc_library *m = library->modules; m != NULL; m = m->next) {
             drop_kernels(d, m);
             if (is_on(&m->links, d->link)) {
                 drop_id(d, m->id);
@@ -99,18 +99,18 @@ CUresult tow_library_unload(struct tow_library *library)
     }
     CUresult status = d->status;
     free(d);
-    tow_library_destroy(library);
+    towc_library_destroy(library);
     return status;
 }
 
 /* Takes the functions of a context out of a library's kernels. */
-static struct tow_kernel *take_functions(struct tow_library *library, uint32_t context)
+static struct towc_kernel *take_functions(struct towc_library *library, uint32_t context)
 {
-    struct tow_kernel *taken = NULL;
+    struct towc_kernel *taken = NULL;
     for (unsigned i = 0; i < TOW_LIBRARY_BUCKETS; i++) {
-        for (struct tow_kernel *k = library->kernels[i]; k != NULL; k = k->next) {
-            for (struct tow_kernel **at = &k->functions; *at != NULL;) {
-                struct tow_kernel *f = *at;
+        for (struct towc_kernel *k = library->kernels[i]; k != NULL; k = k->next) {
+            for (struct towc_kernel **at = &k->functions; *at != NULL;) {
+                struct towc_kernel *f = *at;
                 if (f->context != context) {
                     at = &f->next;
                     continue;
@@ -125,13 +125,13 @@ static struct tow_kernel *take_functions(struct tow_library *library, uint32_t c
 }
 
 /* Of a library, which outlives contexts: what it had in this one. */
-static void drop_from_library(struct tow_library *library, uint32_t context)
+static void drop_from_library(struct towc_library *library, uint32_t context)
 {
     tow_mutex_lock(&library->lock);
-    struct tow_kernel *functions = take_functions(library, context);
-    struct tow_library *modules = NULL;
-    for (struct tow_library **at = &library->modules; *at != NULL;) {
-        struct tow_library *module = *at;
+    struct towc_kernel *functions = take_functions(library, context);
+    struct towc_library *modules = NULL;
+    for (struct towc_library **at = &library->modules; *at != NULL;) {
+        struct towc_library *module = *at;
         if (module->context != context) {
             at = &module->next;
             continue;
@@ -140,24 +140,24 @@ static void drop_from_library(struct tow_library *library, uint32_t context)
         module->next = modules;
         modules = module;
     }
-    tow_symbols_drop_context(library, context);
+    towc_symbols_drop_context(library, context);
     tow_mutex_unlock(&library->lock);
-    tow_kernel_destroy(functions);
+    towc_kernel_destroy(functions);
     while (modules != NULL) {
-        struct tow_library *module = modules;
+        struct towc_library *module = modules;
         modules = module->next;
-        tow_library_destroy(module);
+        towc_library_destroy(module);
     }
 }
 
-void tow_code_drop_context(uint32_t context)
+void towc_code_drop_context(uint32_t context)
 {
-    struct tow_library *modules = tow_library_withdraw_modules(context);
-    tow_library_each(drop_from_library, context);
+    struct towc_library *modules = towc_library_withdraw_modules(context);
+    towc_library_each(drop_from_library, context);
     while (modules != NULL) {
-        struct tow_library *module = modules;
+        struct towc_library *module = modules;
         modules = module->next;
-        tow_symbols_end(module);
-        tow_library_destroy(module);
+        towc_symbols_end(module);
+        towc_library_destroy(module);
     }
 }

@@ -72,7 +72,7 @@ static int measure(const void *code, enum tow_image_form *ret_form, size_t *ret_
 }
 
 /* Packs the linked fatbin and the relocatable ones of a version 2 wrapper. */
-static int open_bundle(const struct tow_image_wrapper *wrapper, struct tow_image *image)
+static int open_bundle(const struct tow_image_wrapper *wrapper, struct towc_image *image)
 {
     const void *const *extra = wrapper->extra;
     uint32_t count = 1;
@@ -120,9 +120,9 @@ free_lists:
     return error;
 }
 
-int tow_image_open(const void *code, struct tow_image *ret_image)
+int towc_image_open(const void *code, struct towc_image *ret_image)
 {
-    struct tow_image image = {.data = code};
+    struct towc_image image = {.data = code};
     int error = measure(code, &image.form, &image.size);
     if (error < 0) {
         return error;
@@ -151,7 +151,7 @@ int tow_image_open(const void *code, struct tow_image *ret_image)
     return 0;
 }
 
-int tow_image_open_file(const char *path, struct tow_image *ret_image)
+int towc_image_open_file(const char *path, struct towc_image *ret_image)
 {
     struct tow_buf content;
     tow_buf_init(&content, TOW_IMAGE_MAX);
@@ -165,7 +165,7 @@ int tow_image_open_file(const char *path, struct tow_image *ret_image)
         return error;
     }
     size_t size = content.size;
-    struct tow_image image = {.owned = tow_buf_steal(&content)};
+    struct towc_image image = {.owned = tow_buf_steal(&content)};
     struct tow_image_memory memory = {
         .base = image.owned,
         .size = size,
@@ -185,14 +185,14 @@ int tow_image_open_file(const char *path, struct tow_image *ret_image)
     return 0;
 }
 
-void tow_image_open_raw(const void *bytes, size_t size, struct tow_image *ret_image)
+void towc_image_open_raw(const void *bytes, size_t size, struct towc_image *ret_image)
 {
-    struct tow_image image = {.form = TOW_IMAGE_RAW, .data = bytes, .size = size};
+    struct towc_image image = {.form = TOW_IMAGE_RAW, .data = bytes, .size = size};
     tow_sha256_of(bytes, size, image.hash);
     *ret_image = image;
 }
 
-void tow_image_close(struct tow_image *image)
+void towc_image_close(struct towc_image *image)
 {
     free(image->owned);
     image->owned = NULL;

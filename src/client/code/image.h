@@ -9,7 +9,7 @@
 #include "base/hash.h"
 #include "wire/image.h"
 
-struct tow_image {
+struct towc_image {
     enum tow_image_form form;
     const void *data; /* borrowed from the program, or `owned` */
     size_t size;
@@ -19,11 +19,11 @@ struct tow_image {
 
 /* Follows wrappers. 0, -ENOEXEC (no image), -E2BIG, -ENOMEM. The program's memory is borrowed until
  * close. */
-int tow_image_open(const void *code, struct tow_image *ret_image);
+int towc_image_open(const void *code, struct towc_image *ret_image);
 /* The image in a file. -ENOENT and other errors of reading too. */
-int tow_image_open_file(const char *path, struct tow_image *ret_image);
+int towc_image_open_file(const char *path, struct towc_image *ret_image);
 /* Bytes whose length is known, of any kind. */
-void tow_image_open_raw(const void *bytes, size_t size, struct tow_image *ret_image);
-void tow_image_close(struct tow_image *image);
+void towc_image_open_raw(const void *bytes, size_t size, struct towc_image *ret_image);
+void towc_image_close(struct towc_image *image);
 
 #endif

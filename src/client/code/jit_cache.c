@@ -280,8 +280,8 @@ static bool looks_like_ptx(const char *text, size_t n)
     return n > 8 && (strncmp(text, ".version", 8) == 0 || strncmp(text, "//", 2) == 0);
 }
 
-CUresult tow_jit_cache_key(void **ret_key, int kind, const void *input, size_t n,
-                           const char *options)
+CUresult towc_jit_cache_key(void **ret_key, int kind, const void *input, size_t n,
+                            const char *options)
 {
     if (ret_key == NULL || (input == NULL && n > 0)) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -313,7 +313,7 @@ CUresult tow_jit_cache_key(void **ret_key, int kind, const void *input, size_t n
     return CUDA_SUCCESS;
 }
 
-CUresult tow_jit_cache_free_key(void *opaque)
+CUresult towc_jit_cache_free_key(void *opaque)
 {
     struct key *key = opaque;
     if (key != NULL) {
@@ -352,7 +352,7 @@ static uint32_t note_cubin(const struct key *key, const void *cubin, size_t size
     return flags;
 }
 
-CUresult tow_jit_cache_find(void *opaque, int unused, void **ret_data, uint32_t *ret_size)
+CUresult towc_jit_cache_find(void *opaque, int unused, void **ret_data, uint32_t *ret_size)
 {
     (void)unused;
     struct key *key = opaque;
@@ -371,7 +371,7 @@ CUresult tow_jit_cache_find(void *opaque, int unused, void **ret_data, uint32_t 
         /* Its PTX must be there too; if that was removed, the compiler is to run again. */
         struct tow_buf ptx;
         tow_buf_init(&ptx, REMEMBERED_MAX);
-        int error = tow_jit_cache_ptx_of(file.data + HEAD_SIZE, size, &ptx);
+        int error = towc_jit_cache_ptx_of(file.data + HEAD_SIZE, size, &ptx);
         tow_buf_fini(&ptx);
         if (error < 0) {
             tow_buf_fini(&file);
@@ -393,7 +393,7 @@ CUresult tow_jit_cache_find(void *opaque, int unused, void **ret_data, uint32_t 
     return CUDA_SUCCESS;
 }
 
-CUresult tow_jit_cache_store(void *opaque, int unused, const void *data, uint32_t size)
+CUresult towc_jit_cache_store(void *opaque, int unused, const void *data, uint32_t size)
 {
     (void)unused;
     struct key *key = opaque;
@@ -410,13 +410,13 @@ CUresult tow_jit_cache_store(void *opaque, int unused, const void *data, uint32_
     return CUDA_SUCCESS;
 }
 
-CUresult tow_jit_cache_free_data(void *data)
+CUresult towc_jit_cache_free_data(void *data)
 {
     free(data);
     return CUDA_SUCCESS;
 }
 
-int tow_jit_cache_ptx_of(const void *cubin, size_t n, struct tow_buf *ptx)
+int towc_jit_cache_ptx_of(const void *cubin, size_t n, struct tow_buf *ptx)
 {
     uint8_t hash[TOW_SHA256_SIZE];
     char name[NAME_SIZE];

@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* Where an option stands; of several the last counts. jit->count: nowhere. */
-static unsigned last_of(const struct tow_jit *jit, CUjit_option option)
+static unsigned last_of(const struct towc_jit *jit, CUjit_option option)
 {
     for (unsigned i = jit->count; i > 0; i--) {
         if (jit->options[i - 1] == option) {
@@ -17,14 +17,14 @@ static unsigned last_of(const struct tow_jit *jit, CUjit_option option)
     return jit->count;
 }
 
-static size_t value_of(const struct tow_jit *jit, CUjit_option option, size_t otherwise)
+static size_t value_of(const struct towc_jit *jit, CUjit_option option, size_t otherwise)
 {
     unsigned i = last_of(jit, option);
     return i < jit->count ? (size_t)(uintptr_t)jit->values[i] : otherwise;
 }
 
 /* Lists have their count in another option. */
-static size_t names_of(const struct tow_jit *jit, CUjit_option option)
+static size_t names_of(const struct towc_jit *jit, CUjit_option option)
 {
     switch (option) {
     case CU_JIT_GLOBAL_SYMBOL_NAMES:
@@ -44,7 +44,7 @@ static bool is_log(CUjit_option option)
     return option == CU_JIT_INFO_LOG_BUFFER || option == CU_JIT_ERROR_LOG_BUFFER;
 }
 
-CUresult tow_jit_check(const struct tow_jit *jit)
+CUresult towc_jit_check(const struct towc_jit *jit)
 {
     if (jit->count == 0) {
         return CUDA_SUCCESS;
@@ -61,7 +61,7 @@ CUresult tow_jit_check(const struct tow_jit *jit)
     return CUDA_SUCCESS;
 }
 
-static size_t payload_of(const struct tow_jit *jit, unsigned i)
+static size_t payload_of(const struct towc_jit *jit, unsigned i)
 {
     size_t names = jit->values[i] != NULL ? names_of(jit, jit->options[i]) : 0;
     if (jit->options[i] == CU_JIT_GLOBAL_SYMBOL_ADDRESSES) {
@@ -75,7 +75,7 @@ static size_t payload_of(const struct tow_jit *jit, unsigned i)
     return bytes;
 }
 
-size_t tow_jit_size(const struct tow_jit *jit)
+size_t towc_jit_size(const struct towc_jit *jit)
 {
     size_t bytes = 8;
     for (unsigned i = 0; i < jit->count; i++) {
@@ -84,7 +84,7 @@ size_t tow_jit_size(const struct tow_jit *jit)
     return bytes;
 }
 
-void tow_jit_encode(struct tow_enc *enc, const struct tow_jit *jit)
+void towc_jit_encode(struct tow_enc *enc, const struct towc_jit *jit)
 {
     tow_enc_u32(enc, jit->count);
     tow_enc_u32(enc, 0);
@@ -113,13 +113,13 @@ void tow_jit_encode(struct tow_enc *enc, const struct tow_jit *jit)
     }
 }
 
-void tow_jit_log_rooms(const struct tow_jit *jit, size_t ret_rooms[2])
+void towc_jit_log_rooms(const struct towc_jit *jit, size_t ret_rooms[2])
 {
     ret_rooms[0] = (unsigned)value_of(jit, CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES, 0);
     ret_rooms[1] = (unsigned)value_of(jit, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, 0);
 }
 
-void tow_jit_decode(struct tow_dec *dec, const struct tow_jit *jit, const size_t log_rooms[2])
+void towc_jit_decode(struct tow_dec *dec, const struct towc_jit *jit, const size_t log_rooms[2])
 {
     uint32_t count = tow_dec_count(dec, TOW_JIT_OPTIONS_MAX, sizeof(struct tow_jit_field));
     tow_dec_u32(dec);

@@ -9,20 +9,20 @@
 
 /* ---- from kernel to function ---- */
 
-CUresult tow_cuKernelGetFunction(CUfunction *pFunc, CUkernel kernel)
+CUresult towc_cuKernelGetFunction(CUfunction *pFunc, CUkernel kernel)
 {
-    struct tow_kernel *object = tow_handle_object(TOW_H_KERNEL, (uint64_t)(uintptr_t)kernel);
+    struct towc_kernel *object = towc_handle_object(TOW_H_KERNEL, (uint64_t)(uintptr_t)kernel);
     if (pFunc == NULL || object == NULL) {
-        return pFunc == NULL ? CUDA_ERROR_INVALID_VALUE : tow_no_handle();
+        return pFunc == NULL ? CUDA_ERROR_INVALID_VALUE : towc_no_handle();
     }
-    struct tow_context *context = NULL;
-    CUresult status = tow_code_context(&context);
+    struct towc_context *context = NULL;
+    CUresult status = towc_code_context(&context);
     if (TOW_UNLIKELY(status != CUDA_SUCCESS)) {
         return status;
     }
-    struct tow_library *library = object->library;
+    struct towc_library *library = object->library;
     tow_mutex_lock(&library->lock);
-    struct tow_kernel *function = object->functions;
+    struct towc_kernel *function = object->functions;
     while (function != NULL && function->context != context->number) {
         function = function->next;
     }
@@ -42,25 +42,25 @@ CUresult tow_cuKernelGetFunction(CUfunction *pFunc, CUkernel kernel)
     function->param_bytes = object->param_bytes;
     function->params = object->params;
     function->name = object->name;
-    struct tow_call call;
-    status = tow_kernel_reach(object, context->link);
+    struct towc_call call;
+    status = towc_kernel_reach(object, context->link);
     if (status == CUDA_SUCCESS) {
-        status = tow_handle_mint_object(TOW_H_FUNCTION, function, &function->id);
+        status = towc_handle_mint_object(TOW_H_FUNCTION, function, &function->id);
     }
     if (status == CUDA_SUCCESS) {
         /* The id is ours, so nobody needs to wait: should the server fail, the function's uses do.
          */
         status =
-            tow_library_begin(library, &call, TOW_FN_cuKernelGetFunction, 16, TOW_CALL_CONTEXT);
+            towc_library_begin(library, &call, TOW_FN_cuKernelGetFunction, 16, TOW_CALL_CONTEXT);
     }
     if (status == CUDA_SUCCESS) {
         atomic_fetch_or(&function->links, 1u << call.link->index);
         tow_enc_u64(&call.enc, object->id);
         tow_enc_u64(&call.enc, function->id);
-        status = tow_call_send(&call);
+        status = towc_call_send(&call);
     }
     if (status != CUDA_SUCCESS) {
-        tow_kernel_destroy(function);
+        towc_kernel_destroy(function);
         return status;
     }
     tow_mutex_lock(&library->lock);
@@ -71,24 +71,24 @@ CUresult tow_cuKernelGetFunction(CUfunction *pFunc, CUkernel kernel)
     return CUDA_SUCCESS;
 }
 
-CUresult tow_cuKernelGetLibrary(CUlibrary *pLib, CUkernel kernel)
+CUresult towc_cuKernelGetLibrary(CUlibrary *pLib, CUkernel kernel)
 {
-    struct tow_kernel *object = tow_handle_object(TOW_H_KERNEL, (uint64_t)(uintptr_t)kernel);
+    struct towc_kernel *object = towc_handle_object(TOW_H_KERNEL, (uint64_t)(uintptr_t)kernel);
     if (pLib == NULL || object == NULL) {
-        return pLib == NULL ? CUDA_ERROR_INVALID_VALUE : tow_no_handle();
+        return pLib == NULL ? CUDA_ERROR_INVALID_VALUE : towc_no_handle();
     }
     *pLib = (CUlibrary)(uintptr_t)object->library->id;
     return CUDA_SUCCESS;
 }
 
-CUresult tow_cuFuncGetModule(CUmodule *hmod, CUfunction hfunc)
+CUresult towc_cuFuncGetModule(CUmodule *hmod, CUfunction hfunc)
 {
-    struct tow_kernel *function = tow_kernel_find(hfunc);
+    struct towc_kernel *function = towc_kernel_find(hfunc);
     if (hmod == NULL || function == NULL) {
-        return hmod == NULL ? CUDA_ERROR_INVALID_VALUE : tow_no_handle();
+        return hmod == NULL ? CUDA_ERROR_INVALID_VALUE : towc_no_handle();
     }
     if (function->library->kind == TOW_H_LIBRARY) {
-        return tow_cuLibraryGetModule(hmod, (CUlibrary)(uintptr_t)function->library->id);
+        return towc_cuLibraryGetModule(hmod, (CUlibrary)(uintptr_t)function->library->id);
     }
     *hmod = (CUmodule)(uintptr_t)function->library->id;
     return CUDA_SUCCESS;
@@ -101,29 +101,29 @@ static CUresult get_name(const char **name, const void *handle)
     if (name == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    struct tow_kernel *kernel = tow_kernel_find(handle);
+    struct towc_kernel *kernel = towc_kernel_find(handle);
     if (kernel == NULL) {
-        return handle == NULL ? CUDA_ERROR_INVALID_VALUE : tow_no_handle();
+        return handle == NULL ? CUDA_ERROR_INVALID_VALUE : towc_no_handle();
     }
     *name = kernel->name;
     return CUDA_SUCCESS;
 }
 
-CUresult tow_cuKernelGetName(const char **name, CUkernel hfunc)
+CUresult towc_cuKernelGetName(const char **name, CUkernel hfunc)
 {
     return get_name(name, hfunc);
 }
 
-CUresult tow_cuFuncGetName(const char **name, CUfunction hfunc)
+CUresult towc_cuFuncGetName(const char **name, CUfunction hfunc)
 {
     return get_name(name, hfunc);
 }
 
 static CUresult get_param(const void *handle, size_t index, size_t *offset, size_t *size)
 {
-    struct tow_kernel *kernel = tow_kernel_find(handle);
+    struct towc_kernel *kernel = towc_kernel_find(handle);
     if (kernel == NULL) {
-        return tow_no_handle();
+        return towc_no_handle();
     }
     if (offset == NULL || index >= kernel->param_count) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -136,44 +136,44 @@ static CUresult get_param(const void *handle, size_t index, size_t *offset, size
 }
 
 /* In a context only, though it depends on none: as NVIDIA's driver answers. */
-CUresult tow_cuKernelGetParamInfo(CUkernel kernel, size_t paramIndex, size_t *paramOffset,
-                                  size_t *paramSize)
+CUresult towc_cuKernelGetParamInfo(CUkernel kernel, size_t paramIndex, size_t *paramOffset,
+                                   size_t *paramSize)
 {
-    if (tow_context_current() == NULL) {
+    if (towc_context_current() == NULL) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
     return get_param(kernel, paramIndex, paramOffset, paramSize);
 }
 
-CUresult tow_cuFuncGetParamInfo(CUfunction func, size_t paramIndex, size_t *paramOffset,
-                                size_t *paramSize)
+CUresult towc_cuFuncGetParamInfo(CUfunction func, size_t paramIndex, size_t *paramOffset,
+                                 size_t *paramSize)
 {
     return get_param(func, paramIndex, paramOffset, paramSize);
 }
 
 /* ---- attributes ---- */
 
-CUresult tow_cuKernelGetAttribute(int *pi, CUfunction_attribute attrib, CUkernel kernel,
-                                  CUdevice dev)
+CUresult towc_cuKernelGetAttribute(int *pi, CUfunction_attribute attrib, CUkernel kernel,
+                                   CUdevice dev)
 {
     if (pi == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    struct tow_kernel *object = tow_handle_object(TOW_H_KERNEL, (uint64_t)(uintptr_t)kernel);
+    struct towc_kernel *object = towc_handle_object(TOW_H_KERNEL, (uint64_t)(uintptr_t)kernel);
     if (object == NULL) {
-        return tow_no_handle();
+        return towc_no_handle();
     }
-    if (tow_device_to_server(dev) < 0) {
+    if (towc_device_to_server(dev) < 0) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
-    return tow_kernel_attribute(object, dev, attrib, pi);
+    return towc_kernel_attribute(object, dev, attrib, pi);
 }
 
 /* The device that a function is on: its context's. */
-static CUresult function_device(struct tow_kernel *function, CUdevice *ret_device)
+static CUresult function_device(struct towc_kernel *function, CUdevice *ret_device)
 {
-    struct tow_context *context = NULL;
-    CUresult status = tow_code_context(&context);
+    struct towc_context *context = NULL;
+    CUresult status = towc_code_context(&context);
     if (TOW_UNLIKELY(status != CUDA_SUCCESS)) {
         return status;
     }
@@ -181,7 +181,7 @@ static CUresult function_device(struct tow_kernel *function, CUdevice *ret_devic
     if (function->origin == NULL && TOW_ID_KIND(function->id) == TOW_H_FUNCTION) {
         /* A module's function has the attributes of its own context's device, whatever is current.
          */
-        struct tow_attributes *a =
+        struct towc_attributes *a =
             atomic_load_explicit(&function->attributes, memory_order_acquire);
         if (a != NULL) {
             *ret_device = a->device;
@@ -190,14 +190,14 @@ static CUresult function_device(struct tow_kernel *function, CUdevice *ret_devic
     return CUDA_SUCCESS;
 }
 
-CUresult tow_cuFuncGetAttribute(int *pi, CUfunction_attribute attrib, CUfunction hfunc)
+CUresult towc_cuFuncGetAttribute(int *pi, CUfunction_attribute attrib, CUfunction hfunc)
 {
     if (pi == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    struct tow_kernel *function = tow_kernel_find(hfunc);
+    struct towc_kernel *function = towc_kernel_find(hfunc);
     if (function == NULL) {
-        return tow_no_handle();
+        return towc_no_handle();
     }
     CUdevice device;
     CUresult status = function_device(function, &device);
@@ -205,7 +205,7 @@ CUresult tow_cuFuncGetAttribute(int *pi, CUfunction_attribute attrib, CUfunction
         return status;
     }
     atomic_store_explicit(&function->loaded, true, memory_order_relaxed);
-    return tow_kernel_attribute(function, device, attrib, pi);
+    return towc_kernel_attribute(function, device, attrib, pi);
 }
 
 enum setting {
@@ -214,18 +214,18 @@ enum setting {
     SETTING_ASK,     /* only the driver knows */
 };
 
-static enum setting judge(struct tow_kernel *kernel, CUdevice device,
+static enum setting judge(struct towc_kernel *kernel, CUdevice device,
                           CUfunction_attribute attribute, int value)
 {
     int fixed = 0;
     switch (attribute) {
     case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: {
-        const struct tow_launch_limits *limits = tow_launch_limits(device);
+        const struct towc_launch_limits *limits = towc_launch_limits(device);
         if (value < 0) {
             return SETTING_REFUSED;
         }
         if (limits == NULL ||
-            tow_kernel_attribute(kernel, device, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, &fixed) !=
+            towc_kernel_attribute(kernel, device, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, &fixed) !=
                 CUDA_SUCCESS) {
             return SETTING_ASK;
         }
@@ -252,17 +252,18 @@ static enum setting judge(struct tow_kernel *kernel, CUdevice device,
 
 /* Body of cuFuncSetAttribute and cuKernelSetAttribute: as the generator lays it out, sent without a
  * reply. */
-static CUresult send_setting(struct tow_kernel *kernel, bool of_kernel, CUdevice device,
+static CUresult send_setting(struct towc_kernel *kernel, bool of_kernel, CUdevice device,
                              CUfunction_attribute attribute, int value)
 {
-    struct tow_call call;
+    struct towc_call call;
     unsigned fn = of_kernel ? TOW_FN_cuKernelSetAttribute : TOW_FN_cuFuncSetAttribute;
-    CUresult status = of_kernel ? tow_kernel_reach(kernel, tow_client_link(device)) : CUDA_SUCCESS;
+    CUresult status =
+        of_kernel ? towc_kernel_reach(kernel, towc_client_link(device)) : CUDA_SUCCESS;
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    status = of_kernel ? tow_call_begin_for(&call, tow_client_link(device), fn, 24, 0)
-                       : tow_call_begin(&call, fn, 24, TOW_CALL_CONTEXT);
+    status = of_kernel ? towc_call_begin_for(&call, towc_client_link(device), fn, 24, 0)
+                       : towc_call_begin(&call, fn, 24, TOW_CALL_CONTEXT);
     if (status != CUDA_SUCCESS) {
         return status;
     }
@@ -270,13 +271,13 @@ static CUresult send_setting(struct tow_kernel *kernel, bool of_kernel, CUdevice
     tow_enc_u32(&call.enc, (uint32_t)attribute);
     tow_enc_u32(&call.enc, (uint32_t)value);
     if (of_kernel) {
-        tow_enc_u32(&call.enc, (uint32_t)tow_device_to_server(device));
+        tow_enc_u32(&call.enc, (uint32_t)towc_device_to_server(device));
     }
     tow_enc_align(&call.enc, 8);
-    return tow_call_send(&call);
+    return towc_call_send(&call);
 }
 
-static CUresult set_attribute(struct tow_kernel *kernel, bool of_kernel, CUdevice device,
+static CUresult set_attribute(struct towc_kernel *kernel, bool of_kernel, CUdevice device,
                               CUfunction_attribute attribute, int value)
 {
     CUresult status = CUDA_ERROR_INVALID_VALUE;
@@ -287,37 +288,37 @@ static CUresult set_attribute(struct tow_kernel *kernel, bool of_kernel, CUdevic
         status = send_setting(kernel, of_kernel, device, attribute, value);
         break;
     case SETTING_ASK:
-        status = of_kernel ? tow_send_cuKernelSetAttribute(attribute, value,
-                                                           (CUkernel)(uintptr_t)kernel->id, device)
-                           : tow_send_cuFuncSetAttribute((CUfunction)(uintptr_t)kernel->id,
-                                                         attribute, value);
+        status = of_kernel ? towc_send_cuKernelSetAttribute(attribute, value,
+                                                            (CUkernel)(uintptr_t)kernel->id, device)
+                           : towc_send_cuFuncSetAttribute((CUfunction)(uintptr_t)kernel->id,
+                                                          attribute, value);
         break;
     }
     if (status == CUDA_SUCCESS) {
-        tow_kernel_learn(kernel, device, attribute, value);
-        tow_occupancy_forget(kernel);
+        towc_kernel_learn(kernel, device, attribute, value);
+        towc_occupancy_forget(kernel);
     }
     return status;
 }
 
-CUresult tow_cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel kernel,
-                                  CUdevice dev)
+CUresult towc_cuKernelSetAttribute(CUfunction_attribute attrib, int val, CUkernel kernel,
+                                   CUdevice dev)
 {
-    struct tow_kernel *object = tow_handle_object(TOW_H_KERNEL, (uint64_t)(uintptr_t)kernel);
+    struct towc_kernel *object = towc_handle_object(TOW_H_KERNEL, (uint64_t)(uintptr_t)kernel);
     if (object == NULL) {
-        return tow_no_handle();
+        return towc_no_handle();
     }
-    if (tow_device_to_server(dev) < 0) {
+    if (towc_device_to_server(dev) < 0) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
     return set_attribute(object, true, dev, attrib, val);
 }
 
-CUresult tow_cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, int value)
+CUresult towc_cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, int value)
 {
-    struct tow_kernel *function = tow_kernel_find(hfunc);
+    struct towc_kernel *function = towc_kernel_find(hfunc);
     if (function == NULL) {
-        return tow_no_handle();
+        return towc_no_handle();
     }
     CUdevice device;
     CUresult status = function_device(function, &device);
@@ -330,65 +331,65 @@ CUresult tow_cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib, i
 
 /* ---- preferences: they never fail once their arguments are right ---- */
 
-CUresult tow_cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevice dev)
+CUresult towc_cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevice dev)
 {
-    if (!tow_handle_valid(TOW_H_KERNEL, (uint64_t)(uintptr_t)kernel)) {
-        return tow_no_handle();
+    if (!towc_handle_valid(TOW_H_KERNEL, (uint64_t)(uintptr_t)kernel)) {
+        return towc_no_handle();
     }
     if ((unsigned)config > CU_FUNC_CACHE_PREFER_EQUAL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    struct tow_kernel *object = tow_kernel_find(kernel);
-    if (object == NULL || tow_client_link(dev) == NULL) {
-        return object == NULL ? tow_no_handle() : CUDA_ERROR_INVALID_DEVICE;
+    struct towc_kernel *object = towc_kernel_find(kernel);
+    if (object == NULL || towc_client_link(dev) == NULL) {
+        return object == NULL ? towc_no_handle() : CUDA_ERROR_INVALID_DEVICE;
     }
-    CUresult status = tow_kernel_reach(object, tow_client_link(dev));
-    return status != CUDA_SUCCESS ? status : tow_send_cuKernelSetCacheConfig(kernel, config, dev);
+    CUresult status = towc_kernel_reach(object, towc_client_link(dev));
+    return status != CUDA_SUCCESS ? status : towc_send_cuKernelSetCacheConfig(kernel, config, dev);
 }
 
-CUresult tow_cuFuncSetCacheConfig(CUfunction hfunc, CUfunc_cache config)
+CUresult towc_cuFuncSetCacheConfig(CUfunction hfunc, CUfunc_cache config)
 {
-    if (tow_kernel_find(hfunc) == NULL) {
-        return tow_no_handle();
+    if (towc_kernel_find(hfunc) == NULL) {
+        return towc_no_handle();
     }
     if ((unsigned)config > CU_FUNC_CACHE_PREFER_EQUAL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    return tow_send_cuFuncSetCacheConfig(hfunc, config);
+    return towc_send_cuFuncSetCacheConfig(hfunc, config);
 }
 
-CUresult tow_cuFuncSetSharedMemConfig(CUfunction hfunc, CUsharedconfig config)
+CUresult towc_cuFuncSetSharedMemConfig(CUfunction hfunc, CUsharedconfig config)
 {
-    if (tow_kernel_find(hfunc) == NULL) {
-        return tow_no_handle();
+    if (towc_kernel_find(hfunc) == NULL) {
+        return towc_no_handle();
     }
     if ((unsigned)config > CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    return tow_send_cuFuncSetSharedMemConfig(hfunc, config);
+    return towc_send_cuFuncSetSharedMemConfig(hfunc, config);
 }
 
 /* ---- lazy loading: what the program can see of it ---- */
 
-CUresult tow_cuFuncIsLoaded(CUfunctionLoadingState *state, CUfunction function)
+CUresult towc_cuFuncIsLoaded(CUfunctionLoadingState *state, CUfunction function)
 {
-    struct tow_kernel *object = tow_kernel_find(function);
+    struct towc_kernel *object = towc_kernel_find(function);
     if (state == NULL || object == NULL) {
-        return state == NULL ? CUDA_ERROR_INVALID_VALUE : tow_no_handle();
+        return state == NULL ? CUDA_ERROR_INVALID_VALUE : towc_no_handle();
     }
     CUmoduleLoadingMode mode;
-    tow_cuModuleGetLoadingMode(&mode);
+    towc_cuModuleGetLoadingMode(&mode);
     bool loaded = mode == CU_MODULE_EAGER_LOADING ||
                   atomic_load_explicit(&object->loaded, memory_order_relaxed);
     *state = loaded ? CU_FUNCTION_LOADING_STATE_LOADED : CU_FUNCTION_LOADING_STATE_UNLOADED;
     return CUDA_SUCCESS;
 }
 
-CUresult tow_cuFuncLoad(CUfunction function)
+CUresult towc_cuFuncLoad(CUfunction function)
 {
-    struct tow_kernel *object = tow_kernel_find(function);
+    struct towc_kernel *object = towc_kernel_find(function);
     if (object == NULL) {
-        return tow_no_handle();
+        return towc_no_handle();
     }
     /* Its lookup asked for its attributes, and that has loaded it on the server. */
     atomic_store_explicit(&object->loaded, true, memory_order_relaxed);

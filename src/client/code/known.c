@@ -9,9 +9,9 @@
 #include "client/link/link.h"
 #include "gen/module.h"
 
-struct tow_known {
-    struct tow_known *next;
-    const struct tow_link *link; /* borrowed */
+struct towc_known {
+    struct towc_known *next;
+    const struct towc_link *link; /* borrowed */
     CUdevice device;
     enum tow_image_form form;
     size_t size;
@@ -25,11 +25,11 @@ struct tow_known {
 /* Process-wide: each names its link and device. Also held while a load is sent that nobody waits
  * for: the library that holds the image cannot be unloaded before. */
 static struct tow_mutex lock = TOW_MUTEX(CLIENT_KNOWN); /* guards the list, and all in it */
-static struct tow_known *knowns;
+static struct towc_known *knowns;
 
-static struct tow_known *find(const struct tow_context *context, const struct tow_image *image)
+static struct towc_known *find(const struct towc_context *context, const struct towc_image *image)
 {
-    struct tow_known *known = knowns;
+    struct towc_known *known = knowns;
     while (known != NULL && (known->link != context->link || known->device != context->device ||
                              known->form != image->form || known->size != image->size ||
                              memcmp(known->hash, image->hash, sizeof known->hash) != 0)) {
@@ -38,34 +38,34 @@ static struct tow_known *find(const struct tow_context *context, const struct to
     return known;
 }
 
-static CUresult send_load(struct tow_library *library, struct tow_context *context,
-                          const struct tow_image *image)
+static CUresult send_load(struct towc_library *library, struct towc_context *context,
+                          const struct towc_image *image)
 {
-    static const struct tow_jit none;
-    struct tow_call call;
-    CUresult status = tow_call_begin_on(
+    static const struct towc_jit none;
+    struct towc_call call;
+    CUresult status = towc_call_begin_on(
         &call, context->link, context->number, TOW_FN_cuLibraryLoadData,
-        sizeof library->id + sizeof(struct tow_code_ref) + tow_jit_size(&none), 0);
+        sizeof library->id + sizeof(struct tow_code_ref) + towc_jit_size(&none), 0);
     if (status != CUDA_SUCCESS) {
         return status;
     }
     tow_enc_u64(&call.enc, library->id);
-    tow_code_put(&call, image, TOW_CODE_KNOWN, &(uint32_t){0});
-    tow_jit_encode(&call.enc, &none);
-    return tow_call_send(&call);
+    towc_code_put(&call, image, TOW_CODE_KNOWN, &(uint32_t){0});
+    towc_jit_encode(&call.enc, &none);
+    return towc_call_send(&call);
 }
 
-bool tow_known_load(struct tow_library *library, struct tow_context *context,
-                    const struct tow_image *image, CUresult *ret_status)
+bool towc_known_load(struct towc_library *library, struct towc_context *context,
+                     const struct towc_image *image, CUresult *ret_status)
 {
     tow_mutex_lock(&lock);
-    struct tow_known *known = find(context, image);
+    struct towc_known *known = find(context, image);
     bool answered = known != NULL && known->answered;
     if (answered) {
         *ret_status = send_load(library, context, image);
         if (*ret_status == CUDA_SUCCESS) {
             struct tow_dec facts = tow_dec_init(known->facts, known->facts_size);
-            tow_library_take_known(library, context->link, &facts);
+            towc_library_take_known(library, context->link, &facts);
             known->libraries++;
             library->known = known;
         }
@@ -74,11 +74,11 @@ bool tow_known_load(struct tow_library *library, struct tow_context *context,
     return answered;
 }
 
-void tow_known_add(struct tow_library *library, const struct tow_context *context,
-                   const struct tow_image *image, struct tow_dec facts)
+void towc_known_add(struct towc_library *library, const struct towc_context *context,
+                    const struct towc_image *image, struct tow_dec facts)
 {
     tow_mutex_lock(&lock);
-    struct tow_known *known = find(context, image);
+    struct towc_known *known = find(context, image);
     if (known == NULL) {
         known = calloc(1, sizeof *known);
         if (known == NULL) {
@@ -106,13 +106,13 @@ unlock:
     tow_mutex_unlock(&lock);
 }
 
-void tow_known_drop(struct tow_library *library)
+void towc_known_drop(struct towc_library *library)
 {
     tow_mutex_lock(&lock);
-    struct tow_known *known = library->known;
+    struct towc_known *known = library->known;
     library->known = NULL;
     if (known != NULL && --known->libraries == 0) {
-        struct tow_known **at = &knowns;
+        struct towc_known **at = &knowns;
         while (*at != known) {
             at = &(*at)->next;
         }

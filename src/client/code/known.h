@@ -11,12 +11,12 @@
 
 /* Loads without waiting. False, and nothing was done, if the image is not known on the server, or
  * what its load answers on this device is not. */
-bool tow_known_load(struct tow_library *library, struct tow_context *context,
-                    const struct tow_image *image, CUresult *ret_status);
+bool towc_known_load(struct towc_library *library, struct towc_context *context,
+                     const struct towc_image *image, CUresult *ret_status);
 /* A load of it was waited for and went well; `facts` is the rest of the reply, still to be read. */
-void tow_known_add(struct tow_library *library, const struct tow_context *context,
-                   const struct tow_image *image, struct tow_dec facts);
+void towc_known_add(struct towc_library *library, const struct towc_context *context,
+                    const struct towc_image *image, struct tow_dec facts);
 /* The library is about to end: before the server is told, and before it is destroyed. */
-void tow_known_drop(struct tow_library *library);
+void towc_known_drop(struct towc_library *library);
 
 #endif

@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static inline CUresult check_bounds(struct tow_bounds *bounds, const uint32_t grid[3],
+static inline CUresult check_bounds(struct towc_bounds *bounds, const uint32_t grid[3],
                                     const uint32_t block[3], uint32_t shared)
 {
     /* 0 - 1 is larger than every bound. No branches: all are looked at anyway. */
@@ -31,28 +31,28 @@ static inline CUresult check_bounds(struct tow_bounds *bounds, const uint32_t gr
     return TOW_UNLIKELY(beyond) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
-static inline CUresult check(struct tow_kernel *kernel, CUdevice device, const uint32_t grid[3],
+static inline CUresult check(struct towc_kernel *kernel, CUdevice device, const uint32_t grid[3],
                              const uint32_t block[3], uint32_t shared)
 {
-    struct tow_attributes *a = tow_kernel_attributes(kernel, device);
+    struct towc_attributes *a = towc_kernel_attributes(kernel, device);
     if (TOW_UNLIKELY(a == NULL)) {
         /* Nothing is known of it here: the server's driver checks the rest. */
-        struct tow_bounds bounds;
-        tow_launch_bounds_init(&bounds, device);
+        struct towc_bounds bounds;
+        towc_launch_bounds_init(&bounds, device);
         return check_bounds(&bounds, grid, block, shared);
     }
     return check_bounds(&a->bounds, grid, block, shared);
 }
 
-CUresult tow_launch_check(struct tow_kernel *kernel, CUdevice device, const uint32_t grid[3],
-                          const uint32_t block[3], uint32_t shared)
+CUresult towc_launch_check(struct towc_kernel *kernel, CUdevice device, const uint32_t grid[3],
+                           const uint32_t block[3], uint32_t shared)
 {
     return check(kernel, device, grid, block, shared);
 }
 
 /* {key, value, key, value, ..., END} */
-static CUresult read_extra(const struct tow_kernel *kernel, void **extra,
-                           struct tow_launch_args *args)
+static CUresult read_extra(const struct towc_kernel *kernel, void **extra,
+                           struct towc_launch_args *args)
 {
     enum { KEYS_MAX = 16 };
     const size_t *size = NULL;
@@ -74,8 +74,8 @@ static CUresult read_extra(const struct tow_kernel *kernel, void **extra,
     return CUDA_SUCCESS;
 }
 
-static inline CUresult args_init(const struct tow_kernel *kernel, void **params, void **extra,
-                                 struct tow_launch_args *ret_args)
+static inline CUresult args_init(const struct towc_kernel *kernel, void **params, void **extra,
+                                 struct towc_launch_args *ret_args)
 {
     ret_args->params = params;
     ret_args->buffer = NULL;
@@ -89,13 +89,13 @@ static inline CUresult args_init(const struct tow_kernel *kernel, void **params,
     return CUDA_SUCCESS;
 }
 
-CUresult tow_launch_args_init(const struct tow_kernel *kernel, void **params, void **extra,
-                              struct tow_launch_args *ret_args)
+CUresult towc_launch_args_init(const struct towc_kernel *kernel, void **params, void **extra,
+                               struct towc_launch_args *ret_args)
 {
     return args_init(kernel, params, extra, ret_args);
 }
 
-static inline void pack(const struct tow_kernel *kernel, const struct tow_launch_args *args,
+static inline void pack(const struct towc_kernel *kernel, const struct towc_launch_args *args,
                         uint8_t *into)
 {
     if (TOW_UNLIKELY(args->buffer != NULL)) {
@@ -103,7 +103,7 @@ static inline void pack(const struct tow_kernel *kernel, const struct tow_launch
         memset(into + args->given, 0, args->bytes - args->given);
         return;
     }
-    const struct tow_param *param = kernel->params, *last = param + kernel->param_count;
+    const struct towc_param *param = kernel->params, *last = param + kernel->param_count;
     void **from = args->params;
     uint32_t end = 0;
     for (; param < last; param++, from++) {
@@ -123,39 +123,39 @@ static inline void pack(const struct tow_kernel *kernel, const struct tow_launch
     }
 }
 
-void tow_launch_args_pack(const struct tow_kernel *kernel, const struct tow_launch_args *args,
-                          uint8_t *into)
+void towc_launch_args_pack(const struct towc_kernel *kernel, const struct towc_launch_args *args,
+                           uint8_t *into)
 {
     pack(kernel, args, into);
 }
 
-CUresult tow_launch_reach_all(struct tow_link *link, const struct tow_kernel *kernel,
-                              const struct tow_launch_args *args)
+CUresult towc_launch_reach_all(struct towc_link *link, const struct towc_kernel *kernel,
+                               const struct towc_launch_args *args)
 {
     CUresult status = CUDA_SUCCESS;
     if (args->bytes > 0 &&
-        atomic_load_explicit(&tow_mirror_candidates, memory_order_relaxed) != 0) {
+        atomic_load_explicit(&towc_mirror_candidates, memory_order_relaxed) != 0) {
         uint8_t *packed = calloc(1, args->bytes);
         if (packed == NULL) {
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
-        tow_launch_args_pack(kernel, args, packed);
-        status = tow_mirror_scan(link, packed, args->bytes);
+        towc_launch_args_pack(kernel, args, packed);
+        status = towc_mirror_scan(link, packed, args->bytes);
         free(packed);
     }
-    return status == CUDA_SUCCESS ? tow_mirror_push(link) : status;
+    return status == CUDA_SUCCESS ? towc_mirror_push(link) : status;
 }
 
 /* Host memory that the kernel may reach is made equal on both sides first. */
-static inline CUresult reach(struct tow_link *link, const struct tow_kernel *kernel,
-                             const struct tow_launch_args *args)
+static inline CUresult reach(struct towc_link *link, const struct towc_kernel *kernel,
+                             const struct towc_launch_args *args)
 {
-    if (__builtin_expect(atomic_load_explicit(&tow_mirror_candidates, memory_order_relaxed) == 0 &&
-                             atomic_load_explicit(&tow_mirror_count, memory_order_relaxed) == 0,
+    if (__builtin_expect(atomic_load_explicit(&towc_mirror_candidates, memory_order_relaxed) == 0 &&
+                             atomic_load_explicit(&towc_mirror_count, memory_order_relaxed) == 0,
                          1)) {
         return CUDA_SUCCESS;
     }
-    return tow_launch_reach_all(link, kernel, args);
+    return towc_launch_reach_all(link, kernel, args);
 }
 
 /* ---- waiting for launches ---- */
@@ -169,34 +169,34 @@ static bool wished(const char *name)
     return value != NULL && value[0] != '\0' && strcmp(value, "0") != 0;
 }
 
-void tow_launch_wishes(void)
+void towc_launch_wishes(void)
 {
     if (wished("TOWLINE_SYNC") || wished("CUDA_LAUNCH_BLOCKING")) {
         atomic_store(&blocking, true);
-        atomic_fetch_add(&tow_wait_always, 1);
+        atomic_fetch_add(&towc_wait_always, 1);
     }
 }
 
-CUresult tow_launch_settle(CUstream stream, CUresult status)
+CUresult towc_launch_settle(CUstream stream, CUresult status)
 {
     /* What is captured does not run yet; and to synchronise now might spoil the capture. */
     bool settles = status == CUDA_SUCCESS &&
                    atomic_load_explicit(&blocking, memory_order_relaxed) &&
-                   atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0;
-    return settles ? tow_cuStreamSynchronize(stream) : status;
+                   atomic_load_explicit(&towc_captures, memory_order_relaxed) == 0;
+    return settles ? towc_cuStreamSynchronize(stream) : status;
 }
 
-static inline CUresult send(struct tow_call *call, CUstream stream)
+static inline CUresult send(struct towc_call *call, CUstream stream)
 {
-    return TOW_UNLIKELY(call->waits) ? tow_launch_settle(stream, tow_call_send(call))
-                                     : tow_call_send(call);
+    return TOW_UNLIKELY(call->waits) ? towc_launch_settle(stream, towc_call_send(call))
+                                     : towc_call_send(call);
 }
 
 /* ---- launches ---- */
 
 /* Function and stream must be of the current context; a CUkernel and a default stream are of any.
  */
-static inline bool belongs(const struct tow_kernel *kernel, const struct tow_context *context,
+static inline bool belongs(const struct towc_kernel *kernel, const struct towc_context *context,
                            CUstream stream)
 {
     if (kernel->context != 0 && kernel->context != context->number) {
@@ -205,32 +205,32 @@ static inline bool belongs(const struct tow_kernel *kernel, const struct tow_con
     if ((uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD) {
         return true;
     }
-    const struct tow_stream *s = tow_stream_find(stream);
+    const struct towc_stream *s = towc_stream_find(stream);
     return s != NULL && s->context == context;
 }
 
 /* A launch between its checks and its command. */
 struct launch {
-    struct tow_context *context;
-    struct tow_kernel *kernel;
-    struct tow_launch_args args;
+    struct towc_context *context;
+    struct towc_kernel *kernel;
+    struct towc_launch_args args;
 };
 
 /* The current context and the kernel of a handle in it. */
 static inline CUresult launch_find(CUfunction f, CUstream stream, struct launch *ret_launch)
 {
-    CUresult status = tow_client_state(); /* a forked child has the parent's contexts */
+    CUresult status = towc_client_state(); /* a forked child has the parent's contexts */
     if (TOW_UNLIKELY(status != CUDA_SUCCESS)) {
         return status;
     }
-    status = tow_code_context(&ret_launch->context);
+    status = towc_code_context(&ret_launch->context);
     if (TOW_UNLIKELY(status != CUDA_SUCCESS)) {
         return status;
     }
-    ret_launch->kernel = tow_kernel_find(f);
+    ret_launch->kernel = towc_kernel_find(f);
     return TOW_UNLIKELY(ret_launch->kernel == NULL ||
                         !belongs(ret_launch->kernel, ret_launch->context, stream))
-               ? tow_no_handle()
+               ? towc_no_handle()
                : CUDA_SUCCESS;
 }
 
@@ -241,7 +241,7 @@ static inline CUresult launch_prepare(struct launch *launch, void **params, void
     if (status == CUDA_SUCCESS) {
         status = reach(launch->context->link, launch->kernel, &launch->args);
     }
-    return status == CUDA_SUCCESS ? tow_kernel_reach(launch->kernel, launch->context->link)
+    return status == CUDA_SUCCESS ? towc_kernel_reach(launch->kernel, launch->context->link)
                                   : status;
 }
 
@@ -262,10 +262,10 @@ static inline void launch_pack(const struct launch *launch, uint8_t *into)
     atomic_store_explicit(&launch->kernel->loaded, true, memory_order_relaxed);
 }
 
-CUresult tow_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
-                            unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY,
-                            unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream,
-                            void **kernelParams, void **extra)
+CUresult towc_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
+                             unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY,
+                             unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream,
+                             void **kernelParams, void **extra)
 {
     struct launch launch;
     CUresult status = launch_find(f, hStream, &launch);
@@ -276,7 +276,7 @@ CUresult tow_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gr
     const uint32_t block[3] = {blockDimX, blockDimY, blockDimZ};
     status = check(launch.kernel, launch.context->device, grid, block, sharedMemBytes);
     if (TOW_UNLIKELY(status != CUDA_SUCCESS)) {
-        return tow_capture_refused(hStream, status);
+        return towc_capture_refused(hStream, status);
     }
     status = launch_prepare(&launch, kernelParams, extra);
     if (TOW_UNLIKELY(status != CUDA_SUCCESS)) {
@@ -291,20 +291,20 @@ CUresult tow_cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gr
         .bytes = (uint16_t)launch.args.bytes,
     };
     size_t size = sizeof head + launch_padded(&launch);
-    struct tow_call call;
-    status = tow_call_begin_on(&call, launch.context->link, launch.context->number,
-                               TOW_FN_cuLaunchKernel, size, tow_capture_flag(hStream));
+    struct towc_call call;
+    status = towc_call_begin_on(&call, launch.context->link, launch.context->number,
+                                TOW_FN_cuLaunchKernel, size, towc_capture_flag(hStream));
     if (TOW_UNLIKELY(status != CUDA_SUCCESS)) {
         return status;
     }
     uint8_t *at = tow_enc_block(&call.enc, size);
     if (TOW_UNLIKELY(at == NULL)) {
-        tow_call_cancel(&call);
+        towc_call_cancel(&call);
         return CUDA_ERROR_INVALID_VALUE;
     }
     memcpy(at, &head, sizeof head);
     launch_pack(&launch, at + sizeof head);
-    tow_link_note_work(call.link);
+    towc_link_note_work(call.link);
     return send(&call, hStream);
 }
 
@@ -321,12 +321,12 @@ static const CUlaunchAttribute *attribute_of(const CUlaunchConfig *config, CUlau
 }
 
 /* A cooperative grid must be resident at once, which the driver checks when it is launched. */
-static CUresult check_cooperative(struct tow_kernel *kernel, CUdevice device,
+static CUresult check_cooperative(struct towc_kernel *kernel, CUdevice device,
                                   const CUlaunchConfig *config)
 {
-    const struct tow_launch_limits *limits = tow_launch_limits(device);
+    const struct towc_launch_limits *limits = towc_launch_limits(device);
     int blocks = 0;
-    CUresult status = tow_cuOccupancyMaxActiveBlocksPerMultiprocessor(
+    CUresult status = towc_cuOccupancyMaxActiveBlocksPerMultiprocessor(
         &blocks, (CUfunction)(uintptr_t)kernel->id,
         (int)(config->blockDimX * config->blockDimY * config->blockDimZ), config->sharedMemBytes);
     if (status != CUDA_SUCCESS || limits == NULL) {
@@ -351,17 +351,17 @@ static CUresult check_cluster(const CUlaunchConfig *config, const CUlaunchAttrib
 }
 
 /* Everything that the driver checks before it queues the launch. */
-static CUresult check_config(struct tow_kernel *kernel, CUdevice device,
+static CUresult check_config(struct towc_kernel *kernel, CUdevice device,
                              const CUlaunchConfig *config, size_t *ret_attributes_size)
 {
     CUresult status =
-        tow_launch_attributes_check(config->attrs, config->numAttrs, ret_attributes_size);
+        towc_launch_attributes_check(config->attrs, config->numAttrs, ret_attributes_size);
     if (status != CUDA_SUCCESS) {
         return status;
     }
     const uint32_t grid[3] = {config->gridDimX, config->gridDimY, config->gridDimZ};
     const uint32_t block[3] = {config->blockDimX, config->blockDimY, config->blockDimZ};
-    status = tow_launch_check(kernel, device, grid, block, config->sharedMemBytes);
+    status = towc_launch_check(kernel, device, grid, block, config->sharedMemBytes);
     if (status != CUDA_SUCCESS) {
         return status;
     }
@@ -385,16 +385,16 @@ static bool has_output(const CUlaunchConfig *config)
     return node != NULL && node->value.deviceUpdatableKernelNode.deviceUpdatable != 0;
 }
 
-CUresult tow_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **kernelParams,
-                              void **extra)
+CUresult towc_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void **kernelParams,
+                               void **extra)
 {
     if (config == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (config->numAttrs == 0) {
-        return tow_cuLaunchKernel(f, config->gridDimX, config->gridDimY, config->gridDimZ,
-                                  config->blockDimX, config->blockDimY, config->blockDimZ,
-                                  config->sharedMemBytes, config->hStream, kernelParams, extra);
+        return towc_cuLaunchKernel(f, config->gridDimX, config->gridDimY, config->gridDimZ,
+                                   config->blockDimX, config->blockDimY, config->blockDimZ,
+                                   config->sharedMemBytes, config->hStream, kernelParams, extra);
     }
     struct launch launch;
     CUresult status = launch_find(f, config->hStream, &launch);
@@ -404,7 +404,7 @@ CUresult tow_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void *
     size_t attributes_size = 0;
     status = check_config(launch.kernel, launch.context->device, config, &attributes_size);
     if (status != CUDA_SUCCESS) {
-        return tow_capture_refused(config->hStream, status);
+        return towc_capture_refused(config->hStream, status);
     }
     status = launch_prepare(&launch, kernelParams, extra);
     if (status != CUDA_SUCCESS) {
@@ -421,42 +421,42 @@ CUresult tow_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f, void *
     };
     size_t padded = launch_padded(&launch);
     bool waits = has_output(config);
-    struct tow_call call;
+    struct towc_call call;
     /* Looks at the context once more: what was asked on the way may have found it broken. */
-    status = tow_call_begin(&call, TOW_FN_cuLaunchKernelEx, sizeof head + attributes_size + padded,
-                            TOW_CALL_CONTEXT |
-                                (waits ? TOW_CALL_REPLY : tow_capture_flag(config->hStream)));
+    status = towc_call_begin(&call, TOW_FN_cuLaunchKernelEx, sizeof head + attributes_size + padded,
+                             TOW_CALL_CONTEXT |
+                                 (waits ? TOW_CALL_REPLY : towc_capture_flag(config->hStream)));
     if (status != CUDA_SUCCESS) {
         return status;
     }
     tow_enc_bytes(&call.enc, &head, sizeof head);
-    tow_launch_attributes_encode(&call.enc, config->attrs, config->numAttrs);
+    towc_launch_attributes_encode(&call.enc, config->attrs, config->numAttrs);
     uint8_t *at = tow_enc_block(&call.enc, padded);
     if (at == NULL) {
-        tow_call_cancel(&call);
+        towc_call_cancel(&call);
         return CUDA_ERROR_INVALID_VALUE;
     }
     launch_pack(&launch, at);
-    tow_link_note_work(call.link);
+    towc_link_note_work(call.link);
     if (!waits) {
         return send(&call, config->hStream);
     }
-    status = tow_call_wait(&call);
+    status = towc_call_wait(&call);
     if (status == CUDA_SUCCESS) {
         CUlaunchAttribute *node = (CUlaunchAttribute *)attribute_of(
             config, CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE);
         node->value.deviceUpdatableKernelNode.devNode =
             (CUgraphDeviceNode)(uintptr_t)tow_dec_u64(&call.dec);
     }
-    return tow_launch_settle(config->hStream, tow_call_end(&call, status));
+    return towc_launch_settle(config->hStream, towc_call_end(&call, status));
 }
 
 /* The server's driver has no packed form of this call, so it travels as what it means. */
-CUresult tow_cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
-                                       unsigned int gridDimZ, unsigned int blockDimX,
-                                       unsigned int blockDimY, unsigned int blockDimZ,
-                                       unsigned int sharedMemBytes, CUstream hStream,
-                                       void **kernelParams)
+CUresult towc_cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
+                                        unsigned int gridDimZ, unsigned int blockDimX,
+                                        unsigned int blockDimY, unsigned int blockDimZ,
+                                        unsigned int sharedMemBytes, CUstream hStream,
+                                        void **kernelParams)
 {
     CUlaunchAttribute cooperative;
     memset(&cooperative, 0, sizeof cooperative);
@@ -474,5 +474,5 @@ CUresult tow_cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, unsi
         .attrs = &cooperative,
         .numAttrs = 1,
     };
-    return tow_cuLaunchKernelEx(&config, f, kernelParams, NULL);
+    return towc_cuLaunchKernelEx(&config, f, kernelParams, NULL);
 }

@@ -12,7 +12,7 @@
 #include "client/code/limits.h"
 
 /* The arguments of a launch, from either form. */
-struct tow_launch_args {
+struct towc_launch_args {
     void **params;      /* borrowed: one pointer per parameter; or NULL */
     const void *buffer; /* borrowed: packed; or NULL */
     uint32_t given;     /* how many bytes the buffer has */
@@ -20,26 +20,26 @@ struct tow_launch_args {
 };
 
 /* Chooses the form: CUDA_ERROR_INVALID_VALUE if it is none. */
-CUresult tow_launch_args_init(const struct tow_kernel *kernel, void **params, void **extra,
-                              struct tow_launch_args *ret_args);
+CUresult towc_launch_args_init(const struct towc_kernel *kernel, void **params, void **extra,
+                               struct towc_launch_args *ret_args);
 /* Writes args->bytes, gaps between parameters as zeros. */
-void tow_launch_args_pack(const struct tow_kernel *kernel, const struct tow_launch_args *args,
-                          uint8_t *into);
+void towc_launch_args_pack(const struct towc_kernel *kernel, const struct towc_launch_args *args,
+                           uint8_t *into);
 
 /* TOWLINE_SYNC=1, and CUDA_LAUNCH_BLOCKING=1 as with NVIDIA's driver: read when the program begins.
  */
-void tow_launch_wishes(void);
+void towc_launch_wishes(void);
 /* Behind a launch into a stream, whose result is `status`: waits for it if that is wished, and then
  * returns what became of it. */
-CUresult tow_launch_settle(CUstream stream, CUresult status);
+CUresult towc_launch_settle(CUstream stream, CUresult status);
 
 /* Makes host memory that the arguments point at reachable, and brings the worker's copies up to
  * date. */
-CUresult tow_launch_reach_all(struct tow_link *link, const struct tow_kernel *kernel,
-                              const struct tow_launch_args *args);
+CUresult towc_launch_reach_all(struct towc_link *link, const struct towc_kernel *kernel,
+                               const struct towc_launch_args *args);
 
 /* Grid, block and shared memory against what kernel and device allow. */
-CUresult tow_launch_check(struct tow_kernel *kernel, CUdevice device, const uint32_t grid[3],
-                          const uint32_t block[3], uint32_t shared);
+CUresult towc_launch_check(struct towc_kernel *kernel, CUdevice device, const uint32_t grid[3],
+                           const uint32_t block[3], uint32_t shared);
 
 #endif

@@ -20,8 +20,8 @@ static unsigned value_words(const CUlaunchAttributeValue *value)
     return n;
 }
 
-CUresult tow_launch_attributes_check(const CUlaunchAttribute *attributes, unsigned count,
-                                     size_t *ret_size)
+CUresult towc_launch_attributes_check(const CUlaunchAttribute *attributes, unsigned count,
+                                      size_t *ret_size)
 {
     if (count > TOW_LAUNCH_ATTRIBUTES_MAX || (count > 0 && attributes == NULL)) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -35,10 +35,10 @@ CUresult tow_launch_attributes_check(const CUlaunchAttribute *attributes, unsign
             event = attributes[i].value.launchCompletionEvent.event;
         }
         if (event != NULL) {
-            tow_event_elsewhere(event);
+            towc_event_elsewhere(event);
         }
-        if (event != NULL && !tow_handle_valid(TOW_H_EVENT, (uint64_t)(uintptr_t)event)) {
-            return tow_no_handle();
+        if (event != NULL && !towc_handle_valid(TOW_H_EVENT, (uint64_t)(uintptr_t)event)) {
+            return towc_no_handle();
         }
         size += sizeof(struct tow_launch_attribute) + sizeof(CUlaunchAttributeValue);
     }
@@ -46,8 +46,8 @@ CUresult tow_launch_attributes_check(const CUlaunchAttribute *attributes, unsign
     return CUDA_SUCCESS;
 }
 
-void tow_launch_attributes_encode(struct tow_enc *enc, const CUlaunchAttribute *attributes,
-                                  unsigned count)
+void towc_launch_attributes_encode(struct tow_enc *enc, const CUlaunchAttribute *attributes,
+                                   unsigned count)
 {
     tow_enc_u32(enc, count);
     tow_enc_u32(enc, 0);

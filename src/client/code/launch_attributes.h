@@ -9,9 +9,9 @@
 #include "wire/cursor.h"
 
 /* CUDA_ERROR_INVALID_VALUE, or of a handle, when they cannot be; else how many bytes they take. */
-CUresult tow_launch_attributes_check(const CUlaunchAttribute *attributes, unsigned count,
-                                     size_t *ret_size);
-void tow_launch_attributes_encode(struct tow_enc *enc, const CUlaunchAttribute *attributes,
-                                  unsigned count);
+CUresult towc_launch_attributes_check(const CUlaunchAttribute *attributes, unsigned count,
+                                      size_t *ret_size);
+void towc_launch_attributes_encode(struct tow_enc *enc, const CUlaunchAttribute *attributes,
+                                   unsigned count);
 
 #endif

@@ -12,7 +12,7 @@
 
 enum { LEGACY_ARGS_MAX = 4096 };
 
-struct tow_legacy_launch {
+struct towc_legacy_launch {
     unsigned block[3];
     unsigned shared;
     unsigned size; /* of the arguments */
@@ -23,9 +23,9 @@ struct tow_legacy_launch {
 static struct tow_mutex create_lock = TOW_MUTEX(CLIENT_LEGACY); /* guards making the struct */
 
 /* As in CUDA, a function's settings are for one thread at a time. */
-static struct tow_legacy_launch *legacy_of(CUfunction handle)
+static struct towc_legacy_launch *legacy_of(CUfunction handle)
 {
-    struct tow_kernel *function = tow_kernel_find(handle);
+    struct towc_kernel *function = towc_kernel_find(handle);
     if (function == NULL) {
         return NULL;
     }
@@ -42,11 +42,11 @@ static struct tow_legacy_launch *legacy_of(CUfunction handle)
     return function->legacy;
 }
 
-CUresult tow_cuFuncSetBlockShape(CUfunction hfunc, int x, int y, int z)
+CUresult towc_cuFuncSetBlockShape(CUfunction hfunc, int x, int y, int z)
 {
-    struct tow_legacy_launch *legacy = legacy_of(hfunc);
+    struct towc_legacy_launch *legacy = legacy_of(hfunc);
     if (legacy == NULL) {
-        return tow_no_handle();
+        return towc_no_handle();
     }
     if (x <= 0 || y <= 0 || z <= 0) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -57,21 +57,21 @@ CUresult tow_cuFuncSetBlockShape(CUfunction hfunc, int x, int y, int z)
     return CUDA_SUCCESS;
 }
 
-CUresult tow_cuFuncSetSharedSize(CUfunction hfunc, unsigned int bytes)
+CUresult towc_cuFuncSetSharedSize(CUfunction hfunc, unsigned int bytes)
 {
-    struct tow_legacy_launch *legacy = legacy_of(hfunc);
+    struct towc_legacy_launch *legacy = legacy_of(hfunc);
     if (legacy == NULL) {
-        return tow_no_handle();
+        return towc_no_handle();
     }
     legacy->shared = bytes;
     return CUDA_SUCCESS;
 }
 
-CUresult tow_cuParamSetSize(CUfunction hfunc, unsigned int numbytes)
+CUresult towc_cuParamSetSize(CUfunction hfunc, unsigned int numbytes)
 {
-    struct tow_legacy_launch *legacy = legacy_of(hfunc);
+    struct towc_legacy_launch *legacy = legacy_of(hfunc);
     if (legacy == NULL) {
-        return tow_no_handle();
+        return towc_no_handle();
     }
     if (numbytes > LEGACY_ARGS_MAX) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -80,11 +80,11 @@ CUresult tow_cuParamSetSize(CUfunction hfunc, unsigned int numbytes)
     return CUDA_SUCCESS;
 }
 
-CUresult tow_cuParamSetv(CUfunction hfunc, int offset, void *ptr, unsigned int numbytes)
+CUresult towc_cuParamSetv(CUfunction hfunc, int offset, void *ptr, unsigned int numbytes)
 {
-    struct tow_legacy_launch *legacy = legacy_of(hfunc);
+    struct towc_legacy_launch *legacy = legacy_of(hfunc);
     if (legacy == NULL) {
-        return tow_no_handle();
+        return towc_no_handle();
     }
     if (ptr == NULL || offset < 0 || offset > LEGACY_ARGS_MAX ||
         numbytes > LEGACY_ARGS_MAX - (unsigned)offset) {
@@ -94,21 +94,21 @@ CUresult tow_cuParamSetv(CUfunction hfunc, int offset, void *ptr, unsigned int n
     return CUDA_SUCCESS;
 }
 
-CUresult tow_cuParamSeti(CUfunction hfunc, int offset, unsigned int value)
+CUresult towc_cuParamSeti(CUfunction hfunc, int offset, unsigned int value)
 {
-    return tow_cuParamSetv(hfunc, offset, &value, sizeof value);
+    return towc_cuParamSetv(hfunc, offset, &value, sizeof value);
 }
 
-CUresult tow_cuParamSetf(CUfunction hfunc, int offset, float value)
+CUresult towc_cuParamSetf(CUfunction hfunc, int offset, float value)
 {
-    return tow_cuParamSetv(hfunc, offset, &value, sizeof value);
+    return towc_cuParamSetv(hfunc, offset, &value, sizeof value);
 }
 
-CUresult tow_cuLaunchGridAsync(CUfunction f, int grid_width, int grid_height, CUstream hStream)
+CUresult towc_cuLaunchGridAsync(CUfunction f, int grid_width, int grid_height, CUstream hStream)
 {
-    struct tow_legacy_launch *legacy = legacy_of(f);
+    struct towc_legacy_launch *legacy = legacy_of(f);
     if (legacy == NULL) {
-        return tow_no_handle();
+        return towc_no_handle();
     }
     if (grid_width <= 0 || grid_height <= 0) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -121,17 +121,17 @@ CUresult tow_cuLaunchGridAsync(CUfunction f, int grid_width, int grid_height, CU
         &size,
         CU_LAUNCH_PARAM_END,
     };
-    return tow_cuLaunchKernel(f, (unsigned)grid_width, (unsigned)grid_height, 1, legacy->block[0],
-                              legacy->block[1], legacy->block[2], legacy->shared, hStream, NULL,
-                              extra);
+    return towc_cuLaunchKernel(f, (unsigned)grid_width, (unsigned)grid_height, 1, legacy->block[0],
+                               legacy->block[1], legacy->block[2], legacy->shared, hStream, NULL,
+                               extra);
 }
 
-CUresult tow_cuLaunchGrid(CUfunction f, int grid_width, int grid_height)
+CUresult towc_cuLaunchGrid(CUfunction f, int grid_width, int grid_height)
 {
-    return tow_cuLaunchGridAsync(f, grid_width, grid_height, NULL);
+    return towc_cuLaunchGridAsync(f, grid_width, grid_height, NULL);
 }
 
-CUresult tow_cuLaunch(CUfunction f)
+CUresult towc_cuLaunch(CUfunction f)
 {
-    return tow_cuLaunchGridAsync(f, 1, 1, NULL);
+    return towc_cuLaunchGridAsync(f, 1, 1, NULL);
 }

@@ -13,12 +13,12 @@ enum { LIMITS_DEVICES = 64 };
 
 /* Process-wide: limits of devices, which do not change; devices_lock guards filling them. */
 static struct {
-    struct tow_launch_limits limits;
+    struct towc_launch_limits limits;
     atomic_bool ready;
 } devices[LIMITS_DEVICES];
 static struct tow_mutex devices_lock = TOW_MUTEX(CLIENT_LIMITS);
 
-static CUresult fill_limits(CUdevice device, struct tow_launch_limits *limits)
+static CUresult fill_limits(CUdevice device, struct towc_launch_limits *limits)
 {
     static const CUdevice_attribute wanted[] = {
         CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X,
@@ -39,7 +39,7 @@ static CUresult fill_limits(CUdevice device, struct tow_launch_limits *limits)
     };
     for (unsigned i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
         int value = 0;
-        CUresult status = tow_cuDeviceGetAttribute(&value, wanted[i], device);
+        CUresult status = towc_cuDeviceGetAttribute(&value, wanted[i], device);
         if (status != CUDA_SUCCESS) {
             return status;
         }
@@ -48,9 +48,9 @@ static CUresult fill_limits(CUdevice device, struct tow_launch_limits *limits)
     return CUDA_SUCCESS;
 }
 
-static const struct tow_launch_limits *limits_slow(CUdevice device)
+static const struct towc_launch_limits *limits_slow(CUdevice device)
 {
-    struct tow_launch_limits limits;
+    struct towc_launch_limits limits;
     if (fill_limits(device, &limits) != CUDA_SUCCESS) {
         return NULL;
     }
@@ -63,7 +63,7 @@ static const struct tow_launch_limits *limits_slow(CUdevice device)
     return &devices[device].limits;
 }
 
-const struct tow_launch_limits *tow_launch_limits(CUdevice device)
+const struct towc_launch_limits *towc_launch_limits(CUdevice device)
 {
     if ((unsigned)device >= LIMITS_DEVICES) {
         return NULL;
@@ -74,9 +74,9 @@ const struct tow_launch_limits *tow_launch_limits(CUdevice device)
     return &devices[device].limits;
 }
 
-void tow_launch_bounds_init(struct tow_bounds *bounds, CUdevice device)
+void towc_launch_bounds_init(struct towc_bounds *bounds, CUdevice device)
 {
-    const struct tow_launch_limits *limits = tow_launch_limits(device);
+    const struct towc_launch_limits *limits = towc_launch_limits(device);
     /* For a device that is not ours to know: nothing is refused here that a head can tell. */
     memset(bounds, 0xff, sizeof *bounds);
     for (unsigned i = 0; i < 3; i++) {

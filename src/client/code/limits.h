@@ -9,7 +9,7 @@
 #include "gen/cuda_types.h"
 
 /* What a device allows. */
-struct tow_launch_limits {
+struct towc_launch_limits {
     uint32_t grid[3], block[3];
     uint32_t threads;      /* per block */
     uint32_t shared_optin; /* bytes of shared memory that a block may have at most */
@@ -18,16 +18,16 @@ struct tow_launch_limits {
 };
 
 /* Borrowed for ever; NULL if there is no such device. */
-const struct tow_launch_limits *tow_launch_limits(CUdevice device);
+const struct towc_launch_limits *towc_launch_limits(CUdevice device);
 
 /* What a launch may not go beyond: of the device, and of the kernel on it. */
-struct tow_bounds {
+struct towc_bounds {
     uint32_t grid[3], block[3];
     atomic_uint threads; /* per block */
     atomic_uint shared;  /* bytes that a launch may ask for */
 };
 
 /* Bounds of a kernel of which nothing else is known. */
-void tow_launch_bounds_init(struct tow_bounds *bounds, CUdevice device);
+void towc_launch_bounds_init(struct towc_bounds *bounds, CUdevice device);
 
 #endif

@@ -15,7 +15,7 @@
 /* The object of a CUlinkState. */
 struct linking {
     uint64_t id;
-    struct tow_jit jit; /* of cuLinkCreate: the program keeps its arrays, where logs are written */
+    struct towc_jit jit; /* of cuLinkCreate: the program keeps its arrays, where logs are written */
     CUjit_option *options; /* owned: a copy, since only the values have to stay */
     size_t rooms[2];
     uint8_t *cubin; /* owned; NULL until completed */
@@ -24,7 +24,7 @@ struct linking {
 
 static struct linking *linking_of(CUlinkState state)
 {
-    return tow_handle_object(TOW_H_LINKSTATE, (uint64_t)(uintptr_t)state);
+    return towc_handle_object(TOW_H_LINKSTATE, (uint64_t)(uintptr_t)state);
 }
 
 static void linking_free(struct linking *linking)
@@ -36,11 +36,11 @@ static void linking_free(struct linking *linking)
     }
 }
 
-CUresult tow_cuLinkCreate_v2(unsigned int numOptions, CUjit_option *options, void **optionValues,
-                             CUlinkState *stateOut)
+CUresult towc_cuLinkCreate_v2(unsigned int numOptions, CUjit_option *options, void **optionValues,
+                              CUlinkState *stateOut)
 {
-    struct tow_jit jit = {numOptions, options, optionValues};
-    CUresult status = stateOut == NULL ? CUDA_ERROR_INVALID_VALUE : tow_jit_check(&jit);
+    struct towc_jit jit = {numOptions, options, optionValues};
+    CUresult status = stateOut == NULL ? CUDA_ERROR_INVALID_VALUE : towc_jit_check(&jit);
     if (status != CUDA_SUCCESS) {
         return status;
     }
@@ -56,27 +56,27 @@ CUresult tow_cuLinkCreate_v2(unsigned int numOptions, CUjit_option *options, voi
     if (numOptions > 0) {
         memcpy(linking->options, options, numOptions * sizeof *options);
     }
-    linking->jit = (struct tow_jit){numOptions, linking->options, optionValues};
-    tow_jit_log_rooms(&linking->jit, linking->rooms);
-    status = tow_handle_mint_object(TOW_H_LINKSTATE, linking, &linking->id);
+    linking->jit = (struct towc_jit){numOptions, linking->options, optionValues};
+    towc_jit_log_rooms(&linking->jit, linking->rooms);
+    status = towc_handle_mint_object(TOW_H_LINKSTATE, linking, &linking->id);
     if (status != CUDA_SUCCESS) {
         linking_free(linking);
         return status;
     }
-    struct tow_call call;
-    status = tow_call_begin(&call, TOW_FN_cuLinkCreate_v2, 8 + tow_jit_size(&jit),
-                            TOW_CALL_REPLY | TOW_CALL_CONTEXT);
+    struct towc_call call;
+    status = towc_call_begin(&call, TOW_FN_cuLinkCreate_v2, 8 + towc_jit_size(&jit),
+                             TOW_CALL_REPLY | TOW_CALL_CONTEXT);
     if (status == CUDA_SUCCESS) {
         tow_enc_u64(&call.enc, linking->id);
-        tow_jit_encode(&call.enc, &jit);
-        status = tow_call_wait(&call);
+        towc_jit_encode(&call.enc, &jit);
+        status = towc_call_wait(&call);
         if (status == CUDA_SUCCESS && tow_dec_left(&call.dec) > 0) { /* a server may be older */
-            tow_jit_decode(&call.dec, &linking->jit, linking->rooms);
+            towc_jit_decode(&call.dec, &linking->jit, linking->rooms);
         }
-        status = tow_call_end(&call, status);
+        status = towc_call_end(&call, status);
     }
     if (status != CUDA_SUCCESS) {
-        tow_handle_retire(linking->id);
+        towc_handle_retire(linking->id);
         linking_free(linking);
         return status;
     }
@@ -85,46 +85,46 @@ CUresult tow_cuLinkCreate_v2(unsigned int numOptions, CUjit_option *options, voi
 }
 
 /* As loading: an offer, then, if the server wants it, the bytes and the same command again. */
-static CUresult add(struct linking *linking, CUjitInputType type, const struct tow_image *image,
-                    const char *name, const struct tow_jit *jit)
+static CUresult add(struct linking *linking, CUjitInputType type, const struct towc_image *image,
+                    const char *name, const struct towc_jit *jit)
 {
     uint32_t transfer = 0;
     enum tow_code_stage stage = TOW_CODE_OFFER;
     size_t name_size = name != NULL ? strlen(name) + 1 : 0;
     for (;;) {
-        struct tow_call call;
+        struct towc_call call;
         CUresult status =
-            tow_call_begin(&call, TOW_FN_cuLinkAddData_v2,
-                           32 + sizeof(struct tow_code_ref) + name_size + tow_jit_size(jit),
-                           TOW_CALL_REPLY | TOW_CALL_CONTEXT);
+            towc_call_begin(&call, TOW_FN_cuLinkAddData_v2,
+                            32 + sizeof(struct tow_code_ref) + name_size + towc_jit_size(jit),
+                            TOW_CALL_REPLY | TOW_CALL_CONTEXT);
         if (status != CUDA_SUCCESS) {
             return status;
         }
-        struct tow_link *link = call.link;
+        struct towc_link *link = call.link;
         tow_enc_u64(&call.enc, linking->id);
-        tow_code_put(&call, image, stage, &transfer);
+        towc_code_put(&call, image, stage, &transfer);
         tow_enc_u32(&call.enc, (uint32_t)type);
         tow_enc_cstr(&call.enc, name);
         tow_enc_align(&call.enc, 8);
-        tow_jit_encode(&call.enc, jit);
-        status = tow_call_wait(&call);
+        towc_jit_encode(&call.enc, jit);
+        status = towc_call_wait(&call);
         CUresult result = CUDA_ERROR_UNKNOWN;
         uint32_t answer = TOW_CODE_DONE;
         if (status == CUDA_SUCCESS) {
             result = (CUresult)tow_dec_u32(&call.dec);
             answer = tow_dec_u32(&call.dec);
             if (answer == TOW_CODE_DONE) {
-                tow_jit_decode(&call.dec, &linking->jit, linking->rooms);
+                towc_jit_decode(&call.dec, &linking->jit, linking->rooms);
             }
         }
-        status = tow_call_end(&call, status);
+        status = towc_call_end(&call, status);
         if (status != CUDA_SUCCESS || answer == TOW_CODE_DONE) {
             return status != CUDA_SUCCESS ? status : result;
         }
         if (stage == TOW_CODE_SENT) {
             return CUDA_ERROR_UNKNOWN;
         }
-        status = tow_link_upload(link, transfer, image->data, image->size);
+        status = towc_link_upload(link, transfer, image->data, image->size);
         if (status != CUDA_SUCCESS) {
             return status;
         }
@@ -132,38 +132,38 @@ static CUresult add(struct linking *linking, CUjitInputType type, const struct t
     }
 }
 
-CUresult tow_cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void *data, size_t size,
-                              const char *name, unsigned int numOptions, CUjit_option *options,
-                              void **optionValues)
+CUresult towc_cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void *data, size_t size,
+                               const char *name, unsigned int numOptions, CUjit_option *options,
+                               void **optionValues)
 {
     struct linking *linking = linking_of(state);
     if (linking == NULL) {
-        return tow_no_handle();
+        return towc_no_handle();
     }
-    struct tow_jit jit = {numOptions, options, optionValues};
+    struct towc_jit jit = {numOptions, options, optionValues};
     CUresult status = linking->cubin != NULL || data == NULL || size == 0 || size > TOW_IMAGE_MAX ||
                               (unsigned)type >= CU_JIT_NUM_INPUT_TYPES
                           ? CUDA_ERROR_INVALID_VALUE
-                          : tow_jit_check(&jit);
+                          : towc_jit_check(&jit);
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    struct tow_image image;
-    tow_image_open_raw(data, size, &image);
+    struct towc_image image;
+    towc_image_open_raw(data, size, &image);
     return add(linking, type, &image, name, &jit);
 }
 
-CUresult tow_cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const char *path,
-                              unsigned int numOptions, CUjit_option *options, void **optionValues)
+CUresult towc_cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const char *path,
+                               unsigned int numOptions, CUjit_option *options, void **optionValues)
 {
     struct linking *linking = linking_of(state);
     if (linking == NULL) {
-        return tow_no_handle();
+        return towc_no_handle();
     }
-    struct tow_jit jit = {numOptions, options, optionValues};
+    struct towc_jit jit = {numOptions, options, optionValues};
     CUresult status = path == NULL || (unsigned)type >= CU_JIT_NUM_INPUT_TYPES
                           ? CUDA_ERROR_INVALID_VALUE
-                          : tow_jit_check(&jit);
+                          : towc_jit_check(&jit);
     if (status != CUDA_SUCCESS) {
         return status;
     }
@@ -175,10 +175,10 @@ CUresult tow_cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const char
     }
     if (error < 0 || content.size == 0) {
         tow_buf_fini(&content);
-        return tow_image_result(error);
+        return towc_image_result(error);
     }
-    struct tow_image image;
-    tow_image_open_raw(content.data, content.size, &image);
+    struct towc_image image;
+    towc_image_open_raw(content.data, content.size, &image);
     status = add(linking, type, &image, path, &jit);
     tow_buf_fini(&content);
     return status;
@@ -188,22 +188,22 @@ CUresult tow_cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const char
 static CUresult fetch(struct linking *linking, uint64_t offset, CUresult *ret_result,
                       uint64_t *ret_total, uint64_t *ret_got)
 {
-    struct tow_call call;
+    struct towc_call call;
     CUresult status =
-        tow_call_begin(&call, TOW_FN_cuLinkComplete, 16, TOW_CALL_REPLY | TOW_CALL_CONTEXT);
+        towc_call_begin(&call, TOW_FN_cuLinkComplete, 16, TOW_CALL_REPLY | TOW_CALL_CONTEXT);
     if (status != CUDA_SUCCESS) {
         return status;
     }
     tow_enc_u64(&call.enc, linking->id);
     tow_enc_u64(&call.enc, offset);
-    status = tow_call_wait(&call);
+    status = towc_call_wait(&call);
     if (status == CUDA_SUCCESS) {
         *ret_result = (CUresult)tow_dec_u32(&call.dec);
         tow_dec_u32(&call.dec);
         *ret_total = tow_dec_u64(&call.dec);
         *ret_got = tow_dec_u64(&call.dec);
         if (offset == 0) {
-            tow_jit_decode(&call.dec, &linking->jit, linking->rooms);
+            towc_jit_decode(&call.dec, &linking->jit, linking->rooms);
         }
         if (*ret_result == CUDA_SUCCESS) {
             if (linking->cubin == NULL && *ret_total <= TOW_IMAGE_MAX) {
@@ -219,14 +219,14 @@ static CUresult fetch(struct linking *linking, uint64_t offset, CUresult *ret_re
             }
         }
     }
-    return tow_call_end(&call, status);
+    return towc_call_end(&call, status);
 }
 
-CUresult tow_cuLinkComplete(CUlinkState state, void **cubinOut, size_t *sizeOut)
+CUresult towc_cuLinkComplete(CUlinkState state, void **cubinOut, size_t *sizeOut)
 {
     struct linking *linking = linking_of(state);
     if (linking == NULL) {
-        return tow_no_handle();
+        return towc_no_handle();
     }
     if (cubinOut == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -259,19 +259,20 @@ CUresult tow_cuLinkComplete(CUlinkState state, void **cubinOut, size_t *sizeOut)
     return CUDA_SUCCESS;
 }
 
-CUresult tow_cuLinkDestroy(CUlinkState state)
+CUresult towc_cuLinkDestroy(CUlinkState state)
 {
     struct linking *linking = state != NULL ? linking_of(state) : NULL;
     if (linking == NULL) {
-        return state != NULL ? tow_no_handle() : CUDA_ERROR_INVALID_HANDLE; /* before cuInit, too */
+        return state != NULL ? towc_no_handle()
+                             : CUDA_ERROR_INVALID_HANDLE; /* before cuInit, too */
     }
-    struct tow_call call;
-    CUresult status = tow_call_begin(&call, TOW_FN_cuLinkDestroy, 8, 0);
+    struct towc_call call;
+    CUresult status = towc_call_begin(&call, TOW_FN_cuLinkDestroy, 8, 0);
     if (status == CUDA_SUCCESS) {
         tow_enc_u64(&call.enc, linking->id);
-        status = tow_call_send(&call);
+        status = towc_call_send(&call);
     }
-    tow_handle_retire(linking->id);
+    towc_handle_retire(linking->id);
     linking_free(linking);
     return status;
 }

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-CUresult tow_image_result(int error)
+CUresult towc_image_result(int error)
 {
     switch (error) {
     case -ENOMEM:
@@ -33,57 +33,57 @@ CUresult tow_image_result(int error)
 
 /* One offer, and if the server wants it the image and a second one. `context`: the current one if
  * it is alive, or NULL. */
-static CUresult load_on(struct tow_library *library, struct tow_link *link,
-                        struct tow_context *context, const struct tow_image *image,
-                        const struct tow_jit *jit)
+static CUresult load_on(struct towc_library *library, struct towc_link *link,
+                        struct towc_context *context, const struct towc_image *image,
+                        const struct towc_jit *jit)
 {
     uint32_t number = context != NULL ? context->number : 0;
     bool plain = library->kind == TOW_H_LIBRARY && jit->count == 0 && context != NULL &&
                  atomic_load(&context->sticky) == 0;
     CUresult known;
-    if (plain && tow_known_load(library, context, image, &known)) {
+    if (plain && towc_known_load(library, context, image, &known)) {
         return known;
     }
     unsigned fn =
         library->kind == TOW_H_MODULE ? TOW_FN_cuModuleLoadDataEx : TOW_FN_cuLibraryLoadData;
     size_t rooms[2];
-    tow_jit_log_rooms(jit, rooms);
+    towc_jit_log_rooms(jit, rooms);
     uint32_t transfer = 0;
     enum tow_code_stage stage = TOW_CODE_OFFER;
     for (;;) {
-        struct tow_call call;
-        CUresult status =
-            tow_call_begin_on(&call, link, number, fn,
-                              8 + sizeof(struct tow_code_ref) + tow_jit_size(jit), TOW_CALL_REPLY);
+        struct towc_call call;
+        CUresult status = towc_call_begin_on(&call, link, number, fn,
+                                             8 + sizeof(struct tow_code_ref) + towc_jit_size(jit),
+                                             TOW_CALL_REPLY);
         if (status != CUDA_SUCCESS) {
             return status;
         }
         tow_enc_u64(&call.enc, library->id);
-        tow_code_put(&call, image, stage, &transfer);
-        tow_jit_encode(&call.enc, jit);
-        status = tow_call_wait(&call);
+        towc_code_put(&call, image, stage, &transfer);
+        towc_jit_encode(&call.enc, jit);
+        status = towc_call_wait(&call);
         CUresult result = CUDA_ERROR_UNKNOWN;
         uint32_t answer = TOW_CODE_DONE;
         if (status == CUDA_SUCCESS) {
             result = (CUresult)tow_dec_u32(&call.dec);
             answer = tow_dec_u32(&call.dec);
             if (answer == TOW_CODE_DONE) {
-                tow_jit_decode(&call.dec, jit, rooms);
+                towc_jit_decode(&call.dec, jit, rooms);
                 if (result == CUDA_SUCCESS && plain && !call.dec.bad) {
-                    tow_known_add(library, context, image, call.dec);
+                    towc_known_add(library, context, image, call.dec);
                 }
                 if (result == CUDA_SUCCESS && atomic_load(&library->links) == 0) {
-                    tow_library_take_known(library, link, &call.dec);
+                    towc_library_take_known(library, link, &call.dec);
                 }
             }
         }
-        status = tow_call_end(&call, status);
+        status = towc_call_end(&call, status);
         if (status != CUDA_SUCCESS) {
             return status;
         }
         if (answer == TOW_CODE_DONE) {
             if (tow_result_is_sticky(result)) {
-                tow_context_note_number(number, result);
+                towc_context_note_number(number, result);
             }
             return result;
         }
@@ -93,7 +93,7 @@ static CUresult load_on(struct tow_library *library, struct tow_link *link,
                     tow_image_form_name(image->form), image->size);
             return CUDA_ERROR_UNKNOWN;
         }
-        status = tow_link_upload(link, transfer, image->data, image->size);
+        status = towc_link_upload(link, transfer, image->data, image->size);
         if (status != CUDA_SUCCESS) {
             return status;
         }
@@ -103,12 +103,12 @@ static CUresult load_on(struct tow_library *library, struct tow_link *link,
 
 /* A software GPU cannot run a cubin; where the PTX is known that it was compiled from, that goes
  * instead. The result is owned by the caller; false if there is none. */
-static bool ptx_instead(const struct tow_image *image, struct tow_link *link,
-                        struct tow_image *ret_image)
+static bool ptx_instead(const struct towc_image *image, struct towc_link *link,
+                        struct towc_image *ret_image)
 {
     bool soft = false;
-    for (int i = 0; i < tow_device_count(); i++) {
-        const struct tow_device *device = tow_device_at(i);
+    for (int i = 0; i < towc_device_count(); i++) {
+        const struct towc_device *device = towc_device_at(i);
         soft = soft || (device->link == link && (device->snapshot->flags & TOW_SNAPSHOT_SOFT) != 0);
     }
     if (image->form != TOW_IMAGE_CUBIN || !soft) {
@@ -116,10 +116,10 @@ static bool ptx_instead(const struct tow_image *image, struct tow_link *link,
     }
     struct tow_buf ptx;
     tow_buf_init(&ptx, TOW_IMAGE_MAX);
-    bool found = tow_jit_cache_ptx_of(image->data, image->size, &ptx) == 0 &&
+    bool found = towc_jit_cache_ptx_of(image->data, image->size, &ptx) == 0 &&
                  tow_buf_append(&ptx, "", 1) == 0;
     if (found) {
-        *ret_image = (struct tow_image){.form = TOW_IMAGE_PTX, .size = ptx.size};
+        *ret_image = (struct towc_image){.form = TOW_IMAGE_PTX, .size = ptx.size};
         ret_image->owned = tow_buf_steal(&ptx);
         ret_image->data = ret_image->owned;
         tow_sha256_of(ret_image->data, ret_image->size, ret_image->hash);
@@ -128,15 +128,15 @@ static bool ptx_instead(const struct tow_image *image, struct tow_link *link,
     return found;
 }
 
-static CUresult load_best(struct tow_library *library, struct tow_link *link,
-                          struct tow_context *context, const struct tow_image *image,
-                          const struct tow_jit *jit)
+static CUresult load_best(struct towc_library *library, struct towc_link *link,
+                          struct towc_context *context, const struct towc_image *image,
+                          const struct towc_jit *jit)
 {
-    struct tow_image ptx;
+    struct towc_image ptx;
     bool other = ptx_instead(image, link, &ptx);
     CUresult status = load_on(library, link, context, other ? &ptx : image, jit);
     if (other) {
-        tow_image_close(&ptx);
+        towc_image_close(&ptx);
     }
     if (status == CUDA_SUCCESS) {
         atomic_fetch_or(&library->links, 1u << link->index);
@@ -145,9 +145,9 @@ static CUresult load_best(struct tow_library *library, struct tow_link *link,
 }
 
 /* Further servers may need the image later. */
-static CUresult keep_image(struct tow_library *library, struct tow_image *image, bool stays)
+static CUresult keep_image(struct towc_library *library, struct towc_image *image, bool stays)
 {
-    if (library->kind != TOW_H_LIBRARY || tow_client_link_count() < 2) {
+    if (library->kind != TOW_H_LIBRARY || towc_client_link_count() < 2) {
         return CUDA_SUCCESS;
     }
     library->image = *image;
@@ -164,20 +164,20 @@ static CUresult keep_image(struct tow_library *library, struct tow_image *image,
     return CUDA_SUCCESS;
 }
 
-CUresult tow_library_load(enum tow_handle_kind kind, struct tow_image *image,
-                          const struct tow_jit *jit, bool stays, uint64_t *ret_id)
+CUresult towc_library_load(enum tow_handle_kind kind, struct towc_image *image,
+                           const struct towc_jit *jit, bool stays, uint64_t *ret_id)
 {
-    struct tow_library *library = tow_library_create(kind);
-    struct tow_context *context = tow_context_current();
+    struct towc_library *library = towc_library_create(kind);
+    struct towc_context *context = towc_context_current();
     CUresult status = CUDA_ERROR_OUT_OF_MEMORY;
     if (library == NULL) {
         goto close_image;
     }
-    status = tow_client_state();
+    status = towc_client_state();
     if (status == CUDA_SUCCESS) {
-        status = tow_handle_mint_object(kind, library, &library->id);
+        status = towc_handle_mint_object(kind, library, &library->id);
     }
-    library->link = context != NULL ? context->link : tow_client_link(-1);
+    library->link = context != NULL ? context->link : towc_client_link(-1);
     if (status == CUDA_SUCCESS && library->link == NULL) {
         status = CUDA_ERROR_NO_DEVICE;
     }
@@ -198,22 +198,22 @@ CUresult tow_library_load(enum tow_handle_kind kind, struct tow_image *image,
     if (status != CUDA_SUCCESS) {
         goto free_library;
     }
-    tow_library_publish(library);
+    towc_library_publish(library);
     *ret_id = library->id;
-    tow_image_close(image);
+    towc_image_close(image);
     return CUDA_SUCCESS;
 free_library:
-    tow_known_drop(library);
-    tow_library_destroy(library);
+    towc_known_drop(library);
+    towc_library_destroy(library);
 close_image:
-    tow_image_close(image);
+    towc_image_close(image);
     return status;
 }
 
 /* ---- several servers ---- */
 
 /* One thread at a time takes a library or its kernels elsewhere; no lock is held meanwhile. */
-static void spread_begin(struct tow_library *library)
+static void spread_begin(struct towc_library *library)
 {
     tow_mutex_lock(&library->lock);
     while (library->spreading) {
@@ -223,7 +223,7 @@ static void spread_begin(struct tow_library *library)
     tow_mutex_unlock(&library->lock);
 }
 
-static void spread_end(struct tow_library *library)
+static void spread_end(struct towc_library *library)
 {
     tow_mutex_lock(&library->lock);
     library->spreading = false;
@@ -231,7 +231,7 @@ static void spread_end(struct tow_library *library)
     tow_mutex_unlock(&library->lock);
 }
 
-static CUresult spread_library(struct tow_library *library, struct tow_link *link)
+static CUresult spread_library(struct towc_library *library, struct towc_link *link)
 {
     if ((atomic_load(&library->links) >> link->index & 1) != 0) {
         return CUDA_SUCCESS;
@@ -239,11 +239,11 @@ static CUresult spread_library(struct tow_library *library, struct tow_link *lin
     if (library->image.size == 0) {
         return CUDA_ERROR_INVALID_HANDLE; /* a module of another server */
     }
-    struct tow_jit none = {0};
+    struct towc_jit none = {0};
     return load_best(library, link, NULL, &library->image, &none);
 }
 
-CUresult tow_library_spread(struct tow_library *library, struct tow_link *link)
+CUresult towc_library_spread(struct towc_library *library, struct towc_link *link)
 {
     spread_begin(library);
     CUresult status = spread_library(library, link);
@@ -251,12 +251,12 @@ CUresult tow_library_spread(struct tow_library *library, struct tow_link *link)
     return status;
 }
 
-static CUresult bind_on(struct tow_kernel *kernel, struct tow_link *link)
+static CUresult bind_on(struct towc_kernel *kernel, struct towc_link *link)
 {
-    struct tow_call call;
+    struct towc_call call;
     size_t name_size = strlen(kernel->name) + 1;
     CUresult status =
-        tow_call_begin_on(&call, link, 0, TOW_FN_cuLibraryGetKernel, 40 + name_size, 0);
+        towc_call_begin_on(&call, link, 0, TOW_FN_cuLibraryGetKernel, 40 + name_size, 0);
     if (status != CUDA_SUCCESS) {
         return status;
     }
@@ -266,12 +266,12 @@ static CUresult bind_on(struct tow_kernel *kernel, struct tow_link *link)
     tow_enc_u32(&call.enc, 0);
     tow_enc_u32(&call.enc, (uint32_t)name_size);
     tow_enc_bytes(&call.enc, kernel->name, name_size);
-    return tow_call_send(&call);
+    return towc_call_send(&call);
 }
 
-CUresult tow_kernel_spread(struct tow_kernel *kernel, struct tow_link *link)
+CUresult towc_kernel_spread(struct towc_kernel *kernel, struct towc_link *link)
 {
-    struct tow_library *library = kernel->library;
+    struct towc_library *library = kernel->library;
     if (TOW_ID_KIND(kernel->id) != TOW_H_KERNEL) {
         return CUDA_ERROR_INVALID_HANDLE; /* a function is of one context */
     }

@@ -20,25 +20,25 @@ struct question {
 };
 
 /* The kernel of a handle and the current context, or why there is none. */
-static CUresult subject(CUfunction func, struct tow_kernel **ret_kernel,
-                        struct tow_context **ret_context)
+static CUresult subject(CUfunction func, struct towc_kernel **ret_kernel,
+                        struct towc_context **ret_context)
 {
-    CUresult status = tow_code_context(ret_context);
+    CUresult status = towc_code_context(ret_context);
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    *ret_kernel = tow_kernel_find(func);
-    return *ret_kernel == NULL ? tow_no_handle()
-                               : tow_kernel_reach(*ret_kernel, (*ret_context)->link);
+    *ret_kernel = towc_kernel_find(func);
+    return *ret_kernel == NULL ? towc_no_handle()
+                               : towc_kernel_reach(*ret_kernel, (*ret_context)->link);
 }
 
-CUresult tow_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *numBlocks, CUfunction func,
-                                                                  int blockSize,
-                                                                  size_t dynamicSMemSize,
-                                                                  unsigned int flags)
+CUresult towc_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *numBlocks, CUfunction func,
+                                                                   int blockSize,
+                                                                   size_t dynamicSMemSize,
+                                                                   unsigned int flags)
 {
-    struct tow_kernel *kernel;
-    struct tow_context *context;
+    struct towc_kernel *kernel;
+    struct towc_context *context;
     CUresult status =
         numBlocks == NULL ? CUDA_ERROR_INVALID_VALUE : subject(func, &kernel, &context);
     if (status != CUDA_SUCCESS) {
@@ -52,32 +52,32 @@ CUresult tow_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *numBlocks
         .flags = flags,
     };
     uint64_t answer;
-    if (!tow_occupancy_recall(kernel, &q, sizeof q, &answer)) {
+    if (!towc_occupancy_recall(kernel, &q, sizeof q, &answer)) {
         int blocks = 0;
-        status = tow_send_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+        status = towc_send_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
             &blocks, func, blockSize, dynamicSMemSize, flags);
         if (status != CUDA_SUCCESS) {
             return status;
         }
         answer = (uint64_t)blocks;
-        tow_occupancy_remember(kernel, &q, sizeof q, answer);
+        towc_occupancy_remember(kernel, &q, sizeof q, answer);
     }
     *numBlocks = (int)answer;
     return CUDA_SUCCESS;
 }
 
-CUresult tow_cuOccupancyMaxActiveBlocksPerMultiprocessor(int *numBlocks, CUfunction func,
-                                                         int blockSize, size_t dynamicSMemSize)
+CUresult towc_cuOccupancyMaxActiveBlocksPerMultiprocessor(int *numBlocks, CUfunction func,
+                                                          int blockSize, size_t dynamicSMemSize)
 {
-    return tow_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+    return towc_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
         numBlocks, func, blockSize, dynamicSMemSize, CU_OCCUPANCY_DEFAULT);
 }
 
-CUresult tow_cuOccupancyAvailableDynamicSMemPerBlock(size_t *dynamicSmemSize, CUfunction func,
-                                                     int numBlocks, int blockSize)
+CUresult towc_cuOccupancyAvailableDynamicSMemPerBlock(size_t *dynamicSmemSize, CUfunction func,
+                                                      int numBlocks, int blockSize)
 {
-    struct tow_kernel *kernel;
-    struct tow_context *context;
+    struct towc_kernel *kernel;
+    struct towc_context *context;
     CUresult status =
         dynamicSmemSize == NULL ? CUDA_ERROR_INVALID_VALUE : subject(func, &kernel, &context);
     if (status != CUDA_SUCCESS) {
@@ -90,15 +90,15 @@ CUresult tow_cuOccupancyAvailableDynamicSMemPerBlock(size_t *dynamicSmemSize, CU
         .block_size = blockSize,
     };
     uint64_t answer;
-    if (!tow_occupancy_recall(kernel, &q, sizeof q, &answer)) {
+    if (!towc_occupancy_recall(kernel, &q, sizeof q, &answer)) {
         size_t bytes = 0;
         status =
-            tow_send_cuOccupancyAvailableDynamicSMemPerBlock(&bytes, func, numBlocks, blockSize);
+            towc_send_cuOccupancyAvailableDynamicSMemPerBlock(&bytes, func, numBlocks, blockSize);
         if (status != CUDA_SUCCESS) {
             return status;
         }
         answer = bytes;
-        tow_occupancy_remember(kernel, &q, sizeof q, answer);
+        towc_occupancy_remember(kernel, &q, sizeof q, answer);
     }
     *dynamicSmemSize = (size_t)answer;
     return CUDA_SUCCESS;
@@ -107,28 +107,28 @@ CUresult tow_cuOccupancyAvailableDynamicSMemPerBlock(size_t *dynamicSmemSize, CU
 /* The largest occupancy is looked for from the largest block downwards in steps of a warp; of equal
  * ones the larger block wins. The callback can only run here, so the search does, too. */
 CUresult
-tow_cuOccupancyMaxPotentialBlockSizeWithFlags(int *minGridSize, int *blockSize, CUfunction func,
-                                              CUoccupancyB2DSize blockSizeToDynamicSMemSize,
-                                              size_t dynamicSMemSize, int blockSizeLimit,
-                                              unsigned int flags)
+towc_cuOccupancyMaxPotentialBlockSizeWithFlags(int *minGridSize, int *blockSize, CUfunction func,
+                                               CUoccupancyB2DSize blockSizeToDynamicSMemSize,
+                                               size_t dynamicSMemSize, int blockSizeLimit,
+                                               unsigned int flags)
 {
-    struct tow_kernel *kernel;
-    struct tow_context *context;
+    struct towc_kernel *kernel;
+    struct towc_context *context;
     CUresult status = minGridSize == NULL || blockSize == NULL || blockSizeLimit < 0
                           ? CUDA_ERROR_INVALID_VALUE
                           : subject(func, &kernel, &context);
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    const struct tow_launch_limits *limits = tow_launch_limits(context->device);
+    const struct towc_launch_limits *limits = towc_launch_limits(context->device);
     int threads = 0, per_processor = 0;
     if (limits == NULL || limits->warp == 0) {
-        return tow_no_context();
+        return towc_no_context();
     }
-    status = tow_kernel_attribute(kernel, context->device, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
-                                  &threads);
+    status = towc_kernel_attribute(kernel, context->device, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
+                                   &threads);
     if (status == CUDA_SUCCESS) {
-        status = tow_cuDeviceGetAttribute(
+        status = towc_cuDeviceGetAttribute(
             &per_processor, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, context->device);
     }
     if (status != CUDA_SUCCESS) {
@@ -146,8 +146,8 @@ tow_cuOccupancyMaxPotentialBlockSizeWithFlags(int *minGridSize, int *blockSize, 
         size_t shared = blockSizeToDynamicSMemSize != NULL ? blockSizeToDynamicSMemSize(tried)
                                                            : dynamicSMemSize;
         int blocks = 0;
-        status = tow_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(&blocks, func, tried,
-                                                                          shared, flags);
+        status = towc_cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(&blocks, func, tried,
+                                                                           shared, flags);
         if (status != CUDA_SUCCESS) {
             return status;
         }
@@ -162,11 +162,11 @@ tow_cuOccupancyMaxPotentialBlockSizeWithFlags(int *minGridSize, int *blockSize, 
     return CUDA_SUCCESS;
 }
 
-CUresult tow_cuOccupancyMaxPotentialBlockSize(int *minGridSize, int *blockSize, CUfunction func,
-                                              CUoccupancyB2DSize blockSizeToDynamicSMemSize,
-                                              size_t dynamicSMemSize, int blockSizeLimit)
+CUresult towc_cuOccupancyMaxPotentialBlockSize(int *minGridSize, int *blockSize, CUfunction func,
+                                               CUoccupancyB2DSize blockSizeToDynamicSMemSize,
+                                               size_t dynamicSMemSize, int blockSizeLimit)
 {
-    return tow_cuOccupancyMaxPotentialBlockSizeWithFlags(
+    return towc_cuOccupancyMaxPotentialBlockSizeWithFlags(
         minGridSize, blockSize, func, blockSizeToDynamicSMemSize, dynamicSMemSize, blockSizeLimit,
         CU_OCCUPANCY_DEFAULT);
 }
@@ -178,12 +178,12 @@ static CUresult clusters(unsigned fn, int *ret_count, CUfunction func, const CUl
     if (ret_count == NULL || config == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    struct tow_kernel *kernel;
-    struct tow_context *context;
+    struct towc_kernel *kernel;
+    struct towc_context *context;
     CUresult status = subject(func, &kernel, &context);
     size_t attributes_size = 0;
     if (status == CUDA_SUCCESS) {
-        status = tow_launch_attributes_check(config->attrs, config->numAttrs, &attributes_size);
+        status = towc_launch_attributes_check(config->attrs, config->numAttrs, &attributes_size);
     }
     if (status != CUDA_SUCCESS) {
         return status;
@@ -205,22 +205,22 @@ static CUresult clusters(unsigned fn, int *ret_count, CUfunction func, const CUl
     struct tow_enc enc = tow_enc_init(key, room);
     tow_enc_bytes(&enc, &q, sizeof q);
     tow_enc_bytes(&enc, &head, sizeof head);
-    tow_launch_attributes_encode(&enc, config->attrs, config->numAttrs);
+    towc_launch_attributes_encode(&enc, config->attrs, config->numAttrs);
     uint32_t size = (uint32_t)(enc.at - (uint8_t *)key);
     uint64_t answer = 0;
-    if (!tow_occupancy_recall(kernel, key, size, &answer)) {
-        struct tow_call call;
-        status = tow_call_begin(&call, fn, size, TOW_CALL_REPLY | TOW_CALL_CONTEXT);
+    if (!towc_occupancy_recall(kernel, key, size, &answer)) {
+        struct towc_call call;
+        status = towc_call_begin(&call, fn, size, TOW_CALL_REPLY | TOW_CALL_CONTEXT);
         if (status == CUDA_SUCCESS) {
             tow_enc_bytes(&call.enc, (uint8_t *)key + sizeof q, size - sizeof q);
-            status = tow_call_wait(&call);
+            status = towc_call_wait(&call);
             if (status == CUDA_SUCCESS) {
                 answer = (uint32_t)tow_dec_i32(&call.dec);
             }
-            status = tow_call_end(&call, status);
+            status = towc_call_end(&call, status);
         }
         if (status == CUDA_SUCCESS) {
-            tow_occupancy_remember(kernel, key, size, answer);
+            towc_occupancy_remember(kernel, key, size, answer);
         }
     }
     free(key);
@@ -230,14 +230,14 @@ static CUresult clusters(unsigned fn, int *ret_count, CUfunction func, const CUl
     return status;
 }
 
-CUresult tow_cuOccupancyMaxPotentialClusterSize(int *clusterSize, CUfunction func,
-                                                const CUlaunchConfig *config)
+CUresult towc_cuOccupancyMaxPotentialClusterSize(int *clusterSize, CUfunction func,
+                                                 const CUlaunchConfig *config)
 {
     return clusters(TOW_FN_cuOccupancyMaxPotentialClusterSize, clusterSize, func, config);
 }
 
-CUresult tow_cuOccupancyMaxActiveClusters(int *numClusters, CUfunction func,
-                                          const CUlaunchConfig *config)
+CUresult towc_cuOccupancyMaxActiveClusters(int *numClusters, CUfunction func,
+                                           const CUlaunchConfig *config)
 {
     return clusters(TOW_FN_cuOccupancyMaxActiveClusters, numClusters, func, config);
 }

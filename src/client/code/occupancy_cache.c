@@ -9,43 +9,43 @@
 enum { CACHE_MAX = 512 }; /* answers kept per kernel */
 
 /* One answer. */
-struct tow_occupancy {
-    struct tow_occupancy *next;
+struct towc_occupancy {
+    struct towc_occupancy *next;
     uint64_t answer;
     unsigned count; /* of this and those behind it */
     uint32_t size;
     uint8_t key[];
 };
 
-void tow_occupancy_free(struct tow_occupancy *occupancy)
+void towc_occupancy_free(struct towc_occupancy *occupancy)
 {
     while (occupancy != NULL) {
-        struct tow_occupancy *next = occupancy->next;
+        struct towc_occupancy *next = occupancy->next;
         free(occupancy);
         occupancy = next;
     }
 }
 
-void tow_occupancy_forget(struct tow_kernel *kernel)
+void towc_occupancy_forget(struct towc_kernel *kernel)
 {
     if (kernel->origin != NULL) {
         kernel = kernel->origin;
     }
     tow_mutex_lock(&kernel->library->lock);
-    tow_occupancy_free(kernel->occupancy);
+    towc_occupancy_free(kernel->occupancy);
     kernel->occupancy = NULL;
-    for (struct tow_kernel *f = kernel->functions; f != NULL; f = f->next) {
-        tow_occupancy_free(f->occupancy);
+    for (struct towc_kernel *f = kernel->functions; f != NULL; f = f->next) {
+        towc_occupancy_free(f->occupancy);
         f->occupancy = NULL;
     }
     tow_mutex_unlock(&kernel->library->lock);
 }
 
-bool tow_occupancy_recall(struct tow_kernel *kernel, const void *key, uint32_t size,
-                          uint64_t *ret_answer)
+bool towc_occupancy_recall(struct towc_kernel *kernel, const void *key, uint32_t size,
+                           uint64_t *ret_answer)
 {
     tow_mutex_lock(&kernel->library->lock);
-    struct tow_occupancy *o = kernel->occupancy;
+    struct towc_occupancy *o = kernel->occupancy;
     while (o != NULL && (o->size != size || memcmp(o->key, key, size) != 0)) {
         o = o->next;
     }
@@ -56,10 +56,10 @@ bool tow_occupancy_recall(struct tow_kernel *kernel, const void *key, uint32_t s
     return o != NULL;
 }
 
-void tow_occupancy_remember(struct tow_kernel *kernel, const void *key, uint32_t size,
-                            uint64_t answer)
+void towc_occupancy_remember(struct towc_kernel *kernel, const void *key, uint32_t size,
+                             uint64_t answer)
 {
-    struct tow_occupancy *o = malloc(sizeof *o + size);
+    struct towc_occupancy *o = malloc(sizeof *o + size);
     if (o == NULL) {
         return; /* it is only a cache */
     }
@@ -68,7 +68,7 @@ void tow_occupancy_remember(struct tow_kernel *kernel, const void *key, uint32_t
     memcpy(o->key, key, size);
     tow_mutex_lock(&kernel->library->lock);
     if (kernel->occupancy != NULL && kernel->occupancy->count >= CACHE_MAX) {
-        tow_occupancy_free(kernel->occupancy);
+        towc_occupancy_free(kernel->occupancy);
         kernel->occupancy = NULL;
     }
     o->next = kernel->occupancy;

@@ -19,25 +19,25 @@ static struct tow_mutex adoption = TOW_MUTEX(CLIENT_SYMBOLS);
 
 /* Of a variable the whole pages are watched. What is left at its ends shares its pages with
  * others and is compared. */
-static CUresult mirror_variable(struct tow_link *link, uint64_t base, uint64_t size)
+static CUresult mirror_variable(struct towc_link *link, uint64_t base, uint64_t size)
 {
     const uint64_t mask = (uint64_t)sysconf(_SC_PAGESIZE) - 1, end = base + size;
     uint64_t low = (base + mask) & ~mask, high = end & ~mask;
     CUresult status =
-        low < high && tow_fault_wanted(link, size)
-            ? tow_mirror_managed(link, low, high - low, TOW_MANAGED_TOLD | TOW_MANAGED_WATCHED)
+        low < high && towc_fault_wanted(link, size)
+            ? towc_mirror_managed(link, low, high - low, TOW_MANAGED_TOLD | TOW_MANAGED_WATCHED)
             : CUDA_ERROR_NOT_SUPPORTED;
     if (status == CUDA_ERROR_NOT_SUPPORTED) {
-        return tow_mirror_managed(link, base, size, TOW_MANAGED_TOLD);
+        return towc_mirror_managed(link, base, size, TOW_MANAGED_TOLD);
     }
     if (status == CUDA_SUCCESS && base < low) {
-        status = tow_mirror_managed(link, base, low - base, TOW_MANAGED_TOLD);
+        status = towc_mirror_managed(link, base, low - base, TOW_MANAGED_TOLD);
     }
     if (status == CUDA_SUCCESS && high < end) {
-        status = tow_mirror_managed(link, high, end - high, TOW_MANAGED_TOLD);
+        status = towc_mirror_managed(link, high, end - high, TOW_MANAGED_TOLD);
     }
     if (status != CUDA_SUCCESS) {
-        tow_mirror_remove(base, size);
+        towc_mirror_remove(base, size);
     }
     return status;
 }
@@ -45,14 +45,14 @@ static CUresult mirror_variable(struct tow_link *link, uint64_t base, uint64_t s
 /* A managed variable is the program's as much as the GPU's. Asking again finds it there. With the
  * adoption lock held. `number`: of the context that it ends with; 0 for a library's, which outlives
  * contexts. */
-static CUresult adopt(struct tow_link *link, uint32_t number, CUdeviceptr address, size_t size)
+static CUresult adopt(struct towc_link *link, uint32_t number, CUdeviceptr address, size_t size)
 {
-    struct tow_context *context = tow_context_current();
-    if (tow_mirror_covers(address, size)) {
+    struct towc_context *context = towc_context_current();
+    if (towc_mirror_covers(address, size)) {
         return CUDA_SUCCESS;
     }
     CUresult status = mirror_variable(link, address, size);
-    struct tow_region region = {
+    struct towc_region region = {
         .base = address,
         .size = size,
         .kind = TOW_REGION_MANAGED,
@@ -62,19 +62,19 @@ static CUresult adopt(struct tow_link *link, uint32_t number, CUdeviceptr addres
         .device = context != NULL ? context->device : 0,
         .link = link,
     };
-    if (status == CUDA_SUCCESS && tow_region_add(&region) < 0) {
-        tow_mirror_remove(address, size);
+    if (status == CUDA_SUCCESS && towc_region_add(&region) < 0) {
+        towc_mirror_remove(address, size);
         status = CUDA_ERROR_OUT_OF_MEMORY;
     }
     return status;
 }
 
 /* What was found before. `owner` keeps it: a module, or the library that it is of. */
-static bool recall(struct tow_library *owner, uint32_t context, const char *name,
+static bool recall(struct towc_library *owner, uint32_t context, const char *name,
                    CUdeviceptr *ret_address, size_t *ret_size)
 {
     tow_mutex_lock(&owner->lock);
-    const struct tow_symbol *s = owner->symbols;
+    const struct towc_symbol *s = owner->symbols;
     while (s != NULL && (s->context != context || strcmp(s->name, name) != 0)) {
         s = s->next;
     }
@@ -87,18 +87,18 @@ static bool recall(struct tow_library *owner, uint32_t context, const char *name
 }
 
 /* The server says whether a variable is managed with its address. */
-static CUresult ask(struct tow_library *library, unsigned fn, const char *name,
-                    struct tow_symbol *ret_symbol, struct tow_link **ret_link)
+static CUresult ask(struct towc_library *library, unsigned fn, const char *name,
+                    struct towc_symbol *ret_symbol, struct towc_link **ret_link)
 {
-    if (tow_thread_in_hostfn()) {
+    if (towc_thread_in_hostfn()) {
         return CUDA_ERROR_NOT_PERMITTED;
     }
     bool managed = fn == TOW_FN_cuLibraryGetManaged;
     size_t name_size = strlen(name) + 1;
-    struct tow_call call;
+    struct towc_call call;
     CUresult status =
-        tow_library_begin(library, &call, fn, 32 + name_size,
-                          managed ? TOW_CALL_REPLY : TOW_CALL_REPLY | TOW_CALL_CONTEXT);
+        towc_library_begin(library, &call, fn, 32 + name_size,
+                           managed ? TOW_CALL_REPLY : TOW_CALL_REPLY | TOW_CALL_CONTEXT);
     if (status != CUDA_SUCCESS) {
         return status;
     }
@@ -108,21 +108,21 @@ static CUresult ask(struct tow_library *library, unsigned fn, const char *name,
     tow_enc_u32(&call.enc, (uint32_t)name_size);
     tow_enc_bytes(&call.enc, name, name_size);
     *ret_link = call.link;
-    status = tow_call_wait(&call);
+    status = towc_call_wait(&call);
     if (status == CUDA_SUCCESS) {
         ret_symbol->address = tow_dec_u64(&call.dec);
         ret_symbol->size = tow_dec_u64(&call.dec);
         ret_symbol->managed = tow_dec_u32(&call.dec) != 0 || managed;
     }
-    return tow_call_end(&call, status);
+    return towc_call_end(&call, status);
 }
 
 /* Asks for a variable; the owner keeps it. */
-static CUresult find(struct tow_library *library, struct tow_library *owner, unsigned fn,
+static CUresult find(struct towc_library *library, struct towc_library *owner, unsigned fn,
                      uint32_t context, const char *name, CUdeviceptr *ret_address, size_t *ret_size)
 {
-    struct tow_symbol *symbol = malloc(sizeof *symbol + strlen(name) + 1);
-    struct tow_link *link = NULL;
+    struct towc_symbol *symbol = malloc(sizeof *symbol + strlen(name) + 1);
+    struct towc_link *link = NULL;
     CUresult status =
         symbol == NULL ? CUDA_ERROR_OUT_OF_MEMORY : ask(library, fn, name, symbol, &link);
     if (status == CUDA_SUCCESS && symbol->managed) {
@@ -145,10 +145,10 @@ static CUresult find(struct tow_library *library, struct tow_library *owner, uns
     return CUDA_SUCCESS;
 }
 
-CUresult tow_symbol_get(struct tow_library *library, unsigned fn, uint32_t context,
-                        const char *name, CUdeviceptr *dptr, size_t *bytes)
+CUresult towc_symbol_get(struct towc_library *library, unsigned fn, uint32_t context,
+                         const char *name, CUdeviceptr *dptr, size_t *bytes)
 {
-    struct tow_library *owner = library->parent != NULL ? library->parent : library;
+    struct towc_library *owner = library->parent != NULL ? library->parent : library;
     CUdeviceptr address;
     size_t size;
     if (!recall(owner, context, name, &address, &size)) {
@@ -166,22 +166,22 @@ CUresult tow_symbol_get(struct tow_library *library, unsigned fn, uint32_t conte
     return CUDA_SUCCESS;
 }
 
-void tow_symbols_end(struct tow_library *library)
+void towc_symbols_end(struct towc_library *library)
 {
-    for (const struct tow_symbol *symbol = library->symbols; symbol != NULL;
+    for (const struct towc_symbol *symbol = library->symbols; symbol != NULL;
          symbol = symbol->next) {
-        struct tow_region region;
+        struct towc_region region;
         if (symbol->managed &&
-            tow_region_remove(symbol->address, 1u << TOW_REGION_MANAGED, &region)) {
-            tow_mirror_remove(region.base, region.size);
+            towc_region_remove(symbol->address, 1u << TOW_REGION_MANAGED, &region)) {
+            towc_mirror_remove(region.base, region.size);
         }
     }
 }
 
-void tow_symbols_drop_context(struct tow_library *library, uint32_t context)
+void towc_symbols_drop_context(struct towc_library *library, uint32_t context)
 {
-    for (struct tow_symbol **at = &library->symbols; *at != NULL;) {
-        struct tow_symbol *symbol = *at;
+    for (struct towc_symbol **at = &library->symbols; *at != NULL;) {
+        struct towc_symbol *symbol = *at;
         if (symbol->context == context && !symbol->managed) {
             *at = symbol->next;
             free(symbol);

@@ -7,70 +7,70 @@
 #include "base/clock.h"
 #include "client/session/modes.h"
 
-struct tow_completions *tow_completions_make(void)
+struct towc_completions *towc_completions_make(void)
 {
-    return calloc(1, sizeof(struct tow_completions));
+    return calloc(1, sizeof(struct towc_completions));
 }
 
-void tow_completions_destroy(struct tow_completions *completions)
+void towc_completions_destroy(struct towc_completions *completions)
 {
     if (completions != NULL) {
-        tow_share_piece_fini(&completions->slot_piece);
-        tow_share_piece_fini(&completions->event_piece);
+        towc_share_piece_fini(&completions->slot_piece);
+        towc_share_piece_fini(&completions->event_piece);
         free(atomic_load(&completions->watches));
         free(completions);
     }
 }
 
-bool tow_completion_brings_more(struct tow_link *link)
+bool towc_completion_brings_more(struct towc_link *link)
 {
-    return atomic_load_explicit(&tow_wait_always, memory_order_relaxed) != 0 ||
-           atomic_load_explicit(&tow_mirror_count, memory_order_relaxed) != 0 ||
-           tow_link_expects(link);
+    return atomic_load_explicit(&towc_wait_always, memory_order_relaxed) != 0 ||
+           atomic_load_explicit(&towc_mirror_count, memory_order_relaxed) != 0 ||
+           towc_link_expects(link);
 }
 
-void tow_completion_hear(struct tow_link *link)
+void towc_completion_hear(struct towc_link *link)
 {
     if (link->completions != NULL) {
         atomic_fetch_add(&link->completions->heard, 1);
     }
 }
 
-bool tow_completion_possible(void)
+bool towc_completion_possible(void)
 {
-    return atomic_load_explicit(&tow_wait_always, memory_order_relaxed) == 0 &&
-           atomic_load_explicit(&tow_mirror_count, memory_order_relaxed) == 0 &&
-           atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0;
+    return atomic_load_explicit(&towc_wait_always, memory_order_relaxed) == 0 &&
+           atomic_load_explicit(&towc_mirror_count, memory_order_relaxed) == 0 &&
+           atomic_load_explicit(&towc_captures, memory_order_relaxed) == 0;
 }
 
-static const struct tow_completion_source *source_of(const struct tow_completion *completion,
-                                                     const struct tow_link *link)
+static const struct towc_completion_source *source_of(const struct towc_completion *completion,
+                                                      const struct towc_link *link)
 {
-    return completion->polled || link->share == NULL ? &tow_completion_by_server
-                                                     : &tow_completion_by_gpu;
+    return completion->polled || link->share == NULL ? &towc_completion_by_server
+                                                     : &towc_completion_by_gpu;
 }
 
 /* ---- values ---- */
 
 /* With the lock held: a value that was never given out. */
-static uint32_t next_value(struct tow_completion *completion)
+static uint32_t next_value(struct towc_completion *completion)
 {
     completion->given += completion->given == UINT32_MAX ? 2 : 1; /* never 0 */
     return completion->given;
 }
 
 /* A mark with a new value. `asks`: for a question, which ends with `asking`. */
-static bool begin_mark(struct tow_completion *completion, struct tow_link *link, bool asks,
-                       struct tow_completion_mark *ret_mark)
+static bool begin_mark(struct towc_completion *completion, struct towc_link *link, bool asks,
+                       struct towc_completion_mark *ret_mark)
 {
-    const struct tow_completion_source *source = source_of(completion, link);
+    const struct towc_completion_source *source = source_of(completion, link);
     tow_mutex_lock(&completion->lock);
     bool without = completion->link != link;
     tow_mutex_unlock(&completion->lock);
     const struct tow_share_note *word = without ? source->word(link) : NULL;
     tow_mutex_lock(&completion->lock);
     if (word != NULL && completion->link != link) {
-        completion->mark = (struct tow_completion_mark){source, word, 0};
+        completion->mark = (struct towc_completion_mark){source, word, 0};
         completion->link = link;
     }
     bool had = completion->link == link && !(asks && completion->asking);
@@ -87,21 +87,21 @@ static bool begin_mark(struct tow_completion *completion, struct tow_link *link,
     return had;
 }
 
-bool tow_completion_follow(struct tow_completion *completion, struct tow_link *link,
-                           struct tow_completion_mark *ret_mark)
+bool towc_completion_follow(struct towc_completion *completion, struct towc_link *link,
+                            struct towc_completion_mark *ret_mark)
 {
-    bool can = source_of(completion, link) == &tow_completion_by_gpu
-                   ? atomic_load(&tow_captures) == 0
-                   : tow_completion_possible();
+    bool can = source_of(completion, link) == &towc_completion_by_gpu
+                   ? atomic_load(&towc_captures) == 0
+                   : towc_completion_possible();
     return can && begin_mark(completion, link, false, ret_mark);
 }
 
-void tow_completion_put(struct tow_call *call, const struct tow_completion_mark *mark)
+void towc_completion_put(struct towc_call *call, const struct towc_completion_mark *mark)
 {
     mark->source->put(call, mark);
 }
 
-void tow_completion_await(struct tow_completion *completion, uint32_t value)
+void towc_completion_await(struct towc_completion *completion, uint32_t value)
 {
     completion->mark.value = value != 0 && value == completion->given ? value : 0;
     if (completion->mark.value == 0) {
@@ -109,20 +109,20 @@ void tow_completion_await(struct tow_completion *completion, uint32_t value)
     }
 }
 
-void tow_completion_void(struct tow_completion *completion)
+void towc_completion_void(struct towc_completion *completion)
 {
     tow_mutex_lock(&completion->lock);
-    tow_completion_await(completion, 0);
+    towc_completion_await(completion, 0);
     tow_mutex_unlock(&completion->lock);
 }
 
 /* ---- questions ---- */
 
-static enum tow_completion_outcome look_at(struct tow_completion *completion, struct tow_link *link,
-                                           bool wait, uint64_t *ret_number)
+static enum towc_completion_outcome look_at(struct towc_completion *completion,
+                                            struct towc_link *link, bool wait, uint64_t *ret_number)
 {
     tow_mutex_lock(&completion->lock);
-    struct tow_completion_mark mark = completion->mark;
+    struct towc_completion_mark mark = completion->mark;
     bool told = completion->link == link && mark.value != 0;
     uint64_t heard = completion->heard;
     int64_t asked_ns = completion->asked_ns;
@@ -130,7 +130,7 @@ static enum tow_completion_outcome look_at(struct tow_completion *completion, st
         *ret_number = completion->number;
     }
     tow_mutex_unlock(&completion->lock);
-    enum tow_completion_outcome outcome =
+    enum towc_completion_outcome outcome =
         told ? mark.source->look(link, &mark, heard, wait) : TOW_COMPLETION_REFUSED;
     int64_t now = outcome == TOW_COMPLETION_PENDING ? tow_time_now_ns() : 0;
     if (now != 0 && now - asked_ns > mark.source->silence_ns) {
@@ -144,34 +144,34 @@ static enum tow_completion_outcome look_at(struct tow_completion *completion, st
     return outcome;
 }
 
-enum tow_completion_outcome tow_completion_query(struct tow_completion *completion,
-                                                 struct tow_link *link, uint64_t *ret_number)
+enum towc_completion_outcome towc_completion_query(struct towc_completion *completion,
+                                                   struct towc_link *link, uint64_t *ret_number)
 {
     return look_at(completion, link, false, ret_number);
 }
 
-enum tow_completion_outcome tow_completion_wait(struct tow_completion *completion,
-                                                struct tow_link *link)
+enum towc_completion_outcome towc_completion_wait(struct towc_completion *completion,
+                                                  struct towc_link *link)
 {
     return look_at(completion, link, true, NULL);
 }
 
-CUresult tow_completion_ask(struct tow_completion *completion, struct tow_link *link, unsigned fn,
-                            uint64_t id)
+CUresult towc_completion_ask(struct towc_completion *completion, struct towc_link *link,
+                             unsigned fn, uint64_t id)
 {
-    struct tow_completion_mark mark = {0};
-    bool told = source_of(completion, link) == &tow_completion_by_server &&
-                tow_completion_possible() && begin_mark(completion, link, true, &mark);
+    struct towc_completion_mark mark = {0};
+    bool told = source_of(completion, link) == &towc_completion_by_server &&
+                towc_completion_possible() && begin_mark(completion, link, true, &mark);
     uint64_t number = 0;
-    struct tow_call call;
-    CUresult status = tow_call_begin(&call, fn, 16, TOW_CALL_REPLY | TOW_CALL_CONTEXT);
+    struct towc_call call;
+    CUresult status = towc_call_begin(&call, fn, 16, TOW_CALL_REPLY | TOW_CALL_CONTEXT);
     if (status == CUDA_SUCCESS) {
-        number = tow_link_next(link);
+        number = towc_link_next(link);
         tow_enc_u64(&call.enc, id);
         if (told) {
-            tow_completion_put(&call, &mark);
+            towc_completion_put(&call, &mark);
         }
-        status = tow_call_end(&call, tow_call_wait(&call));
+        status = towc_call_end(&call, towc_call_wait(&call));
     }
     if (told) {
         tow_mutex_lock(&completion->lock);

@@ -21,11 +21,11 @@
 #include "wire/share.h"
 
 /* What a link keeps for it; NULL: there is no memory, and everything is asked for. */
-struct tow_completions;
-struct tow_completions *tow_completions_make(void);
-void tow_completions_destroy(struct tow_completions *completions);
+struct towc_completions;
+struct towc_completions *towc_completions_make(void);
+void towc_completions_destroy(struct towc_completions *completions);
 
-enum tow_completion_outcome {
+enum towc_completion_outcome {
     TOW_COMPLETION_DONE,
     TOW_COMPLETION_REFUSED, /* it must be asked for */
     TOW_COMPLETION_PENDING,
@@ -33,84 +33,86 @@ enum tow_completion_outcome {
 
 /* What a synchronisation brings besides the news that it is over (memory that is mirrored or still
  * to be filled): then it must be asked for. */
-bool tow_completion_brings_more(struct tow_link *link);
+bool towc_completion_brings_more(struct towc_link *link);
 
 /* The program may know what the GPU has done without a reply: a host function's turn has come, or a
  * word that the GPU wrote was seen. What the server was to tell of is asked for again. */
-void tow_completion_hear(struct tow_link *link);
+void towc_completion_hear(struct towc_link *link);
 
 /* For the reader of the line: a DONE frame. */
-int tow_completion_take(struct tow_link *link, const struct tow_done *done);
+int towc_completion_take(struct towc_link *link, const struct tow_done *done);
 
 /* ---- words that the GPU writes, in the caller's own shared memory ---- */
 
 /* What a word says of a value; and after looking for as long as a synchronisation does; and for
  * longer, by what the stream is known to need. */
-enum tow_completion_outcome tow_fence_word_query(const struct tow_share_note *word, uint32_t value);
-enum tow_completion_outcome tow_fence_word_wait(const struct tow_share_note *word, uint32_t value);
-enum tow_completion_outcome tow_fence_word_wait_long(const struct tow_share_note *word,
-                                                     uint32_t value, int64_t more_ns);
+enum towc_completion_outcome towc_fence_word_query(const struct tow_share_note *word,
+                                                   uint32_t value);
+enum towc_completion_outcome towc_fence_word_wait(const struct tow_share_note *word,
+                                                  uint32_t value);
+enum towc_completion_outcome towc_fence_word_wait_long(const struct tow_share_note *word,
+                                                       uint32_t value, int64_t more_ns);
 
 /* Where a thread waits: a word, and room for a small copy beside it. */
 enum { TOW_WAIT_SLOT_ROOM = (8 << 10) - (int)sizeof(struct tow_share_note) };
-struct tow_wait_slot {
+struct towc_wait_slot {
     atomic_bool taken;
     struct tow_share_note *note; /* shared memory of the link, as is `room` */
     uint8_t *room;
     uint32_t value; /* of the newest command; whoever took the slot */
 };
 /* NULL if there is none to be had. */
-struct tow_wait_slot *tow_wait_slot_take(struct tow_link *link);
-void tow_wait_slot_leave(struct tow_wait_slot *slot);
+struct towc_wait_slot *towc_wait_slot_take(struct towc_link *link);
+void towc_wait_slot_leave(struct towc_wait_slot *slot);
 
 /* ---- streams and contexts ---- */
 
 /* cuStreamSynchronize: by a word of the GPU's where that is possible, else by asking, which also
  * tells what went wrong. */
-CUresult tow_completion_sync_stream(struct tow_link *link, CUstream stream);
+CUresult towc_completion_sync_stream(struct towc_link *link, CUstream stream);
 /* cuCtxSynchronize of the current context, by a word: if one stream can tell, and nothing has to be
  * fetched. False: it must be asked for. */
-bool tow_completion_sync_context(struct tow_link *link, CUresult *ret_status);
+bool towc_completion_sync_context(struct towc_link *link, CUresult *ret_status);
 /* Synchronises by asking, and sleeps until the answer comes. */
-CUresult tow_completion_ask_stream(struct tow_link *link, CUstream stream);
+CUresult towc_completion_ask_stream(struct towc_link *link, CUstream stream);
 /* Command `number` was the last one of a stream, which is through with it. */
-void tow_completion_set_quiet(struct tow_link *link, CUstream stream, uint64_t number);
+void towc_completion_set_quiet(struct towc_link *link, CUstream stream, uint64_t number);
 /* True if the stream was seen empty, and nothing was sent since. */
-bool tow_completion_is_quiet(struct tow_link *link, CUstream stream);
+bool towc_completion_is_quiet(struct towc_link *link, CUstream stream);
 /* Memory was freed in the stream's order. It goes back to its pool, and from there to the system,
  * in the driver's own synchronisation: the stream's next one is asked for. */
-void tow_completion_owe(struct tow_link *link, CUstream stream);
+void towc_completion_owe(struct towc_link *link, CUstream stream);
 
 /* ---- events and streams that are looked at again and again ---- */
 
 /* Where the server tells of something, a reply must bring nothing else, and nothing may capture:
  * false, and it is asked each time. */
-bool tow_completion_possible(void);
+bool towc_completion_possible(void);
 
 /* A word, and what it says when a command's work is done. */
-struct tow_completion_source; /* who writes it */
-struct tow_completion_mark {
-    const struct tow_completion_source *source;
+struct towc_completion_source; /* who writes it */
+struct towc_completion_mark {
+    const struct towc_completion_source *source;
     const struct tow_share_note *word; /* shared; lives as long as the link */
     uint32_t value;                    /* 0: nobody tells */
 };
 
 /* Whether one thing is done: an event's last record, or all of a stream. Zeros but for the lock are
  * one of which nothing is known. */
-struct tow_completion {
+struct towc_completion {
     struct tow_mutex lock; /* guards the rest, and what its owner says */
     bool polled; /* fixed: a stream; no command of its own could leave a word of the GPU's */
     bool asking; /* a thread asks and will await the newest value; others just ask */
-    const struct tow_link *link;     /* the one that the mark's word is of */
-    struct tow_completion_mark mark; /* what is awaited */
-    uint32_t given;                  /* the newest value that was given out */
-    int64_t asked_ns;                /* when the server was asked last */
-    uint64_t heard;                  /* see tow_completion_hear, by then */
-    uint64_t number;                 /* of the command that asked */
+    const struct towc_link *link;     /* the one that the mark's word is of */
+    struct towc_completion_mark mark; /* what is awaited */
+    uint32_t given;                   /* the newest value that was given out */
+    int64_t asked_ns;                 /* when the server was asked last */
+    uint64_t heard;                   /* see towc_completion_hear, by then */
+    uint64_t number;                  /* of the command that asked */
 };
 
 /* Whether words of this link tell who waits as well, and not only who asks again and again. */
-static inline bool tow_completion_tells_waiters(const struct tow_link *link)
+static inline bool towc_completion_tells_waiters(const struct towc_link *link)
 {
     return link->share != NULL;
 }
@@ -118,24 +120,24 @@ static inline bool tow_completion_tells_waiters(const struct tow_link *link)
 /* Whether it is done; and after looking for as long as a synchronisation does. PENDING: it was not
  * a moment ago. REFUSED also where a reply brings more than the news, or the server was asked too
  * long ago. `ret_number`, which may be NULL, gets the number of the command that asked. */
-enum tow_completion_outcome tow_completion_query(struct tow_completion *completion,
-                                                 struct tow_link *link, uint64_t *ret_number);
-enum tow_completion_outcome tow_completion_wait(struct tow_completion *completion,
-                                                struct tow_link *link);
+enum towc_completion_outcome towc_completion_query(struct towc_completion *completion,
+                                                   struct towc_link *link, uint64_t *ret_number);
+enum towc_completion_outcome towc_completion_wait(struct towc_completion *completion,
+                                                  struct towc_link *link);
 /* cuEventQuery or cuStreamQuery of that id. If that is not ready and the server can tell of it, it
  * does when that changes. */
-CUresult tow_completion_ask(struct tow_completion *completion, struct tow_link *link, unsigned fn,
-                            uint64_t id);
+CUresult towc_completion_ask(struct towc_completion *completion, struct towc_link *link,
+                             unsigned fn, uint64_t id);
 
-/* Of a command whose end is to be told: its mark, which tow_completion_put adds to its body. False:
- * nobody can tell. */
-bool tow_completion_follow(struct tow_completion *completion, struct tow_link *link,
-                           struct tow_completion_mark *ret_mark);
-void tow_completion_put(struct tow_call *call, const struct tow_completion_mark *mark);
+/* Of a command whose end is to be told: its mark, which towc_completion_put adds to its body.
+ * False: nobody can tell. */
+bool towc_completion_follow(struct towc_completion *completion, struct towc_link *link,
+                            struct towc_completion_mark *ret_mark);
+void towc_completion_put(struct towc_call *call, const struct towc_completion_mark *mark);
 /* With the lock held, when the command has gone out: the value of its mark is awaited, unless
  * another one was given out since. 0: what was given out before counts no more. */
-void tow_completion_await(struct tow_completion *completion, uint32_t value);
+void towc_completion_await(struct towc_completion *completion, uint32_t value);
 /* The same with 0, without the lock. */
-void tow_completion_void(struct tow_completion *completion);
+void towc_completion_void(struct towc_completion *completion);
 
 #endif

@@ -8,37 +8,37 @@
 enum { TOW_WAIT_SLOTS = 64 }; /* threads that wait at once; the others ask in the ordinary way */
 
 /* Who writes words for events and streams. Everything is called without a lock. */
-struct tow_completion_source {
+struct towc_completion_source {
     /* A word that nobody else has, for the life of the link; NULL: there is none to be had. */
-    const struct tow_share_note *(*word)(struct tow_link *link);
+    const struct tow_share_note *(*word)(struct towc_link *link);
     /* Adds word and value to the body of a command. */
-    void (*put)(struct tow_call *call, const struct tow_completion_mark *mark);
-    /* `heard`: what tow_completion_hear had counted when the server was asked. */
-    enum tow_completion_outcome (*look)(struct tow_link *link,
-                                        const struct tow_completion_mark *mark, uint64_t heard,
-                                        bool wait);
+    void (*put)(struct towc_call *call, const struct towc_completion_mark *mark);
+    /* `heard`: what towc_completion_hear had counted when the server was asked. */
+    enum towc_completion_outcome (*look)(struct towc_link *link,
+                                         const struct towc_completion_mark *mark, uint64_t heard,
+                                         bool wait);
     int64_t silence_ns; /* what is pending for so long is asked for */
     bool asks;          /* a command with a mark is a question, and counts as one */
 };
-extern const struct tow_completion_source tow_completion_by_gpu, tow_completion_by_server;
+extern const struct towc_completion_source towc_completion_by_gpu, towc_completion_by_server;
 
-struct tow_watches;
+struct towc_watches;
 
-struct tow_completions {
-    _Atomic uint64_t heard; /* raised by tow_completion_hear */
+struct towc_completions {
+    _Atomic uint64_t heard; /* raised by towc_completion_hear */
 
     /* note.c's, where memory is shared. */
-    struct tow_share_piece slot_piece, event_piece;
+    struct towc_share_piece slot_piece, event_piece;
     atomic_uint event_words; /* given out */
-    struct tow_wait_slot slots[TOW_WAIT_SLOTS];
-    _Atomic uint64_t owed; /* tow_completion_owe; a bit stands for all streams of the same hash */
+    struct towc_wait_slot slots[TOW_WAIT_SLOTS];
+    _Atomic uint64_t owed; /* towc_completion_owe; a bit stands for all streams of the same hash */
     /* Guarded by the link's send lock: after command number `quiet_at` this stream was empty. */
     uint64_t quiet_at;
     CUstream quiet;
     uint32_t quiet_context; /* a default stream is another one in every context */
 
     /* watch.c's: what DONE frames write; owned; set once, when first needed. */
-    struct tow_watches *_Atomic watches;
+    struct towc_watches *_Atomic watches;
 };
 
 #endif

@@ -28,7 +28,7 @@ enum {
 #define LOOK_BRIEF_NS (100 * TOW_TIME_US)
 
 /* NULL where the GPU writes no words for this link. */
-static struct tow_completions *words_of(const struct tow_link *link)
+static struct towc_completions *words_of(const struct towc_link *link)
 {
     return link->share != NULL ? link->completions : NULL;
 }
@@ -37,7 +37,8 @@ static struct tow_completions *words_of(const struct tow_link *link)
  * (cuStreamWriteValue32), and the worker stores with release: whoever sees the value with acquire
  * sees what that work wrote to shared memory. `refused` brings nothing with it but the question
  * that follows. */
-enum tow_completion_outcome tow_fence_word_query(const struct tow_share_note *word, uint32_t value)
+enum towc_completion_outcome towc_fence_word_query(const struct tow_share_note *word,
+                                                   uint32_t value)
 {
     if (atomic_load_explicit(&word->done, memory_order_acquire) == value) {
         return TOW_COMPLETION_DONE;
@@ -47,11 +48,11 @@ enum tow_completion_outcome tow_fence_word_query(const struct tow_share_note *wo
                : TOW_COMPLETION_PENDING;
 }
 
-enum tow_completion_outcome tow_fence_word_wait_long(const struct tow_share_note *note,
-                                                     uint32_t value, int64_t more_ns)
+enum towc_completion_outcome towc_fence_word_wait_long(const struct tow_share_note *note,
+                                                       uint32_t value, int64_t more_ns)
 {
-    enum tow_completion_outcome outcome = tow_fence_word_query(note, value);
-    const struct tow_context *context = tow_context_current();
+    enum towc_completion_outcome outcome = towc_fence_word_query(note, value);
+    const struct towc_context *context = towc_context_current();
     unsigned wish = context != NULL ? atomic_load(&context->flags) & CU_CTX_SCHED_MASK : 0;
     bool crowded = tow_cpu_count() <= 2 || wish == CU_CTX_SCHED_YIELD;
     bool brief = tow_cpu_count() <= 2 || wish == CU_CTX_SCHED_BLOCKING_SYNC;
@@ -62,7 +63,7 @@ enum tow_completion_outcome tow_fence_word_wait_long(const struct tow_share_note
         } else {
             tow_thread_pause();
         }
-        outcome = tow_fence_word_query(note, value);
+        outcome = towc_fence_word_query(note, value);
         if ((crowded || round % 64 == 0) && tow_time_now_ns() > until) {
             break;
         }
@@ -70,21 +71,21 @@ enum tow_completion_outcome tow_fence_word_wait_long(const struct tow_share_note
     return outcome;
 }
 
-enum tow_completion_outcome tow_fence_word_wait(const struct tow_share_note *note, uint32_t value)
+enum towc_completion_outcome towc_fence_word_wait(const struct tow_share_note *note, uint32_t value)
 {
-    return tow_fence_word_wait_long(note, value, 0);
+    return towc_fence_word_wait_long(note, value, 0);
 }
 
-struct tow_wait_slot *tow_wait_slot_take(struct tow_link *link)
+struct towc_wait_slot *towc_wait_slot_take(struct towc_link *link)
 {
-    struct tow_thread *self = tow_thread_self();
-    struct tow_completions *words = words_of(link);
+    struct towc_thread *self = towc_thread_self();
+    struct towc_completions *words = words_of(link);
     if (self == NULL || words == NULL ||
-        !tow_share_piece_ready(link, &words->slot_piece, (size_t)TOW_WAIT_SLOTS * SLOT_SIZE)) {
+        !towc_share_piece_ready(link, &words->slot_piece, (size_t)TOW_WAIT_SLOTS * SLOT_SIZE)) {
         return NULL;
     }
     unsigned index = self->number % TOW_WAIT_SLOTS;
-    struct tow_wait_slot *slot = &words->slots[index];
+    struct towc_wait_slot *slot = &words->slots[index];
     if (atomic_exchange_explicit(&slot->taken, true, memory_order_acquire)) {
         return NULL;
     }
@@ -97,18 +98,18 @@ struct tow_wait_slot *tow_wait_slot_take(struct tow_link *link)
     return slot;
 }
 
-void tow_wait_slot_leave(struct tow_wait_slot *slot)
+void towc_wait_slot_leave(struct towc_wait_slot *slot)
 {
     atomic_store_explicit(&slot->taken, false, memory_order_release);
 }
 
 /* ---- events ---- */
 
-static const struct tow_share_note *gpu_word(struct tow_link *link)
+static const struct tow_share_note *gpu_word(struct towc_link *link)
 {
-    struct tow_completions *words = words_of(link);
-    if (words == NULL || !tow_share_piece_ready(link, &words->event_piece,
-                                                EVENT_WORDS * sizeof(struct tow_share_note))) {
+    struct towc_completions *words = words_of(link);
+    if (words == NULL || !towc_share_piece_ready(link, &words->event_piece,
+                                                 EVENT_WORDS * sizeof(struct tow_share_note))) {
         return NULL;
     }
     unsigned index = atomic_load(&words->event_words);
@@ -120,29 +121,29 @@ static const struct tow_share_note *gpu_word(struct tow_link *link)
     return (const struct tow_share_note *)words->event_piece.base + index;
 }
 
-static void gpu_put(struct tow_call *call, const struct tow_completion_mark *mark)
+static void gpu_put(struct towc_call *call, const struct towc_completion_mark *mark)
 {
     tow_enc_u64(&call->enc, (uint64_t)(uintptr_t)mark->word);
     tow_enc_u32(&call->enc, mark->value);
     tow_enc_u32(&call->enc, 0);
 }
 
-static enum tow_completion_outcome
-gpu_look(struct tow_link *link, const struct tow_completion_mark *mark, uint64_t heard, bool wait)
+static enum towc_completion_outcome
+gpu_look(struct towc_link *link, const struct towc_completion_mark *mark, uint64_t heard, bool wait)
 {
     (void)heard;
-    if (tow_completion_brings_more(link)) {
+    if (towc_completion_brings_more(link)) {
         return TOW_COMPLETION_REFUSED;
     }
-    enum tow_completion_outcome outcome = wait ? tow_fence_word_wait(mark->word, mark->value)
-                                               : tow_fence_word_query(mark->word, mark->value);
+    enum towc_completion_outcome outcome = wait ? towc_fence_word_wait(mark->word, mark->value)
+                                                : towc_fence_word_query(mark->word, mark->value);
     if (outcome == TOW_COMPLETION_DONE) {
-        tow_completion_hear(link);
+        towc_completion_hear(link);
     }
     return outcome;
 }
 
-const struct tow_completion_source tow_completion_by_gpu = {
+const struct towc_completion_source towc_completion_by_gpu = {
     .word = gpu_word,
     .put = gpu_put,
     .look = gpu_look,
@@ -151,103 +152,104 @@ const struct tow_completion_source tow_completion_by_gpu = {
 
 /* ---- streams and contexts ---- */
 
-void tow_completion_set_quiet(struct tow_link *link, CUstream stream, uint64_t number)
+void towc_completion_set_quiet(struct towc_link *link, CUstream stream, uint64_t number)
 {
-    tow_completion_hear(link);
-    struct tow_completions *words = words_of(link);
+    towc_completion_hear(link);
+    struct towc_completions *words = words_of(link);
     if (stream == CU_STREAM_PER_THREAD || words == NULL) {
         return; /* another one in every thread; or there was no memory for words */
     }
     tow_lock_take(&link->send.lock);
-    if (tow_link_sent(link) == number) {
+    if (towc_link_sent(link) == number) {
         words->quiet = stream;
         words->quiet_at = number;
-        words->quiet_context = tow_context_number();
+        words->quiet_context = towc_context_number();
     }
     tow_lock_give(&link->send.lock);
 }
 
-bool tow_completion_is_quiet(struct tow_link *link, CUstream stream)
+bool towc_completion_is_quiet(struct towc_link *link, CUstream stream)
 {
-    const struct tow_completions *words = words_of(link);
+    const struct towc_completions *words = words_of(link);
     if (words == NULL) {
         return false;
     }
     tow_lock_take(&link->send.lock);
     bool quiet = words->quiet_at != 0 && words->quiet == stream &&
-                 words->quiet_at == tow_link_sent(link) &&
-                 words->quiet_context == tow_context_number();
+                 words->quiet_at == towc_link_sent(link) &&
+                 words->quiet_context == towc_context_number();
     tow_lock_give(&link->send.lock);
     return quiet;
 }
 
 /* Nothing was sent since some stream of this context was empty: most likely all of them are. */
-static bool may_be_idle(struct tow_link *link)
+static bool may_be_idle(struct towc_link *link)
 {
-    const struct tow_completions *words = words_of(link);
+    const struct towc_completions *words = words_of(link);
     tow_lock_take(&link->send.lock);
-    bool quiet = words->quiet_at != 0 && words->quiet_at == tow_link_sent(link) &&
-                 words->quiet_context == tow_context_number();
+    bool quiet = words->quiet_at != 0 && words->quiet_at == towc_link_sent(link) &&
+                 words->quiet_context == towc_context_number();
     tow_lock_give(&link->send.lock);
     return quiet;
 }
 
 /* Asks, and sleeps until the answer comes. */
-CUresult tow_completion_ask_stream(struct tow_link *link, CUstream stream)
+CUresult towc_completion_ask_stream(struct towc_link *link, CUstream stream)
 {
-    struct tow_call call;
+    struct towc_call call;
     CUresult status =
-        tow_call_begin(&call, TOW_FN_cuStreamSynchronize, 8, TOW_CALL_REPLY | TOW_CALL_CONTEXT);
+        towc_call_begin(&call, TOW_FN_cuStreamSynchronize, 8, TOW_CALL_REPLY | TOW_CALL_CONTEXT);
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    uint64_t number = tow_link_next(call.link);
+    uint64_t number = towc_link_next(call.link);
     tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)stream);
-    status = tow_call_end(&call, tow_call_wait(&call));
+    status = towc_call_end(&call, towc_call_wait(&call));
     if (status == CUDA_SUCCESS) {
-        tow_completion_set_quiet(link, stream, number);
+        towc_completion_set_quiet(link, stream, number);
     }
     return status;
 }
 
 /* By a note, if that does not take long and nothing has to be fetched: of a stream, or of the whole
  * context. False: it must be asked for. */
-static bool synchronize_by_note(struct tow_link *link, const CUstream *stream, CUresult *ret_status)
+static bool synchronize_by_note(struct towc_link *link, const CUstream *stream,
+                                CUresult *ret_status)
 {
-    struct tow_wait_slot *slot = tow_wait_slot_take(link);
-    struct tow_call call;
+    struct towc_wait_slot *slot = towc_wait_slot_take(link);
+    struct towc_call call;
     if (slot == NULL) {
         return false;
     }
-    enum tow_completion_outcome outcome = TOW_COMPLETION_REFUSED;
+    enum towc_completion_outcome outcome = TOW_COMPLETION_REFUSED;
     uint64_t number = 0;
     unsigned fn = stream != NULL ? TOW_FN_cuStreamSynchronize : TOW_FN_cuCtxSynchronize;
     bool idle = stream == NULL && may_be_idle(link);
-    if (tow_call_begin(&call, fn, 24, TOW_CALL_CONTEXT) == CUDA_SUCCESS) {
+    if (towc_call_begin(&call, fn, 24, TOW_CALL_CONTEXT) == CUDA_SUCCESS) {
         bool waits = call.waits; /* host functions are outstanding: it was asked for after all */
-        number = tow_link_next(call.link);
+        number = towc_link_next(call.link);
         if (stream != NULL) {
             tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)*stream);
         }
         tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)slot->note);
         tow_enc_u32(&call.enc, slot->value);
         tow_enc_u32(&call.enc, idle ? TOW_NOTE_IDLE : 0);
-        CUresult status = tow_call_send(&call);
+        CUresult status = towc_call_send(&call);
         if (waits) {
-            tow_wait_slot_leave(slot);
+            towc_wait_slot_leave(slot);
             *ret_status = status; /* the answer, and the only one: an error is told once */
             return true;
         }
         if (status == CUDA_SUCCESS) {
-            outcome = tow_fence_word_wait(slot->note, slot->value);
+            outcome = towc_fence_word_wait(slot->note, slot->value);
         }
     }
-    tow_wait_slot_leave(slot);
+    towc_wait_slot_leave(slot);
     if (outcome == TOW_COMPLETION_DONE) {
         if (stream != NULL) {
-            tow_completion_set_quiet(link, *stream, number);
+            towc_completion_set_quiet(link, *stream, number);
         } else {
-            tow_completion_hear(link);
+            towc_completion_hear(link);
         }
         *ret_status = CUDA_SUCCESS;
     }
@@ -259,41 +261,41 @@ static uint64_t owed_bit(CUstream stream)
     return UINT64_C(1) << ((uintptr_t)stream % 64);
 }
 
-void tow_completion_owe(struct tow_link *link, CUstream stream)
+void towc_completion_owe(struct towc_link *link, CUstream stream)
 {
-    struct tow_completions *words = words_of(link);
+    struct towc_completions *words = words_of(link);
     if (words != NULL) {
         atomic_fetch_or_explicit(&words->owed, owed_bit(stream), memory_order_relaxed);
     }
 }
 
-static bool pay(struct tow_completions *words, CUstream stream)
+static bool pay(struct towc_completions *words, CUstream stream)
 {
     uint64_t bit = owed_bit(stream);
     return (atomic_load_explicit(&words->owed, memory_order_relaxed) & bit) != 0 &&
            (atomic_fetch_and_explicit(&words->owed, ~bit, memory_order_relaxed) & bit) != 0;
 }
 
-CUresult tow_completion_sync_stream(struct tow_link *link, CUstream stream)
+CUresult towc_completion_sync_stream(struct towc_link *link, CUstream stream)
 {
-    struct tow_completions *words = words_of(link);
-    if (words == NULL || tow_completion_brings_more(link)) {
-        return tow_send_cuStreamSynchronize(stream);
+    struct towc_completions *words = words_of(link);
+    if (words == NULL || towc_completion_brings_more(link)) {
+        return towc_send_cuStreamSynchronize(stream);
     }
     if (pay(words, stream)) {
-        return tow_completion_ask_stream(link, stream);
+        return towc_completion_ask_stream(link, stream);
     }
     CUresult status = CUDA_SUCCESS;
-    return tow_completion_is_quiet(link, stream) || synchronize_by_note(link, &stream, &status)
+    return towc_completion_is_quiet(link, stream) || synchronize_by_note(link, &stream, &status)
                ? status
-               : tow_completion_ask_stream(link, stream);
+               : towc_completion_ask_stream(link, stream);
 }
 
-bool tow_completion_sync_context(struct tow_link *link, CUresult *ret_status)
+bool towc_completion_sync_context(struct towc_link *link, CUresult *ret_status)
 {
-    const struct tow_completions *words = words_of(link);
-    return words != NULL && !tow_completion_brings_more(link) &&
-           atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0 &&
+    const struct towc_completions *words = words_of(link);
+    return words != NULL && !towc_completion_brings_more(link) &&
+           atomic_load_explicit(&towc_captures, memory_order_relaxed) == 0 &&
            atomic_load_explicit(&words->owed, memory_order_relaxed) == 0 &&
            synchronize_by_note(link, NULL, ret_status);
 }

@@ -10,25 +10,25 @@
 
 #include "base/clock.h"
 
-struct tow_watches {
+struct towc_watches {
     atomic_uint given;    /* notes */
     atomic_bool applying; /* a frame's slips hold all at once: nobody looks meanwhile */
     struct tow_share_note notes[TOW_WATCH_MAX];
 };
 
 /* The link's, or NULL before they are needed. */
-static struct tow_watches *watches_of(const struct tow_link *link)
+static struct towc_watches *watches_of(const struct towc_link *link)
 {
     return link->completions != NULL
                ? atomic_load_explicit(&link->completions->watches, memory_order_acquire)
                : NULL;
 }
 
-static struct tow_watches *make_watches(const struct tow_link *link)
+static struct towc_watches *make_watches(const struct towc_link *link)
 {
-    struct tow_watches *watches = watches_of(link);
+    struct towc_watches *watches = watches_of(link);
     if (watches == NULL && link->completions != NULL) {
-        struct tow_watches *made = aligned_alloc(_Alignof(struct tow_watches), sizeof *made);
+        struct towc_watches *made = aligned_alloc(_Alignof(struct towc_watches), sizeof *made);
         if (made == NULL) {
             return NULL;
         }
@@ -41,9 +41,9 @@ static struct tow_watches *make_watches(const struct tow_link *link)
     return watches;
 }
 
-static const struct tow_share_note *server_word(struct tow_link *link)
+static const struct tow_share_note *server_word(struct towc_link *link)
 {
-    struct tow_watches *watches = make_watches(link);
+    struct towc_watches *watches = make_watches(link);
     unsigned index = watches != NULL ? atomic_load(&watches->given) : TOW_WATCH_MAX;
     do {
         if (index == TOW_WATCH_MAX) {
@@ -53,41 +53,41 @@ static const struct tow_share_note *server_word(struct tow_link *link)
     return &watches->notes[index];
 }
 
-static void server_put(struct tow_call *call, const struct tow_completion_mark *mark)
+static void server_put(struct towc_call *call, const struct towc_completion_mark *mark)
 {
     tow_enc_u32(&call->enc, (uint32_t)(mark->word - watches_of(call->link)->notes));
     tow_enc_u32(&call->enc, mark->value);
 }
 
 /* The reader of the line stores a word with release (raise_to) when it has taken all that came
- * before the DONE frame: whoever sees the value with acquire (tow_fence_word_query) sees the bytes
+ * before the DONE frame: whoever sees the value with acquire (towc_fence_word_query) sees the bytes
  * that it tells of. */
-static enum tow_completion_outcome look(const struct tow_watches *watches,
-                                        const struct tow_completion_mark *mark)
+static enum towc_completion_outcome look(const struct towc_watches *watches,
+                                         const struct towc_completion_mark *mark)
 {
     while (atomic_load(&watches->applying)) {
         sched_yield(); /* the reader may need this processor */
     }
-    return tow_fence_word_query(mark->word, mark->value);
+    return towc_fence_word_query(mark->word, mark->value);
 }
 
-static enum tow_completion_outcome server_look(struct tow_link *link,
-                                               const struct tow_completion_mark *mark,
-                                               uint64_t heard, bool wait)
+static enum towc_completion_outcome server_look(struct towc_link *link,
+                                                const struct towc_completion_mark *mark,
+                                                uint64_t heard, bool wait)
 {
     (void)wait; /* who waits sleeps until a reply comes */
-    const struct tow_watches *watches = watches_of(link);
-    if (!tow_completion_possible()) {
+    const struct towc_watches *watches = watches_of(link);
+    if (!towc_completion_possible()) {
         return TOW_COMPLETION_REFUSED;
     }
-    enum tow_completion_outcome outcome = look(watches, mark);
+    enum towc_completion_outcome outcome = look(watches, mark);
     if (outcome == TOW_COMPLETION_PENDING) {
-        tow_link_catch_up(link);
+        towc_link_catch_up(link);
         outcome = look(watches, mark);
     }
     if (outcome == TOW_COMPLETION_DONE) {
         /* What was downloaded comes with a reply. */
-        return tow_link_expects(link) ? TOW_COMPLETION_REFUSED : outcome;
+        return towc_link_expects(link) ? TOW_COMPLETION_REFUSED : outcome;
     }
     if (atomic_load(&link->lost) != 0 || atomic_load(&link->completions->heard) != heard) {
         return TOW_COMPLETION_REFUSED;
@@ -95,7 +95,7 @@ static enum tow_completion_outcome server_look(struct tow_link *link,
     return outcome;
 }
 
-const struct tow_completion_source tow_completion_by_server = {
+const struct towc_completion_source towc_completion_by_server = {
     .word = server_word,
     .put = server_put,
     .look = server_look,
@@ -112,9 +112,9 @@ static void raise_to(_Atomic uint32_t *word, uint32_t value)
     }
 }
 
-int tow_completion_take(struct tow_link *link, const struct tow_done *done)
+int towc_completion_take(struct towc_link *link, const struct tow_done *done)
 {
-    struct tow_watches *watches = watches_of(link);
+    struct towc_watches *watches = watches_of(link);
     if (watches == NULL) {
         return -EPROTO;
     }

@@ -10,9 +10,9 @@
 /* The driver refuses batches on the legacy default stream. */
 static CUresult check_stream(CUstream stream)
 {
-    struct tow_link *link;
+    struct towc_link *link;
     return stream == NULL || stream == CU_STREAM_LEGACY ? CUDA_ERROR_INVALID_VALUE
-                                                        : tow_context_link(&link);
+                                                        : towc_context_link(&link);
 }
 
 static bool order_known(CUmemcpySrcAccessOrder order)
@@ -37,9 +37,9 @@ static CUresult check_attributes(const CUmemcpyAttributes *attrs, const size_t *
     return CUDA_SUCCESS;
 }
 
-CUresult tow_cuMemcpyBatchAsync(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count,
-                                CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs,
-                                size_t *failIdx, CUstream hStream)
+CUresult towc_cuMemcpyBatchAsync(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count,
+                                 CUmemcpyAttributes *attrs, size_t *attrsIdxs, size_t numAttrs,
+                                 size_t *failIdx, CUstream hStream)
 {
     CUresult status = check_stream(hStream);
     if (status == CUDA_SUCCESS && failIdx != NULL) {
@@ -52,7 +52,7 @@ CUresult tow_cuMemcpyBatchAsync(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *si
         status = check_attributes(attrs, attrsIdxs, numAttrs, count);
     }
     for (size_t i = 0; i < count && status == CUDA_SUCCESS; i++) {
-        status = tow_cuMemcpyAsync(dsts[i], srcs[i], sizes[i], hStream);
+        status = towc_cuMemcpyAsync(dsts[i], srcs[i], sizes[i], hStream);
         if (status != CUDA_SUCCESS && failIdx != NULL) {
             *failIdx = i;
         }
@@ -60,15 +60,15 @@ CUresult tow_cuMemcpyBatchAsync(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *si
     return status;
 }
 
-CUresult tow_cuMemcpyBatchAsync_v2(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes,
-                                   size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs,
-                                   size_t numAttrs, CUstream hStream)
+CUresult towc_cuMemcpyBatchAsync_v2(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes,
+                                    size_t count, CUmemcpyAttributes *attrs, size_t *attrsIdxs,
+                                    size_t numAttrs, CUstream hStream)
 {
     if (dsts == NULL || srcs == NULL || sizes == NULL || count == 0) {
         return CUDA_ERROR_INVALID_VALUE; /* before cuInit, too */
     }
-    return tow_cuMemcpyBatchAsync(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, NULL,
-                                  hStream);
+    return towc_cuMemcpyBatchAsync(dsts, srcs, sizes, count, attrs, attrsIdxs, numAttrs, NULL,
+                                   hStream);
 }
 
 /* ---- boxes ---- */
@@ -119,7 +119,7 @@ static CUresult operand_element(const CUmemcpy3DOperand *operand, size_t *elemen
         return CUDA_ERROR_INVALID_VALUE;
     }
     CUDA_ARRAY3D_DESCRIPTOR array;
-    CUresult status = tow_cuArray3DGetDescriptor_v2(&array, operand->op.array.array);
+    CUresult status = towc_cuArray3DGetDescriptor_v2(&array, operand->op.array.array);
     if (status != CUDA_SUCCESS) {
         return status;
     }
@@ -177,7 +177,7 @@ static CUresult copy_box(const CUDA_MEMCPY3D_BATCH_OP *op, CUstream stream)
         copy.dstPitch = (row != 0 ? row : op->extent.width) * element;
         copy.dstHeight = layer != 0 ? layer : op->extent.height;
     }
-    return tow_cuMemcpy3DAsync_v2(&copy, stream);
+    return towc_cuMemcpy3DAsync_v2(&copy, stream);
 }
 
 static bool is_nowhere(const CUmemcpy3DOperand *operand)
@@ -185,8 +185,8 @@ static bool is_nowhere(const CUmemcpy3DOperand *operand)
     return operand->type == CU_MEMCPY_OPERAND_TYPE_POINTER && operand->op.ptr.ptr == 0;
 }
 
-CUresult tow_cuMemcpy3DBatchAsync(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, size_t *failIdx,
-                                  unsigned long long flags, CUstream hStream)
+CUresult towc_cuMemcpy3DBatchAsync(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList, size_t *failIdx,
+                                   unsigned long long flags, CUstream hStream)
 {
     CUresult status = check_stream(hStream);
     if (status == CUDA_SUCCESS && failIdx != NULL) {
@@ -211,13 +211,13 @@ CUresult tow_cuMemcpy3DBatchAsync(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList,
     return status;
 }
 
-CUresult tow_cuMemcpy3DBatchAsync_v2(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList,
-                                     unsigned long long flags, CUstream hStream)
+CUresult towc_cuMemcpy3DBatchAsync_v2(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList,
+                                      unsigned long long flags, CUstream hStream)
 {
     if (opList == NULL || numOps == 0) {
         return CUDA_ERROR_INVALID_VALUE; /* before cuInit, too */
     }
-    return tow_cuMemcpy3DBatchAsync(numOps, opList, NULL, flags, hStream);
+    return towc_cuMemcpy3DBatchAsync(numOps, opList, NULL, flags, hStream);
 }
 
 /* ---- managed memory ---- */
@@ -241,52 +241,53 @@ static CUresult check_prefetch(const CUdeviceptr *ranges, const size_t *sizes, s
                : status;
 }
 
-CUresult tow_cuMemPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count,
-                                     CUmemLocation *prefetchLocs, size_t *prefetchLocIdxs,
-                                     size_t numPrefetchLocs, unsigned long long flags,
-                                     CUstream hStream)
+CUresult towc_cuMemPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count,
+                                      CUmemLocation *prefetchLocs, size_t *prefetchLocIdxs,
+                                      size_t numPrefetchLocs, unsigned long long flags,
+                                      CUstream hStream)
 {
     CUresult status = check_prefetch(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs,
                                      numPrefetchLocs, hStream);
     return status != CUDA_SUCCESS
                ? status
-               : tow_send_cuMemPrefetchBatchAsync(dptrs, sizes, count, prefetchLocs,
-                                                  prefetchLocIdxs, numPrefetchLocs, flags, hStream);
+               : towc_send_cuMemPrefetchBatchAsync(dptrs, sizes, count, prefetchLocs,
+                                                   prefetchLocIdxs, numPrefetchLocs, flags,
+                                                   hStream);
 }
 
-CUresult tow_cuMemDiscardBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count,
-                                    unsigned long long flags, CUstream hStream)
+CUresult towc_cuMemDiscardBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count,
+                                     unsigned long long flags, CUstream hStream)
 {
     CUresult status = check_ranges(dptrs, sizes, count, hStream);
     return status != CUDA_SUCCESS
                ? status
-               : tow_send_cuMemDiscardBatchAsync(dptrs, sizes, count, flags, hStream);
+               : towc_send_cuMemDiscardBatchAsync(dptrs, sizes, count, flags, hStream);
 }
 
-CUresult tow_cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count,
-                                               CUmemLocation *prefetchLocs, size_t *prefetchLocIdxs,
-                                               size_t numPrefetchLocs, unsigned long long flags,
-                                               CUstream hStream)
+CUresult towc_cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr *dptrs, size_t *sizes, size_t count,
+                                                CUmemLocation *prefetchLocs,
+                                                size_t *prefetchLocIdxs, size_t numPrefetchLocs,
+                                                unsigned long long flags, CUstream hStream)
 {
     CUresult status = check_prefetch(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs,
                                      numPrefetchLocs, hStream);
     return status != CUDA_SUCCESS
                ? status
-               : tow_send_cuMemDiscardAndPrefetchBatchAsync(dptrs, sizes, count, prefetchLocs,
-                                                            prefetchLocIdxs, numPrefetchLocs, flags,
-                                                            hStream);
+               : towc_send_cuMemDiscardAndPrefetchBatchAsync(dptrs, sizes, count, prefetchLocs,
+                                                             prefetchLocIdxs, numPrefetchLocs,
+                                                             flags, hStream);
 }
 
 /* ---- decompression ---- */
 
-CUresult tow_cuMemBatchDecompressAsync(CUmemDecompressParams *paramsArray, size_t count,
-                                       unsigned int flags, size_t *errorIndex, CUstream stream)
+CUresult towc_cuMemBatchDecompressAsync(CUmemDecompressParams *paramsArray, size_t count,
+                                        unsigned int flags, size_t *errorIndex, CUstream stream)
 {
-    const struct tow_context *context = tow_context_current();
+    const struct towc_context *context = towc_context_current();
     int algorithms = 0;
     if (context != NULL) {
         /* That the device has no engine is said before anything else. */
-        CUresult status = tow_cuDeviceGetAttribute(
+        CUresult status = towc_cuDeviceGetAttribute(
             &algorithms, CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK, context->device);
         if (status != CUDA_SUCCESS || algorithms == 0) {
             return status != CUDA_SUCCESS ? status : CUDA_ERROR_NOT_SUPPORTED;
@@ -294,5 +295,5 @@ CUresult tow_cuMemBatchDecompressAsync(CUmemDecompressParams *paramsArray, size_
     }
     return paramsArray == NULL && count > 0
                ? CUDA_ERROR_INVALID_VALUE
-               : tow_send_cuMemBatchDecompressAsync(paramsArray, count, flags, errorIndex, stream);
+               : towc_send_cuMemBatchDecompressAsync(paramsArray, count, flags, errorIndex, stream);
 }

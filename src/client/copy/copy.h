@@ -6,11 +6,11 @@
 #include "client/copy/look.h"
 
 /* Makes a copy that was looked up, whichever way it goes. */
-CUresult tow_copy_run(struct tow_copy *copy);
+CUresult towc_copy_run(struct towc_copy *copy);
 
 /* A copy between contexts that names no stream comes behind the work of both, and before what they
  * are given next. The default stream of the current one says nothing of another: the program waits
  * for that before the copy, and for the copy. */
-CUresult tow_copy_wait_for_others(CUcontext dst, CUcontext src, bool *ret_others);
+CUresult towc_copy_wait_for_others(CUcontext dst, CUcontext src, bool *ret_others);
 
 #endif

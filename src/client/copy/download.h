@@ -6,14 +6,14 @@
 
 #include "client/copy/look.h"
 
-tow_copy_executor tow_download_fetched; /* TOW_WAY_FETCHED */
-tow_copy_executor tow_download_staged;  /* TOW_WAY_STAGED */
-tow_copy_executor tow_download_line;    /* TOW_WAY_LINE: waits for the bytes */
+towc_copy_executor towc_download_fetched; /* TOW_WAY_FETCHED */
+towc_copy_executor towc_download_staged;  /* TOW_WAY_STAGED */
+towc_copy_executor towc_download_line;    /* TOW_WAY_LINE: waits for the bytes */
 /* TOW_WAY_LATER: into page-locked memory, in the stream's order. What is left of one of one
  * dimension has to be waited for, since the call must know its result. */
-tow_copy_executor tow_download_later;
+towc_copy_executor towc_download_later;
 
 /* Until earlier downloads have filled this memory. */
-CUresult tow_download_settle(struct tow_link *link, const void *host, size_t size);
+CUresult towc_download_settle(struct towc_link *link, const void *host, size_t size);
 
 #endif

@@ -12,12 +12,12 @@
 static CUresult check(CUdeviceptr to, size_t pitch, size_t element, size_t width, size_t rows,
                       CUstream stream)
 {
-    if (tow_thread_in_hostfn()) {
+    if (towc_thread_in_hostfn()) {
         return CUDA_ERROR_NOT_PERMITTED;
     }
     if (width == 0 || rows == 0) {
-        struct tow_link *link;
-        return tow_context_link(&link);
+        struct towc_link *link;
+        return towc_context_link(&link);
     }
     if (to % element != 0 || (rows > 1 && (pitch % element != 0 || pitch < width * element))) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -27,104 +27,104 @@ static CUresult check(CUdeviceptr to, size_t pitch, size_t element, size_t width
         __builtin_add_overflow(bytes, width * element, &bytes)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult status = tow_mirror_check_work(stream, to, bytes);
-    struct tow_context *context = tow_context_current();
+    CUresult status = towc_mirror_check_work(stream, to, bytes);
+    struct towc_context *context = towc_context_current();
     /* What the host changed around it goes first, lest it overwrite the fill later. */
-    return status == CUDA_SUCCESS && context != NULL ? tow_mirror_push(context->link) : status;
+    return status == CUDA_SUCCESS && context != NULL ? towc_mirror_push(context->link) : status;
 }
 
 /* A fill without a stream is synchronous for memory that the host sees too. */
 static CUresult settle(CUresult status, CUdeviceptr to)
 {
-    if (status == CUDA_SUCCESS && tow_mirror_sees(to)) {
-        return tow_send_cuStreamSynchronize(tow_default_stream());
+    if (status == CUDA_SUCCESS && towc_mirror_sees(to)) {
+        return towc_send_cuStreamSynchronize(towc_default_stream());
     }
     return status;
 }
 
-CUresult tow_cuMemsetD8Async(CUdeviceptr dstDevice, unsigned char uc, size_t N, CUstream hStream)
+CUresult towc_cuMemsetD8Async(CUdeviceptr dstDevice, unsigned char uc, size_t N, CUstream hStream)
 {
     CUresult status = check(dstDevice, 0, 1, N, 1, hStream);
     return status != CUDA_SUCCESS || N == 0 ? status
-                                            : tow_send_cuMemsetD8Async(dstDevice, uc, N, hStream);
+                                            : towc_send_cuMemsetD8Async(dstDevice, uc, N, hStream);
 }
 
-CUresult tow_cuMemsetD16Async(CUdeviceptr dstDevice, unsigned short us, size_t N, CUstream hStream)
+CUresult towc_cuMemsetD16Async(CUdeviceptr dstDevice, unsigned short us, size_t N, CUstream hStream)
 {
     CUresult status = check(dstDevice, 0, 2, N, 1, hStream);
     return status != CUDA_SUCCESS || N == 0 ? status
-                                            : tow_send_cuMemsetD16Async(dstDevice, us, N, hStream);
+                                            : towc_send_cuMemsetD16Async(dstDevice, us, N, hStream);
 }
 
-CUresult tow_cuMemsetD32Async(CUdeviceptr dstDevice, unsigned int ui, size_t N, CUstream hStream)
+CUresult towc_cuMemsetD32Async(CUdeviceptr dstDevice, unsigned int ui, size_t N, CUstream hStream)
 {
     CUresult status = check(dstDevice, 0, 4, N, 1, hStream);
     return status != CUDA_SUCCESS || N == 0 ? status
-                                            : tow_send_cuMemsetD32Async(dstDevice, ui, N, hStream);
+                                            : towc_send_cuMemsetD32Async(dstDevice, ui, N, hStream);
 }
 
-CUresult tow_cuMemsetD2D8Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc,
-                               size_t Width, size_t Height, CUstream hStream)
+CUresult towc_cuMemsetD2D8Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc,
+                                size_t Width, size_t Height, CUstream hStream)
 {
     CUresult status = check(dstDevice, dstPitch, 1, Width, Height, hStream);
     return status != CUDA_SUCCESS || Width == 0 || Height == 0
                ? status
-               : tow_send_cuMemsetD2D8Async(dstDevice, dstPitch, uc, Width, Height, hStream);
+               : towc_send_cuMemsetD2D8Async(dstDevice, dstPitch, uc, Width, Height, hStream);
 }
 
-CUresult tow_cuMemsetD2D16Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us,
-                                size_t Width, size_t Height, CUstream hStream)
+CUresult towc_cuMemsetD2D16Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us,
+                                 size_t Width, size_t Height, CUstream hStream)
 {
     CUresult status = check(dstDevice, dstPitch, 2, Width, Height, hStream);
     return status != CUDA_SUCCESS || Width == 0 || Height == 0
                ? status
-               : tow_send_cuMemsetD2D16Async(dstDevice, dstPitch, us, Width, Height, hStream);
+               : towc_send_cuMemsetD2D16Async(dstDevice, dstPitch, us, Width, Height, hStream);
 }
 
-CUresult tow_cuMemsetD2D32Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui,
-                                size_t Width, size_t Height, CUstream hStream)
+CUresult towc_cuMemsetD2D32Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui,
+                                 size_t Width, size_t Height, CUstream hStream)
 {
     CUresult status = check(dstDevice, dstPitch, 4, Width, Height, hStream);
     return status != CUDA_SUCCESS || Width == 0 || Height == 0
                ? status
-               : tow_send_cuMemsetD2D32Async(dstDevice, dstPitch, ui, Width, Height, hStream);
+               : towc_send_cuMemsetD2D32Async(dstDevice, dstPitch, ui, Width, Height, hStream);
 }
 
-CUresult tow_cuMemsetD8_v2(CUdeviceptr dstDevice, unsigned char uc, size_t N)
+CUresult towc_cuMemsetD8_v2(CUdeviceptr dstDevice, unsigned char uc, size_t N)
 {
-    return settle(tow_cuMemsetD8Async(dstDevice, uc, N, tow_default_stream()), dstDevice);
+    return settle(towc_cuMemsetD8Async(dstDevice, uc, N, towc_default_stream()), dstDevice);
 }
 
-CUresult tow_cuMemsetD16_v2(CUdeviceptr dstDevice, unsigned short us, size_t N)
+CUresult towc_cuMemsetD16_v2(CUdeviceptr dstDevice, unsigned short us, size_t N)
 {
-    return settle(tow_cuMemsetD16Async(dstDevice, us, N, tow_default_stream()), dstDevice);
+    return settle(towc_cuMemsetD16Async(dstDevice, us, N, towc_default_stream()), dstDevice);
 }
 
-CUresult tow_cuMemsetD32_v2(CUdeviceptr dstDevice, unsigned int ui, size_t N)
+CUresult towc_cuMemsetD32_v2(CUdeviceptr dstDevice, unsigned int ui, size_t N)
 {
-    return settle(tow_cuMemsetD32Async(dstDevice, ui, N, tow_default_stream()), dstDevice);
+    return settle(towc_cuMemsetD32Async(dstDevice, ui, N, towc_default_stream()), dstDevice);
 }
 
-CUresult tow_cuMemsetD2D8_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc, size_t Width,
-                             size_t Height)
-{
-    return settle(
-        tow_cuMemsetD2D8Async(dstDevice, dstPitch, uc, Width, Height, tow_default_stream()),
-        dstDevice);
-}
-
-CUresult tow_cuMemsetD2D16_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us,
+CUresult towc_cuMemsetD2D8_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned char uc,
                               size_t Width, size_t Height)
 {
     return settle(
-        tow_cuMemsetD2D16Async(dstDevice, dstPitch, us, Width, Height, tow_default_stream()),
+        towc_cuMemsetD2D8Async(dstDevice, dstPitch, uc, Width, Height, towc_default_stream()),
         dstDevice);
 }
 
-CUresult tow_cuMemsetD2D32_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui, size_t Width,
-                              size_t Height)
+CUresult towc_cuMemsetD2D16_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned short us,
+                               size_t Width, size_t Height)
 {
     return settle(
-        tow_cuMemsetD2D32Async(dstDevice, dstPitch, ui, Width, Height, tow_default_stream()),
+        towc_cuMemsetD2D16Async(dstDevice, dstPitch, us, Width, Height, towc_default_stream()),
+        dstDevice);
+}
+
+CUresult towc_cuMemsetD2D32_v2(CUdeviceptr dstDevice, size_t dstPitch, unsigned int ui,
+                               size_t Width, size_t Height)
+{
+    return settle(
+        towc_cuMemsetD2D32Async(dstDevice, dstPitch, ui, Width, Height, towc_default_stream()),
         dstDevice);
 }

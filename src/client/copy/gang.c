@@ -131,7 +131,7 @@ static void gather(void)
     }
 }
 
-void tow_gang_set_size(unsigned size)
+void towc_gang_set_size(unsigned size)
 {
     told_size = size;
 }
@@ -181,7 +181,7 @@ static void end(struct job *mine)
     tow_mutex_unlock(&caller_lock);
 }
 
-void tow_gang_run(size_t count, void (*piece)(void *user, size_t index), void *user)
+void towc_gang_run(size_t count, void (*piece)(void *user, size_t index), void *user)
 {
     struct job mine = {.piece = piece, .user = user, .count = count};
     begin(&mine, count < 2);
@@ -192,7 +192,7 @@ void tow_gang_run(size_t count, void (*piece)(void *user, size_t index), void *u
 /* ---- lots ---- */
 
 struct flow {
-    const struct tow_flow *plan;
+    const struct towc_flow *plan;
     struct tally opened; /* lots */
     atomic_bool failed;
     atomic_size_t filled[TOW_FLOW_BAYS]; /* pieces in the lot that a bay has now */
@@ -253,7 +253,7 @@ static void help_fill(struct job *mine, size_t end_of_open, unsigned *idle)
     }
 }
 
-int tow_gang_flow(const struct tow_flow *plan)
+int towc_gang_flow(const struct towc_flow *plan)
 {
     const size_t lots = (plan->pieces + plan->each - 1) / plan->each;
     struct flow flow = {.plan = plan};

@@ -10,13 +10,13 @@
 /* Calls piece(user, i) for i from 0 to count - 1, in about that order, on this thread and on those
  * of the gang that are free; returns when all have returned. Calls from several threads at once are
  * fine: those that find the gang busy work alone. */
-void tow_gang_run(size_t count, void (*piece)(void *user, size_t index), void *user);
+void towc_gang_run(size_t count, void (*piece)(void *user, size_t index), void *user);
 
 /* Pieces that go through a few bays, `each` of them (the last time perhaps fewer) in one lot: a bay
  * is opened, filled and sent, in the order of the lots, while others are filled and emptied. */
 enum { TOW_FLOW_BAYS = 4 };
 
-struct tow_flow {
+struct towc_flow {
     size_t pieces; /* all of them, at least one */
     size_t each;
     /* On any thread, while the bay of its lot is open. */
@@ -31,10 +31,10 @@ struct tow_flow {
 
 /* Runs it with the gang, if that is free. Returns 0, or the first failure: nothing is opened or
  * sent after that. */
-int tow_gang_flow(const struct tow_flow *plan);
+int towc_gang_flow(const struct towc_flow *plan);
 
 /* How many threads it has with the caller, instead of as many as the processors allow; for tests.
  * Before the first run. */
-void tow_gang_set_size(unsigned size);
+void towc_gang_set_size(unsigned size);
 
 #endif

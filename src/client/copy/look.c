@@ -18,12 +18,12 @@ enum { STAGED_MIN = 8 << 10 };
  * TOW_PINNED_TOTAL, is more than twice that: it rounds sizes up to powers of two. */
 #define LATER_MAX ((size_t)384 << 20)
 
-static unsigned fact(bool holds, enum tow_copy_fact which)
+static unsigned fact(bool holds, enum towc_copy_fact which)
 {
     return holds ? (unsigned)which : 0;
 }
 
-static bool is_up(const struct tow_copy *copy)
+static bool is_up(const struct towc_copy *copy)
 {
     return (copy->facts & TOW_FACT_UP) != 0;
 }
@@ -33,26 +33,26 @@ static bool any(const atomic_uint *count)
     return atomic_load_explicit(count, memory_order_relaxed) != 0;
 }
 
-bool tow_copy_is_device(CUdeviceptr address, CUstream stream)
+bool towc_copy_is_device(CUdeviceptr address, CUstream stream)
 {
     unsigned char resident = 0;
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-    return tow_region_is_device(address) ||
-           (tow_capture_on(stream) &&
+    return towc_region_is_device(address) ||
+           (towc_capture_on(stream) &&
             mincore((void *)(uintptr_t)(address & ~(page - 1)), 1, &resident) != 0);
 }
 
-static bool captures(const struct tow_copy *copy)
+static bool captures(const struct towc_copy *copy)
 {
-    return any(&tow_captures) && tow_capture_on(copy->stream);
+    return any(&towc_captures) && towc_capture_on(copy->stream);
 }
 
 /* ---- what time changes ---- */
 
 /* True if the device may have much to do before a copy in a default stream. */
-static bool is_busy(const struct tow_link *link, CUstream stream)
+static bool is_busy(const struct towc_link *link, CUstream stream)
 {
-    const struct tow_context *context = tow_context_current();
+    const struct towc_context *context = towc_context_current();
     uint64_t worked = atomic_load_explicit(&link->worked, memory_order_relaxed);
     return any(&link->hostfns.turns) ||
            (worked > atomic_load_explicit(&context->done, memory_order_relaxed) &&
@@ -64,15 +64,15 @@ static bool is_busy(const struct tow_link *link, CUstream stream)
  * overtake it while that takes the device a moment (TOW_COPY_SETTLE). Behind launches it may take
  * long: then it is waited for, as natively, unless a capture forbids it. Over shared memory one of
  * one dimension is not sent, as a rule. */
-static bool is_long(const struct tow_copy *copy)
+static bool is_long(const struct towc_copy *copy)
 {
     return copy->size > TOW_COPY_INLINE_MAX && (copy->rows != NULL || copy->link->share == NULL) &&
-           !any(&tow_captures) && is_busy(copy->link, copy->stream);
+           !any(&towc_captures) && is_busy(copy->link, copy->stream);
 }
 
-void tow_copy_look_again(struct tow_copy *copy)
+void towc_copy_look_again(struct towc_copy *copy)
 {
-    const struct tow_link_hostfns *hostfns = &copy->link->hostfns;
+    const struct towc_link_hostfns *hostfns = &copy->link->hostfns;
     bool up = is_up(copy);
     copy->facts &= ~(unsigned)(TOW_FACT_FUNCTIONS | TOW_FACT_LONG);
     copy->facts |= fact(any(up ? &hostfns->writers : &hostfns->turns), TOW_FACT_FUNCTIONS) |
@@ -81,7 +81,7 @@ void tow_copy_look_again(struct tow_copy *copy)
 
 /* ---- sizes ---- */
 
-static void look_size(struct tow_copy *copy)
+static void look_size(struct towc_copy *copy)
 {
     bool up = is_up(copy);
     bool small =
@@ -91,12 +91,12 @@ static void look_size(struct tow_copy *copy)
         fact(small, TOW_FACT_SMALL) | fact(copy->size > TOW_COPY_ASYNC_MAX, TOW_FACT_LARGE);
 }
 
-void tow_copy_advance(struct tow_copy *copy, size_t bytes)
+void towc_copy_advance(struct towc_copy *copy, size_t bytes)
 {
     copy->to += bytes;
     copy->from += bytes;
     copy->size -= bytes;
-    copy->host = tow_box_flat(copy->host.first + bytes, copy->size);
+    copy->host = towc_box_flat(copy->host.first + bytes, copy->size);
     look_size(copy);
 }
 
@@ -115,38 +115,39 @@ static uint64_t device_span(const struct tow_copy_shape *shape, uint64_t *ret_fi
 static bool may_be_read(const struct tow_copy_shape *shape)
 {
     uint64_t first, size = device_span(shape, &first);
-    return shape->from.kind == TOW_AT_ARRAY || tow_region_check_device(first, size) == CUDA_SUCCESS;
+    return shape->from.kind == TOW_AT_ARRAY ||
+           towc_region_check_device(first, size) == CUDA_SUCCESS;
 }
 
-bool tow_copy_is_sure(const struct tow_copy_shape *shape)
+bool towc_copy_is_sure(const struct tow_copy_shape *shape)
 {
     uint64_t first, size = device_span(shape, &first);
-    return shape->from.kind == TOW_AT_DEVICE && tow_region_holds(first, size);
+    return shape->from.kind == TOW_AT_DEVICE && towc_region_holds(first, size);
 }
 
-bool tow_copy_has_room(struct tow_link *link, size_t size)
+bool towc_copy_has_room(struct towc_link *link, size_t size)
 {
-    size_t under_way = tow_link_outstanding(link);
+    size_t under_way = towc_link_outstanding(link);
     return under_way < LATER_MAX && size <= LATER_MAX - under_way;
 }
 
 /* Whether a download may come later. Over shared memory large ones are faster through the staging;
  * of rows it is told later if the driver refuses them after all. */
-static bool may_come_later(const struct tow_copy *copy)
+static bool may_come_later(const struct towc_copy *copy)
 {
     bool may = copy->rows != NULL ? may_be_read(&copy->rows->packed)
                                   : copy->size <= TOW_COPY_ASYNC_MAX || copy->link->share == NULL;
-    return may && tow_copy_has_room(copy->link, copy->size);
+    return may && towc_copy_has_room(copy->link, copy->size);
 }
 
 /* Without memory that host and device both see nothing is known of the host's. */
-static void look_host_memory(struct tow_copy *copy)
+static void look_host_memory(struct towc_copy *copy)
 {
-    uint64_t first = (uint64_t)(uintptr_t)copy->host.first, span = tow_box_span(&copy->host);
-    struct tow_region_view view;
-    tow_region_look(copy->link, first, span, &view);
+    uint64_t first = (uint64_t)(uintptr_t)copy->host.first, span = towc_box_span(&copy->host);
+    struct towc_region_view view;
+    towc_region_look(copy->link, first, span, &view);
     bool has =
-        view.visible && view.whole && !view.shared && tow_mirror_has(copy->link, first, span);
+        view.visible && view.whole && !view.shared && towc_mirror_has(copy->link, first, span);
     copy->facts |= fact(view.shared, TOW_FACT_SHARED) | fact(view.alike < span, TOW_FACT_PARTLY) |
                    fact(view.pinned, TOW_FACT_PINNED) | fact(has, TOW_FACT_MIRRORED);
     if (view.pinned && !has && !view.shared && !is_up(copy) && !(copy->facts & TOW_FACT_WAIT)) {
@@ -155,17 +156,17 @@ static void look_host_memory(struct tow_copy *copy)
 }
 
 /* Of a copy with one host side. */
-static void look_host(struct tow_copy *copy)
+static void look_host(struct towc_copy *copy)
 {
-    struct tow_link *link = copy->link;
+    struct towc_link *link = copy->link;
     copy->facts |= fact(link->stage != NULL, TOW_FACT_STAGING);
     look_size(copy);
-    tow_copy_look_again(copy);
-    if (any(&tow_region_visible)) {
+    towc_copy_look_again(copy);
+    if (any(&towc_region_visible)) {
         look_host_memory(copy);
     }
     if (is_up(copy) && !(copy->facts & TOW_FACT_SHARED) &&
-        tow_link_expecting(link, copy->host.first, tow_box_span(&copy->host))) {
+        towc_link_expecting(link, copy->host.first, towc_box_span(&copy->host))) {
         copy->facts |= TOW_FACT_EXPECTED;
     }
 }
@@ -173,29 +174,29 @@ static void look_host(struct tow_copy *copy)
 /* ---- one dimension ---- */
 
 /* A capture takes any address: only the graph's launch needs the memory. */
-static CUresult admit(struct tow_copy *copy, const struct tow_region_view *view,
+static CUresult admit(struct towc_copy *copy, const struct towc_region_view *view,
                       CUdeviceptr address)
 {
     if (!view->device) {
         copy->facts |= TOW_FACT_BAD;
-        return tow_capture_on(copy->stream) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+        return towc_capture_on(copy->stream) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     }
-    return any(&tow_mirror_candidates) ? tow_mirror_admit(address, copy->size) : CUDA_SUCCESS;
+    return any(&towc_mirror_candidates) ? towc_mirror_admit(address, copy->size) : CUDA_SUCCESS;
 }
 
 /* The sides that are the device's; both are looked up before either is made reachable. */
-static CUresult look_devices(struct tow_copy *copy)
+static CUresult look_devices(struct towc_copy *copy)
 {
-    struct tow_region_view to = {0}, from = {0};
+    struct towc_region_view to = {0}, from = {0};
     bool has_to = !(copy->facts & TOW_FACT_DOWN), has_from = !(copy->facts & TOW_FACT_UP);
     if (has_to) {
-        tow_region_look(copy->link, copy->to, copy->size, &to);
+        towc_region_look(copy->link, copy->to, copy->size, &to);
     }
     if (has_from) {
-        tow_region_look(copy->link, copy->from, copy->size, &from);
+        towc_region_look(copy->link, copy->from, copy->size, &from);
     }
-    if (tow_client_link_count() > 1 && (tow_owner_is_elsewhere(tow_owner_of(&to.region)) ||
-                                        tow_owner_is_elsewhere(tow_owner_of(&from.region)))) {
+    if (towc_client_link_count() > 1 && (towc_owner_is_elsewhere(towc_owner_of(&to.region)) ||
+                                         towc_owner_is_elsewhere(towc_owner_of(&from.region)))) {
         copy->facts |= TOW_FACT_ELSEWHERE;
         return CUDA_SUCCESS;
     }
@@ -205,11 +206,11 @@ static CUresult look_devices(struct tow_copy *copy)
         return CUDA_ERROR_INVALID_VALUE;
     }
     copy->facts |= fact(to.visible || from.visible, TOW_FACT_SEEN) |
-                   fact(any(&tow_mirror_count), TOW_FACT_MIRRORS);
+                   fact(any(&towc_mirror_count), TOW_FACT_MIRRORS);
     return CUDA_SUCCESS;
 }
 
-CUresult tow_copy_look(struct tow_copy *copy)
+CUresult towc_copy_look(struct towc_copy *copy)
 {
     unsigned hosts = copy->facts & (TOW_FACT_UP | TOW_FACT_DOWN);
     if (hosts == (TOW_FACT_UP | TOW_FACT_DOWN)) {
@@ -220,7 +221,7 @@ CUresult tow_copy_look(struct tow_copy *copy)
         return status;
     }
     CUdeviceptr host = is_up(copy) ? copy->from : copy->to;
-    copy->host = tow_box_flat((void *)(uintptr_t)host, copy->size);
+    copy->host = towc_box_flat((void *)(uintptr_t)host, copy->size);
     if (!(copy->facts & TOW_FACT_WAIT) && captures(copy)) {
         copy->facts |= TOW_FACT_CAPTURES;
         return CUDA_SUCCESS;
@@ -231,18 +232,19 @@ CUresult tow_copy_look(struct tow_copy *copy)
 
 /* ---- two and three dimensions ---- */
 
-CUresult tow_copy_look_rows(struct tow_copy *copy)
+CUresult towc_copy_look_rows(struct towc_copy *copy)
 {
-    const struct tow_copy_rows *rows = copy->rows;
+    const struct towc_copy_rows *rows = copy->rows;
     const struct tow_copy_shape *shape = &rows->packed;
     bool up = is_up(copy), down = (copy->facts & TOW_FACT_DOWN) != 0;
-    if (tow_client_link_count() > 1 && (tow_owner_is_elsewhere(tow_owner_of_source(rows->asked)) ||
-                                        tow_owner_is_elsewhere(tow_owner_of_target(rows->asked)))) {
+    if (towc_client_link_count() > 1 &&
+        (towc_owner_is_elsewhere(towc_owner_of_source(rows->asked)) ||
+         towc_owner_is_elsewhere(towc_owner_of_target(rows->asked)))) {
         copy->facts |= TOW_FACT_ELSEWHERE;
         return CUDA_SUCCESS;
     }
-    copy->facts |= fact(any(&tow_mirror_count), TOW_FACT_MIRRORS) |
-                   fact(!down && tow_mirror_sees(shape->to.address), TOW_FACT_SEEN);
+    copy->facts |= fact(any(&towc_mirror_count), TOW_FACT_MIRRORS) |
+                   fact(!down && towc_mirror_sees(shape->to.address), TOW_FACT_SEEN);
     if ((up || down) && !(copy->facts & TOW_FACT_WAIT) && captures(copy)) {
         copy->facts |= TOW_FACT_CAPTURES;
         return CUDA_SUCCESS;

@@ -12,60 +12,60 @@
 #include "wire/copy.h"
 
 /* Of a copy of two or three dimensions, or of an array. */
-struct tow_copy_rows {
+struct towc_copy_rows {
     const CUDA_MEMCPY3D_PEER *asked; /* borrowed: as the program describes it */
     /* As it travels: host memory as bytes, whose number is 0 if it is none; */
     struct tow_copy_shape packed;
     struct tow_copy_shape named; /* or as addresses (TOW_AT_ADDRESS) */
-    struct tow_box from, to;     /* sides that are host memory */
+    struct towc_box from, to;    /* sides that are host memory */
 };
 
-struct tow_copy {
-    struct tow_link *link; /* borrowed: the current context's server */
+struct towc_copy {
+    struct towc_link *link; /* borrowed: the current context's server */
     CUstream stream;
-    unsigned facts;       /* enum tow_copy_fact; whoever makes it sets UP, DOWN, WAIT and FLAT */
-    unsigned tried;       /* ways: see tow_copy_plan */
+    unsigned facts;       /* enum towc_copy_fact; whoever makes it sets UP, DOWN, WAIT and FLAT */
+    unsigned tried;       /* ways: see towc_copy_plan */
     CUdeviceptr to, from; /* of one dimension */
     size_t size;          /* of the bytes, packed; of one dimension what is left */
-    struct tow_box host;  /* its host side, if it has one of them: what is left */
-    const struct tow_copy_rows *rows; /* borrowed; NULL: of one dimension */
+    struct towc_box host; /* its host side, if it has one of them: what is left */
+    const struct towc_copy_rows *rows; /* borrowed; NULL: of one dimension */
 };
 
 /* True: it is done, `ret_status` says how. False: this was a step, or it was not this copy's way:
  * the next one is to be found. */
-typedef bool tow_copy_executor(struct tow_copy *copy, CUresult *ret_status);
+typedef bool towc_copy_executor(struct towc_copy *copy, CUresult *ret_status);
 
 /* Looks up both sides. Not CUDA_SUCCESS: the driver would refuse it. Page-locked memory in the
  * place of device memory becomes reachable. */
-CUresult tow_copy_look(struct tow_copy *copy);
+CUresult towc_copy_look(struct towc_copy *copy);
 /* The same for a copy that has rows, whose sides were checked. */
-CUresult tow_copy_look_rows(struct tow_copy *copy);
+CUresult towc_copy_look_rows(struct towc_copy *copy);
 
 /* Something was waited for: what that changes is looked up again. */
-void tow_copy_look_again(struct tow_copy *copy);
+void towc_copy_look_again(struct towc_copy *copy);
 /* So many bytes of a copy of one dimension are dealt with. */
-void tow_copy_advance(struct tow_copy *copy, size_t bytes);
+void towc_copy_advance(struct towc_copy *copy, size_t bytes);
 
-static inline bool tow_copy_is_up(const struct tow_copy *copy)
+static inline bool towc_copy_is_up(const struct towc_copy *copy)
 {
     return (copy->facts & TOW_FACT_UP) != 0;
 }
 
 /* Of a copy of one dimension with a host side. */
-static inline CUdeviceptr tow_copy_device(const struct tow_copy *copy)
+static inline CUdeviceptr towc_copy_device(const struct towc_copy *copy)
 {
-    return tow_copy_is_up(copy) ? copy->to : copy->from;
+    return towc_copy_is_up(copy) ? copy->to : copy->from;
 }
 
 /* True if so many bytes more may come without being waited for: the server keeps only so much for a
  * client. */
-bool tow_copy_has_room(struct tow_link *link, size_t size);
+bool towc_copy_has_room(struct towc_link *link, size_t size);
 /* True if the driver will take the source. What an array has is not known here, nor a variable's
  * size. */
-bool tow_copy_is_sure(const struct tow_copy_shape *shape);
+bool towc_copy_is_sure(const struct tow_copy_shape *shape);
 
 /* Which side an address is on. While its stream captures it may be no address at all; then it is
  * taken for the device's, since the host's would have to be looked at. */
-bool tow_copy_is_device(CUdeviceptr address, CUstream stream);
+bool towc_copy_is_device(CUdeviceptr address, CUstream stream);
 
 #endif

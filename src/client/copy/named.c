@@ -11,9 +11,9 @@
 /* How long a copy that is large or has rows waits for host functions that were queued before. */
 #define FUNCTIONS_NS (100 * TOW_TIME_MS)
 
-bool tow_named_push(struct tow_copy *copy, CUresult *ret_status)
+bool towc_named_push(struct towc_copy *copy, CUresult *ret_status)
 {
-    *ret_status = tow_mirror_push(copy->link);
+    *ret_status = towc_mirror_push(copy->link);
     return *ret_status != CUDA_SUCCESS;
 }
 
@@ -21,14 +21,14 @@ bool tow_named_push(struct tow_copy *copy, CUresult *ret_status)
 
 static CUresult send_rows(const struct tow_copy_shape *shape)
 {
-    struct tow_call call;
+    struct towc_call call;
     CUresult status =
-        tow_call_begin(&call, TOW_FN_cuMemcpy3DAsync_v2, sizeof *shape, TOW_CALL_CONTEXT);
+        towc_call_begin(&call, TOW_FN_cuMemcpy3DAsync_v2, sizeof *shape, TOW_CALL_CONTEXT);
     if (status != CUDA_SUCCESS) {
         return status;
     }
     tow_enc_bytes(&call.enc, shape, sizeof *shape);
-    return tow_call_send(&call);
+    return towc_call_send(&call);
 }
 
 /* How many bytes from the first address on a side of host memory takes. */
@@ -44,8 +44,8 @@ static CUresult reach_side(const struct tow_copy_side *side, const struct tow_co
 {
     return side->kind != TOW_AT_ADDRESS
                ? CUDA_SUCCESS
-               : tow_mirror_host_here((const void *)(uintptr_t)side->address,
-                                      named_span(side, shape));
+               : towc_mirror_host_here((const void *)(uintptr_t)side->address,
+                                       named_span(side, shape));
 }
 
 /* A copy whose host sides stay where they are: the worker has that memory at the same address. */
@@ -59,16 +59,16 @@ static CUresult send_named_rows(const struct tow_copy_shape *named)
 }
 
 /* A capture refuses a copy of what is no memory, so that is waited for. */
-static CUresult send_device_to_device(const struct tow_copy *copy)
+static CUresult send_device_to_device(const struct towc_copy *copy)
 {
-    unsigned captured = tow_capture_flag(copy->stream);
-    if (captured != 0 && (tow_mirror_check_device(copy->to, copy->size) != CUDA_SUCCESS ||
-                          tow_mirror_check_device(copy->from, copy->size) != CUDA_SUCCESS)) {
+    unsigned captured = towc_capture_flag(copy->stream);
+    if (captured != 0 && (towc_mirror_check_device(copy->to, copy->size) != CUDA_SUCCESS ||
+                          towc_mirror_check_device(copy->from, copy->size) != CUDA_SUCCESS)) {
         captured = 0;
     }
-    struct tow_call call;
+    struct towc_call call;
     CUresult status =
-        tow_call_begin(&call, TOW_FN_cuMemcpyDtoDAsync_v2, 32, TOW_CALL_CONTEXT | captured);
+        towc_call_begin(&call, TOW_FN_cuMemcpyDtoDAsync_v2, 32, TOW_CALL_CONTEXT | captured);
     if (status != CUDA_SUCCESS) {
         return status;
     }
@@ -76,12 +76,12 @@ static CUresult send_device_to_device(const struct tow_copy *copy)
     tow_enc_u64(&call.enc, copy->from);
     tow_enc_u64(&call.enc, copy->size);
     tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)copy->stream);
-    return tow_call_send(&call);
+    return towc_call_send(&call);
 }
 
 /* ---- executors ---- */
 
-bool tow_named_device(struct tow_copy *copy, CUresult *ret_status)
+bool towc_named_device(struct towc_copy *copy, CUresult *ret_status)
 {
     *ret_status = copy->rows != NULL ? send_rows(&copy->rows->packed) : send_device_to_device(copy);
     return true;
@@ -89,9 +89,9 @@ bool tow_named_device(struct tow_copy *copy, CUresult *ret_status)
 
 /* One whose device's side is no memory: the driver cannot see from the address that it is meant as
  * the device's, so this says so. */
-static CUresult send_made_up(struct tow_copy *copy)
+static CUresult send_made_up(struct towc_copy *copy)
 {
-    bool up = tow_copy_is_up(copy);
+    bool up = towc_copy_is_up(copy);
     struct tow_copy_shape named = {
         .from = {.kind = up ? TOW_AT_ADDRESS : TOW_AT_DEVICE, .address = copy->from},
         .to = {.kind = up ? TOW_AT_DEVICE : TOW_AT_ADDRESS, .address = copy->to},
@@ -100,37 +100,37 @@ static CUresult send_made_up(struct tow_copy *copy)
         .planes = 1,
         .stream = (uint64_t)(uintptr_t)copy->stream,
     };
-    CUresult status = tow_mirror_push(copy->link);
+    CUresult status = towc_mirror_push(copy->link);
     return status == CUDA_SUCCESS ? send_named_rows(&named) : status;
 }
 
-bool tow_named_captured(struct tow_copy *copy, CUresult *ret_status)
+bool towc_named_captured(struct towc_copy *copy, CUresult *ret_status)
 {
     if (copy->rows != NULL) {
         *ret_status = send_named_rows(&copy->rows->named);
     } else if (copy->facts & TOW_FACT_BAD) {
         *ret_status = send_made_up(copy);
     } else {
-        *ret_status = tow_mirror_host_here(copy->host.first, copy->size);
+        *ret_status = towc_mirror_host_here(copy->host.first, copy->size);
         if (*ret_status == CUDA_SUCCESS) {
-            *ret_status = tow_send_cuMemcpyAsync(copy->to, copy->from, copy->size, copy->stream);
+            *ret_status = towc_send_cuMemcpyAsync(copy->to, copy->from, copy->size, copy->stream);
         }
     }
     return true;
 }
 
 /* Rows of memory that is lent in part must be one piece to the driver. */
-static CUresult join_rows(struct tow_copy *copy)
+static CUresult join_rows(struct towc_copy *copy)
 {
-    CUresult status = tow_mirror_host(copy->link, (uint64_t)(uintptr_t)copy->host.first,
-                                      tow_box_span(&copy->host));
-    return status == CUDA_SUCCESS ? tow_mirror_push(copy->link) : status;
+    CUresult status = towc_mirror_host(copy->link, (uint64_t)(uintptr_t)copy->host.first,
+                                       towc_box_span(&copy->host));
+    return status == CUDA_SUCCESS ? towc_mirror_push(copy->link) : status;
 }
 
 /* Kernels that come before the copy in its stream may be writing its host memory, and those behind
  * it read there. So the worker's memory takes part in it, and the program's is made equal as
  * always. */
-bool tow_named_copy(struct tow_copy *copy, CUresult *ret_status)
+bool towc_named_copy(struct towc_copy *copy, CUresult *ret_status)
 {
     if (copy->rows != NULL) {
         *ret_status = copy->facts & TOW_FACT_PARTLY ? join_rows(copy) : CUDA_SUCCESS;
@@ -139,25 +139,25 @@ bool tow_named_copy(struct tow_copy *copy, CUresult *ret_status)
         }
         return true;
     }
-    *ret_status = tow_mirror_push(copy->link);
+    *ret_status = towc_mirror_push(copy->link);
     if (*ret_status == CUDA_SUCCESS) {
-        *ret_status = tow_send_cuMemcpyAsync(copy->to, copy->from, copy->size, copy->stream);
+        *ret_status = towc_send_cuMemcpyAsync(copy->to, copy->from, copy->size, copy->stream);
     }
     return true;
 }
 
-bool tow_named_turn(struct tow_copy *copy, CUresult *ret_status)
+bool towc_named_turn(struct towc_copy *copy, CUresult *ret_status)
 {
     *ret_status = CUDA_SUCCESS;
-    if (tow_hostfn_settle(copy->link, FUNCTIONS_NS)) {
+    if (towc_hostfn_settle(copy->link, FUNCTIONS_NS)) {
         return false;
     }
-    if (tow_mirror_host(copy->link, (uint64_t)(uintptr_t)copy->host.first,
-                        tow_box_span(&copy->host)) == CUDA_SUCCESS) {
+    if (towc_mirror_host(copy->link, (uint64_t)(uintptr_t)copy->host.first,
+                         towc_box_span(&copy->host)) == CUDA_SUCCESS) {
         copy->facts = (copy->facts & ~(unsigned)TOW_FACT_PARTLY) | TOW_FACT_MIRRORED;
-        *ret_status = copy->rows != NULL ? tow_mirror_push(copy->link) : CUDA_SUCCESS;
-    } else if (tow_copy_is_up(copy)) {
-        *ret_status = tow_send_cuStreamSynchronize(copy->stream);
+        *ret_status = copy->rows != NULL ? towc_mirror_push(copy->link) : CUDA_SUCCESS;
+    } else if (towc_copy_is_up(copy)) {
+        *ret_status = towc_send_cuStreamSynchronize(copy->stream);
     }
     return *ret_status != CUDA_SUCCESS;
 }

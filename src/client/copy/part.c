@@ -2,8 +2,8 @@
 /* A part of a copy of rows, as its command has it. */
 #include "client/copy/part.h"
 
-struct tow_copy_shape tow_shape_part(const struct tow_copy_shape *whole,
-                                     const struct tow_part *part)
+struct tow_copy_shape towc_shape_part(const struct tow_copy_shape *whole,
+                                      const struct towc_part *part)
 {
     struct tow_copy_shape shape = *whole;
     bool up = whole->from.kind == TOW_AT_HOST;

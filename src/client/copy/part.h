@@ -7,7 +7,7 @@
 #include "wire/copy.h"
 
 /* A part of a copy one of whose sides is packed host memory: it is packed by itself. */
-struct tow_copy_shape tow_shape_part(const struct tow_copy_shape *whole,
-                                     const struct tow_part *part);
+struct tow_copy_shape towc_shape_part(const struct tow_copy_shape *whole,
+                                      const struct towc_part *part);
 
 #endif

@@ -11,40 +11,40 @@
 
 enum { PIECE = 8 << 20 }; /* bytes on their way at a time */
 
-static CUresult read_piece(struct tow_context *context, void *into, CUdeviceptr from, size_t size)
+static CUresult read_piece(struct towc_context *context, void *into, CUdeviceptr from, size_t size)
 {
-    CUresult status = tow_cuCtxPushCurrent_v2(context->handle);
+    CUresult status = towc_cuCtxPushCurrent_v2(context->handle);
     if (status == CUDA_SUCCESS) {
-        status = tow_cuMemcpyDtoH_v2(into, from, size);
-        tow_cuCtxPopCurrent_v2(NULL);
+        status = towc_cuMemcpyDtoH_v2(into, from, size);
+        towc_cuCtxPopCurrent_v2(NULL);
     }
     return status;
 }
 
-static CUresult write_piece(struct tow_context *context, CUdeviceptr to, const void *from,
+static CUresult write_piece(struct towc_context *context, CUdeviceptr to, const void *from,
                             size_t size)
 {
-    CUresult status = tow_cuCtxPushCurrent_v2(context->handle);
+    CUresult status = towc_cuCtxPushCurrent_v2(context->handle);
     if (status == CUDA_SUCCESS) {
-        status = tow_cuMemcpyHtoD_v2(to, from, size);
+        status = towc_cuMemcpyHtoD_v2(to, from, size);
         if (status == CUDA_SUCCESS) {
             /* Streams that do not wait for the default stream must find it too. */
-            status = tow_send_cuStreamSynchronize(tow_default_stream());
+            status = towc_send_cuStreamSynchronize(towc_default_stream());
         }
-        tow_cuCtxPopCurrent_v2(NULL);
+        towc_cuCtxPopCurrent_v2(NULL);
     }
     return status;
 }
 
-CUresult tow_peer_copy(CUdeviceptr dst, CUdeviceptr src, size_t size, CUstream stream)
+CUresult towc_peer_copy(CUdeviceptr dst, CUdeviceptr src, size_t size, CUstream stream)
 {
-    bool to_device = tow_region_is_device(dst), from_device = tow_region_is_device(src);
-    struct tow_context *here = tow_context_current();
-    struct tow_context *to = to_device ? tow_owner_at(dst) : NULL;
-    struct tow_context *from = from_device ? tow_owner_at(src) : NULL;
+    bool to_device = towc_region_is_device(dst), from_device = towc_region_is_device(src);
+    struct towc_context *here = towc_context_current();
+    struct towc_context *to = to_device ? towc_owner_at(dst) : NULL;
+    struct towc_context *from = from_device ? towc_owner_at(src) : NULL;
     to = to != NULL ? to : here;
     from = from != NULL ? from : here;
-    CUresult status = tow_cuStreamSynchronize(stream);
+    CUresult status = towc_cuStreamSynchronize(stream);
     if (status != CUDA_SUCCESS || size == 0) {
         return status;
     }
@@ -73,15 +73,15 @@ CUresult tow_peer_copy(CUdeviceptr dst, CUdeviceptr src, size_t size, CUstream s
 /* ---- two and three dimensions, arrays ---- */
 
 /* Copies in a context and waits until every stream finds it done. */
-static CUresult copy_in(struct tow_context *context, const CUDA_MEMCPY3D *copy)
+static CUresult copy_in(struct towc_context *context, const CUDA_MEMCPY3D *copy)
 {
-    CUresult status = tow_cuCtxPushCurrent_v2(context->handle);
+    CUresult status = towc_cuCtxPushCurrent_v2(context->handle);
     if (status == CUDA_SUCCESS) {
-        status = tow_cuMemcpy3D_v2(copy);
+        status = towc_cuMemcpy3D_v2(copy);
         if (status == CUDA_SUCCESS) {
-            status = tow_send_cuStreamSynchronize(tow_default_stream());
+            status = towc_send_cuStreamSynchronize(towc_default_stream());
         }
-        tow_cuCtxPopCurrent_v2(NULL);
+        towc_cuCtxPopCurrent_v2(NULL);
     }
     return status;
 }
@@ -116,12 +116,12 @@ static void set_target(CUDA_MEMCPY3D *copy, const CUDA_MEMCPY3D_PEER *p, size_t 
 
 static CUresult copy_rows(const CUDA_MEMCPY3D_PEER *p, CUstream stream)
 {
-    struct tow_context *from = tow_owner_of_source(p), *to = tow_owner_of_target(p);
+    struct towc_context *from = towc_owner_of_source(p), *to = towc_owner_of_target(p);
     size_t size;
     if (__builtin_mul_overflow(p->WidthInBytes, p->Height, &size)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult status = tow_cuStreamSynchronize(stream);
+    CUresult status = towc_cuStreamSynchronize(stream);
     uint8_t *piece = status == CUDA_SUCCESS ? malloc(size) : NULL;
     if (piece == NULL) {
         return status == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : status;
@@ -148,10 +148,10 @@ static CUresult copy_rows(const CUDA_MEMCPY3D_PEER *p, CUstream stream)
     return status;
 }
 
-bool tow_peer_go(struct tow_copy *copy, CUresult *ret_status)
+bool towc_peer_go(struct towc_copy *copy, CUresult *ret_status)
 {
     *ret_status = copy->rows != NULL
                       ? copy_rows(copy->rows->asked, copy->stream)
-                      : tow_peer_copy(copy->to, copy->from, copy->size, copy->stream);
+                      : towc_peer_copy(copy->to, copy->from, copy->size, copy->stream);
     return true;
 }

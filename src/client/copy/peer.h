@@ -7,8 +7,8 @@
 #include "client/copy/look.h"
 
 /* Copies by address, either side on any server or on the host, after what `stream` has to do. */
-CUresult tow_peer_copy(CUdeviceptr dst, CUdeviceptr src, size_t size, CUstream stream);
+CUresult towc_peer_copy(CUdeviceptr dst, CUdeviceptr src, size_t size, CUstream stream);
 /* TOW_WAY_PEER: that, or the same for copies of two and three dimensions. */
-tow_copy_executor tow_peer_go;
+towc_copy_executor towc_peer_go;
 
 #endif

@@ -13,7 +13,7 @@ enum {
     FUNCTIONS = TOW_FACT_FUNCTIONS,
 };
 
-const struct tow_copy_rule tow_copy_rules[] = {
+const struct towc_copy_rule towc_copy_rules[] = {
     /* One GPU does not reach the other's memory. */
     {TOW_WAY_PEER, TOW_FACT_ELSEWHERE, 0},
 
@@ -54,11 +54,11 @@ const struct tow_copy_rule tow_copy_rules[] = {
     {TOW_WAY_STAGED, TOW_FACT_STAGING, TOW_FACT_SMALL},
     {TOW_WAY_LINE, 0, 0},
 };
-const size_t tow_copy_rule_count = sizeof tow_copy_rules / sizeof *tow_copy_rules;
+const size_t towc_copy_rule_count = sizeof towc_copy_rules / sizeof *towc_copy_rules;
 
-enum tow_copy_way tow_copy_plan(unsigned facts, unsigned tried)
+enum towc_copy_way towc_copy_plan(unsigned facts, unsigned tried)
 {
-    const struct tow_copy_rule *rule = tow_copy_rules;
+    const struct towc_copy_rule *rule = towc_copy_rules;
     while ((facts & rule->all) != rule->all || (facts & rule->none) != 0 ||
            (tried >> rule->way & 1) != 0) {
         rule++;
@@ -66,7 +66,7 @@ enum tow_copy_way tow_copy_plan(unsigned facts, unsigned tried)
     return rule->way;
 }
 
-bool tow_copy_awaits(unsigned facts, enum tow_copy_way way)
+bool towc_copy_awaits(unsigned facts, enum towc_copy_way way)
 {
     if (!(facts & WAIT)) {
         return false;

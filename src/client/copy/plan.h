@@ -11,7 +11,7 @@
 #include <stddef.h>
 
 /* What was looked up of a copy, once. "The host memory" is that of a copy with one host side. */
-enum tow_copy_fact {
+enum towc_copy_fact {
     TOW_FACT_UP = 1 << 0,        /* the source is host memory */
     TOW_FACT_DOWN = 1 << 1,      /* the target is; both: host to host; none: on the device */
     TOW_FACT_WAIT = 1 << 2,      /* the program's call is synchronous */
@@ -36,7 +36,7 @@ enum tow_copy_fact {
 };
 
 /* Where a copy can go. Steps come before another way; what declines is not asked twice. */
-enum tow_copy_way {
+enum towc_copy_way {
     TOW_WAY_PEER,     /* down and up again, through this process */
     TOW_WAY_MEMMOVE,  /* host to host, behind the stream */
     TOW_WAY_PUSH,     /* step: what the program changed of mirrored memory goes first */
@@ -55,17 +55,17 @@ enum tow_copy_way {
     TOW_WAY_COUNT,
 };
 
-struct tow_copy_rule {
-    enum tow_copy_way way;
+struct towc_copy_rule {
+    enum towc_copy_way way;
     unsigned all, none; /* facts that hold, and that do not */
 };
-extern const struct tow_copy_rule tow_copy_rules[];
-extern const size_t tow_copy_rule_count;
+extern const struct towc_copy_rule towc_copy_rules[];
+extern const size_t towc_copy_rule_count;
 
 /* The way of the first rule that fits, but for those that were `tried` (bits 1 << way). */
-enum tow_copy_way tow_copy_plan(unsigned facts, unsigned tried);
+enum towc_copy_way towc_copy_plan(unsigned facts, unsigned tried);
 
 /* Whether a copy that went this way is waited for: until its stream has done it. */
-bool tow_copy_awaits(unsigned facts, enum tow_copy_way way);
+bool towc_copy_awaits(unsigned facts, enum towc_copy_way way);
 
 #endif

@@ -36,11 +36,11 @@ static struct tow_copy_shape shape_of(const CUDA_MEMCPY3D_PEER *p, bool peer)
 /* One side of a copy. Host memory is `ret_host`, and packed on its way. */
 static CUresult resolve(const struct tow_copy_shape *shape, struct tow_copy_side *side,
                         CUmemorytype type, const void *host, CUdeviceptr device, CUarray array,
-                        CUstream stream, struct tow_box *ret_host)
+                        CUstream stream, struct towc_box *ret_host)
 {
     uint64_t width = shape->width, rows = shape->rows;
     if (type == CU_MEMORYTYPE_UNIFIED) {
-        type = tow_copy_is_device(device, stream) ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+        type = towc_copy_is_device(device, stream) ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
         host = (const void *)(uintptr_t)device;
     }
     if (side->pitch == 0) {
@@ -59,11 +59,11 @@ static CUresult resolve(const struct tow_copy_shape *shape, struct tow_copy_side
             return CUDA_ERROR_INVALID_VALUE;
         }
         side->kind = TOW_AT_HOST;
-        *ret_host = (struct tow_box){.width = width,
-                                     .rows = rows,
-                                     .planes = shape->planes,
-                                     .pitch = side->pitch,
-                                     .plane = side->pitch * side->height};
+        *ret_host = (struct towc_box){.width = width,
+                                      .rows = rows,
+                                      .planes = shape->planes,
+                                      .pitch = side->pitch,
+                                      .plane = side->pitch * side->height};
         ret_host->first = (uint8_t *)(uintptr_t)host + side->z * ret_host->plane +
                           side->y * side->pitch + side->x;
         side->address = side->x = side->y = side->z = 0;
@@ -73,7 +73,7 @@ static CUresult resolve(const struct tow_copy_shape *shape, struct tow_copy_side
     case CU_MEMORYTYPE_DEVICE:
         side->kind = TOW_AT_DEVICE;
         side->address = device;
-        return tow_mirror_check_work(stream, device, 1);
+        return towc_mirror_check_work(stream, device, 1);
     case CU_MEMORYTYPE_ARRAY:
         side->kind = TOW_AT_ARRAY;
         side->address = (uint64_t)(uintptr_t)array;
@@ -81,8 +81,8 @@ static CUresult resolve(const struct tow_copy_shape *shape, struct tow_copy_side
         if (array == NULL) {
             return CUDA_ERROR_INVALID_VALUE;
         }
-        return tow_handle_valid(TOW_H_ARRAY, side->address) ? CUDA_SUCCESS
-                                                            : CUDA_ERROR_INVALID_HANDLE;
+        return towc_handle_valid(TOW_H_ARRAY, side->address) ? CUDA_SUCCESS
+                                                             : CUDA_ERROR_INVALID_HANDLE;
     default:
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -113,10 +113,10 @@ static uint64_t packed_size(const struct tow_copy_shape *shape)
  * contexts. */
 static CUresult copy_rows(const CUDA_MEMCPY3D_PEER *p, CUstream stream, unsigned facts, bool peer)
 {
-    struct tow_copy_rows rows = {.asked = p, .packed = shape_of(p, peer)};
-    struct tow_copy copy = {.stream = stream, .facts = facts, .rows = &rows};
+    struct towc_copy_rows rows = {.asked = p, .packed = shape_of(p, peer)};
+    struct towc_copy copy = {.stream = stream, .facts = facts, .rows = &rows};
     struct tow_copy_shape *packed = &rows.packed, *named = &rows.named;
-    CUresult status = tow_context_link(&copy.link);
+    CUresult status = towc_context_link(&copy.link);
     if (status != CUDA_SUCCESS || p->WidthInBytes == 0 || p->Height == 0 || p->Depth == 0) {
         return status;
     }
@@ -136,8 +136,8 @@ static CUresult copy_rows(const CUDA_MEMCPY3D_PEER *p, CUstream stream, unsigned
     bool up = packed->from.kind == TOW_AT_HOST, down = packed->to.kind == TOW_AT_HOST;
     packed->bytes = up != down ? packed_size(packed) : 0;
     copy.facts |= (up ? TOW_FACT_UP : 0) | (down ? TOW_FACT_DOWN : 0);
-    status = tow_copy_look_rows(&copy);
-    return status == CUDA_SUCCESS ? tow_copy_run(&copy) : status;
+    status = towc_copy_look_rows(&copy);
+    return status == CUDA_SUCCESS ? towc_copy_run(&copy) : status;
 }
 
 static CUDA_MEMCPY3D_PEER peer_of_3d(const CUDA_MEMCPY3D *c)
@@ -195,8 +195,8 @@ static CUDA_MEMCPY3D_PEER peer_of_2d(const CUDA_MEMCPY2D *c)
 /* A copy that is not described: that there is a context is looked at first. */
 static CUresult no_copy(void)
 {
-    struct tow_link *link;
-    CUresult status = tow_context_link(&link);
+    struct towc_link *link;
+    CUresult status = towc_context_link(&link);
     return status != CUDA_SUCCESS ? status : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -209,22 +209,22 @@ static CUresult copy_2d(const CUDA_MEMCPY2D *copy, CUstream stream, unsigned fac
     return copy_rows(&peer, stream, facts, false);
 }
 
-CUresult tow_cuMemcpy2D_v2(const CUDA_MEMCPY2D *pCopy)
+CUresult towc_cuMemcpy2D_v2(const CUDA_MEMCPY2D *pCopy)
 {
-    return copy_2d(pCopy, tow_default_stream(), TOW_FACT_WAIT);
+    return copy_2d(pCopy, towc_default_stream(), TOW_FACT_WAIT);
 }
 
-CUresult tow_cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D *pCopy)
+CUresult towc_cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D *pCopy)
 {
-    return copy_2d(pCopy, tow_default_stream(), TOW_FACT_WAIT);
+    return copy_2d(pCopy, towc_default_stream(), TOW_FACT_WAIT);
 }
 
-CUresult tow_cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *pCopy, CUstream hStream)
+CUresult towc_cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *pCopy, CUstream hStream)
 {
     return copy_2d(pCopy, hStream, 0);
 }
 
-CUresult tow_cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *pCopy, CUstream hStream)
+CUresult towc_cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *pCopy, CUstream hStream)
 {
     if (pCopy == NULL) {
         return no_copy();
@@ -233,32 +233,32 @@ CUresult tow_cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *pCopy, CUstream hStream)
     return copy_rows(&peer, hStream, 0, false);
 }
 
-CUresult tow_cuMemcpy3D_v2(const CUDA_MEMCPY3D *pCopy)
+CUresult towc_cuMemcpy3D_v2(const CUDA_MEMCPY3D *pCopy)
 {
     if (pCopy == NULL) {
         return no_copy();
     }
     CUDA_MEMCPY3D_PEER peer = peer_of_3d(pCopy);
-    return copy_rows(&peer, tow_default_stream(), TOW_FACT_WAIT, false);
+    return copy_rows(&peer, towc_default_stream(), TOW_FACT_WAIT, false);
 }
 
-CUresult tow_cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *pCopy, CUstream hStream)
+CUresult towc_cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *pCopy, CUstream hStream)
 {
     return pCopy == NULL ? no_copy() : copy_rows(pCopy, hStream, 0, true);
 }
 
-CUresult tow_cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *pCopy)
+CUresult towc_cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *pCopy)
 {
     if (pCopy == NULL) {
         return no_copy();
     }
-    CUstream stream = tow_default_stream();
+    CUstream stream = towc_default_stream();
     bool others = false;
-    CUresult status = tow_copy_wait_for_others(pCopy->dstContext, pCopy->srcContext, &others);
+    CUresult status = towc_copy_wait_for_others(pCopy->dstContext, pCopy->srcContext, &others);
     if (status == CUDA_SUCCESS) {
         status = copy_rows(pCopy, stream, TOW_FACT_WAIT, true);
     }
-    return status == CUDA_SUCCESS && others ? tow_send_cuStreamSynchronize(stream) : status;
+    return status == CUDA_SUCCESS && others ? towc_send_cuStreamSynchronize(stream) : status;
 }
 
 /* A row of bytes; of each side only what its type names counts. `up`: to the array. */
@@ -279,27 +279,27 @@ static CUresult copy_row(CUarray array, size_t offset, const void *host, size_t 
     return copy_rows(&p, stream, facts, false);
 }
 
-CUresult tow_cuMemcpyHtoA_v2(CUarray dstArray, size_t dstOffset, const void *srcHost,
-                             size_t ByteCount)
+CUresult towc_cuMemcpyHtoA_v2(CUarray dstArray, size_t dstOffset, const void *srcHost,
+                              size_t ByteCount)
 {
-    return copy_row(dstArray, dstOffset, srcHost, ByteCount, true, tow_default_stream(),
+    return copy_row(dstArray, dstOffset, srcHost, ByteCount, true, towc_default_stream(),
                     TOW_FACT_WAIT);
 }
 
-CUresult tow_cuMemcpyAtoH_v2(void *dstHost, CUarray srcArray, size_t srcOffset, size_t ByteCount)
+CUresult towc_cuMemcpyAtoH_v2(void *dstHost, CUarray srcArray, size_t srcOffset, size_t ByteCount)
 {
-    return copy_row(srcArray, srcOffset, dstHost, ByteCount, false, tow_default_stream(),
+    return copy_row(srcArray, srcOffset, dstHost, ByteCount, false, towc_default_stream(),
                     TOW_FACT_WAIT);
 }
 
-CUresult tow_cuMemcpyHtoAAsync_v2(CUarray dstArray, size_t dstOffset, const void *srcHost,
-                                  size_t ByteCount, CUstream hStream)
+CUresult towc_cuMemcpyHtoAAsync_v2(CUarray dstArray, size_t dstOffset, const void *srcHost,
+                                   size_t ByteCount, CUstream hStream)
 {
     return copy_row(dstArray, dstOffset, srcHost, ByteCount, true, hStream, 0);
 }
 
-CUresult tow_cuMemcpyAtoHAsync_v2(void *dstHost, CUarray srcArray, size_t srcOffset,
-                                  size_t ByteCount, CUstream hStream)
+CUresult towc_cuMemcpyAtoHAsync_v2(void *dstHost, CUarray srcArray, size_t srcOffset,
+                                   size_t ByteCount, CUstream hStream)
 {
     return copy_row(srcArray, srcOffset, dstHost, ByteCount, false, hStream, 0);
 }
@@ -310,41 +310,41 @@ CUresult tow_cuMemcpyAtoHAsync_v2(void *dstHost, CUarray srcArray, size_t srcOff
  * What the host wrote there, if it can, comes first. */
 static CUresult check_arrays(bool have, CUdeviceptr device, size_t size, bool *ret_empty)
 {
-    struct tow_link *link;
-    CUresult status = tow_context_link(&link);
+    struct towc_link *link;
+    CUresult status = towc_context_link(&link);
     *ret_empty = size == 0;
     if (status == CUDA_SUCCESS && size > 0) {
-        status = have ? tow_mirror_reach(device) : CUDA_ERROR_INVALID_VALUE;
+        status = have ? towc_mirror_reach(device) : CUDA_ERROR_INVALID_VALUE;
     }
-    return status == CUDA_SUCCESS && size > 0 ? tow_mirror_push(link) : status;
+    return status == CUDA_SUCCESS && size > 0 ? towc_mirror_push(link) : status;
 }
 
-CUresult tow_cuMemcpyDtoA_v2(CUarray dstArray, size_t dstOffset, CUdeviceptr srcDevice,
-                             size_t ByteCount)
+CUresult towc_cuMemcpyDtoA_v2(CUarray dstArray, size_t dstOffset, CUdeviceptr srcDevice,
+                              size_t ByteCount)
 {
     bool empty;
     CUresult status = check_arrays(dstArray != NULL, srcDevice, ByteCount, &empty);
     return status != CUDA_SUCCESS || empty
                ? status
-               : tow_send_cuMemcpyDtoA_v2(dstArray, dstOffset, srcDevice, ByteCount);
+               : towc_send_cuMemcpyDtoA_v2(dstArray, dstOffset, srcDevice, ByteCount);
 }
 
-CUresult tow_cuMemcpyAtoD_v2(CUdeviceptr dstDevice, CUarray srcArray, size_t srcOffset,
-                             size_t ByteCount)
+CUresult towc_cuMemcpyAtoD_v2(CUdeviceptr dstDevice, CUarray srcArray, size_t srcOffset,
+                              size_t ByteCount)
 {
     bool empty;
     CUresult status = check_arrays(srcArray != NULL, dstDevice, ByteCount, &empty);
     return status != CUDA_SUCCESS || empty
                ? status
-               : tow_send_cuMemcpyAtoD_v2(dstDevice, srcArray, srcOffset, ByteCount);
+               : towc_send_cuMemcpyAtoD_v2(dstDevice, srcArray, srcOffset, ByteCount);
 }
 
-CUresult tow_cuMemcpyAtoA_v2(CUarray dstArray, size_t dstOffset, CUarray srcArray, size_t srcOffset,
-                             size_t ByteCount)
+CUresult towc_cuMemcpyAtoA_v2(CUarray dstArray, size_t dstOffset, CUarray srcArray,
+                              size_t srcOffset, size_t ByteCount)
 {
     bool empty;
     CUresult status = check_arrays(dstArray != NULL && srcArray != NULL, 0, ByteCount, &empty);
     return status != CUDA_SUCCESS || empty
                ? status
-               : tow_send_cuMemcpyAtoA_v2(dstArray, dstOffset, srcArray, srcOffset, ByteCount);
+               : towc_send_cuMemcpyAtoA_v2(dstArray, dstOffset, srcArray, srcOffset, ByteCount);
 }

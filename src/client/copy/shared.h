@@ -10,12 +10,12 @@
 #include "client/copy/look.h"
 
 /* TOW_WAY_SHARED: of one dimension, of memory that the program handed over. */
-tow_copy_executor tow_shared_copy;
+towc_copy_executor towc_shared_copy;
 
 /* Sends a copy of one dimension without a reply. `note` may be NULL; `ret_number`: the command's.
  */
-CUresult tow_shared_send(unsigned fn, CUdeviceptr device, const void *host, size_t size,
-                         CUstream stream, const struct tow_share_note *note, uint32_t value,
-                         uint64_t *ret_number);
+CUresult towc_shared_send(unsigned fn, CUdeviceptr device, const void *host, size_t size,
+                          CUstream stream, const struct tow_share_note *note, uint32_t value,
+                          uint64_t *ret_number);
 
 #endif

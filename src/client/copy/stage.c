@@ -41,26 +41,26 @@ struct bay {
     CUstream stream;
 };
 
-struct tow_stage {
-    struct tow_share_piece piece; /* notes, one for each bay; then the bays */
-    struct tow_mutex lock;        /* held by the thread that copies: the staging is its own */
+struct towc_stage {
+    struct towc_share_piece piece; /* notes, one for each bay; then the bays */
+    struct tow_mutex lock;         /* held by the thread that copies: the staging is its own */
     struct bay bays[BAYS + SLOTS];
     unsigned next_bay, next_slot;
 };
 
-struct tow_stage *tow_stage_make(const struct tow_link *link)
+struct towc_stage *towc_stage_make(const struct towc_link *link)
 {
-    struct tow_stage *stage = link->share != NULL ? calloc(1, sizeof *stage) : NULL;
+    struct towc_stage *stage = link->share != NULL ? calloc(1, sizeof *stage) : NULL;
     if (stage != NULL) {
         tow_mutex_init(&stage->lock, CLIENT_STAGE);
     }
     return stage;
 }
 
-void tow_stage_destroy(struct tow_stage *stage)
+void towc_stage_destroy(struct towc_stage *stage)
 {
     if (stage != NULL) {
-        tow_share_piece_fini(&stage->piece);
+        towc_share_piece_fini(&stage->piece);
         tow_mutex_fini(&stage->lock);
         free(stage);
     }
@@ -68,35 +68,35 @@ void tow_stage_destroy(struct tow_stage *stage)
 
 /* ---- bays ---- */
 
-static struct tow_share_note *bay_note(const struct tow_stage *stage, unsigned bay)
+static struct tow_share_note *bay_note(const struct towc_stage *stage, unsigned bay)
 {
     return (struct tow_share_note *)(stage->piece.base +
                                      (size_t)bay * sizeof(struct tow_share_note));
 }
 
-static uint8_t *bay_at(const struct tow_stage *stage, unsigned bay)
+static uint8_t *bay_at(const struct towc_stage *stage, unsigned bay)
 {
     return stage->piece.base +
            (bay < BAYS ? (size_t)(bay + 1) * BAY_SIZE
                        : (size_t)(BAYS + 1) * BAY_SIZE + (size_t)(bay - BAYS) * SLOT_SIZE);
 }
 
-static bool is_free(const struct tow_stage *stage, unsigned bay)
+static bool is_free(const struct towc_stage *stage, unsigned bay)
 {
     uint32_t value = stage->bays[bay].value;
     return value == 0 ||
-           tow_fence_word_query(bay_note(stage, bay), value) != TOW_COMPLETION_PENDING;
+           towc_fence_word_query(bay_note(stage, bay), value) != TOW_COMPLETION_PENDING;
 }
 
 /* Asks in the context in which a bay was used: whether its stream has work, or waits for all. In
  * one that has ended nobody has. */
-static CUresult ask_for_bay(struct tow_link *link, const struct bay *bay, unsigned fn)
+static CUresult ask_for_bay(struct towc_link *link, const struct bay *bay, unsigned fn)
 {
-    struct tow_call call;
-    CUresult status = tow_call_begin_on(&call, link, bay->context, fn, 8, TOW_CALL_REPLY);
+    struct towc_call call;
+    CUresult status = towc_call_begin_on(&call, link, bay->context, fn, 8, TOW_CALL_REPLY);
     if (status == CUDA_SUCCESS) {
         tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)bay->stream);
-        status = tow_call_end(&call, tow_call_wait(&call));
+        status = towc_call_end(&call, towc_call_wait(&call));
     }
     return status == CUDA_ERROR_CONTEXT_IS_DESTROYED || status == CUDA_ERROR_INVALID_CONTEXT
                ? CUDA_SUCCESS
@@ -106,15 +106,15 @@ static CUresult ask_for_bay(struct tow_link *link, const struct bay *bay, unsign
 /* Until the device is through with a bay. Work that will never be done, because its context has
  * ended or failed, leaves it free as well; whoever goes on is told by what is asked next. An
  * error of an earlier call, which the question brought, is the caller's. */
-static CUresult await_bay(struct tow_link *link, unsigned index)
+static CUresult await_bay(struct towc_link *link, unsigned index)
 {
     struct bay *bay = &link->stage->bays[index];
     const struct tow_share_note *note = bay_note(link->stage, index);
-    if (bay->value == 0 || tow_fence_word_wait(note, bay->value) != TOW_COMPLETION_PENDING) {
+    if (bay->value == 0 || towc_fence_word_wait(note, bay->value) != TOW_COMPLETION_PENDING) {
         return CUDA_SUCCESS;
     }
     unsigned naps = 0;
-    while (tow_fence_word_query(note, bay->value) == TOW_COMPLETION_PENDING) {
+    while (towc_fence_word_query(note, bay->value) == TOW_COMPLETION_PENDING) {
         CUresult status = naps++ % NAPS_PER_QUESTION == 0
                               ? ask_for_bay(link, bay, TOW_FN_cuStreamQuery)
                               : CUDA_ERROR_NOT_READY;
@@ -122,14 +122,14 @@ static CUresult await_bay(struct tow_link *link, unsigned index)
             return CUDA_SUCCESS;
         }
         if (status != CUDA_ERROR_NOT_READY &&
-            tow_fence_word_query(note, bay->value) != TOW_COMPLETION_PENDING) {
+            towc_fence_word_query(note, bay->value) != TOW_COMPLETION_PENDING) {
             return status;
         }
         if (status != CUDA_ERROR_NOT_READY) {
             /* The stream was destroyed: what it had to do is still done. */
             status = ask_for_bay(link, bay, TOW_FN_cuCtxSynchronize);
-            return tow_fence_word_query(note, bay->value) != TOW_COMPLETION_PENDING ? status
-                                                                                    : CUDA_SUCCESS;
+            return towc_fence_word_query(note, bay->value) != TOW_COMPLETION_PENDING ? status
+                                                                                     : CUDA_SUCCESS;
         }
         tow_time_sleep(NAP_NS);
     }
@@ -137,13 +137,13 @@ static CUresult await_bay(struct tow_link *link, unsigned index)
 }
 
 /* The staging, if it is there and nobody uses it. */
-static struct tow_stage *take_bays(struct tow_link *link)
+static struct towc_stage *take_bays(struct towc_link *link)
 {
-    struct tow_stage *stage = link->stage;
+    struct towc_stage *stage = link->stage;
     if (stage == NULL ||
-        !tow_share_piece_ready(link, &stage->piece,
-                               (size_t)(BAYS + 1) * BAY_SIZE + (size_t)SLOTS * SLOT_SIZE) ||
-        atomic_load_explicit(&tow_wait_always, memory_order_relaxed) != 0 ||
+        !towc_share_piece_ready(link, &stage->piece,
+                                (size_t)(BAYS + 1) * BAY_SIZE + (size_t)SLOTS * SLOT_SIZE) ||
+        atomic_load_explicit(&towc_wait_always, memory_order_relaxed) != 0 ||
         !tow_mutex_try(&stage->lock)) {
         return NULL;
     }
@@ -165,30 +165,30 @@ static size_t bay_share(size_t size, bool up)
 static CUresult send_shape(const struct tow_copy_shape *shape, const struct tow_share_note *note,
                            uint32_t value, uint64_t *ret_number)
 {
-    struct tow_call call;
+    struct towc_call call;
     CUresult status =
-        tow_call_begin(&call, TOW_FN_cuMemcpy3DAsync_v2, sizeof *shape + 16, TOW_CALL_CONTEXT);
+        towc_call_begin(&call, TOW_FN_cuMemcpy3DAsync_v2, sizeof *shape + 16, TOW_CALL_CONTEXT);
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    *ret_number = tow_link_next(call.link);
+    *ret_number = towc_link_next(call.link);
     tow_enc_bytes(&call.enc, shape, sizeof *shape);
     tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)note);
     tow_enc_u32(&call.enc, value);
     tow_enc_u32(&call.enc, 0);
-    return tow_call_send(&call);
+    return towc_call_send(&call);
 }
 
-CUresult tow_staged_send(const struct tow_staged *what, const struct tow_part *part,
-                         uint8_t *packed, const struct tow_share_note *note, uint32_t value,
-                         uint64_t *ret_number)
+CUresult towc_staged_send(const struct towc_staged *what, const struct towc_part *part,
+                          uint8_t *packed, const struct tow_share_note *note, uint32_t value,
+                          uint64_t *ret_number)
 {
     if (what->shape == NULL) {
         unsigned fn = what->up ? TOW_FN_cuMemcpyHtoDAsync_v2 : TOW_FN_cuMemcpyDtoHAsync_v2;
-        return tow_shared_send(fn, what->device + part->x, packed, part->width, what->stream, note,
-                               value, ret_number);
+        return towc_shared_send(fn, what->device + part->x, packed, part->width, what->stream, note,
+                                value, ret_number);
     }
-    struct tow_copy_shape shape = tow_shape_part(what->shape, part);
+    struct tow_copy_shape shape = towc_shape_part(what->shape, part);
     struct tow_copy_side *host = what->up ? &shape.from : &shape.to;
     host->kind = TOW_AT_ADDRESS;
     host->address = (uint64_t)(uintptr_t)packed;
@@ -199,9 +199,9 @@ CUresult tow_staged_send(const struct tow_staged *what, const struct tow_part *p
 
 /* A copy on its way through the bays, a part of it in each. */
 struct passage {
-    struct tow_link *link;
-    const struct tow_staged *what;
-    struct tow_cut cut;
+    struct towc_link *link;
+    const struct towc_staged *what;
+    struct towc_cut cut;
     bool flat;     /* the program's bytes lie side by side */
     size_t piece;  /* its size */
     size_t pieces; /* of a part, at most */
@@ -209,16 +209,16 @@ struct passage {
     uint64_t number; /* of the last command */
 };
 
-static struct passage passage_begin(struct tow_link *link, const struct tow_staged *what)
+static struct passage passage_begin(struct towc_link *link, const struct towc_staged *what)
 {
-    size_t size = tow_box_size(&what->host);
+    size_t size = towc_box_size(&what->host);
     struct passage p = {.link = link,
                         .what = what,
                         .flat = what->host.rows == 1 && what->host.planes == 1,
                         .piece = what->up && size <= SOON ? PIECE_UP : PIECE,
                         .first_bay = link->stage->next_bay};
-    p.cut = tow_cut_make(&what->host, bay_share(size, what->up));
-    p.pieces = (tow_part_size(&p.cut.each) + p.piece - 1) / p.piece;
+    p.cut = towc_cut_make(&what->host, bay_share(size, what->up));
+    p.pieces = (towc_part_size(&p.cut.each) + p.piece - 1) / p.piece;
     return p;
 }
 
@@ -245,13 +245,13 @@ static void move_flat_piece(const struct passage *p, size_t lot, size_t offset, 
 
 static void move_rows_piece(const struct passage *p, size_t lot, size_t offset, uint8_t *bay)
 {
-    struct tow_part part = tow_cut_part(&p->cut, lot);
-    struct tow_box box = tow_box_part(&p->what->host, &part);
-    size_t size = piece_size(p, tow_box_size(&box), offset);
+    struct towc_part part = towc_cut_part(&p->cut, lot);
+    struct towc_box box = towc_box_part(&p->what->host, &part);
+    size_t size = piece_size(p, towc_box_size(&box), offset);
     if (size > 0 && p->what->up) {
-        tow_box_gather(&box, offset, bay, size);
+        towc_box_gather(&box, offset, bay, size);
     } else if (size > 0) {
-        tow_box_scatter(&box, offset, bay, size);
+        towc_box_scatter(&box, offset, bay, size);
     }
 }
 
@@ -270,15 +270,15 @@ static void move_piece(const struct passage *p, size_t lot, size_t piece)
 static int send_lot(void *user, size_t lot)
 {
     struct passage *p = user;
-    struct tow_stage *stage = p->link->stage;
+    struct towc_stage *stage = p->link->stage;
     unsigned index = bay_of(p, lot);
     struct bay *bay = &stage->bays[index];
-    struct tow_part part = tow_cut_part(&p->cut, lot);
+    struct towc_part part = towc_cut_part(&p->cut, lot);
     bay->value = bay->value == UINT32_MAX ? 1 : bay->value + 1;
     bay->stream = p->what->stream;
-    bay->context = tow_context_number();
-    return (int)tow_staged_send(p->what, &part, bay_at(stage, index), bay_note(stage, index),
-                                bay->value, &p->number);
+    bay->context = towc_context_number();
+    return (int)towc_staged_send(p->what, &part, bay_at(stage, index), bay_note(stage, index),
+                                 bay->value, &p->number);
 }
 
 /* ---- uploads ---- */
@@ -296,15 +296,15 @@ static int open_lot(void *user, size_t lot, bool wait)
     return wait || is_free(p->link->stage, bay) ? (int)await_bay(p->link, bay) : -EAGAIN;
 }
 
-bool tow_stage_up(struct tow_link *link, const struct tow_staged *what, bool settle,
-                  CUresult *ret_status)
+bool towc_stage_up(struct towc_link *link, const struct towc_staged *what, bool settle,
+                   CUresult *ret_status)
 {
-    struct tow_stage *stage = take_bays(link);
+    struct towc_stage *stage = take_bays(link);
     if (stage == NULL) {
         return false;
     }
     struct passage p = passage_begin(link, what);
-    bool small = tow_box_size(&what->host) <= SLOT_SIZE && p.cut.count == 1;
+    bool small = towc_box_size(&what->host) <= SLOT_SIZE && p.cut.count == 1;
     if (small && !is_free(stage, BAYS + stage->next_slot)) {
         /* It can go in its command, and need not wait for what is before it. */
         stage->next_slot = (stage->next_slot + 1) % SLOTS;
@@ -315,32 +315,32 @@ bool tow_stage_up(struct tow_link *link, const struct tow_staged *what, bool set
         p.first_bay = BAYS + stage->next_slot;
         stage->next_slot = (stage->next_slot + 1) % SLOTS;
     }
-    struct tow_flow flow = {.pieces = p.cut.count * p.pieces,
-                            .each = p.pieces,
-                            .piece = fill_piece,
-                            .open = open_lot,
-                            .send = send_lot,
-                            .user = &p};
-    CUresult status = (CUresult)tow_gang_flow(&flow);
+    struct towc_flow flow = {.pieces = p.cut.count * p.pieces,
+                             .each = p.pieces,
+                             .piece = fill_piece,
+                             .open = open_lot,
+                             .send = send_lot,
+                             .user = &p};
+    CUresult status = (CUresult)towc_gang_flow(&flow);
     unsigned last = bay_of(&p, p.cut.count - 1);
     if (!small) {
         stage->next_bay = (last + 1) % BAYS;
     }
-    enum tow_completion_outcome outcome =
+    enum towc_completion_outcome outcome =
         status == CUDA_SUCCESS && settle
-            ? tow_fence_word_wait(bay_note(stage, last), stage->bays[last].value)
+            ? towc_fence_word_wait(bay_note(stage, last), stage->bays[last].value)
             : TOW_COMPLETION_DONE;
     tow_mutex_unlock(&stage->lock);
     if (settle && outcome == TOW_COMPLETION_DONE && status == CUDA_SUCCESS) {
-        tow_completion_set_quiet(link, what->stream, p.number);
+        towc_completion_set_quiet(link, what->stream, p.number);
     }
     /* What is before it in the stream takes long, and natively that is waited for, too; or it was
      * refused, and this tells why; or it is over, and the reply brings what kernels wrote before
      * it. A capture would not outlive the question. */
     bool asks = outcome != TOW_COMPLETION_DONE ||
-                (status == CUDA_SUCCESS && settle && tow_completion_brings_more(link));
-    *ret_status = asks && atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0
-                      ? tow_completion_ask_stream(link, what->stream)
+                (status == CUDA_SUCCESS && settle && towc_completion_brings_more(link));
+    *ret_status = asks && atomic_load_explicit(&towc_captures, memory_order_relaxed) == 0
+                      ? towc_completion_ask_stream(link, what->stream)
                       : status;
     return true;
 }
@@ -348,22 +348,22 @@ bool tow_stage_up(struct tow_link *link, const struct tow_staged *what, bool set
 /* ---- downloads ---- */
 
 /* Until a bay is full, or the copy was refused. */
-static CUresult await_full(struct tow_link *link, unsigned index, CUstream stream,
+static CUresult await_full(struct towc_link *link, unsigned index, CUstream stream,
                            bool *ret_refused)
 {
-    struct tow_stage *stage = link->stage;
+    struct towc_stage *stage = link->stage;
     struct bay *bay = &stage->bays[index];
     const struct tow_share_note *note = bay_note(stage, index);
-    enum tow_completion_outcome outcome = tow_fence_word_wait(note, bay->value);
+    enum towc_completion_outcome outcome = towc_fence_word_wait(note, bay->value);
     if (outcome == TOW_COMPLETION_PENDING) {
-        CUresult status = tow_completion_ask_stream(link, stream);
+        CUresult status = towc_completion_ask_stream(link, stream);
         if (status != CUDA_SUCCESS) {
             bay->value = 0;
             return status;
         }
-        outcome = tow_fence_word_query(note, bay->value);
+        outcome = towc_fence_word_query(note, bay->value);
     }
-    tow_completion_hear(link);
+    towc_completion_hear(link);
     *ret_refused = outcome != TOW_COMPLETION_DONE;
     return CUDA_SUCCESS;
 }
@@ -380,40 +380,41 @@ static void empty_piece(void *user, size_t piece)
     move_piece(e->passage, e->lot, piece);
 }
 
-bool tow_stage_fetch(struct tow_link *link, const struct tow_staged *what, CUresult *ret_status)
+bool towc_stage_fetch(struct towc_link *link, const struct towc_staged *what, CUresult *ret_status)
 {
     uint64_t number = 0;
-    size_t size = tow_box_size(&what->host);
-    struct tow_wait_slot *slot = tow_completion_brings_more(link) ? NULL : tow_wait_slot_take(link);
+    size_t size = towc_box_size(&what->host);
+    struct towc_wait_slot *slot =
+        towc_completion_brings_more(link) ? NULL : towc_wait_slot_take(link);
     if (slot == NULL) {
         return false;
     }
-    struct tow_part all = tow_part_all(&what->host);
-    CUresult status = tow_staged_send(what, &all, slot->room, slot->note, slot->value, &number);
-    enum tow_completion_outcome outcome = status == CUDA_SUCCESS
-                                              ? tow_fence_word_wait(slot->note, slot->value)
-                                              : TOW_COMPLETION_REFUSED;
+    struct towc_part all = towc_part_all(&what->host);
+    CUresult status = towc_staged_send(what, &all, slot->room, slot->note, slot->value, &number);
+    enum towc_completion_outcome outcome = status == CUDA_SUCCESS
+                                               ? towc_fence_word_wait(slot->note, slot->value)
+                                               : TOW_COMPLETION_REFUSED;
     if (outcome == TOW_COMPLETION_PENDING) {
-        status = tow_completion_ask_stream(link, what->stream);
-        outcome = status == CUDA_SUCCESS ? tow_fence_word_query(slot->note, slot->value)
+        status = towc_completion_ask_stream(link, what->stream);
+        outcome = status == CUDA_SUCCESS ? towc_fence_word_query(slot->note, slot->value)
                                          : TOW_COMPLETION_REFUSED;
     } else if (outcome == TOW_COMPLETION_DONE) {
-        tow_completion_set_quiet(link, what->stream, number);
+        towc_completion_set_quiet(link, what->stream, number);
     }
     if (outcome == TOW_COMPLETION_DONE) {
-        tow_box_scatter(&what->host, 0, slot->room, size);
+        towc_box_scatter(&what->host, 0, slot->room, size);
     }
-    tow_wait_slot_leave(slot);
+    towc_wait_slot_leave(slot);
     *ret_status = status;
     return outcome == TOW_COMPLETION_DONE || status != CUDA_SUCCESS;
 }
 
-bool tow_stage_down(struct tow_link *link, const struct tow_staged *what, CUresult *ret_status)
+bool towc_stage_down(struct towc_link *link, const struct towc_staged *what, CUresult *ret_status)
 {
     /* What is still to come of an earlier copy into the same memory must not come behind this. */
-    struct tow_stage *stage = tow_link_expecting(link, what->host.first, tow_box_span(&what->host))
-                                  ? NULL
-                                  : take_bays(link);
+    struct towc_stage *stage =
+        towc_link_expecting(link, what->host.first, towc_box_span(&what->host)) ? NULL
+                                                                                : take_bays(link);
     if (stage == NULL) {
         return false;
     }
@@ -434,7 +435,7 @@ bool tow_stage_down(struct tow_link *link, const struct tow_staged *what, CUresu
         }
         if (status == CUDA_SUCCESS && !refused) {
             struct emptying empty = {.passage = &p, .lot = done};
-            tow_gang_run(p.pieces, empty_piece, &empty);
+            towc_gang_run(p.pieces, empty_piece, &empty);
         }
     }
     stage->next_bay = bay_of(&p, asked);
@@ -443,11 +444,11 @@ bool tow_stage_down(struct tow_link *link, const struct tow_staged *what, CUresu
         return false;
     }
     if (status == CUDA_SUCCESS) {
-        tow_completion_set_quiet(link, what->stream, p.number);
+        towc_completion_set_quiet(link, what->stream, p.number);
     }
     /* Whoever waits for a download has waited for what is before it in the stream. */
-    bool asks = status == CUDA_SUCCESS && tow_completion_brings_more(link) &&
-                atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0;
-    *ret_status = asks ? tow_completion_ask_stream(link, what->stream) : status;
+    bool asks = status == CUDA_SUCCESS && towc_completion_brings_more(link) &&
+                atomic_load_explicit(&towc_captures, memory_order_relaxed) == 0;
+    *ret_status = asks ? towc_completion_ask_stream(link, what->stream) : status;
     return true;
 }

@@ -13,44 +13,44 @@
 #include "client/completion/completion.h"
 #include "wire/copy.h"
 
-struct tow_stage;
+struct towc_stage;
 
 /* Of a link that was just opened; NULL if its line cannot pass memory. */
-struct tow_stage *tow_stage_make(const struct tow_link *link);
-void tow_stage_destroy(struct tow_stage *stage);
+struct towc_stage *towc_stage_make(const struct towc_link *link);
+void towc_stage_destroy(struct towc_stage *stage);
 
 /* A copy between the device and the program's memory. */
-struct tow_staged {
-    struct tow_box host;
+struct towc_staged {
+    struct towc_box host;
     bool up; /* to the device */
     CUstream stream;
     CUdeviceptr device;                 /* of one dimension */
     const struct tow_copy_shape *shape; /* of all others, as it would travel; else NULL */
 };
 
-static inline struct tow_staged tow_staged_of(const struct tow_copy *copy)
+static inline struct towc_staged towc_staged_of(const struct towc_copy *copy)
 {
-    return (struct tow_staged){.host = copy->host,
-                               .up = tow_copy_is_up(copy),
-                               .stream = copy->stream,
-                               .device = tow_copy_device(copy),
-                               .shape = copy->rows != NULL ? &copy->rows->packed : NULL};
+    return (struct towc_staged){.host = copy->host,
+                                .up = towc_copy_is_up(copy),
+                                .stream = copy->stream,
+                                .device = towc_copy_device(copy),
+                                .shape = copy->rows != NULL ? &copy->rows->packed : NULL};
 }
 
 /* The source has been read, or the target written, when they return. `settle`: the call is a
  * synchronous one, after which programs take the bytes to be on the device, in streams that wait
  * for nobody, too: it is waited for. False: not this way; the copy is still to be made.
  * Else `ret_status` says what became of it. */
-bool tow_stage_up(struct tow_link *link, const struct tow_staged *what, bool settle,
-                  CUresult *ret_status);
-bool tow_stage_down(struct tow_link *link, const struct tow_staged *what, CUresult *ret_status);
+bool towc_stage_up(struct towc_link *link, const struct towc_staged *what, bool settle,
+                   CUresult *ret_status);
+bool towc_stage_down(struct towc_link *link, const struct towc_staged *what, CUresult *ret_status);
 /* The same for a download that fits beside the note by which the thread waits. */
 enum { TOW_STAGE_FETCH_MAX = TOW_WAIT_SLOT_ROOM };
-bool tow_stage_fetch(struct tow_link *link, const struct tow_staged *what, CUresult *ret_status);
+bool towc_stage_fetch(struct towc_link *link, const struct towc_staged *what, CUresult *ret_status);
 
 /* Sends a part of it without a reply; its bytes are packed, in shared memory. */
-CUresult tow_staged_send(const struct tow_staged *what, const struct tow_part *part,
-                         uint8_t *packed, const struct tow_share_note *note, uint32_t value,
-                         uint64_t *ret_number);
+CUresult towc_staged_send(const struct towc_staged *what, const struct towc_part *part,
+                          uint8_t *packed, const struct tow_share_note *note, uint32_t value,
+                          uint64_t *ret_number);
 
 #endif

@@ -11,36 +11,36 @@
 #include "client/link/lane.h"
 #include "gen/copy.h"
 
-bool tow_upload_settle(struct tow_copy *copy, CUresult *ret_status)
+bool towc_upload_settle(struct towc_copy *copy, CUresult *ret_status)
 {
-    *ret_status = tow_download_settle(copy->link, copy->host.first, tow_box_span(&copy->host));
-    tow_copy_look_again(copy);
+    *ret_status = towc_download_settle(copy->link, copy->host.first, towc_box_span(&copy->host));
+    towc_copy_look_again(copy);
     return *ret_status != CUDA_SUCCESS;
 }
 
-bool tow_upload_deferred(struct tow_copy *copy, CUresult *ret_status)
+bool towc_upload_deferred(struct towc_copy *copy, CUresult *ret_status)
 {
-    return tow_late_upload(copy->to, copy->host.first, copy->size, copy->stream, ret_status);
+    return towc_late_upload(copy->to, copy->host.first, copy->size, copy->stream, ret_status);
 }
 
 /* The call is synchronous, and nobody waits for the device. */
-static bool settles(const struct tow_copy *copy, enum tow_copy_way way)
+static bool settles(const struct towc_copy *copy, enum towc_copy_way way)
 {
-    return (copy->facts & TOW_FACT_WAIT) && !tow_copy_awaits(copy->facts, way);
+    return (copy->facts & TOW_FACT_WAIT) && !towc_copy_awaits(copy->facts, way);
 }
 
-bool tow_upload_staged(struct tow_copy *copy, CUresult *ret_status)
+bool towc_upload_staged(struct towc_copy *copy, CUresult *ret_status)
 {
-    struct tow_staged staged = tow_staged_of(copy);
+    struct towc_staged staged = towc_staged_of(copy);
     /* A small one may still be under way when the call returns, as natively. */
     bool settle =
         settles(copy, TOW_WAY_STAGED) && (copy->rows != NULL || copy->size > TOW_COPY_INLINE_MAX);
-    return tow_stage_up(copy->link, &staged, settle, ret_status);
+    return towc_stage_up(copy->link, &staged, settle, ret_status);
 }
 
 /* ---- over the line ---- */
 
-static void encode_rows(struct tow_enc *enc, const struct tow_copy *copy, uint32_t transfer,
+static void encode_rows(struct tow_enc *enc, const struct towc_copy *copy, uint32_t transfer,
                         unsigned flags)
 {
     struct tow_copy_shape sent = copy->rows->packed;
@@ -50,12 +50,12 @@ static void encode_rows(struct tow_enc *enc, const struct tow_copy *copy, uint32
 }
 
 /* The command. `bytes` ride in it; NULL: they follow, as a transfer. */
-static CUresult send_command(const struct tow_copy *copy, const uint8_t *bytes, unsigned lanes,
+static CUresult send_command(const struct towc_copy *copy, const uint8_t *bytes, unsigned lanes,
                              uint32_t *ret_transfer)
 {
     bool flat = copy->rows == NULL, settle = bytes == NULL && settles(copy, TOW_WAY_LINE);
-    struct tow_call call;
-    CUresult status = tow_call_begin(
+    struct towc_call call;
+    CUresult status = towc_call_begin(
         &call, flat ? TOW_FN_cuMemcpyHtoDAsync_v2 : TOW_FN_cuMemcpy3DAsync_v2,
         (flat ? 40 : sizeof(struct tow_copy_shape)) + (bytes != NULL ? copy->size : 0),
         TOW_CALL_CONTEXT);
@@ -77,25 +77,25 @@ static CUresult send_command(const struct tow_copy *copy, const uint8_t *bytes, 
     if (bytes != NULL) {
         tow_enc_bytes(&call.enc, bytes, copy->size);
     }
-    return tow_call_send(&call);
+    return towc_call_send(&call);
 }
 
 /* The bytes are packed into the frames' room, if they do not lie side by side. */
-static CUresult send_frames(const struct tow_copy *copy, const struct tow_frames *frames,
+static CUresult send_frames(const struct towc_copy *copy, const struct towc_frames *frames,
                             unsigned lanes)
 {
     uint32_t transfer = 0;
     bool inside = copy->size <= TOW_COPY_INLINE_MAX;
-    const uint8_t *bytes = inside ? tow_frames_bytes(frames, 0, copy->size) : NULL;
+    const uint8_t *bytes = inside ? towc_frames_bytes(frames, 0, copy->size) : NULL;
     CUresult status = send_command(copy, bytes, lanes, &transfer);
-    return status == CUDA_SUCCESS && !inside ? tow_lane_upload(copy->link, transfer, frames, lanes)
+    return status == CUDA_SUCCESS && !inside ? towc_lane_upload(copy->link, transfer, frames, lanes)
                                              : status;
 }
 
-bool tow_upload_line(struct tow_copy *copy, CUresult *ret_status)
+bool towc_upload_line(struct towc_copy *copy, CUresult *ret_status)
 {
-    unsigned lanes = tow_lane_use(copy->link, copy->size);
-    struct tow_frames frames = tow_frames_of(&copy->host, TOW_DATA_MAX);
+    unsigned lanes = towc_lane_use(copy->link, copy->size);
+    struct towc_frames frames = towc_frames_of(&copy->host, TOW_DATA_MAX);
     /* A frame of each line. */
     frames.room = frames.flat ? NULL : malloc(frames.each * (lanes + 1));
     *ret_status = frames.flat || frames.room != NULL ? send_frames(copy, &frames, lanes)

@@ -6,9 +6,9 @@
 
 #include "client/copy/look.h"
 
-tow_copy_executor tow_upload_settle;   /* TOW_WAY_SETTLE */
-tow_copy_executor tow_upload_deferred; /* TOW_WAY_DEFERRED */
-tow_copy_executor tow_upload_staged;   /* TOW_WAY_STAGED */
-tow_copy_executor tow_upload_line;     /* TOW_WAY_LINE: on lanes too */
+towc_copy_executor towc_upload_settle;   /* TOW_WAY_SETTLE */
+towc_copy_executor towc_upload_deferred; /* TOW_WAY_DEFERRED */
+towc_copy_executor towc_upload_staged;   /* TOW_WAY_STAGED */
+towc_copy_executor towc_upload_line;     /* TOW_WAY_LINE: on lanes too */
 
 #endif

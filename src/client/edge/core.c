@@ -48,59 +48,59 @@ static const int64_t failure_lasts_ns = 2 * TOW_TIME_S;
 
 /* ---- what the rooms do for a link ---- */
 
-static void link_opened(struct tow_link *link)
+static void link_opened(struct towc_link *link)
 {
-    link->completions = tow_completions_make();
-    link->stage = tow_stage_make(link);
+    link->completions = towc_completions_make();
+    link->stage = towc_stage_make(link);
 }
 
-static void link_closes(struct tow_link *link)
+static void link_closes(struct towc_link *link)
 {
-    tow_stage_destroy(link->stage);
-    tow_completions_destroy(link->completions);
+    towc_stage_destroy(link->stage);
+    towc_completions_destroy(link->completions);
 }
 
-static void callback_came(struct tow_link *link, uint64_t id, CUresult status)
+static void callback_came(struct towc_link *link, uint64_t id, CUresult status)
 {
-    tow_completion_hear(link);
-    tow_hostfn_call(link, id, status);
+    towc_completion_hear(link);
+    towc_hostfn_call(link, id, status);
 }
 
 static void call_failed(uint32_t context, CUresult status)
 {
-    tow_capture_doubt();
+    towc_capture_doubt();
     if (tow_result_is_sticky(status)) {
-        tow_context_note_number(context, status);
+        towc_context_note_number(context, status);
     }
 }
 
-static const struct tow_link_handlers link_handlers = {
+static const struct towc_link_handlers link_handlers = {
     .opened = link_opened,
     .closes = link_closes,
     .callback = callback_came,
-    .mirror = tow_mirror_apply,
-    .done = tow_completion_take,
-    .before_shown = tow_mirror_push_all,
-    .after_shown = tow_mirror_stale_all,
+    .mirror = towc_mirror_apply,
+    .done = towc_completion_take,
+    .before_shown = towc_mirror_push_all,
+    .after_shown = towc_mirror_stale_all,
     .failed = call_failed,
-    .hold_changes = tow_mirror_pause,
-    .release_changes = tow_mirror_resume,
+    .hold_changes = towc_mirror_pause,
+    .release_changes = towc_mirror_resume,
 };
 
 /* ---- what ends with a context ---- */
 
-static void end_code(struct tow_context *context)
+static void end_code(struct towc_context *context)
 {
-    tow_code_drop_context(context->number);
+    towc_code_drop_context(context->number);
 }
 
 static void register_ends(void)
 {
-    tow_context_at_end(TOW_TURN_LOCALS, tow_context_end_locals);
-    tow_context_at_end(TOW_TURN_CAPTURES, tow_capture_drop_context);
-    tow_context_at_end(TOW_TURN_CODE, end_code);
-    tow_context_at_end(TOW_TURN_MEMORY, tow_mirror_end_context);
-    tow_context_at_end(TOW_TURN_ENDED, tow_hostfn_drop_context);
+    towc_context_at_end(TOW_TURN_LOCALS, towc_context_end_locals);
+    towc_context_at_end(TOW_TURN_CAPTURES, towc_capture_drop_context);
+    towc_context_at_end(TOW_TURN_CODE, end_code);
+    towc_context_at_end(TOW_TURN_MEMORY, towc_mirror_end_context);
+    towc_context_at_end(TOW_TURN_ENDED, towc_hostfn_drop_context);
 }
 
 /* ---- which server ---- */
@@ -124,10 +124,10 @@ static CUresult which_server(char *servers)
 /* ---- connecting ---- */
 
 /* An address must mean one thing: true if no earlier server uses the ranges of `link`. */
-static bool addresses_differ(const struct tow_link *link)
+static bool addresses_differ(const struct towc_link *link)
 {
     for (unsigned other = 0; other < link->index; other++) {
-        const struct tow_link *earlier = tow_client_link_at(other);
+        const struct towc_link *earlier = towc_client_link_at(other);
         const struct tow_welcome *a = &earlier->welcome, *b = &link->welcome;
         for (uint32_t i = 0; i < a->range_count; i++) {
             for (uint32_t j = 0; j < b->range_count; j++) {
@@ -151,18 +151,18 @@ static CUresult open_links(char *servers)
 {
     char *rest = servers, *address;
     while ((address = tow_address_next(&rest)) != NULL) {
-        struct tow_link *link = NULL;
-        unsigned index = tow_client_link_count();
+        struct towc_link *link = NULL;
+        unsigned index = towc_client_link_count();
         if (index == TOW_SERVERS_MAX) {
             snprintf(why, sizeof why, "TOWLINE_SERVER names more than %d servers.",
                      TOW_SERVERS_MAX);
             return CUDA_ERROR_NO_DEVICE;
         }
-        if (tow_link_open(address, index, &link, why, sizeof why) < 0) {
+        if (towc_link_open(address, index, &link, why, sizeof why) < 0) {
             return CUDA_ERROR_NO_DEVICE;
         }
-        tow_region_attach(link);
-        tow_client_link_add(link);
+        towc_region_attach(link);
+        towc_client_link_add(link);
         if (!addresses_differ(link)) {
             return CUDA_ERROR_NO_DEVICE;
         }
@@ -171,7 +171,7 @@ static CUresult open_links(char *servers)
 }
 
 /* In a forked child: the connection is the parent's, which goes on with it. */
-static void abandon(struct tow_link *link)
+static void abandon(struct towc_link *link)
 {
     tow_line_abandon(link->line);
     tow_lanes_abandon(link->lane.lanes);
@@ -186,7 +186,7 @@ static void abandon(struct tow_link *link)
 static CUresult ensure_connected(void)
 {
     pid_t self = getpid();
-    unsigned count = tow_client_link_count();
+    unsigned count = towc_client_link_count();
     if (count > 0 && owner == self) {
         return CUDA_SUCCESS;
     }
@@ -195,15 +195,15 @@ static CUresult ensure_connected(void)
     }
     if (count > 0) {
         for (unsigned i = 0; i < count; i++) {
-            abandon(tow_client_link_at(i));
+            abandon(towc_client_link_at(i));
         }
-        tow_client_links_clear();
-        tow_devices_forget();
+        towc_client_links_clear();
+        towc_devices_forget();
     }
     if (last_failure != CUDA_SUCCESS && tow_time_now_ns() - failed_ns < failure_lasts_ns) {
         return last_failure;
     }
-    tow_link_handle(&link_handlers);
+    towc_link_handle(&link_handlers);
     char servers[TOW_SERVERS_TEXT_MAX];
     why[0] = '\0';
     CUresult status = which_server(servers);
@@ -211,13 +211,13 @@ static CUresult ensure_connected(void)
         status = open_links(servers);
     }
     if (status == CUDA_SUCCESS) {
-        status = tow_devices_take(getenv("CUDA_VISIBLE_DEVICES"), getenv("CUDA_DEVICE_ORDER"));
+        status = towc_devices_take(getenv("CUDA_VISIBLE_DEVICES"), getenv("CUDA_DEVICE_ORDER"));
     }
     if (status != CUDA_SUCCESS) {
-        for (unsigned i = 0; i < tow_client_link_count(); i++) {
-            tow_link_close(tow_client_link_at(i));
+        for (unsigned i = 0; i < towc_client_link_count(); i++) {
+            towc_link_close(towc_client_link_at(i));
         }
-        tow_client_links_clear();
+        towc_client_links_clear();
         failed_ns = tow_time_now_ns();
     }
     last_failure = status;
@@ -235,37 +235,37 @@ static void forked_child(void)
 /* A thread that has sent something ends: its number may be used again by another. */
 static void thread_ends(unsigned number)
 {
-    if (tow_client_state() != CUDA_SUCCESS) {
+    if (towc_client_state() != CUDA_SUCCESS) {
         return;
     }
-    tow_capture_drop(CU_STREAM_PER_THREAD, number); /* the server ends that stream */
-    for (unsigned i = 0; i < tow_client_link_count(); i++) {
-        struct tow_call call;
-        if (tow_call_begin_on(&call, tow_client_link_at(i), 0, TOW_CONTROL_THREAD_EXIT, 0, 0) ==
+    towc_capture_drop(CU_STREAM_PER_THREAD, number); /* the server ends that stream */
+    for (unsigned i = 0; i < towc_client_link_count(); i++) {
+        struct towc_call call;
+        if (towc_call_begin_on(&call, towc_client_link_at(i), 0, TOW_CONTROL_THREAD_EXIT, 0, 0) ==
             CUDA_SUCCESS) {
-            tow_call_send(&call);
+            towc_call_send(&call);
         }
     }
 }
 
-CUresult tow_cuInit(unsigned int Flags)
+CUresult towc_cuInit(unsigned int Flags)
 {
     if (Flags != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult state = tow_client_state();
+    CUresult state = towc_client_state();
     if (state == CUDA_SUCCESS || state == CUDA_ERROR_DEINITIALIZED) {
         return state;
     }
     tow_mutex_lock(&connect_lock);
     CUresult status = ensure_connected();
     if (status == CUDA_SUCCESS && !initialised) {
-        tow_logs_begin();
-        tow_launch_wishes();
+        towc_logs_begin();
+        towc_launch_wishes();
         pthread_atfork(NULL, NULL, forked_child);
-        tow_thread_at_end(thread_ends);
+        towc_thread_at_end(thread_ends);
         register_ends();
-        tow_client_phase_begin();
+        towc_client_phase_begin();
         initialised = true;
     }
     bool say = status != CUDA_SUCCESS && why[0] != '\0' && !said;
@@ -277,20 +277,20 @@ CUresult tow_cuInit(unsigned int Flags)
     return status;
 }
 
-CUresult tow_cuDriverGetVersion(int *driverVersion)
+CUresult towc_cuDriverGetVersion(int *driverVersion)
 {
     if (driverVersion == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     int version = CUDA_VERSION;
-    if (tow_client_state() == CUDA_SUCCESS) {
-        version = tow_device_driver_version();
+    if (towc_client_state() == CUDA_SUCCESS) {
+        version = towc_device_driver_version();
     } else {
         /* Runtimes ask before cuInit. The answer is the server's; without one this library's own,
          * and cuInit will say what is wrong. */
         tow_mutex_lock(&connect_lock);
         if (ensure_connected() == CUDA_SUCCESS) {
-            version = tow_device_driver_version();
+            version = towc_device_driver_version();
         }
         tow_mutex_unlock(&connect_lock);
     }
@@ -314,13 +314,13 @@ static bool lock_briefly(struct tow_lock *lock)
 
 __attribute__((destructor)) static void program_ends(void)
 {
-    if (tow_client_state() != CUDA_SUCCESS) {
+    if (towc_client_state() != CUDA_SUCCESS) {
         return;
     }
-    tow_client_phase_end();
-    tow_observe_finish();
-    for (unsigned i = 0; i < tow_client_link_count(); i++) {
-        struct tow_link *link = tow_client_link_at(i);
+    towc_client_phase_end();
+    towc_observe_finish();
+    for (unsigned i = 0; i < towc_client_link_count(); i++) {
+        struct towc_link *link = towc_client_link_at(i);
         if (atomic_load(&link->lost) != 0 || !lock_briefly(&link->send.lock)) {
             continue;
         }
@@ -341,8 +341,8 @@ __attribute__((destructor)) static void program_ends(void)
 
 /* ---- profiler ---- */
 
-CUresult tow_cuProfilerInitialize(const char *configFile, const char *outputFile,
-                                  CUoutput_mode outputMode)
+CUresult towc_cuProfilerInitialize(const char *configFile, const char *outputFile,
+                                   CUoutput_mode outputMode)
 {
     (void)configFile;
     (void)outputFile;
@@ -350,12 +350,12 @@ CUresult tow_cuProfilerInitialize(const char *configFile, const char *outputFile
     return CUDA_ERROR_NOT_SUPPORTED;
 }
 
-CUresult tow_cuProfilerStart(void)
+CUresult towc_cuProfilerStart(void)
 {
-    return tow_client_state(); /* no profiler is attached: nothing to start */
+    return towc_client_state(); /* no profiler is attached: nothing to start */
 }
 
-CUresult tow_cuProfilerStop(void)
+CUresult towc_cuProfilerStop(void)
 {
-    return tow_client_state();
+    return towc_client_state();
 }

@@ -59,14 +59,14 @@ static CUresult load_wrapper(CUmodule *module, const void *wrapper)
 
 static CUresult primary_context(CUcontext *ret_context, CUdevice device)
 {
-    CUresult state = tow_client_state();
+    CUresult state = towc_client_state();
     if (state != CUDA_SUCCESS) {
         return state;
     }
     if (ret_context == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    struct tow_context *context = tow_context_primary(device);
+    struct towc_context *context = towc_context_primary(device);
     if (context == NULL) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
@@ -142,7 +142,7 @@ static void *const callback_hooks[7] = {
 
 static CUresult current_context(CUcontext *ret_context)
 {
-    struct tow_context *context = tow_context_current();
+    struct towc_context *context = towc_context_current();
     *ret_context = context != NULL ? context->handle : NULL;
     return CUDA_SUCCESS;
 }
@@ -155,9 +155,9 @@ static void *const tools_tls[4] = {
 };
 
 static void *const local_storage[4] = {
-    WORD(tow_context_put_local),
-    WORD(tow_context_delete_local),
-    WORD(tow_context_get_local),
+    WORD(towc_context_put_local),
+    WORD(towc_context_delete_local),
+    WORD(towc_context_get_local),
     NULL,
 };
 
@@ -184,9 +184,9 @@ static void *const context_checks[15] = {
 
 /* ---- integrity ---- */
 
-void tow_integrity_mac(const struct tow_integrity_head *head,
-                       const struct tow_integrity_device *devices, unsigned count,
-                       uint8_t ret_mac[16])
+void towc_integrity_mac(const struct towc_integrity_head *head,
+                        const struct towc_integrity_device *devices, unsigned count,
+                        uint8_t ret_mac[16])
 {
     static const uint8_t key[16] = {0x14, 0x6a, 0xdd, 0xae, 0x53, 0xa9, 0xa7, 0x52,
                                     0xaa, 0x08, 0x41, 0x36, 0x0b, 0xf5, 0x5a, 0x9f};
@@ -196,7 +196,7 @@ void tow_integrity_mac(const struct tow_integrity_head *head,
     if (count > 0) {
         memcpy(message + sizeof *head, devices, count * sizeof *devices);
     }
-    tow_md2_hmac(key, message, sizeof *head + count * sizeof *devices, ret_mac);
+    towc_md2_hmac(key, message, sizeof *head + count * sizeof *devices, ret_mac);
 }
 
 static CUresult integrity_check(uint32_t version, uint64_t seconds, uint8_t ret_answer[16]);
@@ -216,8 +216,8 @@ static CUresult integrity_check(uint32_t version, uint64_t seconds, uint8_t ret_
         return CUDA_SUCCESS;
     }
     int driver = 0;
-    tow_cuDriverGetVersion(&driver);
-    struct tow_integrity_head head = {
+    towc_cuDriverGetVersion(&driver);
+    struct towc_integrity_head head = {
         .driver_version = (uint32_t)driver,
         .version = version,
         .pid = (uint32_t)getpid(),
@@ -227,15 +227,15 @@ static CUresult integrity_check(uint32_t version, uint64_t seconds, uint8_t ret_
         .function = (uint64_t)(uintptr_t)integrity[1],
         .seconds = seconds,
     };
-    struct tow_integrity_device devices[TOW_SNAPSHOT_DEVICES_MAX];
-    int count = tow_device_count();
+    struct towc_integrity_device devices[TOW_SNAPSHOT_DEVICES_MAX];
+    int count = towc_device_count();
     for (CUdevice i = 0; i < count; i++) {
-        memcpy(devices[i].uuid, tow_device_at(i)->facts->uuid, 16);
-        devices[i].pci_domain = tow_device_attribute(i, CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID);
-        devices[i].pci_bus = tow_device_attribute(i, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID);
-        devices[i].pci_device = tow_device_attribute(i, CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID);
+        memcpy(devices[i].uuid, towc_device_at(i)->facts->uuid, 16);
+        devices[i].pci_domain = towc_device_attribute(i, CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID);
+        devices[i].pci_bus = towc_device_attribute(i, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID);
+        devices[i].pci_device = towc_device_attribute(i, CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID);
     }
-    tow_integrity_mac(&head, devices, (unsigned)count, ret_answer);
+    towc_integrity_mac(&head, devices, (unsigned)count, ret_answer);
     return CUDA_SUCCESS;
 }
 
@@ -243,7 +243,7 @@ static CUresult integrity_check(uint32_t version, uint64_t seconds, uint8_t ret_
 
 static CUresult context_id(CUcontext handle, uint64_t *ret_id)
 {
-    struct tow_context *context = tow_context_or_current(handle);
+    struct towc_context *context = towc_context_or_current(handle);
     if (context == NULL) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
@@ -254,9 +254,9 @@ static CUresult context_id(CUcontext handle, uint64_t *ret_id)
 /* The stream "object" that callers only hand back to stream_id is the id itself. */
 static CUresult stream_object(CUcontext handle, CUstream stream, void **ret_object)
 {
-    struct tow_context *context = tow_context_or_current(handle);
+    struct towc_context *context = towc_context_or_current(handle);
     uint64_t id = 0;
-    CUresult status = tow_stream_id(context, stream, &id);
+    CUresult status = towc_stream_id(context, stream, &id);
     if (status == CUDA_SUCCESS) {
         *ret_object = WORD(id);
     }
@@ -336,12 +336,12 @@ static void *const modules[99] = {
 
 static void *const compile_cache[7] = {
     SIZE_OF(7),
-    WORD(tow_jit_cache_key),
-    WORD(tow_jit_cache_free_key),
-    WORD(tow_jit_cache_find),
-    WORD(tow_jit_cache_store),
+    WORD(towc_jit_cache_key),
+    WORD(towc_jit_cache_free_key),
+    WORD(towc_jit_cache_find),
+    WORD(towc_jit_cache_store),
     WORD(unknown_compile_cache),
-    WORD(tow_jit_cache_free_data),
+    WORD(towc_jit_cache_free_data),
 };
 
 /* ---- */
@@ -382,7 +382,7 @@ static const struct {
      compile_cache},
 };
 
-CUresult tow_cuGetExportTable(const void **ppExportTable, const CUuuid *pExportTableId)
+CUresult towc_cuGetExportTable(const void **ppExportTable, const CUuuid *pExportTableId)
 {
     if (ppExportTable == NULL || pExportTableId == NULL) {
         return CUDA_ERROR_INVALID_VALUE;

@@ -61,7 +61,7 @@ static bool is_answer(unsigned fn, CUresult result)
            fn == TOW_FN_cuGetProcAddress_v2 || fn == TOW_FN_cuGetExportTable;
 }
 
-void tow_logs_begin(void)
+void towc_logs_begin(void)
 {
     time_t now = time(NULL);
     struct tm local = {0};
@@ -75,8 +75,8 @@ static size_t say_what(char *text, size_t size, unsigned fn, CUresult result)
 {
     const char *name = NULL, *words = NULL;
     const struct tow_fn_info *info = tow_fn_info(fn);
-    tow_cuGetErrorName(result, &name);
-    tow_cuGetErrorString(result, &words);
+    towc_cuGetErrorName(result, &name);
+    towc_cuGetErrorString(result, &words);
     int length = snprintf(text, size, "[%s] %s (%s)", info != NULL ? info->name : "?",
                           words != NULL ? words : "an error without a name",
                           name != NULL ? name : "unknown");
@@ -157,7 +157,7 @@ static void tell(unsigned fn, CUresult result)
     telling = false;
 }
 
-CUresult tow_logs_failed(unsigned fn, CUresult result)
+CUresult towc_logs_failed(unsigned fn, CUresult result)
 {
     if (is_answer(fn, result)) {
         return result;
@@ -186,8 +186,8 @@ CUresult tow_logs_failed(unsigned fn, CUresult result)
     return result;
 }
 
-CUresult tow_cuLogsRegisterCallback(CUlogsCallback callbackFunc, void *userData,
-                                    CUlogsCallbackHandle *callback_out)
+CUresult towc_cuLogsRegisterCallback(CUlogsCallback callbackFunc, void *userData,
+                                     CUlogsCallbackHandle *callback_out)
 {
     if (callbackFunc == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -206,13 +206,13 @@ CUresult tow_cuLogsRegisterCallback(CUlogsCallback callbackFunc, void *userData,
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-CUresult tow_cuLogsUnregisterCallback(CUlogsCallbackHandle callback)
+CUresult towc_cuLogsUnregisterCallback(CUlogsCallbackHandle callback)
 {
     for (unsigned i = 0; i < CALLBACKS; i++) {
         if (callback == &callbacks[i] && atomic_exchange(&callbacks[i].function, NULL) != NULL) {
             atomic_fetch_sub(&registered, 1);
             /* Not from within one; nor in a forked child, where the callers are not. */
-            while (!telling && tow_client_state() == CUDA_SUCCESS &&
+            while (!telling && towc_client_state() == CUDA_SUCCESS &&
                    atomic_load(&callbacks[i].callers) > 0) {
                 sched_yield();
             }
@@ -223,7 +223,7 @@ CUresult tow_cuLogsUnregisterCallback(CUlogsCallbackHandle callback)
     return CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult tow_cuLogsCurrent(CUlogIterator *iterator_out, unsigned int flags)
+CUresult towc_cuLogsCurrent(CUlogIterator *iterator_out, unsigned int flags)
 {
     (void)flags; /* NVIDIA's driver looks at them in the dumps only */
     if (iterator_out == NULL) {
@@ -252,7 +252,7 @@ static char *lines_from(uint32_t first, uint32_t *ret_end, bool *ret_cut)
     return text;
 }
 
-CUresult tow_cuLogsDumpToFile(CUlogIterator *iterator, const char *pathToFile, unsigned int flags)
+CUresult towc_cuLogsDumpToFile(CUlogIterator *iterator, const char *pathToFile, unsigned int flags)
 {
     if (pathToFile == NULL || flags != 0) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -273,8 +273,8 @@ CUresult tow_cuLogsDumpToFile(CUlogIterator *iterator, const char *pathToFile, u
     return good ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
 }
 
-CUresult tow_cuLogsDumpToMemory(CUlogIterator *iterator, char *buffer, size_t *size,
-                                unsigned int flags)
+CUresult towc_cuLogsDumpToMemory(CUlogIterator *iterator, char *buffer, size_t *size,
+                                 unsigned int flags)
 {
     if (buffer == NULL || size == NULL || flags != 0) {
         return CUDA_ERROR_INVALID_VALUE;

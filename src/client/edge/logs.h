@@ -7,15 +7,15 @@
 
 /* A call of the program has failed: remembered, written where CUDA_LOG_FILE says, and told to who
  * asked. Returns `result`. */
-CUresult tow_logs_failed(unsigned fn, CUresult result);
+CUresult towc_logs_failed(unsigned fn, CUresult result);
 
 /* CUDA is being initialised: the time zone is looked up. */
-void tow_logs_begin(void);
+void towc_logs_begin(void);
 
 /* What every entry returns through. */
-static inline CUresult tow_logged(unsigned fn, CUresult result)
+static inline CUresult towc_logged(unsigned fn, CUresult result)
 {
-    return __builtin_expect(result == CUDA_SUCCESS, 1) ? result : tow_logs_failed(fn, result);
+    return __builtin_expect(result == CUDA_SUCCESS, 1) ? result : towc_logs_failed(fn, result);
 }
 
 #endif

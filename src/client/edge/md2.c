@@ -22,12 +22,12 @@ static const uint8_t pi[256] = {
     26,  219, 153, 141, 51,  159, 17,  131, 20,
 };
 
-void tow_md2_init(struct tow_md2 *md2)
+void towc_md2_init(struct towc_md2 *md2)
 {
     memset(md2, 0, sizeof *md2);
 }
 
-static void take_block(struct tow_md2 *md2)
+static void take_block(struct towc_md2 *md2)
 {
     uint8_t *x = md2->state;
     uint8_t last = md2->checksum[15];
@@ -46,7 +46,7 @@ static void take_block(struct tow_md2 *md2)
     md2->used = 0;
 }
 
-void tow_md2_update(struct tow_md2 *md2, const void *bytes, size_t n)
+void towc_md2_update(struct towc_md2 *md2, const void *bytes, size_t n)
 {
     const uint8_t *at = bytes;
     while (n > 0) {
@@ -62,7 +62,7 @@ void tow_md2_update(struct tow_md2 *md2, const void *bytes, size_t n)
     }
 }
 
-void tow_md2_final(struct tow_md2 *md2, uint8_t ret_digest[TOW_MD2_SIZE])
+void towc_md2_final(struct towc_md2 *md2, uint8_t ret_digest[TOW_MD2_SIZE])
 {
     uint8_t pad = (uint8_t)(sizeof md2->block - md2->used);
     memset(md2->block + md2->used, pad, pad);
@@ -72,22 +72,23 @@ void tow_md2_final(struct tow_md2 *md2, uint8_t ret_digest[TOW_MD2_SIZE])
     memcpy(ret_digest, md2->state, TOW_MD2_SIZE);
 }
 
-void tow_md2_hmac(const uint8_t key[16], const void *bytes, size_t n, uint8_t ret_mac[TOW_MD2_SIZE])
+void towc_md2_hmac(const uint8_t key[16], const void *bytes, size_t n,
+                   uint8_t ret_mac[TOW_MD2_SIZE])
 {
     uint8_t pad[16], inner[TOW_MD2_SIZE];
-    struct tow_md2 md2;
+    struct towc_md2 md2;
     for (int i = 0; i < 16; i++) {
         pad[i] = key[i] ^ 0x36;
     }
-    tow_md2_init(&md2);
-    tow_md2_update(&md2, pad, sizeof pad);
-    tow_md2_update(&md2, bytes, n);
-    tow_md2_final(&md2, inner);
+    towc_md2_init(&md2);
+    towc_md2_update(&md2, pad, sizeof pad);
+    towc_md2_update(&md2, bytes, n);
+    towc_md2_final(&md2, inner);
     for (int i = 0; i < 16; i++) {
         pad[i] = key[i] ^ 0x5c;
     }
-    tow_md2_init(&md2);
-    tow_md2_update(&md2, pad, sizeof pad);
-    tow_md2_update(&md2, inner, sizeof inner);
-    tow_md2_final(&md2, ret_mac);
+    towc_md2_init(&md2);
+    towc_md2_update(&md2, pad, sizeof pad);
+    towc_md2_update(&md2, inner, sizeof inner);
+    towc_md2_final(&md2, ret_mac);
 }

@@ -9,18 +9,18 @@
 
 enum { TOW_MD2_SIZE = 16 };
 
-struct tow_md2 {
+struct towc_md2 {
     uint8_t state[48];
     uint8_t checksum[16];
     uint8_t block[16];
     size_t used; /* bytes in block */
 };
 
-void tow_md2_init(struct tow_md2 *md2);
-void tow_md2_update(struct tow_md2 *md2, const void *bytes, size_t n);
-void tow_md2_final(struct tow_md2 *md2, uint8_t ret_digest[TOW_MD2_SIZE]);
+void towc_md2_init(struct towc_md2 *md2);
+void towc_md2_update(struct towc_md2 *md2, const void *bytes, size_t n);
+void towc_md2_final(struct towc_md2 *md2, uint8_t ret_digest[TOW_MD2_SIZE]);
 
-void tow_md2_hmac(const uint8_t key[16], const void *bytes, size_t n,
-                  uint8_t ret_mac[TOW_MD2_SIZE]);
+void towc_md2_hmac(const uint8_t key[16], const void *bytes, size_t n,
+                   uint8_t ret_mac[TOW_MD2_SIZE]);
 
 #endif

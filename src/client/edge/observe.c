@@ -25,7 +25,7 @@
 #include "gen/functions.h"
 
 /* Process-wide: TOWLINE_STATS and TOWLINE_TRACE are the environment's. */
-int tow_observed;
+int towc_observed;
 
 enum { KIND_LOCAL, KIND_CACHED, KIND_ASYNC, KIND_SYNC, KIND_COUNT };
 
@@ -50,21 +50,21 @@ __attribute__((constructor)) static void look(void)
     trace_path = getenv("TOWLINE_TRACE");
     stats_path = stats_path != NULL && stats_path[0] != '\0' ? stats_path : NULL;
     trace_path = trace_path != NULL && trace_path[0] != '\0' ? trace_path : NULL;
-    tow_observed = stats_path != NULL || trace_path != NULL;
+    towc_observed = stats_path != NULL || trace_path != NULL;
 }
 
-void tow_observe_begin(struct tow_observation *o, unsigned fn)
+void towc_observe_begin(struct towc_observation *o, unsigned fn)
 {
-    struct tow_thread *self = tow_thread_self();
+    struct towc_thread *self = towc_thread_self();
     o->fn = fn;
     o->sent = self != NULL ? self->sent : 0;
     o->waited = self != NULL ? self->waited : 0;
     o->begin_ns = (uint64_t)tow_time_now_ns();
 }
 
-bool tow_observe_end(struct tow_observation *o, CUresult result)
+bool towc_observe_end(struct towc_observation *o, CUresult result)
 {
-    struct tow_thread *self = tow_thread_self();
+    struct towc_thread *self = towc_thread_self();
     const struct tow_fn_info *info = tow_fn_info(o->fn);
     /* What was refused without asking anybody is an answer of our own, not a remembered one. */
     bool local = result != CUDA_SUCCESS || (info != NULL && (info->flags & TOW_FN_LOCAL));
@@ -86,11 +86,11 @@ static void write_stats(void)
 {
     struct tow_buf text;
     struct tow_json json;
-    struct tow_link_counters total = {0};
+    struct towc_link_counters total = {0};
     tow_buf_init(&text, 4 << 20);
     tow_json_init(&json, &text);
-    for (unsigned i = 0; i < tow_client_link_count(); i++) {
-        const struct tow_link_counters *c = &tow_client_link_at(i)->counters;
+    for (unsigned i = 0; i < towc_client_link_count(); i++) {
+        const struct towc_link_counters *c = &towc_client_link_at(i)->counters;
         total.commands += c->commands;
         total.replies_waited += c->replies_waited;
         total.bytes_out += c->bytes_out + c->side_out;
@@ -142,7 +142,7 @@ static void write_stats(void)
     tow_buf_fini(&text);
 }
 
-void tow_observe_finish(void)
+void towc_observe_finish(void)
 {
     if (stats_path != NULL) {
         write_stats();
@@ -163,7 +163,7 @@ static void open_trace(void)
     }
 }
 
-__attribute__((format(printf, 2, 3))) static void add(struct tow_trace *t, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void add(struct towc_trace *t, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -177,7 +177,7 @@ __attribute__((format(printf, 2, 3))) static void add(struct tow_trace *t, const
     }
 }
 
-void tow_trace_begin(struct tow_trace *t, unsigned fn)
+void towc_trace_begin(struct towc_trace *t, unsigned fn)
 {
     const struct tow_fn_info *info = tow_fn_info(fn);
     t->length = 0;
@@ -186,30 +186,30 @@ void tow_trace_begin(struct tow_trace *t, unsigned fn)
     add(t, "%d %s(", tow_thread_id(), info != NULL ? info->name : "?");
 }
 
-static void name(struct tow_trace *t, const char *text)
+static void name(struct towc_trace *t, const char *text)
 {
     add(t, "%s%s=", t->args++ > 0 ? ", " : "", text);
 }
 
-void tow_trace_int(struct tow_trace *t, const char *arg, long long value)
+void towc_trace_int(struct towc_trace *t, const char *arg, long long value)
 {
     name(t, arg);
     add(t, "%lld", value);
 }
 
-void tow_trace_hex(struct tow_trace *t, const char *arg, uint64_t value)
+void towc_trace_hex(struct towc_trace *t, const char *arg, uint64_t value)
 {
     name(t, arg);
     add(t, value < 10 ? "%" PRIu64 : "0x%" PRIx64, value);
 }
 
-void tow_trace_float(struct tow_trace *t, const char *arg, double value)
+void towc_trace_float(struct towc_trace *t, const char *arg, double value)
 {
     name(t, arg);
     add(t, "%g", value);
 }
 
-void tow_trace_text(struct tow_trace *t, const char *arg, const char *text)
+void towc_trace_text(struct towc_trace *t, const char *arg, const char *text)
 {
     name(t, arg);
     if (text == NULL) {
@@ -224,7 +224,7 @@ void tow_trace_text(struct tow_trace *t, const char *arg, const char *text)
     add(t, "\"");
 }
 
-void tow_trace_record(struct tow_trace *t, const char *arg, const void *bytes, size_t size)
+void towc_trace_record(struct towc_trace *t, const char *arg, const void *bytes, size_t size)
 {
     const uint8_t *at = bytes;
     name(t, arg);
@@ -235,8 +235,8 @@ void tow_trace_record(struct tow_trace *t, const char *arg, const void *bytes, s
     add(t, size > 64 ? "...}" : "}");
 }
 
-void tow_trace_out(struct tow_trace *t, const char *arg, const void *pointer, uint64_t value,
-                   CUresult result)
+void towc_trace_out(struct towc_trace *t, const char *arg, const void *pointer, uint64_t value,
+                    CUresult result)
 {
     name(t, arg);
     if (pointer == NULL) {
@@ -248,14 +248,14 @@ void tow_trace_out(struct tow_trace *t, const char *arg, const void *pointer, ui
     }
 }
 
-void tow_trace_end(struct tow_trace *t, CUresult result)
+void towc_trace_end(struct towc_trace *t, CUresult result)
 {
     pthread_once(&trace_once, open_trace);
     const char *error = NULL;
     bool cut = t->length == t->limit - 1;
     t->limit = sizeof t->line;
     add(t, "%s) = %d ", cut ? "..." : "", (int)result);
-    if (result != CUDA_SUCCESS && tow_cuGetErrorName(result, &error) == CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS && towc_cuGetErrorName(result, &error) == CUDA_SUCCESS) {
         add(t, "%s ", error);
     }
     add(t, "%.1fus\n", (double)took_ns / 1e3);

@@ -12,36 +12,36 @@
 
 /* Not 0 while anybody watches; set once at start, so that the ordinary path is one predictable
  * branch. */
-extern int tow_observed;
+extern int towc_observed;
 
-struct tow_observation {
+struct towc_observation {
     unsigned fn;
     uint64_t begin_ns;
     uint64_t sent, waited; /* the thread's counts when the call began */
 };
-void tow_observe_begin(struct tow_observation *o, unsigned fn);
+void towc_observe_begin(struct towc_observation *o, unsigned fn);
 /* Counts; true if the call is to be traced. */
-bool tow_observe_end(struct tow_observation *o, CUresult result);
+bool towc_observe_end(struct towc_observation *o, CUresult result);
 
 /* The program ends: writes the statistics, closes the trace. */
-void tow_observe_finish(void);
+void towc_observe_finish(void);
 
 /* One line of the trace. */
-struct tow_trace {
+struct towc_trace {
     char line[1024];
     size_t length;
     size_t limit; /* of `length`, and one more */
     unsigned args;
 };
-void tow_trace_begin(struct tow_trace *t, unsigned fn);
-void tow_trace_int(struct tow_trace *t, const char *arg, long long value);
-void tow_trace_hex(struct tow_trace *t, const char *arg, uint64_t value);
-void tow_trace_float(struct tow_trace *t, const char *arg, double value);
-void tow_trace_text(struct tow_trace *t, const char *arg, const char *text);
-void tow_trace_record(struct tow_trace *t, const char *arg, const void *bytes, size_t size);
+void towc_trace_begin(struct towc_trace *t, unsigned fn);
+void towc_trace_int(struct towc_trace *t, const char *arg, long long value);
+void towc_trace_hex(struct towc_trace *t, const char *arg, uint64_t value);
+void towc_trace_float(struct towc_trace *t, const char *arg, double value);
+void towc_trace_text(struct towc_trace *t, const char *arg, const char *text);
+void towc_trace_record(struct towc_trace *t, const char *arg, const void *bytes, size_t size);
 /* An output: `pointer` as given, and its value if the call succeeded. */
-void tow_trace_out(struct tow_trace *t, const char *arg, const void *pointer, uint64_t value,
-                   CUresult result);
-void tow_trace_end(struct tow_trace *t, CUresult result);
+void towc_trace_out(struct towc_trace *t, const char *arg, const void *pointer, uint64_t value,
+                    CUresult result);
+void towc_trace_end(struct towc_trace *t, CUresult result);
 
 #endif

@@ -42,17 +42,17 @@ static bool is_graphics(const char *name)
 /* The rows of a name: the first of them, and how many. */
 static unsigned rows_of(const char *name, unsigned *ret_first)
 {
-    unsigned low = 0, high = tow_proc_count;
+    unsigned low = 0, high = towc_proc_count;
     while (low < high) {
         unsigned middle = low + (high - low) / 2;
-        if (strcmp(tow_procs[middle].name, name) < 0) {
+        if (strcmp(towc_procs[middle].name, name) < 0) {
             low = middle + 1;
         } else {
             high = middle;
         }
     }
     unsigned count = 0;
-    while (low + count < tow_proc_count && strcmp(tow_procs[low + count].name, name) == 0) {
+    while (low + count < towc_proc_count && strcmp(towc_procs[low + count].name, name) == 0) {
         count++;
     }
     *ret_first = low;
@@ -67,10 +67,10 @@ static void *find(const char *name, int version, bool per_thread, bool *ret_know
     void *found = NULL;
     *ret_known = count > 0;
     for (unsigned i = first; i < first + count; i++) {
-        has_per_thread = has_per_thread || tow_procs[i].per_thread_since != 0;
+        has_per_thread = has_per_thread || towc_procs[i].per_thread_since != 0;
     }
     for (unsigned i = first; i < first + count; i++) {
-        const struct tow_proc *proc = &tow_procs[i];
+        const struct towc_proc *proc = &towc_procs[i];
         if (per_thread && has_per_thread) {
             if (proc->per_thread_since != 0 && proc->per_thread_since <= version) {
                 found = proc->per_thread_entry;
@@ -86,8 +86,8 @@ static void *find(const char *name, int version, bool per_thread, bool *ret_know
     return found;
 }
 
-CUresult tow_cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags,
-                                 CUdriverProcAddressQueryResult *symbolStatus)
+CUresult towc_cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags,
+                                  CUdriverProcAddressQueryResult *symbolStatus)
 {
     if (symbol == NULL || pfn == NULL || flags > 3) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -103,7 +103,7 @@ CUresult tow_cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion
     return CUDA_SUCCESS;
 }
 
-CUresult tow_cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags)
+CUresult towc_cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags)
 {
     if (symbol == NULL || pfn == NULL || flags > 3) {
         return CUDA_ERROR_INVALID_VALUE;

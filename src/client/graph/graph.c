@@ -37,7 +37,7 @@ static struct tow_mutex object_lock =
 
 static struct user_object *object_of(CUuserObject object)
 {
-    return tow_handle_object(TOW_H_USEROBJECT, (uint64_t)(uintptr_t)object);
+    return towc_handle_object(TOW_H_USEROBJECT, (uint64_t)(uintptr_t)object);
 }
 
 /* Gives references back; the last one ends the object. */
@@ -45,9 +45,9 @@ static void object_release(uint64_t id, unsigned count)
 {
     struct user_object *ended = NULL;
     tow_mutex_lock(&object_lock);
-    struct user_object *object = tow_handle_object(TOW_H_USEROBJECT, id);
+    struct user_object *object = towc_handle_object(TOW_H_USEROBJECT, id);
     if (object != NULL && (object->uses -= count < object->uses ? count : object->uses) == 0) {
-        ended = tow_handle_retire(id);
+        ended = towc_handle_retire(id);
     }
     tow_mutex_unlock(&object_lock);
     if (ended != NULL) {
@@ -56,8 +56,8 @@ static void object_release(uint64_t id, unsigned count)
     }
 }
 
-CUresult tow_cuUserObjectCreate(CUuserObject *object_out, void *ptr, CUhostFn destroy,
-                                unsigned int initialRefcount, unsigned int flags)
+CUresult towc_cuUserObjectCreate(CUuserObject *object_out, void *ptr, CUhostFn destroy,
+                                 unsigned int initialRefcount, unsigned int flags)
 {
     if (object_out == NULL || destroy == NULL || initialRefcount == 0 ||
         initialRefcount > INT32_MAX || flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC) {
@@ -69,7 +69,7 @@ CUresult tow_cuUserObjectCreate(CUuserObject *object_out, void *ptr, CUhostFn de
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *object = (struct user_object){ptr, destroy, initialRefcount};
-    CUresult status = tow_handle_mint_object(TOW_H_USEROBJECT, object, &id);
+    CUresult status = towc_handle_mint_object(TOW_H_USEROBJECT, object, &id);
     if (status != CUDA_SUCCESS) {
         free(object);
         return status;
@@ -78,7 +78,7 @@ CUresult tow_cuUserObjectCreate(CUuserObject *object_out, void *ptr, CUhostFn de
     return CUDA_SUCCESS;
 }
 
-CUresult tow_cuUserObjectRetain(CUuserObject object, unsigned int count)
+CUresult towc_cuUserObjectRetain(CUuserObject object, unsigned int count)
 {
     tow_mutex_lock(&object_lock);
     struct user_object *found = object_of(object);
@@ -90,7 +90,7 @@ CUresult tow_cuUserObjectRetain(CUuserObject object, unsigned int count)
     return wrong ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
-CUresult tow_cuUserObjectRelease(CUuserObject object, unsigned int count)
+CUresult towc_cuUserObjectRelease(CUuserObject object, unsigned int count)
 {
     if (object_of(object) == NULL || count == 0 || count > INT32_MAX) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -120,8 +120,8 @@ static bool hold(uint64_t graph, uint64_t object, unsigned count)
     return true;
 }
 
-CUresult tow_cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned int count,
-                                     unsigned int flags)
+CUresult towc_cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned int count,
+                                      unsigned int flags)
 {
     if (count == 0 || count > INT32_MAX || (flags & ~(unsigned)CU_GRAPH_USER_OBJECT_MOVE) ||
         graph == NULL) {
@@ -141,7 +141,7 @@ CUresult tow_cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigne
     return status;
 }
 
-CUresult tow_cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, unsigned int count)
+CUresult towc_cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, unsigned int count)
 {
     uint64_t key = (uint64_t)(uintptr_t)graph, id = (uint64_t)(uintptr_t)object;
     tow_mutex_lock(&object_lock);
@@ -152,7 +152,7 @@ CUresult tow_cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, unsign
     struct holding *h = *at;
     /* What the graph does not hold it can release. */
     bool nothing =
-        h == NULL && count > 0 && object_of(object) != NULL && tow_handle_valid(TOW_H_GRAPH, key);
+        h == NULL && count > 0 && object_of(object) != NULL && towc_handle_valid(TOW_H_GRAPH, key);
     bool wrong = h == NULL || count == 0 || count > h->uses;
     if (!wrong && (h->uses -= count) == 0) {
         *at = h->next;
@@ -166,12 +166,12 @@ CUresult tow_cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, unsign
     return CUDA_SUCCESS;
 }
 
-void tow_graph_share_objects(uint64_t from, uint64_t to)
+void towc_graph_share_objects(uint64_t from, uint64_t to)
 {
     tow_mutex_lock(&object_lock);
     for (struct holding *h = holdings; h != NULL; h = h->next) {
         struct user_object *object =
-            h->graph == from ? tow_handle_object(TOW_H_USEROBJECT, h->object) : NULL;
+            h->graph == from ? towc_handle_object(TOW_H_USEROBJECT, h->object) : NULL;
         if (object != NULL && hold(to, h->object, h->uses)) {
             object->uses += h->uses;
         }
@@ -179,7 +179,7 @@ void tow_graph_share_objects(uint64_t from, uint64_t to)
     tow_mutex_unlock(&object_lock);
 }
 
-void tow_graph_drop_objects(uint64_t key)
+void towc_graph_drop_objects(uint64_t key)
 {
     for (;;) {
         tow_mutex_lock(&object_lock);
@@ -202,74 +202,74 @@ void tow_graph_drop_objects(uint64_t key)
 
 /* ---- life of graphs ---- */
 
-CUresult tow_cuGraphCreate(CUgraph *phGraph, unsigned int flags)
+CUresult towc_cuGraphCreate(CUgraph *phGraph, unsigned int flags)
 {
-    const struct tow_context *context = tow_context_current();
+    const struct towc_context *context = towc_context_current();
     uint64_t id = 0;
-    CUresult status = tow_client_state();
+    CUresult status = towc_client_state();
     if (status == CUDA_SUCCESS && (phGraph == NULL || flags != 0)) {
         status = CUDA_ERROR_INVALID_VALUE;
     }
     if (status == CUDA_SUCCESS) {
-        status = tow_built_graph(context != NULL ? context->link : tow_client_link(-1), &id);
+        status = towc_built_graph(context != NULL ? context->link : towc_client_link(-1), &id);
     }
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    status = tow_send_cuGraphCreate((CUgraph)(uintptr_t)id, flags);
+    status = towc_send_cuGraphCreate((CUgraph)(uintptr_t)id, flags);
     if (status != CUDA_SUCCESS) {
-        tow_built_end(id);
+        towc_built_end(id);
         return status;
     }
     *phGraph = (CUgraph)(uintptr_t)id;
     return CUDA_SUCCESS;
 }
 
-CUresult tow_cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph)
+CUresult towc_cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph)
 {
     uint64_t id = 0;
     if (phGraphClone == NULL || originalGraph == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult status = tow_handle_mint(TOW_H_GRAPH, &id);
+    CUresult status = towc_handle_mint(TOW_H_GRAPH, &id);
     if (status == CUDA_SUCCESS) {
-        status = tow_send_cuGraphClone((CUgraph)(uintptr_t)id, originalGraph);
+        status = towc_send_cuGraphClone((CUgraph)(uintptr_t)id, originalGraph);
         if (status != CUDA_SUCCESS) {
-            tow_handle_retire(id);
+            towc_handle_retire(id);
             return status;
         }
-        tow_graph_share_objects((uint64_t)(uintptr_t)originalGraph, id);
+        towc_graph_share_objects((uint64_t)(uintptr_t)originalGraph, id);
         *phGraphClone = (CUgraph)(uintptr_t)id;
     }
     return status;
 }
 
-CUresult tow_cuGraphDestroy(CUgraph hGraph)
+CUresult towc_cuGraphDestroy(CUgraph hGraph)
 {
     uint64_t id = (uint64_t)(uintptr_t)hGraph;
-    if (!tow_handle_valid(TOW_H_GRAPH, id)) {
-        CUresult state = tow_client_state();
+    if (!towc_handle_valid(TOW_H_GRAPH, id)) {
+        CUresult state = towc_client_state();
         return state != CUDA_SUCCESS ? state : CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult status = tow_send_cuGraphDestroy(hGraph);
+    CUresult status = towc_send_cuGraphDestroy(hGraph);
     if (status == CUDA_SUCCESS) {
-        tow_graph_drop_objects(id);
-        tow_built_end(id);
+        towc_graph_drop_objects(id);
+        towc_built_end(id);
     }
     return status;
 }
 
-CUresult tow_cuGraphExecDestroy(CUgraphExec hGraphExec)
+CUresult towc_cuGraphExecDestroy(CUgraphExec hGraphExec)
 {
     uint64_t id = (uint64_t)(uintptr_t)hGraphExec;
-    if (!tow_handle_valid(TOW_H_GRAPHEXEC, id)) {
-        CUresult state = tow_client_state();
+    if (!towc_handle_valid(TOW_H_GRAPHEXEC, id)) {
+        CUresult state = towc_client_state();
         return state != CUDA_SUCCESS ? state : CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult status = tow_send_cuGraphExecDestroy(hGraphExec);
+    CUresult status = towc_send_cuGraphExecDestroy(hGraphExec);
     if (status == CUDA_SUCCESS) {
-        tow_graph_drop_objects(id);
-        tow_built_end(id);
+        towc_graph_drop_objects(id);
+        towc_built_end(id);
     }
     return status;
 }
@@ -290,8 +290,8 @@ static bool for_kernels(unsigned long long flags)
     return true;
 }
 
-CUresult tow_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph,
-                                         unsigned long long flags)
+CUresult towc_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph,
+                                          unsigned long long flags)
 {
     uint64_t id = 0;
     if (phGraphExec == NULL || hGraph == NULL) {
@@ -300,21 +300,21 @@ CUresult tow_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGrap
     if (for_kernels(flags)) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
-    CUresult status = tow_built_exec((uint64_t)(uintptr_t)hGraph, &id);
+    CUresult status = towc_built_exec((uint64_t)(uintptr_t)hGraph, &id);
     if (status == CUDA_SUCCESS) {
-        status = tow_send_cuGraphInstantiateWithFlags((CUgraphExec)(uintptr_t)id, hGraph, flags);
+        status = towc_send_cuGraphInstantiateWithFlags((CUgraphExec)(uintptr_t)id, hGraph, flags);
         if (status != CUDA_SUCCESS) {
-            tow_built_end(id);
+            towc_built_end(id);
             return status;
         }
-        tow_graph_share_objects((uint64_t)(uintptr_t)hGraph, id);
+        towc_graph_share_objects((uint64_t)(uintptr_t)hGraph, id);
         *phGraphExec = (CUgraphExec)(uintptr_t)id;
     }
     return status;
 }
 
-CUresult tow_cuGraphInstantiate_v2(CUgraphExec *phGraphExec, CUgraph hGraph,
-                                   CUgraphNode *phErrorNode, char *logBuffer, size_t bufferSize)
+CUresult towc_cuGraphInstantiate_v2(CUgraphExec *phGraphExec, CUgraph hGraph,
+                                    CUgraphNode *phErrorNode, char *logBuffer, size_t bufferSize)
 {
     if (phErrorNode != NULL) {
         *phErrorNode = NULL;
@@ -322,11 +322,11 @@ CUresult tow_cuGraphInstantiate_v2(CUgraphExec *phGraphExec, CUgraph hGraph,
     if (logBuffer != NULL && bufferSize > 0) {
         logBuffer[0] = '\0';
     }
-    return tow_cuGraphInstantiateWithFlags(phGraphExec, hGraph, 0);
+    return towc_cuGraphInstantiateWithFlags(phGraphExec, hGraph, 0);
 }
 
-CUresult tow_cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGraph,
-                                          CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
+CUresult towc_cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGraph,
+                                           CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
 {
     uint64_t id = 0;
     if (phGraphExec == NULL || hGraph == NULL || instantiateParams == NULL) {
@@ -337,34 +337,34 @@ CUresult tow_cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGra
         instantiateParams->result_out = CUDA_GRAPH_INSTANTIATE_NODE_OPERATION_NOT_SUPPORTED;
         return CUDA_ERROR_NOT_SUPPORTED;
     }
-    CUresult status = tow_built_exec((uint64_t)(uintptr_t)hGraph, &id);
+    CUresult status = towc_built_exec((uint64_t)(uintptr_t)hGraph, &id);
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    struct tow_call call;
-    status = tow_call_begin(&call, TOW_FN_cuGraphInstantiateWithParams, 32,
-                            TOW_CALL_REPLY | TOW_CALL_CONTEXT);
+    struct towc_call call;
+    status = towc_call_begin(&call, TOW_FN_cuGraphInstantiateWithParams, 32,
+                             TOW_CALL_REPLY | TOW_CALL_CONTEXT);
     if (status != CUDA_SUCCESS) {
-        tow_built_end(id);
+        towc_built_end(id);
         return status;
     }
     tow_enc_u64(&call.enc, id);
     tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)hGraph);
     tow_enc_u64(&call.enc, instantiateParams->flags);
     tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)instantiateParams->hUploadStream);
-    status = tow_call_wait(&call);
+    status = towc_call_wait(&call);
     if (status == CUDA_SUCCESS) {
         /* The outputs come with failures, too: the real result is among them. */
         instantiateParams->hErrNode_out = (CUgraphNode)(uintptr_t)tow_dec_u64(&call.dec);
         instantiateParams->result_out = (CUgraphInstantiateResult)tow_dec_u32(&call.dec);
         status = (CUresult)tow_dec_u32(&call.dec);
     }
-    status = tow_call_end(&call, status);
+    status = towc_call_end(&call, status);
     if (status != CUDA_SUCCESS) {
-        tow_built_end(id);
+        towc_built_end(id);
         return status;
     }
-    tow_graph_share_objects((uint64_t)(uintptr_t)hGraph, id);
+    towc_graph_share_objects((uint64_t)(uintptr_t)hGraph, id);
     *phGraphExec = (CUgraphExec)(uintptr_t)id;
     return CUDA_SUCCESS;
 }
@@ -373,66 +373,66 @@ CUresult tow_cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGra
  * recorded. */
 static CUresult launch_and_wait(CUgraphExec exec, CUstream stream)
 {
-    struct tow_call call;
+    struct towc_call call;
     CUresult status =
-        tow_call_begin(&call, TOW_FN_cuGraphLaunch, 16, TOW_CALL_REPLY | TOW_CALL_CONTEXT);
+        towc_call_begin(&call, TOW_FN_cuGraphLaunch, 16, TOW_CALL_REPLY | TOW_CALL_CONTEXT);
     if (status != CUDA_SUCCESS) {
         return status;
     }
     tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)exec);
     tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)stream);
-    return tow_call_end(&call, tow_call_wait(&call));
+    return towc_call_end(&call, towc_call_wait(&call));
 }
 
-CUresult tow_cuGraphLaunch(CUgraphExec hGraph, CUstream hStream)
+CUresult towc_cuGraphLaunch(CUgraphExec hGraph, CUstream hStream)
 {
-    struct tow_context *context = tow_context_current();
+    struct towc_context *context = towc_context_current();
     if (context == NULL) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
-    if (!tow_handle_valid(TOW_H_GRAPHEXEC, (uint64_t)(uintptr_t)hGraph)) {
+    if (!towc_handle_valid(TOW_H_GRAPHEXEC, (uint64_t)(uintptr_t)hGraph)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult status = tow_mirror_push(context->link);
+    CUresult status = towc_mirror_push(context->link);
     if (status == CUDA_SUCCESS) {
-        status = tow_event_graphs_wait() ? launch_and_wait(hGraph, hStream)
-                                         : tow_send_cuGraphLaunch(hGraph, hStream);
-        atomic_store_explicit(&context->link->worked, tow_link_sent(context->link),
+        status = towc_event_graphs_wait() ? launch_and_wait(hGraph, hStream)
+                                          : towc_send_cuGraphLaunch(hGraph, hStream);
+        atomic_store_explicit(&context->link->worked, towc_link_sent(context->link),
                               memory_order_relaxed);
     }
-    return tow_launch_settle(hStream, status);
+    return towc_launch_settle(hStream, status);
 }
 
-CUresult tow_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
-                                  CUgraphExecUpdateResultInfo *resultInfo)
+CUresult towc_cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
+                                   CUgraphExecUpdateResultInfo *resultInfo)
 {
     if (resultInfo == NULL || hGraphExec == NULL || hGraph == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    tow_built_exec_changes((uint64_t)(uintptr_t)hGraphExec);
-    struct tow_call call;
+    towc_built_exec_changes((uint64_t)(uintptr_t)hGraphExec);
+    struct towc_call call;
     CUresult status =
-        tow_call_begin(&call, TOW_FN_cuGraphExecUpdate_v2, 16, TOW_CALL_REPLY | TOW_CALL_CONTEXT);
+        towc_call_begin(&call, TOW_FN_cuGraphExecUpdate_v2, 16, TOW_CALL_REPLY | TOW_CALL_CONTEXT);
     if (status != CUDA_SUCCESS) {
         return status;
     }
     tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)hGraphExec);
     tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)hGraph);
-    status = tow_call_wait(&call);
+    status = towc_call_wait(&call);
     if (status == CUDA_SUCCESS) {
         resultInfo->errorNode = (CUgraphNode)(uintptr_t)tow_dec_u64(&call.dec);
         resultInfo->errorFromNode = (CUgraphNode)(uintptr_t)tow_dec_u64(&call.dec);
         resultInfo->result = (CUgraphExecUpdateResult)tow_dec_u32(&call.dec);
         status = (CUresult)tow_dec_u32(&call.dec);
     }
-    return tow_call_end(&call, status);
+    return towc_call_end(&call, status);
 }
 
-CUresult tow_cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode *hErrorNode_out,
-                               CUgraphExecUpdateResult *updateResult_out)
+CUresult towc_cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode *hErrorNode_out,
+                                CUgraphExecUpdateResult *updateResult_out)
 {
     CUgraphExecUpdateResultInfo info = {0};
-    CUresult status = tow_cuGraphExecUpdate_v2(hGraphExec, hGraph, &info);
+    CUresult status = towc_cuGraphExecUpdate_v2(hGraphExec, hGraph, &info);
     if (hErrorNode_out != NULL) {
         *hErrorNode_out = info.errorNode;
     }
@@ -442,27 +442,27 @@ CUresult tow_cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNo
     return status;
 }
 
-CUresult tow_cuGraphNodeSetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode,
-                                   unsigned int isEnabled)
+CUresult towc_cuGraphNodeSetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                    unsigned int isEnabled)
 {
-    tow_built_exec_changes((uint64_t)(uintptr_t)hGraphExec);
-    return tow_send_cuGraphNodeSetEnabled(hGraphExec, hNode, isEnabled);
+    towc_built_exec_changes((uint64_t)(uintptr_t)hGraphExec);
+    return towc_send_cuGraphNodeSetEnabled(hGraphExec, hNode, isEnabled);
 }
 
-CUresult tow_cuGraphDebugDotPrint(CUgraph hGraph, const char *path, unsigned int flags)
+CUresult towc_cuGraphDebugDotPrint(CUgraph hGraph, const char *path, unsigned int flags)
 {
     if (hGraph == NULL || path == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    struct tow_call call;
+    struct towc_call call;
     CUresult status =
-        tow_call_begin(&call, TOW_FN_cuGraphDebugDotPrint, 16, TOW_CALL_REPLY | TOW_CALL_CONTEXT);
+        towc_call_begin(&call, TOW_FN_cuGraphDebugDotPrint, 16, TOW_CALL_REPLY | TOW_CALL_CONTEXT);
     if (status != CUDA_SUCCESS) {
         return status;
     }
     tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)hGraph);
     tow_enc_u32(&call.enc, flags);
-    status = tow_call_wait(&call);
+    status = towc_call_wait(&call);
     if (status == CUDA_SUCCESS) {
         uint64_t size = tow_dec_u64(&call.dec);
         const uint8_t *text = tow_dec_bytes(&call.dec, (size_t)size);
@@ -474,39 +474,39 @@ CUresult tow_cuGraphDebugDotPrint(CUgraph hGraph, const char *path, unsigned int
             status = fclose(file) == 0 && written ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
         }
     }
-    return tow_call_end(&call, status);
+    return towc_call_end(&call, status);
 }
 
 /* ---- attributes of graph memory: 8 bytes each ---- */
 
-CUresult tow_cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr, void *value)
+CUresult towc_cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr, void *value)
 {
-    int ordinal = tow_device_to_server(device);
+    int ordinal = towc_device_to_server(device);
     if (value == NULL || (unsigned)attr > CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (ordinal < 0) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
-    struct tow_call call;
+    struct towc_call call;
     CUresult status =
-        tow_call_begin(&call, TOW_FN_cuDeviceGetGraphMemAttribute, 16, TOW_CALL_REPLY);
+        towc_call_begin(&call, TOW_FN_cuDeviceGetGraphMemAttribute, 16, TOW_CALL_REPLY);
     if (status != CUDA_SUCCESS) {
         return status;
     }
     tow_enc_u32(&call.enc, (uint32_t)ordinal);
     tow_enc_u32(&call.enc, (uint32_t)attr);
-    status = tow_call_wait(&call);
+    status = towc_call_wait(&call);
     if (status == CUDA_SUCCESS) {
         uint64_t got = tow_dec_u64(&call.dec);
         memcpy(value, &got, sizeof got);
     }
-    return tow_call_end(&call, status);
+    return towc_call_end(&call, status);
 }
 
-CUresult tow_cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr, void *value)
+CUresult towc_cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr, void *value)
 {
-    int ordinal = tow_device_to_server(device);
+    int ordinal = towc_device_to_server(device);
     uint64_t wanted = 0;
     if (value == NULL || (unsigned)attr > CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -515,16 +515,16 @@ CUresult tow_cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute 
         return CUDA_ERROR_INVALID_DEVICE;
     }
     memcpy(&wanted, value, sizeof wanted);
-    struct tow_call call;
+    struct towc_call call;
     CUresult status =
-        tow_call_begin(&call, TOW_FN_cuDeviceSetGraphMemAttribute, 16, TOW_CALL_REPLY);
+        towc_call_begin(&call, TOW_FN_cuDeviceSetGraphMemAttribute, 16, TOW_CALL_REPLY);
     if (status != CUDA_SUCCESS) {
         return status;
     }
     tow_enc_u32(&call.enc, (uint32_t)ordinal);
     tow_enc_u32(&call.enc, (uint32_t)attr);
     tow_enc_u64(&call.enc, wanted);
-    return tow_call_end(&call, tow_call_wait(&call));
+    return towc_call_end(&call, towc_call_wait(&call));
 }
 
 /* ---- older forms ---- */
@@ -538,94 +538,94 @@ static CUresult fill_rest(CUresult status, CUgraphNode *nodes, size_t room, size
     return status;
 }
 
-CUresult tow_cuGraphGetNodes(CUgraph hGraph, CUgraphNode *nodes, size_t *numNodes)
+CUresult towc_cuGraphGetNodes(CUgraph hGraph, CUgraphNode *nodes, size_t *numNodes)
 {
     if (numNodes == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     size_t room = *numNodes;
-    CUresult status = tow_send_cuGraphGetNodes(hGraph, nodes, numNodes);
+    CUresult status = towc_send_cuGraphGetNodes(hGraph, nodes, numNodes);
     return fill_rest(status, nodes, room, *numNodes);
 }
 
-CUresult tow_cuGraphGetRootNodes(CUgraph hGraph, CUgraphNode *rootNodes, size_t *numRootNodes)
+CUresult towc_cuGraphGetRootNodes(CUgraph hGraph, CUgraphNode *rootNodes, size_t *numRootNodes)
 {
     if (numRootNodes == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     size_t room = *numRootNodes;
-    CUresult status = tow_send_cuGraphGetRootNodes(hGraph, rootNodes, numRootNodes);
+    CUresult status = towc_send_cuGraphGetRootNodes(hGraph, rootNodes, numRootNodes);
     return fill_rest(status, rootNodes, room, *numRootNodes);
 }
 
-CUresult tow_cuGraphGetEdges_v2(CUgraph hGraph, CUgraphNode *from, CUgraphNode *to,
-                                CUgraphEdgeData *edgeData, size_t *numEdges)
+CUresult towc_cuGraphGetEdges_v2(CUgraph hGraph, CUgraphNode *from, CUgraphNode *to,
+                                 CUgraphEdgeData *edgeData, size_t *numEdges)
 {
     if (numEdges == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     size_t room = *numEdges;
-    CUresult status = tow_send_cuGraphGetEdges_v2(hGraph, from, to, edgeData, numEdges);
+    CUresult status = towc_send_cuGraphGetEdges_v2(hGraph, from, to, edgeData, numEdges);
     fill_rest(status, from, room, *numEdges);
     return fill_rest(status, to, room, *numEdges);
 }
 
-CUresult tow_cuGraphNodeGetDependencies_v2(CUgraphNode hNode, CUgraphNode *dependencies,
-                                           CUgraphEdgeData *edgeData, size_t *numDependencies)
+CUresult towc_cuGraphNodeGetDependencies_v2(CUgraphNode hNode, CUgraphNode *dependencies,
+                                            CUgraphEdgeData *edgeData, size_t *numDependencies)
 {
     if (numDependencies == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     size_t room = *numDependencies;
     CUresult status =
-        tow_send_cuGraphNodeGetDependencies_v2(hNode, dependencies, edgeData, numDependencies);
+        towc_send_cuGraphNodeGetDependencies_v2(hNode, dependencies, edgeData, numDependencies);
     return fill_rest(status, dependencies, room, *numDependencies);
 }
 
-CUresult tow_cuGraphNodeGetDependentNodes_v2(CUgraphNode hNode, CUgraphNode *dependentNodes,
-                                             CUgraphEdgeData *edgeData, size_t *numDependentNodes)
+CUresult towc_cuGraphNodeGetDependentNodes_v2(CUgraphNode hNode, CUgraphNode *dependentNodes,
+                                              CUgraphEdgeData *edgeData, size_t *numDependentNodes)
 {
     if (numDependentNodes == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     size_t room = *numDependentNodes;
-    CUresult status = tow_send_cuGraphNodeGetDependentNodes_v2(hNode, dependentNodes, edgeData,
-                                                               numDependentNodes);
+    CUresult status = towc_send_cuGraphNodeGetDependentNodes_v2(hNode, dependentNodes, edgeData,
+                                                                numDependentNodes);
     return fill_rest(status, dependentNodes, room, *numDependentNodes);
 }
 
-CUresult tow_cuGraphGetEdges(CUgraph hGraph, CUgraphNode *from, CUgraphNode *to, size_t *numEdges)
+CUresult towc_cuGraphGetEdges(CUgraph hGraph, CUgraphNode *from, CUgraphNode *to, size_t *numEdges)
 {
-    return tow_cuGraphGetEdges_v2(hGraph, from, to, NULL, numEdges);
+    return towc_cuGraphGetEdges_v2(hGraph, from, to, NULL, numEdges);
 }
 
-CUresult tow_cuGraphNodeGetDependencies(CUgraphNode hNode, CUgraphNode *dependencies,
-                                        size_t *numDependencies)
+CUresult towc_cuGraphNodeGetDependencies(CUgraphNode hNode, CUgraphNode *dependencies,
+                                         size_t *numDependencies)
 {
-    return tow_cuGraphNodeGetDependencies_v2(hNode, dependencies, NULL, numDependencies);
+    return towc_cuGraphNodeGetDependencies_v2(hNode, dependencies, NULL, numDependencies);
 }
 
-CUresult tow_cuGraphNodeGetDependentNodes(CUgraphNode hNode, CUgraphNode *dependentNodes,
-                                          size_t *numDependentNodes)
+CUresult towc_cuGraphNodeGetDependentNodes(CUgraphNode hNode, CUgraphNode *dependentNodes,
+                                           size_t *numDependentNodes)
 {
-    return tow_cuGraphNodeGetDependentNodes_v2(hNode, dependentNodes, NULL, numDependentNodes);
+    return towc_cuGraphNodeGetDependentNodes_v2(hNode, dependentNodes, NULL, numDependentNodes);
 }
 
-CUresult tow_cuGraphAddDependencies(CUgraph hGraph, const CUgraphNode *from, const CUgraphNode *to,
-                                    size_t numDependencies)
+CUresult towc_cuGraphAddDependencies(CUgraph hGraph, const CUgraphNode *from, const CUgraphNode *to,
+                                     size_t numDependencies)
 {
-    return tow_cuGraphAddDependencies_v2(hGraph, from, to, NULL, numDependencies);
+    return towc_cuGraphAddDependencies_v2(hGraph, from, to, NULL, numDependencies);
 }
 
-CUresult tow_cuGraphRemoveDependencies(CUgraph hGraph, const CUgraphNode *from,
-                                       const CUgraphNode *to, size_t numDependencies)
+CUresult towc_cuGraphRemoveDependencies(CUgraph hGraph, const CUgraphNode *from,
+                                        const CUgraphNode *to, size_t numDependencies)
 {
-    return tow_cuGraphRemoveDependencies_v2(hGraph, from, to, NULL, numDependencies);
+    return towc_cuGraphRemoveDependencies_v2(hGraph, from, to, NULL, numDependencies);
 }
 
-CUresult tow_cuStreamUpdateCaptureDependencies(CUstream hStream, CUgraphNode *dependencies,
-                                               size_t numDependencies, unsigned int flags)
+CUresult towc_cuStreamUpdateCaptureDependencies(CUstream hStream, CUgraphNode *dependencies,
+                                                size_t numDependencies, unsigned int flags)
 {
-    return tow_cuStreamUpdateCaptureDependencies_v2(hStream, dependencies, NULL, numDependencies,
-                                                    flags);
+    return towc_cuStreamUpdateCaptureDependencies_v2(hStream, dependencies, NULL, numDependencies,
+                                                     flags);
 }

@@ -12,7 +12,7 @@
 #include "gen/cuda_types.h"
 
 /* User objects that go with a graph or an executable graph. */
-void tow_graph_share_objects(uint64_t from, uint64_t to);
-void tow_graph_drop_objects(uint64_t key);
+void towc_graph_share_objects(uint64_t from, uint64_t to);
+void towc_graph_drop_objects(uint64_t key);
 
 #endif

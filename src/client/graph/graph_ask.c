@@ -9,22 +9,22 @@
 #include "gen/graph_client.h"
 #include "wire/graph.h"
 
-static CUresult ask_node(struct tow_call *call, unsigned fn, CUgraphNode node)
+static CUresult ask_node(struct towc_call *call, unsigned fn, CUgraphNode node)
 {
-    CUresult status = tow_call_begin(call, fn, 8, TOW_CALL_REPLY | TOW_CALL_CONTEXT);
+    CUresult status = towc_call_begin(call, fn, 8, TOW_CALL_REPLY | TOW_CALL_CONTEXT);
     if (status != CUDA_SUCCESS) {
         return status;
     }
     tow_enc_u64(&call->enc, (uint64_t)(uintptr_t)node);
-    return tow_call_wait(call);
+    return towc_call_wait(call);
 }
 
-CUresult tow_cuGraphKernelNodeGetParams_v2(CUgraphNode hNode, CUDA_KERNEL_NODE_PARAMS *nodeParams)
+CUresult towc_cuGraphKernelNodeGetParams_v2(CUgraphNode hNode, CUDA_KERNEL_NODE_PARAMS *nodeParams)
 {
     if (nodeParams == NULL || hNode == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    struct tow_call call;
+    struct towc_call call;
     CUresult status = ask_node(&call, TOW_FN_cuGraphKernelNodeGetParams_v2, hNode);
     if (status != CUDA_SUCCESS) {
         return status;
@@ -38,9 +38,9 @@ CUresult tow_cuGraphKernelNodeGetParams_v2(CUgraphNode hNode, CUDA_KERNEL_NODE_P
     const uint8_t *bytes = tow_dec_bytes(&call.dec, head.bytes);
     /* The program gets pointers into memory that lives as long as the node. */
     uint8_t *kept =
-        tow_keep_make((uint64_t)(uintptr_t)hNode, (count + 1) * sizeof(void *) + head.bytes + 16);
+        towc_keep_make((uint64_t)(uintptr_t)hNode, (count + 1) * sizeof(void *) + head.bytes + 16);
     if (call.dec.bad || kept == NULL) {
-        return tow_call_end(&call, kept == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS);
+        return towc_call_end(&call, kept == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS);
     }
     void **params = (void **)kept;
     uint8_t *values = kept + (((count + 1) * sizeof(void *) + 15) & ~(size_t)15);
@@ -51,7 +51,7 @@ CUresult tow_cuGraphKernelNodeGetParams_v2(CUgraphNode hNode, CUDA_KERNEL_NODE_P
         params[i] = values + (offsets[i] < head.bytes ? offsets[i] : 0);
     }
     /* NVIDIA's runtime finds the program's own function by the library's kernel. */
-    const struct tow_kernel *kernel = tow_kernel_find((const void *)(uintptr_t)head.function);
+    const struct towc_kernel *kernel = towc_kernel_find((const void *)(uintptr_t)head.function);
     uint64_t origin = TOW_ID_KIND(head.function) == TOW_H_KERNEL ? head.function
                       : kernel != NULL && kernel->origin != NULL ? kernel->origin->id
                                                                  : 0;
@@ -68,14 +68,14 @@ CUresult tow_cuGraphKernelNodeGetParams_v2(CUgraphNode hNode, CUDA_KERNEL_NODE_P
         .sharedMemBytes = head.shared,
         .kernelParams = count > 0 ? params : NULL,
     };
-    return tow_call_end(&call, CUDA_SUCCESS);
+    return towc_call_end(&call, CUDA_SUCCESS);
 }
 
-CUresult tow_cuGraphKernelNodeGetParams(CUgraphNode hNode, CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
+CUresult towc_cuGraphKernelNodeGetParams(CUgraphNode hNode, CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
 {
     CUDA_KERNEL_NODE_PARAMS v2;
     CUresult status = nodeParams == NULL ? CUDA_ERROR_INVALID_VALUE
-                                         : tow_cuGraphKernelNodeGetParams_v2(hNode, &v2);
+                                         : towc_cuGraphKernelNodeGetParams_v2(hNode, &v2);
     if (status == CUDA_SUCCESS) {
         if (v2.func == NULL) {
             v2.func = (CUfunction)v2.kern;
@@ -85,79 +85,80 @@ CUresult tow_cuGraphKernelNodeGetParams(CUgraphNode hNode, CUDA_KERNEL_NODE_PARA
     return status;
 }
 
-CUresult tow_cuGraphMemcpyNodeGetParams(CUgraphNode hNode, CUDA_MEMCPY3D *nodeParams)
+CUresult towc_cuGraphMemcpyNodeGetParams(CUgraphNode hNode, CUDA_MEMCPY3D *nodeParams)
 {
     if (nodeParams == NULL || hNode == NULL) {
-        CUresult state = tow_client_state();
+        CUresult state = towc_client_state();
         return state != CUDA_SUCCESS ? state : CUDA_ERROR_INVALID_VALUE;
     }
-    struct tow_call call;
+    struct towc_call call;
     CUresult status = ask_node(&call, TOW_FN_cuGraphMemcpyNodeGetParams, hNode);
     if (status != CUDA_SUCCESS) {
         return status;
     }
     /* Arrays are ids in it already. */
     tow_dec_copy(&call.dec, nodeParams, sizeof *nodeParams);
-    return tow_call_end(&call, CUDA_SUCCESS);
+    return towc_call_end(&call, CUDA_SUCCESS);
 }
 
-CUresult tow_cuGraphHostNodeGetParams(CUgraphNode hNode, CUDA_HOST_NODE_PARAMS *nodeParams)
+CUresult towc_cuGraphHostNodeGetParams(CUgraphNode hNode, CUDA_HOST_NODE_PARAMS *nodeParams)
 {
     if (nodeParams == NULL || hNode == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    struct tow_call call;
+    struct towc_call call;
     CUresult status = ask_node(&call, TOW_FN_cuGraphHostNodeGetParams, hNode);
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    struct tow_hostfn function;
-    if (!tow_hostfn_find(tow_dec_u64(&call.dec), &function)) {
-        return tow_call_end(&call, CUDA_ERROR_INVALID_VALUE);
+    struct towc_hostfn function;
+    if (!towc_hostfn_find(tow_dec_u64(&call.dec), &function)) {
+        return towc_call_end(&call, CUDA_ERROR_INVALID_VALUE);
     }
     nodeParams->fn = function.run;
     nodeParams->userData = function.user;
-    return tow_call_end(&call, CUDA_SUCCESS);
+    return towc_call_end(&call, CUDA_SUCCESS);
 }
 
-CUresult tow_cuGraphMemAllocNodeGetParams(CUgraphNode hNode, CUDA_MEM_ALLOC_NODE_PARAMS *params_out)
+CUresult towc_cuGraphMemAllocNodeGetParams(CUgraphNode hNode,
+                                           CUDA_MEM_ALLOC_NODE_PARAMS *params_out)
 {
     if (params_out == NULL || hNode == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    struct tow_call call;
+    struct towc_call call;
     CUresult status = ask_node(&call, TOW_FN_cuGraphMemAllocNodeGetParams, hNode);
     if (status != CUDA_SUCCESS) {
         return status;
     }
     tow_dec_copy(&call.dec, params_out, sizeof *params_out);
-    tow_unpack_CUmemPoolProps(call.link, &params_out->poolProps);
+    towc_unpack_CUmemPoolProps(call.link, &params_out->poolProps);
     params_out->accessDescs = NULL;
     size_t count = params_out->accessDescCount;
     if (count > TOW_NODE_ACCESS_MAX) {
         params_out->accessDescCount = 0;
         tow_dec_fail(&call.dec);
     } else if (count > 0) {
-        CUmemAccessDesc *descs = tow_keep_make((uint64_t)(uintptr_t)hNode, count * sizeof *descs);
+        CUmemAccessDesc *descs = towc_keep_make((uint64_t)(uintptr_t)hNode, count * sizeof *descs);
         if (descs == NULL) {
-            return tow_call_end(&call, CUDA_ERROR_OUT_OF_MEMORY);
+            return towc_call_end(&call, CUDA_ERROR_OUT_OF_MEMORY);
         }
         tow_dec_copy(&call.dec, descs, count * sizeof *descs);
         for (size_t i = 0; i < count; i++) {
-            tow_unpack_CUmemAccessDesc(call.link, &descs[i]);
+            towc_unpack_CUmemAccessDesc(call.link, &descs[i]);
         }
         params_out->accessDescs = descs;
     }
-    return tow_call_end(&call, CUDA_SUCCESS);
+    return towc_call_end(&call, CUDA_SUCCESS);
 }
 
-CUresult tow_cuGraphBatchMemOpNodeGetParams(CUgraphNode hNode,
-                                            CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams_out)
+CUresult towc_cuGraphBatchMemOpNodeGetParams(CUgraphNode hNode,
+                                             CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams_out)
 {
     if (nodeParams_out == NULL || hNode == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    struct tow_call call;
+    struct towc_call call;
     CUresult status = ask_node(&call, TOW_FN_cuGraphBatchMemOpNodeGetParams, hNode);
     if (status != CUDA_SUCCESS) {
         return status;
@@ -166,12 +167,12 @@ CUresult tow_cuGraphBatchMemOpNodeGetParams(CUgraphNode hNode,
     uint32_t count =
         tow_dec_count(&call.dec, TOW_NODE_MEMOPS_MAX, sizeof(CUstreamBatchMemOpParams));
     nodeParams_out->flags = tow_dec_u32(&call.dec);
-    CUstreamBatchMemOpParams *ops = tow_keep_make((uint64_t)(uintptr_t)hNode, count * sizeof *ops);
+    CUstreamBatchMemOpParams *ops = towc_keep_make((uint64_t)(uintptr_t)hNode, count * sizeof *ops);
     if (ops == NULL) {
-        return tow_call_end(&call, CUDA_ERROR_OUT_OF_MEMORY);
+        return towc_call_end(&call, CUDA_ERROR_OUT_OF_MEMORY);
     }
     tow_dec_copy(&call.dec, ops, count * sizeof *ops);
     nodeParams_out->count = count;
     nodeParams_out->paramArray = ops;
-    return tow_call_end(&call, CUDA_SUCCESS);
+    return towc_call_end(&call, CUDA_SUCCESS);
 }

@@ -9,15 +9,15 @@
 
 /* The objects of their handles. */
 struct graph {
-    const struct tow_link *link; /* borrowed for ever; NULL: not known any more */
-    struct node *nodes;          /* owned */
+    const struct towc_link *link; /* borrowed for ever; NULL: not known any more */
+    struct node *nodes;           /* owned */
 };
 
 struct node {
     uint64_t id, graph;
     uint64_t serial; /* grows from one made to the next */
     uint64_t mark;   /* of the list in which it was seen last */
-    struct tow_built_kernel kernel;
+    struct towc_built_kernel kernel;
     struct node *next, **at; /* in the graph's list */
 };
 
@@ -33,34 +33,34 @@ static uint64_t serials, marks;
 
 static struct graph *graph_of(uint64_t id)
 {
-    return tow_handle_object(TOW_H_GRAPH, id);
+    return towc_handle_object(TOW_H_GRAPH, id);
 }
 
 static struct node *node_of(uint64_t id)
 {
-    return tow_handle_object(TOW_H_GRAPHNODE, id);
+    return towc_handle_object(TOW_H_GRAPHNODE, id);
 }
 
-CUresult tow_built_graph(const struct tow_link *link, uint64_t *ret_id)
+CUresult towc_built_graph(const struct towc_link *link, uint64_t *ret_id)
 {
     struct graph *graph = calloc(1, sizeof *graph);
     if (graph == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     graph->link = link;
-    CUresult status = tow_handle_mint_object(TOW_H_GRAPH, graph, ret_id);
+    CUresult status = towc_handle_mint_object(TOW_H_GRAPH, graph, ret_id);
     if (status != CUDA_SUCCESS) {
         free(graph);
     }
     return status;
 }
 
-CUresult tow_built_node(uint64_t graph, uint64_t *ret_id)
+CUresult towc_built_node(uint64_t graph, uint64_t *ret_id)
 {
     tow_mutex_lock(&lock);
     struct graph *in = graph_of(graph);
     struct node *node = in != NULL ? calloc(1, sizeof *node) : NULL;
-    CUresult status = tow_handle_mint_object(TOW_H_GRAPHNODE, node, ret_id);
+    CUresult status = towc_handle_mint_object(TOW_H_GRAPHNODE, node, ret_id);
     if (status != CUDA_SUCCESS) {
         free(node);
     } else if (node != NULL) {
@@ -78,14 +78,14 @@ CUresult tow_built_node(uint64_t graph, uint64_t *ret_id)
     return status;
 }
 
-CUresult tow_built_exec(uint64_t graph, uint64_t *ret_id)
+CUresult towc_built_exec(uint64_t graph, uint64_t *ret_id)
 {
     tow_mutex_lock(&lock);
     struct exec *exec = graph_of(graph) != NULL ? malloc(sizeof *exec) : NULL;
     if (exec != NULL) {
         *exec = (struct exec){.graph = graph, .serial = serials};
     }
-    CUresult status = tow_handle_mint_object(TOW_H_GRAPHEXEC, exec, ret_id);
+    CUresult status = towc_handle_mint_object(TOW_H_GRAPHEXEC, exec, ret_id);
     if (status != CUDA_SUCCESS) {
         free(exec);
     }
@@ -93,8 +93,8 @@ CUresult tow_built_exec(uint64_t graph, uint64_t *ret_id)
     return status;
 }
 
-bool tow_built_takes(uint64_t graph, const struct tow_link *link, const CUgraphNode *nodes,
-                     size_t count)
+bool towc_built_takes(uint64_t graph, const struct towc_link *link, const CUgraphNode *nodes,
+                      size_t count)
 {
     tow_mutex_lock(&lock);
     const struct graph *in = graph_of(graph);
@@ -111,7 +111,7 @@ bool tow_built_takes(uint64_t graph, const struct tow_link *link, const CUgraphN
     return takes;
 }
 
-void tow_built_runs(uint64_t node, struct tow_built_kernel kernel)
+void towc_built_runs(uint64_t node, struct towc_built_kernel kernel)
 {
     tow_mutex_lock(&lock);
     struct node *found = node_of(node);
@@ -121,11 +121,11 @@ void tow_built_runs(uint64_t node, struct tow_built_kernel kernel)
     tow_mutex_unlock(&lock);
 }
 
-bool tow_built_ran(uint64_t exec, const struct tow_link *link, uint64_t node,
-                   struct tow_built_kernel kernel)
+bool towc_built_ran(uint64_t exec, const struct towc_link *link, uint64_t node,
+                    struct towc_built_kernel kernel)
 {
     tow_mutex_lock(&lock);
-    const struct exec *in = tow_handle_object(TOW_H_GRAPHEXEC, exec);
+    const struct exec *in = towc_handle_object(TOW_H_GRAPHEXEC, exec);
     const struct graph *graph = in != NULL ? graph_of(in->graph) : NULL;
     const struct node *found = graph != NULL && graph->link == link ? node_of(node) : NULL;
     bool ran = found != NULL && found->graph == in->graph && found->serial <= in->serial &&
@@ -135,7 +135,7 @@ bool tow_built_ran(uint64_t exec, const struct tow_link *link, uint64_t node,
     return ran;
 }
 
-void tow_built_node_changes(uint64_t node, struct tow_built_kernel kernel)
+void towc_built_node_changes(uint64_t node, struct towc_built_kernel kernel)
 {
     tow_mutex_lock(&lock);
     struct node *found = node_of(node);
@@ -146,17 +146,17 @@ void tow_built_node_changes(uint64_t node, struct tow_built_kernel kernel)
     tow_mutex_unlock(&lock);
 }
 
-void tow_built_exec_changes(uint64_t exec)
+void towc_built_exec_changes(uint64_t exec)
 {
     tow_mutex_lock(&lock);
-    struct exec *found = tow_handle_object(TOW_H_GRAPHEXEC, exec);
+    struct exec *found = towc_handle_object(TOW_H_GRAPHEXEC, exec);
     if (found != NULL) {
         found->graph = 0;
     }
     tow_mutex_unlock(&lock);
 }
 
-void tow_built_graph_moves(uint64_t graph)
+void towc_built_graph_moves(uint64_t graph)
 {
     tow_mutex_lock(&lock);
     struct graph *found = graph_of(graph);
@@ -168,7 +168,7 @@ void tow_built_graph_moves(uint64_t graph)
 
 static void end_node(struct node *node)
 {
-    tow_handle_retire(node->id);
+    towc_handle_retire(node->id);
     *node->at = node->next;
     if (node->next != NULL) {
         node->next->at = node->at;
@@ -176,7 +176,7 @@ static void end_node(struct node *node)
     free(node);
 }
 
-void tow_built_end(uint64_t id)
+void towc_built_end(uint64_t id)
 {
     tow_mutex_lock(&lock);
     struct node *node = node_of(id);
@@ -187,7 +187,7 @@ void tow_built_end(uint64_t id)
         while (graph != NULL && graph->nodes != NULL) {
             end_node(graph->nodes);
         }
-        free(tow_handle_retire(id)); /* the graph, the executable one, or nothing */
+        free(towc_handle_retire(id)); /* the graph, the executable one, or nothing */
     }
     tow_mutex_unlock(&lock);
 }

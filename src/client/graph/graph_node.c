@@ -23,16 +23,16 @@
 /* What is known of a node's parameters before the server has seen them. */
 struct known {
     bool fine; /* the driver takes them, in a graph and behind nodes that are right */
-    struct tow_built_kernel kernel;
-    uint64_t block; /* as tow_kernel.node_block has it */
+    struct towc_built_kernel kernel;
+    uint64_t block; /* as towc_kernel.node_block has it */
 };
 
 /* True if nothing but grid, block and shared memory decides whether the kernel can be launched. */
-static bool is_plain(struct tow_kernel *kernel, CUdevice device)
+static bool is_plain(struct towc_kernel *kernel, CUdevice device)
 {
     const unsigned needed = 1u << CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK |
                             1u << CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-    const struct tow_attributes *a = tow_kernel_attributes(kernel, device);
+    const struct towc_attributes *a = towc_kernel_attributes(kernel, device);
     unsigned known = a != NULL ? atomic_load_explicit(&a->known, memory_order_acquire) : 0;
     if ((known & needed) != needed) {
         return false;
@@ -47,10 +47,10 @@ static bool is_plain(struct tow_kernel *kernel, CUdevice device)
     return true;
 }
 
-/* For a node that passed tow_launch_check. A kernel may want one block and no other (.reqntid), and
- * its code may fail to load: so the driver must have taken a node like this one before. */
-static void know_kernel(struct tow_kernel *kernel, const struct tow_context *context,
-                        const CUDA_KERNEL_NODE_PARAMS_v3 *p, const struct tow_launch_args *args,
+/* For a node that passed towc_launch_check. A kernel may want one block and no other (.reqntid),
+ * and its code may fail to load: so the driver must have taken a node like this one before. */
+static void know_kernel(struct towc_kernel *kernel, const struct towc_context *context,
+                        const CUDA_KERNEL_NODE_PARAMS_v3 *p, const struct towc_launch_args *args,
                         struct known *known)
 {
     unsigned epoch = atomic_load_explicit(&context->epoch, memory_order_relaxed);
@@ -59,8 +59,8 @@ static void know_kernel(struct tow_kernel *kernel, const struct tow_context *con
         (kernel->context != 0 && kernel->context != context->number)) {
         return; /* the node is another context's */
     }
-    known->kernel = (struct tow_built_kernel){.function = kernel->id,
-                                              .place = (uint64_t)context->number << 32 | epoch};
+    known->kernel = (struct towc_built_kernel){.function = kernel->id,
+                                               .place = (uint64_t)context->number << 32 | epoch};
     known->block = (uint64_t)context->number << 40 | (uint64_t)(epoch & 0x7ff) << 29 |
                    p->blockDimX | p->blockDimY << 11 | p->blockDimZ << 22;
     known->fine = (links >> context->link->index & 1) != 0 && args->bytes == kernel->param_bytes &&
@@ -69,11 +69,11 @@ static void know_kernel(struct tow_kernel *kernel, const struct tow_context *con
 }
 
 /* Memory that cuMemAlloc made in the node's context, which is the current one. */
-static bool is_here(const struct tow_context *context, CUcontext named, CUdeviceptr at,
+static bool is_here(const struct towc_context *context, CUcontext named, CUdeviceptr at,
                     uint64_t size)
 {
-    struct tow_region region;
-    return context != NULL && named == context->handle && tow_region_find(at, &region) &&
+    struct towc_region region;
+    return context != NULL && named == context->handle && towc_region_find(at, &region) &&
            region.kind == TOW_REGION_DEVICE && region.context == context->handle &&
            region.link == context->link && size <= region.base + region.size - at;
 }
@@ -83,13 +83,13 @@ static bool is_known_fill(const CUDA_MEMSET_NODE_PARAMS_v2 *p)
     unsigned size = p->elementSize;
     return (size == 1 || size == 2 || size == 4) && p->dst % size == 0 && p->height == 1 &&
            (uint64_t)p->value >> (8 * size) == 0 && p->width > 0 && p->width <= UINT32_MAX &&
-           is_here(tow_context_current(), p->ctx, p->dst, p->width * size);
+           is_here(towc_context_current(), p->ctx, p->dst, p->width * size);
 }
 
 /* One row, between two places on the device. */
 static bool is_known_copy(const struct tow_copy_shape *s, CUcontext named)
 {
-    const struct tow_context *context = tow_context_current();
+    const struct towc_context *context = towc_context_current();
     const struct tow_copy_side *const sides[] = {&s->from, &s->to};
     bool known = s->rows == 1 && s->planes == 1;
     for (unsigned i = 0; known && i < 2; i++) {
@@ -106,7 +106,7 @@ static bool is_known_copy(const struct tow_copy_shape *s, CUcontext named)
 /* The server took them. */
 static void took(const struct known *known)
 {
-    struct tow_kernel *kernel = tow_kernel_find((const void *)(uintptr_t)known->kernel.function);
+    struct towc_kernel *kernel = towc_kernel_find((const void *)(uintptr_t)known->kernel.function);
     if (kernel != NULL) {
         atomic_store_explicit(&kernel->node_block, known->block, memory_order_relaxed);
     }
@@ -114,18 +114,18 @@ static void took(const struct known *known)
 
 /* True if an answer that is known need not be waited for. While a stream captures, it may be into
  * the graph, which is nobody else's then. */
-static bool may_tell(const struct tow_context *context)
+static bool may_tell(const struct towc_context *context)
 {
     return context != NULL && atomic_load_explicit(&context->alive, memory_order_relaxed) &&
-           atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0;
+           atomic_load_explicit(&towc_captures, memory_order_relaxed) == 0;
 }
 
 /* ---- parameters to the wire ---- */
 
-static CUresult kernel_of(const CUDA_KERNEL_NODE_PARAMS_v3 *p, struct tow_kernel **ret_kernel)
+static CUresult kernel_of(const CUDA_KERNEL_NODE_PARAMS_v3 *p, struct towc_kernel **ret_kernel)
 {
-    struct tow_kernel *kernel =
-        tow_kernel_find(p->func != NULL ? (const void *)p->func : (const void *)p->kern);
+    struct towc_kernel *kernel =
+        towc_kernel_find(p->func != NULL ? (const void *)p->func : (const void *)p->kern);
     if (kernel == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -133,9 +133,9 @@ static CUresult kernel_of(const CUDA_KERNEL_NODE_PARAMS_v3 *p, struct tow_kernel
     return CUDA_SUCCESS;
 }
 
-static CUresult encode_kernel(struct tow_buf *out, const struct tow_kernel *kernel,
+static CUresult encode_kernel(struct tow_buf *out, const struct towc_kernel *kernel,
                               const CUDA_KERNEL_NODE_PARAMS_v3 *p,
-                              const struct tow_launch_args *args)
+                              const struct towc_launch_args *args)
 {
     struct tow_launch_head head = {
         .function = kernel->id,
@@ -150,7 +150,7 @@ static CUresult encode_kernel(struct tow_buf *out, const struct tow_kernel *kern
     if (packed == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    tow_launch_args_pack(kernel, args, packed);
+    towc_launch_args_pack(kernel, args, packed);
     tow_buf_append(out, packed, (args->bytes + 7) & ~(size_t)7);
     free(packed);
     return CUDA_SUCCESS;
@@ -159,20 +159,20 @@ static CUresult encode_kernel(struct tow_buf *out, const struct tow_kernel *kern
 static CUresult put_kernel(struct tow_buf *out, const CUDA_KERNEL_NODE_PARAMS_v3 *p,
                            struct known *known)
 {
-    struct tow_kernel *kernel = NULL;
-    struct tow_context *context = tow_context_current();
-    struct tow_launch_args args;
+    struct towc_kernel *kernel = NULL;
+    struct towc_context *context = towc_context_current();
+    struct towc_launch_args args;
     CUresult status = kernel_of(p, &kernel);
     if (status == CUDA_SUCCESS && context != NULL) {
-        status = tow_kernel_reach(kernel, context->link);
+        status = towc_kernel_reach(kernel, context->link);
     }
     if (status == CUDA_SUCCESS && context != NULL) {
         const uint32_t grid[3] = {p->gridDimX, p->gridDimY, p->gridDimZ};
         const uint32_t block[3] = {p->blockDimX, p->blockDimY, p->blockDimZ};
-        status = tow_launch_check(kernel, context->device, grid, block, p->sharedMemBytes);
+        status = towc_launch_check(kernel, context->device, grid, block, p->sharedMemBytes);
     }
     if (status == CUDA_SUCCESS) {
-        status = tow_launch_args_init(kernel, p->kernelParams, p->extra, &args);
+        status = towc_launch_args_init(kernel, p->kernelParams, p->extra, &args);
     }
     if (status != CUDA_SUCCESS) {
         return status;
@@ -184,8 +184,8 @@ static CUresult put_kernel(struct tow_buf *out, const CUDA_KERNEL_NODE_PARAMS_v3
     status = encode_kernel(out, kernel, p, &args);
     if (status == CUDA_SUCCESS && context != NULL &&
         out->size > before + sizeof(struct tow_launch_head)) {
-        status = tow_mirror_scan(context->link, out->data + before + sizeof(struct tow_launch_head),
-                                 args.bytes);
+        status = towc_mirror_scan(context->link,
+                                  out->data + before + sizeof(struct tow_launch_head), args.bytes);
     }
     return status;
 }
@@ -194,19 +194,19 @@ static CUresult put_side(struct tow_copy_side *side, CUmemorytype type, const vo
                          CUdeviceptr device, CUarray array, const struct tow_copy_shape *shape)
 {
     if (type == CU_MEMORYTYPE_UNIFIED) {
-        type = tow_region_is_device(device) ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+        type = towc_region_is_device(device) ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
         host = (const void *)(uintptr_t)device;
     }
     switch (type) {
     case CU_MEMORYTYPE_DEVICE:
         side->kind = TOW_AT_DEVICE;
         side->address = device;
-        return tow_mirror_reach(device);
+        return towc_mirror_reach(device);
     case CU_MEMORYTYPE_ARRAY:
         side->kind = TOW_AT_ARRAY;
         side->address = (uint64_t)(uintptr_t)array;
-        return tow_handle_valid(TOW_H_ARRAY, side->address) ? CUDA_SUCCESS
-                                                            : CUDA_ERROR_INVALID_VALUE;
+        return towc_handle_valid(TOW_H_ARRAY, side->address) ? CUDA_SUCCESS
+                                                             : CUDA_ERROR_INVALID_VALUE;
     case CU_MEMORYTYPE_HOST: {
         uint64_t pitch = side->pitch != 0 ? side->pitch : side->x + shape->width;
         uint64_t height = side->height != 0 ? side->height : side->y + shape->rows;
@@ -219,7 +219,7 @@ static CUresult put_side(struct tow_copy_side *side, CUmemorytype type, const vo
                 bytes, pitch * (side->y + shape->rows - 1) + side->x + shape->width, &bytes)) {
             return CUDA_ERROR_INVALID_VALUE;
         }
-        return tow_mirror_host_here(host, bytes);
+        return towc_mirror_host_here(host, bytes);
     }
     default:
         return CUDA_ERROR_INVALID_VALUE;
@@ -264,13 +264,13 @@ static CUresult put_copy(struct tow_buf *out, const CUDA_MEMCPY3D *p, CUcontext 
 
 static CUresult put_host(struct tow_buf *out, CUhostFn fn, void *user)
 {
-    struct tow_context *context = tow_context_current();
+    struct towc_context *context = towc_context_current();
     uint64_t id = 0;
     if (fn == NULL || context == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     CUresult status =
-        tow_hostfn_add(context, &(struct tow_hostfn){.run = fn, .user = user, .kept = true}, &id);
+        towc_hostfn_add(context, &(struct towc_hostfn){.run = fn, .user = user, .kept = true}, &id);
     if (status == CUDA_SUCCESS) {
         tow_buf_append(out, &id, sizeof id);
     }
@@ -284,15 +284,15 @@ static CUresult put_alloc(struct tow_buf *out, const CUDA_MEM_ALLOC_NODE_PARAMS_
         (p->accessDescCount > 0 && p->accessDescs == NULL)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    struct tow_context *context = tow_context_current();
-    struct tow_link *link = context != NULL ? context->link : NULL;
+    struct towc_context *context = towc_context_current();
+    struct towc_link *link = context != NULL ? context->link : NULL;
     CUDA_MEM_ALLOC_NODE_PARAMS_v2 sent = *p;
     sent.accessDescs = NULL;
-    CUresult status = tow_pack_CUmemPoolProps(&sent.poolProps, &link);
+    CUresult status = towc_pack_CUmemPoolProps(&sent.poolProps, &link);
     tow_buf_append(out, &sent, sizeof sent);
     for (size_t i = 0; status == CUDA_SUCCESS && i < p->accessDescCount; i++) {
         CUmemAccessDesc access = p->accessDescs[i];
-        status = tow_pack_CUmemAccessDesc(&access, &link);
+        status = towc_pack_CUmemAccessDesc(&access, &link);
         tow_buf_append(out, &access, sizeof access);
     }
     return status;
@@ -307,7 +307,7 @@ static CUresult put_memops(struct tow_buf *out, const CUDA_BATCH_MEM_OP_NODE_PAR
     sent.paramArray = NULL;
     tow_buf_append(out, &sent, sizeof sent);
     tow_buf_append(out, p->paramArray, p->count * sizeof *p->paramArray);
-    return tow_memops_reach(p->paramArray, p->count);
+    return towc_memops_reach(p->paramArray, p->count);
 }
 
 static CUresult put_conditional(struct tow_buf *out, const CUDA_CONDITIONAL_NODE_PARAMS *p)
@@ -331,7 +331,7 @@ static CUresult put_params(struct tow_buf *out, const CUgraphNodeParams *p, stru
     case CU_GRAPH_NODE_TYPE_MEMSET:
         known->fine = is_known_fill(&p->memset);
         tow_buf_append(out, &p->memset, sizeof p->memset);
-        return tow_mirror_reach(p->memset.dst);
+        return towc_mirror_reach(p->memset.dst);
     case CU_GRAPH_NODE_TYPE_HOST:
         return put_host(out, p->host.fn, p->host.userData);
     case CU_GRAPH_NODE_TYPE_GRAPH:
@@ -341,11 +341,11 @@ static CUresult put_params(struct tow_buf *out, const CUgraphNodeParams *p, stru
         known->fine = true;
         return CUDA_SUCCESS;
     case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
-        tow_event_elsewhere(p->eventRecord.event);
+        towc_event_elsewhere(p->eventRecord.event);
         tow_buf_append(out, &p->eventRecord, sizeof p->eventRecord);
         return CUDA_SUCCESS;
     case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
-        tow_event_in_graph(p->eventWait.event);
+        towc_event_in_graph(p->eventWait.event);
         tow_buf_append(out, &p->eventWait, sizeof p->eventWait);
         return CUDA_SUCCESS;
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
@@ -382,16 +382,16 @@ static uint64_t context_of(const CUgraphNodeParams *p)
 }
 
 /* Sends a composed body and waits; outputs are in call->dec. */
-static CUresult ask(struct tow_call *call, unsigned fn, const struct tow_buf *body)
+static CUresult ask(struct towc_call *call, unsigned fn, const struct tow_buf *body)
 {
-    CUresult status = tow_call_begin(call, fn, body->size, TOW_CALL_REPLY | TOW_CALL_CONTEXT);
+    CUresult status = towc_call_begin(call, fn, body->size, TOW_CALL_REPLY | TOW_CALL_CONTEXT);
     if (status != CUDA_SUCCESS) {
         return status;
     }
     tow_enc_bytes(&call->enc, body->data, body->size);
-    status = tow_call_wait(call);
+    status = towc_call_wait(call);
     if (status != CUDA_SUCCESS) {
-        tow_call_end(call, status);
+        towc_call_end(call, status);
     }
     return status;
 }
@@ -399,35 +399,35 @@ static CUresult ask(struct tow_call *call, unsigned fn, const struct tow_buf *bo
 /* Sends a composed body whose answer is known. */
 static CUresult tell(unsigned fn, const struct tow_buf *body)
 {
-    struct tow_call call;
-    CUresult status = tow_call_begin(&call, fn, body->size, TOW_CALL_CONTEXT);
+    struct towc_call call;
+    CUresult status = towc_call_begin(&call, fn, body->size, TOW_CALL_CONTEXT);
     if (status != CUDA_SUCCESS) {
         return status;
     }
     tow_enc_bytes(&call.enc, body->data, body->size);
-    return tow_call_send(&call);
+    return towc_call_send(&call);
 }
 
-static CUresult add_outputs(struct tow_call *call, uint64_t id, CUgraphNodeParams *p)
+static CUresult add_outputs(struct towc_call *call, uint64_t id, CUgraphNodeParams *p)
 {
     CUresult status = CUDA_SUCCESS;
     if (p->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) {
-        struct tow_context *context = tow_context_current();
+        struct towc_context *context = towc_context_current();
         p->alloc.dptr = tow_dec_u64(&call->dec);
-        struct tow_region region = {.base = p->alloc.dptr,
-                                    .size = p->alloc.bytesize,
-                                    .kind = TOW_REGION_POOL,
-                                    .graph = true};
-        struct tow_region known;
+        struct towc_region region = {.base = p->alloc.dptr,
+                                     .size = p->alloc.bytesize,
+                                     .kind = TOW_REGION_POOL,
+                                     .graph = true};
+        struct towc_region known;
         if (context != NULL) {
             region.device = context->device;
             region.link = context->link;
         }
-        if (!tow_region_find(region.base, &known)) {
-            tow_region_add(&region);
+        if (!towc_region_find(region.base, &known)) {
+            towc_region_add(&region);
         }
     } else if (p->type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
-        CUgraph *graphs = tow_keep_make(id, p->conditional.size * sizeof *graphs);
+        CUgraph *graphs = towc_keep_make(id, p->conditional.size * sizeof *graphs);
         for (unsigned i = 0; graphs != NULL && i < p->conditional.size; i++) {
             graphs[i] = (CUgraph)(uintptr_t)tow_dec_u64(&call->dec);
         }
@@ -441,7 +441,7 @@ static CUresult add_outputs(struct tow_call *call, uint64_t id, CUgraphNodeParam
 static CUresult added(CUresult status, uint64_t id, CUgraphNode *ret_node)
 {
     if (status != CUDA_SUCCESS) {
-        tow_built_end(id);
+        towc_built_end(id);
         return status;
     }
     *ret_node = (CUgraphNode)(uintptr_t)id;
@@ -452,15 +452,15 @@ static CUresult send_node(const struct tow_buf *body, const struct tow_node_head
                           const CUgraphNode *dependencies, const struct known *known,
                           CUgraphNodeParams *p)
 {
-    const struct tow_context *context = tow_context_current();
+    const struct towc_context *context = towc_context_current();
     if (known->fine && may_tell(context) && (head->flags & TOW_NODE_EDGES) == 0 &&
-        tow_built_takes(head->graph, context->link, dependencies, head->dependencies)) {
+        towc_built_takes(head->graph, context->link, dependencies, head->dependencies)) {
         return tell(TOW_FN_cuGraphAddNode_v2, body);
     }
-    struct tow_call call;
+    struct towc_call call;
     CUresult status = ask(&call, TOW_FN_cuGraphAddNode_v2, body);
     if (status == CUDA_SUCCESS) {
-        status = tow_call_end(&call, add_outputs(&call, head->id, p));
+        status = towc_call_end(&call, add_outputs(&call, head->id, p));
     }
     if (status == CUDA_SUCCESS) {
         took(known);
@@ -476,7 +476,7 @@ static CUresult add_node(CUgraphNode *ret_node, CUgraph graph, const CUgraphNode
         return CUDA_ERROR_INVALID_VALUE;
     }
     uint64_t id = 0;
-    CUresult status = tow_built_node((uint64_t)(uintptr_t)graph, &id);
+    CUresult status = towc_built_node((uint64_t)(uintptr_t)graph, &id);
     if (status != CUDA_SUCCESS) {
         return status;
     }
@@ -500,11 +500,11 @@ static CUresult add_node(CUgraphNode *ret_node, CUgraph graph, const CUgraphNode
     }
     tow_buf_fini(&body);
     if (status == CUDA_SUCCESS) {
-        tow_built_runs(id, known.kernel);
+        towc_built_runs(id, known.kernel);
     }
     if (status == CUDA_SUCCESS && p->type == CU_GRAPH_NODE_TYPE_GRAPH &&
         p->graph.ownership != CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE) {
-        tow_built_graph_moves((uint64_t)(uintptr_t)p->graph.graph);
+        towc_built_graph_moves((uint64_t)(uintptr_t)p->graph.graph);
     }
     return added(status, id, ret_node);
 }
@@ -512,18 +512,18 @@ static CUresult add_node(CUgraphNode *ret_node, CUgraph graph, const CUgraphNode
 static CUresult send_params(const struct tow_buf *body, const struct tow_node_set_head *head,
                             const struct known *known)
 {
-    const struct tow_context *context = tow_context_current();
+    const struct towc_context *context = towc_context_current();
     unsigned fn = head->exec != 0 ? TOW_FN_cuGraphExecNodeSetParams : TOW_FN_cuGraphNodeSetParams;
     if (head->exec == 0) {
-        tow_built_node_changes(head->node, known->kernel);
+        towc_built_node_changes(head->node, known->kernel);
     } else if (known->fine && may_tell(context) &&
-               tow_built_ran(head->exec, context->link, head->node, known->kernel)) {
+               towc_built_ran(head->exec, context->link, head->node, known->kernel)) {
         return tell(fn, body);
     }
-    struct tow_call call;
+    struct towc_call call;
     CUresult status = ask(&call, fn, body);
     if (status == CUDA_SUCCESS) {
-        status = tow_call_end(&call, status);
+        status = towc_call_end(&call, status);
         took(known);
     }
     return status;
@@ -597,35 +597,35 @@ static CUgraphNodeParams of_memops(const CUDA_BATCH_MEM_OP_NODE_PARAMS *p)
     return params;
 }
 
-CUresult tow_cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
-                               const CUgraphNode *dependencies,
-                               const CUgraphEdgeData *dependencyData, size_t numDependencies,
-                               CUgraphNodeParams *nodeParams)
+CUresult towc_cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
+                                const CUgraphNode *dependencies,
+                                const CUgraphEdgeData *dependencyData, size_t numDependencies,
+                                CUgraphNodeParams *nodeParams)
 {
     return add_node(phGraphNode, hGraph, dependencies, dependencyData, numDependencies, nodeParams);
 }
 
-CUresult tow_cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph,
-                            const CUgraphNode *dependencies, size_t numDependencies,
-                            CUgraphNodeParams *nodeParams)
+CUresult towc_cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+                             const CUgraphNode *dependencies, size_t numDependencies,
+                             CUgraphNodeParams *nodeParams)
 {
     return add_node(phGraphNode, hGraph, dependencies, NULL, numDependencies, nodeParams);
 }
 
-CUresult tow_cuGraphNodeSetParams(CUgraphNode hNode, CUgraphNodeParams *nodeParams)
+CUresult towc_cuGraphNodeSetParams(CUgraphNode hNode, CUgraphNodeParams *nodeParams)
 {
     return set_node(NULL, hNode, nodeParams);
 }
 
-CUresult tow_cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
-                                      CUgraphNodeParams *nodeParams)
+CUresult towc_cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                       CUgraphNodeParams *nodeParams)
 {
     return hGraphExec == NULL ? CUDA_ERROR_INVALID_VALUE : set_node(hGraphExec, hNode, nodeParams);
 }
 
-CUresult tow_cuGraphAddKernelNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
-                                     const CUgraphNode *dependencies, size_t numDependencies,
-                                     const CUDA_KERNEL_NODE_PARAMS *nodeParams)
+CUresult towc_cuGraphAddKernelNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
+                                      const CUgraphNode *dependencies, size_t numDependencies,
+                                      const CUDA_KERNEL_NODE_PARAMS *nodeParams)
 {
     if (nodeParams == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -634,19 +634,19 @@ CUresult tow_cuGraphAddKernelNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
     return add_node(phGraphNode, hGraph, dependencies, NULL, numDependencies, &params);
 }
 
-CUresult tow_cuGraphAddKernelNode(CUgraphNode *phGraphNode, CUgraph hGraph,
-                                  const CUgraphNode *dependencies, size_t numDependencies,
-                                  const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
+CUresult towc_cuGraphAddKernelNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+                                   const CUgraphNode *dependencies, size_t numDependencies,
+                                   const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
 {
     if (nodeParams == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     CUDA_KERNEL_NODE_PARAMS v2 = of_kernel_v1(nodeParams);
-    return tow_cuGraphAddKernelNode_v2(phGraphNode, hGraph, dependencies, numDependencies, &v2);
+    return towc_cuGraphAddKernelNode_v2(phGraphNode, hGraph, dependencies, numDependencies, &v2);
 }
 
-CUresult tow_cuGraphKernelNodeSetParams_v2(CUgraphNode hNode,
-                                           const CUDA_KERNEL_NODE_PARAMS *nodeParams)
+CUresult towc_cuGraphKernelNodeSetParams_v2(CUgraphNode hNode,
+                                            const CUDA_KERNEL_NODE_PARAMS *nodeParams)
 {
     if (nodeParams == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -655,18 +655,18 @@ CUresult tow_cuGraphKernelNodeSetParams_v2(CUgraphNode hNode,
     return set_node(NULL, hNode, &params);
 }
 
-CUresult tow_cuGraphKernelNodeSetParams(CUgraphNode hNode,
-                                        const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
+CUresult towc_cuGraphKernelNodeSetParams(CUgraphNode hNode,
+                                         const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
 {
     if (nodeParams == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     CUDA_KERNEL_NODE_PARAMS v2 = of_kernel_v1(nodeParams);
-    return tow_cuGraphKernelNodeSetParams_v2(hNode, &v2);
+    return towc_cuGraphKernelNodeSetParams_v2(hNode, &v2);
 }
 
-CUresult tow_cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode hNode,
-                                               const CUDA_KERNEL_NODE_PARAMS *nodeParams)
+CUresult towc_cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                                const CUDA_KERNEL_NODE_PARAMS *nodeParams)
 {
     if (nodeParams == NULL || hGraphExec == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -675,29 +675,29 @@ CUresult tow_cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNo
     return set_node(hGraphExec, hNode, &params);
 }
 
-CUresult tow_cuGraphExecKernelNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
-                                            const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
+CUresult towc_cuGraphExecKernelNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                             const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
 {
     if (nodeParams == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     CUDA_KERNEL_NODE_PARAMS v2 = of_kernel_v1(nodeParams);
-    return tow_cuGraphExecKernelNodeSetParams_v2(hGraphExec, hNode, &v2);
+    return towc_cuGraphExecKernelNodeSetParams_v2(hGraphExec, hNode, &v2);
 }
 
-CUresult tow_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph,
-                                  const CUgraphNode *dependencies, size_t numDependencies,
-                                  const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
+CUresult towc_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+                                   const CUgraphNode *dependencies, size_t numDependencies,
+                                   const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
 {
     if (copyParams == NULL) {
-        CUresult state = tow_client_state();
+        CUresult state = towc_client_state();
         return state != CUDA_SUCCESS ? state : CUDA_ERROR_INVALID_VALUE;
     }
     CUgraphNodeParams params = of_copy(copyParams, ctx);
     return add_node(phGraphNode, hGraph, dependencies, NULL, numDependencies, &params);
 }
 
-CUresult tow_cuGraphMemcpyNodeSetParams(CUgraphNode hNode, const CUDA_MEMCPY3D *nodeParams)
+CUresult towc_cuGraphMemcpyNodeSetParams(CUgraphNode hNode, const CUDA_MEMCPY3D *nodeParams)
 {
     if (nodeParams == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -706,8 +706,8 @@ CUresult tow_cuGraphMemcpyNodeSetParams(CUgraphNode hNode, const CUDA_MEMCPY3D *
     return set_node(NULL, hNode, &params);
 }
 
-CUresult tow_cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
-                                            const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
+CUresult towc_cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                             const CUDA_MEMCPY3D *copyParams, CUcontext ctx)
 {
     if (copyParams == NULL || hGraphExec == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -722,102 +722,103 @@ static bool is_empty_fill(const CUDA_MEMSET_NODE_PARAMS *params)
     return params == NULL || params->width == 0 || params->height == 0;
 }
 
-CUresult tow_cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGraph,
-                                  const CUgraphNode *dependencies, size_t numDependencies,
-                                  const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx)
+CUresult towc_cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+                                   const CUgraphNode *dependencies, size_t numDependencies,
+                                   const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx)
 {
     uint64_t id = 0;
     if (phGraphNode == NULL || is_empty_fill(memsetParams)) {
-        CUresult state = tow_client_state();
+        CUresult state = towc_client_state();
         return state != CUDA_SUCCESS ? state : CUDA_ERROR_INVALID_VALUE;
     }
     CUgraphNodeParams params = of_fill(memsetParams, ctx);
     if (is_known_fill(&params.memset)) {
         return add_node(phGraphNode, hGraph, dependencies, NULL, numDependencies, &params);
     }
-    CUresult status = tow_mirror_reach(memsetParams->dst);
+    CUresult status = towc_mirror_reach(memsetParams->dst);
     if (status == CUDA_SUCCESS) {
-        status = tow_built_node((uint64_t)(uintptr_t)hGraph, &id);
+        status = towc_built_node((uint64_t)(uintptr_t)hGraph, &id);
     }
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    status = tow_send_cuGraphAddMemsetNode((CUgraphNode)(uintptr_t)id, hGraph, dependencies,
-                                           numDependencies, memsetParams, ctx);
+    status = towc_send_cuGraphAddMemsetNode((CUgraphNode)(uintptr_t)id, hGraph, dependencies,
+                                            numDependencies, memsetParams, ctx);
     return added(status, id, phGraphNode);
 }
 
-CUresult tow_cuGraphAddEmptyNode(CUgraphNode *phGraphNode, CUgraph hGraph,
-                                 const CUgraphNode *dependencies, size_t numDependencies)
+CUresult towc_cuGraphAddEmptyNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+                                  const CUgraphNode *dependencies, size_t numDependencies)
 {
     uint64_t id = 0;
     if (phGraphNode == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    const struct tow_context *context = tow_context_current();
+    const struct towc_context *context = towc_context_current();
     if (may_tell(context) && numDependencies <= TOW_NODE_DEPENDENCIES_MAX &&
-        tow_built_takes((uint64_t)(uintptr_t)hGraph, context->link, dependencies,
-                        numDependencies)) {
+        towc_built_takes((uint64_t)(uintptr_t)hGraph, context->link, dependencies,
+                         numDependencies)) {
         CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_EMPTY};
         return add_node(phGraphNode, hGraph, dependencies, NULL, numDependencies, &params);
     }
-    CUresult status = tow_built_node((uint64_t)(uintptr_t)hGraph, &id);
+    CUresult status = towc_built_node((uint64_t)(uintptr_t)hGraph, &id);
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    status = tow_send_cuGraphAddEmptyNode((CUgraphNode)(uintptr_t)id, hGraph, dependencies,
-                                          numDependencies);
+    status = towc_send_cuGraphAddEmptyNode((CUgraphNode)(uintptr_t)id, hGraph, dependencies,
+                                           numDependencies);
     return added(status, id, phGraphNode);
 }
 
-CUresult tow_cuGraphAddChildGraphNode(CUgraphNode *phGraphNode, CUgraph hGraph,
-                                      const CUgraphNode *dependencies, size_t numDependencies,
-                                      CUgraph childGraph)
+CUresult towc_cuGraphAddChildGraphNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+                                       const CUgraphNode *dependencies, size_t numDependencies,
+                                       CUgraph childGraph)
 {
     uint64_t id = 0;
     if (phGraphNode == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult status = tow_built_node((uint64_t)(uintptr_t)hGraph, &id);
+    CUresult status = towc_built_node((uint64_t)(uintptr_t)hGraph, &id);
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    status = tow_send_cuGraphAddChildGraphNode((CUgraphNode)(uintptr_t)id, hGraph, dependencies,
-                                               numDependencies, childGraph);
+    status = towc_send_cuGraphAddChildGraphNode((CUgraphNode)(uintptr_t)id, hGraph, dependencies,
+                                                numDependencies, childGraph);
     return added(status, id, phGraphNode);
 }
 
-CUresult tow_cuGraphDestroyNode(CUgraphNode hNode)
+CUresult towc_cuGraphDestroyNode(CUgraphNode hNode)
 {
-    CUresult status = tow_send_cuGraphDestroyNode(hNode);
+    CUresult status = towc_send_cuGraphDestroyNode(hNode);
     if (status == CUDA_SUCCESS) {
-        tow_built_end((uint64_t)(uintptr_t)hNode);
+        towc_built_end((uint64_t)(uintptr_t)hNode);
     }
     return status;
 }
 
-CUresult tow_cuGraphMemsetNodeSetParams(CUgraphNode hNode,
-                                        const CUDA_MEMSET_NODE_PARAMS *nodeParams)
+CUresult towc_cuGraphMemsetNodeSetParams(CUgraphNode hNode,
+                                         const CUDA_MEMSET_NODE_PARAMS *nodeParams)
 {
     CUresult status =
-        is_empty_fill(nodeParams) ? CUDA_ERROR_INVALID_VALUE : tow_mirror_reach(nodeParams->dst);
-    return status != CUDA_SUCCESS ? status : tow_send_cuGraphMemsetNodeSetParams(hNode, nodeParams);
+        is_empty_fill(nodeParams) ? CUDA_ERROR_INVALID_VALUE : towc_mirror_reach(nodeParams->dst);
+    return status != CUDA_SUCCESS ? status
+                                  : towc_send_cuGraphMemsetNodeSetParams(hNode, nodeParams);
 }
 
-CUresult tow_cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
-                                            const CUDA_MEMSET_NODE_PARAMS *memsetParams,
-                                            CUcontext ctx)
+CUresult towc_cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                             const CUDA_MEMSET_NODE_PARAMS *memsetParams,
+                                             CUcontext ctx)
 {
     CUresult status = is_empty_fill(memsetParams) ? CUDA_ERROR_INVALID_VALUE
-                                                  : tow_mirror_reach(memsetParams->dst);
+                                                  : towc_mirror_reach(memsetParams->dst);
     return status != CUDA_SUCCESS
                ? status
-               : tow_send_cuGraphExecMemsetNodeSetParams(hGraphExec, hNode, memsetParams, ctx);
+               : towc_send_cuGraphExecMemsetNodeSetParams(hGraphExec, hNode, memsetParams, ctx);
 }
 
-CUresult tow_cuGraphAddHostNode(CUgraphNode *phGraphNode, CUgraph hGraph,
-                                const CUgraphNode *dependencies, size_t numDependencies,
-                                const CUDA_HOST_NODE_PARAMS *nodeParams)
+CUresult towc_cuGraphAddHostNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+                                 const CUgraphNode *dependencies, size_t numDependencies,
+                                 const CUDA_HOST_NODE_PARAMS *nodeParams)
 {
     if (nodeParams == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -826,7 +827,7 @@ CUresult tow_cuGraphAddHostNode(CUgraphNode *phGraphNode, CUgraph hGraph,
     return add_node(phGraphNode, hGraph, dependencies, NULL, numDependencies, &params);
 }
 
-CUresult tow_cuGraphHostNodeSetParams(CUgraphNode hNode, const CUDA_HOST_NODE_PARAMS *nodeParams)
+CUresult towc_cuGraphHostNodeSetParams(CUgraphNode hNode, const CUDA_HOST_NODE_PARAMS *nodeParams)
 {
     if (nodeParams == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -835,8 +836,8 @@ CUresult tow_cuGraphHostNodeSetParams(CUgraphNode hNode, const CUDA_HOST_NODE_PA
     return set_node(NULL, hNode, &params);
 }
 
-CUresult tow_cuGraphExecHostNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
-                                          const CUDA_HOST_NODE_PARAMS *nodeParams)
+CUresult towc_cuGraphExecHostNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                           const CUDA_HOST_NODE_PARAMS *nodeParams)
 {
     if (nodeParams == NULL || hGraphExec == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -845,9 +846,9 @@ CUresult tow_cuGraphExecHostNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hN
     return set_node(hGraphExec, hNode, &params);
 }
 
-CUresult tow_cuGraphAddBatchMemOpNode(CUgraphNode *phGraphNode, CUgraph hGraph,
-                                      const CUgraphNode *dependencies, size_t numDependencies,
-                                      const CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams)
+CUresult towc_cuGraphAddBatchMemOpNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+                                       const CUgraphNode *dependencies, size_t numDependencies,
+                                       const CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams)
 {
     if (nodeParams == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -856,8 +857,8 @@ CUresult tow_cuGraphAddBatchMemOpNode(CUgraphNode *phGraphNode, CUgraph hGraph,
     return add_node(phGraphNode, hGraph, dependencies, NULL, numDependencies, &params);
 }
 
-CUresult tow_cuGraphBatchMemOpNodeSetParams(CUgraphNode hNode,
-                                            const CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams)
+CUresult towc_cuGraphBatchMemOpNodeSetParams(CUgraphNode hNode,
+                                             const CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams)
 {
     if (nodeParams == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -866,8 +867,8 @@ CUresult tow_cuGraphBatchMemOpNodeSetParams(CUgraphNode hNode,
     return set_node(NULL, hNode, &params);
 }
 
-CUresult tow_cuGraphExecBatchMemOpNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
-                                                const CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams)
+CUresult towc_cuGraphExecBatchMemOpNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                                 const CUDA_BATCH_MEM_OP_NODE_PARAMS *nodeParams)
 {
     if (nodeParams == NULL || hGraphExec == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -876,9 +877,9 @@ CUresult tow_cuGraphExecBatchMemOpNodeSetParams(CUgraphExec hGraphExec, CUgraphN
     return set_node(hGraphExec, hNode, &params);
 }
 
-CUresult tow_cuGraphAddMemAllocNode(CUgraphNode *phGraphNode, CUgraph hGraph,
-                                    const CUgraphNode *dependencies, size_t numDependencies,
-                                    CUDA_MEM_ALLOC_NODE_PARAMS *nodeParams)
+CUresult towc_cuGraphAddMemAllocNode(CUgraphNode *phGraphNode, CUgraph hGraph,
+                                     const CUgraphNode *dependencies, size_t numDependencies,
+                                     CUDA_MEM_ALLOC_NODE_PARAMS *nodeParams)
 {
     if (nodeParams == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -894,24 +895,24 @@ CUresult tow_cuGraphAddMemAllocNode(CUgraphNode *phGraphNode, CUgraph hGraph,
 
 static void attribute_changes(CUgraphNode node)
 {
-    tow_built_node_changes((uint64_t)(uintptr_t)node, (struct tow_built_kernel){0});
+    towc_built_node_changes((uint64_t)(uintptr_t)node, (struct towc_built_kernel){0});
 }
 
-CUresult tow_cuGraphKernelNodeSetAttribute(CUgraphNode hNode, CUkernelNodeAttrID attr,
-                                           const CUkernelNodeAttrValue *value)
+CUresult towc_cuGraphKernelNodeSetAttribute(CUgraphNode hNode, CUkernelNodeAttrID attr,
+                                            const CUkernelNodeAttrValue *value)
 {
     if (attr != CU_LAUNCH_ATTRIBUTE_PRIORITY) { /* goes with any parameters */
         attribute_changes(hNode);
     }
-    return tow_send_cuGraphKernelNodeSetAttribute(hNode, attr, value);
+    return towc_send_cuGraphKernelNodeSetAttribute(hNode, attr, value);
 }
 
-CUresult tow_cuGraphKernelNodeCopyAttributes(CUgraphNode dst, CUgraphNode src)
+CUresult towc_cuGraphKernelNodeCopyAttributes(CUgraphNode dst, CUgraphNode src)
 {
-    CUresult state = tow_client_state();
+    CUresult state = towc_client_state();
     if (state != CUDA_SUCCESS || dst == NULL || src == NULL) {
         return state != CUDA_SUCCESS ? state : CUDA_ERROR_INVALID_VALUE;
     }
     attribute_changes(dst);
-    return tow_send_cuGraphKernelNodeCopyAttributes(dst, src);
+    return towc_send_cuGraphKernelNodeCopyAttributes(dst, src);
 }

@@ -14,8 +14,8 @@ static CUmemLocation location_of(CUdevice device)
                : (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
 }
 
-CUresult tow_cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise advice,
-                            CUmemLocation location)
+CUresult towc_cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise advice,
+                             CUmemLocation location)
 {
     switch (advice) {
     case CU_MEM_ADVISE_SET_READ_MOSTLY:
@@ -27,26 +27,26 @@ CUresult tow_cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise advic
     default:
         break;
     }
-    return tow_send_cuMemAdvise_v2(devPtr, count, advice, location);
+    return towc_send_cuMemAdvise_v2(devPtr, count, advice, location);
 }
 
-CUresult tow_cuMemAdvise(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUdevice device)
+CUresult towc_cuMemAdvise(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUdevice device)
 {
-    return tow_cuMemAdvise_v2(devPtr, count, advice, location_of(device));
+    return towc_cuMemAdvise_v2(devPtr, count, advice, location_of(device));
 }
 
-CUresult tow_cuMemPrefetchAsync(CUdeviceptr devPtr, size_t count, CUdevice dstDevice,
-                                CUstream hStream)
+CUresult towc_cuMemPrefetchAsync(CUdeviceptr devPtr, size_t count, CUdevice dstDevice,
+                                 CUstream hStream)
 {
-    return tow_cuMemPrefetchAsync_v2(devPtr, count, location_of(dstDevice), 0, hStream);
+    return towc_cuMemPrefetchAsync_v2(devPtr, count, location_of(dstDevice), 0, hStream);
 }
 
 static CUresult ask(void *data, size_t size, CUmem_range_attribute attribute, CUdeviceptr address,
-                    size_t count, struct tow_link **ret_link)
+                    size_t count, struct towc_link **ret_link)
 {
-    struct tow_call call;
-    CUresult status =
-        tow_call_begin(&call, TOW_FN_cuMemRangeGetAttribute, 32, TOW_CALL_REPLY | TOW_CALL_CONTEXT);
+    struct towc_call call;
+    CUresult status = towc_call_begin(&call, TOW_FN_cuMemRangeGetAttribute, 32,
+                                      TOW_CALL_REPLY | TOW_CALL_CONTEXT);
     if (status != CUDA_SUCCESS) {
         return status;
     }
@@ -54,32 +54,32 @@ static CUresult ask(void *data, size_t size, CUmem_range_attribute attribute, CU
     tow_enc_u64(&call.enc, count);
     tow_enc_u32(&call.enc, (uint32_t)size);
     tow_enc_u32(&call.enc, (uint32_t)attribute);
-    status = tow_call_wait(&call);
+    status = towc_call_wait(&call);
     if (status == CUDA_SUCCESS) {
-        tow_call_get_bytes(&call, data, size);
+        towc_call_get_bytes(&call, data, size);
         *ret_link = call.link;
     }
-    return tow_call_end(&call, status);
+    return towc_call_end(&call, status);
 }
 
 /* Places that are no device (the host, none) are negative and stay as they are. */
-static void localise(const struct tow_link *link, int *devices, size_t count)
+static void localise(const struct towc_link *link, int *devices, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         if (devices[i] >= 0) {
-            devices[i] = tow_device_on(link, devices[i]);
+            devices[i] = towc_device_on(link, devices[i]);
         }
     }
 }
 
-CUresult tow_cuMemRangeGetAttribute(void *data, size_t dataSize, CUmem_range_attribute attribute,
-                                    CUdeviceptr devPtr, size_t count)
+CUresult towc_cuMemRangeGetAttribute(void *data, size_t dataSize, CUmem_range_attribute attribute,
+                                     CUdeviceptr devPtr, size_t count)
 {
     if (data == NULL || dataSize == 0 || dataSize % sizeof(int) != 0 ||
         dataSize > ACCESSED_BY_MAX * sizeof(int) || devPtr == 0 || count == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    struct tow_link *link = NULL;
+    struct towc_link *link = NULL;
     CUresult status = ask(data, dataSize, attribute, devPtr, count, &link);
     if (status != CUDA_SUCCESS) {
         return status;
@@ -108,16 +108,16 @@ CUresult tow_cuMemRangeGetAttribute(void *data, size_t dataSize, CUmem_range_att
     return status;
 }
 
-CUresult tow_cuMemRangeGetAttributes(void **data, size_t *dataSizes,
-                                     CUmem_range_attribute *attributes, size_t numAttributes,
-                                     CUdeviceptr devPtr, size_t count)
+CUresult towc_cuMemRangeGetAttributes(void **data, size_t *dataSizes,
+                                      CUmem_range_attribute *attributes, size_t numAttributes,
+                                      CUdeviceptr devPtr, size_t count)
 {
     if (data == NULL || dataSizes == NULL || attributes == NULL || numAttributes == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     CUresult status = CUDA_SUCCESS;
     for (size_t i = 0; i < numAttributes && status == CUDA_SUCCESS; i++) {
-        status = tow_cuMemRangeGetAttribute(data[i], dataSizes[i], attributes[i], devPtr, count);
+        status = towc_cuMemRangeGetAttribute(data[i], dataSizes[i], attributes[i], devPtr, count);
     }
     return status;
 }

@@ -43,25 +43,25 @@ enum state {
 };
 
 struct range {
-    struct tow_node node;  /* by its base; first: a range is its node */
-    struct tow_link *link; /* borrowed */
-    uint64_t base, size;   /* whole pages: its last block may be short */
-    uint8_t *known;        /* owned mapping: what both sides had, of blocks that are here but NEW;
-                            * NULL: there never were any */
-    uint8_t *states;       /* owned: enum state of each block */
-    size_t here;           /* blocks that are not ABSENT: */
-    size_t low, high;      /* all in [low, high) */
-    size_t expected;       /* the block that a program touches next which walks through it */
-    size_t ahead;          /* blocks that were fetched together last */
-    uint64_t made;         /* pushes before it was made */
-    bool filled, zeros;    /* the worker had something there from the beginning, or zeros */
-    uint64_t serial;       /* no other range ever has it */
-    uint64_t visited;      /* the last push that was here */
+    struct tow_node node;   /* by its base; first: a range is its node */
+    struct towc_link *link; /* borrowed */
+    uint64_t base, size;    /* whole pages: its last block may be short */
+    uint8_t *known;         /* owned mapping: what both sides had, of blocks that are here but NEW;
+                             * NULL: there never were any */
+    uint8_t *states;        /* owned: enum state of each block */
+    size_t here;            /* blocks that are not ABSENT: */
+    size_t low, high;       /* all in [low, high) */
+    size_t expected;        /* the block that a program touches next which walks through it */
+    size_t ahead;           /* blocks that were fetched together last */
+    uint64_t made;          /* pushes before it was made */
+    bool filled, zeros;     /* the worker had something there from the beginning, or zeros */
+    uint64_t serial;        /* no other range ever has it */
+    uint64_t visited;       /* the last push that was here */
     struct range *previous, *next; /* with something here, of its link */
 };
 
 /* Of one link, guarded by the lock. */
-struct tow_faults {
+struct towc_faults {
     struct range *first, *last; /* ranges of which something is here; a push begins with the first
                                    and puts what it has seen behind the last */
     uint64_t pushes;            /* how often work may have gone out */
@@ -85,7 +85,7 @@ static uint8_t *zeros;   /* RUN blocks that are never written */
 
 /* ---- getting ready ---- */
 
-int tow_fault_open(uint64_t features)
+int towc_fault_open(uint64_t features)
 {
     /* System calls that the program makes on its memory must fault as well, so nothing less will
      * do. */
@@ -190,7 +190,7 @@ static void begin(void)
         return;
     }
     pthread_t thread;
-    int fd = tow_fault_open(0);
+    int fd = towc_fault_open(0);
     scratch = map(PROT_NONE);
     fetched = map(PROT_READ | PROT_WRITE);
     zeros = map(PROT_READ);
@@ -210,13 +210,13 @@ static void begin(void)
     }
 }
 
-bool tow_fault_wanted(struct tow_link *link, uint64_t size)
+bool towc_fault_wanted(struct towc_link *link, uint64_t size)
 {
     if (size > UINT64_C(1) << 46 || tow_line_is_in_process(link->line)) {
         return false;
     }
     pthread_once(&once, begin);
-    if (uffd < 0 || tow_link_listen(link) < 0) {
+    if (uffd < 0 || towc_link_listen(link) < 0) {
         return false;
     }
     tow_mutex_lock(&lock);
@@ -225,8 +225,8 @@ bool tow_fault_wanted(struct tow_link *link, uint64_t size)
     }
     bool known = link->faults != NULL;
     tow_mutex_unlock(&lock);
-    tow_side_open(link);
-    return known && tow_side_is_open(link);
+    towc_side_open(link);
+    return known && towc_side_is_open(link);
 }
 
 /* ---- ranges ---- */
@@ -260,7 +260,7 @@ static size_t bytes_of(const struct range *r, size_t first, size_t n)
 /* With the lock held: a range comes to its link's list, at the end, or leaves it. */
 static void list(struct range *r)
 {
-    struct tow_faults *faults = r->link->faults;
+    struct towc_faults *faults = r->link->faults;
     r->previous = faults->last;
     r->next = NULL;
     *(faults->last != NULL ? &faults->last->next : &faults->first) = r;
@@ -269,7 +269,7 @@ static void list(struct range *r)
 
 static void unlist(struct range *r)
 {
-    struct tow_faults *faults = r->link->faults;
+    struct towc_faults *faults = r->link->faults;
     *(r->previous != NULL ? &r->previous->next : &faults->first) = r->next;
     *(r->next != NULL ? &r->next->previous : &faults->last) = r->previous;
 }
@@ -280,7 +280,7 @@ static bool is_blank(const struct range *r)
     return !r->filled && r->made == r->link->faults->pushes;
 }
 
-bool tow_fault_add(struct tow_link *link, uint64_t base, uint64_t size)
+bool towc_fault_add(struct towc_link *link, uint64_t base, uint64_t size)
 {
     struct range *r = calloc(1, sizeof *r);
     uint8_t *states = calloc((size + BLOCK - 1) / BLOCK, 1);
@@ -302,11 +302,11 @@ bool tow_fault_add(struct tow_link *link, uint64_t base, uint64_t size)
     r->made = link->faults->pushes;
     tow_tree_insert(&ranges, &r->node);
     tow_mutex_unlock(&lock);
-    atomic_fetch_add(&tow_fault_count, 1);
+    atomic_fetch_add(&towc_fault_count, 1);
     return true;
 }
 
-void tow_fault_told(uint64_t base, bool blank)
+void towc_fault_told(uint64_t base, bool blank)
 {
     tow_mutex_lock(&lock);
     struct range *r = find(base);
@@ -317,7 +317,7 @@ void tow_fault_told(uint64_t base, bool blank)
     tow_mutex_unlock(&lock);
 }
 
-void tow_fault_remove(uint64_t base)
+void towc_fault_remove(uint64_t base)
 {
     tow_mutex_lock(&lock);
     struct range *gone = find(base);
@@ -331,7 +331,7 @@ void tow_fault_remove(uint64_t base)
     pthread_cond_broadcast(&moved);
     tow_mutex_unlock(&lock);
     if (gone != NULL) {
-        atomic_fetch_sub(&tow_fault_count, 1);
+        atomic_fetch_sub(&towc_fault_count, 1);
         if (gone->known != NULL) {
             munmap(gone->known, gone->size);
         }
@@ -340,7 +340,7 @@ void tow_fault_remove(uint64_t base)
     }
 }
 
-void tow_fault_wake(uint64_t base, uint64_t size)
+void towc_fault_wake(uint64_t base, uint64_t size)
 {
     struct uffdio_range range = {base, size};
     ioctl(uffd, UFFDIO_WAKE, &range);
@@ -349,12 +349,12 @@ void tow_fault_wake(uint64_t base, uint64_t size)
 /* ---- blocks that come ---- */
 
 /* Asks the worker, behind all changes that went out. False: it has nothing there, or is lost. */
-static bool fetch(struct tow_link *link, uint64_t address, size_t size)
+static bool fetch(struct towc_link *link, uint64_t address, size_t size)
 {
     uint8_t head[TOW_FETCH_HEAD];
     struct tow_line *line = atomic_load_explicit(&link->side, memory_order_acquire);
     tow_fetch_head(&(struct tow_fetch){address, size}, head);
-    if (tow_side_send(link, TOW_CONTROL_FETCH, head, sizeof head, NULL, 0) != CUDA_SUCCESS) {
+    if (towc_side_send(link, TOW_CONTROL_FETCH, head, sizeof head, NULL, 0) != CUDA_SUCCESS) {
         return false;
     }
     size_t got = 0;
@@ -391,7 +391,7 @@ static bool fetch(struct tow_link *link, uint64_t address, size_t size)
         }
     }
     if (error < 0) {
-        tow_link_lose(link, "a connection of its session was closed");
+        towc_link_lose(link, "a connection of its session was closed");
     }
     return error == 0 && !failed;
 }
@@ -458,7 +458,7 @@ static void serve(uint64_t address)
             arrive(r, block, n, r->zeros ? zeros : NULL);
             break;
         }
-        struct tow_link *link = r->link;
+        struct towc_link *link = r->link;
         uint64_t serial = r->serial, epoch = link->faults->epoch, at = r->base + block * BLOCK;
         size_t size = bytes_of(r, block, n);
         tow_mutex_unlock(&lock);
@@ -479,7 +479,7 @@ static void serve(uint64_t address)
     }
     tow_mutex_unlock(&lock);
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-    tow_fault_wake(address & ~(page - 1), page);
+    towc_fault_wake(address & ~(page - 1), page);
 }
 
 static void *fault_thread(void *arg)
@@ -507,8 +507,8 @@ struct run {
 
 /* The changes of several runs that go out together. */
 struct outgoing {
-    struct tow_link *link;
-    tow_fault_send *send;
+    struct towc_link *link;
+    towc_fault_send *send;
     uint8_t *piece; /* borrowed */
     size_t room, used;
     struct run moved[BATCH]; /* that leave once they are out */
@@ -630,15 +630,15 @@ static void push_run(struct range *r, struct run *run, struct outgoing *out)
     }
 }
 
-CUresult tow_fault_push(struct tow_link *link, bool stale, uint8_t *piece, size_t room,
-                        tow_fault_send *send)
+CUresult towc_fault_push(struct towc_link *link, bool stale, uint8_t *piece, size_t room,
+                         towc_fault_send *send)
 {
     struct outgoing out = {.link = link,
                            .send = send,
                            .piece = piece,
                            .room = room,
                            .status = (CUresult)atomic_load(&link->lost)};
-    struct tow_faults *faults = atomic_load_explicit(&link->faults, memory_order_acquire);
+    struct towc_faults *faults = atomic_load_explicit(&link->faults, memory_order_acquire);
     if (out.status != CUDA_SUCCESS || faults == NULL) {
         return out.status; /* the program keeps what it has */
     }
@@ -650,7 +650,7 @@ CUresult tow_fault_push(struct tow_link *link, bool stale, uint8_t *piece, size_
     while (r != NULL && r->visited != number && out.status == CUDA_SUCCESS) {
         uint64_t base = r->base, serial = r->serial;
         struct run run = {0};
-        tow_link_compared(link, r->here * BLOCK);
+        towc_link_compared(link, r->here * BLOCK);
         r->visited = number;
         unlist(r);
         list(r);

@@ -26,26 +26,26 @@
 enum { TOW_FAULT_BLOCK = 64 << 10 };
 
 /* A descriptor that watches memory, for system calls as well; -1 if that is not permitted. */
-int tow_fault_open(uint64_t features);
+int towc_fault_open(uint64_t features);
 
 /* Whether new managed memory of this size is to be watched; then it is to have whole pages. Gets
  * everything ready for it. */
-bool tow_fault_wanted(struct tow_link *link, uint64_t size);
+bool towc_fault_wanted(struct towc_link *link, uint64_t size);
 
 /* Watches [base, base + size), whole pages: fresh anonymous memory, of which nobody knows what the
  * worker has. False if that cannot be. */
-bool tow_fault_add(struct tow_link *link, uint64_t base, uint64_t size);
+bool towc_fault_add(struct towc_link *link, uint64_t base, uint64_t size);
 /* What the worker has there is known: zeros, or not. For memory that nobody touched yet. */
-void tow_fault_told(uint64_t base, bool blank);
+void towc_fault_told(uint64_t base, bool blank);
 /* Forgets it; before its memory is unmapped. Whoever waits for it finds what is there next. */
-void tow_fault_remove(uint64_t base);
+void towc_fault_remove(uint64_t base);
 /* Lets those go on who wait for memory that is unmapped now. */
-void tow_fault_wake(uint64_t base, uint64_t size);
+void towc_fault_wake(uint64_t base, uint64_t size);
 
 /* Sends what the program changed, as records in `send`, which may wait. One caller at a time.
  * `stale`: the GPU may have written; nothing stays here. */
-typedef CUresult tow_fault_send(struct tow_link *link, const uint8_t *bytes, size_t size);
-CUresult tow_fault_push(struct tow_link *link, bool stale, uint8_t *piece, size_t room,
-                        tow_fault_send *send);
+typedef CUresult towc_fault_send(struct towc_link *link, const uint8_t *bytes, size_t size);
+CUresult towc_fault_push(struct towc_link *link, bool stale, uint8_t *piece, size_t room,
+                         towc_fault_send *send);
 
 #endif

@@ -17,7 +17,7 @@
 #include "client/hostmem/vma.h"
 
 struct lend {
-    struct tow_link *link; /* borrowed */
+    struct towc_link *link; /* borrowed */
     uint64_t low, high;
     struct lend *next;
 };
@@ -29,11 +29,11 @@ static struct lend *lends;
 /* The mapping that holds an address. */
 struct search {
     uint64_t at;
-    struct tow_vma found; /* high is 0: none */
+    struct towc_vma found; /* high is 0: none */
     char path[512];
 };
 
-static bool look_for(const struct tow_vma *vma, void *user)
+static bool look_for(const struct towc_vma *vma, void *user)
 {
     struct search *search = user;
     if (vma->high <= search->at) {
@@ -48,34 +48,34 @@ static bool look_for(const struct tow_vma *vma, void *user)
 }
 
 /* A shared mapping of a file in memory, which the worker can have too. */
-static bool lend(struct tow_link *link, uint64_t low, uint64_t high)
+static bool lend(struct towc_link *link, uint64_t low, uint64_t high)
 {
     struct search search = {.at = low};
-    const struct tow_vma *vma = &search.found;
+    const struct towc_vma *vma = &search.found;
     struct statfs system;
     struct stat status;
-    if (tow_vma_visit(look_for, &search) < 0 || vma->high < high ||
+    if (towc_vma_visit(look_for, &search) < 0 || vma->high < high ||
         strcmp(vma->access, "rw-s") != 0) {
         return false;
     }
     uint64_t offset = vma->offset + (low - vma->low);
-    int fd = tow_vma_open(vma);
+    int fd = towc_vma_open(vma);
     bool lent = fd >= 0 && fstatfs(fd, &system) == 0 && system.f_type == TMPFS_MAGIC &&
                 fstat(fd, &status) == 0 && offset + (high - low) <= (uint64_t)status.st_size &&
-                tow_share_lend(link, fd, low, high - low, &offset) == CUDA_SUCCESS;
+                towc_share_lend(link, fd, low, high - low, &offset) == CUDA_SUCCESS;
     if (fd >= 0) {
         close(fd);
     }
     return lent;
 }
 
-bool tow_lend_begin(struct tow_link *link, uint64_t base, uint64_t size, uint64_t *ret_low,
-                    uint64_t *ret_high)
+bool towc_lend_begin(struct towc_link *link, uint64_t base, uint64_t size, uint64_t *ret_low,
+                     uint64_t *ret_high)
 {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
     uint64_t low = (base + page - 1) & ~(page - 1), high = (base + size) & ~(page - 1);
     /* A capture would not like the worker's calls. */
-    if (link->share == NULL || low >= high || atomic_load(&tow_captures) != 0) {
+    if (link->share == NULL || low >= high || atomic_load(&towc_captures) != 0) {
         return false;
     }
     struct lend *l = calloc(1, sizeof *l);
@@ -95,9 +95,9 @@ bool tow_lend_begin(struct tow_link *link, uint64_t base, uint64_t size, uint64_
     return true;
 }
 
-CUresult tow_lend_end(struct tow_link *link, uint64_t low)
+CUresult towc_lend_end(struct towc_link *link, uint64_t low)
 {
-    CUresult status = tow_share_take_back(link, low);
+    CUresult status = towc_share_take_back(link, low);
     tow_mutex_lock(&lock);
     struct lend **at = &lends;
     while (*at != NULL && ((*at)->link != link || (*at)->low != low)) {
@@ -112,7 +112,7 @@ CUresult tow_lend_end(struct tow_link *link, uint64_t low)
     return status;
 }
 
-uint64_t tow_lend_until(const struct tow_link *link, uint64_t at, uint64_t end, bool *ret_lent)
+uint64_t towc_lend_until(const struct towc_link *link, uint64_t at, uint64_t end, bool *ret_lent)
 {
     *ret_lent = false;
     tow_mutex_lock(&lock);

@@ -17,12 +17,12 @@
 
 /* Lends what can be lent of [base, base + size), memory of the program that is in no region yet and
  * not mirrored, to the worker of the current context: false if that is nothing. */
-bool tow_lend_begin(struct tow_link *link, uint64_t base, uint64_t size, uint64_t *ret_low,
-                    uint64_t *ret_high);
+bool towc_lend_begin(struct towc_link *link, uint64_t base, uint64_t size, uint64_t *ret_low,
+                     uint64_t *ret_high);
 /* Takes back what was lent from `low` on; the worker has let go of it then. */
-CUresult tow_lend_end(struct tow_link *link, uint64_t low);
+CUresult towc_lend_end(struct towc_link *link, uint64_t low);
 /* The end of what is lent at `at` (*ret_lent), or else where, before `end`, something is. `link`:
  * only what its worker has; NULL: any. */
-uint64_t tow_lend_until(const struct tow_link *link, uint64_t at, uint64_t end, bool *ret_lent);
+uint64_t towc_lend_until(const struct towc_link *link, uint64_t at, uint64_t end, bool *ret_lent);
 
 #endif

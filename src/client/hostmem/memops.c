@@ -6,18 +6,18 @@
 #include "client/stream/stream.h"
 #include "gen/stream_client.h"
 
-CUresult tow_memops_reach(const CUstreamBatchMemOpParams *ops, unsigned count)
+CUresult towc_memops_reach(const CUstreamBatchMemOpParams *ops, unsigned count)
 {
     CUresult status = CUDA_SUCCESS;
     for (unsigned i = 0; i < count && status == CUDA_SUCCESS; i++) {
         switch ((int)ops[i].operation) {
         case CU_STREAM_MEM_OP_WAIT_VALUE_32:
         case CU_STREAM_MEM_OP_WAIT_VALUE_64:
-            status = tow_mirror_reach_work(ops[i].waitValue.address);
+            status = towc_mirror_reach_work(ops[i].waitValue.address);
             break;
         case CU_STREAM_MEM_OP_WRITE_VALUE_32:
         case CU_STREAM_MEM_OP_WRITE_VALUE_64:
-            status = tow_mirror_reach_work(ops[i].writeValue.address);
+            status = towc_mirror_reach_work(ops[i].writeValue.address);
             break;
         default: /* no address */
             break;
@@ -26,55 +26,55 @@ CUresult tow_memops_reach(const CUstreamBatchMemOpParams *ops, unsigned count)
     return status;
 }
 
-CUresult tow_cuStreamBatchMemOp_v2(CUstream stream, unsigned int count,
-                                   CUstreamBatchMemOpParams *paramArray, unsigned int flags)
+CUresult towc_cuStreamBatchMemOp_v2(CUstream stream, unsigned int count,
+                                    CUstreamBatchMemOpParams *paramArray, unsigned int flags)
 {
     if (paramArray == NULL && count > 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult status = tow_memops_reach(paramArray, count);
+    CUresult status = towc_memops_reach(paramArray, count);
     return status != CUDA_SUCCESS
                ? status
-               : tow_send_cuStreamBatchMemOp_v2(stream, count, paramArray, flags);
+               : towc_send_cuStreamBatchMemOp_v2(stream, count, paramArray, flags);
 }
 
 /* The first versions of these are not supported by any driver that CUDA 13 runs on. */
 static CUresult first_memops(CUstream stream)
 {
-    CUresult status = tow_stream_check(stream);
+    CUresult status = towc_stream_check(stream);
     return status != CUDA_SUCCESS ? status : CUDA_ERROR_NOT_SUPPORTED;
 }
 
-CUresult tow_cuStreamWriteValue32(CUstream stream, CUdeviceptr addr, cuuint32_t value,
+CUresult towc_cuStreamWriteValue32(CUstream stream, CUdeviceptr addr, cuuint32_t value,
+                                   unsigned int flags)
+{
+    (void)addr, (void)value, (void)flags;
+    return first_memops(stream);
+}
+
+CUresult towc_cuStreamWaitValue32(CUstream stream, CUdeviceptr addr, cuuint32_t value,
                                   unsigned int flags)
 {
     (void)addr, (void)value, (void)flags;
     return first_memops(stream);
 }
 
-CUresult tow_cuStreamWaitValue32(CUstream stream, CUdeviceptr addr, cuuint32_t value,
-                                 unsigned int flags)
+CUresult towc_cuStreamWriteValue64(CUstream stream, CUdeviceptr addr, cuuint64_t value,
+                                   unsigned int flags)
 {
     (void)addr, (void)value, (void)flags;
     return first_memops(stream);
 }
 
-CUresult tow_cuStreamWriteValue64(CUstream stream, CUdeviceptr addr, cuuint64_t value,
+CUresult towc_cuStreamWaitValue64(CUstream stream, CUdeviceptr addr, cuuint64_t value,
                                   unsigned int flags)
 {
     (void)addr, (void)value, (void)flags;
     return first_memops(stream);
 }
 
-CUresult tow_cuStreamWaitValue64(CUstream stream, CUdeviceptr addr, cuuint64_t value,
-                                 unsigned int flags)
-{
-    (void)addr, (void)value, (void)flags;
-    return first_memops(stream);
-}
-
-CUresult tow_cuStreamBatchMemOp(CUstream stream, unsigned int count,
-                                CUstreamBatchMemOpParams *paramArray, unsigned int flags)
+CUresult towc_cuStreamBatchMemOp(CUstream stream, unsigned int count,
+                                 CUstreamBatchMemOpParams *paramArray, unsigned int flags)
 {
     (void)count, (void)paramArray, (void)flags;
     return first_memops(stream);

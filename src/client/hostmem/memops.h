@@ -7,6 +7,6 @@
 
 /* Page-locked host memory that memory operations name becomes reachable, and has what the host
  * wrote. */
-CUresult tow_memops_reach(const CUstreamBatchMemOpParams *ops, unsigned count);
+CUresult towc_memops_reach(const CUstreamBatchMemOpParams *ops, unsigned count);
 
 #endif

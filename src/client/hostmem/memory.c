@@ -22,21 +22,21 @@
 /* What every call that needs a context answers without one, or with a broken one. */
 static CUresult context_here(void)
 {
-    CUresult state = tow_client_state();
-    struct tow_context *context = state == CUDA_SUCCESS ? tow_context_current() : NULL;
+    CUresult state = towc_client_state();
+    struct towc_context *context = state == CUDA_SUCCESS ? towc_context_current() : NULL;
     if (state != CUDA_SUCCESS || context == NULL) {
-        return state != CUDA_SUCCESS    ? state
-               : tow_thread_in_hostfn() ? CUDA_ERROR_NOT_PERMITTED
-                                        : CUDA_ERROR_INVALID_CONTEXT;
+        return state != CUDA_SUCCESS     ? state
+               : towc_thread_in_hostfn() ? CUDA_ERROR_NOT_PERMITTED
+                                         : CUDA_ERROR_INVALID_CONTEXT;
     }
     return atomic_load(&context->alive) ? (CUresult)atomic_load(&context->sticky)
                                         : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
-CUresult tow_cuMemGetInfo_v2(size_t *free, size_t *total)
+CUresult towc_cuMemGetInfo_v2(size_t *free, size_t *total)
 {
     size_t left = 0, all = 0;
-    CUresult status = tow_send_cuMemGetInfo_v2(&left, &all);
+    CUresult status = towc_send_cuMemGetInfo_v2(&left, &all);
     if (status == CUDA_SUCCESS && free != NULL) {
         *free = left;
     }
@@ -46,49 +46,49 @@ CUresult tow_cuMemGetInfo_v2(size_t *free, size_t *total)
     return status;
 }
 
-CUresult tow_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
+CUresult towc_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 {
     if (dptr == NULL || bytesize == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult status = tow_capture_unsafe();
+    CUresult status = towc_capture_unsafe();
     if (status == CUDA_SUCCESS) {
-        status = tow_send_cuMemAlloc_v2(dptr, bytesize);
+        status = towc_send_cuMemAlloc_v2(dptr, bytesize);
     }
     if (status == CUDA_SUCCESS) {
-        struct tow_region region = tow_region_here(*dptr, bytesize, TOW_REGION_DEVICE, 0);
-        if (tow_region_add(&region) < 0) {
-            tow_send_cuMemFree_v2(*dptr);
+        struct towc_region region = towc_region_here(*dptr, bytesize, TOW_REGION_DEVICE, 0);
+        if (towc_region_add(&region) < 0) {
+            towc_send_cuMemFree_v2(*dptr);
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
     }
     return status;
 }
 
-CUresult tow_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes,
-                                size_t Height, unsigned int ElementSizeBytes)
+CUresult towc_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInBytes,
+                                 size_t Height, unsigned int ElementSizeBytes)
 {
     if (dptr == NULL || pPitch == NULL || WidthInBytes == 0 || Height == 0 ||
         (ElementSizeBytes != 4 && ElementSizeBytes != 8 && ElementSizeBytes != 16)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult status = tow_capture_unsafe();
+    CUresult status = towc_capture_unsafe();
     if (status == CUDA_SUCCESS) {
-        status = tow_send_cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
+        status = towc_send_cuMemAllocPitch_v2(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
     }
     if (status == CUDA_SUCCESS) {
-        struct tow_region region = tow_region_here(*dptr, *pPitch * Height, TOW_REGION_DEVICE, 0);
-        if (tow_region_add(&region) < 0) {
-            tow_send_cuMemFree_v2(*dptr);
+        struct towc_region region = towc_region_here(*dptr, *pPitch * Height, TOW_REGION_DEVICE, 0);
+        if (towc_region_add(&region) < 0) {
+            towc_send_cuMemFree_v2(*dptr);
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
     }
     return status;
 }
 
-CUresult tow_cuMemFree_v2(CUdeviceptr dptr)
+CUresult towc_cuMemFree_v2(CUdeviceptr dptr)
 {
-    struct tow_region region;
+    struct towc_region region;
     CUresult state = context_here();
     if (dptr == 0 && state == CUDA_ERROR_INVALID_CONTEXT) {
         return CUDA_SUCCESS; /* nothing is freed without a context, too */
@@ -96,55 +96,55 @@ CUresult tow_cuMemFree_v2(CUdeviceptr dptr)
     if (state != CUDA_SUCCESS || dptr == 0) {
         return state;
     }
-    state = tow_capture_unsafe();
+    state = towc_capture_unsafe();
     if (state != CUDA_SUCCESS) {
         return state;
     }
     unsigned kinds = 1u << TOW_REGION_DEVICE | 1u << TOW_REGION_POOL | 1u << TOW_REGION_MANAGED;
-    bool found = tow_region_find(dptr, &region);
+    bool found = towc_region_find(dptr, &region);
     if (found && region.graph) {
-        return tow_send_cuMemFree_v2(dptr);
+        return towc_send_cuMemFree_v2(dptr);
     }
     if (found && region.variable) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (!tow_region_remove(dptr, kinds, &region)) {
+    if (!towc_region_remove(dptr, kinds, &region)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (region.kind == TOW_REGION_MANAGED) {
-        tow_mirror_remove(region.base, region.size);
+        towc_mirror_remove(region.base, region.size);
     }
     /* Waited for: others, NVML among them, find the memory free when this returns. */
-    bool visited = region.link != tow_context_current()->link &&
-                   tow_context_visit(region.context != NULL ? tow_context_find(region.context)
-                                                            : tow_context_primary(region.device));
-    CUresult status = tow_send_cuMemFree_v2(dptr);
-    tow_context_back(visited);
+    bool visited = region.link != towc_context_current()->link &&
+                   towc_context_visit(region.context != NULL ? towc_context_find(region.context)
+                                                             : towc_context_primary(region.device));
+    CUresult status = towc_send_cuMemFree_v2(dptr);
+    towc_context_back(visited);
     if (status == CUDA_ERROR_INVALID_CONTEXT) {
-        tow_region_add(&region);
+        towc_region_add(&region);
     }
     return status;
 }
 
 /* The region of an address; a module's variable is known to the server only. */
-static bool find_any(CUdeviceptr ptr, struct tow_region *ret_region)
+static bool find_any(CUdeviceptr ptr, struct towc_region *ret_region)
 {
-    if (tow_region_find(ptr, ret_region)) {
+    if (towc_region_find(ptr, ret_region)) {
         return true;
     }
     CUdeviceptr base = 0;
     size_t size = 0;
-    if (!tow_region_is_device(ptr) || tow_context_current() == NULL ||
-        tow_send_cuMemGetAddressRange_v2(&base, &size, ptr) != CUDA_SUCCESS) {
+    if (!towc_region_is_device(ptr) || towc_context_current() == NULL ||
+        towc_send_cuMemGetAddressRange_v2(&base, &size, ptr) != CUDA_SUCCESS) {
         return false;
     }
-    *ret_region = tow_region_here(base, size, TOW_REGION_DEVICE, 0);
+    *ret_region = towc_region_here(base, size, TOW_REGION_DEVICE, 0);
     return true;
 }
 
-CUresult tow_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr)
+CUresult towc_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr)
 {
-    struct tow_region region;
+    struct towc_region region;
     CUresult state = context_here();
     if (state != CUDA_SUCCESS) {
         return state;
@@ -164,17 +164,17 @@ CUresult tow_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdevice
 /* ---- host memory ---- */
 
 /* Gives memory of ours back. */
-static CUresult release(const struct tow_region *region)
+static CUresult release(const struct towc_region *region)
 {
     void *at = (void *)(uintptr_t)region->base;
-    if (tow_region_is_shared(region)) {
-        return tow_share_free(region->link, at, region->size);
+    if (towc_region_is_shared(region)) {
+        return towc_share_free(region->link, at, region->size);
     }
     munmap(at, region->size);
     return CUDA_SUCCESS;
 }
 
-CUresult tow_cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags)
+CUresult towc_cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags)
 {
     const unsigned known =
         CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
@@ -190,11 +190,11 @@ CUresult tow_cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags)
         return CUDA_SUCCESS;
     }
     void *at = NULL;
-    state = tow_capture_unsafe();
+    state = towc_capture_unsafe();
     if (state != CUDA_SUCCESS) {
         return state;
     }
-    state = tow_share_alloc(tow_context_current()->link, bytesize, &at);
+    state = towc_share_alloc(towc_context_current()->link, bytesize, &at);
     bool shared = state == CUDA_SUCCESS;
     if (state == CUDA_ERROR_NOT_SUPPORTED) {
         at = mmap(NULL, bytesize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -203,88 +203,88 @@ CUresult tow_cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags)
     if (state != CUDA_SUCCESS) {
         return state;
     }
-    struct tow_region region =
-        tow_region_here((uint64_t)(uintptr_t)at, bytesize, TOW_REGION_HOST, Flags);
+    struct towc_region region =
+        towc_region_here((uint64_t)(uintptr_t)at, bytesize, TOW_REGION_HOST, Flags);
     if (shared) {
         region.shared_low = region.base;
         region.shared_high = region.base + region.size;
     }
-    if (tow_region_add(&region) < 0) {
+    if (towc_region_add(&region) < 0) {
         release(&region);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (tow_mirror_is_candidate(&region)) {
-        atomic_fetch_add(&tow_mirror_candidates, 1);
+    if (towc_mirror_is_candidate(&region)) {
+        atomic_fetch_add(&towc_mirror_candidates, 1);
     }
     *pp = at;
     return CUDA_SUCCESS;
 }
 
-CUresult tow_cuMemAllocHost_v2(void **pp, size_t bytesize)
+CUresult towc_cuMemAllocHost_v2(void **pp, size_t bytesize)
 {
-    return tow_cuMemHostAlloc(pp, bytesize, 0);
+    return towc_cuMemHostAlloc(pp, bytesize, 0);
 }
 
 /* Process-wide: addresses are the process's. NULL while nobody has registered. */
-static const struct tow_memory_ops *_Atomic reader;
+static const struct towc_memory_ops *_Atomic reader;
 
-void tow_memory_register(const struct tow_memory_ops *ops)
+void towc_memory_register(const struct towc_memory_ops *ops)
 {
     atomic_store(&reader, ops);
 }
 
 /* True while copies to it or from it are still to come, whichever server makes them. */
-static bool is_expected(const struct tow_region *region)
+static bool is_expected(const struct towc_region *region)
 {
     const void *at = (const void *)(uintptr_t)region->base;
-    const struct tow_memory_ops *ops = atomic_load(&reader);
+    const struct towc_memory_ops *ops = atomic_load(&reader);
     bool expected = ops != NULL && ops->is_read_later(at, region->size);
-    for (unsigned i = 0; i < tow_client_link_count() && !expected; i++) {
-        expected = tow_link_expecting(tow_client_link_at(i), at, region->size);
+    for (unsigned i = 0; i < towc_client_link_count() && !expected; i++) {
+        expected = towc_link_expecting(towc_client_link_at(i), at, region->size);
     }
     return expected;
 }
 
 /* Asynchronous copies of host memory end before it may go away, and the GPU loses sight of it.
  * They are the current context's most likely, else those of the context that it was made in. */
-static CUresult settle(const struct tow_region *region)
+static CUresult settle(const struct towc_region *region)
 {
-    atomic_fetch_sub(&tow_mirror_candidates, 1);
-    tow_mirror_remove(region->base, region->size);
+    atomic_fetch_sub(&towc_mirror_candidates, 1);
+    towc_mirror_remove(region->base, region->size);
     CUresult status = CUDA_SUCCESS;
-    for (unsigned i = 0; i < tow_client_link_count() && status == CUDA_SUCCESS; i++) {
-        status = tow_link_settle(tow_client_link_at(i), (const void *)(uintptr_t)region->base,
-                                 region->size);
+    for (unsigned i = 0; i < towc_client_link_count() && status == CUDA_SUCCESS; i++) {
+        status = towc_link_settle(towc_client_link_at(i), (const void *)(uintptr_t)region->base,
+                                  region->size);
     }
-    if (is_expected(region) && tow_context_current() != NULL) {
-        status = tow_cuCtxSynchronize_v2(NULL);
+    if (is_expected(region) && towc_context_current() != NULL) {
+        status = towc_cuCtxSynchronize_v2(NULL);
     }
     if (is_expected(region)) {
-        CUresult own = tow_cuCtxSynchronize_v2(region->context);
+        CUresult own = towc_cuCtxSynchronize_v2(region->context);
         status = status == CUDA_SUCCESS ? own : status;
     }
     return status;
 }
 
-CUresult tow_cuMemFreeHost(void *p)
+CUresult towc_cuMemFreeHost(void *p)
 {
-    CUresult state = tow_client_state();
+    CUresult state = towc_client_state();
     if (state != CUDA_SUCCESS) {
         return state;
     }
-    struct tow_region region;
+    struct towc_region region;
     if (p == NULL) {
         return CUDA_SUCCESS;
     }
-    state = tow_capture_unsafe();
+    state = towc_capture_unsafe();
     if (state != CUDA_SUCCESS) {
         return state;
     }
-    if (!tow_region_remove((uint64_t)(uintptr_t)p, 1u << TOW_REGION_HOST, &region)) {
+    if (!towc_region_remove((uint64_t)(uintptr_t)p, 1u << TOW_REGION_HOST, &region)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult status = tow_mirror_settle();
-    if (!tow_mirror_is_candidate(&region)) {
+    CUresult status = towc_mirror_settle();
+    if (!towc_mirror_is_candidate(&region)) {
         CUresult ended = release(&region);
         return status == CUDA_SUCCESS ? ended : status;
     }
@@ -299,9 +299,9 @@ CUresult tow_cuMemFreeHost(void *p)
     return status;
 }
 
-CUresult tow_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags)
+CUresult towc_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags)
 {
-    CUresult state = tow_client_state();
+    CUresult state = towc_client_state();
     if (state != CUDA_SUCCESS) {
         return state;
     }
@@ -311,73 +311,73 @@ CUresult tow_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags)
     if (p == NULL || bytesize == 0 || bytesize > UINT64_MAX - base || (Flags & ~known)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (tow_context_current() == NULL) {
+    if (towc_context_current() == NULL) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
     if (Flags & CU_MEMHOSTREGISTER_IOMEMORY) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
-    struct tow_region region;
-    if (tow_region_find(base, &region) && region.kind == TOW_REGION_HOST) {
+    struct towc_region region;
+    if (towc_region_find(base, &region) && region.kind == TOW_REGION_HOST) {
         return CUDA_ERROR_INVALID_VALUE; /* made page-locked by CUDA itself */
     }
-    if (tow_region_overlaps(base, bytesize)) {
+    if (towc_region_overlaps(base, bytesize)) {
         return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
     }
-    region = tow_region_here(base, bytesize, TOW_REGION_REGISTERED, Flags);
+    region = towc_region_here(base, bytesize, TOW_REGION_REGISTERED, Flags);
     bool lent =
-        tow_mirror_lend(region.link, base, bytesize, &region.shared_low, &region.shared_high);
-    if (tow_region_add(&region) < 0) {
+        towc_mirror_lend(region.link, base, bytesize, &region.shared_low, &region.shared_high);
+    if (towc_region_add(&region) < 0) {
         if (lent) {
-            tow_lend_end(region.link, region.shared_low);
+            towc_lend_end(region.link, region.shared_low);
         }
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (tow_mirror_is_candidate(&region)) {
-        atomic_fetch_add(&tow_mirror_candidates, 1);
+    if (towc_mirror_is_candidate(&region)) {
+        atomic_fetch_add(&towc_mirror_candidates, 1);
     }
     return CUDA_SUCCESS;
 }
 
-CUresult tow_cuMemHostUnregister(void *p)
+CUresult towc_cuMemHostUnregister(void *p)
 {
-    CUresult state = tow_client_state();
+    CUresult state = towc_client_state();
     if (state != CUDA_SUCCESS) {
         return state;
     }
-    struct tow_region region;
+    struct towc_region region;
     if (p == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (!tow_region_remove((uint64_t)(uintptr_t)p, 1u << TOW_REGION_REGISTERED, &region)) {
-        return tow_region_find((uint64_t)(uintptr_t)p, &region)
+    if (!towc_region_remove((uint64_t)(uintptr_t)p, 1u << TOW_REGION_REGISTERED, &region)) {
+        return towc_region_find((uint64_t)(uintptr_t)p, &region)
                    ? CUDA_ERROR_INVALID_VALUE /* inside of something */
                    : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
     }
-    CUresult status = tow_mirror_settle();
-    CUresult settled = tow_mirror_is_candidate(&region) ? settle(&region) : CUDA_SUCCESS;
+    CUresult status = towc_mirror_settle();
+    CUresult settled = towc_mirror_is_candidate(&region) ? settle(&region) : CUDA_SUCCESS;
     status = status == CUDA_SUCCESS ? settled : status;
     if (region.shared_high != 0) {
-        CUresult ended = tow_lend_end(region.link, region.shared_low);
+        CUresult ended = towc_lend_end(region.link, region.shared_low);
         status = status == CUDA_SUCCESS ? ended : status;
     }
     return status;
 }
 
-CUresult tow_cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned int Flags)
+CUresult towc_cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned int Flags)
 {
-    CUresult state = tow_client_state();
+    CUresult state = towc_client_state();
     if (state != CUDA_SUCCESS) {
         return state;
     }
-    struct tow_region region;
+    struct towc_region region;
     uint64_t address = (uint64_t)(uintptr_t)p;
-    if (pdptr == NULL || Flags != 0 || !tow_region_find(address, &region) ||
-        !tow_region_is_host(&region)) {
+    if (pdptr == NULL || Flags != 0 || !towc_region_find(address, &region) ||
+        !towc_region_is_host(&region)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    const struct tow_context *context = tow_context_current();
-    CUresult status = tow_mirror_host(context != NULL ? context->link : region.link, address, 1);
+    const struct towc_context *context = towc_context_current();
+    CUresult status = towc_mirror_host(context != NULL ? context->link : region.link, address, 1);
     if (status == CUDA_SUCCESS) {
         *pdptr = address; /* unified addressing: the same on both sides */
     }
@@ -386,49 +386,49 @@ CUresult tow_cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned 
 
 static CUresult alloc_managed(CUdeviceptr *dptr, size_t bytesize, unsigned int flags, bool watched)
 {
-    struct tow_call call;
+    struct towc_call call;
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     size_t size = watched ? (bytesize + page - 1) & ~(page - 1) : bytesize;
     CUresult status =
-        tow_call_begin(&call, TOW_FN_cuMemAllocManaged, 16, TOW_CALL_REPLY | TOW_CALL_CONTEXT);
+        towc_call_begin(&call, TOW_FN_cuMemAllocManaged, 16, TOW_CALL_REPLY | TOW_CALL_CONTEXT);
     if (status != CUDA_SUCCESS) {
         return status;
     }
     tow_enc_u64(&call.enc, size);
     tow_enc_u32(&call.enc, flags);
     tow_enc_u32(&call.enc, watched ? TOW_MANAGED_FETCHED : TOW_MANAGED_SENT);
-    status = tow_call_wait(&call);
+    status = towc_call_wait(&call);
     uint64_t address = status == CUDA_SUCCESS ? tow_dec_u64(&call.dec) : 0;
-    status = tow_call_end(&call, status);
+    status = towc_call_end(&call, status);
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    struct tow_region region = tow_region_here(address, bytesize, TOW_REGION_MANAGED, flags);
-    status = tow_mirror_managed(region.link, address, size, watched ? TOW_MANAGED_WATCHED : 0);
-    if (status == CUDA_SUCCESS && tow_region_add(&region) < 0) {
-        tow_mirror_remove(address, size);
+    struct towc_region region = towc_region_here(address, bytesize, TOW_REGION_MANAGED, flags);
+    status = towc_mirror_managed(region.link, address, size, watched ? TOW_MANAGED_WATCHED : 0);
+    if (status == CUDA_SUCCESS && towc_region_add(&region) < 0) {
+        towc_mirror_remove(address, size);
         status = CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (status != CUDA_SUCCESS) {
-        tow_send_cuMemFree_v2(address);
+        towc_send_cuMemFree_v2(address);
         return status;
     }
     *dptr = address;
     return CUDA_SUCCESS;
 }
 
-CUresult tow_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags)
+CUresult towc_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags)
 {
     if (dptr == NULL || bytesize == 0 ||
         (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult status = tow_capture_unsafe();
+    CUresult status = towc_capture_unsafe();
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    const struct tow_context *context = tow_context_current();
-    if (context_here() == CUDA_SUCCESS && tow_fault_wanted(context->link, bytesize)) {
+    const struct towc_context *context = towc_context_current();
+    if (context_here() == CUDA_SUCCESS && towc_fault_wanted(context->link, bytesize)) {
         status = alloc_managed(dptr, bytesize, flags, true);
         if (status != CUDA_ERROR_NOT_SUPPORTED) {
             return status;
@@ -437,15 +437,15 @@ CUresult tow_cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int 
     return alloc_managed(dptr, bytesize, flags, false);
 }
 
-CUresult tow_cuMemHostGetFlags(unsigned int *pFlags, void *p)
+CUresult towc_cuMemHostGetFlags(unsigned int *pFlags, void *p)
 {
-    CUresult state = tow_client_state();
+    CUresult state = towc_client_state();
     if (state != CUDA_SUCCESS) {
         return state;
     }
-    struct tow_region region;
-    if (pFlags == NULL || !tow_region_find((uint64_t)(uintptr_t)p, &region) ||
-        !tow_region_is_host(&region)) {
+    struct towc_region region;
+    if (pFlags == NULL || !towc_region_find((uint64_t)(uintptr_t)p, &region) ||
+        !towc_region_is_host(&region)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     /* With unified addressing all of it is mapped. */
@@ -456,10 +456,10 @@ CUresult tow_cuMemHostGetFlags(unsigned int *pFlags, void *p)
 /* ---- what is at an address ---- */
 
 /* What the driver calls the range of an address: of a mapping, all that was reserved around it. */
-static struct tow_region range_of(const struct tow_region *region)
+static struct towc_region range_of(const struct towc_region *region)
 {
-    struct tow_region around;
-    return region->kind == TOW_REGION_VMM && tow_region_find_reserved(region->base, &around)
+    struct towc_region around;
+    return region->kind == TOW_REGION_VMM && towc_region_find_reserved(region->base, &around)
                ? around
                : *region;
 }
@@ -469,17 +469,17 @@ static uint64_t handle_types(CUdeviceptr ptr)
 {
     CUmemGenericAllocationHandle memory;
     CUmemAllocationProp prop = {.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE};
-    if (tow_send_cuMemRetainAllocationHandle(&memory, (void *)(uintptr_t)ptr) == CUDA_SUCCESS) {
-        tow_send_cuMemGetAllocationPropertiesFromHandle(&prop, memory);
-        tow_send_cuMemRelease(memory);
+    if (towc_send_cuMemRetainAllocationHandle(&memory, (void *)(uintptr_t)ptr) == CUDA_SUCCESS) {
+        towc_send_cuMemGetAllocationPropertiesFromHandle(&prop, memory);
+        towc_send_cuMemRelease(memory);
     }
     return (uint64_t)prop.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
 }
 
-static CUresult attribute_of(const struct tow_region *region, CUpointer_attribute attribute,
+static CUresult attribute_of(const struct towc_region *region, CUpointer_attribute attribute,
                              CUdeviceptr ptr, void *data)
 {
-    bool host = tow_region_is_host(region);
+    bool host = towc_region_is_host(region);
     switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
         if (region->context == NULL) {
@@ -536,7 +536,7 @@ static CUresult attribute_of(const struct tow_region *region, CUpointer_attribut
         *(CUmemoryPool *)data = region->pool;
         if (region->kind == TOW_REGION_POOL && region->pool == NULL && !region->graph) {
             /* cuMemAllocAsync took it from the device's pool. */
-            return tow_send_cuDeviceGetMemPool(data, region->device);
+            return towc_send_cuDeviceGetMemPool(data, region->device);
         }
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
@@ -575,13 +575,13 @@ static size_t attribute_size(CUpointer_attribute attribute)
     }
 }
 
-CUresult tow_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
+CUresult towc_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
 {
-    CUresult state = tow_client_state();
+    CUresult state = towc_client_state();
     if (state != CUDA_SUCCESS) {
         return state;
     }
-    struct tow_region region;
+    struct towc_region region;
     if (data == NULL || ptr == 0 || attribute_size(attribute) == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -591,17 +591,17 @@ CUresult tow_cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CU
     return attribute_of(&region, attribute, ptr, data);
 }
 
-CUresult tow_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes,
-                                    void **data, CUdeviceptr ptr)
+CUresult towc_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes,
+                                     void **data, CUdeviceptr ptr)
 {
-    CUresult state = tow_client_state();
+    CUresult state = towc_client_state();
     if (state != CUDA_SUCCESS) {
         return state;
     }
     if (attributes == NULL || data == NULL || numAttributes == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    struct tow_region region;
+    struct towc_region region;
     bool found = find_any(ptr, &region);
     for (unsigned i = 0; i < numAttributes; i++) {
         size_t size = attribute_size(attributes[i]);
@@ -622,15 +622,15 @@ CUresult tow_cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attrib
     return CUDA_SUCCESS;
 }
 
-static void set_sync_memops(struct tow_region *region, void *user)
+static void set_sync_memops(struct towc_region *region, void *user)
 {
     region->sync_memops = *(const int *)user != 0;
 }
 
-CUresult tow_cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
-                                   CUdeviceptr ptr)
+CUresult towc_cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
+                                    CUdeviceptr ptr)
 {
-    CUresult state = tow_client_state();
+    CUresult state = towc_client_state();
     if (state != CUDA_SUCCESS) {
         return state;
     }
@@ -639,5 +639,6 @@ CUresult tow_cuPointerSetAttribute(const void *value, CUpointer_attribute attrib
         return CUDA_ERROR_INVALID_VALUE;
     }
     memcpy(&wanted, value, sizeof wanted);
-    return tow_region_edit(ptr, set_sync_memops, &wanted) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return towc_region_edit(ptr, set_sync_memops, &wanted) ? CUDA_SUCCESS
+                                                           : CUDA_ERROR_INVALID_VALUE;
 }

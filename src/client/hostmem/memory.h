@@ -7,12 +7,12 @@
 #include <stddef.h>
 
 /* Whom to ask before host memory goes away. */
-struct tow_memory_ops {
+struct towc_memory_ops {
     /* True while some of [address, address + size) is still to be read. */
     bool (*is_read_later)(const void *address, size_t size);
 };
 
 /* There is one; to register it again changes nothing. */
-void tow_memory_register(const struct tow_memory_ops *ops);
+void towc_memory_register(const struct towc_memory_ops *ops);
 
 #endif

@@ -35,7 +35,7 @@ enum {
 struct mirror {
     struct tow_node node;     /* by its base; first: a mirror is its node */
     struct tow_node compared; /* the same, of those with `known` that are not tracked */
-    struct tow_link *link;    /* borrowed */
+    struct towc_link *link;   /* borrowed */
     uint64_t base, size;      /* kept equal on both sides */
     uint8_t *known; /* owned: what both sides had at the last exchange; NULL: really shared, or: */
     bool watched;   /* managed memory, see client/hostmem/fault.h */
@@ -50,13 +50,13 @@ struct mirror {
 };
 
 /* Of one link, guarded by the lock; no two mirrors of it have a byte in common. */
-struct tow_mirrors {
+struct towc_mirrors {
     struct tow_tree all, compared;
 };
 
 /* Process-wide: addresses are the process's, and one may be mirrored on several servers; changes go
  * to one after the other. */
-static struct tow_mirrors mirrors[TOW_SERVERS_MAX];       /* guarded by lock; by links' numbers */
+static struct towc_mirrors mirrors[TOW_SERVERS_MAX];      /* guarded by lock; by links' numbers */
 static uint64_t serials;                                  /* guarded by lock */
 static uint64_t tracked_low, tracked_high;                /* guarded by lock: where they are, of: */
 static unsigned tracked_count;                            /* guarded by lock; of all links */
@@ -68,7 +68,7 @@ static struct tow_mutex make_lock = TOW_MUTEX(CLIENT_MIRROR_MAKE);
 /* One sender at a time: newer follows older. */
 static struct tow_mutex push_lock = TOW_MUTEX(CLIENT_MIRROR_PUSH);
 
-static bool is_self(const struct tow_link *link)
+static bool is_self(const struct towc_link *link)
 {
     return tow_line_is_in_process(link->line);
 }
@@ -80,27 +80,27 @@ static uint64_t page(void)
 
 /* With the lock held: the last mirror at this server's worker of which something is below `end`,
  * if anything of it is at `base` or above. */
-static struct mirror *last_in(const struct tow_link *link, uint64_t base, uint64_t end)
+static struct mirror *last_in(const struct towc_link *link, uint64_t base, uint64_t end)
 {
     struct mirror *m = (struct mirror *)tow_tree_floor(&mirrors[link->index].all, end - 1);
     return m != NULL && m->base + m->size > base ? m : NULL;
 }
 
 /* With the lock held: the mirror that holds `address` at this server's worker; NULL: at any. */
-static struct mirror *find(const struct tow_link *link, uint64_t address)
+static struct mirror *find(const struct towc_link *link, uint64_t address)
 {
     if (link != NULL) {
         return last_in(link, address, address + 1);
     }
     struct mirror *m = NULL;
-    for (unsigned i = 0; i < tow_client_link_count() && m == NULL; i++) {
-        m = last_in(tow_client_link_at(i), address, address + 1);
+    for (unsigned i = 0; i < towc_client_link_count() && m == NULL; i++) {
+        m = last_in(towc_client_link_at(i), address, address + 1);
     }
     return m;
 }
 
 /* With the lock held: the first one at or behind an address that is compared. */
-static struct mirror *next_compared(const struct tow_link *link, uint64_t address)
+static struct mirror *next_compared(const struct towc_link *link, uint64_t address)
 {
     struct tow_node *node = tow_tree_ceiling(&mirrors[link->index].compared, address);
     return node == NULL ? NULL
@@ -118,30 +118,30 @@ static bool is_gone(const struct mirror *m)
 enum { ASK_HOST, ASK_MANAGED, ASK_WATCHED };
 
 /* ret_blank: of ASK_WATCHED, whether the worker has zeros there; else NULL. */
-static CUresult ask(struct tow_link *link, unsigned fn, uint64_t base, uint64_t size, uint32_t kind,
-                    bool *ret_blank)
+static CUresult ask(struct towc_link *link, unsigned fn, uint64_t base, uint64_t size,
+                    uint32_t kind, bool *ret_blank)
 {
-    struct tow_context *context = tow_context_current();
-    struct tow_call call;
+    struct towc_context *context = towc_context_current();
+    struct towc_call call;
     bool here = context != NULL && context->link == link;
     CUresult status =
-        tow_call_begin_on(&call, link, here ? context->number : 0, fn, 24, TOW_CALL_REPLY);
+        towc_call_begin_on(&call, link, here ? context->number : 0, fn, 24, TOW_CALL_REPLY);
     if (status != CUDA_SUCCESS) {
         return status;
     }
     tow_enc_u64(&call.enc, base);
     tow_enc_u64(&call.enc, size);
     tow_enc_u32(&call.enc, kind);
-    status = tow_call_wait(&call);
+    status = towc_call_wait(&call);
     if (status == CUDA_SUCCESS && ret_blank != NULL) {
         *ret_blank = tow_dec_u32(&call.dec) != 0;
     }
-    return tow_call_end(&call, status);
+    return towc_call_end(&call, status);
 }
 
 enum { HOST, MANAGED, WATCHED, TRACKED };
 
-static CUresult enlist(struct tow_link *link, uint64_t base, uint64_t size, unsigned kind)
+static CUresult enlist(struct towc_link *link, uint64_t base, uint64_t size, unsigned kind)
 {
     bool managed = kind != HOST, watched = kind == WATCHED, tracked = kind == TRACKED;
     struct mirror *made = calloc(1, sizeof *made);
@@ -152,9 +152,9 @@ static CUresult enlist(struct tow_link *link, uint64_t base, uint64_t size, unsi
         free(known);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    struct tow_region region;
+    struct towc_region region;
     bool foreign =
-        !managed && !tow_region_find(base, &region) && !tow_region_find(base + size - 1, &region);
+        !managed && !towc_region_find(base, &region) && !towc_region_find(base + size - 1, &region);
     *made = (struct mirror){.link = link,
                             .base = base,
                             .size = size,
@@ -178,7 +178,7 @@ static CUresult enlist(struct tow_link *link, uint64_t base, uint64_t size, unsi
     }
     tow_mutex_unlock(&lock);
     if (known != NULL || watched) {
-        atomic_fetch_add(&tow_mirror_count, 1);
+        atomic_fetch_add(&towc_mirror_count, 1);
     }
     return CUDA_SUCCESS;
 }
@@ -188,8 +188,8 @@ static CUresult enlist(struct tow_link *link, uint64_t base, uint64_t size, unsi
 /* With the lock held: true if a page holds managed memory. */
 static bool is_page_used(uint64_t at)
 {
-    for (unsigned i = 0; i < tow_client_link_count(); i++) {
-        const struct mirror *m = last_in(tow_client_link_at(i), at, at + page());
+    for (unsigned i = 0; i < towc_client_link_count(); i++) {
+        const struct mirror *m = last_in(towc_client_link_at(i), at, at + page());
         if (m != NULL && m->managed) {
             return true; /* only managed memory has neighbours on its pages */
         }
@@ -218,8 +218,8 @@ static struct mirror *give_up(uint64_t base, uint64_t size)
 {
     struct mirror *gone = NULL;
     tow_mutex_lock(&lock);
-    for (unsigned i = 0; i < tow_client_link_count(); i++) {
-        struct mirror *m = last_in(tow_client_link_at(i), base, base + size);
+    for (unsigned i = 0; i < towc_client_link_count(); i++) {
+        struct mirror *m = last_in(towc_client_link_at(i), base, base + size);
         for (; m != NULL; m = m->base > base ? last_in(m->link, base, m->base) : NULL) {
             if (!m->leaving && --m->uses == 0) {
                 m->leaving = true;
@@ -235,7 +235,7 @@ static struct mirror *give_up(uint64_t base, uint64_t size)
 /* Pages of managed memory go; the addresses stay the server's. */
 static void drop_pages(uint64_t low, uint64_t high)
 {
-    if (low < high && !tow_region_is_reserved_here(low)) {
+    if (low < high && !towc_region_is_reserved_here(low)) {
         munmap((void *)(uintptr_t)low, high - low);
     } else if (low < high) {
         (void)mmap((void *)(uintptr_t)low, high - low, PROT_NONE,
@@ -264,16 +264,16 @@ static CUresult let_go(struct mirror *gone)
             pages_alone(m->base, m->size, &low, &high);
         }
         if (m->watched) {
-            tow_fault_remove(m->base);
+            towc_fault_remove(m->base);
         }
         drop_pages(low, high);
         if (m->watched) {
-            tow_fault_wake(m->base, m->size);
+            towc_fault_wake(m->base, m->size);
         }
         pthread_cond_broadcast(&left);
         tow_mutex_unlock(&lock);
         if (m->known != NULL || m->watched) {
-            atomic_fetch_sub(&tow_mirror_count, 1);
+            atomic_fetch_sub(&towc_mirror_count, 1);
         }
         free(m->known);
         free(m);
@@ -281,7 +281,7 @@ static CUresult let_go(struct mirror *gone)
     return status;
 }
 
-CUresult tow_mirror_remove(uint64_t base, uint64_t size)
+CUresult towc_mirror_remove(uint64_t base, uint64_t size)
 {
     /* Whoever found its region before that was removed makes its mirror first. */
     tow_mutex_lock(&make_lock);
@@ -301,7 +301,7 @@ CUresult tow_mirror_remove(uint64_t base, uint64_t size)
 /* ---- their beginning ---- */
 
 /* `link`: only what its worker has; NULL: any. */
-static bool covers(const struct tow_link *link, uint64_t base, uint64_t size)
+static bool covers(const struct towc_link *link, uint64_t base, uint64_t size)
 {
     uint64_t at = base;
     bool more = true;
@@ -312,7 +312,7 @@ static bool covers(const struct tow_link *link, uint64_t base, uint64_t size)
             more = !m->leaving;
             at = more ? m->base + m->size : at;
         } else {
-            uint64_t end = tow_lend_until(link, at, base + size, &more);
+            uint64_t end = towc_lend_until(link, at, base + size, &more);
             at = more ? end : at;
         }
     }
@@ -321,13 +321,13 @@ static bool covers(const struct tow_link *link, uint64_t base, uint64_t size)
 }
 
 /* With the make lock held. */
-static CUresult make(struct tow_link *link, uint64_t base, uint64_t size)
+static CUresult make(struct towc_link *link, uint64_t base, uint64_t size)
 {
     uint64_t begin = base & ~(page() - 1), at = begin;
     uint64_t end = (base + size + page() - 1) & ~(page() - 1);
     while (at < end) {
         bool lent;
-        uint64_t stop = tow_lend_until(link, at, end, &lent);
+        uint64_t stop = towc_lend_until(link, at, end, &lent);
         if (lent) {
             at = stop;
             continue;
@@ -373,15 +373,15 @@ static CUresult make(struct tow_link *link, uint64_t base, uint64_t size)
  * the driver sees it. What one server's worker shares is mirrored at another's. Its address may be
  * in a kernel's arguments by chance, while another thread frees it: then there is nothing to be
  * made, for nobody uses it. */
-static CUresult mirror_region(struct tow_link *link, const struct tow_region *region)
+static CUresult mirror_region(struct towc_link *link, const struct towc_region *region)
 {
-    if ((tow_region_is_shared(region) && region->link == link) ||
+    if ((towc_region_is_shared(region) && region->link == link) ||
         covers(link, region->base, region->size)) {
         return CUDA_SUCCESS;
     }
-    struct tow_region now;
+    struct towc_region now;
     tow_mutex_lock(&make_lock);
-    bool gone = !tow_region_find(region->base, &now) || now.id != region->id;
+    bool gone = !towc_region_find(region->base, &now) || now.id != region->id;
     CUresult status = gone || covers(link, region->base, region->size)
                           ? CUDA_SUCCESS
                           : make(link, region->base, region->size);
@@ -389,9 +389,9 @@ static CUresult mirror_region(struct tow_link *link, const struct tow_region *re
     return status;
 }
 
-static void take_shared(struct tow_region *region, void *user)
+static void take_shared(struct towc_region *region, void *user)
 {
-    *(struct tow_region *)user = *region;
+    *(struct towc_region *)user = *region;
     region->shared_low = region->shared_high = 0;
 }
 
@@ -399,21 +399,21 @@ static void take_shared(struct tow_region *region, void *user)
  * not, from end to end: then it is mirrored as a whole from now on. */
 static void join(uint64_t base, uint64_t size)
 {
-    struct tow_region region;
+    struct towc_region region;
     uint64_t end = base + size;
-    if (tow_region_find(base, &region) && region.shared_high != 0 &&
+    if (towc_region_find(base, &region) && region.shared_high != 0 &&
         ((base < region.shared_low && region.shared_low < end) ||
          (base < region.shared_high && region.shared_high < end)) &&
-        tow_region_edit(base, take_shared, &region) && region.shared_high != 0) {
-        tow_mirror_unlend(&region);
+        towc_region_edit(base, take_shared, &region) && region.shared_high != 0) {
+        towc_mirror_unlend(&region);
     }
 }
 
-CUresult tow_mirror_host(struct tow_link *link, uint64_t base, uint64_t size)
+CUresult towc_mirror_host(struct towc_link *link, uint64_t base, uint64_t size)
 {
-    struct tow_region region;
+    struct towc_region region;
     join(base, size);
-    if (tow_region_find(base, &region) && tow_region_is_host(&region) &&
+    if (towc_region_find(base, &region) && towc_region_is_host(&region) &&
         size <= region.size - (base - region.base)) {
         return mirror_region(link, &region);
     }
@@ -426,18 +426,18 @@ CUresult tow_mirror_host(struct tow_link *link, uint64_t base, uint64_t size)
     return status;
 }
 
-CUresult tow_mirror_host_here(const void *host, size_t size)
+CUresult towc_mirror_host_here(const void *host, size_t size)
 {
-    struct tow_context *context = tow_context_current();
+    struct towc_context *context = towc_context_current();
     uint64_t base = (uint64_t)(uintptr_t)host;
     if (context == NULL) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
-    return size == 0 ? CUDA_SUCCESS : tow_mirror_host(context->link, base, size);
+    return size == 0 ? CUDA_SUCCESS : towc_mirror_host(context->link, base, size);
 }
 
-bool tow_mirror_lend(struct tow_link *link, uint64_t base, uint64_t size, uint64_t *ret_low,
-                     uint64_t *ret_high)
+bool towc_mirror_lend(struct towc_link *link, uint64_t base, uint64_t size, uint64_t *ret_low,
+                      uint64_t *ret_high)
 {
     if (link->share == NULL) {
         return false;
@@ -445,43 +445,43 @@ bool tow_mirror_lend(struct tow_link *link, uint64_t base, uint64_t size, uint64
     tow_mutex_lock(&make_lock);
     tow_mutex_lock(&lock);
     bool free = true;
-    for (unsigned i = 0; i < tow_client_link_count() && free; i++) {
-        free = last_in(tow_client_link_at(i), base, base + size) == NULL;
+    for (unsigned i = 0; i < towc_client_link_count() && free; i++) {
+        free = last_in(towc_client_link_at(i), base, base + size) == NULL;
     }
     tow_mutex_unlock(&lock);
-    bool lent = free && tow_lend_begin(link, base, size, ret_low, ret_high);
+    bool lent = free && towc_lend_begin(link, base, size, ret_low, ret_high);
     tow_mutex_unlock(&make_lock);
     return lent;
 }
 
-void tow_mirror_unlend(const struct tow_region *region)
+void towc_mirror_unlend(const struct towc_region *region)
 {
-    if (!tow_mirror_is_candidate(region)) {
-        atomic_fetch_add(&tow_mirror_candidates, 1);
+    if (!towc_mirror_is_candidate(region)) {
+        atomic_fetch_add(&towc_mirror_candidates, 1);
     }
-    if (!tow_region_is_shared(region)) {
-        tow_mirror_remove(region->base, region->size); /* its ends; the next one is in one piece */
+    if (!towc_region_is_shared(region)) {
+        towc_mirror_remove(region->base, region->size); /* its ends; the next one is in one piece */
     }
-    tow_lend_end(region->link, region->shared_low);
+    towc_lend_end(region->link, region->shared_low);
 }
 
 /* The worker is told of a __managed__ variable. What it has there comes before its answer, or is
  * fetched: while that is nothing but zeros, it needs not be. */
-static CUresult tell(struct tow_link *link, uint64_t base, uint64_t size, bool watched)
+static CUresult tell(struct towc_link *link, uint64_t base, uint64_t size, bool watched)
 {
     bool blank = true;
     CUresult status = ask(link, TOW_FN_cuMemHostGetDevicePointer_v2, base, size,
                           watched ? ASK_WATCHED : ASK_MANAGED, watched ? &blank : NULL);
     if (watched) {
-        tow_fault_told(base, blank);
+        towc_fault_told(base, blank);
     }
     if (status != CUDA_SUCCESS) {
-        tow_mirror_remove(base, size);
+        towc_mirror_remove(base, size);
     }
     return status;
 }
 
-CUresult tow_mirror_managed(struct tow_link *link, uint64_t base, uint64_t size, unsigned how)
+CUresult towc_mirror_managed(struct towc_link *link, uint64_t base, uint64_t size, unsigned how)
 {
     if (is_self(link)) {
         return enlist(link, base, size, HOST);
@@ -495,7 +495,7 @@ CUresult tow_mirror_managed(struct tow_link *link, uint64_t base, uint64_t size,
     CUresult status = CUDA_SUCCESS;
     if (low < high) {
         /* As a rule the range was reserved for this server: nothing of the program's is there. */
-        int flags = tow_region_is_reserved_here(low) ? MAP_FIXED : MAP_FIXED_NOREPLACE;
+        int flags = towc_region_is_reserved_here(low) ? MAP_FIXED : MAP_FIXED_NOREPLACE;
         flags |= watched ? MAP_NORESERVE : 0; /* it is moved about, little of it at a time */
         void *at = mmap((void *)(uintptr_t)low, high - low, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
@@ -524,11 +524,11 @@ CUresult tow_mirror_managed(struct tow_link *link, uint64_t base, uint64_t size,
             memset((void *)(uintptr_t)from, 0, end - from);
         }
         bool added =
-            watched && low == base && high == base + size && tow_fault_add(link, base, size);
-        unsigned kind = watched ? WATCHED : tow_track_begin(low, high) ? TRACKED : MANAGED;
+            watched && low == base && high == base + size && towc_fault_add(link, base, size);
+        unsigned kind = watched ? WATCHED : towc_track_begin(low, high) ? TRACKED : MANAGED;
         status = watched && !added ? CUDA_ERROR_NOT_SUPPORTED : enlist(link, base, size, kind);
         if (status != CUDA_SUCCESS && added) {
-            tow_fault_remove(base);
+            towc_fault_remove(base);
         }
         if (status != CUDA_SUCCESS && watched) {
             drop_pages(low, high);
@@ -541,51 +541,51 @@ CUresult tow_mirror_managed(struct tow_link *link, uint64_t base, uint64_t size,
     return status;
 }
 
-bool tow_mirror_covers(uint64_t base, uint64_t size)
+bool towc_mirror_covers(uint64_t base, uint64_t size)
 {
     return covers(NULL, base, size);
 }
 
-bool tow_mirror_has(const struct tow_link *link, uint64_t base, uint64_t size)
+bool towc_mirror_has(const struct towc_link *link, uint64_t base, uint64_t size)
 {
     return covers(link, base, size);
 }
 
-static CUresult send_piece(struct tow_link *link, const uint8_t *bytes, size_t size)
+static CUresult send_piece(struct towc_link *link, const uint8_t *bytes, size_t size)
 {
-    if (tow_side_is_open(link)) {
+    if (towc_side_is_open(link)) {
         atomic_fetch_add(&link->side_mirrors, 1);
     }
-    return tow_side_send(link, TOW_CONTROL_MIRROR, NULL, 0, bytes, size);
+    return towc_side_send(link, TOW_CONTROL_MIRROR, NULL, 0, bytes, size);
 }
 
 /* Commands from here on wait for what went out on the side line. */
-static CUresult fence(struct tow_link *link)
+static CUresult fence(struct towc_link *link)
 {
     uint64_t number = atomic_load(&link->side_mirrors);
     if (number <= atomic_load(&link->side_fenced)) {
         return CUDA_SUCCESS;
     }
-    struct tow_call call;
+    struct towc_call call;
     uint8_t head[TOW_FENCE_HEAD];
     tow_fence_head(&(struct tow_fence){number}, head);
-    CUresult status = tow_call_begin_on(&call, link, 0, TOW_CONTROL_FENCE, sizeof head, 0);
+    CUresult status = towc_call_begin_on(&call, link, 0, TOW_CONTROL_FENCE, sizeof head, 0);
     if (status == CUDA_SUCCESS) {
         tow_enc_bytes(&call.enc, head, sizeof head);
-        status = tow_call_send(&call);
+        status = towc_call_send(&call);
     }
     if (status == CUDA_SUCCESS) {
-        tow_link_raise(&link->side_fenced, number); /* only now: others may rely on it */
+        towc_link_raise(&link->side_fenced, number); /* only now: others may rely on it */
     }
     return status;
 }
 
-void tow_mirror_pause(void)
+void towc_mirror_pause(void)
 {
     tow_mutex_lock(&push_lock);
 }
 
-void tow_mirror_resume(void)
+void towc_mirror_resume(void)
 {
     tow_mutex_unlock(&push_lock);
 }
@@ -603,7 +603,7 @@ static uint8_t *gathering(void)
 }
 
 /* With the push lock held: what the program changed in pages that it wrote, of one link. */
-static CUresult push_run(const struct tow_link *link, const struct tow_track_run *run,
+static CUresult push_run(const struct towc_link *link, const struct towc_track_run *run,
                          uint8_t *piece)
 {
     CUresult status = CUDA_SUCCESS;
@@ -622,10 +622,10 @@ static CUresult push_run(const struct tow_link *link, const struct tow_track_run
                                 .now = (const uint8_t *)(uintptr_t)low,
                                 .address = low,
                                 .size = high - low};
-        tow_link_compared(m->link, diff.size);
+        towc_link_compared(m->link, diff.size);
         size_t n = tow_diff_next(&diff, piece, PIECE);
         while (n > 0 && status == CUDA_SUCCESS) {
-            struct tow_link *to = m->link;
+            struct towc_link *to = m->link;
             tow_mutex_unlock(&lock);
             status = send_piece(to, piece, n);
             tow_mutex_lock(&lock);
@@ -641,9 +641,9 @@ static CUresult push_run(const struct tow_link *link, const struct tow_track_run
 }
 
 /* With the push lock held: of every server, since the kernel tells each write once. */
-static CUresult push_tracked(const struct tow_link *link, uint8_t *piece)
+static CUresult push_tracked(const struct towc_link *link, uint8_t *piece)
 {
-    struct tow_track_run runs[RUNS];
+    struct towc_track_run runs[RUNS];
     CUresult status = CUDA_SUCCESS;
     tow_mutex_lock(&lock);
     uint64_t at = tracked_low & ~(page() - 1);
@@ -651,15 +651,15 @@ static CUresult push_tracked(const struct tow_link *link, uint8_t *piece)
     tow_mutex_unlock(&lock);
     while (at < high && status == CUDA_SUCCESS) {
         uint64_t low = at;
-        int n = tow_track_next(&at, high, runs, RUNS);
+        int n = towc_track_next(&at, high, runs, RUNS);
         if (n < 0) {
-            runs[0] = (struct tow_track_run){low, high}; /* all of it, then */
+            runs[0] = (struct towc_track_run){low, high}; /* all of it, then */
             n = 1;
         }
         /* These count as unwritten now: every server gets its own, whatever became of another. */
         for (int i = 0; i < n; i++) {
-            for (unsigned l = 0; l < tow_client_link_count(); l++) {
-                struct tow_link *to = tow_client_link_at(l);
+            for (unsigned l = 0; l < towc_client_link_count(); l++) {
+                struct towc_link *to = towc_client_link_at(l);
                 CUresult sent = push_run(to, &runs[i], piece);
                 status = to == link && status == CUDA_SUCCESS ? sent : status;
             }
@@ -668,7 +668,7 @@ static CUresult push_tracked(const struct tow_link *link, uint8_t *piece)
     return status;
 }
 
-static CUresult push(struct tow_link *link, bool in_function)
+static CUresult push(struct towc_link *link, bool in_function)
 {
     CUresult status = CUDA_SUCCESS;
     struct mirror *gone = NULL;
@@ -710,7 +710,7 @@ static CUresult push(struct tow_link *link, bool in_function)
                                 .size = next->size,
                                 .at = skip};
         uint64_t serial = next->serial;
-        tow_link_compared(link, next->size);
+        towc_link_compared(link, next->size);
         size_t n = tow_diff_next(&diff, piece, PIECE);
         while (n > 0 && status == CUDA_SUCCESS) {
             tow_mutex_unlock(&lock);
@@ -730,8 +730,8 @@ static CUresult push(struct tow_link *link, bool in_function)
     if (status == CUDA_SUCCESS) {
         status = push_tracked(link, piece);
     }
-    if (status == CUDA_SUCCESS && atomic_load(&tow_fault_count) != 0) {
-        status = tow_fault_push(link, false, piece, PIECE, send_piece);
+    if (status == CUDA_SUCCESS && atomic_load(&towc_fault_count) != 0) {
+        status = towc_fault_push(link, false, piece, PIECE, send_piece);
     }
     tow_mutex_unlock(&push_lock);
     /* Not before: the worker may wait for host functions, whose ends push as well. */
@@ -740,47 +740,47 @@ static CUresult push(struct tow_link *link, bool in_function)
     return status == CUDA_SUCCESS && !in_function ? fence(link) : status;
 }
 
-CUresult tow_mirror_push_all(struct tow_link *link)
+CUresult towc_mirror_push_all(struct towc_link *link)
 {
     return push(link, false);
 }
 
-CUresult tow_mirror_push_function(struct tow_link *link)
+CUresult towc_mirror_push_function(struct towc_link *link)
 {
-    return atomic_load_explicit(&tow_mirror_count, memory_order_relaxed) == 0 ? CUDA_SUCCESS
-                                                                              : push(link, true);
+    return atomic_load_explicit(&towc_mirror_count, memory_order_relaxed) == 0 ? CUDA_SUCCESS
+                                                                               : push(link, true);
 }
 
-void tow_mirror_stale_all(struct tow_link *link)
+void towc_mirror_stale_all(struct towc_link *link)
 {
     tow_mutex_lock(&push_lock);
     uint8_t *piece = gathering();
     if (piece != NULL) {
-        tow_fault_push(link, true, piece, PIECE,
-                       send_piece); /* a lost server tells the next call */
+        towc_fault_push(link, true, piece, PIECE,
+                        send_piece); /* a lost server tells the next call */
     }
     tow_mutex_unlock(&push_lock);
 }
 
-CUresult tow_mirror_settle(void)
+CUresult towc_mirror_settle(void)
 {
-    const struct tow_context *context = tow_context_current();
+    const struct towc_context *context = towc_context_current();
     bool waits = context != NULL && atomic_load(&context->alive) &&
                  atomic_load(&context->sticky) == 0 && atomic_load(&context->link->lost) == 0 &&
-                 atomic_load_explicit(&tow_region_visible, memory_order_relaxed) != 0 &&
-                 atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0 &&
-                 !tow_thread_in_hostfn();
-    return waits ? tow_cuCtxSynchronize_v2(NULL) : CUDA_SUCCESS;
+                 atomic_load_explicit(&towc_region_visible, memory_order_relaxed) != 0 &&
+                 atomic_load_explicit(&towc_captures, memory_order_relaxed) == 0 &&
+                 !towc_thread_in_hostfn();
+    return waits ? towc_cuCtxSynchronize_v2(NULL) : CUDA_SUCCESS;
 }
 
-CUresult tow_mirror_scan_all(struct tow_link *link, const void *params, size_t size)
+CUresult towc_mirror_scan_all(struct towc_link *link, const void *params, size_t size)
 {
     const uint8_t *bytes = params;
     for (size_t at = 0; at + 8 <= size; at += 8) {
         uint64_t word;
-        struct tow_region region;
+        struct towc_region region;
         memcpy(&word, bytes + at, 8);
-        if (word >= 4096 && tow_region_find(word, &region) && tow_region_is_host(&region)) {
+        if (word >= 4096 && towc_region_find(word, &region) && towc_region_is_host(&region)) {
             CUresult status = mirror_region(link, &region);
             if (status != CUDA_SUCCESS) {
                 return status;
@@ -790,45 +790,45 @@ CUresult tow_mirror_scan_all(struct tow_link *link, const void *params, size_t s
     return CUDA_SUCCESS;
 }
 
-CUresult tow_mirror_reach_all(uint64_t address)
+CUresult towc_mirror_reach_all(uint64_t address)
 {
-    struct tow_region region;
-    if (!tow_region_find(address, &region) || !tow_region_is_host(&region)) {
+    struct towc_region region;
+    if (!towc_region_find(address, &region) || !towc_region_is_host(&region)) {
         return CUDA_SUCCESS;
     }
-    struct tow_context *context = tow_context_current();
+    struct towc_context *context = towc_context_current();
     return context == NULL ? CUDA_ERROR_INVALID_CONTEXT : mirror_region(context->link, &region);
 }
 
-bool tow_mirror_sees(uint64_t address)
+bool towc_mirror_sees(uint64_t address)
 {
-    struct tow_region region;
-    return atomic_load_explicit(&tow_region_visible, memory_order_relaxed) != 0 &&
-           tow_region_find(address, &region) &&
-           (region.kind == TOW_REGION_MANAGED || tow_region_is_host(&region));
+    struct towc_region region;
+    return atomic_load_explicit(&towc_region_visible, memory_order_relaxed) != 0 &&
+           towc_region_find(address, &region) &&
+           (region.kind == TOW_REGION_MANAGED || towc_region_is_host(&region));
 }
 
-CUresult tow_mirror_admit(uint64_t address, uint64_t size)
+CUresult towc_mirror_admit(uint64_t address, uint64_t size)
 {
     join(address, size);
-    return tow_mirror_reach(address);
+    return towc_mirror_reach(address);
 }
 
-CUresult tow_mirror_reach_work(uint64_t address)
+CUresult towc_mirror_reach_work(uint64_t address)
 {
-    CUresult status = tow_mirror_reach(address);
-    const struct tow_context *context = tow_context_current();
-    return status == CUDA_SUCCESS && context != NULL && tow_mirror_sees(address)
-               ? tow_mirror_push(context->link)
+    CUresult status = towc_mirror_reach(address);
+    const struct towc_context *context = towc_context_current();
+    return status == CUDA_SUCCESS && context != NULL && towc_mirror_sees(address)
+               ? towc_mirror_push(context->link)
                : status;
 }
 
-CUresult tow_mirror_check_device(uint64_t address, uint64_t size)
+CUresult towc_mirror_check_device(uint64_t address, uint64_t size)
 {
-    CUresult status = tow_region_check_device(address, size);
+    CUresult status = towc_region_check_device(address, size);
     return status == CUDA_SUCCESS &&
-                   atomic_load_explicit(&tow_mirror_candidates, memory_order_relaxed) != 0
-               ? tow_mirror_admit(address, size)
+                   atomic_load_explicit(&towc_mirror_candidates, memory_order_relaxed) != 0
+               ? towc_mirror_admit(address, size)
                : status;
 }
 
@@ -844,7 +844,7 @@ static bool find_bytes(void *user, uint64_t address, size_t size, uint8_t **ret_
     return true;
 }
 
-int tow_mirror_apply(struct tow_link *link, const uint8_t *records, size_t size)
+int towc_mirror_apply(struct towc_link *link, const uint8_t *records, size_t size)
 {
     tow_mutex_lock(&lock);
     int error = tow_diff_apply(records, size, find_bytes, link);
@@ -852,22 +852,22 @@ int tow_mirror_apply(struct tow_link *link, const uint8_t *records, size_t size)
     return error;
 }
 
-CUresult tow_mirror_check_work(CUstream stream, uint64_t address, uint64_t size)
+CUresult towc_mirror_check_work(CUstream stream, uint64_t address, uint64_t size)
 {
-    CUresult status = tow_mirror_check_device(address, size);
-    return status == CUDA_ERROR_INVALID_VALUE && tow_capture_on(stream) ? CUDA_SUCCESS : status;
+    CUresult status = towc_mirror_check_device(address, size);
+    return status == CUDA_ERROR_INVALID_VALUE && towc_capture_on(stream) ? CUDA_SUCCESS : status;
 }
 
-void tow_mirror_end_context(struct tow_context *context)
+void towc_mirror_end_context(struct towc_context *context)
 {
-    struct tow_region region;
+    struct towc_region region;
     /* The worker must not look at managed memory that ends with the context. */
-    while (tow_region_take_managed(context->handle, &region)) {
-        tow_mirror_remove(region.base, region.size);
+    while (towc_region_take_managed(context->handle, &region)) {
+        towc_mirror_remove(region.base, region.size);
     }
     /* Nor is memory that the program registered page-locked any more: it may free it now. */
-    while (tow_region_unshare(context->handle, &region)) {
-        tow_mirror_unlend(&region);
+    while (towc_region_unshare(context->handle, &region)) {
+        towc_mirror_unlend(&region);
     }
-    tow_region_drop_context(context->handle);
+    towc_region_drop_context(context->handle);
 }

@@ -13,74 +13,74 @@
 static CUresult keep_pool_memory(CUdeviceptr address, size_t size, CUmemoryPool pool,
                                  CUstream stream, CUdeviceptr *ret_address)
 {
-    struct tow_region region = tow_region_of_pool(address, size, pool);
-    if (tow_region_add(&region) < 0) {
-        tow_send_cuMemFreeAsync(address, stream);
+    struct towc_region region = towc_region_of_pool(address, size, pool);
+    if (towc_region_add(&region) < 0) {
+        towc_send_cuMemFreeAsync(address, stream);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *ret_address = address;
     return CUDA_SUCCESS;
 }
 
-CUresult tow_cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
+CUresult towc_cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
 {
     if (dptr == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (bytesize == 0) {
-        CUresult here = tow_stream_check(hStream);
+        CUresult here = towc_stream_check(hStream);
         *dptr = here == CUDA_SUCCESS ? 0 : *dptr;
         return here;
     }
     CUdeviceptr address = 0;
-    CUresult status = tow_send_cuMemAllocAsync(&address, bytesize, hStream);
+    CUresult status = towc_send_cuMemAllocAsync(&address, bytesize, hStream);
     *dptr = 0; /* also when it fails, as NVIDIA's driver does */
     return status == CUDA_SUCCESS ? keep_pool_memory(address, bytesize, NULL, hStream, dptr)
                                   : status;
 }
 
-CUresult tow_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool,
-                                     CUstream hStream)
+CUresult towc_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool,
+                                      CUstream hStream)
 {
     if (dptr == NULL || bytesize == 0 || pool == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     CUdeviceptr address = 0;
-    CUresult status = tow_send_cuMemAllocFromPoolAsync(&address, bytesize, pool, hStream);
+    CUresult status = towc_send_cuMemAllocFromPoolAsync(&address, bytesize, pool, hStream);
     *dptr = 0;
     return status == CUDA_SUCCESS ? keep_pool_memory(address, bytesize, pool, hStream, dptr)
                                   : status;
 }
 
-CUresult tow_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
+CUresult towc_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
 {
     unsigned kinds = 1u << TOW_REGION_POOL | 1u << TOW_REGION_DEVICE;
-    struct tow_region region;
-    CUresult status = tow_stream_check(hStream);
+    struct towc_region region;
+    CUresult status = towc_stream_check(hStream);
     if (status != CUDA_SUCCESS || dptr == 0) { /* cuSPARSE frees what it never allocated */
         return status;
     }
-    if (tow_region_find(dptr, &region) && region.graph) {
-        return tow_send_cuMemFreeAsync(dptr, hStream);
+    if (towc_region_find(dptr, &region) && region.graph) {
+        return towc_send_cuMemFreeAsync(dptr, hStream);
     }
-    if (!tow_region_remove(dptr, kinds, &region)) {
+    if (!towc_region_remove(dptr, kinds, &region)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    status = tow_send_cuMemFreeAsync(dptr, hStream);
+    status = towc_send_cuMemFreeAsync(dptr, hStream);
     if (status != CUDA_SUCCESS) {
-        tow_region_add(&region); /* it is still there */
+        towc_region_add(&region); /* it is still there */
     } else {
-        tow_completion_owe(region.link, hStream);
+        towc_completion_owe(region.link, hStream);
     }
     return status;
 }
 
-CUresult tow_cuMemPoolDestroy(CUmemoryPool pool)
+CUresult towc_cuMemPoolDestroy(CUmemoryPool pool)
 {
-    tow_shareable_sweep();
-    CUresult status = tow_send_cuMemPoolDestroy(pool);
+    towc_shareable_sweep();
+    CUresult status = towc_send_cuMemPoolDestroy(pool);
     if (status == CUDA_SUCCESS) {
-        tow_handle_retire((uint64_t)(uintptr_t)pool);
+        towc_handle_retire((uint64_t)(uintptr_t)pool);
     }
     return status;
 }
@@ -105,7 +105,7 @@ static size_t pool_attribute_size(CUmemPool_attribute attr)
     }
 }
 
-CUresult tow_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
+CUresult towc_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
 {
     size_t size = pool_attribute_size(attr);
     uint64_t wide = 0;
@@ -113,72 +113,72 @@ CUresult tow_cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, 
         return CUDA_ERROR_INVALID_VALUE;
     }
     memcpy(&wide, value, size);
-    struct tow_call call;
-    CUresult status = tow_call_begin(&call, TOW_FN_cuMemPoolSetAttribute, 24, TOW_CALL_REPLY);
+    struct towc_call call;
+    CUresult status = towc_call_begin(&call, TOW_FN_cuMemPoolSetAttribute, 24, TOW_CALL_REPLY);
     if (status != CUDA_SUCCESS) {
         return status;
     }
     tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)pool);
     tow_enc_u64(&call.enc, wide);
     tow_enc_u32(&call.enc, (uint32_t)attr);
-    return tow_call_end(&call, tow_call_wait(&call));
+    return towc_call_end(&call, towc_call_wait(&call));
 }
 
-CUresult tow_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
+CUresult towc_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
 {
     size_t size = pool_attribute_size(attr);
     if (value == NULL || size == 0 || pool == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    struct tow_call call;
-    CUresult status = tow_call_begin(&call, TOW_FN_cuMemPoolGetAttribute, 16, TOW_CALL_REPLY);
+    struct towc_call call;
+    CUresult status = towc_call_begin(&call, TOW_FN_cuMemPoolGetAttribute, 16, TOW_CALL_REPLY);
     if (status != CUDA_SUCCESS) {
         return status;
     }
     tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)pool);
     tow_enc_u32(&call.enc, (uint32_t)attr);
-    status = tow_call_wait(&call);
+    status = towc_call_wait(&call);
     if (status == CUDA_SUCCESS) {
         uint64_t wide = tow_dec_u64(&call.dec);
         memcpy(value, &wide, size);
     }
-    return tow_call_end(&call, status);
+    return towc_call_end(&call, status);
 }
 
 /* ---- address space ---- */
 
-CUresult tow_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr,
-                                 unsigned long long flags)
+CUresult towc_cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr addr,
+                                  unsigned long long flags)
 {
     if (ptr == NULL || size == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult status = tow_send_cuMemAddressReserve(ptr, size, alignment, addr, flags);
+    CUresult status = towc_send_cuMemAddressReserve(ptr, size, alignment, addr, flags);
     if (status == CUDA_SUCCESS) {
-        struct tow_region region = {
+        struct towc_region region = {
             .base = *ptr, .size = size, .kind = TOW_REGION_RESERVED, .device = -2};
-        if (tow_region_add(&region) < 0) {
-            tow_send_cuMemAddressFree(*ptr, size);
+        if (towc_region_add(&region) < 0) {
+            towc_send_cuMemAddressFree(*ptr, size);
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
     }
     return status;
 }
 
-CUresult tow_cuMemAddressFree(CUdeviceptr ptr, size_t size)
+CUresult towc_cuMemAddressFree(CUdeviceptr ptr, size_t size)
 {
-    CUresult status = tow_send_cuMemAddressFree(ptr, size);
+    CUresult status = towc_send_cuMemAddressFree(ptr, size);
     if (status == CUDA_SUCCESS) {
-        tow_region_remove(ptr, 1u << TOW_REGION_RESERVED, NULL);
+        towc_region_remove(ptr, 1u << TOW_REGION_RESERVED, NULL);
     }
     return status;
 }
 
-CUresult tow_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
-                         const CUmemAllocationProp *prop, unsigned long long flags)
+CUresult towc_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
+                          const CUmemAllocationProp *prop, unsigned long long flags)
 {
     if (handle == NULL || prop == NULL) {
-        return tow_client_state() != CUDA_SUCCESS ? tow_client_state() : CUDA_ERROR_INVALID_VALUE;
+        return towc_client_state() != CUDA_SUCCESS ? towc_client_state() : CUDA_ERROR_INVALID_VALUE;
     }
     if (prop->location.type >= CU_MEM_LOCATION_TYPE_HOST &&
         prop->location.type <= CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT) {
@@ -189,41 +189,41 @@ CUresult tow_cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size,
         /* It could not be exported. PyTorch tries fabric handles, and takes descriptors then. */
         return CUDA_ERROR_NOT_SUPPORTED;
     }
-    tow_shareable_sweep();
-    return tow_send_cuMemCreate(handle, size, prop, flags);
+    towc_shareable_sweep();
+    return towc_send_cuMemCreate(handle, size, prop, flags);
 }
 
-CUresult tow_cuMemRelease(CUmemGenericAllocationHandle handle)
+CUresult towc_cuMemRelease(CUmemGenericAllocationHandle handle)
 {
-    tow_shareable_sweep();
-    return tow_send_cuMemRelease(handle);
+    towc_shareable_sweep();
+    return towc_send_cuMemRelease(handle);
 }
 
-CUresult tow_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
-                      CUmemGenericAllocationHandle handle, unsigned long long flags)
+CUresult towc_cuMemMap(CUdeviceptr ptr, size_t size, size_t offset,
+                       CUmemGenericAllocationHandle handle, unsigned long long flags)
 {
-    CUresult status = tow_send_cuMemMap(ptr, size, offset, handle, flags);
+    CUresult status = towc_send_cuMemMap(ptr, size, offset, handle, flags);
     if (status == CUDA_SUCCESS) {
-        struct tow_context *context = tow_context_current();
-        struct tow_region region = {.base = ptr, .size = size, .kind = TOW_REGION_VMM};
+        struct towc_context *context = towc_context_current();
+        struct towc_region region = {.base = ptr, .size = size, .kind = TOW_REGION_VMM};
         if (context != NULL) {
             region.device = context->device;
             region.link = context->link;
         }
-        if (tow_region_add(&region) < 0) {
-            tow_send_cuMemUnmap(ptr, size);
+        if (towc_region_add(&region) < 0) {
+            towc_send_cuMemUnmap(ptr, size);
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
     }
     return status;
 }
 
-CUresult tow_cuMemUnmap(CUdeviceptr ptr, size_t size)
+CUresult towc_cuMemUnmap(CUdeviceptr ptr, size_t size)
 {
-    tow_shareable_sweep();
-    CUresult status = tow_send_cuMemUnmap(ptr, size);
+    towc_shareable_sweep();
+    CUresult status = towc_send_cuMemUnmap(ptr, size);
     if (status == CUDA_SUCCESS) {
-        tow_region_remove_mappings(ptr, size);
+        towc_region_remove_mappings(ptr, size);
     }
     return status;
 }

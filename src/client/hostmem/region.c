@@ -17,10 +17,10 @@ enum {
 
 /* Process-wide: addresses are the process's; each region names its context. Sorted by base; regions
  * never overlap, except that reserved ones hold others. */
-static struct tow_region *regions, *reserved; /* owned; guarded by lock */
+static struct towc_region *regions, *reserved; /* owned; guarded by lock */
 static size_t region_count, region_room, reserved_count, reserved_room;
 static uint64_t next_id = 1;
-atomic_uint tow_region_visible;
+atomic_uint towc_region_visible;
 static struct tow_rwlock lock = TOW_RWLOCK(CLIENT_REGIONS);
 
 /* Process-wide: addresses that servers use. Written only while a server is attached, before any of
@@ -41,7 +41,7 @@ static bool is_attached(const struct tow_range *range)
     return false;
 }
 
-void tow_region_attach(struct tow_link *link)
+void towc_region_attach(struct towc_link *link)
 {
     for (uint32_t i = 0; i < link->welcome.range_count; i++) {
         const struct tow_range *range = &link->welcome.ranges[i];
@@ -74,7 +74,7 @@ void tow_region_attach(struct tow_link *link)
     }
 }
 
-bool tow_region_is_reserved_here(uint64_t address)
+bool towc_region_is_reserved_here(uint64_t address)
 {
     unsigned n = atomic_load_explicit(&range_count, memory_order_acquire);
     for (unsigned i = 0; i < n; i++) {
@@ -85,7 +85,7 @@ bool tow_region_is_reserved_here(uint64_t address)
     return false;
 }
 
-static bool is_visible(const struct tow_region *region)
+static bool is_visible(const struct towc_region *region)
 {
     return region->kind == TOW_REGION_MANAGED || region->kind == TOW_REGION_HOST ||
            region->kind == TOW_REGION_REGISTERED;
@@ -103,7 +103,7 @@ static bool in_ranges(uint64_t address)
 }
 
 /* Index of the last region that begins at or before `address`, or -1. */
-static ptrdiff_t find_index(const struct tow_region *table, size_t count, uint64_t address)
+static ptrdiff_t find_index(const struct towc_region *table, size_t count, uint64_t address)
 {
     size_t low = 0, high = count;
     while (low < high) {
@@ -117,17 +117,17 @@ static ptrdiff_t find_index(const struct tow_region *table, size_t count, uint64
     return (ptrdiff_t)low - 1;
 }
 
-int tow_region_add(const struct tow_region *region)
+int towc_region_add(const struct towc_region *region)
 {
     int error = 0;
     tow_rwlock_write(&lock);
     bool reserves = region->kind == TOW_REGION_RESERVED;
-    struct tow_region **table = reserves ? &reserved : &regions;
+    struct towc_region **table = reserves ? &reserved : &regions;
     size_t *count = reserves ? &reserved_count : &region_count;
     size_t *space = reserves ? &reserved_room : &region_room;
     if (*count == *space) {
         size_t more = *space == 0 ? 64 : *space * 2;
-        struct tow_region *grown = realloc(*table, more * sizeof *grown);
+        struct towc_region *grown = realloc(*table, more * sizeof *grown);
         if (grown == NULL) {
             error = -ENOMEM;
         } else {
@@ -141,28 +141,28 @@ int tow_region_add(const struct tow_region *region)
         (*table)[at] = *region;
         (*table)[at].id = next_id++;
         (*count)++;
-        atomic_fetch_add(&tow_region_visible, is_visible(region));
+        atomic_fetch_add(&towc_region_visible, is_visible(region));
     }
     tow_rwlock_unlock(&lock);
     return error;
 }
 
-static struct tow_region *holder(struct tow_region *table, size_t count, uint64_t address)
+static struct towc_region *holder(struct towc_region *table, size_t count, uint64_t address)
 {
     ptrdiff_t at = find_index(table, count, address);
     return at >= 0 && address - table[at].base < table[at].size ? &table[at] : NULL;
 }
 
-static struct tow_region *lookup(uint64_t address)
+static struct towc_region *lookup(uint64_t address)
 {
-    struct tow_region *found = holder(regions, region_count, address);
+    struct towc_region *found = holder(regions, region_count, address);
     return found != NULL ? found : holder(reserved, reserved_count, address);
 }
 
-bool tow_region_find(uint64_t address, struct tow_region *ret_region)
+bool towc_region_find(uint64_t address, struct towc_region *ret_region)
 {
     tow_rwlock_read(&lock);
-    struct tow_region *found = lookup(address);
+    struct towc_region *found = lookup(address);
     if (found != NULL) {
         *ret_region = *found;
     }
@@ -170,10 +170,10 @@ bool tow_region_find(uint64_t address, struct tow_region *ret_region)
     return found != NULL;
 }
 
-bool tow_region_find_reserved(uint64_t address, struct tow_region *ret_region)
+bool towc_region_find_reserved(uint64_t address, struct towc_region *ret_region)
 {
     tow_rwlock_read(&lock);
-    struct tow_region *found = holder(reserved, reserved_count, address);
+    struct towc_region *found = holder(reserved, reserved_count, address);
     if (found != NULL) {
         *ret_region = *found;
     }
@@ -181,13 +181,13 @@ bool tow_region_find_reserved(uint64_t address, struct tow_region *ret_region)
     return found != NULL;
 }
 
-static bool touches(const struct tow_region *table, size_t count, uint64_t base, uint64_t size)
+static bool touches(const struct towc_region *table, size_t count, uint64_t base, uint64_t size)
 {
     ptrdiff_t at = find_index(table, count, base + size - 1);
     return at >= 0 && (table[at].base >= base || base - table[at].base < table[at].size);
 }
 
-bool tow_region_overlaps(uint64_t base, uint64_t size)
+bool towc_region_overlaps(uint64_t base, uint64_t size)
 {
     tow_rwlock_read(&lock);
     bool found =
@@ -196,8 +196,8 @@ bool tow_region_overlaps(uint64_t base, uint64_t size)
     return found;
 }
 
-static bool take(struct tow_region *table, size_t *count, uint64_t base, unsigned kinds,
-                 struct tow_region *ret_region)
+static bool take(struct towc_region *table, size_t *count, uint64_t base, unsigned kinds,
+                 struct towc_region *ret_region)
 {
     ptrdiff_t at = find_index(table, *count, base);
     if (at < 0 || table[at].base != base || !(kinds & 1u << table[at].kind)) {
@@ -206,13 +206,13 @@ static bool take(struct tow_region *table, size_t *count, uint64_t base, unsigne
     if (ret_region != NULL) {
         *ret_region = table[at];
     }
-    atomic_fetch_sub(&tow_region_visible, is_visible(&table[at]));
+    atomic_fetch_sub(&towc_region_visible, is_visible(&table[at]));
     memmove(table + at, table + at + 1, (*count - (size_t)at - 1) * sizeof *table);
     (*count)--;
     return true;
 }
 
-bool tow_region_remove(uint64_t base, unsigned kinds, struct tow_region *ret_region)
+bool towc_region_remove(uint64_t base, unsigned kinds, struct towc_region *ret_region)
 {
     tow_rwlock_write(&lock);
     bool found = take(regions, &region_count, base, kinds, ret_region) ||
@@ -221,7 +221,7 @@ bool tow_region_remove(uint64_t base, unsigned kinds, struct tow_region *ret_reg
     return found;
 }
 
-void tow_region_remove_mappings(uint64_t base, uint64_t size)
+void towc_region_remove_mappings(uint64_t base, uint64_t size)
 {
     tow_rwlock_write(&lock);
     size_t kept = 0;
@@ -234,10 +234,11 @@ void tow_region_remove_mappings(uint64_t base, uint64_t size)
     tow_rwlock_unlock(&lock);
 }
 
-bool tow_region_edit(uint64_t base, void (*edit)(struct tow_region *region, void *user), void *user)
+bool towc_region_edit(uint64_t base, void (*edit)(struct towc_region *region, void *user),
+                      void *user)
 {
     tow_rwlock_write(&lock);
-    struct tow_region *found = lookup(base);
+    struct towc_region *found = lookup(base);
     if (found != NULL) {
         edit(found, user);
     }
@@ -245,7 +246,7 @@ bool tow_region_edit(uint64_t base, void (*edit)(struct tow_region *region, void
     return found != NULL;
 }
 
-bool tow_region_take_managed(CUcontext context, struct tow_region *ret_region)
+bool towc_region_take_managed(CUcontext context, struct towc_region *ret_region)
 {
     bool found = false;
     tow_rwlock_write(&lock);
@@ -254,7 +255,7 @@ bool tow_region_take_managed(CUcontext context, struct tow_region *ret_region)
             *ret_region = regions[i];
             memmove(&regions[i], &regions[i + 1], (region_count - i - 1) * sizeof *regions);
             region_count--;
-            atomic_fetch_sub(&tow_region_visible, 1);
+            atomic_fetch_sub(&towc_region_visible, 1);
             found = true;
         }
     }
@@ -262,12 +263,12 @@ bool tow_region_take_managed(CUcontext context, struct tow_region *ret_region)
     return found;
 }
 
-bool tow_region_unshare(CUcontext context, struct tow_region *ret_region)
+bool towc_region_unshare(CUcontext context, struct towc_region *ret_region)
 {
     bool found = false;
     tow_rwlock_write(&lock);
     for (size_t i = 0; i < region_count && !found; i++) {
-        struct tow_region *r = &regions[i];
+        struct towc_region *r = &regions[i];
         if (r->context == context && r->kind == TOW_REGION_REGISTERED && r->shared_high != 0) {
             *ret_region = *r;
             r->shared_low = r->shared_high = 0;
@@ -278,7 +279,7 @@ bool tow_region_unshare(CUcontext context, struct tow_region *ret_region)
     return found;
 }
 
-void tow_region_drop_context(CUcontext context)
+void towc_region_drop_context(CUcontext context)
 {
     const unsigned kinds =
         1u << TOW_REGION_DEVICE | 1u << TOW_REGION_MANAGED | 1u << TOW_REGION_IPC;
@@ -288,24 +289,24 @@ void tow_region_drop_context(CUcontext context)
         if (regions[i].context != context || !(kinds & 1u << regions[i].kind)) {
             regions[kept++] = regions[i];
         } else {
-            atomic_fetch_sub(&tow_region_visible, is_visible(&regions[i]));
+            atomic_fetch_sub(&towc_region_visible, is_visible(&regions[i]));
         }
     }
     region_count = kept;
     tow_rwlock_unlock(&lock);
 }
 
-bool tow_region_is_device(uint64_t address)
+bool towc_region_is_device(uint64_t address)
 {
-    struct tow_region region;
-    if (tow_region_find(address, &region)) {
-        return !tow_region_is_host(&region);
+    struct towc_region region;
+    if (towc_region_find(address, &region)) {
+        return !towc_region_is_host(&region);
     }
     return in_ranges(address);
 }
 
 /* Whether it may be device memory all through; `region`: that of its first byte, or NULL. */
-static bool may_be_device(const struct tow_region *region, uint64_t address, uint64_t size)
+static bool may_be_device(const struct towc_region *region, uint64_t address, uint64_t size)
 {
     if (region == NULL) {
         return in_ranges(address); /* a module's variable: the server knows */
@@ -315,23 +316,23 @@ static bool may_be_device(const struct tow_region *region, uint64_t address, uin
            (region->kind == TOW_REGION_VMM || size <= region->size - (address - region->base));
 }
 
-CUresult tow_region_check_device(uint64_t address, uint64_t size)
+CUresult towc_region_check_device(uint64_t address, uint64_t size)
 {
-    struct tow_region region;
-    bool found = tow_region_find(address, &region);
+    struct towc_region region;
+    bool found = towc_region_find(address, &region);
     return may_be_device(found ? &region : NULL, address, size) ? CUDA_SUCCESS
                                                                 : CUDA_ERROR_INVALID_VALUE;
 }
 
-bool tow_region_holds(uint64_t address, uint64_t size)
+bool towc_region_holds(uint64_t address, uint64_t size)
 {
     bool held = false;
     tow_rwlock_read(&lock);
-    const struct tow_region *at = holder(regions, region_count, address);
+    const struct towc_region *at = holder(regions, region_count, address);
     while (at != NULL) {
         uint64_t here = at->size - (address - at->base);
         held = size <= here;
-        const struct tow_region *next = at + 1;
+        const struct towc_region *next = at + 1;
         bool goes_on = !held && next < regions + region_count && at->kind == TOW_REGION_VMM &&
                        next->kind == TOW_REGION_VMM && next->base == address + here;
         at = goes_on ? next : NULL;
@@ -343,7 +344,7 @@ bool tow_region_holds(uint64_t address, uint64_t size)
 }
 
 /* How many bytes from `address` on are shared, or are not, as the first is. */
-static uint64_t alike(const struct tow_region *region, uint64_t address)
+static uint64_t alike(const struct towc_region *region, uint64_t address)
 {
     uint64_t end = address < region->shared_low    ? region->shared_low
                    : address < region->shared_high ? region->shared_high
@@ -351,13 +352,13 @@ static uint64_t alike(const struct tow_region *region, uint64_t address)
     return end - address;
 }
 
-void tow_region_look(const struct tow_link *link, uint64_t address, uint64_t size,
-                     struct tow_region_view *ret_view)
+void towc_region_look(const struct towc_link *link, uint64_t address, uint64_t size,
+                      struct towc_region_view *ret_view)
 {
-    struct tow_region *region = &ret_view->region;
-    bool found = tow_region_find(address, region);
+    struct towc_region *region = &ret_view->region;
+    bool found = towc_region_find(address, region);
     if (!found) {
-        *ret_view = (struct tow_region_view){.device = in_ranges(address), .alike = size};
+        *ret_view = (struct towc_region_view){.device = in_ranges(address), .alike = size};
         return;
     }
     ret_view->device = may_be_device(region, address, size);

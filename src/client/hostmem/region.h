@@ -13,7 +13,7 @@
 
 #include "client/stream/context.h"
 
-enum tow_region_kind {
+enum towc_region_kind {
     TOW_REGION_DEVICE,     /* cuMemAlloc */
     TOW_REGION_POOL,       /* stream-ordered */
     TOW_REGION_VMM,        /* mapped by cuMemMap */
@@ -24,14 +24,14 @@ enum tow_region_kind {
     TOW_REGION_IPC, /* another process's, opened */
 };
 
-struct tow_region {
+struct towc_region {
     uint64_t base, size;
-    enum tow_region_kind kind;
+    enum towc_region_kind kind;
     unsigned flags;    /* as given by the program */
     uint64_t id;       /* CU_POINTER_ATTRIBUTE_BUFFER_ID: never used again; set by add */
     CUcontext context; /* in which it was made; NULL for stream-ordered and VMM memory */
     CUdevice device;
-    struct tow_link *link; /* borrowed: the server that has it */
+    struct towc_link *link; /* borrowed: the server that has it */
     CUmemoryPool pool;
     bool sync_memops;
     bool graph;    /* of a graph's allocation node: freed and allocated again by launches */
@@ -41,34 +41,35 @@ struct tow_region {
 };
 
 /* True if the worker has all of it. */
-static inline bool tow_region_is_shared(const struct tow_region *region)
+static inline bool towc_region_is_shared(const struct towc_region *region)
 {
     return region->shared_low == region->base && region->shared_high == region->base + region->size;
 }
 
-static inline bool tow_region_is_host(const struct tow_region *region)
+static inline bool towc_region_is_host(const struct towc_region *region)
 {
     return region->kind == TOW_REGION_HOST || region->kind == TOW_REGION_REGISTERED;
 }
 
 /* What is made in the current context. */
-static inline struct tow_region tow_region_here(uint64_t base, uint64_t size,
-                                                enum tow_region_kind kind, unsigned flags)
+static inline struct towc_region towc_region_here(uint64_t base, uint64_t size,
+                                                  enum towc_region_kind kind, unsigned flags)
 {
-    const struct tow_context *context = tow_context_current();
-    return (struct tow_region){.base = base,
-                               .size = size,
-                               .kind = kind,
-                               .flags = flags,
-                               .context = context->handle,
-                               .device = context->device,
-                               .link = context->link};
+    const struct towc_context *context = towc_context_current();
+    return (struct towc_region){.base = base,
+                                .size = size,
+                                .kind = kind,
+                                .flags = flags,
+                                .context = context->handle,
+                                .device = context->device,
+                                .link = context->link};
 }
 
 /* Memory of a pool, of the current context's device: it belongs to no context. */
-static inline struct tow_region tow_region_of_pool(uint64_t base, uint64_t size, CUmemoryPool pool)
+static inline struct towc_region towc_region_of_pool(uint64_t base, uint64_t size,
+                                                     CUmemoryPool pool)
 {
-    struct tow_region region = tow_region_here(base, size, TOW_REGION_POOL, 0);
+    struct towc_region region = towc_region_here(base, size, TOW_REGION_POOL, 0);
     region.context = NULL;
     region.pool = pool;
     return region;
@@ -76,61 +77,61 @@ static inline struct tow_region tow_region_of_pool(uint64_t base, uint64_t size,
 
 /* How many regions the program itself can look at, host and managed memory: 0 keeps copies short.
  */
-extern atomic_uint tow_region_visible;
+extern atomic_uint towc_region_visible;
 
 /* Reserves the address ranges of a server in this process, as far as they are free. */
-void tow_region_attach(struct tow_link *link);
+void towc_region_attach(struct towc_link *link);
 /* True if the address is in a range that could be reserved: nothing else is mapped there. */
-bool tow_region_is_reserved_here(uint64_t address);
+bool towc_region_is_reserved_here(uint64_t address);
 
-int tow_region_add(const struct tow_region *region);
+int towc_region_add(const struct towc_region *region);
 /* The region that holds `address`. Regions of kind RESERVED are found only where nothing else is.
  */
-bool tow_region_find(uint64_t address, struct tow_region *ret_region);
+bool towc_region_find(uint64_t address, struct towc_region *ret_region);
 /* The reservation that holds `address`, mapped or not. */
-bool tow_region_find_reserved(uint64_t address, struct tow_region *ret_region);
+bool towc_region_find_reserved(uint64_t address, struct towc_region *ret_region);
 /* True if any region has an address of [base, base + size), which does not wrap. */
-bool tow_region_overlaps(uint64_t base, uint64_t size);
+bool towc_region_overlaps(uint64_t base, uint64_t size);
 /* Removes the region that begins at `base` and is of a kind in `kinds` (a mask of 1 << kind). */
-bool tow_region_remove(uint64_t base, unsigned kinds, struct tow_region *ret_region);
+bool towc_region_remove(uint64_t base, unsigned kinds, struct towc_region *ret_region);
 /* Removes the mappings that begin in [base, base + size), which does not wrap. */
-void tow_region_remove_mappings(uint64_t base, uint64_t size);
+void towc_region_remove_mappings(uint64_t base, uint64_t size);
 /* Changes the region at `base` by the caller's function, under the lock. */
-bool tow_region_edit(uint64_t base, void (*edit)(struct tow_region *region, void *user),
-                     void *user);
+bool towc_region_edit(uint64_t base, void (*edit)(struct towc_region *region, void *user),
+                      void *user);
 /* A context is gone, and with it what was allocated in it. */
-void tow_region_drop_context(CUcontext context);
+void towc_region_drop_context(CUcontext context);
 /* Takes one region of managed memory of a context that ends out of the map; false: there is none.
  */
-bool tow_region_take_managed(CUcontext context, struct tow_region *ret_region);
+bool towc_region_take_managed(CUcontext context, struct towc_region *ret_region);
 
 /* The same for registered memory of which something is shared: that is not so any more, and the
  * region stays. */
-bool tow_region_unshare(CUcontext context, struct tow_region *ret_region);
+bool towc_region_unshare(CUcontext context, struct towc_region *ret_region);
 
 /* True if the address is device memory or may be: a region that is not host memory, or a server's
  * range. */
-bool tow_region_is_device(uint64_t address);
+bool towc_region_is_device(uint64_t address);
 /* CUDA_ERROR_INVALID_VALUE if [address, address + size) is known not to be device memory all
  * through. */
-CUresult tow_region_check_device(uint64_t address, uint64_t size);
+CUresult towc_region_check_device(uint64_t address, uint64_t size);
 /* True if all of it is memory that is known here: one region, or mappings side by side. Of a
  * module's variable nothing is known but where it is. */
-bool tow_region_holds(uint64_t address, uint64_t size);
+bool towc_region_holds(uint64_t address, uint64_t size);
 
 /* What is known of [address, address + size), for a copy: one search answers all of it. */
-struct tow_region_view {
-    struct tow_region region; /* the one that holds the first byte; `link` is NULL if none does */
-    bool device;              /* as tow_region_check_device says */
-    bool visible;             /* host and device both see it: managed or page-locked memory */
-    bool whole;               /* all of it is of this one region; */
-    bool pinned;              /* which is page-locked, */
+struct towc_region_view {
+    struct towc_region region; /* the one that holds the first byte; `link` is NULL if none does */
+    bool device;               /* as towc_region_check_device says */
+    bool visible;              /* host and device both see it: managed or page-locked memory */
+    bool whole;                /* all of it is of this one region; */
+    bool pinned;               /* which is page-locked, */
     bool shared; /* and the worker of the link has it too, so that copies may name its address */
     /* How many of the bytes are alike: of memory that the program registered, whole pages may be
      * shared and its ends are not. Each part is copied in its own way. */
     uint64_t alike;
 };
-void tow_region_look(const struct tow_link *link, uint64_t address, uint64_t size,
-                     struct tow_region_view *ret_view);
+void towc_region_look(const struct towc_link *link, uint64_t address, uint64_t size,
+                      struct towc_region_view *ret_view);
 
 #endif

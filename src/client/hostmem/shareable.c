@@ -33,7 +33,7 @@
 
 struct exported {
     struct exported *next;
-    struct tow_link *link; /* borrowed: links stay */
+    struct towc_link *link; /* borrowed: links stay */
     struct tow_token token;
     int watch; /* owned: the file, opened once more */
 };
@@ -43,13 +43,13 @@ static struct tow_mutex lock = TOW_MUTEX(CLIENT_SHAREABLE);
 static struct exported *exports; /* owned; guarded by lock */
 static atomic_bool any;          /* exports is not empty */
 
-static void forget(struct tow_link *link, const struct tow_token *token)
+static void forget(struct towc_link *link, const struct tow_token *token)
 {
-    struct tow_call call;
-    if (tow_call_begin_on(&call, link, 0, TOW_CONTROL_FORGET, sizeof *token, 0) == CUDA_SUCCESS) {
+    struct towc_call call;
+    if (towc_call_begin_on(&call, link, 0, TOW_CONTROL_FORGET, sizeof *token, 0) == CUDA_SUCCESS) {
         tow_enc_u64(&call.enc, token->word[0]);
         tow_enc_u64(&call.enc, token->word[1]);
-        tow_call_send(&call);
+        towc_call_send(&call);
     }
 }
 
@@ -60,11 +60,11 @@ static bool is_closed(int watch)
     return fcntl(watch, F_OFD_GETLK, &whole) == 0 && whole.l_type == F_UNLCK;
 }
 
-void tow_shareable_sweep(void)
+void towc_shareable_sweep(void)
 {
     /* A forked child has the list and must not touch it. */
-    if (!atomic_load_explicit(&any, memory_order_relaxed) || tow_client_state() != CUDA_SUCCESS ||
-        tow_thread_in_hostfn()) {
+    if (!atomic_load_explicit(&any, memory_order_relaxed) || towc_client_state() != CUDA_SUCCESS ||
+        towc_thread_in_hostfn()) {
         return;
     }
     struct exported *closed = NULL;
@@ -109,7 +109,7 @@ static int open_watch(int fd)
 }
 
 /* Without a watch the server keeps the export to the session's end. */
-static void watch_export(struct tow_link *link, const struct tow_token *token, int fd)
+static void watch_export(struct towc_link *link, const struct tow_token *token, int fd)
 {
     int watch = open_watch(fd);
     struct exported *e = watch >= 0 ? malloc(sizeof *e) : NULL;
@@ -156,7 +156,7 @@ static bool read_file(int fd, struct tow_token *ret_token)
 
 static CUresult check(const void *out, CUmemAllocationHandleType type, unsigned long long flags)
 {
-    CUresult state = tow_client_state();
+    CUresult state = towc_client_state();
     if (state != CUDA_SUCCESS) {
         return state;
     }
@@ -172,25 +172,25 @@ static CUresult check(const void *out, CUmemAllocationHandleType type, unsigned 
 static CUresult export_handle(unsigned fn, uint64_t handle, void *out,
                               CUmemAllocationHandleType type, unsigned long long flags)
 {
-    struct tow_call call;
+    struct towc_call call;
     CUresult status = check(out, type, flags);
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    tow_shareable_sweep();
-    status = tow_call_begin(&call, fn, 8, TOW_CALL_REPLY);
+    towc_shareable_sweep();
+    status = towc_call_begin(&call, fn, 8, TOW_CALL_REPLY);
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    struct tow_link *link = call.link;
+    struct towc_link *link = call.link;
     struct tow_token token = {{0}};
     tow_enc_u64(&call.enc, handle);
-    status = tow_call_wait(&call);
+    status = towc_call_wait(&call);
     if (status == CUDA_SUCCESS) {
         token.word[0] = tow_dec_u64(&call.dec);
         token.word[1] = tow_dec_u64(&call.dec);
     }
-    status = tow_call_end(&call, status);
+    status = towc_call_end(&call, status);
     if (status != CUDA_SUCCESS) {
         return status;
     }
@@ -208,7 +208,7 @@ static CUresult import_handle(unsigned fn, const void *out, void *os_handle,
                               CUmemAllocationHandleType type, unsigned long long flags,
                               uint64_t *ret_handle)
 {
-    struct tow_call call;
+    struct towc_call call;
     struct tow_token token;
     CUresult status = check(out, type, flags);
     if (status != CUDA_SUCCESS) {
@@ -217,32 +217,32 @@ static CUresult import_handle(unsigned fn, const void *out, void *os_handle,
     if (!read_file((int)(intptr_t)os_handle, &token)) {
         return CUDA_ERROR_UNKNOWN;
     }
-    status = tow_call_begin(&call, fn, sizeof token, TOW_CALL_REPLY);
+    status = towc_call_begin(&call, fn, sizeof token, TOW_CALL_REPLY);
     if (status != CUDA_SUCCESS) {
         return status;
     }
     tow_enc_u64(&call.enc, token.word[0]);
     tow_enc_u64(&call.enc, token.word[1]);
-    status = tow_call_wait(&call);
+    status = towc_call_wait(&call);
     uint64_t handle = status == CUDA_SUCCESS ? tow_dec_u64(&call.dec) : 0;
-    status = tow_call_end(&call, status);
+    status = towc_call_end(&call, status);
     if (status == CUDA_SUCCESS) {
         *ret_handle = handle;
     }
     return status;
 }
 
-CUresult tow_cuMemExportToShareableHandle(void *shareableHandle,
-                                          CUmemGenericAllocationHandle handle,
-                                          CUmemAllocationHandleType handleType,
-                                          unsigned long long flags)
+CUresult towc_cuMemExportToShareableHandle(void *shareableHandle,
+                                           CUmemGenericAllocationHandle handle,
+                                           CUmemAllocationHandleType handleType,
+                                           unsigned long long flags)
 {
     return export_handle(TOW_FN_cuMemExportToShareableHandle, handle, shareableHandle, handleType,
                          flags);
 }
 
-CUresult tow_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle,
-                                            CUmemAllocationHandleType shHandleType)
+CUresult towc_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle,
+                                             CUmemAllocationHandleType shHandleType)
 {
     uint64_t got = 0;
     CUresult status = import_handle(TOW_FN_cuMemImportFromShareableHandle, handle, osHandle,
@@ -253,18 +253,18 @@ CUresult tow_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle
     return status;
 }
 
-CUresult tow_cuMemPoolExportToShareableHandle(void *handle_out, CUmemoryPool pool,
-                                              CUmemAllocationHandleType handleType,
-                                              unsigned long long flags)
+CUresult towc_cuMemPoolExportToShareableHandle(void *handle_out, CUmemoryPool pool,
+                                               CUmemAllocationHandleType handleType,
+                                               unsigned long long flags)
 {
     return pool == NULL ? CUDA_ERROR_INVALID_VALUE
                         : export_handle(TOW_FN_cuMemPoolExportToShareableHandle,
                                         (uint64_t)(uintptr_t)pool, handle_out, handleType, flags);
 }
 
-CUresult tow_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool_out, void *handle,
-                                                CUmemAllocationHandleType handleType,
-                                                unsigned long long flags)
+CUresult towc_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool_out, void *handle,
+                                                 CUmemAllocationHandleType handleType,
+                                                 unsigned long long flags)
 {
     uint64_t got = 0;
     CUresult status = import_handle(TOW_FN_cuMemPoolImportFromShareableHandle, pool_out, handle,
@@ -275,33 +275,33 @@ CUresult tow_cuMemPoolImportFromShareableHandle(CUmemoryPool *pool_out, void *ha
     return status;
 }
 
-CUresult tow_cuMemPoolImportPointer(CUdeviceptr *ptr_out, CUmemoryPool pool,
-                                    CUmemPoolPtrExportData *shareData)
+CUresult towc_cuMemPoolImportPointer(CUdeviceptr *ptr_out, CUmemoryPool pool,
+                                     CUmemPoolPtrExportData *shareData)
 {
-    struct tow_call call;
+    struct towc_call call;
     if (ptr_out == NULL || pool == NULL || shareData == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult status = tow_call_begin(&call, TOW_FN_cuMemPoolImportPointer, 8 + sizeof *shareData,
-                                     TOW_CALL_REPLY | TOW_CALL_CONTEXT);
+    CUresult status = towc_call_begin(&call, TOW_FN_cuMemPoolImportPointer, 8 + sizeof *shareData,
+                                      TOW_CALL_REPLY | TOW_CALL_CONTEXT);
     if (status != CUDA_SUCCESS) {
         return status;
     }
     tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)pool);
     tow_enc_bytes(&call.enc, shareData, sizeof *shareData);
-    status = tow_call_wait(&call);
+    status = towc_call_wait(&call);
     uint64_t address = 0, size = 0;
     if (status == CUDA_SUCCESS) {
         address = tow_dec_u64(&call.dec);
         size = tow_dec_u64(&call.dec);
     }
-    status = tow_call_end(&call, status);
+    status = towc_call_end(&call, status);
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    struct tow_region region = tow_region_of_pool(address, size, pool);
-    if (tow_region_add(&region) < 0) {
-        tow_send_cuMemFree_v2(address);
+    struct towc_region region = towc_region_of_pool(address, size, pool);
+    if (towc_region_add(&region) < 0) {
+        towc_send_cuMemFree_v2(address);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *ptr_out = address;

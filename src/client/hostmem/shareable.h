@@ -5,6 +5,6 @@
 
 /* Lets the server close what stands for descriptors that nobody has any more: before calls that
  * free memory, or that need some. */
-void tow_shareable_sweep(void);
+void towc_shareable_sweep(void);
 
 #endif

@@ -15,7 +15,7 @@
 enum { KEPT = 512 }; /* shapes; a power of two */
 
 struct kept {
-    struct tow_link *link; /* borrowed: whose driver said so; NULL: empty */
+    struct towc_link *link; /* borrowed: whose driver said so; NULL: empty */
     struct tow_tensor_tiled shape;
     uint8_t map[TOW_TENSOR_MAP_SIZE];
     bool plain; /* the address is the first eight bytes */
@@ -43,7 +43,7 @@ static bool same_shape(const struct tow_tensor_tiled *a, const struct tow_tensor
     return memcmp((const uint8_t *)a + skip, (const uint8_t *)b + skip, sizeof *a - skip) == 0;
 }
 
-static bool recall(struct tow_link *link, const struct tow_tensor_tiled *shape, CUtensorMap *map)
+static bool recall(struct towc_link *link, const struct tow_tensor_tiled *shape, CUtensorMap *map)
 {
     bool found = false;
     uint64_t mask = shape->interleave == CU_TENSOR_MAP_INTERLEAVE_32B ? 31 : 15;
@@ -62,7 +62,7 @@ static bool recall(struct tow_link *link, const struct tow_tensor_tiled *shape, 
     return found;
 }
 
-static void keep(struct tow_link *link, const struct tow_tensor_tiled *shape,
+static void keep(struct towc_link *link, const struct tow_tensor_tiled *shape,
                  const CUtensorMap *map, bool plain)
 {
     tow_mutex_lock(&lock);
@@ -82,7 +82,7 @@ static void keep(struct tow_link *link, const struct tow_tensor_tiled *shape,
 static CUresult check(const void *map, uint32_t rank, const void *dim, const void *stride,
                       const void *step)
 {
-    CUresult state = tow_client_state();
+    CUresult state = towc_client_state();
     if (state != CUDA_SUCCESS) {
         return state;
     }
@@ -92,13 +92,13 @@ static CUresult check(const void *map, uint32_t rank, const void *dim, const voi
                : CUDA_SUCCESS;
 }
 
-CUresult tow_cuTensorMapEncodeTiled(CUtensorMap *tensorMap, CUtensorMapDataType tensorDataType,
-                                    cuuint32_t tensorRank, void *globalAddress,
-                                    const cuuint64_t *globalDim, const cuuint64_t *globalStrides,
-                                    const cuuint32_t *boxDim, const cuuint32_t *elementStrides,
-                                    CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
-                                    CUtensorMapL2promotion l2Promotion,
-                                    CUtensorMapFloatOOBfill oobFill)
+CUresult towc_cuTensorMapEncodeTiled(CUtensorMap *tensorMap, CUtensorMapDataType tensorDataType,
+                                     cuuint32_t tensorRank, void *globalAddress,
+                                     const cuuint64_t *globalDim, const cuuint64_t *globalStrides,
+                                     const cuuint32_t *boxDim, const cuuint32_t *elementStrides,
+                                     CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
+                                     CUtensorMapL2promotion l2Promotion,
+                                     CUtensorMapFloatOOBfill oobFill)
 {
     CUresult status = check(tensorMap, tensorRank, globalDim, globalStrides, elementStrides);
     if (status != CUDA_SUCCESS || boxDim == NULL) {
@@ -117,32 +117,32 @@ CUresult tow_cuTensorMapEncodeTiled(CUtensorMap *tensorMap, CUtensorMapDataType 
         shape.box[i] = boxDim[i];
         shape.step[i] = elementStrides[i];
     }
-    struct tow_context *context = tow_context_current();
-    struct tow_link *link = context != NULL ? context->link : tow_client_link(-1);
+    struct towc_context *context = towc_context_current();
+    struct towc_link *link = context != NULL ? context->link : towc_client_link(-1);
     if (recall(link, &shape, tensorMap)) {
         return CUDA_SUCCESS;
     }
-    struct tow_call call;
+    struct towc_call call;
     status =
-        tow_call_begin(&call, TOW_FN_cuTensorMapEncodeTiled, TOW_TENSOR_WIRE_SIZE, TOW_CALL_REPLY);
+        towc_call_begin(&call, TOW_FN_cuTensorMapEncodeTiled, TOW_TENSOR_WIRE_SIZE, TOW_CALL_REPLY);
     if (status != CUDA_SUCCESS) {
         return status;
     }
     tow_tensor_put(&call.enc, &shape);
-    status = tow_call_wait(&call);
+    status = towc_call_wait(&call);
     bool plain = false;
     if (status == CUDA_SUCCESS) {
         plain = tow_dec_u64(&call.dec) != 0;
-        tow_call_get_bytes(&call, tensorMap, TOW_TENSOR_MAP_SIZE);
+        towc_call_get_bytes(&call, tensorMap, TOW_TENSOR_MAP_SIZE);
     }
-    status = tow_call_end(&call, status);
+    status = towc_call_end(&call, status);
     if (status == CUDA_SUCCESS) {
         keep(link, &shape, tensorMap, plain);
     }
     return status;
 }
 
-CUresult tow_cuTensorMapEncodeIm2col(
+CUresult towc_cuTensorMapEncodeIm2col(
     CUtensorMap *tensorMap, CUtensorMapDataType tensorDataType, cuuint32_t tensorRank,
     void *globalAddress, const cuuint64_t *globalDim, const cuuint64_t *globalStrides,
     const int *pixelBoxLowerCorner, const int *pixelBoxUpperCorner, cuuint32_t channelsPerPixel,
@@ -156,13 +156,13 @@ CUresult tow_cuTensorMapEncodeIm2col(
     if (tensorRank < 3 || pixelBoxLowerCorner == NULL || pixelBoxUpperCorner == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    return tow_send_cuTensorMapEncodeIm2col(
+    return towc_send_cuTensorMapEncodeIm2col(
         tensorMap, tensorDataType, tensorRank, globalAddress, globalDim, globalStrides,
         pixelBoxLowerCorner, pixelBoxUpperCorner, channelsPerPixel, pixelsPerColumn, elementStrides,
         interleave, swizzle, l2Promotion, oobFill);
 }
 
-CUresult tow_cuTensorMapEncodeIm2colWide(
+CUresult towc_cuTensorMapEncodeIm2colWide(
     CUtensorMap *tensorMap, CUtensorMapDataType tensorDataType, cuuint32_t tensorRank,
     void *globalAddress, const cuuint64_t *globalDim, const cuuint64_t *globalStrides,
     int pixelBoxLowerCornerWidth, int pixelBoxUpperCornerWidth, cuuint32_t channelsPerPixel,
@@ -174,7 +174,7 @@ CUresult tow_cuTensorMapEncodeIm2colWide(
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    return tow_send_cuTensorMapEncodeIm2colWide(
+    return towc_send_cuTensorMapEncodeIm2colWide(
         tensorMap, tensorDataType, tensorRank, globalAddress, globalDim, globalStrides,
         pixelBoxLowerCornerWidth, pixelBoxUpperCornerWidth, channelsPerPixel, pixelsPerColumn,
         elementStrides, interleave, mode, swizzle, l2Promotion, oobFill);

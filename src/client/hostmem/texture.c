@@ -7,29 +7,30 @@
 /* Without a context, too. */
 static CUresult no_array(void)
 {
-    CUresult state = tow_client_state();
+    CUresult state = towc_client_state();
     return state != CUDA_SUCCESS ? state : CUDA_ERROR_INVALID_HANDLE;
 }
 
-CUresult tow_cuArrayDestroy(CUarray hArray)
+CUresult towc_cuArrayDestroy(CUarray hArray)
 {
-    return hArray != NULL ? tow_send_cuArrayDestroy(hArray) : no_array();
+    return hArray != NULL ? towc_send_cuArrayDestroy(hArray) : no_array();
 }
 
-CUresult tow_cuMipmappedArrayDestroy(CUmipmappedArray hMipmappedArray)
+CUresult towc_cuMipmappedArrayDestroy(CUmipmappedArray hMipmappedArray)
 {
-    return hMipmappedArray != NULL ? tow_send_cuMipmappedArrayDestroy(hMipmappedArray) : no_array();
+    return hMipmappedArray != NULL ? towc_send_cuMipmappedArrayDestroy(hMipmappedArray)
+                                   : no_array();
 }
 
 /* In a context, no texture and no surface can be destroyed. */
-CUresult tow_cuTexObjectDestroy(CUtexObject texObject)
+CUresult towc_cuTexObjectDestroy(CUtexObject texObject)
 {
-    struct tow_link *link;
-    return texObject != 0 ? tow_send_cuTexObjectDestroy(texObject) : tow_context_link(&link);
+    struct towc_link *link;
+    return texObject != 0 ? towc_send_cuTexObjectDestroy(texObject) : towc_context_link(&link);
 }
 
-CUresult tow_cuSurfObjectDestroy(CUsurfObject surfObject)
+CUresult towc_cuSurfObjectDestroy(CUsurfObject surfObject)
 {
-    struct tow_link *link;
-    return surfObject != 0 ? tow_send_cuSurfObjectDestroy(surfObject) : tow_context_link(&link);
+    struct towc_link *link;
+    return surfObject != 0 ? towc_send_cuSurfObjectDestroy(surfObject) : towc_context_link(&link);
 }

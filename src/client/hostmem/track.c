@@ -60,16 +60,16 @@ static bool try_out(void)
         return false;
     }
     uint64_t low = (uint64_t)(uintptr_t)pages, high = low + 2 * page, at = low;
-    struct tow_track_run runs[2];
+    struct towc_track_run runs[2];
     bool works = watch(low, high);
     *(volatile uint8_t *)(pages + page) = 1;
     /* The first time it tells of pages, too, that nobody has touched. */
-    works = works && tow_track_next(&at, high, runs, 2) == 1 && runs[0].high == high;
+    works = works && towc_track_next(&at, high, runs, 2) == 1 && runs[0].high == high;
     at = low;
-    works = works && tow_track_next(&at, high, runs, 2) == 0 && at == high;
+    works = works && towc_track_next(&at, high, runs, 2) == 0 && at == high;
     *(volatile uint8_t *)(pages + page) = 2;
     at = low;
-    works = works && tow_track_next(&at, high, runs, 2) == 1 && runs[0].low == low + page;
+    works = works && towc_track_next(&at, high, runs, 2) == 1 && runs[0].low == low + page;
     munmap(pages, 2 * page);
     return works;
 }
@@ -88,7 +88,7 @@ static void begin(void)
     atomic_store(&refused, !works);
 }
 
-bool tow_track_begin(uint64_t low, uint64_t high)
+bool towc_track_begin(uint64_t low, uint64_t high)
 {
     pthread_once(&once, begin);
     if (!atomic_load(&refused) && low < high && !watch(low, high)) {
@@ -99,7 +99,7 @@ bool tow_track_begin(uint64_t low, uint64_t high)
     return !atomic_load(&refused);
 }
 
-int tow_track_next(uint64_t *at, uint64_t high, struct tow_track_run *runs, int room)
+int towc_track_next(uint64_t *at, uint64_t high, struct towc_track_run *runs, int room)
 {
     struct region regions[REGIONS];
     struct scan scan = {.size = sizeof scan,
@@ -115,7 +115,7 @@ int tow_track_next(uint64_t *at, uint64_t high, struct tow_track_run *runs, int 
         n = ioctl(pagemap, PAGEMAP_SCAN_IOCTL, &scan);
     } while (n < 0 && errno == EINTR);
     for (int i = 0; i < n; i++) {
-        runs[i] = (struct tow_track_run){regions[i].start, regions[i].end};
+        runs[i] = (struct towc_track_run){regions[i].start, regions[i].end};
     }
     *at = n >= 0 ? scan.walk_end : high;
     return n;

@@ -11,15 +11,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct tow_track_run {
+struct towc_track_run {
     uint64_t low, high; /* whole pages */
 };
 
 /* Remembers writes to [low, high) from now on: whole pages of fresh anonymous memory. False: this
  * kernel does not, or would not once; then nobody is tracked from then on. */
-bool tow_track_begin(uint64_t low, uint64_t high);
+bool towc_track_begin(uint64_t low, uint64_t high);
 /* Of [*at, high), what was written since it was asked for last, or began: at most `room` runs. *at
  * moves on, to `high` when there is no more. -1: it cannot be told. One caller at a time. */
-int tow_track_next(uint64_t *at, uint64_t high, struct tow_track_run *runs, int room);
+int towc_track_next(uint64_t *at, uint64_t high, struct towc_track_run *runs, int room);
 
 #endif

@@ -15,9 +15,9 @@
 
 enum { LINE = 1024 }; /* longer ones have paths that are of no use */
 
-bool tow_vma_parse(const char *line, struct tow_vma *ret_vma)
+bool towc_vma_parse(const char *line, struct towc_vma *ret_vma)
 {
-    struct tow_vma vma = {0};
+    struct towc_vma vma = {0};
     unsigned major, minor;
     uint64_t inode;
     int used = 0;
@@ -33,7 +33,7 @@ bool tow_vma_parse(const char *line, struct tow_vma *ret_vma)
     return true;
 }
 
-int tow_vma_visit(bool (*visit)(const struct tow_vma *vma, void *user), void *user)
+int towc_vma_visit(bool (*visit)(const struct towc_vma *vma, void *user), void *user)
 {
     int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
     char line[LINE], some[4096];
@@ -45,7 +45,7 @@ int tow_vma_visit(bool (*visit)(const struct tow_vma *vma, void *user), void *us
     ssize_t n;
     while (more && ((n = read(fd, some, sizeof some)) > 0 || (n < 0 && errno == EINTR))) {
         for (ssize_t i = 0; more && i < n; i++) {
-            struct tow_vma vma;
+            struct towc_vma vma;
             if (some[i] != '\n') {
                 line[length] = some[i];
                 length += length < LINE - 1;
@@ -53,7 +53,7 @@ int tow_vma_visit(bool (*visit)(const struct tow_vma *vma, void *user), void *us
             }
             line[length] = '\0';
             length = 0;
-            more = !tow_vma_parse(line, &vma) || visit(&vma, user);
+            more = !towc_vma_parse(line, &vma) || visit(&vma, user);
         }
     }
     int error = more && n < 0 ? -errno : 0;
@@ -61,7 +61,7 @@ int tow_vma_visit(bool (*visit)(const struct tow_vma *vma, void *user), void *us
     return error;
 }
 
-static bool is_file(int fd, const struct tow_vma *vma)
+static bool is_file(int fd, const struct towc_vma *vma)
 {
     struct stat status;
     return fd >= 0 && fstat(fd, &status) == 0 && status.st_dev == vma->device &&
@@ -69,7 +69,7 @@ static bool is_file(int fd, const struct tow_vma *vma)
 }
 
 /* A descriptor that the program still has of the file. */
-static int find_open(const struct tow_vma *vma)
+static int find_open(const struct towc_vma *vma)
 {
     DIR *folder = opendir("/proc/self/fd");
     const struct dirent *entry;
@@ -91,7 +91,7 @@ static int find_open(const struct tow_vma *vma)
     return found;
 }
 
-int tow_vma_open(const struct tow_vma *vma)
+int towc_vma_open(const struct towc_vma *vma)
 {
     char name[96];
     struct stat status;

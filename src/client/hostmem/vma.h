@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-struct tow_vma {
+struct towc_vma {
     uint64_t low, high;
     char access[5]; /* as "rw-p" */
     uint64_t offset;
@@ -17,13 +17,13 @@ struct tow_vma {
 };
 
 /* Parses one line, without its end; false if it is none. `ret_vma` borrows from it. */
-bool tow_vma_parse(const char *line, struct tow_vma *ret_vma);
+bool towc_vma_parse(const char *line, struct towc_vma *ret_vma);
 /* All mappings, from low to high addresses, until `visit` says no. A negative errno if they cannot
  * be read. */
-int tow_vma_visit(bool (*visit)(const struct tow_vma *vma, void *user), void *user);
+int towc_vma_visit(bool (*visit)(const struct towc_vma *vma, void *user), void *user);
 
 /* The file of a shared mapping, to read and write: as the system has it, if we may, or by its name,
  * or as the program holds it open. -1 if there is no way. */
-int tow_vma_open(const struct tow_vma *vma);
+int towc_vma_open(const struct towc_vma *vma);
 
 #endif

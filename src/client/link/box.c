@@ -10,7 +10,7 @@ struct walk {
     size_t x, y;
 };
 
-static struct walk walk_from(const struct tow_box *box, uint64_t offset)
+static struct walk walk_from(const struct towc_box *box, uint64_t offset)
 {
     uint64_t row = offset / box->width;
     return (struct walk){.plane = box->first + row / box->rows * box->plane,
@@ -19,7 +19,7 @@ static struct walk walk_from(const struct tow_box *box, uint64_t offset)
 }
 
 /* Of `size` bytes those that lie side by side; then it is behind them, at a row's beginning. */
-static inline uint8_t *walk_on(const struct tow_box *box, struct walk *at, size_t size,
+static inline uint8_t *walk_on(const struct towc_box *box, struct walk *at, size_t size,
                                size_t *ret_size)
 {
     uint8_t *here = at->plane + at->y * box->pitch + at->x;
@@ -33,7 +33,8 @@ static inline uint8_t *walk_on(const struct tow_box *box, struct walk *at, size_
     return here;
 }
 
-void tow_box_scatter(const struct tow_box *box, uint64_t offset, const uint8_t *bytes, size_t size)
+void towc_box_scatter(const struct towc_box *box, uint64_t offset, const uint8_t *bytes,
+                      size_t size)
 {
     struct walk at = walk_from(box, offset);
     for (size_t n; size > 0; bytes += n, size -= n) {
@@ -42,7 +43,7 @@ void tow_box_scatter(const struct tow_box *box, uint64_t offset, const uint8_t *
     }
 }
 
-void tow_box_gather(const struct tow_box *box, uint64_t offset, uint8_t *bytes, size_t size)
+void towc_box_gather(const struct towc_box *box, uint64_t offset, uint8_t *bytes, size_t size)
 {
     struct walk at = walk_from(box, offset);
     for (size_t n; size > 0; bytes += n, size -= n) {
@@ -51,15 +52,15 @@ void tow_box_gather(const struct tow_box *box, uint64_t offset, uint8_t *bytes, 
     }
 }
 
-struct tow_box tow_box_part(const struct tow_box *box, const struct tow_part *part)
+struct towc_box towc_box_part(const struct towc_box *box, const struct towc_part *part)
 {
-    return (struct tow_box){.first =
-                                box->first + part->z * box->plane + part->y * box->pitch + part->x,
-                            .width = part->width,
-                            .rows = part->rows,
-                            .planes = part->planes,
-                            .pitch = box->pitch,
-                            .plane = box->plane};
+    return (struct towc_box){.first =
+                                 box->first + part->z * box->plane + part->y * box->pitch + part->x,
+                             .width = part->width,
+                             .rows = part->rows,
+                             .planes = part->planes,
+                             .pitch = box->pitch,
+                             .plane = box->plane};
 }
 
 static size_t least(size_t a, size_t b)
@@ -72,10 +73,10 @@ static size_t parts(size_t whole, size_t each)
     return whole / each + (whole % each != 0);
 }
 
-struct tow_cut tow_cut_make(const struct tow_box *box, size_t most)
+struct towc_cut towc_cut_make(const struct towc_box *box, size_t most)
 {
-    struct tow_cut cut = {.whole = tow_part_all(box)};
-    struct tow_part *each = &cut.each;
+    struct towc_cut cut = {.whole = towc_part_all(box)};
+    struct towc_part *each = &cut.each;
     each->width = least(box->width, most);
     each->rows = each->width < box->width ? 1 : least(box->rows, most / each->width);
     each->planes =
@@ -86,12 +87,12 @@ struct tow_cut tow_cut_make(const struct tow_box *box, size_t most)
     return cut;
 }
 
-struct tow_part tow_cut_part(const struct tow_cut *cut, size_t index)
+struct towc_part towc_cut_part(const struct towc_cut *cut, size_t index)
 {
-    const struct tow_part *each = &cut->each, *whole = &cut->whole;
-    struct tow_part part = {.x = index % cut->across * each->width,
-                            .y = index / cut->across % cut->down * each->rows,
-                            .z = index / cut->across / cut->down * each->planes};
+    const struct towc_part *each = &cut->each, *whole = &cut->whole;
+    struct towc_part part = {.x = index % cut->across * each->width,
+                             .y = index / cut->across % cut->down * each->rows,
+                             .z = index / cut->across / cut->down * each->planes};
     part.width = least(each->width, whole->width - part.x);
     part.rows = least(each->rows, whole->rows - part.y);
     part.planes = least(each->planes, whole->planes - part.z);

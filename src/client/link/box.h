@@ -8,32 +8,32 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct tow_box {
+struct towc_box {
     uint8_t *first;             /* borrowed */
     size_t width, rows, planes; /* at least 1 each; width in bytes */
     size_t pitch, plane;        /* how far rows, and planes, are apart */
 };
 
 /* Bytes that lie side by side. */
-static inline struct tow_box tow_box_flat(void *bytes, size_t size)
+static inline struct towc_box towc_box_flat(void *bytes, size_t size)
 {
-    return (struct tow_box){.first = bytes, .width = size, .rows = 1, .planes = 1};
+    return (struct towc_box){.first = bytes, .width = size, .rows = 1, .planes = 1};
 }
 
 /* Of the bytes, packed. */
-static inline size_t tow_box_size(const struct tow_box *box)
+static inline size_t towc_box_size(const struct towc_box *box)
 {
     return box->width * box->rows * box->planes;
 }
 
 /* From the first of them to the last, with all that lies between. */
-static inline size_t tow_box_span(const struct tow_box *box)
+static inline size_t towc_box_span(const struct towc_box *box)
 {
     return (box->planes - 1) * box->plane + (box->rows - 1) * box->pitch + box->width;
 }
 
 /* True if all of them lie side by side. */
-static inline bool tow_box_is_flat(const struct tow_box *box)
+static inline bool towc_box_is_flat(const struct towc_box *box)
 {
     return (box->rows == 1 || box->pitch == box->width) &&
            (box->planes == 1 || box->plane == box->width * box->rows);
@@ -41,8 +41,8 @@ static inline bool tow_box_is_flat(const struct tow_box *box)
 
 /* Where the byte at `offset` of the packed ones lies; `ret_side_by_side` says how many from there
  * to the end of the row. */
-static inline uint8_t *tow_box_at(const struct tow_box *box, uint64_t offset,
-                                  size_t *ret_side_by_side)
+static inline uint8_t *towc_box_at(const struct towc_box *box, uint64_t offset,
+                                   size_t *ret_side_by_side)
 {
     uint64_t row = offset / box->width, x = offset % box->width;
     *ret_side_by_side = (size_t)(box->width - x);
@@ -50,38 +50,39 @@ static inline uint8_t *tow_box_at(const struct tow_box *box, uint64_t offset,
 }
 
 /* Copies `size` packed bytes from `offset` on into their rows. */
-void tow_box_scatter(const struct tow_box *box, uint64_t offset, const uint8_t *bytes, size_t size);
+void towc_box_scatter(const struct towc_box *box, uint64_t offset, const uint8_t *bytes,
+                      size_t size);
 /* Packs as many from `offset` on. */
-void tow_box_gather(const struct tow_box *box, uint64_t offset, uint8_t *bytes, size_t size);
+void towc_box_gather(const struct towc_box *box, uint64_t offset, uint8_t *bytes, size_t size);
 
 /* A box within a box. */
-struct tow_part {
+struct towc_part {
     size_t x, y, z; /* x in bytes */
     size_t width, rows, planes;
 };
 
-static inline size_t tow_part_size(const struct tow_part *part)
+static inline size_t towc_part_size(const struct towc_part *part)
 {
     return part->width * part->rows * part->planes;
 }
 
-static inline struct tow_part tow_part_all(const struct tow_box *box)
+static inline struct towc_part towc_part_all(const struct towc_box *box)
 {
-    return (struct tow_part){.width = box->width, .rows = box->rows, .planes = box->planes};
+    return (struct towc_part){.width = box->width, .rows = box->rows, .planes = box->planes};
 }
 
 /* The memory of a part. */
-struct tow_box tow_box_part(const struct tow_box *box, const struct tow_part *part);
+struct towc_box towc_box_part(const struct towc_box *box, const struct towc_part *part);
 
 /* A box cut into parts of at most so many bytes: planes if they fit, else rows, else pieces of
  * rows. */
-struct tow_cut {
-    struct tow_part whole, each; /* `each`: the size of those that are not at an end */
-    size_t across, down, count;  /* parts of a row, of a plane's rows, of all */
+struct towc_cut {
+    struct towc_part whole, each; /* `each`: the size of those that are not at an end */
+    size_t across, down, count;   /* parts of a row, of a plane's rows, of all */
 };
 
-struct tow_cut tow_cut_make(const struct tow_box *box, size_t most);
+struct towc_cut towc_cut_make(const struct towc_box *box, size_t most);
 /* In the order of their packed bytes. */
-struct tow_part tow_cut_part(const struct tow_cut *cut, size_t index);
+struct towc_part towc_cut_part(const struct towc_cut *cut, size_t index);
 
 #endif

@@ -2,17 +2,17 @@
 /* What generated and by-hand client code is made of: one call is begun, filled, sent, waited for,
  * ended.
  *
- *     struct tow_call call;
- *     CUresult status = tow_call_begin(&call, TOW_FN_cuX, bytes, TOW_CALL_REPLY);
+ *     struct towc_call call;
+ *     CUresult status = towc_call_begin(&call, TOW_FN_cuX, bytes, TOW_CALL_REPLY);
  *     if (status != CUDA_SUCCESS) {
  *         return status;
  *     }
  *     tow_enc_u64(&call.enc, ...);
- *     status = tow_call_wait(&call);
+ *     status = towc_call_wait(&call);
  *     if (status == CUDA_SUCCESS) {
  *         *out = tow_dec_u64(&call.dec);
  *     }
- *     return tow_call_end(&call, status);
+ *     return towc_call_end(&call, status);
  *
  * Between begin and send/wait the call holds the link's send lock: do nothing there but encode.
  * Order on the line is the order of begin: what a program does first reaches the server first.
@@ -33,7 +33,7 @@
 
 #define TOW_PUBLIC __attribute__((visibility("default")))
 
-struct tow_link;
+struct towc_link;
 
 enum {
     TOW_CALL_REPLY = 1,    /* the caller waits; else nobody does */
@@ -41,102 +41,102 @@ enum {
     TOW_CALL_CAPTURED = 4, /* work of a capture that is in order: no reason to wait for a reply */
 };
 
-enum tow_wait_state {
+enum towc_wait_state {
     TOW_WAIT_PENDING, /* another thread reads */
     TOW_WAIT_LEAD,    /* this thread is to read */
     TOW_WAIT_DONE,
 };
 
 /* One thread that waits for a reply. Lives on its stack. */
-struct tow_waiter {
+struct towc_waiter {
     uint32_t seq;
-    uint32_t state; /* enum tow_wait_state; a futex word, atomic */
+    uint32_t state; /* enum towc_wait_state; a futex word, atomic */
     CUresult status;
     uint8_t *body; /* the reply's body: `small`, or owned heap memory */
     size_t size;
-    struct tow_waiter *next; /* guarded by the link's wait lock */
+    struct towc_waiter *next; /* guarded by the link's wait lock */
     uint64_t small[32];
 };
 
-struct tow_call {
+struct towc_call {
     struct tow_enc enc; /* body of the command */
-    struct tow_dec dec; /* body of the reply, after tow_call_wait succeeded */
-    struct tow_link *link;
+    struct tow_dec dec; /* body of the reply, after towc_call_wait succeeded */
+    struct towc_link *link;
     uint8_t *frame;
     uint16_t fn;
     uint32_t context;
-    struct tow_waiter waiter;
+    struct towc_waiter waiter;
     bool waits;
 };
 
 /* TOW_CALL_CAPTURED if the stream is known to capture, and nothing else makes calls wait. Asks the
  * server where that is not known yet. */
-unsigned tow_capture_known(CUstream stream);
+unsigned towc_capture_known(CUstream stream);
 /* For a call that goes into the stream: the same, and nothing is asked while nothing captures. */
-static inline unsigned tow_capture_flag(CUstream stream)
+static inline unsigned towc_capture_flag(CUstream stream)
 {
-    return __builtin_expect(atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0, 1)
+    return __builtin_expect(atomic_load_explicit(&towc_captures, memory_order_relaxed) == 0, 1)
                ? 0
-               : tow_capture_known(stream);
+               : towc_capture_known(stream);
 }
 
 /* Begins a call on the current context's server (without a context: the first server). Answers
  * without sending: NOT_INITIALIZED before cuInit and in a forked child, DEINITIALIZED after the
  * end, INVALID_CONTEXT, the context's sticky error, or that the server is lost. `bytes` is the most
  * the body will take. */
-CUresult tow_call_begin(struct tow_call *call, unsigned fn, size_t bytes, unsigned flags);
+CUresult towc_call_begin(struct towc_call *call, unsigned fn, size_t bytes, unsigned flags);
 /* The same on a given server and for a given context number (0: none), for by-hand code. */
-CUresult tow_call_begin_on(struct tow_call *call, struct tow_link *link, uint32_t context,
-                           unsigned fn, size_t bytes, unsigned flags);
+CUresult towc_call_begin_on(struct towc_call *call, struct towc_link *link, uint32_t context,
+                            unsigned fn, size_t bytes, unsigned flags);
 
-/* Begins a call on the server of a device that the call names: `link` (NULL: as tow_call_begin). On
- * another server than the current context's it goes without a context, if it needs none; else
+/* Begins a call on the server of a device that the call names: `link` (NULL: as towc_call_begin).
+ * On another server than the current context's it goes without a context, if it needs none; else
  * CUDA_ERROR_INVALID_DEVICE. */
-CUresult tow_call_begin_for(struct tow_call *call, struct tow_link *link, unsigned fn, size_t bytes,
-                            unsigned flags);
+CUresult towc_call_begin_for(struct towc_call *call, struct towc_link *link, unsigned fn,
+                             size_t bytes, unsigned flags);
 
 /* Sends a call that nobody waits for. */
-CUresult tow_call_send(struct tow_call *call);
+CUresult towc_call_send(struct towc_call *call);
 /* Sends and waits; the reply's body is in call->dec if the status is CUDA_SUCCESS. */
-CUresult tow_call_wait(struct tow_call *call);
+CUresult towc_call_wait(struct towc_call *call);
 /* Frees the reply; CUDA_ERROR_UNKNOWN instead of success if the reply was too short. */
-CUresult tow_call_end(struct tow_call *call, CUresult status);
+CUresult towc_call_end(struct towc_call *call, CUresult status);
 /* Gives up between begin and send (nothing reaches the line). */
-void tow_call_cancel(struct tow_call *call);
+void towc_call_cancel(struct towc_call *call);
 
 /* Copies `size` bytes of the reply, then skips to a multiple of 8. A NULL `into` only skips. */
-void tow_call_get_bytes(struct tow_call *call, void *into, size_t size);
+void towc_call_get_bytes(struct towc_call *call, void *into, size_t size);
 /* Copies a u64 count and as many elements. More than the caller's room is a broken reply: nothing
  * is copied. */
-void tow_call_get_array(struct tow_call *call, void *into, size_t element, size_t room);
+void towc_call_get_array(struct towc_call *call, void *into, size_t element, size_t room);
 
 /* The server that has a visible device; the first server for -1. NULL if there is none. */
-struct tow_link *tow_client_link(CUdevice device);
+struct towc_link *towc_client_link(CUdevice device);
 /* The server's ordinal of a visible device, -1 if there is no such device; and back. */
-int tow_device_to_server(CUdevice device);
-CUdevice tow_device_from_server(int ordinal);
+int towc_device_to_server(CUdevice device);
+CUdevice towc_device_from_server(int ordinal);
 /* The visible device of a server's ordinal; CU_DEVICE_INVALID if the program may not see it. */
-CUdevice tow_device_on(const struct tow_link *link, int ordinal);
+CUdevice towc_device_on(const struct towc_link *link, int ordinal);
 /* The server of a visible device: for a call that names the device. Two devices of one call must be
  * on one server. */
-CUresult tow_device_route(CUdevice device, struct tow_link **link);
+CUresult towc_device_route(CUdevice device, struct towc_link **link);
 
 /* Events are also recorded by graphs or launches from now on, this one among them: what was seen of
  * records here says nothing any more. */
-void tow_event_elsewhere(CUevent event);
+void towc_event_elsewhere(CUevent event);
 /* Graphs record the event, or wait for it. If other processes know it, then a launch returns when
  * the server has done it. */
-void tow_event_in_graph(CUevent event);
-bool tow_event_graphs_wait(void);
+void towc_event_in_graph(CUevent event);
+bool towc_event_graphs_wait(void);
 
 /* Answers CUDA_ERROR_NOT_SUPPORTED, counts, and names the function once in the log. */
-CUresult tow_refuse(unsigned fn);
+CUresult towc_refuse(unsigned fn);
 
 /* Between these two, stream 0 of this thread's calls is its per-thread stream (the _ptds entries).
  */
-void tow_per_thread_enter(void);
-void tow_per_thread_leave(void);
+void towc_per_thread_enter(void);
+void towc_per_thread_leave(void);
 /* What stream 0 means in the call under way: CU_STREAM_PER_THREAD or NULL. */
-CUstream tow_default_stream(void);
+CUstream towc_default_stream(void);
 
 #endif

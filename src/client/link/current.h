@@ -15,17 +15,17 @@
 #include "client/session/thread.h"
 #include "gen/cuda_types.h"
 
-struct tow_link;
-struct tow_local_value;
-struct tow_completion;
+struct towc_link;
+struct towc_local_value;
+struct towc_completion;
 
 /* Never freed: a thread may have a destroyed context on its stack. */
-struct tow_context {
+struct towc_context {
     CUcontext handle;
-    uint32_t number;       /* on the wire: index of the handle, never 0 */
-    uint64_t unique;       /* cuCtxGetId: never used again */
-    CUdevice device;       /* visible ordinal */
-    struct tow_link *link; /* borrowed: the server that has the device */
+    uint32_t number;        /* on the wire: index of the handle, never 0 */
+    uint64_t unique;        /* cuCtxGetId: never used again */
+    CUdevice device;        /* visible ordinal */
+    struct towc_link *link; /* borrowed: the server that has the device */
     bool primary;
     CUgreenCtx green;  /* it ends with this one; NULL for an ordinary context */
     atomic_bool alive; /* false after destroy or reset, until retained again */
@@ -35,7 +35,7 @@ struct tow_context {
     /* Of commands up to these numbers all work is done: of all its streams, of its default stream
      */
     _Atomic uint64_t done, default_done;
-    struct tow_completion *default_completion; /* owned; of its default stream */
+    struct towc_completion *default_completion; /* owned; of its default stream */
     unsigned api_version;
     int least_priority, greatest_priority;
 
@@ -49,21 +49,21 @@ struct tow_context {
     pthread_t changer;      /* that thread */
     unsigned retained;      /* primary: retains not yet released */
     unsigned attached;      /* others: cuCtxAttach beyond the first */
-    _Atomic(struct tow_local_value *) values; /* context-local storage; readers need no lock */
-    struct tow_context *next_dead;            /* after its destruction */
+    _Atomic(struct towc_local_value *) values; /* context-local storage; readers need no lock */
+    struct towc_context *next_dead;            /* after its destruction */
 };
 
 /* The calling thread's current context, NULL if it has none. */
-static inline struct tow_context *tow_context_current(void)
+static inline struct towc_context *towc_context_current(void)
 {
-    struct tow_thread *self = tow_thread_self();
+    struct towc_thread *self = towc_thread_self();
     return self != NULL && self->depth > 0 ? self->stack[self->depth - 1] : NULL;
 }
 
 /* Its number on its server, 0 if there is none. */
-static inline uint32_t tow_context_number(void)
+static inline uint32_t towc_context_number(void)
 {
-    const struct tow_context *context = tow_context_current();
+    const struct towc_context *context = towc_context_current();
     return context != NULL ? context->number : 0;
 }
 

@@ -18,7 +18,7 @@
 
 /* Process-wide: the devices of all servers have one numbering. */
 static struct tow_snapshot snapshots[TOW_SERVERS_MAX]; /* fixed once phase is READY */
-static struct tow_device devices[TOW_SNAPSHOT_DEVICES_MAX];
+static struct towc_device devices[TOW_SNAPSHOT_DEVICES_MAX];
 static int device_count;
 static int driver_version;
 
@@ -78,8 +78,8 @@ static bool uuid_begins(const uint8_t uuid[16], const char *text, size_t length)
     return digits > 0;
 }
 
-unsigned tow_devices_choose(const char *visible, const uint8_t (*uuids)[16], unsigned count,
-                            unsigned *ret_chosen)
+unsigned towc_devices_choose(const char *visible, const uint8_t (*uuids)[16], unsigned count,
+                             unsigned *ret_chosen)
 {
     unsigned chosen = 0;
     if (visible == NULL) {
@@ -132,7 +132,7 @@ unsigned tow_devices_choose(const char *visible, const uint8_t (*uuids)[16], uns
     return chosen;
 }
 
-static long long pci_key(const struct tow_device *device)
+static long long pci_key(const struct towc_device *device)
 {
     int32_t domain = 0, bus = 0, slot = 0;
     tow_snapshot_get(device->facts, CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, &domain);
@@ -141,24 +141,24 @@ static long long pci_key(const struct tow_device *device)
     return (long long)domain << 32 | (long long)(bus & 0xffff) << 16 | (slot & 0xffff);
 }
 
-struct tow_link *tow_client_link(CUdevice device)
+struct towc_link *towc_client_link(CUdevice device)
 {
     if (device >= 0) {
-        const struct tow_device *d = tow_device_at(device);
+        const struct towc_device *d = towc_device_at(device);
         return d != NULL ? d->link : NULL;
     }
-    return tow_client_link_at(0);
+    return towc_client_link_at(0);
 }
 
-CUresult tow_devices_take(const char *visible, const char *order)
+CUresult towc_devices_take(const char *visible, const char *order)
 {
-    struct tow_device all[TOW_SNAPSHOT_DEVICES_MAX];
+    struct towc_device all[TOW_SNAPSHOT_DEVICES_MAX];
     uint8_t uuids[TOW_SNAPSHOT_DEVICES_MAX][16];
     unsigned total = 0;
     bool by_bus = order != NULL && strcmp(order, "PCI_BUS_ID") == 0;
     driver_version = CUDA_VERSION;
-    for (unsigned server = 0; server < tow_client_link_count(); server++) {
-        struct tow_link *link = tow_client_link_at(server);
+    for (unsigned server = 0; server < towc_client_link_count(); server++) {
+        struct towc_link *link = towc_client_link_at(server);
         struct tow_snapshot *snapshot = &snapshots[server];
         int error =
             tow_snapshot_decode(link->welcome.snapshot, link->welcome.snapshot_size, snapshot);
@@ -171,7 +171,7 @@ CUresult tow_devices_take(const char *visible, const char *order)
             return CUDA_ERROR_SYSTEM_DRIVER_MISMATCH;
         }
         if (server == 0) {
-            tow_error_take(snapshot);
+            towc_error_take(snapshot);
         }
         if ((int)snapshot->version < driver_version) {
             driver_version = (int)snapshot->version;
@@ -179,10 +179,10 @@ CUresult tow_devices_take(const char *visible, const char *order)
         unsigned first = total;
         for (unsigned i = 0; i < snapshot->count && total < TOW_SNAPSHOT_DEVICES_MAX; i++) {
             mask(&snapshot->devices[i]);
-            struct tow_device device = {.link = link,
-                                        .ordinal = (int)i,
-                                        .snapshot = snapshot,
-                                        .facts = &snapshot->devices[i]};
+            struct towc_device device = {.link = link,
+                                         .ordinal = (int)i,
+                                         .snapshot = snapshot,
+                                         .facts = &snapshot->devices[i]};
             unsigned place = total;
             while (by_bus && place > first && pci_key(&all[place - 1]) > pci_key(&device)) {
                 all[place] = all[place - 1];
@@ -196,7 +196,7 @@ CUresult tow_devices_take(const char *visible, const char *order)
         memcpy(uuids[i], all[i].facts->uuid, 16);
     }
     unsigned chosen[TOW_SNAPSHOT_DEVICES_MAX];
-    unsigned n = tow_devices_choose(visible, (const uint8_t(*)[16])uuids, total, chosen);
+    unsigned n = towc_devices_choose(visible, (const uint8_t(*)[16])uuids, total, chosen);
     for (unsigned i = 0; i < n; i++) {
         devices[i] = all[chosen[i]];
     }
@@ -204,30 +204,30 @@ CUresult tow_devices_take(const char *visible, const char *order)
     return n > 0 ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
 }
 
-void tow_devices_forget(void)
+void towc_devices_forget(void)
 {
     memset(snapshots, 0, sizeof snapshots);
     device_count = 0;
 }
 
-const struct tow_device *tow_device_at(CUdevice device)
+const struct towc_device *towc_device_at(CUdevice device)
 {
     return device >= 0 && device < device_count ? &devices[device] : NULL;
 }
 
-int tow_device_count(void)
+int towc_device_count(void)
 {
     return device_count;
 }
 
-int tow_device_driver_version(void)
+int towc_device_driver_version(void)
 {
     return driver_version;
 }
 
-int tow_device_attribute(CUdevice device, CUdevice_attribute attribute)
+int towc_device_attribute(CUdevice device, CUdevice_attribute attribute)
 {
-    const struct tow_device *d = tow_device_at(device);
+    const struct towc_device *d = towc_device_at(device);
     int32_t value = 0;
     if (d != NULL) {
         tow_snapshot_get(d->facts, (unsigned)attribute, &value);
@@ -235,13 +235,13 @@ int tow_device_attribute(CUdevice device, CUdevice_attribute attribute)
     return value;
 }
 
-int tow_device_to_server(CUdevice device)
+int towc_device_to_server(CUdevice device)
 {
-    const struct tow_device *d = tow_device_at(device);
+    const struct towc_device *d = towc_device_at(device);
     return d != NULL ? d->ordinal : -1;
 }
 
-CUdevice tow_device_on(const struct tow_link *link, int ordinal)
+CUdevice towc_device_on(const struct towc_link *link, int ordinal)
 {
     for (CUdevice i = 0; i < device_count; i++) {
         if (devices[i].ordinal == ordinal && devices[i].link == link) {
@@ -251,13 +251,13 @@ CUdevice tow_device_on(const struct tow_link *link, int ordinal)
     return CU_DEVICE_INVALID;
 }
 
-CUresult tow_device_route(CUdevice device, struct tow_link **link)
+CUresult towc_device_route(CUdevice device, struct towc_link **link)
 {
-    CUresult state = tow_client_state();
+    CUresult state = towc_client_state();
     if (state != CUDA_SUCCESS) {
         return state;
     }
-    const struct tow_device *d = tow_device_at(device);
+    const struct towc_device *d = towc_device_at(device);
     if (d == NULL) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
@@ -268,10 +268,10 @@ CUresult tow_device_route(CUdevice device, struct tow_link **link)
     return CUDA_SUCCESS;
 }
 
-CUdevice tow_device_from_server(int ordinal)
+CUdevice towc_device_from_server(int ordinal)
 {
     /* Of the server that the calling thread talks to. A device it may not see is none. */
-    struct tow_context *context = tow_context_current();
+    struct towc_context *context = towc_context_current();
     for (CUdevice i = 0; i < device_count; i++) {
         if (devices[i].ordinal == ordinal &&
             (context == NULL || devices[i].link == context->link)) {
@@ -282,22 +282,22 @@ CUdevice tow_device_from_server(int ordinal)
 }
 
 /* Answers of one device: checks what every such function checks, and gives the device. */
-static CUresult find(CUdevice device, const void *out, const struct tow_device **ret_device)
+static CUresult find(CUdevice device, const void *out, const struct towc_device **ret_device)
 {
-    CUresult state = tow_client_state();
+    CUresult state = towc_client_state();
     if (state != CUDA_SUCCESS) {
         return state;
     }
     if (out == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    *ret_device = tow_device_at(device);
+    *ret_device = towc_device_at(device);
     return *ret_device != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
-CUresult tow_cuDeviceGet(CUdevice *device, int ordinal)
+CUresult towc_cuDeviceGet(CUdevice *device, int ordinal)
 {
-    const struct tow_device *d;
+    const struct towc_device *d;
     CUresult status = find(ordinal, device, &d);
     if (status == CUDA_SUCCESS) {
         *device = ordinal;
@@ -305,9 +305,9 @@ CUresult tow_cuDeviceGet(CUdevice *device, int ordinal)
     return status;
 }
 
-CUresult tow_cuDeviceGetCount(int *count)
+CUresult towc_cuDeviceGetCount(int *count)
 {
-    CUresult state = tow_client_state();
+    CUresult state = towc_client_state();
     if (state != CUDA_SUCCESS) {
         return state;
     }
@@ -318,9 +318,9 @@ CUresult tow_cuDeviceGetCount(int *count)
     return CUDA_SUCCESS;
 }
 
-CUresult tow_cuDeviceGetName(char *name, int len, CUdevice dev)
+CUresult towc_cuDeviceGetName(char *name, int len, CUdevice dev)
 {
-    const struct tow_device *d;
+    const struct towc_device *d;
     CUresult status = find(dev, name, &d);
     if (status != CUDA_SUCCESS) {
         return status;
@@ -332,9 +332,9 @@ CUresult tow_cuDeviceGetName(char *name, int len, CUdevice dev)
     return CUDA_SUCCESS;
 }
 
-CUresult tow_cuDeviceGetUuid(CUuuid *uuid, CUdevice dev)
+CUresult towc_cuDeviceGetUuid(CUuuid *uuid, CUdevice dev)
 {
-    const struct tow_device *d;
+    const struct towc_device *d;
     CUresult status = find(dev, uuid, &d);
     if (status == CUDA_SUCCESS) {
         memcpy(uuid->bytes, d->facts->uuid, 16);
@@ -342,9 +342,9 @@ CUresult tow_cuDeviceGetUuid(CUuuid *uuid, CUdevice dev)
     return status;
 }
 
-CUresult tow_cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice dev)
+CUresult towc_cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice dev)
 {
-    const struct tow_device *d;
+    const struct towc_device *d;
     CUresult status = find(dev, uuid, &d);
     if (status == CUDA_SUCCESS) {
         memcpy(uuid->bytes, d->facts->uuid_v2, 16);
@@ -352,9 +352,9 @@ CUresult tow_cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice dev)
     return status;
 }
 
-CUresult tow_cuDeviceGetLuid(char *luid, unsigned int *deviceNodeMask, CUdevice dev)
+CUresult towc_cuDeviceGetLuid(char *luid, unsigned int *deviceNodeMask, CUdevice dev)
 {
-    const struct tow_device *d;
+    const struct towc_device *d;
     CUresult status = find(dev, luid, &d);
     if (status != CUDA_SUCCESS) {
         return status;
@@ -370,9 +370,9 @@ CUresult tow_cuDeviceGetLuid(char *luid, unsigned int *deviceNodeMask, CUdevice 
     return CUDA_SUCCESS;
 }
 
-CUresult tow_cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)
+CUresult towc_cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)
 {
-    const struct tow_device *d;
+    const struct towc_device *d;
     CUresult status = find(dev, bytes, &d);
     if (status == CUDA_SUCCESS) {
         *bytes = d->facts->memory;
@@ -380,9 +380,9 @@ CUresult tow_cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)
     return status;
 }
 
-CUresult tow_cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevice dev)
+CUresult towc_cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevice dev)
 {
-    const struct tow_device *d;
+    const struct towc_device *d;
     CUresult status = find(dev, pi, &d);
     if (status != CUDA_SUCCESS) {
         return status;
@@ -395,9 +395,9 @@ CUresult tow_cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevice d
     return CUDA_SUCCESS;
 }
 
-CUresult tow_cuDeviceGetExecAffinitySupport(int *pi, CUexecAffinityType type, CUdevice dev)
+CUresult towc_cuDeviceGetExecAffinitySupport(int *pi, CUexecAffinityType type, CUdevice dev)
 {
-    const struct tow_device *d;
+    const struct towc_device *d;
     CUresult status = find(dev, pi, &d);
     if (status != CUDA_SUCCESS) {
         return status;
@@ -409,9 +409,9 @@ CUresult tow_cuDeviceGetExecAffinitySupport(int *pi, CUexecAffinityType type, CU
     return CUDA_SUCCESS;
 }
 
-CUresult tow_cuDeviceComputeCapability(int *major, int *minor, CUdevice dev)
+CUresult towc_cuDeviceComputeCapability(int *major, int *minor, CUdevice dev)
 {
-    const struct tow_device *d;
+    const struct towc_device *d;
     CUresult status = find(dev, major, &d);
     if (status != CUDA_SUCCESS) {
         return status;
@@ -419,41 +419,42 @@ CUresult tow_cuDeviceComputeCapability(int *major, int *minor, CUdevice dev)
     if (minor == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    *major = tow_device_attribute(dev, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
-    *minor = tow_device_attribute(dev, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+    *major = towc_device_attribute(dev, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+    *minor = towc_device_attribute(dev, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
     return CUDA_SUCCESS;
 }
 
-CUresult tow_cuDeviceGetProperties(CUdevprop *prop, CUdevice dev)
+CUresult towc_cuDeviceGetProperties(CUdevprop *prop, CUdevice dev)
 {
-    const struct tow_device *d;
+    const struct towc_device *d;
     CUresult status = find(dev, prop, &d);
     if (status != CUDA_SUCCESS) {
         return status;
     }
     *prop = (CUdevprop){
-        .maxThreadsPerBlock = tow_device_attribute(dev, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK),
-        .maxThreadsDim = {tow_device_attribute(dev, CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X),
-                          tow_device_attribute(dev, CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y),
-                          tow_device_attribute(dev, CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z)},
-        .maxGridSize = {tow_device_attribute(dev, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X),
-                        tow_device_attribute(dev, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y),
-                        tow_device_attribute(dev, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z)},
+        .maxThreadsPerBlock = towc_device_attribute(dev, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK),
+        .maxThreadsDim = {towc_device_attribute(dev, CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X),
+                          towc_device_attribute(dev, CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y),
+                          towc_device_attribute(dev, CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z)},
+        .maxGridSize = {towc_device_attribute(dev, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X),
+                        towc_device_attribute(dev, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y),
+                        towc_device_attribute(dev, CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z)},
         .sharedMemPerBlock =
-            tow_device_attribute(dev, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK),
-        .totalConstantMemory = tow_device_attribute(dev, CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY),
-        .SIMDWidth = tow_device_attribute(dev, CU_DEVICE_ATTRIBUTE_WARP_SIZE),
-        .memPitch = tow_device_attribute(dev, CU_DEVICE_ATTRIBUTE_MAX_PITCH),
-        .regsPerBlock = tow_device_attribute(dev, CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK),
-        .clockRate = tow_device_attribute(dev, CU_DEVICE_ATTRIBUTE_CLOCK_RATE),
-        .textureAlign = tow_device_attribute(dev, CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT),
+            towc_device_attribute(dev, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK),
+        .totalConstantMemory =
+            towc_device_attribute(dev, CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY),
+        .SIMDWidth = towc_device_attribute(dev, CU_DEVICE_ATTRIBUTE_WARP_SIZE),
+        .memPitch = towc_device_attribute(dev, CU_DEVICE_ATTRIBUTE_MAX_PITCH),
+        .regsPerBlock = towc_device_attribute(dev, CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK),
+        .clockRate = towc_device_attribute(dev, CU_DEVICE_ATTRIBUTE_CLOCK_RATE),
+        .textureAlign = towc_device_attribute(dev, CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT),
     };
     return CUDA_SUCCESS;
 }
 
-CUresult tow_cuDeviceGetByPCIBusId(CUdevice *dev, const char *pciBusId)
+CUresult towc_cuDeviceGetByPCIBusId(CUdevice *dev, const char *pciBusId)
 {
-    const struct tow_device *d;
+    const struct towc_device *d;
     CUresult status = find(0, dev, &d);
     if (status != CUDA_SUCCESS) {
         return status;
@@ -470,9 +471,9 @@ CUresult tow_cuDeviceGetByPCIBusId(CUdevice *dev, const char *pciBusId)
         }
     }
     for (CUdevice i = 0; i < device_count; i++) {
-        if ((unsigned)tow_device_attribute(i, CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID) == domain &&
-            (unsigned)tow_device_attribute(i, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID) == bus &&
-            (unsigned)tow_device_attribute(i, CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID) == slot) {
+        if ((unsigned)towc_device_attribute(i, CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID) == domain &&
+            (unsigned)towc_device_attribute(i, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID) == bus &&
+            (unsigned)towc_device_attribute(i, CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID) == slot) {
             *dev = i;
             return CUDA_SUCCESS;
         }
@@ -480,18 +481,18 @@ CUresult tow_cuDeviceGetByPCIBusId(CUdevice *dev, const char *pciBusId)
     return CUDA_ERROR_INVALID_DEVICE;
 }
 
-CUresult tow_cuDeviceGetPCIBusId(char *pciBusId, int len, CUdevice dev)
+CUresult towc_cuDeviceGetPCIBusId(char *pciBusId, int len, CUdevice dev)
 {
-    const struct tow_device *d;
+    const struct towc_device *d;
     CUresult status = find(dev, pciBusId, &d);
     if (status != CUDA_SUCCESS) {
         return status;
     }
     char text[32];
     int size = snprintf(text, sizeof text, "%04X:%02X:%02X.0",
-                        (unsigned)tow_device_attribute(dev, CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID),
-                        (unsigned)tow_device_attribute(dev, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID),
-                        (unsigned)tow_device_attribute(dev, CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID));
+                        (unsigned)towc_device_attribute(dev, CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID),
+                        (unsigned)towc_device_attribute(dev, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID),
+                        (unsigned)towc_device_attribute(dev, CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID));
     if (len <= size) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -500,7 +501,8 @@ CUresult tow_cuDeviceGetPCIBusId(char *pciBusId, int len, CUdevice dev)
 }
 
 /* What the snapshot says of a pair of devices; NULL if they are not on one server. */
-static const struct tow_snapshot_peer *pair(const struct tow_device *a, const struct tow_device *b)
+static const struct tow_snapshot_peer *pair(const struct towc_device *a,
+                                            const struct towc_device *b)
 {
     if (a->link != b->link) {
         return NULL;
@@ -508,9 +510,9 @@ static const struct tow_snapshot_peer *pair(const struct tow_device *a, const st
     return &a->snapshot->peers[(unsigned)a->ordinal * a->snapshot->count + (unsigned)b->ordinal];
 }
 
-CUresult tow_cuDeviceCanAccessPeer(int *canAccessPeer, CUdevice dev, CUdevice peerDev)
+CUresult towc_cuDeviceCanAccessPeer(int *canAccessPeer, CUdevice dev, CUdevice peerDev)
 {
-    const struct tow_device *a, *b;
+    const struct towc_device *a, *b;
     CUresult status = find(dev, canAccessPeer, &a);
     if (status == CUDA_SUCCESS) {
         status = find(peerDev, canAccessPeer, &b);
@@ -523,10 +525,10 @@ CUresult tow_cuDeviceCanAccessPeer(int *canAccessPeer, CUdevice dev, CUdevice pe
     return CUDA_SUCCESS;
 }
 
-CUresult tow_cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attrib, CUdevice srcDevice,
-                                     CUdevice dstDevice)
+CUresult towc_cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attrib, CUdevice srcDevice,
+                                      CUdevice dstDevice)
 {
-    const struct tow_device *a, *b;
+    const struct towc_device *a, *b;
     CUresult status = find(srcDevice, value, &a);
     if (status == CUDA_SUCCESS) {
         status = find(dstDevice, value, &b);
@@ -545,11 +547,11 @@ CUresult tow_cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attrib, C
     return CUDA_SUCCESS;
 }
 
-CUresult tow_cuDeviceGetHostAtomicCapabilities(unsigned int *capabilities,
-                                               const CUatomicOperation *operations,
-                                               unsigned int count, CUdevice dev)
+CUresult towc_cuDeviceGetHostAtomicCapabilities(unsigned int *capabilities,
+                                                const CUatomicOperation *operations,
+                                                unsigned int count, CUdevice dev)
 {
-    const struct tow_device *d;
+    const struct towc_device *d;
     CUresult status = find(dev, capabilities, &d);
     if (status != CUDA_SUCCESS) {
         return status;

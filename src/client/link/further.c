@@ -7,7 +7,7 @@
 #include "base/mutex.h"
 #include "transport/lanes.h"
 
-void tow_further_note_lanes(struct tow_link *link, const uint64_t key[2])
+void towc_further_note_lanes(struct towc_link *link, const uint64_t key[2])
 {
     tow_mutex_lock(&link->lane.lock);
     memcpy(link->lane.key, key, sizeof link->lane.key);
@@ -15,7 +15,7 @@ void tow_further_note_lanes(struct tow_link *link, const uint64_t key[2])
     tow_mutex_unlock(&link->lane.lock);
 }
 
-void tow_further_note_side(struct tow_link *link, const uint64_t key[2])
+void towc_further_note_side(struct towc_link *link, const uint64_t key[2])
 {
     tow_mutex_lock(&link->side_send.lock);
     memcpy(link->side_send.key, key, sizeof link->side_send.key);
@@ -23,7 +23,7 @@ void tow_further_note_side(struct tow_link *link, const uint64_t key[2])
     tow_mutex_unlock(&link->side_send.lock);
 }
 
-static void lanes_lost(struct tow_link *link)
+static void lanes_lost(struct towc_link *link)
 {
     tow_mutex_lock(&link->lane.lock);
     struct tow_lanes *lanes = link->lane.lanes;
@@ -31,7 +31,7 @@ static void lanes_lost(struct tow_link *link)
     tow_lanes_shutdown(lanes);
 }
 
-static void side_lost(struct tow_link *link)
+static void side_lost(struct towc_link *link)
 {
     struct tow_line *side = atomic_load_explicit(&link->side, memory_order_acquire);
     if (side != NULL) {
@@ -39,7 +39,7 @@ static void side_lost(struct tow_link *link)
     }
 }
 
-void tow_further_lost(struct tow_link *link)
+void towc_further_lost(struct towc_link *link)
 {
     lanes_lost(link);
     side_lost(link);

@@ -7,17 +7,17 @@
 
 #include "transport/transport.h"
 
-struct tow_link;
+struct towc_link;
 
 /* Our HELLO: encoded once, since a server on this machine is shown it before the line is there.
- * `slot`: which of the session's servers this is. End it with tow_greet_free. */
-int tow_greet_make(unsigned slot, bool lanes, struct tow_preface *ret_hello);
-void tow_greet_free(struct tow_preface *hello);
+ * `slot`: which of the session's servers this is. End it with towc_greet_free. */
+int towc_greet_make(unsigned slot, bool lanes, struct tow_preface *ret_hello);
+void towc_greet_free(struct tow_preface *hello);
 
 /* Keeps what the welcome says of functions that the server lacks: it does not know them, or what
  * travels for them differs. -ENOMEM. */
-int tow_greet_note_lacking(struct tow_link *link);
+int towc_greet_note_lacking(struct towc_link *link);
 /* False for such a function, whose name is said once. Control frames may always go. */
-bool tow_greet_may_call(const struct tow_link *link, unsigned fn);
+bool towc_greet_may_call(const struct towc_link *link, unsigned fn);
 
 #endif

@@ -20,7 +20,7 @@ enum {
 
 #define OPEN_NS (2 * TOW_TIME_S)
 
-unsigned tow_lane_wanted(const struct tow_link *link)
+unsigned towc_lane_wanted(const struct towc_link *link)
 {
     const char *text = getenv("TOWLINE_LANES");
     /* A connection keeps a processor busy here and one there. */
@@ -36,13 +36,13 @@ unsigned tow_lane_wanted(const struct tow_link *link)
 
 static int take(void *user, struct tow_line *line, const struct tow_data *data)
 {
-    return tow_link_take_payload(user, line, data, true);
+    return towc_link_take_payload(user, line, data, true);
 }
 
 static void ended(void *user, int error)
 {
     (void)error;
-    tow_link_lose(user, "a connection of its session was closed");
+    towc_link_lose(user, "a connection of its session was closed");
 }
 
 /* The server takes the connection as one of ours. */
@@ -78,8 +78,8 @@ static int greet(struct tow_line *line, const struct tow_lane *lane)
     return error;
 }
 
-int tow_lane_connect(const char *address, const struct tow_lane *lane, char *why, size_t why_size,
-                     struct tow_line **ret_line)
+int towc_lane_connect(const char *address, const struct tow_lane *lane, char *why, size_t why_size,
+                      struct tow_line **ret_line)
 {
     struct tow_line *line = NULL;
     int error = tow_transport_connect(address, tow_time_deadline(OPEN_NS), why, why_size, &line);
@@ -95,10 +95,10 @@ int tow_lane_connect(const char *address, const struct tow_lane *lane, char *why
 }
 
 /* With the lane lock held: as many as can be had; what cannot is done without. */
-static void open_lanes(struct tow_link *link)
+static void open_lanes(struct towc_link *link)
 {
     const struct tow_lanes_user user = {take, ended, link};
-    unsigned wanted = tow_lane_wanted(link);
+    unsigned wanted = towc_lane_wanted(link);
     struct tow_lanes *lanes = wanted > 0 ? tow_lanes_create(&user) : NULL;
     int error = lanes == NULL ? -ENOMEM : 0;
     for (unsigned i = 1; i <= wanted && error == 0; i++) {
@@ -106,7 +106,7 @@ static void open_lanes(struct tow_link *link)
         struct tow_line *line = NULL;
         struct tow_lane lane = {.session = link->welcome.session, .index = i};
         memcpy(lane.key, link->lane.key, sizeof lane.key);
-        error = tow_lane_connect(link->address, &lane, why, sizeof why, &line);
+        error = towc_lane_connect(link->address, &lane, why, sizeof why, &line);
         if (error == 0) {
             error = tow_lanes_add(lanes, line);
         }
@@ -117,7 +117,7 @@ static void open_lanes(struct tow_link *link)
     link->lane.lanes = lanes;
 }
 
-unsigned tow_lane_use(struct tow_link *link, size_t size)
+unsigned towc_lane_use(struct towc_link *link, size_t size)
 {
     if (size < SPREAD_MIN) {
         return 0;
@@ -136,14 +136,14 @@ unsigned tow_lane_use(struct tow_link *link, size_t size)
 
 static const uint8_t *fetch(const void *user, uint64_t offset, size_t size)
 {
-    return tow_frames_bytes(user, offset, size);
+    return towc_frames_bytes(user, offset, size);
 }
 
-CUresult tow_lane_upload(struct tow_link *link, uint32_t transfer, const struct tow_frames *frames,
-                         unsigned lanes)
+CUresult towc_lane_upload(struct towc_link *link, uint32_t transfer,
+                          const struct towc_frames *frames, unsigned lanes)
 {
     struct tow_lane_job jobs[TOW_LANES_MAX];
-    struct tow_frames theirs[TOW_LANES_MAX];
+    struct towc_frames theirs[TOW_LANES_MAX];
     size_t size = frames->size, each = frames->each;
     size_t share = (size / (lanes + 1) + each - 1) / each * each;
     size_t at = 0;
@@ -163,10 +163,10 @@ CUresult tow_lane_upload(struct tow_link *link, uint32_t transfer, const struct 
     }
     /* What is left, and in any case the frame that closes the transfer: the server goes on behind
      * it when it has everything. */
-    CUresult status = tow_link_upload_frames(link, transfer, frames, at);
+    CUresult status = towc_link_upload_frames(link, transfer, frames, at);
     for (unsigned i = 0; i < used; i++) {
         if (tow_lanes_wait(link->lane.lanes, &jobs[i]) < 0 && status == CUDA_SUCCESS) {
-            tow_link_lose(link, "a connection of its session was closed");
+            towc_link_lose(link, "a connection of its session was closed");
             status = (CUresult)atomic_load(&link->lost);
         }
     }

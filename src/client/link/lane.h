@@ -7,18 +7,18 @@
 #include "client/link/link.h"
 
 /* How many further connections the settings want for this link. */
-unsigned tow_lane_wanted(const struct tow_link *link);
+unsigned towc_lane_wanted(const struct towc_link *link);
 /* Connects and says whose connection it is; 0 once the server has taken it. */
-int tow_lane_connect(const char *address, const struct tow_lane *lane, char *why, size_t why_size,
-                     struct tow_line **ret_line);
+int towc_lane_connect(const char *address, const struct tow_lane *lane, char *why, size_t why_size,
+                      struct tow_line **ret_line);
 
 /* How many to use for a copy of `size` bytes, opening them if need be; 0: the copy is too small or
  * there are none. Not with the send lock held. */
-unsigned tow_lane_use(struct tow_link *link, size_t size);
+unsigned towc_lane_use(struct towc_link *link, size_t size);
 
-/* As tow_link_upload, over the link's own line and `lanes` more, where they are packed as well: the
- * frames have room for one of each line. */
-CUresult tow_lane_upload(struct tow_link *link, uint32_t transfer, const struct tow_frames *frames,
-                         unsigned lanes);
+/* As towc_link_upload, over the link's own line and `lanes` more, where they are packed as well:
+ * the frames have room for one of each line. */
+CUresult towc_lane_upload(struct towc_link *link, uint32_t transfer,
+                          const struct towc_frames *frames, unsigned lanes);
 
 #endif

@@ -20,29 +20,29 @@
 
 /* ---- what the rooms above do ---- */
 
-static void nothing_for_link(struct tow_link *link)
+static void nothing_for_link(struct towc_link *link)
 {
     (void)link;
 }
 
-static void no_callback(struct tow_link *link, uint64_t id, CUresult status)
+static void no_callback(struct towc_link *link, uint64_t id, CUresult status)
 {
     (void)link, (void)id, (void)status;
 }
 
-static int no_mirror(struct tow_link *link, const uint8_t *records, size_t size)
+static int no_mirror(struct towc_link *link, const uint8_t *records, size_t size)
 {
     (void)link, (void)records, (void)size;
     return -EPROTO;
 }
 
-static int no_done(struct tow_link *link, const struct tow_done *done)
+static int no_done(struct towc_link *link, const struct tow_done *done)
 {
     (void)link, (void)done;
     return -EPROTO;
 }
 
-static CUresult nothing_to_send(struct tow_link *link)
+static CUresult nothing_to_send(struct towc_link *link)
 {
     (void)link;
     return CUDA_SUCCESS;
@@ -57,7 +57,7 @@ static void nothing_to_hold(void)
 {
 }
 
-static const struct tow_link_handlers no_handlers = {
+static const struct towc_link_handlers no_handlers = {
     .opened = nothing_for_link,
     .closes = nothing_for_link,
     .callback = no_callback,
@@ -71,16 +71,16 @@ static const struct tow_link_handlers no_handlers = {
 };
 
 /* Process-wide: the library's own rooms, the same for every server. Set before the first link. */
-const struct tow_link_handlers *tow_link_handler = &no_handlers;
+const struct towc_link_handlers *towc_link_handler = &no_handlers;
 
-void tow_link_handle(const struct tow_link_handlers *handlers)
+void towc_link_handle(const struct towc_link_handlers *handlers)
 {
-    tow_link_handler = handlers;
+    towc_link_handler = handlers;
 }
 
 /* ---- losing the server ---- */
 
-void tow_link_lose(struct tow_link *link, const char *what)
+void towc_link_lose(struct towc_link *link, const char *what)
 {
     int expected = 0;
     if (atomic_compare_exchange_strong(&link->lost, &expected, CUDA_ERROR_DEVICE_UNAVAILABLE)) {
@@ -93,7 +93,7 @@ void tow_link_lose(struct tow_link *link, const char *what)
     }
     tow_mutex_lock(&link->wait.lock);
     for (int i = 0; i < TOW_LINK_BUCKETS; i++) {
-        for (struct tow_waiter *w = link->wait.waiters[i], *next; w != NULL; w = next) {
+        for (struct towc_waiter *w = link->wait.waiters[i], *next; w != NULL; w = next) {
             next = w->next; /* it lives on a stack that may be gone once it is told */
             w->status = (CUresult)atomic_load(&link->lost);
             w->size = 0;
@@ -105,31 +105,31 @@ void tow_link_lose(struct tow_link *link, const char *what)
     link->wait.reading = false;
     pthread_cond_broadcast(&link->wait.transfer_done);
     tow_mutex_unlock(&link->wait.lock);
-    tow_further_lost(link);
+    towc_further_lost(link);
 }
 
 /* ---- reading ---- */
 
-static struct tow_waiter **bucket(struct tow_link *link, uint32_t seq)
+static struct towc_waiter **bucket(struct towc_link *link, uint32_t seq)
 {
     return &link->wait.waiters[seq % TOW_LINK_BUCKETS];
 }
 
 /* With the wait lock held: takes the waiter of a number out of the table. */
-static struct tow_waiter *take_waiter(struct tow_link *link, uint32_t seq)
+static struct towc_waiter *take_waiter(struct towc_link *link, uint32_t seq)
 {
-    struct tow_waiter **at = bucket(link, seq);
+    struct towc_waiter **at = bucket(link, seq);
     while (*at != NULL && (*at)->seq != seq) {
         at = &(*at)->next;
     }
-    struct tow_waiter *found = *at;
+    struct towc_waiter *found = *at;
     if (found != NULL) {
         *at = found->next;
     }
     return found;
 }
 
-static int take_reply(struct tow_link *link, const struct tow_frame *frame)
+static int take_reply(struct towc_link *link, const struct tow_frame *frame)
 {
     const uint8_t *at = NULL;
     size_t available = 0;
@@ -138,7 +138,7 @@ static int take_reply(struct tow_link *link, const struct tow_frame *frame)
         return error;
     }
     tow_mutex_lock(&link->wait.lock);
-    struct tow_waiter *waiter = take_waiter(link, frame->seq);
+    struct towc_waiter *waiter = take_waiter(link, frame->seq);
     tow_mutex_unlock(&link->wait.lock);
     if (waiter == NULL) {
         return -EPROTO;
@@ -163,7 +163,7 @@ static int take_reply(struct tow_link *link, const struct tow_frame *frame)
     return 0;
 }
 
-static int take_data(struct tow_link *link, const struct tow_frame *frame)
+static int take_data(struct towc_link *link, const struct tow_frame *frame)
 {
     const uint8_t *at = NULL;
     size_t available = 0;
@@ -178,7 +178,7 @@ static int take_data(struct tow_link *link, const struct tow_frame *frame)
         return error;
     }
     tow_line_consume(link->line, TOW_DATA_HEAD);
-    error = tow_link_take_payload(link, link->line, &data, false);
+    error = towc_link_take_payload(link, link->line, &data, false);
     if (error == 0 && pad > 0) {
         error = tow_line_peek(link->line, pad, TOW_TIME_FOREVER, &at, &available);
         if (error == 0) {
@@ -188,7 +188,7 @@ static int take_data(struct tow_link *link, const struct tow_frame *frame)
     return error;
 }
 
-static int take_other(struct tow_link *link, const struct tow_frame *frame)
+static int take_other(struct towc_link *link, const struct tow_frame *frame)
 {
     const uint8_t *at = NULL;
     size_t available = 0;
@@ -207,7 +207,7 @@ static int take_other(struct tow_link *link, const struct tow_frame *frame)
         struct tow_callback callback;
         error = tow_callback_decode(at, frame, &callback);
         if (error == 0) {
-            tow_link_handler->callback(link, callback.id, (CUresult)callback.status);
+            towc_link_handler->callback(link, callback.id, (CUresult)callback.status);
         }
     } else if (frame->kind == TOW_CONTROL_NOTICE) {
         struct tow_notice notice;
@@ -215,18 +215,18 @@ static int take_other(struct tow_link *link, const struct tow_frame *frame)
         if (error == 0 && notice.topic == TOW_NOTICE_TEXT && notice.text != NULL) {
             tow_log(TOW_AREA_CLIENT, TOW_LOG_WARN, "%s", notice.text);
         } else if (error == 0 && notice.topic == TOW_NOTICE_LANES) {
-            tow_further_note_lanes(link, notice.values);
+            towc_further_note_lanes(link, notice.values);
         } else if (error == 0 && notice.topic == TOW_NOTICE_SIDE) {
-            tow_further_note_side(link, notice.values);
+            towc_further_note_side(link, notice.values);
         }
     } else if (frame->kind == TOW_CONTROL_MIRROR) {
-        error =
-            tow_link_handler->mirror(link, at + TOW_FRAME_HEADER, frame->length - TOW_FRAME_HEADER);
+        error = towc_link_handler->mirror(link, at + TOW_FRAME_HEADER,
+                                          frame->length - TOW_FRAME_HEADER);
     } else if (frame->kind == TOW_CONTROL_DONE) {
         struct tow_done done;
         error = tow_done_decode(at, frame, &done);
         if (error == 0) {
-            error = tow_link_handler->done(link, &done);
+            error = towc_link_handler->done(link, &done);
         }
     } else if (frame->kind == TOW_CONTROL_BYE) {
         error = -ESHUTDOWN;
@@ -239,7 +239,7 @@ static int take_other(struct tow_link *link, const struct tow_frame *frame)
     return error;
 }
 
-static int take_frame(struct tow_link *link)
+static int take_frame(struct towc_link *link)
 {
     const uint8_t *at = NULL;
     size_t available = 0;
@@ -279,10 +279,10 @@ static const char *loss_reason(int error)
 }
 
 /* With the wait lock held: the reader leaves; one of the others is to read. */
-static void pass_reading(struct tow_link *link)
+static void pass_reading(struct towc_link *link)
 {
     for (int i = 0; i < TOW_LINK_BUCKETS; i++) {
-        struct tow_waiter *w = link->wait.waiters[i];
+        struct towc_waiter *w = link->wait.waiters[i];
         if (w != NULL) {
             __atomic_store_n(&w->state, TOW_WAIT_LEAD, __ATOMIC_RELEASE);
             tow_futex_wake((_Atomic uint32_t *)&w->state, 1, false);
@@ -292,12 +292,12 @@ static void pass_reading(struct tow_link *link)
     link->wait.reading = false;
 }
 
-static void read_until_done(struct tow_link *link, struct tow_waiter *waiter)
+static void read_until_done(struct towc_link *link, struct towc_waiter *waiter)
 {
     while (__atomic_load_n(&waiter->state, __ATOMIC_ACQUIRE) != TOW_WAIT_DONE) {
         int error = take_frame(link);
         if (error < 0) {
-            tow_link_lose(link, loss_reason(error));
+            towc_link_lose(link, loss_reason(error));
             return;
         }
     }
@@ -307,7 +307,7 @@ static void read_until_done(struct tow_link *link, struct tow_waiter *waiter)
 }
 
 /* Called with the send lock held, before the command is committed: its reply finds the waiter. */
-static bool enlist(struct tow_link *link, struct tow_waiter *waiter)
+static bool enlist(struct towc_link *link, struct towc_waiter *waiter)
 {
     tow_mutex_lock(&link->wait.lock);
     bool leads = !link->wait.reading;
@@ -321,7 +321,7 @@ static bool enlist(struct tow_link *link, struct tow_waiter *waiter)
     return leads;
 }
 
-static void await(struct tow_link *link, struct tow_waiter *waiter)
+static void await(struct towc_link *link, struct towc_waiter *waiter)
 {
     uint32_t state = __atomic_load_n(&waiter->state, __ATOMIC_ACQUIRE);
     while (state == TOW_WAIT_PENDING) {
@@ -336,7 +336,7 @@ static void await(struct tow_link *link, struct tow_waiter *waiter)
 
 /* ---- reading when nobody waits ---- */
 
-void tow_link_catch_up(struct tow_link *link)
+void towc_link_catch_up(struct towc_link *link)
 {
     for (;;) {
         if (!tow_mutex_try(&link->wait.lock)) {
@@ -356,7 +356,7 @@ void tow_link_catch_up(struct tow_link *link)
             error = take_frame(link);
         }
         if (error < 0 && !none) {
-            tow_link_lose(link, loss_reason(error));
+            towc_link_lose(link, loss_reason(error));
             return;
         }
         tow_mutex_lock(&link->wait.lock);
@@ -370,11 +370,11 @@ void tow_link_catch_up(struct tow_link *link)
 
 static void *listen_thread(void *arg)
 {
-    struct tow_link *link = arg;
+    struct towc_link *link = arg;
     while (atomic_load(&link->lost) == 0) {
         int error = tow_line_wait_readable(link->line, TOW_TIME_FOREVER);
         if (error < 0) {
-            tow_link_lose(link, loss_reason(error));
+            towc_link_lose(link, loss_reason(error));
             break;
         }
         tow_mutex_lock(&link->wait.lock);
@@ -390,7 +390,7 @@ static void *listen_thread(void *arg)
         }
         error = take_frame(link);
         if (error < 0) {
-            tow_link_lose(link, loss_reason(error));
+            towc_link_lose(link, loss_reason(error));
             break;
         }
         tow_mutex_lock(&link->wait.lock);
@@ -400,7 +400,7 @@ static void *listen_thread(void *arg)
     return NULL;
 }
 
-int tow_link_listen(struct tow_link *link)
+int towc_link_listen(struct towc_link *link)
 {
     tow_mutex_lock(&link->wait.lock);
     int error = 0;
@@ -424,9 +424,9 @@ enum { BEHIND_MAX = 400 };
 /* With the send lock held: whether a call that needs no reply waits for one all the same. A call in
  * which the driver waits for the device, which waits for a host function, must not keep the server
  * from hearing of the function's end. */
-static bool is_cautious(struct tow_link *link, unsigned fn)
+static bool is_cautious(struct towc_link *link, unsigned fn)
 {
-    struct tow_link_hostfns *hostfns = &link->hostfns;
+    struct towc_link_hostfns *hostfns = &link->hostfns;
     if (!TOW_UNLIKELY((atomic_load_explicit(&hostfns->turns, memory_order_relaxed) |
                        atomic_load_explicit(&hostfns->graphs, memory_order_relaxed)) != 0)) {
         return false;
@@ -436,7 +436,7 @@ static bool is_cautious(struct tow_link *link, unsigned fn)
 }
 
 /* Not every call may go: the server is lost, or lacks functions, or this one is too large. */
-static CUresult look_closely(const struct tow_link *link, unsigned fn, size_t bytes)
+static CUresult look_closely(const struct towc_link *link, unsigned fn, size_t bytes)
 {
     int lost = atomic_load_explicit(&link->lost, memory_order_relaxed);
     if (lost != 0) {
@@ -445,11 +445,11 @@ static CUresult look_closely(const struct tow_link *link, unsigned fn, size_t by
     if (bytes >= TOW_LINK_ROOM) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    return tow_greet_may_call(link, fn) ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+    return towc_greet_may_call(link, fn) ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 }
 
-CUresult tow_call_begin_on(struct tow_call *call, struct tow_link *link, uint32_t context,
-                           unsigned fn, size_t bytes, unsigned flags)
+CUresult towc_call_begin_on(struct towc_call *call, struct towc_link *link, uint32_t context,
+                            unsigned fn, size_t bytes, unsigned flags)
 {
     if (TOW_UNLIKELY(bytes >= atomic_load_explicit(&link->room, memory_order_relaxed))) {
         CUresult status = look_closely(link, fn, bytes);
@@ -457,14 +457,14 @@ CUresult tow_call_begin_on(struct tow_call *call, struct tow_link *link, uint32_
             return status;
         }
     }
-    if (TOW_UNLIKELY(tow_thread_here == NULL) && tow_thread_make() == NULL) {
+    if (TOW_UNLIKELY(towc_thread_here == NULL) && towc_thread_make() == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (TOW_UNLIKELY(atomic_load_explicit(&tow_mirror_count, memory_order_relaxed) != 0) &&
+    if (TOW_UNLIKELY(atomic_load_explicit(&towc_mirror_count, memory_order_relaxed) != 0) &&
         (flags & TOW_CALL_REPLY) && fn < TOW_CONTROL_FIRST &&
         (tow_fn_info(fn)->flags & TOW_FN_SHOWS)) {
         /* What is waited for may itself wait for a word that the program has just written. */
-        CUresult status = tow_link_handler->before_shown(link);
+        CUresult status = towc_link_handler->before_shown(link);
         if (status != CUDA_SUCCESS) {
             return status;
         }
@@ -472,14 +472,14 @@ CUresult tow_call_begin_on(struct tow_call *call, struct tow_link *link, uint32_
     tow_lock_take(&link->send.lock);
     call->waits = (flags & TOW_CALL_REPLY) != 0 ||
                   (fn < TOW_CONTROL_FIRST &&
-                   ((atomic_load_explicit(&tow_wait_always, memory_order_relaxed) != 0 &&
+                   ((atomic_load_explicit(&towc_wait_always, memory_order_relaxed) != 0 &&
                      (flags & TOW_CALL_CAPTURED) == 0) ||
                     is_cautious(link, fn)));
     size_t room = tow_frame_length(bytes);
     int error = tow_line_reserve(link->line, room, &call->frame);
     if (error < 0) {
         tow_lock_give(&link->send.lock);
-        tow_link_lose(link, loss_reason(error));
+        towc_link_lose(link, loss_reason(error));
         return (CUresult)atomic_load(&link->lost);
     }
     call->link = link;
@@ -490,10 +490,10 @@ CUresult tow_call_begin_on(struct tow_call *call, struct tow_link *link, uint32_
 }
 
 /* Finishes the frame, hands it to the line and releases the send lock. */
-static CUresult dispatch(struct tow_call *call, bool *ret_leads)
+static CUresult dispatch(struct towc_call *call, bool *ret_leads)
 {
-    struct tow_link *link = call->link;
-    struct tow_thread *self = tow_thread_here; /* there since the call began */
+    struct towc_link *link = call->link;
+    struct towc_thread *self = towc_thread_here; /* there since the call began */
     struct tow_frame frame = {.kind = call->fn, .thread = self->number, .context = call->context};
     uint32_t length = 0;
     if (call->waits) {
@@ -523,18 +523,18 @@ static CUresult dispatch(struct tow_call *call, bool *ret_leads)
     return CUDA_SUCCESS;
 }
 
-CUresult tow_call_send(struct tow_call *call)
+CUresult towc_call_send(struct towc_call *call)
 {
     bool leads = false;
     if (call->waits) {
-        CUresult status = tow_call_end(call, tow_call_wait(call));
+        CUresult status = towc_call_end(call, towc_call_wait(call));
         atomic_fetch_add_explicit(&call->link->beside, 1, memory_order_relaxed);
         return status;
     }
     return dispatch(call, &leads);
 }
 
-CUresult tow_call_wait(struct tow_call *call)
+CUresult towc_call_wait(struct towc_call *call)
 {
     bool leads = false;
     call->waiter.body = NULL;
@@ -543,11 +543,11 @@ CUresult tow_call_wait(struct tow_call *call)
         return status;
     }
     await(call->link, &call->waiter);
-    if (TOW_UNLIKELY(atomic_load_explicit(&tow_fault_count, memory_order_relaxed) != 0) &&
+    if (TOW_UNLIKELY(atomic_load_explicit(&towc_fault_count, memory_order_relaxed) != 0) &&
         call->fn < TOW_CONTROL_FIRST && (tow_fn_info(call->fn)->flags & TOW_FN_SHOWS)) {
-        tow_link_handler->after_shown(call->link);
+        towc_link_handler->after_shown(call->link);
     }
-    struct tow_link_hostfns *hostfns = &call->link->hostfns;
+    struct towc_link_hostfns *hostfns = &call->link->hostfns;
     if (TOW_UNLIKELY(atomic_load_explicit(&hostfns->graphs, memory_order_relaxed) != 0) &&
         atomic_load_explicit(&hostfns->turns, memory_order_relaxed) == 0 &&
         call->waiter.status == CUDA_SUCCESS && (tow_fn_info(call->fn)->flags & TOW_FN_SYNCS)) {
@@ -555,7 +555,7 @@ CUresult tow_call_wait(struct tow_call *call)
     }
     if (TOW_UNLIKELY(call->waiter.status != CUDA_SUCCESS &&
                      call->waiter.status != CUDA_ERROR_NOT_READY)) {
-        tow_link_handler->failed(call->context, call->waiter.status);
+        towc_link_handler->failed(call->context, call->waiter.status);
     }
     call->dec =
         tow_dec_init(call->waiter.body != NULL ? call->waiter.body : (uint8_t *)call->waiter.small,
@@ -563,7 +563,7 @@ CUresult tow_call_wait(struct tow_call *call)
     return call->waiter.status;
 }
 
-CUresult tow_call_end(struct tow_call *call, CUresult status)
+CUresult towc_call_end(struct towc_call *call, CUresult status)
 {
     if (call->waiter.body != NULL && call->waiter.body != (uint8_t *)call->waiter.small) {
         free(call->waiter.body);
@@ -578,12 +578,12 @@ CUresult tow_call_end(struct tow_call *call, CUresult status)
     return status;
 }
 
-void tow_call_cancel(struct tow_call *call)
+void towc_call_cancel(struct towc_call *call)
 {
     tow_lock_give(&call->link->send.lock);
 }
 
-void tow_call_get_bytes(struct tow_call *call, void *into, size_t size)
+void towc_call_get_bytes(struct towc_call *call, void *into, size_t size)
 {
     if (into != NULL) {
         tow_dec_copy(&call->dec, into, size);
@@ -593,19 +593,19 @@ void tow_call_get_bytes(struct tow_call *call, void *into, size_t size)
     tow_dec_align(&call->dec, 8);
 }
 
-void tow_call_get_array(struct tow_call *call, void *into, size_t element, size_t room)
+void towc_call_get_array(struct towc_call *call, void *into, size_t element, size_t room)
 {
     uint64_t count = tow_dec_u64(&call->dec);
     if (count > room || count > tow_dec_left(&call->dec) / element) {
         tow_dec_fail(&call->dec);
         return;
     }
-    tow_call_get_bytes(call, into, (size_t)count * element);
+    towc_call_get_bytes(call, into, (size_t)count * element);
 }
 
 /* ---- bulk ---- */
 
-static int send_frame(struct tow_link *link, const struct tow_data_frame *frame,
+static int send_frame(struct towc_link *link, const struct tow_data_frame *frame,
                       const uint8_t *bytes)
 {
     static const uint8_t zeros[8];
@@ -620,7 +620,7 @@ static int send_frame(struct tow_link *link, const struct tow_data_frame *frame,
 }
 
 /* The next frames of a transfer, from data->offset on. */
-static int send_frames(struct tow_link *link, const struct tow_frames *frames,
+static int send_frames(struct towc_link *link, const struct towc_frames *frames,
                        struct tow_data *data)
 {
     struct tow_data_frame next[TOW_DATA_HEADS];
@@ -629,20 +629,20 @@ static int send_frames(struct tow_link *link, const struct tow_frames *frames,
     for (unsigned i = 0; i < count && error == 0; i++) {
         error = send_frame(link, &next[i],
                            frames->flat ? frames->box.first + next[i].offset
-                                        : tow_frames_bytes(frames, next[i].offset, next[i].size));
+                                        : towc_frames_bytes(frames, next[i].offset, next[i].size));
         data->offset = next[i].offset + next[i].size;
     }
     return error;
 }
 
-CUresult tow_link_upload_frames(struct tow_link *link, uint32_t transfer,
-                                const struct tow_frames *frames, uint64_t offset)
+CUresult towc_link_upload_frames(struct towc_link *link, uint32_t transfer,
+                                 const struct towc_frames *frames, uint64_t offset)
 {
     struct tow_data data = {.transfer = transfer, .offset = offset, .size = (uint32_t)frames->each};
     do {
         int error = send_frames(link, frames, &data);
         if (error < 0) {
-            tow_link_lose(link, loss_reason(error));
+            towc_link_lose(link, loss_reason(error));
             return (CUresult)atomic_load(&link->lost);
         }
     } while (data.offset < frames->size);
@@ -651,12 +651,12 @@ CUresult tow_link_upload_frames(struct tow_link *link, uint32_t transfer,
     return CUDA_SUCCESS;
 }
 
-CUresult tow_link_upload(struct tow_link *link, uint32_t transfer, const void *from, size_t size)
+CUresult towc_link_upload(struct towc_link *link, uint32_t transfer, const void *from, size_t size)
 {
     if (size == 0) {
         return CUDA_SUCCESS;
     }
-    struct tow_box box = tow_box_flat((void *)(uintptr_t)from, size);
-    struct tow_frames frames = tow_frames_of(&box, TOW_DATA_MAX);
-    return tow_link_upload_frames(link, transfer, &frames, 0);
+    struct towc_box box = towc_box_flat((void *)(uintptr_t)from, size);
+    struct towc_frames frames = towc_frames_of(&box, TOW_DATA_MAX);
+    return towc_link_upload_frames(link, transfer, &frames, 0);
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The connection to one server, shared by all threads of the program.
  *
- * Commands go out in the order of tow_link_lock. Replies are read by whichever thread waits: the
+ * Commands go out in the order of towc_link_lock. Replies are read by whichever thread waits: the
  * first waiter reads for all, hands replies to the others, and when its own came passes the reading
  * on. Nothing runs in the background unless host functions or large managed memory are in use
- * (tow_link_listen, client/hostmem/fault.h); who looks for something that the server tells unasked
- * reads what is there (tow_link_catch_up).
+ * (towc_link_listen, client/hostmem/fault.h); who looks for something that the server tells unasked
+ * reads what is there (towc_link_catch_up).
  */
 #ifndef TOW_CLIENT_LINK_H
 #define TOW_CLIENT_LINK_H
@@ -27,7 +27,7 @@
 enum { TOW_LINK_BUCKETS = 64 };
 #define TOW_LINK_ROOM (TOW_FRAME_MAX - TOW_FRAME_HEADER - TOW_FRAME_ALIGN + 1)
 
-struct tow_link_counters {
+struct towc_link_counters {
     _Atomic uint64_t commands; /* written with the send lock held, read by anybody */
     uint64_t replies_waited, bytes_out, bytes_in;
     _Atomic uint64_t side_out, side_in; /* bytes of the side line */
@@ -36,7 +36,7 @@ struct tow_link_counters {
 };
 
 /* How the bytes of a transfer come. */
-enum tow_transfer_form {
+enum towc_transfer_form {
     TOW_TRANSFER_ORDERED, /* one after the other on the own line */
     TOW_TRANSFER_SPREAD,  /* on several lines, in any order: it is over when all have come */
     TOW_TRANSFER_CLOSED,  /* the same, and a frame on the own line closes it: the reader of that
@@ -44,27 +44,27 @@ enum tow_transfer_form {
 };
 
 /* A piece of the program's memory that the server will fill: an asynchronous copy to the host. */
-struct tow_transfer {
+struct towc_transfer {
     uint32_t number;
-    struct tow_box into; /* borrowed from the program until the data has come */
+    struct towc_box into; /* borrowed from the program until the data has come */
     size_t size, got;
     uint32_t context; /* of the copy that fills it, and its stream */
     CUstream stream;
-    enum tow_transfer_form form;
-    unsigned receiving;               /* lines that fill it just now */
-    struct tow_transfer *next, *prev; /* the next newer, the next older */
+    enum towc_transfer_form form;
+    unsigned receiving;                /* lines that fill it just now */
+    struct towc_transfer *next, *prev; /* the next newer, the next older */
 };
 
-struct tow_context;
+struct towc_context;
 struct tow_lanes;
-struct tow_completions;
+struct towc_completions;
 
 /* Host functions of this server's streams and graphs, counted by client/callback/hostfn.c. Without
  * a side line (client/link/side.h) their end is told on the same line as everything else, so the
  * server's leading thread must not stand in a driver whose queue is full because a stream waits for
  * one: once many calls have gone out behind a function, further ones wait for their replies, which
  * are carried out beside the line. With one it is not in the way of the other threads' calls. */
-struct tow_link_hostfns {
+struct towc_link_hostfns {
     atomic_uint turns;    /* are in streams and have not ended */
     atomic_uint writers;  /* of those the program's, which may write its memory */
     atomic_uint graphs;   /* are in graphs */
@@ -72,7 +72,7 @@ struct tow_link_hostfns {
     pthread_cond_t ended; /* with the lock of client/callback/hostfn.c: a turn is over */
 };
 
-struct tow_link {
+struct towc_link {
     unsigned index;        /* which server of the session, from 0 */
     struct tow_line *line; /* owned */
     char address[256];
@@ -89,8 +89,8 @@ struct tow_link {
         uint32_t next_seq;
         uint32_t next_transfer;
     } send;
-    struct tow_link_counters counters;
-    struct tow_link_hostfns hostfns;
+    struct towc_link_counters counters;
+    struct towc_link_hostfns hostfns;
     size_t late_bytes; /* of uploads that wait behind host functions; client/callback/late.c guards
                           it */
     _Atomic uint64_t worked; /* the newest command that may keep the device busy for long */
@@ -99,12 +99,13 @@ struct tow_link {
 
     struct {
         struct tow_mutex lock; /* guards all here */
-        struct tow_waiter *waiters[TOW_LINK_BUCKETS];
-        struct tow_transfer *oldest, *newest; /* owned: transfers, in the order of their commands */
-        size_t outstanding;                   /* bytes of all of them, small ones rounded up */
-        bool reading;                         /* some thread reads the line */
-        bool listening;                       /* the background reader was started */
-        pthread_cond_t transfer_done;         /* one was removed, or nobody fills it just now */
+        struct towc_waiter *waiters[TOW_LINK_BUCKETS];
+        struct towc_transfer *oldest,
+            *newest;                  /* owned: transfers, in the order of their commands */
+        size_t outstanding;           /* bytes of all of them, small ones rounded up */
+        bool reading;                 /* some thread reads the line */
+        bool listening;               /* the background reader was started */
+        pthread_cond_t transfer_done; /* one was removed, or nobody fills it just now */
     } wait;
 
     struct {
@@ -125,11 +126,11 @@ struct tow_link {
      * them commands on the own line are known to wait for. */
     _Atomic uint64_t side_mirrors, side_fenced;
 
-    struct tow_faults *_Atomic faults; /* owned; set once; of client/hostmem/fault.c, whose lock
+    struct towc_faults *_Atomic faults; /* owned; set once; of client/hostmem/fault.c, whose lock
                                           guards what is in it */
-    struct tow_share *share; /* owned; NULL where memory cannot be shared with the worker */
-    struct tow_stage *stage; /* the same; of client/copy/stage.c */
-    struct tow_completions *completions; /* owned by client/completion; NULL: no memory for it */
+    struct towc_share *share; /* owned; NULL where memory cannot be shared with the worker */
+    struct towc_stage *stage; /* the same; of client/copy/stage.c */
+    struct towc_completions *completions; /* owned by client/completion; NULL: no memory for it */
 
     struct tow_welcome welcome; /* what the server said of itself; fixed after connect */
     uint8_t *snapshot;          /* owned copy of the welcome's device snapshot and context */
@@ -138,26 +139,26 @@ struct tow_link {
 
 /* How many commands have gone out: those before a later one have a number of at most that. What is
  * carried out beside the line may be overtaken by a later command, so its return counts again. */
-static inline uint64_t tow_link_sent(const struct tow_link *link)
+static inline uint64_t towc_link_sent(const struct towc_link *link)
 {
     return atomic_load_explicit(&link->counters.commands, memory_order_relaxed) +
            atomic_load_explicit(&link->beside, memory_order_relaxed);
 }
 /* Between begin and send: the number that the command will have. */
-static inline uint64_t tow_link_next(const struct tow_link *link)
+static inline uint64_t towc_link_next(const struct towc_link *link)
 {
-    return tow_link_sent(link) + 1;
+    return towc_link_sent(link) + 1;
 }
 
 /* A piece of mirrored memory is compared, or some of it. */
-static inline void tow_link_compared(struct tow_link *link, uint64_t bytes)
+static inline void towc_link_compared(struct towc_link *link, uint64_t bytes)
 {
     atomic_fetch_add_explicit(&link->counters.compared, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&link->counters.compared_bytes, bytes, memory_order_relaxed);
 }
 
 /* Raises a number that only grows, "done up to here". */
-static inline void tow_link_raise(_Atomic uint64_t *value, uint64_t number)
+static inline void towc_link_raise(_Atomic uint64_t *value, uint64_t number)
 {
     uint64_t old = atomic_load_explicit(value, memory_order_relaxed);
     while (old < number && !atomic_compare_exchange_weak_explicit(
@@ -166,30 +167,30 @@ static inline void tow_link_raise(_Atomic uint64_t *value, uint64_t number)
 }
 
 /* Between begin and send of a launch, a graph or a host function. */
-static inline void tow_link_note_work(struct tow_link *link)
+static inline void towc_link_note_work(struct towc_link *link)
 {
-    atomic_store_explicit(&link->worked, tow_link_next(link), memory_order_relaxed);
+    atomic_store_explicit(&link->worked, towc_link_next(link), memory_order_relaxed);
 }
 
 /* What the rooms above do for a link. client/edge/core.c fills it, before the first link is opened;
  * until then nothing is done. */
-struct tow_link_handlers {
+struct towc_link_handlers {
     /* A link was opened; it closes, its lines are closed already. */
-    void (*opened)(struct tow_link *link);
-    void (*closes)(struct tow_link *link);
+    void (*opened)(struct towc_link *link);
+    void (*closes)(struct towc_link *link);
 
     /* Frames that the server sends unasked, for whoever reads the line: a host function's turn,
      * changes of mirrored memory (a MIRROR frame's body), what is done. Below 0: the server sent
      * something that cannot be. */
-    void (*callback)(struct tow_link *link, uint64_t id, CUresult status);
-    int (*mirror)(struct tow_link *link, const uint8_t *records, size_t size);
-    int (*done)(struct tow_link *link, const struct tow_done *done);
+    void (*callback)(struct towc_link *link, uint64_t id, CUresult status);
+    int (*mirror)(struct towc_link *link, const uint8_t *records, size_t size);
+    int (*done)(struct towc_link *link, const struct tow_done *done);
 
     /* Around calls after which the host sees what kernels wrote: before, while memory is mirrored,
      * what the program changed is sent; after, while managed memory is watched, what is here is
      * old. */
-    CUresult (*before_shown)(struct tow_link *link);
-    void (*after_shown)(struct tow_link *link);
+    CUresult (*before_shown)(struct towc_link *link);
+    void (*after_shown)(struct towc_link *link);
     /* A call of this context failed; CUDA_ERROR_NOT_READY is no failure. */
     void (*failed)(uint32_t context, CUresult status);
 
@@ -197,59 +198,59 @@ struct tow_link_handlers {
     void (*hold_changes)(void);
     void (*release_changes)(void);
 };
-void tow_link_handle(const struct tow_link_handlers *handlers);
-extern const struct tow_link_handlers *tow_link_handler;
+void towc_link_handle(const struct towc_link_handlers *handlers);
+extern const struct towc_link_handlers *towc_link_handler;
 
 /* Connects as the session's server number `index` (which is the slot of addresses it is to use),
  * says hello, keeps the welcome. On failure one sentence in `why`. */
-int tow_link_open(const char *address, unsigned index, struct tow_link **ret_link, char *why,
-                  size_t why_size);
-void tow_link_close(struct tow_link *link);
+int towc_link_open(const char *address, unsigned index, struct towc_link **ret_link, char *why,
+                   size_t why_size);
+void towc_link_close(struct towc_link *link);
 
 /* ---- transfers: client/link/transfer.c ---- */
 
 /* Registers memory to be filled by DATA frames of transfer `number`, which a copy in this context
  * and stream brings. Call with the send lock held, before the command that asks for the data is
  * committed. The transfer is removed when it is over. */
-int tow_link_expect(struct tow_link *link, const struct tow_box *into, uint32_t context,
-                    CUstream stream, enum tow_transfer_form form, uint32_t *ret_number);
+int towc_link_expect(struct towc_link *link, const struct towc_box *into, uint32_t context,
+                     CUstream stream, enum towc_transfer_form form, uint32_t *ret_number);
 /* Receives the payload of a DATA frame that came on `line`, its head consumed. On a lane only
  * transfers that are spread come, and bytes of one that was given up are thrown away. */
-int tow_link_take_payload(struct tow_link *link, struct tow_line *line, const struct tow_data *data,
-                          bool on_lane);
+int towc_link_take_payload(struct towc_link *link, struct tow_line *line,
+                           const struct tow_data *data, bool on_lane);
 /* Gives an expected transfer up (the command that was to fill it failed). */
-void tow_link_forget(struct tow_link *link, uint32_t number);
+void towc_link_forget(struct towc_link *link, uint32_t number);
 /* Until a spread transfer has come whole. */
-CUresult tow_link_await(struct tow_link *link, uint32_t number);
+CUresult towc_link_await(struct towc_link *link, uint32_t number);
 /* Bytes of all transfers that have not come whole; small ones count as a page. */
-size_t tow_link_outstanding(struct tow_link *link);
+size_t towc_link_outstanding(struct towc_link *link);
 /* True while anything waits to be filled. */
-bool tow_link_expects(struct tow_link *link);
+bool towc_link_expects(struct towc_link *link);
 /* True while some of [address, address+size) waits to be filled. */
-bool tow_link_expecting(struct tow_link *link, const void *address, size_t size);
+bool towc_link_expecting(struct towc_link *link, const void *address, size_t size);
 /* Waits for the stream of a copy that is to fill some of it: waiting for all of them could end a
  * capture, or wait for one that waits for the program. That may leave other copies, and fails if
  * the stream was destroyed. If the server is lost, nobody writes there any more. */
-CUresult tow_link_settle(struct tow_link *link, const void *address, size_t size);
+CUresult towc_link_settle(struct towc_link *link, const void *address, size_t size);
 
 /* Sends `size` bytes of the program's memory as DATA frames of a transfer, from the caller's own
  * memory. The source may be reused when it returns. Takes the send lock for each chunk, so other
  * calls go between. */
-CUresult tow_link_upload(struct tow_link *link, uint32_t transfer, const void *from, size_t size);
+CUresult towc_link_upload(struct towc_link *link, uint32_t transfer, const void *from, size_t size);
 
 /* The same for the part of a box from `offset` of its packed bytes to its end; sends a last frame
  * even for none. */
-CUresult tow_link_upload_frames(struct tow_link *link, uint32_t transfer,
-                                const struct tow_frames *frames, uint64_t offset);
+CUresult towc_link_upload_frames(struct towc_link *link, uint32_t transfer,
+                                 const struct towc_frames *frames, uint64_t offset);
 
 /* The server is gone: says so once on stderr, fails all waiters; every later call gets the error.
  */
-void tow_link_lose(struct tow_link *link, const char *what);
+void towc_link_lose(struct towc_link *link, const char *what);
 
 /* Takes what the server has sent, if nobody else does just now. Does not wait. */
-void tow_link_catch_up(struct tow_link *link);
+void towc_link_catch_up(struct towc_link *link);
 
 /* Starts the thread that reads when nobody waits (host functions need it). Idempotent. */
-int tow_link_listen(struct tow_link *link);
+int towc_link_listen(struct towc_link *link);
 
 #endif

@@ -31,7 +31,7 @@ static int say_hello(struct tow_line *line, const struct tow_preface *hello)
 }
 
 /* Takes a notice that asks for patience, if that is what comes before the welcome. */
-static bool takes_patience(struct tow_link *link, const uint8_t *at, int64_t deadline)
+static bool takes_patience(struct towc_link *link, const uint8_t *at, int64_t deadline)
 {
     struct tow_frame frame;
     struct tow_notice notice;
@@ -78,7 +78,7 @@ static int peek_patiently(struct tow_line *line, size_t n, struct tow_patience *
     return error;
 }
 
-static int read_welcome(struct tow_link *link, struct tow_patience *patience, char *why,
+static int read_welcome(struct towc_link *link, struct tow_patience *patience, char *why,
                         size_t why_size)
 {
     const uint8_t *at = NULL;
@@ -129,7 +129,7 @@ static int read_welcome(struct tow_link *link, struct tow_patience *patience, ch
     if (error < 0) {
         return error;
     }
-    if (tow_greet_note_lacking(link) < 0) {
+    if (towc_greet_note_lacking(link) < 0) {
         snprintf(why, why_size, "memory is used up");
         return -ENOMEM;
     }
@@ -199,7 +199,7 @@ static int connect_line(const char *address, const struct tow_preface *hello,
     if (tow_transport_is_in_process(address, &rest)) {
         /* Our own threads: slow perhaps, not silent. */
         *patience = tow_patience_none(tow_time_deadline(60 * TOW_TIME_S));
-        return tow_self_connect(rest, ret_line, why, why_size);
+        return towc_self_connect(rest, ret_line, why, why_size);
     }
     if (tow_transport_faster(address, shared) == 0) {
         return connect_local(address, shared, hello, patience, ret_line, why, why_size);
@@ -208,7 +208,7 @@ static int connect_line(const char *address, const struct tow_preface *hello,
 }
 
 /* To the welcome. A connection that was closed without a word is -ECONNRESET or -EPIPE. */
-static int be_welcomed(struct tow_link *link, const struct tow_preface *hello,
+static int be_welcomed(struct towc_link *link, const struct tow_preface *hello,
                        struct tow_patience *patience, char *why, size_t why_size)
 {
     int error = connect_line(link->address, hello, patience, &link->line, why, why_size);
@@ -224,10 +224,10 @@ static int be_welcomed(struct tow_link *link, const struct tow_preface *hello,
     return read_welcome(link, patience, why, why_size);
 }
 
-int tow_link_open(const char *address, unsigned index, struct tow_link **ret_link, char *why,
-                  size_t why_size)
+int towc_link_open(const char *address, unsigned index, struct towc_link **ret_link, char *why,
+                   size_t why_size)
 {
-    struct tow_link *link = calloc(1, sizeof *link);
+    struct towc_link *link = calloc(1, sizeof *link);
     if (link == NULL) {
         snprintf(why, why_size, "memory is used up");
         return -ENOMEM;
@@ -247,7 +247,7 @@ int tow_link_open(const char *address, unsigned index, struct tow_link **ret_lin
     tow_patience_begin(&patience, address, say_that_we_wait);
     struct tow_retry retry = {0};
     struct tow_preface hello = {0};
-    int error = tow_greet_make(index, tow_lane_wanted(link) > 0, &hello);
+    int error = towc_greet_make(index, towc_lane_wanted(link) > 0, &hello);
     if (error < 0) {
         snprintf(why, why_size, "cannot make a hello for %s: %s", address, strerror(-error));
     } else {
@@ -258,20 +258,20 @@ int tow_link_open(const char *address, unsigned index, struct tow_link **ret_lin
         link->line = NULL;
         error = be_welcomed(link, &hello, &patience, why, why_size);
     }
-    tow_greet_free(&hello);
+    towc_greet_free(&hello);
     if (error < 0) {
-        tow_link_close(link);
+        towc_link_close(link);
         return error;
     }
-    link->share = tow_share_make(link->line);
-    tow_link_handler->opened(link);
+    link->share = towc_share_make(link->line);
+    towc_link_handler->opened(link);
     tow_log(TOW_AREA_CLIENT, TOW_LOG_INFO, "connected to %s over %s", address,
             tow_line_kind(link->line));
     *ret_link = link;
     return 0;
 }
 
-void tow_link_close(struct tow_link *link)
+void towc_link_close(struct towc_link *link)
 {
     if (link == NULL) {
         return;
@@ -279,10 +279,10 @@ void tow_link_close(struct tow_link *link)
     tow_lanes_destroy(link->lane.lanes);
     tow_line_close(atomic_load(&link->side));
     tow_line_close(link->line);
-    tow_link_handler->closes(link);
-    tow_share_destroy(link->share);
+    towc_link_handler->closes(link);
+    towc_share_destroy(link->share);
     while (link->wait.oldest != NULL) {
-        struct tow_transfer *next = link->wait.oldest->next;
+        struct towc_transfer *next = link->wait.oldest->next;
         free(link->wait.oldest);
         link->wait.oldest = next;
     }

@@ -8,80 +8,80 @@
 #include "gen/client_api.h"
 #include "gen/vmm_client.h"
 
-CUresult tow_pack_CUmemLocation(CUmemLocation *record, struct tow_link **link)
+CUresult towc_pack_CUmemLocation(CUmemLocation *record, struct towc_link **link)
 {
     if (record->type != CU_MEM_LOCATION_TYPE_DEVICE) {
         return CUDA_SUCCESS; /* the host, or a part of it: the server's machine stands for ours */
     }
-    CUresult status = tow_device_route(record->id, link);
+    CUresult status = towc_device_route(record->id, link);
     if (status == CUDA_SUCCESS) {
-        record->id = tow_device_to_server(record->id);
+        record->id = towc_device_to_server(record->id);
     }
     return status;
 }
 
-void tow_unpack_CUmemLocation(struct tow_link *link, CUmemLocation *record)
+void towc_unpack_CUmemLocation(struct towc_link *link, CUmemLocation *record)
 {
     if (record->type == CU_MEM_LOCATION_TYPE_DEVICE) {
-        record->id = tow_device_on(link, record->id);
+        record->id = towc_device_on(link, record->id);
     }
 }
 
-CUresult tow_pack_CUmemAllocationProp(CUmemAllocationProp *record, struct tow_link **link)
+CUresult towc_pack_CUmemAllocationProp(CUmemAllocationProp *record, struct towc_link **link)
 {
     record->win32HandleMetaData = NULL;
-    return tow_pack_CUmemLocation(&record->location, link);
+    return towc_pack_CUmemLocation(&record->location, link);
 }
 
-void tow_unpack_CUmemAllocationProp(struct tow_link *link, CUmemAllocationProp *record)
+void towc_unpack_CUmemAllocationProp(struct towc_link *link, CUmemAllocationProp *record)
 {
     record->win32HandleMetaData = NULL;
-    tow_unpack_CUmemLocation(link, &record->location);
+    towc_unpack_CUmemLocation(link, &record->location);
 }
 
-CUresult tow_pack_CUmemAccessDesc(CUmemAccessDesc *record, struct tow_link **link)
+CUresult towc_pack_CUmemAccessDesc(CUmemAccessDesc *record, struct towc_link **link)
 {
-    return tow_pack_CUmemLocation(&record->location, link);
+    return towc_pack_CUmemLocation(&record->location, link);
 }
 
-void tow_unpack_CUmemAccessDesc(struct tow_link *link, CUmemAccessDesc *record)
+void towc_unpack_CUmemAccessDesc(struct towc_link *link, CUmemAccessDesc *record)
 {
-    tow_unpack_CUmemLocation(link, &record->location);
+    towc_unpack_CUmemLocation(link, &record->location);
 }
 
-CUresult tow_pack_CUmemPoolProps(CUmemPoolProps *record, struct tow_link **link)
+CUresult towc_pack_CUmemPoolProps(CUmemPoolProps *record, struct towc_link **link)
 {
     record->win32SecurityAttributes = NULL;
-    return tow_pack_CUmemLocation(&record->location, link);
+    return towc_pack_CUmemLocation(&record->location, link);
 }
 
-void tow_unpack_CUmemPoolProps(struct tow_link *link, CUmemPoolProps *record)
+void towc_unpack_CUmemPoolProps(struct towc_link *link, CUmemPoolProps *record)
 {
-    tow_unpack_CUmemLocation(link, &record->location);
+    towc_unpack_CUmemLocation(link, &record->location);
 }
 
 /* A set of devices, one bit each. */
-static CUresult pack_devices(unsigned *mask, struct tow_link **link)
+static CUresult pack_devices(unsigned *mask, struct towc_link **link)
 {
     unsigned sent = 0;
     for (int i = 0; i < 32; i++) {
         if ((*mask & 1u << i) == 0) {
             continue;
         }
-        CUresult status = tow_device_route(i, link);
+        CUresult status = towc_device_route(i, link);
         if (status != CUDA_SUCCESS) {
             return status;
         }
-        sent |= 1u << tow_device_to_server(i);
+        sent |= 1u << towc_device_to_server(i);
     }
     *mask = sent;
     return CUDA_SUCCESS;
 }
 
-CUresult tow_cuMemMapArrayAsync(CUarrayMapInfo *mapInfoList, unsigned int count, CUstream hStream)
+CUresult towc_cuMemMapArrayAsync(CUarrayMapInfo *mapInfoList, unsigned int count, CUstream hStream)
 {
-    struct tow_context *context = tow_context_current();
-    struct tow_link *link = context != NULL ? context->link : NULL;
+    struct towc_context *context = towc_context_current();
+    struct towc_link *link = context != NULL ? context->link : NULL;
     if (mapInfoList == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -92,7 +92,7 @@ CUresult tow_cuMemMapArrayAsync(CUarrayMapInfo *mapInfoList, unsigned int count,
         status = pack_devices(&sent[i].deviceBitMask, &link);
     }
     if (status == CUDA_SUCCESS) {
-        status = tow_send_cuMemMapArrayAsync(sent, count, hStream);
+        status = towc_send_cuMemMapArrayAsync(sent, count, hStream);
     }
     free(sent);
     return status;

@@ -21,7 +21,7 @@ static start_fn *find_server(char *why, size_t why_size)
     }
     Dl_info here;
     char path[1024];
-    if (dladdr((void *)(uintptr_t)tow_self_connect, &here) == 0 || here.dli_fname == NULL) {
+    if (dladdr((void *)(uintptr_t)towc_self_connect, &here) == 0 || here.dli_fname == NULL) {
         snprintf(why, why_size, "self: cannot find the folder that libcuda.so.1 lies in");
         return NULL;
     }
@@ -43,7 +43,7 @@ static start_fn *find_server(char *why, size_t why_size)
     return start;
 }
 
-int tow_self_connect(const char *rest, struct tow_line **ret_line, char *why, size_t why_size)
+int towc_self_connect(const char *rest, struct tow_line **ret_line, char *why, size_t why_size)
 {
     start_fn *start = find_server(why, why_size);
     if (start == NULL) {

@@ -10,7 +10,7 @@ struct tow_line;
 /* Loads libtowline-server.so, which lies beside this library, and starts a session on the device
  * that `rest` names ("soft", "cuda", a path; empty: as the server chooses). One sentence in `why`
  * on failure. */
-int tow_self_connect(const char *rest, struct tow_line **ret_line, char *why, size_t why_size);
+int towc_self_connect(const char *rest, struct tow_line **ret_line, char *why, size_t why_size);
 
 /* What that library exports: serves on a thread of its own until the line ends. Owns the line in
  * any case. */

@@ -17,15 +17,15 @@
 
 enum piece_state { UNTRIED, READY, ABSENT };
 
-struct tow_share {
+struct towc_share {
     struct tow_line *line; /* borrowed */
     atomic_uint_fast64_t next_number;
     struct tow_mutex make_lock; /* guards making pieces */
 };
 
-struct tow_share *tow_share_make(struct tow_line *line)
+struct towc_share *towc_share_make(struct tow_line *line)
 {
-    struct tow_share *share = tow_line_can_share(line) ? calloc(1, sizeof *share) : NULL;
+    struct towc_share *share = tow_line_can_share(line) ? calloc(1, sizeof *share) : NULL;
     if (share != NULL) {
         share->line = line;
         atomic_store(&share->next_number, 1);
@@ -34,7 +34,7 @@ struct tow_share *tow_share_make(struct tow_line *line)
     return share;
 }
 
-void tow_share_destroy(struct tow_share *share)
+void towc_share_destroy(struct towc_share *share)
 {
     if (share != NULL) {
         tow_mutex_fini(&share->make_lock);
@@ -48,7 +48,7 @@ static size_t whole_pages(size_t size)
     return (size + page - 1) & ~(page - 1);
 }
 
-int tow_share_make_memory(size_t size, int *ret_fd)
+int towc_share_make_memory(size_t size, int *ret_fd)
 {
     struct rlimit limit;
     if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && size > limit.rlim_cur) {
@@ -68,12 +68,12 @@ int tow_share_make_memory(size_t size, int *ret_fd)
     return 0;
 }
 
-CUresult tow_share_lend(struct tow_link *link, int fd, uint64_t at, uint64_t size,
-                        const uint64_t *offset)
+CUresult towc_share_lend(struct towc_link *link, int fd, uint64_t at, uint64_t size,
+                         const uint64_t *offset)
 {
-    struct tow_share *share = link->share;
-    const struct tow_context *context = tow_context_current();
-    struct tow_call call;
+    struct towc_share *share = link->share;
+    const struct towc_context *context = towc_context_current();
+    struct towc_call call;
     if (context == NULL || context->link != link) {
         return CUDA_ERROR_NOT_SUPPORTED; /* the call would go to another worker than the memory */
     }
@@ -81,7 +81,7 @@ CUresult tow_share_lend(struct tow_link *link, int fd, uint64_t at, uint64_t siz
     CUresult status =
         tow_line_send_fd(share->line, fd, number) < 0
             ? CUDA_ERROR_NOT_SUPPORTED
-            : tow_call_begin(&call, TOW_FN_cuMemHostAlloc, 32, TOW_CALL_REPLY | TOW_CALL_CONTEXT);
+            : towc_call_begin(&call, TOW_FN_cuMemHostAlloc, 32, TOW_CALL_REPLY | TOW_CALL_CONTEXT);
     if (status == CUDA_SUCCESS) {
         tow_enc_u64(&call.enc, at);
         tow_enc_u64(&call.enc, size);
@@ -89,33 +89,33 @@ CUresult tow_share_lend(struct tow_link *link, int fd, uint64_t at, uint64_t siz
         if (offset != NULL) {
             tow_enc_u64(&call.enc, *offset);
         }
-        status = tow_call_end(&call, tow_call_wait(&call));
+        status = towc_call_end(&call, towc_call_wait(&call));
     }
     return status;
 }
 
-CUresult tow_share_take_back(struct tow_link *link, uint64_t at)
+CUresult towc_share_take_back(struct towc_link *link, uint64_t at)
 {
-    struct tow_context *context = tow_context_current();
-    struct tow_call call;
+    struct towc_context *context = towc_context_current();
+    struct towc_call call;
     bool here = context != NULL && context->link == link && atomic_load(&context->alive);
-    CUresult status = tow_call_begin_on(&call, link, here ? context->number : 0,
-                                        TOW_FN_cuMemFreeHost, 8, TOW_CALL_REPLY);
+    CUresult status = towc_call_begin_on(&call, link, here ? context->number : 0,
+                                         TOW_FN_cuMemFreeHost, 8, TOW_CALL_REPLY);
     if (status == CUDA_SUCCESS) {
         tow_enc_u64(&call.enc, at);
-        status = tow_call_end(&call, tow_call_wait(&call));
+        status = towc_call_end(&call, towc_call_wait(&call));
     }
     return status;
 }
 
-CUresult tow_share_alloc(struct tow_link *link, size_t size, void **ret_at)
+CUresult towc_share_alloc(struct towc_link *link, size_t size, void **ret_at)
 {
     int fd = -1;
     if (link->share == NULL || size > SIZE_MAX / 2) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
     size = whole_pages(size);
-    if (tow_share_make_memory(size, &fd) < 0) {
+    if (towc_share_make_memory(size, &fd) < 0) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
     void *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -123,7 +123,7 @@ CUresult tow_share_alloc(struct tow_link *link, size_t size, void **ret_at)
     if (at != MAP_FAILED) {
         /* A forked child must not write into what the GPU reads for its parent. */
         madvise(at, size, MADV_DONTFORK);
-        status = tow_share_lend(link, fd, (uint64_t)(uintptr_t)at, size, NULL);
+        status = towc_share_lend(link, fd, (uint64_t)(uintptr_t)at, size, NULL);
     }
     close(fd);
     if (status == CUDA_SUCCESS) {
@@ -134,23 +134,23 @@ CUresult tow_share_alloc(struct tow_link *link, size_t size, void **ret_at)
     return status;
 }
 
-CUresult tow_share_free(struct tow_link *link, void *at, size_t size)
+CUresult towc_share_free(struct towc_link *link, void *at, size_t size)
 {
-    CUresult status = tow_share_take_back(link, (uint64_t)(uintptr_t)at);
+    CUresult status = towc_share_take_back(link, (uint64_t)(uintptr_t)at);
     munmap(at, whole_pages(size));
     return status;
 }
 
-bool tow_share_piece_ready(struct tow_link *link, struct tow_share_piece *piece, size_t size)
+bool towc_share_piece_ready(struct towc_link *link, struct towc_share_piece *piece, size_t size)
 {
-    struct tow_share *share = link->share;
+    struct towc_share *share = link->share;
     if (share == NULL || atomic_load_explicit(&piece->state, memory_order_acquire) != UNTRIED) {
         return share != NULL && atomic_load_explicit(&piece->state, memory_order_relaxed) == READY;
     }
     tow_mutex_lock(&share->make_lock);
     if (atomic_load(&piece->state) == UNTRIED) {
         void *at = NULL;
-        CUresult status = tow_share_alloc(link, size, &at);
+        CUresult status = towc_share_alloc(link, size, &at);
         piece->base = at;
         piece->size = size;
         if (status != CUDA_SUCCESS) {
@@ -165,7 +165,7 @@ bool tow_share_piece_ready(struct tow_link *link, struct tow_share_piece *piece,
     return atomic_load(&piece->state) == READY;
 }
 
-void tow_share_piece_fini(struct tow_share_piece *piece)
+void towc_share_piece_fini(struct towc_share_piece *piece)
 {
     if (piece->base != NULL) {
         munmap(piece->base, piece->size);

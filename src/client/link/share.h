@@ -12,35 +12,36 @@
 
 #include "client/link/link.h"
 
-struct tow_share;
+struct towc_share;
 
 /* Of a link that was just opened; NULL if its line cannot pass memory. */
-struct tow_share *tow_share_make(struct tow_line *line);
-void tow_share_destroy(struct tow_share *share);
+struct towc_share *towc_share_make(struct tow_line *line);
+void towc_share_destroy(struct towc_share *share);
 
 /* New memory for both. CUDA_ERROR_NOT_SUPPORTED: it cannot be shared. */
-CUresult tow_share_alloc(struct tow_link *link, size_t size, void **ret_at);
+CUresult towc_share_alloc(struct towc_link *link, size_t size, void **ret_at);
 /* Ends it; the worker has let go of it when this returns. */
-CUresult tow_share_free(struct tow_link *link, void *at, size_t size);
+CUresult towc_share_free(struct towc_link *link, void *at, size_t size);
 
 /* A file in memory whose size is fixed for good. */
-int tow_share_make_memory(size_t size, int *ret_fd);
+int towc_share_make_memory(size_t size, int *ret_fd);
 /* Passes memory that the program has at [at, at + size), whole pages, for the worker to map there
- * as well: one that tow_share_make_memory made for it, or, with an offset, a file of the program's.
+ * as well: one that towc_share_make_memory made for it, or, with an offset, a file of the
+ * program's.
  */
-CUresult tow_share_lend(struct tow_link *link, int fd, uint64_t at, uint64_t size,
-                        const uint64_t *offset);
+CUresult towc_share_lend(struct towc_link *link, int fd, uint64_t at, uint64_t size,
+                         const uint64_t *offset);
 /* Ends that; here nothing changes. */
-CUresult tow_share_take_back(struct tow_link *link, uint64_t at);
+CUresult towc_share_take_back(struct towc_link *link, uint64_t at);
 
 /* Shared memory for our own use, made when it is first wanted. */
-struct tow_share_piece {
+struct towc_share_piece {
     atomic_int state;
     uint8_t *base; /* owned; set once */
     size_t size;
 };
 /* False: it cannot be had, and will not be asked for again. */
-bool tow_share_piece_ready(struct tow_link *link, struct tow_share_piece *piece, size_t size);
-void tow_share_piece_fini(struct tow_share_piece *piece);
+bool towc_share_piece_ready(struct towc_link *link, struct towc_share_piece *piece, size_t size);
+void towc_share_piece_fini(struct towc_share_piece *piece);
 
 #endif

@@ -19,7 +19,7 @@
 #define KEY_NS (2 * TOW_TIME_S)
 #define NAP_NS (50 * TOW_TIME_US)
 
-static int take_key(struct tow_link *link, uint64_t ret_key[2])
+static int take_key(struct towc_link *link, uint64_t ret_key[2])
 {
     tow_mutex_lock(&link->side_send.lock);
     int error = link->side_send.key_known ? 0 : -EAGAIN;
@@ -28,11 +28,11 @@ static int take_key(struct tow_link *link, uint64_t ret_key[2])
     return error == 0 && ret_key[0] == 0 && ret_key[1] == 0 ? -ECONNREFUSED : error;
 }
 
-static int ask_key(struct tow_link *link, uint64_t ret_key[2])
+static int ask_key(struct towc_link *link, uint64_t ret_key[2])
 {
-    struct tow_call call;
-    if (tow_call_begin_on(&call, link, 0, TOW_CONTROL_SIDE, 0, 0) != CUDA_SUCCESS ||
-        tow_call_send(&call) != CUDA_SUCCESS) {
+    struct towc_call call;
+    if (towc_call_begin_on(&call, link, 0, TOW_CONTROL_SIDE, 0, 0) != CUDA_SUCCESS ||
+        towc_call_send(&call) != CUDA_SUCCESS) {
         return -EPIPE;
     }
     int64_t until = tow_time_now_ns() + KEY_NS;
@@ -44,7 +44,7 @@ static int ask_key(struct tow_link *link, uint64_t ret_key[2])
     return error;
 }
 
-static int connect_side(struct tow_link *link, struct tow_line **ret_line)
+static int connect_side(struct towc_link *link, struct tow_line **ret_line)
 {
     char address[TOW_ADDRESS_MAX], why[TOW_WHY_MAX];
     struct tow_lane lane = {.session = link->welcome.session, .index = TOW_LANE_SIDE};
@@ -52,17 +52,17 @@ static int connect_side(struct tow_link *link, struct tow_line **ret_line)
     if (error == 0) {
         error = ask_key(link, lane.key);
     }
-    return error < 0 ? error : tow_lane_connect(address, &lane, why, sizeof why, ret_line);
+    return error < 0 ? error : towc_lane_connect(address, &lane, why, sizeof why, ret_line);
 }
 
-void tow_side_open(struct tow_link *link)
+void towc_side_open(struct towc_link *link)
 {
     if (atomic_load_explicit(&link->side_tried, memory_order_acquire)) {
         return;
     }
     /* No changes of mirrored memory go out meanwhile: those on the one line must not meet those on
      * the other. What went out before was taken before the server told the key. */
-    tow_link_handler->hold_changes();
+    towc_link_handler->hold_changes();
     if (!atomic_load(&link->side_tried)) {
         struct tow_line *line = NULL;
         int error = connect_side(link, &line);
@@ -76,24 +76,24 @@ void tow_side_open(struct tow_link *link)
         }
         atomic_store_explicit(&link->side_tried, true, memory_order_release);
     }
-    tow_link_handler->release_changes();
+    towc_link_handler->release_changes();
 }
 
-static CUresult send_on_line(struct tow_link *link, unsigned kind, const void *head,
+static CUresult send_on_line(struct towc_link *link, unsigned kind, const void *head,
                              size_t head_size, const void *bytes, size_t size)
 {
-    struct tow_call call;
-    CUresult status = tow_call_begin_on(&call, link, 0, kind, head_size + size, 0);
+    struct towc_call call;
+    CUresult status = towc_call_begin_on(&call, link, 0, kind, head_size + size, 0);
     if (status == CUDA_SUCCESS) {
         tow_enc_bytes(&call.enc, head, head_size);
         tow_enc_bytes(&call.enc, bytes, size);
-        status = tow_call_send(&call);
+        status = towc_call_send(&call);
     }
     return status;
 }
 
-CUresult tow_side_send(struct tow_link *link, unsigned kind, const void *head, size_t head_size,
-                       const void *bytes, size_t size)
+CUresult towc_side_send(struct towc_link *link, unsigned kind, const void *head, size_t head_size,
+                        const void *bytes, size_t size)
 {
     struct tow_line *side = atomic_load_explicit(&link->side, memory_order_acquire);
     if (side == NULL) {
@@ -116,7 +116,7 @@ CUresult tow_side_send(struct tow_link *link, unsigned kind, const void *head, s
     }
     tow_mutex_unlock(&link->side_send.lock);
     if (error < 0) {
-        tow_link_lose(link, "a connection of its session was closed");
+        towc_link_lose(link, "a connection of its session was closed");
         return (CUresult)atomic_load(&link->lost);
     }
     return CUDA_SUCCESS;

@@ -15,13 +15,13 @@
 #include "client/link/link.h"
 
 /* Opens it, unless that was tried. Not with the send lock held; the link is listened on. */
-void tow_side_open(struct tow_link *link);
-static inline bool tow_side_is_open(struct tow_link *link)
+void towc_side_open(struct towc_link *link);
+static inline bool towc_side_is_open(struct towc_link *link)
 {
     return atomic_load_explicit(&link->side, memory_order_acquire) != NULL;
 }
 /* Sends a control frame, on the side line if there is one: `head`, which is encoded, then `bytes`.
  */
-CUresult tow_side_send(struct tow_link *link, unsigned kind, const void *head, size_t head_size,
-                       const void *bytes, size_t size);
+CUresult towc_side_send(struct towc_link *link, unsigned kind, const void *head, size_t head_size,
+                        const void *bytes, size_t size);
 #endif

@@ -10,16 +10,16 @@
 #include "client/session/thread.h"
 #include "gen/stream.h"
 
-/* The least that a transfer costs the worker, for tow_link_outstanding. */
+/* The least that a transfer costs the worker, for towc_link_outstanding. */
 enum { TRANSFER_MIN = 4096 };
 
 /* Of a row, the bytes that are worth a call of their own to receive them. */
 enum { ROW_LONG = 16 << 10 };
 
 /* With the wait lock held. The bytes of the oldest come first. */
-static struct tow_transfer *find(const struct tow_link *link, uint32_t number)
+static struct towc_transfer *find(const struct towc_link *link, uint32_t number)
 {
-    struct tow_transfer *t = link->wait.oldest;
+    struct towc_transfer *t = link->wait.oldest;
     while (t != NULL && t->number != number) {
         t = t->next;
     }
@@ -27,26 +27,26 @@ static struct tow_transfer *find(const struct tow_link *link, uint32_t number)
 }
 
 /* With the wait lock held: takes it out of the list. */
-static void take_out(struct tow_link *link, struct tow_transfer *t)
+static void take_out(struct towc_link *link, struct towc_transfer *t)
 {
     *(t->prev != NULL ? &t->prev->next : &link->wait.oldest) = t->next;
     *(t->next != NULL ? &t->next->prev : &link->wait.newest) = t->prev;
     link->wait.outstanding -= t->size + TRANSFER_MIN;
 }
 
-int tow_link_expect(struct tow_link *link, const struct tow_box *into, uint32_t context,
-                    CUstream stream, enum tow_transfer_form form, uint32_t *ret_number)
+int towc_link_expect(struct towc_link *link, const struct towc_box *into, uint32_t context,
+                     CUstream stream, enum towc_transfer_form form, uint32_t *ret_number)
 {
-    struct tow_transfer *transfer = malloc(sizeof *transfer);
+    struct towc_transfer *transfer = malloc(sizeof *transfer);
     if (transfer == NULL) {
         return -ENOMEM;
     }
-    *transfer = (struct tow_transfer){.number = link->send.next_transfer++,
-                                      .into = *into,
-                                      .size = tow_box_size(into),
-                                      .context = context,
-                                      .stream = stream,
-                                      .form = form};
+    *transfer = (struct towc_transfer){.number = link->send.next_transfer++,
+                                       .into = *into,
+                                       .size = towc_box_size(into),
+                                       .context = context,
+                                       .stream = stream,
+                                       .form = form};
     *ret_number = transfer->number;
     tow_mutex_lock(&link->wait.lock);
     transfer->prev = link->wait.newest;
@@ -58,7 +58,7 @@ int tow_link_expect(struct tow_link *link, const struct tow_box *into, uint32_t 
 }
 
 /* With the wait lock held, a frame of its bytes taken: whether that was the last of it. */
-static bool is_over(const struct tow_transfer *t, const struct tow_data *data)
+static bool is_over(const struct towc_transfer *t, const struct tow_data *data)
 {
     switch (t->form) {
     case TOW_TRANSFER_ORDERED:
@@ -72,7 +72,7 @@ static bool is_over(const struct tow_transfer *t, const struct tow_data *data)
 
 /* With the wait lock held, on the reader of the own line: what follows on that says that these
  * bytes have come. Of a failed one no more do. */
-static int close_transfer(struct tow_link *link, struct tow_transfer *t, bool failed)
+static int close_transfer(struct towc_link *link, struct towc_transfer *t, bool failed)
 {
     while ((t->receiving > 0 || (t->got < t->size && !failed)) && atomic_load(&link->lost) == 0) {
         tow_mutex_wait(&link->wait.lock, &link->wait.transfer_done);
@@ -82,20 +82,20 @@ static int close_transfer(struct tow_link *link, struct tow_transfer *t, bool fa
 
 /* Receives `size` packed bytes from `offset` on. Into rows that are not long they go through the
  * line's buffer, so that not each is a system call. */
-static int receive(struct tow_line *line, const struct tow_box *into, uint64_t offset, size_t size)
+static int receive(struct tow_line *line, const struct towc_box *into, uint64_t offset, size_t size)
 {
     int error = 0;
     while (error == 0 && size > 0) {
         size_t n = 0, held = 0;
         const uint8_t *bytes = NULL;
-        uint8_t *at = tow_box_at(into, offset, &n);
+        uint8_t *at = towc_box_at(into, offset, &n);
         if (n >= ROW_LONG || n >= size) {
             n = n < size ? n : size;
             error = tow_line_recv_into(line, at, n);
         } else {
             error = tow_line_peek(line, 1, TOW_TIME_FOREVER, &bytes, &held);
             n = error < 0 ? 0 : held < size ? held : size;
-            tow_box_scatter(into, offset, bytes, n);
+            towc_box_scatter(into, offset, bytes, n);
             tow_line_consume(line, n);
         }
         offset += n;
@@ -104,11 +104,11 @@ static int receive(struct tow_line *line, const struct tow_box *into, uint64_t o
     return error;
 }
 
-int tow_link_take_payload(struct tow_link *link, struct tow_line *line, const struct tow_data *data,
-                          bool on_lane)
+int towc_link_take_payload(struct towc_link *link, struct tow_line *line,
+                           const struct tow_data *data, bool on_lane)
 {
     tow_mutex_lock(&link->wait.lock);
-    struct tow_transfer *transfer = find(link, data->transfer);
+    struct towc_transfer *transfer = find(link, data->transfer);
     bool fits = transfer != NULL && data->offset <= transfer->size &&
                 data->size <= transfer->size - data->offset &&
                 (!on_lane || transfer->form != TOW_TRANSFER_ORDERED);
@@ -138,10 +138,10 @@ int tow_link_take_payload(struct tow_link *link, struct tow_line *line, const st
     return error;
 }
 
-void tow_link_forget(struct tow_link *link, uint32_t number)
+void towc_link_forget(struct towc_link *link, uint32_t number)
 {
     tow_mutex_lock(&link->wait.lock);
-    struct tow_transfer *found = find(link, number);
+    struct towc_transfer *found = find(link, number);
     while (found != NULL && found->receiving > 0) {
         /* A line is filling it: the memory is not the program's before that is over. */
         tow_mutex_wait(&link->wait.lock, &link->wait.transfer_done);
@@ -154,7 +154,7 @@ void tow_link_forget(struct tow_link *link, uint32_t number)
     free(found);
 }
 
-CUresult tow_link_await(struct tow_link *link, uint32_t number)
+CUresult towc_link_await(struct towc_link *link, uint32_t number)
 {
     tow_mutex_lock(&link->wait.lock);
     bool there = find(link, number) != NULL;
@@ -166,7 +166,7 @@ CUresult tow_link_await(struct tow_link *link, uint32_t number)
     return there ? (CUresult)atomic_load(&link->lost) : CUDA_SUCCESS;
 }
 
-size_t tow_link_outstanding(struct tow_link *link)
+size_t towc_link_outstanding(struct towc_link *link)
 {
     tow_mutex_lock(&link->wait.lock);
     size_t bytes = link->wait.outstanding;
@@ -174,7 +174,7 @@ size_t tow_link_outstanding(struct tow_link *link)
     return bytes;
 }
 
-bool tow_link_expects(struct tow_link *link)
+bool towc_link_expects(struct towc_link *link)
 {
     tow_mutex_lock(&link->wait.lock);
     bool any = link->wait.oldest != NULL;
@@ -182,24 +182,24 @@ bool tow_link_expects(struct tow_link *link)
     return any;
 }
 
-static bool is_into(const struct tow_transfer *t, const void *address, size_t size)
+static bool is_into(const struct towc_transfer *t, const void *address, size_t size)
 {
     uintptr_t low = (uintptr_t)address, into = (uintptr_t)t->into.first;
-    return low < into + tow_box_span(&t->into) && (into < low || into - low < size);
+    return low < into + towc_box_span(&t->into) && (into < low || into - low < size);
 }
 
 /* With the wait lock held: the newest transfer into some of [address, address + size). */
-static const struct tow_transfer *find_into(const struct tow_link *link, const void *address,
-                                            size_t size)
+static const struct towc_transfer *find_into(const struct towc_link *link, const void *address,
+                                             size_t size)
 {
-    const struct tow_transfer *t = link->wait.newest;
+    const struct towc_transfer *t = link->wait.newest;
     while (t != NULL && !is_into(t, address, size)) {
         t = t->prev;
     }
     return t;
 }
 
-bool tow_link_expecting(struct tow_link *link, const void *address, size_t size)
+bool towc_link_expecting(struct towc_link *link, const void *address, size_t size)
 {
     tow_mutex_lock(&link->wait.lock);
     bool found = find_into(link, address, size) != NULL;
@@ -208,9 +208,9 @@ bool tow_link_expecting(struct tow_link *link, const void *address, size_t size)
 }
 
 /* With the wait lock held: whether a line fills some of [address, address + size) just now. */
-static bool is_filled_now(const struct tow_link *link, const void *address, size_t size)
+static bool is_filled_now(const struct towc_link *link, const void *address, size_t size)
 {
-    const struct tow_transfer *t = link->wait.newest;
+    const struct towc_transfer *t = link->wait.newest;
     while (t != NULL && (t->receiving == 0 || !is_into(t, address, size))) {
         t = t->prev;
     }
@@ -218,7 +218,7 @@ static bool is_filled_now(const struct tow_link *link, const void *address, size
 }
 
 /* The server is lost, and its lines end: the memory may go when they have. */
-static void leave(struct tow_link *link, const void *address, size_t size)
+static void leave(struct towc_link *link, const void *address, size_t size)
 {
     tow_mutex_lock(&link->wait.lock);
     while (is_filled_now(link, address, size)) {
@@ -227,24 +227,24 @@ static void leave(struct tow_link *link, const void *address, size_t size)
     tow_mutex_unlock(&link->wait.lock);
 }
 
-CUresult tow_link_settle(struct tow_link *link, const void *address, size_t size)
+CUresult towc_link_settle(struct towc_link *link, const void *address, size_t size)
 {
-    struct tow_transfer found = {0};
+    struct towc_transfer found = {0};
     tow_mutex_lock(&link->wait.lock);
-    const struct tow_transfer *t = find_into(link, address, size);
+    const struct towc_transfer *t = find_into(link, address, size);
     if (t != NULL) {
         found = *t;
     }
     tow_mutex_unlock(&link->wait.lock);
-    if (t == NULL || tow_thread_in_hostfn()) {
+    if (t == NULL || towc_thread_in_hostfn()) {
         return t == NULL ? CUDA_SUCCESS : CUDA_ERROR_NOT_PERMITTED;
     }
-    struct tow_call call;
-    CUresult status = tow_call_begin_on(&call, link, found.context, TOW_FN_cuStreamSynchronize, 8,
-                                        TOW_CALL_REPLY);
+    struct towc_call call;
+    CUresult status = towc_call_begin_on(&call, link, found.context, TOW_FN_cuStreamSynchronize, 8,
+                                         TOW_CALL_REPLY);
     if (status == CUDA_SUCCESS) {
         tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)found.stream);
-        status = tow_call_end(&call, tow_call_wait(&call));
+        status = towc_call_end(&call, towc_call_wait(&call));
     }
     if (atomic_load(&link->lost) != 0) {
         leave(link, address, size);

@@ -33,7 +33,7 @@ static const char *name_of(CUresult error)
     }
 }
 
-CUresult tow_cuGetErrorName(CUresult error, const char **pStr)
+CUresult towc_cuGetErrorName(CUresult error, const char **pStr)
 {
     if (pStr == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -46,7 +46,7 @@ CUresult tow_cuGetErrorName(CUresult error, const char **pStr)
  * Programs keep the pointers: never changed, never freed. */
 static char *_Atomic known[TOW_SNAPSHOT_RESULTS];
 
-void tow_error_take(struct tow_snapshot *snapshot)
+void towc_error_take(struct tow_snapshot *snapshot)
 {
     for (unsigned i = 0; i < TOW_SNAPSHOT_RESULTS; i++) {
         char *none = NULL;
@@ -57,7 +57,7 @@ void tow_error_take(struct tow_snapshot *snapshot)
     }
 }
 
-CUresult tow_cuGetErrorString(CUresult error, const char **pStr)
+CUresult towc_cuGetErrorString(CUresult error, const char **pStr)
 {
     if (pStr == NULL) {
         return CUDA_ERROR_INVALID_VALUE;

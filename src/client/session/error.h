@@ -7,6 +7,6 @@
 
 /* From now on results are described as this server's driver does, those that none has described
  * before: takes the texts over. */
-void tow_error_take(struct tow_snapshot *snapshot);
+void towc_error_take(struct tow_snapshot *snapshot);
 
 #endif

@@ -77,7 +77,7 @@ static struct slot *take_slot(uint32_t *ret_index)
     return slot_at(used++);
 }
 
-CUresult tow_handle_mint_object(enum tow_handle_kind kind, void *object, uint64_t *ret_id)
+CUresult towc_handle_mint_object(enum tow_handle_kind kind, void *object, uint64_t *ret_id)
 {
     tow_mutex_lock(&lock);
     uint32_t index = 0;
@@ -94,12 +94,12 @@ CUresult tow_handle_mint_object(enum tow_handle_kind kind, void *object, uint64_
     return CUDA_SUCCESS;
 }
 
-CUresult tow_handle_mint(enum tow_handle_kind kind, uint64_t *ret_id)
+CUresult towc_handle_mint(enum tow_handle_kind kind, uint64_t *ret_id)
 {
-    return tow_handle_mint_object(kind, NULL, ret_id);
+    return towc_handle_mint_object(kind, NULL, ret_id);
 }
 
-bool tow_handle_valid(enum tow_handle_kind kind, uint64_t id)
+bool towc_handle_valid(enum tow_handle_kind kind, uint64_t id)
 {
     if (TOW_ID_OF_SERVER(id)) {
         return TOW_ID_KIND(id) == (unsigned)kind && id >> 63 == 0;
@@ -107,13 +107,13 @@ bool tow_handle_valid(enum tow_handle_kind kind, uint64_t id)
     return live_slot(kind, id) != NULL;
 }
 
-void *tow_handle_object(enum tow_handle_kind kind, uint64_t id)
+void *towc_handle_object(enum tow_handle_kind kind, uint64_t id)
 {
     struct slot *slot = live_slot(kind, id);
     return slot != NULL ? atomic_load_explicit(&slot->object, memory_order_relaxed) : NULL;
 }
 
-CUresult tow_handle_missing(enum tow_handle_kind kind, uint64_t id)
+CUresult towc_handle_missing(enum tow_handle_kind kind, uint64_t id)
 {
     bool was = false;
     if (TOW_ID_KIND(id) == (unsigned)kind && !TOW_ID_OF_SERVER(id) && id >> 63 == 0) {
@@ -126,7 +126,7 @@ CUresult tow_handle_missing(enum tow_handle_kind kind, uint64_t id)
     return was ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_ERROR_INVALID_HANDLE;
 }
 
-void *tow_handle_retire(uint64_t id)
+void *towc_handle_retire(uint64_t id)
 {
     void *object = NULL;
     tow_mutex_lock(&lock);
@@ -152,8 +152,8 @@ void *tow_handle_retire(uint64_t id)
     return object;
 }
 
-void tow_handle_each(enum tow_handle_kind kind,
-                     void (*visit)(void *user, uint64_t id, void *object), void *user)
+void towc_handle_each(enum tow_handle_kind kind,
+                      void (*visit)(void *user, uint64_t id, void *object), void *user)
 {
     tow_mutex_lock(&lock);
     for (uint32_t index = 1; index < used; index++) {

@@ -10,26 +10,26 @@
 #include "gen/functions.h"
 #include "wire/id.h"
 
-/* Makes a new id. `object` is the client's own state for it, borrowed until tow_handle_retire; may
+/* Makes a new id. `object` is the client's own state for it, borrowed until towc_handle_retire; may
  * be NULL. */
-CUresult tow_handle_mint(enum tow_handle_kind kind, uint64_t *ret_id);
-CUresult tow_handle_mint_object(enum tow_handle_kind kind, void *object, uint64_t *ret_id);
+CUresult towc_handle_mint(enum tow_handle_kind kind, uint64_t *ret_id);
+CUresult towc_handle_mint_object(enum tow_handle_kind kind, void *object, uint64_t *ret_id);
 
 /* True for a live id of this kind, and for every id of the server's. No lock: safe on the launch
  * path. */
-bool tow_handle_valid(enum tow_handle_kind kind, uint64_t id);
+bool towc_handle_valid(enum tow_handle_kind kind, uint64_t id);
 /* The object of a live id; NULL if it is stale, foreign or has none. No lock. */
-void *tow_handle_object(enum tow_handle_kind kind, uint64_t id);
+void *towc_handle_object(enum tow_handle_kind kind, uint64_t id);
 
 /* What a call on an id that is not live answers: CONTEXT_IS_DESTROYED for one that was (as the
  * driver does for streams and events that are gone), INVALID_HANDLE for one that never was. */
-CUresult tow_handle_missing(enum tow_handle_kind kind, uint64_t id);
+CUresult towc_handle_missing(enum tow_handle_kind kind, uint64_t id);
 
 /* Ends an id; returns its object (the caller frees it). Later uses are known to be stale. */
-void *tow_handle_retire(uint64_t id);
+void *towc_handle_retire(uint64_t id);
 
 /* Calls `visit` for each live object of a kind, under the table's lock. */
-void tow_handle_each(enum tow_handle_kind kind,
-                     void (*visit)(void *user, uint64_t id, void *object), void *user);
+void towc_handle_each(enum tow_handle_kind kind,
+                      void (*visit)(void *user, uint64_t id, void *object), void *user);
 
 #endif

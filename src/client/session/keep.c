@@ -48,18 +48,18 @@ static struct kept *take_kept(uint64_t key)
     return found;
 }
 
-void tow_keep_drop(uint64_t key)
+void towc_keep_drop(uint64_t key)
 {
     free(take_kept(key));
 }
 
-void *tow_keep_make(uint64_t key, size_t size)
+void *towc_keep_make(uint64_t key, size_t size)
 {
     struct kept *made = calloc(1, sizeof *made + size);
     if (made == NULL) {
         return NULL;
     }
-    tow_keep_drop(key);
+    towc_keep_drop(key);
     made->key = key;
     tow_mutex_lock(&kept_lock);
     struct kept **list = list_of(key);

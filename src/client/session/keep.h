@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 /* Replaces what the key had. NULL if memory is used up. */
-void *tow_keep_make(uint64_t key, size_t size);
-void tow_keep_drop(uint64_t key);
+void *towc_keep_make(uint64_t key, size_t size);
+void towc_keep_drop(uint64_t key);
 
 #endif

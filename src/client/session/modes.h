@@ -8,19 +8,19 @@
 #include <stdatomic.h>
 
 /* While not 0 every call waits for its reply: TOWLINE_SYNC=1, CUDA_LAUNCH_BLOCKING=1
- * (tow_launch_wishes), or a stream captures (but see TOW_CALL_CAPTURED). Each reason adds 1. */
-extern atomic_uint tow_wait_always;
+ * (towc_launch_wishes), or a stream captures (but see TOW_CALL_CAPTURED). Each reason adds 1. */
+extern atomic_uint towc_wait_always;
 
 /* How many streams of the program capture into graphs: while none does every question about
  * capturing is answered here. Counted by client/stream/capture.c. */
-extern atomic_uint tow_captures;
+extern atomic_uint towc_captures;
 
 /* How many pieces of host memory are mirrored, and of page-locked memory that could be
  * (client/hostmem/mirror.h). */
-extern atomic_uint tow_mirror_count;
-extern atomic_uint tow_mirror_candidates;
+extern atomic_uint towc_mirror_count;
+extern atomic_uint towc_mirror_candidates;
 
 /* How many pieces of managed memory are watched (client/hostmem/fault.h). */
-extern atomic_uint tow_fault_count;
+extern atomic_uint towc_fault_count;
 
 #endif

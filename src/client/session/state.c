@@ -7,27 +7,27 @@
 #include <unistd.h>
 
 /* Process-wide: cuInit is the process's, and a forked child is another process. */
-static atomic_int phase_before; /* always 0: what tow_client_phase points at until cuInit */
-atomic_int *tow_client_phase = &phase_before;
+static atomic_int phase_before; /* always 0: what towc_client_phase points at until cuInit */
+atomic_int *towc_client_phase = &phase_before;
 
 /* Process-wide: all servers of the program; the environment names them. Fixed once the phase is
  * READY, guarded by client/edge/core.c before. */
-static struct tow_link *links[TOW_SERVERS_MAX]; /* borrowed, never closed while they are here */
+static struct towc_link *links[TOW_SERVERS_MAX]; /* borrowed, never closed while they are here */
 static unsigned link_count;
 
 /* ---- servers ---- */
 
-unsigned tow_client_link_count(void)
+unsigned towc_client_link_count(void)
 {
     return link_count;
 }
 
-struct tow_link *tow_client_link_at(unsigned index)
+struct towc_link *towc_client_link_at(unsigned index)
 {
     return index < link_count ? links[index] : NULL;
 }
 
-bool tow_client_link_add(struct tow_link *link)
+bool towc_client_link_add(struct towc_link *link)
 {
     if (link_count == TOW_SERVERS_MAX) {
         return false;
@@ -36,7 +36,7 @@ bool tow_client_link_add(struct tow_link *link)
     return true;
 }
 
-void tow_client_links_clear(void)
+void towc_client_links_clear(void)
 {
     link_count = 0;
 }
@@ -45,13 +45,13 @@ void tow_client_links_clear(void)
 
 static void forked_child(void)
 {
-    if (tow_client_phase != &phase_before) {
-        atomic_store(tow_client_phase, TOW_PHASE_NONE);
+    if (towc_client_phase != &phase_before) {
+        atomic_store(towc_client_phase, TOW_PHASE_NONE);
     }
 }
 
 /* The phase goes into memory that a forked child finds cleared, however it was forked. */
-void tow_client_phase_begin(void)
+void towc_client_phase_begin(void)
 {
     /* Process-wide: the phase, for kernels without MADV_WIPEONFORK; pthread_atfork is left then. */
     static atomic_int plain;
@@ -67,10 +67,10 @@ void tow_client_phase_begin(void)
     }
     pthread_atfork(NULL, NULL, forked_child);
     atomic_store(word, TOW_PHASE_READY);
-    __atomic_store_n(&tow_client_phase, word, __ATOMIC_RELEASE);
+    __atomic_store_n(&towc_client_phase, word, __ATOMIC_RELEASE);
 }
 
-void tow_client_phase_end(void)
+void towc_client_phase_end(void)
 {
-    atomic_store(tow_client_phase, TOW_PHASE_ENDED);
+    atomic_store(towc_client_phase, TOW_PHASE_ENDED);
 }

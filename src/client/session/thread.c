@@ -10,7 +10,7 @@
 #include "base/mutex.h"
 #include "wire/limits.h"
 
-__thread struct tow_thread *tow_thread_here __attribute__((tls_model("initial-exec")));
+__thread struct towc_thread *towc_thread_here __attribute__((tls_model("initial-exec")));
 
 /* Process-wide: threads are the process's. */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -24,9 +24,9 @@ static unsigned lowest = 1;                               /* no free number belo
 static uint64_t uniques;
 
 /* Process-wide: the same. */
-static _Atomic(tow_thread_end *) at_end;
+static _Atomic(towc_thread_end *) at_end;
 
-void tow_thread_at_end(tow_thread_end *hook)
+void towc_thread_at_end(towc_thread_end *hook)
 {
     atomic_store(&at_end, hook);
 }
@@ -62,13 +62,13 @@ static void give_number(unsigned number)
  * get a fresh state, and this hook again. */
 static void thread_ends(void *value)
 {
-    struct tow_thread *self = value;
-    tow_thread_here = self;
-    tow_thread_end *hook = atomic_load(&at_end);
+    struct towc_thread *self = value;
+    towc_thread_here = self;
+    towc_thread_end *hook = atomic_load(&at_end);
     if (self->sent > 0 && hook != NULL) {
         hook(self->number);
     }
-    tow_thread_here = NULL;
+    towc_thread_here = NULL;
     give_number(self->number);
     free(self);
 }
@@ -78,10 +78,10 @@ static void make_key(void)
     have_key = pthread_key_create(&key, thread_ends) == 0;
 }
 
-struct tow_thread *tow_thread_make(void)
+struct towc_thread *towc_thread_make(void)
 {
     pthread_once(&once, make_key);
-    struct tow_thread *self = calloc(1, sizeof *self);
+    struct towc_thread *self = calloc(1, sizeof *self);
     if (self == NULL) {
         return NULL;
     }
@@ -95,6 +95,6 @@ struct tow_thread *tow_thread_make(void)
     if (have_key) {
         pthread_setspecific(key, self);
     }
-    tow_thread_here = self;
+    towc_thread_here = self;
     return self;
 }

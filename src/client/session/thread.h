@@ -8,11 +8,11 @@
 
 #include "gen/cuda_types.h"
 
-struct tow_context;
+struct towc_context;
 
 enum { TOW_CONTEXT_STACK_MAX = 64 };
 
-struct tow_thread {
+struct towc_thread {
     uint16_t number;     /* on the wire; never 0, reused after the thread's end */
     uint16_t depth;      /* of the context stack */
     uint16_t per_thread; /* inside a _ptds entry */
@@ -20,32 +20,32 @@ struct tow_thread {
     uint64_t unique;     /* never used again: part of its per-thread streams' ids */
     CUstreamCaptureMode capture_mode;
     uint64_t sent, waited; /* commands this thread sent, replies it waited for: for observe.c */
-    struct tow_context *stack[TOW_CONTEXT_STACK_MAX]; /* borrowed; the last is current */
+    struct towc_context *stack[TOW_CONTEXT_STACK_MAX]; /* borrowed; the last is current */
 };
 
 /* The calling thread's state once it has one. Small and initial-exec: reading it is one
  * instruction, and it fits the spare room for libraries that are loaded late. */
-extern __thread struct tow_thread *tow_thread_here __attribute__((tls_model("initial-exec")));
+extern __thread struct towc_thread *towc_thread_here __attribute__((tls_model("initial-exec")));
 
-struct tow_thread *tow_thread_make(void);
+struct towc_thread *towc_thread_make(void);
 
 /* What is to be done when a thread ends that has sent something: on that thread, while its number
  * is still its own. client/edge/core.c sets it. */
-typedef void tow_thread_end(unsigned number);
-void tow_thread_at_end(tow_thread_end *hook);
+typedef void towc_thread_end(unsigned number);
+void towc_thread_at_end(towc_thread_end *hook);
 
 /* The calling thread's state, made on first use; NULL only when memory or numbers are used up. A
  * thread-exit hook tells the servers that the thread is gone (its per-thread streams end) and frees
  * the number. */
-static inline struct tow_thread *tow_thread_self(void)
+static inline struct towc_thread *towc_thread_self(void)
 {
-    struct tow_thread *self = tow_thread_here;
-    return __builtin_expect(self != NULL, 1) ? self : tow_thread_make();
+    struct towc_thread *self = towc_thread_here;
+    return __builtin_expect(self != NULL, 1) ? self : towc_thread_make();
 }
 
-static inline bool tow_thread_in_hostfn(void)
+static inline bool towc_thread_in_hostfn(void)
 {
-    return tow_thread_here != NULL && tow_thread_here->in_hostfn;
+    return towc_thread_here != NULL && towc_thread_here->in_hostfn;
 }
 
 #endif

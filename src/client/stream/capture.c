@@ -38,13 +38,13 @@ static uint64_t affairs = 1; /* counts what may change whether a stream captures
                               * while this is what it was */
 static struct tow_mutex lock = TOW_MUTEX(CLIENT_CAPTURES); /* guards both, and streams' answers */
 
-CUresult tow_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
+CUresult towc_cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
 {
-    CUresult state = tow_client_state();
+    CUresult state = towc_client_state();
     if (state != CUDA_SUCCESS) {
         return state;
     }
-    struct tow_thread *self = tow_thread_self();
+    struct towc_thread *self = towc_thread_self();
     if (mode == NULL || self == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -67,7 +67,7 @@ static bool is_of(const struct capture *c, CUstream stream, unsigned thread)
 /* Made before the server begins: what it has begun can always be noted. */
 static struct capture *prepare(CUstream stream, CUstreamCaptureMode mode, bool to_graph)
 {
-    const struct tow_thread *self = tow_thread_self();
+    const struct towc_thread *self = towc_thread_self();
     struct capture *made = self != NULL ? malloc(sizeof *made) : NULL;
     if (made != NULL) {
         *made = (struct capture){.stream = (uint64_t)(uintptr_t)stream,
@@ -90,23 +90,23 @@ static CUresult note_begin(struct capture *made, CUresult status)
     captures = made;
     affairs++;
     tow_mutex_unlock(&lock);
-    atomic_fetch_add(&tow_captures, 1);
-    atomic_fetch_add(&tow_wait_always, 1);
+    atomic_fetch_add(&towc_captures, 1);
+    atomic_fetch_add(&towc_wait_always, 1);
     return CUDA_SUCCESS;
 }
 
 static void end(struct capture *ended)
 {
-    tow_capture_doubt();
-    atomic_fetch_sub(&tow_captures, 1);
-    atomic_fetch_sub(&tow_wait_always, 1);
-    tow_keep_drop(ended->stream);
+    towc_capture_doubt();
+    atomic_fetch_sub(&towc_captures, 1);
+    atomic_fetch_sub(&towc_wait_always, 1);
+    towc_keep_drop(ended->stream);
     free(ended);
 }
 
-void tow_capture_drop(CUstream stream, unsigned thread)
+void towc_capture_drop(CUstream stream, unsigned thread)
 {
-    if (atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0) {
+    if (atomic_load_explicit(&towc_captures, memory_order_relaxed) == 0) {
         return;
     }
     tow_mutex_lock(&lock);
@@ -124,16 +124,16 @@ void tow_capture_drop(CUstream stream, unsigned thread)
     }
 }
 
-void tow_capture_drop_context(struct tow_context *context)
+void towc_capture_drop_context(struct towc_context *context)
 {
     struct capture *gone = NULL;
-    if (atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0) {
+    if (atomic_load_explicit(&towc_captures, memory_order_relaxed) == 0) {
         return;
     }
     tow_mutex_lock(&lock);
     for (struct capture **at = &captures; *at != NULL;) {
         struct capture *c = *at;
-        const struct tow_stream *stream = tow_stream_find((CUstream)(uintptr_t)c->stream);
+        const struct towc_stream *stream = towc_stream_find((CUstream)(uintptr_t)c->stream);
         if (stream != NULL && stream->context == context) {
             *at = c->next;
             c->next = gone;
@@ -152,7 +152,7 @@ void tow_capture_drop_context(struct tow_context *context)
 
 static CUresult check_begin(CUstream stream, CUstreamCaptureMode mode)
 {
-    CUresult status = tow_stream_check(stream);
+    CUresult status = towc_stream_check(stream);
     if (status != CUDA_SUCCESS) {
         return status;
     }
@@ -164,7 +164,7 @@ static CUresult check_begin(CUstream stream, CUstreamCaptureMode mode)
                                                         : CUDA_SUCCESS;
 }
 
-CUresult tow_cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode)
+CUresult towc_cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode)
 {
     CUresult status = check_begin(hStream, mode);
     if (status != CUDA_SUCCESS) {
@@ -175,18 +175,18 @@ CUresult tow_cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode)
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     return note_begin(made,
-                      tow_send_cuStreamBeginCapture_v2(hStream, CU_STREAM_CAPTURE_MODE_RELAXED));
+                      towc_send_cuStreamBeginCapture_v2(hStream, CU_STREAM_CAPTURE_MODE_RELAXED));
 }
 
-CUresult tow_cuStreamBeginCapture(CUstream hStream)
+CUresult towc_cuStreamBeginCapture(CUstream hStream)
 {
-    return tow_cuStreamBeginCapture_v2(hStream, CU_STREAM_CAPTURE_MODE_GLOBAL);
+    return towc_cuStreamBeginCapture_v2(hStream, CU_STREAM_CAPTURE_MODE_GLOBAL);
 }
 
-CUresult tow_cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph,
-                                         const CUgraphNode *dependencies,
-                                         const CUgraphEdgeData *dependencyData,
-                                         size_t numDependencies, CUstreamCaptureMode mode)
+CUresult towc_cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph,
+                                          const CUgraphNode *dependencies,
+                                          const CUgraphEdgeData *dependencyData,
+                                          size_t numDependencies, CUstreamCaptureMode mode)
 {
     CUresult status = check_begin(hStream, mode);
     if (status == CUDA_SUCCESS &&
@@ -200,14 +200,14 @@ CUresult tow_cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph,
     if (made == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    return note_begin(made, tow_send_cuStreamBeginCaptureToGraph(hStream, hGraph, dependencies,
-                                                                 dependencyData, numDependencies,
-                                                                 CU_STREAM_CAPTURE_MODE_RELAXED));
+    return note_begin(made, towc_send_cuStreamBeginCaptureToGraph(hStream, hGraph, dependencies,
+                                                                  dependencyData, numDependencies,
+                                                                  CU_STREAM_CAPTURE_MODE_RELAXED));
 }
 
-bool tow_capture_find(CUstream stream, struct tow_capture_facts *ret_facts)
+bool towc_capture_find(CUstream stream, struct towc_capture_facts *ret_facts)
 {
-    const struct tow_thread *self = tow_thread_self();
+    const struct towc_thread *self = towc_thread_self();
     unsigned thread = self != NULL ? self->number : 0;
     tow_mutex_lock(&lock);
     const struct capture *c = captures;
@@ -215,7 +215,7 @@ bool tow_capture_find(CUstream stream, struct tow_capture_facts *ret_facts)
         c = c->next;
     }
     if (c != NULL) {
-        *ret_facts = (struct tow_capture_facts){
+        *ret_facts = (struct towc_capture_facts){
             .wrong_thread = c->mode != CU_STREAM_CAPTURE_MODE_RELAXED && c->thread != thread,
             .to_graph = c->to_graph};
     }
@@ -229,15 +229,15 @@ bool tow_capture_find(CUstream stream, struct tow_capture_facts *ret_facts)
  * wanted. */
 static void spoil(CUstream stream)
 {
-    tow_send_cuStreamSynchronize(stream);
+    towc_send_cuStreamSynchronize(stream);
 }
 
-CUresult tow_capture_unsafe(void)
+CUresult towc_capture_unsafe(void)
 {
-    if (atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0) {
+    if (atomic_load_explicit(&towc_captures, memory_order_relaxed) == 0) {
         return CUDA_SUCCESS;
     }
-    struct tow_thread *self = tow_thread_self();
+    struct towc_thread *self = towc_thread_self();
     uint64_t stream = 0;
     if (self == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -264,9 +264,9 @@ CUresult tow_capture_unsafe(void)
     return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
 
-CUresult tow_capture_refused(CUstream stream, CUresult status)
+CUresult towc_capture_refused(CUstream stream, CUresult status)
 {
-    if (tow_capture_on(stream)) {
+    if (towc_capture_on(stream)) {
         spoil(stream);
     }
     return status;
@@ -275,9 +275,9 @@ CUresult tow_capture_refused(CUstream stream, CUresult status)
 /* ---- asking ---- */
 
 /* What was answered last for the stream, if that still holds. */
-static bool recall(CUstream stream, struct tow_stream_capture *ret_answer)
+static bool recall(CUstream stream, struct towc_stream_capture *ret_answer)
 {
-    const struct tow_stream *s = tow_stream_find(stream);
+    const struct towc_stream *s = towc_stream_find(stream);
     if (s == NULL) {
         return false; /* default streams are always asked for */
     }
@@ -289,10 +289,10 @@ static bool recall(CUstream stream, struct tow_stream_capture *ret_answer)
 }
 
 /* Before a question: in which state of affairs it is asked. */
-static struct tow_stream_capture prepare_answer(CUstream stream)
+static struct towc_stream_capture prepare_answer(CUstream stream)
 {
-    struct tow_stream_capture answer = {0};
-    const struct tow_stream *s = tow_stream_find(stream);
+    struct towc_stream_capture answer = {0};
+    const struct towc_stream *s = towc_stream_find(stream);
     tow_mutex_lock(&lock);
     answer.asked = affairs;
     answer.waits = s != NULL ? s->capture.waits : 0;
@@ -300,9 +300,9 @@ static struct tow_stream_capture prepare_answer(CUstream stream)
     return answer;
 }
 
-static void keep_answer(CUstream stream, struct tow_stream_capture answer)
+static void keep_answer(CUstream stream, struct towc_stream_capture answer)
 {
-    struct tow_stream *s = tow_stream_find(stream);
+    struct towc_stream *s = towc_stream_find(stream);
     if (s == NULL) {
         return;
     }
@@ -313,26 +313,26 @@ static void keep_answer(CUstream stream, struct tow_stream_capture answer)
     tow_mutex_unlock(&lock);
 }
 
-void tow_capture_reset(struct tow_stream *s)
+void towc_capture_reset(struct towc_stream *s)
 {
     tow_mutex_lock(&lock);
-    s->capture = (struct tow_stream_capture){.waits = s->capture.waits + 1};
+    s->capture = (struct towc_stream_capture){.waits = s->capture.waits + 1};
     tow_mutex_unlock(&lock);
 }
 
-void tow_capture_doubt(void)
+void towc_capture_doubt(void)
 {
-    if (atomic_load_explicit(&tow_captures, memory_order_relaxed) != 0) {
+    if (atomic_load_explicit(&towc_captures, memory_order_relaxed) != 0) {
         tow_mutex_lock(&lock);
         affairs++;
         tow_mutex_unlock(&lock);
     }
 }
 
-void tow_capture_waited(CUstream stream)
+void towc_capture_waited(CUstream stream)
 {
-    struct tow_stream *s = tow_stream_find(stream);
-    if (atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0 || s == NULL) {
+    struct towc_stream *s = towc_stream_find(stream);
+    if (atomic_load_explicit(&towc_captures, memory_order_relaxed) == 0 || s == NULL) {
         return;
     }
     tow_mutex_lock(&lock);
@@ -347,13 +347,13 @@ void tow_capture_waited(CUstream stream)
 /* While something captures. */
 static CUresult ask(CUstream stream, CUstreamCaptureStatus *ret_status)
 {
-    struct tow_stream_capture answer;
+    struct towc_stream_capture answer;
     if (recall(stream, &answer)) {
         *ret_status = answer.status;
         return CUDA_SUCCESS;
     }
     answer = prepare_answer(stream);
-    CUresult status = tow_send_cuStreamIsCapturing(stream, &answer.status);
+    CUresult status = towc_send_cuStreamIsCapturing(stream, &answer.status);
     if (status == CUDA_SUCCESS) {
         keep_answer(stream, answer);
         *ret_status = answer.status;
@@ -361,58 +361,58 @@ static CUresult ask(CUstream stream, CUstreamCaptureStatus *ret_status)
     return status;
 }
 
-CUresult tow_cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus *captureStatus)
+CUresult towc_cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus *captureStatus)
 {
-    CUresult status = tow_stream_check(hStream);
+    CUresult status = towc_stream_check(hStream);
     if (status != CUDA_SUCCESS) {
         return status;
     }
     if (captureStatus == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0) {
+    if (atomic_load_explicit(&towc_captures, memory_order_relaxed) == 0) {
         *captureStatus = CU_STREAM_CAPTURE_STATUS_NONE;
         return CUDA_SUCCESS;
     }
     return ask(hStream, captureStatus);
 }
 
-bool tow_capture_on(CUstream stream)
+bool towc_capture_on(CUstream stream)
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    return atomic_load_explicit(&tow_captures, memory_order_relaxed) != 0 &&
+    return atomic_load_explicit(&towc_captures, memory_order_relaxed) != 0 &&
            ask(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-unsigned tow_capture_known(CUstream stream)
+unsigned towc_capture_known(CUstream stream)
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    bool only = atomic_load_explicit(&tow_wait_always, memory_order_relaxed) ==
-                atomic_load_explicit(&tow_captures, memory_order_relaxed);
-    return only && tow_stream_find(stream) != NULL && ask(stream, &status) == CUDA_SUCCESS &&
+    bool only = atomic_load_explicit(&towc_wait_always, memory_order_relaxed) ==
+                atomic_load_explicit(&towc_captures, memory_order_relaxed);
+    return only && towc_stream_find(stream) != NULL && ask(stream, &status) == CUDA_SUCCESS &&
                    status == CU_STREAM_CAPTURE_STATUS_ACTIVE
                ? TOW_CALL_CAPTURED
                : 0;
 }
 
-CUresult tow_cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus *captureStatus_out,
-                                       cuuint64_t *id_out, CUgraph *graph_out,
-                                       const CUgraphNode **dependencies_out,
-                                       const CUgraphEdgeData **edgeData_out,
-                                       size_t *numDependencies_out)
+CUresult towc_cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus *captureStatus_out,
+                                        cuuint64_t *id_out, CUgraph *graph_out,
+                                        const CUgraphNode **dependencies_out,
+                                        const CUgraphEdgeData **edgeData_out,
+                                        size_t *numDependencies_out)
 {
-    CUresult status = tow_stream_check(hStream);
+    CUresult status = towc_stream_check(hStream);
     if (status != CUDA_SUCCESS) {
         return status;
     }
     if (captureStatus_out == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (atomic_load_explicit(&tow_captures, memory_order_relaxed) == 0) {
+    if (atomic_load_explicit(&towc_captures, memory_order_relaxed) == 0) {
         *captureStatus_out = CU_STREAM_CAPTURE_STATUS_NONE;
         return CUDA_SUCCESS;
     }
-    struct tow_stream_capture answer;
+    struct towc_stream_capture answer;
     bool more = graph_out != NULL || dependencies_out != NULL || edgeData_out != NULL ||
                 numDependencies_out != NULL;
     if (!more && recall(hStream, &answer) &&
@@ -424,24 +424,24 @@ CUresult tow_cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus *
         return CUDA_SUCCESS;
     }
     answer = prepare_answer(hStream);
-    struct tow_call call;
-    status = tow_call_begin(&call, TOW_FN_cuStreamGetCaptureInfo_v3, 8,
-                            TOW_CALL_REPLY | TOW_CALL_CONTEXT);
+    struct towc_call call;
+    status = towc_call_begin(&call, TOW_FN_cuStreamGetCaptureInfo_v3, 8,
+                             TOW_CALL_REPLY | TOW_CALL_CONTEXT);
     if (status != CUDA_SUCCESS) {
         return status;
     }
     tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)hStream);
-    status = tow_call_wait(&call);
+    status = towc_call_wait(&call);
     if (status != CUDA_SUCCESS) {
-        return tow_call_end(&call, status);
+        return towc_call_end(&call, status);
     }
     uint64_t id = tow_dec_u64(&call.dec), graph = tow_dec_u64(&call.dec);
     CUstreamCaptureStatus capturing = (CUstreamCaptureStatus)tow_dec_u32(&call.dec);
     uint32_t count = tow_dec_count(&call.dec, 1 << 16, 16);
     size_t each = sizeof(CUgraphNode) + sizeof(CUgraphEdgeData);
-    uint8_t *kept = tow_keep_make((uint64_t)(uintptr_t)hStream, count * each + 1);
+    uint8_t *kept = towc_keep_make((uint64_t)(uintptr_t)hStream, count * each + 1);
     if (kept == NULL) {
-        return tow_call_end(&call, CUDA_ERROR_OUT_OF_MEMORY);
+        return towc_call_end(&call, CUDA_ERROR_OUT_OF_MEMORY);
     }
     tow_dec_copy(&call.dec, kept, count * each);
     *captureStatus_out = capturing;
@@ -463,21 +463,21 @@ CUresult tow_cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus *
     if (numDependencies_out != NULL) {
         *numDependencies_out = count;
     }
-    return tow_call_end(&call, CUDA_SUCCESS);
+    return towc_call_end(&call, CUDA_SUCCESS);
 }
 
-CUresult tow_cuStreamGetCaptureInfo_v2(CUstream hStream, CUstreamCaptureStatus *captureStatus_out,
-                                       cuuint64_t *id_out, CUgraph *graph_out,
-                                       const CUgraphNode **dependencies_out,
-                                       size_t *numDependencies_out)
+CUresult towc_cuStreamGetCaptureInfo_v2(CUstream hStream, CUstreamCaptureStatus *captureStatus_out,
+                                        cuuint64_t *id_out, CUgraph *graph_out,
+                                        const CUgraphNode **dependencies_out,
+                                        size_t *numDependencies_out)
 {
-    return tow_cuStreamGetCaptureInfo_v3(hStream, captureStatus_out, id_out, graph_out,
-                                         dependencies_out, NULL, numDependencies_out);
+    return towc_cuStreamGetCaptureInfo_v3(hStream, captureStatus_out, id_out, graph_out,
+                                          dependencies_out, NULL, numDependencies_out);
 }
 
-CUresult tow_cuStreamGetCaptureInfo(CUstream hStream, CUstreamCaptureStatus *captureStatus_out,
-                                    cuuint64_t *id_out)
+CUresult towc_cuStreamGetCaptureInfo(CUstream hStream, CUstreamCaptureStatus *captureStatus_out,
+                                     cuuint64_t *id_out)
 {
-    return tow_cuStreamGetCaptureInfo_v3(hStream, captureStatus_out, id_out, NULL, NULL, NULL,
-                                         NULL);
+    return towc_cuStreamGetCaptureInfo_v3(hStream, captureStatus_out, id_out, NULL, NULL, NULL,
+                                          NULL);
 }

@@ -8,34 +8,34 @@
 #include "gen/cuda_types.h"
 
 /* True if work on this stream is being captured (asks the server only while something captures). */
-bool tow_capture_on(CUstream stream);
+bool towc_capture_on(CUstream stream);
 /* For calls that CUDA calls unsafe during a capture: CUDA_SUCCESS, or the error, after which the
  * capture is invalid. */
-CUresult tow_capture_unsafe(void);
+CUresult towc_capture_unsafe(void);
 /* For a launch that the client refuses: its stream's capture, if there is one, is invalid then.
  * Returns `status`. */
-CUresult tow_capture_refused(CUstream stream, CUresult status);
+CUresult towc_capture_refused(CUstream stream, CUresult status);
 /* A stream was told to wait for an event: that may have drawn it into a capture. */
-void tow_capture_waited(CUstream stream);
+void towc_capture_waited(CUstream stream);
 /* A stream begins its life, perhaps in the place of another. */
-struct tow_stream;
-void tow_capture_reset(struct tow_stream *stream);
+struct towc_stream;
+void towc_capture_reset(struct towc_stream *stream);
 /* A stream has ended, and its capture with it. `thread`: whose, for CU_STREAM_PER_THREAD. */
-void tow_capture_drop(CUstream stream, unsigned thread);
+void towc_capture_drop(CUstream stream, unsigned thread);
 /* A context ends, and the captures of its streams. Called while the streams can still be found. */
-struct tow_context;
-void tow_capture_drop_context(struct tow_context *context);
+struct towc_context;
+void towc_capture_drop_context(struct towc_context *context);
 
 /* A call failed: a capture may be invalid now. */
-void tow_capture_doubt(void);
+void towc_capture_doubt(void);
 
 /* ---- for client/graph/capture_end.c ---- */
 
 /* What is known of the capture that the calling thread would end; false: there is none. */
-struct tow_capture_facts {
+struct towc_capture_facts {
     bool wrong_thread; /* only the thread that began it may end it, and this is another */
     bool to_graph;     /* into a graph that was there before */
 };
-bool tow_capture_find(CUstream stream, struct tow_capture_facts *ret_facts);
+bool towc_capture_find(CUstream stream, struct towc_capture_facts *ret_facts);
 
 #endif

@@ -19,47 +19,47 @@
  * reused. */
 static struct tow_mutex list_lock =
     TOW_MUTEX(CLIENT_CONTEXTS); /* guards writing of the next and the dead contexts */
-static _Atomic(struct tow_context *) primaries[TOW_SNAPSHOT_DEVICES_MAX];
+static _Atomic(struct towc_context *) primaries[TOW_SNAPSHOT_DEVICES_MAX];
 static _Atomic uint64_t uniques;
 
 /* ---- finding ---- */
 
-struct tow_context *tow_context_find(CUcontext handle)
+struct towc_context *towc_context_find(CUcontext handle)
 {
-    return tow_handle_object(TOW_H_CONTEXT, (uint64_t)(uintptr_t)handle);
+    return towc_handle_object(TOW_H_CONTEXT, (uint64_t)(uintptr_t)handle);
 }
 
-struct tow_context *tow_context_or_current(CUcontext handle)
+struct towc_context *towc_context_or_current(CUcontext handle)
 {
-    return handle != NULL ? tow_context_find(handle) : tow_context_current();
+    return handle != NULL ? towc_context_find(handle) : towc_context_current();
 }
 
-CUresult tow_context_link(struct tow_link **ret_link)
+CUresult towc_context_link(struct towc_link **ret_link)
 {
-    CUresult state = tow_client_state();
+    CUresult state = towc_client_state();
     if (state != CUDA_SUCCESS) {
         return state;
     }
-    const struct tow_thread *self = tow_thread_here;
+    const struct towc_thread *self = towc_thread_here;
     if (self == NULL || self->depth == 0 || self->in_hostfn) {
         return self != NULL && self->in_hostfn ? CUDA_ERROR_NOT_PERMITTED
                                                : CUDA_ERROR_INVALID_CONTEXT;
     }
-    struct tow_context *context = self->stack[self->depth - 1];
+    struct towc_context *context = self->stack[self->depth - 1];
     *ret_link = context->link;
     return (CUresult)atomic_load_explicit(&context->sticky, memory_order_relaxed);
 }
 
-struct tow_context *tow_context_make(CUdevice device, bool primary)
+struct towc_context *towc_context_make(CUdevice device, bool primary)
 {
-    struct tow_context *context = calloc(1, sizeof *context);
+    struct towc_context *context = calloc(1, sizeof *context);
     if (context == NULL) {
         return NULL;
     }
     uint64_t id = 0;
     context->default_completion = calloc(1, sizeof *context->default_completion);
     if (context->default_completion == NULL ||
-        tow_handle_mint_object(TOW_H_CONTEXT, context, &id) != CUDA_SUCCESS) {
+        towc_handle_mint_object(TOW_H_CONTEXT, context, &id) != CUDA_SUCCESS) {
         free(context->default_completion);
         free(context);
         return NULL;
@@ -68,7 +68,7 @@ struct tow_context *tow_context_make(CUdevice device, bool primary)
     context->number = TOW_ID_INDEX(id);
     context->unique = atomic_fetch_add_explicit(&uniques, 1, memory_order_relaxed) + 1;
     context->device = device;
-    context->link = tow_device_at(device)->link;
+    context->link = towc_device_at(device)->link;
     context->primary = primary;
     context->api_version = 3020;
     atomic_init(&context->cache_config, -1);
@@ -80,9 +80,9 @@ struct tow_context *tow_context_make(CUdevice device, bool primary)
     return context;
 }
 
-void tow_context_discard(struct tow_context *context)
+void towc_context_discard(struct towc_context *context)
 {
-    tow_handle_retire((uint64_t)(uintptr_t)context->handle);
+    towc_handle_retire((uint64_t)(uintptr_t)context->handle);
     pthread_cond_destroy(&context->changed);
     tow_mutex_fini(&context->lock);
     tow_mutex_fini(&context->default_completion->lock);
@@ -90,17 +90,17 @@ void tow_context_discard(struct tow_context *context)
     free(context);
 }
 
-struct tow_context *tow_context_primary(CUdevice device)
+struct towc_context *towc_context_primary(CUdevice device)
 {
-    if (tow_device_at(device) == NULL) {
+    if (towc_device_at(device) == NULL) {
         return NULL;
     }
-    struct tow_context *context = atomic_load_explicit(&primaries[device], memory_order_acquire);
+    struct towc_context *context = atomic_load_explicit(&primaries[device], memory_order_acquire);
     if (context == NULL) {
         tow_mutex_lock(&list_lock);
         context = atomic_load_explicit(&primaries[device], memory_order_relaxed);
         if (context == NULL) {
-            context = tow_context_make(device, true);
+            context = towc_context_make(device, true);
             atomic_store_explicit(&primaries[device], context, memory_order_release);
         }
         tow_mutex_unlock(&list_lock);
@@ -109,10 +109,10 @@ struct tow_context *tow_context_primary(CUdevice device)
 }
 
 /* A destroyed context may still be on some thread's stack: it is kept, out of the way. */
-static void bury(struct tow_context *context)
+static void bury(struct towc_context *context)
 {
     /* Process-wide: any thread may have any context on its stack. Guarded by list_lock. */
-    static struct tow_context *graveyard;
+    static struct towc_context *graveyard;
     tow_mutex_lock(&list_lock);
     context->next_dead = graveyard;
     graveyard = context;
@@ -121,7 +121,7 @@ static void bury(struct tow_context *context)
 
 /* ---- errors that stay ---- */
 
-void tow_context_note(struct tow_context *context, CUresult status)
+void towc_context_note(struct towc_context *context, CUresult status)
 {
     if (context != NULL && tow_result_is_sticky(status)) {
         int none = CUDA_SUCCESS;
@@ -138,21 +138,21 @@ static void note_if(void *user, uint64_t id, void *object)
 {
     const struct noted *noted = user;
     if (TOW_ID_INDEX(id) == noted->number) {
-        tow_context_note(object, noted->status);
+        towc_context_note(object, noted->status);
     }
 }
 
-void tow_context_note_number(uint32_t number, CUresult status)
+void towc_context_note_number(uint32_t number, CUresult status)
 {
     struct noted noted = {number, status};
-    tow_handle_each(TOW_H_CONTEXT, note_if, &noted);
+    towc_handle_each(TOW_H_CONTEXT, note_if, &noted);
 }
 
 /* ---- beginning and ending, with the server ---- */
 
 /* What a server says of a context it has just made; see put_facts in src/server/family/context.c.
  */
-void tow_context_take_facts(struct tow_context *context, struct tow_dec *dec)
+void towc_context_take_facts(struct towc_context *context, struct tow_dec *dec)
 {
     context->api_version = tow_dec_u32(dec);
     atomic_store(&context->flags, tow_dec_u32(dec));
@@ -168,41 +168,41 @@ void tow_context_take_facts(struct tow_context *context, struct tow_dec *dec)
     atomic_store(&context->limits_known, known & ((1u << count) - 1));
 }
 
-static CUresult ask_for_end(struct tow_context *context)
+static CUresult ask_for_end(struct towc_context *context)
 {
     /* The server knows the context by the command's header: no need of the newer function there. */
-    struct tow_call call;
+    struct towc_call call;
     CUresult status =
-        tow_call_begin_on(&call, context->link, context->number, TOW_FN_cuCtxSynchronize, 0,
-                          TOW_CALL_REPLY | TOW_CALL_CONTEXT);
-    return status == CUDA_SUCCESS ? tow_call_end(&call, tow_call_wait(&call)) : status;
+        towc_call_begin_on(&call, context->link, context->number, TOW_FN_cuCtxSynchronize, 0,
+                           TOW_CALL_REPLY | TOW_CALL_CONTEXT);
+    return status == CUDA_SUCCESS ? towc_call_end(&call, towc_call_wait(&call)) : status;
 }
 
 /* Process-wide: the library's own rooms, the same for every context. Set before there is one. */
-static tow_context_end_hook *end_hooks[TOW_TURNS];
+static towc_context_end_hook *end_hooks[TOW_TURNS];
 
-void tow_context_at_end(enum tow_context_turn turn, tow_context_end_hook *hook)
+void towc_context_at_end(enum towc_context_turn turn, towc_context_end_hook *hook)
 {
     end_hooks[turn] = hook;
 }
 
-static void take_turn(struct tow_context *context, enum tow_context_turn turn)
+static void take_turn(struct towc_context *context, enum towc_context_turn turn)
 {
     if (end_hooks[turn] != NULL) {
         end_hooks[turn](context);
     }
 }
 
-void tow_context_ended(struct tow_context *context)
+void towc_context_ended(struct towc_context *context)
 {
     take_turn(context, TOW_TURN_ENDED);
 }
 
 /* The context ends for the program: whatever was made in it is gone, libraries are told. */
-void tow_context_end(struct tow_context *context)
+void towc_context_end(struct towc_context *context)
 {
     /* Its host functions run before, and may use all that is in it. */
-    if (atomic_load(&context->link->hostfns.turns) != 0 && !tow_thread_in_hostfn()) {
+    if (atomic_load(&context->link->hostfns.turns) != 0 && !towc_thread_in_hostfn()) {
         ask_for_end(context);
     }
     for (unsigned turn = 0; turn < TOW_TURN_ENDED; turn++) {
@@ -210,65 +210,65 @@ void tow_context_end(struct tow_context *context)
     }
     atomic_fetch_add(&context->epoch, 1);
     atomic_store(&context->alive, false);
-    tow_completion_void(context->default_completion);
+    towc_completion_void(context->default_completion);
     atomic_store(&context->limits_known, 0);
     atomic_store(&context->cache_config, -1);
     atomic_store(&context->shared_config, -1);
 }
 
-static CUresult check_device(CUdevice device, struct tow_context **ret_context)
+static CUresult check_device(CUdevice device, struct towc_context **ret_context)
 {
-    CUresult state = tow_client_state();
+    CUresult state = towc_client_state();
     if (state != CUDA_SUCCESS) {
         return state;
     }
-    if (tow_device_at(device) == NULL) {
+    if (towc_device_at(device) == NULL) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
-    *ret_context = tow_context_primary(device);
+    *ret_context = towc_context_primary(device);
     return *ret_context != NULL ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 /* Whether the welcome told all about this context: once, and while nobody has changed it. */
-static bool take_ahead(const struct tow_context *context)
+static bool take_ahead(const struct towc_context *context)
 {
-    return tow_device_to_server(context->device) == 0 &&
+    return towc_device_to_server(context->device) == 0 &&
            atomic_exchange(&context->link->context_ahead, false);
 }
 
 /* With the right to change it. */
-static CUresult begin_primary(struct tow_context *context)
+static CUresult begin_primary(struct towc_context *context)
 {
-    struct tow_call call;
+    struct towc_call call;
     bool ahead = take_ahead(context);
-    CUresult status = tow_call_begin_on(&call, context->link, 0, TOW_FN_cuDevicePrimaryCtxRetain,
-                                        24, ahead ? 0 : TOW_CALL_REPLY);
+    CUresult status = towc_call_begin_on(&call, context->link, 0, TOW_FN_cuDevicePrimaryCtxRetain,
+                                         24, ahead ? 0 : TOW_CALL_REPLY);
     if (status != CUDA_SUCCESS) {
         return status;
     }
     tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)context->handle);
-    tow_enc_u32(&call.enc, (uint32_t)tow_device_to_server(context->device));
+    tow_enc_u32(&call.enc, (uint32_t)towc_device_to_server(context->device));
     tow_enc_u32(&call.enc, 0);
     if (ahead) {
         const struct tow_welcome *welcome = &context->link->welcome;
         struct tow_dec dec = tow_dec_init(welcome->context, welcome->context_size);
-        status = tow_call_send(&call);
+        status = towc_call_send(&call);
         if (status == CUDA_SUCCESS) {
-            tow_context_take_facts(context, &dec);
+            towc_context_take_facts(context, &dec);
         }
         return status;
     }
-    status = tow_call_wait(&call);
+    status = towc_call_wait(&call);
     if (status == CUDA_SUCCESS) {
-        tow_context_take_facts(context, &call.dec);
+        towc_context_take_facts(context, &call.dec);
     }
-    return tow_call_end(&call, status);
+    return towc_call_end(&call, status);
 }
 
 /* Takes the right to begin or end a primary context, which is not done under its lock: the server
  * is asked, and libraries' destructors run. With the lock held; false for the thread that has the
  * right already. */
-static bool take_change(struct tow_context *context)
+static bool take_change(struct towc_context *context)
 {
     while (context->changing) {
         if (pthread_equal(context->changer, pthread_self())) {
@@ -281,15 +281,15 @@ static bool take_change(struct tow_context *context)
     return true;
 }
 
-static void give_change(struct tow_context *context)
+static void give_change(struct towc_context *context)
 {
     context->changing = false;
     pthread_cond_broadcast(&context->changed);
 }
 
-CUresult tow_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
+CUresult towc_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 {
-    struct tow_context *context;
+    struct towc_context *context;
     CUresult status = check_device(dev, &context);
     if (status != CUDA_SUCCESS) {
         return status;
@@ -321,25 +321,25 @@ CUresult tow_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 }
 
 /* With the right to change it. */
-static CUresult end_primary(struct tow_context *context, unsigned fn)
+static CUresult end_primary(struct towc_context *context, unsigned fn)
 {
-    tow_context_end(context);
-    struct tow_call call;
-    CUresult status = tow_call_begin_on(&call, context->link, 0, fn, 16, TOW_CALL_REPLY);
+    towc_context_end(context);
+    struct towc_call call;
+    CUresult status = towc_call_begin_on(&call, context->link, 0, fn, 16, TOW_CALL_REPLY);
     if (status == CUDA_SUCCESS) {
         tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)context->handle);
-        tow_enc_u32(&call.enc, (uint32_t)tow_device_to_server(context->device));
-        status = tow_call_end(&call, tow_call_wait(&call));
+        tow_enc_u32(&call.enc, (uint32_t)towc_device_to_server(context->device));
+        status = towc_call_end(&call, towc_call_wait(&call));
         atomic_store(&context->sticky, CUDA_SUCCESS);
     }
-    tow_context_ended(context);
+    towc_context_ended(context);
     return status;
 }
 
 /* One user less, or all gone (`reset`): ends the context if that is what it means. */
 static CUresult give_up(CUdevice device, bool reset)
 {
-    struct tow_context *context;
+    struct towc_context *context;
     CUresult status = check_device(device, &context);
     if (status != CUDA_SUCCESS) {
         return status;
@@ -368,41 +368,41 @@ static CUresult give_up(CUdevice device, bool reset)
     return status;
 }
 
-CUresult tow_cuDevicePrimaryCtxRelease_v2(CUdevice dev)
+CUresult towc_cuDevicePrimaryCtxRelease_v2(CUdevice dev)
 {
     return give_up(dev, false);
 }
 
-CUresult tow_cuDevicePrimaryCtxRelease(CUdevice dev)
+CUresult towc_cuDevicePrimaryCtxRelease(CUdevice dev)
 {
     /* The first version does not mind that nobody uses it. */
     CUresult status = give_up(dev, false);
     return status == CUDA_ERROR_INVALID_CONTEXT ? CUDA_SUCCESS : status;
 }
 
-CUresult tow_cuDevicePrimaryCtxReset_v2(CUdevice dev)
+CUresult towc_cuDevicePrimaryCtxReset_v2(CUdevice dev)
 {
     return give_up(dev, true);
 }
 
-CUresult tow_cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags)
+CUresult towc_cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags)
 {
-    struct tow_context *context;
+    struct towc_context *context;
     CUresult status = check_device(dev, &context);
     if (status != CUDA_SUCCESS) {
         return status;
     }
     take_ahead(context); /* it is to be another than the welcome said */
-    status = tow_send_cuDevicePrimaryCtxSetFlags_v2(dev, flags);
+    status = towc_send_cuDevicePrimaryCtxSetFlags_v2(dev, flags);
     if (status == CUDA_SUCCESS) {
         atomic_store(&context->flags, flags);
     }
     return status;
 }
 
-CUresult tow_cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *active)
+CUresult towc_cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *active)
 {
-    struct tow_context *context;
+    struct towc_context *context;
     CUresult status = check_device(dev, &context);
     if (status != CUDA_SUCCESS) {
         return status;
@@ -422,13 +422,13 @@ CUresult tow_cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *
 /* A program's host functions may not even look at their thread's stack of contexts. */
 static CUresult stack_state(void)
 {
-    CUresult state = tow_client_state();
-    return state == CUDA_SUCCESS && tow_thread_in_hostfn() ? CUDA_ERROR_NOT_PERMITTED : state;
+    CUresult state = towc_client_state();
+    return state == CUDA_SUCCESS && towc_thread_in_hostfn() ? CUDA_ERROR_NOT_PERMITTED : state;
 }
 
-static CUresult push(struct tow_context *context)
+static CUresult push(struct towc_context *context)
 {
-    struct tow_thread *self = tow_thread_self();
+    struct towc_thread *self = towc_thread_self();
     if (self == NULL || self->depth == TOW_CONTEXT_STACK_MAX) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -436,21 +436,21 @@ static CUresult push(struct tow_context *context)
     return CUDA_SUCCESS;
 }
 
-bool tow_context_visit(struct tow_context *context)
+bool towc_context_visit(struct towc_context *context)
 {
-    const struct tow_context *current = tow_context_current();
+    const struct towc_context *current = towc_context_current();
     return context != NULL && current != NULL && current->link != context->link &&
            push(context) == CUDA_SUCCESS;
 }
 
-void tow_context_back(bool visited)
+void towc_context_back(bool visited)
 {
     if (visited) {
-        tow_thread_here->depth--;
+        towc_thread_here->depth--;
     }
 }
 
-CUresult tow_cuCtxPushCurrent_v2(CUcontext ctx)
+CUresult towc_cuCtxPushCurrent_v2(CUcontext ctx)
 {
     CUresult state = stack_state();
     if (state != CUDA_SUCCESS) {
@@ -459,34 +459,34 @@ CUresult tow_cuCtxPushCurrent_v2(CUcontext ctx)
     if (ctx == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    struct tow_context *context = tow_context_find(ctx);
+    struct towc_context *context = towc_context_find(ctx);
     return context != NULL ? push(context) : CUDA_ERROR_INVALID_CONTEXT;
 }
 
-CUresult tow_cuCtxPopCurrent_v2(CUcontext *pctx)
+CUresult towc_cuCtxPopCurrent_v2(CUcontext *pctx)
 {
     CUresult state = stack_state();
     if (state != CUDA_SUCCESS) {
         return state;
     }
-    struct tow_context *context = tow_context_current();
+    struct towc_context *context = towc_context_current();
     if (context == NULL) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
-    tow_thread_here->depth--;
+    towc_thread_here->depth--;
     if (pctx != NULL) {
         *pctx = context->handle;
     }
     return CUDA_SUCCESS;
 }
 
-CUresult tow_cuCtxSetCurrent(CUcontext ctx)
+CUresult towc_cuCtxSetCurrent(CUcontext ctx)
 {
     CUresult state = stack_state();
     if (state != CUDA_SUCCESS) {
         return state;
     }
-    struct tow_thread *self = tow_thread_self();
+    struct towc_thread *self = towc_thread_self();
     if (self == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -496,7 +496,7 @@ CUresult tow_cuCtxSetCurrent(CUcontext ctx)
         }
         return CUDA_SUCCESS;
     }
-    struct tow_context *context = tow_context_find(ctx);
+    struct towc_context *context = towc_context_find(ctx);
     if (context == NULL) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
@@ -507,7 +507,7 @@ CUresult tow_cuCtxSetCurrent(CUcontext ctx)
     return CUDA_SUCCESS;
 }
 
-CUresult tow_cuCtxGetCurrent(CUcontext *pctx)
+CUresult towc_cuCtxGetCurrent(CUcontext *pctx)
 {
     CUresult state = stack_state();
     if (state != CUDA_SUCCESS) {
@@ -516,28 +516,28 @@ CUresult tow_cuCtxGetCurrent(CUcontext *pctx)
     if (pctx == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    struct tow_context *context = tow_context_current();
+    struct towc_context *context = towc_context_current();
     *pctx = context != NULL ? context->handle : NULL;
     return CUDA_SUCCESS;
 }
 
 /* The context that a query is about; NULL means the current one. */
-static CUresult asked(CUcontext handle, const void *out, struct tow_context **ret_context)
+static CUresult asked(CUcontext handle, const void *out, struct towc_context **ret_context)
 {
-    CUresult state = tow_client_state();
+    CUresult state = towc_client_state();
     if (state != CUDA_SUCCESS) {
         return state;
     }
     if (out == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    *ret_context = tow_context_or_current(handle);
+    *ret_context = towc_context_or_current(handle);
     return *ret_context != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 
-CUresult tow_cuCtxGetDevice_v2(CUdevice *device, CUcontext ctx)
+CUresult towc_cuCtxGetDevice_v2(CUdevice *device, CUcontext ctx)
 {
-    struct tow_context *context;
+    struct towc_context *context;
     CUresult status = asked(ctx, device, &context);
     if (status == CUDA_SUCCESS) {
         *device = context->device;
@@ -545,14 +545,14 @@ CUresult tow_cuCtxGetDevice_v2(CUdevice *device, CUcontext ctx)
     return status;
 }
 
-CUresult tow_cuCtxGetDevice(CUdevice *device)
+CUresult towc_cuCtxGetDevice(CUdevice *device)
 {
-    return tow_cuCtxGetDevice_v2(device, NULL);
+    return towc_cuCtxGetDevice_v2(device, NULL);
 }
 
-CUresult tow_cuCtxGetId(CUcontext ctx, unsigned long long *ctxId)
+CUresult towc_cuCtxGetId(CUcontext ctx, unsigned long long *ctxId)
 {
-    struct tow_context *context;
+    struct towc_context *context;
     CUresult status = asked(ctx, ctxId, &context);
     if (status == CUDA_SUCCESS) {
         *ctxId = context->unique;
@@ -560,9 +560,9 @@ CUresult tow_cuCtxGetId(CUcontext ctx, unsigned long long *ctxId)
     return status;
 }
 
-CUresult tow_cuCtxGetApiVersion(CUcontext ctx, unsigned int *version)
+CUresult towc_cuCtxGetApiVersion(CUcontext ctx, unsigned int *version)
 {
-    struct tow_context *context;
+    struct towc_context *context;
     CUresult status = asked(ctx, version, &context);
     if (status == CUDA_SUCCESS) {
         *version = context->api_version;
@@ -570,9 +570,9 @@ CUresult tow_cuCtxGetApiVersion(CUcontext ctx, unsigned int *version)
     return status;
 }
 
-CUresult tow_cuCtxGetFlags(unsigned int *flags)
+CUresult towc_cuCtxGetFlags(unsigned int *flags)
 {
-    struct tow_context *context;
+    struct towc_context *context;
     CUresult status = asked(NULL, flags, &context);
     if (status == CUDA_SUCCESS) {
         /* The driver maps host memory for every primary context, whatever it was asked. */
@@ -581,17 +581,17 @@ CUresult tow_cuCtxGetFlags(unsigned int *flags)
     return status;
 }
 
-CUresult tow_cuCtxSetFlags(unsigned int flags)
+CUresult towc_cuCtxSetFlags(unsigned int flags)
 {
-    CUresult status = tow_send_cuCtxSetFlags(flags);
+    CUresult status = towc_send_cuCtxSetFlags(flags);
     if (status == CUDA_SUCCESS) {
-        atomic_store(&tow_context_current()->flags, flags);
+        atomic_store(&towc_context_current()->flags, flags);
     }
     return status;
 }
 
 /* The current context, alive and well, for what only the server's context knows. */
-static CUresult working(const void *out, struct tow_context **ret_context)
+static CUresult working(const void *out, struct towc_context **ret_context)
 {
     CUresult status = asked(NULL, out, ret_context);
     if (status != CUDA_SUCCESS) {
@@ -603,9 +603,9 @@ static CUresult working(const void *out, struct tow_context **ret_context)
     return (CUresult)atomic_load_explicit(&(*ret_context)->sticky, memory_order_relaxed);
 }
 
-CUresult tow_cuCtxGetStreamPriorityRange(int *leastPriority, int *greatestPriority)
+CUresult towc_cuCtxGetStreamPriorityRange(int *leastPriority, int *greatestPriority)
 {
-    struct tow_context *context;
+    struct towc_context *context;
     static const int unused;
     CUresult status = working(&unused, &context);
     if (status != CUDA_SUCCESS) {
@@ -620,9 +620,9 @@ CUresult tow_cuCtxGetStreamPriorityRange(int *leastPriority, int *greatestPriori
     return CUDA_SUCCESS;
 }
 
-CUresult tow_cuCtxGetLimit(size_t *pvalue, CUlimit limit)
+CUresult towc_cuCtxGetLimit(size_t *pvalue, CUlimit limit)
 {
-    struct tow_context *context;
+    struct towc_context *context;
     CUresult status = working(pvalue, &context);
     if (status != CUDA_SUCCESS) {
         return status;
@@ -635,7 +635,7 @@ CUresult tow_cuCtxGetLimit(size_t *pvalue, CUlimit limit)
         return CUDA_SUCCESS;
     }
     size_t value = 0;
-    status = tow_send_cuCtxGetLimit(&value, limit);
+    status = towc_send_cuCtxGetLimit(&value, limit);
     if (status == CUDA_SUCCESS) {
         *pvalue = value;
         atomic_store_explicit(&context->limits[limit], value, memory_order_relaxed);
@@ -644,27 +644,27 @@ CUresult tow_cuCtxGetLimit(size_t *pvalue, CUlimit limit)
     return status;
 }
 
-CUresult tow_cuCtxSetLimit(CUlimit limit, size_t value)
+CUresult towc_cuCtxSetLimit(CUlimit limit, size_t value)
 {
     if ((unsigned)limit >= CU_LIMIT_MAX) {
-        CUresult state = tow_client_state();
+        CUresult state = towc_client_state();
         return state != CUDA_SUCCESS ? state : CUDA_ERROR_INVALID_VALUE;
     }
-    struct tow_context *context = tow_context_current();
+    struct towc_context *context = towc_context_current();
     if (context != NULL) {
         /* The driver may round, and one limit may move another: ask again next time. */
         atomic_store(&context->limits_known, 0);
     }
-    CUresult status = tow_send_cuCtxSetLimit(limit, value);
+    CUresult status = towc_send_cuCtxSetLimit(limit, value);
     if (context != NULL) {
         atomic_store(&context->limits_known, 0); /* another thread may have asked meanwhile */
     }
     return status;
 }
 
-CUresult tow_cuCtxGetCacheConfig(CUfunc_cache *pconfig)
+CUresult towc_cuCtxGetCacheConfig(CUfunc_cache *pconfig)
 {
-    struct tow_context *context;
+    struct towc_context *context;
     CUresult status = working(pconfig, &context);
     if (status != CUDA_SUCCESS) {
         return status;
@@ -674,25 +674,25 @@ CUresult tow_cuCtxGetCacheConfig(CUfunc_cache *pconfig)
         *pconfig = (CUfunc_cache)known;
         return CUDA_SUCCESS;
     }
-    status = tow_send_cuCtxGetCacheConfig(pconfig);
+    status = towc_send_cuCtxGetCacheConfig(pconfig);
     if (status == CUDA_SUCCESS) {
         atomic_store(&context->cache_config, (int)*pconfig);
     }
     return status;
 }
 
-CUresult tow_cuCtxSetCacheConfig(CUfunc_cache config)
+CUresult towc_cuCtxSetCacheConfig(CUfunc_cache config)
 {
-    struct tow_context *context = tow_context_current();
+    struct towc_context *context = towc_context_current();
     if (context != NULL) {
         atomic_store(&context->cache_config, -1);
     }
-    return tow_send_cuCtxSetCacheConfig(config);
+    return towc_send_cuCtxSetCacheConfig(config);
 }
 
-CUresult tow_cuCtxGetSharedMemConfig(CUsharedconfig *pConfig)
+CUresult towc_cuCtxGetSharedMemConfig(CUsharedconfig *pConfig)
 {
-    struct tow_context *context;
+    struct towc_context *context;
     CUresult status = working(pConfig, &context);
     if (status != CUDA_SUCCESS) {
         return status;
@@ -702,28 +702,28 @@ CUresult tow_cuCtxGetSharedMemConfig(CUsharedconfig *pConfig)
         *pConfig = (CUsharedconfig)known;
         return CUDA_SUCCESS;
     }
-    status = tow_send_cuCtxGetSharedMemConfig(pConfig);
+    status = towc_send_cuCtxGetSharedMemConfig(pConfig);
     if (status == CUDA_SUCCESS) {
         atomic_store(&context->shared_config, (int)*pConfig);
     }
     return status;
 }
 
-CUresult tow_cuCtxSetSharedMemConfig(CUsharedconfig config)
+CUresult towc_cuCtxSetSharedMemConfig(CUsharedconfig config)
 {
-    struct tow_context *context = tow_context_current();
+    struct towc_context *context = towc_context_current();
     if (context != NULL) {
         atomic_store(&context->shared_config, -1);
     }
-    return tow_send_cuCtxSetSharedMemConfig(config);
+    return towc_send_cuCtxSetSharedMemConfig(config);
 }
 
-CUresult tow_cuCtxSynchronize_v2(CUcontext ctx)
+CUresult towc_cuCtxSynchronize_v2(CUcontext ctx)
 {
-    struct tow_context *context;
+    struct towc_context *context;
     static const int unused;
     CUresult status = asked(ctx, &unused, &context);
-    if (tow_thread_in_hostfn()) {
+    if (towc_thread_in_hostfn()) {
         return CUDA_ERROR_NOT_PERMITTED;
     }
     if (status != CUDA_SUCCESS) {
@@ -736,31 +736,32 @@ CUresult tow_cuCtxSynchronize_v2(CUcontext ctx)
     if (sticky != CUDA_SUCCESS) {
         return (CUresult)sticky;
     }
-    uint64_t number = tow_link_sent(context->link);
-    if (context != tow_context_current() || !tow_completion_sync_context(context->link, &status)) {
+    uint64_t number = towc_link_sent(context->link);
+    if (context != towc_context_current() ||
+        !towc_completion_sync_context(context->link, &status)) {
         status = ask_for_end(context);
     }
-    tow_context_note(context, status);
+    towc_context_note(context, status);
     if (status == CUDA_SUCCESS) {
-        tow_link_raise(&context->done, number);
+        towc_link_raise(&context->done, number);
     }
     return status;
 }
 
-CUresult tow_cuCtxSynchronize(void)
+CUresult towc_cuCtxSynchronize(void)
 {
-    return tow_cuCtxSynchronize_v2(NULL);
+    return towc_cuCtxSynchronize_v2(NULL);
 }
 
 /* Both contexts of a peer call must be on one server: no other can connect them. */
-static CUresult check_peer(CUcontext handle, const struct tow_context **ret_peer)
+static CUresult check_peer(CUcontext handle, const struct towc_context **ret_peer)
 {
-    CUresult state = tow_client_state();
+    CUresult state = towc_client_state();
     if (state != CUDA_SUCCESS) {
         return state;
     }
-    struct tow_context *self = tow_context_current();
-    struct tow_context *peer = tow_context_find(handle);
+    struct towc_context *self = towc_context_current();
+    struct towc_context *peer = towc_context_find(handle);
     if (self == NULL || peer == NULL) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
@@ -769,24 +770,24 @@ static CUresult check_peer(CUcontext handle, const struct tow_context **ret_peer
                                                     : CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
 }
 
-CUresult tow_cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags)
+CUresult towc_cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags)
 {
-    const struct tow_context *peer;
+    const struct towc_context *peer;
     if (Flags != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     CUresult status = check_peer(peerContext, &peer);
-    return status == CUDA_SUCCESS ? tow_send_cuCtxEnablePeerAccess(peerContext, Flags) : status;
+    return status == CUDA_SUCCESS ? towc_send_cuCtxEnablePeerAccess(peerContext, Flags) : status;
 }
 
-CUresult tow_cuCtxDisablePeerAccess(CUcontext peerContext)
+CUresult towc_cuCtxDisablePeerAccess(CUcontext peerContext)
 {
-    const struct tow_context *peer;
+    const struct towc_context *peer;
     CUresult status = check_peer(peerContext, &peer);
     if (status == CUDA_ERROR_PEER_ACCESS_UNSUPPORTED) {
         return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
     }
-    return status == CUDA_SUCCESS ? tow_send_cuCtxDisablePeerAccess(peerContext) : status;
+    return status == CUDA_SUCCESS ? towc_send_cuCtxDisablePeerAccess(peerContext) : status;
 }
 
 /* ---- contexts that the program creates itself ---- */
@@ -794,7 +795,7 @@ CUresult tow_cuCtxDisablePeerAccess(CUcontext peerContext)
 static CUresult create(CUcontext *pctx, const CUexecAffinityParam *params, int count,
                        unsigned flags, CUdevice dev)
 {
-    CUresult state = tow_client_state();
+    CUresult state = towc_client_state();
     if (state != CUDA_SUCCESS) {
         return state;
     }
@@ -802,47 +803,47 @@ static CUresult create(CUcontext *pctx, const CUexecAffinityParam *params, int c
         count > CU_EXEC_AFFINITY_TYPE_MAX || (count > 0 && params == NULL)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (tow_device_at(dev) == NULL) {
+    if (towc_device_at(dev) == NULL) {
         return CUDA_ERROR_INVALID_DEVICE;
     }
-    const struct tow_thread *self = tow_thread_self();
+    const struct towc_thread *self = towc_thread_self();
     if (self == NULL || self->depth == TOW_CONTEXT_STACK_MAX) {
         return CUDA_ERROR_OUT_OF_MEMORY; /* it could not be made current */
     }
-    struct tow_context *context = tow_context_make(dev, false);
+    struct towc_context *context = towc_context_make(dev, false);
     if (context == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    struct tow_call call;
-    CUresult status = tow_call_begin_on(&call, context->link, 0, TOW_FN_cuCtxCreate_v4,
-                                        32 + (size_t)count * sizeof *params, TOW_CALL_REPLY);
+    struct towc_call call;
+    CUresult status = towc_call_begin_on(&call, context->link, 0, TOW_FN_cuCtxCreate_v4,
+                                         32 + (size_t)count * sizeof *params, TOW_CALL_REPLY);
     if (status == CUDA_SUCCESS) {
         tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)context->handle);
-        tow_enc_u32(&call.enc, (uint32_t)tow_device_to_server(dev));
+        tow_enc_u32(&call.enc, (uint32_t)towc_device_to_server(dev));
         tow_enc_u32(&call.enc, flags);
         tow_enc_u32(&call.enc, (uint32_t)count);
         tow_enc_u32(&call.enc, 0);
         tow_enc_bytes(&call.enc, params, (size_t)count * sizeof *params);
-        status = tow_call_wait(&call);
+        status = towc_call_wait(&call);
         if (status == CUDA_SUCCESS) {
-            tow_context_take_facts(context, &call.dec);
+            towc_context_take_facts(context, &call.dec);
         }
-        status = tow_call_end(&call, status);
+        status = towc_call_end(&call, status);
     }
     if (status == CUDA_SUCCESS) {
         atomic_store(&context->alive, true);
         status = push(context);
     }
     if (status != CUDA_SUCCESS) {
-        tow_context_discard(context);
+        towc_context_discard(context);
         return status;
     }
     *pctx = context->handle;
     return CUDA_SUCCESS;
 }
 
-CUresult tow_cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams, unsigned int flags,
-                            CUdevice dev)
+CUresult towc_cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams,
+                             unsigned int flags, CUdevice dev)
 {
     if (ctxCreateParams == NULL) {
         return create(pctx, NULL, 0, flags, dev);
@@ -854,62 +855,62 @@ CUresult tow_cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams,
                   flags, dev);
 }
 
-CUresult tow_cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *paramsArray, int numParams,
-                            unsigned int flags, CUdevice dev)
+CUresult towc_cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *paramsArray, int numParams,
+                             unsigned int flags, CUdevice dev)
 {
     return create(pctx, paramsArray, numParams, flags, dev);
 }
 
-CUresult tow_cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev)
+CUresult towc_cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev)
 {
     return create(pctx, NULL, 0, flags, dev);
 }
 
-CUresult tow_cuCtxCreate(CUcontext *pctx, unsigned int flags, CUdevice dev)
+CUresult towc_cuCtxCreate(CUcontext *pctx, unsigned int flags, CUdevice dev)
 {
     return create(pctx, NULL, 0, flags, dev);
 }
 
-CUresult tow_cuCtxDestroy_v2(CUcontext ctx)
+CUresult towc_cuCtxDestroy_v2(CUcontext ctx)
 {
     if (ctx == NULL) {
         return CUDA_ERROR_INVALID_VALUE; /* before cuInit, too */
     }
-    CUresult state = tow_client_state();
+    CUresult state = towc_client_state();
     if (state != CUDA_SUCCESS) {
         return state;
     }
-    struct tow_context *context = tow_context_find(ctx);
-    if (context == NULL && tow_handle_missing(TOW_H_CONTEXT, (uint64_t)(uintptr_t)ctx) ==
+    struct towc_context *context = towc_context_find(ctx);
+    if (context == NULL && towc_handle_missing(TOW_H_CONTEXT, (uint64_t)(uintptr_t)ctx) ==
                                CUDA_ERROR_CONTEXT_IS_DESTROYED) {
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     }
     if (context == NULL || context->primary || context->green != NULL) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
-    tow_context_end(context);
-    struct tow_thread *self = tow_thread_self();
-    if (tow_context_current() == context) {
+    towc_context_end(context);
+    struct towc_thread *self = towc_thread_self();
+    if (towc_context_current() == context) {
         self->depth--;
     }
-    if (tow_handle_retire((uint64_t)(uintptr_t)ctx) != context) {
+    if (towc_handle_retire((uint64_t)(uintptr_t)ctx) != context) {
         return CUDA_ERROR_INVALID_CONTEXT; /* another thread was faster */
     }
     bury(context);
-    struct tow_call call;
+    struct towc_call call;
     CUresult status =
-        tow_call_begin_on(&call, context->link, 0, TOW_FN_cuCtxDestroy_v2, 8, TOW_CALL_REPLY);
+        towc_call_begin_on(&call, context->link, 0, TOW_FN_cuCtxDestroy_v2, 8, TOW_CALL_REPLY);
     if (status == CUDA_SUCCESS) {
         tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)ctx);
-        status = tow_call_end(&call, tow_call_wait(&call));
+        status = towc_call_end(&call, towc_call_wait(&call));
     }
-    tow_context_ended(context);
+    towc_context_ended(context);
     return status;
 }
 
-CUresult tow_cuCtxAttach(CUcontext *pctx, unsigned int flags)
+CUresult towc_cuCtxAttach(CUcontext *pctx, unsigned int flags)
 {
-    struct tow_context *context;
+    struct towc_context *context;
     CUresult status = asked(NULL, pctx, &context);
     if (status != CUDA_SUCCESS) {
         return status;
@@ -924,14 +925,14 @@ CUresult tow_cuCtxAttach(CUcontext *pctx, unsigned int flags)
     return CUDA_SUCCESS;
 }
 
-CUresult tow_cuCtxDetach(CUcontext ctx)
+CUresult towc_cuCtxDetach(CUcontext ctx)
 {
-    CUresult state = tow_client_state();
+    CUresult state = towc_client_state();
     if (state != CUDA_SUCCESS) {
         return state;
     }
-    struct tow_context *context = tow_context_find(ctx);
-    if (context == NULL || context != tow_context_current()) {
+    struct towc_context *context = towc_context_find(ctx);
+    if (context == NULL || context != towc_context_current()) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
     tow_mutex_lock(&context->lock);
@@ -940,5 +941,5 @@ CUresult tow_cuCtxDetach(CUcontext ctx)
         context->attached--;
     }
     tow_mutex_unlock(&context->lock);
-    return last ? tow_cuCtxDestroy_v2(ctx) : CUDA_SUCCESS;
+    return last ? towc_cuCtxDestroy_v2(ctx) : CUDA_SUCCESS;
 }

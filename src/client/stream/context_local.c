@@ -7,16 +7,17 @@
 
 /* One value of context-local storage. Entries are never freed; a deleted one has no key and is used
  * again. */
-struct tow_local_value {
+struct towc_local_value {
     _Atomic(void *) key;
     _Atomic(void *) value;
-    tow_local_destroy *destroy; /* guarded by the context's lock */
-    struct tow_local_value *next;
+    towc_local_destroy *destroy; /* guarded by the context's lock */
+    struct towc_local_value *next;
 };
 
-CUresult tow_context_put_local(CUcontext handle, void *key, void *value, tow_local_destroy *destroy)
+CUresult towc_context_put_local(CUcontext handle, void *key, void *value,
+                                towc_local_destroy *destroy)
 {
-    struct tow_context *context = tow_context_or_current(handle);
+    struct towc_context *context = towc_context_or_current(handle);
     if (context == NULL) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
@@ -24,7 +25,7 @@ CUresult tow_context_put_local(CUcontext handle, void *key, void *value, tow_loc
         return CUDA_ERROR_INVALID_VALUE;
     }
     CUresult status = CUDA_SUCCESS;
-    struct tow_local_value *spare = NULL, *entry;
+    struct towc_local_value *spare = NULL, *entry;
     tow_mutex_lock(&context->lock);
     for (entry = atomic_load(&context->values); entry != NULL; entry = entry->next) {
         void *has = atomic_load_explicit(&entry->key, memory_order_relaxed);
@@ -56,13 +57,13 @@ CUresult tow_context_put_local(CUcontext handle, void *key, void *value, tow_loc
     return status;
 }
 
-CUresult tow_context_get_local(void **ret_value, CUcontext handle, void *key)
+CUresult towc_context_get_local(void **ret_value, CUcontext handle, void *key)
 {
-    struct tow_context *context = tow_context_or_current(handle);
+    struct towc_context *context = towc_context_or_current(handle);
     if (context == NULL) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
-    struct tow_local_value *entry = atomic_load_explicit(&context->values, memory_order_acquire);
+    struct towc_local_value *entry = atomic_load_explicit(&context->values, memory_order_acquire);
     for (; entry != NULL; entry = entry->next) {
         if (atomic_load_explicit(&entry->key, memory_order_acquire) == key && key != NULL) {
             *ret_value = atomic_load_explicit(&entry->value, memory_order_relaxed);
@@ -72,15 +73,15 @@ CUresult tow_context_get_local(void **ret_value, CUcontext handle, void *key)
     return CUDA_ERROR_INVALID_HANDLE;
 }
 
-CUresult tow_context_delete_local(CUcontext handle, void *key)
+CUresult towc_context_delete_local(CUcontext handle, void *key)
 {
-    struct tow_context *context = tow_context_or_current(handle);
+    struct towc_context *context = towc_context_or_current(handle);
     if (context == NULL) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
     CUresult status = CUDA_ERROR_INVALID_HANDLE;
     tow_mutex_lock(&context->lock);
-    struct tow_local_value *entry = atomic_load(&context->values);
+    struct towc_local_value *entry = atomic_load(&context->values);
     for (; entry != NULL; entry = entry->next) {
         if (atomic_load_explicit(&entry->key, memory_order_relaxed) == key && key != NULL) {
             atomic_store_explicit(&entry->key, NULL, memory_order_release);
@@ -92,14 +93,14 @@ CUresult tow_context_delete_local(CUcontext handle, void *key)
 }
 
 /* Libraries' destructors may call us again, so no lock is held while they run. */
-void tow_context_end_locals(struct tow_context *context)
+void towc_context_end_locals(struct towc_context *context)
 {
-    struct tow_local_value *entry = atomic_load(&context->values);
+    struct towc_local_value *entry = atomic_load(&context->values);
     for (; entry != NULL; entry = entry->next) {
         tow_mutex_lock(&context->lock);
         void *key = atomic_load_explicit(&entry->key, memory_order_relaxed);
         void *value = atomic_load_explicit(&entry->value, memory_order_relaxed);
-        tow_local_destroy *destroy = entry->destroy;
+        towc_local_destroy *destroy = entry->destroy;
         atomic_store_explicit(&entry->key, NULL, memory_order_release);
         tow_mutex_unlock(&context->lock);
         if (key != NULL && destroy != NULL) {

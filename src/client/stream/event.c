@@ -16,7 +16,7 @@
 
 /* Process-wide: objects that no handle names; any context takes them. */
 static struct tow_mutex free_lock = TOW_MUTEX(CLIENT_EVENTS_FREE); /* guards the next */
-static struct tow_event *free_events;
+static struct towc_event *free_events;
 
 /* Process-wide: events opened from other processes name no context. Once true, everything is asked
  * for or waited for, which is right everywhere. */
@@ -29,9 +29,9 @@ static atomic_bool shared_graphs; /* graphs use events that other processes know
 /* An event that was recorded so often without being looked at gets no more marks. */
 #define UNSEEN_MAX 16
 
-struct tow_event *tow_event_find(CUevent event)
+struct towc_event *towc_event_find(CUevent event)
 {
-    struct tow_event *e = tow_handle_object(TOW_H_EVENT, (uint64_t)(uintptr_t)event);
+    struct towc_event *e = towc_handle_object(TOW_H_EVENT, (uint64_t)(uintptr_t)event);
     if (e != NULL && e->epoch != atomic_load_explicit(&e->context->epoch, memory_order_relaxed)) {
         return NULL; /* went with its context */
     }
@@ -41,53 +41,54 @@ struct tow_event *tow_event_find(CUevent event)
 /* Whether other processes know it. */
 static bool is_shared(CUevent event)
 {
-    const struct tow_event *e = tow_event_find(event);
+    const struct towc_event *e = towc_event_find(event);
     return e != NULL ? (e->flags & CU_EVENT_INTERPROCESS) != 0
                      : TOW_ID_OF_SERVER((uint64_t)(uintptr_t)event);
 }
 
-void tow_event_in_graph(CUevent event)
+void towc_event_in_graph(CUevent event)
 {
     if (is_shared(event)) {
         atomic_store(&shared_graphs, true);
     }
 }
 
-bool tow_event_graphs_wait(void)
+bool towc_event_graphs_wait(void)
 {
     return atomic_load_explicit(&shared_graphs, memory_order_relaxed);
 }
 
-void tow_event_elsewhere(CUevent event)
+void towc_event_elsewhere(CUevent event)
 {
     atomic_store(&elsewhere, true);
-    tow_event_in_graph(event);
+    towc_event_in_graph(event);
 }
 
 /* For every call on an event. Events that a server made (opened from another process) have no
  * object. */
 static CUresult check(CUevent event)
 {
-    CUresult state = tow_client_state();
+    CUresult state = towc_client_state();
     if (state != CUDA_SUCCESS) {
         return state;
     }
     uint64_t id = (uint64_t)(uintptr_t)event;
-    if (TOW_ID_OF_SERVER(id) ? tow_handle_valid(TOW_H_EVENT, id) : tow_event_find(event) != NULL) {
+    if (TOW_ID_OF_SERVER(id) ? towc_handle_valid(TOW_H_EVENT, id)
+                             : towc_event_find(event) != NULL) {
         return CUDA_SUCCESS;
     }
-    return tow_handle_missing(TOW_H_EVENT, id);
+    return towc_handle_missing(TOW_H_EVENT, id);
 }
 
 static bool visit(CUevent event)
 {
-    const struct tow_event *e = tow_event_find(event);
-    return e != NULL && tow_context_visit(e->context);
+    const struct towc_event *e = towc_event_find(event);
+    return e != NULL && towc_context_visit(e->context);
 }
 
 /* Objects are used again, never freed: another thread may be looking at one that was just
  * destroyed. */
-static void put_back(struct tow_event *e)
+static void put_back(struct towc_event *e)
 {
     tow_mutex_lock(&free_lock);
     e->next_free = free_events;
@@ -97,15 +98,15 @@ static void put_back(struct tow_event *e)
 
 static void retire(CUevent event)
 {
-    struct tow_event *e = tow_handle_retire((uint64_t)(uintptr_t)event);
+    struct towc_event *e = towc_handle_retire((uint64_t)(uintptr_t)event);
     if (e != NULL) {
         put_back(e);
     }
 }
 
-CUresult tow_cuEventCreate(CUevent *phEvent, unsigned int Flags)
+CUresult towc_cuEventCreate(CUevent *phEvent, unsigned int Flags)
 {
-    CUresult state = tow_client_state();
+    CUresult state = towc_client_state();
     if (state != CUDA_SUCCESS) {
         return state;
     }
@@ -114,12 +115,12 @@ CUresult tow_cuEventCreate(CUevent *phEvent, unsigned int Flags)
         ((Flags & CU_EVENT_INTERPROCESS) != 0 && (Flags & CU_EVENT_DISABLE_TIMING) == 0)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    struct tow_context *context = tow_context_current();
+    struct towc_context *context = towc_context_current();
     if (context == NULL) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
     tow_mutex_lock(&free_lock);
-    struct tow_event *e = free_events;
+    struct towc_event *e = free_events;
     if (e != NULL) {
         free_events = e->next_free;
     }
@@ -137,20 +138,20 @@ CUresult tow_cuEventCreate(CUevent *phEvent, unsigned int Flags)
     tow_mutex_lock(&e->completion.lock);
     e->records++;
     e->recorded = 0;
-    tow_completion_await(&e->completion, 0);
+    towc_completion_await(&e->completion, 0);
     e->watched = false;
     tow_mutex_unlock(&e->completion.lock);
     if ((Flags & CU_EVENT_INTERPROCESS) != 0) {
         atomic_store(&elsewhere, true);
     }
     uint64_t id = 0;
-    CUresult status = tow_handle_mint_object(TOW_H_EVENT, e, &id);
+    CUresult status = towc_handle_mint_object(TOW_H_EVENT, e, &id);
     if (status != CUDA_SUCCESS) {
         put_back(e);
         return status;
     }
     CUevent event = (CUevent)(uintptr_t)id;
-    status = tow_send_cuEventCreate(event, Flags);
+    status = towc_send_cuEventCreate(event, Flags);
     if (status != CUDA_SUCCESS) {
         retire(event);
         return status;
@@ -159,12 +160,12 @@ CUresult tow_cuEventCreate(CUevent *phEvent, unsigned int Flags)
     return CUDA_SUCCESS;
 }
 
-CUresult tow_cuEventDestroy_v2(CUevent hEvent)
+CUresult towc_cuEventDestroy_v2(CUevent hEvent)
 {
     if (hEvent == NULL) {
         return CUDA_ERROR_INVALID_HANDLE; /* before cuInit, too */
     }
-    CUresult status = tow_client_state();
+    CUresult status = towc_client_state();
     if (status != CUDA_SUCCESS) {
         return status; /* a forked child takes no lock: a thread of its parent may have held it */
     }
@@ -174,8 +175,8 @@ CUresult tow_cuEventDestroy_v2(CUevent hEvent)
         return status;
     }
     bool visited = visit(hEvent);
-    status = tow_send_cuEventDestroy_v2(hEvent);
-    tow_context_back(visited);
+    status = towc_send_cuEventDestroy_v2(hEvent);
+    towc_context_back(visited);
     if (status == CUDA_SUCCESS) {
         retire(hEvent);
     }
@@ -183,12 +184,12 @@ CUresult tow_cuEventDestroy_v2(CUevent hEvent)
 }
 
 /* True if its last record is known to be done. */
-static bool is_done(struct tow_event *e)
+static bool is_done(struct towc_event *e)
 {
-    const struct tow_context *context = e->context;
+    const struct towc_context *context = e->context;
     tow_mutex_lock(&e->completion.lock);
     uint64_t recorded = e->recorded;
-    const struct tow_stream *s = e->stream;
+    const struct towc_stream *s = e->stream;
     uint64_t done = atomic_load_explicit(&context->done, memory_order_acquire);
     uint64_t here = atomic_load(s == NULL ? &context->default_done : &s->done);
     if (s != NULL && atomic_load(&s->unique) != e->stream_unique) {
@@ -201,27 +202,27 @@ static bool is_done(struct tow_event *e)
 }
 
 /* Whether the answer cannot be known here. */
-static bool is_murky(const struct tow_event *e)
+static bool is_murky(const struct towc_event *e)
 {
     return atomic_load(&elsewhere) || atomic_load(&e->context->sticky) != 0 ||
-           tow_thread_in_hostfn(); /* where asking is not permitted */
+           towc_thread_in_hostfn(); /* where asking is not permitted */
 }
 
 /* Of a watched event: what is known of its last record. False: the server is asked now. */
-static bool ask_completion(struct tow_event *e, bool wait, CUresult *ret_status)
+static bool ask_completion(struct towc_event *e, bool wait, CUresult *ret_status)
 {
-    struct tow_link *link = e->context->link;
+    struct towc_link *link = e->context->link;
     tow_mutex_lock(&e->completion.lock);
     uint64_t records = e->records;
-    if (!wait || tow_completion_tells_waiters(link)) {
+    if (!wait || towc_completion_tells_waiters(link)) {
         e->unseen = 0;
     }
     tow_mutex_unlock(&e->completion.lock);
     if (is_murky(e)) {
         return false;
     }
-    enum tow_completion_outcome outcome = wait ? tow_completion_wait(&e->completion, link)
-                                               : tow_completion_query(&e->completion, link, NULL);
+    enum towc_completion_outcome outcome = wait ? towc_completion_wait(&e->completion, link)
+                                                : towc_completion_query(&e->completion, link, NULL);
     if (outcome == TOW_COMPLETION_DONE) {
         tow_mutex_lock(&e->completion.lock);
         if (e->records == records) {
@@ -236,16 +237,16 @@ static bool ask_completion(struct tow_event *e, bool wait, CUresult *ret_status)
 /* Asks whether its last record is done, and wants to hear when it is. */
 static CUresult ask_and_watch(CUevent event)
 {
-    struct tow_event *e = tow_event_find(event);
+    struct towc_event *e = towc_event_find(event);
     bool clear = false;
     if (e != NULL && (e->flags & CU_EVENT_INTERPROCESS) == 0 && !is_murky(e)) {
         tow_mutex_lock(&e->completion.lock);
         clear = e->recorded != UNKNOWN;
         tow_mutex_unlock(&e->completion.lock);
     }
-    return clear ? tow_completion_ask(&e->completion, e->context->link, TOW_FN_cuEventQuery,
-                                      (uint64_t)(uintptr_t)event)
-                 : tow_send_cuEventQuery(event);
+    return clear ? towc_completion_ask(&e->completion, e->context->link, TOW_FN_cuEventQuery,
+                                       (uint64_t)(uintptr_t)event)
+                 : towc_send_cuEventQuery(event);
 }
 
 /* Calls on an event go to its server, unless its answer is known. `wait`: they wait for it. */
@@ -255,7 +256,7 @@ static CUresult ask(CUevent event, bool wait, CUresult (*send)(CUevent event))
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    struct tow_event *e = tow_event_find(event);
+    struct towc_event *e = towc_event_find(event);
     if (e != NULL && is_done(e)) {
         return CUDA_SUCCESS;
     }
@@ -266,12 +267,12 @@ static CUresult ask(CUevent event, bool wait, CUresult (*send)(CUevent event))
     if (e != NULL) {
         tow_mutex_lock(&e->completion.lock);
         records = e->records;
-        e->watched = e->watched || !wait || tow_completion_tells_waiters(e->context->link);
+        e->watched = e->watched || !wait || towc_completion_tells_waiters(e->context->link);
         tow_mutex_unlock(&e->completion.lock);
     }
     bool visited = visit(event);
     status = send(event);
-    tow_context_back(visited);
+    towc_context_back(visited);
     if (status == CUDA_SUCCESS && e != NULL) {
         tow_mutex_lock(&e->completion.lock);
         if (e->records == records && e->recorded != UNKNOWN) {
@@ -286,13 +287,13 @@ static CUresult ask(CUevent event, bool wait, CUresult (*send)(CUevent event))
  * records so far. */
 static uint64_t begin_record(CUevent event)
 {
-    struct tow_event *e = tow_event_find(event);
+    struct towc_event *e = towc_event_find(event);
     uint64_t records = 0;
     if (e != NULL) {
         tow_mutex_lock(&e->completion.lock);
         records = ++e->records;
         e->recorded = UNKNOWN;
-        tow_completion_await(&e->completion, 0);
+        towc_completion_await(&e->completion, 0);
         tow_mutex_unlock(&e->completion.lock);
     }
     return records;
@@ -301,32 +302,32 @@ static uint64_t begin_record(CUevent event)
 /* Behind it. `value`: of its mark, or 0. */
 static void end_record(CUevent event, CUstream stream, uint64_t begun, bool sent, uint32_t value)
 {
-    struct tow_event *e = tow_event_find(event);
+    struct towc_event *e = towc_event_find(event);
     if (e == NULL) {
         return;
     }
-    struct tow_stream *s = tow_stream_find(stream);
-    bool known = sent && stream != CU_STREAM_PER_THREAD && !tow_capture_on(stream);
+    struct towc_stream *s = towc_stream_find(stream);
+    bool known = sent && stream != CU_STREAM_PER_THREAD && !towc_capture_on(stream);
     tow_mutex_lock(&e->completion.lock);
     /* Of two threads that record it at the same time, who knows which is the last. */
-    tow_completion_await(&e->completion, known && e->records == begun ? value : 0);
+    towc_completion_await(&e->completion, known && e->records == begun ? value : 0);
     e->records++;
-    e->recorded = known ? tow_link_sent(e->context->link) : UNKNOWN;
+    e->recorded = known ? towc_link_sent(e->context->link) : UNKNOWN;
     e->stream = s;
     e->stream_unique = s != NULL ? s->unique : 0;
     tow_mutex_unlock(&e->completion.lock);
 }
 
-CUresult tow_cuEventQuery(CUevent hEvent)
+CUresult towc_cuEventQuery(CUevent hEvent)
 {
-    CUresult unsafe = hEvent != NULL ? tow_capture_unsafe() : CUDA_ERROR_INVALID_HANDLE;
+    CUresult unsafe = hEvent != NULL ? towc_capture_unsafe() : CUDA_ERROR_INVALID_HANDLE;
     return unsafe != CUDA_SUCCESS ? unsafe : ask(hEvent, false, ask_and_watch);
 }
 
-CUresult tow_cuEventSynchronize(CUevent hEvent)
+CUresult towc_cuEventSynchronize(CUevent hEvent)
 {
-    CUresult unsafe = hEvent != NULL ? tow_capture_unsafe() : CUDA_ERROR_INVALID_HANDLE;
-    return unsafe != CUDA_SUCCESS ? unsafe : ask(hEvent, true, tow_send_cuEventSynchronize);
+    CUresult unsafe = hEvent != NULL ? towc_capture_unsafe() : CUDA_ERROR_INVALID_HANDLE;
+    return unsafe != CUDA_SUCCESS ? unsafe : ask(hEvent, true, towc_send_cuEventSynchronize);
 }
 
 /* A stream and an event that meet in a record must be of one context. */
@@ -335,29 +336,29 @@ static CUresult check_record(CUevent event, CUstream stream)
     CUresult status = check(event);
     if (status != CUDA_SUCCESS) {
         bool own = (uintptr_t)stream > (uintptr_t)CU_STREAM_PER_THREAD;
-        bool nowhere = event == NULL && !own && tow_context_current() == NULL;
+        bool nowhere = event == NULL && !own && towc_context_current() == NULL;
         return status == CUDA_ERROR_INVALID_HANDLE && nowhere ? CUDA_ERROR_INVALID_CONTEXT : status;
     }
-    struct tow_context *context;
-    status = tow_stream_context(stream, &context);
+    struct towc_context *context;
+    status = towc_stream_context(stream, &context);
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    struct tow_event *e = tow_event_find(event);
+    struct towc_event *e = towc_event_find(event);
     return e != NULL && e->context != context ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
 }
 
-CUresult tow_event_settle(CUevent event, CUstream stream, CUresult status)
+CUresult towc_event_settle(CUevent event, CUstream stream, CUresult status)
 {
-    if (status != CUDA_SUCCESS || !is_shared(event) || tow_capture_on(stream)) {
+    if (status != CUDA_SUCCESS || !is_shared(event) || towc_capture_on(stream)) {
         return status; /* a capture's was waited for anyway */
     }
-    status = tow_send_cuEventQuery(event);
+    status = towc_send_cuEventQuery(event);
     return status == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : status;
 }
 
 /* Whether this record is to be told of. */
-static bool is_watched(struct tow_event *e)
+static bool is_watched(struct towc_event *e)
 {
     tow_mutex_lock(&e->completion.lock);
     e->watched = e->watched && e->unseen++ < UNSEEN_MAX;
@@ -368,27 +369,27 @@ static bool is_watched(struct tow_event *e)
 
 static CUresult send_record(CUevent event, CUstream stream, uint32_t *ret_value)
 {
-    struct tow_event *e = tow_event_find(event);
-    struct tow_completion_mark mark = {0};
+    struct towc_event *e = towc_event_find(event);
+    struct towc_completion_mark mark = {0};
     bool told = e != NULL && stream != CU_STREAM_PER_THREAD && is_watched(e) &&
-                tow_completion_follow(&e->completion, e->context->link, &mark);
-    struct tow_call call;
+                towc_completion_follow(&e->completion, e->context->link, &mark);
+    struct towc_call call;
     /* A capture refuses events that other processes know. */
-    unsigned captured = is_shared(event) ? 0 : tow_capture_flag(stream);
-    CUresult status = tow_call_begin(&call, TOW_FN_cuEventRecord, 32, TOW_CALL_CONTEXT | captured);
+    unsigned captured = is_shared(event) ? 0 : towc_capture_flag(stream);
+    CUresult status = towc_call_begin(&call, TOW_FN_cuEventRecord, 32, TOW_CALL_CONTEXT | captured);
     if (status != CUDA_SUCCESS) {
         return status;
     }
     tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)event);
     tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)stream);
     if (told) {
-        tow_completion_put(&call, &mark);
+        towc_completion_put(&call, &mark);
         *ret_value = mark.value;
     }
-    return tow_call_send(&call);
+    return towc_call_send(&call);
 }
 
-CUresult tow_cuEventRecord(CUevent hEvent, CUstream hStream)
+CUresult towc_cuEventRecord(CUevent hEvent, CUstream hStream)
 {
     CUresult status = check_record(hEvent, hStream);
     if (status != CUDA_SUCCESS) {
@@ -399,30 +400,30 @@ CUresult tow_cuEventRecord(CUevent hEvent, CUstream hStream)
     uint32_t value = 0;
     status = send_record(hEvent, hStream, &value);
     end_record(hEvent, hStream, begun, status == CUDA_SUCCESS, value);
-    status = tow_event_settle(hEvent, hStream, status);
-    tow_context_back(visited);
+    status = towc_event_settle(hEvent, hStream, status);
+    towc_context_back(visited);
     return status;
 }
 
-CUresult tow_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags)
+CUresult towc_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags)
 {
     if ((flags & ~(unsigned)CU_EVENT_RECORD_EXTERNAL) != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (flags == 0) {
-        return tow_cuEventRecord(hEvent, hStream);
+        return towc_cuEventRecord(hEvent, hStream);
     }
     CUresult status = check_record(hEvent, hStream);
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    tow_event_elsewhere(hEvent); /* launches of the graph record it */
+    towc_event_elsewhere(hEvent); /* launches of the graph record it */
     bool visited = visit(hEvent);
     uint64_t begun = begin_record(hEvent);
-    status = tow_send_cuEventRecordWithFlags(hEvent, hStream, flags);
+    status = towc_send_cuEventRecordWithFlags(hEvent, hStream, flags);
     end_record(hEvent, hStream, begun, status == CUDA_SUCCESS, 0);
-    status = tow_event_settle(hEvent, hStream, status);
-    tow_context_back(visited);
+    status = towc_event_settle(hEvent, hStream, status);
+    towc_context_back(visited);
     return status;
 }
 
@@ -431,14 +432,14 @@ CUresult tow_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned i
 static CUresult check_all(unsigned fn, const void *of, CUevent event)
 {
     bool green = fn == TOW_FN_cuGreenCtxRecordEvent || fn == TOW_FN_cuGreenCtxWaitEvent;
-    CUresult status = green && of == NULL ? CUDA_SUCCESS : tow_client_state();
+    CUresult status = green && of == NULL ? CUDA_SUCCESS : towc_client_state();
     if (status != CUDA_SUCCESS || of == NULL) {
         return status != CUDA_SUCCESS ? status : CUDA_ERROR_INVALID_CONTEXT;
     }
     return check(event);
 }
 
-CUresult tow_event_record_all(unsigned fn, void *of, CUevent event)
+CUresult towc_event_record_all(unsigned fn, void *of, CUevent event)
 {
     CUresult status = check_all(fn, of, event);
     if (status != CUDA_SUCCESS) {
@@ -446,43 +447,43 @@ CUresult tow_event_record_all(unsigned fn, void *of, CUevent event)
     }
     bool visited = visit(event);
     uint64_t begun = begin_record(event);
-    status = fn == TOW_FN_cuCtxRecordEvent ? tow_send_cuCtxRecordEvent(of, event)
-                                           : tow_send_cuGreenCtxRecordEvent(of, event);
+    status = fn == TOW_FN_cuCtxRecordEvent ? towc_send_cuCtxRecordEvent(of, event)
+                                           : towc_send_cuGreenCtxRecordEvent(of, event);
     end_record(event, NULL, begun, false, 0);
-    status = tow_event_settle(event, NULL, status);
-    tow_context_back(visited);
+    status = towc_event_settle(event, NULL, status);
+    towc_context_back(visited);
     return status;
 }
 
-CUresult tow_event_wait_all(unsigned fn, void *of, const struct tow_link *link, CUevent event)
+CUresult towc_event_wait_all(unsigned fn, void *of, const struct towc_link *link, CUevent event)
 {
     CUresult status = check_all(fn, of, event);
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    const struct tow_event *e = tow_event_find(event);
+    const struct towc_event *e = towc_event_find(event);
     if (e != NULL && link != NULL && e->context->link != link) {
-        return tow_cuEventSynchronize(event); /* as for a stream: the program waits instead */
+        return towc_cuEventSynchronize(event); /* as for a stream: the program waits instead */
     }
     bool visited = visit(event);
-    status = fn == TOW_FN_cuCtxWaitEvent ? tow_send_cuCtxWaitEvent(of, event)
-                                         : tow_send_cuGreenCtxWaitEvent(of, event);
-    tow_capture_doubt(); /* any stream may be drawn into a capture by it */
-    status = tow_event_settle(event, NULL, status);
-    tow_context_back(visited);
+    status = fn == TOW_FN_cuCtxWaitEvent ? towc_send_cuCtxWaitEvent(of, event)
+                                         : towc_send_cuGreenCtxWaitEvent(of, event);
+    towc_capture_doubt(); /* any stream may be drawn into a capture by it */
+    status = towc_event_settle(event, NULL, status);
+    towc_context_back(visited);
     return status;
 }
 
-CUresult tow_cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent)
+CUresult towc_cuCtxRecordEvent(CUcontext hCtx, CUevent hEvent)
 {
-    return tow_event_record_all(TOW_FN_cuCtxRecordEvent, hCtx, hEvent);
+    return towc_event_record_all(TOW_FN_cuCtxRecordEvent, hCtx, hEvent);
 }
 
-CUresult tow_cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent)
+CUresult towc_cuCtxWaitEvent(CUcontext hCtx, CUevent hEvent)
 {
-    const struct tow_context *context = tow_context_find(hCtx);
-    return tow_event_wait_all(TOW_FN_cuCtxWaitEvent, hCtx, context != NULL ? context->link : NULL,
-                              hEvent);
+    const struct towc_context *context = towc_context_find(hCtx);
+    return towc_event_wait_all(TOW_FN_cuCtxWaitEvent, hCtx, context != NULL ? context->link : NULL,
+                               hEvent);
 }
 
 static CUresult check_elapsed(const float *ret_milliseconds, CUevent start, CUevent end)
@@ -497,7 +498,7 @@ static CUresult check_elapsed(const float *ret_milliseconds, CUevent start, CUev
     if (ret_milliseconds == NULL) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    struct tow_event *a = tow_event_find(start), *b = tow_event_find(end);
+    struct towc_event *a = towc_event_find(start), *b = towc_event_find(end);
     if ((a != NULL && (a->flags & CU_EVENT_DISABLE_TIMING)) ||
         (b != NULL && (b->flags & CU_EVENT_DISABLE_TIMING)) ||
         (a != NULL && b != NULL && a->context != b->context)) {
@@ -506,26 +507,26 @@ static CUresult check_elapsed(const float *ret_milliseconds, CUevent start, CUev
     return CUDA_SUCCESS;
 }
 
-CUresult tow_cuEventElapsedTime_v2(float *pMilliseconds, CUevent hStart, CUevent hEnd)
+CUresult towc_cuEventElapsedTime_v2(float *pMilliseconds, CUevent hStart, CUevent hEnd)
 {
     CUresult status = check_elapsed(pMilliseconds, hStart, hEnd);
     if (status != CUDA_SUCCESS) {
         return status;
     }
     bool visited = visit(hStart);
-    status = tow_send_cuEventElapsedTime_v2(pMilliseconds, hStart, hEnd);
-    tow_context_back(visited);
+    status = towc_send_cuEventElapsedTime_v2(pMilliseconds, hStart, hEnd);
+    towc_context_back(visited);
     return status;
 }
 
-CUresult tow_cuEventElapsedTime(float *pMilliseconds, CUevent hStart, CUevent hEnd)
+CUresult towc_cuEventElapsedTime(float *pMilliseconds, CUevent hStart, CUevent hEnd)
 {
     CUresult status = check_elapsed(pMilliseconds, hStart, hEnd);
     if (status != CUDA_SUCCESS) {
         return status;
     }
     bool visited = visit(hStart);
-    status = tow_send_cuEventElapsedTime(pMilliseconds, hStart, hEnd);
-    tow_context_back(visited);
+    status = towc_send_cuEventElapsedTime(pMilliseconds, hStart, hEnd);
+    towc_context_back(visited);
     return status;
 }

@@ -14,11 +14,11 @@
 struct green {
     CUgreenCtx handle;
     CUdevice device;
-    struct tow_link *link; /* borrowed */
-    struct green *next;    /* in `ended` */
+    struct towc_link *link; /* borrowed */
+    struct green *next;     /* in `ended` */
 
-    struct tow_mutex lock;       /* guards the next */
-    struct tow_context *context; /* shared; NULL until it was asked for */
+    struct tow_mutex lock;        /* guards the next */
+    struct towc_context *context; /* shared; NULL until it was asked for */
 };
 
 /* Process-wide: any thread may still look at one. */
@@ -27,14 +27,14 @@ static struct green *ended;                                         /* what was 
 
 static struct green *find(CUgreenCtx handle)
 {
-    return tow_handle_object(TOW_H_GREENCTX, (uint64_t)(uintptr_t)handle);
+    return towc_handle_object(TOW_H_GREENCTX, (uint64_t)(uintptr_t)handle);
 }
 
-CUresult tow_cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevice dev,
-                              unsigned int flags)
+CUresult towc_cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevice dev,
+                               unsigned int flags)
 {
-    struct tow_link *link = NULL;
-    CUresult status = tow_device_route(dev, &link);
+    struct towc_link *link = NULL;
+    CUresult status = towc_device_route(dev, &link);
     if (status != CUDA_SUCCESS) {
         return status;
     }
@@ -46,7 +46,7 @@ CUresult tow_cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevic
     if (green == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    status = tow_handle_mint_object(TOW_H_GREENCTX, green, &id);
+    status = towc_handle_mint_object(TOW_H_GREENCTX, green, &id);
     if (status != CUDA_SUCCESS) {
         free(green);
         return status;
@@ -57,15 +57,15 @@ CUresult tow_cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevic
     tow_mutex_init(&green->lock, CLIENT_GREEN);
     /* A green context keeps its device's primary context alive. */
     CUcontext primary = NULL;
-    status = tow_cuDevicePrimaryCtxRetain(&primary, dev);
+    status = towc_cuDevicePrimaryCtxRetain(&primary, dev);
     if (status == CUDA_SUCCESS) {
-        status = tow_send_cuGreenCtxCreate(green->handle, desc, dev, flags);
+        status = towc_send_cuGreenCtxCreate(green->handle, desc, dev, flags);
         if (status != CUDA_SUCCESS) {
-            tow_cuDevicePrimaryCtxRelease_v2(dev);
+            towc_cuDevicePrimaryCtxRelease_v2(dev);
         }
     }
     if (status != CUDA_SUCCESS) {
-        tow_handle_retire(id);
+        towc_handle_retire(id);
         tow_mutex_fini(&green->lock);
         free(green);
         return status;
@@ -77,24 +77,24 @@ CUresult tow_cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc, CUdevic
 /* With the green context's lock held. */
 static CUresult make_context(struct green *green)
 {
-    struct tow_context *context = tow_context_make(green->device, false);
+    struct towc_context *context = towc_context_make(green->device, false);
     if (context == NULL) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    struct tow_call call;
+    struct towc_call call;
     CUresult status =
-        tow_call_begin_on(&call, green->link, 0, TOW_FN_cuCtxFromGreenCtx, 16, TOW_CALL_REPLY);
+        towc_call_begin_on(&call, green->link, 0, TOW_FN_cuCtxFromGreenCtx, 16, TOW_CALL_REPLY);
     if (status == CUDA_SUCCESS) {
         tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)context->handle);
         tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)green->handle);
-        status = tow_call_wait(&call);
+        status = towc_call_wait(&call);
         if (status == CUDA_SUCCESS) {
-            tow_context_take_facts(context, &call.dec);
+            towc_context_take_facts(context, &call.dec);
         }
-        status = tow_call_end(&call, status);
+        status = towc_call_end(&call, status);
     }
     if (status != CUDA_SUCCESS) {
-        tow_context_discard(context);
+        towc_context_discard(context);
         return status;
     }
     context->green = green->handle;
@@ -103,9 +103,9 @@ static CUresult make_context(struct green *green)
     return CUDA_SUCCESS;
 }
 
-static CUresult context_of(CUgreenCtx handle, struct tow_context **ret_context)
+static CUresult context_of(CUgreenCtx handle, struct towc_context **ret_context)
 {
-    CUresult state = tow_client_state();
+    CUresult state = towc_client_state();
     if (state != CUDA_SUCCESS) {
         return state;
     }
@@ -122,9 +122,9 @@ static CUresult context_of(CUgreenCtx handle, struct tow_context **ret_context)
     return status;
 }
 
-CUresult tow_cuCtxFromGreenCtx(CUcontext *pContext, CUgreenCtx hCtx)
+CUresult towc_cuCtxFromGreenCtx(CUcontext *pContext, CUgreenCtx hCtx)
 {
-    struct tow_context *context;
+    struct towc_context *context;
     if (pContext == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -135,9 +135,9 @@ CUresult tow_cuCtxFromGreenCtx(CUcontext *pContext, CUgreenCtx hCtx)
     return status;
 }
 
-CUresult tow_cuGreenCtxDestroy(CUgreenCtx hCtx)
+CUresult towc_cuGreenCtxDestroy(CUgreenCtx hCtx)
 {
-    CUresult state = tow_client_state();
+    CUresult state = towc_client_state();
     if (state != CUDA_SUCCESS) {
         return state;
     }
@@ -145,7 +145,7 @@ CUresult tow_cuGreenCtxDestroy(CUgreenCtx hCtx)
     if (green == NULL) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
-    if (tow_handle_retire((uint64_t)(uintptr_t)hCtx) != green) {
+    if (towc_handle_retire((uint64_t)(uintptr_t)hCtx) != green) {
         return CUDA_ERROR_INVALID_CONTEXT; /* another thread was faster */
     }
     tow_mutex_lock(&ended_lock);
@@ -153,31 +153,31 @@ CUresult tow_cuGreenCtxDestroy(CUgreenCtx hCtx)
     ended = green;
     tow_mutex_unlock(&ended_lock);
     tow_mutex_lock(&green->lock);
-    struct tow_context *context = green->context;
+    struct towc_context *context = green->context;
     tow_mutex_unlock(&green->lock);
     if (context != NULL) {
         /* The handle stays: the driver lets it become current still, though nothing works there. */
-        tow_context_end(context);
+        towc_context_end(context);
     }
-    struct tow_call call;
+    struct towc_call call;
     CUresult status =
-        tow_call_begin_on(&call, green->link, 0, TOW_FN_cuGreenCtxDestroy, 16, TOW_CALL_REPLY);
+        towc_call_begin_on(&call, green->link, 0, TOW_FN_cuGreenCtxDestroy, 16, TOW_CALL_REPLY);
     if (status == CUDA_SUCCESS) {
         tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)hCtx);
         tow_enc_u64(&call.enc, context != NULL ? (uint64_t)(uintptr_t)context->handle : 0);
-        status = tow_call_end(&call, tow_call_wait(&call));
-        tow_cuDevicePrimaryCtxRelease_v2(green->device);
+        status = towc_call_end(&call, towc_call_wait(&call));
+        towc_cuDevicePrimaryCtxRelease_v2(green->device);
     }
     if (context != NULL) {
-        tow_context_ended(context);
+        towc_context_ended(context);
     }
     return status;
 }
 
-CUresult tow_cuGreenCtxStreamCreate(CUstream *phStream, CUgreenCtx greenCtx, unsigned int flags,
-                                    int priority)
+CUresult towc_cuGreenCtxStreamCreate(CUstream *phStream, CUgreenCtx greenCtx, unsigned int flags,
+                                     int priority)
 {
-    struct tow_context *context;
+    struct towc_context *context;
     if (phStream == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -186,27 +186,27 @@ CUresult tow_cuGreenCtxStreamCreate(CUstream *phStream, CUgreenCtx greenCtx, uns
         return status;
     }
     CUstream stream = NULL;
-    status = tow_stream_mint(context, flags, priority, &stream);
+    status = towc_stream_mint(context, flags, priority, &stream);
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    status = tow_send_cuGreenCtxStreamCreate(stream, greenCtx, flags, priority);
+    status = towc_send_cuGreenCtxStreamCreate(stream, greenCtx, flags, priority);
     if (status != CUDA_SUCCESS) {
-        tow_stream_retire(stream);
+        towc_stream_retire(stream);
         return status;
     }
     *phStream = stream;
     return CUDA_SUCCESS;
 }
 
-CUresult tow_cuGreenCtxRecordEvent(CUgreenCtx hCtx, CUevent hEvent)
+CUresult towc_cuGreenCtxRecordEvent(CUgreenCtx hCtx, CUevent hEvent)
 {
-    return tow_event_record_all(TOW_FN_cuGreenCtxRecordEvent, hCtx, hEvent);
+    return towc_event_record_all(TOW_FN_cuGreenCtxRecordEvent, hCtx, hEvent);
 }
 
-CUresult tow_cuGreenCtxWaitEvent(CUgreenCtx hCtx, CUevent hEvent)
+CUresult towc_cuGreenCtxWaitEvent(CUgreenCtx hCtx, CUevent hEvent)
 {
     const struct green *green = find(hCtx);
-    return tow_event_wait_all(TOW_FN_cuGreenCtxWaitEvent, hCtx, green != NULL ? green->link : NULL,
-                              hEvent);
+    return towc_event_wait_all(TOW_FN_cuGreenCtxWaitEvent, hCtx, green != NULL ? green->link : NULL,
+                               hEvent);
 }

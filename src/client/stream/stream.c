@@ -17,7 +17,7 @@
 
 /* Process-wide: objects that no handle names, any context takes them; ids that are never reused. */
 static struct tow_mutex free_lock = TOW_MUTEX(CLIENT_STREAMS_FREE); /* guards the next */
-static struct tow_stream *free_streams;
+static struct towc_stream *free_streams;
 static _Atomic uint64_t uniques;
 
 static bool is_default(CUstream stream)
@@ -25,50 +25,50 @@ static bool is_default(CUstream stream)
     return (uintptr_t)stream <= (uintptr_t)CU_STREAM_PER_THREAD;
 }
 
-struct tow_stream *tow_stream_find(CUstream stream)
+struct towc_stream *towc_stream_find(CUstream stream)
 {
-    struct tow_stream *s = tow_handle_object(TOW_H_STREAM, (uint64_t)(uintptr_t)stream);
+    struct towc_stream *s = towc_handle_object(TOW_H_STREAM, (uint64_t)(uintptr_t)stream);
     if (s != NULL && s->epoch != atomic_load_explicit(&s->context->epoch, memory_order_relaxed)) {
         return NULL; /* went with its context */
     }
     return s;
 }
 
-CUresult tow_stream_context(CUstream stream, struct tow_context **ret_context)
+CUresult towc_stream_context(CUstream stream, struct towc_context **ret_context)
 {
-    CUresult state = tow_client_state();
+    CUresult state = towc_client_state();
     if (state != CUDA_SUCCESS) {
         return state;
     }
     if (is_default(stream)) {
-        *ret_context = tow_context_current();
+        *ret_context = towc_context_current();
         return *ret_context != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
     }
-    struct tow_stream *s = tow_stream_find(stream);
+    struct towc_stream *s = towc_stream_find(stream);
     if (s == NULL) {
-        return tow_handle_missing(TOW_H_STREAM, (uint64_t)(uintptr_t)stream);
+        return towc_handle_missing(TOW_H_STREAM, (uint64_t)(uintptr_t)stream);
     }
     *ret_context = s->context;
     return CUDA_SUCCESS;
 }
 
-CUresult tow_stream_check(CUstream stream)
+CUresult towc_stream_check(CUstream stream)
 {
-    struct tow_context *context;
-    return tow_stream_context(stream, &context);
+    struct towc_context *context;
+    return towc_stream_context(stream, &context);
 }
 
-CUresult tow_stream_id(struct tow_context *context, CUstream stream, uint64_t *ret_id)
+CUresult towc_stream_id(struct towc_context *context, CUstream stream, uint64_t *ret_id)
 {
     if (!is_default(stream)) {
-        struct tow_stream *s = tow_stream_find(stream);
+        struct towc_stream *s = towc_stream_find(stream);
         if (s == NULL) {
-            return tow_handle_missing(TOW_H_STREAM, (uint64_t)(uintptr_t)stream);
+            return towc_handle_missing(TOW_H_STREAM, (uint64_t)(uintptr_t)stream);
         }
         *ret_id = s->unique;
         return CUDA_SUCCESS;
     }
-    struct tow_thread *self = tow_thread_self();
+    struct towc_thread *self = towc_thread_self();
     if (context == NULL || self == NULL) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
@@ -83,7 +83,7 @@ CUresult tow_stream_id(struct tow_context *context, CUstream stream, uint64_t *r
 
 /* Objects are used again, never freed: another thread may be looking at one that was just
  * destroyed. */
-static void put_back(struct tow_stream *s)
+static void put_back(struct towc_stream *s)
 {
     tow_mutex_lock(&free_lock);
     s->next_free = free_streams;
@@ -91,11 +91,11 @@ static void put_back(struct tow_stream *s)
     tow_mutex_unlock(&free_lock);
 }
 
-CUresult tow_stream_mint(struct tow_context *context, unsigned flags, int priority,
-                         CUstream *ret_stream)
+CUresult towc_stream_mint(struct towc_context *context, unsigned flags, int priority,
+                          CUstream *ret_stream)
 {
     tow_mutex_lock(&free_lock);
-    struct tow_stream *s = free_streams;
+    struct towc_stream *s = free_streams;
     if (s != NULL) {
         free_streams = s->next_free;
     }
@@ -115,10 +115,10 @@ CUresult tow_stream_mint(struct tow_context *context, unsigned flags, int priori
     /* In this order, see is_done in event.c. */
     atomic_store(&s->unique, atomic_fetch_add(&uniques, 1) + 1);
     atomic_store(&s->done, 0);
-    tow_completion_void(&s->completion);
-    tow_capture_reset(s);
+    towc_completion_void(&s->completion);
+    towc_capture_reset(s);
     uint64_t id = 0;
-    CUresult status = tow_handle_mint_object(TOW_H_STREAM, s, &id);
+    CUresult status = towc_handle_mint_object(TOW_H_STREAM, s, &id);
     if (status != CUDA_SUCCESS) {
         put_back(s);
         return status;
@@ -127,9 +127,9 @@ CUresult tow_stream_mint(struct tow_context *context, unsigned flags, int priori
     return CUDA_SUCCESS;
 }
 
-void tow_stream_retire(CUstream stream)
+void towc_stream_retire(CUstream stream)
 {
-    struct tow_stream *s = tow_handle_retire((uint64_t)(uintptr_t)stream);
+    struct towc_stream *s = towc_handle_retire((uint64_t)(uintptr_t)stream);
     if (s != NULL) {
         put_back(s);
     }
@@ -137,14 +137,14 @@ void tow_stream_retire(CUstream stream)
 
 static CUresult create(CUstream *phStream, unsigned flags, int priority, bool with_priority)
 {
-    CUresult state = tow_client_state();
+    CUresult state = towc_client_state();
     if (state != CUDA_SUCCESS) {
         return state;
     }
     if (phStream == NULL || (flags & ~(unsigned)CU_STREAM_NON_BLOCKING) != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    struct tow_context *context = tow_context_current();
+    struct towc_context *context = towc_context_current();
     if (context == NULL) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
@@ -157,91 +157,91 @@ static CUresult create(CUstream *phStream, unsigned flags, int priority, bool wi
         priority = context->greatest_priority;
     }
     CUstream stream = NULL;
-    CUresult status = tow_stream_mint(context, flags, with_priority ? priority : 0, &stream);
+    CUresult status = towc_stream_mint(context, flags, with_priority ? priority : 0, &stream);
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    status = with_priority ? tow_send_cuStreamCreateWithPriority(stream, flags, priority)
-                           : tow_send_cuStreamCreate(stream, flags);
+    status = with_priority ? towc_send_cuStreamCreateWithPriority(stream, flags, priority)
+                           : towc_send_cuStreamCreate(stream, flags);
     if (status != CUDA_SUCCESS) {
-        tow_stream_retire(stream);
+        towc_stream_retire(stream);
         return status;
     }
     *phStream = stream;
     return CUDA_SUCCESS;
 }
 
-CUresult tow_cuStreamCreate(CUstream *phStream, unsigned int Flags)
+CUresult towc_cuStreamCreate(CUstream *phStream, unsigned int Flags)
 {
     return create(phStream, Flags, 0, false);
 }
 
-CUresult tow_cuStreamCreateWithPriority(CUstream *phStream, unsigned int flags, int priority)
+CUresult towc_cuStreamCreateWithPriority(CUstream *phStream, unsigned int flags, int priority)
 {
     return create(phStream, flags, priority, true);
 }
 
-CUresult tow_cuStreamDestroy_v2(CUstream hStream)
+CUresult towc_cuStreamDestroy_v2(CUstream hStream)
 {
     if (is_default(hStream)) {
         return CUDA_ERROR_INVALID_HANDLE; /* before cuInit, too */
     }
-    CUresult state = tow_client_state();
+    CUresult state = towc_client_state();
     if (state != CUDA_SUCCESS) {
         return state;
     }
-    struct tow_stream *s = tow_handle_object(TOW_H_STREAM, (uint64_t)(uintptr_t)hStream);
+    struct towc_stream *s = towc_handle_object(TOW_H_STREAM, (uint64_t)(uintptr_t)hStream);
     if (s == NULL) {
-        return tow_handle_missing(TOW_H_STREAM, (uint64_t)(uintptr_t)hStream);
+        return towc_handle_missing(TOW_H_STREAM, (uint64_t)(uintptr_t)hStream);
     }
-    if (tow_stream_find(hStream) == NULL) {
-        tow_stream_retire(hStream);
+    if (towc_stream_find(hStream) == NULL) {
+        towc_stream_retire(hStream);
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     }
-    bool visited = tow_context_visit(s->context);
-    CUresult status = tow_send_cuStreamDestroy_v2(hStream);
-    tow_context_back(visited);
+    bool visited = towc_context_visit(s->context);
+    CUresult status = towc_send_cuStreamDestroy_v2(hStream);
+    towc_context_back(visited);
     if (status == CUDA_SUCCESS) {
-        tow_capture_drop(hStream, 0);
-        tow_stream_retire(hStream);
+        towc_capture_drop(hStream, 0);
+        towc_stream_retire(hStream);
     }
     return status;
 }
 
 /* ---- questions that the client answers ---- */
 
-CUresult tow_cuStreamGetPriority(CUstream hStream, int *priority)
+CUresult towc_cuStreamGetPriority(CUstream hStream, int *priority)
 {
-    CUresult status = tow_stream_check(hStream);
+    CUresult status = towc_stream_check(hStream);
     if (status != CUDA_SUCCESS) {
         return status;
     }
     if (priority == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    struct tow_stream *s = tow_stream_find(hStream);
+    struct towc_stream *s = towc_stream_find(hStream);
     *priority = s != NULL ? s->priority : 0;
     return CUDA_SUCCESS;
 }
 
-CUresult tow_cuStreamGetFlags(CUstream hStream, unsigned int *flags)
+CUresult towc_cuStreamGetFlags(CUstream hStream, unsigned int *flags)
 {
-    CUresult status = tow_stream_check(hStream);
+    CUresult status = towc_stream_check(hStream);
     if (status != CUDA_SUCCESS) {
         return status;
     }
     if (flags == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    struct tow_stream *s = tow_stream_find(hStream);
+    struct towc_stream *s = towc_stream_find(hStream);
     *flags = s != NULL ? s->flags : CU_STREAM_DEFAULT;
     return CUDA_SUCCESS;
 }
 
-CUresult tow_cuStreamGetId(CUstream hStream, unsigned long long *streamId)
+CUresult towc_cuStreamGetId(CUstream hStream, unsigned long long *streamId)
 {
-    struct tow_context *context;
-    CUresult status = tow_stream_context(hStream, &context);
+    struct towc_context *context;
+    CUresult status = towc_stream_context(hStream, &context);
     if (status != CUDA_SUCCESS) {
         return status;
     }
@@ -249,17 +249,17 @@ CUresult tow_cuStreamGetId(CUstream hStream, unsigned long long *streamId)
         return CUDA_ERROR_INVALID_VALUE;
     }
     uint64_t id = 0;
-    status = tow_stream_id(context, hStream, &id);
+    status = towc_stream_id(context, hStream, &id);
     if (status == CUDA_SUCCESS) {
         *streamId = id;
     }
     return status;
 }
 
-CUresult tow_cuStreamGetDevice(CUstream hStream, CUdevice *device)
+CUresult towc_cuStreamGetDevice(CUstream hStream, CUdevice *device)
 {
-    struct tow_context *context;
-    CUresult status = tow_stream_context(hStream, &context);
+    struct towc_context *context;
+    CUresult status = towc_stream_context(hStream, &context);
     if (status != CUDA_SUCCESS) {
         return status;
     }
@@ -270,10 +270,10 @@ CUresult tow_cuStreamGetDevice(CUstream hStream, CUdevice *device)
     return CUDA_SUCCESS;
 }
 
-CUresult tow_cuStreamGetCtx(CUstream hStream, CUcontext *pctx)
+CUresult towc_cuStreamGetCtx(CUstream hStream, CUcontext *pctx)
 {
-    struct tow_context *context;
-    CUresult status = tow_stream_context(hStream, &context);
+    struct towc_context *context;
+    CUresult status = towc_stream_context(hStream, &context);
     if (status != CUDA_SUCCESS) {
         return status;
     }
@@ -284,10 +284,10 @@ CUresult tow_cuStreamGetCtx(CUstream hStream, CUcontext *pctx)
     return CUDA_SUCCESS;
 }
 
-CUresult tow_cuStreamGetCtx_v2(CUstream hStream, CUcontext *pCtx, CUgreenCtx *pGreenCtx)
+CUresult towc_cuStreamGetCtx_v2(CUstream hStream, CUcontext *pCtx, CUgreenCtx *pGreenCtx)
 {
-    struct tow_context *context;
-    CUresult status = tow_stream_context(hStream, &context);
+    struct towc_context *context;
+    CUresult status = towc_stream_context(hStream, &context);
     if (status != CUDA_SUCCESS) {
         return status;
     }
@@ -304,43 +304,43 @@ CUresult tow_cuStreamGetCtx_v2(CUstream hStream, CUcontext *pCtx, CUgreenCtx *pG
 
 /* ---- waiting ---- */
 
-CUresult tow_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
+CUresult towc_cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
 {
-    struct tow_context *context;
-    CUresult status = tow_stream_context(hStream, &context);
+    struct towc_context *context;
+    CUresult status = towc_stream_context(hStream, &context);
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    if (tow_event_find(hEvent) == NULL &&
-        !tow_handle_valid(TOW_H_EVENT, (uint64_t)(uintptr_t)hEvent)) {
-        return tow_handle_missing(TOW_H_EVENT, (uint64_t)(uintptr_t)hEvent);
+    if (towc_event_find(hEvent) == NULL &&
+        !towc_handle_valid(TOW_H_EVENT, (uint64_t)(uintptr_t)hEvent)) {
+        return towc_handle_missing(TOW_H_EVENT, (uint64_t)(uintptr_t)hEvent);
     }
     if ((Flags & ~(unsigned)CU_EVENT_WAIT_EXTERNAL) != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    const struct tow_event *event = tow_event_find(hEvent);
+    const struct towc_event *event = towc_event_find(hEvent);
     if (event != NULL && event->context->link != context->link) {
         /* Servers do not know each other's events: the program waits, so that the stream need not.
          */
-        return tow_capture_on(hStream) ? CUDA_ERROR_STREAM_CAPTURE_ISOLATION
-                                       : tow_cuEventSynchronize(hEvent);
+        return towc_capture_on(hStream) ? CUDA_ERROR_STREAM_CAPTURE_ISOLATION
+                                        : towc_cuEventSynchronize(hEvent);
     }
     if ((Flags & CU_EVENT_WAIT_EXTERNAL) != 0) {
-        tow_event_in_graph(hEvent);
+        towc_event_in_graph(hEvent);
     }
-    bool visited = tow_context_visit(context);
-    status = tow_send_cuStreamWaitEvent(hStream, hEvent, Flags);
-    tow_capture_waited(hStream);
-    status = tow_event_settle(hEvent, hStream, status);
-    tow_context_back(visited);
+    bool visited = towc_context_visit(context);
+    status = towc_send_cuStreamWaitEvent(hStream, hEvent, Flags);
+    towc_capture_waited(hStream);
+    status = towc_event_settle(hEvent, hStream, status);
+    towc_context_back(visited);
     return status;
 }
 
-void tow_stream_finished(CUstream stream, struct tow_context *context, uint64_t number)
+void towc_stream_finished(CUstream stream, struct towc_context *context, uint64_t number)
 {
     if (stream != CU_STREAM_PER_THREAD) {
-        struct tow_stream *s = tow_stream_find(stream);
-        tow_link_raise(s != NULL ? &s->done : &context->default_done, number);
+        struct towc_stream *s = towc_stream_find(stream);
+        towc_link_raise(s != NULL ? &s->done : &context->default_done, number);
     }
 }
 
@@ -348,60 +348,60 @@ void tow_stream_finished(CUstream stream, struct tow_context *context, uint64_t 
  * this thread sent to ask. */
 static CUresult ask(CUstream stream, CUresult (*send)(CUstream stream))
 {
-    struct tow_context *context;
-    CUresult status = tow_stream_context(stream, &context);
-    const struct tow_thread *self = tow_thread_self();
+    struct towc_context *context;
+    CUresult status = towc_stream_context(stream, &context);
+    const struct towc_thread *self = towc_thread_self();
     if (status != CUDA_SUCCESS || self == NULL) {
         return status != CUDA_SUCCESS ? status : CUDA_ERROR_OUT_OF_MEMORY;
     }
-    uint64_t number = tow_link_sent(context->link), own = self->sent;
-    bool visited = tow_context_visit(context);
+    uint64_t number = towc_link_sent(context->link), own = self->sent;
+    bool visited = towc_context_visit(context);
     status = send(stream);
-    tow_context_back(visited);
+    towc_context_back(visited);
     if (status == CUDA_SUCCESS) {
         own = self->sent - own;
         /* Unless others sent something meanwhile. */
-        tow_stream_finished(stream, context,
-                            tow_link_sent(context->link) == number + own ? number + own : number);
+        towc_stream_finished(stream, context,
+                             towc_link_sent(context->link) == number + own ? number + own : number);
     }
     return status;
 }
 
 /* True if the stream was seen empty, and nothing was sent since to any. */
-static bool is_idle(struct tow_context *context, CUstream stream)
+static bool is_idle(struct towc_context *context, CUstream stream)
 {
-    const struct tow_stream *s = tow_stream_find(stream);
+    const struct towc_stream *s = towc_stream_find(stream);
     uint64_t done = atomic_load(&context->done);
     uint64_t here = atomic_load(s != NULL ? &s->done : &context->default_done);
-    return tow_link_sent(context->link) == (done > here ? done : here) &&
-           atomic_load(&context->link->lost) == 0 && !tow_link_expects(context->link);
+    return towc_link_sent(context->link) == (done > here ? done : here) &&
+           atomic_load(&context->link->lost) == 0 && !towc_link_expects(context->link);
 }
 
 static CUresult query(CUstream stream)
 {
-    struct tow_context *context;
-    CUresult status = tow_stream_context(stream, &context);
+    struct towc_context *context;
+    CUresult status = towc_stream_context(stream, &context);
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    struct tow_stream *s = tow_stream_find(stream);
-    struct tow_link *link = context->link;
+    struct towc_stream *s = towc_stream_find(stream);
+    struct towc_link *link = context->link;
     if (stream == CU_STREAM_PER_THREAD || atomic_load(&context->sticky) != 0 ||
-        !tow_completion_possible()) {
-        return tow_send_cuStreamQuery(stream);
+        !towc_completion_possible()) {
+        return towc_send_cuStreamQuery(stream);
     }
-    if (tow_completion_is_quiet(link, stream) || is_idle(context, stream)) {
+    if (towc_completion_is_quiet(link, stream) || is_idle(context, stream)) {
         return CUDA_SUCCESS;
     }
-    struct tow_completion *own = s != NULL ? &s->completion : context->default_completion;
+    struct towc_completion *own = s != NULL ? &s->completion : context->default_completion;
     uint64_t number = 0;
-    enum tow_completion_outcome outcome = tow_completion_query(own, link, &number);
+    enum towc_completion_outcome outcome = towc_completion_query(own, link, &number);
     if (outcome == TOW_COMPLETION_PENDING) {
         return CUDA_ERROR_NOT_READY;
     }
-    return outcome == TOW_COMPLETION_DONE && tow_link_sent(link) == number
+    return outcome == TOW_COMPLETION_DONE && towc_link_sent(link) == number
                ? CUDA_SUCCESS
-               : tow_completion_ask(own, link, TOW_FN_cuStreamQuery, (uint64_t)(uintptr_t)stream);
+               : towc_completion_ask(own, link, TOW_FN_cuStreamQuery, (uint64_t)(uintptr_t)stream);
 }
 
 /* NVIDIA's driver lets a host function ask for streams and wait for them, but not the runtime,
@@ -412,70 +412,70 @@ static CUresult ask_in_hostfn(CUstream stream, bool wait)
     if (is_default(stream)) {
         return CUDA_ERROR_NOT_PERMITTED;
     }
-    struct tow_context *context;
-    CUresult status = tow_stream_context(stream, &context);
+    struct towc_context *context;
+    CUresult status = towc_stream_context(stream, &context);
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    tow_thread_here->in_hostfn = false; /* this thread's own calls are permitted */
-    status = tow_cuCtxPushCurrent_v2(context->handle);
+    towc_thread_here->in_hostfn = false; /* this thread's own calls are permitted */
+    status = towc_cuCtxPushCurrent_v2(context->handle);
     if (status == CUDA_SUCCESS) {
-        status = tow_send_cuStreamQuery(stream);
-        tow_cuCtxPopCurrent_v2(NULL);
+        status = towc_send_cuStreamQuery(stream);
+        towc_cuCtxPopCurrent_v2(NULL);
     }
-    tow_thread_here->in_hostfn = true;
+    towc_thread_here->in_hostfn = true;
     return wait && status == CUDA_ERROR_NOT_READY ? CUDA_ERROR_NOT_PERMITTED : status;
 }
 
-CUresult tow_cuStreamQuery(CUstream hStream)
+CUresult towc_cuStreamQuery(CUstream hStream)
 {
-    if (tow_thread_in_hostfn()) {
+    if (towc_thread_in_hostfn()) {
         return ask_in_hostfn(hStream, false);
     }
-    CUresult unsafe = tow_capture_unsafe();
+    CUresult unsafe = towc_capture_unsafe();
     return unsafe != CUDA_SUCCESS ? unsafe : ask(hStream, query);
 }
 
 static CUresult synchronize(CUstream stream)
 {
-    struct tow_context *context = tow_context_current();
-    return context != NULL ? tow_completion_sync_stream(context->link, stream)
-                           : tow_send_cuStreamSynchronize(stream);
+    struct towc_context *context = towc_context_current();
+    return context != NULL ? towc_completion_sync_stream(context->link, stream)
+                           : towc_send_cuStreamSynchronize(stream);
 }
 
-CUresult tow_cuStreamSynchronize(CUstream hStream)
+CUresult towc_cuStreamSynchronize(CUstream hStream)
 {
-    if (tow_thread_in_hostfn()) {
+    if (towc_thread_in_hostfn()) {
         return ask_in_hostfn(hStream, true);
     }
-    CUresult unsafe = tow_capture_unsafe();
+    CUresult unsafe = towc_capture_unsafe();
     return unsafe != CUDA_SUCCESS ? unsafe : ask(hStream, synchronize);
 }
 
 /* ---- managed memory ---- */
 
-CUresult tow_cuStreamAttachMemAsync(CUstream hStream, CUdeviceptr dptr, size_t length,
-                                    unsigned int flags)
+CUresult towc_cuStreamAttachMemAsync(CUstream hStream, CUdeviceptr dptr, size_t length,
+                                     unsigned int flags)
 {
-    struct tow_link *link;
-    CUresult status = tow_context_link(&link);
+    struct towc_link *link;
+    CUresult status = towc_context_link(&link);
     if (status != CUDA_SUCCESS) {
         return status;
     }
     /* NVIDIA's driver does not survive other flags. */
     bool known = flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST ||
                  flags == CU_MEM_ATTACH_SINGLE;
-    return known ? tow_send_cuStreamAttachMemAsync(hStream, dptr, length, flags)
+    return known ? towc_send_cuStreamAttachMemAsync(hStream, dptr, length, flags)
                  : CUDA_ERROR_INVALID_VALUE;
 }
 
 /* ---- attributes ---- */
 
-CUresult tow_cuStreamCopyAttributes(CUstream dstStream, CUstream srcStream)
+CUresult towc_cuStreamCopyAttributes(CUstream dstStream, CUstream srcStream)
 {
-    CUresult status = tow_stream_check(dstStream);
+    CUresult status = towc_stream_check(dstStream);
     if (status == CUDA_SUCCESS) {
-        status = tow_stream_check(srcStream);
+        status = towc_stream_check(srcStream);
     }
-    return status == CUDA_SUCCESS ? tow_send_cuStreamCopyAttributes(dstStream, srcStream) : status;
+    return status == CUDA_SUCCESS ? towc_send_cuStreamCopyAttributes(dstStream, srcStream) : status;
 }

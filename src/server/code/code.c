@@ -34,35 +34,35 @@ struct upload {
     struct upload *next;
 };
 
-struct tow_code_keeper {
+struct tows_code_keeper {
     uint64_t library;   /* or module */
     const void *handle; /* the driver's, only compared */
     uint64_t serial;    /* never used twice; 0: nothing is learned of it */
     uint8_t hash[TOW_SHA256_SIZE];
-    struct tow_code_image *image; /* shared; NULL for a module */
-    struct tow_code_keeper *next;
+    struct tows_code_image *image; /* shared; NULL for a module */
+    struct tows_code_keeper *next;
 };
 
 struct code {
     struct tow_mutex lock; /* guards the lists and all in them */
-    struct tow_code_image *images;
+    struct tows_code_image *images;
     struct upload *uploads;
     unsigned upload_count;
-    struct tow_code_keeper *keepers;
+    struct tows_code_keeper *keepers;
     uint64_t last_serial;
     uint64_t keys[TOW_SNAPSHOT_DEVICES_MAX]; /* of devices, see device_key; 0: not asked yet */
-    struct tow_codecache *cache;             /* owned; NULL if none is kept. Fixed */
+    struct tows_codecache *cache;            /* owned; NULL if none is kept. Fixed */
 };
 
-static void code_fini(struct tow_session *session, void *state);
+static void code_fini(struct tows_session *session, void *state);
 
-static void code_init(struct tow_session *session, void *state)
+static void code_init(struct tows_session *session, void *state)
 {
     struct code *code = state;
-    const struct tow_session_options *options = session->options;
+    const struct tows_session_options *options = session->options;
     tow_mutex_init(&code->lock, SERVER_CODE);
     if (options != NULL && options->code_cache != NULL) {
-        int error = tow_codecache_open(options->code_cache, options->code_cache_max, &code->cache);
+        int error = tows_codecache_open(options->code_cache, options->code_cache_max, &code->cache);
         if (error < 0) {
             tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "no code is cached in %s: %s",
                     options->code_cache, strerror(-error));
@@ -70,20 +70,20 @@ static void code_init(struct tow_session *session, void *state)
     }
 }
 
-static struct code *code_of(struct tow_session *session)
+static struct code *code_of(struct tows_session *session)
 {
-    static const struct tow_family_ops ops = {TOW_SESSION_CODE, sizeof(struct code), code_init,
-                                              code_fini};
-    return tow_session_make_state(session, &ops);
+    static const struct tows_family_ops ops = {TOW_SESSION_CODE, sizeof(struct code), code_init,
+                                               code_fini};
+    return tows_session_make_state(session, &ops);
 }
 
 /* The session's, which some load has made; NULL before the first. */
-static struct code *code_peek(struct tow_session *session)
+static struct code *code_peek(struct tows_session *session)
 {
-    return tow_session_state(session, TOW_SESSION_CODE);
+    return tows_session_state(session, TOW_SESSION_CODE);
 }
 
-static void image_free(struct tow_code_image *image)
+static void image_free(struct tows_code_image *image)
 {
     if (image != NULL) {
         free(image->parts);
@@ -127,7 +127,7 @@ static void upload_done(void *user, bool ok)
 }
 
 /* Announces the transfer, so that the client may send. */
-static CUresult upload_begin(struct tow_session *session, struct code *code,
+static CUresult upload_begin(struct tows_session *session, struct code *code,
                              const struct tow_code_ref *ref)
 {
     struct upload *upload = calloc(1, sizeof *upload);
@@ -150,8 +150,8 @@ static CUresult upload_begin(struct tow_session *session, struct code *code,
         upload_free(upload);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    struct tow_transfer_sink sink = {.chunk = upload_chunk, .done = upload_done, .user = upload};
-    int error = tow_transfer_expect(session, ref->transfer, ref->size, &sink);
+    struct tows_transfer_sink sink = {.chunk = upload_chunk, .done = upload_done, .user = upload};
+    int error = tows_transfer_expect(session, ref->transfer, ref->size, &sink);
     if (error == 0) {
         return CUDA_SUCCESS;
     }
@@ -210,7 +210,7 @@ static uint8_t *upload_take(struct code *code, const struct tow_code_ref *ref)
 
 /* Checks that a driver which knows no length stays within what was sent, and builds a wrapper for a
  * bundle. */
-static CUresult image_prepare(struct tow_code_image *image)
+static CUresult image_prepare(struct tows_code_image *image)
 {
     image->handed = image->bytes;
     if (image->form == TOW_IMAGE_RAW) {
@@ -248,9 +248,9 @@ static CUresult image_prepare(struct tow_code_image *image)
     return CUDA_SUCCESS;
 }
 
-static struct tow_code_image *find_locked(struct code *code, const struct tow_code_ref *ref)
+static struct tows_code_image *find_locked(struct code *code, const struct tow_code_ref *ref)
 {
-    struct tow_code_image *image = code->images;
+    struct tows_code_image *image = code->images;
     while (image != NULL && (image->size != ref->size || image->form != ref->form ||
                              memcmp(image->hash, ref->hash, sizeof image->hash) != 0)) {
         image = image->next;
@@ -262,10 +262,10 @@ static struct tow_code_image *find_locked(struct code *code, const struct tow_co
 }
 
 /* Takes the bytes over. */
-static struct tow_code_image *image_add(struct tow_serve *call, struct code *code,
-                                        const struct tow_code_ref *ref, uint8_t *bytes)
+static struct tows_code_image *image_add(struct tows_serve *call, struct code *code,
+                                         const struct tow_code_ref *ref, uint8_t *bytes)
 {
-    struct tow_code_image *image = calloc(1, sizeof *image);
+    struct tows_code_image *image = calloc(1, sizeof *image);
     if (image == NULL) {
         free(bytes);
         call->status = CUDA_ERROR_OUT_OF_MEMORY;
@@ -282,7 +282,7 @@ static struct tow_code_image *image_add(struct tow_serve *call, struct code *cod
         return NULL;
     }
     tow_mutex_lock(&code->lock);
-    struct tow_code_image *other = find_locked(code, ref);
+    struct tows_code_image *other = find_locked(code, ref);
     if (other == NULL) {
         image->next = code->images;
         code->images = image;
@@ -292,16 +292,16 @@ static struct tow_code_image *image_add(struct tow_serve *call, struct code *cod
         image_free(image);
         return other;
     }
-    tow_prints_look(call->session, image);
+    tows_prints_look(call->session, image);
     return image;
 }
 
-struct tow_code_image *tow_code_take(struct tow_serve *call, bool *ret_send)
+struct tows_code_image *tows_code_take(struct tows_serve *call, bool *ret_send)
 {
     struct tow_code_ref ref;
     tow_dec_copy(&call->in, &ref, sizeof ref);
     *ret_send = false;
-    if (!tow_serve_ready(call)) {
+    if (!tows_serve_ready(call)) {
         return NULL;
     }
     if (ref.size == 0 || ref.size > TOW_IMAGE_MAX || ref.form == TOW_IMAGE_WRAPPER) {
@@ -320,7 +320,7 @@ struct tow_code_image *tow_code_take(struct tow_serve *call, bool *ret_send)
             return NULL;
         }
         if (code->cache != NULL) {
-            int error = tow_codecache_put(code->cache, ref.hash, bytes, ref.size);
+            int error = tows_codecache_put(code->cache, ref.hash, bytes, ref.size);
             if (error < 0) {
                 tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "an image of %llu bytes is not cached: %s",
                         (unsigned long long)ref.size, strerror(-error));
@@ -329,7 +329,7 @@ struct tow_code_image *tow_code_take(struct tow_serve *call, bool *ret_send)
         return image_add(call, code, &ref, bytes);
     }
     tow_mutex_lock(&code->lock);
-    struct tow_code_image *image = find_locked(code, &ref);
+    struct tows_code_image *image = find_locked(code, &ref);
     tow_mutex_unlock(&code->lock);
     if (image != NULL) {
         return image;
@@ -339,7 +339,7 @@ struct tow_code_image *tow_code_take(struct tow_serve *call, bool *ret_send)
         return NULL;
     }
     uint8_t *bytes = NULL;
-    if (code->cache != NULL && tow_codecache_get(code->cache, ref.hash, ref.size, &bytes) == 0) {
+    if (code->cache != NULL && tows_codecache_get(code->cache, ref.hash, ref.size, &bytes) == 0) {
         return image_add(call, code, &ref, bytes);
     }
     call->status = upload_begin(call->session, code, &ref);
@@ -347,7 +347,7 @@ struct tow_code_image *tow_code_take(struct tow_serve *call, bool *ret_send)
     return NULL;
 }
 
-void tow_code_ref(struct tow_session *session, struct tow_code_image *image)
+void tows_code_ref(struct tows_session *session, struct tows_code_image *image)
 {
     struct code *code = code_peek(session);
     tow_mutex_lock(&code->lock);
@@ -355,7 +355,7 @@ void tow_code_ref(struct tow_session *session, struct tow_code_image *image)
     tow_mutex_unlock(&code->lock);
 }
 
-void tow_code_unref(struct tow_session *session, struct tow_code_image *image)
+void tows_code_unref(struct tows_session *session, struct tows_code_image *image)
 {
     if (image == NULL) {
         return;
@@ -364,7 +364,7 @@ void tow_code_unref(struct tow_session *session, struct tow_code_image *image)
     tow_mutex_lock(&code->lock);
     bool last = --image->refs == 0;
     if (last) {
-        for (struct tow_code_image **at = &code->images; *at != NULL; at = &(*at)->next) {
+        for (struct tows_code_image **at = &code->images; *at != NULL; at = &(*at)->next) {
             if (*at == image) {
                 *at = image->next;
                 break;
@@ -377,11 +377,11 @@ void tow_code_unref(struct tow_session *session, struct tow_code_image *image)
     }
 }
 
-void tow_code_keep(struct tow_session *session, uint64_t library, const void *handle,
-                   struct tow_code_image *image, bool whole, bool plain)
+void tows_code_keep(struct tows_session *session, uint64_t library, const void *handle,
+                    struct tows_code_image *image, bool whole, bool plain)
 {
     struct code *code = code_peek(session);
-    struct tow_code_keeper *keeper = calloc(1, sizeof *keeper);
+    struct tows_code_keeper *keeper = calloc(1, sizeof *keeper);
     if (keeper == NULL) {
         return; /* the image stays until the session ends */
     }
@@ -396,18 +396,18 @@ void tow_code_keep(struct tow_session *session, uint64_t library, const void *ha
     tow_mutex_unlock(&code->lock);
 }
 
-struct tow_code_keeper *tow_code_detach(struct tow_session *session, uint64_t library)
+struct tows_code_keeper *tows_code_detach(struct tows_session *session, uint64_t library)
 {
     struct code *code = code_peek(session);
     if (code == NULL) {
         return NULL;
     }
     tow_mutex_lock(&code->lock);
-    struct tow_code_keeper **at = &code->keepers;
+    struct tows_code_keeper **at = &code->keepers;
     while (*at != NULL && (*at)->library != library) {
         at = &(*at)->next;
     }
-    struct tow_code_keeper *keeper = *at;
+    struct tows_code_keeper *keeper = *at;
     if (keeper != NULL) {
         *at = keeper->next;
     }
@@ -415,21 +415,21 @@ struct tow_code_keeper *tow_code_detach(struct tow_session *session, uint64_t li
     return keeper;
 }
 
-void tow_code_release(struct tow_session *session, struct tow_code_keeper *keeper)
+void tows_code_release(struct tows_session *session, struct tows_code_keeper *keeper)
 {
     if (keeper != NULL) {
-        tow_code_unref(session, keeper->image);
+        tows_code_unref(session, keeper->image);
         free(keeper);
     }
 }
 
-uint64_t tow_code_name(struct tow_session *session, uint64_t library, const void *handle)
+uint64_t tows_code_name(struct tows_session *session, uint64_t library, const void *handle)
 {
     struct code *code = code_peek(session);
     uint64_t serial = 0;
     if (code != NULL) {
         tow_mutex_lock(&code->lock);
-        const struct tow_code_keeper *keeper = code->keepers;
+        const struct tows_code_keeper *keeper = code->keepers;
         while (keeper != NULL && (keeper->library != library || keeper->handle != handle)) {
             keeper = keeper->next;
         }
@@ -442,7 +442,7 @@ uint64_t tow_code_name(struct tow_session *session, uint64_t library, const void
 /* ---- what is known of kernels ---- */
 
 /* Facts hold for one kind of GPU and one driver. */
-static uint64_t device_key(struct tow_serve *call, struct code *code, int device)
+static uint64_t device_key(struct tows_serve *call, struct code *code, int device)
 {
     if (device < 0 || device >= TOW_SNAPSHOT_DEVICES_MAX) {
         return 0;
@@ -475,7 +475,7 @@ static uint64_t device_key(struct tow_serve *call, struct code *code, int device
     return key;
 }
 
-int tow_code_device(struct tow_serve *call)
+int tows_code_device(struct tows_serve *call)
 {
     CUdevice device = 0;
     return call->frame.context != 0 &&
@@ -484,17 +484,17 @@ int tow_code_device(struct tow_serve *call)
                : 0;
 }
 
-void tow_code_recall(struct tow_serve *call, const struct tow_code_image *image,
-                     struct tow_buf *facts)
+void tows_code_recall(struct tows_serve *call, const struct tows_code_image *image,
+                      struct tow_buf *facts)
 {
     struct code *code = code_peek(call->session);
-    uint64_t key = code->cache != NULL ? device_key(call, code, tow_code_device(call)) : 0;
-    if (key != 0 && tow_codecache_get_facts(code->cache, image->hash, key, facts) != 0) {
+    uint64_t key = code->cache != NULL ? device_key(call, code, tows_code_device(call)) : 0;
+    if (key != 0 && tows_codecache_get_facts(code->cache, image->hash, key, facts) != 0) {
         tow_buf_clear(facts);
     }
 }
 
-void tow_code_reply_facts(struct tow_serve *call, const struct tow_buf *facts)
+void tows_code_reply_facts(struct tows_serve *call, const struct tow_buf *facts)
 {
     /* As many as are whole and fit. */
     struct tow_dec dec = tow_dec_init(facts->data, facts->size);
@@ -506,8 +506,8 @@ void tow_code_reply_facts(struct tow_serve *call, const struct tow_buf *facts)
            dec.at - facts->data <= TOW_KERNEL_FACTS_MAX) {
         size = (size_t)(dec.at - facts->data);
     }
-    tow_serve_reserve(call, 16 + size);
-    tow_enc_i32(&call->out, tow_code_device(call));
+    tows_serve_reserve(call, 16 + size);
+    tow_enc_i32(&call->out, tows_code_device(call));
     tow_enc_u32(&call->out, (uint32_t)size);
     tow_enc_bytes(&call->out, facts->data, size);
     tow_enc_u32(&call->out, 0); /* reserved: bytes that follow */
@@ -543,9 +543,9 @@ static bool is_untouched(const struct tow_kernel_info *info)
            dynamic >= most - (fixed < most ? fixed : most);
 }
 
-void tow_code_learn(struct tow_serve *call, uint64_t name_of, int device,
-                    const struct tow_kernel_info *info, const void *params, const char *name,
-                    struct tow_buf *facts)
+void tows_code_learn(struct tows_serve *call, uint64_t name_of, int device,
+                     const struct tow_kernel_info *info, const void *params, const char *name,
+                     struct tow_buf *facts)
 {
     struct code *code = code_peek(call->session);
     if (name_of == 0 || code == NULL || (code->cache == NULL && facts == NULL) ||
@@ -553,12 +553,12 @@ void tow_code_learn(struct tow_serve *call, uint64_t name_of, int device,
         return;
     }
     if (device == TOW_DEVICE_NONE) {
-        device = tow_code_device(call);
+        device = tows_code_device(call);
     }
     uint64_t key = code->cache != NULL ? device_key(call, code, device) : 0;
     uint8_t hash[TOW_SHA256_SIZE];
     tow_mutex_lock(&code->lock);
-    const struct tow_code_keeper *keeper = code->keepers;
+    const struct tows_code_keeper *keeper = code->keepers;
     while (keeper != NULL && keeper->serial != name_of) {
         keeper = keeper->next;
     }
@@ -568,7 +568,7 @@ void tow_code_learn(struct tow_serve *call, uint64_t name_of, int device,
     tow_mutex_unlock(&code->lock);
     size_t room = sizeof(struct tow_kernel_fact) + sizeof *info + (size_t)info->params * 8 +
                   strlen(name) + 32;
-    uint8_t *fact = keeper != NULL ? tow_serve_room(call, room, 1) : NULL;
+    uint8_t *fact = keeper != NULL ? tows_serve_room(call, room, 1) : NULL;
     if (fact == NULL) {
         return;
     }
@@ -581,20 +581,20 @@ void tow_code_learn(struct tow_serve *call, uint64_t name_of, int device,
         tow_buf_append(facts, fact, size); /* what does not fit is asked for */
     }
     if (key != 0) {
-        tow_codecache_add_facts(code->cache, hash, key, fact, size);
+        tows_codecache_add_facts(code->cache, hash, key, fact, size);
     }
 }
 
-static void code_fini(struct tow_session *session, void *state)
+static void code_fini(struct tows_session *session, void *state)
 {
     struct code *code = state;
     while (code->keepers != NULL) {
-        struct tow_code_keeper *next = code->keepers->next;
+        struct tows_code_keeper *next = code->keepers->next;
         free(code->keepers);
         code->keepers = next;
     }
     while (code->images != NULL) {
-        struct tow_code_image *next = code->images->next;
+        struct tows_code_image *next = code->images->next;
         image_free(code->images);
         code->images = next;
     }
@@ -603,6 +603,6 @@ static void code_fini(struct tow_session *session, void *state)
         upload_free(code->uploads);
         code->uploads = next;
     }
-    tow_codecache_close(code->cache);
+    tows_codecache_close(code->cache);
     tow_mutex_fini(&code->lock);
 }

@@ -11,7 +11,7 @@
 #include "server/session/serve.h"
 #include "wire/code.h"
 
-struct tow_code_image {
+struct tows_code_image {
     uint8_t hash[TOW_SHA256_SIZE];
     enum tow_image_form form;
     size_t size;
@@ -21,46 +21,46 @@ struct tow_code_image {
     struct tow_image_wrapper wrapper;
     const void **parts; /* owned: of a bundle, ends with NULL */
     unsigned refs;      /* guarded by the code lock */
-    struct tow_code_image *next;
+    struct tows_code_image *next;
 };
 
 /* Reads a tow_code_ref from the command and finds its image. NULL: the command is malformed or ends
  * with call->status, or *ret_send is set and the image has been asked for (the answer is then
  * TOW_CODE_SEND). The caller has a reference. */
-struct tow_code_image *tow_code_take(struct tow_serve *call, bool *ret_send);
-void tow_code_ref(struct tow_session *session, struct tow_code_image *image);
-void tow_code_unref(struct tow_session *session, struct tow_code_image *image);
+struct tows_code_image *tows_code_take(struct tows_serve *call, bool *ret_send);
+void tows_code_ref(struct tows_session *session, struct tows_code_image *image);
+void tows_code_unref(struct tows_session *session, struct tows_code_image *image);
 
 /* A library keeps its image as long as it lives (`whole`); a module only needs what it is called.
  * Takes the reference over if it keeps it. `handle`: the driver's. `plain`: it was compiled as
  * everybody's is, so that what is learned of it holds for all. */
-void tow_code_keep(struct tow_session *session, uint64_t library, const void *handle,
-                   struct tow_code_image *image, bool whole, bool plain);
+void tows_code_keep(struct tows_session *session, uint64_t library, const void *handle,
+                    struct tows_code_image *image, bool whole, bool plain);
 /* Ends that in two steps, around the driver's unloading: from the first on nothing is learned of
  * it, with the second its image goes. NULL is fine. */
-struct tow_code_keeper;
-struct tow_code_keeper *tow_code_detach(struct tow_session *session, uint64_t library);
-void tow_code_release(struct tow_session *session, struct tow_code_keeper *keeper);
+struct tows_code_keeper;
+struct tows_code_keeper *tows_code_detach(struct tows_session *session, uint64_t library);
+void tows_code_release(struct tows_session *session, struct tows_code_keeper *keeper);
 /* Names what the id stands for just now, with the driver's handle that was found for it; 0: nothing
  * that can be learned of. */
-uint64_t tow_code_name(struct tow_session *session, uint64_t library, const void *handle);
+uint64_t tows_code_name(struct tows_session *session, uint64_t library, const void *handle);
 
 /* The device of the context that the command is in; the first one where there is none. */
-int tow_code_device(struct tow_serve *call);
+int tows_code_device(struct tows_serve *call);
 /* What is known of the image's kernels from earlier sessions is put into `facts`. */
-void tow_code_recall(struct tow_serve *call, const struct tow_code_image *image,
-                     struct tow_buf *facts);
+void tows_code_recall(struct tows_serve *call, const struct tows_code_image *image,
+                      struct tow_buf *facts);
 /* Adds to a load's reply what is known of the image's kernels: i32 device, u32 bytes, facts, u32
  * 0, u32 0. */
-void tow_code_reply_facts(struct tow_serve *call, const struct tow_buf *facts);
+void tows_code_reply_facts(struct tows_serve *call, const struct tow_buf *facts);
 /* A kernel was described: put into `facts`, unless that is NULL, and kept for later sessions.
- * `name_of` is what tow_code_name gave before that: if it has ended since, the answers may be
+ * `name_of` is what tows_code_name gave before that: if it has ended since, the answers may be
  * another's. */
-void tow_code_learn(struct tow_serve *call, uint64_t name_of, int device,
-                    const struct tow_kernel_info *info, const void *params, const char *name,
-                    struct tow_buf *facts);
+void tows_code_learn(struct tows_serve *call, uint64_t name_of, int device,
+                     const struct tow_kernel_info *info, const void *params, const char *name,
+                     struct tow_buf *facts);
 
 /* link_state.c: ends the links of a session, whose inputs are images. */
-void tow_link_state_end(struct tow_session *session);
+void tows_link_state_end(struct tows_session *session);
 
 #endif

@@ -28,7 +28,7 @@ enum {
     LOOK_SHARE = 64,     /* who has written this part of the limit looks what others wrote */
 };
 
-struct tow_codecache {
+struct tows_codecache {
     char *folder; /* owned */
     uint64_t max;
     struct tow_mutex lock; /* guards the rest, and keeps two evictions of ours apart */
@@ -43,9 +43,9 @@ struct file {
     struct timespec used;
 };
 
-int tow_codecache_open(const char *folder, uint64_t max, struct tow_codecache **ret_cache)
+int tows_codecache_open(const char *folder, uint64_t max, struct tows_codecache **ret_cache)
 {
-    struct tow_codecache *cache = calloc(1, sizeof *cache);
+    struct tows_codecache *cache = calloc(1, sizeof *cache);
     if (cache == NULL) {
         return -ENOMEM;
     }
@@ -54,14 +54,14 @@ int tow_codecache_open(const char *folder, uint64_t max, struct tow_codecache **
     cache->folder = strdup(folder);
     int error = cache->folder == NULL ? -ENOMEM : tow_file_mkdir_all(folder, true);
     if (error < 0) {
-        tow_codecache_close(cache);
+        tows_codecache_close(cache);
         return error;
     }
     *ret_cache = cache;
     return 0;
 }
 
-void tow_codecache_close(struct tow_codecache *cache)
+void tows_codecache_close(struct tows_codecache *cache)
 {
     if (cache != NULL) {
         tow_mutex_fini(&cache->lock);
@@ -75,7 +75,7 @@ static uint64_t cost(uint64_t size)
     return (size + BLOCK - 1) / BLOCK * BLOCK;
 }
 
-static char *path_of(const struct tow_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE])
+static char *path_of(const struct tows_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE])
 {
     char name[HASH_DIGITS + 1];
     char *path = NULL;
@@ -83,8 +83,8 @@ static char *path_of(const struct tow_codecache *cache, const uint8_t hash[TOW_S
     return asprintf(&path, "%s/%s", cache->folder, name) < 0 ? NULL : path;
 }
 
-int tow_codecache_get(struct tow_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE], size_t size,
-                      uint8_t **ret_bytes)
+int tows_codecache_get(struct tows_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE],
+                       size_t size, uint8_t **ret_bytes)
 {
     char *path = path_of(cache, hash);
     if (path == NULL) {
@@ -146,7 +146,7 @@ static bool is_our_name(const char *name)
 }
 
 /* Lists the images; what dead writers left behind is removed on the way. */
-static int look(struct tow_codecache *cache, struct file **ret_files, size_t *ret_count)
+static int look(struct tows_codecache *cache, struct file **ret_files, size_t *ret_count)
 {
     DIR *dir = opendir(cache->folder);
     if (dir == NULL) {
@@ -200,7 +200,7 @@ static int look(struct tow_codecache *cache, struct file **ret_files, size_t *re
 }
 
 /* With the lock held: makes room for `extra` bytes. */
-static int evict(struct tow_codecache *cache, uint64_t extra)
+static int evict(struct tows_codecache *cache, uint64_t extra)
 {
     struct file *files = NULL;
     size_t count = 0;
@@ -234,7 +234,7 @@ static int evict(struct tow_codecache *cache, uint64_t extra)
 
 /* Room for so many bytes, which the caller writes then. Other workers write to the same folder: who
  * writes much looks often, so that all together stay near the limit. */
-static int make_room(struct tow_codecache *cache, uint64_t size)
+static int make_room(struct tows_codecache *cache, uint64_t size)
 {
     int error = 0;
     tow_mutex_lock(&cache->lock);
@@ -251,7 +251,7 @@ static int make_room(struct tow_codecache *cache, uint64_t size)
 }
 
 /* It gets its name when it is whole: of a worker that ends on the way nothing is left. */
-static int write_image(const struct tow_codecache *cache, const char *path, const void *bytes,
+static int write_image(const struct tows_codecache *cache, const char *path, const void *bytes,
                        size_t size)
 {
     int fd = open(cache->folder, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
@@ -271,8 +271,8 @@ static int write_image(const struct tow_codecache *cache, const char *path, cons
     return tow_file_write_atomic(path, bytes, size, 0600);
 }
 
-int tow_codecache_put(struct tow_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE],
-                      const void *bytes, size_t size)
+int tows_codecache_put(struct tows_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE],
+                       const void *bytes, size_t size)
 {
     if (size > cache->max) {
         return -E2BIG;
@@ -289,7 +289,7 @@ int tow_codecache_put(struct tow_codecache *cache, const uint8_t hash[TOW_SHA256
     return error;
 }
 
-static char *facts_path(const struct tow_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE],
+static char *facts_path(const struct tows_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE],
                         uint64_t key)
 {
     char name[HASH_DIGITS + 1];
@@ -300,8 +300,8 @@ static char *facts_path(const struct tow_codecache *cache, const uint8_t hash[TO
                : path;
 }
 
-int tow_codecache_get_facts(struct tow_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE],
-                            uint64_t key, struct tow_buf *facts)
+int tows_codecache_get_facts(struct tows_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE],
+                             uint64_t key, struct tow_buf *facts)
 {
     char *path = facts_path(cache, hash, key);
     int error = path == NULL ? -ENOMEM : tow_file_read(path, facts);
@@ -312,8 +312,8 @@ int tow_codecache_get_facts(struct tow_codecache *cache, const uint8_t hash[TOW_
     return error;
 }
 
-int tow_codecache_add_facts(struct tow_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE],
-                            uint64_t key, const void *bytes, size_t size)
+int tows_codecache_add_facts(struct tows_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE],
+                             uint64_t key, const void *bytes, size_t size)
 {
     int error = make_room(cache, cost(size));
     char *path = error == 0 ? facts_path(cache, hash, key) : NULL;

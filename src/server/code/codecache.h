@@ -16,27 +16,27 @@
 
 #define TOW_CODECACHE_DEFAULT_MAX (UINT64_C(4) << 30)
 
-struct tow_codecache;
+struct tows_codecache;
 
 /* Makes the folder if it is not there. `max`: bytes of all files together; 0 means the default. */
-int tow_codecache_open(const char *folder, uint64_t max, struct tow_codecache **ret_cache);
-void tow_codecache_close(struct tow_codecache *cache);
+int tows_codecache_open(const char *folder, uint64_t max, struct tows_codecache **ret_cache);
+void tows_codecache_close(struct tows_codecache *cache);
 
 /* The image of that hash and size: malloc'ed, the caller frees it. -ENOENT if there is none, or
  * none that is what its name says (then it is removed). Any thread. */
-int tow_codecache_get(struct tow_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE], size_t size,
-                      uint8_t **ret_bytes);
+int tows_codecache_get(struct tows_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE],
+                       size_t size, uint8_t **ret_bytes);
 /* Keeps an image; the caller has checked the hash. A larger one than the whole limit is not kept:
  * -E2BIG. */
-int tow_codecache_put(struct tow_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE],
-                      const void *bytes, size_t size);
+int tows_codecache_put(struct tows_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE],
+                       const void *bytes, size_t size);
 
 /* What earlier sessions learned of an image's kernels on a kind of GPU (`key`): appended to
  * `facts`, unchecked. -ENOENT if nothing is known. */
-int tow_codecache_get_facts(struct tow_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE],
-                            uint64_t key, struct tow_buf *facts);
+int tows_codecache_get_facts(struct tows_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE],
+                             uint64_t key, struct tow_buf *facts);
 /* Adds to it. Facts count against the limit as images do. */
-int tow_codecache_add_facts(struct tow_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE],
-                            uint64_t key, const void *bytes, size_t size);
+int tows_codecache_add_facts(struct tows_codecache *cache, const uint8_t hash[TOW_SHA256_SIZE],
+                             uint64_t key, const void *bytes, size_t size);
 
 #endif

@@ -26,7 +26,7 @@ static bool is_names(CUjit_option option)
 }
 
 /* `count` strings, one behind the other, become an array of pointers with the texts behind it. */
-static void *names(struct tow_serve *call, uint64_t count, const uint8_t *payload, size_t bytes)
+static void *names(struct tows_serve *call, uint64_t count, const uint8_t *payload, size_t bytes)
 {
     if (count > TOW_JIT_NAMES_MAX || count > bytes || (bytes > 0 && payload[bytes - 1] != '\0')) {
         call->malformed = true;
@@ -53,7 +53,7 @@ static void *names(struct tow_serve *call, uint64_t count, const uint8_t *payloa
     return list;
 }
 
-static void read_option(struct tow_serve_jit *jit, struct tow_serve *call, unsigned i)
+static void read_option(struct tows_serve_jit *jit, struct tows_serve *call, unsigned i)
 {
     CUjit_option option = (CUjit_option)tow_dec_u32(&call->in);
     uint32_t bytes = tow_dec_u32(&call->in);
@@ -90,7 +90,7 @@ static void read_option(struct tow_serve_jit *jit, struct tow_serve *call, unsig
 
 /* Counts of lists and the lists themselves must agree: the driver reads as many as the count says.
  */
-static void check_lists(struct tow_serve_jit *jit, struct tow_serve *call,
+static void check_lists(struct tows_serve_jit *jit, struct tows_serve *call,
                         const uint64_t *list_counts)
 {
     static const struct {
@@ -113,7 +113,7 @@ static void check_lists(struct tow_serve_jit *jit, struct tow_serve *call,
     }
 }
 
-void tow_serve_jit_init(struct tow_serve_jit *jit, struct tow_serve *call)
+void tows_serve_jit_init(struct tows_serve_jit *jit, struct tows_serve *call)
 {
     memset(jit, 0, sizeof *jit);
     uint64_t list_counts[TOW_JIT_OPTIONS_MAX] = {0};
@@ -143,7 +143,7 @@ void tow_serve_jit_init(struct tow_serve_jit *jit, struct tow_serve *call)
     }
 }
 
-void tow_serve_jit_fini(struct tow_serve_jit *jit)
+void tows_serve_jit_fini(struct tows_serve_jit *jit)
 {
     for (unsigned i = 0; i < jit->count; i++) {
         free(jit->owned[i]);
@@ -157,7 +157,7 @@ static bool is_report(CUjit_option option)
     return log_index(option) >= 0 || log_size_index(option) >= 0 || option == CU_JIT_WALL_TIME;
 }
 
-static bool is_output(const struct tow_serve_jit *jit, unsigned i)
+static bool is_output(const struct tows_serve_jit *jit, unsigned i)
 {
     if (log_index(jit->options[i]) >= 0) {
         return jit->owned[i] != NULL && *(const uint8_t *)jit->owned[i] != UNWRITTEN;
@@ -165,7 +165,7 @@ static bool is_output(const struct tow_serve_jit *jit, unsigned i)
     return is_report(jit->options[i]) || jit->options[i] == CU_JIT_THREADS_PER_BLOCK;
 }
 
-bool tow_serve_jit_is_plain(const struct tow_serve_jit *jit)
+bool tows_serve_jit_is_plain(const struct tows_serve_jit *jit)
 {
     bool plain = true;
     for (unsigned i = 0; i < jit->count; i++) {
@@ -176,13 +176,13 @@ bool tow_serve_jit_is_plain(const struct tow_serve_jit *jit)
     return plain;
 }
 
-void tow_serve_jit_reply(const struct tow_serve_jit *jit, struct tow_serve *call)
+void tows_serve_jit_reply(const struct tows_serve_jit *jit, struct tows_serve *call)
 {
     uint32_t count = 0;
     for (unsigned i = 0; i < jit->count; i++) {
         count += is_output(jit, i);
     }
-    tow_serve_reserve(call, 8);
+    tows_serve_reserve(call, 8);
     tow_enc_u32(&call->out, count);
     tow_enc_u32(&call->out, 0);
     for (unsigned i = 0; i < jit->count; i++) {
@@ -192,7 +192,7 @@ void tow_serve_jit_reply(const struct tow_serve_jit *jit, struct tow_serve *call
         int log = log_index(jit->options[i]);
         const char *text = log >= 0 ? jit->owned[i] : NULL;
         uint32_t bytes = text != NULL ? (uint32_t)strnlen(text, jit->log_rooms[log]) : 0;
-        tow_serve_reserve(call, sizeof(struct tow_jit_field) + bytes + 8);
+        tows_serve_reserve(call, sizeof(struct tow_jit_field) + bytes + 8);
         tow_enc_u32(&call->out, i);
         tow_enc_u32(&call->out, bytes);
         tow_enc_u64(&call->out, log >= 0 ? 0 : (uint64_t)(uintptr_t)jit->values[i]);

@@ -6,7 +6,7 @@
 #include "server/session/serve.h"
 #include "wire/code.h"
 
-struct tow_serve_jit {
+struct tows_serve_jit {
     unsigned count;
     CUjit_option options[TOW_JIT_OPTIONS_MAX];
     void *values[TOW_JIT_OPTIONS_MAX];
@@ -14,14 +14,14 @@ struct tow_serve_jit {
     size_t log_rooms[2];              /* info, error */
 };
 
-/* Reads the options of a command; whether they are well formed says tow_serve_ready. Always end
+/* Reads the options of a command; whether they are well formed says tows_serve_ready. Always end
  * with fini. */
-void tow_serve_jit_init(struct tow_serve_jit *jit, struct tow_serve *call);
+void tows_serve_jit_init(struct tows_serve_jit *jit, struct tows_serve *call);
 /* The part that must outlive the command is all in *jit: it may be moved. */
-void tow_serve_jit_fini(struct tow_serve_jit *jit);
+void tows_serve_jit_fini(struct tows_serve_jit *jit);
 /* True if none of the options changes the code that comes out. */
-bool tow_serve_jit_is_plain(const struct tow_serve_jit *jit);
+bool tows_serve_jit_is_plain(const struct tows_serve_jit *jit);
 /* Adds logs, their sizes and times to the reply. */
-void tow_serve_jit_reply(const struct tow_serve_jit *jit, struct tow_serve *call);
+void tows_serve_jit_reply(const struct tows_serve_jit *jit, struct tows_serve *call);
 
 #endif

@@ -27,14 +27,14 @@ static void **pack(struct packed *packed, const uint8_t *bytes, uint32_t size)
     return packed->extra;
 }
 
-void tow_serve_cuLaunchKernel(struct tow_serve *call)
+void tows_serve_cuLaunchKernel(struct tows_serve *call)
 {
     struct tow_launch_head head;
     tow_dec_copy(&call->in, &head, sizeof head);
     const uint8_t *bytes = tow_dec_bytes(&call->in, head.bytes);
-    CUfunction function = tow_serve_handle(call, TOW_H_FUNCTION, head.function);
-    CUstream stream = tow_serve_handle(call, TOW_H_STREAM, head.stream);
-    if (!tow_serve_ready(call)) {
+    CUfunction function = tows_serve_handle(call, TOW_H_FUNCTION, head.function);
+    CUstream stream = tows_serve_handle(call, TOW_H_STREAM, head.stream);
+    if (!tows_serve_ready(call)) {
         return;
     }
     struct packed packed;
@@ -43,7 +43,7 @@ void tow_serve_cuLaunchKernel(struct tow_serve *call)
         head.block[2], head.shared, stream, NULL, pack(&packed, bytes, head.bytes));
 }
 
-unsigned tow_serve_launch_attributes(struct tow_serve *call, CUlaunchAttribute *ret_attributes)
+unsigned tows_serve_launch_attributes(struct tows_serve *call, CUlaunchAttribute *ret_attributes)
 {
     uint32_t count =
         tow_dec_count(&call->in, TOW_LAUNCH_ATTRIBUTES_MAX, sizeof(struct tow_launch_attribute));
@@ -56,22 +56,22 @@ unsigned tow_serve_launch_attributes(struct tow_serve *call, CUlaunchAttribute *
         tow_dec_copy(&call->in, &a->value, (size_t)words * 8);
         if (a->id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT) {
             uint64_t event = (uint64_t)(uintptr_t)a->value.programmaticEvent.event;
-            a->value.programmaticEvent.event = tow_serve_handle(call, TOW_H_EVENT, event);
+            a->value.programmaticEvent.event = tows_serve_handle(call, TOW_H_EVENT, event);
         } else if (a->id == CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT) {
             uint64_t event = (uint64_t)(uintptr_t)a->value.launchCompletionEvent.event;
-            a->value.launchCompletionEvent.event = tow_serve_handle(call, TOW_H_EVENT, event);
+            a->value.launchCompletionEvent.event = tows_serve_handle(call, TOW_H_EVENT, event);
         }
     }
     return count;
 }
 
-void tow_serve_launch_read(struct tow_serve *call, struct tow_serve_launch *ret_launch)
+void tows_serve_launch_read(struct tows_serve *call, struct tows_serve_launch *ret_launch)
 {
     struct tow_launch_head head;
     tow_dec_copy(&call->in, &head, sizeof head);
-    unsigned count = tow_serve_launch_attributes(call, ret_launch->attributes);
+    unsigned count = tows_serve_launch_attributes(call, ret_launch->attributes);
     ret_launch->bytes = head.bytes;
-    ret_launch->function = tow_serve_handle(call, TOW_H_FUNCTION, head.function);
+    ret_launch->function = tows_serve_handle(call, TOW_H_FUNCTION, head.function);
     ret_launch->config = (CUlaunchConfig){
         .gridDimX = head.grid[0],
         .gridDimY = head.grid[1],
@@ -80,18 +80,18 @@ void tow_serve_launch_read(struct tow_serve *call, struct tow_serve_launch *ret_
         .blockDimY = head.block[1],
         .blockDimZ = head.block[2],
         .sharedMemBytes = head.shared,
-        .hStream = tow_serve_handle(call, TOW_H_STREAM, head.stream),
+        .hStream = tows_serve_handle(call, TOW_H_STREAM, head.stream),
         .attrs = ret_launch->attributes,
         .numAttrs = count,
     };
 }
 
-void tow_serve_cuLaunchKernelEx(struct tow_serve *call)
+void tows_serve_cuLaunchKernelEx(struct tows_serve *call)
 {
-    struct tow_serve_launch launch;
-    tow_serve_launch_read(call, &launch);
+    struct tows_serve_launch launch;
+    tows_serve_launch_read(call, &launch);
     const uint8_t *bytes = tow_dec_bytes(&call->in, launch.bytes);
-    if (!tow_serve_ready(call)) {
+    if (!tows_serve_ready(call)) {
         return;
     }
     struct packed packed;

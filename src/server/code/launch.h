@@ -8,16 +8,16 @@
 
 /* Reads launch attributes; events become the driver's. `ret_attributes` has room for
  * TOW_LAUNCH_ATTRIBUTES_MAX. */
-unsigned tow_serve_launch_attributes(struct tow_serve *call, CUlaunchAttribute *ret_attributes);
+unsigned tows_serve_launch_attributes(struct tows_serve *call, CUlaunchAttribute *ret_attributes);
 
 /* A launch with attributes, handles and events as the driver's. */
-struct tow_serve_launch {
+struct tows_serve_launch {
     uint32_t bytes; /* of arguments, which come next in the command */
     CUfunction function;
     CUlaunchConfig config; /* refers to the attributes */
     CUlaunchAttribute attributes[TOW_LAUNCH_ATTRIBUTES_MAX];
 };
 
-void tow_serve_launch_read(struct tow_serve *call, struct tow_serve_launch *ret_launch);
+void tows_serve_launch_read(struct tows_serve *call, struct tows_serve_launch *ret_launch);
 
 #endif

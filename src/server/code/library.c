@@ -18,13 +18,13 @@
 
 /* The kernel or function that is asked. */
 struct subject {
-    struct tow_serve *call;
+    struct tows_serve *call;
     CUkernel kernel; /* or NULL */
     CUfunction function;
     int device;
-    uint64_t name_of; /* of the library or module, see tow_code_name */
+    uint64_t name_of; /* of the library or module, see tows_code_name */
     const char *name;
-    struct tow_buf *facts; /* or NULL, see tow_code_learn */
+    struct tow_buf *facts; /* or NULL, see tows_code_learn */
 };
 
 static CUresult ask_attribute(const struct subject *s, CUfunction_attribute attribute,
@@ -50,7 +50,7 @@ static CUresult ask_param(const struct subject *s, size_t index, size_t *ret_off
 /* Appends to the reply what the client keeps of it. */
 static void describe(const struct subject *s)
 {
-    struct tow_serve *call = s->call;
+    struct tows_serve *call = s->call;
     struct tow_kernel_info info = {0};
     for (unsigned i = 0; i < TOW_KERNEL_ATTRIBUTES; i++) {
         int value = 0;
@@ -66,7 +66,7 @@ static void describe(const struct subject *s)
         uint32_t offset, size;
     } param;
     size_t at = (size_t)(call->out.at - call->out_start);
-    tow_serve_reserve(call, sizeof info);
+    tows_serve_reserve(call, sizeof info);
     tow_enc_bytes(&call->out, &info, sizeof info);
     size_t offset = 0, size = 0;
     CUresult asked = CUDA_SUCCESS;
@@ -75,7 +75,7 @@ static void describe(const struct subject *s)
         param.offset = (uint32_t)offset;
         param.size = (uint32_t)size;
         if (tow_enc_left(&call->out) < sizeof param) {
-            tow_serve_reserve(call, 512 * sizeof param);
+            tows_serve_reserve(call, 512 * sizeof param);
         }
         tow_enc_bytes(&call->out, &param, sizeof param);
         info.params++;
@@ -89,8 +89,8 @@ static void describe(const struct subject *s)
     }
     /* Only what is surely whole is kept for others. */
     if (!call->out.overflow && (asked == CUDA_SUCCESS || asked == CUDA_ERROR_INVALID_VALUE)) {
-        tow_code_learn(call, s->name_of, s->kernel == NULL ? TOW_DEVICE_NONE : s->device, &info,
-                       call->out_start + at + sizeof info, s->name, s->facts);
+        tows_code_learn(call, s->name_of, s->kernel == NULL ? TOW_DEVICE_NONE : s->device, &info,
+                        call->out_start + at + sizeof info, s->name, s->facts);
     }
 }
 
@@ -102,7 +102,7 @@ enum {
     ALL_KERNELS = 1024, /* where describing costs nothing */
 };
 
-static unsigned list_kernels(struct tow_serve *call, void *library, unsigned most, void **kernels)
+static unsigned list_kernels(struct tows_serve *call, void *library, unsigned most, void **kernels)
 {
     unsigned count = 0;
     return tow_drive(call->driver, cuLibraryGetKernelCount)(&count, library) == CUDA_SUCCESS &&
@@ -113,7 +113,7 @@ static unsigned list_kernels(struct tow_serve *call, void *library, unsigned mos
                : 0;
 }
 
-static unsigned list_functions(struct tow_serve *call, void *module, unsigned most,
+static unsigned list_functions(struct tows_serve *call, void *module, unsigned most,
                                void **functions)
 {
     unsigned count = 0;
@@ -125,15 +125,15 @@ static unsigned list_functions(struct tow_serve *call, void *module, unsigned mo
                : 0;
 }
 
-static void describe_few(struct tow_serve *call, enum tow_handle_kind kind, uint64_t id,
+static void describe_few(struct tows_serve *call, enum tow_handle_kind kind, uint64_t id,
                          struct tow_buf *facts)
 {
-    void *handle = tow_serve_handle(call, kind, id);
+    void *handle = tows_serve_handle(call, kind, id);
     if (call->frame.context == 0 || handle == NULL) {
         return; /* parameters are told of in a context only */
     }
     unsigned most = call->session->backend->describes_all ? ALL_KERNELS : FEW_KERNELS;
-    void **handles = tow_serve_room(call, most, sizeof *handles);
+    void **handles = tows_serve_room(call, most, sizeof *handles);
     if (handles == NULL) {
         return;
     }
@@ -141,8 +141,8 @@ static void describe_few(struct tow_serve *call, enum tow_handle_kind kind, uint
     unsigned count = module ? list_functions(call, handle, most, handles)
                             : list_kernels(call, handle, most, handles);
     struct subject s = {.call = call,
-                        .device = tow_code_device(call),
-                        .name_of = tow_code_name(call->session, id, handle),
+                        .device = tows_code_device(call),
+                        .name_of = tows_code_name(call->session, id, handle),
                         .facts = facts};
     size_t used = (size_t)(call->out.at - call->out_start);
     for (unsigned i = 0; i < count && call->status == CUDA_SUCCESS; i++) {
@@ -160,8 +160,8 @@ static void describe_few(struct tow_serve *call, enum tow_handle_kind kind, uint
 
 /* ---- loading ---- */
 
-static CUresult load_library(struct tow_serve *call, uint64_t id, struct tow_code_image *image,
-                             struct tow_serve_jit *jit, bool *ret_kept)
+static CUresult load_library(struct tows_serve *call, uint64_t id, struct tows_code_image *image,
+                             struct tows_serve_jit *jit, bool *ret_kept)
 {
     CUlibraryOption options[1] = {CU_LIBRARY_BINARY_IS_PRESERVED};
     void *values[1] = {(void *)(uintptr_t)1};
@@ -172,68 +172,69 @@ static CUresult load_library(struct tow_serve *call, uint64_t id, struct tow_cod
         return result;
     }
     *ret_kept = true;
-    tow_serve_bind(call, TOW_H_LIBRARY, id, library);
+    tows_serve_bind(call, TOW_H_LIBRARY, id, library);
     if (!call->malformed) {
         /* The driver may read the image for as long as the library lives. */
-        tow_code_keep(call->session, id, library, image, true, tow_serve_jit_is_plain(jit));
+        tows_code_keep(call->session, id, library, image, true, tows_serve_jit_is_plain(jit));
     }
     return result;
 }
 
-static CUresult load_module(struct tow_serve *call, uint64_t id, struct tow_code_image *image,
-                            struct tow_serve_jit *jit, bool *ret_kept)
+static CUresult load_module(struct tows_serve *call, uint64_t id, struct tows_code_image *image,
+                            struct tows_serve_jit *jit, bool *ret_kept)
 {
     CUmodule module = NULL;
     CUresult result = tow_drive(call->driver, cuModuleLoadDataEx)(
         &module, image->handed, jit->count, jit->options, jit->values);
     if (result == CUDA_SUCCESS) {
-        tow_serve_bind(call, TOW_H_MODULE, id, module);
+        tows_serve_bind(call, TOW_H_MODULE, id, module);
     }
     if (result == CUDA_SUCCESS && !call->malformed) {
-        tow_code_keep(call->session, id, module, image, false, tow_serve_jit_is_plain(jit));
+        tows_code_keep(call->session, id, module, image, false, tows_serve_jit_is_plain(jit));
     }
     return result;
 }
 
 /* They are of what everybody compiles (`image`): with other options it is something else. */
-static void reply_facts(struct tow_serve *call, enum tow_handle_kind kind, uint64_t id,
-                        const struct tow_code_image *image)
+static void reply_facts(struct tows_serve *call, enum tow_handle_kind kind, uint64_t id,
+                        const struct tows_code_image *image)
 {
     struct tow_buf facts;
     tow_buf_init(&facts, 8 << 20);
     if (image != NULL) {
-        tow_code_recall(call, image, &facts);
+        tows_code_recall(call, image, &facts);
     }
     if (image != NULL && facts.size == 0) {
         describe_few(call, kind, id, &facts);
     }
-    tow_code_reply_facts(call, &facts);
+    tows_code_reply_facts(call, &facts);
     tow_buf_fini(&facts);
 }
 
 /* The reply to a load is a success of the call itself: logs come back with failures too. But what
  * is known already needs no answer. */
-static void load(struct tow_serve *call, enum tow_handle_kind kind,
-                 CUresult (*one)(struct tow_serve *call, uint64_t id, struct tow_code_image *image,
-                                 struct tow_serve_jit *jit, bool *ret_kept))
+static void load(struct tows_serve *call, enum tow_handle_kind kind,
+                 CUresult (*one)(struct tows_serve *call, uint64_t id,
+                                 struct tows_code_image *image, struct tows_serve_jit *jit,
+                                 bool *ret_kept))
 {
     uint64_t id = tow_dec_u64(&call->in);
     struct tow_dec again = call->in;
     struct tow_code_ref ref;
     tow_dec_copy(&call->in, &ref, sizeof ref);
-    struct tow_serve_jit jit;
-    tow_serve_jit_init(&jit, call);
-    if (tow_serve_ready(call)) {
+    struct tows_serve_jit jit;
+    tows_serve_jit_init(&jit, call);
+    if (tows_serve_ready(call)) {
         bool send = false;
         call->in = again;
-        struct tow_code_image *image = tow_code_take(call, &send);
+        struct tows_code_image *image = tows_code_take(call, &send);
         if (image != NULL && image->form == TOW_IMAGE_RAW) {
             /* Only the linker is told a length: of this nobody has measured one. */
-            tow_code_unref(call->session, image);
+            tows_code_unref(call->session, image);
             call->status = CUDA_ERROR_INVALID_IMAGE;
         } else if (image != NULL) {
             bool kept = false, known = ref.stage == TOW_CODE_KNOWN;
-            bool plain = tow_serve_jit_is_plain(&jit);
+            bool plain = tows_serve_jit_is_plain(&jit);
             CUresult result = one(call, id, image, &jit, &kept);
             if (known) {
                 call->status = result;
@@ -241,28 +242,28 @@ static void load(struct tow_serve *call, enum tow_handle_kind kind,
             } else {
                 tow_enc_u32(&call->out, (uint32_t)result);
                 tow_enc_u32(&call->out, TOW_CODE_DONE);
-                tow_serve_jit_reply(&jit, call);
+                tows_serve_jit_reply(&jit, call);
                 if (result == CUDA_SUCCESS) {
                     reply_facts(call, kind, id, plain ? image : NULL);
                 }
             }
             if (!kept) {
-                tow_code_unref(call->session, image);
+                tows_code_unref(call->session, image);
             }
         } else if (send) {
             tow_enc_u32(&call->out, CUDA_SUCCESS);
             tow_enc_u32(&call->out, TOW_CODE_SEND);
         }
     }
-    tow_serve_jit_fini(&jit);
+    tows_serve_jit_fini(&jit);
 }
 
-void tow_serve_cuModuleLoadDataEx(struct tow_serve *call)
+void tows_serve_cuModuleLoadDataEx(struct tows_serve *call)
 {
     load(call, TOW_H_MODULE, load_module);
 }
 
-void tow_serve_cuLibraryLoadData(struct tow_serve *call)
+void tows_serve_cuLibraryLoadData(struct tows_serve *call)
 {
     load(call, TOW_H_LIBRARY, load_library);
 }
@@ -272,18 +273,18 @@ void tow_serve_cuLibraryLoadData(struct tow_serve *call)
 /* {u64 module or library, u64 id, i32 device, u32 0, string}. Without a reply the client knows the
  * kernel already, and an error belongs to the id. With one, the id may be known: then the client
  * wants to hear what its image did not say of it. */
-static void look_up(struct tow_serve *call, enum tow_handle_kind from, enum tow_handle_kind to)
+static void look_up(struct tows_serve *call, enum tow_handle_kind from, enum tow_handle_kind to)
 {
     struct subject s = {.call = call};
     uint64_t library_id = tow_dec_u64(&call->in);
-    void *library = tow_serve_handle(call, from, library_id);
-    s.name_of = tow_code_name(call->session, library_id, library);
+    void *library = tows_serve_handle(call, from, library_id);
+    s.name_of = tows_code_name(call->session, library_id, library);
     uint64_t id = tow_dec_u64(&call->in);
     s.device = tow_dec_i32(&call->in);
     tow_dec_u32(&call->in);
-    s.name = tow_serve_text(call);
+    s.name = tows_serve_text(call);
     bool waits = call->frame.seq != 0;
-    if (!tow_serve_ready(call) && (waits || call->malformed)) {
+    if (!tows_serve_ready(call) && (waits || call->malformed)) {
         return;
     }
     if (call->status == CUDA_SUCCESS) {
@@ -292,9 +293,9 @@ static void look_up(struct tow_serve *call, enum tow_handle_kind from, enum tow_
                 ? tow_drive(call->driver, cuModuleGetFunction)(&s.function, library, s.name)
                 : tow_drive(call->driver, cuLibraryGetKernel)(&s.kernel, library, s.name);
     }
-    bool is_new = !waits || tow_handles_find(&call->session->handles, id) == NULL;
+    bool is_new = !waits || tows_handles_find(&call->session->handles, id) == NULL;
     if (is_new && (call->status == CUDA_SUCCESS || !waits)) {
-        tow_serve_bind(call, to, id, to == TOW_H_FUNCTION ? (void *)s.function : (void *)s.kernel);
+        tows_serve_bind(call, to, id, to == TOW_H_FUNCTION ? (void *)s.function : (void *)s.kernel);
     }
     if (call->status != CUDA_SUCCESS || !waits) {
         return;
@@ -302,29 +303,29 @@ static void look_up(struct tow_serve *call, enum tow_handle_kind from, enum tow_
     if (call->frame.context == 0) {
         /* The runtime looks kernels up before the program has a context, and NVIDIA's driver tells
          * of their parameters in a context only. */
-        call->status = tow_session_enter_primary(call->session);
+        call->status = tows_session_enter_primary(call->session);
     }
     if (call->status == CUDA_SUCCESS) {
         describe(&s);
     }
     if (call->status != CUDA_SUCCESS && is_new) {
-        tow_serve_unbind(call, to, id);
+        tows_serve_unbind(call, to, id);
     }
 }
 
-void tow_serve_cuModuleGetFunction(struct tow_serve *call)
+void tows_serve_cuModuleGetFunction(struct tows_serve *call)
 {
     look_up(call, TOW_H_MODULE, TOW_H_FUNCTION);
 }
 
-void tow_serve_cuLibraryGetKernel(struct tow_serve *call)
+void tows_serve_cuLibraryGetKernel(struct tows_serve *call)
 {
     look_up(call, TOW_H_LIBRARY, TOW_H_KERNEL);
 }
 
-void tow_serve_cuKernelGetFunction(struct tow_serve *call)
+void tows_serve_cuKernelGetFunction(struct tows_serve *call)
 {
-    CUkernel kernel = tow_serve_handle(call, TOW_H_KERNEL, tow_dec_u64(&call->in));
+    CUkernel kernel = tows_serve_handle(call, TOW_H_KERNEL, tow_dec_u64(&call->in));
     uint64_t id = tow_dec_u64(&call->in);
     if (call->in.bad) {
         call->malformed = true;
@@ -335,20 +336,20 @@ void tow_serve_cuKernelGetFunction(struct tow_serve *call)
         call->status = tow_drive(call->driver, cuKernelGetFunction)(&function, kernel);
     }
     /* Nobody waits: the error, if there is one, belongs to the id. */
-    tow_serve_bind(call, TOW_H_FUNCTION, id, function);
+    tows_serve_bind(call, TOW_H_FUNCTION, id, function);
 }
 
-void tow_serve_cuLibraryGetModule(struct tow_serve *call)
+void tows_serve_cuLibraryGetModule(struct tows_serve *call)
 {
-    CUlibrary library = tow_serve_handle(call, TOW_H_LIBRARY, tow_dec_u64(&call->in));
+    CUlibrary library = tows_serve_handle(call, TOW_H_LIBRARY, tow_dec_u64(&call->in));
     uint64_t id = tow_dec_u64(&call->in);
-    if (!tow_serve_ready(call)) {
+    if (!tows_serve_ready(call)) {
         return;
     }
     CUmodule module = NULL;
     call->status = tow_drive(call->driver, cuLibraryGetModule)(&module, library);
     if (call->status == CUDA_SUCCESS) {
-        tow_serve_bind(call, TOW_H_MODULE, id, module);
+        tows_serve_bind(call, TOW_H_MODULE, id, module);
     }
 }
 
@@ -356,13 +357,13 @@ void tow_serve_cuLibraryGetModule(struct tow_serve *call)
 
 enum { NAMES_BYTES_MAX = 512 * 1024 }; /* of one reply */
 
-static void reply_names(struct tow_serve *call, uint32_t start, uint32_t total, void **handles,
-                        CUresult (*name_of)(struct tow_serve *call, void *handle,
+static void reply_names(struct tows_serve *call, uint32_t start, uint32_t total, void **handles,
+                        CUresult (*name_of)(struct tows_serve *call, void *handle,
                                             const char **ret_name))
 {
     size_t at = (size_t)(call->out.at - call->out_start);
     uint32_t here = 0;
-    tow_serve_reserve(call, 8);
+    tows_serve_reserve(call, 8);
     tow_enc_u32(&call->out, total);
     tow_enc_u32(&call->out, 0);
     for (uint32_t i = start; i < total && call->out.at - call->out_start < NAMES_BYTES_MAX; i++) {
@@ -372,7 +373,7 @@ static void reply_names(struct tow_serve *call, uint32_t start, uint32_t total, 
             return;
         }
         size_t size = strlen(name) + 1;
-        tow_serve_reserve(call, tow_enc_left(&call->out) > size + 16 ? 0 : size + 16 + 65536);
+        tows_serve_reserve(call, tow_enc_left(&call->out) > size + 16 ? 0 : size + 16 + 65536);
         tow_enc_cstr(&call->out, name);
         here++;
     }
@@ -381,26 +382,26 @@ static void reply_names(struct tow_serve *call, uint32_t start, uint32_t total, 
     }
 }
 
-static CUresult function_name(struct tow_serve *call, void *handle, const char **ret_name)
+static CUresult function_name(struct tows_serve *call, void *handle, const char **ret_name)
 {
     return tow_drive(call->driver, cuFuncGetName)(ret_name, handle);
 }
 
-static CUresult kernel_name(struct tow_serve *call, void *handle, const char **ret_name)
+static CUresult kernel_name(struct tows_serve *call, void *handle, const char **ret_name)
 {
     return tow_drive(call->driver, cuKernelGetName)(ret_name, handle);
 }
 
-void tow_serve_cuModuleEnumerateFunctions(struct tow_serve *call)
+void tows_serve_cuModuleEnumerateFunctions(struct tows_serve *call)
 {
-    CUmodule module = tow_serve_handle(call, TOW_H_MODULE, tow_dec_u64(&call->in));
+    CUmodule module = tows_serve_handle(call, TOW_H_MODULE, tow_dec_u64(&call->in));
     uint32_t start = tow_dec_u32(&call->in);
-    if (!tow_serve_ready(call)) {
+    if (!tows_serve_ready(call)) {
         return;
     }
     unsigned total = 0;
     call->status = tow_drive(call->driver, cuModuleGetFunctionCount)(&total, module);
-    CUfunction *functions = tow_serve_room(call, total, sizeof *functions);
+    CUfunction *functions = tows_serve_room(call, total, sizeof *functions);
     if (call->status == CUDA_SUCCESS && total > 0) {
         call->status =
             tow_drive(call->driver, cuModuleEnumerateFunctions)(functions, total, module);
@@ -410,16 +411,16 @@ void tow_serve_cuModuleEnumerateFunctions(struct tow_serve *call)
     }
 }
 
-void tow_serve_cuLibraryEnumerateKernels(struct tow_serve *call)
+void tows_serve_cuLibraryEnumerateKernels(struct tows_serve *call)
 {
-    CUlibrary library = tow_serve_handle(call, TOW_H_LIBRARY, tow_dec_u64(&call->in));
+    CUlibrary library = tows_serve_handle(call, TOW_H_LIBRARY, tow_dec_u64(&call->in));
     uint32_t start = tow_dec_u32(&call->in);
-    if (!tow_serve_ready(call)) {
+    if (!tows_serve_ready(call)) {
         return;
     }
     unsigned total = 0;
     call->status = tow_drive(call->driver, cuLibraryGetKernelCount)(&total, library);
-    CUkernel *kernels = tow_serve_room(call, total, sizeof *kernels);
+    CUkernel *kernels = tows_serve_room(call, total, sizeof *kernels);
     if (call->status == CUDA_SUCCESS && total > 0) {
         call->status = tow_drive(call->driver, cuLibraryEnumerateKernels)(kernels, total, library);
     }
@@ -431,62 +432,62 @@ void tow_serve_cuLibraryEnumerateKernels(struct tow_serve *call)
 /* ---- the end ---- */
 
 /* {u64 id, u32 last, u32 count, ids of what was made of it} */
-static uint64_t drop_children(struct tow_serve *call, bool *ret_last)
+static uint64_t drop_children(struct tows_serve *call, bool *ret_last)
 {
     uint64_t id = tow_dec_u64(&call->in);
     *ret_last = tow_dec_u32(&call->in) != 0;
     uint32_t count = tow_dec_count(&call->in, UINT32_MAX, 8);
     for (uint32_t i = 0; i < count; i++) {
         uint64_t child = tow_dec_u64(&call->in);
-        tow_serve_unbind(call, TOW_H_NONE, child);
+        tows_serve_unbind(call, TOW_H_NONE, child);
     }
     return id;
 }
 
-void tow_serve_cuModuleUnload(struct tow_serve *call)
+void tows_serve_cuModuleUnload(struct tows_serve *call)
 {
     bool last = false;
     uint64_t id = drop_children(call, &last);
-    CUmodule module = tow_serve_handle(call, TOW_H_MODULE, id);
-    if (!tow_serve_ready(call) || !last || !tow_serve_claim(call, TOW_H_MODULE, id)) {
+    CUmodule module = tows_serve_handle(call, TOW_H_MODULE, id);
+    if (!tows_serve_ready(call) || !last || !tows_serve_claim(call, TOW_H_MODULE, id)) {
         return;
     }
-    struct tow_code_keeper *keeper = tow_code_detach(call->session, id);
-    tow_mirror_forget_managed(call->session, &(struct tow_mirror_gone){.owner = id});
+    struct tows_code_keeper *keeper = tows_code_detach(call->session, id);
+    tows_mirror_forget_managed(call->session, &(struct tows_mirror_gone){.owner = id});
     call->status = tow_drive(call->driver, cuModuleUnload)(module);
-    tow_code_release(call->session, keeper);
+    tows_code_release(call->session, keeper);
 }
 
-void tow_serve_cuLibraryUnload(struct tow_serve *call)
+void tows_serve_cuLibraryUnload(struct tows_serve *call)
 {
     bool last = false;
     uint64_t id = drop_children(call, &last);
-    CUlibrary library = tow_serve_handle(call, TOW_H_LIBRARY, id);
-    if (!tow_serve_ready(call) || !last || !tow_serve_claim(call, TOW_H_LIBRARY, id)) {
+    CUlibrary library = tows_serve_handle(call, TOW_H_LIBRARY, id);
+    if (!tows_serve_ready(call) || !last || !tows_serve_claim(call, TOW_H_LIBRARY, id)) {
         return;
     }
-    struct tow_code_keeper *keeper = tow_code_detach(call->session, id);
-    tow_mirror_forget_managed(call->session, &(struct tow_mirror_gone){.owner = id});
+    struct tows_code_keeper *keeper = tows_code_detach(call->session, id);
+    tows_mirror_forget_managed(call->session, &(struct tows_mirror_gone){.owner = id});
     call->status = tow_drive(call->driver, cuLibraryUnload)(library);
-    tow_code_release(call->session, keeper);
+    tows_code_release(call->session, keeper);
 }
 
 /* ---- variables ---- */
 
 /* {u64 module or library, u32 which outputs are wanted: both are cheap, u32 0, string} */
-static void *symbol_take(struct tow_serve *call, enum tow_handle_kind kind, uint64_t *ret_id,
+static void *symbol_take(struct tows_serve *call, enum tow_handle_kind kind, uint64_t *ret_id,
                          const char **ret_name)
 {
     *ret_id = tow_dec_u64(&call->in);
-    void *handle = tow_serve_handle(call, kind, *ret_id);
+    void *handle = tows_serve_handle(call, kind, *ret_id);
     tow_dec_u32(&call->in);
     tow_dec_align(&call->in, 8);
-    *ret_name = tow_serve_text(call);
+    *ret_name = tows_serve_text(call);
     return handle;
 }
 
 /* {u64 address, u64 size, u32 whether the program is to have it too} */
-static void symbol_reply(struct tow_serve *call, uint64_t owner, CUdeviceptr address, size_t size)
+static void symbol_reply(struct tows_serve *call, uint64_t owner, CUdeviceptr address, size_t size)
 {
     unsigned managed = 0;
     if (call->status == CUDA_SUCCESS) {
@@ -495,34 +496,34 @@ static void symbol_reply(struct tow_serve *call, uint64_t owner, CUdeviceptr add
     }
     if (managed) {
         call->status =
-            tow_mirror_note_managed(call->session, address, size, owner, call->frame.context);
+            tows_mirror_note_managed(call->session, address, size, owner, call->frame.context);
     }
     tow_enc_u64(&call->out, address);
     tow_enc_u64(&call->out, size);
     tow_enc_u32(&call->out, managed);
 }
 
-void tow_serve_cuModuleGetGlobal_v2(struct tow_serve *call)
+void tows_serve_cuModuleGetGlobal_v2(struct tows_serve *call)
 {
     const char *name;
     uint64_t id;
     CUmodule module = symbol_take(call, TOW_H_MODULE, &id, &name);
     CUdeviceptr address = 0;
     size_t size = 0;
-    if (tow_serve_ready(call)) {
+    if (tows_serve_ready(call)) {
         call->status = tow_drive(call->driver, cuModuleGetGlobal_v2)(&address, &size, module, name);
         symbol_reply(call, id, address, size);
     }
 }
 
-void tow_serve_cuLibraryGetGlobal(struct tow_serve *call)
+void tows_serve_cuLibraryGetGlobal(struct tows_serve *call)
 {
     const char *name;
     uint64_t id;
     CUlibrary library = symbol_take(call, TOW_H_LIBRARY, &id, &name);
     CUdeviceptr address = 0;
     size_t size = 0;
-    if (tow_serve_ready(call)) {
+    if (tows_serve_ready(call)) {
         call->status = tow_drive(call->driver, cuLibraryGetGlobal)(&address, &size, library, name);
         symbol_reply(call, id, address, size);
     }
@@ -530,18 +531,18 @@ void tow_serve_cuLibraryGetGlobal(struct tow_serve *call)
 
 /* The runtime asks for managed variables before the program has a context: they are made in the
  * primary context of the first device then, which the session keeps. */
-void tow_serve_cuLibraryGetManaged(struct tow_serve *call)
+void tows_serve_cuLibraryGetManaged(struct tows_serve *call)
 {
     const char *name;
     uint64_t id;
     CUlibrary library = symbol_take(call, TOW_H_LIBRARY, &id, &name);
     CUdeviceptr address = 0;
     size_t size = 0;
-    if (!tow_serve_ready(call)) {
+    if (!tows_serve_ready(call)) {
         return;
     }
     if (call->frame.context == 0) {
-        call->status = tow_session_enter_primary(call->session);
+        call->status = tows_session_enter_primary(call->session);
     }
     if (call->status == CUDA_SUCCESS) {
         call->status = tow_drive(call->driver, cuLibraryGetManaged)(&address, &size, library, name);

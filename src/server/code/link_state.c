@@ -25,20 +25,20 @@ enum {
 
 /* One input. The driver may look at all of it until the link ends: its messages name it. */
 struct input {
-    struct tow_code_image *image; /* shared */
-    char *name;                   /* owned */
-    struct tow_serve_jit jit;     /* its options and their logs */
+    struct tows_code_image *image; /* shared */
+    char *name;                    /* owned */
+    struct tows_serve_jit jit;     /* its options and their logs */
     struct input *next;
 };
 
 /* What the client's CUlinkState id stands for: its own options and logs must live as long. A client
  * may use and destroy one at the same time: whoever uses it holds it. */
 struct linking {
-    unsigned users;           /* guarded by table_lock; the id is one */
-    struct tow_mutex lock;    /* guards the rest, and keeps calls for one link apart */
-    struct tow_errand errand; /* does all that the driver does for it */
+    unsigned users;            /* guarded by table_lock; the id is one */
+    struct tow_mutex lock;     /* guards the rest, and keeps calls for one link apart */
+    struct tows_errand errand; /* does all that the driver does for it */
     CUlinkState state;
-    struct tow_serve_jit jit;
+    struct tows_serve_jit jit;
     void *cubin; /* owned: the driver's own copy goes with the link's context */
     size_t cubin_size;
     struct input *inputs; /* owned */
@@ -48,7 +48,7 @@ struct linking {
 static struct tow_mutex table_lock = TOW_MUTEX(SERVER_LINKINGS);
 static atomic_uint links; /* that have a thread, of all sessions of this process: mostly one */
 
-static void linking_end(struct tow_session *session, struct linking *linking);
+static void linking_end(struct tows_session *session, struct linking *linking);
 
 /* What the driver is to do with a link, for its thread. */
 struct request {
@@ -103,14 +103,14 @@ static void destroy_state(void *arg)
 
 static CUresult ask(struct request *request, void (*what)(void *arg))
 {
-    tow_errand_do(&request->linking->errand, what, request);
+    tows_errand_do(&request->linking->errand, what, request);
     return request->result;
 }
 
 static bool begin_errand(struct linking *linking, const struct tow_driver *driver)
 {
     bool room = atomic_fetch_add(&links, 1) < LINKS_MAX;
-    if (room && tow_errand_begin(&linking->errand, driver) == 0) {
+    if (room && tows_errand_begin(&linking->errand, driver) == 0) {
         return true;
     }
     atomic_fetch_sub(&links, 1);
@@ -122,16 +122,16 @@ static bool begin_errand(struct linking *linking, const struct tow_driver *drive
 
 static void end_errand(struct linking *linking)
 {
-    tow_errand_end(&linking->errand);
+    tows_errand_end(&linking->errand);
     atomic_fetch_sub(&links, 1);
 }
 
 /* The link of the id that comes next; NULL, or to be given back. */
-static struct linking *linking_take(struct tow_serve *call)
+static struct linking *linking_take(struct tows_serve *call)
 {
     uint64_t id = tow_dec_u64(&call->in);
     tow_mutex_lock(&table_lock);
-    struct linking *linking = tow_serve_handle(call, TOW_H_LINKSTATE, id);
+    struct linking *linking = tows_serve_handle(call, TOW_H_LINKSTATE, id);
     if (linking != NULL) {
         linking->users++;
     }
@@ -142,7 +142,7 @@ static struct linking *linking_take(struct tow_serve *call)
     return linking;
 }
 
-static CUresult drop_user(struct tow_session *session, struct linking *linking)
+static CUresult drop_user(struct tows_session *session, struct linking *linking)
 {
     tow_mutex_lock(&table_lock);
     bool last = --linking->users == 0;
@@ -157,7 +157,7 @@ static CUresult drop_user(struct tow_session *session, struct linking *linking)
     return status;
 }
 
-static void linking_give(struct tow_serve *call, struct linking *linking)
+static void linking_give(struct tows_serve *call, struct linking *linking)
 {
     if (linking != NULL) {
         tow_mutex_unlock(&linking->lock);
@@ -165,7 +165,7 @@ static void linking_give(struct tow_serve *call, struct linking *linking)
     }
 }
 
-void tow_serve_cuLinkCreate_v2(struct tow_serve *call)
+void tows_serve_cuLinkCreate_v2(struct tows_serve *call)
 {
     uint64_t id = tow_dec_u64(&call->in);
     struct linking *linking = calloc(1, sizeof *linking);
@@ -175,15 +175,15 @@ void tow_serve_cuLinkCreate_v2(struct tow_serve *call)
     }
     linking->users = 1;
     tow_mutex_init(&linking->lock, SERVER_LINKING);
-    tow_serve_jit_init(&linking->jit, call);
-    if (tow_serve_ready(call)) {
+    tows_serve_jit_init(&linking->jit, call);
+    if (tows_serve_ready(call)) {
         struct request request = {.driver = call->driver, .linking = linking};
         bool begun = begin_errand(linking, call->driver);
         call->status = begun ? ask(&request, create_state) : CUDA_ERROR_OUT_OF_MEMORY;
         if (call->status == CUDA_SUCCESS) {
-            tow_serve_bind(call, TOW_H_LINKSTATE, id, linking);
+            tows_serve_bind(call, TOW_H_LINKSTATE, id, linking);
             if (linking->jit.count > 0) {
-                tow_serve_jit_reply(&linking->jit, call);
+                tows_serve_jit_reply(&linking->jit, call);
             }
             return;
         }
@@ -194,7 +194,7 @@ void tow_serve_cuLinkCreate_v2(struct tow_serve *call)
     linking_end(call->session, linking);
 }
 
-static void add_data(struct tow_serve *call, struct linking *linking)
+static void add_data(struct tows_serve *call, struct linking *linking)
 {
     struct tow_dec ref = call->in;
     tow_dec_bytes(&call->in, sizeof(struct tow_code_ref));
@@ -206,12 +206,12 @@ static void add_data(struct tow_serve *call, struct linking *linking)
         call->status = CUDA_ERROR_OUT_OF_MEMORY;
         return;
     }
-    tow_serve_jit_init(&input->jit, call);
+    tows_serve_jit_init(&input->jit, call);
     bool send = false;
-    if (tow_serve_ready(call) && linking != NULL) {
+    if (tows_serve_ready(call) && linking != NULL) {
         call->in = ref;
         input->name = name != NULL ? strdup(name) : NULL;
-        input->image = tow_code_take(call, &send);
+        input->image = tows_code_take(call, &send);
     }
     if (input->image != NULL) {
         input->next = linking->inputs;
@@ -219,29 +219,29 @@ static void add_data(struct tow_serve *call, struct linking *linking)
         struct request request = {call->driver, linking, (CUjitInputType)type, input, CUDA_SUCCESS};
         tow_enc_u32(&call->out, (uint32_t)ask(&request, add_input));
         tow_enc_u32(&call->out, TOW_CODE_DONE);
-        tow_serve_jit_reply(&linking->jit, call);
+        tows_serve_jit_reply(&linking->jit, call);
         return;
     }
     if (send) {
         tow_enc_u32(&call->out, CUDA_SUCCESS);
         tow_enc_u32(&call->out, TOW_CODE_SEND);
     }
-    tow_serve_jit_fini(&input->jit);
+    tows_serve_jit_fini(&input->jit);
     free(input->name);
     free(input);
 }
 
-void tow_serve_cuLinkAddData_v2(struct tow_serve *call)
+void tows_serve_cuLinkAddData_v2(struct tows_serve *call)
 {
     struct linking *linking = linking_take(call);
     add_data(call, linking);
     linking_give(call, linking);
 }
 
-static void complete(struct tow_serve *call, struct linking *linking)
+static void complete(struct tows_serve *call, struct linking *linking)
 {
     uint64_t offset = tow_dec_u64(&call->in);
-    if (!tow_serve_ready(call) || linking == NULL) {
+    if (!tows_serve_ready(call) || linking == NULL) {
         return;
     }
     CUresult result = CUDA_SUCCESS;
@@ -252,21 +252,21 @@ static void complete(struct tow_serve *call, struct linking *linking)
     }
     uint64_t total = linking->completed ? linking->cubin_size : 0;
     uint64_t here = offset < total ? tow_min_u64(total - offset, PIECE_MAX) : 0;
-    tow_serve_reserve(call, 32 + here);
+    tows_serve_reserve(call, 32 + here);
     tow_enc_u32(&call->out, (uint32_t)result);
     tow_enc_u32(&call->out, 0);
     tow_enc_u64(&call->out, total);
     tow_enc_u64(&call->out, here);
     if (offset == 0) {
-        tow_serve_jit_reply(&linking->jit, call);
+        tows_serve_jit_reply(&linking->jit, call);
     }
     if (here > 0) {
-        tow_serve_reserve(call, here);
+        tows_serve_reserve(call, here);
         tow_enc_bytes(&call->out, (const uint8_t *)linking->cubin + offset, here);
     }
 }
 
-void tow_serve_cuLinkComplete(struct tow_serve *call)
+void tows_serve_cuLinkComplete(struct tows_serve *call)
 {
     struct linking *linking = linking_take(call);
     complete(call, linking);
@@ -274,30 +274,30 @@ void tow_serve_cuLinkComplete(struct tow_serve *call)
 }
 
 /* The driver's state and the thread, if there were any, have gone. */
-static void linking_end(struct tow_session *session, struct linking *linking)
+static void linking_end(struct tows_session *session, struct linking *linking)
 {
     while (linking->inputs != NULL) {
         struct input *input = linking->inputs;
         linking->inputs = input->next;
-        tow_code_unref(session, input->image);
-        tow_serve_jit_fini(&input->jit);
+        tows_code_unref(session, input->image);
+        tows_serve_jit_fini(&input->jit);
         free(input->name);
         free(input);
     }
-    tow_serve_jit_fini(&linking->jit);
+    tows_serve_jit_fini(&linking->jit);
     free(linking->cubin);
     tow_mutex_fini(&linking->lock);
     free(linking);
 }
 
-void tow_serve_cuLinkDestroy(struct tow_serve *call)
+void tows_serve_cuLinkDestroy(struct tows_serve *call)
 {
     uint64_t id = tow_dec_u64(&call->in);
     tow_mutex_lock(&table_lock);
-    struct linking *linking = tow_serve_handle(call, TOW_H_LINKSTATE, id);
-    bool ready = tow_serve_ready(call) && linking != NULL;
+    struct linking *linking = tows_serve_handle(call, TOW_H_LINKSTATE, id);
+    bool ready = tows_serve_ready(call) && linking != NULL;
     if (ready) {
-        tow_serve_unbind(call, TOW_H_LINKSTATE, id);
+        tows_serve_unbind(call, TOW_H_LINKSTATE, id);
     }
     tow_mutex_unlock(&table_lock);
     if (ready) {
@@ -305,17 +305,17 @@ void tow_serve_cuLinkDestroy(struct tow_serve *call)
     }
 }
 
-static void end_one(void *user, uint64_t id, const struct tow_handle_entry *entry)
+static void end_one(void *user, uint64_t id, const struct tows_handle_entry *entry)
 {
-    struct tow_session *session = user;
+    struct tows_session *session = user;
     struct linking *linking = entry->handle;
-    tow_handles_unbind(&session->handles, id);
+    tows_handles_unbind(&session->handles, id);
     if (linking != NULL) {
         drop_user(session, linking);
     }
 }
 
-void tow_link_state_end(struct tow_session *session)
+void tows_link_state_end(struct tows_session *session)
 {
-    tow_handles_each(&session->handles, TOW_H_LINKSTATE, end_one, session);
+    tows_handles_each(&session->handles, TOW_H_LINKSTATE, end_one, session);
 }

@@ -5,12 +5,12 @@
 #include "gen/launch_server.h"
 #include "server/session/serve.h"
 
-static void clusters(struct tow_serve *call, CUresult (*ask)(int *ret_count, CUfunction function,
-                                                             const CUlaunchConfig *config))
+static void clusters(struct tows_serve *call, CUresult (*ask)(int *ret_count, CUfunction function,
+                                                              const CUlaunchConfig *config))
 {
-    struct tow_serve_launch launch;
-    tow_serve_launch_read(call, &launch);
-    if (!tow_serve_ready(call)) {
+    struct tows_serve_launch launch;
+    tows_serve_launch_read(call, &launch);
+    if (!tows_serve_ready(call)) {
         return;
     }
     int answer = 0;
@@ -18,12 +18,12 @@ static void clusters(struct tow_serve *call, CUresult (*ask)(int *ret_count, CUf
     tow_enc_i32(&call->out, answer);
 }
 
-void tow_serve_cuOccupancyMaxPotentialClusterSize(struct tow_serve *call)
+void tows_serve_cuOccupancyMaxPotentialClusterSize(struct tows_serve *call)
 {
     clusters(call, tow_drive(call->driver, cuOccupancyMaxPotentialClusterSize));
 }
 
-void tow_serve_cuOccupancyMaxActiveClusters(struct tow_serve *call)
+void tows_serve_cuOccupancyMaxActiveClusters(struct tows_serve *call)
 {
     clusters(call, tow_drive(call->driver, cuOccupancyMaxActiveClusters));
 }

@@ -20,7 +20,7 @@
 #define PRINTER "vprintf"
 
 struct job {
-    struct tow_code_image *image; /* taken once */
+    struct tows_code_image *image; /* taken once */
     struct job *next;
 };
 
@@ -83,7 +83,7 @@ static bool fatbin_prints(const uint8_t *image, size_t size, unsigned major)
     return prints;
 }
 
-static bool image_prints(const struct tow_code_image *image, unsigned major)
+static bool image_prints(const struct tows_code_image *image, unsigned major)
 {
     if (image->form == TOW_IMAGE_FATBIN) {
         return fatbin_prints(image->bytes, image->size, major);
@@ -106,7 +106,7 @@ static bool image_prints(const struct tow_code_image *image, unsigned major)
 }
 
 /* The one generation of GPUs here, or 0 if there are several. */
-static unsigned major_here(struct tow_session *session)
+static unsigned major_here(struct tows_session *session)
 {
     int count = 0, first = 0;
     tow_drive(session->driver, cuDeviceGetCount)(&count);
@@ -124,7 +124,7 @@ static unsigned major_here(struct tow_session *session)
     return (unsigned)first;
 }
 
-static void look(struct tow_session *session, struct prints *prints, struct tow_code_image *image)
+static void look(struct tows_session *session, struct prints *prints, struct tows_code_image *image)
 {
     if (!atomic_load(&prints->found) && image_prints(image, major_here(session))) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_DEBUG, "the client's code prints");
@@ -136,15 +136,15 @@ static void look(struct tow_session *session, struct prints *prints, struct tow_
 
 static void *looking_thread(void *arg)
 {
-    struct tow_session *session = arg;
-    struct prints *prints = tow_session_state(session, TOW_SESSION_PRINTS);
+    struct tows_session *session = arg;
+    struct prints *prints = tows_session_state(session, TOW_SESSION_PRINTS);
     tow_mutex_lock(&prints->lock);
     while (prints->jobs != NULL) {
         struct job *job = prints->jobs;
         prints->jobs = job->next;
         tow_mutex_unlock(&prints->lock);
         look(session, prints, job->image);
-        tow_code_unref(session, job->image);
+        tows_code_unref(session, job->image);
         free(job);
         atomic_fetch_sub(&session->printers, 1);
         tow_mutex_lock(&prints->lock);
@@ -154,36 +154,36 @@ static void *looking_thread(void *arg)
     return NULL;
 }
 
-static void prints_fini(struct tow_session *session, void *opaque)
+static void prints_fini(struct tows_session *session, void *opaque)
 {
     struct prints *prints = opaque;
     (void)session;
     tow_mutex_fini(&prints->lock);
 }
 
-static void prints_init(struct tow_session *session, void *opaque)
+static void prints_init(struct tows_session *session, void *opaque)
 {
     struct prints *state = opaque;
     tow_mutex_init(&state->lock, SERVER_PRINTS);
 }
 
-static struct prints *state_of(struct tow_session *session)
+static struct prints *state_of(struct tows_session *session)
 {
-    static const struct tow_family_ops ops = {TOW_SESSION_PRINTS, sizeof(struct prints),
-                                              prints_init, prints_fini};
-    return tow_session_make_state(session, &ops);
+    static const struct tows_family_ops ops = {TOW_SESSION_PRINTS, sizeof(struct prints),
+                                               prints_init, prints_fini};
+    return tows_session_make_state(session, &ops);
 }
 
 /* Hands the image to the thread beside; false if that cannot be. */
-static bool look_later(struct tow_session *session, struct prints *prints,
-                       struct tow_code_image *image)
+static bool look_later(struct tows_session *session, struct prints *prints,
+                       struct tows_code_image *image)
 {
     struct job *job = malloc(sizeof *job);
     if (job == NULL) {
         return false;
     }
     *job = (struct job){image, NULL};
-    tow_code_ref(session, image);
+    tows_code_ref(session, image);
     atomic_fetch_add(&session->printers, 1);
     tow_mutex_lock(&prints->lock);
     job->next = prints->jobs;
@@ -201,14 +201,14 @@ static bool look_later(struct tow_session *session, struct prints *prints,
     }
     tow_mutex_unlock(&prints->lock);
     if (!running) {
-        tow_code_unref(session, image);
+        tows_code_unref(session, image);
         free(job);
         atomic_fetch_sub(&session->printers, 1);
     }
     return running;
 }
 
-void tow_prints_look(struct tow_session *session, struct tow_code_image *image)
+void tows_prints_look(struct tows_session *session, struct tows_code_image *image)
 {
     struct prints *prints = state_of(session);
     if (prints == NULL || atomic_load(&prints->found)) {

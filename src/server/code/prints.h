@@ -4,12 +4,12 @@
 #ifndef TOW_SERVER_PRINTS_H
 #define TOW_SERVER_PRINTS_H
 
-struct tow_code_image;
-struct tow_session;
+struct tows_code_image;
+struct tows_session;
 
-/* New code is about to be loaded: from now on tow_session_owes says so, unless it does not print.
- * The image stays until `tow_code_unref` was called for it as often as it was taken; this takes it
+/* New code is about to be loaded: from now on tows_session_owes says so, unless it does not print.
+ * The image stays until `tows_code_unref` was called for it as often as it was taken; this takes it
  * once where it has to be unpacked, which happens beside. */
-void tow_prints_look(struct tow_session *session, struct tow_code_image *image);
+void tows_prints_look(struct tows_session *session, struct tows_code_image *image);
 
 #endif

@@ -19,13 +19,13 @@
 /* Between two looks whether a context's memory is still in hand. */
 #define NAP_NS (20 * TOW_TIME_US)
 
-bool tow_copy_drop_context(struct tow_session *session, uint32_t context, uint32_t heir)
+bool tows_copy_drop_context(struct tows_session *session, uint32_t context, uint32_t heir)
 {
     /* No command takes memory of the context any more: those that have some come to an end. */
-    while (!tow_upload_drop_context(session, context, heir) ||
-           !tow_late_drop_context(session, context, heir) ||
-           !tow_copy_drop_downloads(session, context, heir)) {
-        if (!tow_session_goes_on(session)) {
+    while (!tows_upload_drop_context(session, context, heir) ||
+           !tows_late_drop_context(session, context, heir) ||
+           !tows_copy_drop_downloads(session, context, heir)) {
+        if (!tows_session_goes_on(session)) {
             return false;
         }
         tow_time_sleep(NAP_NS);
@@ -35,23 +35,23 @@ bool tow_copy_drop_context(struct tow_session *session, uint32_t context, uint32
 
 /* ---- to the client ---- */
 
-void tow_serve_cuMemcpyDtoHAsync_v2(struct tow_serve *call)
+void tows_serve_cuMemcpyDtoHAsync_v2(struct tows_serve *call)
 {
     CUdeviceptr from = tow_dec_u64(&call->in);
     uint64_t size = tow_dec_u64(&call->in);
     uint64_t stream_id = tow_dec_u64(&call->in);
-    CUstream stream = tow_serve_handle(call, TOW_H_STREAM, stream_id);
+    CUstream stream = tows_serve_handle(call, TOW_H_STREAM, stream_id);
     uint32_t transfer = tow_dec_u32(&call->in);
     uint32_t form = tow_dec_u32(&call->in);
     if (form != TOW_COPY_BYTES && form != TOW_COPY_SPREAD) {
-        tow_share_copy(call, false, from, size, stream, form);
+        tows_share_copy(call, false, from, size, stream, form);
         return;
     }
     bool spread = form == TOW_COPY_SPREAD;
     bool waits = call->frame.seq != 0;
-    if (!tow_serve_ready(call)) {
+    if (!tows_serve_ready(call)) {
         if (!call->malformed && !waits) {
-            tow_copy_tell_none_comes(call, transfer);
+            tows_copy_tell_none_comes(call, transfer);
         }
         return;
     }
@@ -60,24 +60,24 @@ void tow_serve_cuMemcpyDtoHAsync_v2(struct tow_serve *call)
             call->malformed = true;
             return;
         }
-        struct tow_later_copy want = {.transfer = transfer,
-                                      .size = size,
-                                      .spread = spread,
-                                      .stream_id = stream_id,
-                                      .stream = stream,
-                                      .from = from};
-        tow_copy_later(call, &want);
+        struct tows_later_copy want = {.transfer = transfer,
+                                       .size = size,
+                                       .spread = spread,
+                                       .stream_id = stream_id,
+                                       .stream = stream,
+                                       .from = from};
+        tows_copy_later(call, &want);
         return;
     }
     if (transfer != 0) {
-        call->status = tow_copy_download(call, from, size, stream, transfer, spread);
+        call->status = tows_copy_download(call, from, size, stream, transfer, spread);
         return;
     }
     if (size > TOW_COPY_INLINE_MAX) {
         call->malformed = true;
         return;
     }
-    tow_serve_reserve(call, (size_t)size + 8);
+    tows_serve_reserve(call, (size_t)size + 8);
     if (call->status == CUDA_SUCCESS) {
         call->status =
             tow_drive(call->driver, cuMemcpyDtoHAsync_v2)(call->out.at, from, (size_t)size, stream);
@@ -93,20 +93,20 @@ void tow_serve_cuMemcpyDtoHAsync_v2(struct tow_serve *call)
 
 /* ---- between any addresses ---- */
 
-void tow_serve_cuMemcpyAsync(struct tow_serve *call)
+void tows_serve_cuMemcpyAsync(struct tows_serve *call)
 {
     CUdeviceptr to = tow_dec_u64(&call->in);
     CUdeviceptr from = tow_dec_u64(&call->in);
     uint64_t size = tow_dec_u64(&call->in);
-    CUstream stream = tow_serve_handle(call, TOW_H_STREAM, tow_dec_u64(&call->in));
-    if (!tow_serve_ready(call)) {
+    CUstream stream = tows_serve_handle(call, TOW_H_STREAM, tow_dec_u64(&call->in));
+    if (!tows_serve_ready(call)) {
         return;
     }
     /* cuMemcpyAsync takes an address that the driver does not know for memory of this process. So
      * it gets those that are the client's and nothing else; what is not is the device's, or the
      * other functions refuse it. */
-    bool to_host = tow_mirror_reaches(call, to, size),
-         from_host = tow_mirror_reaches(call, from, size);
+    bool to_host = tows_mirror_reaches(call, to, size),
+         from_host = tows_mirror_reaches(call, from, size);
     if (to_host && from_host) {
         call->status = tow_drive(call->driver, cuMemcpyAsync)(to, from, size, stream);
     } else if (from_host) {
@@ -143,57 +143,57 @@ static bool shape_makes_sense(const struct tow_copy_shape *s)
 }
 
 /* If the client waits it has these bytes, and all that the stream brings before, with the reply
- * (tow_copy_flush); and if this one failed, no more of those before it comes. */
-static void download_shape(struct tow_serve *call, const struct tow_copy_shape *shape,
-                           const struct tow_shaped *shaped, CUstream stream)
+ * (tows_copy_flush); and if this one failed, no more of those before it comes. */
+static void download_shape(struct tows_serve *call, const struct tow_copy_shape *shape,
+                           const struct tows_shaped *shaped, CUstream stream)
 {
-    if (!tow_serve_ready(call)) {
+    if (!tows_serve_ready(call)) {
         if (!call->malformed) {
-            tow_copy_tell_none_comes(call, shape->transfer);
+            tows_copy_tell_none_comes(call, shape->transfer);
         }
         return;
     }
-    struct tow_later_copy want = {.transfer = shape->transfer,
-                                  .size = shape->bytes,
-                                  .spread = (shape->flags & TOW_SHAPE_SPREAD) != 0,
-                                  .stream_id = shape->stream,
-                                  .stream = stream,
-                                  .shaped = shaped};
-    tow_copy_later(call, &want);
+    struct tows_later_copy want = {.transfer = shape->transfer,
+                                   .size = shape->bytes,
+                                   .spread = (shape->flags & TOW_SHAPE_SPREAD) != 0,
+                                   .stream_id = shape->stream,
+                                   .stream = stream,
+                                   .shaped = shaped};
+    tows_copy_later(call, &want);
     if (call->frame.seq != 0) {
-        tow_copy_send_stream(call, shape->stream, stream);
+        tows_copy_send_stream(call, shape->stream, stream);
         CUresult status = tow_drive(call->driver, cuStreamSynchronize)(stream);
         call->status = call->status == CUDA_SUCCESS ? status : call->status;
     }
 }
 
 /* Between the device and the client's staging. */
-static void in_shared_memory(struct tow_serve *call, const struct tow_copy_shape *shape,
+static void in_shared_memory(struct tows_serve *call, const struct tow_copy_shape *shape,
                              CUstream stream)
 {
     uint32_t value = 0;
-    struct tow_share_note *note = tow_share_take_note(call, &value);
+    struct tow_share_note *note = tows_share_take_note(call, &value);
     bool up = shape->from.kind == TOW_AT_ADDRESS;
     const struct tow_copy_side *host = up ? &shape->from : &shape->to;
     if (note == NULL || host->kind != TOW_AT_ADDRESS) {
         call->malformed = true;
         return;
     }
-    struct tow_shaped shaped = tow_shaped_describe(call, shape);
-    if (!tow_share_holds(call, host->address, 1) && call->status == CUDA_SUCCESS) {
+    struct tows_shaped shaped = tows_shaped_describe(call, shape);
+    if (!tows_share_holds(call, host->address, 1) && call->status == CUDA_SUCCESS) {
         call->status = CUDA_ERROR_INVALID_VALUE;
     }
-    if (tow_serve_ready(call)) {
-        call->status = tow_shaped_run(&shaped, call->driver, NULL, stream);
+    if (tows_serve_ready(call)) {
+        call->status = tows_shaped_run(&shaped, call->driver, NULL, stream);
     }
-    tow_share_noted(call, note, value, up, shape->width * shape->rows * shape->planes, stream);
+    tows_share_noted(call, note, value, up, shape->width * shape->rows * shape->planes, stream);
 }
 
-void tow_serve_cuMemcpy3DAsync_v2(struct tow_serve *call)
+void tows_serve_cuMemcpy3DAsync_v2(struct tows_serve *call)
 {
     struct tow_copy_shape shape;
     tow_dec_copy(&call->in, &shape, sizeof shape);
-    CUstream stream = tow_serve_handle(call, TOW_H_STREAM, shape.stream);
+    CUstream stream = tows_serve_handle(call, TOW_H_STREAM, shape.stream);
     if (call->in.bad || !shape_makes_sense(&shape)) {
         call->malformed = true;
         return;
@@ -202,9 +202,9 @@ void tow_serve_cuMemcpy3DAsync_v2(struct tow_serve *call)
         in_shared_memory(call, &shape, stream);
         return;
     }
-    struct tow_shaped shaped = tow_shaped_describe(call, &shape);
+    struct tows_shaped shaped = tows_shaped_describe(call, &shape);
     if (shaped.packed == TOW_PACKED_SOURCE && shape.transfer != 0) {
-        tow_upload_shape(call, &shape);
+        tows_upload_shape(call, &shape);
         return;
     }
     if (shaped.packed == TOW_PACKED_TARGET) {
@@ -212,8 +212,8 @@ void tow_serve_cuMemcpy3DAsync_v2(struct tow_serve *call)
         return;
     }
     void *bytes = (void *)(uintptr_t)tow_dec_bytes(&call->in, (size_t)shape.bytes);
-    if (tow_serve_ready(call)) {
+    if (tows_serve_ready(call)) {
         /* Pageable for the driver, and small: it has been read when this returns. */
-        call->status = tow_shaped_run(&shaped, call->driver, bytes, stream);
+        call->status = tows_shaped_run(&shaped, call->driver, bytes, stream);
     }
 }

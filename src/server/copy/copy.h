@@ -6,12 +6,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct tow_session;
+struct tows_session;
 
 /* A context whose number is not in use any more is about to end, and is current: what it still has
  * to bring comes first, its page-locked memory is forgotten. `heir`: the context whose memory it
  * used, and that lives on; 0: none. False: the session ends before, and memory of the context is
  * still in use. */
-bool tow_copy_drop_context(struct tow_session *session, uint32_t context, uint32_t heir);
+bool tows_copy_drop_context(struct tows_session *session, uint32_t context, uint32_t heir);
 
 #endif

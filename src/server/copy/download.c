@@ -40,10 +40,10 @@ _Static_assert((int)STAGE <= (int)TOW_PINNED_MAX && (int)TOW_COPY_ASYNC_MAX <= (
 struct later {
     uint32_t transfer;
     uint64_t size;
-    struct tow_piece *piece; /* owned until it is given back */
-    bool spread;             /* may leave over the lanes; a frame on the own line closes it */
-    uint64_t number;         /* in the order of their commands */
-    uint64_t stream_id;      /* of the copy: the client's, and the driver's */
+    struct tows_piece *piece; /* owned until it is given back */
+    bool spread;              /* may leave over the lanes; a frame on the own line closes it */
+    uint64_t number;          /* in the order of their commands */
+    uint64_t stream_id;       /* of the copy: the client's, and the driver's */
     CUstream stream;
     unsigned awaited; /* threads that wait for the piece's event: it stays until they are out */
     bool finished;    /* but for those it would be gone */
@@ -53,7 +53,7 @@ struct later {
 };
 
 struct copy_state {
-    struct tow_pinned pinned;
+    struct tows_pinned pinned;
     struct tow_mutex sending; /* guards the two below; held while bytes are sent, so that whoever
                                 has it and finds none may rely on their being on the line */
     struct later *open, **open_end; /* sent over the lanes and not closed */
@@ -76,32 +76,32 @@ static void free_laters(struct later *later)
 }
 
 /* The session's lanes have ended before. */
-static void copies_fini(struct tow_session *session, void *state)
+static void copies_fini(struct tows_session *session, void *state)
 {
     struct copy_state *copies = state;
     (void)session;
     free_laters(copies->laters);
     free_laters(copies->open);
-    tow_pinned_fini(&copies->pinned);
+    tows_pinned_fini(&copies->pinned);
     tow_mutex_fini(&copies->sending);
     tow_mutex_fini(&copies->lock);
 }
 
-static void copies_init(struct tow_session *session, void *opaque)
+static void copies_init(struct tows_session *session, void *opaque)
 {
     struct copy_state *state = opaque;
-    tow_pinned_init(&state->pinned);
+    tows_pinned_init(&state->pinned);
     tow_mutex_init(&state->sending, SERVER_DOWNLOAD_SEND);
     tow_mutex_init(&state->lock, SERVER_DOWNLOADS);
     state->laters_end = &state->laters;
     state->open_end = &state->open;
 }
 
-static struct copy_state *state_of(struct tow_session *session)
+static struct copy_state *state_of(struct tows_session *session)
 {
-    static const struct tow_family_ops ops = {TOW_SESSION_COPY, sizeof(struct copy_state),
-                                              copies_init, copies_fini};
-    return tow_session_make_state(session, &ops);
+    static const struct tows_family_ops ops = {TOW_SESSION_COPY, sizeof(struct copy_state),
+                                               copies_init, copies_fini};
+    return tows_session_make_state(session, &ops);
 }
 
 /* ---- downloads ---- */
@@ -115,23 +115,23 @@ static bool is_through(const struct tow_driver *driver, CUstream stream, CUresul
 }
 
 /* Piece by piece: while one is sent, the device fills the next ones. */
-static CUresult download_large(struct tow_serve *call, CUdeviceptr from, uint64_t size,
+static CUresult download_large(struct tows_serve *call, CUdeviceptr from, uint64_t size,
                                CUstream stream, uint32_t transfer)
 {
     const struct tow_driver *driver = call->driver;
     struct copy_state *copies = state_of(call->session);
     size_t piece_size = size <= STAGES * STAGE ? STAGE_SMALL : STAGE;
-    struct tow_piece *stage[STAGES] = {NULL};
+    struct tows_piece *stage[STAGES] = {NULL};
     CUresult status = copies != NULL ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     uint64_t asked = 0, sent = 0;
     unsigned fill = 0, send = 0;
     while (status == CUDA_SUCCESS && sent < size) {
         while (status == CUDA_SUCCESS && asked < size && fill - send < STAGES) {
             size_t n = (size_t)tow_min_u64(piece_size, size - asked);
-            struct tow_piece **piece = &stage[fill % STAGES];
+            struct tows_piece **piece = &stage[fill % STAGES];
             if (*piece == NULL) {
-                status = tow_pinned_take(&copies->pinned, call->session, call->frame.context,
-                                         piece_size, piece);
+                status = tows_pinned_take(&copies->pinned, call->session, call->frame.context,
+                                          piece_size, piece);
             }
             if (status == CUDA_SUCCESS) {
                 status = tow_drive(driver, cuMemcpyDtoHAsync_v2)((*piece)->bytes, from + asked, n,
@@ -148,13 +148,13 @@ static CUresult download_large(struct tow_serve *call, CUdeviceptr from, uint64_
         }
         if (status == CUDA_SUCCESS && sent == 0) {
             /* Into the same memory, perhaps: those before it come first. */
-            tow_copy_flush(call->session);
-            status = tow_session_enter(call->session, call->frame.context);
+            tows_copy_flush(call->session);
+            status = tows_session_enter(call->session, call->frame.context);
         }
         size_t n = (size_t)tow_min_u64(piece_size, size - sent);
         if (status == CUDA_SUCCESS &&
-            tow_session_send_data(call->session, transfer, sent, stage[send % STAGES]->bytes, n,
-                                  sent + n == size ? TOW_DATA_LAST : 0) < 0) {
+            tows_session_send_data(call->session, transfer, sent, stage[send % STAGES]->bytes, n,
+                                   sent + n == size ? TOW_DATA_LAST : 0) < 0) {
             status = CUDA_ERROR_UNKNOWN; /* the client is gone */
         }
         sent += n;
@@ -163,9 +163,9 @@ static CUresult download_large(struct tow_serve *call, CUdeviceptr from, uint64_
     bool through = fill == send || is_through(driver, stream, status);
     for (int i = 0; i < STAGES && stage[i] != NULL; i++) {
         if (through) {
-            tow_pinned_give(&copies->pinned, stage[i]);
+            tows_pinned_give(&copies->pinned, stage[i]);
         } else {
-            tow_pinned_lose(&copies->pinned, stage[i]);
+            tows_pinned_lose(&copies->pinned, stage[i]);
         }
     }
     return status;
@@ -173,7 +173,7 @@ static CUresult download_large(struct tow_serve *call, CUdeviceptr from, uint64_
 
 /* One piece of a download over several lines: under way to the device's end, then to a lane's. */
 struct outgoing {
-    struct tow_piece *piece; /* owned until it is given back; NULL: not needed yet */
+    struct tows_piece *piece; /* owned until it is given back; NULL: not needed yet */
     struct tow_lane_job job;
     bool queued; /* the lane may still read the piece */
 };
@@ -181,7 +181,7 @@ struct outgoing {
 /* The same over the session's own line and its lanes in turn. For every line one piece is filled by
  * the device, one is sent, and one waits to be: a piece is asked for only after its bytes of two
  * turns ago went out, so that no line waits for another. */
-static CUresult download_spread(struct tow_serve *call, CUdeviceptr from, uint64_t size,
+static CUresult download_spread(struct tows_serve *call, CUdeviceptr from, uint64_t size,
                                 CUstream stream, uint32_t transfer, unsigned lanes)
 {
     const struct tow_driver *driver = call->driver;
@@ -199,8 +199,8 @@ static CUresult download_spread(struct tow_serve *call, CUdeviceptr from, uint64
                 status = tow_lanes_wait(all, &o->job) < 0 ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
                 o->queued = false;
             } else if (o->piece == NULL) {
-                status = tow_pinned_take(&copies->pinned, call->session, call->frame.context, STAGE,
-                                         &o->piece);
+                status = tows_pinned_take(&copies->pinned, call->session, call->frame.context,
+                                          STAGE, &o->piece);
             }
             if (status == CUDA_SUCCESS) {
                 status = tow_drive(driver, cuMemcpyDtoHAsync_v2)(o->piece->bytes, from + asked, n,
@@ -222,8 +222,8 @@ static CUresult download_spread(struct tow_serve *call, CUdeviceptr from, uint64
                 .bytes = o->piece->bytes, .size = n, .offset = sent, .transfer = transfer};
             o->queued = true;
             tow_lanes_send(all, send % lines, &o->job);
-        } else if (status == CUDA_SUCCESS && tow_session_send_data(call->session, transfer, sent,
-                                                                   o->piece->bytes, n, 0) < 0) {
+        } else if (status == CUDA_SUCCESS && tows_session_send_data(call->session, transfer, sent,
+                                                                    o->piece->bytes, n, 0) < 0) {
             status = CUDA_ERROR_UNKNOWN; /* the client is gone */
         }
         sent += n;
@@ -235,38 +235,38 @@ static CUresult download_spread(struct tow_serve *call, CUdeviceptr from, uint64
             status = CUDA_ERROR_UNKNOWN;
         }
         if (through) {
-            tow_pinned_give(&copies->pinned, pieces[i].piece);
+            tows_pinned_give(&copies->pinned, pieces[i].piece);
         } else {
-            tow_pinned_lose(&copies->pinned, pieces[i].piece);
+            tows_pinned_lose(&copies->pinned, pieces[i].piece);
         }
     }
     return status;
 }
 
-CUresult tow_copy_download(struct tow_serve *call, CUdeviceptr from, uint64_t size, CUstream stream,
-                           uint32_t transfer, bool spread)
+CUresult tows_copy_download(struct tows_serve *call, CUdeviceptr from, uint64_t size,
+                            CUstream stream, uint32_t transfer, bool spread)
 {
     unsigned lanes = spread ? tow_lanes_count(call->session->lanes) : 0;
     return lanes > 0 ? download_spread(call, from, size, stream, transfer, lanes)
                      : download_large(call, from, size, stream, transfer);
 }
 
-void tow_copy_tell_none_comes(struct tow_serve *call, uint32_t transfer)
+void tows_copy_tell_none_comes(struct tows_serve *call, uint32_t transfer)
 {
-    tow_session_send_data(call->session, transfer, 0, NULL, 0, TOW_DATA_LAST | TOW_DATA_FAILED);
+    tows_session_send_data(call->session, transfer, 0, NULL, 0, TOW_DATA_LAST | TOW_DATA_FAILED);
 }
 
-void tow_copy_later(struct tow_serve *call, const struct tow_later_copy *want)
+void tows_copy_later(struct tows_serve *call, const struct tows_later_copy *want)
 {
     const struct tow_driver *driver = call->driver;
     struct copy_state *copies = state_of(call->session);
     struct later *later = malloc(sizeof *later);
-    struct tow_piece *piece = NULL;
+    struct tows_piece *piece = NULL;
     if (copies == NULL || later == NULL) {
         call->status = CUDA_ERROR_OUT_OF_MEMORY;
     } else {
-        call->status = tow_pinned_take(&copies->pinned, call->session, call->frame.context,
-                                       (size_t)want->size, &piece);
+        call->status = tows_pinned_take(&copies->pinned, call->session, call->frame.context,
+                                        (size_t)want->size, &piece);
     }
     if (call->status == CUDA_SUCCESS) {
         *later = (struct later){.transfer = want->transfer,
@@ -276,22 +276,22 @@ void tow_copy_later(struct tow_serve *call, const struct tow_later_copy *want)
                                 .stream_id = want->stream_id,
                                 .stream = want->stream};
         call->status = want->shaped != NULL
-                           ? tow_shaped_run(want->shaped, driver, piece->bytes, want->stream)
+                           ? tows_shaped_run(want->shaped, driver, piece->bytes, want->stream)
                            : tow_drive(driver, cuMemcpyDtoHAsync_v2)(
                                  piece->bytes, want->from, (size_t)want->size, want->stream);
         bool begun = call->status == CUDA_SUCCESS;
         if (begun) {
-            call->status = tow_pinned_mark(piece, driver, want->stream);
+            call->status = tows_pinned_mark(piece, driver, want->stream);
         }
         if (!begun) {
-            tow_pinned_give(&copies->pinned, piece);
+            tows_pinned_give(&copies->pinned, piece);
         } else if (call->status != CUDA_SUCCESS) {
-            tow_pinned_lose(&copies->pinned, piece); /* nobody will know when it is done */
+            tows_pinned_lose(&copies->pinned, piece); /* nobody will know when it is done */
         }
     }
     if (call->status != CUDA_SUCCESS) {
         free(later);
-        tow_copy_tell_none_comes(call, want->transfer);
+        tows_copy_tell_none_comes(call, want->transfer);
         return;
     }
     tow_mutex_lock(&copies->lock);
@@ -302,16 +302,16 @@ void tow_copy_later(struct tow_serve *call, const struct tow_later_copy *want)
     tow_mutex_unlock(&copies->lock);
 }
 
-static struct copy_state *copies_under_way(struct tow_session *session)
+static struct copy_state *copies_under_way(struct tows_session *session)
 {
-    struct copy_state *copies = tow_session_state(session, TOW_SESSION_COPY);
+    struct copy_state *copies = tows_session_state(session, TOW_SESSION_COPY);
     return copies != NULL && atomic_load(&copies->later_count) != 0 ? copies : NULL;
 }
 
 /* With the lock held: nobody sends it or waits for it any more. */
 static void release(struct copy_state *copies, struct later *later)
 {
-    tow_pinned_give(&copies->pinned, later->piece);
+    tows_pinned_give(&copies->pinned, later->piece);
     free(later);
 }
 
@@ -329,10 +329,10 @@ static void finish_later(struct copy_state *copies, struct later *later)
 
 /* While sending: what follows on the own line comes behind all bytes that the lanes were
  * given. */
-static void close_open(struct tow_session *session, struct copy_state *copies)
+static void close_open(struct tows_session *session, struct copy_state *copies)
 {
     for (struct later *later = copies->open; later != NULL; later = later->next) {
-        tow_session_send_data(session, later->transfer, later->size, NULL, 0, TOW_DATA_LAST);
+        tows_session_send_data(session, later->transfer, later->size, NULL, 0, TOW_DATA_LAST);
     }
     while (copies->open != NULL) {
         struct later *later = copies->open;
@@ -347,7 +347,7 @@ static void close_open(struct tow_session *session, struct copy_state *copies)
 
 /* While sending: the bytes of a download that is done, or failed with its context, and that is
  * out of the list. */
-static void send_later(struct tow_session *session, struct copy_state *copies, struct later *later)
+static void send_later(struct tows_session *session, struct copy_state *copies, struct later *later)
 {
     unsigned lanes = later->spread ? tow_lanes_count(session->lanes) : 0;
     if (lanes == 0) {
@@ -355,8 +355,8 @@ static void send_later(struct tow_session *session, struct copy_state *copies, s
          * on the spot; the error itself is the context's. */
         close_open(session, copies);
         copies->turn++;
-        tow_session_send_data(session, later->transfer, 0, later->piece->bytes, (size_t)later->size,
-                              TOW_DATA_LAST);
+        tows_session_send_data(session, later->transfer, 0, later->piece->bytes,
+                               (size_t)later->size, TOW_DATA_LAST);
         finish_later(copies, later);
         return;
     }
@@ -371,7 +371,7 @@ static void send_later(struct tow_session *session, struct copy_state *copies, s
                                          .transfer = later->transfer};
             tow_lanes_send(session->lanes, line, job);
         } else {
-            tow_session_send_data(session, later->transfer, at, later->piece->bytes + at, n, 0);
+            tows_session_send_data(session, later->transfer, at, later->piece->bytes + at, n, 0);
         }
     }
     later->next = NULL;
@@ -379,16 +379,16 @@ static void send_later(struct tow_session *session, struct copy_state *copies, s
     copies->open_end = &later->next;
 }
 
-static bool is_done(struct tow_session *session, const struct later *later)
+static bool is_done(struct tows_session *session, const struct later *later)
 {
     if (!later->piece->marked) {
-        tow_session_enter(session, later->piece->context); /* the courier's thread has none */
+        tows_session_enter(session, later->piece->context); /* the courier's thread has none */
     }
-    return tow_pinned_is_marked(later->piece, session->driver);
+    return tows_pinned_is_marked(later->piece, session->driver);
 }
 
 /* While sending: in the order of their commands, those that are done. */
-static void send_done(struct tow_session *session, struct copy_state *copies)
+static void send_done(struct tows_session *session, struct copy_state *copies)
 {
     struct later *done = NULL, **done_end = &done;
     tow_mutex_lock(&copies->lock);
@@ -413,7 +413,7 @@ static void send_done(struct tow_session *session, struct copy_state *copies)
     }
 }
 
-void tow_copy_flush(struct tow_session *session)
+void tows_copy_flush(struct tows_session *session)
 {
     struct copy_state *copies = copies_under_way(session);
     if (copies != NULL) {
@@ -439,9 +439,10 @@ static struct later *first_large(const struct copy_state *copies, uint32_t conte
 
 /* The client waits for this call's reply, so it reads the line: while one piece is sent, the device
  * fills the next ones. */
-static void send_as_they_come(struct tow_serve *call, bool all, uint64_t stream_id, CUstream stream)
+static void send_as_they_come(struct tows_serve *call, bool all, uint64_t stream_id,
+                              CUstream stream)
 {
-    struct tow_session *session = call->session;
+    struct tows_session *session = call->session;
     struct copy_state *copies = copies_under_way(session);
     struct later *later = NULL;
     CUresult status = CUDA_SUCCESS;
@@ -464,25 +465,25 @@ static void send_as_they_come(struct tow_serve *call, bool all, uint64_t stream_
         tow_mutex_lock(&copies->sending);
         send_done(session, copies);
         tow_mutex_unlock(&copies->sending);
-        tow_session_enter(session, call->frame.context);
+        tows_session_enter(session, call->frame.context);
         tow_mutex_lock(&copies->lock);
     }
     tow_mutex_unlock(&copies->lock);
 }
 
-void tow_copy_send_stream(struct tow_serve *call, uint64_t id, CUstream stream)
+void tows_copy_send_stream(struct tows_serve *call, uint64_t id, CUstream stream)
 {
     send_as_they_come(call, false, id, stream);
 }
 
-void tow_copy_send_context(struct tow_serve *call)
+void tows_copy_send_context(struct tows_serve *call)
 {
     send_as_they_come(call, true, 0, NULL);
 }
 
-void tow_copy_send_until(struct tow_serve *call, CUevent event)
+void tows_copy_send_until(struct tows_serve *call, CUevent event)
 {
-    struct tow_session *session = call->session;
+    struct tows_session *session = call->session;
     struct copy_state *copies = copies_under_way(session);
     int64_t nap = NAP_MIN_NS;
     bool large = copies != NULL;
@@ -492,7 +493,7 @@ void tow_copy_send_until(struct tow_serve *call, CUevent event)
         send_done(session, copies);
         nap = copies->turn != before ? NAP_MIN_NS : nap < NAP_MAX_NS ? 2 * nap : nap;
         tow_mutex_unlock(&copies->sending);
-        tow_session_enter(session, call->frame.context);
+        tows_session_enter(session, call->frame.context);
         tow_mutex_lock(&copies->lock);
         large = first_large(copies, call->frame.context, true, 0, NULL, copies->number) != NULL;
         tow_mutex_unlock(&copies->lock);
@@ -502,9 +503,9 @@ void tow_copy_send_until(struct tow_serve *call, CUevent event)
     }
 }
 
-bool tow_copy_drop_downloads(struct tow_session *session, uint32_t context, uint32_t heir)
+bool tows_copy_drop_downloads(struct tows_session *session, uint32_t context, uint32_t heir)
 {
-    struct copy_state *copies = tow_session_state(session, TOW_SESSION_COPY);
+    struct copy_state *copies = tows_session_state(session, TOW_SESSION_COPY);
     if (copies == NULL) {
         return true;
     }
@@ -537,5 +538,5 @@ bool tow_copy_drop_downloads(struct tow_session *session, uint32_t context, uint
         send_later(session, copies, later);
         tow_mutex_unlock(&copies->sending);
     }
-    return tow_pinned_drop_context(&copies->pinned, session, context, heir);
+    return tows_pinned_drop_context(&copies->pinned, session, context, heir);
 }

@@ -16,12 +16,12 @@
 #include "server/session/session.h"
 #include "wire/control.h"
 
-/* One function in a stream or graph. The driver calls tow_hostfn_run or run_callback with it. */
-struct tow_hostfn_turn {
-    struct tow_session *session; /* borrowed: outlives its streams */
+/* One function in a stream or graph. The driver calls tows_hostfn_run or run_callback with it. */
+struct tows_hostfn_turn {
+    struct tows_session *session; /* borrowed: outlives its streams */
     uint64_t id;
     bool kept;
-    struct tow_hostfn_turn *next, *prev; /* in the state's list */
+    struct tows_hostfn_turn *next, *prev; /* in the state's list */
 };
 
 /* A driver thread that waits for the client. Lives on its stack. */
@@ -33,21 +33,21 @@ struct waiter {
 };
 
 struct state {
-    struct tow_mutex lock;         /* guards the rest */
-    pthread_cond_t changed;        /* a waiter came or is done, or the session ends */
-    struct waiter *waiters;        /* newest first */
-    struct tow_hostfn_turn *turns; /* owned: kept ones, which graphs and their copies may call at
-                                    * any time, and those that have not run */
+    struct tow_mutex lock;          /* guards the rest */
+    pthread_cond_t changed;         /* a waiter came or is done, or the session ends */
+    struct waiter *waiters;         /* newest first */
+    struct tows_hostfn_turn *turns; /* owned: kept ones, which graphs and their copies may call at
+                                     * any time, and those that have not run */
     bool ended;
     bool courier; /* the thread that tells the client runs */
 };
 
-static void hostfn_fini(struct tow_session *session, void *opaque)
+static void hostfn_fini(struct tows_session *session, void *opaque)
 {
     (void)session;
     struct state *state = opaque;
     while (state->turns != NULL) {
-        struct tow_hostfn_turn *next = state->turns->next;
+        struct tows_hostfn_turn *next = state->turns->next;
         free(state->turns);
         state->turns = next;
     }
@@ -55,26 +55,26 @@ static void hostfn_fini(struct tow_session *session, void *opaque)
     pthread_cond_destroy(&state->changed);
 }
 
-static void hostfn_init(struct tow_session *session, void *opaque)
+static void hostfn_init(struct tows_session *session, void *opaque)
 {
     struct state *state = opaque;
     tow_mutex_init(&state->lock, SERVER_HOSTFNS);
     pthread_cond_init(&state->changed, NULL);
 }
 
-static struct state *state_of(struct tow_session *session, bool make)
+static struct state *state_of(struct tows_session *session, bool make)
 {
-    static const struct tow_family_ops ops = {TOW_SESSION_HOSTFN, sizeof(struct state), hostfn_init,
-                                              hostfn_fini};
-    return make ? tow_session_make_state(session, &ops)
-                : tow_session_state(session, TOW_SESSION_HOSTFN);
+    static const struct tows_family_ops ops = {TOW_SESSION_HOSTFN, sizeof(struct state),
+                                               hostfn_init, hostfn_fini};
+    return make ? tows_session_make_state(session, &ops)
+                : tows_session_state(session, TOW_SESSION_HOSTFN);
 }
 
-int tow_hostfn_tell(struct tow_session *session, uint64_t id, CUresult status)
+int tows_hostfn_tell(struct tows_session *session, uint64_t id, CUresult status)
 {
     uint8_t head[TOW_CALLBACK_HEAD];
     tow_callback_head(&(struct tow_callback){id, (uint32_t)status}, head);
-    return tow_session_send(session, TOW_CONTROL_CALLBACK, 0, 0, 0, head, sizeof head);
+    return tows_session_send(session, TOW_CONTROL_CALLBACK, 0, 0, 0, head, sizeof head);
 }
 
 /* The oldest that the client was not told of. */
@@ -94,7 +94,7 @@ static struct waiter *next_unsent(struct state *state)
  * until the function has ended. */
 static void *courier_thread(void *arg)
 {
-    struct tow_session *session = arg;
+    struct tows_session *session = arg;
     struct state *state = state_of(session, false);
     tow_mutex_lock(&state->lock);
     while (!state->ended) {
@@ -107,9 +107,9 @@ static void *courier_thread(void *arg)
         uint64_t id = w->id;
         CUresult status = w->status;
         tow_mutex_unlock(&state->lock);
-        tow_copy_flush(session);
-        tow_mirror_pull(session);
-        int error = tow_hostfn_tell(session, id, status);
+        tows_copy_flush(session);
+        tows_mirror_pull(session);
+        int error = tows_hostfn_tell(session, id, status);
         tow_mutex_lock(&state->lock);
         if (error < 0) {
             state->ended = true;
@@ -122,7 +122,7 @@ static void *courier_thread(void *arg)
 }
 
 /* With the lock held. */
-static bool start_courier(struct tow_session *session, struct state *state)
+static bool start_courier(struct tows_session *session, struct state *state)
 {
     pthread_t thread;
     if (!state->courier &&
@@ -134,17 +134,17 @@ static bool start_courier(struct tow_session *session, struct state *state)
 }
 
 /* On the driver's thread: has the client run the function and waits until it has. */
-static void call_client(struct tow_hostfn_turn *turn, CUresult status)
+static void call_client(struct tows_hostfn_turn *turn, CUresult status)
 {
-    struct tow_session *session = turn->session;
+    struct tows_session *session = turn->session;
     struct state *state = state_of(session, false);
     struct waiter waiter = {.id = turn->id, .status = status};
     if (!turn->kept) {
-        tow_hostfn_drop(turn);
+        tows_hostfn_drop(turn);
     }
     tow_mutex_lock(&state->lock);
     /* The end of the session finds no state if this one is its first. */
-    if (state->ended || !tow_session_goes_on(session) || !start_courier(session, state)) {
+    if (state->ended || !tows_session_goes_on(session) || !start_courier(session, state)) {
         tow_mutex_unlock(&state->lock);
         return;
     }
@@ -163,7 +163,7 @@ static void call_client(struct tow_hostfn_turn *turn, CUresult status)
     tow_mutex_unlock(&state->lock);
 }
 
-void tow_hostfn_run(void *opaque)
+void tows_hostfn_run(void *opaque)
 {
     call_client(opaque, CUDA_SUCCESS);
 }
@@ -174,7 +174,7 @@ static void run_callback(CUstream stream, CUresult status, void *opaque)
     call_client(opaque, status);
 }
 
-void tow_hostfn_done(struct tow_session *session, uint64_t id)
+void tows_hostfn_done(struct tows_session *session, uint64_t id)
 {
     struct state *state = state_of(session, false);
     if (state == NULL) {
@@ -191,7 +191,7 @@ void tow_hostfn_done(struct tow_session *session, uint64_t id)
     tow_mutex_unlock(&state->lock);
 }
 
-void tow_hostfn_end(struct tow_session *session)
+void tows_hostfn_end(struct tows_session *session)
 {
     struct state *state = state_of(session, false);
     if (state != NULL) {
@@ -205,14 +205,14 @@ void tow_hostfn_end(struct tow_session *session)
     }
 }
 
-struct tow_hostfn_turn *tow_hostfn_make(struct tow_session *session, uint64_t id, int kept)
+struct tows_hostfn_turn *tows_hostfn_make(struct tows_session *session, uint64_t id, int kept)
 {
     struct state *state = state_of(session, true);
-    struct tow_hostfn_turn *turn = state != NULL ? malloc(sizeof *turn) : NULL;
+    struct tows_hostfn_turn *turn = state != NULL ? malloc(sizeof *turn) : NULL;
     if (turn == NULL) {
         return NULL;
     }
-    *turn = (struct tow_hostfn_turn){.session = session, .id = id, .kept = kept != 0};
+    *turn = (struct tows_hostfn_turn){.session = session, .id = id, .kept = kept != 0};
     tow_mutex_lock(&state->lock);
     turn->next = state->turns;
     if (turn->next != NULL) {
@@ -223,7 +223,7 @@ struct tow_hostfn_turn *tow_hostfn_make(struct tow_session *session, uint64_t id
     return turn;
 }
 
-void tow_hostfn_drop(struct tow_hostfn_turn *turn)
+void tows_hostfn_drop(struct tows_hostfn_turn *turn)
 {
     if (turn == NULL) {
         return;
@@ -242,52 +242,52 @@ void tow_hostfn_drop(struct tow_hostfn_turn *turn)
     free(turn);
 }
 
-uint64_t tow_hostfn_id(const struct tow_hostfn_turn *turn)
+uint64_t tows_hostfn_id(const struct tows_hostfn_turn *turn)
 {
     return turn->id;
 }
 
-static struct tow_hostfn_turn *take(struct tow_serve *call, CUstream *ret_stream)
+static struct tows_hostfn_turn *take(struct tows_serve *call, CUstream *ret_stream)
 {
-    *ret_stream = tow_serve_handle(call, TOW_H_STREAM, tow_dec_u64(&call->in));
+    *ret_stream = tows_serve_handle(call, TOW_H_STREAM, tow_dec_u64(&call->in));
     uint64_t id = tow_dec_u64(&call->in);
-    if (!tow_serve_ready(call)) {
+    if (!tows_serve_ready(call)) {
         return NULL;
     }
     /* Into a graph: it runs at every launch of it, and of its copies, and nobody says when the last
      * of them is gone. */
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
     tow_drive(call->driver, cuStreamIsCapturing)(*ret_stream, &capture);
-    struct tow_hostfn_turn *turn =
-        tow_hostfn_make(call->session, id, capture != CU_STREAM_CAPTURE_STATUS_NONE);
+    struct tows_hostfn_turn *turn =
+        tows_hostfn_make(call->session, id, capture != CU_STREAM_CAPTURE_STATUS_NONE);
     if (turn == NULL) {
         call->status = CUDA_ERROR_OUT_OF_MEMORY;
     }
     return turn;
 }
 
-void tow_serve_cuLaunchHostFunc(struct tow_serve *call)
+void tows_serve_cuLaunchHostFunc(struct tows_serve *call)
 {
     CUstream stream = NULL;
-    struct tow_hostfn_turn *turn = take(call, &stream);
+    struct tows_hostfn_turn *turn = take(call, &stream);
     if (turn == NULL) {
         return;
     }
-    call->status = tow_drive(call->driver, cuLaunchHostFunc)(stream, tow_hostfn_run, turn);
+    call->status = tow_drive(call->driver, cuLaunchHostFunc)(stream, tows_hostfn_run, turn);
     if (call->status != CUDA_SUCCESS) {
-        tow_hostfn_drop(turn);
+        tows_hostfn_drop(turn);
     }
 }
 
-void tow_serve_cuStreamAddCallback(struct tow_serve *call)
+void tows_serve_cuStreamAddCallback(struct tows_serve *call)
 {
     CUstream stream = NULL;
-    struct tow_hostfn_turn *turn = take(call, &stream);
+    struct tows_hostfn_turn *turn = take(call, &stream);
     if (turn == NULL) {
         return;
     }
     call->status = tow_drive(call->driver, cuStreamAddCallback)(stream, run_callback, turn, 0);
     if (call->status != CUDA_SUCCESS) {
-        tow_hostfn_drop(turn);
+        tows_hostfn_drop(turn);
     }
 }

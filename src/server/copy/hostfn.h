@@ -8,25 +8,25 @@
 
 #include "gen/cuda_types.h"
 
-struct tow_session;
-struct tow_hostfn_turn;
+struct tows_session;
+struct tows_hostfn_turn;
 
 /* The client has run host function `id`: the stream that waits for it goes on. Unknown ids are
  * ignored. */
-void tow_hostfn_done(struct tow_session *session, uint64_t id);
+void tows_hostfn_done(struct tows_session *session, uint64_t id);
 
 /* Tells the client that it is the turn of function `id`, or (`status`) that it never will be. */
-int tow_hostfn_tell(struct tow_session *session, uint64_t id, CUresult status);
+int tows_hostfn_tell(struct tows_session *session, uint64_t id, CUresult status);
 
 /* The session ends: whoever waits for a host function goes on. */
-void tow_hostfn_end(struct tow_session *session);
+void tows_hostfn_end(struct tows_session *session);
 
 /* What to hand to the driver as a host function and its argument, so that the client runs its
  * function `id`: once, or each time the driver calls (`kept`, for graphs: lives as long as the
- * session). tow_hostfn_drop if the driver did not take it. NULL if memory is used up. */
-struct tow_hostfn_turn *tow_hostfn_make(struct tow_session *session, uint64_t id, int kept);
-void tow_hostfn_run(void *opaque); /* a CUhostFn */
-void tow_hostfn_drop(struct tow_hostfn_turn *turn);
-uint64_t tow_hostfn_id(const struct tow_hostfn_turn *turn);
+ * session). tows_hostfn_drop if the driver did not take it. NULL if memory is used up. */
+struct tows_hostfn_turn *tows_hostfn_make(struct tows_session *session, uint64_t id, int kept);
+void tows_hostfn_run(void *opaque); /* a CUhostFn */
+void tows_hostfn_drop(struct tows_hostfn_turn *turn);
+uint64_t tows_hostfn_id(const struct tows_hostfn_turn *turn);
 
 #endif

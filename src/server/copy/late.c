@@ -21,20 +21,20 @@ _Static_assert((int)TOW_COPY_LATE_MAX <= (int)TOW_PINNED_MAX, "pieces hold them"
 struct late {
     uint64_t number; /* the client's */
     uint64_t size;
-    struct tow_piece *piece; /* owned; its event: the device has read it */
-    bool copied;             /* the event is recorded: the piece is free when that is over */
-    bool in_hand;            /* its command is being carried out, or its context ends and waits */
+    struct tows_piece *piece; /* owned; its event: the device has read it */
+    bool copied;              /* the event is recorded: the piece is free when that is over */
+    bool in_hand;             /* its command is being carried out, or its context ends and waits */
     struct late *next;
 };
 
 struct late_state {
-    struct tow_pinned pinned;
+    struct tows_pinned pinned;
     struct tow_mutex lock;      /* guards the list; no driver is called with it held */
     struct tow_mutex sort_lock; /* taken before it by whoever removes: entries stay meanwhile */
     struct late *list;
 };
 
-static void late_fini(struct tow_session *session, void *opaque)
+static void late_fini(struct tows_session *session, void *opaque)
 {
     struct late_state *state = opaque;
     (void)session;
@@ -44,25 +44,25 @@ static void late_fini(struct tow_session *session, void *opaque)
         free(state->list);
         state->list = next;
     }
-    tow_pinned_fini(&state->pinned);
+    tows_pinned_fini(&state->pinned);
     tow_mutex_fini(&state->lock);
     tow_mutex_fini(&state->sort_lock);
 }
 
-static void late_init(struct tow_session *session, void *opaque)
+static void late_init(struct tows_session *session, void *opaque)
 {
     struct late_state *state = opaque;
-    tow_pinned_init(&state->pinned);
+    tows_pinned_init(&state->pinned);
     tow_mutex_init(&state->lock, SERVER_LATE);
     tow_mutex_init(&state->sort_lock, SERVER_LATE_SORT);
 }
 
-static struct late_state *state_of(struct tow_session *session, bool make)
+static struct late_state *state_of(struct tows_session *session, bool make)
 {
-    static const struct tow_family_ops ops = {TOW_SESSION_LATE, sizeof(struct late_state),
-                                              late_init, late_fini};
-    return make ? tow_session_make_state(session, &ops)
-                : tow_session_state(session, TOW_SESSION_LATE);
+    static const struct tows_family_ops ops = {TOW_SESSION_LATE, sizeof(struct late_state),
+                                               late_init, late_fini};
+    return make ? tows_session_make_state(session, &ops)
+                : tows_session_state(session, TOW_SESSION_LATE);
 }
 
 static void enlist(struct late_state *state, struct late *late)
@@ -85,9 +85,9 @@ static void remove_late(struct late_state *state, struct late *late, bool lost)
     *at = late->next;
     tow_mutex_unlock(&state->lock);
     if (lost) {
-        tow_pinned_lose(&state->pinned, late->piece);
+        tows_pinned_lose(&state->pinned, late->piece);
     } else {
-        tow_pinned_give(&state->pinned, late->piece);
+        tows_pinned_give(&state->pinned, late->piece);
     }
     free(late);
 }
@@ -107,7 +107,7 @@ static struct late *next_copied(struct late_state *state, const struct late *lat
 }
 
 /* Pieces of the context that were read may be used again. */
-static void sort(struct tow_session *session, struct late_state *state, uint32_t context)
+static void sort(struct tows_session *session, struct late_state *state, uint32_t context)
 {
     tow_mutex_lock(&state->sort_lock);
     struct late *late = next_copied(state, NULL);
@@ -123,7 +123,7 @@ static void sort(struct tow_session *session, struct late_state *state, uint32_t
 }
 
 /* The device reads the piece behind the function. */
-static CUresult queue(struct tow_serve *call, struct late_state *state, struct late *late,
+static CUresult queue(struct tows_serve *call, struct late_state *state, struct late *late,
                       CUdeviceptr to, CUstream stream)
 {
     const struct tow_driver *driver = call->driver;
@@ -140,20 +140,20 @@ static CUresult queue(struct tow_serve *call, struct late_state *state, struct l
 }
 
 /* Puts both into the stream. */
-static CUresult put(struct tow_serve *call, uint64_t id, uint64_t number, CUdeviceptr to,
+static CUresult put(struct tows_serve *call, uint64_t id, uint64_t number, CUdeviceptr to,
                     uint64_t size, CUstream stream)
 {
     struct late_state *state = state_of(call->session, true);
     struct late *late = calloc(1, sizeof *late);
-    struct tow_hostfn_turn *turn = tow_hostfn_make(call->session, id, 0);
+    struct tows_hostfn_turn *turn = tows_hostfn_make(call->session, id, 0);
     CUresult status = CUDA_ERROR_OUT_OF_MEMORY;
     if (state != NULL && late != NULL && turn != NULL) {
         sort(call->session, state, call->frame.context);
-        status = tow_pinned_take(&state->pinned, call->session, call->frame.context, (size_t)size,
-                                 &late->piece);
+        status = tows_pinned_take(&state->pinned, call->session, call->frame.context, (size_t)size,
+                                  &late->piece);
     }
     if (status != CUDA_SUCCESS) {
-        tow_hostfn_drop(turn);
+        tows_hostfn_drop(turn);
         free(late);
         return status;
     }
@@ -161,19 +161,19 @@ static CUresult put(struct tow_serve *call, uint64_t id, uint64_t number, CUdevi
     late->size = size;
     late->in_hand = true;
     enlist(state, late);
-    status = tow_drive(call->driver, cuLaunchHostFunc)(stream, tow_hostfn_run, turn);
+    status = tow_drive(call->driver, cuLaunchHostFunc)(stream, tows_hostfn_run, turn);
     if (status == CUDA_SUCCESS) {
         call->status = queue(call, state, late, to, stream);
         return CUDA_SUCCESS;
     }
-    tow_hostfn_drop(turn);
+    tows_hostfn_drop(turn);
     tow_mutex_lock(&state->sort_lock);
     remove_late(state, late, false);
     tow_mutex_unlock(&state->sort_lock);
     return status;
 }
 
-void tow_late_copy(struct tow_serve *call, CUdeviceptr to, uint64_t size, CUstream stream)
+void tows_late_copy(struct tows_serve *call, CUdeviceptr to, uint64_t size, CUstream stream)
 {
     uint64_t id = tow_dec_u64(&call->in);
     uint64_t number = tow_dec_u64(&call->in);
@@ -188,12 +188,12 @@ void tow_late_copy(struct tow_serve *call, CUdeviceptr to, uint64_t size, CUstre
     if (status != CUDA_SUCCESS) {
         call->status = status;
         if (call->frame.seq == 0) {
-            tow_hostfn_tell(call->session, id, status); /* its turn never comes */
+            tows_hostfn_tell(call->session, id, status); /* its turn never comes */
         }
     }
 }
 
-int tow_late_take(struct tow_session *session, const uint8_t *at, const struct tow_frame *frame)
+int tows_late_take(struct tows_session *session, const uint8_t *at, const struct tow_frame *frame)
 {
     struct tow_callback_bytes piece;
     struct late_state *state = state_of(session, false);
@@ -233,7 +233,7 @@ static struct late *take_copied(struct late_state *state, uint32_t context)
     return late;
 }
 
-bool tow_late_drop_context(struct tow_session *session, uint32_t context, uint32_t heir)
+bool tows_late_drop_context(struct tows_session *session, uint32_t context, uint32_t heir)
 {
     struct late_state *state = state_of(session, false);
     if (state == NULL) {
@@ -258,5 +258,5 @@ bool tow_late_drop_context(struct tow_session *session, uint32_t context, uint32
         }
     }
     tow_mutex_unlock(&state->sort_lock);
-    return tow_pinned_drop_context(&state->pinned, session, context, heir);
+    return tows_pinned_drop_context(&state->pinned, session, context, heir);
 }

@@ -13,15 +13,15 @@
 #include "gen/cuda_types.h"
 #include "wire/frame.h"
 
-struct tow_serve;
-struct tow_session;
+struct tows_serve;
+struct tows_session;
 
 /* A copy command of the form TOW_COPY_LATE, from behind the form on. */
-void tow_late_copy(struct tow_serve *call, CUdeviceptr to, uint64_t size, CUstream stream);
+void tows_late_copy(struct tows_serve *call, CUdeviceptr to, uint64_t size, CUstream stream);
 /* A CALLBACK_BYTES frame. Bytes for a copy that is not known are thrown away. Never waits for the
  * driver. */
-int tow_late_take(struct tow_session *session, const uint8_t *at, const struct tow_frame *frame);
+int tows_late_take(struct tows_session *session, const uint8_t *at, const struct tow_frame *frame);
 /* A context ends. False: somebody still has memory of it in hand. */
-bool tow_late_drop_context(struct tow_session *session, uint32_t context, uint32_t heir);
+bool tows_late_drop_context(struct tows_session *session, uint32_t context, uint32_t heir);
 
 #endif

@@ -27,8 +27,8 @@ enum {
 };
 
 struct mirror {
-    struct tow_node node;              /* by its base; first: a mirror is its node */
-    struct tow_hold_ending retirement; /* hold.c's while it is deferred */
+    struct tow_node node;               /* by its base; first: a mirror is its node */
+    struct tows_hold_ending retirement; /* hold.c's while it is deferred */
     uint64_t base, size;
     uint8_t *known;   /* owned; NULL in the program's own process, or if the client fetches */
     bool mapped;      /* we made the mapping */
@@ -72,7 +72,7 @@ static void drop(struct mirror *m)
     free(m);
 }
 
-static void mirrors_fini(struct tow_session *session, void *state)
+static void mirrors_fini(struct tows_session *session, void *state)
 {
     struct mirror_state *mirrors = state;
     while (mirrors->mirrors.root != NULL) {
@@ -98,7 +98,7 @@ static void mirrors_fini(struct tow_session *session, void *state)
     free(mirrors->fetched);
 }
 
-static void mirrors_init(struct tow_session *session, void *opaque)
+static void mirrors_init(struct tows_session *session, void *opaque)
 {
     struct mirror_state *state = opaque;
     tow_mutex_init(&state->lock, SERVER_MIRRORS);
@@ -106,11 +106,11 @@ static void mirrors_init(struct tow_session *session, void *opaque)
     state->probe[0] = state->probe[1] = -1;
 }
 
-static struct mirror_state *state_of(struct tow_session *session)
+static struct mirror_state *state_of(struct tows_session *session)
 {
-    static const struct tow_family_ops ops = {TOW_SESSION_MEMORY, sizeof(struct mirror_state),
-                                              mirrors_init, mirrors_fini};
-    return tow_session_make_state(session, &ops);
+    static const struct tows_family_ops ops = {TOW_SESSION_MEMORY, sizeof(struct mirror_state),
+                                               mirrors_init, mirrors_fini};
+    return tows_session_make_state(session, &ops);
 }
 
 /* With the lock held: the mirror that holds the address. */
@@ -161,7 +161,7 @@ static bool is_managed(const struct mirror_state *state, uint64_t base, uint64_t
     return m != NULL;
 }
 
-static int enlist(struct tow_session *session, struct mirror made)
+static int enlist(struct tows_session *session, struct mirror made)
 {
     struct mirror_state *state = state_of(session);
     struct mirror *m = malloc(sizeof *m);
@@ -210,8 +210,8 @@ static bool is_blank(const uint8_t *bytes, uint64_t size)
 
 /* ---- managed memory that comes and goes ---- */
 
-CUresult tow_mirror_note_managed(struct tow_session *session, uint64_t base, uint64_t size,
-                                 uint64_t owner, uint32_t context)
+CUresult tows_mirror_note_managed(struct tows_session *session, uint64_t base, uint64_t size,
+                                  uint64_t owner, uint32_t context)
 {
     struct mirror_state *state = state_of(session);
     struct managed *made = malloc(sizeof *made);
@@ -245,9 +245,9 @@ static void unlist_range(struct mirror_state *state, uint64_t base, uint64_t siz
     }
 }
 
-void tow_mirror_forget_managed(struct tow_session *session, const struct tow_mirror_gone *gone)
+void tows_mirror_forget_managed(struct tows_session *session, const struct tows_mirror_gone *gone)
 {
-    struct mirror_state *state = tow_session_state(session, TOW_SESSION_MEMORY);
+    struct mirror_state *state = tows_session_state(session, TOW_SESSION_MEMORY);
     bool any = false;
     if (state == NULL) {
         return;
@@ -255,7 +255,7 @@ void tow_mirror_forget_managed(struct tow_session *session, const struct tow_mir
     tow_mutex_lock(&state->lock);
     /* An heir whose own end has begun may have been here already. */
     uint32_t heir =
-        tow_handles_at(&session->handles, TOW_H_CONTEXT, gone->heir) != NULL ? gone->heir : 0;
+        tows_handles_at(&session->handles, TOW_H_CONTEXT, gone->heir) != NULL ? gone->heir : 0;
     for (struct managed **at = &state->managed; *at != NULL;) {
         struct managed *m = *at;
         if (heir != 0) {
@@ -275,25 +275,25 @@ void tow_mirror_forget_managed(struct tow_session *session, const struct tow_mir
     }
     tow_mutex_unlock(&state->lock);
     /* Those who found it before are through with it. */
-    while (any && !tow_hold_wait(session) && tow_session_goes_on(session)) {
+    while (any && !tows_hold_wait(session) && tows_session_goes_on(session)) {
     }
 }
 
-void tow_mirror_freed(struct tow_session *session, CUdeviceptr address)
+void tows_mirror_freed(struct tows_session *session, CUdeviceptr address)
 {
     if (address != 0) {
-        tow_mirror_forget_managed(session, &(struct tow_mirror_gone){.address = address});
+        tows_mirror_forget_managed(session, &(struct tows_mirror_gone){.address = address});
     }
 }
 
 /* A __managed__ variable: its contents go to the client before the reply, or are fetched. */
-static void mirror_managed(struct tow_serve *call, uint64_t base, uint64_t size, bool fetched)
+static void mirror_managed(struct tows_serve *call, uint64_t base, uint64_t size, bool fetched)
 {
     CUdeviceptr start = 0;
     size_t length = 0;
     unsigned is_managed = 0;
     if (call->frame.context == 0) {
-        call->status = tow_session_enter_primary(call->session);
+        call->status = tows_session_enter_primary(call->session);
         if (call->status != CUDA_SUCCESS) {
             return;
         }
@@ -307,7 +307,7 @@ static void mirror_managed(struct tow_serve *call, uint64_t base, uint64_t size,
         (!is_managed || size == 0 || size > length - (base - start))) {
         call->status = CUDA_ERROR_INVALID_VALUE;
     }
-    tow_hold_enter(call); /* it stays while it is looked at below */
+    tows_hold_enter(call); /* it stays while it is looked at below */
     if (call->status == CUDA_SUCCESS &&
         enlist(call->session,
                (struct mirror){.base = base, .size = size, .managed = true, .fetched = fetched}) <
@@ -317,17 +317,17 @@ static void mirror_managed(struct tow_serve *call, uint64_t base, uint64_t size,
     if (call->status == CUDA_SUCCESS && fetched) {
         tow_enc_u32(&call->out, is_blank((const uint8_t *)(uintptr_t)base, size));
     } else if (call->status == CUDA_SUCCESS) {
-        tow_mirror_pull(call->session);
+        tows_mirror_pull(call->session);
     }
 }
 
 /* Host memory of the client at [base, base + size) becomes reachable at the same address. */
-void tow_serve_cuMemHostGetDevicePointer_v2(struct tow_serve *call)
+void tows_serve_cuMemHostGetDevicePointer_v2(struct tows_serve *call)
 {
     uint64_t base = tow_dec_u64(&call->in);
     uint64_t size = tow_dec_u64(&call->in);
     uint32_t kind = tow_dec_u32(&call->in); /* 0: host memory; 1: managed; 2: managed and fetched */
-    if (!tow_serve_ready(call)) {
+    if (!tows_serve_ready(call)) {
         return;
     }
     if (kind != 0) {
@@ -370,35 +370,35 @@ void tow_serve_cuMemHostGetDevicePointer_v2(struct tow_serve *call)
 }
 
 /* Registered memory that no command uses any more. */
-static void retire(struct tow_session *session, struct mirror *m)
+static void retire(struct tows_session *session, struct mirror *m)
 {
     struct mirror_state *state = state_of(session);
     /* Waits for work that may still use it, and what that wrote goes to the program. Waiting for
      * the context would end captures. */
     tow_drive(session->driver, cuMemHostUnregister)((void *)(uintptr_t)m->base);
-    tow_mirror_pull(session);
+    tows_mirror_pull(session);
     tow_mutex_lock(&state->lock);
     unlist(state, m);
     tow_mutex_unlock(&state->lock);
     drop(m);
 }
 
-static void retire_later(struct tow_session *session, struct tow_hold_ending *ending)
+static void retire_later(struct tows_session *session, struct tows_hold_ending *ending)
 {
     struct mirror *m = (struct mirror *)((uint8_t *)ending - offsetof(struct mirror, retirement));
-    tow_session_enter(session, m->context);
+    tows_session_enter(session, m->context);
     retire(session, m);
 }
 
 /* The end of a piece, host memory or managed. */
-void tow_serve_cuMemHostUnregister(struct tow_serve *call)
+void tows_serve_cuMemHostUnregister(struct tows_serve *call)
 {
     uint64_t base = tow_dec_u64(&call->in);
     tow_dec_u64(&call->in);
-    if (!tow_serve_ready(call)) {
+    if (!tows_serve_ready(call)) {
         return;
     }
-    struct tow_session *session = call->session;
+    struct tows_session *session = call->session;
     struct mirror_state *state = state_of(session);
     struct mirror *found = NULL;
     bool managed = false;
@@ -422,15 +422,15 @@ void tow_serve_cuMemHostUnregister(struct tow_serve *call)
     }
     if (found == NULL) {
         call->status = CUDA_ERROR_INVALID_VALUE;
-    } else if (tow_hold_wait(session)) {
+    } else if (tows_hold_wait(session)) {
         if (call->frame.context == 0) {
             /* The program's current context is another server's, or it has none. */
-            tow_session_enter(session, found->context);
+            tows_session_enter(session, found->context);
         }
         retire(session, found);
     } else {
         found->retirement.end = retire_later;
-        tow_hold_defer(session, &found->retirement);
+        tows_hold_defer(session, &found->retirement);
     }
 }
 
@@ -449,14 +449,14 @@ static CUresult clear(const struct tow_driver *driver, CUdeviceptr address, uint
     return status;
 }
 
-void tow_serve_cuMemAllocManaged(struct tow_serve *call)
+void tows_serve_cuMemAllocManaged(struct tows_serve *call)
 {
     uint64_t size = tow_dec_u64(&call->in);
     uint32_t flags = tow_dec_u32(&call->in);
     uint32_t how = tow_dec_u32(&call->in);
     bool fetched = how != TOW_MANAGED_SENT && !call->session->options->in_process;
     CUdeviceptr address = 0;
-    if (!tow_serve_ready(call)) {
+    if (!tows_serve_ready(call)) {
         return;
     }
     call->status = tow_drive(call->driver, cuMemAllocManaged)(&address, size, flags);
@@ -468,12 +468,12 @@ void tow_serve_cuMemAllocManaged(struct tow_serve *call)
         }
     }
     if (call->status == CUDA_SUCCESS &&
-        (tow_mirror_note_managed(call->session, address, size, 0, call->frame.context) !=
+        (tows_mirror_note_managed(call->session, address, size, 0, call->frame.context) !=
              CUDA_SUCCESS ||
          enlist(call->session,
                 (struct mirror){
                     .base = address, .size = size, .managed = true, .fetched = fetched}) < 0)) {
-        tow_mirror_freed(call->session, address);
+        tows_mirror_freed(call->session, address);
         tow_drive(call->driver, cuMemFree_v2)(address);
         call->status = CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -520,9 +520,9 @@ static size_t next_changes(struct mirror_state *state, uint64_t *after, size_t *
     return 0;
 }
 
-void tow_mirror_pull(struct tow_session *session)
+void tows_mirror_pull(struct tows_session *session)
 {
-    struct mirror_state *state = tow_session_state(session, TOW_SESSION_MEMORY);
+    struct mirror_state *state = tows_session_state(session, TOW_SESSION_MEMORY);
     if (state == NULL || session->options->in_process) {
         return;
     }
@@ -538,7 +538,7 @@ void tow_mirror_pull(struct tow_session *session)
         n = error == 0 ? next_changes(state, &after, &at) : 0;
         tow_mutex_unlock(&state->lock);
         if (n > 0) {
-            error = tow_session_send(session, TOW_CONTROL_MIRROR, 0, 0, 0, state->piece, n);
+            error = tows_session_send(session, TOW_CONTROL_MIRROR, 0, 0, 0, state->piece, n);
         }
     } while (n > 0 && error == 0);
     tow_mutex_unlock(&state->pull_lock);
@@ -553,7 +553,7 @@ static bool can_fetch(const struct mirror_state *state, uint64_t address, uint64
     return m != NULL && is_readable(state, address) && is_readable(state, address + size - 1);
 }
 
-static int send_fetched(struct tow_session *session, const uint8_t *bytes, struct tow_data data)
+static int send_fetched(struct tows_session *session, const uint8_t *bytes, struct tow_data data)
 {
     static const uint8_t zeros[8];
     uint8_t head[TOW_DATA_HEAD];
@@ -565,10 +565,11 @@ static int send_fetched(struct tow_session *session, const uint8_t *bytes, struc
     return error == 0 ? tow_line_send_direct(session->side.line, parts, 3) : error;
 }
 
-int tow_mirror_fetch(struct tow_session *session, const uint8_t *at, const struct tow_frame *frame)
+int tows_mirror_fetch(struct tows_session *session, const uint8_t *at,
+                      const struct tow_frame *frame)
 {
     struct tow_fetch fetch;
-    struct mirror_state *state = tow_session_state(session, TOW_SESSION_MEMORY);
+    struct mirror_state *state = tows_session_state(session, TOW_SESSION_MEMORY);
     int error = state == NULL ? -EPROTO : tow_fetch_decode(at, frame, &fetch);
     if (error == 0 && state->fetched == NULL && (state->fetched = malloc(TOW_DATA_MAX)) == NULL) {
         error = -ENOMEM;
@@ -595,12 +596,12 @@ int tow_mirror_fetch(struct tow_session *session, const uint8_t *at, const struc
 
 /* How many bytes from the address on lie in one mirror, which stays until the call was carried
  * out. */
-static uint64_t mirrored_from(struct tow_serve *call, uint64_t address)
+static uint64_t mirrored_from(struct tows_serve *call, uint64_t address)
 {
-    struct mirror_state *state = tow_session_state(call->session, TOW_SESSION_MEMORY);
+    struct mirror_state *state = tows_session_state(call->session, TOW_SESSION_MEMORY);
     uint64_t left = 0;
     if (state != NULL) {
-        tow_hold_enter(call);
+        tows_hold_enter(call);
         tow_mutex_lock(&state->lock);
         const struct mirror *m = find(state, address);
         left = m != NULL && !m->ending ? m->size - (address - m->base) : 0;
@@ -609,7 +610,7 @@ static uint64_t mirrored_from(struct tow_serve *call, uint64_t address)
     return left;
 }
 
-bool tow_mirror_reaches(struct tow_serve *call, uint64_t address, uint64_t size)
+bool tows_mirror_reaches(struct tows_serve *call, uint64_t address, uint64_t size)
 {
     if (call->session->options->in_process) {
         return true; /* the program's own process */
@@ -617,7 +618,7 @@ bool tow_mirror_reaches(struct tow_serve *call, uint64_t address, uint64_t size)
     uint64_t here;
     do {
         here = mirrored_from(call, address);
-        here = here != 0 ? here : tow_share_from(call, address);
+        here = here != 0 ? here : tows_share_from(call, address);
         if (here >= size && here != 0) {
             return true;
         }
@@ -627,8 +628,8 @@ bool tow_mirror_reaches(struct tow_serve *call, uint64_t address, uint64_t size)
     return false;
 }
 
-bool tow_mirror_reaches_side(struct tow_serve *call, const struct tow_copy_side *side,
-                             const struct tow_copy_shape *shape)
+bool tows_mirror_reaches_side(struct tows_serve *call, const struct tow_copy_side *side,
+                              const struct tow_copy_shape *shape)
 {
     /* From the address to the end of the last row; no pitch is less than a row. */
     uint64_t row, pitch, rows, planes, bytes, slice;
@@ -644,7 +645,7 @@ bool tow_mirror_reaches_side(struct tow_serve *call, const struct tow_copy_side 
            !__builtin_mul_overflow(pitch, rows - 1, &bytes) &&
            !__builtin_add_overflow(bytes, slice, &bytes) &&
            !__builtin_add_overflow(bytes, row, &bytes) &&
-           tow_mirror_reaches(call, side->address, bytes);
+           tows_mirror_reaches(call, side->address, bytes);
 }
 
 /* Where the records of one frame go. */
@@ -673,9 +674,9 @@ static bool find_bytes(void *user, uint64_t address, size_t size, uint8_t **ret_
     return true;
 }
 
-int tow_mirror_take(struct tow_session *session, const uint8_t *records, size_t size)
+int tows_mirror_take(struct tows_session *session, const uint8_t *records, size_t size)
 {
-    struct mirror_state *state = tow_session_state(session, TOW_SESSION_MEMORY);
+    struct mirror_state *state = tows_session_state(session, TOW_SESSION_MEMORY);
     if (state == NULL) {
         return -EPROTO;
     }

@@ -12,37 +12,38 @@
 struct tow_copy_shape;
 struct tow_copy_side;
 struct tow_frame;
-struct tow_serve;
-struct tow_session;
+struct tows_serve;
+struct tows_session;
 
 /* Sends what the GPU changed, before the reply to a synchronising call. */
-void tow_mirror_pull(struct tow_session *session);
+void tows_mirror_pull(struct tows_session *session);
 /* A FETCH frame came on the side line: answers it there. */
-int tow_mirror_fetch(struct tow_session *session, const uint8_t *at, const struct tow_frame *frame);
+int tows_mirror_fetch(struct tows_session *session, const uint8_t *at,
+                      const struct tow_frame *frame);
 /* A MIRROR frame's body came: what the program changed. */
-int tow_mirror_take(struct tow_session *session, const uint8_t *records, size_t size);
+int tows_mirror_take(struct tows_session *session, const uint8_t *records, size_t size);
 
 /* Managed memory came to be: allocated, or a variable of a module or library. */
-CUresult tow_mirror_note_managed(struct tow_session *session, uint64_t base, uint64_t size,
-                                 uint64_t owner, uint32_t context);
+CUresult tows_mirror_note_managed(struct tows_session *session, uint64_t base, uint64_t size,
+                                  uint64_t owner, uint32_t context);
 /* Which managed memory is about to go: that of a module or library, one allocation, or all of a
  * context (and what was made for no context of the program's, with device 0's primary one). With an
  * heir nothing goes: that context has the memory from now on. */
-struct tow_mirror_gone {
+struct tows_mirror_gone {
     uint64_t owner, address;
     uint32_t context, heir;
     bool and_none;
 };
 /* Before the driver frees it: it is not mirrored any more, whatever the client says. */
-void tow_mirror_forget_managed(struct tow_session *session, const struct tow_mirror_gone *gone);
-void tow_mirror_freed(struct tow_session *session, CUdeviceptr address);
+void tows_mirror_forget_managed(struct tows_session *session, const struct tows_mirror_gone *gone);
+void tows_mirror_freed(struct tows_session *session, CUdeviceptr address);
 
 /* Host memory of the client that this worker has too, mirrored or shared: all of [address, address
  * + size). At any other address is what belongs to the worker, and no command may name that. It
  * stays until the call was carried out (hold.h). */
-bool tow_mirror_reaches(struct tow_serve *call, uint64_t address, uint64_t size);
+bool tows_mirror_reaches(struct tows_serve *call, uint64_t address, uint64_t size);
 /* The same for a side of a copy that is TOW_AT_ADDRESS. */
-bool tow_mirror_reaches_side(struct tow_serve *call, const struct tow_copy_side *side,
-                             const struct tow_copy_shape *shape);
+bool tows_mirror_reaches_side(struct tows_serve *call, const struct tow_copy_side *side,
+                              const struct tow_copy_shape *shape);
 
 #endif

@@ -14,17 +14,17 @@
 #define EXPECTED_MIN (256u << 10)
 
 /* The note at an address that the client sent; NULL breaks the protocol. */
-static struct tow_share_note *note_at(struct tow_serve *call, uint64_t address)
+static struct tow_share_note *note_at(struct tows_serve *call, uint64_t address)
 {
     if (address % sizeof(struct tow_share_note) != 0 ||
-        !tow_share_holds(call, address, sizeof(struct tow_share_note))) {
+        !tows_share_holds(call, address, sizeof(struct tow_share_note))) {
         call->malformed = true;
         return NULL;
     }
     return (struct tow_share_note *)(uintptr_t)address;
 }
 
-struct tow_share_note *tow_share_take_note(struct tow_serve *call, uint32_t *ret_value)
+struct tow_share_note *tows_share_take_note(struct tows_serve *call, uint32_t *ret_value)
 {
     uint64_t address = tow_dec_u64(&call->in);
     *ret_value = tow_dec_u32(&call->in);
@@ -34,7 +34,7 @@ struct tow_share_note *tow_share_take_note(struct tow_serve *call, uint32_t *ret
 }
 
 /* The stream writes the note when it gets there; or it is refused at once. */
-static void leave_note(struct tow_serve *call, struct tow_share_note *note, uint32_t value,
+static void leave_note(struct tows_serve *call, struct tow_share_note *note, uint32_t value,
                        CUstream stream)
 {
     if (call->status == CUDA_SUCCESS) {
@@ -46,8 +46,8 @@ static void leave_note(struct tow_serve *call, struct tow_share_note *note, uint
     }
 }
 
-void tow_share_noted(struct tow_serve *call, struct tow_share_note *note, uint32_t value,
-                     bool host_is_source, uint64_t size, CUstream stream)
+void tows_share_noted(struct tows_serve *call, struct tow_share_note *note, uint32_t value,
+                      bool host_is_source, uint64_t size, CUstream stream)
 {
     leave_note(call, note, value, stream);
     /* The program looks at the note and goes on when the copy is done: a worker that has gone to
@@ -61,20 +61,20 @@ void tow_share_noted(struct tow_serve *call, struct tow_share_note *note, uint32
     }
 }
 
-void tow_share_copy(struct tow_serve *call, bool host_is_source, CUdeviceptr device, uint64_t size,
-                    CUstream stream, uint32_t form)
+void tows_share_copy(struct tows_serve *call, bool host_is_source, CUdeviceptr device,
+                     uint64_t size, CUstream stream, uint32_t form)
 {
     uint64_t host = tow_dec_u64(&call->in);
     struct tow_share_note *note = NULL;
     uint32_t value = 0;
     if (form == TOW_COPY_NOTED) {
-        note = tow_share_take_note(call, &value);
+        note = tows_share_take_note(call, &value);
     }
     if (call->in.bad || form > TOW_COPY_NOTED || call->malformed) {
         call->malformed = true;
         return;
     }
-    if (!tow_share_holds(call, host, size) && call->status == CUDA_SUCCESS) {
+    if (!tows_share_holds(call, host, size) && call->status == CUDA_SUCCESS) {
         call->status = CUDA_ERROR_INVALID_VALUE; /* another thread's call has just taken it back */
     }
     if (call->status == CUDA_SUCCESS) {
@@ -86,19 +86,19 @@ void tow_share_copy(struct tow_serve *call, bool host_is_source, CUdeviceptr dev
                                                                 stream);
     }
     if (note != NULL) {
-        tow_share_noted(call, note, value, host_is_source, size, stream);
+        tows_share_noted(call, note, value, host_is_source, size, stream);
     }
 }
 
-void tow_share_note(struct tow_serve *call, CUstream stream)
+void tows_share_note(struct tows_serve *call, CUstream stream)
 {
     uint32_t value = 0;
-    struct tow_share_note *note = tow_share_take_note(call, &value);
+    struct tow_share_note *note = tows_share_take_note(call, &value);
     if (note == NULL) {
         return;
     }
     CUresult before = call->status;
-    if (call->status == CUDA_SUCCESS && tow_session_owes(call->session, call->frame.thread)) {
+    if (call->status == CUDA_SUCCESS && tows_session_owes(call->session, call->frame.thread)) {
         call->status = CUDA_ERROR_NOT_READY; /* the ordinary way delivers the error */
     }
     leave_note(call, note, value, stream);
@@ -106,36 +106,36 @@ void tow_share_note(struct tow_serve *call, CUstream stream)
 }
 
 /* Without a reply: a note is to tell when the stream is through. */
-void tow_serve_cuStreamSynchronize(struct tow_serve *call)
+void tows_serve_cuStreamSynchronize(struct tows_serve *call)
 {
     uint64_t id = tow_dec_u64(&call->in);
-    CUstream stream = tow_serve_handle(call, TOW_H_STREAM, id);
+    CUstream stream = tows_serve_handle(call, TOW_H_STREAM, id);
     if (call->frame.seq == 0) {
-        tow_share_note(call, stream);
+        tows_share_note(call, stream);
         call->status = CUDA_SUCCESS; /* what is wrong with the stream is told to who asks */
-    } else if (tow_serve_ready(call)) {
-        tow_copy_send_stream(call, id, stream);
+    } else if (tows_serve_ready(call)) {
+        tows_copy_send_stream(call, id, stream);
         call->status = tow_drive(call->driver, cuStreamSynchronize)(stream);
     }
 }
 
 /* Without a reply: a note is to tell when the context is through. */
-static void note_context(struct tow_serve *call)
+static void note_context(struct tows_serve *call)
 {
     uint32_t value = 0;
-    struct tow_share_note *note = tow_share_take_note(call, &value);
+    struct tow_share_note *note = tows_share_take_note(call, &value);
     CUstream stream = NULL;
     bool idle = false;
     uint32_t flags = tow_dec_u32(&call->in);
     if (note == NULL) {
         return;
     }
-    if (call->status == CUDA_SUCCESS && tow_session_owes(call->session, call->frame.thread)) {
+    if (call->status == CUDA_SUCCESS && tows_session_owes(call->session, call->frame.thread)) {
         call->status = CUDA_ERROR_NOT_READY; /* it must be asked for */
     }
     /* To ask the driver takes a fraction of what the device takes to write a note. */
-    idle = call->status == CUDA_SUCCESS && (flags & TOW_NOTE_IDLE) != 0 && tow_busy_idle(call);
-    if (call->status == CUDA_SUCCESS && !idle && !tow_busy_last(call, &stream, &idle)) {
+    idle = call->status == CUDA_SUCCESS && (flags & TOW_NOTE_IDLE) != 0 && tows_busy_idle(call);
+    if (call->status == CUDA_SUCCESS && !idle && !tows_busy_last(call, &stream, &idle)) {
         call->status = CUDA_ERROR_NOT_READY;
     }
     if (call->status == CUDA_SUCCESS && idle) {
@@ -146,16 +146,16 @@ static void note_context(struct tow_serve *call)
     call->status = CUDA_SUCCESS;
 }
 
-void tow_serve_cuCtxSynchronize(struct tow_serve *call)
+void tows_serve_cuCtxSynchronize(struct tows_serve *call)
 {
     if (call->frame.seq == 0) {
         note_context(call);
-    } else if (tow_serve_ready(call)) {
-        tow_busy_forget(call->session);
-        tow_copy_send_context(call);
+    } else if (tows_serve_ready(call)) {
+        tows_busy_forget(call->session);
+        tows_copy_send_context(call);
         call->status = tow_drive(call->driver, cuCtxSynchronize)();
         if (call->status != CUDA_SUCCESS) {
-            tow_busy_lose(call->session);
+            tows_busy_lose(call->session);
         }
     }
 }

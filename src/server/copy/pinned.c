@@ -19,29 +19,29 @@ enum {
 };
 
 /* What one context has, from its first piece to its end. */
-struct tow_out {
+struct tows_out {
     uint32_t context;
     unsigned count; /* pieces that were taken and not given back */
     size_t bytes;   /* of the driver's memory, whatever became of it */
-    struct tow_out *next;
+    struct tows_out *next;
 };
 
-void tow_pinned_init(struct tow_pinned *pinned)
+void tows_pinned_init(struct tows_pinned *pinned)
 {
-    *pinned = (struct tow_pinned){.lock = TOW_MUTEX(SERVER_PINNED)};
+    *pinned = (struct tows_pinned){.lock = TOW_MUTEX(SERVER_PINNED)};
 }
 
-void tow_pinned_fini(struct tow_pinned *pinned)
+void tows_pinned_fini(struct tows_pinned *pinned)
 {
     for (unsigned i = 0; i < TOW_PINNED_ORDERS; i++) {
         while (pinned->kept[i] != NULL) {
-            struct tow_piece *next = pinned->kept[i]->next;
+            struct tows_piece *next = pinned->kept[i]->next;
             free(pinned->kept[i]);
             pinned->kept[i] = next;
         }
     }
     while (pinned->outs != NULL) {
-        struct tow_out *next = pinned->outs->next;
+        struct tows_out *next = pinned->outs->next;
         free(pinned->outs);
         pinned->outs = next;
     }
@@ -49,9 +49,9 @@ void tow_pinned_fini(struct tow_pinned *pinned)
 }
 
 /* With the lock held: where the context's is, or would be. */
-static struct tow_out **out_of(struct tow_pinned *pinned, uint32_t context)
+static struct tows_out **out_of(struct tows_pinned *pinned, uint32_t context)
 {
-    struct tow_out **at = &pinned->outs;
+    struct tows_out **at = &pinned->outs;
     while (*at != NULL && (*at)->context != context) {
         at = &(*at)->next;
     }
@@ -60,10 +60,11 @@ static struct tow_out **out_of(struct tow_pinned *pinned, uint32_t context)
 
 /* With the lock held: somebody is about to have a piece. Whoever ends a context takes its number
  * first, and then waits for those that are counted here. */
-static CUresult count_out(struct tow_pinned *pinned, struct tow_session *session, uint32_t context)
+static CUresult count_out(struct tows_pinned *pinned, struct tows_session *session,
+                          uint32_t context)
 {
-    struct tow_out **at = out_of(pinned, context);
-    if (tow_handles_at(&session->handles, TOW_H_CONTEXT, context) == NULL) {
+    struct tows_out **at = out_of(pinned, context);
+    if (tows_handles_at(&session->handles, TOW_H_CONTEXT, context) == NULL) {
         return context == 0 ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_CONTEXT_IS_DESTROYED;
     }
     if (*at == NULL) {
@@ -78,26 +79,26 @@ static CUresult count_out(struct tow_pinned *pinned, struct tow_session *session
 }
 
 /* With the lock held. */
-static void count_back(struct tow_pinned *pinned, uint32_t context)
+static void count_back(struct tows_pinned *pinned, uint32_t context)
 {
     (*out_of(pinned, context))->count--;
 }
 
 /* With the lock held. */
-static void keep(struct tow_pinned *pinned, struct tow_piece *piece)
+static void keep(struct tows_pinned *pinned, struct tows_piece *piece)
 {
     piece->next = pinned->kept[piece->order];
     pinned->kept[piece->order] = piece;
 }
 
 /* With the lock held: one of the context's; NULL: none is kept. */
-static struct tow_piece *take_kept(struct tow_pinned *pinned, uint32_t context, unsigned order)
+static struct tows_piece *take_kept(struct tows_pinned *pinned, uint32_t context, unsigned order)
 {
-    struct tow_piece **at = &pinned->kept[order];
+    struct tows_piece **at = &pinned->kept[order];
     while (*at != NULL && (*at)->context != context) {
         at = &(*at)->next;
     }
-    struct tow_piece *piece = *at;
+    struct tows_piece *piece = *at;
     if (piece != NULL) {
         *at = piece->next;
         piece->next = NULL;
@@ -105,12 +106,12 @@ static struct tow_piece *take_kept(struct tow_pinned *pinned, uint32_t context, 
     return piece;
 }
 
-static struct tow_piece *make_piece(uint32_t context, unsigned order, uint8_t *bytes, void *word)
+static struct tows_piece *make_piece(uint32_t context, unsigned order, uint8_t *bytes, void *word)
 {
-    struct tow_piece *piece = malloc(sizeof *piece);
+    struct tows_piece *piece = malloc(sizeof *piece);
     if (piece != NULL) {
         *piece =
-            (struct tow_piece){.bytes = bytes, .word = word, .context = context, .order = order};
+            (struct tows_piece){.bytes = bytes, .word = word, .context = context, .order = order};
         atomic_store(piece->word, 0);
     }
     return piece;
@@ -118,19 +119,19 @@ static struct tow_piece *make_piece(uint32_t context, unsigned order, uint8_t *b
 
 /* The primary context whose memory a green one uses: the driver's handle, and its number. NULL: the
  * context has its own. */
-static CUcontext lender_of(struct tow_session *session, uint32_t context, uint32_t *ret_number)
+static CUcontext lender_of(struct tows_session *session, uint32_t context, uint32_t *ret_number)
 {
-    const struct tow_handle_entry *entry =
-        tow_handles_at(&session->handles, TOW_H_CONTEXT, context);
+    const struct tows_handle_entry *entry =
+        tows_handles_at(&session->handles, TOW_H_CONTEXT, context);
     uint32_t owner = entry != NULL ? entry->context : 0;
     uint64_t id = owner != 0 ? atomic_load(&session->primaries[owner - 1]) : 0;
-    const struct tow_handle_entry *lender =
-        id != 0 ? tow_handles_find(&session->handles, id) : NULL;
+    const struct tows_handle_entry *lender =
+        id != 0 ? tows_handles_find(&session->handles, id) : NULL;
     *ret_number = TOW_ID_INDEX(id);
     return lender != NULL && lender != entry ? lender->handle : NULL;
 }
 
-static CUresult allocate(struct tow_session *session, uint32_t context, size_t size,
+static CUresult allocate(struct tows_session *session, uint32_t context, size_t size,
                          void **ret_memory)
 {
     const struct tow_driver *driver = session->driver;
@@ -151,14 +152,14 @@ static CUresult allocate(struct tow_session *session, uint32_t context, size_t s
 
 /* With the lock held: one of the primary context's that it does not use, for a green one. Its bytes
  * stay counted there, as its memory does. */
-static struct tow_piece *borrow(struct tow_pinned *pinned, struct tow_session *session,
-                                uint32_t context, unsigned order)
+static struct tows_piece *borrow(struct tows_pinned *pinned, struct tows_session *session,
+                                 uint32_t context, unsigned order)
 {
     uint32_t lender = 0;
     if (lender_of(session, context, &lender) == NULL) {
         return NULL;
     }
-    struct tow_piece *piece = take_kept(pinned, lender, order);
+    struct tows_piece *piece = take_kept(pinned, lender, order);
     if (piece != NULL) {
         piece->context = context;
     }
@@ -167,8 +168,8 @@ static struct tow_piece *borrow(struct tow_pinned *pinned, struct tow_session *s
 
 /* Asks the driver for a new piece, which somebody is counted to have; what else came with it is
  * kept. */
-static CUresult make(struct tow_pinned *pinned, struct tow_session *session, uint32_t context,
-                     unsigned order, struct tow_piece **ret_piece)
+static CUresult make(struct tows_pinned *pinned, struct tows_session *session, uint32_t context,
+                     unsigned order, struct tows_piece **ret_piece)
 {
     size_t size = (size_t)TOW_PINNED_MIN << order, slab = size < SLAB ? SLAB : size;
     void *memory = NULL;
@@ -188,7 +189,7 @@ static CUresult make(struct tow_pinned *pinned, struct tow_session *session, uin
     }
     for (size_t at = 0; status == CUDA_SUCCESS && at < slab; at += size) {
         uint8_t *bytes = memory, *word = bytes + slab + at / size * WORD;
-        struct tow_piece *piece = make_piece(context, order, bytes + at, word);
+        struct tows_piece *piece = make_piece(context, order, bytes + at, word);
         if (piece != NULL) {
             keep(pinned, piece); /* without, its bytes stay unused */
         }
@@ -198,8 +199,8 @@ static CUresult make(struct tow_pinned *pinned, struct tow_session *session, uin
     return status != CUDA_SUCCESS || *ret_piece != NULL ? status : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-CUresult tow_pinned_take(struct tow_pinned *pinned, struct tow_session *session, uint32_t context,
-                         size_t size, struct tow_piece **ret_piece)
+CUresult tows_pinned_take(struct tows_pinned *pinned, struct tows_session *session,
+                          uint32_t context, size_t size, struct tows_piece **ret_piece)
 {
     unsigned order = 0;
     while (order < TOW_PINNED_ORDERS && (size_t)TOW_PINNED_MIN << order < size) {
@@ -210,8 +211,8 @@ CUresult tow_pinned_take(struct tow_pinned *pinned, struct tow_session *session,
     }
     tow_mutex_lock(&pinned->lock);
     CUresult status = count_out(pinned, session, context);
-    struct tow_piece *piece = status == CUDA_SUCCESS ? take_kept(pinned, context, order) : NULL;
-    struct tow_piece *borrowed =
+    struct tows_piece *piece = status == CUDA_SUCCESS ? take_kept(pinned, context, order) : NULL;
+    struct tows_piece *borrowed =
         status == CUDA_SUCCESS && piece == NULL ? borrow(pinned, session, context, order) : NULL;
     tow_mutex_unlock(&pinned->lock);
     if (status != CUDA_SUCCESS) {
@@ -243,7 +244,8 @@ CUresult tow_pinned_take(struct tow_pinned *pinned, struct tow_session *session,
     return status;
 }
 
-CUresult tow_pinned_mark(struct tow_piece *piece, const struct tow_driver *driver, CUstream stream)
+CUresult tows_pinned_mark(struct tows_piece *piece, const struct tow_driver *driver,
+                          CUstream stream)
 {
     CUresult status = tow_drive(driver, cuEventRecord)(piece->filled, stream);
     piece->value++;
@@ -254,13 +256,13 @@ CUresult tow_pinned_mark(struct tow_piece *piece, const struct tow_driver *drive
     return status;
 }
 
-bool tow_pinned_is_marked(const struct tow_piece *piece, const struct tow_driver *driver)
+bool tows_pinned_is_marked(const struct tows_piece *piece, const struct tow_driver *driver)
 {
     return piece->marked ? atomic_load_explicit(piece->word, memory_order_acquire) == piece->value
                          : tow_drive(driver, cuEventQuery)(piece->filled) != CUDA_ERROR_NOT_READY;
 }
 
-void tow_pinned_give(struct tow_pinned *pinned, struct tow_piece *piece)
+void tows_pinned_give(struct tows_pinned *pinned, struct tows_piece *piece)
 {
     tow_mutex_lock(&pinned->lock);
     count_back(pinned, piece->context);
@@ -268,7 +270,7 @@ void tow_pinned_give(struct tow_pinned *pinned, struct tow_piece *piece)
     tow_mutex_unlock(&pinned->lock);
 }
 
-void tow_pinned_lose(struct tow_pinned *pinned, struct tow_piece *piece)
+void tows_pinned_lose(struct tows_pinned *pinned, struct tows_piece *piece)
 {
     tow_mutex_lock(&pinned->lock);
     count_back(pinned, piece->context);
@@ -277,11 +279,11 @@ void tow_pinned_lose(struct tow_pinned *pinned, struct tow_piece *piece)
 }
 
 /* With the lock held: takes all out that are kept of a context. */
-static struct tow_piece *take_all(struct tow_pinned *pinned, uint32_t context)
+static struct tows_piece *take_all(struct tows_pinned *pinned, uint32_t context)
 {
-    struct tow_piece *all = NULL;
+    struct tows_piece *all = NULL;
     for (unsigned i = 0; i < TOW_PINNED_ORDERS; i++) {
-        for (struct tow_piece *piece; (piece = take_kept(pinned, context, i)) != NULL;) {
+        for (struct tows_piece *piece; (piece = take_kept(pinned, context, i)) != NULL;) {
             piece->next = all;
             all = piece;
         }
@@ -290,7 +292,7 @@ static struct tow_piece *take_all(struct tow_pinned *pinned, uint32_t context)
 }
 
 /* With the lock held: the bytes of a context that ends are its heir's; false if that ends, too. */
-static bool inherit(struct tow_pinned *pinned, struct tow_session *session, uint32_t heir,
+static bool inherit(struct tows_pinned *pinned, struct tows_session *session, uint32_t heir,
                     size_t bytes)
 {
     if (heir == 0 || count_out(pinned, session, heir) != CUDA_SUCCESS) {
@@ -301,15 +303,15 @@ static bool inherit(struct tow_pinned *pinned, struct tow_session *session, uint
     return true;
 }
 
-bool tow_pinned_drop_context(struct tow_pinned *pinned, struct tow_session *session,
-                             uint32_t context, uint32_t heir)
+bool tows_pinned_drop_context(struct tows_pinned *pinned, struct tows_session *session,
+                              uint32_t context, uint32_t heir)
 {
     tow_mutex_lock(&pinned->lock);
-    struct tow_out **at = out_of(pinned, context), *out = *at;
+    struct tows_out **at = out_of(pinned, context), *out = *at;
     bool all = out == NULL || out->count == 0;
-    struct tow_piece *pieces = all ? take_all(pinned, context) : NULL;
+    struct tows_piece *pieces = all ? take_all(pinned, context) : NULL;
     tow_mutex_unlock(&pinned->lock);
-    for (struct tow_piece *piece = pieces; heir != 0 && piece != NULL; piece = piece->next) {
+    for (struct tows_piece *piece = pieces; heir != 0 && piece != NULL; piece = piece->next) {
         if (piece->filled != NULL) {
             tow_drive(session->driver, cuEventDestroy_v2)(piece->filled);
             piece->filled = NULL;
@@ -327,7 +329,7 @@ bool tow_pinned_drop_context(struct tow_pinned *pinned, struct tow_session *sess
     *at = out->next;
     free(out);
     while (pieces != NULL) {
-        struct tow_piece *piece = pieces;
+        struct tows_piece *piece = pieces;
         pieces = piece->next;
         if (inherited) {
             keep(pinned, piece);

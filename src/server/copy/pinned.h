@@ -18,7 +18,7 @@
 #include "backend/backend.h"
 #include "base/mutex.h"
 
-struct tow_session;
+struct tows_session;
 
 enum {
     TOW_PINNED_ORDERS = 11,                /* powers of two: the orders */
@@ -27,7 +27,7 @@ enum {
     TOW_PINNED_TOTAL = 1 << 30 /* bytes of one pool: a client that wants more is told so */
 };
 
-struct tow_piece {
+struct tows_piece {
     uint8_t *bytes; /* the driver's */
     CUevent filled; /* the driver's, for the user's purposes; of the piece's context. NULL while
                        nobody has used it there */
@@ -36,40 +36,41 @@ struct tow_piece {
     bool marked;            /* the newest mark was taken; else only the event tells */
     uint32_t context;
     unsigned order;
-    struct tow_piece *next; /* in the list of whoever holds it */
+    struct tows_piece *next; /* in the list of whoever holds it */
 };
 
-struct tow_pinned {
+struct tows_pinned {
     struct tow_mutex lock; /* guards the rest */
-    struct tow_piece *kept[TOW_PINNED_ORDERS];
-    size_t total;         /* bytes of all pieces */
-    struct tow_out *outs; /* owned: what each context has */
+    struct tows_piece *kept[TOW_PINNED_ORDERS];
+    size_t total;          /* bytes of all pieces */
+    struct tows_out *outs; /* owned: what each context has */
 };
 
-void tow_pinned_init(struct tow_pinned *pinned);
+void tows_pinned_init(struct tows_pinned *pinned);
 /* Frees the records; the memory goes with its context. */
-void tow_pinned_fini(struct tow_pinned *pinned);
+void tows_pinned_fini(struct tows_pinned *pinned);
 
 /* A piece of at least `size` bytes (at most TOW_PINNED_MAX) of the context `context`, which is
  * current: CUDA_ERROR_CONTEXT_IS_DESTROYED if its number is not in use any more. Never waits for
  * the GPU. CUDA_ERROR_OUT_OF_MEMORY beyond TOW_PINNED_TOTAL. */
-CUresult tow_pinned_take(struct tow_pinned *pinned, struct tow_session *session, uint32_t context,
-                         size_t size, struct tow_piece **ret_piece);
+CUresult tows_pinned_take(struct tows_pinned *pinned, struct tows_session *session,
+                          uint32_t context, size_t size, struct tows_piece **ret_piece);
 /* Has the stream mark the piece when it gets there: by the event, and by the word, which tells it
  * without a call of the driver's. */
-CUresult tow_pinned_mark(struct tow_piece *piece, const struct tow_driver *driver, CUstream stream);
+CUresult tows_pinned_mark(struct tows_piece *piece, const struct tow_driver *driver,
+                          CUstream stream);
 /* Whether it has been, or never will be. Calls the driver only if it did not take words; the
  * piece's context is current then. */
-bool tow_pinned_is_marked(const struct tow_piece *piece, const struct tow_driver *driver);
+bool tows_pinned_is_marked(const struct tows_piece *piece, const struct tow_driver *driver);
 
 /* The device no longer writes to the piece. */
-void tow_pinned_give(struct tow_pinned *pinned, struct tow_piece *piece);
+void tows_pinned_give(struct tows_pinned *pinned, struct tows_piece *piece);
 /* The device may still write to it, but nobody here uses it: its memory goes with the context. */
-void tow_pinned_lose(struct tow_pinned *pinned, struct tow_piece *piece);
+void tows_pinned_lose(struct tows_pinned *pinned, struct tows_piece *piece);
 /* A context ends, whose number is not in use any more, and is current: forgets its pieces, or gives
  * them to the heir, if there is one that lives on. False if somebody has one: its memory must not
  * go before. */
-bool tow_pinned_drop_context(struct tow_pinned *pinned, struct tow_session *session,
-                             uint32_t context, uint32_t heir);
+bool tows_pinned_drop_context(struct tows_pinned *pinned, struct tows_session *session,
+                              uint32_t context, uint32_t heir);
 
 #endif

@@ -15,10 +15,10 @@ static CUmemorytype memory_type(uint32_t kind)
                                                          : CU_MEMORYTYPE_ARRAY;
 }
 
-struct tow_shaped tow_shaped_describe(struct tow_serve *call, const struct tow_copy_shape *s)
+struct tows_shaped tows_shaped_describe(struct tows_serve *call, const struct tow_copy_shape *s)
 {
-    if ((s->from.kind == TOW_AT_ADDRESS && !tow_mirror_reaches_side(call, &s->from, s)) ||
-        (s->to.kind == TOW_AT_ADDRESS && !tow_mirror_reaches_side(call, &s->to, s))) {
+    if ((s->from.kind == TOW_AT_ADDRESS && !tows_mirror_reaches_side(call, &s->from, s)) ||
+        (s->to.kind == TOW_AT_ADDRESS && !tows_mirror_reaches_side(call, &s->to, s))) {
         call->status = call->status == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : call->status;
     }
     CUDA_MEMCPY3D_PEER p = {
@@ -42,7 +42,7 @@ struct tow_shaped tow_shaped_describe(struct tow_serve *call, const struct tow_c
     };
     switch (s->from.kind) {
     case TOW_AT_HOST:
-        break; /* see tow_shaped_run */
+        break; /* see tows_shaped_run */
     case TOW_AT_ADDRESS:
         p.srcHost = (const void *)(uintptr_t)s->from.address;
         break;
@@ -50,7 +50,7 @@ struct tow_shaped tow_shaped_describe(struct tow_serve *call, const struct tow_c
         p.srcDevice = s->from.address;
         break;
     default:
-        p.srcArray = tow_serve_handle(call, TOW_H_ARRAY, s->from.address);
+        p.srcArray = tows_serve_handle(call, TOW_H_ARRAY, s->from.address);
         break;
     }
     switch (s->to.kind) {
@@ -63,24 +63,24 @@ struct tow_shaped tow_shaped_describe(struct tow_serve *call, const struct tow_c
         p.dstDevice = s->to.address;
         break;
     default:
-        p.dstArray = tow_serve_handle(call, TOW_H_ARRAY, s->to.address);
+        p.dstArray = tows_serve_handle(call, TOW_H_ARRAY, s->to.address);
         break;
     }
     if (s->flags & TOW_SHAPE_PEER) {
-        p.srcContext = tow_serve_handle(call, TOW_H_CONTEXT, s->from.context);
-        p.dstContext = tow_serve_handle(call, TOW_H_CONTEXT, s->to.context);
+        p.srcContext = tows_serve_handle(call, TOW_H_CONTEXT, s->from.context);
+        p.dstContext = tows_serve_handle(call, TOW_H_CONTEXT, s->to.context);
     }
-    return (struct tow_shaped){.copy = p,
-                               .peer = (s->flags & TOW_SHAPE_PEER) != 0,
-                               .packed = s->from.kind == TOW_AT_HOST ? TOW_PACKED_SOURCE
-                                         : s->to.kind == TOW_AT_HOST ? TOW_PACKED_TARGET
-                                                                     : TOW_PACKED_NEITHER};
+    return (struct tows_shaped){.copy = p,
+                                .peer = (s->flags & TOW_SHAPE_PEER) != 0,
+                                .packed = s->from.kind == TOW_AT_HOST ? TOW_PACKED_SOURCE
+                                          : s->to.kind == TOW_AT_HOST ? TOW_PACKED_TARGET
+                                                                      : TOW_PACKED_NEITHER};
 }
 
-size_t tow_shaped_part(const struct tow_shaped *whole, uint64_t offset, size_t size,
-                       struct tow_shaped *ret_part)
+size_t tows_shaped_part(const struct tows_shaped *whole, uint64_t offset, size_t size,
+                        struct tows_shaped *ret_part)
 {
-    struct tow_shaped part = *whole;
+    struct tows_shaped part = *whole;
     CUDA_MEMCPY3D_PEER *p = &part.copy;
     size_t width = p->WidthInBytes, rows = p->Height;
     size_t x = (size_t)(offset % width), row = (size_t)(offset / width), y = row % rows;
@@ -100,8 +100,8 @@ size_t tow_shaped_part(const struct tow_shaped *whole, uint64_t offset, size_t s
     return p->WidthInBytes * p->Height * p->Depth;
 }
 
-CUresult tow_shaped_run(const struct tow_shaped *shaped, const struct tow_driver *driver,
-                        void *host, CUstream stream)
+CUresult tows_shaped_run(const struct tows_shaped *shaped, const struct tow_driver *driver,
+                         void *host, CUstream stream)
 {
     CUDA_MEMCPY3D_PEER with_host = shaped->copy;
     const CUDA_MEMCPY3D_PEER *p = &with_host;

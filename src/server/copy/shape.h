@@ -10,27 +10,28 @@
 #include "backend/backend.h"
 
 struct tow_copy_shape;
-struct tow_serve;
+struct tows_serve;
 
 /* Which side's bytes travel, packed. */
-enum tow_packed { TOW_PACKED_NEITHER, TOW_PACKED_SOURCE, TOW_PACKED_TARGET };
+enum tows_packed { TOW_PACKED_NEITHER, TOW_PACKED_SOURCE, TOW_PACKED_TARGET };
 
-struct tow_shaped {
+struct tows_shaped {
     CUDA_MEMCPY3D_PEER copy; /* without the address of the packed side */
     bool peer;
-    enum tow_packed packed;
+    enum tows_packed packed;
 };
 
 /* As the driver takes it. Says with the call's status if the sides are not the client's. */
-struct tow_shaped tow_shaped_describe(struct tow_serve *call, const struct tow_copy_shape *shape);
+struct tows_shaped tows_shaped_describe(struct tows_serve *call,
+                                        const struct tow_copy_shape *shape);
 
 /* The next box of a source's packed bytes of which `size` from `offset` on have come: part of a
  * row, rows or planes, so that they are at most five. Says how many bytes it takes. */
-size_t tow_shaped_part(const struct tow_shaped *whole, uint64_t offset, size_t size,
-                       struct tow_shaped *ret_part);
+size_t tows_shaped_part(const struct tows_shaped *whole, uint64_t offset, size_t size,
+                        struct tows_shaped *ret_part);
 
 /* The packed bytes are at `host`. The context is current. */
-CUresult tow_shaped_run(const struct tow_shaped *shaped, const struct tow_driver *driver,
-                        void *host, CUstream stream);
+CUresult tows_shaped_run(const struct tows_shaped *shaped, const struct tow_driver *driver,
+                         void *host, CUstream stream);
 
 #endif

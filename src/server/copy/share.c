@@ -35,7 +35,7 @@ struct share_state {
     unsigned count, room;
 };
 
-static void shares_fini(struct tow_session *session, void *opaque)
+static void shares_fini(struct tows_session *session, void *opaque)
 {
     struct share_state *state = opaque;
     (void)session;
@@ -47,19 +47,19 @@ static void shares_fini(struct tow_session *session, void *opaque)
     pthread_cond_destroy(&state->changed);
 }
 
-static void shares_init(struct tow_session *session, void *opaque)
+static void shares_init(struct tows_session *session, void *opaque)
 {
     struct share_state *state = opaque;
     tow_mutex_init(&state->lock, SERVER_SHARED);
     pthread_cond_init(&state->changed, NULL);
 }
 
-static struct share_state *state_of(struct tow_session *session, bool make)
+static struct share_state *state_of(struct tows_session *session, bool make)
 {
-    static const struct tow_family_ops ops = {TOW_SESSION_SHARE, sizeof(struct share_state),
-                                              shares_init, shares_fini};
-    return make ? tow_session_make_state(session, &ops)
-                : tow_session_state(session, TOW_SESSION_SHARE);
+    static const struct tows_family_ops ops = {TOW_SESSION_SHARE, sizeof(struct share_state),
+                                               shares_init, shares_fini};
+    return make ? tows_session_make_state(session, &ops)
+                : tows_session_state(session, TOW_SESSION_SHARE);
 }
 
 /* With the lock held: the piece that holds all of [address, address + size). */
@@ -105,7 +105,7 @@ static void leave_driver(struct share_state *state, uint64_t base, uint32_t cont
 /* With the lock held, which is let go meanwhile: page-locks it in the current context, unless it
  * is.
  */
-static CUresult lock_pages(struct tow_serve *call, struct share_state *state, struct share *share)
+static CUresult lock_pages(struct tows_serve *call, struct share_state *state, struct share *share)
 {
     if (share->context != 0) {
         return CUDA_SUCCESS;
@@ -121,13 +121,13 @@ static CUresult lock_pages(struct tow_serve *call, struct share_state *state, st
     return status;
 }
 
-bool tow_share_holds(struct tow_serve *call, uint64_t address, uint64_t size)
+bool tows_share_holds(struct tows_serve *call, uint64_t address, uint64_t size)
 {
     struct share_state *state = state_of(call->session, false);
     if (state == NULL) {
         return false;
     }
-    tow_hold_enter(call);
+    tows_hold_enter(call);
     tow_mutex_lock(&state->lock);
     struct share *share = find_still(state, address, size);
     if (share != NULL && call->status == CUDA_SUCCESS) {
@@ -137,12 +137,12 @@ bool tow_share_holds(struct tow_serve *call, uint64_t address, uint64_t size)
     return share != NULL;
 }
 
-uint64_t tow_share_from(struct tow_serve *call, uint64_t address)
+uint64_t tows_share_from(struct tows_serve *call, uint64_t address)
 {
     struct share_state *state = state_of(call->session, false);
     uint64_t left = 0;
     if (state != NULL) {
-        tow_hold_enter(call);
+        tows_hold_enter(call);
         tow_mutex_lock(&state->lock);
         /* What is being page-locked may still fail, and go at once. */
         const struct share *share = find_still(state, address, 1);
@@ -167,7 +167,7 @@ static struct share *find_locked(struct share_state *state, uint32_t context)
     return NULL;
 }
 
-void tow_share_drop_context(struct tow_session *session, uint32_t context)
+void tows_share_drop_context(struct tows_session *session, uint32_t context)
 {
     struct share_state *state = state_of(session, false);
     if (state == NULL || context == 0) {
@@ -251,7 +251,7 @@ static bool unlist(struct share_state *state, uint64_t base, struct share *ret_s
 }
 
 /* Page-locked memory: the client or its program has made it, and passes it. */
-void tow_serve_cuMemHostAlloc(struct tow_serve *call)
+void tows_serve_cuMemHostAlloc(struct tows_serve *call)
 {
     struct share share = {0};
     share.base = tow_dec_u64(&call->in); /* one after another: C does not order initialisers */
@@ -308,13 +308,13 @@ void tow_serve_cuMemHostAlloc(struct tow_serve *call)
 
 /* A piece that no command finds any more. */
 struct ended {
-    struct tow_hold_ending ending; /* first */
+    struct tows_hold_ending ending; /* first */
     struct share share;
 };
 
 /* No command uses it any more, but work that one gave to the device may: the driver waits for it.
  */
-static CUresult end_share(struct tow_session *session, const struct share *share)
+static CUresult end_share(struct tows_session *session, const struct share *share)
 {
     CUresult status = CUDA_SUCCESS;
     if (share->context != 0) {
@@ -324,10 +324,10 @@ static CUresult end_share(struct tow_session *session, const struct share *share
     return status;
 }
 
-static void end_later(struct tow_session *session, struct tow_hold_ending *ending)
+static void end_later(struct tows_session *session, struct tows_hold_ending *ending)
 {
     struct ended *ended = (struct ended *)ending;
-    tow_session_enter(session, ended->share.context);
+    tows_session_enter(session, ended->share.context);
     end_share(session, &ended->share);
     free(ended);
 }
@@ -340,10 +340,10 @@ static bool take_out(struct share_state *state, uint64_t base, struct share *ret
     return found;
 }
 
-void tow_serve_cuMemFreeHost(struct tow_serve *call)
+void tows_serve_cuMemFreeHost(struct tows_serve *call)
 {
     uint64_t base = tow_dec_u64(&call->in);
-    struct tow_session *session = call->session;
+    struct tows_session *session = call->session;
     struct share_state *state = state_of(session, false);
     struct ended *ended = malloc(sizeof *ended);
     if (call->in.bad) {
@@ -352,16 +352,16 @@ void tow_serve_cuMemFreeHost(struct tow_serve *call)
         call->status = CUDA_ERROR_OUT_OF_MEMORY;
     } else if (state == NULL || !take_out(state, base, &ended->share)) {
         call->status = CUDA_ERROR_INVALID_VALUE;
-    } else if (tow_hold_wait(session)) {
+    } else if (tows_hold_wait(session)) {
         if (call->frame.context == 0) {
             /* The program's current context is another server's, or it has none. */
-            call->status = tow_session_enter(session, ended->share.context);
+            call->status = tows_session_enter(session, ended->share.context);
         }
         CUresult status = end_share(session, &ended->share);
         call->status = call->status == CUDA_SUCCESS ? status : call->status;
     } else {
         ended->ending.end = end_later;
-        tow_hold_defer(session, &ended->ending);
+        tows_hold_defer(session, &ended->ending);
         return;
     }
     free(ended);

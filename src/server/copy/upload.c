@@ -48,22 +48,22 @@ enum {
 
 /* A piece and the stream that the device reads it in. */
 struct slot {
-    struct tow_piece *piece; /* owned; its event: the device has read it */
-    CUstream stream;         /* only compared */
-    const void *upload;      /* whose bytes it has, or had; only compared */
-    bool in_hand;            /* bytes are being received into it, or handed to the device */
+    struct tows_piece *piece; /* owned; its event: the device has read it */
+    CUstream stream;          /* only compared */
+    const void *upload;       /* whose bytes it has, or had; only compared */
+    bool in_hand;             /* bytes are being received into it, or handed to the device */
     struct slot *next;
 };
 
 struct upload_state {
-    struct tow_pinned pinned;
+    struct tows_pinned pinned;
     struct tow_mutex lock;           /* guards the list and what is in it */
     struct slot *slots, **slots_end; /* all; used longest ago first */
     atomic_bool impatient;           /* patience was in vain the last time */
 };
 
 struct upload {
-    struct tow_session *session;
+    struct tows_session *session;
     struct upload_state *state;
     CUdeviceptr to;
     uint64_t stream; /* the client's id: it is looked up whenever bytes have come */
@@ -75,7 +75,7 @@ struct upload {
     struct tow_copy_shape shape;
 };
 
-static void uploads_fini(struct tow_session *session, void *opaque)
+static void uploads_fini(struct tows_session *session, void *opaque)
 {
     struct upload_state *state = opaque;
     (void)session;
@@ -85,24 +85,24 @@ static void uploads_fini(struct tow_session *session, void *opaque)
         free(state->slots);
         state->slots = next;
     }
-    tow_pinned_fini(&state->pinned);
+    tows_pinned_fini(&state->pinned);
     tow_mutex_fini(&state->lock);
 }
 
-static void uploads_init(struct tow_session *session, void *opaque)
+static void uploads_init(struct tows_session *session, void *opaque)
 {
     struct upload_state *state = opaque;
-    tow_pinned_init(&state->pinned);
+    tows_pinned_init(&state->pinned);
     tow_mutex_init(&state->lock, SERVER_UPLOADS);
     state->slots_end = &state->slots;
 }
 
-static struct upload_state *state_of(struct tow_session *session, bool make)
+static struct upload_state *state_of(struct tows_session *session, bool make)
 {
-    static const struct tow_family_ops ops = {TOW_SESSION_UPLOAD, sizeof(struct upload_state),
-                                              uploads_init, uploads_fini};
-    return make ? tow_session_make_state(session, &ops)
-                : tow_session_state(session, TOW_SESSION_UPLOAD);
+    static const struct tows_family_ops ops = {TOW_SESSION_UPLOAD, sizeof(struct upload_state),
+                                               uploads_init, uploads_fini};
+    return make ? tows_session_make_state(session, &ops)
+                : tows_session_state(session, TOW_SESSION_UPLOAD);
 }
 
 /* ---- pieces ---- */
@@ -178,8 +178,8 @@ static CUresult make_slot(struct upload *u, struct slot **ret_slot)
 {
     struct slot *slot = calloc(1, sizeof *slot);
     CUresult status = slot == NULL ? CUDA_ERROR_OUT_OF_MEMORY
-                                   : tow_pinned_take(&u->state->pinned, u->session, u->context,
-                                                     PIECE, &slot->piece);
+                                   : tows_pinned_take(&u->state->pinned, u->session, u->context,
+                                                      PIECE, &slot->piece);
     if (status != CUDA_SUCCESS) {
         free(slot);
         return status;
@@ -199,7 +199,7 @@ static struct slot *wait_read(struct upload *u, int64_t limit_ns)
     unsigned count;
     struct slot *slot = take_read(u, &count);
     while (slot == NULL && count > 0 && !tow_time_passed(until) &&
-           tow_session_goes_on(u->session)) {
+           tows_session_goes_on(u->session)) {
         tow_time_sleep(NAP_NS);
         slot = take_read(u, &count);
     }
@@ -248,7 +248,7 @@ static bool take_out(struct upload_state *state, uint32_t context, struct slot *
     return all;
 }
 
-bool tow_upload_drop_context(struct tow_session *session, uint32_t context, uint32_t heir)
+bool tows_upload_drop_context(struct tows_session *session, uint32_t context, uint32_t heir)
 {
     struct upload_state *state = state_of(session, false);
     if (state == NULL) {
@@ -261,11 +261,11 @@ bool tow_upload_drop_context(struct tow_session *session, uint32_t context, uint
     while (dropped != NULL) {
         struct slot *next = dropped->next;
         tow_drive(session->driver, cuEventSynchronize)(dropped->piece->filled);
-        tow_pinned_give(&state->pinned, dropped->piece); /* to be dropped with the others */
+        tows_pinned_give(&state->pinned, dropped->piece); /* to be dropped with the others */
         free(dropped);
         dropped = next;
     }
-    return tow_pinned_drop_context(&state->pinned, session, context, heir) && all;
+    return tows_pinned_drop_context(&state->pinned, session, context, heir) && all;
 }
 
 /* ---- the transfer ---- */
@@ -284,7 +284,7 @@ static void *upload_place(void *user, uint64_t offset, size_t *size, void **ret_
         return NULL;
     }
     struct slot *slot = NULL;
-    CUresult status = tow_session_enter(u->session, u->context);
+    CUresult status = tows_session_enter(u->session, u->context);
     if (status == CUDA_SUCCESS) {
         status = next_slot(u, &slot);
     }
@@ -298,7 +298,7 @@ static void *upload_place(void *user, uint64_t offset, size_t *size, void **ret_
 }
 
 /* `ret_begun`: the device reads some of them, whatever the result is. */
-static CUresult begin(const struct upload *u, const struct tow_shaped *shaped, uint64_t offset,
+static CUresult begin(const struct upload *u, const struct tows_shaped *shaped, uint64_t offset,
                       size_t size, uint8_t *bytes, CUstream stream, bool *ret_begun)
 {
     const struct tow_driver *driver = u->session->driver;
@@ -311,9 +311,9 @@ static CUresult begin(const struct upload *u, const struct tow_shaped *shaped, u
     }
     *ret_begun = false;
     while (at < size && status == CUDA_SUCCESS) {
-        struct tow_shaped part;
-        size_t n = tow_shaped_part(shaped, offset + at, size - at, &part);
-        status = tow_shaped_run(&part, driver, bytes + at, stream);
+        struct tows_shaped part;
+        size_t n = tows_shaped_part(shaped, offset + at, size - at, &part);
+        status = tows_shaped_run(&part, driver, bytes + at, stream);
         *ret_begun |= status == CUDA_SUCCESS;
         at += n;
     }
@@ -321,19 +321,19 @@ static CUresult begin(const struct upload *u, const struct tow_shaped *shaped, u
 }
 
 /* The device may have them. The stream, the array or a context may have ended since the command
- * came; what is found now stays until they are the device's (hold.h, tow_serve_claim). */
+ * came; what is found now stays until they are the device's (hold.h, tows_serve_claim). */
 static CUstream hand_over(struct upload *u, uint64_t offset, size_t size, struct slot *slot)
 {
     const struct tow_driver *driver = u->session->driver;
-    struct tow_serve call = {.session = u->session,
-                             .driver = driver,
-                             .frame = {.thread = u->thread, .context = u->context}};
-    struct tow_shaped shaped = {0};
+    struct tows_serve call = {.session = u->session,
+                              .driver = driver,
+                              .frame = {.thread = u->thread, .context = u->context}};
+    struct tows_shaped shaped = {0};
     bool begun = false;
-    tow_hold_enter(&call);
-    CUstream stream = tow_serve_handle(&call, TOW_H_STREAM, u->stream);
+    tows_hold_enter(&call);
+    CUstream stream = tows_serve_handle(&call, TOW_H_STREAM, u->stream);
     if (u->has_shape) {
-        shaped = tow_shaped_describe(&call, &u->shape);
+        shaped = tows_shaped_describe(&call, &u->shape);
     }
     CUresult status = call.status, recorded = CUDA_SUCCESS;
     if (status == CUDA_SUCCESS) {
@@ -345,7 +345,7 @@ static CUstream hand_over(struct upload *u, uint64_t offset, size_t size, struct
     if (recorded != CUDA_SUCCESS) {
         tow_drive(driver, cuStreamSynchronize)(stream); /* nothing else tells when it was read */
     }
-    tow_hold_leave(&call);
+    tows_hold_leave(&call);
     if (status != CUDA_SUCCESS || recorded != CUDA_SUCCESS) {
         fail(u, status != CUDA_SUCCESS ? status : recorded);
     }
@@ -378,7 +378,7 @@ static bool is_read(struct upload *u)
 static void settle(struct upload *u)
 {
     int64_t began = tow_time_now_ns(), now = began;
-    if (tow_session_enter(u->session, u->context) != CUDA_SUCCESS) {
+    if (tows_session_enter(u->session, u->context) != CUDA_SUCCESS) {
         return;
     }
     while (!is_read(u) && now - began < SETTLE_NS) {
@@ -402,9 +402,9 @@ static void defer(const struct upload *u, CUresult status)
                  (unsigned long long)shape->to.address, (size_t)shape->to.pitch,
                  (size_t)shape->width, (size_t)shape->rows, (size_t)shape->planes);
     }
-    tow_session_defer(u->session, u->thread,
-                      u->has_shape ? TOW_FN_cuMemcpy3DAsync_v2 : TOW_FN_cuMemcpyHtoDAsync_v2,
-                      status, arguments);
+    tows_session_defer(u->session, u->thread,
+                       u->has_shape ? TOW_FN_cuMemcpy3DAsync_v2 : TOW_FN_cuMemcpyHtoDAsync_v2,
+                       status, arguments);
 }
 
 static void upload_done(void *user, bool ok)
@@ -423,7 +423,7 @@ static void upload_done(void *user, bool ok)
 /* ---- commands ---- */
 
 /* Also with a wrong stream or context: the bytes come in any case. */
-static void expect(struct tow_serve *call, const struct upload *what, uint32_t transfer,
+static void expect(struct tows_serve *call, const struct upload *what, uint32_t transfer,
                    uint64_t size, bool spread)
 {
     struct upload *u = malloc(sizeof *u);
@@ -439,19 +439,19 @@ static void expect(struct tow_serve *call, const struct upload *what, uint32_t t
     u->context = call->frame.context;
     u->thread = call->frame.thread;
     u->status = (int)call->status;
-    struct tow_transfer_sink sink = {.place = upload_place,
-                                     .filled = upload_filled,
-                                     .done = upload_done,
-                                     .user = u,
-                                     .spread = spread};
+    struct tows_transfer_sink sink = {.place = upload_place,
+                                      .filled = upload_filled,
+                                      .done = upload_done,
+                                      .user = u,
+                                      .spread = spread};
     call->status = CUDA_SUCCESS;
-    if (tow_transfer_expect(call->session, transfer, size, &sink) < 0) {
+    if (tows_transfer_expect(call->session, transfer, size, &sink) < 0) {
         free(u);
         call->malformed = true;
     }
 }
 
-void tow_upload_shape(struct tow_serve *call, const struct tow_copy_shape *shape)
+void tows_upload_shape(struct tows_serve *call, const struct tow_copy_shape *shape)
 {
     struct upload what = {.stream = shape->stream,
                           .settle = (shape->flags & TOW_SHAPE_SETTLE) != 0,
@@ -466,12 +466,12 @@ void tow_upload_shape(struct tow_serve *call, const struct tow_copy_shape *shape
     expect(call, &what, shape->transfer, shape->bytes, (shape->flags & TOW_SHAPE_SPREAD) != 0);
 }
 
-void tow_serve_cuMemcpyHtoDAsync_v2(struct tow_serve *call)
+void tows_serve_cuMemcpyHtoDAsync_v2(struct tows_serve *call)
 {
     CUdeviceptr to = tow_dec_u64(&call->in);
     uint64_t size = tow_dec_u64(&call->in);
     uint64_t stream_id = tow_dec_u64(&call->in);
-    CUstream stream = tow_serve_handle(call, TOW_H_STREAM, stream_id);
+    CUstream stream = tows_serve_handle(call, TOW_H_STREAM, stream_id);
     uint32_t transfer = tow_dec_u32(&call->in);
     uint32_t form = tow_dec_u32(&call->in);
     bool settles = (form & TOW_COPY_SETTLE) != 0;
@@ -481,16 +481,16 @@ void tow_serve_cuMemcpyHtoDAsync_v2(struct tow_serve *call)
         return;
     }
     if (form == TOW_COPY_LATE) {
-        tow_late_copy(call, to, size, stream);
+        tows_late_copy(call, to, size, stream);
         return;
     }
     if (form != TOW_COPY_BYTES && form != TOW_COPY_SPREAD) {
-        tow_share_copy(call, true, to, size, stream, form);
+        tows_share_copy(call, true, to, size, stream, form);
         return;
     }
     if (transfer == 0) {
         const void *bytes = tow_dec_bytes(&call->in, (size_t)size);
-        if (tow_serve_ready(call)) {
+        if (tows_serve_ready(call)) {
             /* Pageable for the driver, and small: it has been read when this returns. */
             call->status =
                 tow_drive(call->driver, cuMemcpyHtoDAsync_v2)(to, bytes, (size_t)size, stream);

@@ -9,14 +9,14 @@
 #include "gen/cuda_types.h"
 
 struct tow_copy_shape;
-struct tow_serve;
-struct tow_session;
+struct tows_serve;
+struct tows_session;
 
 /* One that has a shape, whose bytes come as a transfer. */
-void tow_upload_shape(struct tow_serve *call, const struct tow_copy_shape *shape);
+void tows_upload_shape(struct tows_serve *call, const struct tow_copy_shape *shape);
 
 /* A context ends: waits for the device to have read what was uploaded to it. False: bytes are still
  * being received into its memory. */
-bool tow_upload_drop_context(struct tow_session *session, uint32_t context, uint32_t heir);
+bool tows_upload_drop_context(struct tows_session *session, uint32_t context, uint32_t heir);
 
 #endif

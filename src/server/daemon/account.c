@@ -310,7 +310,7 @@ static CUresult context_destroy(CUcontext context)
     return result;
 }
 
-void tow_account_install(struct tow_driver *driver, _Atomic uint64_t *memory)
+void tows_account_install(struct tow_driver *driver, _Atomic uint64_t *memory)
 {
     account.next = *driver;
     account.memory = memory;

@@ -12,6 +12,6 @@
 
 /* Puts itself into `driver`; *memory (borrowed for the process's life) is kept up to date. Once a
  * process. */
-void tow_account_install(struct tow_driver *driver, _Atomic uint64_t *memory);
+void tows_account_install(struct tow_driver *driver, _Atomic uint64_t *memory);
 
 #endif

@@ -28,13 +28,13 @@ struct option_entry {
     char letter; /* 0: none */
     enum kind kind;
     unsigned use;
-    size_t at; /* offset in struct tow_config */
+    size_t at; /* offset in struct tows_config */
     uint64_t max;
     const char *value; /* word for the value in --help */
     const char *help;
 };
 
-#define AT(field) offsetof(struct tow_config, field)
+#define AT(field) offsetof(struct tows_config, field)
 
 static const struct option_entry entries[] = {
     {"listen", 'l', KIND_LIST, 0, AT(listen), 0, "ADDRESS",
@@ -93,7 +93,7 @@ static int complain(char *why, size_t size, int error, const char *format, ...)
     return error;
 }
 
-void tow_config_defaults(struct tow_config *config)
+void tows_config_defaults(struct tows_config *config)
 {
     memset(config, 0, sizeof *config);
     config->soft_devices = 1;
@@ -120,7 +120,7 @@ static int parse_count(const char *text, int base, uint64_t *ret_count, const ch
     return 0;
 }
 
-int tow_config_parse_size(const char *text, uint64_t *ret_size)
+int tows_config_parse_size(const char *text, uint64_t *ret_size)
 {
     uint64_t value;
     const char *rest;
@@ -149,7 +149,7 @@ int tow_config_parse_size(const char *text, uint64_t *ret_size)
     return 0;
 }
 
-int tow_config_parse_capability(const char *text, uint64_t *ret_capability)
+int tows_config_parse_capability(const char *text, uint64_t *ret_capability)
 {
     uint64_t major, minor = 0;
     const char *rest;
@@ -176,7 +176,7 @@ static const struct option_entry *find_entry(const char *name, size_t length)
     return NULL;
 }
 
-static int set(struct tow_config *config, const struct option_entry *entry, const char *value,
+static int set(struct tows_config *config, const struct option_entry *entry, const char *value,
                const char *where, char *why, size_t why_size)
 {
     char *at = (char *)config + entry->at;
@@ -210,10 +210,10 @@ static int set(struct tow_config *config, const struct option_entry *entry, cons
         error = parse_count(value, 8, &number, &rest);
         break;
     case KIND_SIZE:
-        error = tow_config_parse_size(value, &number);
+        error = tows_config_parse_size(value, &number);
         break;
     case KIND_CAPABILITY:
-        error = tow_config_parse_capability(value, &number);
+        error = tows_config_parse_capability(value, &number);
         break;
     }
     if (error < 0 || *rest != '\0') {
@@ -241,7 +241,7 @@ static char *trim(char *text)
     return text;
 }
 
-static int read_line(struct tow_config *config, char *line, const char *where, char *why,
+static int read_line(struct tows_config *config, char *line, const char *where, char *why,
                      size_t why_size)
 {
     char *comment = line;
@@ -274,8 +274,8 @@ static int read_line(struct tow_config *config, char *line, const char *where, c
     return set(config, entry, value, where, why, why_size);
 }
 
-int tow_config_apply(struct tow_config *config, const char *list, const char *where, char *why,
-                     size_t why_size)
+int tows_config_apply(struct tows_config *config, const char *list, const char *where, char *why,
+                      size_t why_size)
 {
     int error = 0;
     while (error == 0 && *list != '\0') {
@@ -292,7 +292,7 @@ int tow_config_apply(struct tow_config *config, const char *list, const char *wh
     return error;
 }
 
-int tow_config_read_file(struct tow_config *config, const char *path, char *why, size_t why_size)
+int tows_config_read_file(struct tows_config *config, const char *path, char *why, size_t why_size)
 {
     struct tow_buf text;
     tow_buf_init(&text, TOW_CONFIG_FILE_MAX);
@@ -324,8 +324,8 @@ int tow_config_read_file(struct tow_config *config, const char *path, char *why,
 }
 
 /* Applies the flags: --config and switches alone, or all others. Stops at the first error. */
-static int walk_flags(int argc, char **argv, struct tow_config *config, bool only_config, char *why,
-                      size_t why_size)
+static int walk_flags(int argc, char **argv, struct tows_config *config, bool only_config,
+                      char *why, size_t why_size)
 {
     bool listen_given = false;
     for (int i = 1; i < argc; i++) {
@@ -375,11 +375,11 @@ static int walk_flags(int argc, char **argv, struct tow_config *config, bool onl
     return TOW_CONFIG_GO;
 }
 
-int tow_config_load(int argc, char **argv, struct tow_config *ret_config, char *why,
-                    size_t why_size)
+int tows_config_load(int argc, char **argv, struct tows_config *ret_config, char *why,
+                     size_t why_size)
 {
-    struct tow_config config;
-    tow_config_defaults(&config);
+    struct tows_config config;
+    tows_config_defaults(&config);
     int outcome = walk_flags(argc, argv, &config, true, why, why_size);
     if (outcome != TOW_CONFIG_GO) {
         return outcome;
@@ -390,7 +390,7 @@ int tow_config_load(int argc, char **argv, struct tow_config *ret_config, char *
     }
     /* A worker gets everything from its listener. */
     if (!config.worker) {
-        int error = tow_config_read_file(&config, config.file, why, why_size);
+        int error = tows_config_read_file(&config, config.file, why, why_size);
         if (error == -ENOENT && !named) {
             config.file[0] = '\0';
         } else if (error < 0) {
@@ -404,8 +404,8 @@ int tow_config_load(int argc, char **argv, struct tow_config *ret_config, char *
     return outcome;
 }
 
-int tow_config_worker_args(const struct tow_config *config, char *ret_text, size_t size,
-                           char *ret_args[TOW_CONFIG_ARGS_MAX])
+int tows_config_worker_args(const struct tows_config *config, char *ret_text, size_t size,
+                            char *ret_args[TOW_CONFIG_ARGS_MAX])
 {
     size_t used = 0;
     int count = 0;
@@ -442,7 +442,7 @@ int tow_config_worker_args(const struct tow_config *config, char *ret_text, size
     return count;
 }
 
-void tow_config_print_help(void)
+void tows_config_print_help(void)
 {
     printf("towlined: lets programs on this and other machines use this machine's GPUs.\n"
            "\n"

@@ -19,7 +19,7 @@ enum {
     TOW_CONFIG_ARGS_MAX = 48,
 };
 
-struct tow_config {
+struct tows_config {
     char listen[TOW_CONFIG_LISTEN_MAX][TOW_CONFIG_TEXT_MAX];
     unsigned listen_count;
     char device[TOW_CONFIG_TEXT_MAX]; /* "": the real driver if it works, else the software GPU */
@@ -45,32 +45,32 @@ struct tow_config {
     char private_dir[TOW_CONFIG_TEXT_MAX]; /* of a private server: removed at its end */
 };
 
-/* What tow_config_load wants its caller to do. */
-enum tow_config_outcome { TOW_CONFIG_GO, TOW_CONFIG_HELP, TOW_CONFIG_VERSION };
+/* What tows_config_load wants its caller to do. */
+enum tows_config_outcome { TOW_CONFIG_GO, TOW_CONFIG_HELP, TOW_CONFIG_VERSION };
 
-void tow_config_defaults(struct tow_config *config);
+void tows_config_defaults(struct tows_config *config);
 
-/* Defaults, then the config file, then the flags. Positive: enum tow_config_outcome. -EINVAL (or
+/* Defaults, then the config file, then the flags. Positive: enum tows_config_outcome. -EINVAL (or
  * another error) with one sentence in `why`. */
-int tow_config_load(int argc, char **argv, struct tow_config *ret_config, char *why,
-                    size_t why_size);
+int tows_config_load(int argc, char **argv, struct tows_config *ret_config, char *why,
+                     size_t why_size);
 
 /* One file of `key = value` lines into `config`. -ENOENT if it is not there. */
-int tow_config_read_file(struct tow_config *config, const char *path, char *why, size_t why_size);
+int tows_config_read_file(struct tows_config *config, const char *path, char *why, size_t why_size);
 
 /* "name=value,name=value" into `config`; `where` is for the sentence. */
-int tow_config_apply(struct tow_config *config, const char *list, const char *where, char *why,
-                     size_t why_size);
+int tows_config_apply(struct tows_config *config, const char *list, const char *where, char *why,
+                      size_t why_size);
 
 /* The settings a worker needs, as flags in `ret_text`; `ret_args` point into it. Returns their
  * number. */
-int tow_config_worker_args(const struct tow_config *config, char *ret_text, size_t size,
-                           char *ret_args[TOW_CONFIG_ARGS_MAX]);
+int tows_config_worker_args(const struct tows_config *config, char *ret_text, size_t size,
+                            char *ret_args[TOW_CONFIG_ARGS_MAX]);
 
 /* "16G", "512M", "4096": bytes. "12.1": 121. */
-int tow_config_parse_size(const char *text, uint64_t *ret_size);
-int tow_config_parse_capability(const char *text, uint64_t *ret_capability);
+int tows_config_parse_size(const char *text, uint64_t *ret_size);
+int tows_config_parse_capability(const char *text, uint64_t *ret_capability);
 
-void tow_config_print_help(void);
+void tows_config_print_help(void);
 
 #endif

@@ -26,7 +26,7 @@ enum {
     LISTENER_FILES = 65536, /* as packaging/systemd has it */
 };
 
-void tow_crew_init(struct tow_crew *crew, const struct tow_config *config)
+void tows_crew_init(struct tows_crew *crew, const struct tows_config *config)
 {
     memset(crew, 0, sizeof *crew);
     crew->config = config;
@@ -39,7 +39,7 @@ void tow_crew_init(struct tow_crew *crew, const struct tow_config *config)
     if (more.rlim_cur > crew->files.rlim_cur) {
         setrlimit(RLIMIT_NOFILE, &more);
     }
-    tow_kept_init(&crew->kept);
+    tows_kept_init(&crew->kept);
 }
 
 /* Splits a key: NAME=VALUE lines go into the environment, slot=N becomes a flag. */
@@ -59,7 +59,7 @@ static void apply_key(char *key, char **ret_slot)
 
 /* The child between fork and exec. The listener has one thread, so everything may be called here.
  */
-static void run_child(const struct tow_crew *crew, const char *key, int control, int stats,
+static void run_child(const struct tows_crew *crew, const char *key, int control, int stats,
                       pid_t listener)
 {
     /* Workers end with their listener, whatever ended it. */
@@ -109,7 +109,7 @@ static void run_child(const struct tow_crew *crew, const char *key, int control,
     static char key_copy[TOW_WORKER_KEY_MAX];
     static char slot_flag[32];
     char *args[TOW_CONFIG_ARGS_MAX + 4] = {(char *)"towlined", (char *)"--worker"};
-    int count = tow_config_worker_args(crew->config, text, sizeof text, args + 2);
+    int count = tows_config_worker_args(crew->config, text, sizeof text, args + 2);
     if (count < 0) {
         _exit(1);
     }
@@ -126,19 +126,19 @@ static void run_child(const struct tow_crew *crew, const char *key, int control,
     _exit(127);
 }
 
-static int make_stats(struct tow_session_stats **ret_stats)
+static int make_stats(struct tows_session_stats **ret_stats)
 {
     int fd = memfd_create("towline-session", MFD_CLOEXEC);
     if (fd < 0) {
         return -errno;
     }
-    if (ftruncate(fd, sizeof(struct tow_session_stats)) != 0) {
+    if (ftruncate(fd, sizeof(struct tows_session_stats)) != 0) {
         int error = -errno;
         close(fd);
         return error;
     }
     void *at =
-        mmap(NULL, sizeof(struct tow_session_stats), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        mmap(NULL, sizeof(struct tows_session_stats), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (at == MAP_FAILED) {
         int error = -errno;
         close(fd);
@@ -148,9 +148,9 @@ static int make_stats(struct tow_session_stats **ret_stats)
     return fd;
 }
 
-static void worker_free(struct tow_crew *crew, struct tow_worker *worker)
+static void worker_free(struct tows_crew *crew, struct tows_worker *worker)
 {
-    tow_kept_end(&crew->kept, worker, &worker->kept);
+    tows_kept_end(&crew->kept, worker, &worker->kept);
     if (worker->control >= 0) {
         close(worker->control);
     }
@@ -158,12 +158,12 @@ static void worker_free(struct tow_crew *crew, struct tow_worker *worker)
     free(worker);
 }
 
-int tow_crew_start(struct tow_crew *crew, const char *key)
+int tows_crew_start(struct tows_crew *crew, const char *key)
 {
     if (strlen(key) >= TOW_WORKER_KEY_MAX) {
         return -E2BIG;
     }
-    struct tow_worker *worker = calloc(1, sizeof *worker);
+    struct tows_worker *worker = calloc(1, sizeof *worker);
     if (worker == NULL) {
         return -ENOMEM;
     }
@@ -206,9 +206,9 @@ free_worker:
     return error;
 }
 
-struct tow_worker *tow_crew_idle(struct tow_crew *crew, const char *key)
+struct tows_worker *tows_crew_idle(struct tows_crew *crew, const char *key)
 {
-    for (struct tow_worker *worker = crew->workers; worker != NULL; worker = worker->next) {
+    for (struct tows_worker *worker = crew->workers; worker != NULL; worker = worker->next) {
         if (worker->state == TOW_WORKER_IDLE && strcmp(worker->key, key) == 0) {
             return worker;
         }
@@ -216,39 +216,40 @@ struct tow_worker *tow_crew_idle(struct tow_crew *crew, const char *key)
     return NULL;
 }
 
-unsigned tow_crew_count(const struct tow_crew *crew, enum tow_worker_state state, const char *key)
+unsigned tows_crew_count(const struct tows_crew *crew, enum tows_worker_state state,
+                         const char *key)
 {
     unsigned count = 0;
-    for (const struct tow_worker *worker = crew->workers; worker != NULL; worker = worker->next) {
+    for (const struct tows_worker *worker = crew->workers; worker != NULL; worker = worker->next) {
         count += worker->state == state && (key == NULL || strcmp(worker->key, key) == 0);
     }
     return count;
 }
 
-unsigned tow_crew_size(const struct tow_crew *crew)
+unsigned tows_crew_size(const struct tows_crew *crew)
 {
     unsigned count = 0;
-    for (const struct tow_worker *worker = crew->workers; worker != NULL; worker = worker->next) {
+    for (const struct tows_worker *worker = crew->workers; worker != NULL; worker = worker->next) {
         count++;
     }
     return count;
 }
 
-static void set_state(struct tow_worker *worker, enum tow_worker_state state)
+static void set_state(struct tows_worker *worker, enum tows_worker_state state)
 {
     worker->state = state;
     worker->since_ns = tow_time_now_ns();
 }
 
-int tow_crew_hand(struct tow_crew *crew, struct tow_worker *worker, int fd,
-                  enum tow_transport_kind kind, const char *peer)
+int tows_crew_hand(struct tows_crew *crew, struct tows_worker *worker, int fd,
+                   enum tow_transport_kind kind, const char *peer)
 {
-    struct tow_post post = {
+    struct tows_post post = {
         .what = TOW_POST_SERVE, .transport = kind, .session = crew->next_session};
     snprintf(post.peer, sizeof post.peer, "%s", peer);
     int error = tow_fds_send(worker->control, &post, sizeof post, &fd, 1);
     if (error < 0) {
-        tow_crew_end(worker);
+        tows_crew_end(worker);
         return error;
     }
     worker->session = crew->next_session++;
@@ -259,10 +260,10 @@ int tow_crew_hand(struct tow_crew *crew, struct tow_worker *worker, int fd,
     return 0;
 }
 
-int tow_crew_lane(struct tow_crew *crew, uint64_t session, int fd, enum tow_transport_kind kind)
+int tows_crew_lane(struct tows_crew *crew, uint64_t session, int fd, enum tow_transport_kind kind)
 {
-    struct tow_post post = {.what = TOW_POST_LANE, .transport = kind, .session = session};
-    for (struct tow_worker *worker = crew->workers; worker != NULL; worker = worker->next) {
+    struct tows_post post = {.what = TOW_POST_LANE, .transport = kind, .session = session};
+    for (struct tows_worker *worker = crew->workers; worker != NULL; worker = worker->next) {
         if (worker->state == TOW_WORKER_BUSY && worker->session == session &&
             atomic_load(&worker->stats->lanes) != 0) {
             /* One that does not take them fast enough must not hold the listener up. */
@@ -276,7 +277,7 @@ int tow_crew_lane(struct tow_crew *crew, uint64_t session, int fd, enum tow_tran
     return -ENOENT;
 }
 
-static void note_failure(struct tow_crew *crew, const char *sentence)
+static void note_failure(struct tows_crew *crew, const char *sentence)
 {
     snprintf(crew->failure, sizeof crew->failure, "%s", sentence);
     unsigned seconds = crew->failures < 6 ? 1u << crew->failures : BACKOFF_MAX_S;
@@ -284,7 +285,7 @@ static void note_failure(struct tow_crew *crew, const char *sentence)
     crew->retry_ns = tow_time_now_ns() + (int64_t)seconds * TOW_TIME_S;
 }
 
-static void note_ready(struct tow_crew *crew, const struct tow_post *post, const char *text)
+static void note_ready(struct tows_crew *crew, const struct tows_post *post, const char *text)
 {
     char *devices = strndup(text, post->text_size);
     if (devices != NULL) {
@@ -326,22 +327,22 @@ static ssize_t receive(int control, void *packet, size_t size, int ret_fds[2])
 
 /* A session exports, imports or forgets a descriptor. It may be in the hands of its client: only
  * what it has exported itself is its own, and a socket that takes no answer at once gets none. */
-static void exchange(struct tow_crew *crew, struct tow_worker *worker, const struct tow_post *post,
-                     int fds[2])
+static void exchange(struct tows_crew *crew, struct tows_worker *worker,
+                     const struct tows_post *post, int fds[2])
 {
-    struct tow_post_answer answer = {.error = -EINVAL};
+    struct tows_post_answer answer = {.error = -EINVAL};
     int given = -1;
     if (worker->state != TOW_WORKER_BUSY) {
         return;
     }
     if (post->what == TOW_POST_KEEP && fds[1] >= 0) {
-        answer.error = tow_kept_add(&crew->kept, worker, &worker->kept, fds[1], &answer.token);
+        answer.error = tows_kept_add(&crew->kept, worker, &worker->kept, fds[1], &answer.token);
         fds[1] = -1;
     } else if (post->what == TOW_POST_GET) {
-        given = tow_kept_find(&crew->kept, &post->token);
+        given = tows_kept_find(&crew->kept, &post->token);
         answer.error = given < 0 ? given : 0;
     } else if (post->what == TOW_POST_FORGET) {
-        tow_kept_forget(&crew->kept, worker, &worker->kept, &post->token);
+        tows_kept_forget(&crew->kept, worker, &worker->kept, &post->token);
         answer.error = 0;
     }
     tow_fds_try_send(fds[0], &answer, sizeof answer, &given, given >= 0);
@@ -356,15 +357,15 @@ static void close_all(int fds[2])
     }
 }
 
-int tow_crew_hear(struct tow_crew *crew, struct tow_worker *worker)
+int tows_crew_hear(struct tows_crew *crew, struct tows_worker *worker)
 {
-    static char packet[sizeof(struct tow_post) + TOW_POST_TEXT_MAX];
+    static char packet[sizeof(struct tows_post) + TOW_POST_TEXT_MAX];
     int fds[2] = {-1, -1};
     ssize_t got = receive(worker->control, packet, sizeof packet, fds);
     if (got == -EAGAIN) {
         return 0;
     }
-    struct tow_post post;
+    struct tows_post post;
     if (got < (ssize_t)sizeof post) {
         /* It has closed its end: SIGCHLD tells the rest. */
         close_all(fds);
@@ -391,7 +392,7 @@ int tow_crew_hear(struct tow_crew *crew, struct tow_worker *worker)
     }
     /* One that has been given a client meanwhile finds that first, and makes no context ahead. */
     if (post.what == TOW_POST_WARM && worker->state == TOW_WORKER_IDLE) {
-        struct tow_post go = {.what = TOW_POST_WARM};
+        struct tows_post go = {.what = TOW_POST_WARM};
         if (send(worker->control, &go, sizeof go, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof go) {
             set_state(worker, TOW_WORKER_STARTING);
         }
@@ -411,7 +412,7 @@ int tow_crew_hear(struct tow_crew *crew, struct tow_worker *worker)
     return 0;
 }
 
-static void tell_end(const struct tow_worker *worker, int status)
+static void tell_end(const struct tows_worker *worker, int status)
 {
     if (worker->state == TOW_WORKER_BUSY && WIFSIGNALED(status)) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_WARN,
@@ -426,23 +427,23 @@ static void tell_end(const struct tow_worker *worker, int status)
     }
 }
 
-int tow_crew_reap(struct tow_crew *crew, char ret_key[TOW_WORKER_KEY_MAX])
+int tows_crew_reap(struct tows_crew *crew, char ret_key[TOW_WORKER_KEY_MAX])
 {
     int status;
     pid_t pid;
     while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-        struct tow_worker **at = &crew->workers;
+        struct tows_worker **at = &crew->workers;
         while (*at != NULL && (*at)->pid != pid) {
             at = &(*at)->next;
         }
-        struct tow_worker *worker = *at;
+        struct tows_worker *worker = *at;
         if (worker == NULL) {
             continue;
         }
         int failed = 0;
         if (worker->state == TOW_WORKER_STARTING && worker->control >= 0) {
             /* Its last words may still be in the socket. */
-            failed = tow_crew_hear(crew, worker);
+            failed = tows_crew_hear(crew, worker);
         }
         if (!failed && worker->state == TOW_WORKER_STARTING) {
             char sentence[128];
@@ -464,7 +465,7 @@ int tow_crew_reap(struct tow_crew *crew, char ret_key[TOW_WORKER_KEY_MAX])
     return 0;
 }
 
-void tow_crew_end(struct tow_worker *worker)
+void tows_crew_end(struct tows_worker *worker)
 {
     if (worker->state != TOW_WORKER_ENDING) {
         set_state(worker, TOW_WORKER_ENDING);
@@ -472,22 +473,23 @@ void tow_crew_end(struct tow_worker *worker)
     }
 }
 
-void tow_crew_fini(struct tow_crew *crew)
+void tows_crew_fini(struct tows_crew *crew)
 {
-    for (struct tow_worker *worker = crew->workers; worker != NULL; worker = worker->next) {
-        tow_crew_end(worker);
+    for (struct tows_worker *worker = crew->workers; worker != NULL; worker = worker->next) {
+        tows_crew_end(worker);
     }
     int64_t deadline = tow_time_deadline(2 * TOW_TIME_S);
     char key[TOW_WORKER_KEY_MAX];
     bool killed = false;
     while (crew->workers != NULL) {
-        while (tow_crew_reap(crew, key) > 0) {
+        while (tows_crew_reap(crew, key) > 0) {
         }
         if (crew->workers != NULL && tow_time_passed(deadline)) {
             if (killed) {
                 break; /* stuck in the kernel: init inherits it */
             }
-            for (struct tow_worker *worker = crew->workers; worker != NULL; worker = worker->next) {
+            for (struct tows_worker *worker = crew->workers; worker != NULL;
+                 worker = worker->next) {
                 kill(worker->pid, SIGKILL);
             }
             killed = true;
@@ -498,7 +500,7 @@ void tow_crew_fini(struct tow_crew *crew)
         }
     }
     while (crew->workers != NULL) {
-        struct tow_worker *worker = crew->workers;
+        struct tows_worker *worker = crew->workers;
         crew->workers = worker->next;
         worker_free(crew, worker);
     }

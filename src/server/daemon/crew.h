@@ -18,7 +18,7 @@
 #include "server/session/session.h"
 #include "transport/transport.h"
 
-enum tow_worker_state {
+enum tows_worker_state {
     TOW_WORKER_STARTING, /* opens its backend */
     TOW_WORKER_IDLE,     /* waits for a connection */
     TOW_WORKER_BUSY,     /* serves one */
@@ -29,13 +29,13 @@ enum tow_worker_state {
  * line. A worker serves only a client that asks for the same. */
 enum { TOW_WORKER_KEY_MAX = 1024 };
 
-struct tow_worker {
-    struct tow_worker *next; /* owned by the crew */
+struct tows_worker {
+    struct tows_worker *next; /* owned by the crew */
     pid_t pid;
     int control; /* owned */
-    enum tow_worker_state state;
+    enum tows_worker_state state;
     char key[TOW_WORKER_KEY_MAX];
-    struct tow_session_stats *stats; /* owned mapping, shared with the worker */
+    struct tows_session_stats *stats; /* owned mapping, shared with the worker */
     uint64_t session;
     unsigned kept; /* descriptors that it has exported */
     char peer[128];
@@ -43,13 +43,13 @@ struct tow_worker {
     int64_t since_ns; /* of the state */
 };
 
-struct tow_crew {
-    const struct tow_config *config; /* borrowed */
-    struct tow_worker *workers;      /* owned */
+struct tows_crew {
+    const struct tows_config *config; /* borrowed */
+    struct tows_worker *workers;      /* owned */
     uint64_t next_session;
-    struct tow_kept kept; /* what sessions have exported for each other */
-    struct rlimit files;  /* how many descriptors a worker may have */
-    bool opened;          /* some worker has opened its backend: the texts below hold */
+    struct tows_kept kept; /* what sessions have exported for each other */
+    struct rlimit files;   /* how many descriptors a worker may have */
+    bool opened;           /* some worker has opened its backend: the texts below hold */
     char backend[16];
     char description[256];
     bool pageable;     /* GPUs reach pageable memory */
@@ -59,37 +59,38 @@ struct tow_crew {
     int64_t retry_ns;  /* no worker is started ahead before this moment */
 };
 
-void tow_crew_init(struct tow_crew *crew, const struct tow_config *config);
+void tows_crew_init(struct tows_crew *crew, const struct tows_config *config);
 
 /* Starts a worker. 0, or why it could not be. */
-int tow_crew_start(struct tow_crew *crew, const char *key);
+int tows_crew_start(struct tows_crew *crew, const char *key);
 
 /* An idle worker for this key, or NULL. */
-struct tow_worker *tow_crew_idle(struct tow_crew *crew, const char *key);
-unsigned tow_crew_count(const struct tow_crew *crew, enum tow_worker_state state, const char *key);
+struct tows_worker *tows_crew_idle(struct tows_crew *crew, const char *key);
+unsigned tows_crew_count(const struct tows_crew *crew, enum tows_worker_state state,
+                         const char *key);
 /* All worker processes, whatever their state. */
-unsigned tow_crew_size(const struct tow_crew *crew);
+unsigned tows_crew_size(const struct tows_crew *crew);
 
 /* Gives it the connection; the caller still owns its own `fd`. */
-int tow_crew_hand(struct tow_crew *crew, struct tow_worker *worker, int fd,
-                  enum tow_transport_kind kind, const char *peer);
+int tows_crew_hand(struct tows_crew *crew, struct tows_worker *worker, int fd,
+                   enum tow_transport_kind kind, const char *peer);
 
 /* Gives the worker of a session a further connection of it; the caller still owns its own `fd`.
  * -ENOENT if there is no such session. */
-int tow_crew_lane(struct tow_crew *crew, uint64_t session, int fd, enum tow_transport_kind kind);
+int tows_crew_lane(struct tows_crew *crew, uint64_t session, int fd, enum tow_transport_kind kind);
 
 /* The worker's control socket is readable. Returns 1 if the failure of a start should be told to
  * clients that wait for `worker->key`. */
-int tow_crew_hear(struct tow_crew *crew, struct tow_worker *worker);
+int tows_crew_hear(struct tows_crew *crew, struct tows_worker *worker);
 
 /* Reaps what has ended (SIGCHLD). Returns 1 as above, with the key in ret_key. Call until it
  * returns 0. */
-int tow_crew_reap(struct tow_crew *crew, char ret_key[TOW_WORKER_KEY_MAX]);
+int tows_crew_reap(struct tows_crew *crew, char ret_key[TOW_WORKER_KEY_MAX]);
 
 /* Tells a worker to go. */
-void tow_crew_end(struct tow_worker *worker);
+void tows_crew_end(struct tows_worker *worker);
 
 /* Ends all, waits for them (at most about 3 s), frees everything. */
-void tow_crew_fini(struct tow_crew *crew);
+void tows_crew_fini(struct tows_crew *crew);
 
 #endif

@@ -73,7 +73,7 @@ static void describe(struct tow_json *json, const struct tow_driver *driver, int
     tow_json_end(json);
 }
 
-int tow_describe_devices(const struct tow_backend *backend, struct tow_buf *out)
+int tows_describe_devices(const struct tow_backend *backend, struct tow_buf *out)
 {
     struct tow_json json;
     tow_json_init(&json, out);
@@ -88,7 +88,7 @@ int tow_describe_devices(const struct tow_backend *backend, struct tow_buf *out)
     return tow_json_finish(&json);
 }
 
-bool tow_describe_pageable(const struct tow_backend *backend)
+bool tows_describe_pageable(const struct tow_backend *backend)
 {
     const struct tow_driver *driver = &backend->driver;
     int count = 0;

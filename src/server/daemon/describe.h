@@ -9,10 +9,10 @@
 #include "base/buf.h"
 
 /* Appends a JSON array with one object per GPU. */
-int tow_describe_devices(const struct tow_backend *backend, struct tow_buf *out);
+int tows_describe_devices(const struct tow_backend *backend, struct tow_buf *out);
 
 /* Whether a GPU can reach memory that is not page-locked (HMM or ATS): then it reaches all of the
  * worker's. */
-bool tow_describe_pageable(const struct tow_backend *backend);
+bool tows_describe_pageable(const struct tow_backend *backend);
 
 #endif

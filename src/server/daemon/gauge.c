@@ -44,7 +44,7 @@ struct gauge_numbers {
 
 /* Two places: the process fills the one that is not shown, then shows it. Whoever reads for longer
  * than a whole round may mix two moments, which no number here minds. */
-struct tow_gauge_page {
+struct tows_gauge_page {
     atomic_uint shown;         /* 0: nothing yet; else the number of rounds */
     _Atomic uint64_t wanted;   /* questions of the listener, counted */
     _Atomic uint64_t answered; /* `wanted` when the round that is shown began */
@@ -305,7 +305,7 @@ static void take_device(struct gauge_device *out, unsigned index, nvml_device de
     take_state(out, device);
 }
 
-static void take_all(struct tow_gauge_page *page)
+static void take_all(struct tows_gauge_page *page)
 {
     unsigned round = atomic_load(&page->shown) + 1;
     struct gauge_numbers *out = &page->numbers[round & 1];
@@ -382,7 +382,7 @@ static bool open_library(const char *driver)
     return false;
 }
 
-static void serve(struct tow_gauge_page *page, int asked, int tell, const char *driver)
+static void serve(struct tows_gauge_page *page, int asked, int tell, const char *driver)
 {
     char bytes[256];
     int64_t began_ns = 0;
@@ -416,7 +416,7 @@ static void close_both(const int ends[2])
 }
 
 /* The process: keeps two descriptors and watches. */
-static _Noreturn void be_gauge(struct tow_gauge_page *page, pid_t parent, int asked, int tell,
+static _Noreturn void be_gauge(struct tows_gauge_page *page, pid_t parent, int asked, int tell,
                                const char *driver)
 {
     sigset_t none;
@@ -436,7 +436,7 @@ static _Noreturn void be_gauge(struct tow_gauge_page *page, pid_t parent, int as
     _exit(0);
 }
 
-int tow_gauge_start(struct tow_gauge *gauge, const char *driver)
+int tows_gauge_start(struct tows_gauge *gauge, const char *driver)
 {
     int ask[2], tell[2], error;
     pid_t parent = getpid();
@@ -464,7 +464,7 @@ int tow_gauge_start(struct tow_gauge *gauge, const char *driver)
     close(ask[0]);
     close(tell[1]);
     fcntl(ask[1], F_SETFL, O_NONBLOCK);
-    *gauge = (struct tow_gauge){.page = page, .ask = ask[1], .told = tell[0], .pid = pid};
+    *gauge = (struct tows_gauge){.page = page, .ask = ask[1], .told = tell[0], .pid = pid};
     return 0;
 
 close_tell:
@@ -476,17 +476,17 @@ unmap:
     return error;
 }
 
-static bool is_running(const struct tow_gauge *gauge)
+static bool is_running(const struct tows_gauge *gauge)
 {
     return gauge->page != NULL && gauge->told >= 0;
 }
 
-int tow_gauge_fd(const struct tow_gauge *gauge)
+int tows_gauge_fd(const struct tows_gauge *gauge)
 {
     return is_running(gauge) ? gauge->told : -1;
 }
 
-void tow_gauge_hear(struct tow_gauge *gauge)
+void tows_gauge_hear(struct tows_gauge *gauge)
 {
     char bytes[256];
     while (is_running(gauge)) {
@@ -500,9 +500,9 @@ void tow_gauge_hear(struct tow_gauge *gauge)
     }
 }
 
-void tow_gauge_stop(struct tow_gauge *gauge)
+void tows_gauge_stop(struct tows_gauge *gauge)
 {
-    tow_gauge_hear(gauge);
+    tows_gauge_hear(gauge);
     if (gauge->page != NULL) {
         close(gauge->ask);
         if (gauge->told >= 0) {
@@ -516,7 +516,7 @@ void tow_gauge_stop(struct tow_gauge *gauge)
     }
 }
 
-uint64_t tow_gauge_ask(struct tow_gauge *gauge)
+uint64_t tows_gauge_ask(struct tows_gauge *gauge)
 {
     if (!is_running(gauge)) {
         return 0;
@@ -530,7 +530,7 @@ uint64_t tow_gauge_ask(struct tow_gauge *gauge)
     return ticket;
 }
 
-bool tow_gauge_has(const struct tow_gauge *gauge, uint64_t ticket)
+bool tows_gauge_has(const struct tows_gauge *gauge, uint64_t ticket)
 {
     return !is_running(gauge) || atomic_load(&gauge->page->answered) >= ticket;
 }
@@ -554,7 +554,7 @@ static void write_device(struct tow_json *json, const struct gauge_device *devic
     tow_json_end(json);
 }
 
-void tow_gauge_write(const struct tow_gauge *gauge, struct tow_json *json)
+void tows_gauge_write(const struct tows_gauge *gauge, struct tow_json *json)
 {
     unsigned shown = gauge->page != NULL ? atomic_load(&gauge->page->shown) : 0;
     tow_json_object(json, "gauges");

@@ -12,31 +12,31 @@
 
 #include "base/json.h"
 
-struct tow_gauge_page;
+struct tows_gauge_page;
 
-struct tow_gauge {
-    struct tow_gauge_page *page; /* owned mapping, shared with the process; NULL: not started */
-    int ask;                     /* owned: a byte here asks for new numbers */
-    int told;                    /* owned: a byte here says that there are some; -1: it has ended */
+struct tows_gauge {
+    struct tows_gauge_page *page; /* owned mapping, shared with the process; NULL: not started */
+    int ask;                      /* owned: a byte here asks for new numbers */
+    int told; /* owned: a byte here says that there are some; -1: it has ended */
     pid_t pid;
 };
 
 /* Only from a process with one thread (it forks). `driver` is the path of the driver library, if
  * the user named one: NVIDIA's management library is looked for beside it first. 0, or why there
  * are no gauges. */
-int tow_gauge_start(struct tow_gauge *gauge, const char *driver);
-void tow_gauge_stop(struct tow_gauge *gauge);
+int tows_gauge_start(struct tows_gauge *gauge, const char *driver);
+void tows_gauge_stop(struct tows_gauge *gauge);
 /* What to poll for news; -1: nothing. */
-int tow_gauge_fd(const struct tow_gauge *gauge);
+int tows_gauge_fd(const struct tows_gauge *gauge);
 /* Reads the news; never waits. */
-void tow_gauge_hear(struct tow_gauge *gauge);
+void tows_gauge_hear(struct tows_gauge *gauge);
 /* Asks for numbers that are newer than this call; never waits. 0: there is nobody to ask. */
-uint64_t tow_gauge_ask(struct tow_gauge *gauge);
+uint64_t tows_gauge_ask(struct tows_gauge *gauge);
 /* Whether those numbers are there, or never will be. */
-bool tow_gauge_has(const struct tow_gauge *gauge, uint64_t ticket);
+bool tows_gauge_has(const struct tows_gauge *gauge, uint64_t ticket);
 
 /* Writes into an open object: "gauges": null, or the driver's version, how old the numbers are and
  * one object per GPU. */
-void tow_gauge_write(const struct tow_gauge *gauge, struct tow_json *json);
+void tows_gauge_write(const struct tows_gauge *gauge, struct tow_json *json);
 
 #endif

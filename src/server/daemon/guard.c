@@ -312,7 +312,7 @@ static CUresult add_node(CUgraphNode *ret, CUgraph graph, const CUgraphNode *dep
                                                      params);
 }
 
-void tow_guard_install(struct tow_driver *driver)
+void tows_guard_install(struct tow_driver *driver)
 {
     guard.next = *driver;
     tow_driver_set(driver, cuMemCreate, mem_create);

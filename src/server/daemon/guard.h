@@ -13,6 +13,6 @@
 #include "backend/driver.h"
 
 /* Puts itself into `driver`. Once a process. */
-void tow_guard_install(struct tow_driver *driver);
+void tows_guard_install(struct tow_driver *driver);
 
 #endif

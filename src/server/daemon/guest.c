@@ -30,9 +30,9 @@ enum { PEEK_MAX = 64 << 10 };
 _Static_assert(TOW_SHM_REFUSAL_MAX <= TOW_SENTENCE_MAX + 64, "both forms of a refusal fit");
 _Static_assert(PEEK_MAX >= TOW_PREFACE_MAX + 64, "a request for shared memory is seen whole");
 
-struct tow_guest *tow_guest_create(int fd, enum tow_transport_kind kind, const char *peer)
+struct tows_guest *tows_guest_create(int fd, enum tow_transport_kind kind, const char *peer)
 {
-    struct tow_guest *guest = calloc(1, sizeof *guest);
+    struct tows_guest *guest = calloc(1, sizeof *guest);
     if (guest == NULL) {
         close(fd);
         return NULL;
@@ -45,7 +45,7 @@ struct tow_guest *tow_guest_create(int fd, enum tow_transport_kind kind, const c
     return guest;
 }
 
-void tow_guest_destroy(struct tow_guest *guest)
+void tows_guest_destroy(struct tows_guest *guest)
 {
     if (guest == NULL) {
         return;
@@ -55,7 +55,7 @@ void tow_guest_destroy(struct tow_guest *guest)
     free(guest);
 }
 
-short tow_guest_events(const struct tow_guest *guest)
+short tows_guest_events(const struct tows_guest *guest)
 {
     switch (guest->state) {
     case TOW_GUEST_STRANGER:
@@ -71,13 +71,13 @@ short tow_guest_events(const struct tow_guest *guest)
     }
 }
 
-static void move_on(struct tow_guest *guest, enum tow_guest_state state, int64_t timeout_ns)
+static void move_on(struct tows_guest *guest, enum tows_guest_state state, int64_t timeout_ns)
 {
     guest->state = state;
     guest->deadline_ns = tow_time_deadline(timeout_ns);
 }
 
-static void become_program(struct tow_guest *guest, bool shared)
+static void become_program(struct tows_guest *guest, bool shared)
 {
     move_on(guest, TOW_GUEST_PROGRAM, PATIENCE_NS);
     guest->until_ns = tow_time_deadline(PROGRAM_NS);
@@ -85,7 +85,7 @@ static void become_program(struct tow_guest *guest, bool shared)
 }
 
 /* A few bytes into an empty socket: they go at once, or the client is beyond help. */
-static void ask_for_patience(struct tow_guest *guest)
+static void ask_for_patience(struct tows_guest *guest)
 {
     uint8_t bytes[256];
     uint32_t size = TOW_SHM_ANSWER_SIZE;
@@ -104,7 +104,7 @@ static void ask_for_patience(struct tow_guest *guest)
     guest->deadline_ns = tow_time_deadline(PATIENCE_NS);
 }
 
-void tow_guest_refuse(struct tow_guest *guest, uint32_t code, const char *sentence)
+void tows_guest_refuse(struct tows_guest *guest, uint32_t code, const char *sentence)
 {
     struct tow_refuse refuse = {.code = code, .sentence = sentence};
     uint8_t *at;
@@ -124,7 +124,7 @@ void tow_guest_refuse(struct tow_guest *guest, uint32_t code, const char *senten
     move_on(guest, TOW_GUEST_ANSWERED, ANSWER_NS);
 }
 
-void tow_guest_report(struct tow_guest *guest, const char *json, size_t size)
+void tows_guest_report(struct tows_guest *guest, const char *json, size_t size)
 {
     struct tow_report report = {.size = (uint32_t)size, .text = json};
     uint8_t *at;
@@ -132,7 +132,7 @@ void tow_guest_report(struct tow_guest *guest, const char *json, size_t size)
     tow_buf_clear(&guest->out);
     if (size > TOW_FRAME_MAX - 64 || tow_buf_extend(&guest->out, size + 64, &at) < 0 ||
         tow_report_encode(&report, at, guest->out.size, &length) < 0) {
-        tow_guest_refuse(guest, TOW_REFUSE_FAILED, "the report is too long to be sent");
+        tows_guest_refuse(guest, TOW_REFUSE_FAILED, "the report is too long to be sent");
         return;
     }
     guest->out.size = length;
@@ -159,7 +159,7 @@ static bool variable_allowed(const char *variable)
     return true;
 }
 
-static void make_key(struct tow_guest *guest, const struct tow_hello *hello)
+static void make_key(struct tows_guest *guest, const struct tow_hello *hello)
 {
     size_t used = 0;
     for (uint32_t i = 0; i < hello->env_count; i++) {
@@ -189,7 +189,7 @@ static bool is_hello(const struct tow_preface *preface, struct tow_frame *ret_fr
 
 /* A request for shared memory shows the hello, which tells which worker will do. That one gets it
  * once more and judges it: a HELLO that cannot be read here is no reason to go. */
-static void look_at_request(struct tow_guest *guest, const uint8_t *bytes, size_t n)
+static void look_at_request(struct tows_guest *guest, const uint8_t *bytes, size_t n)
 {
     char why[TOW_WHY_MAX];
     struct tow_preface preface = {0};
@@ -214,12 +214,12 @@ static void look_at_request(struct tow_guest *guest, const uint8_t *bytes, size_
     guest->state = TOW_GUEST_GONE;
     if (error == -EPROTONOSUPPORT) {
         guest->shared = true;
-        tow_guest_refuse(guest, TOW_REFUSE_PROTOCOL, why);
+        tows_guest_refuse(guest, TOW_REFUSE_PROTOCOL, why);
     }
 }
 
 /* Looks at a whole first frame. Returns false while bytes are missing. */
-static bool look_at_frame(struct tow_guest *guest, const uint8_t *bytes, size_t n)
+static bool look_at_frame(struct tows_guest *guest, const uint8_t *bytes, size_t n)
 {
     struct tow_frame frame;
     tow_frame_read(bytes, &frame);
@@ -258,7 +258,7 @@ static bool look_at_frame(struct tow_guest *guest, const uint8_t *bytes, size_t 
     return true;
 }
 
-static void look(struct tow_guest *guest)
+static void look(struct tows_guest *guest)
 {
     static _Alignas(8) uint8_t bytes[PEEK_MAX];
     ssize_t got = recv(guest->fd, bytes, sizeof bytes, MSG_PEEK | MSG_DONTWAIT);
@@ -289,7 +289,7 @@ static void look(struct tow_guest *guest)
     look_at_frame(guest, bytes, n);
 }
 
-static void flush(struct tow_guest *guest)
+static void flush(struct tows_guest *guest)
 {
     while (guest->sent < guest->out.size) {
         ssize_t n = send(guest->fd, guest->out.data + guest->sent, guest->out.size - guest->sent,
@@ -311,7 +311,7 @@ static void flush(struct tow_guest *guest)
     move_on(guest, TOW_GUEST_LEAVING, LEAVE_NS);
 }
 
-static void drink(struct tow_guest *guest)
+static void drink(struct tows_guest *guest)
 {
     static uint8_t bytes[PEEK_MAX];
     ssize_t n = recv(guest->fd, bytes, sizeof bytes, MSG_DONTWAIT);
@@ -320,7 +320,7 @@ static void drink(struct tow_guest *guest)
     }
 }
 
-void tow_guest_step(struct tow_guest *guest, short events)
+void tows_guest_step(struct tows_guest *guest, short events)
 {
     if (guest->state == TOW_GUEST_STRANGER && (events != 0 || guest->partial)) {
         bool ended = (events & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
@@ -351,8 +351,8 @@ void tow_guest_step(struct tow_guest *guest, short events)
                     (int)(STRANGER_NS / TOW_TIME_S));
         }
         if (guest->state == TOW_GUEST_PROGRAM) {
-            tow_guest_refuse(guest, TOW_REFUSE_BUSY,
-                             "the server could not start a worker in time; look at its log");
+            tows_guest_refuse(guest, TOW_REFUSE_BUSY,
+                              "the server could not start a worker in time; look at its log");
         } else {
             guest->state = TOW_GUEST_GONE;
         }

@@ -16,7 +16,7 @@ enum {
         256, /* connections that no worker has; the oldest stranger makes room for more */
 };
 
-enum tow_guest_state {
+enum tows_guest_state {
     TOW_GUEST_STRANGER, /* has not said yet what it wants */
     TOW_GUEST_PROGRAM,  /* wants a session; waits for a worker */
     TOW_GUEST_LANE,     /* belongs to a session: the server hands it over, or it goes */
@@ -27,11 +27,11 @@ enum tow_guest_state {
     TOW_GUEST_GONE,     /* to be freed */
 };
 
-struct tow_guest {
-    struct tow_guest *next; /* owned by the list */
-    int fd;                 /* owned */
+struct tows_guest {
+    struct tows_guest *next; /* owned by the list */
+    int fd;                  /* owned */
     enum tow_transport_kind kind;
-    enum tow_guest_state state;
+    enum tows_guest_state state;
     int64_t deadline_ns; /* of the state; PROGRAM: when it is told again to be patient */
     int64_t until_ns;    /* PROGRAM: when it is given up; ASKED: when old numbers must do */
     bool shared;         /* it asks for shared memory, and is answered so */
@@ -47,18 +47,18 @@ struct tow_guest {
 };
 
 /* Takes over `fd`. NULL: no memory, the connection is closed. */
-struct tow_guest *tow_guest_create(int fd, enum tow_transport_kind kind, const char *peer);
-void tow_guest_destroy(struct tow_guest *guest);
+struct tows_guest *tows_guest_create(int fd, enum tow_transport_kind kind, const char *peer);
+void tows_guest_destroy(struct tows_guest *guest);
 
 /* Events to poll for; 0: only the end of the connection. */
-short tow_guest_events(const struct tow_guest *guest);
+short tows_guest_events(const struct tows_guest *guest);
 
 /* Something happened on its descriptor, or its time to be looked at has come. */
-void tow_guest_step(struct tow_guest *guest, short events);
+void tows_guest_step(struct tows_guest *guest, short events);
 
 /* Queues REFUSE with the sentence. */
-void tow_guest_refuse(struct tow_guest *guest, uint32_t code, const char *sentence);
+void tows_guest_refuse(struct tows_guest *guest, uint32_t code, const char *sentence);
 /* Queues REPORT with the JSON. */
-void tow_guest_report(struct tow_guest *guest, const char *json, size_t size);
+void tows_guest_report(struct tows_guest *guest, const char *json, size_t size);
 
 #endif

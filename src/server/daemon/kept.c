@@ -9,14 +9,14 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-struct tow_kept_entry {
-    struct tow_kept_entry *next; /* owned by the table */
-    const void *owner;           /* a name only */
+struct tows_kept_entry {
+    struct tows_kept_entry *next; /* owned by the table */
+    const void *owner;            /* a name only */
     struct tow_token token;
     int fd; /* owned */
 };
 
-void tow_kept_init(struct tow_kept *kept)
+void tows_kept_init(struct tows_kept *kept)
 {
     struct rlimit limit = {.rlim_cur = 1024};
     memset(kept, 0, sizeof *kept);
@@ -24,15 +24,15 @@ void tow_kept_init(struct tow_kept *kept)
     kept->max = limit.rlim_cur > 2u << 20 ? 1u << 20 : (unsigned)limit.rlim_cur / 2;
 }
 
-static struct tow_kept_entry **bucket(const struct tow_kept *kept, const struct tow_token *token)
+static struct tows_kept_entry **bucket(const struct tows_kept *kept, const struct tow_token *token)
 {
-    return (struct tow_kept_entry **)&kept->buckets[token->word[0] % TOW_KEPT_BUCKETS];
+    return (struct tows_kept_entry **)&kept->buckets[token->word[0] % TOW_KEPT_BUCKETS];
 }
 
-int tow_kept_add(struct tow_kept *kept, const void *owner, unsigned *count, int fd,
-                 struct tow_token *ret_token)
+int tows_kept_add(struct tows_kept *kept, const void *owner, unsigned *count, int fd,
+                  struct tow_token *ret_token)
 {
-    struct tow_kept_entry *entry = NULL;
+    struct tows_kept_entry *entry = NULL;
     int error = 0;
     if (*count >= TOW_KEPT_SESSION_MAX || kept->count >= kept->max) {
         error = -EMFILE;
@@ -46,7 +46,7 @@ int tow_kept_add(struct tow_kept *kept, const void *owner, unsigned *count, int 
         close(fd);
         return error;
     }
-    struct tow_kept_entry **at = bucket(kept, &entry->token);
+    struct tows_kept_entry **at = bucket(kept, &entry->token);
     entry->owner = owner;
     entry->fd = fd;
     entry->next = *at;
@@ -57,18 +57,18 @@ int tow_kept_add(struct tow_kept *kept, const void *owner, unsigned *count, int 
     return 0;
 }
 
-int tow_kept_find(const struct tow_kept *kept, const struct tow_token *token)
+int tows_kept_find(const struct tows_kept *kept, const struct tow_token *token)
 {
-    const struct tow_kept_entry *entry = *bucket(kept, token);
+    const struct tows_kept_entry *entry = *bucket(kept, token);
     while (entry != NULL && !tow_token_equal(&entry->token, token)) {
         entry = entry->next;
     }
     return entry != NULL ? entry->fd : -ENOENT;
 }
 
-static void drop(struct tow_kept *kept, struct tow_kept_entry **at, unsigned *count)
+static void drop(struct tows_kept *kept, struct tows_kept_entry **at, unsigned *count)
 {
-    struct tow_kept_entry *entry = *at;
+    struct tows_kept_entry *entry = *at;
     *at = entry->next;
     close(entry->fd);
     free(entry);
@@ -76,10 +76,10 @@ static void drop(struct tow_kept *kept, struct tow_kept_entry **at, unsigned *co
     *count -= 1;
 }
 
-void tow_kept_forget(struct tow_kept *kept, const void *owner, unsigned *count,
-                     const struct tow_token *token)
+void tows_kept_forget(struct tows_kept *kept, const void *owner, unsigned *count,
+                      const struct tow_token *token)
 {
-    for (struct tow_kept_entry **at = bucket(kept, token); *at != NULL; at = &(*at)->next) {
+    for (struct tows_kept_entry **at = bucket(kept, token); *at != NULL; at = &(*at)->next) {
         if ((*at)->owner == owner && tow_token_equal(&(*at)->token, token)) {
             drop(kept, at, count);
             return;
@@ -87,10 +87,10 @@ void tow_kept_forget(struct tow_kept *kept, const void *owner, unsigned *count,
     }
 }
 
-void tow_kept_end(struct tow_kept *kept, const void *owner, unsigned *count)
+void tows_kept_end(struct tows_kept *kept, const void *owner, unsigned *count)
 {
     for (unsigned i = 0; *count > 0 && i < TOW_KEPT_BUCKETS; i++) {
-        struct tow_kept_entry **at = &kept->buckets[i];
+        struct tows_kept_entry **at = &kept->buckets[i];
         while (*at != NULL) {
             if ((*at)->owner == owner) {
                 drop(kept, at, count);

@@ -16,25 +16,25 @@ enum {
     TOW_KEPT_BUCKETS = 1024,
 };
 
-struct tow_kept_entry;
+struct tows_kept_entry;
 
-struct tow_kept {
-    struct tow_kept_entry *buckets[TOW_KEPT_BUCKETS]; /* owned */
-    unsigned count, max;                              /* of all sessions */
+struct tows_kept {
+    struct tows_kept_entry *buckets[TOW_KEPT_BUCKETS]; /* owned */
+    unsigned count, max;                               /* of all sessions */
 };
 
 /* Room for half of the descriptors that this process may have: the others are for connections. */
-void tow_kept_init(struct tow_kept *kept);
+void tows_kept_init(struct tows_kept *kept);
 /* Takes the descriptor, also when it fails: -EMFILE if there are too many. `owner` names the
  * session, `*count` are those it has. */
-int tow_kept_add(struct tow_kept *kept, const void *owner, unsigned *count, int fd,
-                 struct tow_token *ret_token);
+int tows_kept_add(struct tows_kept *kept, const void *owner, unsigned *count, int fd,
+                  struct tow_token *ret_token);
 /* The descriptor, borrowed; -ENOENT. */
-int tow_kept_find(const struct tow_kept *kept, const struct tow_token *token);
+int tows_kept_find(const struct tows_kept *kept, const struct tow_token *token);
 /* Closes what the owner had under the token, if anything. */
-void tow_kept_forget(struct tow_kept *kept, const void *owner, unsigned *count,
-                     const struct tow_token *token);
+void tows_kept_forget(struct tows_kept *kept, const void *owner, unsigned *count,
+                      const struct tow_token *token);
 /* Closes all that the owner had. */
-void tow_kept_end(struct tow_kept *kept, const void *owner, unsigned *count);
+void tows_kept_end(struct tows_kept *kept, const void *owner, unsigned *count);
 
 #endif

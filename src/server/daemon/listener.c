@@ -35,20 +35,20 @@ enum {
 /* Whose event a poll entry is. */
 struct source {
     struct tow_listener *listener; /* borrowed */
-    struct tow_worker *worker;     /* borrowed */
-    struct tow_guest *guest;       /* borrowed */
+    struct tows_worker *worker;    /* borrowed */
+    struct tows_guest *guest;      /* borrowed */
 };
 
 struct server {
-    struct tow_config config;
+    struct tows_config config;
     int argc;                                      /* for SIGHUP */
     char **argv;                                   /* borrowed */
     struct tow_listener *listeners[LISTENERS_MAX]; /* owned */
     unsigned listener_count;
-    struct tow_crew crew;
-    struct tow_guest *guests; /* owned; oldest first */
+    struct tows_crew crew;
+    struct tows_guest *guests; /* owned; oldest first */
     unsigned guest_count;
-    struct tow_gauge gauge;
+    struct tows_gauge gauge;
     int signals;    /* owned: a signalfd */
     int watched;    /* owned: a pidfd; -1: none */
     bool announced; /* READY was said */
@@ -91,8 +91,8 @@ static int add_inherited(struct server *server, int fd)
 
 static int start_listening(struct server *server)
 {
-    const struct tow_config *config = &server->config;
-    int inherited = tow_systemd_sockets();
+    const struct tows_config *config = &server->config;
+    int inherited = tows_systemd_sockets();
     for (int i = 0; i < inherited; i++) {
         int error = add_inherited(server, 3 + i);
         if (error < 0) {
@@ -131,13 +131,13 @@ static int start_listening(struct server *server)
 
 static void drop_oldest_stranger(struct server *server)
 {
-    for (struct tow_guest **at = &server->guests; *at != NULL; at = &(*at)->next) {
-        struct tow_guest *guest = *at;
+    for (struct tows_guest **at = &server->guests; *at != NULL; at = &(*at)->next) {
+        struct tows_guest *guest = *at;
         if (guest->state == TOW_GUEST_STRANGER) {
             tow_log(TOW_AREA_SERVER, TOW_LOG_WARN,
                     "%s was closed: too many connections that say nothing", guest->peer);
             *at = guest->next;
-            tow_guest_destroy(guest);
+            tows_guest_destroy(guest);
             server->guest_count--;
             return;
         }
@@ -170,11 +170,11 @@ static void accept_all(struct server *server, struct tow_listener *listener)
             close(fd);
             continue;
         }
-        struct tow_guest *guest = tow_guest_create(fd, listener->kind, peer);
+        struct tows_guest *guest = tows_guest_create(fd, listener->kind, peer);
         if (guest == NULL) {
             continue;
         }
-        struct tow_guest **end = &server->guests;
+        struct tows_guest **end = &server->guests;
         while (*end != NULL) {
             end = &(*end)->next;
         }
@@ -186,33 +186,33 @@ static void accept_all(struct server *server, struct tow_listener *listener)
 static unsigned count_waiting(const struct server *server, const char *key)
 {
     unsigned count = 0;
-    for (const struct tow_guest *guest = server->guests; guest != NULL; guest = guest->next) {
+    for (const struct tows_guest *guest = server->guests; guest != NULL; guest = guest->next) {
         count += guest->state == TOW_GUEST_PROGRAM && (key == NULL || strcmp(guest->key, key) == 0);
     }
     return count;
 }
 
 /* A report waits, for a moment, for numbers that were taken after the question. */
-static bool has_numbers(struct server *server, struct tow_guest *guest)
+static bool has_numbers(struct server *server, struct tows_guest *guest)
 {
     if (guest->at_hand || guest->present) {
         return true;
     }
     if (guest->ticket == 0) {
-        guest->ticket = tow_gauge_ask(&server->gauge);
+        guest->ticket = tows_gauge_ask(&server->gauge);
         guest->until_ns = tow_time_deadline(NUMBERS_MS * TOW_TIME_MS);
     }
-    return guest->ticket == 0 || tow_gauge_has(&server->gauge, guest->ticket) ||
+    return guest->ticket == 0 || tows_gauge_has(&server->gauge, guest->ticket) ||
            tow_time_passed(guest->until_ns);
 }
 
-static void answer_status(struct server *server, struct tow_guest *guest)
+static void answer_status(struct server *server, struct tows_guest *guest)
 {
     if (guest->present) {
-        tow_guest_report(guest, "{}", 2);
+        tows_guest_report(guest, "{}", 2);
         return;
     }
-    struct tow_status_source source = {
+    struct tows_status_source source = {
         .crew = &server->crew,
         .gauge = &server->gauge,
         .config = &server->config,
@@ -223,34 +223,34 @@ static void answer_status(struct server *server, struct tow_guest *guest)
     };
     struct tow_buf json;
     tow_buf_init(&json, STATUS_MAX);
-    if (tow_status_write(&source, &json) == 0) {
-        tow_guest_report(guest, (const char *)json.data, json.size);
+    if (tows_status_write(&source, &json) == 0) {
+        tows_guest_report(guest, (const char *)json.data, json.size);
     } else {
-        tow_guest_refuse(guest, TOW_REFUSE_FAILED, "the report does not fit into a frame");
+        tows_guest_refuse(guest, TOW_REFUSE_FAILED, "the report does not fit into a frame");
     }
     tow_buf_fini(&json);
 }
 
-static void place(struct server *server, struct tow_guest *guest)
+static void place(struct server *server, struct tows_guest *guest)
 {
     if (strcmp(server->crew.backend, "soft") == 0 && strncmp(guest->key, "slot=", 5) != 0) {
         /* No variable of the driver means anything to the software GPU: any worker will do. */
         char *slot = strstr(guest->key, "\nslot=");
         memmove(guest->key, slot == NULL ? "" : slot + 1, slot == NULL ? 1 : strlen(slot + 1) + 1);
     }
-    if (tow_crew_count(&server->crew, TOW_WORKER_BUSY, NULL) >= server->config.max_sessions) {
+    if (tows_crew_count(&server->crew, TOW_WORKER_BUSY, NULL) >= server->config.max_sessions) {
         char sentence[256];
         snprintf(sentence, sizeof sentence,
                  "the server is full: it serves %llu programs already; try again when one has "
                  "ended, or raise "
                  "max-sessions there",
                  (unsigned long long)server->config.max_sessions);
-        tow_guest_refuse(guest, TOW_REFUSE_BUSY, sentence);
+        tows_guest_refuse(guest, TOW_REFUSE_BUSY, sentence);
         return;
     }
-    struct tow_worker *worker = tow_crew_idle(&server->crew, guest->key);
+    struct tows_worker *worker = tows_crew_idle(&server->crew, guest->key);
     if (worker != NULL &&
-        tow_crew_hand(&server->crew, worker, guest->fd, guest->kind, guest->peer) == 0) {
+        tows_crew_hand(&server->crew, worker, guest->fd, guest->kind, guest->peer) == 0) {
         guest->state = TOW_GUEST_GONE;
     }
 }
@@ -260,9 +260,9 @@ static void refuse_waiting(struct server *server, const char *key)
     char sentence[TOW_SENTENCE_MAX];
     snprintf(sentence, sizeof sentence, "the server could not start a worker: %s",
              server->crew.failure);
-    for (struct tow_guest *guest = server->guests; guest != NULL; guest = guest->next) {
+    for (struct tows_guest *guest = server->guests; guest != NULL; guest = guest->next) {
         if (guest->state == TOW_GUEST_PROGRAM && strcmp(guest->key, key) == 0) {
-            tow_guest_refuse(guest, TOW_REFUSE_FAILED, sentence);
+            tows_guest_refuse(guest, TOW_REFUSE_FAILED, sentence);
         }
     }
 }
@@ -271,15 +271,15 @@ static void refuse_waiting(struct server *server, const char *key)
  * ended. */
 static void balance(struct server *server)
 {
-    struct tow_crew *crew = &server->crew;
-    for (struct tow_guest *guest = server->guests; guest != NULL; guest = guest->next) {
+    struct tows_crew *crew = &server->crew;
+    for (struct tows_guest *guest = server->guests; guest != NULL; guest = guest->next) {
         if (guest->state == TOW_GUEST_ASKED) {
             if (has_numbers(server, guest)) {
                 answer_status(server, guest);
             }
         } else if (guest->state == TOW_GUEST_LANE) {
             /* The worker looks at its key. */
-            tow_crew_lane(crew, guest->session, guest->fd, guest->kind);
+            tows_crew_lane(crew, guest->session, guest->fd, guest->kind);
             guest->state = TOW_GUEST_GONE;
         } else if (guest->state == TOW_GUEST_PROGRAM) {
             place(server, guest);
@@ -287,11 +287,11 @@ static void balance(struct server *server)
     }
     /* However many ask for workers of their own kind: those who cannot have one yet wait. */
     uint64_t most = server->config.max_sessions + server->config.idle_workers;
-    for (struct tow_guest *guest = server->guests; guest != NULL; guest = guest->next) {
-        if (guest->state == TOW_GUEST_PROGRAM && tow_crew_size(crew) < most &&
-            tow_crew_count(crew, TOW_WORKER_STARTING, guest->key) <
+    for (struct tows_guest *guest = server->guests; guest != NULL; guest = guest->next) {
+        if (guest->state == TOW_GUEST_PROGRAM && tows_crew_size(crew) < most &&
+            tows_crew_count(crew, TOW_WORKER_STARTING, guest->key) <
                 count_waiting(server, guest->key)) {
-            int error = tow_crew_start(crew, guest->key);
+            int error = tows_crew_start(crew, guest->key);
             if (error < 0) {
                 snprintf(crew->failure, sizeof crew->failure, "%s", strerror(-error));
                 refuse_waiting(server, guest->key);
@@ -304,9 +304,9 @@ static void balance(struct server *server)
         ahead = 1;
     }
     unsigned have =
-        tow_crew_count(crew, TOW_WORKER_STARTING, "") + tow_crew_count(crew, TOW_WORKER_IDLE, "");
+        tows_crew_count(crew, TOW_WORKER_STARTING, "") + tows_crew_count(crew, TOW_WORKER_IDLE, "");
     while (have < ahead && tow_time_now_ns() >= crew->retry_ns) {
-        int error = tow_crew_start(crew, "");
+        int error = tows_crew_start(crew, "");
         if (error < 0) {
             tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "a worker cannot be started: %s",
                     strerror(-error));
@@ -315,21 +315,21 @@ static void balance(struct server *server)
         }
         have++;
     }
-    for (struct tow_worker *worker = crew->workers; worker != NULL; worker = worker->next) {
+    for (struct tows_worker *worker = crew->workers; worker != NULL; worker = worker->next) {
         if ((worker->state == TOW_WORKER_IDLE || worker->state == TOW_WORKER_STARTING) &&
             worker->key[0] != '\0' && count_waiting(server, worker->key) == 0) {
-            tow_crew_end(worker);
+            tows_crew_end(worker);
         }
     }
 }
 
 static void forget_gone(struct server *server)
 {
-    for (struct tow_guest **at = &server->guests; *at != NULL;) {
-        struct tow_guest *guest = *at;
+    for (struct tows_guest **at = &server->guests; *at != NULL;) {
+        struct tows_guest *guest = *at;
         if (guest->state == TOW_GUEST_GONE) {
             *at = guest->next;
-            tow_guest_destroy(guest);
+            tows_guest_destroy(guest);
             server->guest_count--;
         } else {
             at = &guest->next;
@@ -356,13 +356,13 @@ static void tell_ready_fd(struct server *server, const char *word, const char *t
 
 static void announce(struct server *server)
 {
-    const struct tow_crew *crew = &server->crew;
+    const struct tows_crew *crew = &server->crew;
     if (server->announced || !crew->opened) {
         return;
     }
     server->announced = true;
     if (strcmp(crew->backend, "cuda") == 0 &&
-        tow_gauge_start(&server->gauge, server->config.device) < 0) {
+        tows_gauge_start(&server->gauge, server->config.device) < 0) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "the GPUs' state cannot be watched");
     }
     for (unsigned i = 0; i < server->listener_count; i++) {
@@ -380,7 +380,7 @@ static void announce(struct server *server)
     tell_ready_fd(server, "ready", text);
     char state[sizeof text + 32];
     snprintf(state, sizeof state, "READY=1\nSTATUS=Serving %s", text);
-    tow_systemd_notify(state);
+    tows_systemd_notify(state);
 }
 
 static void worker_failed(struct server *server, const char *key)
@@ -404,10 +404,10 @@ static void worker_failed(struct server *server, const char *key)
 
 static void reload(struct server *server)
 {
-    struct tow_config config;
+    struct tows_config config;
     char why[TOW_WHY_MAX];
-    tow_systemd_notify("RELOADING=1");
-    if (tow_config_load(server->argc, server->argv, &config, why, sizeof why) != TOW_CONFIG_GO) {
+    tows_systemd_notify("RELOADING=1");
+    if (tows_config_load(server->argc, server->argv, &config, why, sizeof why) != TOW_CONFIG_GO) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "the settings stay as they were: %s", why);
     } else {
         if (config.listen_count != server->config.listen_count ||
@@ -424,15 +424,15 @@ static void reload(struct server *server)
         server->config = config;
         tow_log_configure(config.log[0] == '\0' ? "info" : config.log);
         /* Workers that were started ahead have the old settings. */
-        for (struct tow_worker *worker = server->crew.workers; worker != NULL;
+        for (struct tows_worker *worker = server->crew.workers; worker != NULL;
              worker = worker->next) {
             if (worker->state != TOW_WORKER_BUSY) {
-                tow_crew_end(worker);
+                tows_crew_end(worker);
             }
         }
         tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "the settings were read again");
     }
-    tow_systemd_notify("READY=1");
+    tows_systemd_notify("READY=1");
 }
 
 static void take_signals(struct server *server)
@@ -449,7 +449,7 @@ static void take_signals(struct server *server)
             reload(server);
             break;
         default:
-            while (tow_crew_reap(&server->crew, key) > 0) {
+            while (tows_crew_reap(&server->crew, key) > 0) {
                 worker_failed(server, key);
             }
         }
@@ -490,12 +490,12 @@ static unsigned fill_polls(struct server *server, int *ret_timeout_ms)
     unsigned count = add_poll(server, 0, server->signals, POLLIN, (struct source){0});
     int64_t wake_ns = TOW_TIME_FOREVER;
     count = add_poll(server, count, server->watched, POLLIN, (struct source){0});
-    count = add_poll(server, count, tow_gauge_fd(&server->gauge), POLLIN, (struct source){0});
-    for (struct tow_worker *worker = server->crew.workers; worker != NULL; worker = worker->next) {
+    count = add_poll(server, count, tows_gauge_fd(&server->gauge), POLLIN, (struct source){0});
+    for (struct tows_worker *worker = server->crew.workers; worker != NULL; worker = worker->next) {
         count = add_poll(server, count, worker->control, POLLIN, (struct source){.worker = worker});
     }
-    for (struct tow_guest *guest = server->guests; guest != NULL; guest = guest->next) {
-        count = add_poll(server, count, guest->fd, tow_guest_events(guest),
+    for (struct tows_guest *guest = server->guests; guest != NULL; guest = guest->next) {
+        count = add_poll(server, count, guest->fd, tows_guest_events(guest),
                          (struct source){.guest = guest});
         int64_t moment = guest->partial && guest->state == TOW_GUEST_STRANGER
                              ? tow_time_deadline(PARTIAL_MS * TOW_TIME_MS)
@@ -553,16 +553,16 @@ static void run(struct server *server)
             short events = ready > 0 ? server->polls[i].revents : 0;
             const struct source *source = &server->sources[i];
             if (source->guest != NULL) {
-                tow_guest_step(source->guest, events);
+                tows_guest_step(source->guest, events);
             } else if (events != 0 && source->worker != NULL) {
-                if (tow_crew_hear(&server->crew, source->worker) > 0) {
+                if (tows_crew_hear(&server->crew, source->worker) > 0) {
                     worker_failed(server, source->worker->key);
                 }
             } else if (events != 0 && source->listener != NULL) {
                 accept_all(server, source->listener);
             }
         }
-        tow_gauge_hear(&server->gauge);
+        tows_gauge_hear(&server->gauge);
         take_signals(server);
         announce(server);
         if (watched_has_ended(server)) {
@@ -571,7 +571,7 @@ static void run(struct server *server)
     }
 }
 
-int tow_listener_main(const struct tow_config *config, int argc, char **argv)
+int tows_listener_main(const struct tows_config *config, int argc, char **argv)
 {
     static struct server server;
     server.config = *config;
@@ -587,25 +587,25 @@ int tow_listener_main(const struct tow_config *config, int argc, char **argv)
     if (config->watch_pid != 0) {
         server.watched = (int)syscall(SYS_pidfd_open, (pid_t)config->watch_pid, 0);
     }
-    tow_crew_init(&server.crew, &server.config);
+    tows_crew_init(&server.crew, &server.config);
     error = start_listening(&server);
     if (error < 0) {
         tell_ready_fd(&server, "failed", "it cannot listen");
     } else {
         run(&server);
     }
-    tow_systemd_notify("STOPPING=1");
+    tows_systemd_notify("STOPPING=1");
     /* First the sockets, so that nobody new comes; then the sessions. */
     for (unsigned i = 0; i < server.listener_count; i++) {
         tow_listener_close(server.listeners[i]);
     }
     while (server.guests != NULL) {
-        struct tow_guest *guest = server.guests;
+        struct tows_guest *guest = server.guests;
         server.guests = guest->next;
-        tow_guest_destroy(guest);
+        tows_guest_destroy(guest);
     }
-    tow_crew_fini(&server.crew);
-    tow_gauge_stop(&server.gauge);
+    tows_crew_fini(&server.crew);
+    tows_gauge_stop(&server.gauge);
     if (config->private_dir[0] != '\0') {
         rmdir(config->private_dir);
     }

@@ -8,6 +8,6 @@
 
 /* Listens until SIGTERM or SIGINT; the program's exit code. `argc`, `argv` are read again at
  * SIGHUP. */
-int tow_listener_main(const struct tow_config *config, int argc, char **argv);
+int tows_listener_main(const struct tows_config *config, int argc, char **argv);
 
 #endif

@@ -13,15 +13,15 @@
 int main(int argc, char **argv)
 {
     tow_log_set_program("towlined");
-    static struct tow_config config;
+    static struct tows_config config;
     char why[1024];
-    int outcome = tow_config_load(argc, argv, &config, why, sizeof why);
+    int outcome = tows_config_load(argc, argv, &config, why, sizeof why);
     if (outcome < 0) {
         fprintf(stderr, "towlined: %s.\n", why);
         return 2;
     }
     if (outcome == TOW_CONFIG_HELP) {
-        tow_config_print_help();
+        tows_config_print_help();
         return 0;
     }
     if (outcome == TOW_CONFIG_VERSION) {
@@ -41,5 +41,5 @@ int main(int argc, char **argv)
         snprintf(config.log, sizeof config.log, "info");
         tow_log_configure(config.log);
     }
-    return config.worker ? tow_worker_main(&config) : tow_listener_main(&config, argc, argv);
+    return config.worker ? tows_worker_main(&config) : tows_listener_main(&config, argc, argv);
 }

@@ -108,7 +108,7 @@ static int divert(int fd, int *ret_reading_end)
     return 0;
 }
 
-int tow_output_capture(struct tow_backend *backend)
+int tows_output_capture(struct tow_backend *backend)
 {
     if (backend->print != NULL) {
         return 0;

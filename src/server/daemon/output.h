@@ -14,6 +14,6 @@
  * is carried out. What is written to the descriptors, and all that goes to stderr, passes through
  * pipes: a thread forwards it as soon as it is seen, and settling waits for what was written
  * before. stderr text that comes before a session goes to the log. */
-int tow_output_capture(struct tow_backend *backend);
+int tows_output_capture(struct tow_backend *backend);
 
 #endif

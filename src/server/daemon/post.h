@@ -11,10 +11,10 @@
 /* Descriptors a worker finds open. */
 enum {
     TOW_POST_FD = 3,  /* its end of the pair */
-    TOW_STATS_FD = 4, /* memory shared with the listener: one struct tow_session_stats */
+    TOW_STATS_FD = 4, /* memory shared with the listener: one struct tows_session_stats */
 };
 
-enum tow_post_what {
+enum tows_post_what {
     TOW_POST_READY = 1,  /* worker: the backend is open; text: the JSON of `devices` */
     TOW_POST_FAILED = 2, /* worker: it cannot be opened; text: the sentence. It exits. */
     TOW_POST_SERVE = 3,  /* listener: serve this connection; one descriptor comes with it */
@@ -23,7 +23,7 @@ enum tow_post_what {
                             (it gets no connection meanwhile) */
     /* Worker: about descriptors for other sessions (server/daemon/kept.h). The first descriptor
      * that comes with it is a socket of which the worker has the other end: there it gets one
-     * tow_post_answer. So threads ask at the same time, and whoever is never answered reads an end
+     * tows_post_answer. So threads ask at the same time, and whoever is never answered reads an end
      * of file. */
     TOW_POST_KEEP = 6,   /* keep the second descriptor; answer: its token */
     TOW_POST_GET = 7,    /* answer: the descriptor of the token */
@@ -32,7 +32,7 @@ enum tow_post_what {
 
 enum { TOW_POST_TEXT_MAX = 64 << 10 };
 
-struct tow_post {
+struct tows_post {
     uint32_t what;
     uint32_t transport; /* SERVE: enum tow_transport_kind */
     uint64_t session;   /* SERVE: its number */
@@ -44,7 +44,7 @@ struct tow_post {
     struct tow_token token; /* GET, FORGET */
 };
 
-struct tow_post_answer {
+struct tows_post_answer {
     int32_t error; /* 0, or -Exxx */
     uint32_t zero;
     struct tow_token token;

@@ -21,13 +21,13 @@
 struct self {
     struct tow_line *line; /* owned */
     struct tow_backend backend;
-    struct tow_config config;
+    struct tows_config config;
 };
 
 /* Descriptors that this program exports to itself. */
 static struct {
     struct tow_mutex lock; /* guards the rest */
-    struct tow_kept table;
+    struct tows_kept table;
     unsigned count;
 } kept = {.lock = TOW_MUTEX(SERVER_SELF)};
 
@@ -35,9 +35,9 @@ static int keep(int fd, struct tow_token *ret_token)
 {
     tow_mutex_lock(&kept.lock);
     if (kept.table.max == 0) {
-        tow_kept_init(&kept.table);
+        tows_kept_init(&kept.table);
     }
-    int error = tow_kept_add(&kept.table, &kept, &kept.count, fd, ret_token);
+    int error = tows_kept_add(&kept.table, &kept, &kept.count, fd, ret_token);
     tow_mutex_unlock(&kept.lock);
     return error;
 }
@@ -45,7 +45,7 @@ static int keep(int fd, struct tow_token *ret_token)
 static int get(const struct tow_token *token)
 {
     tow_mutex_lock(&kept.lock);
-    int fd = tow_kept_find(&kept.table, token);
+    int fd = tows_kept_find(&kept.table, token);
     int own = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : fd;
     int error = fd >= 0 && own < 0 ? -errno : own;
     tow_mutex_unlock(&kept.lock);
@@ -55,31 +55,31 @@ static int get(const struct tow_token *token)
 static void forget(const struct tow_token *token)
 {
     tow_mutex_lock(&kept.lock);
-    tow_kept_forget(&kept.table, &kept, &kept.count, token);
+    tows_kept_forget(&kept.table, &kept, &kept.count, token);
     tow_mutex_unlock(&kept.lock);
 }
 
-static const struct tow_kept_ops kept_ops = {keep, get, forget};
+static const struct tows_kept_ops kept_ops = {keep, get, forget};
 
 static void *serve(void *arg)
 {
     struct self *self = arg;
     char code_cache[TOW_CONFIG_TEXT_MAX + 16];
-    tow_worker_code_cache(&self->config, code_cache, sizeof code_cache);
-    struct tow_session_options options = {
+    tows_worker_code_cache(&self->config, code_cache, sizeof code_cache);
+    struct tows_session_options options = {
         .id = 1,
         .code_cache = code_cache[0] == '\0' ? NULL : code_cache,
         .code_cache_max = self->config.code_cache,
         .in_process = true,
         .kept = &kept_ops,
     };
-    int error = tow_session_run(self->line, &self->backend, &options);
+    int error = tows_session_run(self->line, &self->backend, &options);
     if (error < 0) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "the session inside this program ended: %s",
                 strerror(-error));
     }
     tow_mutex_lock(&kept.lock);
-    tow_kept_end(&kept.table, &kept, &kept.count);
+    tows_kept_end(&kept.table, &kept, &kept.count);
     tow_mutex_unlock(&kept.lock);
     tow_line_close(self->line);
     self->backend.close(&self->backend);
@@ -97,7 +97,7 @@ __attribute__((visibility("default"))) int tow_self_start(const char *what, stru
         return -ENOMEM;
     }
     self->line = line;
-    tow_config_defaults(&self->config);
+    tows_config_defaults(&self->config);
     const char *device = getenv("TOWLINE_DEVICE");
     bool settings = strchr(what, '=') != NULL;
     if (!settings && what[0] != '\0') {
@@ -106,9 +106,9 @@ __attribute__((visibility("default"))) int tow_self_start(const char *what, stru
     if (device != NULL && strlen(device) < sizeof self->config.device) {
         snprintf(self->config.device, sizeof self->config.device, "%s", device);
     }
-    int error = tow_config_apply(&self->config, settings ? what : "", "self:", why, why_size);
+    int error = tows_config_apply(&self->config, settings ? what : "", "self:", why, why_size);
     if (error == 0) {
-        error = tow_worker_open(&self->config, &self->backend, why, why_size);
+        error = tows_worker_open(&self->config, &self->backend, why, why_size);
     }
     if (error < 0) {
         tow_line_close(line);

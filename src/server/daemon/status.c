@@ -13,9 +13,9 @@ static double seconds_since(int64_t moment_ns)
     return (double)(tow_time_now_ns() - moment_ns) / (double)TOW_TIME_S;
 }
 
-static void write_session(struct tow_json *json, const struct tow_worker *worker)
+static void write_session(struct tow_json *json, const struct tows_worker *worker)
 {
-    const struct tow_session_stats *stats = worker->stats;
+    const struct tows_session_stats *stats = worker->stats;
     char client[sizeof stats->client + 1] = "";
     /* Written by another process at any moment: copied once and ended by ourselves. */
     if (stats->started_ns != 0) {
@@ -44,9 +44,9 @@ static void write_session(struct tow_json *json, const struct tow_worker *worker
     tow_json_end(json);
 }
 
-int tow_status_write(const struct tow_status_source *source, struct tow_buf *out)
+int tows_status_write(const struct tows_status_source *source, struct tow_buf *out)
 {
-    const struct tow_crew *crew = source->crew;
+    const struct tows_crew *crew = source->crew;
     struct tow_json json;
     tow_json_init(&json, out);
     tow_json_object(&json, NULL);
@@ -63,16 +63,16 @@ int tow_status_write(const struct tow_status_source *source, struct tow_buf *out
     tow_json_str(&json, "description", crew->description);
     tow_json_str(&json, "failure", crew->failure);
     tow_json_raw(&json, "devices", crew->devices == NULL ? "[]" : crew->devices);
-    tow_gauge_write(source->gauge, &json);
+    tows_gauge_write(source->gauge, &json);
     tow_json_object(&json, "workers");
-    tow_json_u64(&json, "starting", tow_crew_count(crew, TOW_WORKER_STARTING, NULL));
-    tow_json_u64(&json, "idle", tow_crew_count(crew, TOW_WORKER_IDLE, NULL));
-    tow_json_u64(&json, "busy", tow_crew_count(crew, TOW_WORKER_BUSY, NULL));
+    tow_json_u64(&json, "starting", tows_crew_count(crew, TOW_WORKER_STARTING, NULL));
+    tow_json_u64(&json, "idle", tows_crew_count(crew, TOW_WORKER_IDLE, NULL));
+    tow_json_u64(&json, "busy", tows_crew_count(crew, TOW_WORKER_BUSY, NULL));
     tow_json_end(&json);
     tow_json_u64(&json, "waiting", source->waiting);
     tow_json_u64(&json, "max_sessions", source->config->max_sessions);
     tow_json_array(&json, "sessions");
-    for (const struct tow_worker *worker = crew->workers; worker != NULL; worker = worker->next) {
+    for (const struct tows_worker *worker = crew->workers; worker != NULL; worker = worker->next) {
         if (worker->state == TOW_WORKER_BUSY) {
             write_session(&json, worker);
         }

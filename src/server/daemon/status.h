@@ -7,10 +7,10 @@
 #include "server/daemon/crew.h"
 #include "server/daemon/gauge.h"
 
-struct tow_status_source {
-    const struct tow_crew *crew;           /* borrowed */
-    const struct tow_config *config;       /* borrowed */
-    const struct tow_gauge *gauge;         /* borrowed */
+struct tows_status_source {
+    const struct tows_crew *crew;          /* borrowed */
+    const struct tows_config *config;      /* borrowed */
+    const struct tows_gauge *gauge;        /* borrowed */
     struct tow_listener *const *listeners; /* borrowed */
     unsigned listener_count;
     unsigned waiting; /* programs that wait for a worker */
@@ -18,6 +18,6 @@ struct tow_status_source {
 };
 
 /* Appends one JSON object. */
-int tow_status_write(const struct tow_status_source *source, struct tow_buf *out);
+int tows_status_write(const struct tows_status_source *source, struct tow_buf *out);
 
 #endif

@@ -15,7 +15,7 @@ enum {
     SOCKETS_MAX = 16,
 };
 
-void tow_systemd_notify(const char *state)
+void tows_systemd_notify(const char *state)
 {
     const char *path = getenv("NOTIFY_SOCKET");
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -37,7 +37,7 @@ void tow_systemd_notify(const char *state)
     close(fd);
 }
 
-int tow_systemd_sockets(void)
+int tows_systemd_sockets(void)
 {
     const char *pid = getenv("LISTEN_PID");
     const char *fds = getenv("LISTEN_FDS");

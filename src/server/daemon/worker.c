@@ -42,18 +42,18 @@
 static int post(int fd, uint32_t what, const struct tow_backend *backend, const void *text,
                 size_t size)
 {
-    struct tow_post head = {.what = what, .text_size = (uint32_t)size};
+    struct tows_post head = {.what = what, .text_size = (uint32_t)size};
     if (backend != NULL) {
         snprintf(head.backend, sizeof head.backend, "%s", backend->name);
         snprintf(head.description, sizeof head.description, "%s", backend->description);
-        head.pageable = tow_describe_pageable(backend);
+        head.pageable = tows_describe_pageable(backend);
     }
     struct iovec parts[2] = {{&head, sizeof head}, {(void *)text, size}};
     struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
     return sendmsg(fd, &message, MSG_NOSIGNAL) < 0 ? -errno : 0;
 }
 
-static int open_soft(const struct tow_config *config, struct tow_backend *ret_backend, char *why,
+static int open_soft(const struct tows_config *config, struct tow_backend *ret_backend, char *why,
                      size_t why_size)
 {
     struct tow_soft_options options = {
@@ -68,8 +68,8 @@ static int open_soft(const struct tow_config *config, struct tow_backend *ret_ba
     return tow_backend_soft_open(&options, ret_backend, why, why_size);
 }
 
-static int open_backend(const struct tow_config *config, struct tow_backend *ret_backend, char *why,
-                        size_t why_size)
+static int open_backend(const struct tows_config *config, struct tow_backend *ret_backend,
+                        char *why, size_t why_size)
 {
     const char *device = config->device;
     if (strcmp(device, "soft") == 0 || strcmp(device, "dry") == 0) {
@@ -88,8 +88,8 @@ static int open_backend(const struct tow_config *config, struct tow_backend *ret
     return open_soft(config, ret_backend, why, why_size);
 }
 
-int tow_worker_open(const struct tow_config *config, struct tow_backend *ret_backend, char *why,
-                    size_t why_size)
+int tows_worker_open(const struct tows_config *config, struct tow_backend *ret_backend, char *why,
+                     size_t why_size)
 {
     struct tow_backend backend;
     int error = open_backend(config, &backend, why, why_size);
@@ -107,7 +107,7 @@ int tow_worker_open(const struct tow_config *config, struct tow_backend *ret_bac
     return 0;
 }
 
-void tow_worker_code_cache(const struct tow_config *config, char *ret_path, size_t size)
+void tows_worker_code_cache(const struct tows_config *config, char *ret_path, size_t size)
 {
     ret_path[0] = '\0';
     if (config->code_cache == 0) {
@@ -144,7 +144,7 @@ static void *watch_client(void *arg)
 static int next_lane(struct tow_line **ret_line)
 {
     for (;;) {
-        struct tow_post post;
+        struct tows_post post;
         char why[TOW_WHY_MAX];
         int fd = -1, count = 0;
         int error = tow_fds_recv(TOW_POST_FD, &post, sizeof post, TOW_TIME_FOREVER, &fd, 1, &count);
@@ -164,7 +164,7 @@ static int next_lane(struct tow_line **ret_line)
 /* ---- descriptors for other sessions: the listener keeps them ---- */
 
 /* Asks the listener, who never keeps anybody waiting for long. */
-static int ask(struct tow_post *post, const int *fd, struct tow_post_answer *ret_answer,
+static int ask(struct tows_post *post, const int *fd, struct tows_post_answer *ret_answer,
                int *ret_fd)
 {
     int pair[2], count = 0;
@@ -185,8 +185,8 @@ static int ask(struct tow_post *post, const int *fd, struct tow_post_answer *ret
 
 static int keep(int fd, struct tow_token *ret_token)
 {
-    struct tow_post post = {.what = TOW_POST_KEEP};
-    struct tow_post_answer answer;
+    struct tows_post post = {.what = TOW_POST_KEEP};
+    struct tows_post_answer answer;
     int none;
     int error = ask(&post, &fd, &answer, &none);
     close(fd);
@@ -198,8 +198,8 @@ static int keep(int fd, struct tow_token *ret_token)
 
 static int get(const struct tow_token *token)
 {
-    struct tow_post post = {.what = TOW_POST_GET, .token = *token};
-    struct tow_post_answer answer;
+    struct tows_post post = {.what = TOW_POST_GET, .token = *token};
+    struct tows_post_answer answer;
     int fd;
     int error = ask(&post, NULL, &answer, &fd);
     return error < 0 ? error : fd >= 0 ? fd : -EPROTO;
@@ -207,16 +207,16 @@ static int get(const struct tow_token *token)
 
 static void forget(const struct tow_token *token)
 {
-    struct tow_post post = {.what = TOW_POST_FORGET, .token = *token};
-    struct tow_post_answer answer;
+    struct tows_post post = {.what = TOW_POST_FORGET, .token = *token};
+    struct tows_post_answer answer;
     int none;
     ask(&post, NULL, &answer, &none);
 }
 
-static const struct tow_kept_ops kept_ops = {keep, get, forget};
+static const struct tows_kept_ops kept_ops = {keep, get, forget};
 
-static int serve(const struct tow_config *config, struct tow_backend *backend,
-                 struct tow_session_stats *stats, const struct tow_post *request, int fd)
+static int serve(const struct tows_config *config, struct tow_backend *backend,
+                 struct tows_session_stats *stats, const struct tows_post *request, int fd)
 {
     static int watched;
     watched = dup(fd);
@@ -236,9 +236,9 @@ static int serve(const struct tow_config *config, struct tow_backend *backend,
     }
     /* Threads of the session may still look at these when this one has left. */
     static char code_cache[TOW_CONFIG_TEXT_MAX + 16];
-    static struct tow_session_options options;
-    tow_worker_code_cache(config, code_cache, sizeof code_cache);
-    options = (struct tow_session_options){
+    static struct tows_session_options options;
+    tows_worker_code_cache(config, code_cache, sizeof code_cache);
+    options = (struct tows_session_options){
         .id = request->session,
         .stats = stats,
         .handshake_ns = HANDSHAKE_NS,
@@ -248,7 +248,7 @@ static int serve(const struct tow_config *config, struct tow_backend *backend,
         .next_lane = next_lane,
         .kept = &kept_ops,
     };
-    error = tow_session_run(line, backend, &options);
+    error = tows_session_run(line, backend, &options);
     if (error == -EPROTO) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_WARN,
                 "session %llu: %s broke the protocol: its session was ended",
@@ -276,7 +276,7 @@ static void warm_up(struct tow_backend *backend)
     if (tow_drive(&backend->driver, cuDeviceGet)(&device, 0) != CUDA_SUCCESS) {
         return;
     }
-    /* It is kept: a client's release empties it (tow_serve_cuDevicePrimaryCtxRelease_v2). */
+    /* It is kept: a client's release empties it (tows_serve_cuDevicePrimaryCtxRelease_v2). */
     CUresult status = tow_drive(&backend->driver, cuDevicePrimaryCtxRetain)(&context, device);
     if (status != CUDA_SUCCESS) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_INFO,
@@ -287,7 +287,7 @@ static void warm_up(struct tow_backend *backend)
 
 /* Waits for a connection to serve. Making a context may take seconds when many do it at once: the
  * listener is asked first, since a client that it hands over must be answered at once. */
-static int await_request(struct tow_backend *backend, struct tow_post *ret_request, int *ret_fd)
+static int await_request(struct tow_backend *backend, struct tows_post *ret_request, int *ret_fd)
 {
     struct pollfd request = {.fd = TOW_POST_FD, .events = POLLIN};
     int devices = 0, count = 0, error = 0;
@@ -340,10 +340,10 @@ static void claim_stack(void)
     }
 }
 
-int tow_worker_main(const struct tow_config *config)
+int tows_worker_main(const struct tows_config *config)
 {
     claim_stack();
-    struct tow_session_stats *stats =
+    struct tows_session_stats *stats =
         mmap(NULL, sizeof *stats, PROT_READ | PROT_WRITE, MAP_SHARED, TOW_STATS_FD, 0);
     if (stats == MAP_FAILED) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_ERROR,
@@ -355,30 +355,30 @@ int tow_worker_main(const struct tow_config *config)
 
     struct tow_backend backend;
     char why[TOW_WHY_MAX];
-    int error = tow_worker_open(config, &backend, why, sizeof why);
+    int error = tows_worker_open(config, &backend, why, sizeof why);
     if (error < 0) {
         post(TOW_POST_FD, TOW_POST_FAILED, NULL, why, strlen(why));
         return 1;
     }
-    tow_account_install(&backend.driver, &stats->memory);
-    tow_guard_install(&backend.driver);
+    tows_account_install(&backend.driver, &stats->memory);
+    tows_guard_install(&backend.driver);
     if (backend.show_used != NULL) {
         atomic_store(&stats->used_count, backend.show_used(stats->used, TOW_STATS_GPUS_MAX));
     }
-    error = tow_output_capture(&backend);
+    error = tows_output_capture(&backend);
     if (error < 0) {
         tow_log(TOW_AREA_SERVER, TOW_LOG_WARN, "device printf will not reach the client: %s",
                 strerror(-error));
     }
     struct tow_buf devices;
     tow_buf_init(&devices, TOW_POST_TEXT_MAX);
-    error = tow_describe_devices(&backend, &devices);
+    error = tows_describe_devices(&backend, &devices);
     if (error == 0) {
         error = post(TOW_POST_FD, TOW_POST_READY, &backend, devices.data, devices.size);
     }
     tow_buf_fini(&devices);
 
-    struct tow_post request;
+    struct tows_post request;
     int fd = -1;
     if (error == 0) {
         error = await_request(&backend, &request, &fd);

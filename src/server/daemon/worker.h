@@ -7,13 +7,13 @@
 #include "server/daemon/config.h"
 
 /* The worker's whole life; the program's exit code. */
-int tow_worker_main(const struct tow_config *config);
+int tows_worker_main(const struct tows_config *config);
 
 /* Opens what the settings ask for: cuda, soft, a library, or the first of these that works. */
-int tow_worker_open(const struct tow_config *config, struct tow_backend *ret_backend, char *why,
-                    size_t why_size);
+int tows_worker_open(const struct tows_config *config, struct tow_backend *ret_backend, char *why,
+                     size_t why_size);
 
 /* Where this server keeps code that clients sent; "" when it keeps none. */
-void tow_worker_code_cache(const struct tow_config *config, char *ret_path, size_t size);
+void tows_worker_code_cache(const struct tows_config *config, char *ret_path, size_t size);
 
 #endif

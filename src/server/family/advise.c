@@ -5,7 +5,7 @@
 
 enum { VALUE_MAX = 4096 }; /* as much as the client asks for */
 
-void tow_serve_cuMemRangeGetAttribute(struct tow_serve *call)
+void tows_serve_cuMemRangeGetAttribute(struct tows_serve *call)
 {
     uint64_t address = tow_dec_u64(&call->in);
     uint64_t count = tow_dec_u64(&call->in);
@@ -14,10 +14,10 @@ void tow_serve_cuMemRangeGetAttribute(struct tow_serve *call)
     if (size == 0 || size > VALUE_MAX) {
         call->malformed = true;
     }
-    if (!tow_serve_ready(call)) {
+    if (!tows_serve_ready(call)) {
         return;
     }
-    void *value = tow_serve_room(call, size, 1);
+    void *value = tows_serve_room(call, size, 1);
     if (value == NULL) {
         call->status = CUDA_ERROR_OUT_OF_MEMORY;
         return;
@@ -25,7 +25,7 @@ void tow_serve_cuMemRangeGetAttribute(struct tow_serve *call)
     call->status = tow_drive(call->driver, cuMemRangeGetAttribute)(value, size, attribute,
                                                                    (CUdeviceptr)address, count);
     if (call->status == CUDA_SUCCESS) {
-        tow_serve_reserve(call, size + 8);
+        tows_serve_reserve(call, size + 8);
         tow_enc_bytes(&call->out, value, size);
         tow_enc_align(&call->out, 8);
     }

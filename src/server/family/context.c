@@ -17,7 +17,7 @@
 
 #define NAP_NS (100 * TOW_TIME_US)
 
-/* What the client keeps of a context it has got; tow_context_take_facts in
+/* What the client keeps of a context it has got; towc_context_take_facts in
  * src/client/stream/context.c reads it. */
 static void write_facts(const struct tow_driver *driver, CUcontext context, struct tow_enc *enc)
 {
@@ -62,13 +62,13 @@ static void write_facts(const struct tow_driver *driver, CUcontext context, stru
 enum { FACTS_SIZE = 32 + CU_LIMIT_MAX * sizeof(uint64_t) };
 _Static_assert(FACTS_SIZE <= TOW_WELCOME_CONTEXT_MAX, "they go into the welcome");
 
-static void put_facts(struct tow_serve *call, CUcontext context)
+static void put_facts(struct tows_serve *call, CUcontext context)
 {
-    tow_serve_reserve(call, FACTS_SIZE);
+    tows_serve_reserve(call, FACTS_SIZE);
     write_facts(call->driver, context, &call->out);
 }
 
-bool tow_context_describe_ahead(const struct tow_driver *driver, struct tow_enc *enc)
+bool tows_context_describe_ahead(const struct tow_driver *driver, struct tow_enc *enc)
 {
     unsigned flags = 0;
     int active = 0;
@@ -89,17 +89,17 @@ bool tow_context_describe_ahead(const struct tow_driver *driver, struct tow_enc 
 /* A device's primary context has one id at a time; while it begins or ends it has BUSY. */
 enum { NO_ID = 0, BUSY = 1 };
 
-bool tow_context_bind(struct tow_serve *call, uint64_t id, CUcontext context, uint32_t owner)
+bool tows_context_bind(struct tows_serve *call, uint64_t id, CUcontext context, uint32_t owner)
 {
-    struct tow_handles *handles = &call->session->handles;
+    struct tows_handles *handles = &call->session->handles;
     if (TOW_ID_KIND(id) != TOW_H_CONTEXT || TOW_ID_OF_SERVER(id) || TOW_ID_INDEX(id) == 0 ||
-        tow_handles_bind_new(handles, id, context, owner) < 0) {
+        tows_handles_bind_new(handles, id, context, owner) < 0) {
         call->malformed = true;
         return false;
     }
     if (call->frame.kind == TOW_FN_cuCtxFromGreenCtx &&
         atomic_load(&call->session->primaries[owner - 1]) <= BUSY) {
-        tow_handles_unbind(handles, id); /* its device's primary context ends just now */
+        tows_handles_unbind(handles, id); /* its device's primary context ends just now */
         call->status = CUDA_ERROR_CONTEXT_IS_DESTROYED;
         return false;
     }
@@ -107,18 +107,18 @@ bool tow_context_bind(struct tow_serve *call, uint64_t id, CUcontext context, ui
     return true;
 }
 
-static bool change_primary(struct tow_serve *call, CUdevice device, uint64_t from, uint64_t to)
+static bool change_primary(struct tows_serve *call, CUdevice device, uint64_t from, uint64_t to)
 {
     return (unsigned)device < TOW_SESSION_DEVICES_MAX &&
            atomic_compare_exchange_strong(&call->session->primaries[device], &from, to);
 }
 
-void tow_serve_cuDevicePrimaryCtxRetain(struct tow_serve *call)
+void tows_serve_cuDevicePrimaryCtxRetain(struct tows_serve *call)
 {
     uint64_t id = tow_dec_u64(&call->in);
     CUdevice device = (CUdevice)tow_dec_u32(&call->in);
     CUcontext context = NULL;
-    if (!tow_serve_ready(call)) {
+    if (!tows_serve_ready(call)) {
         return;
     }
     if ((unsigned)device >= TOW_SESSION_DEVICES_MAX) {
@@ -131,7 +131,7 @@ void tow_serve_cuDevicePrimaryCtxRetain(struct tow_serve *call)
     }
     call->status = tow_drive(call->driver, cuDevicePrimaryCtxRetain)(&context, device);
     bool bound =
-        call->status == CUDA_SUCCESS && tow_context_bind(call, id, context, (uint32_t)device + 1);
+        call->status == CUDA_SUCCESS && tows_context_bind(call, id, context, (uint32_t)device + 1);
     if (call->status == CUDA_SUCCESS && !bound) {
         tow_drive(call->driver, cuDevicePrimaryCtxRelease_v2)(device);
     }
@@ -146,11 +146,11 @@ void tow_serve_cuDevicePrimaryCtxRetain(struct tow_serve *call)
 /* Forgets what was in a context that is about to end: the driver's handles are of no use any more.
  */
 struct drop {
-    struct tow_session *session;
+    struct tows_session *session;
     uint32_t context;
 };
 
-static void drop_entry(void *user, uint64_t id, const struct tow_handle_entry *entry)
+static void drop_entry(void *user, uint64_t id, const struct tows_handle_entry *entry)
 {
     const struct drop *drop = user;
     unsigned kind = TOW_ID_KIND(id);
@@ -158,72 +158,72 @@ static void drop_entry(void *user, uint64_t id, const struct tow_handle_entry *e
     if (entry->context == drop->context &&
         (kind == TOW_H_STREAM || kind == TOW_H_EVENT || kind == TOW_H_MODULE ||
          kind == TOW_H_FUNCTION || kind == TOW_H_ARRAY || kind == TOW_H_MIPMAPPEDARRAY)) {
-        tow_handles_unbind(&drop->session->handles, id);
+        tows_handles_unbind(&drop->session->handles, id);
     }
 }
 
-CUresult tow_context_drop(struct tow_session *session, uint64_t id)
+CUresult tows_context_drop(struct tows_session *session, uint64_t id)
 {
     struct drop drop = {session, TOW_ID_INDEX(id)};
-    const struct tow_handle_entry *entry = tow_handles_find(&session->handles, id);
+    const struct tows_handle_entry *entry = tows_handles_find(&session->handles, id);
     uint32_t owner = entry != NULL ? entry->context : 0;
     uint64_t primary = owner != 0 ? atomic_load(&session->primaries[owner - 1]) : NO_ID;
     /* The memory of a green context that ends alone is its device's primary context's. Memory of no
      * context goes with that of device 0. */
-    struct tow_mirror_gone gone = {.context = drop.context,
-                                   .heir = primary > BUSY ? TOW_ID_INDEX(primary) : 0,
-                                   .and_none = owner == 1 && primary <= BUSY};
+    struct tows_mirror_gone gone = {.context = drop.context,
+                                    .heir = primary > BUSY ? TOW_ID_INDEX(primary) : 0,
+                                    .and_none = owner == 1 && primary <= BUSY};
     /* The driver may want it to be current where its events and memory are looked at. */
-    CUresult status = tow_session_enter(session, drop.context);
+    CUresult status = tows_session_enter(session, drop.context);
     atomic_fetch_add(&session->contexts_ending[owner], 1);
-    if (!tow_handles_end(&session->handles, id)) {
+    if (!tows_handles_end(&session->handles, id)) {
         atomic_fetch_sub(&session->contexts_ending[owner], 1);
         return CUDA_ERROR_INVALID_CONTEXT; /* another thread ends it */
     }
     if (status != CUDA_SUCCESS) {
-        tow_session_forget_current();
+        tows_session_forget_current();
     }
-    tow_session_leave_all(session);
-    tow_transfer_settle(session);
+    tows_session_leave_all(session);
+    tows_transfer_settle(session);
     if (status == CUDA_SUCCESS) {
         /* As with NVIDIA's driver, whose contexts end when all of their work is done, host
          * functions included. While these run everything in the context is still there. */
         tow_drive(session->driver, cuCtxSynchronize)();
     }
-    tow_mirror_forget_managed(session, &gone);
-    bool dropped = tow_copy_drop_context(session, drop.context, gone.heir);
-    tow_session_drop_context(session, drop.context);
-    tow_share_drop_context(session, drop.context);
-    tow_handles_each(&session->handles, TOW_H_NONE, drop_entry, &drop);
-    tow_watch_drop_context(session, drop.context);
-    tow_session_forget_current();
+    tows_mirror_forget_managed(session, &gone);
+    bool dropped = tows_copy_drop_context(session, drop.context, gone.heir);
+    tows_session_drop_context(session, drop.context);
+    tows_share_drop_context(session, drop.context);
+    tows_handles_each(&session->handles, TOW_H_NONE, drop_entry, &drop);
+    tows_watch_drop_context(session, drop.context);
+    tows_session_forget_current();
     /* All of the above goes by the context's number, and may need its device's primary context. */
-    tow_handles_ended(&session->handles, id);
+    tows_handles_ended(&session->handles, id);
     atomic_fetch_sub(&session->contexts_ending[owner], 1);
     return dropped ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
 }
 
-bool tow_context_await_drop(struct tow_session *session, uint64_t id)
+bool tows_context_await_drop(struct tows_session *session, uint64_t id)
 {
-    while (tow_handles_is_ending(&session->handles, id) && tow_session_goes_on(session)) {
+    while (tows_handles_is_ending(&session->handles, id) && tows_session_goes_on(session)) {
         tow_time_sleep(NAP_NS);
     }
-    return tow_session_goes_on(session);
+    return tows_session_goes_on(session);
 }
 
 /* Contexts that share the memory of a device's primary context end with it: those of green
  * contexts, and itself. */
 struct ending {
-    struct tow_session *session;
+    struct tows_session *session;
     uint32_t owner;
     CUresult status;
 };
 
-static void end_entry(void *user, uint64_t id, const struct tow_handle_entry *entry)
+static void end_entry(void *user, uint64_t id, const struct tows_handle_entry *entry)
 {
     struct ending *ending = user;
     if (entry->context == ending->owner) {
-        CUresult status = tow_context_drop(ending->session, id);
+        CUresult status = tows_context_drop(ending->session, id);
         if (ending->status == CUDA_SUCCESS && status != CUDA_ERROR_INVALID_CONTEXT) {
             ending->status = status; /* one that another thread ends is waited for */
         }
@@ -231,11 +231,11 @@ static void end_entry(void *user, uint64_t id, const struct tow_handle_entry *en
 }
 
 /* {u64 id, u32 device}: the id is the device's primary context's, and ends. */
-static bool end_primary(struct tow_serve *call, CUdevice *ret_device)
+static bool end_primary(struct tows_serve *call, CUdevice *ret_device)
 {
     uint64_t id = tow_dec_u64(&call->in);
     CUdevice device = (CUdevice)tow_dec_u32(&call->in);
-    if (!tow_serve_ready(call)) {
+    if (!tows_serve_ready(call)) {
         return false;
     }
     if (id <= BUSY || !change_primary(call, device, id, BUSY)) {
@@ -243,11 +243,11 @@ static bool end_primary(struct tow_serve *call, CUdevice *ret_device)
         return false;
     }
     struct ending ending = {call->session, (uint32_t)device + 1, CUDA_SUCCESS};
-    tow_handles_each(&call->session->handles, TOW_H_CONTEXT, end_entry, &ending);
+    tows_handles_each(&call->session->handles, TOW_H_CONTEXT, end_entry, &ending);
     const atomic_uint *others = &call->session->contexts_ending[ending.owner];
     while (atomic_load(others) != 0 && ending.status == CUDA_SUCCESS) {
         tow_time_sleep(NAP_NS); /* another thread ends one of them */
-        ending.status = tow_session_goes_on(call->session) ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+        ending.status = tows_session_goes_on(call->session) ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
     }
     if (ending.status != CUDA_SUCCESS) {
         call->status = ending.status;
@@ -258,7 +258,7 @@ static bool end_primary(struct tow_serve *call, CUdevice *ret_device)
     return true;
 }
 
-void tow_serve_cuDevicePrimaryCtxRelease_v2(struct tow_serve *call)
+void tows_serve_cuDevicePrimaryCtxRelease_v2(struct tows_serve *call)
 {
     CUdevice device;
     if (!end_primary(call, &device)) {
@@ -276,7 +276,7 @@ void tow_serve_cuDevicePrimaryCtxRelease_v2(struct tow_serve *call)
     atomic_store(&call->session->primaries[device], NO_ID);
 }
 
-void tow_serve_cuDevicePrimaryCtxReset_v2(struct tow_serve *call)
+void tows_serve_cuDevicePrimaryCtxReset_v2(struct tows_serve *call)
 {
     CUdevice device;
     if (end_primary(call, &device)) {
@@ -285,7 +285,7 @@ void tow_serve_cuDevicePrimaryCtxReset_v2(struct tow_serve *call)
     }
 }
 
-void tow_serve_cuCtxCreate_v4(struct tow_serve *call)
+void tows_serve_cuCtxCreate_v4(struct tows_serve *call)
 {
     uint64_t id = tow_dec_u64(&call->in);
     CUdevice device = (CUdevice)tow_dec_u32(&call->in);
@@ -293,9 +293,9 @@ void tow_serve_cuCtxCreate_v4(struct tow_serve *call)
     uint32_t count =
         tow_dec_count(&call->in, CU_EXEC_AFFINITY_TYPE_MAX, sizeof(CUexecAffinityParam));
     tow_dec_u32(&call->in);
-    CUexecAffinityParam *params = tow_serve_array(call, count, sizeof *params);
+    CUexecAffinityParam *params = tows_serve_array(call, count, sizeof *params);
     CUcontext context = NULL;
-    if (!tow_serve_ready(call)) {
+    if (!tows_serve_ready(call)) {
         return;
     }
     call->status = count == 0 ? tow_drive(call->driver, cuCtxCreate_v2)(&context, flags, device)
@@ -307,27 +307,27 @@ void tow_serve_cuCtxCreate_v4(struct tow_serve *call)
     /* It came onto this server thread's stack; the client has a stack of its own. */
     CUcontext popped = NULL;
     tow_drive(call->driver, cuCtxPopCurrent_v2)(&popped);
-    tow_session_forget_current();
-    if (!tow_context_bind(call, id, context, 0)) {
+    tows_session_forget_current();
+    if (!tows_context_bind(call, id, context, 0)) {
         tow_drive(call->driver, cuCtxDestroy_v2)(context);
         return;
     }
     atomic_store_explicit(&call->session->stats->device, device, memory_order_relaxed);
 }
 
-void tow_serve_cuCtxDestroy_v2(struct tow_serve *call)
+void tows_serve_cuCtxDestroy_v2(struct tows_serve *call)
 {
     uint64_t id = tow_dec_u64(&call->in);
-    CUcontext context = tow_serve_handle(call, TOW_H_CONTEXT, id);
-    if (!tow_serve_ready(call)) {
+    CUcontext context = tows_serve_handle(call, TOW_H_CONTEXT, id);
+    if (!tows_serve_ready(call)) {
         return;
     }
-    const struct tow_handle_entry *entry = tow_handles_find(&call->session->handles, id);
+    const struct tows_handle_entry *entry = tows_handles_find(&call->session->handles, id);
     if (entry == NULL || entry->context != 0) {
         call->status = CUDA_ERROR_INVALID_CONTEXT; /* a primary or a green one ends otherwise */
         return;
     }
-    call->status = tow_context_drop(call->session, id);
+    call->status = tows_context_drop(call->session, id);
     if (call->status == CUDA_SUCCESS) {
         call->status = tow_drive(call->driver, cuCtxDestroy_v2)(context);
     }

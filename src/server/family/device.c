@@ -61,7 +61,7 @@ static void describe_pair(const struct tow_driver *driver, CUdevice a, CUdevice 
     }
 }
 
-int tow_device_snapshot(struct tow_backend *backend, uint8_t **ret_bytes, size_t *ret_size)
+int tows_device_snapshot(struct tow_backend *backend, uint8_t **ret_bytes, size_t *ret_size)
 {
     const struct tow_driver *driver = &backend->driver;
     int count = 0, version = 0;

@@ -10,6 +10,6 @@
 
 /* All devices with every attribute, name, uuid and memory size, as src/client/link/device.c
  * reads it. The bytes are the caller's to free. -ENODEV if the driver has none. */
-int tow_device_snapshot(struct tow_backend *backend, uint8_t **ret_bytes, size_t *ret_size);
+int tows_device_snapshot(struct tow_backend *backend, uint8_t **ret_bytes, size_t *ret_size);
 
 #endif

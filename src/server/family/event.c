@@ -11,49 +11,49 @@
  * told. */
 enum { NOTE_SIZE = 16, SLIP_SIZE = 8 };
 
-void tow_serve_cuEventRecord(struct tow_serve *call)
+void tows_serve_cuEventRecord(struct tows_serve *call)
 {
     uint64_t id = tow_dec_u64(&call->in);
-    CUevent event = tow_serve_handle(call, TOW_H_EVENT, id);
-    CUstream stream = tow_serve_handle(call, TOW_H_STREAM, tow_dec_u64(&call->in));
-    if (tow_serve_ready(call)) {
+    CUevent event = tows_serve_handle(call, TOW_H_EVENT, id);
+    CUstream stream = tows_serve_handle(call, TOW_H_STREAM, tow_dec_u64(&call->in));
+    if (tows_serve_ready(call)) {
         call->status = tow_drive(call->driver, cuEventRecord)(event, stream);
     }
     if (tow_dec_left(&call->in) >= NOTE_SIZE) {
-        tow_share_note(call, stream);
+        tows_share_note(call, stream);
     } else if (tow_dec_left(&call->in) >= SLIP_SIZE) {
-        tow_watch_event(call, id, event);
+        tows_watch_event(call, id, event);
     }
 }
 
-void tow_serve_cuEventQuery(struct tow_serve *call)
+void tows_serve_cuEventQuery(struct tows_serve *call)
 {
     uint64_t id = tow_dec_u64(&call->in);
-    CUevent event = tow_serve_handle(call, TOW_H_EVENT, id);
-    if (!tow_serve_ready(call)) {
+    CUevent event = tows_serve_handle(call, TOW_H_EVENT, id);
+    if (!tows_serve_ready(call)) {
         return;
     }
     call->status = tow_drive(call->driver, cuEventQuery)(event);
     if (call->status == CUDA_ERROR_NOT_READY && tow_dec_left(&call->in) >= SLIP_SIZE) {
-        tow_watch_event(call, id, event);
+        tows_watch_event(call, id, event);
     }
 }
 
-void tow_serve_cuEventSynchronize(struct tow_serve *call)
+void tows_serve_cuEventSynchronize(struct tows_serve *call)
 {
-    CUevent event = tow_serve_handle(call, TOW_H_EVENT, tow_dec_u64(&call->in));
-    if (tow_serve_ready(call)) {
-        tow_copy_send_until(call, event);
+    CUevent event = tows_serve_handle(call, TOW_H_EVENT, tow_dec_u64(&call->in));
+    if (tows_serve_ready(call)) {
+        tows_copy_send_until(call, event);
         call->status = tow_drive(call->driver, cuEventSynchronize)(event);
     }
 }
 
-void tow_serve_cuEventElapsedTime_v2(struct tow_serve *call)
+void tows_serve_cuEventElapsedTime_v2(struct tows_serve *call)
 {
-    CUevent start = tow_serve_handle(call, TOW_H_EVENT, tow_dec_u64(&call->in));
-    CUevent end = tow_serve_handle(call, TOW_H_EVENT, tow_dec_u64(&call->in));
+    CUevent start = tows_serve_handle(call, TOW_H_EVENT, tow_dec_u64(&call->in));
+    CUevent end = tows_serve_handle(call, TOW_H_EVENT, tow_dec_u64(&call->in));
     float milliseconds = 0;
-    if (!tow_serve_ready(call)) {
+    if (!tows_serve_ready(call)) {
         return;
     }
     call->status = tow_drive(call->driver, cuEventElapsedTime_v2)(&milliseconds, start, end);

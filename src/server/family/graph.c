@@ -32,13 +32,13 @@ struct bodies {
     struct body *first; /* owned; guarded by lock */
 };
 
-static void bodies_init(struct tow_session *session, void *state)
+static void bodies_init(struct tows_session *session, void *state)
 {
     (void)session;
     tow_mutex_init(&((struct bodies *)state)->lock, SERVER_BODIES);
 }
 
-static void bodies_fini(struct tow_session *session, void *state)
+static void bodies_fini(struct tows_session *session, void *state)
 {
     (void)session;
     struct bodies *bodies = state;
@@ -50,11 +50,11 @@ static void bodies_fini(struct tow_session *session, void *state)
     tow_mutex_fini(&bodies->lock);
 }
 
-static void note_body(struct tow_serve *call, CUgraphNode node, CUgraph graph)
+static void note_body(struct tows_serve *call, CUgraphNode node, CUgraph graph)
 {
-    static const struct tow_family_ops ops = {TOW_SESSION_GRAPH, sizeof(struct bodies), bodies_init,
-                                              bodies_fini};
-    struct bodies *bodies = tow_session_make_state(call->session, &ops);
+    static const struct tows_family_ops ops = {TOW_SESSION_GRAPH, sizeof(struct bodies),
+                                               bodies_init, bodies_fini};
+    struct bodies *bodies = tows_session_make_state(call->session, &ops);
     struct body *body = bodies != NULL ? malloc(sizeof *body) : NULL;
     if (body == NULL) {
         call->malformed = true; /* its id could outlive it */
@@ -67,9 +67,9 @@ static void note_body(struct tow_serve *call, CUgraphNode node, CUgraph graph)
 }
 
 /* One of the node's, which is forgotten, and the caller's; NULL: it has no more. */
-static struct body *take_body(struct tow_session *session, CUgraphNode node)
+static struct body *take_body(struct tows_session *session, CUgraphNode node)
 {
-    struct bodies *bodies = tow_session_state(session, TOW_SESSION_GRAPH);
+    struct bodies *bodies = tows_session_state(session, TOW_SESSION_GRAPH);
     if (bodies == NULL) {
         return NULL;
     }
@@ -86,9 +86,9 @@ static struct body *take_body(struct tow_session *session, CUgraphNode node)
     return body;
 }
 
-static void give_back_body(struct tow_session *session, struct body *body)
+static void give_back_body(struct tows_session *session, struct body *body)
 {
-    struct bodies *bodies = tow_session_state(session, TOW_SESSION_GRAPH);
+    struct bodies *bodies = tows_session_state(session, TOW_SESSION_GRAPH);
     tow_mutex_lock(&bodies->lock);
     body->next = bodies->first;
     bodies->first = body;
@@ -103,11 +103,11 @@ struct node_room {
     void *extra[5];
 };
 
-static void get_kernel(struct tow_serve *call, CUgraphNodeParams *p, struct node_room *room)
+static void get_kernel(struct tows_serve *call, CUgraphNodeParams *p, struct node_room *room)
 {
     struct tow_launch_head head;
     tow_dec_copy(&call->in, &head, sizeof head);
-    void *bytes = tow_serve_array(call, head.bytes, 1);
+    void *bytes = tows_serve_array(call, head.bytes, 1);
     p->kernel = (CUDA_KERNEL_NODE_PARAMS_v3){
         .gridDimX = head.grid[0],
         .gridDimY = head.grid[1],
@@ -117,7 +117,7 @@ static void get_kernel(struct tow_serve *call, CUgraphNodeParams *p, struct node
         .blockDimZ = head.block[2],
         .sharedMemBytes = head.shared,
     };
-    void *function = tow_serve_handle(call, TOW_H_FUNCTION, head.function);
+    void *function = tows_serve_handle(call, TOW_H_FUNCTION, head.function);
     if (TOW_ID_KIND(head.function) == TOW_H_KERNEL) {
         p->kernel.kern = function;
     } else {
@@ -134,7 +134,7 @@ static void get_kernel(struct tow_serve *call, CUgraphNodeParams *p, struct node
     }
 }
 
-static void get_side(struct tow_serve *call, const struct tow_copy_shape *shape,
+static void get_side(struct tows_serve *call, const struct tow_copy_shape *shape,
                      const struct tow_copy_side *side, CUmemorytype *ret_type,
                      const void **ret_host, CUdeviceptr *ret_device, CUarray *ret_array)
 {
@@ -145,12 +145,12 @@ static void get_side(struct tow_serve *call, const struct tow_copy_shape *shape,
         break;
     case TOW_AT_ARRAY:
         *ret_type = CU_MEMORYTYPE_ARRAY;
-        *ret_array = tow_serve_handle(call, TOW_H_ARRAY, side->address);
+        *ret_array = tows_serve_handle(call, TOW_H_ARRAY, side->address);
         break;
     case TOW_AT_ADDRESS:
         *ret_type = CU_MEMORYTYPE_HOST;
         *ret_host = (const void *)(uintptr_t)side->address;
-        if (!tow_mirror_reaches_side(call, side, shape) && call->status == CUDA_SUCCESS) {
+        if (!tows_mirror_reaches_side(call, side, shape) && call->status == CUDA_SUCCESS) {
             call->status = CUDA_ERROR_INVALID_VALUE;
         }
         break;
@@ -160,7 +160,7 @@ static void get_side(struct tow_serve *call, const struct tow_copy_shape *shape,
     }
 }
 
-static void get_copy(struct tow_serve *call, CUDA_MEMCPY3D *p)
+static void get_copy(struct tows_serve *call, CUDA_MEMCPY3D *p)
 {
     struct tow_copy_shape s;
     const void *to = NULL;
@@ -188,7 +188,7 @@ static void get_copy(struct tow_serve *call, CUDA_MEMCPY3D *p)
 }
 
 /* Fills *p from the rest of the frame. */
-static void get_params(struct tow_serve *call, uint32_t type, void *context, CUgraphNodeParams *p,
+static void get_params(struct tows_serve *call, uint32_t type, void *context, CUgraphNodeParams *p,
                        struct node_room *room)
 {
     memset(p, 0, sizeof *p);
@@ -203,55 +203,55 @@ static void get_params(struct tow_serve *call, uint32_t type, void *context, CUg
         p->memcpy.copyCtx = context;
         break;
     case CU_GRAPH_NODE_TYPE_MEMSET:
-        tow_serve_record(call, &p->memset, sizeof p->memset);
+        tows_serve_record(call, &p->memset, sizeof p->memset);
         p->memset.ctx = context;
         break;
     case CU_GRAPH_NODE_TYPE_HOST: {
         uint64_t id = tow_dec_u64(&call->in);
-        p->host.fn = tow_hostfn_run;
-        p->host.userData = tow_hostfn_make(call->session, id, 1);
+        p->host.fn = tows_hostfn_run;
+        p->host.userData = tows_hostfn_make(call->session, id, 1);
         if (p->host.userData == NULL) {
             call->status = CUDA_ERROR_OUT_OF_MEMORY;
         }
         break;
     }
     case CU_GRAPH_NODE_TYPE_GRAPH:
-        tow_serve_record(call, &p->graph, sizeof p->graph);
-        p->graph.graph = tow_serve_handle(call, TOW_H_GRAPH, (uint64_t)(uintptr_t)p->graph.graph);
+        tows_serve_record(call, &p->graph, sizeof p->graph);
+        p->graph.graph = tows_serve_handle(call, TOW_H_GRAPH, (uint64_t)(uintptr_t)p->graph.graph);
         break;
     case CU_GRAPH_NODE_TYPE_EMPTY:
         break;
     case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
     case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
-        p->eventWait.event = tow_serve_handle(call, TOW_H_EVENT, tow_dec_u64(&call->in));
+        p->eventWait.event = tows_serve_handle(call, TOW_H_EVENT, tow_dec_u64(&call->in));
         break;
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
-        tow_serve_record(call, &p->alloc, sizeof p->alloc);
+        tows_serve_record(call, &p->alloc, sizeof p->alloc);
         p->alloc.poolProps.win32SecurityAttributes = NULL;
         p->alloc.accessDescs = NULL;
         if (p->alloc.accessDescCount > TOW_NODE_ACCESS_MAX) {
             call->malformed = true;
         } else {
             p->alloc.accessDescs =
-                tow_serve_array(call, p->alloc.accessDescCount, sizeof *p->alloc.accessDescs);
+                tows_serve_array(call, p->alloc.accessDescCount, sizeof *p->alloc.accessDescs);
         }
         break;
     case CU_GRAPH_NODE_TYPE_MEM_FREE:
-        tow_serve_record(call, &p->free, sizeof p->free);
+        tows_serve_record(call, &p->free, sizeof p->free);
         break;
     case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
-        tow_serve_record(call, &p->memOp, sizeof p->memOp);
+        tows_serve_record(call, &p->memOp, sizeof p->memOp);
         p->memOp.paramArray = NULL;
         p->memOp.ctx = context;
         if (p->memOp.count > TOW_NODE_MEMOPS_MAX) {
             call->malformed = true;
         } else {
             p->memOp.paramArray =
-                tow_serve_array(call, p->memOp.count, sizeof *p->memOp.paramArray);
+                tows_serve_array(call, p->memOp.count, sizeof *p->memOp.paramArray);
         }
         break;
     case CU_GRAPH_NODE_TYPE_CONDITIONAL:
-        tow_serve_record(call, &p->conditional, sizeof p->conditional);
+        tows_serve_record(call, &p->conditional, sizeof p->conditional);
         p->conditional.phGraph_out = NULL;
         p->conditional.ctx = context;
         call->malformed |= p->conditional.size > TOW_NODE_GRAPHS_MAX;
@@ -264,67 +264,67 @@ static void get_params(struct tow_serve *call, uint32_t type, void *context, CUg
 
 /* After a call that nobody waits for. What it failed to complete does not run without it: every use
  * fails with the same error. */
-static void spoil(struct tow_serve *call, enum tow_handle_kind kind, uint64_t id)
+static void spoil(struct tows_serve *call, enum tow_handle_kind kind, uint64_t id)
 {
     if (TOW_ID_KIND(id) == (unsigned)kind) {
-        tow_handles_spoil(&call->session->handles, id, call->status);
+        tows_handles_spoil(&call->session->handles, id, call->status);
     }
 }
 
-static bool failed_unheard(const struct tow_serve *call)
+static bool failed_unheard(const struct tows_serve *call)
 {
     return call->frame.seq == 0 && call->status != CUDA_SUCCESS && !call->malformed;
 }
 
-static void add_node(struct tow_serve *call, const struct tow_node_head *head)
+static void add_node(struct tows_serve *call, const struct tow_node_head *head)
 {
-    CUgraph graph = tow_serve_handle(call, TOW_H_GRAPH, head->graph);
-    void *context = tow_serve_handle(call, TOW_H_CONTEXT, head->context);
+    CUgraph graph = tows_serve_handle(call, TOW_H_GRAPH, head->graph);
+    void *context = tows_serve_handle(call, TOW_H_CONTEXT, head->context);
     if (head->dependencies > TOW_NODE_DEPENDENCIES_MAX) {
         call->malformed = true;
         return;
     }
-    CUgraphNode *dependencies = tow_serve_array(call, head->dependencies, sizeof *dependencies);
-    tow_serve_handles(call, TOW_H_GRAPHNODE, dependencies,
-                      dependencies != NULL ? head->dependencies : 0);
+    CUgraphNode *dependencies = tows_serve_array(call, head->dependencies, sizeof *dependencies);
+    tows_serve_handles(call, TOW_H_GRAPHNODE, dependencies,
+                       dependencies != NULL ? head->dependencies : 0);
     CUgraphEdgeData *edges = head->flags & TOW_NODE_EDGES
-                                 ? tow_serve_array(call, head->dependencies, sizeof *edges)
+                                 ? tows_serve_array(call, head->dependencies, sizeof *edges)
                                  : NULL;
     CUgraphNodeParams params;
     struct node_room room;
     CUgraphNode node = NULL;
     get_params(call, head->type, context, &params, &room);
-    if (!tow_serve_ready(call)) {
+    if (!tows_serve_ready(call)) {
         return;
     }
     call->status = tow_drive(call->driver, cuGraphAddNode_v2)(&node, graph, dependencies, edges,
                                                               head->dependencies, &params);
     if (call->status != CUDA_SUCCESS) {
         if (params.type == CU_GRAPH_NODE_TYPE_HOST) {
-            tow_hostfn_drop(params.host.userData);
+            tows_hostfn_drop(params.host.userData);
         }
         return;
     }
-    tow_serve_bind(call, TOW_H_GRAPHNODE, head->id, node);
+    tows_serve_bind(call, TOW_H_GRAPHNODE, head->id, node);
     if (params.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC) {
         tow_enc_u64(&call->out, params.alloc.dptr);
     } else if (params.type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
-        tow_serve_reserve(call, 8 * params.conditional.size + 8);
+        tows_serve_reserve(call, 8 * params.conditional.size + 8);
         for (unsigned i = 0; i < params.conditional.size; i++) {
             note_body(call, node, params.conditional.phGraph_out[i]);
             tow_enc_u64(&call->out,
-                        tow_serve_export(call, TOW_H_GRAPH, params.conditional.phGraph_out[i]));
+                        tows_serve_export(call, TOW_H_GRAPH, params.conditional.phGraph_out[i]));
         }
     }
 }
 
-void tow_serve_cuGraphAddNode_v2(struct tow_serve *call)
+void tows_serve_cuGraphAddNode_v2(struct tows_serve *call)
 {
     struct tow_node_head head;
     tow_dec_copy(&call->in, &head, sizeof head);
     add_node(call, &head);
     if (failed_unheard(call)) {
-        tow_serve_bind(call, TOW_H_GRAPHNODE, head.id, NULL);
+        tows_serve_bind(call, TOW_H_GRAPHNODE, head.id, NULL);
         spoil(call, TOW_H_GRAPH, head.graph);
     }
 }
@@ -338,15 +338,15 @@ static CUresult set_in_graph(const struct tow_driver *driver, CUgraphNode node,
                : tow_drive(driver, cuGraphNodeSetParams)(node, p);
 }
 
-static void set_params(struct tow_serve *call, const struct tow_node_set_head *head, bool of_exec)
+static void set_params(struct tows_serve *call, const struct tow_node_set_head *head, bool of_exec)
 {
     CUgraphNodeParams params;
     struct node_room room;
-    CUgraphExec exec = tow_serve_handle(call, TOW_H_GRAPHEXEC, head->exec);
-    CUgraphNode node = tow_serve_handle(call, TOW_H_GRAPHNODE, head->node);
-    void *context = tow_serve_handle(call, TOW_H_CONTEXT, head->context);
+    CUgraphExec exec = tows_serve_handle(call, TOW_H_GRAPHEXEC, head->exec);
+    CUgraphNode node = tows_serve_handle(call, TOW_H_GRAPHNODE, head->node);
+    void *context = tows_serve_handle(call, TOW_H_CONTEXT, head->context);
     get_params(call, head->type, context, &params, &room);
-    if (!tow_serve_ready(call)) {
+    if (!tows_serve_ready(call)) {
         return;
     }
     CUDA_BATCH_MEM_OP_NODE_PARAMS before;
@@ -357,18 +357,18 @@ static void set_params(struct tow_serve *call, const struct tow_node_set_head *h
     call->status = of_exec ? tow_drive(call->driver, cuGraphExecNodeSetParams)(exec, node, &params)
                            : set_in_graph(call->driver, node, &params);
     if (call->status != CUDA_SUCCESS && params.type == CU_GRAPH_NODE_TYPE_HOST) {
-        tow_hostfn_drop(params.host.userData);
+        tows_hostfn_drop(params.host.userData);
     }
 }
 
-void tow_serve_cuGraphNodeSetParams(struct tow_serve *call)
+void tows_serve_cuGraphNodeSetParams(struct tows_serve *call)
 {
     struct tow_node_set_head head;
     tow_dec_copy(&call->in, &head, sizeof head);
     set_params(call, &head, false);
 }
 
-void tow_serve_cuGraphExecNodeSetParams(struct tow_serve *call)
+void tows_serve_cuGraphExecNodeSetParams(struct tows_serve *call)
 {
     struct tow_node_set_head head;
     tow_dec_copy(&call->in, &head, sizeof head);
@@ -381,25 +381,25 @@ void tow_serve_cuGraphExecNodeSetParams(struct tow_serve *call)
 /* ---- asking nodes ---- */
 
 /* The id under which the client knows a kernel: as a function, as a kernel, or a new one. */
-static uint64_t export_kernel(struct tow_serve *call, const CUDA_KERNEL_NODE_PARAMS *p)
+static uint64_t export_kernel(struct tows_serve *call, const CUDA_KERNEL_NODE_PARAMS *p)
 {
-    struct tow_handles *handles = &call->session->handles;
-    uint64_t id = p->kern != NULL ? tow_handles_known(handles, TOW_H_KERNEL, p->kern) : 0;
+    struct tows_handles *handles = &call->session->handles;
+    uint64_t id = p->kern != NULL ? tows_handles_known(handles, TOW_H_KERNEL, p->kern) : 0;
     if (id == 0 && p->func != NULL) {
-        id = tow_handles_known(handles, TOW_H_FUNCTION, p->func);
+        id = tows_handles_known(handles, TOW_H_FUNCTION, p->func);
     }
     if (id == 0 && p->func != NULL) {
-        id = tow_handles_known(handles, TOW_H_KERNEL, p->func);
+        id = tows_handles_known(handles, TOW_H_KERNEL, p->func);
     }
-    return id != 0 ? id : tow_serve_export(call, TOW_H_FUNCTION, p->func);
+    return id != 0 ? id : tows_serve_export(call, TOW_H_FUNCTION, p->func);
 }
 
-void tow_serve_cuGraphKernelNodeGetParams_v2(struct tow_serve *call)
+void tows_serve_cuGraphKernelNodeGetParams_v2(struct tows_serve *call)
 {
-    CUgraphNode node = tow_serve_handle(call, TOW_H_GRAPHNODE, tow_dec_u64(&call->in));
+    CUgraphNode node = tows_serve_handle(call, TOW_H_GRAPHNODE, tow_dec_u64(&call->in));
     CUDA_KERNEL_NODE_PARAMS p;
     memset(&p, 0, sizeof p);
-    if (!tow_serve_ready(call)) {
+    if (!tows_serve_ready(call)) {
         return;
     }
     call->status = tow_drive(call->driver, cuGraphKernelNodeGetParams_v2)(node, &p);
@@ -425,7 +425,7 @@ void tow_serve_cuGraphKernelNodeGetParams_v2(struct tow_serve *call)
         bytes = end > bytes ? (uint32_t)end : bytes;
         count++;
     }
-    uint8_t *packed = tow_serve_room(call, bytes, 1);
+    uint8_t *packed = tows_serve_room(call, bytes, 1);
     if (p.kernelParams != NULL) {
         for (uint32_t i = 0; packed != NULL && i < count; i++) {
             memcpy(packed + offsets[i], p.kernelParams[i], sizes[i]);
@@ -451,7 +451,7 @@ void tow_serve_cuGraphKernelNodeGetParams_v2(struct tow_serve *call)
                                              tow_launch_side(p.blockDimZ)},
                                    .shared = p.sharedMemBytes,
                                    .bytes = (uint16_t)bytes};
-    tow_serve_reserve(call, sizeof head + 8 + count * 4 + 8 + bytes + 8);
+    tows_serve_reserve(call, sizeof head + 8 + count * 4 + 8 + bytes + 8);
     tow_enc_bytes(&call->out, &head, sizeof head);
     tow_enc_u32(&call->out, count);
     tow_enc_u32(&call->out, 0);
@@ -464,37 +464,37 @@ void tow_serve_cuGraphKernelNodeGetParams_v2(struct tow_serve *call)
     }
 }
 
-void tow_serve_cuGraphMemcpyNodeGetParams(struct tow_serve *call)
+void tows_serve_cuGraphMemcpyNodeGetParams(struct tows_serve *call)
 {
-    CUgraphNode node = tow_serve_handle(call, TOW_H_GRAPHNODE, tow_dec_u64(&call->in));
+    CUgraphNode node = tows_serve_handle(call, TOW_H_GRAPHNODE, tow_dec_u64(&call->in));
     CUDA_MEMCPY3D p;
     memset(&p, 0, sizeof p);
-    if (tow_serve_ready(call)) {
+    if (tows_serve_ready(call)) {
         call->status = tow_drive(call->driver, cuGraphMemcpyNodeGetParams)(node, &p);
-        p.srcArray = (CUarray)(uintptr_t)tow_serve_export(call, TOW_H_ARRAY, p.srcArray);
-        p.dstArray = (CUarray)(uintptr_t)tow_serve_export(call, TOW_H_ARRAY, p.dstArray);
+        p.srcArray = (CUarray)(uintptr_t)tows_serve_export(call, TOW_H_ARRAY, p.srcArray);
+        p.dstArray = (CUarray)(uintptr_t)tows_serve_export(call, TOW_H_ARRAY, p.dstArray);
         tow_enc_bytes(&call->out, &p, sizeof p);
     }
 }
 
-void tow_serve_cuGraphHostNodeGetParams(struct tow_serve *call)
+void tows_serve_cuGraphHostNodeGetParams(struct tows_serve *call)
 {
-    CUgraphNode node = tow_serve_handle(call, TOW_H_GRAPHNODE, tow_dec_u64(&call->in));
+    CUgraphNode node = tows_serve_handle(call, TOW_H_GRAPHNODE, tow_dec_u64(&call->in));
     CUDA_HOST_NODE_PARAMS p;
     memset(&p, 0, sizeof p);
-    if (tow_serve_ready(call)) {
+    if (tows_serve_ready(call)) {
         call->status = tow_drive(call->driver, cuGraphHostNodeGetParams)(node, &p);
         tow_enc_u64(&call->out,
-                    p.fn == tow_hostfn_run && p.userData != NULL ? tow_hostfn_id(p.userData) : 0);
+                    p.fn == tows_hostfn_run && p.userData != NULL ? tows_hostfn_id(p.userData) : 0);
     }
 }
 
-void tow_serve_cuGraphMemAllocNodeGetParams(struct tow_serve *call)
+void tows_serve_cuGraphMemAllocNodeGetParams(struct tows_serve *call)
 {
-    CUgraphNode node = tow_serve_handle(call, TOW_H_GRAPHNODE, tow_dec_u64(&call->in));
+    CUgraphNode node = tows_serve_handle(call, TOW_H_GRAPHNODE, tow_dec_u64(&call->in));
     CUDA_MEM_ALLOC_NODE_PARAMS p;
     memset(&p, 0, sizeof p);
-    if (!tow_serve_ready(call)) {
+    if (!tows_serve_ready(call)) {
         return;
     }
     call->status = tow_drive(call->driver, cuGraphMemAllocNodeGetParams)(node, &p);
@@ -503,24 +503,24 @@ void tow_serve_cuGraphMemAllocNodeGetParams(struct tow_serve *call)
     const CUmemAccessDesc *descs = p.accessDescs;
     p.accessDescCount = count;
     p.accessDescs = NULL;
-    tow_serve_reserve(call, sizeof p + count * sizeof *descs);
+    tows_serve_reserve(call, sizeof p + count * sizeof *descs);
     tow_enc_bytes(&call->out, &p, sizeof p);
     if (count > 0) {
         tow_enc_bytes(&call->out, descs, count * sizeof *descs);
     }
 }
 
-void tow_serve_cuGraphBatchMemOpNodeGetParams(struct tow_serve *call)
+void tows_serve_cuGraphBatchMemOpNodeGetParams(struct tows_serve *call)
 {
-    CUgraphNode node = tow_serve_handle(call, TOW_H_GRAPHNODE, tow_dec_u64(&call->in));
+    CUgraphNode node = tows_serve_handle(call, TOW_H_GRAPHNODE, tow_dec_u64(&call->in));
     CUDA_BATCH_MEM_OP_NODE_PARAMS p;
     memset(&p, 0, sizeof p);
-    if (!tow_serve_ready(call)) {
+    if (!tows_serve_ready(call)) {
         return;
     }
     call->status = tow_drive(call->driver, cuGraphBatchMemOpNodeGetParams)(node, &p);
     uint32_t count = p.count <= TOW_NODE_MEMOPS_MAX ? p.count : 0;
-    tow_serve_reserve(call, 8 + count * sizeof *p.paramArray);
+    tows_serve_reserve(call, 8 + count * sizeof *p.paramArray);
     tow_enc_u32(&call->out, count);
     tow_enc_u32(&call->out, p.flags);
     if (count > 0) {
@@ -534,10 +534,10 @@ void tow_serve_cuGraphBatchMemOpNodeGetParams(struct tow_serve *call)
  * that are still to be looked into. A client nests them as deep as it likes, so this is a list and
  * no recursion. */
 struct unbinding {
-    struct tow_session *session;
+    struct tows_session *session;
     CUgraph *graphs; /* owned */
     size_t count, room;
-    struct tow_handle_taken *taken; /* owned */
+    struct tows_handle_taken *taken; /* owned */
     size_t taken_count, taken_room;
     struct body *bodies; /* owned */
 };
@@ -552,7 +552,7 @@ static void *grown(struct unbinding *list, void *array, size_t element, size_t c
     size_t more = *room == 0 ? 16 : 2 * *room;
     void *made = realloc(array, more * element);
     if (made == NULL) {
-        tow_session_end(list->session, -ENOMEM);
+        tows_session_end(list->session, -ENOMEM);
         return NULL;
     }
     *room = more;
@@ -570,20 +570,20 @@ static void unbind_later(struct unbinding *list, CUgraph graph)
 
 static void unbind_one(struct unbinding *list, enum tow_handle_kind kind, void *handle)
 {
-    struct tow_handles *handles = &list->session->handles;
-    struct tow_handle_taken *taken =
+    struct tows_handles *handles = &list->session->handles;
+    struct tows_handle_taken *taken =
         grown(list, list->taken, sizeof *list->taken, list->taken_count, &list->taken_room);
     if (taken != NULL) {
         list->taken = taken;
-        list->taken_count += tow_handles_take(handles, tow_handles_known(handles, kind, handle),
-                                              &taken[list->taken_count]);
+        list->taken_count += tows_handles_take(handles, tows_handles_known(handles, kind, handle),
+                                               &taken[list->taken_count]);
     }
 }
 
 /* Ids of graphs within a node, and of what is in them, end with it. */
 static void unbind_within(struct unbinding *list, CUgraphNode node)
 {
-    struct tow_session *session = list->session;
+    struct tows_session *session = list->session;
     CUgraphNodeType type;
     CUgraph child = NULL;
     struct body *body;
@@ -604,7 +604,7 @@ static void unbind_within(struct unbinding *list, CUgraphNode node)
 /* Ids of nodes end with their graph. */
 static void unbind_nodes(struct unbinding *list, CUgraph graph)
 {
-    struct tow_session *session = list->session;
+    struct tows_session *session = list->session;
     size_t count = 0;
     if (tow_drive(session->driver, cuGraphGetNodes)(graph, NULL, &count) != CUDA_SUCCESS ||
         count == 0) {
@@ -612,7 +612,7 @@ static void unbind_nodes(struct unbinding *list, CUgraph graph)
     }
     CUgraphNode *nodes = calloc(count, sizeof *nodes);
     if (nodes == NULL) {
-        tow_session_end(session, -ENOMEM);
+        tows_session_end(session, -ENOMEM);
     } else if (tow_drive(session->driver, cuGraphGetNodes)(graph, nodes, &count) == CUDA_SUCCESS) {
         for (size_t i = 0; i < count; i++) {
             unbind_within(list, nodes[i]);
@@ -644,17 +644,17 @@ static void unbinding_fini(struct unbinding *list, bool kept)
         }
     }
     for (size_t i = list->taken_count; kept && i-- > 0;) {
-        tow_handles_give_back(&list->session->handles, &list->taken[i]);
+        tows_handles_give_back(&list->session->handles, &list->taken[i]);
     }
     free(list->taken);
     free(list->graphs);
 }
 
-void tow_serve_cuGraphDestroyNode(struct tow_serve *call)
+void tows_serve_cuGraphDestroyNode(struct tows_serve *call)
 {
     uint64_t id = tow_dec_u64(&call->in);
-    CUgraphNode node = tow_serve_handle(call, TOW_H_GRAPHNODE, id);
-    if (!tow_serve_ready(call) || !tow_serve_claim(call, TOW_H_GRAPHNODE, id)) {
+    CUgraphNode node = tows_serve_handle(call, TOW_H_GRAPHNODE, id);
+    if (!tows_serve_ready(call) || !tows_serve_claim(call, TOW_H_GRAPHNODE, id)) {
         return;
     }
     struct unbinding list = {call->session};
@@ -665,39 +665,39 @@ void tow_serve_cuGraphDestroyNode(struct tow_serve *call)
     call->status = tow_drive(call->driver, cuGraphDestroyNode)(node);
     unbinding_fini(&list, call->status != CUDA_SUCCESS);
     if (call->status != CUDA_SUCCESS) {
-        tow_serve_unclaim(call);
+        tows_serve_unclaim(call);
     }
 }
 
 /* Of one that a call without a reply spoiled, too. */
-static void *to_be_ended(struct tow_serve *call, enum tow_handle_kind kind, uint64_t id)
+static void *to_be_ended(struct tows_serve *call, enum tow_handle_kind kind, uint64_t id)
 {
     CUresult before = call->status;
-    void *handle = tow_serve_handle(call, kind, id);
+    void *handle = tows_serve_handle(call, kind, id);
     if (handle != NULL) {
         call->status = before;
     }
     return handle;
 }
 
-void tow_serve_cuGraphExecDestroy(struct tow_serve *call)
+void tows_serve_cuGraphExecDestroy(struct tows_serve *call)
 {
     uint64_t id = tow_dec_u64(&call->in);
     CUgraphExec exec = to_be_ended(call, TOW_H_GRAPHEXEC, id);
-    if (!tow_serve_ready(call) || !tow_serve_claim(call, TOW_H_GRAPHEXEC, id)) {
+    if (!tows_serve_ready(call) || !tows_serve_claim(call, TOW_H_GRAPHEXEC, id)) {
         return;
     }
     call->status = tow_drive(call->driver, cuGraphExecDestroy)(exec);
     if (call->status != CUDA_SUCCESS) {
-        tow_serve_unclaim(call);
+        tows_serve_unclaim(call);
     }
 }
 
-void tow_serve_cuGraphDestroy(struct tow_serve *call)
+void tows_serve_cuGraphDestroy(struct tows_serve *call)
 {
     uint64_t id = tow_dec_u64(&call->in);
     CUgraph graph = to_be_ended(call, TOW_H_GRAPH, id);
-    if (!tow_serve_ready(call) || !tow_serve_claim(call, TOW_H_GRAPH, id)) {
+    if (!tows_serve_ready(call) || !tows_serve_claim(call, TOW_H_GRAPH, id)) {
         return;
     }
     struct unbinding list = {call->session};
@@ -706,54 +706,54 @@ void tow_serve_cuGraphDestroy(struct tow_serve *call)
     call->status = tow_drive(call->driver, cuGraphDestroy)(graph);
     unbinding_fini(&list, call->status != CUDA_SUCCESS);
     if (call->status != CUDA_SUCCESS) {
-        tow_serve_unclaim(call);
+        tows_serve_unclaim(call);
     }
 }
 
 /* The outputs of a failure travel, too: the reply itself is a success and holds the real result. */
-void tow_serve_cuGraphInstantiateWithParams(struct tow_serve *call)
+void tows_serve_cuGraphInstantiateWithParams(struct tows_serve *call)
 {
     uint64_t id = tow_dec_u64(&call->in);
-    CUgraph graph = tow_serve_handle(call, TOW_H_GRAPH, tow_dec_u64(&call->in));
+    CUgraph graph = tows_serve_handle(call, TOW_H_GRAPH, tow_dec_u64(&call->in));
     CUDA_GRAPH_INSTANTIATE_PARAMS params;
     memset(&params, 0, sizeof params);
     params.flags = tow_dec_u64(&call->in);
-    params.hUploadStream = tow_serve_handle(call, TOW_H_STREAM, tow_dec_u64(&call->in));
+    params.hUploadStream = tows_serve_handle(call, TOW_H_STREAM, tow_dec_u64(&call->in));
     CUgraphExec exec = NULL;
-    if (!tow_serve_ready(call)) {
+    if (!tows_serve_ready(call)) {
         return;
     }
     CUresult real = tow_drive(call->driver, cuGraphInstantiateWithParams)(&exec, graph, &params);
     if (real == CUDA_SUCCESS) {
-        tow_serve_bind(call, TOW_H_GRAPHEXEC, id, exec);
+        tows_serve_bind(call, TOW_H_GRAPHEXEC, id, exec);
     }
-    tow_enc_u64(&call->out, tow_serve_export(call, TOW_H_GRAPHNODE, params.hErrNode_out));
+    tow_enc_u64(&call->out, tows_serve_export(call, TOW_H_GRAPHNODE, params.hErrNode_out));
     tow_enc_u32(&call->out, (uint32_t)params.result_out);
     tow_enc_u32(&call->out, (uint32_t)real);
 }
 
-void tow_serve_cuGraphExecUpdate_v2(struct tow_serve *call)
+void tows_serve_cuGraphExecUpdate_v2(struct tows_serve *call)
 {
-    CUgraphExec exec = tow_serve_handle(call, TOW_H_GRAPHEXEC, tow_dec_u64(&call->in));
-    CUgraph graph = tow_serve_handle(call, TOW_H_GRAPH, tow_dec_u64(&call->in));
+    CUgraphExec exec = tows_serve_handle(call, TOW_H_GRAPHEXEC, tow_dec_u64(&call->in));
+    CUgraph graph = tows_serve_handle(call, TOW_H_GRAPH, tow_dec_u64(&call->in));
     CUgraphExecUpdateResultInfo info;
     memset(&info, 0, sizeof info);
-    if (!tow_serve_ready(call)) {
+    if (!tows_serve_ready(call)) {
         return;
     }
     CUresult real = tow_drive(call->driver, cuGraphExecUpdate_v2)(exec, graph, &info);
-    tow_enc_u64(&call->out, tow_serve_export(call, TOW_H_GRAPHNODE, info.errorNode));
-    tow_enc_u64(&call->out, tow_serve_export(call, TOW_H_GRAPHNODE, info.errorFromNode));
+    tow_enc_u64(&call->out, tows_serve_export(call, TOW_H_GRAPHNODE, info.errorNode));
+    tow_enc_u64(&call->out, tows_serve_export(call, TOW_H_GRAPHNODE, info.errorFromNode));
     tow_enc_u32(&call->out, (uint32_t)info.result);
     tow_enc_u32(&call->out, (uint32_t)real);
 }
 
-void tow_serve_cuGraphDebugDotPrint(struct tow_serve *call)
+void tows_serve_cuGraphDebugDotPrint(struct tows_serve *call)
 {
-    CUgraph graph = tow_serve_handle(call, TOW_H_GRAPH, tow_dec_u64(&call->in));
+    CUgraph graph = tows_serve_handle(call, TOW_H_GRAPH, tow_dec_u64(&call->in));
     uint32_t flags = tow_dec_u32(&call->in);
     char path[32];
-    if (!tow_serve_ready(call)) {
+    if (!tows_serve_ready(call)) {
         return;
     }
     /* A file without a name: nothing of it is left, however this ends. */
@@ -768,7 +768,7 @@ void tow_serve_cuGraphDebugDotPrint(struct tow_serve *call)
     if (size < 0 || size > (off_t)(TOW_FRAME_MAX - 1024)) {
         call->status = CUDA_ERROR_OUT_OF_MEMORY; /* too large to travel in one reply */
     } else if (call->status == CUDA_SUCCESS) {
-        tow_serve_reserve(call, (size_t)size + 16);
+        tows_serve_reserve(call, (size_t)size + 16);
         tow_enc_u64(&call->out, (uint64_t)size);
         uint8_t *at = tow_enc_block(&call->out, (size_t)size);
         if (at == NULL || pread(fd, at, (size_t)size, 0) != size) {
@@ -779,23 +779,23 @@ void tow_serve_cuGraphDebugDotPrint(struct tow_serve *call)
     close(fd);
 }
 
-void tow_serve_cuDeviceGetGraphMemAttribute(struct tow_serve *call)
+void tows_serve_cuDeviceGetGraphMemAttribute(struct tows_serve *call)
 {
     CUdevice device = (CUdevice)tow_dec_u32(&call->in);
     CUgraphMem_attribute attr = (CUgraphMem_attribute)tow_dec_u32(&call->in);
     uint64_t value = 0;
-    if (tow_serve_ready(call)) {
+    if (tows_serve_ready(call)) {
         call->status = tow_drive(call->driver, cuDeviceGetGraphMemAttribute)(device, attr, &value);
         tow_enc_u64(&call->out, value);
     }
 }
 
-void tow_serve_cuDeviceSetGraphMemAttribute(struct tow_serve *call)
+void tows_serve_cuDeviceSetGraphMemAttribute(struct tows_serve *call)
 {
     CUdevice device = (CUdevice)tow_dec_u32(&call->in);
     CUgraphMem_attribute attr = (CUgraphMem_attribute)tow_dec_u32(&call->in);
     uint64_t value = tow_dec_u64(&call->in);
-    if (tow_serve_ready(call)) {
+    if (tows_serve_ready(call)) {
         call->status = tow_drive(call->driver, cuDeviceSetGraphMemAttribute)(device, attr, &value);
     }
 }
@@ -804,32 +804,32 @@ void tow_serve_cuDeviceSetGraphMemAttribute(struct tow_serve *call)
 
 /* {u64 graph, u32 what work that nobody waited for failed with}: a graph without that work is not
  * what the program captured. */
-void tow_serve_cuStreamEndCapture(struct tow_serve *call)
+void tows_serve_cuStreamEndCapture(struct tows_serve *call)
 {
-    CUstream stream = tow_serve_handle(call, TOW_H_STREAM, tow_dec_u64(&call->in));
-    if (!tow_serve_ready(call)) {
+    CUstream stream = tows_serve_handle(call, TOW_H_STREAM, tow_dec_u64(&call->in));
+    if (!tows_serve_ready(call)) {
         return;
     }
     CUgraph graph = NULL;
     call->status = tow_drive(call->driver, cuStreamEndCapture)(stream, &graph);
-    CUresult owed = tow_session_take_deferred(call->session, call->frame.thread);
+    CUresult owed = tows_session_take_deferred(call->session, call->frame.thread);
     if (call->status == CUDA_SUCCESS) {
-        tow_enc_u64(&call->out, tow_serve_export(call, TOW_H_GRAPH, graph));
+        tow_enc_u64(&call->out, tows_serve_export(call, TOW_H_GRAPH, graph));
         tow_enc_u32(&call->out, (uint32_t)owed);
         tow_enc_u32(&call->out, 0);
     }
 }
 
-void tow_serve_cuStreamGetCaptureInfo_v3(struct tow_serve *call)
+void tows_serve_cuStreamGetCaptureInfo_v3(struct tows_serve *call)
 {
-    CUstream stream = tow_serve_handle(call, TOW_H_STREAM, tow_dec_u64(&call->in));
+    CUstream stream = tows_serve_handle(call, TOW_H_STREAM, tow_dec_u64(&call->in));
     CUstreamCaptureStatus capturing = CU_STREAM_CAPTURE_STATUS_NONE;
     cuuint64_t id = 0;
     CUgraph graph = NULL;
     const CUgraphNode *nodes = NULL;
     const CUgraphEdgeData *edges = NULL;
     size_t count = 0;
-    if (!tow_serve_ready(call)) {
+    if (!tows_serve_ready(call)) {
         return;
     }
     call->status = tow_drive(call->driver, cuStreamGetCaptureInfo_v3)(
@@ -843,13 +843,13 @@ void tow_serve_cuStreamGetCaptureInfo_v3(struct tow_serve *call)
         return;
     }
     count = nodes != NULL && count <= 1 << 16 ? count : 0;
-    tow_serve_reserve(call, 32 + count * 16);
+    tows_serve_reserve(call, 32 + count * 16);
     tow_enc_u64(&call->out, id);
-    tow_enc_u64(&call->out, tow_serve_export(call, TOW_H_GRAPH, graph));
+    tow_enc_u64(&call->out, tows_serve_export(call, TOW_H_GRAPH, graph));
     tow_enc_u32(&call->out, (uint32_t)capturing);
     tow_enc_u32(&call->out, (uint32_t)count);
     for (size_t i = 0; i < count; i++) {
-        tow_enc_u64(&call->out, tow_serve_export(call, TOW_H_GRAPHNODE, nodes[i]));
+        tow_enc_u64(&call->out, tows_serve_export(call, TOW_H_GRAPHNODE, nodes[i]));
     }
     static const CUgraphEdgeData plain;
     for (size_t i = 0; i < count; i++) {

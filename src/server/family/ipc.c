@@ -4,12 +4,12 @@
 #include "server/session/session.h"
 
 /* Whoever waits for an event that this session recorded is let go by the record alone: see
- * tow_session_run for what that means when the session ends. */
-void tow_serve_cuIpcGetEventHandle(struct tow_serve *call)
+ * tows_session_run for what that means when the session ends. */
+void tows_serve_cuIpcGetEventHandle(struct tows_serve *call)
 {
-    CUevent event = tow_serve_handle(call, TOW_H_EVENT, tow_dec_u64(&call->in));
+    CUevent event = tows_serve_handle(call, TOW_H_EVENT, tow_dec_u64(&call->in));
     CUipcEventHandle handle;
-    if (!tow_serve_ready(call)) {
+    if (!tows_serve_ready(call)) {
         return;
     }
     call->status = tow_drive(call->driver, cuIpcGetEventHandle)(&handle, event);
@@ -19,34 +19,34 @@ void tow_serve_cuIpcGetEventHandle(struct tow_serve *call)
     }
 }
 
-void tow_serve_cuIpcOpenEventHandle(struct tow_serve *call)
+void tows_serve_cuIpcOpenEventHandle(struct tows_serve *call)
 {
     CUipcEventHandle handle;
-    tow_serve_record(call, &handle, sizeof handle);
+    tows_serve_record(call, &handle, sizeof handle);
     CUevent event = NULL;
-    if (!tow_serve_ready(call)) {
+    if (!tows_serve_ready(call)) {
         return;
     }
     call->status = tow_drive(call->driver, cuIpcOpenEventHandle)(&event, handle);
     if (call->status == CUDA_SUCCESS) {
         atomic_store(&call->session->shares_events, true);
-        tow_enc_u64(&call->out, tow_serve_export(call, TOW_H_EVENT, event));
+        tow_enc_u64(&call->out, tows_serve_export(call, TOW_H_EVENT, event));
     }
 }
 
 /* The client is told how large the memory is, for pointer queries. */
 
-void tow_serve_cuIpcOpenMemHandle_v2(struct tow_serve *call)
+void tows_serve_cuIpcOpenMemHandle_v2(struct tows_serve *call)
 {
     CUipcMemHandle handle;
-    tow_serve_record(call, &handle, sizeof handle);
+    tows_serve_record(call, &handle, sizeof handle);
     unsigned flags = tow_dec_u32(&call->in);
-    if (!tow_serve_ready(call)) {
+    if (!tows_serve_ready(call)) {
         return;
     }
     CUdeviceptr address = 0;
     call->status = tow_drive(call->driver, cuIpcOpenMemHandle_v2)(&address, handle, flags);
     if (call->status == CUDA_SUCCESS) {
-        tow_serve_put_range(call, address);
+        tows_serve_put_range(call, address);
     }
 }

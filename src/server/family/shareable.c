@@ -17,7 +17,7 @@
 #define TYPE CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 
 /* Gives the driver's descriptor away and the client its token. */
-static void keep(struct tow_serve *call, int fd)
+static void keep(struct tows_serve *call, int fd)
 {
     struct tow_token token;
     int error = call->session->options->kept->keep(fd, &token);
@@ -31,16 +31,16 @@ static void keep(struct tow_serve *call, int fd)
     tow_enc_u64(&call->out, token.word[1]);
 }
 
-static bool can_share(struct tow_serve *call)
+static bool can_share(struct tows_serve *call)
 {
-    if (tow_serve_ready(call) && call->session->options->kept == NULL) {
+    if (tows_serve_ready(call) && call->session->options->kept == NULL) {
         call->status = CUDA_ERROR_NOT_SUPPORTED;
     }
     return call->status == CUDA_SUCCESS && !call->malformed;
 }
 
 /* The driver's descriptor of the token in the command; -1 with call->status set. */
-static int get(struct tow_serve *call)
+static int get(struct tows_serve *call)
 {
     struct tow_token token = {.word[0] = tow_dec_u64(&call->in)};
     token.word[1] = tow_dec_u64(&call->in);
@@ -55,8 +55,8 @@ static int get(struct tow_serve *call)
     return fd;
 }
 
-int tow_shareable_forget(struct tow_session *session, const uint8_t *at,
-                         const struct tow_frame *frame)
+int tows_shareable_forget(struct tows_session *session, const uint8_t *at,
+                          const struct tow_frame *frame)
 {
     struct tow_forget forget;
     int error = tow_forget_decode(at, frame, &forget);
@@ -66,7 +66,7 @@ int tow_shareable_forget(struct tow_session *session, const uint8_t *at,
     return error;
 }
 
-void tow_serve_cuMemExportToShareableHandle(struct tow_serve *call)
+void tows_serve_cuMemExportToShareableHandle(struct tows_serve *call)
 {
     CUmemGenericAllocationHandle handle = tow_dec_u64(&call->in);
     int fd = -1;
@@ -79,7 +79,7 @@ void tow_serve_cuMemExportToShareableHandle(struct tow_serve *call)
     }
 }
 
-void tow_serve_cuMemImportFromShareableHandle(struct tow_serve *call)
+void tows_serve_cuMemImportFromShareableHandle(struct tows_serve *call)
 {
     CUmemGenericAllocationHandle handle = 0;
     int fd = get(call);
@@ -109,13 +109,13 @@ struct imports {
     struct imported *first; /* owned; guarded by lock */
 };
 
-static void imports_init(struct tow_session *session, void *state)
+static void imports_init(struct tows_session *session, void *state)
 {
     (void)session;
     tow_mutex_init(&((struct imports *)state)->lock, SERVER_IMPORTS);
 }
 
-static void imports_fini(struct tow_session *session, void *state)
+static void imports_fini(struct tows_session *session, void *state)
 {
     (void)session;
     struct imports *imports = state;
@@ -128,11 +128,11 @@ static void imports_fini(struct tow_session *session, void *state)
     tow_mutex_fini(&imports->lock);
 }
 
-static void imports_add(struct tow_session *session, CUmemoryPool pool, int fd)
+static void imports_add(struct tows_session *session, CUmemoryPool pool, int fd)
 {
-    static const struct tow_family_ops ops = {TOW_SESSION_SHAREABLE, sizeof(struct imports),
-                                              imports_init, imports_fini};
-    struct imports *imports = tow_session_make_state(session, &ops);
+    static const struct tows_family_ops ops = {TOW_SESSION_SHAREABLE, sizeof(struct imports),
+                                               imports_init, imports_fini};
+    struct imports *imports = tows_session_make_state(session, &ops);
     struct imported *imported = imports != NULL ? malloc(sizeof *imported) : NULL;
     if (imported == NULL) {
         close(fd);
@@ -144,9 +144,9 @@ static void imports_add(struct tow_session *session, CUmemoryPool pool, int fd)
     tow_mutex_unlock(&imports->lock);
 }
 
-static void imports_drop(struct tow_session *session, CUmemoryPool pool)
+static void imports_drop(struct tows_session *session, CUmemoryPool pool)
 {
-    struct imports *imports = tow_session_state(session, TOW_SESSION_SHAREABLE);
+    struct imports *imports = tows_session_state(session, TOW_SESSION_SHAREABLE);
     if (imports == NULL) {
         return;
     }
@@ -166,9 +166,9 @@ static void imports_drop(struct tow_session *session, CUmemoryPool pool)
     }
 }
 
-void tow_serve_cuMemPoolExportToShareableHandle(struct tow_serve *call)
+void tows_serve_cuMemPoolExportToShareableHandle(struct tows_serve *call)
 {
-    CUmemoryPool pool = tow_serve_handle(call, TOW_H_MEMORYPOOL, tow_dec_u64(&call->in));
+    CUmemoryPool pool = tows_serve_handle(call, TOW_H_MEMORYPOOL, tow_dec_u64(&call->in));
     int fd = -1;
     if (!can_share(call)) {
         return;
@@ -179,7 +179,7 @@ void tow_serve_cuMemPoolExportToShareableHandle(struct tow_serve *call)
     }
 }
 
-void tow_serve_cuMemPoolImportFromShareableHandle(struct tow_serve *call)
+void tows_serve_cuMemPoolImportFromShareableHandle(struct tows_serve *call)
 {
     CUmemoryPool pool = NULL;
     int fd = get(call);
@@ -193,36 +193,36 @@ void tow_serve_cuMemPoolImportFromShareableHandle(struct tow_serve *call)
         return;
     }
     imports_add(call->session, pool, fd);
-    tow_enc_u64(&call->out, tow_serve_export(call, TOW_H_MEMORYPOOL, pool));
+    tow_enc_u64(&call->out, tows_serve_export(call, TOW_H_MEMORYPOOL, pool));
 }
 
-void tow_serve_cuMemPoolDestroy(struct tow_serve *call)
+void tows_serve_cuMemPoolDestroy(struct tows_serve *call)
 {
     uint64_t id = tow_dec_u64(&call->in);
-    CUmemoryPool pool = tow_serve_handle(call, TOW_H_MEMORYPOOL, id);
-    if (!tow_serve_ready(call) || !tow_serve_claim(call, TOW_H_MEMORYPOOL, id)) {
+    CUmemoryPool pool = tows_serve_handle(call, TOW_H_MEMORYPOOL, id);
+    if (!tows_serve_ready(call) || !tows_serve_claim(call, TOW_H_MEMORYPOOL, id)) {
         return;
     }
     /* Before the driver can give its address to another pool. */
     imports_drop(call->session, pool);
     call->status = tow_drive(call->driver, cuMemPoolDestroy)(pool);
     if (call->status != CUDA_SUCCESS) {
-        tow_serve_unclaim(call);
+        tows_serve_unclaim(call);
     }
 }
 
 /* The client is told how large the memory is, for pointer queries. */
-void tow_serve_cuMemPoolImportPointer(struct tow_serve *call)
+void tows_serve_cuMemPoolImportPointer(struct tows_serve *call)
 {
-    CUmemoryPool pool = tow_serve_handle(call, TOW_H_MEMORYPOOL, tow_dec_u64(&call->in));
+    CUmemoryPool pool = tows_serve_handle(call, TOW_H_MEMORYPOOL, tow_dec_u64(&call->in));
     CUmemPoolPtrExportData data;
-    tow_serve_record(call, &data, sizeof data);
-    if (!tow_serve_ready(call)) {
+    tows_serve_record(call, &data, sizeof data);
+    if (!tows_serve_ready(call)) {
         return;
     }
     CUdeviceptr address = 0;
     call->status = tow_drive(call->driver, cuMemPoolImportPointer)(&address, pool, &data);
     if (call->status == CUDA_SUCCESS) {
-        tow_serve_put_range(call, address);
+        tows_serve_put_range(call, address);
     }
 }

@@ -5,11 +5,11 @@
 
 #include <stdint.h>
 
-struct tow_session;
+struct tows_session;
 struct tow_frame;
 
 /* Takes a FORGET frame: 0, or -EPROTO. */
-int tow_shareable_forget(struct tow_session *session, const uint8_t *at,
-                         const struct tow_frame *frame);
+int tows_shareable_forget(struct tows_session *session, const uint8_t *at,
+                          const struct tow_frame *frame);
 
 #endif

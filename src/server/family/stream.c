@@ -5,15 +5,15 @@
 #include "server/session/watch.h"
 
 /* A client that is told "not ready" may want to hear when that changes. */
-void tow_serve_cuStreamQuery(struct tow_serve *call)
+void tows_serve_cuStreamQuery(struct tows_serve *call)
 {
     uint64_t id = tow_dec_u64(&call->in);
-    CUstream stream = tow_serve_handle(call, TOW_H_STREAM, id);
-    if (!tow_serve_ready(call)) {
+    CUstream stream = tows_serve_handle(call, TOW_H_STREAM, id);
+    if (!tows_serve_ready(call)) {
         return;
     }
     call->status = tow_drive(call->driver, cuStreamQuery)(stream);
     if (call->status == CUDA_ERROR_NOT_READY && tow_dec_left(&call->in) > 0) {
-        tow_watch_stream(call, id, stream);
+        tows_watch_stream(call, id, stream);
     }
 }

@@ -21,14 +21,14 @@ static bool address_is_plain(const struct tow_driver *driver, const CUtensorMap 
            memcmp(&moved.opaque[1], &map->opaque[1], sizeof *map - sizeof map->opaque[0]) == 0;
 }
 
-void tow_serve_cuTensorMapEncodeTiled(struct tow_serve *call)
+void tows_serve_cuTensorMapEncodeTiled(struct tows_serve *call)
 {
     struct tow_tensor_tiled t;
     tow_tensor_get(&call->in, &t);
     if (t.rank == 0 || t.rank > TOW_TENSOR_RANK_MAX) {
         call->malformed = true;
     }
-    if (!tow_serve_ready(call)) {
+    if (!tows_serve_ready(call)) {
         return;
     }
     CUtensorMap map;
@@ -41,7 +41,7 @@ void tow_serve_cuTensorMapEncodeTiled(struct tow_serve *call)
     if (call->status != CUDA_SUCCESS) {
         return;
     }
-    tow_serve_reserve(call, 16 + sizeof map);
+    tows_serve_reserve(call, 16 + sizeof map);
     tow_enc_u64(&call->out, address_is_plain(call->driver, &map, t.address));
     tow_enc_bytes(&call->out, &map, sizeof map);
 }

@@ -26,11 +26,11 @@
  * rows (allocations, queries), and waking a thread costs more than the calls themselves. */
 #define LOOK_OUT_NS (50 * TOW_TIME_US)
 
-void tow_session_release(struct tow_session *session)
+void tows_session_release(struct tows_session *session)
 {
-    tow_side_end(session);
-    tow_hostfn_end(session);
-    tow_watch_end(session);
+    tows_side_end(session);
+    tows_hostfn_end(session);
+    tows_watch_end(session);
 }
 
 /* ---- carrying out ---- */
@@ -54,7 +54,7 @@ static void write_arguments(const uint8_t *at, const struct tow_frame *frame, ch
     }
 }
 
-static void call_init(struct tow_serve *call, struct tow_session *session, const uint8_t *at,
+static void call_init(struct tows_serve *call, struct tows_session *session, const uint8_t *at,
                       const struct tow_frame *frame)
 {
     call->session = session;
@@ -74,7 +74,7 @@ struct block_head {
     struct block_head *next;
 };
 
-static void call_fini(struct tow_serve *call)
+static void call_fini(struct tows_serve *call)
 {
     struct block_head *block = (struct block_head *)call->blocks;
     while (block != NULL) {
@@ -84,40 +84,40 @@ static void call_fini(struct tow_serve *call)
     }
 }
 
-static void carry_out(struct tow_serve *call)
+static void carry_out(struct tows_serve *call)
 {
-    struct tow_session *session = call->session;
-    tow_serve_fn *serve = session->table[call->frame.kind];
+    struct tows_session *session = call->session;
+    tows_serve_fn *serve = session->table[call->frame.kind];
     if (serve == NULL) {
         call->status = CUDA_ERROR_NOT_SUPPORTED;
         return;
     }
-    call->status = tow_session_enter(session, call->frame.context);
+    call->status = tows_session_enter(session, call->frame.context);
     serve(call);
     if (call->held != 0) {
-        tow_hold_leave(call);
+        tows_hold_leave(call);
     }
 }
 
-static void reply(struct tow_serve *call)
+static void reply(struct tows_serve *call)
 {
-    struct tow_session *session = call->session;
+    struct tows_session *session = call->session;
     if (call->out.overflow) {
         call->status = CUDA_ERROR_UNKNOWN;
     }
     const struct tow_fn_info *info = tow_fn_info(call->frame.kind);
     if (info != NULL && (info->flags & TOW_FN_SHOWS)) {
         /* Of a context that has failed no more than this comes, and the client's memory is free. */
-        tow_copy_flush(session);
+        tows_copy_flush(session);
         /* Also if it is not ready yet: a program that asks again and again may look at what a
          * running kernel has written so far. */
         if (call->status == CUDA_SUCCESS || call->status == CUDA_ERROR_NOT_READY) {
-            tow_mirror_pull(session);
+            tows_mirror_pull(session);
         }
         if (call->status == CUDA_SUCCESS && (info->flags & TOW_FN_SYNCS)) {
-            tow_watch_sweep(session);
+            tows_watch_sweep(session);
             /* An earlier call's: what this one brings has come all the same. */
-            call->status = tow_session_take_deferred(session, call->frame.thread);
+            call->status = tows_session_take_deferred(session, call->frame.thread);
         }
     }
     bool failed = call->status != CUDA_SUCCESS && call->status != CUDA_ERROR_NOT_READY;
@@ -128,42 +128,42 @@ static void reply(struct tow_serve *call)
     /* A later command may end what this one used: the client's causality, made ours. */
     atomic_fetch_add_explicit(&session->replied, 1, memory_order_release);
     size_t size = call->status == CUDA_SUCCESS ? (size_t)(call->out.at - call->out_start) : 0;
-    tow_session_send(session, TOW_CONTROL_REPLY, call->frame.thread, (uint32_t)call->status,
-                     call->frame.seq, call->out_start, size);
+    tows_session_send(session, TOW_CONTROL_REPLY, call->frame.thread, (uint32_t)call->status,
+                      call->frame.seq, call->out_start, size);
     atomic_fetch_add_explicit(&session->stats->replies, 1, memory_order_relaxed);
 }
 
-static int control(struct tow_session *session, const uint8_t *at, const struct tow_frame *frame)
+static int control(struct tows_session *session, const uint8_t *at, const struct tow_frame *frame)
 {
     switch (frame->kind) {
     case TOW_CONTROL_SIDE:
-        tow_lane_begin(session, false);
+        tows_lane_begin(session, false);
         return 0;
     case TOW_CONTROL_FENCE:
-        return tow_side_await(session, at, frame);
+        return tows_side_await(session, at, frame);
     case TOW_CONTROL_FORGET:
-        return tow_shareable_forget(session, at, frame);
+        return tows_shareable_forget(session, at, frame);
     case TOW_CONTROL_BYE:
         return -ESHUTDOWN;
     case TOW_CONTROL_THREAD_EXIT:
-        tow_session_drop_thread(session, frame->thread);
+        tows_session_drop_thread(session, frame->thread);
         return 0;
     default:
-        return tow_side_take(session, at, frame);
+        return tows_side_take(session, at, frame);
     }
 }
 
 /* A number that no function of this table has: that of a newer client. */
-static int answer_unknown(struct tow_session *session, const uint8_t *at,
+static int answer_unknown(struct tows_session *session, const uint8_t *at,
                           const struct tow_frame *frame)
 {
-    struct tow_serve call;
+    struct tows_serve call;
     call_init(&call, session, at, frame);
     call.status = CUDA_ERROR_NOT_SUPPORTED;
     if (frame->seq != 0) {
         reply(&call);
     } else {
-        tow_session_defer(session, frame->thread, frame->kind, call.status, "");
+        tows_session_defer(session, frame->thread, frame->kind, call.status, "");
     }
     return 0;
 }
@@ -171,7 +171,7 @@ static int answer_unknown(struct tow_session *session, const uint8_t *at,
 /* Whether the leader answers a call itself: handing the lead over and carrying the call out on
  * another processor takes the driver longer than most calls, but it must not stand still where
  * other threads of the client go on. */
-static bool is_quick(struct tow_session *session, const uint8_t *at, const struct tow_frame *frame)
+static bool is_quick(struct tows_session *session, const uint8_t *at, const struct tow_frame *frame)
 {
     const struct tow_fn_info *info = tow_fn_info(frame->kind);
     unsigned flags = info != NULL ? info->flags : 0;
@@ -179,14 +179,14 @@ static bool is_quick(struct tow_session *session, const uint8_t *at, const struc
         /* A call beside this one may wait for the device, and keep others out of the driver. */
         return (flags & TOW_FN_QUICK) != 0 && atomic_load(&session->busy.in_flight) == 0;
     }
-    struct tow_serve call;
+    struct tows_serve call;
     call_init(&call, session, at, frame);
-    return tow_session_enter(session, frame->context) == CUDA_SUCCESS && tow_busy_idle(&call);
+    return tows_session_enter(session, frame->context) == CUDA_SUCCESS && tows_busy_idle(&call);
 }
 
 /* Leads: serves no-reply commands until one comes whose caller waits. That one is copied to *copy
  * and described by *ret_call. Negative when the session is over. */
-static int lead(struct tow_session *session, uint8_t *copy, struct tow_serve *ret_call)
+static int lead(struct tows_session *session, uint8_t *copy, struct tows_serve *ret_call)
 {
     for (;;) {
         const uint8_t *at = NULL;
@@ -204,7 +204,7 @@ static int lead(struct tow_session *session, uint8_t *copy, struct tow_serve *re
         }
         if (frame.kind == TOW_CONTROL_DATA) {
             /* Its bytes go from the line to where they belong, without the ring in between. */
-            error = tow_transfer_take(session, &frame);
+            error = tows_transfer_take(session, &frame);
             if (error < 0) {
                 return error;
             }
@@ -234,7 +234,7 @@ static int lead(struct tow_session *session, uint8_t *copy, struct tow_serve *re
             call_init(ret_call, session, copy, &frame);
             return 0;
         }
-        struct tow_serve call;
+        struct tows_serve call;
         call_init(&call, session, at, &frame);
         carry_out(&call);
         if (frame.seq != 0) {
@@ -242,7 +242,7 @@ static int lead(struct tow_session *session, uint8_t *copy, struct tow_serve *re
         } else if (call.status != CUDA_SUCCESS) {
             char arguments[160];
             write_arguments(at, &frame, arguments, sizeof arguments);
-            tow_session_defer(session, frame.thread, frame.kind, call.status, arguments);
+            tows_session_defer(session, frame.thread, frame.kind, call.status, arguments);
         }
         call_fini(&call);
         if (call.malformed) {
@@ -255,7 +255,7 @@ static int lead(struct tow_session *session, uint8_t *copy, struct tow_serve *re
 static void *serve_thread(void *arg);
 
 /* With the lead lock held: someone else is to lead. */
-static int pass_lead(struct tow_session *session)
+static int pass_lead(struct tows_session *session)
 {
     session->lead.led = false;
     if (session->lead.spinning > 0) {
@@ -285,7 +285,7 @@ static int pass_lead(struct tow_session *session)
 
 /* With the lead lock held: looks out for the lead for a while, without sleeping. One thread at a
  * time, and only where there are processors to spare. */
-static void look_out(struct tow_session *session)
+static void look_out(struct tows_session *session)
 {
     if (session->lead.spinning > 0 || tow_cpu_count() <= 2) {
         return;
@@ -308,27 +308,27 @@ static void look_out(struct tow_session *session)
 
 static void *serve_thread(void *arg)
 {
-    struct tow_session *session = arg;
+    struct tows_session *session = arg;
     uint8_t *copy = malloc(TOW_FRAME_MAX);
     tow_mutex_lock(&session->lead.lock);
     while (copy != NULL) {
-        if (session->lead.led && tow_session_goes_on(session)) {
+        if (session->lead.led && tows_session_goes_on(session)) {
             look_out(session);
         }
-        while (session->lead.led && tow_session_goes_on(session)) {
+        while (session->lead.led && tows_session_goes_on(session)) {
             session->lead.idle++;
             tow_mutex_wait(&session->lead.lock, &session->lead.free);
             session->lead.idle--;
         }
-        if (!tow_session_goes_on(session)) {
+        if (!tows_session_goes_on(session)) {
             break;
         }
         session->lead.led = true;
         tow_mutex_unlock(&session->lead.lock);
-        struct tow_serve call;
+        struct tows_serve call;
         int error = lead(session, copy, &call);
         if (error < 0) {
-            tow_session_end(session, error);
+            tows_session_end(session, error);
             tow_mutex_lock(&session->lead.lock);
             break;
         }
@@ -337,13 +337,13 @@ static void *serve_thread(void *arg)
         error = pass_lead(session);
         tow_mutex_unlock(&session->lead.lock);
         if (error < 0) {
-            tow_session_end(session, error);
+            tows_session_end(session, error);
         } else {
             carry_out(&call);
-            tow_busy_again(&call);
+            tows_busy_again(&call);
             atomic_fetch_sub(&session->busy.in_flight, 1);
             if (call.malformed) {
-                tow_session_end(session, -EPROTO);
+                tows_session_end(session, -EPROTO);
             } else {
                 reply(&call);
             }
@@ -351,7 +351,7 @@ static void *serve_thread(void *arg)
         call_fini(&call);
         tow_mutex_lock(&session->lead.lock);
     }
-    if (copy == NULL && tow_session_goes_on(session)) {
+    if (copy == NULL && tows_session_goes_on(session)) {
         session->lead.result = -ENOMEM;
         session->lead.phase = TOW_SESSION_ENDS;
     }
@@ -359,18 +359,18 @@ static void *serve_thread(void *arg)
     pthread_cond_broadcast(&session->lead.free);
     tow_mutex_unlock(&session->lead.lock);
     free(copy);
-    tow_session_forget_current();
+    tows_session_forget_current();
     return NULL;
 }
 
-int tow_session_serve(struct tow_session *session)
+int tows_session_serve(struct tows_session *session)
 {
     session->lead.threads = 1;
     serve_thread(session);
     return session->lead.result;
 }
 
-void tow_session_await_threads(struct tow_session *session)
+void tows_session_await_threads(struct tows_session *session)
 {
     tow_mutex_lock(&session->lead.lock);
     while (session->lead.threads > 0) {

@@ -10,15 +10,15 @@
 #ifndef TOW_SERVER_DISPATCH_H
 #define TOW_SERVER_DISPATCH_H
 
-struct tow_session;
+struct tows_session;
 
 /* Serves, on this thread and others that it starts, until the session ends. Returns the reason;
  * some of the others may still be in a driver call. */
-int tow_session_serve(struct tow_session *session);
+int tows_session_serve(struct tows_session *session);
 /* After it: waits for them. */
-void tow_session_await_threads(struct tow_session *session);
+void tows_session_await_threads(struct tows_session *session);
 
 /* The session's `on_end`. */
-void tow_session_release(struct tow_session *session);
+void tows_session_release(struct tows_session *session);
 
 #endif

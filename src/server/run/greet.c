@@ -16,7 +16,7 @@
 #include "wire/handshake.h"
 #include "wire/limits.h"
 
-static int refuse(struct tow_session *session, uint32_t code, const char *sentence)
+static int refuse(struct tows_session *session, uint32_t code, const char *sentence)
 {
     tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "a client was refused: %s", sentence);
     struct tow_refuse refuse = {.code = code, .sentence = sentence};
@@ -32,7 +32,7 @@ static int refuse(struct tow_session *session, uint32_t code, const char *senten
 static const char not_understood[] = "The client's hello cannot be understood; use the same "
                                      "version of Towline on both sides.";
 
-static int read_hello(struct tow_session *session, struct tow_hello *ret_hello,
+static int read_hello(struct tows_session *session, struct tow_hello *ret_hello,
                       const uint8_t **ret_at, struct tow_frame *ret_frame)
 {
     int64_t limit =
@@ -74,7 +74,7 @@ static void take_common(void *user, unsigned number)
 
 /* Which functions both sides know: of the others the server has no handlers from now on. -EPROTO if
  * the client does not say. */
-static int agree(struct tow_session *session, const struct tow_hello *hello, uint32_t *ret_lacking,
+static int agree(struct tows_session *session, const struct tow_hello *hello, uint32_t *ret_lacking,
                  uint32_t *ret_count)
 {
     *ret_count = 0;
@@ -98,12 +98,12 @@ static int agree(struct tow_session *session, const struct tow_hello *hello, uin
     return 0;
 }
 
-static int welcome(struct tow_session *session, uint32_t version, const uint32_t *lacking,
+static int welcome(struct tows_session *session, uint32_t version, const uint32_t *lacking,
                    uint32_t lacking_count)
 {
     uint8_t *snapshot = NULL;
     size_t snapshot_size = 0;
-    int error = tow_device_snapshot(session->backend, &snapshot, &snapshot_size);
+    int error = tows_device_snapshot(session->backend, &snapshot, &snapshot_size);
     if (error < 0) {
         return refuse(session, TOW_REFUSE_DEVICE, "The server has no usable GPU; see its log.");
     }
@@ -121,7 +121,7 @@ static int welcome(struct tow_session *session, uint32_t version, const uint32_t
     uint8_t facts[TOW_WELCOME_CONTEXT_MAX];
     struct tow_enc enc = tow_enc_init(facts, sizeof facts);
     if (!session->options->in_process &&
-        tow_context_describe_ahead(&session->backend->driver, &enc)) {
+        tows_context_describe_ahead(&session->backend->driver, &enc)) {
         welcome.context = facts;
         welcome.context_size = (uint32_t)(enc.at - facts);
     }
@@ -143,7 +143,7 @@ static int welcome(struct tow_session *session, uint32_t version, const uint32_t
     return error;
 }
 
-int tow_session_greet(struct tow_session *session)
+int tows_session_greet(struct tows_session *session)
 {
     struct tow_hello hello;
     struct tow_frame frame;
@@ -162,7 +162,7 @@ int tow_session_greet(struct tow_session *session)
     if (agree(session, &hello, lacking, &lacking_count) < 0) {
         return refuse(session, TOW_REFUSE_PROTOCOL, not_understood);
     }
-    struct tow_session_stats *stats = session->stats;
+    struct tows_session_stats *stats = session->stats;
     snprintf(stats->client, sizeof stats->client, "%s", hello.name);
     for (char *c = stats->client; *c != '\0'; c++) {
         *c = (unsigned char)*c < ' ' || *c == 0x7f ? '?' : *c; /* it ends up on terminals */
@@ -174,7 +174,7 @@ int tow_session_greet(struct tow_session *session)
     tow_line_consume(session->line, frame.length);
     error = welcome(session, (uint32_t)version, lacking, lacking_count);
     if (error == 0 && lanes) {
-        tow_lane_begin(session, true);
+        tows_lane_begin(session, true);
     }
     return error;
 }

@@ -3,10 +3,10 @@
 #ifndef TOW_SERVER_GREET_H
 #define TOW_SERVER_GREET_H
 
-struct tow_session;
+struct tows_session;
 
 /* Reads the client's hello and welcomes it, or says why it is refused (-EPROTO). Functions that
  * only one side has are taken out of the session's table. */
-int tow_session_greet(struct tow_session *session);
+int tows_session_greet(struct tows_session *session);
 
 #endif

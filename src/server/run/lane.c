@@ -20,26 +20,27 @@
 /* The listener has seen the whole first frame before it hands a connection over. */
 #define FIRST_FRAME_NS (1 * TOW_TIME_S)
 
-struct tow_acceptor {
-    struct tow_session *session; /* borrowed: the worker's, which ends with the process */
+struct tows_acceptor {
+    struct tows_session *session; /* borrowed: the worker's, which ends with the process */
     uint64_t key[2];
 };
 
 static int take(void *user, struct tow_line *line, const struct tow_data *data)
 {
-    return tow_transfer_take_lane(user, line, data);
+    return tows_transfer_take_lane(user, line, data);
 }
 
 static void ended(void *user, int error)
 {
     /* Bytes may be missing that nobody will send again. */
-    tow_session_end(user, error == -EPROTO ? -EPROTO : -EPIPE);
+    tows_session_end(user, error == -EPROTO ? -EPROTO : -EPIPE);
 }
 
 /* Whether the client of this session sent it: then it is told so. */
-static bool welcome_lane(const struct tow_acceptor *acceptor, struct tow_line *line, bool *ret_side)
+static bool welcome_lane(const struct tows_acceptor *acceptor, struct tow_line *line,
+                         bool *ret_side)
 {
-    struct tow_session *session = acceptor->session;
+    struct tows_session *session = acceptor->session;
     const uint8_t *at = NULL;
     uint8_t *out = NULL;
     size_t available = 0;
@@ -75,15 +76,15 @@ static bool welcome_lane(const struct tow_acceptor *acceptor, struct tow_line *l
 
 static void *accept_run(void *arg)
 {
-    struct tow_acceptor *acceptor = arg;
-    struct tow_session *session = acceptor->session;
+    struct tows_acceptor *acceptor = arg;
+    struct tows_session *session = acceptor->session;
     struct tow_line *line = NULL;
     while (session->options->next_lane(&line) == 0) {
         bool side = false;
         if (!welcome_lane(acceptor, line, &side)) {
             tow_line_close(line);
         } else if (side) {
-            tow_side_begin(session, line);
+            tows_side_begin(session, line);
         } else if (tow_lanes_add(session->lanes, line) < 0) {
             break;
         }
@@ -91,7 +92,7 @@ static void *accept_run(void *arg)
     return NULL; /* the acceptor stays: the process ends with the session */
 }
 
-static void tell_key(struct tow_session *session, uint32_t topic, const uint64_t key[2])
+static void tell_key(struct tows_session *session, uint32_t topic, const uint64_t key[2])
 {
     struct tow_notice notice = {.topic = topic, .values = {key[0], key[1]}};
     uint8_t *at = NULL;
@@ -105,10 +106,10 @@ static void tell_key(struct tow_session *session, uint32_t topic, const uint64_t
 }
 
 /* Starts to accept; NULL if that cannot be. */
-static struct tow_acceptor *start(struct tow_session *session, bool bulk)
+static struct tows_acceptor *start(struct tows_session *session, bool bulk)
 {
     const struct tow_lanes_user user = {take, ended, session};
-    struct tow_acceptor *acceptor = calloc(1, sizeof *acceptor);
+    struct tows_acceptor *acceptor = calloc(1, sizeof *acceptor);
     struct tow_lanes *lanes = acceptor != NULL && bulk ? tow_lanes_create(&user) : NULL;
     pthread_t thread;
     if (acceptor == NULL || (bulk && lanes == NULL) ||
@@ -130,7 +131,7 @@ static struct tow_acceptor *start(struct tow_session *session, bool bulk)
     return acceptor;
 }
 
-void tow_lane_begin(struct tow_session *session, bool bulk)
+void tows_lane_begin(struct tows_session *session, bool bulk)
 {
     static const uint64_t none[2];
     if (session->acceptor == NULL && session->options->next_lane != NULL &&

@@ -7,11 +7,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct tow_session;
+struct tows_session;
 
 /* Tells the client the key, and waits for them on a thread of its own. With `bulk`, before the
  * session's first command: they may be lanes for bulk data. Without, later, by the leader: only the
  * side line (side.h). */
-void tow_lane_begin(struct tow_session *session, bool bulk);
+void tows_lane_begin(struct tows_session *session, bool bulk);
 
 #endif

@@ -22,28 +22,28 @@
 
 static void print_to_client(void *user, const char *text, size_t length)
 {
-    tow_session_print(user, text, length, false);
+    tows_session_print(user, text, length, false);
 }
 
 static void print_error_to_client(void *user, const char *text, size_t length)
 {
-    tow_session_print(user, text, length, true);
+    tows_session_print(user, text, length, true);
 }
 
-static void finish_context(void *user, uint64_t id, const struct tow_handle_entry *entry)
+static void finish_context(void *user, uint64_t id, const struct tows_handle_entry *entry)
 {
     (void)id;
-    const struct tow_session *session = user;
+    const struct tows_session *session = user;
     if (entry->handle != NULL &&
         tow_drive(session->driver, cuCtxSetCurrent)(entry->handle) == CUDA_SUCCESS) {
         tow_drive(session->driver, cuCtxSynchronize)();
     }
 }
 
-static void end_context(void *user, uint64_t id, const struct tow_handle_entry *entry)
+static void end_context(void *user, uint64_t id, const struct tows_handle_entry *entry)
 {
     (void)id;
-    struct tow_session *session = user;
+    struct tows_session *session = user;
     CUdevice device = 0;
     if (entry->handle == NULL ||
         tow_drive(session->driver, cuCtxDestroy_v2)(entry->handle) == CUDA_SUCCESS) {
@@ -59,7 +59,7 @@ static void end_context(void *user, uint64_t id, const struct tow_handle_entry *
 /* ---- beginning and ending ---- */
 
 /* What kernels print goes to the client, or nowhere. */
-static void print_to(struct tow_backend *backend, struct tow_session *session)
+static void print_to(struct tow_backend *backend, struct tows_session *session)
 {
     if (backend->print == NULL) {
         return;
@@ -74,16 +74,16 @@ static void print_to(struct tow_backend *backend, struct tow_session *session)
 }
 
 /* Also if it is half made. */
-static void session_destroy(struct tow_session *session)
+static void session_destroy(struct tows_session *session)
 {
     tow_lanes_destroy(session->lanes);
-    tow_hold_fini(&session->hold);
-    tow_transfer_end_all(session);
-    tow_link_state_end(session); /* before the images that links hold */
-    tow_session_end_states(session);
-    tow_session_end_threads(session);
-    tow_handles_fini(&session->handles);
-    tow_busy_fini(&session->busy);
+    tows_hold_fini(&session->hold);
+    tows_transfer_end_all(session);
+    tows_link_state_end(session); /* before the images that links hold */
+    tows_session_end_states(session);
+    tows_session_end_threads(session);
+    tows_handles_fini(&session->handles);
+    tows_busy_fini(&session->busy);
     tow_mutex_fini(&session->lead.lock);
     pthread_cond_destroy(&session->lead.free);
     tow_mutex_fini(&session->reply_lock);
@@ -97,10 +97,10 @@ static void session_destroy(struct tow_session *session)
 }
 
 static int session_create(struct tow_line *line, struct tow_backend *backend,
-                          const struct tow_session_options *options,
-                          struct tow_session **ret_session)
+                          const struct tows_session_options *options,
+                          struct tows_session **ret_session)
 {
-    struct tow_session *session = calloc(1, sizeof *session);
+    struct tows_session *session = calloc(1, sizeof *session);
     if (session == NULL) {
         return -ENOMEM;
     }
@@ -109,9 +109,9 @@ static int session_create(struct tow_line *line, struct tow_backend *backend,
     session->driver = &backend->driver;
     session->options = options;
     session->stats = options->stats != NULL ? options->stats : &session->own_stats;
-    session->on_end = tow_session_release;
-    tow_busy_init(&session->busy);
-    tow_hold_init(&session->hold);
+    session->on_end = tows_session_release;
+    tows_busy_init(&session->busy);
+    tows_hold_init(&session->hold);
     tow_mutex_init(&session->lead.lock, SERVER_LEAD);
     pthread_cond_init(&session->lead.free, NULL);
     tow_mutex_init(&session->reply_lock, SERVER_REPLY);
@@ -121,10 +121,10 @@ static int session_create(struct tow_line *line, struct tow_backend *backend,
     tow_mutex_init(&session->side.lock, SERVER_SIDE);
     tow_cond_init(&session->side.changed);
     tow_mutex_init(&session->families.lock, SERVER_FAMILIES);
-    tow_serve_add_all(session->table);
+    tows_serve_add_all(session->table);
     session->client_threads.table = calloc(TOW_THREADS_MAX + 1, sizeof(void *));
     int error =
-        session->client_threads.table == NULL ? -ENOMEM : tow_handles_init(&session->handles);
+        session->client_threads.table == NULL ? -ENOMEM : tows_handles_init(&session->handles);
     if (error < 0) {
         session_destroy(session);
         return error;
@@ -133,24 +133,24 @@ static int session_create(struct tow_line *line, struct tow_backend *backend,
     return 0;
 }
 
-static int session_serve(struct tow_session *session)
+static int session_serve(struct tows_session *session)
 {
-    int error = tow_session_greet(session);
+    int error = tows_session_greet(session);
     if (error != 0) {
         return error;
     }
     print_to(session->backend, session);
-    int result = tow_session_serve(session);
+    int result = tows_session_serve(session);
     result = result == -ESHUTDOWN ? 0 : result;
     tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "the session of %s ends: %s", session->stats->client,
             result == 0 ? "the client left" : strerror(-result));
     return result;
 }
 
-int tow_session_run(struct tow_line *line, struct tow_backend *backend,
-                    const struct tow_session_options *options)
+int tows_session_run(struct tow_line *line, struct tow_backend *backend,
+                     const struct tows_session_options *options)
 {
-    struct tow_session *session = NULL;
+    struct tows_session *session = NULL;
     int error = session_create(line, backend, options, &session);
     if (error < 0) {
         return error;
@@ -161,13 +161,13 @@ int tow_session_run(struct tow_line *line, struct tow_backend *backend,
          * client's host functions hold nothing up any more, and a worker whose work never ends is
          * ended by its watcher. */
         if (atomic_load(&session->shares_events)) {
-            tow_handles_each(&session->handles, TOW_H_CONTEXT, finish_context, session);
+            tows_handles_each(&session->handles, TOW_H_CONTEXT, finish_context, session);
         }
         /* The worker process ends now; other threads may be inside the driver, which frees all. */
         return result;
     }
-    tow_handles_each(&session->handles, TOW_H_CONTEXT, end_context, session);
-    tow_session_await_threads(session);
+    tows_handles_each(&session->handles, TOW_H_CONTEXT, end_context, session);
+    tows_session_await_threads(session);
     print_to(backend, NULL);
     session_destroy(session);
     return result;

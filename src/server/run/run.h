@@ -5,12 +5,12 @@
 
 struct tow_backend;
 struct tow_line;
-struct tow_session_options;
+struct tows_session_options;
 
 /* Says hello and serves until the client leaves, then frees everything of the session. 0 for an
  * orderly end, -EPIPE if the client vanished, -EPROTO if it broke the protocol, another error if
  * the session could not begin. */
-int tow_session_run(struct tow_line *line, struct tow_backend *backend,
-                    const struct tow_session_options *options);
+int tows_session_run(struct tow_line *line, struct tow_backend *backend,
+                     const struct tows_session_options *options);
 
 #endif

@@ -22,7 +22,7 @@
 /* What the program did before a function ended comes before that end here, too: all that went out
  * on the session's own line up to `behind`. Unless it stands still: then perhaps in the driver,
  * which waits for the function. */
-static void let_pass(struct tow_session *session, uint64_t behind)
+static void let_pass(struct tows_session *session, uint64_t behind)
 {
     struct tow_line_stats stats;
     tow_line_get_stats(session->line, &stats);
@@ -38,20 +38,20 @@ static void let_pass(struct tow_session *session, uint64_t behind)
     }
 }
 
-int tow_side_take(struct tow_session *session, const uint8_t *at, const struct tow_frame *frame)
+int tows_side_take(struct tows_session *session, const uint8_t *at, const struct tow_frame *frame)
 {
     struct tow_callback_done done;
     int error;
     switch (frame->kind) {
     case TOW_CONTROL_MIRROR:
-        return tow_mirror_take(session, at + TOW_FRAME_HEADER, frame->length - TOW_FRAME_HEADER);
+        return tows_mirror_take(session, at + TOW_FRAME_HEADER, frame->length - TOW_FRAME_HEADER);
     case TOW_CONTROL_CALLBACK_BYTES:
-        return tow_late_take(session, at, frame);
+        return tows_late_take(session, at, frame);
     case TOW_CONTROL_CALLBACK_DONE:
         error = tow_callback_done_decode(at, frame, &done);
         if (error == 0) {
             let_pass(session, done.behind);
-            tow_hostfn_done(session, done.id);
+            tows_hostfn_done(session, done.id);
         }
         return error;
     default:
@@ -59,7 +59,7 @@ int tow_side_take(struct tow_session *session, const uint8_t *at, const struct t
     }
 }
 
-static int take_next(struct tow_session *session)
+static int take_next(struct tows_session *session)
 {
     const uint8_t *at = NULL;
     size_t available = 0;
@@ -73,8 +73,8 @@ static int take_next(struct tow_session *session)
         error = tow_line_peek(session->side.line, frame.length, TOW_TIME_FOREVER, &at, &available);
     }
     if (error == 0) {
-        error = frame.kind == TOW_CONTROL_FETCH ? tow_mirror_fetch(session, at, &frame)
-                                                : tow_side_take(session, at, &frame);
+        error = frame.kind == TOW_CONTROL_FETCH ? tows_mirror_fetch(session, at, &frame)
+                                                : tows_side_take(session, at, &frame);
     }
     if (error == 0) {
         tow_line_consume(session->side.line, frame.length);
@@ -90,20 +90,20 @@ static int take_next(struct tow_session *session)
 
 static void *take_run(void *arg)
 {
-    struct tow_session *session = arg;
+    struct tows_session *session = arg;
     int error;
     do {
         error = take_next(session);
     } while (error == 0);
     /* A client that has gone says so on the session's own line, behind its last commands. */
-    tow_side_end(session);
+    tows_side_end(session);
     if (error == -EPROTO) {
-        tow_session_end(session, error);
+        tows_session_end(session, error);
     }
     return NULL;
 }
 
-int tow_side_begin(struct tow_session *session, struct tow_line *line)
+int tows_side_begin(struct tows_session *session, struct tow_line *line)
 {
     pthread_t thread;
     tow_mutex_lock(&session->side.lock);
@@ -126,7 +126,7 @@ int tow_side_begin(struct tow_session *session, struct tow_line *line)
     return 0;
 }
 
-int tow_side_await(struct tow_session *session, const uint8_t *at, const struct tow_frame *frame)
+int tows_side_await(struct tows_session *session, const uint8_t *at, const struct tow_frame *frame)
 {
     struct tow_fence fence;
     int error = tow_fence_decode(at, frame, &fence);
@@ -146,7 +146,7 @@ int tow_side_await(struct tow_session *session, const uint8_t *at, const struct 
     return error;
 }
 
-void tow_side_end(struct tow_session *session)
+void tows_side_end(struct tows_session *session)
 {
     tow_mutex_lock(&session->side.lock);
     session->side.ended = true;

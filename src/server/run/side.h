@@ -10,16 +10,16 @@
 #include "wire/frame.h"
 
 struct tow_line;
-struct tow_session;
+struct tows_session;
 
 /* The client has added its side line; owns it. -EEXIST if there is one. */
-int tow_side_begin(struct tow_session *session, struct tow_line *line);
+int tows_side_begin(struct tows_session *session, struct tow_line *line);
 /* What may come on it, and, if the client has none, on the session's own line. -EPROTO for anything
  * else. */
-int tow_side_take(struct tow_session *session, const uint8_t *at, const struct tow_frame *frame);
+int tows_side_take(struct tows_session *session, const uint8_t *at, const struct tow_frame *frame);
 /* A FENCE frame on the session's own line: until so many MIRROR frames were taken. */
-int tow_side_await(struct tow_session *session, const uint8_t *at, const struct tow_frame *frame);
+int tows_side_await(struct tows_session *session, const uint8_t *at, const struct tow_frame *frame);
 /* The session ends: nobody waits any more. */
-void tow_side_end(struct tow_session *session);
+void tows_side_end(struct tows_session *session);
 
 #endif

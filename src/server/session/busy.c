@@ -8,12 +8,12 @@
 #include "gen/graph.h"
 #include "gen/stream.h"
 
-void tow_busy_init(struct tow_busy *busy)
+void tows_busy_init(struct tows_busy *busy)
 {
     tow_mutex_init(&busy->lock, SERVER_BUSY);
 }
 
-void tow_busy_fini(struct tow_busy *busy)
+void tows_busy_fini(struct tows_busy *busy)
 {
     tow_mutex_fini(&busy->lock);
 }
@@ -34,7 +34,8 @@ static uint64_t key_of(const struct tow_frame *frame, uint64_t stream)
     }
 }
 
-static void add(struct tow_busy *busy, const struct tow_frame *frame, uint64_t key, uint64_t stream)
+static void add(struct tows_busy *busy, const struct tow_frame *frame, uint64_t key,
+                uint64_t stream)
 {
     tow_mutex_lock(&busy->lock);
     unsigned i = 0;
@@ -53,9 +54,9 @@ static void add(struct tow_busy *busy, const struct tow_frame *frame, uint64_t k
     tow_mutex_unlock(&busy->lock);
 }
 
-void tow_busy_use(struct tow_serve *call, uint64_t stream)
+void tows_busy_use(struct tows_serve *call, uint64_t stream)
 {
-    struct tow_busy *busy = &call->session->busy;
+    struct tows_busy *busy = &call->session->busy;
     uint64_t key = key_of(&call->frame, stream);
     call->streams++;
     call->stream = stream;
@@ -67,29 +68,29 @@ void tow_busy_use(struct tow_serve *call, uint64_t stream)
     add(busy, &call->frame, key, stream);
 }
 
-void tow_busy_again(struct tow_serve *call)
+void tows_busy_again(struct tows_serve *call)
 {
     if (call->streams == 1) {
-        tow_busy_use(call, call->stream);
+        tows_busy_use(call, call->stream);
     } else if (call->streams > 1) {
-        tow_busy_lose(call->session);
+        tows_busy_lose(call->session);
     }
 }
 
 /* With the lock held: the driver's stream of an entry; false if it has ended. */
-static bool resolve(struct tow_session *session, unsigned i, CUstream *ret_stream)
+static bool resolve(struct tows_session *session, unsigned i, CUstream *ret_stream)
 {
-    const struct tow_busy *busy = &session->busy;
+    const struct tows_busy *busy = &session->busy;
     uint64_t id = busy->at[i].stream;
     if (id < 2) {
         *ret_stream = (CUstream)(uintptr_t)id;
         return true;
     }
     if (id == 2) {
-        return tow_session_thread_stream(session, busy->at[i].thread, busy->at[i].context,
-                                         ret_stream) == CUDA_SUCCESS;
+        return tows_session_thread_stream(session, busy->at[i].thread, busy->at[i].context,
+                                          ret_stream) == CUDA_SUCCESS;
     }
-    const struct tow_handle_entry *entry = tow_handles_find(&session->handles, id);
+    const struct tows_handle_entry *entry = tows_handles_find(&session->handles, id);
     if (entry == NULL || entry->error != CUDA_SUCCESS) {
         return false;
     }
@@ -98,7 +99,7 @@ static bool resolve(struct tow_session *session, unsigned i, CUstream *ret_strea
 }
 
 /* With the lock held. */
-static void take_out(struct tow_busy *busy, unsigned i)
+static void take_out(struct tows_busy *busy, unsigned i)
 {
     for (; i + 1 < TOW_BUSY_MAX; i++) {
         busy->at[i] = busy->at[i + 1];
@@ -107,9 +108,9 @@ static void take_out(struct tow_busy *busy, unsigned i)
     atomic_store(&busy->keys[i], 0);
 }
 
-bool tow_busy_idle(struct tow_serve *call)
+bool tows_busy_idle(struct tows_serve *call)
 {
-    struct tow_busy *busy = &call->session->busy;
+    struct tows_busy *busy = &call->session->busy;
     if (atomic_load(&busy->in_flight) != 0) {
         return false;
     }
@@ -131,9 +132,9 @@ bool tow_busy_idle(struct tow_serve *call)
     return idle;
 }
 
-bool tow_busy_last(struct tow_serve *call, CUstream *ret_stream, bool *ret_idle)
+bool tows_busy_last(struct tows_serve *call, CUstream *ret_stream, bool *ret_idle)
 {
-    struct tow_busy *busy = &call->session->busy;
+    struct tows_busy *busy = &call->session->busy;
     /* A call beside the leader may give work to a stream that was just seen idle. */
     if (atomic_load(&busy->in_flight) != 0) {
         return false;
@@ -159,9 +160,9 @@ bool tow_busy_last(struct tow_serve *call, CUstream *ret_stream, bool *ret_idle)
     return known;
 }
 
-void tow_busy_forget(struct tow_session *session)
+void tows_busy_forget(struct tows_session *session)
 {
-    struct tow_busy *busy = &session->busy;
+    struct tows_busy *busy = &session->busy;
     tow_mutex_lock(&busy->lock);
     for (unsigned i = 0; i < TOW_BUSY_MAX; i++) {
         atomic_store(&busy->keys[i], 0);
@@ -170,7 +171,7 @@ void tow_busy_forget(struct tow_session *session)
     tow_mutex_unlock(&busy->lock);
 }
 
-void tow_busy_lose(struct tow_session *session)
+void tows_busy_lose(struct tows_session *session)
 {
     tow_mutex_lock(&session->busy.lock);
     session->busy.many = true;

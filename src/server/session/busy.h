@@ -11,12 +11,12 @@
 #include "backend/driver.h"
 #include "base/mutex.h"
 
-struct tow_serve;
-struct tow_session;
+struct tows_serve;
+struct tows_session;
 
 enum { TOW_BUSY_MAX = 4 };
 
-struct tow_busy {
+struct tows_busy {
     struct tow_mutex lock; /* guards what follows; the keys are looked at without it */
     _Atomic uint64_t keys[TOW_BUSY_MAX]; /* 0: none, and none behind it */
     struct {
@@ -28,26 +28,26 @@ struct tow_busy {
     atomic_uint in_flight; /* calls that run beside the leader */
 };
 
-void tow_busy_init(struct tow_busy *busy);
-void tow_busy_fini(struct tow_busy *busy);
+void tows_busy_init(struct tows_busy *busy);
+void tows_busy_fini(struct tows_busy *busy);
 
 /* The call gives work to a stream, or may. */
-void tow_busy_use(struct tow_serve *call, uint64_t stream);
+void tows_busy_use(struct tows_serve *call, uint64_t stream);
 /* A call beside the leader has ended: what it gave may have come behind a synchronisation that
  * forgot the streams. */
-void tow_busy_again(struct tow_serve *call);
+void tows_busy_again(struct tows_serve *call);
 
 /* By the leader. True: all work of the call's context is done when that of *ret_stream is, or
  * *ret_idle says that there is none. False: no single stream can tell. */
-bool tow_busy_last(struct tow_serve *call, CUstream *ret_stream, bool *ret_idle);
+bool tows_busy_last(struct tows_serve *call, CUstream *ret_stream, bool *ret_idle);
 
 /* By the leader, in the call's context: true if none of its work is left, nor any other context's.
  */
-bool tow_busy_idle(struct tow_serve *call);
+bool tows_busy_idle(struct tows_serve *call);
 
 /* Before all of the context is synchronised: whoever gets work from now on is noted anew. */
-void tow_busy_forget(struct tow_session *session);
+void tows_busy_forget(struct tows_session *session);
 /* It failed, or nobody knows any more which they are. */
-void tow_busy_lose(struct tow_session *session);
+void tows_busy_lose(struct tows_session *session);
 
 #endif

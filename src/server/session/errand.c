@@ -8,7 +8,7 @@
 
 static void *work(void *arg)
 {
-    struct tow_errand *errand = arg;
+    struct tows_errand *errand = arg;
     tow_mutex_lock(&errand->lock);
     while (!errand->ends) {
         if (errand->run != NULL) {
@@ -26,9 +26,9 @@ static void *work(void *arg)
     return NULL;
 }
 
-int tow_errand_begin(struct tow_errand *errand, const struct tow_driver *driver)
+int tows_errand_begin(struct tows_errand *errand, const struct tow_driver *driver)
 {
-    *errand = (struct tow_errand){.driver = driver};
+    *errand = (struct tows_errand){.driver = driver};
     tow_mutex_init(&errand->lock, SERVER_ERRAND);
     pthread_cond_init(&errand->changed, NULL);
     int error = tow_thread_start("towline-errand", work, errand, &errand->thread);
@@ -39,7 +39,7 @@ int tow_errand_begin(struct tow_errand *errand, const struct tow_driver *driver)
     return error;
 }
 
-void tow_errand_do(struct tow_errand *errand, void (*run)(void *arg), void *arg)
+void tows_errand_do(struct tows_errand *errand, void (*run)(void *arg), void *arg)
 {
     CUcontext context = NULL;
     tow_drive(errand->driver, cuCtxGetCurrent)(&context);
@@ -54,7 +54,7 @@ void tow_errand_do(struct tow_errand *errand, void (*run)(void *arg), void *arg)
     tow_mutex_unlock(&errand->lock);
 }
 
-void tow_errand_end(struct tow_errand *errand)
+void tows_errand_end(struct tows_errand *errand)
 {
     tow_mutex_lock(&errand->lock);
     errand->ends = true;

@@ -10,7 +10,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-struct tow_errand {
+struct tows_errand {
     const struct tow_driver *driver;
     pthread_t thread;
     struct tow_mutex lock; /* guards the rest */
@@ -22,11 +22,11 @@ struct tow_errand {
 };
 
 /* Returns -EAGAIN or another negative error when no thread is to be had. */
-int tow_errand_begin(struct tow_errand *errand, const struct tow_driver *driver);
+int tows_errand_begin(struct tows_errand *errand, const struct tow_driver *driver);
 /* Calls run(arg) over there, with the caller's context current, and returns when it has returned.
  * One caller at a time. */
-void tow_errand_do(struct tow_errand *errand, void (*run)(void *arg), void *arg);
+void tows_errand_do(struct tows_errand *errand, void (*run)(void *arg), void *arg);
 /* Ends the thread. */
-void tow_errand_end(struct tow_errand *errand);
+void tows_errand_end(struct tows_errand *errand);
 
 #endif

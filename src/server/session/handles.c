@@ -11,7 +11,7 @@
 
 /* Open addressing from (kind, driver handle) to id; made anew at three quarters, what was used
  * included: as large as the live ones need. */
-struct tow_handle_reverse {
+struct tows_handle_reverse {
     void *handle;
     uint64_t id; /* 0: free; 1: was used */
 };
@@ -21,14 +21,14 @@ enum { GONE = 1 };
 /* No id has this bit: nobody finds an entry that has. */
 #define ENDING (UINT64_C(1) << 63)
 
-int tow_handles_init(struct tow_handles *handles)
+int tows_handles_init(struct tows_handles *handles)
 {
     memset(handles, 0, sizeof *handles);
     handles->next_index = 1;
     return tow_mutex_init(&handles->lock, SERVER_HANDLES);
 }
 
-void tow_handles_fini(struct tow_handles *handles)
+void tows_handles_fini(struct tows_handles *handles)
 {
     for (int side = 0; side < 2; side++) {
         for (size_t i = 0; i < TOW_HANDLES_CHUNKS_MAX; i++) {
@@ -39,21 +39,21 @@ void tow_handles_fini(struct tow_handles *handles)
     tow_mutex_fini(&handles->lock);
 }
 
-static struct tow_handle_entry *entry_at(const struct tow_handles *handles, unsigned owner,
-                                         uint32_t index)
+static struct tows_handle_entry *entry_at(const struct tows_handles *handles, unsigned owner,
+                                          uint32_t index)
 {
     uint32_t chunk = index / TOW_HANDLES_CHUNK;
     if (chunk >= TOW_HANDLES_CHUNKS_MAX) {
         return NULL;
     }
-    struct tow_handle_entry *entries =
+    struct tows_handle_entry *entries =
         atomic_load_explicit(&handles->sides[owner].chunks[chunk], memory_order_acquire);
     return entries != NULL ? &entries[index % TOW_HANDLES_CHUNK] : NULL;
 }
 
-const struct tow_handle_entry *tow_handles_find(const struct tow_handles *handles, uint64_t id)
+const struct tows_handle_entry *tows_handles_find(const struct tows_handles *handles, uint64_t id)
 {
-    struct tow_handle_entry *entry = entry_at(handles, TOW_ID_OF_SERVER(id), TOW_ID_INDEX(id));
+    struct tows_handle_entry *entry = entry_at(handles, TOW_ID_OF_SERVER(id), TOW_ID_INDEX(id));
     if (entry == NULL || id == 0 || (id & ENDING) ||
         atomic_load_explicit(&entry->id, memory_order_acquire) != id) {
         return NULL;
@@ -61,10 +61,10 @@ const struct tow_handle_entry *tow_handles_find(const struct tow_handles *handle
     return entry;
 }
 
-const struct tow_handle_entry *tow_handles_at(const struct tow_handles *handles,
-                                              enum tow_handle_kind kind, uint32_t index)
+const struct tows_handle_entry *tows_handles_at(const struct tows_handles *handles,
+                                                enum tow_handle_kind kind, uint32_t index)
 {
-    struct tow_handle_entry *entry = entry_at(handles, 0, index);
+    struct tows_handle_entry *entry = entry_at(handles, 0, index);
     if (entry == NULL) {
         return NULL;
     }
@@ -79,13 +79,13 @@ static size_t hash(enum tow_handle_kind kind, void *handle)
     return (size_t)(x >> 20);
 }
 
-static int reverse_put(struct tow_handles *h, void *handle, uint64_t id);
-static bool unbind_locked(struct tow_handles *h, uint64_t id);
+static int reverse_put(struct tows_handles *h, void *handle, uint64_t id);
+static bool unbind_locked(struct tows_handles *h, uint64_t id);
 
-static int reverse_remake(struct tow_handles *h)
+static int reverse_remake(struct tows_handles *h)
 {
     size_t old_size = h->reverse_size;
-    struct tow_handle_reverse *old = h->reverse;
+    struct tows_handle_reverse *old = h->reverse;
     size_t live = 0, size = 256;
     for (size_t i = 0; i < old_size; i++) {
         live += old[i].id > GONE;
@@ -93,7 +93,7 @@ static int reverse_remake(struct tow_handles *h)
     while (size < live * 4) {
         size *= 2;
     }
-    struct tow_handle_reverse *made = calloc(size, sizeof *made);
+    struct tows_handle_reverse *made = calloc(size, sizeof *made);
     if (made == NULL) {
         return -ENOMEM;
     }
@@ -109,7 +109,7 @@ static int reverse_remake(struct tow_handles *h)
     return 0;
 }
 
-static int reverse_put(struct tow_handles *h, void *handle, uint64_t id)
+static int reverse_put(struct tows_handles *h, void *handle, uint64_t id)
 {
     if ((h->reverse_used + 1) * 4 > h->reverse_size * 3) {
         int error = reverse_remake(h);
@@ -121,19 +121,19 @@ static int reverse_put(struct tow_handles *h, void *handle, uint64_t id)
     while (h->reverse[at].id != 0) {
         at = (at + 1) & (h->reverse_size - 1);
     }
-    h->reverse[at] = (struct tow_handle_reverse){handle, id};
+    h->reverse[at] = (struct tows_handle_reverse){handle, id};
     h->reverse_used++;
     return 0;
 }
 
-static struct tow_handle_reverse *reverse_find(struct tow_handles *h, unsigned kind, void *handle)
+static struct tows_handle_reverse *reverse_find(struct tows_handles *h, unsigned kind, void *handle)
 {
     if (h->reverse_size == 0) {
         return NULL;
     }
     size_t at = hash(kind, handle) & (h->reverse_size - 1);
     while (h->reverse[at].id != 0) {
-        struct tow_handle_reverse *r = &h->reverse[at];
+        struct tows_handle_reverse *r = &h->reverse[at];
         if (r->id != GONE && r->handle == handle && TOW_ID_KIND(r->id) == kind) {
             return r;
         }
@@ -142,7 +142,7 @@ static struct tow_handle_reverse *reverse_find(struct tow_handles *h, unsigned k
     return NULL;
 }
 
-static int bind_locked(struct tow_handles *h, uint64_t id, void *handle, CUresult error,
+static int bind_locked(struct tows_handles *h, uint64_t id, void *handle, CUresult error,
                        uint32_t context)
 {
     unsigned owner = TOW_ID_OF_SERVER(id);
@@ -152,13 +152,13 @@ static int bind_locked(struct tow_handles *h, uint64_t id, void *handle, CUresul
         return -EINVAL;
     }
     if (atomic_load_explicit(&h->sides[owner].chunks[chunk], memory_order_relaxed) == NULL) {
-        struct tow_handle_entry *made = calloc(TOW_HANDLES_CHUNK, sizeof *made);
+        struct tows_handle_entry *made = calloc(TOW_HANDLES_CHUNK, sizeof *made);
         if (made == NULL) {
             return -ENOMEM;
         }
         atomic_store_explicit(&h->sides[owner].chunks[chunk], made, memory_order_release);
     }
-    struct tow_handle_entry *entry = entry_at(h, owner, TOW_ID_INDEX(id));
+    struct tows_handle_entry *entry = entry_at(h, owner, TOW_ID_INDEX(id));
     uint64_t before = atomic_load_explicit(&entry->id, memory_order_relaxed);
     if (before == id || (before & ENDING) ||
         (before != 0 && TOW_ID_KIND(before) == TOW_H_CONTEXT)) {
@@ -171,7 +171,7 @@ static int bind_locked(struct tow_handles *h, uint64_t id, void *handle, CUresul
     }
     if (handle != NULL) {
         /* A driver may give a freed handle's address to a new object: the newer id counts. */
-        struct tow_handle_reverse *old = reverse_find(h, TOW_ID_KIND(id), handle);
+        struct tows_handle_reverse *old = reverse_find(h, TOW_ID_KIND(id), handle);
         if (old != NULL) {
             old->id = id;
         } else if (reverse_put(h, handle, id) < 0) {
@@ -185,8 +185,8 @@ static int bind_locked(struct tow_handles *h, uint64_t id, void *handle, CUresul
     return 0;
 }
 
-int tow_handles_bind(struct tow_handles *handles, uint64_t id, void *handle, CUresult error,
-                     uint32_t context)
+int tows_handles_bind(struct tows_handles *handles, uint64_t id, void *handle, CUresult error,
+                      uint32_t context)
 {
     tow_mutex_lock(&handles->lock);
     int result = bind_locked(handles, id, handle, error, context);
@@ -194,10 +194,10 @@ int tow_handles_bind(struct tow_handles *handles, uint64_t id, void *handle, CUr
     return result;
 }
 
-int tow_handles_bind_new(struct tow_handles *handles, uint64_t id, void *handle, uint32_t context)
+int tows_handles_bind_new(struct tows_handles *handles, uint64_t id, void *handle, uint32_t context)
 {
     tow_mutex_lock(&handles->lock);
-    struct tow_handle_entry *entry = entry_at(handles, TOW_ID_OF_SERVER(id), TOW_ID_INDEX(id));
+    struct tows_handle_entry *entry = entry_at(handles, TOW_ID_OF_SERVER(id), TOW_ID_INDEX(id));
     bool used = (entry != NULL && atomic_load_explicit(&entry->id, memory_order_relaxed) != 0) ||
                 reverse_find(handles, TOW_ID_KIND(id), handle) != NULL;
     int result = used ? -EEXIST : bind_locked(handles, id, handle, CUDA_SUCCESS, context);
@@ -206,9 +206,9 @@ int tow_handles_bind_new(struct tow_handles *handles, uint64_t id, void *handle,
 }
 
 /* The entry and its index are free again. */
-static void free_locked(struct tow_handles *h, struct tow_handle_entry *entry, uint64_t id)
+static void free_locked(struct tows_handles *h, struct tows_handle_entry *entry, uint64_t id)
 {
-    struct tow_handle_reverse *r =
+    struct tows_handle_reverse *r =
         entry->handle != NULL ? reverse_find(h, TOW_ID_KIND(id), entry->handle) : NULL;
     if (r != NULL && r->id == id) {
         r->id = GONE;
@@ -220,9 +220,9 @@ static void free_locked(struct tow_handles *h, struct tow_handle_entry *entry, u
     }
 }
 
-static bool unbind_locked(struct tow_handles *h, uint64_t id)
+static bool unbind_locked(struct tows_handles *h, uint64_t id)
 {
-    struct tow_handle_entry *entry = entry_at(h, TOW_ID_OF_SERVER(id), TOW_ID_INDEX(id));
+    struct tows_handle_entry *entry = entry_at(h, TOW_ID_OF_SERVER(id), TOW_ID_INDEX(id));
     if (entry == NULL || atomic_load_explicit(&entry->id, memory_order_relaxed) != id || id == 0) {
         return false;
     }
@@ -230,7 +230,7 @@ static bool unbind_locked(struct tow_handles *h, uint64_t id)
     return true;
 }
 
-bool tow_handles_unbind(struct tow_handles *handles, uint64_t id)
+bool tows_handles_unbind(struct tows_handles *handles, uint64_t id)
 {
     tow_mutex_lock(&handles->lock);
     bool was_there = unbind_locked(handles, id);
@@ -238,12 +238,13 @@ bool tow_handles_unbind(struct tow_handles *handles, uint64_t id)
     return was_there;
 }
 
-bool tow_handles_take(struct tow_handles *handles, uint64_t id, struct tow_handle_taken *ret_taken)
+bool tows_handles_take(struct tows_handles *handles, uint64_t id,
+                       struct tows_handle_taken *ret_taken)
 {
     tow_mutex_lock(&handles->lock);
-    const struct tow_handle_entry *entry = tow_handles_find(handles, id);
+    const struct tows_handle_entry *entry = tows_handles_find(handles, id);
     if (entry != NULL) {
-        *ret_taken = (struct tow_handle_taken){id, entry->handle, entry->error, entry->context};
+        *ret_taken = (struct tows_handle_taken){id, entry->handle, entry->error, entry->context};
         unbind_locked(handles, id);
     }
     tow_mutex_unlock(&handles->lock);
@@ -251,7 +252,7 @@ bool tow_handles_take(struct tow_handles *handles, uint64_t id, struct tow_handl
 }
 
 /* With the lock held: an index of the server's that is free, taken out of the list. */
-static void unfree(struct tow_handles *h, uint32_t index)
+static void unfree(struct tows_handles *h, uint32_t index)
 {
     uint32_t *at = &h->free_index;
     while (*at != 0 && *at != index) {
@@ -262,11 +263,11 @@ static void unfree(struct tow_handles *h, uint32_t index)
     }
 }
 
-int tow_handles_give_back(struct tow_handles *handles, const struct tow_handle_taken *taken)
+int tows_handles_give_back(struct tows_handles *handles, const struct tows_handle_taken *taken)
 {
     tow_mutex_lock(&handles->lock);
     unsigned of_server = TOW_ID_OF_SERVER(taken->id);
-    const struct tow_handle_entry *entry = entry_at(handles, of_server, TOW_ID_INDEX(taken->id));
+    const struct tows_handle_entry *entry = entry_at(handles, of_server, TOW_ID_INDEX(taken->id));
     /* Another has the index meanwhile, the server's or, once it had retired the id, the client's:
      * the id is lost. */
     int result = atomic_load(&entry->id) != 0 ? -EEXIST : 0;
@@ -280,10 +281,10 @@ int tow_handles_give_back(struct tow_handles *handles, const struct tow_handle_t
     return result;
 }
 
-bool tow_handles_end(struct tow_handles *handles, uint64_t id)
+bool tows_handles_end(struct tows_handles *handles, uint64_t id)
 {
     tow_mutex_lock(&handles->lock);
-    struct tow_handle_entry *entry = entry_at(handles, TOW_ID_OF_SERVER(id), TOW_ID_INDEX(id));
+    struct tows_handle_entry *entry = entry_at(handles, TOW_ID_OF_SERVER(id), TOW_ID_INDEX(id));
     bool was_there = entry != NULL && id != 0 && !(id & ENDING) &&
                      atomic_load_explicit(&entry->id, memory_order_relaxed) == id;
     if (was_there) {
@@ -293,25 +294,25 @@ bool tow_handles_end(struct tow_handles *handles, uint64_t id)
     return was_there;
 }
 
-void tow_handles_ended(struct tow_handles *handles, uint64_t id)
+void tows_handles_ended(struct tows_handles *handles, uint64_t id)
 {
     tow_mutex_lock(&handles->lock);
-    struct tow_handle_entry *entry = entry_at(handles, TOW_ID_OF_SERVER(id), TOW_ID_INDEX(id));
+    struct tows_handle_entry *entry = entry_at(handles, TOW_ID_OF_SERVER(id), TOW_ID_INDEX(id));
     free_locked(handles, entry, id);
     tow_mutex_unlock(&handles->lock);
 }
 
-bool tow_handles_is_ending(const struct tow_handles *handles, uint64_t id)
+bool tows_handles_is_ending(const struct tows_handles *handles, uint64_t id)
 {
-    const struct tow_handle_entry *entry =
+    const struct tows_handle_entry *entry =
         entry_at(handles, TOW_ID_OF_SERVER(id), TOW_ID_INDEX(id));
     return entry != NULL && atomic_load_explicit(&entry->id, memory_order_acquire) == (id | ENDING);
 }
 
-void tow_handles_spoil(struct tow_handles *handles, uint64_t id, CUresult error)
+void tows_handles_spoil(struct tows_handles *handles, uint64_t id, CUresult error)
 {
     tow_mutex_lock(&handles->lock);
-    struct tow_handle_entry *entry = entry_at(handles, TOW_ID_OF_SERVER(id), TOW_ID_INDEX(id));
+    struct tows_handle_entry *entry = entry_at(handles, TOW_ID_OF_SERVER(id), TOW_ID_INDEX(id));
     if (entry != NULL && atomic_load_explicit(&entry->id, memory_order_relaxed) == id) {
         entry->error = error;
     }
@@ -319,11 +320,11 @@ void tow_handles_spoil(struct tow_handles *handles, uint64_t id, CUresult error)
 }
 
 /* An id of the server's that was not there before. */
-static uint64_t export_locked(struct tow_handles *h, enum tow_handle_kind kind, void *handle,
+static uint64_t export_locked(struct tows_handles *h, enum tow_handle_kind kind, void *handle,
                               uint32_t context)
 {
     uint32_t index = h->free_index != 0 ? h->free_index : h->next_index;
-    struct tow_handle_entry *entry = entry_at(h, 1, index);
+    struct tows_handle_entry *entry = entry_at(h, 1, index);
     uint32_t next_free = h->free_index != 0 ? entry->context : 0;
     uint32_t generation = entry != NULL ? entry->generation : 0;
     uint64_t id = TOW_ID_MAKE(kind, 1, generation, index);
@@ -339,11 +340,11 @@ static uint64_t export_locked(struct tow_handles *h, enum tow_handle_kind kind, 
     return id;
 }
 
-uint64_t tow_handles_export(struct tow_handles *handles, enum tow_handle_kind kind, void *handle,
-                            uint32_t context)
+uint64_t tows_handles_export(struct tows_handles *handles, enum tow_handle_kind kind, void *handle,
+                             uint32_t context)
 {
     tow_mutex_lock(&handles->lock);
-    struct tow_handle_reverse *r = reverse_find(handles, kind, handle);
+    struct tows_handle_reverse *r = reverse_find(handles, kind, handle);
     uint64_t id = r != NULL ? r->id : 0;
     if (id == 0) {
         id = export_locked(handles, kind, handle, context);
@@ -352,22 +353,23 @@ uint64_t tow_handles_export(struct tow_handles *handles, enum tow_handle_kind ki
     return id;
 }
 
-uint64_t tow_handles_known(struct tow_handles *handles, enum tow_handle_kind kind, void *handle)
+uint64_t tows_handles_known(struct tows_handles *handles, enum tow_handle_kind kind, void *handle)
 {
     tow_mutex_lock(&handles->lock);
-    struct tow_handle_reverse *r = reverse_find(handles, kind, handle);
+    struct tows_handle_reverse *r = reverse_find(handles, kind, handle);
     uint64_t id = r != NULL ? r->id : 0;
     tow_mutex_unlock(&handles->lock);
     return id;
 }
 
-void tow_handles_each(struct tow_handles *handles, enum tow_handle_kind kind,
-                      void (*visit)(void *user, uint64_t id, const struct tow_handle_entry *entry),
-                      void *user)
+void tows_handles_each(struct tows_handles *handles, enum tow_handle_kind kind,
+                       void (*visit)(void *user, uint64_t id,
+                                     const struct tows_handle_entry *entry),
+                       void *user)
 {
     for (unsigned side = 0; side < 2; side++) {
         for (uint32_t chunk = 0; chunk < TOW_HANDLES_CHUNKS_MAX; chunk++) {
-            struct tow_handle_entry *entries =
+            struct tows_handle_entry *entries =
                 atomic_load_explicit(&handles->sides[side].chunks[chunk], memory_order_acquire);
             for (uint32_t i = 0; entries != NULL && i < TOW_HANDLES_CHUNK; i++) {
                 uint64_t id = atomic_load_explicit(&entries[i].id, memory_order_acquire);

@@ -11,14 +11,14 @@
  */
 #define PATIENCE_NS (100 * TOW_TIME_MS)
 
-void tow_hold_init(struct tow_hold *hold)
+void tows_hold_init(struct tows_hold *hold)
 {
     tow_mutex_init(&hold->lock, SERVER_HOLD);
     tow_cond_init(&hold->changed);
     hold->endings_end = &hold->endings;
 }
 
-void tow_hold_fini(struct tow_hold *hold)
+void tows_hold_fini(struct tows_hold *hold)
 {
     /* The session's commands have all been carried out: the reaper has nothing to wait for. */
     tow_mutex_lock(&hold->lock);
@@ -30,22 +30,23 @@ void tow_hold_fini(struct tow_hold *hold)
     pthread_cond_destroy(&hold->changed);
 }
 
-unsigned tow_hold_enter_session(struct tow_session *session)
+unsigned tows_hold_enter_session(struct tows_session *session)
 {
-    struct tow_hold *hold = &session->hold;
+    struct tows_hold *hold = &session->hold;
     for (;;) {
         unsigned epoch = atomic_load(&hold->epoch);
         atomic_fetch_add(&hold->inside[epoch % 2], 1);
         if (atomic_load(&hold->epoch) == epoch) {
             return 1 + epoch % 2;
         }
-        tow_hold_leave_session(session, 1 + epoch % 2); /* who waits for that one came in between */
+        tows_hold_leave_session(session,
+                                1 + epoch % 2); /* who waits for that one came in between */
     }
 }
 
-void tow_hold_leave_session(struct tow_session *session, unsigned held)
+void tows_hold_leave_session(struct tows_session *session, unsigned held)
 {
-    struct tow_hold *hold = &session->hold;
+    struct tows_hold *hold = &session->hold;
     if (atomic_fetch_sub(&hold->inside[held - 1], 1) == 1 && atomic_load(&hold->waiting) != 0) {
         tow_mutex_lock(&hold->lock);
         pthread_cond_broadcast(&hold->changed);
@@ -53,23 +54,23 @@ void tow_hold_leave_session(struct tow_session *session, unsigned held)
     }
 }
 
-void tow_hold_enter(struct tow_serve *call)
+void tows_hold_enter(struct tows_serve *call)
 {
     if (call->held == 0) {
-        call->held = tow_hold_enter_session(call->session);
+        call->held = tows_hold_enter_session(call->session);
     }
 }
 
-void tow_hold_leave(struct tow_serve *call)
+void tows_hold_leave(struct tows_serve *call)
 {
     if (call->held != 0) {
-        tow_hold_leave_session(call->session, call->held);
+        tows_hold_leave_session(call->session, call->held);
         call->held = 0;
     }
 }
 
 /* With the lock held: until all of an epoch have left, or it is too late. */
-static bool await_empty(struct tow_hold *hold, unsigned epoch, int64_t deadline)
+static bool await_empty(struct tows_hold *hold, unsigned epoch, int64_t deadline)
 {
     while (atomic_load(&hold->inside[epoch % 2]) != 0) {
         if (tow_mutex_wait_until(&hold->lock, &hold->changed, deadline) != 0 &&
@@ -81,7 +82,7 @@ static bool await_empty(struct tow_hold *hold, unsigned epoch, int64_t deadline)
 }
 
 /* With the lock held: until all who are inside now have left. */
-static bool await_all(struct tow_hold *hold, int64_t deadline)
+static bool await_all(struct tows_hold *hold, int64_t deadline)
 {
     atomic_fetch_add(&hold->waiting, 1);
     /* Those of the last epoch are inside as well, and the next one counts where they do. */
@@ -99,9 +100,9 @@ static bool await_all(struct tow_hold *hold, int64_t deadline)
     return left;
 }
 
-bool tow_hold_wait(struct tow_session *session)
+bool tows_hold_wait(struct tows_session *session)
 {
-    struct tow_hold *hold = &session->hold;
+    struct tows_hold *hold = &session->hold;
     tow_mutex_lock(&hold->lock);
     bool left = await_all(hold, tow_time_deadline(PATIENCE_NS));
     tow_mutex_unlock(&hold->lock);
@@ -110,11 +111,11 @@ bool tow_hold_wait(struct tow_session *session)
 
 static void *reaper(void *arg)
 {
-    struct tow_session *session = arg;
-    struct tow_hold *hold = &session->hold;
+    struct tows_session *session = arg;
+    struct tows_hold *hold = &session->hold;
     tow_mutex_lock(&hold->lock);
     while (hold->endings != NULL) {
-        struct tow_hold_ending *ending = hold->endings;
+        struct tows_hold_ending *ending = hold->endings;
         hold->endings = ending->next;
         if (hold->endings == NULL) {
             hold->endings_end = &hold->endings;
@@ -133,9 +134,9 @@ static void *reaper(void *arg)
     return NULL;
 }
 
-void tow_hold_defer(struct tow_session *session, struct tow_hold_ending *ending)
+void tows_hold_defer(struct tows_session *session, struct tows_hold_ending *ending)
 {
-    struct tow_hold *hold = &session->hold;
+    struct tows_hold *hold = &session->hold;
     pthread_t thread;
     tow_mutex_lock(&hold->lock);
     ending->next = NULL;

@@ -17,41 +17,41 @@
 
 #include "base/mutex.h"
 
-struct tow_serve;
-struct tow_session;
+struct tows_serve;
+struct tows_session;
 
 /* What is to be done once nobody uses something any more; part of whatever that is. */
-struct tow_hold_ending {
-    void (*end)(struct tow_session *session, struct tow_hold_ending *ending);
-    struct tow_hold_ending *next;
+struct tows_hold_ending {
+    void (*end)(struct tows_session *session, struct tows_hold_ending *ending);
+    struct tows_hold_ending *next;
 };
 
-struct tow_hold {
+struct tows_hold {
     atomic_uint epoch;
     atomic_uint inside[2]; /* commands that entered in an even epoch, and in an odd one */
     atomic_uint waiting;   /* threads that wait for one of those to be 0 */
     struct tow_mutex lock; /* guards what follows */
     pthread_cond_t changed;
-    struct tow_hold_ending *endings, **endings_end; /* the reaper's to end */
-    bool reaping;                                   /* its thread runs */
+    struct tows_hold_ending *endings, **endings_end; /* the reaper's to end */
+    bool reaping;                                    /* its thread runs */
 };
 
-void tow_hold_init(struct tow_hold *hold);
-void tow_hold_fini(struct tow_hold *hold);
+void tows_hold_init(struct tows_hold *hold);
+void tows_hold_fini(struct tows_hold *hold);
 
-/* Before a command looks something up; once is enough. tow_hold_leave after it was carried out is
+/* Before a command looks something up; once is enough. tows_hold_leave after it was carried out is
  * the dispatcher's. */
-void tow_hold_enter(struct tow_serve *call);
-void tow_hold_leave(struct tow_serve *call);
+void tows_hold_enter(struct tows_serve *call);
+void tows_hold_leave(struct tows_serve *call);
 /* The same for who works for no command: returns what to leave with. */
-unsigned tow_hold_enter_session(struct tow_session *session);
-void tow_hold_leave_session(struct tow_session *session, unsigned held);
+unsigned tows_hold_enter_session(struct tows_session *session);
+void tows_hold_leave_session(struct tows_session *session, unsigned held);
 
 /* Waits until all who are inside now have left. False if that takes long: a command that is inside
  * may stand in a driver call until the client has run a host function, and the function may wait
  * for whoever calls this. */
-bool tow_hold_wait(struct tow_session *session);
+bool tows_hold_wait(struct tows_session *session);
 /* Then: calls ending->end when they have left, on a thread of its own. */
-void tow_hold_defer(struct tow_session *session, struct tow_hold_ending *ending);
+void tows_hold_defer(struct tows_session *session, struct tows_hold_ending *ending);
 
 #endif

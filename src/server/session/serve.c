@@ -12,8 +12,8 @@
 #include "gen/memory.h"
 
 /* Memory of one call, freed with it. */
-struct tow_serve_block {
-    struct tow_serve_block *next;
+struct tows_serve_block {
+    struct tows_serve_block *next;
     uint64_t bytes[];
 };
 
@@ -21,7 +21,7 @@ enum {
     ROOM_MAX = 64u << 20, /* the most one call may ask for: a graph of a million nodes is 8 MiB */
 };
 
-bool tow_serve_ready(struct tow_serve *call)
+bool tows_serve_ready(struct tows_serve *call)
 {
     if (call->in.bad) {
         call->malformed = true;
@@ -31,7 +31,7 @@ bool tow_serve_ready(struct tow_serve *call)
     return call->status == CUDA_SUCCESS && !call->malformed;
 }
 
-static void *room(struct tow_serve *call, uint64_t count, size_t element)
+static void *room(struct tows_serve *call, uint64_t count, size_t element)
 {
     if (count == 0) {
         return NULL;
@@ -40,7 +40,7 @@ static void *room(struct tow_serve *call, uint64_t count, size_t element)
         call->status = CUDA_ERROR_INVALID_VALUE;
         return NULL;
     }
-    struct tow_serve_block *block = calloc(1, sizeof *block + (size_t)count * element);
+    struct tows_serve_block *block = calloc(1, sizeof *block + (size_t)count * element);
     if (block == NULL) {
         call->status = CUDA_ERROR_OUT_OF_MEMORY;
         return NULL;
@@ -50,7 +50,7 @@ static void *room(struct tow_serve *call, uint64_t count, size_t element)
     return block->bytes;
 }
 
-static CUresult stream_of(struct tow_serve *call, uint64_t id, void **ret_handle)
+static CUresult stream_of(struct tows_serve *call, uint64_t id, void **ret_handle)
 {
     if (id <= (uint64_t)(uintptr_t)CU_STREAM_LEGACY) {
         *ret_handle = (void *)(uintptr_t)id;
@@ -61,7 +61,7 @@ static CUresult stream_of(struct tow_serve *call, uint64_t id, void **ret_handle
         return call->status; /* perhaps another context is current */
     }
     CUresult status =
-        tow_session_thread_stream(call->session, call->frame.thread, call->frame.context, &stream);
+        tows_session_thread_stream(call->session, call->frame.thread, call->frame.context, &stream);
     *ret_handle = stream;
     return status;
 }
@@ -87,11 +87,11 @@ static CUresult error_of(enum tow_handle_kind kind)
     }
 }
 
-void *tow_serve_handle(struct tow_serve *call, enum tow_handle_kind kind, uint64_t id)
+void *tows_serve_handle(struct tows_serve *call, enum tow_handle_kind kind, uint64_t id)
 {
     void *handle = NULL;
     if (kind == TOW_H_STREAM) {
-        tow_busy_use(call, id);
+        tows_busy_use(call, id);
     }
     if (id == 0) {
         return NULL;
@@ -100,9 +100,9 @@ void *tow_serve_handle(struct tow_serve *call, enum tow_handle_kind kind, uint64
     if (kind == TOW_H_STREAM && id <= (uint64_t)(uintptr_t)CU_STREAM_PER_THREAD) {
         status = stream_of(call, id, &handle);
     } else {
-        const struct tow_handle_entry *entry = kinds_agree(kind, TOW_ID_KIND(id))
-                                                   ? tow_handles_find(&call->session->handles, id)
-                                                   : NULL;
+        const struct tows_handle_entry *entry = kinds_agree(kind, TOW_ID_KIND(id))
+                                                    ? tows_handles_find(&call->session->handles, id)
+                                                    : NULL;
         if (entry == NULL) {
             status = error_of(kind);
         } else {
@@ -116,15 +116,16 @@ void *tow_serve_handle(struct tow_serve *call, enum tow_handle_kind kind, uint64
     return handle;
 }
 
-void tow_serve_handles(struct tow_serve *call, enum tow_handle_kind kind, void *array, size_t count)
+void tows_serve_handles(struct tows_serve *call, enum tow_handle_kind kind, void *array,
+                        size_t count)
 {
     uint64_t *ids = array;
     for (size_t i = 0; array != NULL && i < count; i++) {
-        ids[i] = (uint64_t)(uintptr_t)tow_serve_handle(call, kind, ids[i]);
+        ids[i] = (uint64_t)(uintptr_t)tows_serve_handle(call, kind, ids[i]);
     }
 }
 
-const char *tow_serve_text(struct tow_serve *call)
+const char *tows_serve_text(struct tows_serve *call)
 {
     uint32_t size = tow_dec_u32(&call->in);
     const char *text = (const char *)tow_dec_bytes(&call->in, size);
@@ -135,7 +136,7 @@ const char *tow_serve_text(struct tow_serve *call)
     return text;
 }
 
-void *tow_serve_array(struct tow_serve *call, uint64_t count, size_t element)
+void *tows_serve_array(struct tows_serve *call, uint64_t count, size_t element)
 {
     if (count > tow_dec_left(&call->in) / element) {
         call->malformed = true;
@@ -148,17 +149,17 @@ void *tow_serve_array(struct tow_serve *call, uint64_t count, size_t element)
     return made;
 }
 
-void *tow_serve_room(struct tow_serve *call, uint64_t count, size_t element)
+void *tows_serve_room(struct tows_serve *call, uint64_t count, size_t element)
 {
     return room(call, count, element);
 }
 
-void tow_serve_record(struct tow_serve *call, void *into, size_t size)
+void tows_serve_record(struct tows_serve *call, void *into, size_t size)
 {
     tow_dec_copy(&call->in, into, size);
 }
 
-void tow_serve_reserve(struct tow_serve *call, size_t bytes)
+void tows_serve_reserve(struct tows_serve *call, size_t bytes)
 {
     size_t used = (size_t)(call->out.at - call->out_start);
     if (bytes <= tow_enc_left(&call->out)) {
@@ -173,7 +174,7 @@ void tow_serve_reserve(struct tow_serve *call, size_t bytes)
     }
 }
 
-void tow_serve_put_range(struct tow_serve *call, CUdeviceptr address)
+void tows_serve_put_range(struct tows_serve *call, CUdeviceptr address)
 {
     CUdeviceptr base = 0;
     size_t size = 0;
@@ -183,59 +184,59 @@ void tow_serve_put_range(struct tow_serve *call, CUdeviceptr address)
     tow_enc_u64(&call->out, known ? size - (address - base) : 1);
 }
 
-void tow_serve_bind(struct tow_serve *call, enum tow_handle_kind kind, uint64_t id, void *handle)
+void tows_serve_bind(struct tows_serve *call, enum tow_handle_kind kind, uint64_t id, void *handle)
 {
     if (TOW_ID_KIND(id) != (unsigned)kind || TOW_ID_OF_SERVER(id) ||
-        tow_handles_bind(&call->session->handles, id, call->status == CUDA_SUCCESS ? handle : NULL,
-                         call->status, call->frame.context) < 0) {
+        tows_handles_bind(&call->session->handles, id, call->status == CUDA_SUCCESS ? handle : NULL,
+                          call->status, call->frame.context) < 0) {
         call->malformed = true;
     }
 }
 
-void tow_serve_unbind(struct tow_serve *call, enum tow_handle_kind kind, uint64_t id)
+void tows_serve_unbind(struct tows_serve *call, enum tow_handle_kind kind, uint64_t id)
 {
     (void)kind;
-    tow_handles_unbind(&call->session->handles, id);
+    tows_handles_unbind(&call->session->handles, id);
 }
 
-bool tow_serve_claim(struct tow_serve *call, enum tow_handle_kind kind, uint64_t id)
+bool tows_serve_claim(struct tows_serve *call, enum tow_handle_kind kind, uint64_t id)
 {
     call->claimed.id = 0;
     if (TOW_ID_KIND(id) == 0) {
         return true; /* none, or a stream that CUDA has always: the driver says what it thinks */
     }
-    if (!tow_handles_take(&call->session->handles, id, &call->claimed)) {
+    if (!tows_handles_take(&call->session->handles, id, &call->claimed)) {
         call->status = error_of(kind);
         return false;
     }
     /* What an upload has looked up and may be about to give to the driver. */
     if (kind == TOW_H_STREAM || kind == TOW_H_EVENT || kind == TOW_H_ARRAY ||
         kind == TOW_H_MIPMAPPEDARRAY) {
-        tow_transfer_settle(call->session);
+        tows_transfer_settle(call->session);
     }
     return true;
 }
 
-void tow_serve_unclaim(struct tow_serve *call)
+void tows_serve_unclaim(struct tows_serve *call)
 {
     if (call->claimed.id != 0) {
-        tow_handles_give_back(&call->session->handles, &call->claimed);
+        tows_handles_give_back(&call->session->handles, &call->claimed);
     }
 }
 
-uint64_t tow_serve_export(struct tow_serve *call, enum tow_handle_kind kind, void *handle)
+uint64_t tows_serve_export(struct tows_serve *call, enum tow_handle_kind kind, void *handle)
 {
     if (handle == NULL) {
         return 0;
     }
-    return tow_handles_export(&call->session->handles, kind, handle, call->frame.context);
+    return tows_handles_export(&call->session->handles, kind, handle, call->frame.context);
 }
 
-void tow_serve_export_all(struct tow_serve *call, enum tow_handle_kind kind, void *array,
-                          size_t count)
+void tows_serve_export_all(struct tows_serve *call, enum tow_handle_kind kind, void *array,
+                           size_t count)
 {
     uint64_t *handles = array;
     for (size_t i = 0; i < count; i++) {
-        handles[i] = tow_serve_export(call, kind, (void *)(uintptr_t)handles[i]);
+        handles[i] = tows_serve_export(call, kind, (void *)(uintptr_t)handles[i]);
     }
 }

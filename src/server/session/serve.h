@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What generated and by-hand server code is made of: one command being carried out.
  *
- * A handler decodes call->in, checks tow_serve_ready, calls the driver, puts outputs into
+ * A handler decodes call->in, checks tows_serve_ready, calls the driver, puts outputs into
  * call->out. Reply and error bookkeeping are the dispatcher's. Handlers of no-reply commands run on
  * the dispatcher in order and must not wait for the GPU; all others run on a thread of their own
  * and may.
@@ -20,68 +20,68 @@
 #include "wire/cursor.h"
 #include "wire/frame.h"
 
-struct tow_session;
-struct tow_serve_block;
+struct tows_session;
+struct tows_serve_block;
 
-struct tow_serve {
-    struct tow_session *session;
+struct tows_serve {
+    struct tows_session *session;
     const struct tow_driver *driver;
     struct tow_frame frame; /* header of the command: kind, thread, context, seq */
     struct tow_dec in;
     struct tow_enc out; /* body of the reply */
     CUresult status;
-    bool malformed;                 /* the peer broke the protocol: the session ends */
-    struct tow_serve_block *blocks; /* memory that lives as long as the call */
-    unsigned held;                  /* see hold.h */
-    struct tow_handle_taken claimed;
+    bool malformed;                  /* the peer broke the protocol: the session ends */
+    struct tows_serve_block *blocks; /* memory that lives as long as the call */
+    unsigned held;                   /* see hold.h */
+    struct tows_handle_taken claimed;
     unsigned streams; /* how many it named; see busy.h */
     uint64_t stream;  /* the last of them */
     uint8_t *out_start;
     uint64_t small[64];
 };
 
-typedef void tow_serve_fn(struct tow_serve *call);
+typedef void tows_serve_fn(struct tows_serve *call);
 
 /* False if the command was malformed or a handle in it was wrong; then do nothing (status is set).
  */
-bool tow_serve_ready(struct tow_serve *call);
+bool tows_serve_ready(struct tows_serve *call);
 
 /* The driver's handle for an id. Streams: 0, 1 and 2 mean what they mean in CUDA, 2 being the real
  * stream that stands for the client thread's per-thread stream. A function may be a kernel and the
  * other way round. On failure NULL, with call->status set: CUDA_ERROR_INVALID_HANDLE (contexts:
  * INVALID_CONTEXT), or the error with which the object's own creation failed. Id 0 is NULL and no
  * error. */
-void *tow_serve_handle(struct tow_serve *call, enum tow_handle_kind kind, uint64_t id);
+void *tows_serve_handle(struct tows_serve *call, enum tow_handle_kind kind, uint64_t id);
 /* An array of u64 ids becomes, in place, an array of driver handles. */
-void tow_serve_handles(struct tow_serve *call, enum tow_handle_kind kind, void *array,
-                       size_t count);
+void tows_serve_handles(struct tows_serve *call, enum tow_handle_kind kind, void *array,
+                        size_t count);
 
 /* A NUL-terminated text (u32 size with NUL, bytes), borrowed from the frame. */
-const char *tow_serve_text(struct tow_serve *call);
+const char *tows_serve_text(struct tows_serve *call);
 /* `count` elements copied out of the frame into memory of the call, aligned; NULL for 0 or if
  * malformed. */
-void *tow_serve_array(struct tow_serve *call, uint64_t count, size_t element);
+void *tows_serve_array(struct tows_serve *call, uint64_t count, size_t element);
 /* Room for outputs, zeroed; NULL for 0. */
-void *tow_serve_room(struct tow_serve *call, uint64_t count, size_t element);
-void tow_serve_record(struct tow_serve *call, void *into, size_t size);
+void *tows_serve_room(struct tows_serve *call, uint64_t count, size_t element);
+void tows_serve_record(struct tows_serve *call, void *into, size_t size);
 /* Makes sure that the reply has room for `bytes` more. */
-void tow_serve_reserve(struct tow_serve *call, size_t bytes);
+void tows_serve_reserve(struct tows_serve *call, size_t bytes);
 
 /* Memory that came from another process: its address, and how far it goes from there. */
-void tow_serve_put_range(struct tow_serve *call, CUdeviceptr address);
+void tows_serve_put_range(struct tows_serve *call, CUdeviceptr address);
 
 /* After a creating call: ties the client's id to the driver's handle, or to the error
  * (call->status). */
-void tow_serve_bind(struct tow_serve *call, enum tow_handle_kind kind, uint64_t id, void *handle);
-void tow_serve_unbind(struct tow_serve *call, enum tow_handle_kind kind, uint64_t id);
+void tows_serve_bind(struct tows_serve *call, enum tow_handle_kind kind, uint64_t id, void *handle);
+void tows_serve_unbind(struct tows_serve *call, enum tow_handle_kind kind, uint64_t id);
 /* Before a destroying call: the id means nothing any more, and uploads that found the handle have
  * given their bytes to the device. False if another thread destroys it (call->status is set). */
-bool tow_serve_claim(struct tow_serve *call, enum tow_handle_kind kind, uint64_t id);
+bool tows_serve_claim(struct tows_serve *call, enum tow_handle_kind kind, uint64_t id);
 /* The driver did not destroy it after all: the id means what it meant. */
-void tow_serve_unclaim(struct tow_serve *call);
+void tows_serve_unclaim(struct tows_serve *call);
 /* The id of a driver handle that the server hands out; minted if it has none yet. NULL is 0. */
-uint64_t tow_serve_export(struct tow_serve *call, enum tow_handle_kind kind, void *handle);
-void tow_serve_export_all(struct tow_serve *call, enum tow_handle_kind kind, void *array,
-                          size_t count);
+uint64_t tows_serve_export(struct tows_serve *call, enum tow_handle_kind kind, void *handle);
+void tows_serve_export_all(struct tows_serve *call, enum tow_handle_kind kind, void *array,
+                           size_t count);
 
 #endif

@@ -16,19 +16,19 @@
 
 /* The context that this server thread made current last, so that most commands need not. */
 static _Thread_local struct {
-    const struct tow_session *session;
+    const struct tows_session *session;
     uint32_t context;
     unsigned ended; /* the session's contexts_ended then */
 } current;
 
-void *tow_session_make_state(struct tow_session *session, const struct tow_family_ops *ops)
+void *tows_session_make_state(struct tows_session *session, const struct tows_family_ops *ops)
 {
-    void *state = tow_session_state(session, ops->family);
+    void *state = tows_session_state(session, ops->family);
     if (state != NULL) {
         return state;
     }
     tow_mutex_lock(&session->families.lock);
-    state = tow_session_state(session, ops->family);
+    state = tows_session_state(session, ops->family);
     if (state == NULL && (state = calloc(1, ops->size)) != NULL) {
         ops->init(session, state);
         session->families.at[ops->family].ops = ops;
@@ -39,10 +39,10 @@ void *tow_session_make_state(struct tow_session *session, const struct tow_famil
     return state;
 }
 
-void tow_session_end_states(struct tow_session *session)
+void tows_session_end_states(struct tows_session *session)
 {
     for (unsigned i = 0; i < TOW_SESSION_FAMILIES; i++) {
-        void *state = tow_session_state(session, i);
+        void *state = tows_session_state(session, i);
         if (state != NULL) {
             session->families.at[i].ops->fini(session, state);
             free(state);
@@ -50,10 +50,10 @@ void tow_session_end_states(struct tow_session *session)
     }
 }
 
-void tow_session_end(struct tow_session *session, int result)
+void tows_session_end(struct tows_session *session, int result)
 {
     tow_mutex_lock(&session->lead.lock);
-    if (tow_session_goes_on(session)) {
+    if (tows_session_goes_on(session)) {
         session->lead.result = result;
         session->lead.phase = TOW_SESSION_ENDS;
     }
@@ -68,8 +68,8 @@ void tow_session_end(struct tow_session *session, int result)
 
 /* ---- sending ---- */
 
-int tow_session_send(struct tow_session *session, uint16_t kind, uint16_t thread, uint32_t context,
-                     uint32_t seq, const void *body, size_t size)
+int tows_session_send(struct tows_session *session, uint16_t kind, uint16_t thread,
+                      uint32_t context, uint32_t seq, const void *body, size_t size)
 {
     uint32_t length = tow_frame_length(size);
     if (length > TOW_FRAME_MAX) {
@@ -94,8 +94,8 @@ int tow_session_send(struct tow_session *session, uint16_t kind, uint16_t thread
     return error;
 }
 
-int tow_session_send_data(struct tow_session *session, uint32_t transfer, uint64_t offset,
-                          const void *bytes, size_t size, uint32_t flags)
+int tows_session_send_data(struct tows_session *session, uint32_t transfer, uint64_t offset,
+                           const void *bytes, size_t size, uint32_t flags)
 {
     const uint8_t *from = bytes;
     do {
@@ -128,7 +128,8 @@ int tow_session_send_data(struct tow_session *session, uint32_t transfer, uint64
     return 0;
 }
 
-void tow_session_print(struct tow_session *session, const char *text, size_t length, bool to_stderr)
+void tows_session_print(struct tows_session *session, const char *text, size_t length,
+                        bool to_stderr)
 {
     while (length > 0) {
         uint32_t n = (uint32_t)(length < TOW_PRINT_MAX ? length : TOW_PRINT_MAX);
@@ -148,12 +149,12 @@ void tow_session_print(struct tow_session *session, const char *text, size_t len
 
 /* ---- contexts ---- */
 
-void tow_session_forget_current(void)
+void tows_session_forget_current(void)
 {
     current.session = NULL;
 }
 
-CUresult tow_session_enter(struct tow_session *session, uint32_t context)
+CUresult tows_session_enter(struct tows_session *session, uint32_t context)
 {
     unsigned ended = atomic_load_explicit(&session->contexts_ended, memory_order_acquire);
     if (current.session == session && current.context == context && current.ended == ended) {
@@ -161,8 +162,8 @@ CUresult tow_session_enter(struct tow_session *session, uint32_t context)
     }
     CUcontext handle = NULL;
     if (context != 0) {
-        const struct tow_handle_entry *entry =
-            tow_handles_at(&session->handles, TOW_H_CONTEXT, context);
+        const struct tows_handle_entry *entry =
+            tows_handles_at(&session->handles, TOW_H_CONTEXT, context);
         if (entry == NULL) {
             return CUDA_ERROR_CONTEXT_IS_DESTROYED;
         }
@@ -180,12 +181,12 @@ CUresult tow_session_enter(struct tow_session *session, uint32_t context)
     return status;
 }
 
-void tow_session_leave_all(struct tow_session *session)
+void tows_session_leave_all(struct tows_session *session)
 {
     current.ended = atomic_fetch_add(&session->contexts_ended, 1) + 1;
 }
 
-CUresult tow_session_enter_primary(struct tow_session *session)
+CUresult tows_session_enter_primary(struct tows_session *session)
 {
     const struct tow_driver *driver = session->driver;
     CUcontext known = atomic_load(&session->primary), primary = known;
@@ -204,6 +205,6 @@ CUresult tow_session_enter_primary(struct tow_session *session)
                       cuDevicePrimaryCtxRelease_v2)(0); /* another thread has retained it, too */
         }
     }
-    tow_session_forget_current();
+    tows_session_forget_current();
     return tow_drive(driver, cuCtxSetCurrent)(primary);
 }

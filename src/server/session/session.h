@@ -24,7 +24,7 @@
 enum { TOW_STATS_GPUS_MAX = 16 };
 
 /* What `towline status` shows; lives in memory shared with the listener. */
-struct tow_session_stats {
+struct tows_session_stats {
     _Atomic uint64_t calls, replies, bytes_in, bytes_out, memory;
     _Atomic uint32_t client_pid;
     _Atomic uint32_t lanes; /* 1: the session takes further connections */
@@ -38,7 +38,7 @@ struct tow_session_stats {
 };
 
 /* Who keeps what sessions export: see server/daemon/kept.h. */
-struct tow_kept_ops {
+struct tows_kept_ops {
     /* Takes the descriptor, also when it fails. */
     int (*keep)(int fd, struct tow_token *ret_token);
     /* A descriptor of the caller's own; -ENOENT. */
@@ -46,28 +46,28 @@ struct tow_kept_ops {
     void (*forget)(const struct tow_token *token);
 };
 
-struct tow_session_options {
+struct tows_session_options {
     uint64_t id;
-    struct tow_session_stats *stats; /* borrowed, may be NULL */
-    int64_t handshake_ns;            /* how long the client's hello may take; 0: 10 s */
-    const char *code_cache;          /* folder; NULL: none is kept */
-    uint64_t code_cache_max;         /* bytes */
-    unsigned lanes;                  /* further connections for bulk data; 0: none */
+    struct tows_session_stats *stats; /* borrowed, may be NULL */
+    int64_t handshake_ns;             /* how long the client's hello may take; 0: 10 s */
+    const char *code_cache;           /* folder; NULL: none is kept */
+    uint64_t code_cache_max;          /* bytes */
+    unsigned lanes;                   /* further connections for bulk data; 0: none */
     /* Waits for the next of them, of which nothing was read yet; -EPIPE: none will come. NULL:
      * there are none. */
     int (*next_lane)(struct tow_line **ret_line);
     /* Descriptors for other sessions of the same server; NULL: there is no sharing. All three may
      * be called by several threads at once. */
-    const struct tow_kept_ops *kept;
+    const struct tows_kept_ops *kept;
     bool in_process; /* self: everything is freed; a worker process ends instead, and the driver
                         frees */
 };
 
-struct tow_session_thread; /* a per-thread stream and the errors of no-reply calls of one client
+struct tows_session_thread; /* a per-thread stream and the errors of no-reply calls of one client
                               thread */
-struct tow_lanes;          /* further connections, see transport/lanes.h */
-struct tow_acceptor;       /* who takes them */
-struct tow_incoming;       /* a bulk transfer on its way in, see transfer.h */
+struct tow_lanes;           /* further connections, see transport/lanes.h */
+struct tows_acceptor;       /* who takes them */
+struct tows_incoming;       /* a bulk transfer on its way in, see transfer.h */
 
 enum {
     TOW_SESSION_THREADS_MAX = 1024, /* threads that serve; each waiting client thread needs one */
@@ -75,7 +75,7 @@ enum {
 };
 
 /* Who keeps something of its own for a session. */
-enum tow_session_family {
+enum tows_session_family {
     TOW_SESSION_CODE,
     TOW_SESSION_COPY,
     TOW_SESSION_HOSTFN,
@@ -92,26 +92,26 @@ enum tow_session_family {
 
 /* How a family's state begins and ends. `init` gets `size` bytes of zeros; `fini` ends what is in
  * them, with the session, and whoever calls it frees them. */
-struct tow_family_ops {
-    enum tow_session_family family;
+struct tows_family_ops {
+    enum tows_session_family family;
     size_t size;
-    void (*init)(struct tow_session *session, void *state);
-    void (*fini)(struct tow_session *session, void *state);
+    void (*init)(struct tows_session *session, void *state);
+    void (*fini)(struct tows_session *session, void *state);
 };
 
-enum tow_session_phase { TOW_SESSION_GOES_ON, TOW_SESSION_ENDS };
+enum tows_session_phase { TOW_SESSION_GOES_ON, TOW_SESSION_ENDS };
 
-struct tow_session {
-    struct tow_line *line;                     /* borrowed */
-    struct tow_backend *backend;               /* borrowed */
-    const struct tow_driver *driver;           /* borrowed from backend */
-    const struct tow_session_options *options; /* borrowed */
-    struct tow_session_stats *stats;           /* never NULL: own_stats if nobody wants them */
-    struct tow_session_stats own_stats;
-    tow_serve_fn *table[TOW_FN_LIMIT];
-    struct tow_handles handles;
-    struct tow_busy busy;
-    struct tow_hold hold;
+struct tows_session {
+    struct tow_line *line;                      /* borrowed */
+    struct tow_backend *backend;                /* borrowed */
+    const struct tow_driver *driver;            /* borrowed from backend */
+    const struct tows_session_options *options; /* borrowed */
+    struct tows_session_stats *stats;           /* never NULL: own_stats if nobody wants them */
+    struct tows_session_stats own_stats;
+    tows_serve_fn *table[TOW_FN_LIMIT];
+    struct tows_handles handles;
+    struct tows_busy busy;
+    struct tows_hold hold;
 
     struct {
         struct tow_mutex lock; /* guards all here; `led` and `phase` are looked at without it */
@@ -119,12 +119,12 @@ struct tow_session {
         atomic_bool led;
         unsigned threads, idle,
             spinning;      /* of all, those asleep, and those that look out for the lead */
-        atomic_int phase;  /* enum tow_session_phase */
+        atomic_int phase;  /* enum tows_session_phase */
         atomic_int result; /* first reason to end */
     } lead;                /* run/dispatch.c's */
     /* Set by who runs the session: it begins to end, and everybody who waits for the client goes
      * on. NULL: nobody does. */
-    void (*on_end)(struct tow_session *session);
+    void (*on_end)(struct tows_session *session);
 
     atomic_uint replied; /* what was done before a reply is seen by those who take later commands */
     struct tow_mutex reply_lock; /* guards the line's producer side */
@@ -136,21 +136,21 @@ struct tow_session {
      * primary context must not end before. */
     atomic_uint contexts_ending[1 + TOW_SESSION_DEVICES_MAX];
     _Atomic uint64_t primaries[TOW_SESSION_DEVICES_MAX]; /* ids of primary contexts; context.c's */
-    _Atomic(CUcontext) primary; /* retained by tow_session_enter_primary, or NULL */
+    _Atomic(CUcontext) primary; /* retained by tows_session_enter_primary, or NULL */
 
     struct {
-        struct tow_mutex lock;             /* guards the table and all in it */
-        struct tow_session_thread **table; /* by thread number; owned */
-    } client_threads;                      /* threads.c's */
+        struct tow_mutex lock;              /* guards the table and all in it */
+        struct tows_session_thread **table; /* by thread number; owned */
+    } client_threads;                       /* threads.c's */
 
     struct {
         struct tow_mutex lock;  /* guards the list, and how far each of them is */
         pthread_cond_t changed; /* one was announced, or its bytes came */
-        struct tow_incoming *list;
+        struct tows_incoming *list;
     } transfers; /* transfer.c's */
 
-    struct tow_lanes *lanes;       /* owned; NULL: none; fixed once the client was greeted */
-    struct tow_acceptor *acceptor; /* run/lane.c's; the leader's */
+    struct tow_lanes *lanes;        /* owned; NULL: none; fixed once the client was greeted */
+    struct tows_acceptor *acceptor; /* run/lane.c's; the leader's */
 
     struct {
         struct tow_mutex lock;  /* guards all here */
@@ -167,71 +167,72 @@ struct tow_session {
     struct {
         struct tow_mutex lock; /* guards the making of them */
         struct {
-            void *_Atomic state; /* owned; see tow_session_state */
-            const struct tow_family_ops *ops;
+            void *_Atomic state; /* owned; see tows_session_state */
+            const struct tows_family_ops *ops;
         } at[TOW_SESSION_FAMILIES];
     } families;
 };
 
 /* What a family keeps for the session; NULL before its first use. Takes no lock: others hold theirs
  * while they call the driver. */
-static inline void *tow_session_state(struct tow_session *session, enum tow_session_family family)
+static inline void *tows_session_state(struct tows_session *session,
+                                       enum tows_session_family family)
 {
     return atomic_load_explicit(&session->families.at[family].state, memory_order_acquire);
 }
 /* The same, made by whoever comes first. NULL: there is no memory. */
-void *tow_session_make_state(struct tow_session *session, const struct tow_family_ops *ops);
+void *tows_session_make_state(struct tows_session *session, const struct tows_family_ops *ops);
 /* The session has ended: ends them all, in the order of their numbers. */
-void tow_session_end_states(struct tow_session *session);
+void tows_session_end_states(struct tows_session *session);
 
 /* Sends a frame of the server's own (PRINT, CALLBACK, DATA ...): `body` gets no header. */
-int tow_session_send(struct tow_session *session, uint16_t kind, uint16_t thread, uint32_t context,
-                     uint32_t seq, const void *body, size_t size);
+int tows_session_send(struct tows_session *session, uint16_t kind, uint16_t thread,
+                      uint32_t context, uint32_t seq, const void *body, size_t size);
 /* Sends `size` bytes as DATA frames of a transfer; for replies that are too large for a frame. */
-int tow_session_send_data(struct tow_session *session, uint32_t transfer, uint64_t offset,
-                          const void *bytes, size_t size, uint32_t flags);
+int tows_session_send_data(struct tows_session *session, uint32_t transfer, uint64_t offset,
+                           const void *bytes, size_t size, uint32_t flags);
 
 /* What a kernel printed goes to the client's stdout or stderr. */
-void tow_session_print(struct tow_session *session, const char *text, size_t length,
-                       bool to_stderr);
+void tows_session_print(struct tows_session *session, const char *text, size_t length,
+                        bool to_stderr);
 
 /* Makes the context of a number current on this server thread; 0 means that none is to be. */
-CUresult tow_session_enter(struct tow_session *session, uint32_t context);
+CUresult tows_session_enter(struct tows_session *session, uint32_t context);
 /* The number is not in use any more: whoever enters it from now on fails, but this thread, which
  * has, stays in the context to end it. */
-void tow_session_leave_all(struct tow_session *session);
+void tows_session_leave_all(struct tows_session *session);
 /* False once the session has begun to end. */
-static inline bool tow_session_goes_on(struct tow_session *session)
+static inline bool tows_session_goes_on(struct tows_session *session)
 {
     return atomic_load(&session->lead.phase) == TOW_SESSION_GOES_ON;
 }
 /* For calls that need a context though the client has none yet: the primary one of the first
  * device, which the session keeps. */
-CUresult tow_session_enter_primary(struct tow_session *session);
+CUresult tows_session_enter_primary(struct tows_session *session);
 /* Forgets what this server thread believes to be current (after a handler changed it). */
-void tow_session_forget_current(void);
+void tows_session_forget_current(void);
 /* The real stream that stands for a client thread's per-thread stream in a context. */
-CUresult tow_session_thread_stream(struct tow_session *session, uint16_t thread, uint32_t context,
-                                   CUstream *ret_stream);
+CUresult tows_session_thread_stream(struct tows_session *session, uint16_t thread, uint32_t context,
+                                    CUstream *ret_stream);
 /* The session has ended: nobody asks for a thread any more. */
-void tow_session_end_threads(struct tow_session *session);
+void tows_session_end_threads(struct tows_session *session);
 /* A client thread has ended, or a context is about to be destroyed (thread 0: of all threads). */
-void tow_session_drop_thread(struct tow_session *session, uint16_t thread);
-void tow_session_drop_context(struct tow_session *session, uint32_t context);
+void tows_session_drop_thread(struct tows_session *session, uint16_t thread);
+void tows_session_drop_context(struct tows_session *session, uint32_t context);
 
 /* Remembers an error of a no-reply call: the thread's next synchronising call returns it.
  * `arguments` is for the log. */
-void tow_session_defer(struct tow_session *session, uint16_t thread, uint16_t fn, CUresult status,
-                       const char *arguments);
+void tows_session_defer(struct tows_session *session, uint16_t thread, uint16_t fn, CUresult status,
+                        const char *arguments);
 
 /* The first such error that the thread has not been told, or CUDA_SUCCESS: it is told now. */
-CUresult tow_session_take_deferred(struct tow_session *session, uint16_t thread);
+CUresult tows_session_take_deferred(struct tows_session *session, uint16_t thread);
 /* True if a synchronising call has something to tell that thread: such an error, or text that
  * kernels may have printed, which the driver gives out only then. */
-bool tow_session_owes(struct tow_session *session, uint16_t thread);
+bool tows_session_owes(struct tows_session *session, uint16_t thread);
 
 /* The client broke the protocol, or the line is gone: the session ends, with the first of such
  * reasons. */
-void tow_session_end(struct tow_session *session, int result);
+void tows_session_end(struct tows_session *session, int result);
 
 #endif

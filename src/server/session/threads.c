@@ -11,7 +11,7 @@
 #include "server/session/transfer.h"
 
 /* What is kept for one client thread. Guarded by the table's lock. */
-struct tow_session_thread {
+struct tows_session_thread {
     CUresult deferred; /* first error of its no-reply calls that it was not told yet */
     unsigned stream_count;
     struct {
@@ -20,9 +20,9 @@ struct tow_session_thread {
     } streams[8]; /* a thread rarely uses more than one context */
 };
 
-static struct tow_session_thread *thread_of(struct tow_session *session, uint16_t number)
+static struct tows_session_thread *thread_of(struct tows_session *session, uint16_t number)
 {
-    struct tow_session_thread *t = session->client_threads.table[number];
+    struct tows_session_thread *t = session->client_threads.table[number];
     if (t == NULL) {
         t = session->client_threads.table[number] = calloc(1, sizeof *t);
     }
@@ -30,7 +30,7 @@ static struct tow_session_thread *thread_of(struct tow_session *session, uint16_
 }
 
 /* With the lock held: the thread's stream in a context, or NULL. */
-static CUstream stream_of(const struct tow_session_thread *t, uint32_t context)
+static CUstream stream_of(const struct tows_session_thread *t, uint32_t context)
 {
     for (unsigned i = 0; t != NULL && i < t->stream_count; i++) {
         if (t->streams[i].context == context) {
@@ -41,7 +41,7 @@ static CUstream stream_of(const struct tow_session_thread *t, uint32_t context)
 }
 
 /* With the lock held: the stream is the thread's in a context where it has none. */
-static bool add_stream(struct tow_session_thread *t, uint32_t context, CUstream stream)
+static bool add_stream(struct tows_session_thread *t, uint32_t context, CUstream stream)
 {
     if (t == NULL || t->stream_count == sizeof t->streams / sizeof t->streams[0]) {
         return false;
@@ -53,17 +53,17 @@ static bool add_stream(struct tow_session_thread *t, uint32_t context, CUstream 
 }
 
 /* Of the context that has the number now; 0: none has. */
-static uint64_t context_id(const struct tow_session *session, uint32_t context)
+static uint64_t context_id(const struct tows_session *session, uint32_t context)
 {
-    const struct tow_handle_entry *entry =
-        tow_handles_at(&session->handles, TOW_H_CONTEXT, context);
+    const struct tows_handle_entry *entry =
+        tows_handles_at(&session->handles, TOW_H_CONTEXT, context);
     return entry != NULL ? atomic_load(&entry->id) : 0;
 }
 
 /* The driver makes it without the lock, which others need for their errors: if the client uses one
  * thread's number on two threads both make one, and that of the second goes. Meanwhile the context
  * may end, which takes its number first and its streams then. */
-static CUresult make_stream(struct tow_session *session, uint16_t thread, uint32_t context,
+static CUresult make_stream(struct tows_session *session, uint16_t thread, uint32_t context,
                             CUstream *ret_stream)
 {
     CUstream made = NULL, stream = NULL;
@@ -76,7 +76,7 @@ static CUresult make_stream(struct tow_session *session, uint16_t thread, uint32
     }
     tow_mutex_lock(&session->client_threads.lock);
     if (context_id(session, context) == id) {
-        struct tow_session_thread *t = thread_of(session, thread);
+        struct tows_session_thread *t = thread_of(session, thread);
         stream = stream_of(t, context);
         if (stream == NULL && add_stream(t, context, made)) {
             stream = made;
@@ -94,8 +94,8 @@ static CUresult make_stream(struct tow_session *session, uint16_t thread, uint32
     return status;
 }
 
-CUresult tow_session_thread_stream(struct tow_session *session, uint16_t thread, uint32_t context,
-                                   CUstream *ret_stream)
+CUresult tows_session_thread_stream(struct tows_session *session, uint16_t thread, uint32_t context,
+                                    CUstream *ret_stream)
 {
     if (context == 0) {
         return CUDA_ERROR_INVALID_CONTEXT;
@@ -110,29 +110,29 @@ CUresult tow_session_thread_stream(struct tow_session *session, uint16_t thread,
     return CUDA_SUCCESS;
 }
 
-void tow_session_drop_thread(struct tow_session *session, uint16_t thread)
+void tows_session_drop_thread(struct tows_session *session, uint16_t thread)
 {
     tow_mutex_lock(&session->client_threads.lock);
-    struct tow_session_thread *t = session->client_threads.table[thread];
+    struct tows_session_thread *t = session->client_threads.table[thread];
     session->client_threads.table[thread] = NULL;
     tow_mutex_unlock(&session->client_threads.lock);
     if (t != NULL && t->stream_count > 0) {
-        tow_busy_lose(session); /* what they were given goes on */
-        tow_transfer_settle(session);
+        tows_busy_lose(session); /* what they were given goes on */
+        tows_transfer_settle(session);
     }
     for (unsigned i = 0; t != NULL && i < t->stream_count; i++) {
-        if (tow_session_enter(session, t->streams[i].context) == CUDA_SUCCESS) {
+        if (tows_session_enter(session, t->streams[i].context) == CUDA_SUCCESS) {
             tow_drive(session->driver, cuStreamDestroy_v2)(t->streams[i].stream);
         }
     }
     free(t);
 }
 
-void tow_session_drop_context(struct tow_session *session, uint32_t context)
+void tows_session_drop_context(struct tows_session *session, uint32_t context)
 {
     tow_mutex_lock(&session->client_threads.lock);
     for (uint32_t n = 0; n <= TOW_THREADS_MAX; n++) {
-        struct tow_session_thread *t = session->client_threads.table[n];
+        struct tows_session_thread *t = session->client_threads.table[n];
         for (unsigned i = 0; t != NULL && i < t->stream_count; i++) {
             if (t->streams[i].context == context) {
                 /* The stream goes with its context. */
@@ -144,9 +144,9 @@ void tow_session_drop_context(struct tow_session *session, uint32_t context)
     tow_mutex_unlock(&session->client_threads.lock);
 }
 
-void tow_session_end_threads(struct tow_session *session)
+void tows_session_end_threads(struct tows_session *session)
 {
-    struct tow_session_thread **table = session->client_threads.table;
+    struct tows_session_thread **table = session->client_threads.table;
     for (uint32_t i = 0; table != NULL && i <= TOW_THREADS_MAX; i++) {
         free(table[i]);
     }
@@ -154,24 +154,24 @@ void tow_session_end_threads(struct tow_session *session)
     session->client_threads.table = NULL;
 }
 
-void tow_session_defer(struct tow_session *session, uint16_t thread, uint16_t fn, CUresult status,
-                       const char *arguments)
+void tows_session_defer(struct tows_session *session, uint16_t thread, uint16_t fn, CUresult status,
+                        const char *arguments)
 {
     const struct tow_fn_info *info = tow_fn_info(fn);
     tow_log(TOW_AREA_SERVER, TOW_LOG_INFO, "%s(%s) of client thread %u failed with error %d",
             info != NULL ? info->name : "a call", arguments, thread, (int)status);
     tow_mutex_lock(&session->client_threads.lock);
-    struct tow_session_thread *t = thread_of(session, thread);
+    struct tows_session_thread *t = thread_of(session, thread);
     if (t != NULL && t->deferred == CUDA_SUCCESS) {
         t->deferred = status;
     }
     tow_mutex_unlock(&session->client_threads.lock);
 }
 
-CUresult tow_session_take_deferred(struct tow_session *session, uint16_t thread)
+CUresult tows_session_take_deferred(struct tows_session *session, uint16_t thread)
 {
     tow_mutex_lock(&session->client_threads.lock);
-    struct tow_session_thread *t = session->client_threads.table[thread];
+    struct tows_session_thread *t = session->client_threads.table[thread];
     CUresult status = CUDA_SUCCESS;
     if (t != NULL) {
         status = t->deferred;
@@ -181,13 +181,13 @@ CUresult tow_session_take_deferred(struct tow_session *session, uint16_t thread)
     return status;
 }
 
-bool tow_session_owes(struct tow_session *session, uint16_t thread)
+bool tows_session_owes(struct tows_session *session, uint16_t thread)
 {
     if (atomic_load_explicit(&session->printers, memory_order_acquire) != 0) {
         return true;
     }
     tow_mutex_lock(&session->client_threads.lock);
-    const struct tow_session_thread *t = session->client_threads.table[thread];
+    const struct tows_session_thread *t = session->client_threads.table[thread];
     bool owes = t != NULL && t->deferred != CUDA_SUCCESS;
     tow_mutex_unlock(&session->client_threads.lock);
     return owes;

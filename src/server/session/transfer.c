@@ -15,30 +15,30 @@
  * takes memory here, whether it comes or not. */
 enum { INCOMING_MAX = 4096 };
 
-struct tow_incoming {
+struct tows_incoming {
     uint32_t number;
     uint64_t size, got; /* got: what has come, or is coming on a lane */
     uint64_t filled;    /* of a spread one: what is where it belongs */
-    struct tow_transfer_sink sink;
-    struct tow_incoming *next;
+    struct tows_transfer_sink sink;
+    struct tows_incoming *next;
 };
 
-int tow_transfer_expect(struct tow_session *session, uint32_t number, uint64_t size,
-                        const struct tow_transfer_sink *sink)
+int tows_transfer_expect(struct tows_session *session, uint32_t number, uint64_t size,
+                         const struct tows_transfer_sink *sink)
 {
     if (size == 0) {
         sink->done(sink->user, true);
         return 0;
     }
-    struct tow_incoming *made = calloc(1, sizeof *made);
+    struct tows_incoming *made = calloc(1, sizeof *made);
     if (made == NULL) {
         return -ENOMEM;
     }
-    *made = (struct tow_incoming){.number = number, .size = size, .sink = *sink};
+    *made = (struct tows_incoming){.number = number, .size = size, .sink = *sink};
     tow_mutex_lock(&session->transfers.lock);
     unsigned count = 0;
     bool there = false;
-    for (struct tow_incoming *i = session->transfers.list; i != NULL; i = i->next) {
+    for (struct tows_incoming *i = session->transfers.list; i != NULL; i = i->next) {
         there |= i->number == number;
         count++;
     }
@@ -54,16 +54,16 @@ int tow_transfer_expect(struct tow_session *session, uint32_t number, uint64_t s
     return 0;
 }
 
-static struct tow_incoming **find(struct tow_session *session, uint32_t number)
+static struct tows_incoming **find(struct tows_session *session, uint32_t number)
 {
-    struct tow_incoming **at = &session->transfers.list;
+    struct tows_incoming **at = &session->transfers.list;
     while (*at != NULL && (*at)->number != number) {
         at = &(*at)->next;
     }
     return at;
 }
 
-static int take_chunk(struct tow_line *line, const struct tow_transfer_sink *sink, uint64_t offset,
+static int take_chunk(struct tow_line *line, const struct tows_transfer_sink *sink, uint64_t offset,
                       size_t size)
 {
     const uint8_t *at = NULL;
@@ -76,8 +76,8 @@ static int take_chunk(struct tow_line *line, const struct tow_transfer_sink *sin
     return error;
 }
 
-static int take_placed(struct tow_line *line, const struct tow_transfer_sink *sink, uint64_t offset,
-                       size_t size)
+static int take_placed(struct tow_line *line, const struct tows_transfer_sink *sink,
+                       uint64_t offset, size_t size)
 {
     int error = 0;
     while (size > 0 && error == 0) {
@@ -98,16 +98,16 @@ static int take_placed(struct tow_line *line, const struct tow_transfer_sink *si
 /* ---- spread over several lines ---- */
 
 /* With the lock held, for a while: something changed, or the session may have ended. */
-static int await_change(struct tow_session *session)
+static int await_change(struct tows_session *session)
 {
     tow_mutex_wait_until(&session->transfers.lock, &session->transfers.changed,
                          tow_time_deadline(100 * TOW_TIME_MS));
-    return tow_session_goes_on(session) ? 0 : -ESHUTDOWN;
+    return tows_session_goes_on(session) ? 0 : -ESHUTDOWN;
 }
 
 /* With the lock held: the frame's bytes are ours to receive; the transfer stays until they
  * are counted as filled. */
-static int claim(struct tow_incoming *incoming, const struct tow_data *data)
+static int claim(struct tows_incoming *incoming, const struct tow_data *data)
 {
     if (data->offset > incoming->size || data->size > incoming->size - data->offset ||
         data->size > incoming->size - incoming->got) {
@@ -117,8 +117,8 @@ static int claim(struct tow_incoming *incoming, const struct tow_data *data)
     return 0;
 }
 
-static int take_claimed(struct tow_session *session, struct tow_line *line,
-                        struct tow_incoming *incoming, const struct tow_data *data)
+static int take_claimed(struct tows_session *session, struct tow_line *line,
+                        struct tows_incoming *incoming, const struct tow_data *data)
 {
     int error = take_placed(line, &incoming->sink, data->offset, data->size);
     tow_mutex_lock(&session->transfers.lock);
@@ -128,12 +128,12 @@ static int take_claimed(struct tow_session *session, struct tow_line *line,
     return error;
 }
 
-int tow_transfer_take_lane(struct tow_session *session, struct tow_line *line,
-                           const struct tow_data *data)
+int tows_transfer_take_lane(struct tows_session *session, struct tow_line *line,
+                            const struct tow_data *data)
 {
     int error = 0;
     tow_mutex_lock(&session->transfers.lock);
-    struct tow_incoming *incoming = *find(session, data->transfer);
+    struct tows_incoming *incoming = *find(session, data->transfer);
     while (incoming == NULL && error == 0) {
         error = await_change(session);
         incoming = *find(session, data->transfer);
@@ -147,7 +147,7 @@ int tow_transfer_take_lane(struct tow_session *session, struct tow_line *line,
 
 /* A frame on the session's own line. The last one is behind everything that follows from the copy:
  * the leader waits there for what the lanes still bring. */
-static int take_spread(struct tow_session *session, struct tow_incoming *incoming,
+static int take_spread(struct tows_session *session, struct tows_incoming *incoming,
                        const struct tow_data *data, bool *ret_over)
 {
     bool failed = (data->flags & TOW_DATA_FAILED) != 0;
@@ -177,7 +177,7 @@ static int take_spread(struct tow_session *session, struct tow_incoming *incomin
 }
 
 /* The whole of the frame's payload is within the transfer, and comes next. */
-static int take_payload(struct tow_line *line, struct tow_incoming *incoming,
+static int take_payload(struct tow_line *line, struct tows_incoming *incoming,
                         const struct tow_data *data)
 {
     if (data->size == 0) {
@@ -191,7 +191,7 @@ static int take_payload(struct tow_line *line, struct tow_incoming *incoming,
                : take_chunk(line, &incoming->sink, data->offset, data->size);
 }
 
-int tow_transfer_take(struct tow_session *session, const struct tow_frame *frame)
+int tows_transfer_take(struct tows_session *session, const struct tow_frame *frame)
 {
     struct tow_line *line = session->line;
     struct tow_data data;
@@ -209,7 +209,7 @@ int tow_transfer_take(struct tow_session *session, const struct tow_frame *frame
         return -EPROTO;
     }
     tow_mutex_lock(&session->transfers.lock);
-    struct tow_incoming *incoming = *find(session, data.transfer);
+    struct tows_incoming *incoming = *find(session, data.transfer);
     tow_mutex_unlock(&session->transfers.lock);
     /* Only the leading thread, this one, removes transfers: it stays while its bytes come. */
     if (incoming == NULL ||
@@ -241,24 +241,24 @@ int tow_transfer_take(struct tow_session *session, const struct tow_frame *frame
     return tow_line_discard(line, pad);
 }
 
-void tow_transfer_settle(struct tow_session *session)
+void tows_transfer_settle(struct tows_session *session)
 {
     tow_mutex_lock(&session->transfers.lock);
     bool under_way = session->transfers.list != NULL;
     tow_mutex_unlock(&session->transfers.lock);
-    while (under_way && !tow_hold_wait(session)) {
-        under_way = tow_session_goes_on(session);
+    while (under_way && !tows_hold_wait(session)) {
+        under_way = tows_session_goes_on(session);
     }
 }
 
-void tow_transfer_end_all(struct tow_session *session)
+void tows_transfer_end_all(struct tows_session *session)
 {
     tow_mutex_lock(&session->transfers.lock);
-    struct tow_incoming *all = session->transfers.list;
+    struct tows_incoming *all = session->transfers.list;
     session->transfers.list = NULL;
     tow_mutex_unlock(&session->transfers.lock);
     while (all != NULL) {
-        struct tow_incoming *next = all->next;
+        struct tows_incoming *next = all->next;
         all->sink.done(all->sink.user, false);
         free(all);
         all = next;

@@ -10,7 +10,7 @@
 struct tow_data;
 struct tow_frame;
 struct tow_line;
-struct tow_session;
+struct tows_session;
 
 /* Where the bytes of a transfer go: in order, on the leading thread; those of a `spread` one in any
  * order and on several threads at a time.
@@ -22,7 +22,7 @@ struct tow_session;
  *
  * `done` is called once: after the last byte, or with ok false when the client gave up or the
  * session ends. A transfer of 0 bytes is done at once. */
-struct tow_transfer_sink {
+struct tows_transfer_sink {
     void *(*place)(void *user, uint64_t offset, size_t *size, void **ret_token);
     void (*filled)(void *user, uint64_t offset, size_t size, void *token);
     void (*chunk)(void *user, uint64_t offset, const void *bytes, size_t size);
@@ -34,23 +34,23 @@ struct tow_transfer_sink {
 /* Announces a transfer. Must be called before its first byte can come: by a no-reply handler, or
  * before the reply that lets the client send. -EEXIST for a number that is under way, -ENOSPC when
  * too many are, -ENOMEM. */
-int tow_transfer_expect(struct tow_session *session, uint32_t number, uint64_t size,
-                        const struct tow_transfer_sink *sink);
+int tows_transfer_expect(struct tows_session *session, uint32_t number, uint64_t size,
+                         const struct tows_transfer_sink *sink);
 
 /* Takes one DATA frame off the line, of which the header was read but not consumed. -EPROTO if it
  * fits no transfer; what the line says if it ends. */
-int tow_transfer_take(struct tow_session *session, const struct tow_frame *frame);
+int tows_transfer_take(struct tows_session *session, const struct tow_frame *frame);
 
 /* The same for a frame that came on a lane, of which the head was consumed: bytes of a spread
  * transfer, which may not have been announced yet. */
-int tow_transfer_take_lane(struct tow_session *session, struct tow_line *line,
-                           const struct tow_data *data);
+int tows_transfer_take_lane(struct tows_session *session, struct tow_line *line,
+                            const struct tow_data *data);
 
 /* Ends what is under way. */
-void tow_transfer_end_all(struct tow_session *session);
+void tows_transfer_end_all(struct tows_session *session);
 
 /* Something was made impossible to find, and is to be destroyed: waits for those who have looked it
  * up for bytes that came, and hand them to the device just now. */
-void tow_transfer_settle(struct tow_session *session);
+void tows_transfer_settle(struct tows_session *session);
 
 #endif

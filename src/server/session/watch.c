@@ -43,7 +43,7 @@ struct slip {
 };
 
 struct watches {
-    struct tow_session *session; /* borrowed: ends after us */
+    struct tows_session *session; /* borrowed: ends after us */
     /* Guards the rest; count and owed are looked at without it. Held while the driver is asked, so
      * that nothing is destroyed meanwhile, but not while something is sent: the leading thread
      * takes it, and the client may not be reading. */
@@ -68,7 +68,7 @@ static void stop(struct watches *watches)
     tow_mutex_unlock(&watches->lock);
 }
 
-static void watches_fini(struct tow_session *session, void *opaque)
+static void watches_fini(struct tows_session *session, void *opaque)
 {
     struct watches *watches = opaque;
     (void)session;
@@ -77,7 +77,7 @@ static void watches_fini(struct tow_session *session, void *opaque)
     pthread_cond_destroy(&watches->changed);
 }
 
-static void watches_init(struct tow_session *session, void *opaque)
+static void watches_init(struct tows_session *session, void *opaque)
 {
     struct watches *watches = opaque;
     watches->session = session;
@@ -98,9 +98,9 @@ static CUresult ask_stream(const struct tow_driver *driver, CUstream stream)
     return status == CUDA_SUCCESS ? tow_drive(driver, cuStreamQuery)(stream) : status;
 }
 
-static enum outcome ask(struct tow_session *session, const struct slip *slip)
+static enum outcome ask(struct tows_session *session, const struct slip *slip)
 {
-    CUresult status = tow_session_enter(session, slip->context);
+    CUresult status = tows_session_enter(session, slip->context);
     if (status == CUDA_SUCCESS) {
         status = slip->event != NULL ? tow_drive(session->driver, cuEventQuery)(slip->event)
                                      : ask_stream(session->driver, slip->stream);
@@ -109,7 +109,7 @@ static enum outcome ask(struct tow_session *session, const struct slip *slip)
         return PENDING;
     }
     /* An error comes with the answer to who asks. */
-    return status == CUDA_SUCCESS && !tow_session_owes(session, slip->thread) ? DONE : REFUSED;
+    return status == CUDA_SUCCESS && !tows_session_owes(session, slip->thread) ? DONE : REFUSED;
 }
 
 /* With the lock held: asks for all, and again if any was done: one that was asked for before it may
@@ -141,7 +141,7 @@ static void collect(struct watches *watches, struct tow_done *ret_done)
 
 /* ---- telling the client ---- */
 
-static int send_done(struct tow_session *session, const struct tow_done *done)
+static int send_done(struct tows_session *session, const struct tow_done *done)
 {
     uint8_t *at = NULL;
     uint32_t length = 0;
@@ -214,9 +214,9 @@ static void send_doubt(struct watches *watches)
     }
 }
 
-void tow_watch_sweep(struct tow_session *session)
+void tows_watch_sweep(struct tows_session *session)
 {
-    struct watches *watches = tow_session_state(session, TOW_SESSION_WATCH);
+    struct watches *watches = tows_session_state(session, TOW_SESSION_WATCH);
     if (watches == NULL || atomic_load_explicit(&watches->count, memory_order_acquire) == 0) {
         return;
     }
@@ -247,7 +247,7 @@ static void *watching_thread(void *arg)
             watches->nap_ns = NAP_MIN_NS;
             continue;
         }
-        tow_session_forget_current(); /* others may have ended that context */
+        tows_session_forget_current(); /* others may have ended that context */
         collect(watches, &done);
         if (done.count > 0) {
             tow_mutex_unlock(&watches->lock);
@@ -287,34 +287,34 @@ static void wake(struct watches *watches)
 }
 
 /* With the lock held: false if it was destroyed meanwhile. */
-static bool is_there(struct tow_serve *call, uint64_t id, const struct slip *slip)
+static bool is_there(struct tows_serve *call, uint64_t id, const struct slip *slip)
 {
-    struct tow_handles *handles = &call->session->handles;
+    struct tows_handles *handles = &call->session->handles;
     if (slip->event == NULL && id <= (uint64_t)(uintptr_t)CU_STREAM_LEGACY) {
-        return tow_handles_at(handles, TOW_H_CONTEXT, slip->context) != NULL;
+        return tows_handles_at(handles, TOW_H_CONTEXT, slip->context) != NULL;
     }
-    const struct tow_handle_entry *entry = tow_handles_find(handles, id);
+    const struct tows_handle_entry *entry = tows_handles_find(handles, id);
     const void *handle = slip->event != NULL ? (void *)slip->event : (void *)slip->stream;
     return entry != NULL && handle != NULL && entry->handle == handle;
 }
 
-static void await(struct tow_serve *call, uint64_t id, CUevent event, CUstream stream)
+static void await(struct tows_serve *call, uint64_t id, CUevent event, CUstream stream)
 {
-    struct tow_session *session = call->session;
+    struct tows_session *session = call->session;
     uint32_t number = tow_dec_u32(&call->in), value = tow_dec_u32(&call->in);
     if (call->in.bad || number >= TOW_WATCH_MAX || value == 0) {
         call->malformed = true;
         return;
     }
-    static const struct tow_family_ops ops = {TOW_SESSION_WATCH, sizeof(struct watches),
-                                              watches_init, watches_fini};
-    struct watches *watches = tow_session_make_state(session, &ops);
+    static const struct tows_family_ops ops = {TOW_SESSION_WATCH, sizeof(struct watches),
+                                               watches_init, watches_fini};
+    struct watches *watches = tows_session_make_state(session, &ops);
     if (watches == NULL) {
         return; /* the client asks again after a while */
     }
-    const struct tow_handle_entry *entry =
+    const struct tows_handle_entry *entry =
         event != NULL || id > (uint64_t)(uintptr_t)CU_STREAM_PER_THREAD
-            ? tow_handles_find(&session->handles, id)
+            ? tows_handles_find(&session->handles, id)
             : NULL;
     struct slip awaited = {.value = value,
                            .context = entry != NULL ? entry->context : call->frame.context,
@@ -323,7 +323,7 @@ static void await(struct tow_serve *call, uint64_t id, CUevent event, CUstream s
                            .event = event,
                            .stream = stream};
     bool fine = (call->status == CUDA_SUCCESS || call->status == CUDA_ERROR_NOT_READY) &&
-                !tow_session_owes(session, call->frame.thread);
+                !tows_session_owes(session, call->frame.thread);
     tow_mutex_lock(&watches->lock);
     struct slip *slip = &watches->slips[number];
     /* Commands that are waited for may be overtaken: what is newer stays. */
@@ -341,20 +341,20 @@ static void await(struct tow_serve *call, uint64_t id, CUevent event, CUstream s
     tow_mutex_unlock(&watches->lock);
 }
 
-void tow_watch_event(struct tow_serve *call, uint64_t id, CUevent event)
+void tows_watch_event(struct tows_serve *call, uint64_t id, CUevent event)
 {
     await(call, id, event, NULL);
 }
 
-void tow_watch_stream(struct tow_serve *call, uint64_t id, CUstream stream)
+void tows_watch_stream(struct tows_serve *call, uint64_t id, CUstream stream)
 {
     await(call, id, NULL, stream);
 }
 
 /* The client is told to ask for those that are awaited and match. */
-static void refuse(struct tow_session *session, bool all, uint32_t context, const void *handle)
+static void refuse(struct tows_session *session, bool all, uint32_t context, const void *handle)
 {
-    struct watches *watches = tow_session_state(session, TOW_SESSION_WATCH);
+    struct watches *watches = tows_session_state(session, TOW_SESSION_WATCH);
     if (watches == NULL) {
         return;
     }
@@ -376,24 +376,24 @@ static void refuse(struct tow_session *session, bool all, uint32_t context, cons
     tow_mutex_unlock(&watches->lock);
 }
 
-void tow_watch_drop(struct tow_session *session, const void *handle)
+void tows_watch_drop(struct tows_session *session, const void *handle)
 {
     refuse(session, false, 0, handle);
 }
 
-void tow_watch_drop_context(struct tow_session *session, uint32_t context)
+void tows_watch_drop_context(struct tows_session *session, uint32_t context)
 {
     refuse(session, false, context, NULL);
 }
 
-void tow_watch_refuse(struct tow_session *session)
+void tows_watch_refuse(struct tows_session *session)
 {
     refuse(session, true, 0, NULL);
 }
 
-void tow_watch_end(struct tow_session *session)
+void tows_watch_end(struct tows_session *session)
 {
-    struct watches *watches = tow_session_state(session, TOW_SESSION_WATCH);
+    struct watches *watches = tows_session_state(session, TOW_SESSION_WATCH);
     if (watches != NULL) {
         stop(watches);
     }

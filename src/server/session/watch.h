@@ -4,7 +4,7 @@
  *
  * A thread of the session's own asks the driver now and then, ever less often; it sleeps while
  * nothing is awaited. What is told is never early, and what a reply lets the program know is told
- * before it: whoever replies calls tow_watch_sweep first.
+ * before it: whoever replies calls tows_watch_sweep first.
  */
 #ifndef TOW_SERVER_WATCH_H
 #define TOW_SERVER_WATCH_H
@@ -13,24 +13,24 @@
 
 #include "server/session/serve.h"
 
-struct tow_session;
+struct tows_session;
 
 /* Behind a command on the event or stream of that id (the other one is NULL): decodes a slip and a
  * value, and has the client told when it is done, or at once that it must ask. */
-void tow_watch_event(struct tow_serve *call, uint64_t id, CUevent event);
-void tow_watch_stream(struct tow_serve *call, uint64_t id, CUstream stream);
+void tows_watch_event(struct tows_serve *call, uint64_t id, CUevent event);
+void tows_watch_stream(struct tows_serve *call, uint64_t id, CUstream stream);
 
 /* Tells what is done by now. Not for the leading thread: it sends. */
-void tow_watch_sweep(struct tow_session *session);
+void tows_watch_sweep(struct tows_session *session);
 
 /* Before an event or stream is destroyed: the driver is not asked for it any more. */
-void tow_watch_drop(struct tow_session *session, const void *handle);
+void tows_watch_drop(struct tows_session *session, const void *handle);
 /* The same for everything in a context, whose handles were unbound. */
-void tow_watch_drop_context(struct tow_session *session, uint32_t context);
+void tows_watch_drop_context(struct tows_session *session, uint32_t context);
 /* A stream is about to capture, where asking would do harm: the client is to ask for everything. */
-void tow_watch_refuse(struct tow_session *session);
+void tows_watch_refuse(struct tows_session *session);
 
 /* The session ends. */
-void tow_watch_end(struct tow_session *session);
+void tows_watch_end(struct tows_session *session);
 
 #endif

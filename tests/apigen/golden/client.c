@@ -9,12 +9,12 @@
 #include "gen/x_client.h"
 
 /* Sends cuGolden (api/x.api:2). */
-CUresult tow_send_cuGolden(CUstream s, const CUevent *e, size_t n, CUdevice d, const char *name,
-                           int *r, CUuuid *u)
+CUresult towc_send_cuGolden(CUstream s, const CUevent *e, size_t n, CUdevice d, const char *name,
+                            int *r, CUuuid *u)
 {
     size_t name_size = strlen(name) + 1;
-    struct tow_link *link = NULL;
-    CUresult d_status = tow_device_route(d, &link);
+    struct towc_link *link = NULL;
+    CUresult d_status = towc_device_route(d, &link);
     if (d_status != CUDA_SUCCESS) {
         return d_status;
     }
@@ -23,15 +23,15 @@ CUresult tow_send_cuGolden(CUstream s, const CUevent *e, size_t n, CUdevice d, c
         call_size += (size_t)((n) * sizeof *e);
     }
     call_size += name_size;
-    struct tow_call call;
-    CUresult status = tow_call_begin_for(&call, link, TOW_FN_cuGolden, call_size,
-                                         TOW_CALL_REPLY | TOW_CALL_CONTEXT);
+    struct towc_call call;
+    CUresult status = towc_call_begin_for(&call, link, TOW_FN_cuGolden, call_size,
+                                          TOW_CALL_REPLY | TOW_CALL_CONTEXT);
     if (status != CUDA_SUCCESS) {
         return status;
     }
     tow_enc_u64(&call.enc, (uint64_t)(uintptr_t)(s));
     tow_enc_u64(&call.enc, (uint64_t)(n));
-    tow_enc_u32(&call.enc, (uint32_t)tow_device_to_server(d));
+    tow_enc_u32(&call.enc, (uint32_t)towc_device_to_server(d));
     uint32_t call_present = 0;
     call_present |= e != NULL ? 1u : 0u;
     call_present |= u != NULL ? 2u : 0u;
@@ -44,30 +44,30 @@ CUresult tow_send_cuGolden(CUstream s, const CUevent *e, size_t n, CUdevice d, c
     tow_enc_u32(&call.enc, (uint32_t)name_size);
     tow_enc_bytes(&call.enc, name, name_size);
     tow_enc_align(&call.enc, 8);
-    status = tow_call_wait(&call);
+    status = towc_call_wait(&call);
     if (status == CUDA_SUCCESS) {
         *r = (int)tow_dec_u32(&call.dec);
         tow_dec_align(&call.dec, 8);
-        tow_call_get_bytes(&call, u, sizeof *u);
+        towc_call_get_bytes(&call, u, sizeof *u);
     }
-    return tow_call_end(&call, status);
+    return towc_call_end(&call, status);
 }
 
 /* The body of cuGolden (api/x.api:2). */
-CUresult tow_cuGolden(CUstream *s, const CUevent *e, size_t n, CUdevice d, const char *name, int *r,
-                      CUuuid *u)
+CUresult towc_cuGolden(CUstream *s, const CUevent *e, size_t n, CUdevice d, const char *name,
+                       int *r, CUuuid *u)
 {
     if (s == NULL || name == NULL || r == NULL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     uint64_t id = 0;
-    CUresult status = tow_handle_mint(TOW_H_STREAM, &id);
+    CUresult status = towc_handle_mint(TOW_H_STREAM, &id);
     if (status != CUDA_SUCCESS) {
         return status;
     }
-    status = tow_send_cuGolden((CUstream)(uintptr_t)id, e, n, d, name, r, u);
+    status = towc_send_cuGolden((CUstream)(uintptr_t)id, e, n, d, name, r, u);
     if (status != CUDA_SUCCESS) {
-        tow_handle_retire(id);
+        towc_handle_retire(id);
         return status;
     }
     *s = (CUstream)(uintptr_t)id;
@@ -78,39 +78,39 @@ CUresult tow_cuGolden(CUstream *s, const CUevent *e, size_t n, CUdevice d, const
 static void trace_cuGolden(CUresult result, CUstream *s, const CUevent *e, size_t n, CUdevice d,
                            const char *name, int *r, CUuuid *u)
 {
-    struct tow_trace t;
-    tow_trace_begin(&t, TOW_FN_cuGolden);
+    struct towc_trace t;
+    towc_trace_begin(&t, TOW_FN_cuGolden);
     if (result == CUDA_SUCCESS && s != NULL) {
-        tow_trace_out(&t, "s", s, (uint64_t)(uintptr_t)*s, result);
+        towc_trace_out(&t, "s", s, (uint64_t)(uintptr_t)*s, result);
     } else {
-        tow_trace_out(&t, "s", s, 0, result);
+        towc_trace_out(&t, "s", s, 0, result);
     }
-    tow_trace_hex(&t, "e", (uint64_t)(uintptr_t)e);
-    tow_trace_int(&t, "n", (long long)n);
-    tow_trace_int(&t, "d", (long long)d);
-    tow_trace_text(&t, "name", name);
+    towc_trace_hex(&t, "e", (uint64_t)(uintptr_t)e);
+    towc_trace_int(&t, "n", (long long)n);
+    towc_trace_int(&t, "d", (long long)d);
+    towc_trace_text(&t, "name", name);
     if (result == CUDA_SUCCESS && r != NULL) {
-        tow_trace_out(&t, "r", r, (uint64_t)(uintptr_t)*r, result);
+        towc_trace_out(&t, "r", r, (uint64_t)(uintptr_t)*r, result);
     } else {
-        tow_trace_out(&t, "r", r, 0, result);
+        towc_trace_out(&t, "r", r, 0, result);
     }
-    tow_trace_hex(&t, "u", (uint64_t)(uintptr_t)u);
-    tow_trace_end(&t, result);
+    towc_trace_hex(&t, "u", (uint64_t)(uintptr_t)u);
+    towc_trace_end(&t, result);
 }
 
 /* cuGolden (api/x.api:2) */
 TOW_PUBLIC CUresult CUDAAPI cuGolden(CUstream *s, const CUevent *e, size_t n, CUdevice d,
                                      const char *name, int *r, CUuuid *u)
 {
-    if (__builtin_expect(tow_observed != 0, 0)) {
-        struct tow_observation o;
-        tow_observe_begin(&o, TOW_FN_cuGolden);
-        CUresult result = tow_cuGolden(s, e, n, d, name, r, u);
-        if (tow_observe_end(&o, result)) {
+    if (__builtin_expect(towc_observed != 0, 0)) {
+        struct towc_observation o;
+        towc_observe_begin(&o, TOW_FN_cuGolden);
+        CUresult result = towc_cuGolden(s, e, n, d, name, r, u);
+        if (towc_observe_end(&o, result)) {
             trace_cuGolden(result, s, e, n, d, name, r, u);
         }
-        return tow_logged(TOW_FN_cuGolden, result);
+        return towc_logged(TOW_FN_cuGolden, result);
     }
-    CUresult answer = tow_cuGolden(s, e, n, d, name, r, u);
-    return tow_logged(TOW_FN_cuGolden, answer);
+    CUresult answer = towc_cuGolden(s, e, n, d, name, r, u);
+    return towc_logged(TOW_FN_cuGolden, answer);
 }

@@ -7,7 +7,7 @@
 #include "server/session/serve.h"
 
 /* Serves cuGolden (api/x.api:2). */
-static void serve_cuGolden(struct tow_serve *call)
+static void serve_cuGolden(struct tows_serve *call)
 {
     uint64_t s_id = tow_dec_u64(&call->in);
     CUstream s = NULL;
@@ -17,29 +17,29 @@ static void serve_cuGolden(struct tow_serve *call)
     tow_dec_align(&call->in, 8);
     CUevent *e = NULL;
     if (present & 1u) {
-        e = tow_serve_array(call, (uint64_t)(n), sizeof(CUevent));
+        e = tows_serve_array(call, (uint64_t)(n), sizeof(CUevent));
     }
-    tow_serve_handles(call, TOW_H_EVENT, e, e != NULL ? (size_t)(n) : 0);
+    tows_serve_handles(call, TOW_H_EVENT, e, e != NULL ? (size_t)(n) : 0);
     tow_dec_align(&call->in, 8);
-    const char *name = tow_serve_text(call);
+    const char *name = tows_serve_text(call);
     tow_dec_align(&call->in, 8);
     int r_out;
     memset(&r_out, 0, sizeof r_out);
     CUuuid u_out;
     memset(&u_out, 0, sizeof u_out);
-    if (!tow_serve_ready(call)) {
-        tow_serve_bind(call, TOW_H_STREAM, s_id, NULL);
+    if (!tows_serve_ready(call)) {
+        tows_serve_bind(call, TOW_H_STREAM, s_id, NULL);
         return;
     }
     call->status = tow_drive(call->driver, cuGolden)(&s, e, n, d, name, &r_out,
                                                      (present & 2u) ? &u_out : NULL);
-    tow_serve_bind(call, TOW_H_STREAM, s_id, s);
+    tows_serve_bind(call, TOW_H_STREAM, s_id, s);
     if (call->status != CUDA_SUCCESS) {
         return;
     }
     size_t reply_size = 24;
     reply_size += sizeof(CUuuid) + 8;
-    tow_serve_reserve(call, reply_size);
+    tows_serve_reserve(call, reply_size);
     tow_enc_u32(&call->out, (uint32_t)r_out);
     tow_enc_align(&call->out, 8);
     tow_enc_bytes(&call->out, &u_out, sizeof u_out);
@@ -47,7 +47,7 @@ static void serve_cuGolden(struct tow_serve *call)
 }
 
 /* Puts the handlers of x into the session's table. */
-void tow_serve_add_x(tow_serve_fn **table)
+void tows_serve_add_x(tows_serve_fn **table)
 {
     table[TOW_FN_cuGolden] = serve_cuGolden;
     (void)table;
